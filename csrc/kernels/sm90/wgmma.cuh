@@ -1,0 +1,255 @@
+// Family sm90_wgmma. C[M,N] = A[M,K] * B, fp32 accumulate, layouts nn and nt, fp16 and bf16.
+//
+// Idea: one producer warp streams K slices of A and B by TMA into a ring of shared-memory stages; one or two consumer
+// warpgroups multiply them by wgmma and write the tile. `cooperative` consumers share a tile by rows, `pingpong`
+// consumers take alternate tiles, so that one stores while the other multiplies. CTAs of a cluster share operands by
+// multicast. Persistent grids loop over tiles; a grid of one CTA a tile is the same loop run once.
+// Valid: any M, N and K multiples of 8 (TMA), 16-byte aligned operands; N a multiple of 32 for the grouped epilogue.
+// Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/wgmma.py).
+#include "common/epilogue.cuh"
+#include "common/schedule.cuh"
+#include "common/wgmma.cuh"
+
+constexpr int kTileM = HGP_TILE_M;
+constexpr int kTileN = HGP_TILE_N;
+constexpr int kTileK = HGP_TILE_K;
+constexpr int kStages = HGP_STAGES;
+constexpr int kConsumers = HGP_CONSUMERS;
+constexpr bool kPingpong = HGP_PINGPONG;
+constexpr int kClusterM = HGP_CLUSTER_M;
+constexpr int kClusterN = HGP_CLUSTER_N;
+
+constexpr int kWarpgroupM = kPingpong ? kTileM : kTileM / kConsumers;
+constexpr int kBlocks = kWarpgroupM / 64;
+constexpr int kSlabs = kTileK / 64;  // a slab is 64 of K: one 128-byte swizzle atom wide
+constexpr int kSlabBytesA = kTileM * 64 * kElementBytes;
+constexpr int kSlabBytesB = kTileN * 64 * kElementBytes;
+constexpr int kBytesA = kSlabs * kSlabBytesA;
+constexpr int kStageBytes = kBytesA + kSlabs * kSlabBytesB;
+constexpr int kClusterSize = kClusterM * kClusterN;
+constexpr int kPeers = kClusterM + kClusterN - 1;  // CTAs that share an operand with this one, itself included
+constexpr int kReaders = kPingpong ? 1 : kConsumers;
+constexpr int kConsumerThreads = kConsumers * 128;
+constexpr int kOrderBarrier = 1;     // ids 1, 2: whose turn the tensor cores are (pingpong)
+constexpr int kEpilogueBarrier = 3;  // ids 3, 4: one per consumer
+
+#if HGP_EPILOGUE_BULK
+using Epilogue = BulkEpilogue<kTileN>;
+#elif HGP_EPILOGUE_GROUPED
+using Epilogue = GroupedEpilogue<kTileN, HGP_STREAMING>;
+#else
+using Epilogue = StagedEpilogue<kTileN, HGP_STREAMING>;
+#endif
+
+using Cursor = RingCursor<kStages>;
+
+struct Barriers {
+  u64 full[kStages];
+  u64 empty[kStages];
+};
+
+struct Tiles {
+  int clusters_m, clusters_n, total, step, first;
+  u32 rank_m, rank_n;
+
+  __device__ __forceinline__ Tiles(int m, int n) {
+    const u32 rank = kClusterSize > 1 ? cluster_rank() : 0;
+    rank_m = rank % kClusterM;
+    rank_n = rank / kClusterM;
+    clusters_m = ceil_div(m, kTileM * kClusterM);
+    clusters_n = ceil_div(n, kTileN * kClusterN);
+    total = clusters_m * clusters_n;
+    step = gridDim.x / kClusterSize;
+    first = blockIdx.x / kClusterSize;
+  }
+  // First row and column of this CTA's share of cluster tile t.
+  __device__ __forceinline__ TileIndex origin(int t) const {
+    const TileIndex at = tile_at<HGP_GROUP, HGP_RASTER_N>(t, clusters_m, clusters_n);
+    return {(at.m * kClusterM + (int)rank_m) * kTileM, (at.n * kClusterN + (int)rank_n) * kTileN};
+  }
+};
+
+__device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap* map_a, const TensorMap* map_b,
+                                           const Tiles& tiles, TileIndex at, int k) {
+  constexpr int kRowsA = kTileM / kClusterN;  // this CTA's slice of the A tile it shares
+  u16 mask_a = 0, mask_b = 0;
+  if (kClusterN > 1) {
+    for (int j = 0; j < kClusterN; ++j) mask_a |= 1 << (tiles.rank_m + kClusterM * j);
+  }
+  if (kClusterM > 1) mask_b = ((1 << kClusterM) - 1) << (kClusterM * tiles.rank_n);
+#pragma unroll
+  for (int slab = 0; slab < kSlabs; ++slab) {
+    u8* a = stage + slab * kSlabBytesA;
+    u8* b = stage + kBytesA + slab * kSlabBytesB;
+    const int slab_k = k + slab * 64;
+    const int row = tiles.rank_n * kRowsA;
+    load_box(a + row * 128, map_a, full, slab_k, at.m + row, mask_a);
+#if HGP_B_MN_MAJOR
+    constexpr int kRowsB = 64 / kClusterM;
+    const int k_row = tiles.rank_m * kRowsB;
+#pragma unroll
+    for (int atom = 0; atom < kTileN / 64; ++atom) {
+      load_box(b + atom * 8192 + k_row * 128, map_b, full, at.n + atom * 64, slab_k + k_row, mask_b);
+    }
+#else
+    constexpr int kRowsB = kTileN / kClusterM;
+    const int column = tiles.rank_m * kRowsB;
+#if HGP_EPILOGUE_GROUPED
+    load_box_grouped(b + column * 128, map_b, full, slab_k, (at.n + column) / 32, mask_b);
+#else
+    load_box(b + column * 128, map_b, full, slab_k, at.n + column, mask_b);
+#endif
+#endif
+  }
+}
+
+__device__ __forceinline__ void produce(u8* ring, Barriers& barriers, const TensorMap* map_a, const TensorMap* map_b,
+                                        const Tiles& tiles, int k_tiles) {
+  Cursor cursor;
+  for (int t = tiles.first; t < tiles.total; t += tiles.step) {
+    const TileIndex at = tiles.origin(t);
+    for (int i = 0; i < k_tiles; ++i) {
+      barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
+      barrier_expect(&barriers.full[cursor.stage], kStageBytes);
+      load_stage(ring + cursor.stage * kStageBytes, &barriers.full[cursor.stage], map_a, map_b, tiles, at, i * kTileK);
+      cursor.advance();
+    }
+  }
+}
+
+// Tells every CTA that writes into this CTA's ring that this warp has finished with `stage`.
+__device__ __forceinline__ void release_stage(Barriers& barriers, int stage, const Tiles& tiles) {
+  const u32 lane = threadIdx.x % 32;
+  if (kClusterSize == 1) {
+    if (lane == 0) barrier_arrive(&barriers.empty[stage]);
+  } else if (lane < kPeers) {
+    const u32 m = lane < kClusterM ? lane : tiles.rank_m;
+    const u32 other_n = lane - kClusterM;  // columns of the cluster but this CTA's own
+    const u32 n = lane < kClusterM ? tiles.rank_n : other_n + (other_n >= tiles.rank_n);
+    barrier_arrive_remote(&barriers.empty[stage], m + kClusterM * n);
+  }
+}
+
+__device__ __forceinline__ void multiply(float (&acc)[kBlocks][kTileN / 2], const u8* ring, Barriers& barriers,
+                                         Cursor& cursor, const Tiles& tiles, int k_tiles, int first_row) {
+  constexpr u32 kStepA = 32 >> 4;  // 16 of K, in descriptor units of 16 bytes
+#if HGP_B_MN_MAJOR
+  constexpr u32 kStepB = 2048 >> 4;
+  const u64 base_b = tile_descriptor(ring + kBytesA, 8192, 1024);
+#else
+  constexpr u32 kStepB = 32 >> 4;
+  const u64 base_b = tile_descriptor(ring + kBytesA, 16, 1024);
+#endif
+  const u64 base_a = tile_descriptor(ring + first_row * 128, 16, 1024);
+  int previous = 0;
+  for (int i = 0; i < k_tiles; ++i) {
+    barrier_wait(&barriers.full[cursor.stage], cursor.parity);
+    const u32 offset = cursor.stage * (kStageBytes >> 4);
+    wgmma_fence();
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          const u64 a = base_a + (offset + ((slab * kSlabBytesA + block * 8192) >> 4) + step * kStepA);
+          const u64 b = base_b + (offset + (slab * kSlabBytesB >> 4) + step * kStepB);
+          Wgmma<kTileN>::mma(acc[block], a, b, i > 0 || slab > 0 || step > 0);
+        }
+      }
+    }
+    wgmma_commit();
+    // The group before this one has retired once one is left in flight: only then is its stage free.
+    if (i > 0) {
+      wgmma_wait<1>();
+      release_stage(barriers, previous, tiles);
+    }
+    previous = cursor.stage;
+    cursor.advance();
+  }
+  wgmma_wait<0>();
+  release_stage(barriers, previous, tiles);
+}
+
+#if HGP_EPILOGUE_BULK
+#define HGP_OUTPUT const __grid_constant__ TensorMap map_c
+#define HGP_LDC
+#else
+#define HGP_OUTPUT u16 *c
+#define HGP_LDC , int ldc
+#endif
+
+// __maxnreg__ and not __launch_bounds__: for wgmma kernels ptxas rounds the bound up to whole warpgroups, which leaves
+// 168 of 224 registers and spills a 64 x 256 accumulator.
+extern "C" __global__ void __maxnreg__(HGP_MAX_REGISTERS)
+    HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, HGP_OUTPUT, int m,
+               int n, int k HGP_LDC) {
+  extern __shared__ u8 dynamic_smem[];
+  __shared__ Barriers barriers;
+  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+  u8* staging = ring + kStages * kStageBytes;
+  const int warp = threadIdx.x / 32;
+
+  if (threadIdx.x == kConsumerThreads) {
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
+    for (int s = 0; s < kStages; ++s) {
+      barrier_init(&barriers.full[s], 1);
+      barrier_init(&barriers.empty[s], 4 * kReaders * kPeers);
+    }
+    barrier_init_fence();
+  }
+  if (kClusterSize > 1) {
+    cluster_sync();
+  } else {
+    __syncthreads();
+  }
+  wait_for_upstream();
+  allow_dependents();
+
+  const Tiles tiles(m, n);
+  const int k_tiles = ceil_div(k, kTileK);
+  if (warp == kConsumers * 4) {
+    if (threadIdx.x % 32 == 0) produce(ring, barriers, &map_a, &map_b, tiles, k_tiles);
+  } else {
+    const int consumer = warp / 4;
+    const int first_row = kPingpong ? 0 : consumer * kWarpgroupM;
+    Cursor cursor;
+    int t = tiles.first;
+    if (kPingpong && consumer == 1) {
+      named_arrive(kOrderBarrier, 256);
+      t += tiles.step;
+      cursor.skip(k_tiles);
+    }
+    for (; t < tiles.total; t += kPingpong ? 2 * tiles.step : tiles.step) {
+      const TileIndex at = tiles.origin(t);
+      float acc[kBlocks][kTileN / 2];
+      // In turn, tile by tile: a parity wait one whole ring round ahead would pass too early.
+      if (kPingpong) named_sync(kOrderBarrier + consumer, 256);
+      multiply(acc, ring, barriers, cursor, tiles, k_tiles, first_row);
+      if (kPingpong) {
+        if (t + tiles.step < tiles.total) named_arrive(kOrderBarrier + 1 - consumer, 256);
+        cursor.skip(k_tiles);
+      }
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        const int row = at.m + first_row + block * 64;
+#if HGP_EPILOGUE_BULK
+        Epilogue::store(acc[block], &map_c, row, at.n, staging + consumer * 4 * Epilogue::kWarpBytes,
+                        kEpilogueBarrier + consumer);
+#else
+        Epilogue::store(acc[block], OutputBlock{c, ldc, m, n, row, at.n},
+                        smem_address(staging) + warp * Epilogue::kWarpBytes);
+#endif
+      }
+    }
+#if HGP_EPILOGUE_BULK
+    if (threadIdx.x % 128 == 0) store_wait_all();
+#endif
+  }
+  // No CTA may leave while a peer can still write into its ring or arrive on its barriers.
+  if (kClusterSize > 1) {
+    __syncwarp();
+    cluster_sync();
+  }
+}

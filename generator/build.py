@@ -1,0 +1,190 @@
+"""Genome -> source -> NVRTC -> cubin, with what the compiler says about it, and a cache keyed by all that decides it.
+
+`build` compiles many genomes in parallel processes; `build_pack` makes the pack that a committed manifest names.
+No GPU and no CUDA toolkit are needed: NVRTC comes as a pinned wheel, and the kernels include no CUDA header.
+The cubin depends on the sources, the genome, the flags and the NVRTC version alone, not on paths or time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from hgemm_packs.generator.families import family
+from hgemm_packs.generator.families.base import Genome
+
+ARCH = "sm_90a"
+MIN_DRIVER = 13000  # cubins of CUDA 13 need a driver of CUDA 13
+NVRTC_PIN = "13.0.88"
+FLAGS = [
+    "-std=c++17",
+    "-default-device",
+    "-diag-suppress=177",  # a constant that one variant of a family does not use
+    "--ptxas-options=-v",
+    "--ptxas-options=--warn-on-spills",
+]
+# ptxas words that mean wgmma was serialised; such a kernel is correct and slow, so it is refused.
+_SERIALISED = re.compile(r"wgmma.*serializ|C75(10|11|15)|setmaxnreg ignored", re.IGNORECASE)
+_USAGE = re.compile(r"Used (\d+) registers")
+_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+class BuildError(RuntimeError):
+    """The compiler refused a kernel, or its result spills or serialises; the message carries the compiler's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One compiled kernel: every manifest field but offset and size, and the cubin."""
+
+    entry_fields: dict[str, Any]
+    cubin: bytes
+
+
+def sources_dir() -> Path:
+    """Folder of the kernel sources: beside the generator in a checkout, inside the package when installed."""
+    here = Path(__file__).resolve().parent
+    for folder in (here.parent / "csrc" / "kernels", here / "kernels"):
+        if (folder / "common").is_dir():
+            return folder
+    raise FileNotFoundError("kernel sources not found beside the generator")
+
+
+@cache
+def expanded_source(stem: str) -> str:
+    """The source with its own includes put in place, so that one string decides the kernel."""
+    seen: set[str] = set()
+
+    def expand(name: str) -> str:
+        lines = []
+        for line in (sources_dir() / name).read_text(encoding="utf-8").splitlines():
+            match = re.fullmatch(r'#include "([\w/.]+)"', line)
+            if match is None:
+                lines.append("" if line == "#pragma once" else line)
+            elif match[1] not in seen:
+                seen.add(match[1])
+                lines.append(expand(match[1]))
+        return "\n".join(lines)
+
+    return expand(stem)
+
+
+def render(family_name: str, genome: Genome) -> str:
+    """Full source text of one kernel: its macros, then the family's source."""
+    f = family(family_name)
+    f.validate(genome)
+    macros = {**f.macros(genome), "HGP_SYMBOL": f.kernel_name(genome)}
+    text = "".join(f"#define {name} {value}\n" for name, value in sorted(macros.items()))
+    return text + expanded_source(f.source)
+
+
+def nvrtc_version() -> str:
+    """Version of the installed NVRTC wheel; BuildError when it is not the pinned one."""
+    found = importlib.metadata.version("nvidia-cuda-nvrtc")
+    if found != NVRTC_PIN:
+        raise BuildError(f"kernel ids need nvidia-cuda-nvrtc=={NVRTC_PIN}, found {found}")
+    return found
+
+
+def compile_source(source: str, symbol: str) -> tuple[bytes, int]:
+    """Compile one kernel; returns the cubin and its registers a thread.
+
+    Raises BuildError with the compiler's log for an error, a spill or a serialised wgmma.
+    """
+    from cuda.bindings import nvrtc
+
+    def check(result: tuple[Any, ...]) -> tuple[Any, ...]:
+        if int(result[0]) != 0:
+            raise BuildError(f"{symbol}: {nvrtc.nvrtcGetErrorString(result[0])[1].decode()}")
+        return result[1:]
+
+    (program,) = check(nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
+    options = [f"--gpu-architecture={ARCH}".encode(), *(flag.encode() for flag in FLAGS)]
+    status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
+    (size,) = check(nvrtc.nvrtcGetProgramLogSize(program))
+    buffer = b" " * size
+    check(nvrtc.nvrtcGetProgramLog(program, buffer))
+    log = buffer.rstrip(b"\0 \n").decode(errors="replace")
+    if int(status) != 0:
+        raise BuildError(f"{symbol}: compilation failed\n{log}")
+    usage, spills = _USAGE.search(log), _SPILLS.search(log)
+    if usage is None or spills is None:
+        raise BuildError(f"{symbol}: the compiler did not report registers and spills\n{log}")
+    if any(int(x) for x in spills.groups()):
+        raise BuildError(f"{symbol}: spills or uses a stack frame\n{log}")
+    if _SERIALISED.search(log):
+        raise BuildError(f"{symbol}: wgmma was serialised\n{log}")
+    (cubin_size,) = check(nvrtc.nvrtcGetCUBINSize(program))
+    cubin = b" " * cubin_size
+    check(nvrtc.nvrtcGetCUBIN(program, cubin))
+    nvrtc.nvrtcDestroyProgram(program)
+    return cubin, int(usage[1])
+
+
+def cache_dir() -> Path:
+    """Folder of compiled kernels: $HGEMM_PACKS_CACHE or the platform's cache, below `v1/build`."""
+    root = os.environ.get("HGEMM_PACKS_CACHE") or platformdirs.user_cache_dir("hgemm_packs")
+    return Path(root) / "v1" / "build"
+
+
+def _cached(source: str, symbol: str) -> tuple[bytes, int]:
+    """`compile_source` behind the cache. Writes are atomic: a killed build leaves no half file."""
+    key = hashlib.sha256("\0".join([source, ARCH, *FLAGS, nvrtc_version()]).encode()).hexdigest()
+    path = cache_dir() / key[:2] / key
+    if path.is_file():
+        head, _, cubin = path.read_bytes().partition(b"\n")
+        facts = json.loads(head)
+        if hashlib.sha256(cubin).hexdigest() == facts["sha256"]:
+            return cubin, facts["regs"]
+    cubin, regs = compile_source(source, symbol)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    facts = {"regs": regs, "sha256": hashlib.sha256(cubin).hexdigest()}
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(json.dumps(facts).encode() + b"\n" + cubin)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(file.name, path)
+    return cubin, regs
+
+
+def build_one(family_name: str, genome: Genome) -> Built:
+    """Compile one genome (or take it from the cache). Raises InvalidGenome or BuildError."""
+    fields = family(family_name).fields(genome)
+    cubin, regs = _cached(render(family_name, genome), fields["symbol"])
+    fields["id"] = hashlib.sha256(cubin).hexdigest()
+    fields["regs"] = regs
+    return Built(fields, cubin)
+
+
+def _try_build(job: tuple[str, Genome]) -> Built | BuildError:
+    try:
+        return build_one(*job)
+    except BuildError as error:
+        return error
+
+
+def build(
+    jobs: Iterable[tuple[str, Genome]],
+    workers: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Built | BuildError]:
+    """Compile (family, genome) pairs in parallel processes, results in order; `progress(done, total)`."""
+    queue = list(jobs)
+    results: list[Built | BuildError] = []
+    with ProcessPoolExecutor(max_workers=workers or os.cpu_count()) as pool:
+        for result in pool.map(_try_build, queue):
+            results.append(result)
+            progress(len(results), len(queue))
+    return results

@@ -1,0 +1,120 @@
+"""What a family provides, and what all families share: names, macros, record fields.
+
+Called by the build service and the search; never touches a GPU or a compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Genome = dict[str, int | str | bool]
+
+SMEM_LIMIT_BYTES = 232448  # dynamic shared memory that one sm_90 CTA can have
+REGISTERS_PER_SM = 65536
+PARAM_SIZES = {
+    "ptr_v1": [8, 8, 8, 4, 4, 4, 4, 4, 4],
+    "tma2_v1": [128, 128, 8, 4, 4, 4, 4],
+    "tma3_v1": [128, 128, 128, 4, 4, 4],
+}
+LARGEST = 1 << 24  # bound of M, N and K: products of two stay far inside 64 bits
+
+
+class InvalidGenome(ValueError):
+    """A genome that breaks a constraint of its family; the message names the constraint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One kernel design.
+
+    `genes` maps each gene to its values, `check` raises InvalidGenome, `macros` gives the HGP_* definitions and
+    `record` the launch-record fields that depend on the genome.
+    """
+
+    name: str
+    source: str
+    genes: dict[str, tuple[int | str | bool, ...]]
+    check: Callable[[Genome], None]
+    macros: Callable[[Genome], dict[str, int | str]]
+    record: Callable[[Genome], dict[str, Any]]
+
+    def validate(self, genome: Genome) -> None:
+        """Raise InvalidGenome unless every gene is present, in its set, and the whole is buildable."""
+        if set(genome) != set(self.genes):
+            raise InvalidGenome(f"{self.name}: genes must be {sorted(self.genes)}, not {sorted(genome)}")
+        for gene, value in genome.items():
+            if value not in self.genes[gene] or type(value) is not type(self.genes[gene][0]):
+                raise InvalidGenome(f"{self.name}: {gene}={value!r} is not one of {self.genes[gene]}")
+        self.check(genome)
+
+    def is_valid(self, genome: Genome) -> bool:
+        """Whether `validate` passes."""
+        try:
+            self.validate(genome)
+        except InvalidGenome:
+            return False
+        return True
+
+    def space(self, **fixed: int | str | bool) -> Iterator[Genome]:
+        """Every valid genome with the given genes fixed, in the order of the gene sets."""
+        names = list(self.genes)
+
+        def extend(genome: Genome, rest: list[str]) -> Iterator[Genome]:
+            if not rest:
+                if self.is_valid(genome):
+                    yield dict(genome)
+                return
+            gene = rest[0]
+            for value in (fixed[gene],) if gene in fixed else self.genes[gene]:
+                yield from extend({**genome, gene: value}, rest[1:])
+
+        yield from extend({}, names)
+
+    def kernel_name(self, genome: Genome) -> str:
+        """Name and symbol: family, layout, accumulator, tile, and a hash of the whole genome."""
+        grid = self.record(genome)["grid"]
+        text = json.dumps({"family": self.name, **genome}, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        arch, design = self.name.split("_", 1)
+        tile = f"{grid['tile_m']}x{grid['tile_n']}"
+        return f"{arch}_hgemm_{genome['layout']}_{genome['dtype']}_f32acc_{design}_{tile}_{digest}"
+
+    def fields(self, genome: Genome) -> dict[str, Any]:
+        """All manifest fields that follow from the genome; id, size and registers come from the build."""
+        name = self.kernel_name(genome)
+        record = self.record(genome)
+        return {
+            "name": name,
+            "symbol": name,
+            "family": self.name,
+            "genome": dict(sorted(genome.items())),
+            "param_sizes": PARAM_SIZES[record["param_layout"]],
+            "workspace_bytes": 0,
+            "align": {"a": 16, "b": 16, "c": 16},
+            "dtype": genome["dtype"],
+            "out_dtype": genome["dtype"],
+            "acc": "f32",
+            "layout": genome["layout"],
+            "epilogue": "none",
+            "pdl": False,
+            "deterministic": True,
+            **record,
+        }
+
+
+def common_macros(genome: Genome) -> dict[str, int | str]:
+    """Macros that every family's source needs: element type and how B is stored."""
+    return {
+        "HGP_BF16": int(genome["dtype"] == "bf16"),
+        "HGP_B_MN_MAJOR": int(genome["layout"] == "nn"),
+    }
+
+
+def dims(m: int = 1, n: int = 8, k: int = 8) -> dict[str, dict[str, int]]:
+    """Admitted problem sizes, given what each of M, N and K must be a multiple of."""
+    multiples = {"m": m, "n": n, "k": k}
+    return {d: {"min": x, "max": LARGEST - LARGEST % x, "multiple_of": x} for d, x in multiples.items()}

@@ -1,0 +1,133 @@
+"""Family sm90_wgmma: TMA + wgmma, warp-specialised, persistent or one tile a CTA. Twin of sm90/wgmma.cuh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hgemm_packs.generator.families.base import (
+    REGISTERS_PER_SM,
+    SMEM_LIMIT_BYTES,
+    Family,
+    Genome,
+    InvalidGenome,
+    common_macros,
+    dims,
+)
+
+GENES: dict[str, tuple[int | str | bool, ...]] = {
+    "layout": ("nn", "nt"),
+    "dtype": ("f16", "bf16"),
+    "tile_m": (64, 128, 256),
+    "tile_n": (32, 64, 96, 128, 160, 192, 224, 256),
+    "tile_k": (64, 128),
+    "stages": (2, 3, 4, 5, 6, 7, 8, 10, 12),
+    "consumers": (1, 2),
+    "schedule": ("cooperative", "pingpong"),
+    "cluster_m": (1, 2, 4),
+    "cluster_n": (1, 2, 4),
+    "persistent": (False, True),
+    "ctas_per_sm": (1, 2, 3, 4),
+    "raster": ("m", "n"),
+    "group": (1, 2, 4, 8, 16, 64),
+    "epilogue": ("staged", "grouped", "bulk"),
+    "streaming": (False, True),
+}
+
+
+def _int(genome: Genome, gene: str) -> int:
+    return int(genome[gene])
+
+
+def _stage_bytes(g: Genome) -> int:
+    return (_int(g, "tile_m") + _int(g, "tile_n")) * _int(g, "tile_k") * 2
+
+
+def _staging_bytes(g: Genome) -> int:
+    """Epilogue staging of all consumers, in bytes."""
+    warps = 4 * _int(g, "consumers")
+    if g["epilogue"] == "grouped":
+        return 0
+    if g["epilogue"] == "bulk":
+        return warps * 4096
+    return warps * 16 * (64 if _int(g, "tile_n") % 64 == 0 else 32) * 2
+
+
+def smem_bytes(g: Genome) -> int:
+    """Dynamic shared memory in bytes: ring, staging, and room to align the ring to 1024."""
+    return 1024 + _int(g, "stages") * _stage_bytes(g) + _staging_bytes(g)
+
+
+def _threads(g: Genome) -> int:
+    """Consumer warpgroups and one producer warp."""
+    return _int(g, "consumers") * 128 + 32
+
+
+def _max_registers(g: Genome) -> int:
+    """Registers a thread that let `ctas_per_sm` CTAs share the register file; allocated in steps of 8."""
+    return min(255, REGISTERS_PER_SM // (_threads(g) * _int(g, "ctas_per_sm")) // 8 * 8)
+
+
+def _require(ok: bool, text: str) -> None:
+    if not ok:
+        raise InvalidGenome(f"sm90_wgmma: {text}")
+
+
+def _check(g: Genome) -> None:
+    m, n, consumers = _int(g, "tile_m"), _int(g, "tile_n"), _int(g, "consumers")
+    pingpong = g["schedule"] == "pingpong"
+    rows = m if pingpong else m // consumers
+    _require(not pingpong or consumers == 2, "pingpong needs two consumers")
+    _require(not pingpong or bool(g["persistent"]), "pingpong needs a persistent grid")
+    _require(rows in (64, 128), "a consumer holds 64 or 128 rows")
+    accumulators = rows * n // 128
+    room = _max_registers(g)
+    _require(accumulators + 40 <= room, f"{accumulators} accumulators a thread do not fit {room} registers")
+    ctas = _int(g, "ctas_per_sm")
+    _require(smem_bytes(g) <= min(SMEM_LIMIT_BYTES, 233472 // ctas - 1536), "shared memory")
+    _require(g["layout"] == "nt" or n % 64 == 0, "nn loads B in boxes of 64 columns")
+    _require(g["epilogue"] != "grouped" or g["layout"] == "nt", "grouped epilogue is for nt")
+    _require(g["epilogue"] != "bulk" or n % 64 == 0, "bulk epilogue stores 64 columns at a time")
+    _require(g["epilogue"] != "bulk" or not g["streaming"], "bulk stores carry no streaming hint")
+    _require(_int(g, "cluster_m") * _int(g, "cluster_n") <= 4, "clusters of at most four")
+    slice_rows = 32 if g["epilogue"] == "grouped" else 8
+    _require(g["layout"] == "nn" or n % (slice_rows * _int(g, "cluster_m")) == 0, "B slices of whole atoms")
+    _require(bool(g["persistent"]) or g["group"] != 64, "banding by 64 is for persistent grids")
+
+
+def _macros(g: Genome) -> dict[str, int | str]:
+    genes = ("tile_m", "tile_n", "tile_k", "stages", "consumers", "cluster_m", "cluster_n", "group")
+    return {
+        **common_macros(g),
+        **{f"HGP_{gene.upper()}": _int(g, gene) for gene in genes},
+        "HGP_MAX_REGISTERS": _max_registers(g),
+        "HGP_PINGPONG": int(g["schedule"] == "pingpong"),
+        "HGP_RASTER_N": int(g["raster"] == "n"),
+        "HGP_EPILOGUE_BULK": int(g["epilogue"] == "bulk"),
+        "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
+        "HGP_STREAMING": int(bool(g["streaming"])),
+    }
+
+
+def _record(g: Genome) -> dict[str, Any]:
+    m, n = _int(g, "tile_m"), _int(g, "tile_n")
+    cluster_m, cluster_n = _int(g, "cluster_m"), _int(g, "cluster_n")
+    grouped, bulk = g["epilogue"] == "grouped", g["epilogue"] == "bulk"
+    box_b = [64, n // cluster_m] if g["layout"] == "nt" else [64, 64 // cluster_m]
+    maps = [
+        {"operand": "a", "box": [64, m // cluster_n], "row_group": 0},
+        {"operand": "b", "box": box_b, "row_group": 32 if grouped else 0},
+    ]
+    if bulk:
+        maps.append({"operand": "c", "box": [64, 64], "row_group": 0})
+    return {
+        "param_layout": "tma3_v1" if bulk else "tma2_v1",
+        "block": _threads(g),
+        "cluster": [cluster_m, cluster_n],
+        "grid": {"tile_m": m, "tile_n": n, "persistent": bool(g["persistent"])},
+        "smem_bytes": smem_bytes(g),
+        "tma": [{**entry, "swizzle": 128, "l2_promotion": 256} for entry in maps],
+        "dims": dims(n=32 if grouped else 8),
+    }
+
+
+FAMILY = Family("sm90_wgmma", "sm90/wgmma.cuh", GENES, _check, _macros, _record)
