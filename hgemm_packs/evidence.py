@@ -1,0 +1,55 @@
+"""Statistics of paired samples: medians, ratios with a confidence interval, the noise floor.
+
+Called by `timing`, the sweep and the benchmarks; the one place where "faster" is defined. A win
+needs the lower bound of its ratio above one plus the noise floor of the same harness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Median of paired ratios base/ours (above 1: ours is faster) with its bootstrap interval.
+
+    `lcb` and `ucb` are the two ends of the 90% interval, hence each a one-sided 95% bound.
+    """
+
+    value: float
+    lcb: float
+    ucb: float
+    pairs: int
+
+    @property
+    def deviation(self) -> float:
+        """Largest distance from 1 that the interval allows; of an A/A run, the noise floor."""
+        return max(self.ucb - 1.0, 1.0 - self.lcb, 0.0)
+
+    def wins(self, noise_floor: float) -> bool:
+        return self.lcb > 1.0 + noise_floor
+
+
+def ratio(base: Sequence[float], ours: Sequence[float], *, seed: int = 0) -> Ratio:
+    """Ratio of paired samples, block by block: sample i of both sides ran next to each other.
+
+    Raises ValueError when the sides differ in length, are empty, or hold a non-positive time.
+    """
+    if len(base) != len(ours) or not base:
+        raise ValueError(f"paired samples must match: {len(base)} against {len(ours)}")
+    if min(*base, *ours) <= 0:
+        raise ValueError("a time of zero or less was measured")
+    pairs = torch.tensor(base, dtype=torch.float64) / torch.tensor(ours, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    picks = torch.randint(len(pairs), (RESAMPLES, len(pairs)), generator=generator)
+    medians = torch.quantile(pairs[picks], 0.5, dim=1)
+    tail = torch.tensor([1.0 - CONFIDENCE, CONFIDENCE], dtype=torch.float64)
+    low, high = torch.quantile(medians, tail).tolist()
+    return Ratio(median(pairs.tolist()), low, high, len(pairs))

@@ -1,0 +1,230 @@
+"""Paired device timing: the same buffers, the same graph length, arms interleaved block by block.
+
+Called by the sweep, `hgemm-packs bench` and the benchmarks. An arm is any function of (a, b, c)
+that queues the product on the current stream and may be captured in a CUDA graph. Clocks are read
+but never set, results are never checked here, and no arm is told that it is being timed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+import torch
+
+from .evidence import Ratio, ratio
+from .operands import Operands, cold_sets, operands
+from .problem import Problem
+from .replay import Arm, Replay, Stage, queue_block, stage
+from .telemetry import Conditions
+
+Protocol = Literal["hot", "cold"]
+
+#: Graph nodes of one replay: past this, capture and upload cost more than the longer mean gains.
+MAX_CALLS = 1000
+MIN_COLD_SETS = 8
+PILOT_CALLS = 16
+#: Above this a single eager call is long against its launch and needs no pilot graph.
+PILOT_BELOW_US = 100.0
+
+
+def torch_mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> object:
+    """The baseline that every figure is quoted against."""
+    return torch.mm(a, b, out=c)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one problem is measured under one protocol: sets to rotate over, calls per replay."""
+
+    sets: Sequence[Operands]
+    calls: int
+    flushed: bool
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Samples in us per call, one per block and arm, and the conditions of each block."""
+
+    samples: dict[str, list[float]]
+    calls: int
+    sets: int
+    flushed: bool
+    conditions: list[Conditions | None] = field(default_factory=list)
+
+    def median_us(self, arm: str) -> float:
+        return median(self.samples[arm])
+
+    def best(self, arms: Sequence[str]) -> str:
+        """The fastest of `arms` by its median."""
+        return min(arms, key=self.median_us)
+
+    def ratio(self, base: str, ours: str, *, seed: int = 0) -> Ratio:
+        """Speed-up of `ours` over `base` from paired samples."""
+        return ratio(self.samples[base], self.samples[ours], seed=seed)
+
+
+def _per_call_us(arm: Arm, one: Operands, at: Stage) -> float:
+    """Device time of one call, near enough to choose a replay length. Inside `active()`."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    arm(one.a, one.b, one.c)
+    start.record()
+    arm(one.a, one.b, one.c)
+    end.record()
+    at.stream.synchronize()
+    single = float(start.elapsed_time(end)) * 1000.0
+    if single > PILOT_BELOW_US:
+        return single
+    pilot = Replay(arm, [one], PILOT_CALLS)
+    pilot.queue()
+    at.stream.synchronize()
+    us = pilot.us()
+    pilot.free()
+    return us
+
+
+def plan(
+    arm: Arm, problem: Problem, protocol: Protocol, *, target_us: float, device: int, seed: int
+) -> Plan:
+    """Buffers and replay length so that one replay of `arm` lasts about `target_us`.
+
+    Cold rotates over more than three times the L2. Where that takes more calls than the target
+    allows (tiny problems), fewer sets are used, each once per replay, and L2 is flushed before.
+    """
+    if protocol not in ("hot", "cold"):
+        raise ValueError(f'protocol must be "hot" or "cold", not {protocol!r}')
+    at = stage(device)
+    first = operands(problem, device, seed=seed)
+    with at.active():
+        per_call = _per_call_us(arm, first[0], at)
+    calls = min(MAX_CALLS, max(1, round(target_us / per_call)))
+    needed = cold_sets(problem, at.l2_bytes) if protocol == "cold" else 1
+    if needed == 1:
+        return Plan(first, calls, flushed=False)
+    count = min(needed, max(MIN_COLD_SETS, calls))
+    sets = operands(problem, device, seed=seed, sets=count)
+    if count < needed:
+        return Plan(sets, count, flushed=True)
+    # A whole number of rounds, or the next replay would start on the sets used last.
+    return Plan(sets, math.ceil(calls / count) * count, flushed=False)
+
+
+def compare(
+    arms: Mapping[str, Arm],
+    problem: Problem,
+    *,
+    protocol: Protocol = "hot",
+    blocks: int = 20,
+    target_us: float = 1000.0,
+    device: int = 0,
+    seed: int = 0,
+) -> Comparison:
+    """Time all `arms` on the same buffers, once each per block, in random order.
+
+    The first arm sets the replay length for all. Raises whatever an arm raises.
+    """
+    how = plan(
+        next(iter(arms.values())), problem, protocol, target_us=target_us, device=device, seed=seed
+    )
+    at = stage(device)
+    result = Comparison({name: [] for name in arms}, how.calls, len(how.sets), how.flushed)
+    shuffle = random.Random(seed)
+    with at.active():
+        replays = {name: Replay(arm, how.sets, how.calls) for name, arm in arms.items()}
+        at.stream.synchronize()
+        for _ in range(blocks):
+            order = list(replays)
+            shuffle.shuffle(order)
+            queue_block([replays[name] for name in order], how.flushed, at)
+            result.conditions.append(at.telemetry.read())
+            at.stream.synchronize()
+            for name, replay in replays.items():
+                result.samples[name].append(replay.us())
+        for replay in replays.values():
+            replay.free()
+    return result
+
+
+def screen(
+    arms: Mapping[str, Arm],
+    problem: Problem,
+    *,
+    protocol: Protocol = "hot",
+    replays: int = 3,
+    target_us: float = 200.0,
+    device: int = 0,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Median us per call of each arm from a few replays: to drop losers, never to claim a win.
+
+    Arms run one after the other, each graph freed before the next is captured.
+    """
+    how = plan(
+        next(iter(arms.values())), problem, protocol, target_us=target_us, device=device, seed=seed
+    )
+    at = stage(device)
+    medians = {}
+    for name, arm in arms.items():
+        with at.active():
+            replay = Replay(arm, how.sets, how.calls)
+            samples = []
+            for _ in range(replays):
+                queue_block([replay], how.flushed, at)
+                at.stream.synchronize()
+                samples.append(replay.us())
+            replay.free()
+        medians[name] = median(samples)
+    return medians
+
+
+def noise_floor(
+    problem: Problem,
+    *,
+    protocol: Protocol = "hot",
+    blocks: int = 20,
+    target_us: float = 1000.0,
+    device: int = 0,
+    seed: int = 0,
+) -> Ratio:
+    """torch against itself in the same harness; `.deviation` is the floor a win must clear."""
+    arms = {"torch": torch_mm, "again": torch_mm}
+    result = compare(
+        arms,
+        problem,
+        protocol=protocol,
+        blocks=blocks,
+        target_us=target_us,
+        device=device,
+        seed=seed,
+    )
+    return result.ratio("torch", "again", seed=seed)
+
+
+def eager_host_us(arm: Arm, one: Operands, *, batch: int = 16, batches: int = 100) -> float:
+    """Host time of one eager call: median over batches small enough never to fill the queue."""
+    return _host_us(arm, one, batch, batches, wait=False)
+
+
+def wall_us(arm: Arm, one: Operands, *, repeats: int = 100) -> float:
+    """Host time of one call with the wait for its result: what a caller in a hurry sees."""
+    return _host_us(arm, one, 1, repeats, wait=True)
+
+
+def _host_us(arm: Arm, one: Operands, batch: int, batches: int, *, wait: bool) -> float:
+    samples = []
+    for i in range(batches + 3):
+        torch.cuda.synchronize(one.a.device)
+        began = time.perf_counter_ns()
+        for _ in range(batch):
+            arm(one.a, one.b, one.c)
+        if wait:
+            torch.cuda.synchronize(one.a.device)
+        if i >= 3:
+            samples.append((time.perf_counter_ns() - began) / 1000.0 / batch)
+    torch.cuda.synchronize(one.a.device)
+    return median(samples)

@@ -1,0 +1,157 @@
+"""Buffers, replay lengths, interleaving and statistics: all of timing that needs no GPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from hgemm_packs import evidence, timing
+from hgemm_packs.operands import Operands, cold_sets, operands, set_bytes
+from hgemm_packs.problem import Problem
+
+L2 = 50 << 20
+
+
+def nn(m: int, n: int, k: int) -> Problem:
+    return Problem(m, n, k, "nn", "f16")
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_operands_multiply_in_every_layout(layout: str) -> None:
+    problem = Problem(5, 7, 24, layout, "bf16")
+    sets = operands(problem, "cpu", seed=1, sets=3)
+    for one in sets:
+        torch.mm(one.a, one.b, out=one.c)
+        exact = one.a.double() @ one.b.double()
+        assert (one.c.double() - exact).norm() < 1e-2 * exact.norm()
+        assert one.a.is_contiguous() == (layout[0] == "n")
+        assert one.b.is_contiguous() == (layout[1] == "n")
+        assert (one.a.data_ptr() - sets[0].a.data_ptr()) % 512 == 0
+    assert not torch.equal(sets[0].a, sets[1].a)
+    again = operands(problem, "cpu", seed=1, sets=3)
+    assert torch.equal(again[2].b, sets[2].b)
+    assert abs(operands(nn(256, 256, 256), "cpu")[0].a.float().std().item() - 1) < 0.02
+
+
+@pytest.mark.parametrize("mnk", [(64, 64, 64), (512, 1024, 768), (4096, 4096, 4096)])
+def test_cold_sets_cover_three_caches_even_without_the_set_in_use(
+    mnk: tuple[int, int, int],
+) -> None:
+    problem = nn(*mnk)
+    assert (cold_sets(problem, L2) - 1) * set_bytes(problem) >= 3 * L2
+
+
+def test_a_problem_larger_than_three_caches_is_its_own_cold_set() -> None:
+    assert cold_sets(nn(8192, 8192, 8192), L2) == 1
+
+
+class FakeReplay:
+    """Stands for a graph replay; `log` collects the order of everything queued."""
+
+    log: list[object] = []
+
+    def __init__(self, arm: timing.Arm, sets: Sequence[Operands], calls: int) -> None:
+        self.arm, self.sets, self.calls = arm, sets, calls
+        self.count = 0
+
+    def queue(self) -> None:
+        self.count += 1
+        FakeReplay.log.append(self.arm)
+
+    def us(self) -> float:
+        # The machine slows down by half over the run; arms differ by a constant factor.
+        factor = 1.0 if self.arm is timing.torch_mm else 0.8
+        return factor * (4.0 + 0.1 * self.count)
+
+    def free(self) -> None:
+        FakeReplay.log.append("free")
+
+
+@pytest.fixture
+def fake_device(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    @contextlib.contextmanager
+    def active() -> Iterator[None]:
+        yield
+
+    at = SimpleNamespace(
+        active=active,
+        l2_bytes=L2,
+        flush=lambda: FakeReplay.log.append("flush"),
+        stream=SimpleNamespace(synchronize=lambda: FakeReplay.log.append("wait")),
+        telemetry=SimpleNamespace(read=lambda: None),
+    )
+    real = timing.operands
+    monkeypatch.setattr(timing, "stage", lambda device: at)
+    monkeypatch.setattr(timing, "Replay", FakeReplay)
+    monkeypatch.setattr(timing, "operands", lambda p, device, **kw: real(p, "cpu", **kw))
+    monkeypatch.setattr(timing, "_per_call_us", lambda arm, one, at: 4.0)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: FakeReplay.log.append("sleep"))
+    FakeReplay.log = []
+    return FakeReplay.log
+
+
+def ours(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> object:
+    return torch.mm(a, b, out=c)
+
+
+def test_compare_interleaves_in_random_order_and_pairs_samples(fake_device: list[object]) -> None:
+    arms = {"torch": timing.torch_mm, "ours": ours}
+    result = timing.compare(arms, nn(64, 64, 64), blocks=30, target_us=400)
+    assert (result.calls, result.sets, result.flushed) == (100, 1, False)
+    orders = [fake_device[i + 1 : i + 3] for i, item in enumerate(fake_device) if item == "sleep"]
+    assert len(orders) == 30
+    assert all(set(order) == {timing.torch_mm, ours} for order in orders)
+    assert 5 < sum(order[0] is ours for order in orders) < 25
+    # Drift of the machine cancels in the pairs: the ratio is exact although times move by half.
+    speedup = result.ratio("torch", "ours")
+    assert speedup.value == pytest.approx(1.25)
+    assert speedup.lcb == pytest.approx(1.25)
+    assert result.median_us("ours") == pytest.approx(0.8 * 5.55)
+    assert result.best(["torch", "ours"]) == "ours"
+    assert fake_device[-2:] == ["free", "free"]
+
+
+def test_cold_rotates_over_all_sets_or_flushes(fake_device: list[object]) -> None:
+    arms = {"torch": timing.torch_mm}
+    large = timing.compare(arms, nn(2048, 2048, 2048), protocol="cold", target_us=100)
+    assert large.sets == cold_sets(nn(2048, 2048, 2048), L2)
+    assert large.calls >= large.sets and large.calls % large.sets == 0
+    assert not large.flushed and "flush" not in fake_device
+    small = timing.compare(arms, nn(64, 64, 64), protocol="cold", target_us=100, blocks=4)
+    assert (small.sets, small.calls, small.flushed) == (25, 25, True)
+    assert fake_device.count("flush") == 4
+
+
+def test_screen_frees_each_arm_before_the_next(fake_device: list[object]) -> None:
+    medians = timing.screen({"torch": timing.torch_mm, "ours": ours}, nn(64, 64, 64))
+    assert medians == {"torch": pytest.approx(4.2), "ours": pytest.approx(3.36)}
+    assert fake_device.index("free") < fake_device.index(ours)
+
+
+def test_unknown_protocol_is_refused() -> None:
+    with pytest.raises(ValueError, match='"hot" or "cold", not "warm"|not \'warm\''):
+        timing.compare({"torch": timing.torch_mm}, nn(8, 8, 8), protocol="warm")  # type: ignore[arg-type]
+
+
+def test_ratio_bounds_a_noisy_win_and_refuses_a_lucky_one() -> None:
+    torch.manual_seed(0)
+    noise = (1 + 0.02 * torch.randn(50)).tolist()
+    faster = evidence.ratio([10.0] * 50, [9.0 * x for x in noise])
+    assert faster.value == pytest.approx(10 / 9, rel=0.01)
+    assert 1.09 < faster.lcb < faster.value < faster.ucb < 1.13
+    assert faster.wins(0.05) and not faster.wins(0.12)
+    lucky = evidence.ratio([10.0] * 5, [9.0, 10.5, 9.4, 10.8, 10.2])
+    assert not lucky.wins(0.0)
+    same = evidence.ratio([10.0] * 50, [10.0 * x for x in noise])
+    assert 0 < same.deviation < 0.02
+    assert evidence.ratio([2.0, 3.0], [1.0, 1.0]) == evidence.ratio([2.0, 3.0], [1.0, 1.0])
+
+
+@pytest.mark.parametrize("sides", [([], []), ([1.0], [1.0, 2.0]), ([1.0], [0.0])])
+def test_ratio_refuses_samples_that_are_no_pairs(sides: tuple[list[float], list[float]]) -> None:
+    with pytest.raises(ValueError, match="paired samples|zero or less"):
+        evidence.ratio(*sides)
