@@ -1,0 +1,34 @@
+"""The package's own exceptions: a pack that was refused, and a fallback that STRICT forbids.
+
+Raised by everything that reads packs; `discover` turns a PackError into one warning, so that none
+leaves `matmul`. Nothing here imports anything.
+"""
+
+from __future__ import annotations
+
+
+class PackError(Exception):
+    """A pack, manifest or source document that must not be used.
+
+    `code` is stable and meant for programs and tests, `where` is the path of the offending value
+    inside the document ("" when the document as a whole is at fault), `detail` is for people.
+    """
+
+    def __init__(self, code: str, detail: str, where: str = "") -> None:
+        super().__init__(code, detail, where)
+        self.code = code
+        self.detail = detail
+        self.where = where
+
+    def within(self, part: str) -> PackError:
+        """The same error seen from one level further out: `part` goes in front of `where`."""
+        joint = "" if not self.where or self.where.startswith("[") else "."
+        return PackError(self.code, self.detail, f"{part}{joint}{self.where}")
+
+    def __str__(self) -> str:
+        place = f" at {self.where}" if self.where else ""
+        return f"{self.code}{place}: {self.detail}"
+
+
+class FallbackError(RuntimeError):
+    """HGEMM_PACKS_STRICT=1 and a call would have used torch's own matmul; the text says why."""

@@ -1,0 +1,237 @@
+"""The manifest of a pack as dataclasses, and the limits of the format.
+
+`manifest_checks.parse` is the only way from bytes to a Manifest; everything that holds one may
+therefore trust it. Nothing here reads a file or knows about devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .problem import Key, Problem, Reason
+
+SCHEMA = "hgemm-packs/1"
+LAUNCHER_ABI = 1
+MAX_MANIFEST_BYTES = 16 << 20
+MAX_BLOB_BYTES = 512 << 20
+
+#: Bytes of each kernel parameter, in order. The launcher fills exactly these structs.
+PARAM_LAYOUTS = {
+    "ptr_v1": (8, 8, 8, 4, 4, 4, 4, 4, 4),
+    "tma2_v1": (128, 128, 8, 4, 4, 4, 4),
+    "tma3_v1": (128, 128, 128, 4, 4, 4),
+}
+
+
+class Timing(NamedTuple):
+    """Microseconds per call of ours and of both baselines; `speedup` is the best baseline over
+    ours, `lcb` its lower 95% confidence bound. A tuple because a pack has thousands."""
+
+    us: float
+    torch_us: float
+    cublaslt_us: float
+    speedup: float
+    lcb: float
+
+
+class Row(NamedTuple):
+    """One measured problem on one device profile; `kernel` is None where cuBLAS stays."""
+
+    m: int
+    n: int
+    k: int
+    layout: str
+    dtype: str
+    out_dtype: str
+    acc: str
+    epilogue: str
+    kernel: str | None
+    profile: str
+    hot: Timing
+    cold: Timing
+    pairs: int
+    date: str
+
+    @property
+    def key(self) -> Key:
+        """The problem this row is about."""
+        return self[:8]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapSpec:
+    """How one operand's tensor map is encoded. `box` is [inner, outer] in elements."""
+
+    operand: str
+    box: tuple[int, int]
+    swizzle: int
+    row_group: int
+    l2_promotion: int
+
+
+@dataclass(frozen=True, slots=True)
+class GridRule:
+    """Tiles of C in elements; a persistent kernel's grid is capped at the co-resident CTAs."""
+
+    tile_m: int
+    tile_n: int
+    persistent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Sizes of one dimension that a kernel takes."""
+
+    min: int
+    max: int
+    multiple_of: int
+
+    def admits(self, size: int) -> bool:
+        return self.min <= size <= self.max and size % self.multiple_of == 0
+
+    def __str__(self) -> str:
+        step = f" in steps of {self.multiple_of}" if self.multiple_of > 1 else ""
+        return f"{self.min}..{self.max}{step}"
+
+
+@dataclass(frozen=True, slots=True)
+class Numerics:
+    """What the numeric gate saw: the worst error against the reference, over how many shapes."""
+
+    reference: str
+    max_rel_err: float
+    shapes_tested: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEntry:
+    """One kernel: identity, launch record, and the problems that it takes. `id` is the sha256 of
+    the cubin at `offset`, `size` bytes long, in the blob; `align` is bytes for a, b, c."""
+
+    id: str
+    name: str
+    symbol: str
+    family: str
+    genome: Mapping[str, int | str | bool]
+    offset: int
+    size: int
+    param_layout: str
+    param_sizes: tuple[int, ...]
+    block: int
+    cluster: tuple[int, int]
+    grid: GridRule
+    smem_bytes: int
+    regs: int
+    tma: tuple[TensorMapSpec, ...]
+    workspace_bytes: int
+    align: tuple[int, int, int]
+    m: Range
+    n: Range
+    k: Range
+    dtype: str
+    out_dtype: str
+    acc: str
+    layout: str
+    epilogue: str
+    pdl: bool
+    deterministic: bool
+    numerics: Numerics
+
+    def admits(self, problem: Problem | Row) -> Reason | None:
+        """None when the kernel takes the problem, else the first thing that speaks against it.
+        A table row is a packed, fully aligned problem."""
+        for name in ("layout", "dtype", "out_dtype", "acc", "epilogue"):
+            mine, asked = getattr(self, name), getattr(problem, name)
+            if mine != asked:
+                return Reason(name, f"{self.name} has {name} {mine}, not {asked}")
+        for name in ("m", "n", "k"):
+            sizes, asked = getattr(self, name), getattr(problem, name)
+            if not sizes.admits(asked):
+                return Reason("dims", f"{self.name} takes {name.upper()} of {sizes}, not {asked}")
+        if isinstance(problem, Problem) and problem.align < max(self.align):
+            return Reason("unaligned", f"{self.name} needs {max(self.align)}-byte alignment")
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """The device that measurements are valid for."""
+
+    name: str
+    sm_count: int
+    l2_bytes: int
+    mem_bw_gbps: float
+
+
+@dataclass(frozen=True, slots=True)
+class PackInfo:
+    name: str
+    version: str
+    license: str
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    nvrtc: str
+    cuda_core: str
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorInfo:
+    version: str
+    commit: str
+    dirty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Versions that the table was measured against; the never-slower promise holds for these."""
+
+    torch: str
+    cublas: str
+    driver: str
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When a row is a win: `rule` names it, `noise_floor` is the relative A/A deviation."""
+
+    noise_floor: float
+    rule: str
+
+    def clears(self, row: Row) -> bool:
+        """Both lower bounds, hot and cold, are above one plus the noise floor."""
+        return min(row.hot.lcb, row.cold.lcb) > 1.0 + self.noise_floor
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest that passed every check. `rows` finds a row by profile name and problem key,
+    `by_id` a kernel by its id; both hold the objects of `table` and `kernels`."""
+
+    schema: str
+    pack: PackInfo
+    launcher_abi: int
+    arch: str
+    device_profiles: tuple[DeviceProfile, ...]
+    min_driver: int
+    toolchain: Toolchain
+    generator: GeneratorInfo
+    blob: Blob
+    kernels: tuple[KernelEntry, ...]
+    table: tuple[Row, ...]
+    baseline: Baseline
+    policy: Policy
+    rows: Mapping[tuple[str, Key], Row] = field(repr=False, compare=False)
+    by_id: Mapping[str, KernelEntry] = field(repr=False, compare=False)

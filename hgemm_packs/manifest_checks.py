@@ -1,0 +1,190 @@
+"""From bytes to a Manifest, or a PackError that says what is wrong and where.
+
+Called by `pack` with what it read and by the generator's packer on its source document. Types and
+bounds are in `manifest_fields`; here is what a schema cannot say: references, uniqueness, the order
+of the blob, fields that must fit each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from .errors import PackError
+from .manifest import (
+    LAUNCHER_ABI,
+    MAX_MANIFEST_BYTES,
+    PARAM_LAYOUTS,
+    SCHEMA,
+    DeviceProfile,
+    KernelEntry,
+    Manifest,
+    Range,
+    Row,
+    TensorMapSpec,
+)
+from .manifest_fields import FIELDS, MAX_CLUSTER
+from .problem import Key
+from .strict_json import read_json, record
+
+#: Cubins start at multiples of this in the blob, in bytes.
+OFFSET_ALIGN = 256
+
+
+class Named(Protocol):
+    """A kernel of a manifest or of a source document."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+NamedT = TypeVar("NamedT", bound=Named)
+
+
+def parse(data: bytes) -> Manifest:
+    """Decode and check a pack's manifest. Raises PackError."""
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise PackError(
+            "manifest_too_large", f"{len(data)} bytes, not at most {MAX_MANIFEST_BYTES}"
+        )
+    value = read_json(data)
+    check_head(value, SCHEMA)
+    manifest: Manifest = record(_manifest, **FIELDS)(value)
+    return manifest
+
+
+def check_head(value: Any, schema: str) -> None:
+    """Refuse another format or launcher ABI by name, before fields that only they have."""
+    if type(value) is not dict:
+        raise PackError("wrong_type", "the document is not an object")
+    found = value.get("schema")
+    if type(found) is str and found != schema:
+        raise PackError(
+            "unknown_schema", f"{found[:60]!r}; this version reads {schema!r}", "schema"
+        )
+    abi = value.get("launcher_abi")
+    if type(abi) is int and abi != LAUNCHER_ABI:
+        detail = f"made for launcher ABI {abi}, this launcher has {LAUNCHER_ABI}"
+        raise PackError("launcher_abi", detail, "launcher_abi")
+
+
+def _manifest(**fields: Any) -> Manifest:
+    kernels, blob = fields["kernels"], fields["blob"]
+    by_id = unique_kernels(kernels)
+    for index, entry in enumerate(kernels):
+        try:
+            check_launch_record(entry)
+        except PackError as error:
+            raise error.within(f"kernels[{index}]") from None
+    check_blob_order(kernels, blob.bytes)
+    rows = index_rows(fields["table"], by_id, fields["device_profiles"])
+    check_rows_admitted(fields["table"], by_id)
+    return Manifest(by_id=by_id, rows=rows, **fields)
+
+
+def unique_kernels(kernels: Iterable[NamedT]) -> dict[str, NamedT]:
+    """Kernels by id; no id and no name may stand twice."""
+    by_id: dict[str, NamedT] = {}
+    names = set()
+    for index, entry in enumerate(kernels):
+        if entry.id in by_id:
+            raise PackError("duplicate_kernel_id", entry.id, f"kernels[{index}].id")
+        if entry.name in names:
+            raise PackError("duplicate_kernel_name", entry.name, f"kernels[{index}].name")
+        by_id[entry.id] = entry
+        names.add(entry.name)
+    return by_id
+
+
+def check_launch_record(entry: KernelEntry) -> None:
+    """Fields of one kernel that must fit each other."""
+    expected = PARAM_LAYOUTS[entry.param_layout]
+    if entry.param_sizes != expected:
+        detail = f"{entry.param_layout} has {list(expected)}, not {list(entry.param_sizes)}"
+        raise PackError("param_sizes", detail, "param_sizes")
+    if entry.cluster[0] * entry.cluster[1] > MAX_CLUSTER:
+        raise PackError("bad_cluster", f"{entry.cluster} is over {MAX_CLUSTER} CTAs", "cluster")
+    for name in ("m", "n", "k"):
+        sizes = getattr(entry, name)
+        if sizes.min > sizes.max:
+            raise PackError("bad_range", f"{sizes.min} > {sizes.max}", f"dims.{name}")
+    operands = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc"}[entry.param_layout]
+    if "".join(spec.operand for spec in entry.tma) != operands:
+        raise PackError("bad_tma", f"{entry.param_layout} maps {operands!r} in this order", "tma")
+    for index, spec in enumerate(entry.tma):
+        _check_tensor_map(entry, spec, f"tma[{index}]")
+
+
+def _check_tensor_map(entry: KernelEntry, spec: TensorMapSpec, where: str) -> None:
+    inner_bytes = 2 * spec.box[0]
+    if inner_bytes % 16 or (spec.swizzle and inner_bytes > spec.swizzle):
+        detail = f"an inner box of {inner_bytes} bytes under a swizzle of {spec.swizzle}"
+        raise PackError("bad_tma", detail, where)
+    if spec.row_group:
+        outer = _outer_dim(entry, spec.operand)
+        if spec.box[1] % spec.row_group or outer.multiple_of % spec.row_group:
+            detail = f"row_group {spec.row_group} needs an outer size and box that it divides"
+            raise PackError("bad_tma", detail, where)
+
+
+def _outer_dim(entry: KernelEntry, operand: str) -> Range:
+    """The dimension that is strided in memory, per operand and layout."""
+    if operand == "a":
+        return entry.m if entry.layout[0] == "n" else entry.k
+    if operand == "b":
+        return entry.k if entry.layout[1] == "n" else entry.n
+    return entry.m
+
+
+def check_blob_order(kernels: Iterable[KernelEntry], blob_bytes: int) -> None:
+    """Cubins stand in manifest order, aligned, with padding only, up to the blob's last byte."""
+    last_offset, end = -1, 0
+    for index, entry in enumerate(kernels):
+        expected = -(-end // OFFSET_ALIGN) * OFFSET_ALIGN
+        code = ""
+        if entry.offset % OFFSET_ALIGN:
+            code = "blob_unaligned"
+        elif entry.offset <= last_offset:
+            code = "blob_order"
+        elif entry.offset < end:
+            code = "blob_overlap"
+        elif entry.offset > expected:
+            code = "blob_hole"
+        if code:
+            detail = f"offset {entry.offset}, where {expected} is next"
+            raise PackError(code, detail, f"kernels[{index}].offset")
+        last_offset, end = entry.offset, entry.offset + entry.size
+    if end != blob_bytes:
+        raise PackError("blob_end", f"the last cubin ends at {end} of {blob_bytes}", "blob.bytes")
+
+
+def index_rows(
+    table: Iterable[Row], kernels: Mapping[str, Named], profiles: Iterable[DeviceProfile]
+) -> dict[tuple[str, Key], Row]:
+    """Rows by profile and problem; each names a profile and, if any, a kernel of this document."""
+    names = [profile.name for profile in profiles]
+    if len(set(names)) != len(names):
+        raise PackError("duplicate_profile", "a device profile stands twice", "device_profiles")
+    rows: dict[tuple[str, Key], Row] = {}
+    for index, row in enumerate(table):
+        where = f"table[{index}]"
+        if row.profile not in names:
+            raise PackError("unknown_profile", row.profile, f"{where}.profile")
+        if row.kernel is not None and row.kernel not in kernels:
+            raise PackError("unknown_kernel", row.kernel, f"{where}.kernel")
+        if row.hot.lcb > row.hot.speedup or row.cold.lcb > row.cold.speedup:
+            raise PackError("bad_bound", "a lower bound above its own estimate", where)
+        if rows.setdefault((row.profile, row.key), row) is not row:
+            raise PackError("duplicate_table_key", f"{row.key} on {row.profile}", where)
+    return rows
+
+
+def check_rows_admitted(table: Iterable[Row], kernels: Mapping[str, KernelEntry]) -> None:
+    """No row sends a problem to a kernel that does not take it."""
+    for index, row in enumerate(table):
+        if row.kernel is not None:
+            reason = kernels[row.kernel].admits(row)
+            if reason is not None:
+                raise PackError("not_admitted", reason.text, f"table[{index}].kernel")

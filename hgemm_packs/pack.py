@@ -1,0 +1,142 @@
+"""A pack: manifest and blob of one directory, verified before anything of it is used.
+
+Opened by `discover` and by the generator's packer as its self-check. Reads two fixed file names and
+no other; never follows a link, never joins a name from a manifest to a path.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import weakref
+from pathlib import Path
+
+from . import manifest_checks
+from .errors import PackError
+from .manifest import MAX_BLOB_BYTES, MAX_MANIFEST_BYTES, KernelEntry, Manifest
+
+MANIFEST_NAME = "manifest.json"
+BLOB_NAME = "kernels.bin"
+
+
+class Pack:
+    """A verified pack. It keeps the blob's file open and nothing of it in memory.
+
+    The blob is read with pread, not mapped: a file truncated under a mapping kills the process, and
+    bytes that were hashed in a mapping may change before the driver reads them.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, manifest_sha256: str, blob: int) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.manifest_sha256 = manifest_sha256
+        self._blob = blob
+        self.close = weakref.finalize(self, os.close, blob)
+
+    @classmethod
+    def open(cls, directory: str | os.PathLike[str]) -> Pack:
+        """Open and verify a pack directory: manifest, blob size, padding and every hash.
+
+        Raises PackError, and no OSError, whatever the directory holds.
+        """
+        path = Path(directory)
+        folder = _open(path, os.O_DIRECTORY, None)
+        try:
+            handle = _open_regular(MANIFEST_NAME, folder)
+            try:
+                data = _read_manifest(handle)
+            finally:
+                os.close(handle)
+            manifest = manifest_checks.parse(data)
+            blob = _open_regular(BLOB_NAME, folder)
+        finally:
+            os.close(folder)
+        try:
+            _check_blob(blob, manifest)
+        except BaseException:
+            os.close(blob)
+            raise
+        return cls(path, manifest, hashlib.sha256(data).hexdigest(), blob)
+
+    def image(self, entry: KernelEntry) -> memoryview:
+        """The cubin of a kernel of this pack, read and hashed anew: the bytes handed out are the
+        bytes that were checked. Raises PackError when the file changed since it was opened."""
+        if self.manifest.by_id.get(entry.id) is not entry:
+            raise PackError("foreign_kernel", f"{entry.name} is not a kernel of {self.path}")
+        return memoryview(_read_image(self._blob, entry))
+
+    def __repr__(self) -> str:
+        info = self.manifest.pack
+        return f"Pack({info.name} {info.version}, {self.manifest.arch}, {str(self.path)!r})"
+
+
+_CODES = {errno.ENOENT: "missing_file", errno.ELOOP: "symlink", errno.ENOTDIR: "not_a_directory"}
+
+
+def _open(name: str | Path, flags: int, folder: int | None) -> int:
+    # O_NONBLOCK: opening a FIFO that nobody writes to must not hang the process.
+    flags |= os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except (OSError, ValueError) as error:
+        code = _CODES.get(getattr(error, "errno", 0) or 0, "unreadable")
+        raise PackError(code, f"{name}: {error}") from None
+
+
+def _open_regular(name: str, folder: int) -> int:
+    handle = _open(name, os.O_NOFOLLOW, folder)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise PackError("not_regular_file", f"{name} is not a regular file")
+    return handle
+
+
+def _read_manifest(handle: int) -> bytes:
+    size = os.fstat(handle).st_size
+    if size > MAX_MANIFEST_BYTES:
+        raise PackError("manifest_too_large", f"{size} bytes, not at most {MAX_MANIFEST_BYTES}")
+    return _read(handle, 0, size)
+
+
+def _read(handle: int, offset: int, size: int) -> bytes:
+    """`size` bytes at `offset`. Raises PackError when the file ends before, or cannot be read."""
+    parts = []
+    while size:
+        try:
+            part = os.pread(handle, size, offset)
+        except OSError as error:
+            raise PackError("unreadable", str(error)) from None
+        if not part:
+            raise PackError("truncated", f"the file ends at byte {offset}")
+        parts.append(part)
+        offset += len(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _read_image(blob: int, entry: KernelEntry) -> bytes:
+    image = _read(blob, entry.offset, entry.size)
+    found = hashlib.sha256(image).hexdigest()
+    if found != entry.id:
+        raise PackError("kernel_hash", f"{entry.name}: sha256 is {found}, the id is {entry.id}")
+    return image
+
+
+def _check_blob(blob: int, manifest: Manifest) -> None:
+    """Size, padding, every cubin against its id, the whole against its hash; one cubin in memory
+    at a time. Both kinds of hash cost about 1 ms per MB together, once per process."""
+    declared, size = manifest.blob.bytes, os.fstat(blob).st_size
+    if size != declared or size > MAX_BLOB_BYTES:
+        raise PackError("blob_size", f"{size} bytes, the manifest says {declared}")
+    whole, end = hashlib.sha256(), 0
+    for entry in manifest.kernels:
+        padding = _read(blob, end, entry.offset - end)
+        if padding.strip(b"\0"):
+            raise PackError("blob_padding", f"bytes before {entry.name} are not zero")
+        whole.update(padding)
+        whole.update(_read_image(blob, entry))
+        end = entry.offset + entry.size
+    if whole.hexdigest() != manifest.blob.sha256:
+        raise PackError("blob_hash", f"sha256 is {whole.hexdigest()}, not {manifest.blob.sha256}")

@@ -1,0 +1,99 @@
+"""What a decision is made about and from: a problem, a device, and a reason.
+
+Used by every layer above the C launcher; built on a miss by `launcher`, by `report` for explain,
+and by the generator. It decides nothing itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LAYOUTS = ("nn", "nt", "tn", "tt")
+DTYPES = ("f16", "bf16")
+ACCUMULATORS = ("f32",)
+EPILOGUES = ("none",)
+ALIGNMENTS = (2, 4, 8, 16)
+
+#: M, N and K travel to the kernels as int32.
+LARGEST_DIM = 2**31 - 1
+
+#: M, N, K, layout, dtype, out_dtype, acc, epilogue: what a table row is looked up by.
+Key = tuple[int, int, int, str, str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One matmul: C[M,N] = A[M,K] @ B[K,N], how the operands are stored, and what is computed.
+
+    `layout` names the storage ("nt": A [M,K], B stored [N,K]); C is row-major. `align` is the
+    smallest alignment in bytes, at most 16, over the three pointers and leading strides. `packed`
+    says that every leading stride is minimal. Raises ValueError outside these limits.
+    """
+
+    m: int
+    n: int
+    k: int
+    layout: str
+    dtype: str
+    out_dtype: str = ""
+    acc: str = "f32"
+    epilogue: str = "none"
+    align: int = 16
+    packed: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.out_dtype:
+            object.__setattr__(self, "out_dtype", self.dtype)
+        for name in ("m", "n", "k"):
+            if not 0 <= getattr(self, name) <= LARGEST_DIM:
+                raise ValueError(f"{name}={getattr(self, name)} is not in 0..{LARGEST_DIM}")
+        for name, allowed in (
+            ("layout", LAYOUTS),
+            ("dtype", DTYPES),
+            ("out_dtype", DTYPES),
+            ("acc", ACCUMULATORS),
+            ("epilogue", EPILOGUES),
+            ("align", ALIGNMENTS),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r} is not one of {allowed}")
+
+    @property
+    def key(self) -> Key:
+        """What the selection table knows a problem by."""
+        return (
+            self.m,
+            self.n,
+            self.k,
+            self.layout,
+            self.dtype,
+            self.out_dtype,
+            self.acc,
+            self.epilogue,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k} {self.layout} {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """What a pack is matched against. `driver` is cuDriverGetVersion's integer, 13000 for 13.0."""
+
+    name: str
+    arch: str
+    sm_count: int
+    l2_bytes: int
+    driver: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One step of a decision: a stable `code`, a sentence, and whether it spoke for the kernel."""
+
+    code: str
+    text: str
+    accepted: bool = False
+
+    def __str__(self) -> str:
+        return f"{'yes' if self.accepted else 'no '} {self.code}: {self.text}"

@@ -1,0 +1,138 @@
+"""Problem -> kernel or fallback, with every step of the decision as a value.
+
+Called by `launcher` on a miss, once per problem and device, and by `report` for explain. A problem
+goes to a kernel only on measured evidence for this very device profile; a guess is never made.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from . import discover
+from .manifest import KernelEntry, Manifest, Row
+from .pack import Pack
+from .problem import DeviceInfo, Problem, Reason
+
+#: Codes of refusal from the least to the most specific: the furthest step reached names a fallback.
+STEPS = (
+    "no_pack",
+    "pack_refused",
+    "launcher_abi",
+    "arch",
+    "driver",
+    "profile",
+    "not_measured",
+    "cublas_measured_better",
+    "below_noise_floor",
+    "quarantined",
+    "strided",
+    "unaligned",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The decision: all of `pack`, `kernel` and `row`, or none of them and a fallback."""
+
+    pack: Pack | None
+    kernel: KernelEntry | None
+    row: Row | None
+    reasons: tuple[Reason, ...]
+
+    @property
+    def code(self) -> str:
+        """ "kernel", or the reason of the fallback: that of the pack that came closest."""
+        if self.kernel is not None:
+            return "kernel"
+        return max((reason.code for reason in self.reasons), key=STEPS.index)
+
+
+_lock = threading.Lock()
+_found: discover.Found | None = None
+_quarantine: dict[str, str] = {}
+
+
+def found() -> discover.Found:
+    """The packs of this process, looked for once."""
+    global _found
+    with _lock:
+        if _found is None:
+            _found = discover.find()
+        return _found
+
+
+def reset() -> None:
+    """Forget packs and quarantine; the next decision looks again."""
+    global _found
+    with _lock:
+        _found = None
+        _quarantine.clear()
+
+
+def quarantine(kernel_id: str, reason: str) -> None:
+    """Never choose this kernel again in this process: it failed to load or to prove itself."""
+    with _lock:
+        _quarantine.setdefault(kernel_id, reason)
+
+
+def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = None) -> Choice:
+    """Decide for one problem on one device; `device` spares asking the driver about it."""
+    unfit = _unfit(problem)
+    if unfit is not None:
+        return Choice(None, None, None, (unfit,))
+    if device is None:
+        from .launcher import device_info
+
+        device = device_info(device_index)
+    reasons: list[Reason] = []
+    known = found()
+    for pack in known.packs:
+        row, reason = _consult(pack.manifest, problem, device)
+        reasons.append(reason)
+        if row is not None and row.kernel is not None:
+            return Choice(pack, pack.manifest.by_id[row.kernel], row, tuple(reasons))
+    for refused in known.refused:
+        code = "launcher_abi" if refused.error.code == "launcher_abi" else "pack_refused"
+        reasons.append(Reason(code, f"{refused.place}: {refused.error}"))
+    if not reasons:
+        reasons.append(Reason("no_pack", "no pack is installed"))
+    return Choice(None, None, None, tuple(reasons))
+
+
+def _unfit(problem: Problem) -> Reason | None:
+    """Problems that no table holds: rows are measured packed and fully aligned."""
+    if not problem.packed:
+        return Reason("strided", "an operand's leading stride is not minimal")
+    if problem.align < 16:
+        return Reason("unaligned", f"an operand is only {problem.align}-byte aligned")
+    return None
+
+
+def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[Row | None, Reason]:
+    """What one pack says: a row to use, or None and the first thing that speaks against it."""
+    name = f"{manifest.pack.name} {manifest.pack.version}"
+
+    def no(code: str, text: str) -> tuple[None, Reason]:
+        return None, Reason(code, f"{name}: {text}")
+
+    if manifest.arch != device.arch:
+        return no("arch", f"made for {manifest.arch}, the device is {device.arch}")
+    if device.driver < manifest.min_driver:
+        return no("driver", f"needs driver {manifest.min_driver}, this one is {device.driver}")
+    mine = (device.name, device.sm_count)
+    if mine not in [(each.name, each.sm_count) for each in manifest.device_profiles]:
+        return no("profile", f"not measured on {device.name} with {device.sm_count} SMs")
+    row = manifest.rows.get((device.name, problem.key))
+    if row is None:
+        return no("not_measured", f"{problem} is not in the table")
+    if row.kernel is None:
+        return no("cublas_measured_better", f"measured {row.date}: no confirmed win")
+    if not manifest.policy.clears(row):
+        floor = manifest.policy.noise_floor
+        return no("below_noise_floor", f"a lower bound is not above 1 + {floor:g}")
+    kernel = manifest.by_id[row.kernel]
+    if row.kernel in _quarantine:
+        return no("quarantined", f"{kernel.name}: {_quarantine[row.kernel]}")
+    gain = f"{row.hot.speedup:.3f}x hot, {row.cold.speedup:.3f}x cold on {row.date}"
+    return row, Reason("kernel", f"{name}: {kernel.name}, measured {gain}", accepted=True)

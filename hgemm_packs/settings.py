@@ -1,0 +1,58 @@
+"""The four environment variables, read once per process, and the project's logger.
+
+HGEMM_PACKS_PATH    pack directories, joined by os.pathsep, searched first
+HGEMM_PACKS_CACHE   root of the cache (default: $XDG_CACHE_HOME/hgemm_packs)
+HGEMM_PACKS_LOG     a level name; sends the project's log to stderr
+HGEMM_PACKS_STRICT  1: raise FallbackError where a fallback would be used
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+LOGGER = logging.getLogger("hgemm_packs")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Values of the environment at first use."""
+
+    path: tuple[Path, ...]
+    cache: Path
+    log: str
+    strict: bool
+
+
+@cache
+def settings() -> Settings:
+    """Read the environment; later changes are not seen (tests call `settings.cache_clear`)."""
+    env = os.environ
+    listed = env.get("HGEMM_PACKS_PATH", "")
+    base = env.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    values = Settings(
+        path=tuple(Path(part) for part in listed.split(os.pathsep) if part),
+        cache=Path(env.get("HGEMM_PACKS_CACHE") or Path(base) / "hgemm_packs"),
+        log=env.get("HGEMM_PACKS_LOG", "").upper(),
+        strict=env.get("HGEMM_PACKS_STRICT") == "1",
+    )
+    _configure_log(values.log)
+    return values
+
+
+def _configure_log(level: str) -> None:
+    """Send the log to stderr at `level`; an unknown level is reported, never an error in a call."""
+    if not level:
+        return
+    try:
+        LOGGER.setLevel(level)
+    except ValueError:
+        LOGGER.warning("HGEMM_PACKS_LOG=%s is not a logging level", level)
+        return
+    if not LOGGER.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(name)s %(levelname)s: %(message)s"))
+        LOGGER.addHandler(handler)

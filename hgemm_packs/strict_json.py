@@ -1,0 +1,201 @@
+"""Reads JSON without forgiving anything, and the small checks that documents are described with.
+
+`manifest` and the generator's source document are both written as tables of these checks, so there
+is one validator. A check takes a decoded value and returns the value to keep, or raises PackError;
+containers add the path of what failed on the way out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from .errors import PackError
+
+#: Every check has this shape. The values are whatever JSON holds, hence Any.
+Check = Callable[[Any], Any]
+
+#: Digits of the largest integer that any field can hold, and room to say "too large" about it.
+_MAX_INT_DIGITS = 20
+
+
+def read_json(data: bytes) -> Any:
+    """Decode UTF-8 JSON. Raises PackError for anything that two readers could see differently."""
+    try:
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_constant=_refuse_constant,
+            parse_int=_small_int,
+        )
+    except UnicodeDecodeError as error:
+        raise PackError("not_utf8", f"byte {error.start} is not UTF-8") from None
+    except RecursionError:
+        raise PackError("too_deep", "nested deeper than any document of ours") from None
+    except json.JSONDecodeError as error:
+        raise PackError("not_json", f"{error.msg} at character {error.pos}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise PackError("duplicate_json_key", f"{_show(key)} appears twice in one object")
+            seen.add(key)
+    return result
+
+
+def _refuse_constant(name: str) -> Any:
+    raise PackError("not_finite", f"{name} is not a number")
+
+
+def _small_int(digits: str) -> int:
+    # int() of a million digits is quadratic in Python 3.10, and an error of its own in 3.11.
+    if len(digits) > _MAX_INT_DIGITS:
+        raise PackError("out_of_bounds", f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _show(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _wrong_type(value: Any, wanted: str) -> PackError:
+    return PackError("wrong_type", f"{_show(value)} is not {wanted}")
+
+
+def integer(low: int, high: int, multiple_of: int = 1) -> Check:
+    """An int (bool and 1.0 are not) in low..high."""
+
+    def check(value: Any) -> int:
+        if type(value) is not int:
+            raise _wrong_type(value, "an integer")
+        if not low <= value <= high or value % multiple_of:
+            step = f" in steps of {multiple_of}" if multiple_of > 1 else ""
+            raise PackError("out_of_bounds", f"{value} is not in {low}..{high}{step}")
+        return value
+
+    return check
+
+
+def number(low: float, high: float) -> Check:
+    """A finite int or float in low..high; always handed on as float."""
+
+    def check(value: Any) -> float:
+        if type(value) is not float and type(value) is not int:
+            raise _wrong_type(value, "a number")
+        if not low <= value <= high:
+            if value - value != 0:  # 1e999 decodes to infinity
+                raise PackError("not_finite", f"{value} is not finite")
+            raise PackError("out_of_bounds", f"{value} is not in {low:g}..{high:g}")
+        return float(value)
+
+    return check
+
+
+def boolean(value: Any) -> bool:
+    """True or false, not 0 or 1."""
+    if type(value) is not bool:
+        raise _wrong_type(value, "true or false")
+    return value
+
+
+def text(pattern: str, code: str = "bad_text") -> Check:
+    """A string that matches `pattern` from end to end."""
+    matches = re.compile(pattern).fullmatch
+
+    def check(value: Any) -> str:
+        if type(value) is not str:
+            raise _wrong_type(value, "a string")
+        if matches(value) is None:
+            raise PackError(code, f"{_show(value)} does not match {pattern}")
+        return value
+
+    return check
+
+
+def one_of(*allowed: int | str) -> Check:
+    """One of a closed set; returns the set's own object, so that thousands of rows share it."""
+    kinds = {type(option) for option in allowed}
+    by_value = {option: option for option in allowed}
+
+    def check(value: Any) -> int | str:
+        if type(value) not in kinds:
+            raise _wrong_type(value, "one of " + ", ".join(map(repr, allowed)))
+        if value not in by_value:
+            options = ", ".join(map(repr, allowed))
+            raise PackError("bad_value", f"{_show(value)} is not one of {options}")
+        return by_value[value]
+
+    return check
+
+
+def nullable(check: Check) -> Check:
+    """null, or what `check` takes."""
+    return lambda value: None if value is None else check(value)
+
+
+def record(make: Callable[..., Any], **fields: Check) -> Check:
+    """An object with exactly these fields, handed to `make` by name."""
+    names = frozenset(fields)
+    items = tuple(fields.items())
+
+    def check(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _wrong_type(value, "an object")
+        if value.keys() != names:
+            for name in sorted(value.keys() - names):
+                raise PackError("unknown_field", f"{_show(name)} is not a field here")
+            raise PackError("missing_field", f"{min(names - value.keys())!r} is missing")
+        checked = {}
+        for name, field in items:
+            try:
+                checked[name] = field(value[name])
+            except PackError as error:
+                raise error.within(name) from None
+        return make(**checked)
+
+    return check
+
+
+def listing(item: Check, low: int, high: int) -> Check:
+    """An array of low..high items; handed on as a tuple."""
+
+    def check(value: Any) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise _wrong_type(value, "an array")
+        if not low <= len(value) <= high:
+            raise PackError("bad_count", f"{len(value)} items, not {low}..{high}")
+        checked = []
+        for each in value:
+            try:
+                checked.append(item(each))
+            except PackError as error:
+                raise error.within(f"[{len(checked)}]") from None
+        return tuple(checked)
+
+    return check
+
+
+def mapping(key: Check, item: Check, high: int) -> Check:
+    """An object of at most `high` free keys."""
+
+    def check(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise _wrong_type(value, "an object")
+        if len(value) > high:
+            raise PackError("bad_count", f"{len(value)} entries, not at most {high}")
+        result = {}
+        for name, each in value.items():
+            try:
+                result[key(name)] = item(each)
+            except PackError as error:
+                raise error.within(_show(name)) from None
+        return result
+
+    return check
