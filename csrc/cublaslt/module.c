@@ -163,16 +163,17 @@ static PyObject *matmul(PyObject *self, PyObject *args) {
     PyErr_SetString(PyExc_ValueError, "the workspace is smaller than the algorithm needs");
     return NULL;
   }
-  int status = lt_plan_run(&plan->handle->api, plan->handle->lt, &plan->plan, index,
-                           (const void *)(uintptr_t)a, (const void *)(uintptr_t)b,
-                           (void *)(uintptr_t)c, (void *)(uintptr_t)workspace,
-                           (size_t)workspace_bytes, (void *)(uintptr_t)stream);
+  int status =
+      lt_plan_run(&plan->handle->api, plan->handle->lt, &plan->plan, index,
+                  (const void *)(uintptr_t)a, (const void *)(uintptr_t)b, (void *)(uintptr_t)c,
+                  (void *)(uintptr_t)workspace, (size_t)workspace_bytes, (void *)(uintptr_t)stream);
   if (status != LT_SUCCESS) return fail(&plan->handle->api, "cublasLtMatmul", status);
   Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
-    {"handle", make_handle, METH_VARARGS, "handle(*library_names): open the library, make a handle"},
+    {"handle", make_handle, METH_VARARGS,
+     "handle(*library_names): open the library, make a handle"},
     {"version", version, METH_O, "version(handle) -> cublasLtGetVersion()"},
     {"plan", make_plan, METH_VARARGS,
      "plan(handle, bf16, m, n, k, a_transposed, b_transposed, lda, ldb, ldc, alignment, limits)"},
@@ -182,7 +183,9 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_cublaslt", NULL, -1, methods,
-                                    NULL,                  NULL,        NULL, NULL};
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "_cublaslt", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__cublaslt(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__cublaslt(void) {
+  return PyModule_Create(&module);
+}

@@ -30,8 +30,7 @@ static int describe(const lt_api *api, const lt_problem *p, lt_plan *plan, const
   TRY(api->layout_create(&plan->second, p->type, p->a_transposed ? p->m : p->k,
                          p->a_transposed ? p->k : p->m, p->lda),
       "cublasLtMatrixLayoutCreate(a)");
-  TRY(api->layout_create(&plan->out, p->type, p->n, p->m, p->ldc),
-      "cublasLtMatrixLayoutCreate(c)");
+  TRY(api->layout_create(&plan->out, p->type, p->n, p->m, p->ldc), "cublasLtMatrixLayoutCreate(c)");
   return LT_SUCCESS;
 }
 
@@ -71,8 +70,8 @@ static int ask_all(const lt_api *api, void *handle, void *pref, const lt_problem
   return LT_SUCCESS;
 }
 
-int lt_plan_make(const lt_api *api, void *handle, const lt_problem *problem,
-                 const uint64_t *limits, int limit_count, lt_plan *plan, const char **where) {
+int lt_plan_make(const lt_api *api, void *handle, const lt_problem *problem, const uint64_t *limits,
+                 int limit_count, lt_plan *plan, const char **where) {
   memset(plan, 0, sizeof(*plan));
   void *pref = NULL;
   plan->offers = calloc((size_t)limit_count * LT_REQUESTED, sizeof(lt_heuristic));

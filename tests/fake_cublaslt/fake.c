@@ -58,7 +58,9 @@ static uint16_t write16(float value, int bf16) {
   return exponent <= 0 ? sign : (uint16_t)(sign | exponent << 10 | (wide >> 13 & 1023));
 }
 
-size_t cublasLtGetVersion(void) { return 130104; }
+size_t cublasLtGetVersion(void) {
+  return 130104;
+}
 const char *cublasLtGetStatusName(int status) {
   return status == 15 ? "CUBLAS_STATUS_NOT_SUPPORTED" : "CUBLAS_STATUS_INVALID_VALUE";
 }

@@ -1,0 +1,80 @@
+# Everything a developer does. `make demo` and `make test` work in a fresh clone: they make .venv,
+# install the pins of pyproject.toml and the package with its C extensions, then run.
+# Needed: python3 >= 3.10 with its headers, make, a C compiler. No GPU, no CUDA toolkit.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+JOBS := $(shell nproc 2>/dev/null || echo 2)
+ARCH := sm_90a
+PACK := packs/$(ARCH)
+
+C_HOST := $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch] tests/fake_*/*.[ch])
+EXTENSIONS := setup.py $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch])
+
+.PHONY: demo test test-gpu bench packs fmt lint type wheel clean
+.DELETE_ON_ERROR:
+
+demo: $(STAMPS)/built
+	$(BIN)/hgemm-packs demo --out demo
+
+test: $(STAMPS)/built
+	$(BIN)/python -m pytest -m "not gpu and not multigpu"
+
+# Needs an H200. Compiles nothing: the pack comes from `make packs`.
+test-gpu: $(STAMPS)/built packs
+	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m pytest -m "gpu or multigpu"
+
+# Rewrites the raw results, then every number that README quotes.
+bench: $(STAMPS)/built packs
+	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python benchmarks/host_cost.py
+	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python benchmarks/load_cost.py
+	HGEMM_PACKS_PATH=$(PACK) $(BIN)/hgemm-packs bench --out benchmarks/results
+	$(BIN)/python benchmarks/summary.py
+	$(BIN)/python benchmarks/readme.py
+
+packs: $(STAMPS)/built
+	$(BIN)/hgemm-packs build --arch $(ARCH) --out $(PACK) -j $(JOBS)
+
+fmt: $(STAMPS)/deps
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(C_HOST)
+
+lint: $(STAMPS)/deps
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror $(C_HOST)
+
+type: $(STAMPS)/deps
+	$(BIN)/mypy
+
+wheel: $(STAMPS)/deps
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf $(VENV) build dist demo packs *.egg-info hgemm_packs/*.so
+
+# A torch that sees CUDA belongs to the machine and is kept; elsewhere the pinned one is installed.
+$(STAMPS)/venv:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "Python 3.10 or newer is needed"'
+	if $(PYTHON) -c 'import torch; assert torch.version.cuda' 2>/dev/null; then \
+	  $(PYTHON) -m venv --system-site-packages $(VENV); \
+	else \
+	  $(PYTHON) -m venv $(VENV); \
+	fi
+	mkdir -p $(STAMPS)
+	touch $@
+
+$(STAMPS)/deps: $(STAMPS)/venv pyproject.toml
+	if $(BIN)/python -c 'import torch; assert torch.version.cuda' 2>/dev/null; then \
+	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,dev]"; \
+	else \
+	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,dev,torch]"; \
+	fi
+	touch $@
+
+$(STAMPS)/built: $(STAMPS)/deps $(EXTENSIONS)
+	$(BIN)/python setup.py --quiet build_ext --inplace --force
+	touch $@
