@@ -25,7 +25,7 @@ from .manifest import (
 )
 from .manifest_fields import FIELDS, MAX_CLUSTER
 from .problem import Key
-from .strict_json import read_json, record
+from .strict_json import Check, read_json, record
 
 #: Cubins start at multiples of this in the blob, in bytes.
 OFFSET_ALIGN = 256
@@ -45,25 +45,28 @@ NamedT = TypeVar("NamedT", bound=Named)
 
 def parse(data: bytes) -> Manifest:
     """Decode and check a pack's manifest. Raises PackError."""
-    if len(data) > MAX_MANIFEST_BYTES:
-        raise PackError(
-            "manifest_too_large", f"{len(data)} bytes, not at most {MAX_MANIFEST_BYTES}"
-        )
-    value = read_json(data)
-    check_head(value, SCHEMA)
-    manifest: Manifest = record(_manifest, **FIELDS)(value)
+    manifest: Manifest = read_document(data, SCHEMA, record(_manifest, **FIELDS))
     return manifest
 
 
-def check_head(value: Any, schema: str) -> None:
+def read_document(data: bytes, schema: str, check: Check) -> Any:
+    """Decode a document of the format named `schema` and check it. Raises PackError."""
+    if len(data) > MAX_MANIFEST_BYTES:
+        detail = f"{len(data)} bytes, not at most {MAX_MANIFEST_BYTES}"
+        raise PackError("manifest_too_large", detail)
+    value = read_json(data)
+    _check_head(value, schema)
+    return check(value)
+
+
+def _check_head(value: Any, schema: str) -> None:
     """Refuse another format or launcher ABI by name, before fields that only they have."""
     if type(value) is not dict:
         raise PackError("wrong_type", "the document is not an object")
     found = value.get("schema")
     if type(found) is str and found != schema:
-        raise PackError(
-            "unknown_schema", f"{found[:60]!r}; this version reads {schema!r}", "schema"
-        )
+        detail = f"{found[:60]!a}; this version reads {schema!r}"
+        raise PackError("unknown_schema", detail, "schema")
     abi = value.get("launcher_abi")
     if type(abi) is int and abi != LAUNCHER_ABI:
         detail = f"made for launcher ABI {abi}, this launcher has {LAUNCHER_ABI}"
