@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -52,7 +53,7 @@ def test_a_problem_larger_than_three_caches_is_its_own_cold_set() -> None:
 class FakeReplay:
     """Stands for a graph replay; `log` collects the order of everything queued."""
 
-    log: list[object] = []
+    log: ClassVar[list[object]] = []
 
     def __init__(self, arm: timing.Arm, sets: Sequence[Operands], calls: int) -> None:
         self.arm, self.sets, self.calls = arm, sets, calls
@@ -133,7 +134,7 @@ def test_screen_frees_each_arm_before_the_next(fake_device: list[object]) -> Non
 
 
 def test_unknown_protocol_is_refused() -> None:
-    with pytest.raises(ValueError, match='"hot" or "cold", not "warm"|not \'warm\''):
+    with pytest.raises(ValueError, match='"hot" or "cold"'):
         timing.compare({"torch": timing.torch_mm}, nn(8, 8, 8), protocol="warm")  # type: ignore[arg-type]
 
 
@@ -153,5 +154,5 @@ def test_ratio_bounds_a_noisy_win_and_refuses_a_lucky_one() -> None:
 
 @pytest.mark.parametrize("sides", [([], []), ([1.0], [1.0, 2.0]), ([1.0], [0.0])])
 def test_ratio_refuses_samples_that_are_no_pairs(sides: tuple[list[float], list[float]]) -> None:
-    with pytest.raises(ValueError, match="paired samples|zero or less"):
+    with pytest.raises(ValueError, match=r"paired samples|zero or less"):
         evidence.ratio(*sides)

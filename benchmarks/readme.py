@@ -1,0 +1,90 @@
+"""The numbers in README.md, written between markers from benchmarks/results/summary.json.
+
+    python benchmarks/readme.py          rewrite README.md
+    python benchmarks/readme.py --check  exit 1 when README.md is not what would be written
+
+Nobody edits text between `<!-- generated:NAME -->` and `<!-- /generated -->` by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+README = REPOSITORY / "README.md"
+SUMMARY = REPOSITORY / "benchmarks" / "results" / "summary.json"
+
+BLOCK = re.compile(
+    r"(?P<open><!-- generated:(?P<name>\w+) -->\n).*?(?P<close><!-- /generated -->)", re.DOTALL
+)
+
+
+def headline(summary: dict[str, Any]) -> str:
+    table, host, on = summary["table"], summary["host"], summary["measured_on"]
+    return (
+        f"- **{table['gmean']:.2f}x** the best of torch and tuned cuBLASLt: geometric mean over "
+        f"{table['rows']} problems with a confirmed win on an {on['device']} "
+        f"(worst {table['worst']:.3f}x, best {table['best']:.2f}x).\n"
+        f"- **{host['hit_ratio']:.2f}** of the host time of `torch.mm(a, b, out=c)` for a call "
+        "that is in the table.\n"
+    )
+
+
+def figures(summary: dict[str, Any]) -> str:
+    table, host, load = summary["table"], summary["host"], summary["load"]
+    by_layout = ", ".join(f"{count} {name}" for name, count in table["layouts"].items())
+    rows = {
+        "problems with a confirmed win": f"{table['rows']} ({by_layout})",
+        "problems measured": str(table["problems_measured"]),
+        "kernels that carry the wins": str(table["kernels"]),
+        "speed-up, geometric mean, caches hot": f"{table['gmean']:.3f}x",
+        "speed-up, geometric mean, caches cold": f"{table['gmean_cold']:.3f}x",
+        "smallest speed-up in the table, hot or cold": f"{table['worst']:.3f}x",
+        "its kind's smallest lower 95% bound": f"{table['worst_lower_bound']:.3f}x",
+        "noise floor (torch against itself)": f"{100 * table['noise_floor']:.1f}%",
+        "host time of a hit, of torch.mm(out=)": f"{host['hit_ratio']:.2f}",
+        "host time a fallback adds to torch": f"{host['miss_extra_us']:.2f} us",
+        "import after torch": f"{load['import_ms']:.0f} ms",
+        "loading a pack of 100 kernels": f"{load['pack100_ms']:.0f} ms",
+    }
+    lines = [f"| {name} | {value} |" for name, value in rows.items()]
+    return "| figure | value |\n| --- | --- |\n" + "\n".join(lines) + "\n"
+
+
+def protocol(summary: dict[str, Any]) -> str:
+    on, table = summary["measured_on"], summary["table"]
+    return (
+        f"{on['device']}, driver {on['driver']}, torch {on['torch']}, cuBLAS {on['cublas']}, "
+        f"measured {' to '.join(sorted({on['dates'][0], on['dates'][-1]}))}. {on['protocol']} "
+        f"A win: {table['rule']}\n"
+    )
+
+
+BLOCKS = {"headline": headline, "figures": figures, "protocol": protocol}
+
+
+def render(readme: str, summary: dict[str, Any]) -> str:
+    """`readme` with every generated block rewritten. Raises KeyError for an unknown block."""
+
+    def block(match: re.Match[str]) -> str:
+        return match["open"] + BLOCKS[match["name"]](summary) + match["close"]
+
+    return BLOCK.sub(block, readme)
+
+
+def main() -> int:
+    readme = README.read_text(encoding="utf-8")
+    wanted = render(readme, json.loads(SUMMARY.read_text(encoding="utf-8")))
+    if "--check" in sys.argv[1:]:
+        return int(readme != wanted)
+    README.write_text(wanted, encoding="utf-8")
+    print("wrote README.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""What every verb shares: the console, progress bars, errors that are the user's to mend."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+#: Tables of this project are laid out for this many columns; a pipe or a log gets them whole.
+LOG_COLUMNS = 118
+
+Tick = Callable[[int, int], None]
+
+
+class UserError(Exception):
+    """Something asked for cannot be done here; the text says what and how to mend it."""
+
+
+def console() -> Console:
+    """A console on standard output."""
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(width=LOG_COLUMNS, highlight=False)
+
+
+@contextlib.contextmanager
+def progress(out: Console, text: str) -> Iterator[Tick]:
+    """A bar that a callback `tick(done, total)` moves; in a log it prints one line at the end."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=out) as bar:
+        task = bar.add_task(text, total=None)
+
+        def tick(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield tick
+
+
+def generator(module: str) -> ModuleType:
+    """A module of the generator, which only the verbs that compile or prove kernels need."""
+    try:
+        return importlib.import_module(f"hgemm_packs.generator.{module}")
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{error.name} is missing: pip install 'hgemm-packs[cli,generator]'"
+        ) from error
+
+
+def cuda_device() -> int | None:
+    """Index of the CUDA device that torch would use, or None on a machine without one."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise UserError("torch 2.10 or newer is needed: see pytorch.org") from error
+    return torch.cuda.current_device() if torch.cuda.is_available() else None
+
+
+def manifests_dir() -> Path:
+    """The committed manifests: beside the package in a checkout, below it when installed."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package.parent / "manifests", package / "generator" / "manifests"):
+        if (folder / "shapes").is_dir():
+            return folder
+    raise UserError(f"the manifests of this installation are missing below {package}")

@@ -1,0 +1,148 @@
+"""`hgemm-packs demo`: the whole path, as far as this machine can walk it.
+
+Without a GPU: build the pack from its committed manifest, verify it, show what real models would
+get on the GPU it was measured on, and check `matmul` on the CPU. With that GPU: also every kernel
+against float64, and a benchmark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from .. import select
+from ..manifest import Manifest, Row
+from ..problem import DeviceInfo
+from ..settings import settings
+from . import bench, build, inspect, layers, plots
+from .console import cuda_device, manifests_dir
+
+ARCH = "sm_90a"
+BENCH_ROWS = 12
+
+
+def run(out: Console, folder: Path, jobs: int) -> bool:
+    """Everything above, files into `folder`. Returns whether all checks held."""
+    pack = build.run(out, ARCH, folder / "pack", jobs)[0]
+    # From here on the process has this pack and no other, as a user's would after installing it.
+    os.environ["HGEMM_PACKS_PATH"] = str(folder / "pack")
+    settings.cache_clear()
+    select.reset()
+    sound = inspect.verify(out, folder / "pack", gpu=False)
+    manifest = pack.manifest
+    _show_layers(out, folder, manifest)
+    wins = [row for row in manifest.table if row.kernel and manifest.policy.clears(row)]
+    if wins:
+        title = f"{len(wins)} problems with a confirmed win on {wins[0].profile}"
+        plots.speedups(wins, folder / "speedups.png", title)
+        out.print(f"plot of all measured wins: {folder / 'speedups.png'}", markup=False)
+    sound = _check_matmul(out) and sound
+    if _gpu_of(manifest):
+        sound = inspect.verify(out, folder / "pack", gpu=True) and sound
+        bench.run(out, folder, BENCH_ROWS)
+    else:
+        out.print("no GPU of this pack here: kernels were compiled and hashed, not run")
+    return sound
+
+
+def _gpu_of(manifest: Manifest) -> bool:
+    index = cuda_device()
+    if index is None:
+        return False
+    from ..launcher import device_info
+
+    here = device_info(index)
+    return any(
+        (each.name, each.sm_count) == (here.name, here.sm_count)
+        for each in manifest.device_profiles
+    )
+
+
+def _show_layers(out: Console, folder: Path, manifest: Manifest) -> None:
+    profile = manifest.device_profiles[0]
+    device = DeviceInfo(
+        profile.name, manifest.arch, profile.sm_count, profile.l2_bytes, manifest.min_driver
+    )
+    known = layers.read(manifests_dir() / "shapes" / "llm_layers.toml")
+    dtypes = sorted({row.dtype for row in manifest.table if row.layout == known.layout})
+    everything: list[layers.Decision] = []
+    for dtype in dtypes:
+        decisions = layers.decide(known, dtype, device)
+        out.print(_layers_table(known, decisions, f"linear layers in {dtype} on {profile.name}"))
+        everything += decisions
+    _summary(out, everything)
+    path = folder / "layers.json"
+    text = json.dumps([each.as_json() for each in everything], indent=1)
+    path.write_text(text + "\n", encoding="utf-8")
+    out.print(f"every decision with its kernel: {path}", markup=False)
+
+
+def _cell(row: Row | None) -> str:
+    return f"{row.hot.speedup:.2f}x" if row else "."
+
+
+def _layers_table(known: layers.Layers, decisions: Sequence[layers.Decision], title: str) -> Table:
+    table = Table(title=title, padding=(0, 1), caption=". is cuBLAS: no confirmed win there")
+    table.add_column("model, layer")
+    table.add_column("N x K", justify="right")
+    for m in known.m:
+        table.add_column(f"M={m}", justify="right")
+    width, model = len(known.m), ""
+    for start in range(0, len(decisions), width):
+        cells = decisions[start : start + width]
+        layer = cells[0].layer
+        if layer.model != model:
+            table.add_section()
+            table.add_row(layer.model, style="bold")
+            model = layer.model
+        speedups = (_cell(each.row) for each in cells)
+        table.add_row(f"  {layer.names}", f"{layer.n} x {layer.k}", *speedups)
+    return table
+
+
+def _summary(out: Console, decisions: Sequence[layers.Decision]) -> None:
+    kernels = Counter(each.choice.kernel.name for each in decisions if each.choice.kernel)
+    ours = sum(kernels.values())
+    out.print(f"{ours} of {len(decisions)} layer calls get a kernel of this pack; most used:")
+    for name, count in kernels.most_common(5):
+        out.print(f"  {count:4} x {name}", markup=False)
+
+
+def _check_matmul(out: Console) -> bool:
+    """`matmul` on the CPU against torch and float64, over the ways a model calls it."""
+    import torch
+
+    from .. import matmul
+
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float32).to(dtype)
+
+    table = Table(title="matmul on this machine's CPU, relative error against float64")
+    for name in ("call", "dtype", "ours", "torch"):
+        table.add_column(name, justify="left" if name in ("call", "dtype") else "right")
+    agree = True
+    for dtype in (torch.float16, torch.bfloat16):
+        weight = normal(96, 64, dtype=dtype)
+        for call, a, b in (
+            ("a @ b", normal(32, 64, dtype=dtype), normal(64, 96, dtype=dtype)),
+            ("x @ weight.t()", normal(32, 64, dtype=dtype), weight.t()),
+            ("tokens @ weight.t()", normal(2, 16, 64, dtype=dtype), weight.t()),
+        ):
+            exact = a.double() @ b.double()
+            errors = [
+                float((product.double() - exact).norm() / exact.norm())
+                for product in (matmul(a, b), torch.matmul(a, b))
+            ]
+            agree = agree and errors[0] <= max(errors[1], torch.finfo(dtype).eps)
+            shown = (f"{error:.1e}" for error in errors)
+            table.add_row(call, str(dtype).removeprefix("torch."), *shown)
+    out.print(table)
+    return agree

@@ -1,0 +1,47 @@
+"""Device profiles by name: to ask about a GPU that is not here."""
+
+from __future__ import annotations
+
+from .. import select
+from ..problem import DeviceInfo
+from .console import UserError, cuda_device, generator, manifests_dir
+
+
+def named(name: str | None) -> DeviceInfo:
+    """The device of that profile name; the one here when `name` is None.
+
+    Raises UserError when there is none here, or no pack and no committed manifest knows the name.
+    """
+    if name is None:
+        index = cuda_device()
+        if index is None:
+            known = ", ".join(f'"{each}"' for each in _profiles()) or "none"
+            raise UserError(f"no CUDA device here: give --device-profile (known: {known})")
+        from ..launcher import device_info
+
+        return device_info(index)
+    profiles = _profiles()
+    if name not in profiles:
+        raise UserError(f"unknown device profile {name!r}; known: {', '.join(profiles) or 'none'}")
+    return profiles[name]
+
+
+def _profiles() -> dict[str, DeviceInfo]:
+    """Profiles of the packs found, then of the committed manifests; each with the oldest driver
+    that its kernels run on."""
+    known: dict[str, DeviceInfo] = {}
+    for pack in select.found().packs:
+        manifest = pack.manifest
+        for each in manifest.device_profiles:
+            known[each.name] = DeviceInfo(
+                each.name, manifest.arch, each.sm_count, each.l2_bytes, manifest.min_driver
+            )
+    read_source = generator("packer").read_source
+    for path in sorted(manifests_dir().glob("sm_*/*.json")):
+        source = read_source(path)
+        for each in source.device_profiles:
+            known.setdefault(
+                each.name,
+                DeviceInfo(each.name, source.arch, each.sm_count, each.l2_bytes, source.min_driver),
+            )
+    return known

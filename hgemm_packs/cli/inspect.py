@@ -1,0 +1,124 @@
+"""`hgemm-packs show`, `explain`, `verify`: what is installed, what it decides, whether it holds.
+
+Every verdict comes from `select` and `pack`; this module only prints them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from .. import select
+from ..errors import PackError
+from ..pack import Pack
+from ..problem import Problem
+from .console import UserError, cuda_device, generator, progress
+from .devices import named
+
+
+def show(out: Console) -> None:
+    """Packs in search order with their tables, then every place that was refused and why."""
+    known = select.found()
+    table = Table(title="packs in search order")
+    for name in ("pack", "arch", "profile", "path"):
+        table.add_column(name, overflow="fold")
+    for name in ("kernels", "rows", "wins"):
+        table.add_column(name, justify="right")
+    for pack in known.packs:
+        manifest = pack.manifest
+        wins = sum(row.kernel is not None and manifest.policy.clears(row) for row in manifest.table)
+        table.add_row(
+            f"{manifest.pack.name} {manifest.pack.version}",
+            manifest.arch,
+            ", ".join(each.name for each in manifest.device_profiles),
+            str(pack.path),
+            *(str(count) for count in (len(manifest.kernels), len(manifest.table), wins)),
+        )
+    if known.packs:
+        out.print(table)
+    else:
+        out.print("no pack found: `hgemm-packs build` makes one, HGEMM_PACKS_PATH names one")
+    for refused in known.refused:
+        out.print(f"refused {refused.place}: {refused.error}", markup=False)
+    _show_machine(out)
+
+
+def _show_machine(out: Console) -> None:
+    index = cuda_device()
+    import torch
+
+    out.print(f"torch {torch.__version__}", end=", ")
+    if index is None:
+        out.print("no CUDA device: matmul is torch's own here")
+        return
+    device = named(None)
+    out.print(f"{device.name} ({device.arch}, {device.sm_count} SMs), driver {device.driver}")
+
+
+def explain(out: Console, problem: Problem, profile: str | None) -> None:
+    """The decision for one problem on a device here or a named one, with every step to it."""
+    device = named(profile)
+    choice = select.resolve(problem, 0, device)
+    out.print(f"{problem} on {device.name}", style="bold", markup=False)
+    for reason in choice.reasons:
+        out.print(f"  {reason}", markup=False)
+    if choice.kernel is None or choice.row is None:
+        out.print(f"=> cuBLAS through torch ({choice.code})", markup=False)
+        return
+    out.print(f"=> {choice.kernel.name}", markup=False)
+    for label, figures in (("hot", choice.row.hot), ("cold", choice.row.cold)):
+        out.print(
+            f"   {label:4} {figures.us:.2f} us, torch {figures.torch_us:.2f}, cuBLASLt "
+            f"{figures.cublaslt_us:.2f}: {figures.speedup:.3f}x, at least {figures.lcb:.3f}x"
+        )
+
+
+def verify(out: Console, folder: Path | None, gpu: bool) -> bool:
+    """Check every hash of a pack (or of all that are found); with `gpu` every kernel's values.
+
+    Returns whether all of it held. Raises UserError when there is nothing to verify.
+    """
+    sound = True
+    if folder is not None:
+        packs = [_open(folder)]
+    else:
+        known = select.found()
+        packs = list(known.packs)
+        for refused in known.refused:
+            sound = False
+            out.print(f"REFUSED {refused.place}: {refused.error}", markup=False)
+        if not packs and sound:
+            raise UserError("no pack found to verify: give --pack or set HGEMM_PACKS_PATH")
+    for pack in packs:
+        manifest = pack.manifest
+        out.print(
+            f"ok {manifest.pack.name} {manifest.pack.version}: manifest, {len(manifest.kernels)} "
+            f"kernels and {manifest.blob.bytes} bytes match their hashes"
+        )
+        if gpu:
+            sound = _verify_values(out, pack) and sound
+    return sound
+
+
+def _open(folder: Path) -> Pack:
+    try:
+        return Pack.open(folder)
+    except PackError as error:
+        raise UserError(f"{folder}: {error}") from error
+
+
+def _verify_values(out: Console, pack: Pack) -> bool:
+    index = cuda_device()
+    if index is None:
+        raise UserError("verify --gpu needs a CUDA device")
+    check = generator("verify")
+    with progress(out, "kernels against float64") as tick:
+        results = check.verify_kernels(pack, index, tick)
+    failed = [result for result in results if not result.ok]
+    for result in failed:
+        out.print(f"WRONG {result.name}: {result.detail}", markup=False)
+    worst = max((result.max_rel_err for result in results), default=0.0)
+    out.print(f"{len(results) - len(failed)} of {len(results)} kernels right, worst {worst:.1e}")
+    return not failed
