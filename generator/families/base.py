@@ -14,7 +14,6 @@ from typing import Any
 Genome = dict[str, int | str | bool]
 
 SMEM_LIMIT_BYTES = 232448  # dynamic shared memory that one sm_90 CTA can have
-REGISTERS_PER_SM = 65536
 PARAM_SIZES = {
     "ptr_v1": [8, 8, 8, 4, 4, 4, 4, 4, 4],
     "tma2_v1": [128, 128, 8, 4, 4, 4, 4],
@@ -104,6 +103,11 @@ class Family:
             "deterministic": True,
             **record,
         }
+
+
+def ceil_div(a: int, b: int) -> int:
+    """a / b rounded up, for positive integers."""
+    return -(-a // b)
 
 
 def common_macros(genome: Genome) -> dict[str, int | str]:

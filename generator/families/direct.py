@@ -14,7 +14,8 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "warps_m": (1, 2, 4),
     "warps_n": (1, 2, 4),
     "warps_k": (1, 2, 4, 8, 16),
-    "unroll": (1, 2, 4),
+    "unroll": (1, 2, 4, 8),
+    "exact": (False, True),
 }
 
 
@@ -48,11 +49,12 @@ def _check(g: Genome) -> None:
 
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("mi", "ni", "warps_m", "warps_n", "warps_k", "unroll")
-    return {**common_macros(g), **{f"HGP_{gene.upper()}": _g(g, gene) for gene in genes}}
+    return {**common_macros(g), **{f"HGP_{gene.upper()}": _g(g, gene) for gene in genes}, "HGP_EXACT": int(bool(g["exact"]))}
 
 
 def _record(g: Genome) -> dict[str, Any]:
     m, n = _tile(g)
+    whole_k = 32 * _g(g, "warps_k") * _g(g, "unroll")
     return {
         "param_layout": "ptr_v1",
         "block": _threads(g),
@@ -60,7 +62,7 @@ def _record(g: Genome) -> dict[str, Any]:
         "grid": {"tile_m": m, "tile_n": n, "persistent": False},
         "smem_bytes": _smem_bytes(g),
         "tma": [],
-        "dims": dims(),
+        "dims": dims(m, n, whole_k) if g["exact"] else dims(),
     }
 
 

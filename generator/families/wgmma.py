@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from hgemm_packs.generator.families.base import (
-    REGISTERS_PER_SM,
     SMEM_LIMIT_BYTES,
     Family,
     Genome,
     InvalidGenome,
+    ceil_div,
     common_macros,
     dims,
 )
@@ -57,14 +57,22 @@ def smem_bytes(g: Genome) -> int:
     return 1024 + _int(g, "stages") * _stage_bytes(g) + _staging_bytes(g)
 
 
+def _reallocate(g: Genome) -> bool:
+    """Whether a whole producer warpgroup hands its registers to two consumers."""
+    return g["consumers"] == 2 and g["ctas_per_sm"] == 1
+
+
 def _threads(g: Genome) -> int:
-    """Consumer warpgroups and one producer warp."""
-    return _int(g, "consumers") * 128 + 32
+    """Consumer warpgroups, and one producer warp or warpgroup."""
+    return _int(g, "consumers") * 128 + (128 if _reallocate(g) else 32)
 
 
-def _max_registers(g: Genome) -> int:
-    """Registers a thread that let `ctas_per_sm` CTAs share the register file; allocated in steps of 8."""
-    return min(255, REGISTERS_PER_SM // (_threads(g) * _int(g, "ctas_per_sm")) // 8 * 8)
+def _registers(g: Genome) -> int:
+    """Registers a consumer thread can have: four partitions of 512 a lane, allocated in steps of 8."""
+    if _reallocate(g):
+        return 232
+    warps = ceil_div(_threads(g) // 32 * _int(g, "ctas_per_sm"), 4)
+    return min(255, 512 // warps // 8 * 8)
 
 
 def _require(ok: bool, text: str) -> None:
@@ -80,7 +88,7 @@ def _check(g: Genome) -> None:
     _require(not pingpong or bool(g["persistent"]), "pingpong needs a persistent grid")
     _require(rows in (64, 128), "a consumer holds 64 or 128 rows")
     accumulators = rows * n // 128
-    room = _max_registers(g)
+    room = _registers(g)
     _require(accumulators + 40 <= room, f"{accumulators} accumulators a thread do not fit {room} registers")
     ctas = _int(g, "ctas_per_sm")
     _require(smem_bytes(g) <= min(SMEM_LIMIT_BYTES, 233472 // ctas - 1536), "shared memory")
@@ -95,11 +103,11 @@ def _check(g: Genome) -> None:
 
 
 def _macros(g: Genome) -> dict[str, int | str]:
-    genes = ("tile_m", "tile_n", "tile_k", "stages", "consumers", "cluster_m", "cluster_n", "group")
+    genes = ("tile_m", "tile_n", "tile_k", "stages", "consumers", "cluster_m", "cluster_n", "ctas_per_sm", "group")
     return {
         **common_macros(g),
         **{f"HGP_{gene.upper()}": _int(g, gene) for gene in genes},
-        "HGP_MAX_REGISTERS": _max_registers(g),
+        "HGP_REALLOCATE": int(_reallocate(g)),
         "HGP_PINGPONG": int(g["schedule"] == "pingpong"),
         "HGP_RASTER_N": int(g["raster"] == "n"),
         "HGP_EPILOGUE_BULK": int(g["epilogue"] == "bulk"),

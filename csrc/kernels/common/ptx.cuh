@@ -33,12 +33,13 @@ __device__ __forceinline__ void barrier_arrive(u64* bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_address(bar)) : "memory");
 }
 
-// Arrives on the barrier at the same offset in the CTA `rank` of this cluster.
+// Arrives on the barrier at the same offset in the CTA `rank` of this cluster. Without a cluster-scope release, which
+// costs a fence a stage: what it orders are reads by wgmma, and those have retired when it is called.
 __device__ __forceinline__ void barrier_arrive_remote(u64* bar, u32 rank) {
   asm volatile(
       "{ .reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote]; }" ::"r"(smem_address(bar)),
+      "mbarrier.arrive.shared::cluster.b64 _, [remote]; }" ::"r"(smem_address(bar)),
       "r"(rank)
       : "memory");
 }
@@ -58,6 +59,17 @@ __device__ __forceinline__ void named_sync(int id, int threads) {
 }
 __device__ __forceinline__ void named_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// --- registers of a warpgroup (9.7.20.5); every warp of it must execute the same one ---
+
+template <int kCount>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
 // --- clusters ---

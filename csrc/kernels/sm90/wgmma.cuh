@@ -30,8 +30,13 @@ constexpr int kClusterSize = kClusterM * kClusterN;
 constexpr int kPeers = kClusterM + kClusterN - 1;  // CTAs that share an operand with this one, itself included
 constexpr int kReaders = kPingpong ? 1 : kConsumers;
 constexpr int kConsumerThreads = kConsumers * 128;
+// Registers live in four partitions of 512 a lane. Two consumers and a lone producer warp put three warps into one of
+// them, so each gets 168; a whole producer warpgroup can hand its share over instead.
+constexpr bool kReallocate = HGP_REALLOCATE;
+constexpr int kThreads = kConsumerThreads + (kReallocate ? 128 : 32);
 constexpr int kOrderBarrier = 1;     // ids 1, 2: whose turn the tensor cores are (pingpong)
 constexpr int kEpilogueBarrier = 3;  // ids 3, 4: one per consumer
+constexpr int kReadyBarrier = 5;     // the mbarriers are initialised
 
 #if HGP_EPILOGUE_BULK
 using Epilogue = BulkEpilogue<kTileN>;
@@ -179,9 +184,7 @@ __device__ __forceinline__ void multiply(float (&acc)[kBlocks][kTileN / 2], cons
 #define HGP_LDC , int ldc
 #endif
 
-// __maxnreg__ and not __launch_bounds__: for wgmma kernels ptxas rounds the bound up to whole warpgroups, which leaves
-// 168 of 224 registers and spills a 64 x 256 accumulator.
-extern "C" __global__ void __maxnreg__(HGP_MAX_REGISTERS)
+extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, HGP_OUTPUT, int m,
                int n, int k HGP_LDC) {
   extern __shared__ u8 dynamic_smem[];
@@ -190,6 +193,7 @@ extern "C" __global__ void __maxnreg__(HGP_MAX_REGISTERS)
   u8* staging = ring + kStages * kStageBytes;
   const int warp = threadIdx.x / 32;
 
+  const bool producer = warp >= kConsumers * 4;
   if (threadIdx.x == kConsumerThreads) {
     prefetch_map(&map_a);
     prefetch_map(&map_b);
@@ -199,19 +203,25 @@ extern "C" __global__ void __maxnreg__(HGP_MAX_REGISTERS)
     }
     barrier_init_fence();
   }
+  const Tiles tiles(m, n);
+  const int k_tiles = ceil_div(k, kTileK);
   if (kClusterSize > 1) {
     cluster_sync();
+  } else if (producer) {
+    // The producer needs no one: it starts to load while the consumers wait to see the barriers.
+    __syncwarp();
+    named_arrive(kReadyBarrier, kThreads);
   } else {
-    __syncthreads();
+    named_sync(kReadyBarrier, kThreads);
   }
   wait_for_upstream();
   allow_dependents();
 
-  const Tiles tiles(m, n);
-  const int k_tiles = ceil_div(k, kTileK);
-  if (warp == kConsumers * 4) {
-    if (threadIdx.x % 32 == 0) produce(ring, barriers, &map_a, &map_b, tiles, k_tiles);
+  if (producer) {
+    if (kReallocate) give_registers<40>();
+    if (threadIdx.x == kConsumerThreads) produce(ring, barriers, &map_a, &map_b, tiles, k_tiles);
   } else {
+    if (kReallocate) take_registers<232>();
     const int consumer = warp / 4;
     const int first_row = kPingpong ? 0 : consumer * kWarpgroupM;
     Cursor cursor;
