@@ -37,7 +37,7 @@ CORES = os.cpu_count() or 1
 def run() -> None:
     """Run the command line and leave the process. Errors of the user's are one line, no trace."""
     try:
-        app()
+        app(prog_name="hgemm-packs")
     except (UserError, PackError, OSError) as error:
         typer.echo(f"hgemm-packs: {error}", err=True)
         sys.exit(2)

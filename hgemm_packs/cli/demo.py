@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -88,11 +89,11 @@ def _cell(row: Row | None) -> str:
 
 
 def _layers_table(known: layers.Layers, decisions: Sequence[layers.Decision], title: str) -> Table:
-    table = Table(title=title, padding=(0, 1), caption=". is cuBLAS: no confirmed win there")
-    table.add_column("model, layer")
-    table.add_column("N x K", justify="right")
+    table = Table(title=title, box=SIMPLE_HEAD, caption=". is cuBLAS: no confirmed win there")
+    table.add_column("speed-up at M =", no_wrap=True)
+    table.add_column("N x K", justify="right", no_wrap=True)
     for m in known.m:
-        table.add_column(f"M={m}", justify="right")
+        table.add_column(str(m), justify="right", no_wrap=True)
     width, model = len(known.m), ""
     for start in range(0, len(decisions), width):
         cells = decisions[start : start + width]

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from .. import select
+from .. import report, select
 from ..errors import PackError
 from ..pack import Pack
 from ..problem import Problem
@@ -46,7 +46,11 @@ def show(out: Console) -> None:
 
 
 def _show_machine(out: Console) -> None:
-    index = cuda_device()
+    try:
+        index = cuda_device()
+    except UserError as error:
+        out.print(str(error))
+        return
     import torch
 
     out.print(f"torch {torch.__version__}", end=", ")
@@ -60,19 +64,9 @@ def _show_machine(out: Console) -> None:
 def explain(out: Console, problem: Problem, profile: str | None) -> None:
     """The decision for one problem on a device here or a named one, with every step to it."""
     device = named(profile)
-    choice = select.resolve(problem, 0, device)
-    out.print(f"{problem} on {device.name}", style="bold", markup=False)
-    for reason in choice.reasons:
-        out.print(f"  {reason}", markup=False)
-    if choice.kernel is None or choice.row is None:
-        out.print(f"=> cuBLAS through torch ({choice.code})", markup=False)
-        return
-    out.print(f"=> {choice.kernel.name}", markup=False)
-    for label, figures in (("hot", choice.row.hot), ("cold", choice.row.cold)):
-        out.print(
-            f"   {label:4} {figures.us:.2f} us, torch {figures.torch_us:.2f}, cuBLASLt "
-            f"{figures.cublaslt_us:.2f}: {figures.speedup:.3f}x, at least {figures.lcb:.3f}x"
-        )
+    # Versions of this process belong to the answer only where the device is this machine's.
+    versions = report.runtime_versions(cuda_device() or 0) if profile is None else {}
+    out.print(report.explain_problem(problem, device=device, versions=versions), markup=False)
 
 
 def verify(out: Console, folder: Path | None, gpu: bool) -> bool:

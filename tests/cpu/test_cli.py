@@ -1,0 +1,233 @@
+"""The command line: every verb's words, files and exit codes, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hgemm_packs import cli
+from hgemm_packs.cli import build as build_verb
+from hgemm_packs.cli import inspect, layers
+from hgemm_packs.cli.console import UserError, manifests_dir
+from hgemm_packs.errors import PackError
+from hgemm_packs.problem import Problem
+from hgemm_packs.settings import settings
+from tests import packs
+
+pytestmark = pytest.mark.usefixtures("clean_process")
+
+Run = Callable[..., tuple[int, str, str]]
+
+SHAPES = manifests_dir() / "shapes" / "llm_layers.toml"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in this process; returns exit code, standard output, standard error."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["hgemm-packs", *(str(each) for each in arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "pack"
+    packs.write_good(folder).close()
+    monkeypatch.setenv("HGEMM_PACKS_PATH", str(folder))
+    return folder
+
+
+def test_show_lists_packs_and_what_was_refused(
+    run: Run, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HGEMM_PACKS_PATH", f"{pack}:{tmp_path / 'absent'}")
+    code, out, _ = run("show")
+    assert code == 0
+    line = next(line for line in out.splitlines() if "test-pack 1.0.0" in line)
+    assert [cell.strip() for cell in line.strip("│").split("│")][-3:] == ["3", "3", "2"]
+    assert "refused" in out and "missing_file" in out
+    assert "no CUDA device" in out
+
+
+def test_show_without_a_pack_says_how_to_get_one(run: Run) -> None:
+    code, out, _ = run("show")
+    assert (code, "hgemm-packs build" in out) == (0, True)
+
+
+def test_explain_names_the_kernel_and_its_measurement(run: Run, pack: Path) -> None:
+    code, out, _ = run(
+        "explain", 256, 512, 1024, "--layout", "nn", "--device-profile", "NVIDIA H200"
+    )
+    assert code == 0
+    assert "k_tma2" in out and "10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x" in out
+
+
+def test_explain_says_why_there_is_no_kernel(run: Run, pack: Path) -> None:
+    ask = ("--layout", "nn", "--device-profile", "NVIDIA H200")
+    assert "not_measured" in run("explain", 8, 8, 8, *ask)[1]
+    assert "cublas_measured_better" in run("explain", 512, 512, 512, *ask)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("explain", 8, 8, 8), "give --device-profile"),
+        (("explain", 8, 8, 8, "--device-profile", "Abacus"), "known: NVIDIA H200"),
+        (("explain", 2**31, 8, 8, "--device-profile", "NVIDIA H200"), "is not in 0.."),
+        (("explain", 8, 8, 8, "--layout", "nz"), "nz"),
+        (("explain", 8, "many", 8), "integer"),
+        (("verify", "--pack", "no/such/pack"), "missing_file"),
+        (("verify", "--gpu"), "needs a CUDA device"),
+        (("bench",), "needs a CUDA device"),
+        (("build", "--arch", "sm_12"), "no manifest for 'sm_12'"),
+        (("dance",), "dance"),
+    ],
+)
+def test_bad_requests_exit_2_with_one_clear_message(
+    run: Run, pack: Path, arguments: tuple[object, ...], words: str
+) -> None:
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert words in " ".join(err.split())
+
+
+def test_verify_passes_a_sound_pack_and_fails_a_changed_one(run: Run, pack: Path) -> None:
+    code, out, _ = run("verify")
+    assert code == 0 and "3 kernels and 3204 bytes match" in out
+    blob = pack / "kernels.bin"
+    data = bytearray(blob.read_bytes())
+    data[1500] ^= 1
+    blob.write_bytes(data)
+    with pytest.raises(PackError, match="kernel_hash"):
+        packs.Pack.open(pack)
+    code, out, _ = run("verify", "--pack", pack)
+    assert code == 2
+    inspect.select.reset()
+    code, out, _ = run("verify")
+    assert code == 1 and "REFUSED" in out and "kernel_hash" in out
+
+
+def test_verify_without_a_pack_is_not_a_pass(run: Run) -> None:
+    code, _, err = run("verify")
+    assert code == 2 and "no pack found to verify" in err
+
+
+def test_verify_on_a_gpu_reports_each_wrong_kernel(
+    run: Run, pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = [
+        SimpleNamespace(name="k_direct", ok=True, max_rel_err=2e-4, detail=""),
+        SimpleNamespace(name="k_tma2", ok=False, max_rel_err=0.5, detail="257x8x8: 0.5"),
+    ]
+    check = SimpleNamespace(verify_kernels=lambda pack, device, tick: results)
+    monkeypatch.setattr(inspect, "generator", lambda name: check)
+    monkeypatch.setattr(inspect, "cuda_device", lambda: 0)
+    code, out, _ = run("verify", "--gpu")
+    assert code == 1
+    assert "WRONG k_tma2: 257x8x8: 0.5" in out and "1 of 2 kernels right, worst 5.0e-01" in out
+
+
+def fake_builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Stands for the compiler: writes the good test pack, with one kernel for a real layer."""
+    manifest = tmp_path / "h200.json"
+
+    class BuildError(RuntimeError):
+        pass
+
+    def build_pack(source: Path, out: Path, jobs: int, tick: Callable[[int, int], None]) -> object:
+        if jobs == 13:
+            raise BuildError("k_direct: spills\nptxas info: 4 bytes spill stores")
+        tick(3, 3)
+        kernels = packs.good_kernels()
+        layer = packs.built("k_layer", "tma2_v1", layout="nt")
+        won = packs.row(Problem(64, 4096, 4096, "nt", "f16"), layer)
+        lost = replace(Problem(128, 4096, 4096, "nt", "f16"))
+        rows = [*packs.good_rows(kernels), won, packs.row(lost, None)]
+        made = [*kernels, layer]
+        return packs.write_pack(
+            out,
+            packs.source(made, rows),
+            made,
+            generator_info=packs.GENERATOR,  # type: ignore[arg-type]
+        )
+
+    module = SimpleNamespace(build_pack=build_pack, BuildError=BuildError)
+    monkeypatch.setattr(build_verb, "generator", lambda name: module)
+    monkeypatch.setattr(build_verb, "sources", lambda arch: [manifest])
+
+
+def test_build_reports_the_pack_and_the_compilers_words(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_builder(monkeypatch, tmp_path)
+    code, out, _ = run("build", "--out", tmp_path / "made", "-j", 1)
+    assert code == 0 and "test-pack 1.0.0: 4 kernels, 5 rows" in out
+    assert len(packs.Pack.open(tmp_path / "made").manifest.kernels) == 4
+    code, _, err = run("build", "--out", tmp_path / "other", "-j", 13)
+    assert code == 2 and "4 bytes spill stores" in err
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("precious")
+    code, _, err = run("build", "--out", tmp_path / "full", "-j", 1)
+    assert code == 2 and "is not a pack directory" in err
+
+
+def test_demo_walks_the_whole_path(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_builder(monkeypatch, tmp_path)
+    # The demo sets this variable for its process; registered here so that it is put back.
+    monkeypatch.setenv("HGEMM_PACKS_PATH", "")
+    code, out, _ = run("demo", "--out", tmp_path / "demo", "-j", 1)
+    assert code == 0
+    assert settings().path == (tmp_path / "demo" / "pack",)
+    assert "Llama 3.1 8B" in out and "1.12x" in out
+    decisions = json.loads((tmp_path / "demo" / "layers.json").read_text(encoding="utf-8"))
+    won = [each for each in decisions if each["kernel"]]
+    # Three of the models have a 4096 x 4096 weight, and only M = 64 has a kernel.
+    assert {each["model"] for each in won} == {"Llama 3.1 8B", "Qwen3 8B", "Mistral 7B v0.3"}
+    assert {(each["m"], each["n"], each["k"]) for each in won} == {(64, 4096, 4096)}
+    assert {each["decided"] for each in decisions} == {
+        "kernel",
+        "cublas_measured_better",
+        "not_measured",
+    }
+    png = (tmp_path / "demo" / "speedups.png").read_bytes()
+    assert png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) > 10_000
+    assert "compiled and hashed, not run" in out
+
+
+def test_layers_follow_from_the_published_configs() -> None:
+    known = layers.read(SHAPES)
+    shapes = {(each.model, each.names): (each.n, each.k) for each in known.layers}
+    assert shapes["Llama 3.1 8B", "qkv"] == (6144, 4096)
+    assert shapes["Llama 3.1 8B", "q o"] == (4096, 4096)
+    assert shapes["Llama 3.1 70B", "down"] == (8192, 28672)
+    assert shapes["Qwen3 32B", "o"] == (5120, 8192)
+    assert shapes["Qwen2.5 7B", "k v"] == (512, 3584)
+    assert known.m[0] == 1 and known.m[-1] == 8192 and known.layout == "nt"
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit, match=r"typer is missing: pip install 'hgemm-packs\[cli\]'"):
+        cli.main()
+    monkeypatch.setitem(sys.modules, "hgemm_packs.generator.build", None)
+    with pytest.raises(UserError, match=r"pip install 'hgemm-packs\[cli,generator\]'"):
+        cli.console.generator("build")
