@@ -7,7 +7,7 @@ of the blob, fields that must fit each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from .errors import PackError
@@ -141,24 +141,20 @@ def _outer_dim(entry: KernelEntry, operand: str) -> Range:
     return entry.m
 
 
-def check_blob_order(kernels: Iterable[KernelEntry], blob_bytes: int) -> None:
+def check_blob_order(kernels: Sequence[KernelEntry], blob_bytes: int) -> None:
     """Cubins stand in manifest order, aligned, with padding only, up to the blob's last byte."""
-    last_offset, end = -1, 0
+    offsets = [entry.offset for entry in kernels]
+    if offsets != sorted(offsets):
+        raise PackError("blob_order", "offsets do not rise in the order of the kernels", "kernels")
+    end = 0
     for index, entry in enumerate(kernels):
         expected = -(-end // OFFSET_ALIGN) * OFFSET_ALIGN
-        code = ""
-        if entry.offset % OFFSET_ALIGN:
-            code = "blob_unaligned"
-        elif entry.offset <= last_offset:
-            code = "blob_order"
-        elif entry.offset < end:
-            code = "blob_overlap"
-        elif entry.offset > expected:
-            code = "blob_hole"
-        if code:
+        if entry.offset != expected:
+            code = "blob_overlap" if entry.offset < end else "blob_hole"
+            code = "blob_unaligned" if entry.offset % OFFSET_ALIGN else code
             detail = f"offset {entry.offset}, where {expected} is next"
             raise PackError(code, detail, f"kernels[{index}].offset")
-        last_offset, end = entry.offset, entry.offset + entry.size
+        end = entry.offset + entry.size
     if end != blob_bytes:
         raise PackError("blob_end", f"the last cubin ends at {end} of {blob_bytes}", "blob.bytes")
 

@@ -1,0 +1,133 @@
+"""Says in words what the runtime decided and why: explain, counters, the configuration in force.
+
+Called by users and the CLI, never on the way of a matmul. It asks `select` and the launcher, and
+decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import select
+from .manifest import Baseline, Row, Timing
+from .problem import DeviceInfo, Problem
+from .settings import settings
+
+if TYPE_CHECKING:
+    import torch
+
+
+def explain(a: torch.Tensor, b: torch.Tensor) -> None:
+    """Print what `matmul(a, b)` does with these tensors, and every reason for it."""
+    from . import launcher
+
+    problem = launcher.describe(a, b)
+    if isinstance(problem, str):
+        print(f"runs on   torch (fallback: {problem})")
+    else:
+        print(explain_problem(problem, a.device.index))
+
+
+def explain_problem(
+    problem: Problem,
+    device_index: int = 0,
+    *,
+    device: DeviceInfo | None = None,
+    versions: Mapping[str, str] | None = None,
+) -> str:
+    """The decision for one problem as text. `device` and `versions` stand in for those of this
+    process, so that a machine without a GPU can ask about another one."""
+    if device is None:
+        from .launcher import device_info
+
+        device = device_info(device_index)
+        versions = runtime_versions(device_index) if versions is None else versions
+    choice = select.resolve(problem, device_index, device)
+    lines = [
+        f"problem   {problem} -> {problem.out_dtype}, {problem.acc} accumulate",
+        f"device    {device.name}, {device.arch}, {device.sm_count} SMs, driver {device.driver}",
+    ]
+    if choice.kernel is None or choice.row is None or choice.pack is None:
+        lines.append(f"runs on   torch (fallback: {choice.code})")
+    else:
+        lines.append(f"runs on   {choice.kernel.name}")
+        lines += _measured(choice.row)
+        lines.append(f"baseline  {_verified(choice.pack.manifest.baseline, versions or {})}")
+    lines += [f"          {reason}" for reason in choice.reasons]
+    return "\n".join(lines)
+
+
+def _measured(row: Row) -> list[str]:
+    def line(name: str, t: Timing) -> str:
+        return (
+            f"{name:9} {t.us:.2f} us, torch {t.torch_us:.2f}, cuBLASLt {t.cublaslt_us:.2f}: "
+            f"{t.speedup:.3f}x, at least {t.lcb:.3f}x"
+        )
+
+    return [line("hot", row.hot), line("cold", row.cold)]
+
+
+def _verified(baseline: Baseline, versions: Mapping[str, str]) -> str:
+    """Whether the libraries that we were measured against are those of this process."""
+    measured = f"torch {baseline.torch}, cuBLAS {baseline.cublas}, driver {baseline.driver}"
+    changed = [
+        f"{name} is {versions[name]} here"
+        for name in ("torch", "cublas", "driver")
+        if name in versions and versions[name] != getattr(baseline, name)
+    ]
+    if changed:
+        return f"unverified baseline: measured against {measured}; {', '.join(changed)}"
+    return f"measured against {measured}"
+
+
+def runtime_versions(device_index: int) -> dict[str, str]:
+    """Versions of what a row was measured against, as far as this process can tell."""
+    versions = {}
+    if "torch" in sys.modules:
+        versions["torch"] = str(sys.modules["torch"].__version__)
+    with contextlib.suppress(OSError):
+        driver = Path("/sys/module/nvidia/version").read_text(encoding="ascii")
+        versions["driver"] = driver.strip()
+    with contextlib.suppress(RuntimeError):
+        from .baselines import cublaslt_version
+
+        versions["cublas"] = cublaslt_version(device_index)
+    return versions
+
+
+def counters_text() -> str:
+    """How many calls each path has taken in this process, one a line."""
+    from . import launcher
+
+    counts = launcher.counters()
+    width = max(map(len, counts), default=0)
+    return "\n".join(f"{name:{width}}  {count}" for name, count in counts.items())
+
+
+def show_config() -> str:
+    """What a bug report needs: versions, settings, packs in search order, what was refused."""
+    here = settings()
+    torch_module = sys.modules.get("torch")
+    lines = [
+        f"hgemm_packs {metadata.version('hgemm-packs')}",
+        f"python      {platform.python_version()} on {platform.platform()}",
+        f"torch       {torch_module.__version__ if torch_module else 'not imported'}",
+        f"path        {', '.join(map(str, here.path)) or 'none'}",
+        f"cache       {here.cache}",
+        f"strict      {'yes' if here.strict else 'no'}",
+    ]
+    known = select.found()
+    for pack in known.packs:
+        m = pack.manifest
+        lines.append(
+            f"pack        {m.pack.name} {m.pack.version}, {m.arch}, {len(m.kernels)} kernels, "
+            f"{len(m.table)} rows, {pack.path}"
+        )
+    lines += [f"refused     {refused.place}: {refused.error}" for refused in known.refused]
+    return "\n".join(lines)

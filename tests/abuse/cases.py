@@ -1,0 +1,258 @@
+"""The abusive packs: the good pack of tests/packs.py with one thing wrong, and the code for it.
+
+`python -m tests.abuse DIR` writes them all, for use by hand and by other readers of the format.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hgemm_packs.manifest import MAX_MANIFEST_BYTES
+from tests.abuse.builder import (
+    Change,
+    edit,
+    edit_blob,
+    instead_of,
+    manifest_bytes,
+    on_blob,
+    on_manifest,
+    put,
+    replace_text,
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`change` spoils a good pack at the path it gets; opening it must fail with `code`.
+    `schema` says that manifests/schema.json alone must refuse the manifest, too."""
+
+    name: str
+    code: str
+    change: Change
+    schema: bool = False
+
+
+def _flip(index: int) -> Change:
+    def change(blob: bytearray) -> None:
+        blob[index] ^= 1
+
+    return on_blob(change)
+
+
+def _cut(blob: bytearray) -> None:
+    del blob[-1:]
+
+
+def _add(blob: bytearray) -> None:
+    blob += b"\0"
+
+
+def _link_to_kept(path: Path) -> None:
+    path.symlink_to(path.parent.parent / f"{path.parent.name}.{path.name}")
+
+
+def _link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _swap_offsets(document: dict[str, Any]) -> None:
+    first, second = document["kernels"][:2]
+    first["offset"], second["offset"] = second["offset"], first["offset"]
+
+
+def _shift(index: int, amount: int) -> Change:
+    """Move one cubin's place without moving the cubin."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["kernels"][index]["offset"] += amount
+
+    return on_manifest(change)
+
+
+def _hole(pack: Path) -> None:
+    """256 unused zero bytes between two cubins, every hash right."""
+    second = json.loads((pack / "manifest.json").read_text())["kernels"][1]["offset"]
+
+    def widen(document: dict[str, Any]) -> None:
+        for entry in document["kernels"][1:]:
+            entry["offset"] += 256
+
+    def insert(blob: bytearray) -> None:
+        blob[second:second] = bytes(256)
+
+    edit_blob(pack, insert)
+    edit(pack, widen)
+
+
+def _overlap(document: dict[str, Any]) -> None:
+    """The first cubin claims to reach into the second."""
+    document["kernels"][0]["size"] = document["kernels"][1]["offset"] + 1
+
+
+def _rename_cubin(document: dict[str, Any]) -> None:
+    """An id that is no cubin's hash, in the kernel and in its row."""
+    old, new = document["kernels"][1]["id"], "0" * 64
+    document["kernels"][1]["id"] = new
+    for row in document["table"]:
+        if row["kernel"] == old:
+            row["kernel"] = new
+
+
+def _repeat(name: str, count: int) -> Change:
+    def change(document: dict[str, Any]) -> None:
+        document[name] = document[name][:1] * count
+
+    return on_manifest(change)
+
+
+def _twin(field: str, value: str) -> Change:
+    """The first kernel a second time, but for one field."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["kernels"].append(document["kernels"][0] | {field: value})
+
+    return on_manifest(change)
+
+
+def _row_twice(document: dict[str, Any]) -> None:
+    document["table"].append(document["table"][0] | {"kernel": None})
+
+
+def _drop(document: dict[str, Any]) -> None:
+    del document["blob"]
+
+
+def _oversize(pack: Path) -> None:
+    """Sparse, so the case costs no disk; the size alone must be enough to refuse it."""
+    os.truncate(pack / "manifest.json", MAX_MANIFEST_BYTES + 1)
+
+
+def _without(name: str) -> Change:
+    return lambda pack: (pack / name).unlink()
+
+
+def _nested(depth: int) -> Change:
+    return manifest_bytes(lambda data: b"[" * depth + b"]" * depth)
+
+
+def _sub(old: str, new: str) -> Callable[[bytes], bytes]:
+    return lambda data: data.replace(old.encode("latin-1"), new.encode("latin-1"), 1)
+
+
+FILES = [
+    Case("no_manifest", "missing_file", _without("manifest.json")),
+    Case("no_blob", "missing_file", _without("kernels.bin")),
+    Case("symlinked_manifest", "symlink", instead_of("manifest.json", _link_to_kept)),
+    Case("symlinked_blob", "symlink", instead_of("kernels.bin", _link_to_kept)),
+    Case("symlink_loop", "symlink", instead_of("manifest.json", _link_to_itself)),
+    Case("blob_is_a_device_link", "symlink", instead_of("kernels.bin", _device)),
+    Case("manifest_is_a_fifo", "not_regular_file", instead_of("manifest.json", os.mkfifo)),
+    Case("blob_is_a_fifo", "not_regular_file", instead_of("kernels.bin", os.mkfifo)),
+    Case("manifest_is_a_folder", "not_regular_file", instead_of("manifest.json", Path.mkdir)),
+    Case("blob_is_a_folder", "not_regular_file", instead_of("kernels.bin", Path.mkdir)),
+    Case("huge_manifest", "manifest_too_large", _oversize),
+]
+
+FORM = [
+    Case("empty_manifest", "not_json", manifest_bytes(lambda data: b"")),
+    Case("truncated_manifest", "not_json", manifest_bytes(lambda data: data[: len(data) // 2])),
+    Case("manifest_with_a_tail", "not_json", manifest_bytes(lambda data: data + b"{}")),
+    Case("byte_order_mark", "not_json", manifest_bytes(lambda data: b"\xef\xbb\xbf" + data)),
+    Case("not_utf8", "not_utf8", manifest_bytes(_sub("test-pack", "t\xffst-pack"))),
+    Case("utf16", "not_utf8", manifest_bytes(lambda data: data.decode().encode("utf-16"))),
+    Case("nesting_bomb", "too_deep", _nested(200_000)),
+    Case("duplicate_key", "duplicate_json_key", replace_text('"arch":', '"arch":"sm_80","arch":')),
+    Case("duplicate_inner_key", "duplicate_json_key", replace_text('"k":', '"k":64,"k":')),
+    Case("nan", "not_finite", replace_text('"lcb":1.08', '"lcb":NaN')),
+    Case("infinity", "not_finite", replace_text('"lcb":1.08', '"lcb":Infinity')),
+    Case("minus_infinity", "not_finite", replace_text('"lcb":1.08', '"lcb":-Infinity')),
+    Case("overflowing_float", "not_finite", replace_text('"lcb":1.08', '"lcb":1e999')),
+    Case("endless_integer", "out_of_bounds", replace_text('"m":256', '"m":' + "9" * 100_000)),
+    Case("a_list", "wrong_type", manifest_bytes(lambda data: b"[]"), schema=True),
+    Case("null", "wrong_type", manifest_bytes(lambda data: b"null"), schema=True),
+]
+
+FIELDS = [
+    Case("unknown_field", "unknown_field", put(1, "surprise"), schema=True),
+    Case("unknown_row_field", "unknown_field", put(1, "table", 0, "path"), schema=True),
+    Case("missing_field", "missing_field", on_manifest(_drop), schema=True),
+    Case("string_as_int", "wrong_type", put("384", "kernels", 0, "block"), schema=True),
+    Case("bool_as_int", "wrong_type", put(True, "kernels", 0, "regs"), schema=True),
+    Case("int_as_bool", "wrong_type", put(1, "kernels", 0, "pdl"), schema=True),
+    Case("float_as_int", "wrong_type", put(256.0, "table", 0, "m")),
+    Case("null_dtype", "wrong_type", put(None, "kernels", 0, "dtype"), schema=True),
+    Case("negative_offset", "out_of_bounds", put(-256, "kernels", 0, "offset"), schema=True),
+    Case("negative_size", "out_of_bounds", put(-1, "kernels", 0, "size"), schema=True),
+    Case("zero_size", "out_of_bounds", put(0, "kernels", 0, "size"), schema=True),
+    Case("huge_size", "out_of_bounds", put(2**62, "kernels", 0, "size"), schema=True),
+    Case("huge_blob", "out_of_bounds", put(2**62, "blob", "bytes"), schema=True),
+    Case("zero_dim", "out_of_bounds", put(0, "table", 0, "k"), schema=True),
+    Case("too_much_smem", "out_of_bounds", put(232449, "kernels", 0, "smem_bytes"), schema=True),
+    Case("odd_block", "out_of_bounds", put(100, "kernels", 0, "block"), schema=True),
+    Case("huge_block", "out_of_bounds", put(1056, "kernels", 0, "block"), schema=True),
+    Case("zero_time", "out_of_bounds", put(0.0, "table", 0, "hot", "us"), schema=True),
+    Case("unknown_layout", "bad_value", put("xx", "kernels", 0, "layout"), schema=True),
+    Case("unknown_params", "bad_value", put("tma9_v1", "kernels", 0, "param_layout"), schema=True),
+    Case("workspace", "bad_value", put(4096, "kernels", 0, "workspace_bytes"), schema=True),
+    Case("huge_kernel_count", "bad_count", _repeat("kernels", 4097), schema=True),
+    Case("huge_param_count", "bad_count", put([8] * 999, "kernels", 0, "param_sizes"), schema=True),
+    Case("no_profile", "bad_count", put([], "device_profiles"), schema=True),
+    Case("path_as_pack_name", "bad_name", put("../../etc", "pack", "name"), schema=True),
+    Case("path_as_kernel", "bad_name", put("/etc/passwd", "kernels", 0, "name"), schema=True),
+    Case("path_as_symbol", "bad_name", put("../x", "kernels", 0, "symbol"), schema=True),
+    Case("nul_in_symbol", "bad_name", put("k\0x", "kernels", 0, "symbol"), schema=True),
+    Case("newline_in_name", "bad_name", put("k\nx", "kernels", 0, "name"), schema=True),
+    Case("control_in_text", "bad_text", put("\x1b[2J", "pack", "license"), schema=True),
+    Case("upper_case_hash", "bad_text", put("A" * 64, "blob", "sha256"), schema=True),
+    Case("arch_family", "bad_text", put("compute_90", "arch"), schema=True),
+    Case("future_schema", "unknown_schema", put("hgemm-packs/2", "schema"), schema=True),
+    Case("foreign_abi", "launcher_abi", put(2, "launcher_abi"), schema=True),
+]
+
+RULES = [
+    Case("duplicate_table_key", "duplicate_table_key", on_manifest(_row_twice)),
+    Case("duplicate_kernel_id", "duplicate_kernel_id", _twin("name", "other")),
+    Case("duplicate_kernel_name", "duplicate_kernel_name", _twin("id", "1" * 64)),
+    Case("duplicate_profile", "duplicate_profile", _repeat("device_profiles", 2)),
+    Case("unknown_profile", "unknown_profile", put("NVIDIA H100", "table", 0, "profile")),
+    Case("unknown_kernel", "unknown_kernel", put("2" * 64, "table", 0, "kernel")),
+    Case("row_beyond_dims", "not_admitted", put(16392, "table", 0, "m")),
+    Case("row_off_the_step", "not_admitted", put(257, "table", 0, "m")),
+    Case("row_of_other_layout", "not_admitted", put("nt", "table", 0, "layout")),
+    Case("row_of_other_dtype", "not_admitted", put("bf16", "table", 0, "dtype")),
+    Case("bound_above_estimate", "bad_bound", put(1.13, "table", 0, "cold", "lcb")),
+    Case("wide_cluster", "bad_cluster", put([16, 2], "kernels", 0, "cluster")),
+    Case("empty_range", "bad_range", put(4, "kernels", 0, "dims", "m", "max")),
+    Case("param_sizes", "param_sizes", put([8] * 9, "kernels", 0, "param_sizes")),
+    Case("params_of_other_layout", "param_sizes", put("ptr_v1", "kernels", 1, "param_layout")),
+    Case("map_missing", "bad_tma", put([], "kernels", 1, "tma")),
+    Case("box_over_swizzle", "bad_tma", put([128, 64], "kernels", 1, "tma", 0, "box")),
+    Case("group_of_odd_rows", "bad_tma", put(32, "kernels", 1, "tma", 0, "row_group")),
+]
+
+BLOB = [
+    Case("truncated_blob", "blob_size", lambda pack: os.truncate(pack / "kernels.bin", 700)),
+    Case("empty_blob", "blob_size", lambda pack: os.truncate(pack / "kernels.bin", 0)),
+    Case("short_blob", "blob_end", on_blob(_cut)),
+    Case("blob_with_a_tail", "blob_end", on_blob(_add)),
+    Case("wrong_blob_hash", "blob_hash", put("0" * 64, "blob", "sha256")),
+    Case("wrong_cubin_id", "kernel_hash", on_manifest(_rename_cubin)),
+    Case("changed_cubin", "kernel_hash", _flip(10)),
+    Case("dirty_padding", "blob_padding", _flip(700)),
+    Case("overlapping", "blob_overlap", on_manifest(_overlap)),
+    Case("out_of_order", "blob_order", on_manifest(_swap_offsets)),
+    Case("hole", "blob_hole", _hole),
+    Case("offset_unaligned", "blob_unaligned", _shift(1, 8)),
+    Case("offset_beyond", "blob_hole", _shift(2, 1 << 20)),
+]
+
+CASES = FILES + FORM + FIELDS + RULES + BLOB

@@ -1,0 +1,190 @@
+"""Every abusive pack is refused with its own code, warned about once, and stops nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hgemm_packs import discover, select
+from hgemm_packs.errors import PackError
+from hgemm_packs.pack import Pack
+from tests import packs
+from tests.abuse.builder import edit, put
+from tests.abuse.cases import CASES, Case
+
+by_name = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+@pytest.fixture
+def bad(tmp_path: Path, case: Case) -> Path:
+    folder = tmp_path / "bad"
+    packs.write_good(folder).close()
+    case.change(folder)
+    return folder
+
+
+def open_files() -> set[str]:
+    """Links of this process's open files; the listing's own handle is gone by the time it ends."""
+    return {str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()}
+
+
+def test_case_names_are_unique() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+@by_name
+def test_open_refuses_with_exactly_this_code(case: Case, bad: Path) -> None:
+    with pytest.raises(PackError) as caught:
+        Pack.open(bad)
+    assert caught.value.code == case.code
+    assert len(str(caught.value)) < 600
+
+
+@by_name
+def test_no_file_stays_open(case: Case, bad: Path) -> None:
+    before = open_files()
+    with pytest.raises(PackError):
+        Pack.open(bad)
+    assert open_files() == before
+
+
+@by_name
+@pytest.mark.usefixtures("clean_process")
+def test_the_good_pack_beside_it_is_still_used(
+    case: Case,
+    bad: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    good = packs.write_good(tmp_path / "good")
+    monkeypatch.setenv("HGEMM_PACKS_PATH", os.pathsep.join([str(bad), str(good.path)]))
+    with caplog.at_level(logging.WARNING, logger="hgemm_packs"):
+        choice = select.resolve(packs.WIN, 0, packs.H200)
+        select.reset()
+        again = select.resolve(packs.WIN, 0, packs.H200)
+    for each in (choice, again):
+        assert each.kernel is not None and each.pack is not None
+        assert each.kernel.name == "k_tma2"
+        assert each.pack.path == good.path
+        assert bytes(each.pack.image(each.kernel)) == packs.fake_cubin("k_tma2", 1300)
+    assert [refused.error.code for refused in select.found().refused] == [case.code]
+    warnings = [record for record in caplog.records if case.code in record.getMessage()]
+    assert len(warnings) == 1 and len(caplog.records) == 1
+
+
+@pytest.mark.usefixtures("clean_process")
+def test_an_abusive_pack_alone_means_fallback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packs.write_good(tmp_path / "bad").close()
+    put(2, "launcher_abi")(tmp_path / "bad")
+    monkeypatch.setenv("HGEMM_PACKS_PATH", str(tmp_path / "bad"))
+    choice = select.resolve(packs.WIN, 0, packs.H200)
+    assert choice.kernel is None
+    assert choice.code == "launcher_abi"
+
+
+# What is wrong for this device only is no reason to refuse the pack, but one not to use it.
+@pytest.mark.parametrize(
+    ("value", "keys", "code"),
+    [
+        ("sm_80", ("arch",), "arch"),
+        ("sm_90", ("arch",), "arch"),
+        ("sm_100a", ("arch",), "arch"),
+        (13010, ("min_driver",), "driver"),
+        (114, ("device_profiles", 0, "sm_count"), "profile"),
+    ],
+)
+@pytest.mark.usefixtures("clean_process")
+def test_a_pack_for_another_device_is_passed_over(
+    value: object,
+    keys: tuple[str | int, ...],
+    code: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packs.write_good(tmp_path / "other").close()
+    put(value, *keys)(tmp_path / "other")
+    good = packs.write_good(tmp_path / "good")
+    monkeypatch.setenv("HGEMM_PACKS_PATH", str(tmp_path / "other"))
+    alone = select.resolve(packs.WIN, 0, packs.H200)
+    assert (alone.kernel, alone.code) == (None, code)
+    monkeypatch.setenv("HGEMM_PACKS_PATH", f"{tmp_path / 'other'}{os.pathsep}{good.path}")
+    discover.settings.cache_clear()
+    select.reset()
+    beside = select.resolve(packs.WIN, 0, packs.H200)
+    assert [reason.code for reason in beside.reasons] == [code, "kernel"]
+    assert beside.pack is not None and beside.pack.path == good.path
+
+
+def test_a_path_that_cannot_be_opened(tmp_path: Path) -> None:
+    for place, code in (
+        (tmp_path / "nothing", "missing_file"),
+        (tmp_path / ("x" * 300), "unreadable"),
+        (Path("a\0b"), "unreadable"),
+        (Path(__file__), "not_a_directory"),
+    ):
+        with pytest.raises(PackError) as caught:
+            Pack.open(place)
+        assert caught.value.code == code
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "kernels.bin"])
+def test_a_file_without_permission(name: str) -> None:
+    # Not below tmp_path: once root has stepped down, its folders are closed as a whole.
+    with tempfile.TemporaryDirectory() as folder:
+        bad = Path(folder) / "bad"
+        packs.write_good(bad).close()
+        Path(folder).chmod(0o755)
+        (bad / name).chmod(0)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            with pytest.raises(PackError) as caught:
+                Pack.open(bad)
+        finally:
+            os.seteuid(user)
+    assert caught.value.code == "unreadable" and name in caught.value.detail
+
+
+def test_a_blob_that_changes_after_the_pack_was_opened(tmp_path: Path) -> None:
+    pack = packs.write_good(tmp_path / "good")
+    entry = pack.manifest.kernels[1]
+    blob = tmp_path / "good" / "kernels.bin"
+    kept = bytes(pack.image(entry))
+
+    data = bytearray(blob.read_bytes())
+    blob.rename(tmp_path / "old")
+    blob.write_bytes(bytes(len(data)))
+    assert bytes(pack.image(entry)) == kept, "a new file under the name must not be read"
+
+    data[entry.offset] ^= 1
+    (tmp_path / "old").write_bytes(data)
+    with pytest.raises(PackError) as changed:
+        pack.image(entry)
+    assert changed.value.code == "kernel_hash"
+    os.truncate(tmp_path / "old", entry.offset + 1)
+    with pytest.raises(PackError) as truncated:
+        pack.image(entry)
+    assert truncated.value.code == "truncated"
+
+
+def test_an_entry_of_another_pack_gets_no_image(tmp_path: Path) -> None:
+    one, two = packs.write_good(tmp_path / "one"), packs.write_good(tmp_path / "two")
+    with pytest.raises(PackError) as caught:
+        one.image(two.manifest.kernels[0])
+    assert caught.value.code == "foreign_kernel"
+
+
+def test_edits_of_the_builder_are_what_is_refused(tmp_path: Path) -> None:
+    """Rewriting the manifest without a change leaves the pack good, so each case is refused for
+    its own change."""
+    packs.write_good(tmp_path / "good").close()
+    edit(tmp_path / "good", lambda document: None)
+    assert len(Pack.open(tmp_path / "good").manifest.kernels) == 3

@@ -1,0 +1,139 @@
+"""Small valid packs with made-up cubins, for every test that needs one on disk.
+
+`write_good` goes through the generator's packer, so a good pack here is good by the writer's rules
+and by the reader's. Nothing in it can run on a GPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hgemm_packs.generator.packer import SourceKernel, SourceManifest, write_pack
+from hgemm_packs.manifest import (
+    PARAM_LAYOUTS,
+    Baseline,
+    DeviceProfile,
+    GeneratorInfo,
+    Numerics,
+    PackInfo,
+    Policy,
+    Row,
+    Timing,
+    Toolchain,
+)
+from hgemm_packs.pack import Pack
+from hgemm_packs.problem import DeviceInfo, Problem
+
+H200 = DeviceInfo("NVIDIA H200", "sm_90a", 132, 62914560, 13000)
+GENERATOR = GeneratorInfo("0.1.0", "0" * 40, False)
+NUMERICS = Numerics("float64", 2.5e-4, 40)
+TENSOR_MAPS = {
+    "a": {"operand": "a", "box": [64, 128], "swizzle": 128, "row_group": 0, "l2_promotion": 128},
+    "b": {"operand": "b", "box": [64, 64], "swizzle": 128, "row_group": 0, "l2_promotion": 256},
+    "c": {"operand": "c", "box": [32, 16], "swizzle": 64, "row_group": 0, "l2_promotion": 0},
+}
+MAPPED = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc"}
+
+#: Problems of the good pack: two wins, one that cuBLAS keeps, one whose bound is in the noise.
+WIN = Problem(256, 512, 1024, "nn", "f16")
+WIN_SMALL = Problem(64, 64, 128, "nn", "f16")
+CUBLAS = Problem(512, 512, 512, "nn", "f16")
+NOISE = Problem(128, 128, 128, "nn", "f16")
+
+
+@dataclass(frozen=True)
+class FakeBuilt:
+    """The shape of generator.build.Built."""
+
+    entry_fields: dict[str, Any]
+    cubin: bytes
+
+
+def fake_cubin(name: str, size: int) -> bytes:
+    """Bytes that are the same in every run and alike in no two kernels."""
+    return hashlib.shake_256(name.encode()).digest(size)
+
+
+def built(name: str, param_layout: str, *, size: int = 1000, **changes: Any) -> FakeBuilt:
+    """A kernel as the build hands it over; `changes` replace fields of its launch record."""
+    cubin = changes.pop("cubin", None) or fake_cubin(name, size)
+    span = {"min": 8, "max": 16384, "multiple_of": 8}
+    fields: dict[str, Any] = {
+        "id": hashlib.sha256(cubin).hexdigest(),
+        "name": name,
+        "symbol": name,
+        "family": "sm90_test",
+        "genome": {"tile_m": 128, "layout": "nn", "persistent": True},
+        "param_layout": param_layout,
+        "param_sizes": list(PARAM_LAYOUTS[param_layout]),
+        "block": 384,
+        "cluster": [2, 1],
+        "grid": {"tile_m": 128, "tile_n": 64, "persistent": True},
+        "smem_bytes": 98304,
+        "regs": 168,
+        "tma": [TENSOR_MAPS[operand] for operand in MAPPED[param_layout]],
+        "workspace_bytes": 0,
+        "align": {"a": 16, "b": 16, "c": 16},
+        "dims": {"m": dict(span), "n": dict(span), "k": dict(span)},
+        "dtype": "f16",
+        "out_dtype": "f16",
+        "acc": "f32",
+        "layout": "nn",
+        "epilogue": "none",
+        "pdl": False,
+        "deterministic": True,
+    }
+    return FakeBuilt(fields | changes, cubin)
+
+
+def row(problem: Problem, kernel: FakeBuilt | None, *, lcb: float = 1.08) -> Row:
+    """A measured row of `problem` on the H200."""
+    timing = Timing(10.0, 11.5, 11.2, max(lcb, 1.12), lcb)
+    kernel_id = kernel.entry_fields["id"] if kernel else None
+    return Row(*problem.key, kernel_id, H200.name, timing, timing, 60, "2026-11-20")
+
+
+def source(kernels: list[FakeBuilt], rows: list[Row], **changes: Any) -> SourceManifest:
+    """The source document of the given kernels and rows."""
+    values: dict[str, Any] = {
+        "pack": PackInfo("test-pack", "1.0.0", "Apache-2.0", "2026-11-20T00:00:00Z"),
+        "arch": "sm_90a",
+        "device_profiles": (DeviceProfile(H200.name, H200.sm_count, H200.l2_bytes, 4800.0),),
+        "min_driver": 13000,
+        "toolchain": Toolchain("13.0.88", "1.2.2", ("-std=c++17",)),
+        "baseline": Baseline("2.11.0+cu130", "13.1.0", "580.159", "paired graph replays"),
+        "policy": Policy(0.02, "both lower bounds above one plus the noise floor"),
+        "kernels": tuple(
+            SourceKernel(f["id"], f["name"], f["family"], f["genome"], NUMERICS)
+            for f in (kernel.entry_fields for kernel in kernels)
+        ),
+        "table": tuple(rows),
+    }
+    return SourceManifest(**values | changes)
+
+
+def good_kernels() -> list[FakeBuilt]:
+    """One kernel of each parameter layout, none of a size that needs no padding."""
+    return [
+        built("k_direct", "ptr_v1", size=700),
+        built("k_tma2", "tma2_v1", size=1300),
+        built("k_tma3", "tma3_v1", size=900),
+    ]
+
+
+def good_rows(kernels: list[FakeBuilt]) -> list[Row]:
+    return [row(WIN, kernels[1]), row(WIN_SMALL, kernels[0]), row(CUBLAS, None)]
+
+
+def write_good(directory: Path, **changes: Any) -> Pack:
+    """Write the good pack; `changes` replace fields of its source document."""
+    kernels = good_kernels()
+    return write_pack(
+        directory,
+        source(kernels, good_rows(kernels), **changes),
+        kernels,  # type: ignore[arg-type]
+        generator_info=GENERATOR,
+    )
