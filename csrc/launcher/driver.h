@@ -1,0 +1,117 @@
+// The CUDA driver functions that the launcher calls, declared here so that the build needs no CUDA
+// header, and found with dlopen at the first CUDA tensor so that importing needs no driver. Names,
+// numbers and struct layouts are the driver's ABI; tests run the whole launcher on a stand-in
+// library with the same ABI.
+#ifndef HGP_DRIVER_H
+#define HGP_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int cu_result;
+typedef int cu_device;
+typedef void *cu_context;
+typedef void *cu_module;
+typedef void *cu_function;
+typedef void *cu_stream;
+
+enum { CU_OK = 0, CU_INVALID_VALUE = 1 };
+
+enum {  // cuDeviceGetAttribute
+  CU_DEVICE_SM_COUNT = 16,
+  CU_DEVICE_L2_BYTES = 38,
+  CU_DEVICE_MAJOR = 75,
+  CU_DEVICE_MINOR = 76,
+  CU_DEVICE_SMEM_OPTIN = 97,
+};
+
+enum {  // cuFuncGetAttribute, cuFuncSetAttribute
+  CU_FUNC_MAX_THREADS = 0,
+  CU_FUNC_STATIC_SMEM = 1,
+  CU_FUNC_MAX_DYNAMIC_SMEM = 8,
+  CU_FUNC_NON_PORTABLE_CLUSTER = 14,
+};
+
+enum { CU_CAPTURE_RELAXED = 2 };  // cuThreadExchangeStreamCaptureMode
+enum { CU_CAPTURE_NONE = 0 };     // cuStreamIsCapturing
+
+enum { CU_TENSOR_F16 = 6, CU_TENSOR_BF16 = 9 };  // element types of a tensor map
+
+enum { CU_ATTR_CLUSTER = 4, CU_ATTR_PDL = 6 };  // launch attribute ids
+
+typedef struct {
+  uint32_t id;
+  uint32_t pad;
+  union {
+    uint32_t cluster[3];
+    int32_t flag;
+    uint64_t reserved[8];
+  } value;
+} cu_launch_attribute;
+
+typedef struct {
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t smem_bytes;
+  cu_stream stream;
+  cu_launch_attribute *attributes;
+  uint32_t attribute_count;
+} cu_launch_config;
+
+typedef struct {
+  _Alignas(64) uint64_t opaque[16];
+} cu_tensor_map;
+
+_Static_assert(sizeof(cu_launch_attribute) == 72, "CUlaunchAttribute");
+_Static_assert(sizeof(cu_launch_config) == 56, "CUlaunchConfig");
+_Static_assert(offsetof(cu_launch_config, attributes) == 40, "CUlaunchConfig.attrs");
+_Static_assert(sizeof(cu_tensor_map) == 128, "CUtensorMap");
+
+// X(member, exported symbol, parameters): one row per driver function. The _v2 names are the ones
+// that every driver since CUDA 4 exports under those signatures.
+#define CU_FUNCTIONS(X)                                                                            \
+  X(init, "cuInit", (unsigned))                                                                    \
+  X(driver_version, "cuDriverGetVersion", (int *))                                                 \
+  X(error_name, "cuGetErrorName", (cu_result, const char **))                                      \
+  X(device_get, "cuDeviceGet", (cu_device *, int))                                                 \
+  X(device_name, "cuDeviceGetName", (char *, int, cu_device))                                      \
+  X(device_attribute, "cuDeviceGetAttribute", (int *, int, cu_device))                             \
+  X(context_retain, "cuDevicePrimaryCtxRetain", (cu_context *, cu_device))                         \
+  X(context_current, "cuCtxGetCurrent", (cu_context *))                                            \
+  X(context_push, "cuCtxPushCurrent_v2", (cu_context))                                             \
+  X(context_pop, "cuCtxPopCurrent_v2", (cu_context *))                                             \
+  X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *))                                    \
+  X(stream_capturing, "cuStreamIsCapturing", (cu_stream, int *))                                   \
+  X(module_load, "cuModuleLoadData", (cu_module *, const void *))                                  \
+  X(module_unload, "cuModuleUnload", (cu_module))                                                  \
+  X(module_function, "cuModuleGetFunction", (cu_function *, cu_module, const char *))              \
+  X(function_load, "cuFuncLoad", (cu_function))                                                    \
+  X(function_get, "cuFuncGetAttribute", (int *, int, cu_function))                                 \
+  X(function_set, "cuFuncSetAttribute", (cu_function, int, int))                                   \
+  X(function_param, "cuFuncGetParamInfo", (cu_function, size_t, size_t *, size_t *))               \
+  X(blocks_per_sm, "cuOccupancyMaxActiveBlocksPerMultiprocessor",                                  \
+    (int *, cu_function, int, size_t))                                                             \
+  X(active_clusters, "cuOccupancyMaxActiveClusters",                                               \
+    (int *, cu_function, const cu_launch_config *))                                                \
+  X(map_encode, "cuTensorMapEncodeTiled",                                                          \
+    (cu_tensor_map *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, \
+     const uint32_t *, int, int, int, int))                                                        \
+  X(map_address, "cuTensorMapReplaceAddress", (cu_tensor_map *, void *))                           \
+  X(launch, "cuLaunchKernelEx", (const cu_launch_config *, cu_function, void **, void **))
+
+typedef struct {
+  void *library;  // NULL until driver_open succeeded
+  int version;    // cuDriverGetVersion: 13000 for 13.0
+#define CU_MEMBER(member, symbol, parameters) cu_result(*member) parameters;
+  CU_FUNCTIONS(CU_MEMBER)
+#undef CU_MEMBER
+} cu_driver;
+
+// Opens `library` and initialises the driver once. Returns NULL, or what went wrong (valid until
+// the next call).
+const char *driver_open(cu_driver *driver, const char *library);
+
+// The driver's name for a result, for example "CUDA_ERROR_INVALID_IMAGE".
+const char *driver_error(const cu_driver *driver, cu_result result);
+
+#endif

@@ -1,0 +1,119 @@
+#include "launch.h"
+
+#include <stdio.h>
+
+#include "dlpack.h"
+
+#define REFUSE(...) (snprintf(refusal, sizeof refusal, __VA_ARGS__), refusal)
+
+static char refusal[256];
+
+static int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+static const char *check_shape(const loaded_kernel *kernel, const geometry *shape,
+                               void *const addresses[3]) {
+  static const char DIMS[] = "MNK", OPERANDS[] = "ABC";
+  const int64_t sizes[3] = {shape->m, shape->n, shape->k};
+  for (int i = 0; i < 3; i++) {
+    const dim_range *range = &kernel->record.dims[i];
+    if (sizes[i] < range->min || sizes[i] > range->max || sizes[i] % range->multiple_of)
+      return REFUSE("%c=%lld: this kernel takes %lld to %lld in steps of %lld", DIMS[i],
+                    (long long)sizes[i], range->min, range->max, range->multiple_of);
+    const int align = kernel->record.align[i];
+    if (((uintptr_t)addresses[i] | (uintptr_t)shape->ld[i] * 2) % (uintptr_t)align)
+      return REFUSE("%c is not aligned to %d bytes", OPERANDS[i], align);
+  }
+  return NULL;
+}
+
+// The map of operand `i` (0 A, 1 B, 2 C): its contiguous dimension is the inner one.
+static cu_result encode_map(const cu_driver *driver, const loaded_kernel *kernel,
+                            const geometry *shape, int i, void *address, cu_tensor_map *map) {
+  const launch_record *record = &kernel->record;
+  const map_spec *spec = &record->maps[i];
+  const int32_t stored[3][2] = {{shape->k, shape->m}, {shape->n, shape->k}, {shape->n, shape->m}};
+  const int flip = i < 2 && record->transposed[i];
+  const uint64_t inner = (uint64_t)stored[i][flip], outer = (uint64_t)stored[i][!flip];
+  const uint64_t row = (uint64_t)shape->ld[i] * 2;
+  static const uint32_t ONES[4] = {1, 1, 1, 1};
+  uint32_t rank = 2, box[4] = {spec->box[0], spec->box[1]};
+  uint64_t dims[4] = {inner, outer}, strides[3] = {row};
+  if (spec->row_group) {
+    // Row 4*i+j of each group of 32 arrives as row 8*j+i, so that a thread of an mma fragment
+    // holds 8 neighbouring columns of C and can store 16 bytes straight from registers.
+    rank = 4;
+    dims[1] = 8, dims[2] = 4, dims[3] = outer / 32;
+    strides[0] = 4 * row, strides[1] = row, strides[2] = 32 * row;
+    box[1] = 8, box[2] = 4, box[3] = spec->box[1] / 32;
+  }
+  int swizzle = 0, promotion = 0;  // the driver's enums count 0, 32, 64, 128 and 0, 64, 128, 256
+  for (int bytes = spec->swizzle; bytes >= 32; bytes /= 2)
+    swizzle++;
+  for (int bytes = spec->l2_promotion; bytes >= 64; bytes /= 2)
+    promotion++;
+  return driver->map_encode(map, record->dtype == DL_BFLOAT ? CU_TENSOR_BF16 : CU_TENSOR_F16, rank,
+                            address, dims, strides, box, ONES, 0, swizzle, promotion, 0);
+}
+
+const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,
+                      void *const addresses[3], plan *result) {
+  const launch_record *record = &kernel->record;
+  const char *reason = check_shape(kernel, shape, addresses);
+  if (reason) return reason;
+  const int64_t tiles_m =
+      round_up(round_up(shape->m, record->tile[0]) / record->tile[0], record->cluster[0]);
+  const int64_t tiles_n =
+      round_up(round_up(shape->n, record->tile[1]) / record->tile[1], record->cluster[1]);
+  int64_t grid = tiles_m * tiles_n;
+  if (record->persistent && grid > kernel->max_ctas) grid = kernel->max_ctas;
+  if (grid > INT32_MAX) return REFUSE("%lld CTAs", (long long)grid);
+  *result = (plan){.function = kernel->function,
+                   .context = kernel->context,
+                   .shape = *shape,
+                   .device = kernel->device,
+                   .params = record->params,
+                   .grid = (uint32_t)grid,
+                   .block = (uint32_t)record->block,
+                   .cluster = (uint32_t)(record->cluster[0] * record->cluster[1]),
+                   .smem_bytes = (uint32_t)record->smem_bytes,
+                   .pdl = record->pdl};
+  for (int i = 0; i < PARAM_LAYOUT[record->params].maps; i++) {
+    cu_result code = encode_map(driver, kernel, shape, i, addresses[i], &result->maps[i]);
+    if (code != CU_OK) return REFUSE("tensor map of %c: %s", "ABC"[i], driver_error(driver, code));
+  }
+  return NULL;
+}
+
+cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3], cu_stream stream) {
+  void *pointers[3] = {addresses[0], addresses[1], addresses[2]};
+  geometry *g = &run->shape;
+  void *params[MAX_PARAMS];
+  void **next = params;
+  const int maps = PARAM_LAYOUT[run->params].maps;
+  for (int i = 0; i < maps; i++) {
+    cu_result code = driver->map_address(&run->maps[i], addresses[i]);
+    if (code != CU_OK) return code;
+    *next++ = &run->maps[i];
+  }
+  for (int i = maps; i < 3; i++)
+    *next++ = &pointers[i];
+  *next++ = &g->m, *next++ = &g->n, *next++ = &g->k;
+  for (int i = maps; i < 3; i++)
+    *next++ = &g->ld[i];
+
+  cu_launch_attribute attributes[2];
+  uint32_t count = 0;
+  if (run->cluster > 1)
+    attributes[count++] =
+        (cu_launch_attribute){.id = CU_ATTR_CLUSTER, .value.cluster = {run->cluster, 1, 1}};
+  if (run->pdl) attributes[count++] = (cu_launch_attribute){.id = CU_ATTR_PDL, .value.flag = 1};
+  cu_launch_config config = {.grid = {run->grid, 1, 1},
+                             .block = {run->block, 1, 1},
+                             .smem_bytes = run->smem_bytes,
+                             .stream = stream,
+                             .attributes = attributes,
+                             .attribute_count = count};
+  return driver->launch(&config, run->function, params, NULL);
+}

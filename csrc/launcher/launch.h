@@ -1,0 +1,34 @@
+// A plan is a loaded kernel bound to one geometry: grid, parameters and encoded tensor maps, all
+// but the three addresses and the stream. Making one costs about a microsecond and happens once
+// per problem; running one is a copy, up to three re-pointed maps and the driver's launch.
+#ifndef HGP_LAUNCH_H
+#define HGP_LAUNCH_H
+
+#include "kernel.h"
+
+typedef struct {
+  int32_t m, n, k;
+  int32_t ld[3];  // leading strides of A, B, C in elements
+} geometry;
+
+typedef struct {
+  cu_tensor_map maps[MAX_MAPS];
+  cu_function function;
+  cu_context context;
+  geometry shape;
+  int device;
+  param_layout params;
+  uint32_t grid, block, cluster, smem_bytes;
+  int pdl;
+} plan;
+
+// Binds `kernel` to `shape`; `addresses` (A, B, C) only have to be valid for the encoding. Returns
+// NULL, or why this kernel cannot run this geometry (valid until the next call).
+const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,
+                      void *const addresses[3], plan *result);
+
+// Launches on `stream`, in whatever context is current. Re-points the maps of `run` in place: pass
+// a private copy.
+cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3], cu_stream stream);
+
+#endif

@@ -1,0 +1,128 @@
+#include "lookup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel_type.h"
+
+// Fallbacks need no memory of their own: one shared answer per reason.
+static answer FALLBACKS[REASON_COUNT] = {
+#define FALLBACK(name, text) [REASON_##name] = {.fallback = REASON_##name},
+    REASONS(FALLBACK)
+#undef FALLBACK
+};
+
+static answer *fallback(reason why) {
+  return &FALLBACKS[why];
+}
+
+static void release(answer *entry) {
+  if (entry->fallback != REASON_COUNT) return;
+  Py_XDECREF(entry->empty_args);
+  free(entry);
+}
+
+void lookup_reset(launcher_state *state) {
+  // Detached first: releasing a tuple may run Python, which may use the table.
+  table old = state->table;
+  state->table = (table){0};
+  for (uint32_t i = 0; i < old.capacity; i++)
+    if (old.slots[i].value) release(old.slots[i].value);
+  free(old.slots);
+}
+
+void lookup_give_up(launcher_state *state, const problem_key *key) {
+  table_slot *slot = table_slot_of(&state->table, key);
+  if (!slot) return;
+  answer *old = slot->value;
+  slot->value = fallback(REASON_LAUNCH_FAILED);
+  release(old);
+}
+
+PyObject *problem_tuple(const problem *p) {
+  return Py_BuildValue("(iiissii)", p->shape.m, p->shape.n, p->shape.k, problem_layout(p),
+                       p->a.type_code == DL_BFLOAT ? "bf16" : "f16", p->align, p->packed);
+}
+
+static reason named_reason(PyObject *name) {
+  for (int i = 0; i < REASON_COUNT; i++)
+    if (PyUnicode_CompareWithASCIIString(name, REASON_NAMES[i]) == 0) return (reason)i;
+  return REASON_REFUSED;
+}
+
+static PyObject *empty_args(const launcher_state *state, const problem *p) {
+  PyObject *dtype = p->a.type_code == DL_BFLOAT ? state->torch.bf16 : state->torch.f16;
+  return Py_BuildValue("((ii)(ii)O)", p->shape.m, p->shape.n, p->shape.n, 1, dtype);
+}
+
+static answer *plan_answer(launcher_state *state, const problem *p, const loaded_kernel *kernel) {
+  // Without out there is no C yet; A stands in for it, its alignment was part of the key.
+  void *const addresses[3] = {p->a.data, p->b.data, p->c.data ? p->c.data : p->a.data};
+  const launch_record *record = &kernel->record;
+  if (kernel->device != p->a.device || record->dtype != p->a.type_code ||
+      record->transposed[0] != p->transposed[0] || record->transposed[1] != p->transposed[1])
+    return fallback(REASON_REFUSED);
+  answer *entry = aligned_alloc(_Alignof(answer), sizeof *entry);
+  if (!entry) return (answer *)PyErr_NoMemory();
+  entry->fallback = REASON_COUNT;
+  entry->empty_args = empty_args(state, p);
+  if (!entry->empty_args) {
+    free(entry);
+    return NULL;
+  }
+  if (plan_make(&state->driver, kernel, &p->shape, addresses, &entry->plan)) {
+    release(entry);
+    return fallback(REASON_REFUSED);
+  }
+  return entry;
+}
+
+// While the caller's stream is being captured nothing may be loaded. A stream that the driver
+// refuses to tell about counts as capturing: a capture elsewhere in the process is the usual cause.
+static int is_capturing(const launcher_state *state, const problem *p) {
+  void *stream;
+  int status = CU_CAPTURE_NONE;
+  if (!state->driver.library) return 0;
+  if (state->exchange->current_stream(state->device_type, p->a.device, &stream)) {
+    PyErr_Clear();
+    return 1;
+  }
+  return state->driver.stream_capturing(stream, &status) != CU_OK || status != CU_CAPTURE_NONE;
+}
+
+static const answer *resolve(launcher_state *state, const problem *p) {
+  PyObject *described = problem_tuple(p);
+  if (!described) return NULL;
+  PyObject *found = PyObject_CallFunction(state->torch.resolve, "Oii", described, p->a.device,
+                                          is_capturing(state, p));
+  Py_DECREF(described);
+  if (!found) return NULL;
+  answer *entry;
+  if (PyUnicode_Check(found)) {
+    entry = fallback(named_reason(found));
+  } else {
+    const loaded_kernel *kernel = kernel_of(state, found);
+    entry = kernel ? plan_answer(state, p, kernel) : NULL;
+  }
+  Py_DECREF(found);
+  // A capture ends; the next call outside it may load the kernel.
+  if (!entry || entry->fallback == REASON_COLD_CAPTURE) return entry;
+  // Another thread may have answered the same problem while Python ran.
+  answer *present = table_find(&state->table, &p->key);
+  if (present) {
+    release(entry);
+    return present;
+  }
+  if (state->table.count >= TABLE_LIMIT) lookup_reset(state);
+  if (table_put(&state->table, &p->key, entry)) {
+    release(entry);
+    PyErr_NoMemory();
+    return NULL;
+  }
+  return entry;
+}
+
+const answer *lookup(launcher_state *state, const problem *p) {
+  const answer *entry = table_find(&state->table, &p->key);
+  return entry ? entry : resolve(state, p);
+}

@@ -1,0 +1,27 @@
+// Problem -> what to do about it: from the table, or on a miss from Python, once.
+#ifndef HGP_LOOKUP_H
+#define HGP_LOOKUP_H
+
+#include "problem.h"
+
+// What the table holds. `fallback` is REASON_COUNT for a plan that can be launched.
+typedef struct {
+  reason fallback;
+  PyObject *empty_args;  // (size, stride, dtype) of the output of a plain 2-D call
+  plan plan;
+} answer;
+
+// The answer to `p`; NULL with a Python exception set when resolving failed. Valid until the next
+// call into Python.
+const answer *lookup(launcher_state *state, const problem *p);
+
+// Turns the answer to `key` into a fallback for good; used after a launch that failed.
+void lookup_give_up(launcher_state *state, const problem_key *key);
+
+// Forgets every answer.
+void lookup_reset(launcher_state *state);
+
+// (m, n, k, layout, dtype, align, packed) for Python, or NULL with an exception set.
+PyObject *problem_tuple(const problem *p);
+
+#endif

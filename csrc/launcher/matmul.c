@@ -1,0 +1,258 @@
+#include "matmul.h"
+
+#include "lookup.h"
+
+// One call as Python made it, and its operands once they are known.
+typedef struct {
+  PyObject *const *args;
+  Py_ssize_t count;
+  PyObject *names;
+  PyObject *a, *b, *out;  // out: NULL for None
+} call;
+
+// Keyword names of a call site are interned, so the pointer nearly always decides.
+static int is_named(PyObject *name, PyObject *interned, const char *text) {
+  return name == interned || PyUnicode_CompareWithASCIIString(name, text) == 0;
+}
+
+// Finds a, b and out; 0 when the arguments are not torch.matmul's, which torch then says itself.
+static int parse(const launcher_state *state, call *c) {
+  PyObject *const *values = c->args + c->count;
+  const Py_ssize_t named = c->names ? PyTuple_Size(c->names) : 0;
+  if (c->count > 0) c->a = c->args[0];
+  if (c->count > 1) c->b = c->args[1];
+  if (c->count > 2) return 0;
+  for (Py_ssize_t i = 0; i < named; i++) {
+    PyObject *name = PyTuple_GetItem(c->names, i), **slot;
+    if (is_named(name, state->name_out, "out"))
+      slot = &c->out;
+    else if (is_named(name, state->name_input, "input"))
+      slot = &c->a;
+    else if (is_named(name, state->name_other, "other"))
+      slot = &c->b;
+    else
+      return 0;
+    if (*slot) return 0;
+    *slot = values[i];
+  }
+  if (c->out == Py_None) c->out = NULL;
+  return c->a && c->b;
+}
+
+// torch.matmul with exactly the caller's arguments.
+static PyObject *torch_matmul(const launcher_state *state, const call *c) {
+  PyObject *args = PyTuple_New(c->count), *kwargs = NULL, *result = NULL;
+  if (!args) return NULL;
+  for (Py_ssize_t i = 0; i < c->count; i++) {
+    Py_INCREF(c->args[i]);
+    PyTuple_SetItem(args, i, c->args[i]);
+  }
+  const Py_ssize_t named = c->names ? PyTuple_Size(c->names) : 0;
+  if (named && !(kwargs = PyDict_New())) goto done;
+  for (Py_ssize_t i = 0; i < named; i++)
+    if (PyDict_SetItem(kwargs, PyTuple_GetItem(c->names, i), c->args[c->count + i])) goto done;
+  result = PyObject_Call(state->torch.matmul, args, kwargs);
+done:
+  Py_DECREF(args);
+  Py_XDECREF(kwargs);
+  return result;
+}
+
+// A product of two matrices: torch.mm gives the same result without matmul's own dispatch.
+static PyObject *torch_mm(const launcher_state *state, const call *c) {
+  if (!c->out) return PyObject_CallFunctionObjArgs(state->torch.mm, c->a, c->b, NULL);
+  PyObject *args = PyTuple_Pack(2, c->a, c->b), *kwargs = PyDict_New(), *result = NULL;
+  if (args && kwargs && !PyDict_SetItem(kwargs, state->name_out, c->out))
+    result = PyObject_Call(state->torch.mm, args, kwargs);
+  Py_XDECREF(args);
+  Py_XDECREF(kwargs);
+  return result;
+}
+
+// Hands the call to torch and counts why. `p` is NULL when the operands never made a problem.
+static PyObject *fall_back(launcher_state *state, const call *c, reason why, const problem *p) {
+  state->fallbacks[why]++;
+  // A mismatch is the caller's mistake: torch says so better than STRICT could.
+  if (state->strict && why != REASON_MISMATCH) {
+    PyObject *described = p ? problem_tuple(p) : Py_None;
+    if (!described) return NULL;
+    PyObject *none = PyObject_CallFunction(state->torch.refuse, "sOi", REASON_NAMES[why], described,
+                                           p ? p->a.device : 0);
+    if (p) Py_DECREF(described);
+    if (!none) return NULL;
+    Py_DECREF(none);
+  }
+  return p && p->a.leading_count == 1 ? torch_mm(state, c) : torch_matmul(state, c);
+}
+
+static int requires_grad(const launcher_state *state, PyObject *tensor) {
+  PyObject *answer =
+      state->requires_grad(state->requires_grad_descriptor, tensor, (PyObject *)Py_TYPE(tensor));
+  if (!answer) return -1;
+  const int yes = answer != Py_False;
+  Py_DECREF(answer);
+  return yes;
+}
+
+// Whether torch is in a state in which its own matmul would do more than multiply: modes, autocast,
+// tracing, gradients. REASON_COUNT when not; an exception is left set when asking failed.
+static reason check_torch(const launcher_state *state, const call *c) {
+  for (int i = 0; i < state->probe_count; i++)
+    if (probe_quiet(&state->probes[i]) != 1) return REASON_MODE;
+  int grad = requires_grad(state, c->a);
+  if (!grad) grad = requires_grad(state, c->b);
+  if (!grad && c->out) grad = requires_grad(state, c->out);
+  if (grad < 0 || (grad && probe_quiet(&state->grad_enabled) != 1)) return REASON_AUTOGRAD;
+  return REASON_COUNT;
+}
+
+// Autograd must notice that out changed, as after any in-place op. Inference mode has no versions.
+static int bump_version(const launcher_state *state, PyObject *out) {
+  const int quiet = probe_quiet(&state->inference);
+  if (quiet != 1) return quiet;
+  PyObject *tensors = PyTuple_Pack(1, out);
+  PyObject *none =
+      tensors ? PyObject_CallFunctionObjArgs(state->torch.bump_version, tensors, NULL) : NULL;
+  Py_XDECREF(tensors);
+  Py_XDECREF(none);
+  return none ? 0 : -1;
+}
+
+static PyObject *shaped_empty_args(const launcher_state *state, const problem *p) {
+  const matrix *a = &p->a;
+  const int count = a->leading_count + 1;
+  PyObject *size = PyTuple_New(count), *stride = PyTuple_New(count), *args = NULL;
+  int64_t step = 1;
+  for (int i = count - 1; size && stride && i >= 0; i--) {
+    const int64_t extent = i < count - 1 ? a->leading[i] : p->b.cols;
+    PyTuple_SetItem(size, i, PyLong_FromLongLong(extent));
+    PyTuple_SetItem(stride, i, PyLong_FromLongLong(step));
+    step *= extent;
+  }
+  if (size && stride && !PyErr_Occurred())
+    args = PyTuple_Pack(3, size, stride,
+                        a->type_code == DL_BFLOAT ? state->torch.bf16 : state->torch.f16);
+  Py_XDECREF(size);
+  Py_XDECREF(stride);
+  return args;
+}
+
+// torch.empty on the device of `a`, for when that is not the current one.
+static PyObject *empty_elsewhere(const launcher_state *state, PyObject *a, PyObject *empty_args) {
+  PyObject *device = PyObject_GetAttr(a, state->name_device);
+  PyObject *args = PyTuple_Pack(1, PyTuple_GetItem(empty_args, 0)), *result = NULL;
+  PyObject *kwargs = PyDict_New();
+  if (device && args && kwargs &&
+      !PyDict_SetItem(kwargs, state->name_dtype, PyTuple_GetItem(empty_args, 2)) &&
+      !PyDict_SetItem(kwargs, state->name_device, device))
+    result = PyObject_Call(state->torch.empty, args, kwargs);
+  Py_XDECREF(device);
+  Py_XDECREF(args);
+  Py_XDECREF(kwargs);
+  return result;
+}
+
+// The output of a call without out: an ordinary tensor of torch's allocator. Torch's "current
+// device" can differ from the driver's, so where the tensor landed is read back, not assumed.
+static PyObject *allocate(const launcher_state *state, const call *c, const problem *p,
+                          PyObject *empty_args, int is_current, matrix *result) {
+  PyObject *out = NULL;
+  if (is_current && state->torch.empty_current != Py_None) {
+    out = PyObject_Call(state->torch.empty_current, empty_args, NULL);
+    if (!out) return NULL;
+    if (matrix_view(state->exchange, out, result) == MATRIX && result->device == p->a.device)
+      return out;
+    Py_DECREF(out);
+  }
+  out = empty_elsewhere(state, c->a, empty_args);
+  if (out && matrix_view(state->exchange, out, result) != MATRIX) {
+    PyErr_SetString(PyExc_RuntimeError, "torch.empty returned a tensor that cannot be viewed");
+    Py_DECREF(out);
+    return NULL;
+  }
+  return out;
+}
+
+// The launch itself, with the GIL released: a full launch queue blocks, and what empties it may be
+// a host callback that needs the GIL.
+static cu_result launch(const cu_driver *driver, plan *run, void *const addresses[3],
+                        cu_stream stream, int is_current) {
+  PyThreadState *thread = PyEval_SaveThread();
+  cu_result result = is_current ? CU_OK : driver->context_push(run->context);
+  if (result == CU_OK) {
+    result = plan_run(driver, run, addresses, stream);
+    device_leave(driver, !is_current);
+  }
+  PyEval_RestoreThread(thread);
+  return result;
+}
+
+// Runs a plan from the table. The plan is copied first: allocating the output runs torch, after
+// which the table may have changed.
+static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, const answer *found) {
+  const cu_driver *driver = &state->driver;
+  plan run = found->plan;
+  cu_context current = NULL;
+  void *stream;
+  const int is_current = driver->context_current(&current) == CU_OK && current == run.context;
+  PyObject *out = c->out;
+  if (out) {
+    Py_INCREF(out);
+  } else {
+    PyObject *empty_args = found->empty_args;
+    Py_INCREF(empty_args);
+    if (p->a.leading_count > 1) {
+      Py_DECREF(empty_args);
+      empty_args = shaped_empty_args(state, p);
+      if (!empty_args) return NULL;
+    }
+    out = allocate(state, c, p, empty_args, is_current, &p->c);
+    Py_DECREF(empty_args);
+    if (!out) return NULL;
+  }
+  void *const addresses[3] = {p->a.data, p->b.data, p->c.data};
+  if (state->exchange->current_stream(state->device_type, run.device, &stream)) {
+    Py_DECREF(out);
+    return NULL;
+  }
+  if (launch(driver, &run, addresses, stream, is_current) != CU_OK) {
+    Py_DECREF(out);
+    lookup_give_up(state, &p->key);
+    return fall_back(state, c, REASON_LAUNCH_FAILED, p);
+  }
+  state->hits++;
+  state->launches++;
+  return out;
+}
+
+// The first call lets Python import torch and hand over its entry points.
+static int start(void) {
+  PyObject *launcher = PyImport_ImportModule("hgemm_packs.launcher");
+  PyObject *none = launcher ? PyObject_CallMethod(launcher, "_start", NULL) : NULL;
+  Py_XDECREF(launcher);
+  Py_XDECREF(none);
+  return none ? 0 : -1;
+}
+
+PyObject *matmul_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+  launcher_state *state = state_of(module);
+  call c = {.args = args, .count = count, .names = names};
+  problem p;
+  if (!state->started && start()) return NULL;
+  if (!parse(state, &c)) return torch_matmul(state, &c);
+  if (!state->exchange) return fall_back(state, &c, REASON_NO_EXCHANGE, NULL);
+  reason why = problem_describe(state, c.a, c.b, c.out, &p);
+  if (why != REASON_COUNT) return fall_back(state, &c, why, NULL);
+  const answer *found = lookup(state, &p);
+  if (!found) return NULL;
+  if (found->fallback != REASON_COUNT) return fall_back(state, &c, found->fallback, &p);
+  why = check_torch(state, &c);
+  if (why == REASON_COUNT && c.out && bump_version(state, c.out)) {
+    // An inference tensor outside inference mode: torch refuses to write to it, in its own words.
+    PyErr_Clear();
+    why = REASON_OUT;
+  }
+  if (PyErr_Occurred()) return NULL;
+  if (why != REASON_COUNT) return fall_back(state, &c, why, &p);
+  return run_kernel(state, &c, &p, found);
+}

@@ -1,0 +1,9 @@
+// hgemm_packs.matmul itself.
+#ifndef HGP_MATMUL_H
+#define HGP_MATMUL_H
+
+#include "state.h"
+
+PyObject *matmul_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+#endif

@@ -1,0 +1,89 @@
+// hgemm_packs._C: the launcher. A table of contents; each entry lives in the file named beside it.
+//
+// The module state is never freed: torch's objects and loaded kernels are needed as long as the
+// process can call matmul, and captured graphs may replay kernels even later.
+#include "kernel_type.h"
+#include "lookup.h"
+#include "matmul.h"
+
+static PyObject *device_info(PyObject *module, PyObject *index) {
+  const long ordinal = PyLong_AsLong(index);
+  if (ordinal == -1 && PyErr_Occurred()) return NULL;
+  launcher_state *state = state_of(module);
+  const gpu *device = state_device(state, (int)ordinal);
+  if (!device) return NULL;
+  return Py_BuildValue("(siiiii)", device->name, device->major, device->minor, device->sm_count,
+                       device->l2_bytes, state->driver.version);
+}
+
+static PyObject *counters(PyObject *module, PyObject *unused) {
+  (void)unused;
+  const launcher_state *state = state_of(module);
+  PyObject *fallbacks = PyDict_New();
+  for (int i = 0; fallbacks && i < REASON_COUNT; i++) {
+    PyObject *count = PyLong_FromUnsignedLongLong(state->fallbacks[i]);
+    if (!count || PyDict_SetItemString(fallbacks, REASON_NAMES[i], count)) Py_CLEAR(fallbacks);
+    Py_XDECREF(count);
+  }
+  if (!fallbacks) return NULL;
+  return Py_BuildValue("{sKsKsN}", "hits", (unsigned long long)state->hits, "launches",
+                       (unsigned long long)state->launches, "fallbacks", fallbacks);
+}
+
+static PyObject *reset_table(PyObject *module, PyObject *unused) {
+  (void)unused;
+  lookup_reset(state_of(module));
+  Py_RETURN_NONE;
+}
+
+static PyObject *set_strict(PyObject *module, PyObject *strict) {
+  const int yes = PyObject_IsTrue(strict);
+  if (yes < 0) return NULL;
+  state_of(module)->strict = yes;
+  Py_RETURN_NONE;
+}
+
+// describe(a, b): what matmul makes of two operands, for explain: a problem or a reason.
+static PyObject *describe(PyObject *module, PyObject *args) {
+  const launcher_state *state = state_of(module);
+  PyObject *a, *b;
+  problem p;
+  if (!PyArg_ParseTuple(args, "OO", &a, &b)) return NULL;
+  reason why = state->exchange ? problem_describe(state, a, b, NULL, &p) : REASON_NO_EXCHANGE;
+  return why == REASON_COUNT ? problem_tuple(&p) : PyUnicode_FromString(REASON_NAMES[why]);
+}
+
+#define FUNCTION(f) (PyCFunction)(void (*)(void))(f)
+
+static PyMethodDef METHODS[] = {
+    {"matmul", FUNCTION(matmul_py), METH_FASTCALL | METH_KEYWORDS,  // matmul.c
+     "matmul($module, input, other, *, out=None)\n--\n\n"
+     "torch.matmul(input, other, out=out), run by a kernel of an installed pack where one was\n"
+     "measured faster than cuBLAS on this GPU, and by torch itself everywhere else.\n\n"
+     "Takes what torch.matmul takes and raises what torch.matmul raises."},
+    {"init", FUNCTION(state_init), METH_VARARGS | METH_KEYWORDS, NULL},      // state.c
+    {"load", FUNCTION(kernel_load_py), METH_VARARGS | METH_KEYWORDS, NULL},  // kernel_type.c
+    {"launch", FUNCTION(kernel_launch_py), METH_FASTCALL, NULL},             // kernel_type.c
+    {"use_torch", state_use_torch, METH_VARARGS, NULL},                      // state.c
+    {"describe", describe, METH_VARARGS, NULL},
+    {"device_info", device_info, METH_O, NULL},
+    {"counters", counters, METH_NOARGS, NULL},
+    {"reset_table", reset_table, METH_NOARGS, NULL},
+    {"set_strict", set_strict, METH_O, NULL},
+    {0},
+};
+
+static PyModuleDef_Slot SLOTS[] = {
+    {Py_mod_exec, state_prepare},
+    {Py_mod_exec, kernel_type_add},
+    {0, NULL},
+};
+
+static PyModuleDef MODULE = {
+    PyModuleDef_HEAD_INIT, .m_name = "hgemm_packs._C", .m_size = sizeof(launcher_state),
+    .m_methods = METHODS,  .m_slots = SLOTS,
+};
+
+PyMODINIT_FUNC PyInit__C(void) {
+  return PyModuleDef_Init(&MODULE);
+}

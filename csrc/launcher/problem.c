@@ -1,0 +1,113 @@
+#include "problem.h"
+
+#include <string.h>
+
+static int is_tensor(const launcher_state *state, PyObject *object) {
+  // Exact types only: subclasses and FakeTensor have their own idea of matmul.
+  PyObject *type = (PyObject *)Py_TYPE(object);
+  return type == state->torch.tensor || type == state->torch.parameter;
+}
+
+static reason view(const launcher_state *state, PyObject *object, matrix *result) {
+  if (!is_tensor(state, object)) return REASON_TENSOR_TYPE;
+  switch (matrix_view(state->exchange, object, result)) {
+    case MATRIX:
+      return REASON_COUNT;
+    case NOT_VIEWABLE:
+      return REASON_NO_VIEW;
+    case NOT_A_MATRIX:
+      return REASON_SHAPE;
+    default:
+      return REASON_LAYOUT;
+  }
+}
+
+static int is_half(const matrix *m) {
+  return m->type_bits == 16 && (m->type_code == DL_FLOAT || m->type_code == DL_BFLOAT);
+}
+
+static int same_kind(const matrix *x, const matrix *y) {
+  return x->device_type == y->device_type && x->device == y->device &&
+         x->type_code == y->type_code && x->type_bits == y->type_bits;
+}
+
+static int is_dim(int64_t size) {
+  return size >= 1 && size <= INT32_MAX;
+}
+
+// How an operand is stored: row by row if it can be read so without a gap, else column by column,
+// else in whichever of the two it is. A vector is both; the preference makes its layout unique.
+static int settle(const matrix *m, int *transposed, int32_t *lead, int *packed) {
+  const int64_t by_row = matrix_lead(m, 0), by_column = matrix_lead(m, 1);
+  *transposed = by_row != m->cols && (by_column == m->rows || !by_row);
+  const int64_t found = *transposed ? by_column : by_row;
+  if (!found || found > INT32_MAX) return 0;
+  *packed &= found == matrix_packed(m, *transposed);
+  *lead = (int32_t)found;
+  return 1;
+}
+
+static reason check_out(problem *p) {
+  const matrix *a = &p->a, *c = &p->c;
+  if (!same_kind(a, c) || c->leading_count != a->leading_count || c->cols != p->b.cols ||
+      memcmp(c->leading, a->leading, (size_t)a->leading_count * sizeof *a->leading))
+    return REASON_MISMATCH;
+  const int64_t lead = matrix_lead(c, 0);
+  if (!lead || lead > INT32_MAX) return REASON_OUT;
+  p->shape.ld[2] = (int32_t)lead;
+  p->packed &= lead == c->cols;
+  // torch decides what an output that shares memory with an input means.
+  if (p->packed && (matrix_overlap(a, c) || matrix_overlap(&p->b, c))) return REASON_OUT;
+  return REASON_COUNT;
+}
+
+static void make_key(problem *p) {
+  uintptr_t bits = 16 | (uintptr_t)p->a.data | (uintptr_t)p->b.data | (uintptr_t)p->c.data;
+  for (int i = 0; i < 3; i++)
+    bits |= (uintptr_t)p->shape.ld[i] * 2;
+  p->align = (int)(bits & -bits);
+  if (p->align < 2) p->align = 2;
+  const uint32_t bf16 = p->a.type_code == DL_BFLOAT;
+  p->key = (problem_key){(uint32_t)p->shape.m, (uint32_t)p->shape.n, (uint32_t)p->shape.k,
+                         (uint32_t)p->a.device | (uint32_t)p->transposed[0] << 8 |
+                             (uint32_t)p->transposed[1] << 9 | bf16 << 10 |
+                             (uint32_t)p->packed << 11 | (uint32_t)p->align << 12};
+}
+
+reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, PyObject *out,
+                        problem *p) {
+  reason why = view(state, a, &p->a);
+  if (why == REASON_COUNT) why = view(state, b, &p->b);
+  if (why == REASON_COUNT && out) why = view(state, out, &p->c);
+  if (why != REASON_COUNT) return why;
+  if (!same_kind(&p->a, &p->b)) return REASON_MISMATCH;
+  if (p->a.device_type != state->device_type || (uint32_t)p->a.device >= MAX_DEVICES)
+    return REASON_DEVICE;
+  if (!is_half(&p->a)) return REASON_DTYPE;
+  if (p->b.leading_count != 1) return REASON_SHAPE;
+  if (p->a.cols != p->b.rows) return REASON_MISMATCH;
+  if (!is_dim(p->a.rows) || !is_dim(p->a.cols) || !is_dim(p->b.cols)) return REASON_SHAPE;
+  if (!p->a.data || !p->b.data) return REASON_NO_VIEW;
+  p->shape.m = (int32_t)p->a.rows;
+  p->shape.n = (int32_t)p->b.cols;
+  p->shape.k = (int32_t)p->a.cols;
+  p->packed = 1;
+  if (!settle(&p->a, &p->transposed[0], &p->shape.ld[0], &p->packed) ||
+      !settle(&p->b, &p->transposed[1], &p->shape.ld[1], &p->packed))
+    return REASON_LAYOUT;
+  if (out) {
+    why = check_out(p);
+    if (why != REASON_COUNT) return why;
+  } else {
+    // The output will come from torch's allocator, packed and aligned like its rows.
+    p->c.data = NULL;
+    p->shape.ld[2] = p->shape.n;
+  }
+  make_key(p);
+  return REASON_COUNT;
+}
+
+const char *problem_layout(const problem *p) {
+  static const char *const NAMES[2][2] = {{"nn", "nt"}, {"tn", "tt"}};
+  return NAMES[p->transposed[0]][p->transposed[1]];
+}

@@ -1,0 +1,113 @@
+// Everything the extension knows, one per module object: torch's entry points, the driver, the
+// devices, the table and the counters. Guarded by the GIL; whatever a call reads from here it has
+// read or copied before it next runs Python or releases the GIL.
+#ifndef HGP_STATE_H
+#define HGP_STATE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "dlpack.h"
+#include "launch.h"
+#include "table.h"
+
+// Why a call went to torch. X(enumerator, the name that counters and STRICT show). The second group
+// are the codes of hgemm_packs.select, which answer for a problem.
+#define REASONS(X)                           \
+  X(NO_EXCHANGE, "torch_unsupported")        \
+  X(TENSOR_TYPE, "tensor_type")              \
+  X(NO_VIEW, "no_view")                      \
+  X(MISMATCH, "mismatch")                    \
+  X(DEVICE, "device")                        \
+  X(DTYPE, "dtype")                          \
+  X(SHAPE, "shape")                          \
+  X(LAYOUT, "layout")                        \
+  X(OUT, "out")                              \
+  X(MODE, "mode")                            \
+  X(AUTOGRAD, "autograd")                    \
+  X(COLD_CAPTURE, "cold_capture")            \
+  X(REFUSED, "refused")                      \
+  X(LAUNCH_FAILED, "launch_failed")          \
+  X(NO_DEVICE, "no_device")                  \
+  X(NO_PACK, "no_pack")                      \
+  X(PACK_REFUSED, "pack_refused")            \
+  X(LAUNCHER_ABI, "launcher_abi")            \
+  X(ARCH, "arch")                            \
+  X(DRIVER, "driver")                        \
+  X(PROFILE, "profile")                      \
+  X(NOT_MEASURED, "not_measured")            \
+  X(CUBLAS_BETTER, "cublas_measured_better") \
+  X(BELOW_NOISE, "below_noise_floor")        \
+  X(QUARANTINED, "quarantined")              \
+  X(STRIDED, "strided")                      \
+  X(UNALIGNED, "unaligned")
+
+typedef enum {
+#define REASON_ENUM(name, text) REASON_##name,
+  REASONS(REASON_ENUM)
+#undef REASON_ENUM
+      REASON_COUNT,
+} reason;
+
+extern const char *const REASON_NAMES[REASON_COUNT];
+
+// A function of no or one argument that answers `quiet` unless torch is in some special state.
+// `direct` is its C function, where calling that skips Python's argument handling.
+typedef struct {
+  PyObject *function, *quiet, *argument, *self;
+  PyCFunction direct;
+} probe;
+
+enum { MAX_PROBES = 8 };
+
+// Python objects of torch and of the package, handed over once by `init`; all owned.
+typedef struct {
+  PyObject *tensor, *parameter;  // exact types of the fast path
+  PyObject *matmul, *mm;
+  PyObject *empty;          // torch.empty
+  PyObject *empty_current;  // on the current device: (size, stride, dtype); or None
+  PyObject *bump_version;   // (tensors): what every in-place torch op does to its output
+  PyObject *f16, *bf16;
+  PyObject *resolve;  // launcher._resolve
+  PyObject *refuse;   // launcher._refuse: raises FallbackError under STRICT
+} torch_api;
+
+typedef struct {
+  int started;
+  int strict;
+  const dl_exchange *exchange;  // NULL: torch is too old, every call goes to it
+  int device_type;
+  char *library;
+  torch_api torch;
+  descrgetfunc requires_grad;  // getter of torch.Tensor.requires_grad, called without a lookup
+  PyObject *requires_grad_descriptor;
+  probe grad_enabled, inference;
+  probe probes[MAX_PROBES];
+  int probe_count;
+  PyObject *name_out, *name_input, *name_other, *name_dtype, *name_device;
+  PyTypeObject *kernel_type;
+  cu_driver driver;
+  gpu devices[MAX_DEVICES];
+  table table;
+  uint64_t hits, launches, fallbacks[REASON_COUNT];
+} launcher_state;
+
+launcher_state *state_of(PyObject *module);
+
+// 1 when the probe's state is off, 0 when it is on, -1 with an exception set.
+int probe_quiet(const probe *p);
+
+// Interns the names that every call compares; part of making the module.
+int state_prepare(PyObject *module);
+
+// init(...): hands over torch's entry points, once per module object. True when torch offers the
+// exchange table, False when every call will go to torch.
+PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs);
+
+// use_torch(matmul, refuse): instead of init where torch cannot be used; every call goes to it.
+PyObject *state_use_torch(PyObject *module, PyObject *args);
+
+// Opens the driver and the device if need be. NULL with a RuntimeError set when there is none.
+const gpu *state_device(launcher_state *state, int index);
+
+#endif

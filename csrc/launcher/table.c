@@ -1,0 +1,50 @@
+#include "table.h"
+
+#include <stdlib.h>
+
+static uint32_t hash(const problem_key *key) {
+  // Two odd 64-bit multipliers (fractions of sqrt 5 and sqrt 2); the high bits mix every input bit.
+  uint64_t low = ((uint64_t)key->m << 32 | key->n) * UINT64_C(0x9E3779B97F4A7C15);
+  uint64_t high = ((uint64_t)key->k << 32 | key->tag) * UINT64_C(0xB504F333F9DE6485);
+  uint64_t mixed = (low ^ (high >> 29)) + high;
+  return (uint32_t)((mixed ^ (mixed >> 32)) * UINT64_C(0x9E3779B97F4A7C15) >> 32);
+}
+
+static int same(const problem_key *x, const problem_key *y) {
+  return x->m == y->m && x->n == y->n && x->k == y->k && x->tag == y->tag;
+}
+
+static table_slot *locate(table_slot *slots, uint32_t capacity, const problem_key *key) {
+  uint32_t i = hash(key) & (capacity - 1);
+  while (slots[i].value && !same(&slots[i].key, key))
+    i = (i + 1) & (capacity - 1);
+  return &slots[i];
+}
+
+void *table_find(const table *t, const problem_key *key) {
+  return t->capacity ? locate(t->slots, t->capacity, key)->value : NULL;
+}
+
+table_slot *table_slot_of(table *t, const problem_key *key) {
+  table_slot *slot = t->capacity ? locate(t->slots, t->capacity, key) : NULL;
+  return slot && slot->value ? slot : NULL;
+}
+
+static int grow(table *t) {
+  const uint32_t capacity = t->capacity ? t->capacity * 2 : 256;
+  table_slot *slots = calloc(capacity, sizeof *slots);
+  if (!slots) return -1;
+  for (uint32_t i = 0; i < t->capacity; i++)
+    if (t->slots[i].value) *locate(slots, capacity, &t->slots[i].key) = t->slots[i];
+  free(t->slots);
+  t->slots = slots;
+  t->capacity = capacity;
+  return 0;
+}
+
+int table_put(table *t, const problem_key *key, void *value) {
+  if (2 * (t->count + 1) > t->capacity && grow(t)) return -1;
+  *locate(t->slots, t->capacity, key) = (table_slot){*key, value};
+  t->count++;
+  return 0;
+}

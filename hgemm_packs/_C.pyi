@@ -1,0 +1,74 @@
+"""The C extension (csrc/launcher). Only hgemm_packs.launcher uses it."""
+
+from collections.abc import Callable
+from typing import Any, TypedDict, final
+
+import torch
+
+_Described = tuple[int, int, int, str, str, int, int]
+_Range = tuple[int, int, int]
+
+@final
+class Kernel:
+    """A kernel loaded on one device."""
+
+    @property
+    def device(self) -> int: ...
+    @property
+    def max_ctas(self) -> int: ...
+
+class _Counters(TypedDict):
+    hits: int
+    launches: int
+    fallbacks: dict[str, int]
+
+def matmul(
+    input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None = None
+) -> torch.Tensor: ...
+def init(
+    *,
+    driver: str,
+    device_type: int,
+    tensor: type,
+    parameter: type,
+    matmul: Callable[..., Any],
+    mm: Callable[..., Any],
+    empty: Callable[..., Any],
+    empty_current: Callable[..., Any] | None,
+    f16: torch.dtype,
+    bf16: torch.dtype,
+    bump_version: Callable[..., Any],
+    grad_enabled: Callable[[], bool],
+    inference: Callable[[], bool],
+    probes: tuple[tuple[Any, ...], ...],
+    resolve: Callable[[_Described, int, int], Kernel | str],
+    refuse: Callable[[str, _Described | None, int], None],
+) -> bool: ...
+def use_torch(
+    matmul: Callable[..., Any], refuse: Callable[[str, _Described | None, int], None], /
+) -> None: ...
+def load(
+    *,
+    device: int,
+    image: bytes,
+    symbol: str,
+    param_layout: str,
+    param_sizes: tuple[int, ...],
+    maps: tuple[tuple[tuple[int, int], int, int, int], ...],
+    block: int,
+    cluster: tuple[int, int],
+    tile: tuple[int, int],
+    persistent: bool,
+    pdl: bool,
+    smem_bytes: int,
+    layout: str,
+    dtype: str,
+    align: tuple[int, int, int],
+    dims: tuple[_Range, ...],
+) -> Kernel: ...
+def launch(kernel: Kernel, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, /) -> None: ...
+def describe(a: torch.Tensor, b: torch.Tensor, /) -> _Described | str: ...
+def device_info(index: int, /) -> tuple[str, int, int, int, int, int]: ...
+def counters() -> _Counters: ...
+def reset_table() -> None: ...
+def set_strict(strict: bool, /) -> None: ...

@@ -1,0 +1,105 @@
+"""Where a call meets torch: torch's entry points for C, the whole of matmul where there is no C
+extension, and the error that STRICT raises in place of a fallback.
+
+Called by `launcher`; decides nothing about kernels. torch is imported by the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .settings import LOGGER, settings
+
+if TYPE_CHECKING:
+    import torch
+
+_calls = 0
+
+
+def matmul(
+    input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """torch.matmul: all there is without the C extension. Says so once."""
+    global _calls
+    if not _calls:
+        LOGGER.warning("every matmul goes to torch: hgemm_packs._C is not built for this Python")
+    _calls += 1
+    if settings().strict:
+        refuse("no_extension", None, 0)
+    return torch_matmul()(input, other, out=out)
+
+
+def calls() -> int:
+    """How many calls `matmul` of this module has taken."""
+    return _calls
+
+
+def torch_matmul() -> Callable[..., torch.Tensor]:
+    import torch
+
+    return torch.matmul
+
+
+def torch_entry_points(device_type: int) -> dict[str, Any] | str:
+    """What C needs from torch, as keyword arguments of `_C.init`; or why this torch has not got it.
+
+    Besides public functions these are torch's own cheap questions about its state. They carry no
+    promise between versions, so a torch that lacks one is used as a whole or not at all.
+    """
+    import torch
+
+    if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        return f"torch {torch.__version__} has no DLPack C exchange API, 2.10 has"
+    try:
+        return _entry_points(torch, "cuda" if device_type == 2 else "cpu")
+    except AttributeError as error:
+        return f"torch {torch.__version__} is not known here: {error}"
+
+
+def _entry_points(torch: Any, device: str) -> dict[str, Any]:
+    from torch.autograd import forward_ad
+    from torch._C._dynamo import guards
+
+    state = torch._C
+    # Each: a function, its answer when nothing special is going on, perhaps an argument. Modes see
+    # every torch call; autocast changes dtypes; tracing records calls; dual numbers carry tangents.
+    # Functorch's wrapped tensors need no question: they have no data to view.
+    probes = (
+        (state._len_torch_function_stack, 0),
+        (state._len_torch_dispatch_stack, 0),
+        (torch.is_autocast_enabled, False) + (() if device == "cuda" else (device,)),
+        (state._is_tracing, False),
+        (vars(forward_ad).__getitem__, -1, "_current_level"),
+    )
+    forward_ad._current_level  # noqa: B018: a torch without it must not get this far
+    return {
+        "tensor": torch.Tensor,
+        "parameter": torch.nn.Parameter,
+        "matmul": torch.matmul,
+        "mm": torch.mm,
+        "empty": torch.empty,
+        # Inductor's allocation: torch.empty without the dispatcher, on the current device.
+        "empty_current": getattr(guards, f"_empty_strided_{device}", None),
+        "f16": torch.float16,
+        "bf16": torch.bfloat16,
+        "bump_version": state._increment_version,
+        "grad_enabled": torch.is_grad_enabled,
+        "inference": torch.is_inference_mode_enabled,
+        "probes": probes,
+    }
+
+
+def refuse(reason: str, described: tuple[Any, ...] | None, device: int) -> None:
+    """Under HGEMM_PACKS_STRICT=1, instead of a fallback. Always raises FallbackError."""
+    from .errors import FallbackError
+
+    if described is None:
+        raise FallbackError(f"torch would have run this call: {reason}")
+    from . import select
+    from .launcher import _problem
+
+    problem = _problem(described)
+    choice = select.resolve(problem, device)
+    steps = "; ".join(str(step) for step in choice.reasons)
+    raise FallbackError(f"torch would have run {problem} on device {device}: {reason} ({steps})")

@@ -1,0 +1,206 @@
+"""The one door to the C extension: matmul, and what it asks of Python.
+
+C remembers, Python decides: `_C.matmul` calls `_start` at its first call and `_resolve` once per
+problem. Generator and timing load and launch single kernels through here. Nothing else in the
+package imports `_C`.
+"""
+
+from __future__ import annotations
+
+import threading
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from . import api
+from .problem import DeviceInfo, Problem
+from .settings import LOGGER, settings
+
+if TYPE_CHECKING:
+    import torch
+
+    from ._C import Kernel
+    from .manifest import KernelEntry
+    from .pack import Pack
+    from .select import Choice
+
+#: DLPack's number for the device type that packs are for.
+CUDA = 2
+DRIVER = "libcuda.so.1"
+
+# A missing file is the one expected failure: no wheel for this platform, or a free-threaded Python,
+# which loads no abi3 extension. Anything else that goes wrong below is an error and stays one.
+if find_spec(f"{__package__}._C") is None:
+    _C: Any = None
+    matmul = api.matmul
+else:
+    from . import _C
+
+    matmul = _C.matmul
+
+_start_lock = threading.Lock()
+_load_lock = threading.Lock()
+_loaded: dict[tuple[int, str], Kernel] = {}
+
+
+def load(device: int, entry: KernelEntry, image: memoryview | bytes) -> Kernel:
+    """Load a kernel's cubin on a device and check it against its launch record.
+
+    Raises ValueError for a record this launcher does not know, RuntimeError when the driver or the
+    cubin disagrees with it or there is no such device.
+    """
+    kernel: Kernel = _extension().load(
+        device=device,
+        image=bytes(image),
+        symbol=entry.symbol,
+        param_layout=entry.param_layout,
+        param_sizes=tuple(entry.param_sizes),
+        maps=tuple((s.box, s.swizzle, s.row_group, s.l2_promotion) for s in entry.tma),
+        block=entry.block,
+        cluster=entry.cluster,
+        tile=(entry.grid.tile_m, entry.grid.tile_n),
+        persistent=entry.grid.persistent,
+        pdl=entry.pdl,
+        smem_bytes=entry.smem_bytes,
+        layout=entry.layout,
+        dtype=entry.dtype,
+        align=entry.align,
+        dims=tuple((r.min, r.max, r.multiple_of) for r in (entry.m, entry.n, entry.k)),
+    )
+    return kernel
+
+
+def launch(kernel: Kernel, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    """Run this very kernel on the current stream: out[M,N] = a[M,K] @ b[K,N], 2-D, out row-major.
+
+    Raises ValueError when the tensors are not what the kernel takes: dtype, device, layout, sizes
+    or alignment. Never falls back.
+    """
+    _extension().launch(kernel, a, b, out)
+
+
+def device_info(index: int) -> DeviceInfo:
+    """What packs are matched against. Raises RuntimeError without a driver or such a device."""
+    name, major, minor, sm_count, l2_bytes, driver = _extension().device_info(index)
+    # The "a" features are Hopper's own: they exist on compute capability 9.0 and nowhere else.
+    arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
+    return DeviceInfo(name, arch, sm_count, l2_bytes, driver)
+
+
+def describe(a: torch.Tensor, b: torch.Tensor) -> Problem | str:
+    """The problem that matmul(a, b) looks up, or the reason why it goes to torch without asking."""
+    if _C is None:
+        return "no_extension"
+    described = _extension().describe(a, b)
+    return described if isinstance(described, str) else _problem(described)
+
+
+def counters() -> dict[str, int]:
+    """Calls since the process started: hits, kernel launches, fallbacks in all and by reason."""
+    if _C is None:
+        return {"hits": 0, "launches": 0, "fallbacks": api.calls()}
+    counts = _C.counters()
+    reasons = {f"fallback {name}": n for name, n in counts["fallbacks"].items() if n}
+    fallbacks = sum(reasons.values())
+    return {
+        "hits": counts["hits"],
+        "launches": counts["launches"],
+        "fallbacks": fallbacks,
+    } | reasons
+
+
+def reset_table() -> None:
+    """Forget every decision, not the loaded kernels; the environment's STRICT is read again."""
+    if _C is not None:
+        _C.reset_table()
+        _C.set_strict(settings().strict)
+
+
+def _extension() -> Any:
+    """The started extension. Raises RuntimeError where there is none."""
+    if _C is None:
+        raise RuntimeError("hgemm_packs._C is not built for this Python")
+    _start()
+    return _C
+
+
+_started = False
+
+
+def _start(driver: str = DRIVER, device_type: int = CUDA) -> None:
+    """Hand torch's entry points to C, once. Tests name another driver and CPU tensors."""
+    global _started
+    if _started:
+        return
+    with _start_lock:
+        if _started:
+            return
+        entry_points = api.torch_entry_points(device_type)
+        if isinstance(entry_points, str):
+            LOGGER.warning("every matmul goes to torch: %s", entry_points)
+            _C.use_torch(api.torch_matmul(), api.refuse)
+        else:
+            _C.init(
+                driver=driver,
+                device_type=device_type,
+                resolve=_resolve,
+                refuse=api.refuse,
+                **entry_points,
+            )
+        _C.set_strict(settings().strict)
+        _started = True
+
+
+def _problem(described: tuple[int, int, int, str, str, int, int]) -> Problem:
+    m, n, k, layout, dtype, align, packed = described
+    return Problem(m, n, k, layout, dtype, align=align, packed=bool(packed))
+
+
+def _resolve(
+    described: tuple[int, int, int, str, str, int, int], device: int, capturing: int
+) -> Kernel | str:
+    """C's question about a problem it has not seen: a loaded kernel, or why torch runs it.
+
+    While the caller's stream is being captured nothing may be loaded; "cold_capture" says that the
+    answer would have been a kernel, and C asks again next time.
+    """
+    from . import select
+
+    problem = _problem(described)
+    try:
+        choice = select.resolve(problem, device)
+        while choice.kernel is not None and choice.pack is not None:
+            kernel = _loaded.get((device, choice.kernel.id))
+            if kernel is None and capturing:
+                return "cold_capture"
+            kernel = kernel or _load_chosen(choice.pack, choice.kernel, device)
+            if kernel is not None:
+                return kernel
+            choice = select.resolve(problem, device)  # without the kernel just quarantined
+    except RuntimeError as error:
+        LOGGER.warning("matmul on device %d goes to torch: %s", device, error)
+        return "no_device"
+    _log(problem, choice)
+    return choice.code
+
+
+def _load_chosen(pack: Pack, entry: KernelEntry, device: int) -> Kernel | None:
+    """Load what select chose. A kernel that fails is never chosen again, and costs one warning."""
+    from . import select
+    from .errors import PackError
+
+    with _load_lock:
+        kernel = _loaded.get((device, entry.id))
+        if kernel is not None:
+            return kernel
+        try:
+            kernel = load(device, entry, pack.image(entry))
+        except (PackError, RuntimeError, ValueError) as error:
+            LOGGER.warning("kernel %s is not used: %s", entry.name, error)
+            select.quarantine(entry.id, str(error))
+            return None
+        _loaded[device, entry.id] = kernel
+        return kernel
+
+
+def _log(problem: Problem, choice: Choice) -> None:
+    LOGGER.debug("%s: %s", problem, "; ".join(str(reason) for reason in choice.reasons))
