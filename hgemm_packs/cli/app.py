@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -28,8 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Layout = Enum("Layout", {name: name for name in LAYOUTS}, type=str)  # type: ignore[misc]
-Dtype = Enum("Dtype", {name: name for name in DTYPES}, type=str)  # type: ignore[misc]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Compilers at a time.")]
 CORES = os.cpu_count() or 1
 
@@ -72,15 +69,15 @@ def explain(
     m: Annotated[int, typer.Argument(min=0, help="Rows of A and C.")],
     n: Annotated[int, typer.Argument(min=0, help="Columns of B and C.")],
     k: Annotated[int, typer.Argument(min=0, help="Columns of A, rows of B.")],
-    layout: Annotated[Layout, typer.Option(help="How A and B are stored.")] = Layout.nt,
-    dtype: Annotated[Dtype, typer.Option(help="Type of A, B and C.")] = Dtype.f16,
+    layout: Annotated[str, typer.Option(help=f"Storage of A and B: {', '.join(LAYOUTS)}.")] = "nt",
+    dtype: Annotated[str, typer.Option(help=f"Type of A, B and C: {', '.join(DTYPES)}.")] = "f16",
     device_profile: Annotated[
         str | None, typer.Option(help='Ask for this GPU instead of the one here: "NVIDIA H200".')
     ] = None,
 ) -> None:
     """Say which kernel M x N x K gets, or why it gets none."""
     try:
-        problem = Problem(m, n, k, layout.value, dtype.value)
+        problem = Problem(m, n, k, layout, dtype)
     except ValueError as error:
         raise UserError(str(error)) from error
     inspect.explain(console(), problem, device_profile)

@@ -77,8 +77,8 @@ def measure(rows: Sequence[Row], index: int, tick: Tick) -> list[Row]:
         tick(done, len(rows))
         problem = _problem(row)
         tuned = best_cublaslt(problem, device=index)
-        hot = _time(problem, "hot", tuned and tuned.hot, index)
-        cold = _time(problem, "cold", tuned and tuned.cold, index)
+        hot = _time(problem, "hot", tuned.hot if tuned else None, index)
+        cold = _time(problem, "cold", tuned.cold if tuned else None, index)
         today = date.today().isoformat()
         measured.append(row._replace(hot=hot, cold=cold, pairs=BLOCKS, date=today))
     tick(len(rows), len(rows))
@@ -98,8 +98,13 @@ def _time(problem: Problem, protocol: Protocol, cublaslt: Arm | None, index: int
         arms, problem, protocol=protocol, blocks=BLOCKS, target_us=TARGET_US, device=index
     )
     speedup = result.ratio(result.best(["torch", "cublaslt"]), "ours")
-    medians = (result.median_us(name) for name in ("ours", "torch", "cublaslt"))
-    return Timing(*medians, speedup.value, speedup.lcb)
+    return Timing(
+        result.median_us("ours"),
+        result.median_us("torch"),
+        result.median_us("cublaslt"),
+        speedup.value,
+        speedup.lcb,
+    )
 
 
 def _table(rows: Sequence[Row]) -> Table:
