@@ -113,6 +113,7 @@ def _verify_values(out: Console, pack: Pack) -> bool:
     failed = [result for result in results if not result.ok]
     for result in failed:
         out.print(f"WRONG {result.name}: {result.detail}", markup=False)
-    worst = max((result.max_rel_err for result in results), default=0.0)
-    out.print(f"{len(results) - len(failed)} of {len(results)} kernels right, worst {worst:.1e}")
+    right = [result.max_rel_err for result in results if result.ok]
+    worst = f", largest relative error {max(right):.1e}" if right else ""
+    out.print(f"{len(right)} of {len(results)} kernels right{worst}")
     return not failed
