@@ -58,23 +58,24 @@ clean:
 
 # A torch that sees CUDA belongs to the machine and is kept; elsewhere the pinned one is installed.
 $(STAMPS)/venv:
-	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "Python 3.10 or newer is needed"'
-	if $(PYTHON) -c 'import torch; assert torch.version.cuda' 2>/dev/null; then \
+	@echo "making $(VENV) and installing the pins of pyproject.toml (once)"
+	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "Python 3.10 or newer is needed"'
+	@if $(PYTHON) -c 'import torch; assert torch.version.cuda' 2>/dev/null; then \
 	  $(PYTHON) -m venv --system-site-packages $(VENV); \
 	else \
 	  $(PYTHON) -m venv $(VENV); \
 	fi
-	mkdir -p $(STAMPS)
-	touch $@
+	@mkdir -p $(STAMPS)
+	@touch $@
 
 $(STAMPS)/deps: $(STAMPS)/venv pyproject.toml
-	if $(BIN)/python -c 'import torch; assert torch.version.cuda' 2>/dev/null; then \
+	@if $(BIN)/python -c 'import torch; assert torch.version.cuda' 2>/dev/null; then \
 	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,dev]"; \
 	else \
 	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,dev,torch]"; \
 	fi
-	touch $@
+	@touch $@
 
 $(STAMPS)/built: $(STAMPS)/deps $(EXTENSIONS)
 	$(BIN)/python setup.py --quiet build_ext --inplace --force
-	touch $@
+	@touch $@
