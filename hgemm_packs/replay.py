@@ -51,7 +51,7 @@ class Stage:
 
 
 @functools.cache
-def stage(device: int = 0) -> Stage:
+def stage(device: int) -> Stage:
     """The stage of a CUDA device, made once: streams and their cuBLAS workspaces are dear."""
     return Stage(device)
 
