@@ -33,7 +33,7 @@ def run(out: Console, arch: str, folder: Path | None, jobs: int) -> list[Pack]:
         try:
             with progress(out, f"compiling {arch}/{path.stem}") as tick:
                 pack: Pack = builder.build_pack(path, target, jobs, tick)
-        except builder.BuildError as error:
+        except (builder.BuildError, ValueError) as error:
             raise UserError(f"{path.stem}: {error}") from error
         manifest = pack.manifest
         out.print(

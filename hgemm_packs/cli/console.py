@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 #: Tables of this project are laid out for this many columns; a pipe or a log gets them whole.
-LOG_COLUMNS = 118
+LOG_COLUMNS = 120
 
 Tick = Callable[[int, int], None]
 

@@ -22,7 +22,7 @@ from ..manifest import Manifest, Row
 from ..problem import DeviceInfo
 from ..settings import settings
 from . import bench, build, inspect, layers, plots
-from .console import cuda_device, manifests_dir
+from .console import LOG_COLUMNS, cuda_device, manifests_dir
 
 ARCH = "sm_90a"
 BENCH_ROWS = 12
@@ -75,7 +75,10 @@ def _show_layers(out: Console, folder: Path, manifest: Manifest) -> None:
     everything: list[layers.Decision] = []
     for dtype in dtypes:
         decisions = layers.decide(known, dtype, device)
-        out.print(_layers_table(known, decisions, f"linear layers in {dtype} on {profile.name}"))
+        title = f"linear layers in {dtype} on {profile.name}"
+        # Every second token count where the terminal is too narrow for all.
+        step = 1 if out.width >= LOG_COLUMNS else 2
+        out.print(_layers_table(known.m, step, decisions, title))
         everything += decisions
     _summary(out, everything)
     path = folder / "layers.json"
@@ -85,18 +88,22 @@ def _show_layers(out: Console, folder: Path, manifest: Manifest) -> None:
 
 
 def _cell(row: Row | None) -> str:
-    return f"{row.hot.speedup:.2f}x" if row else "."
+    return f"{row.hot.speedup:.2f}" if row else "."
 
 
-def _layers_table(known: layers.Layers, decisions: Sequence[layers.Decision], title: str) -> Table:
-    table = Table(title=title, box=SIMPLE_HEAD, caption=". is cuBLAS: no confirmed win there")
+def _layers_table(
+    counts: Sequence[int], step: int, decisions: Sequence[layers.Decision], title: str
+) -> Table:
+    """One line per layer, one column per `step`-th token count."""
+    caption = "over the best of torch and cuBLASLt, caches hot; a dot is cuBLAS: no confirmed win"
+    table = Table(title=title, box=SIMPLE_HEAD, caption=caption)
     table.add_column("speed-up at M =", no_wrap=True)
     table.add_column("N x K", justify="right", no_wrap=True)
-    for m in known.m:
+    for m in counts[::step]:
         table.add_column(str(m), justify="right", no_wrap=True)
-    width, model = len(known.m), ""
-    for start in range(0, len(decisions), width):
-        cells = decisions[start : start + width]
+    model = ""
+    for start in range(0, len(decisions), len(counts)):
+        cells = decisions[start : start + len(counts) : step]
         layer = cells[0].layer
         if layer.model != model:
             table.add_section()

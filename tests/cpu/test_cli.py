@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hgemm_packs import cli
+from hgemm_packs import baselines, cli, launcher, timing
+from hgemm_packs.cli import bench as bench_verb
 from hgemm_packs.cli import build as build_verb
 from hgemm_packs.cli import inspect, layers
 from hgemm_packs.cli.console import UserError, manifests_dir
@@ -191,6 +192,50 @@ def test_build_reports_the_pack_and_the_compilers_words(
     assert code == 2 and "is not a pack directory" in err
 
 
+def test_bench_measures_the_rows_that_matmul_uses(
+    run: Run, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def compare(
+        arms: dict[str, object], problem: Problem, *, protocol: str, **how: object
+    ) -> timing.Comparison:
+        asked.append((str(problem), protocol))
+        base = 20.0 if protocol == "hot" else 30.0
+        samples = {"torch": [base] * 20, "cublaslt": [base - 2] * 20, "ours": [base - 5] * 20}
+        assert set(arms) == set(samples)
+        return timing.Comparison(samples, 100, 1, False)
+
+    tuned = baselines.TunedCublasLt(timing.torch_mm, timing.torch_mm, 3)
+    monkeypatch.setattr(bench_verb, "cuda_device", lambda: 0)
+    monkeypatch.setattr(launcher, "device_info", lambda index: packs.H200)
+    monkeypatch.setattr(timing, "compare", compare)
+    monkeypatch.setattr(baselines, "best_cublaslt", lambda problem, device: tuned)
+    monkeypatch.setattr(baselines, "cublaslt_version", lambda device: "13.1.0")
+    code, out, _ = run("bench", "--out", tmp_path / "bench")
+    assert code == 0
+    # The two wins, not the row that cuBLAS keeps; smallest first, both protocols.
+    small, large = str(packs.WIN_SMALL), str(packs.WIN)
+    assert asked == [(small, "hot"), (small, "cold"), (large, "hot"), (large, "cold")]
+    assert "geometric mean 1.200x over 2 rows" in out
+    document = json.loads((tmp_path / "bench" / "bench.json").read_text(encoding="utf-8"))
+    first = document["rows"][0]
+    assert (first["m"], first["hot"]["us"], first["hot"]["speedup"]) == (64, 15.0, 1.2)
+    assert first["cold"] == {
+        "us": 25.0,
+        "torch_us": 30.0,
+        "cublaslt_us": 28.0,
+        "speedup": 1.12,
+        "lcb": 1.12,
+    }
+    assert (tmp_path / "bench" / "bench.png").stat().st_size > 10_000
+    monkeypatch.setenv("HGEMM_PACKS_PATH", "")
+    settings.cache_clear()
+    inspect.select.reset()
+    code, _, err = run("bench")
+    assert code == 2 and "has a confirmed win on NVIDIA H200" in " ".join(err.split())
+
+
 def test_demo_walks_the_whole_path(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,7 +245,7 @@ def test_demo_walks_the_whole_path(
     code, out, _ = run("demo", "--out", tmp_path / "demo", "-j", 1)
     assert code == 0
     assert settings().path == (tmp_path / "demo" / "pack",)
-    assert "Llama 3.1 8B" in out and "1.12x" in out
+    assert "Llama 3.1 8B" in out and " 1.12 " in out
     decisions = json.loads((tmp_path / "demo" / "layers.json").read_text(encoding="utf-8"))
     won = [each for each in decisions if each["kernel"]]
     # Three of the models have a 4096 x 4096 weight, and only M = 64 has a kernel.
