@@ -1,0 +1,178 @@
+"""Where packs are looked for, in which order, and what an unsafe place costs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from hgemm_packs import discover, settings
+from hgemm_packs.pack import Pack
+from tests import packs
+
+pytestmark = pytest.mark.usefixtures("clean_process")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty, private cache."""
+    root = tmp_path / "cache"
+    monkeypatch.setenv("HGEMM_PACKS_CACHE", str(root))
+    for part in (root, root / "v1", root / "v1" / "packs"):
+        part.mkdir(mode=0o700)
+    return root
+
+
+def into_cache(cache: Path, version: str) -> Path:
+    """A pack of its own version, under the name that it has in a cache."""
+    info = packs.source([], []).pack
+    pack = packs.write_good(
+        cache.parent / "new", pack=type(info)(info.name, version, info.license, info.created)
+    )
+    return pack.path.rename(cache / "v1" / "packs" / pack.manifest_sha256)
+
+
+def provide(folder: Path, monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
+    """Install entry points as a wheel does; their module is folder/provider.py."""
+    dist = folder / "provider-1.0.dist-info"
+    dist.mkdir()
+    (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: provider\nVersion: 1.0\n")
+    lines = "\n".join(f"{name} = {target}" for name, target in points.items())
+    (dist / "entry_points.txt").write_text(f"[hgemm_packs.providers]\n{lines}\n")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "provider", raising=False)
+
+
+def paths(found: list[Pack]) -> list[Path]:
+    return [pack.path for pack in found]
+
+
+def codes() -> list[str]:
+    return [refused.error.code for refused in discover.find().refused]
+
+
+def test_nothing_anywhere() -> None:
+    assert discover.find() == discover.Found((), ())
+
+
+def test_path_then_providers_then_cache(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = "2026-11-20T00:00:00Z"
+
+    def write(name: str) -> Path:
+        info = packs.PackInfo(name, "1", "Apache-2.0", created)
+        return packs.write_good(tmp_path / name, pack=info).path
+
+    first, second, third, fourth = (write(f"p{i}") for i in range(4))
+    cached = into_cache(cache, "9")
+    (tmp_path / "provider.py").write_text(
+        f"FOLDER = {str(third)!r}\n\ndef folder():\n    return {str(fourth)!r}\n"
+    )
+    provide(tmp_path, monkeypatch, b="provider:FOLDER", c="provider:folder")
+    monkeypatch.setenv("HGEMM_PACKS_PATH", f"{second}{os.pathsep}{os.pathsep}{first}")
+    assert paths(discover.packs()) == [second, first, third, fourth, cached]
+    assert codes() == []
+
+
+def test_the_same_pack_in_two_places_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = packs.write_good(tmp_path / "one").path, packs.write_good(tmp_path / "two").path
+    monkeypatch.setenv("HGEMM_PACKS_PATH", f"{two}{os.pathsep}{one}")
+    assert paths(discover.packs()) == [two]
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["raise ImportError('broken')", "FOLDER = 3", "def FOLDER(): raise SystemError('broken')"],
+)
+def test_a_broken_provider_costs_one_warning(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = packs.write_good(tmp_path / "good").path
+    (tmp_path / "provider.py").write_text(body + "\n")
+    provide(tmp_path, monkeypatch, a="provider:FOLDER")
+    monkeypatch.setenv("HGEMM_PACKS_PATH", str(good))
+    with caplog.at_level(logging.WARNING, logger="hgemm_packs"):
+        assert paths(discover.packs()) == [good]
+        assert paths(discover.packs()) == [good]
+    assert codes() == ["provider_failed"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@pytest.mark.parametrize("part", [".", "v1", "v1/packs"])
+def test_a_cache_that_others_can_write_to_is_not_used(cache: Path, part: str) -> None:
+    pack = into_cache(cache, "1")
+    assert paths(discover.packs()) == [pack]
+    (cache / part).chmod(0o777)
+    assert discover.packs() == []
+    assert codes() == ["cache_unsafe"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_cache_of_somebody_else_is_not_used(cache: Path) -> None:
+    into_cache(cache, "1")
+    os.chown(cache, 65534, -1)
+    assert discover.packs() == []
+    assert codes() == ["cache_unsafe"]
+
+
+def test_a_symlinked_cache_is_not_used(cache: Path) -> None:
+    into_cache(cache, "1")
+    moved = cache.rename(cache.parent / "moved")
+    cache.symlink_to(moved)
+    assert discover.packs() == []
+    assert codes() == ["cache_unsafe"]
+
+
+def test_a_pack_in_the_cache_must_have_its_hash_as_name(cache: Path) -> None:
+    pack = into_cache(cache, "1")
+    other = into_cache(cache, "2")
+    pack.rename(pack.with_name("a" * 64))
+    assert paths(discover.packs()) == [other]
+    assert codes() == ["cache_name"]
+
+
+def test_the_default_cache_is_below_xdg_cache_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HGEMM_PACKS_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert settings.settings().cache == tmp_path / "hgemm_packs"
+
+
+@pytest.mark.parametrize(("value", "strict"), [("1", True), ("0", False), ("", False)])
+def test_strict_is_read_once(value: str, strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HGEMM_PACKS_STRICT", value)
+    assert settings.settings().strict is strict
+    monkeypatch.setenv("HGEMM_PACKS_STRICT", "0" if strict else "1")
+    assert settings.settings().strict is strict
+
+
+@pytest.fixture
+def logger(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
+    monkeypatch.setattr(settings.LOGGER, "handlers", [])
+    monkeypatch.setattr(settings.LOGGER, "level", logging.NOTSET)
+    return settings.LOGGER
+
+
+def test_log_level(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HGEMM_PACKS_LOG", "debug")
+    settings.settings()
+    logger.debug("a decision")
+    assert "hgemm_packs DEBUG: a decision" in capsys.readouterr().err
+
+
+def test_an_unknown_log_level_is_said_and_ignored(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HGEMM_PACKS_LOG", "loud")
+    settings.settings()
+    assert "LOUD is not a logging level" in caplog.text
+    assert not logger.handlers

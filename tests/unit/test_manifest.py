@@ -1,0 +1,136 @@
+"""What a good manifest becomes, and what a kernel admits."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pytest
+
+from hgemm_packs import manifest_checks
+from hgemm_packs.errors import PackError
+from hgemm_packs.manifest import GridRule, Policy, Range, Timing
+from hgemm_packs.pack import Pack
+from hgemm_packs.problem import Problem
+from tests import packs, shapes
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Pack:
+    return packs.write_good(tmp_path / "good")
+
+
+def test_every_field_arrives(pack: Pack, tmp_path: Path) -> None:
+    m = pack.manifest
+    document = json.loads((tmp_path / "good" / "manifest.json").read_text())
+    raw = document["kernels"][1]
+    entry = m.kernels[1]
+    assert (m.schema, m.launcher_abi, m.arch, m.min_driver) == (
+        "hgemm-packs/1",
+        1,
+        "sm_90a",
+        13000,
+    )
+    assert m.toolchain.flags == ("-std=c++17",)
+    assert m.device_profiles[0].mem_bw_gbps == 4800.0
+    assert m.policy == Policy(0.02, "both lower bounds above one plus the noise floor")
+    for name in ("id", "name", "symbol", "family", "genome", "offset", "size", "param_layout"):
+        assert getattr(entry, name) == raw[name]
+    assert entry.param_sizes == (128, 128, 8, 4, 4, 4, 4)
+    assert entry.cluster == (2, 1)
+    assert entry.grid == GridRule(128, 64, True)
+    assert (entry.m, entry.n, entry.k) == (Range(8, 16384, 8),) * 3
+    assert entry.align == (16, 16, 16)
+    assert [spec.operand for spec in entry.tma] == ["a", "b"]
+    assert (entry.tma[0].box, entry.tma[1].box) == ((64, 128), (64, 64))
+    assert (entry.tma[0].swizzle, entry.tma[1].l2_promotion) == (128, 256)
+    assert entry.numerics.shapes_tested == 40
+
+
+def test_rows_are_found_by_profile_and_problem(pack: Pack) -> None:
+    m = pack.manifest
+    row = m.rows["NVIDIA H200", packs.WIN.key]
+    assert row.kernel == m.kernels[1].id
+    assert row.hot == Timing(10.0, 11.5, 11.2, 1.12, 1.08)
+    assert m.rows["NVIDIA H200", packs.CUBLAS.key].kernel is None
+    assert ("NVIDIA H200", packs.NOISE.key) not in m.rows
+    assert ("NVIDIA H100", packs.WIN.key) not in m.rows
+    assert set(m.table) == set(m.rows.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, ""),
+        ({"layout": "nt"}, "layout"),
+        ({"dtype": "bf16", "out_dtype": "bf16"}, "dtype"),
+        ({"out_dtype": "bf16"}, "out_dtype"),
+        ({"m": 7}, "dims"),
+        ({"m": 12}, "dims"),
+        ({"n": 16392}, "dims"),
+        ({"k": 0}, "dims"),
+        ({"align": 8}, "unaligned"),
+    ],
+)
+def test_a_kernel_admits_a_problem_or_says_why_not(
+    pack: Pack, changes: dict[str, Any], code: str
+) -> None:
+    values = {"m": 64, "n": 64, "k": 64, "layout": "nn", "dtype": "f16"} | changes
+    reason = pack.manifest.kernels[0].admits(Problem(**values))
+    assert (reason.code if reason else "") == code
+
+
+@pytest.mark.parametrize(
+    ("size", "admitted"), [(8, True), (16, True), (24, True), (0, False), (12, False), (32, False)]
+)
+def test_range(size: int, admitted: bool) -> None:
+    assert Range(8, 24, 8).admits(size) is admitted
+
+
+@pytest.mark.parametrize(
+    ("hot", "cold", "clears"),
+    [(1.03, 1.03, True), (1.02, 1.5, False), (1.5, 1.02, False), (0.9, 1.5, False)],
+)
+def test_policy_needs_both_bounds_above_the_floor(hot: float, cold: float, clears: bool) -> None:
+    row = packs.row(packs.WIN, None)
+    row = row._replace(hot=row.hot._replace(lcb=hot), cold=row.cold._replace(lcb=cold))
+    assert Policy(0.02, "both").clears(row) is clears
+
+
+def test_an_error_says_where(tmp_path: Path) -> None:
+    packs.write_good(tmp_path / "good").close()
+    data = (tmp_path / "good" / "manifest.json").read_bytes()
+    spoiled = data.replace(b'"swizzle":128', b'"swizzle":127', 1)
+    with pytest.raises(PackError) as caught:
+        manifest_checks.parse(spoiled)
+    assert caught.value.where == "kernels[1].tma[0].swizzle"
+    assert str(caught.value) == (
+        "bad_value at kernels[1].tma[0].swizzle: 127 is not one of 0, 32, 64, 128"
+    )
+
+
+def test_a_pack_of_100_kernels_opens_fast_and_stays_small(tmp_path: Path) -> None:
+    """The promise is 100 ms and 50 MB of memory; here with a row for each of the grid's shapes and
+    6 MB of cubins. CPU time, because CI machines are shared."""
+    kernels = [packs.built(f"k{i}", "tma3_v1", size=60_000) for i in range(100)]
+    rows = [packs.row(Problem(*shape, "nn", "f16"), kernels[0]) for shape in shapes.grid()]
+    packs.write_pack(
+        tmp_path / "large", packs.source(kernels, rows), kernels, generator_info=packs.GENERATOR
+    ).close()
+
+    def seconds() -> float:
+        start = process_time()
+        Pack.open(tmp_path / "large").close()
+        return process_time() - start
+
+    fastest = min(seconds() for _ in range(5))
+    tracemalloc.start()
+    pack = Pack.open(tmp_path / "large")
+    idle, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(pack.manifest.rows) == 1000
+    assert fastest < 0.1, f"{fastest * 1e3:.0f} ms"
+    assert idle < 4e6 and peak < 12e6, f"{idle / 1e6:.1f} MB idle, {peak / 1e6:.1f} MB at most"

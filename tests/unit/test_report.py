@@ -1,0 +1,130 @@
+"""The words of explain, counters and the configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from hgemm_packs import launcher, report
+from hgemm_packs.problem import Problem
+from tests import packs
+from tests.abuse.builder import put
+
+pytestmark = pytest.mark.usefixtures("clean_process")
+
+SAME = {"torch": "2.11.0+cu130", "cublas": "13.1.0", "driver": "580.159"}
+
+
+@pytest.fixture
+def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    pack = packs.write_good(tmp_path / "good")
+    monkeypatch.setenv("HGEMM_PACKS_PATH", str(pack.path))
+    return pack.path
+
+
+def explained(problem: Problem, **versions: str) -> list[str]:
+    text = report.explain_problem(problem, device=packs.H200, versions=SAME | versions)
+    return text.splitlines()
+
+
+def test_a_kernel_is_explained_with_its_evidence(good: Path) -> None:
+    assert explained(packs.WIN) == [
+        "problem   256x512x1024 nn f16 -> f16, f32 accumulate",
+        "device    NVIDIA H200, sm_90a, 132 SMs, driver 13000",
+        "runs on   k_tma2",
+        "hot       10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x, at least 1.080x",
+        "cold      10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x, at least 1.080x",
+        "baseline  measured against torch 2.11.0+cu130, cuBLAS 13.1.0, driver 580.159",
+        "          yes kernel: test-pack 1.0.0: k_tma2, measured 1.120x hot, "
+        "1.120x cold on 2026-11-20",
+    ]
+
+
+def test_a_fallback_is_explained_with_every_reason(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, keys, value in (
+        ("ampere", ("arch",), "sm_80"),
+        ("future", ("launcher_abi",), 2),
+    ):
+        packs.write_good(tmp_path / name).close()
+        put(value, *keys)(tmp_path / name)
+    places = [tmp_path / "ampere", tmp_path / "future", good]
+    monkeypatch.setenv("HGEMM_PACKS_PATH", os.pathsep.join(map(str, places)))
+    assert explained(packs.CUBLAS)[2:] == [
+        "runs on   torch (fallback: cublas_measured_better)",
+        "          no  arch: test-pack 1.0.0: made for sm_80, the device is sm_90a",
+        "          no  cublas_measured_better: test-pack 1.0.0: measured 2026-11-20: "
+        "no confirmed win",
+        f"          no  launcher_abi: {tmp_path / 'future'}: launcher_abi at launcher_abi: "
+        "made for launcher ABI 2, this launcher has 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("versions", "said"),
+    [
+        ({"cublas": "13.2.0"}, "cublas is 13.2.0 here"),
+        ({"driver": "590.1", "torch": "2.12.0"}, "torch is 2.12.0 here, driver is 590.1 here"),
+    ],
+)
+def test_a_changed_baseline_is_said_and_the_row_still_used(
+    good: Path, versions: dict[str, str], said: str
+) -> None:
+    lines = explained(packs.WIN, **versions)
+    assert lines[2] == "runs on   k_tma2"
+    assert lines[5].startswith("baseline  unverified baseline: measured against torch 2.11.0")
+    assert lines[5].endswith(f"; {said}")
+
+
+def test_explain_prints_the_decision_for_tensors(
+    good: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what the launcher makes of the tensors; its own tests hold that to the truth."""
+
+    class Tensor:
+        device = type("Device", (), {"index": 3})
+
+    asked = []
+
+    def device_info(index: int) -> object:
+        asked.append(index)
+        return packs.H200
+
+    monkeypatch.setattr(launcher, "device_info", device_info)
+    monkeypatch.setattr(report, "runtime_versions", lambda index: SAME)
+    monkeypatch.setattr(launcher, "describe", lambda a, b: packs.WIN)
+    report.explain(Tensor(), Tensor())  # type: ignore[arg-type]
+    assert "runs on   k_tma2\n" in capsys.readouterr().out
+    assert asked == [3]
+    odd = dataclasses.replace(packs.WIN, align=2)
+    monkeypatch.setattr(launcher, "describe", lambda a, b: odd)
+    report.explain(Tensor(), Tensor())  # type: ignore[arg-type]
+    assert "no  unaligned: an operand is only 2-byte aligned" in capsys.readouterr().out
+    monkeypatch.setattr(launcher, "describe", lambda a, b: "dtype")
+    report.explain(Tensor(), Tensor())  # type: ignore[arg-type]
+    assert capsys.readouterr().out == "runs on   torch (fallback: dtype)\n"
+
+
+def test_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"hits": 12, "launches": 9, "fallback dtype": 3}
+    monkeypatch.setattr(launcher, "counters", lambda: counts)
+    assert report.counters_text().splitlines() == [
+        "hits            12",
+        "launches        9",
+        "fallback dtype  3",
+    ]
+
+
+def test_the_configuration_names_packs_and_refusals(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HGEMM_PACKS_PATH", f"{good}{os.pathsep}{tmp_path / 'none'}")
+    monkeypatch.setenv("HGEMM_PACKS_STRICT", "1")
+    text = report.show_config()
+    assert f"pack        test-pack 1.0.0, sm_90a, 3 kernels, 3 rows, {good}" in text
+    assert f"refused     {tmp_path / 'none'}: missing_file" in text
+    assert "strict      yes" in text
