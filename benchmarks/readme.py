@@ -56,12 +56,15 @@ def figures(summary: dict[str, Any]) -> str:
 
 
 def protocol(summary: dict[str, Any]) -> str:
-    on, table = summary["measured_on"], summary["table"]
-    return (
+    on = summary["measured_on"]
+    dates = " to ".join(sorted({on["dates"][0], on["dates"][-1]}))
+    sentences = (
         f"{on['device']}, driver {on['driver']}, torch {on['torch']}, cuBLAS {on['cublas']}, "
-        f"measured {' to '.join(sorted({on['dates'][0], on['dates'][-1]}))}. {on['protocol']} "
-        f"A win: {table['rule']}\n"
+        f"measured {dates}",
+        on["protocol"],
+        f"A win: {summary['table']['rule']}",
     )
+    return " ".join(sentence.rstrip(".") + "." for sentence in sentences) + "\n"
 
 
 BLOCKS = {"headline": headline, "figures": figures, "protocol": protocol}
