@@ -1,12 +1,13 @@
 """Small valid packs with made-up cubins, for every test that needs one on disk.
 
 `write_good` goes through the generator's packer, so a good pack here is good by the writer's rules
-and by the reader's. Nothing in it can run on a GPU.
+and by the reader's. Its cubins are noise unless a test makes them for the stand-in driver.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,12 +116,21 @@ def source(kernels: list[FakeBuilt], rows: list[Row], **changes: Any) -> SourceM
     return SourceManifest(**values | changes)
 
 
-def good_kernels() -> list[FakeBuilt]:
+#: Makes a cubin from a kernel's name and parameter layout; the size is filled up with zeros.
+CubinMaker = Callable[[str, str], bytes]
+
+_GOOD = (("k_direct", "ptr_v1", 700), ("k_tma2", "tma2_v1", 1300), ("k_tma3", "tma3_v1", 900))
+
+
+def good_kernels(make: CubinMaker | None = None) -> list[FakeBuilt]:
     """One kernel of each parameter layout, none of a size that needs no padding."""
     return [
-        built("k_direct", "ptr_v1", size=700),
-        built("k_tma2", "tma2_v1", size=1300),
-        built("k_tma3", "tma3_v1", size=900),
+        built(
+            name,
+            layout,
+            cubin=(make(name, layout) if make else fake_cubin(name, size)).ljust(size, b"\0"),
+        )
+        for name, layout, size in _GOOD
     ]
 
 
@@ -128,9 +138,9 @@ def good_rows(kernels: list[FakeBuilt]) -> list[Row]:
     return [row(WIN, kernels[1]), row(WIN_SMALL, kernels[0]), row(CUBLAS, None)]
 
 
-def write_good(directory: Path, **changes: Any) -> Pack:
+def write_good(directory: Path, make: CubinMaker | None = None, **changes: Any) -> Pack:
     """Write the good pack; `changes` replace fields of its source document."""
-    kernels = good_kernels()
+    kernels = good_kernels(make)
     return write_pack(
         directory,
         source(kernels, good_rows(kernels), **changes),
