@@ -98,6 +98,8 @@ def _provided() -> Iterator[Path | Refused]:
 def _cached() -> Iterator[Path | Refused]:
     """Packs in the cache, if only this user can write there: who can, runs code on the GPU."""
     root = settings().cache
+    if root is None:
+        return
     folder = root / "v1" / "packs"
     try:
         for part in (root, root / "v1", folder):
@@ -117,6 +119,7 @@ def _cached() -> Iterator[Path | Refused]:
 
 def _check_cache_name(pack: Pack) -> None:
     """In the cache a directory is named by the sha256 of its manifest."""
-    in_cache = pack.path.parent == settings().cache / "v1" / "packs"
+    root = settings().cache
+    in_cache = root is not None and pack.path.parent == root / "v1" / "packs"
     if in_cache and pack.path.name != pack.manifest_sha256:
         raise PackError("cache_name", f"its manifest's sha256 is {pack.manifest_sha256}")

@@ -119,7 +119,7 @@ def show_config() -> str:
         f"python      {platform.python_version()} on {platform.platform()}",
         f"torch       {torch_module.__version__ if torch_module else 'not imported'}",
         f"path        {', '.join(map(str, here.path)) or 'none'}",
-        f"cache       {here.cache}",
+        f"cache       {here.cache or 'none'}",
         f"strict      {'yes' if here.strict else 'no'}",
     ]
     known = select.found()

@@ -48,7 +48,7 @@ class Choice:
         return max((reason.code for reason in self.reasons), key=STEPS.index)
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a provider wheel's own code runs below it and may call us
 _found: discover.Found | None = None
 _quarantine: dict[str, str] = {}
 

@@ -22,7 +22,7 @@ class Settings:
     """Values of the environment at first use."""
 
     path: tuple[Path, ...]
-    cache: Path
+    cache: Path | None
     log: str
     strict: bool
 
@@ -32,15 +32,26 @@ def settings() -> Settings:
     """Read the environment; later changes are not seen (tests call `settings.cache_clear`)."""
     env = os.environ
     listed = env.get("HGEMM_PACKS_PATH", "")
-    base = env.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     values = Settings(
         path=tuple(Path(part) for part in listed.split(os.pathsep) if part),
-        cache=Path(env.get("HGEMM_PACKS_CACHE") or Path(base) / "hgemm_packs"),
+        cache=_cache_root(),
         log=env.get("HGEMM_PACKS_LOG", "").upper(),
         strict=env.get("HGEMM_PACKS_STRICT") == "1",
     )
     _configure_log(values.log)
     return values
+
+
+def _cache_root() -> Path | None:
+    """None for a user without a home, as containers have them: they have no cache."""
+    named = os.environ.get("HGEMM_PACKS_CACHE")
+    if named:
+        return Path(named)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(shared) if shared else Path.home() / ".cache") / "hgemm_packs"
+    except RuntimeError:
+        return None
 
 
 def _configure_log(level: str) -> None:

@@ -145,6 +145,19 @@ def test_the_default_cache_is_below_xdg_cache_home(
     assert settings.settings().cache == tmp_path / "hgemm_packs"
 
 
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Path.home raises for a user id that no one knows; matmul must not."""
+
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("HGEMM_PACKS_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nobody)
+    assert settings.settings().cache is None
+    assert discover.find() == discover.Found((), ())
+
+
 @pytest.mark.parametrize(("value", "strict"), [("1", True), ("0", False), ("", False)])
 def test_strict_is_read_once(value: str, strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HGEMM_PACKS_STRICT", value)
