@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import io
 import json
 import os
 import re
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -24,19 +26,25 @@ import platformdirs
 
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families.base import Genome
+from hgemm_packs.generator.packer import read_source, write_pack
+from hgemm_packs.manifest import GeneratorInfo
+from hgemm_packs.pack import Pack
 
 ARCH = "sm_90a"
 MIN_DRIVER = 13000  # cubins of CUDA 13 need a driver of CUDA 13
 NVRTC_PIN = "13.0.88"
-FLAGS = [
-    "-std=c++17",
-    "-default-device",
-    "-diag-suppress=177",  # a constant that one variant of a family does not use
-    "--ptxas-options=-v",
-    "--ptxas-options=--warn-on-spills",
-]
-# ptxas words that mean wgmma was serialised; such a kernel is correct and slow, so it is refused.
-_SERIALISED = re.compile(r"wgmma.*serializ|C75(10|11|15)|setmaxnreg ignored", re.IGNORECASE)
+OPTIONS: dict[str, Any] = {
+    "std": "c++17",
+    "device_as_default_execution_space": True,
+    "diag_suppress": 177,  # a constant that one variant of a family does not use
+    "ptxas_options": ["-v", "--warn-on-spills"],
+}
+#: As the manifest records them.
+FLAGS = tuple(f"{name}={value}" for name, value in OPTIONS.items())
+# ptxas words for wgmma serialised or fenced by the compiler: correct but slow, so refused.
+_SERIALISED = re.compile(
+    r"wgmma.*serializ|C75(08|10|11|15|17|19)|setmaxnreg.*ignored", re.IGNORECASE
+)
 _USAGE = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
@@ -103,33 +111,22 @@ def compile_source(source: str, symbol: str) -> tuple[bytes, int]:
 
     Raises BuildError with the compiler's log for an error, a spill or a serialised wgmma.
     """
-    from cuda.bindings import nvrtc
+    from cuda.core import Program, ProgramOptions
 
-    def check(result: tuple[Any, ...]) -> tuple[Any, ...]:
-        if int(result[0]) != 0:
-            raise BuildError(f"{symbol}: {nvrtc.nvrtcGetErrorString(result[0])[1].decode()}")
-        return result[1:]
-
-    (program,) = check(nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
-    options = [f"--gpu-architecture={ARCH}".encode(), *(flag.encode() for flag in FLAGS)]
-    status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
-    (size,) = check(nvrtc.nvrtcGetProgramLogSize(program))
-    buffer = b" " * size
-    check(nvrtc.nvrtcGetProgramLog(program, buffer))
-    log = buffer.rstrip(b"\0 \n").decode(errors="replace")
-    if int(status) != 0:
-        raise BuildError(f"{symbol}: compilation failed\n{log}")
-    usage, spills = _USAGE.search(log), _SPILLS.search(log)
+    log = io.StringIO()
+    try:
+        program = Program(source, "c++", ProgramOptions(name="kernel.cu", arch=ARCH, **OPTIONS))
+        cubin = bytes(program.compile("cubin", logs=log).code)
+    except Exception as error:  # NVRTC's error classes are private to cuda.core
+        raise BuildError(f"{symbol}: compilation failed\n{error}\n{log.getvalue()}") from error
+    words = log.getvalue()
+    usage, spills = _USAGE.search(words), _SPILLS.search(words)
     if usage is None or spills is None:
-        raise BuildError(f"{symbol}: the compiler did not report registers and spills\n{log}")
+        raise BuildError(f"{symbol}: the compiler reported no registers and spills\n{words}")
     if any(int(x) for x in spills.groups()):
-        raise BuildError(f"{symbol}: spills or uses a stack frame\n{log}")
-    if _SERIALISED.search(log):
-        raise BuildError(f"{symbol}: wgmma was serialised\n{log}")
-    (cubin_size,) = check(nvrtc.nvrtcGetCUBINSize(program))
-    cubin = b" " * cubin_size
-    check(nvrtc.nvrtcGetCUBIN(program, cubin))
-    nvrtc.nvrtcDestroyProgram(program)
+        raise BuildError(f"{symbol}: spills or uses a stack frame\n{words}")
+    if _SERIALISED.search(words):
+        raise BuildError(f"{symbol}: wgmma was serialised\n{words}")
     return cubin, int(usage[1])
 
 
@@ -188,3 +185,40 @@ def build(
             results.append(result)
             progress(len(results), len(queue))
     return results
+
+
+def _generator_info() -> GeneratorInfo:
+    """Version and commit of this checkout; an installed generator has no commit to name."""
+
+    def git(*words: str) -> str:
+        here = Path(__file__).resolve().parent
+        done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    version = importlib.metadata.version("hgemm-packs")
+    try:
+        return GeneratorInfo(version, git("rev-parse", "HEAD"), bool(git("status", "--porcelain")))
+    except (OSError, subprocess.CalledProcessError):
+        return GeneratorInfo(version, "0" * 40, False)
+
+
+def build_pack(
+    source_path: Path,
+    out_dir: Path,
+    jobs: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Pack:
+    """Compile the kernels that a committed manifest names and write their pack to `out_dir`.
+
+    Raises BuildError when a kernel does not compile, spills or is not the one that was measured
+    (its id differs), PackError for a damaged manifest.
+    """
+    source = read_source(source_path)
+    built = build(((kernel.family, kernel.genome) for kernel in source.kernels), jobs, progress)
+    for kernel, one in zip(source.kernels, built, strict=True):
+        if isinstance(one, BuildError):
+            raise one
+        if one.entry_fields["id"] != kernel.id:
+            raise BuildError(f"{kernel.name}: built {one.entry_fields['id']}, measured {kernel.id}")
+    done = [one for one in built if isinstance(one, Built)]
+    return write_pack(out_dir, source, done, generator_info=_generator_info())

@@ -56,7 +56,7 @@ def load(
     param_sizes: tuple[int, ...],
     maps: tuple[tuple[tuple[int, int], int, int, int], ...],
     block: int,
-    cluster: tuple[int, int],
+    cluster: tuple[int, int, int],
     tile: tuple[int, int],
     persistent: bool,
     pdl: bool,

@@ -108,7 +108,8 @@ class Numerics:
 @dataclass(frozen=True, slots=True)
 class KernelEntry:
     """One kernel: identity, launch record, and the problems that it takes. `id` is the sha256 of
-    the cubin at `offset`, `size` bytes long, in the blob; `align` is bytes for a, b, c."""
+    the cubin at `offset`, `size` bytes long, in the blob; `align` is bytes for a, b, c; `cluster`
+    is CTAs along M, N and K."""
 
     id: str
     name: str
@@ -120,7 +121,7 @@ class KernelEntry:
     param_layout: str
     param_sizes: tuple[int, ...]
     block: int
-    cluster: tuple[int, int]
+    cluster: tuple[int, int, int]
     grid: GridRule
     smem_bytes: int
     regs: int

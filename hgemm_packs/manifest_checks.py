@@ -7,6 +7,7 @@ of the blob, fields that must fit each other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -107,7 +108,7 @@ def check_launch_record(entry: KernelEntry) -> None:
     if entry.param_sizes != expected:
         detail = f"{entry.param_layout} has {list(expected)}, not {list(entry.param_sizes)}"
         raise PackError("param_sizes", detail, "param_sizes")
-    if entry.cluster[0] * entry.cluster[1] > MAX_CLUSTER:
+    if math.prod(entry.cluster) > MAX_CLUSTER:
         raise PackError("bad_cluster", f"{entry.cluster} is over {MAX_CLUSTER} CTAs", "cluster")
     for name in ("m", "n", "k"):
         sizes = getattr(entry, name)

@@ -136,7 +136,7 @@ KERNEL = record(
     param_layout=one_of(*PARAM_LAYOUTS),
     param_sizes=listing(integer(1, 4096), 1, 16),
     block=integer(32, 1024, 32),
-    cluster=_two(integer(1, MAX_CLUSTER)),
+    cluster=listing(integer(1, MAX_CLUSTER), 3, 3),
     grid=record(GridRule, tile_m=integer(1, 4096), tile_n=integer(1, 4096), persistent=boolean),
     smem_bytes=integer(0, 232448),
     regs=integer(1, 255),

@@ -71,7 +71,7 @@ def built(name: str, param_layout: str, *, size: int = 1000, **changes: Any) -> 
         "param_layout": param_layout,
         "param_sizes": list(PARAM_LAYOUTS[param_layout]),
         "block": 384,
-        "cluster": [2, 1],
+        "cluster": [2, 1, 1],
         "grid": {"tile_m": 128, "tile_n": 64, "persistent": True},
         "smem_bytes": 98304,
         "regs": 168,

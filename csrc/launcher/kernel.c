@@ -42,7 +42,7 @@ static const char *set_attributes(const cu_driver *driver, cu_function function,
                                   const launch_record *record) {
   cu_result result = driver->function_set(function, CU_FUNC_MAX_DYNAMIC_SMEM, record->smem_bytes);
   // Clusters above 8 CTAs are an opt-in of the architecture.
-  if (result == CU_OK && record->cluster[0] * record->cluster[1] > 8)
+  if (result == CU_OK && cluster_size(record) > 8)
     result = driver->function_set(function, CU_FUNC_NON_PORTABLE_CLUSTER, 1);
   if (result != CU_OK) return REFUSE("cuFuncSetAttribute: %s", driver_error(driver, result));
   return NULL;
@@ -52,7 +52,7 @@ static const char *set_attributes(const cu_driver *driver, cu_function function,
 // the chip are fused off, so no formula gives it.
 static const char *count_ctas(const cu_driver *driver, const gpu *device, loaded_kernel *kernel) {
   const launch_record *record = &kernel->record;
-  int cluster = record->cluster[0] * record->cluster[1], groups = 0;
+  int cluster = cluster_size(record), groups = 0;
   cu_result result;
   if (cluster > 1) {
     cu_launch_attribute attribute = {.id = CU_ATTR_CLUSTER, .value.cluster = {cluster, 1, 1}};

@@ -22,7 +22,7 @@ typedef struct {
 typedef struct {
   param_layout params;
   int block;
-  int cluster[2];  // CTAs along M and N
+  int cluster[3];  // CTAs along M, N and K; those along K share a tile
   int tile[2];     // elements of C along M and N
   int persistent;
   int smem_bytes;     // dynamic
@@ -33,6 +33,10 @@ typedef struct {
   dim_range dims[3];  // M, N, K
   map_spec maps[MAX_MAPS];
 } launch_record;
+
+static inline int cluster_size(const launch_record *record) {
+  return record->cluster[0] * record->cluster[1] * record->cluster[2];
+}
 
 typedef struct {
   launch_record record;

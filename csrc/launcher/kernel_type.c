@@ -106,9 +106,9 @@ static int read_enums(const char *layout, const char *dtype, launch_record *reco
 static int check_record(const launch_record *r) {
   int good = r->block > 0 && r->smem_bytes >= 0;
   for (int i = 0; i < 2; i++)
-    good = good && r->cluster[i] > 0 && r->tile[i] > 0;
+    good = good && r->tile[i] > 0;
   for (int i = 0; i < 3; i++)
-    good = good && r->align[i] > 0 && r->dims[i].multiple_of > 0;
+    good = good && r->cluster[i] > 0 && r->align[i] > 0 && r->dims[i].multiple_of > 0;
   if (!good) PyErr_SetString(PyExc_ValueError, "a launch record needs positive numbers");
   return good ? 0 : -1;
 }
@@ -125,9 +125,9 @@ PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
   PyObject *image, *sizes, *maps;
   const char *symbol, *params, *layout, *dtype;
   if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "$iSssO!O!i(ii)(ii)ppiss(iii)((LLL)(LLL)(LLL))", names, &kernel.device,
+          args, kwargs, "$iSssO!O!i(iii)(ii)ppiss(iii)((LLL)(LLL)(LLL))", names, &kernel.device,
           &image, &symbol, &params, &PyTuple_Type, &sizes, &PyTuple_Type, &maps, &r->block,
-          &r->cluster[0], &r->cluster[1], &r->tile[0], &r->tile[1], &r->persistent, &r->pdl,
+          &r->cluster[0], &r->cluster[1], &r->cluster[2], &r->tile[0], &r->tile[1], &r->persistent, &r->pdl,
           &r->smem_bytes, &layout, &dtype, &r->align[0], &r->align[1], &r->align[2], &d[0].min,
           &d[0].max, &d[0].multiple_of, &d[1].min, &d[1].max, &d[1].multiple_of, &d[2].min,
           &d[2].max, &d[2].multiple_of) ||

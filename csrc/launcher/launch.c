@@ -66,17 +66,20 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
       round_up(round_up(shape->m, record->tile[0]) / record->tile[0], record->cluster[0]);
   const int64_t tiles_n =
       round_up(round_up(shape->n, record->tile[1]) / record->tile[1], record->cluster[1]);
-  int64_t grid = tiles_m * tiles_n;
+  // Kernels without tensor maps last about 2 us: two grid dimensions spare them a division.
+  const int flat = PARAM_LAYOUT[record->params].maps > 0;
+  int64_t grid = flat ? tiles_m * tiles_n * record->cluster[2] : tiles_m;
   if (record->persistent && grid > kernel->max_ctas) grid = kernel->max_ctas;
-  if (grid > INT32_MAX) return REFUSE("%lld CTAs", (long long)grid);
+  if (grid > INT32_MAX || (!flat && tiles_n > UINT16_MAX))
+    return REFUSE("%lld tiles", (long long)(tiles_m * tiles_n));
   *result = (plan){.function = kernel->function,
                    .context = kernel->context,
                    .shape = *shape,
                    .device = kernel->device,
                    .params = record->params,
-                   .grid = (uint32_t)grid,
+                   .grid = {(uint32_t)grid, flat ? 1 : (uint32_t)tiles_n},
                    .block = (uint32_t)record->block,
-                   .cluster = (uint32_t)(record->cluster[0] * record->cluster[1]),
+                   .cluster = (uint32_t)cluster_size(record),
                    .smem_bytes = (uint32_t)record->smem_bytes,
                    .pdl = record->pdl};
   for (int i = 0; i < PARAM_LAYOUT[record->params].maps; i++) {
@@ -109,7 +112,7 @@ cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3],
     attributes[count++] =
         (cu_launch_attribute){.id = CU_ATTR_CLUSTER, .value.cluster = {run->cluster, 1, 1}};
   if (run->pdl) attributes[count++] = (cu_launch_attribute){.id = CU_ATTR_PDL, .value.flag = 1};
-  cu_launch_config config = {.grid = {run->grid, 1, 1},
+  cu_launch_config config = {.grid = {run->grid[0], run->grid[1], 1},
                              .block = {run->block, 1, 1},
                              .smem_bytes = run->smem_bytes,
                              .stream = stream,

@@ -18,7 +18,7 @@ typedef struct {
   geometry shape;
   int device;
   param_layout params;
-  uint32_t grid, block, cluster, smem_bytes;
+  uint32_t grid[2], block, cluster, smem_bytes;
   int pdl;
 } plan;
 

@@ -38,7 +38,7 @@ matrix_kind matrix_view(const dl_exchange *exchange, void *tensor, matrix *resul
   result->cols = view.shape[count];
   result->col_stride = view.strides[count];
   if (count == 1) {
-    result->rows = view.shape[0];
+    result->rows = result->leading[0] = view.shape[0];
     result->row_stride = view.strides[0];
     return MATRIX;
   }

@@ -44,10 +44,14 @@ class Family:
     def validate(self, genome: Genome) -> None:
         """Raise InvalidGenome unless every gene is present, in its set, and the whole is buildable."""
         if set(genome) != set(self.genes):
-            raise InvalidGenome(f"{self.name}: genes must be {sorted(self.genes)}, not {sorted(genome)}")
+            raise InvalidGenome(
+                f"{self.name}: genes must be {sorted(self.genes)}, not {sorted(genome)}"
+            )
         for gene, value in genome.items():
             if value not in self.genes[gene] or type(value) is not type(self.genes[gene][0]):
-                raise InvalidGenome(f"{self.name}: {gene}={value!r} is not one of {self.genes[gene]}")
+                raise InvalidGenome(
+                    f"{self.name}: {gene}={value!r} is not one of {self.genes[gene]}"
+                )
         self.check(genome)
 
     def is_valid(self, genome: Genome) -> bool:
@@ -121,4 +125,6 @@ def common_macros(genome: Genome) -> dict[str, int | str]:
 def dims(m: int = 1, n: int = 8, k: int = 8) -> dict[str, dict[str, int]]:
     """Admitted problem sizes, given what each of M, N and K must be a multiple of."""
     multiples = {"m": m, "n": n, "k": k}
-    return {d: {"min": x, "max": LARGEST - LARGEST % x, "multiple_of": x} for d, x in multiples.items()}
+    return {
+        d: {"min": x, "max": LARGEST - LARGEST % x, "multiple_of": x} for d, x in multiples.items()
+    }

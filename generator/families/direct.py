@@ -40,7 +40,9 @@ def _check(g: Genome) -> None:
     if _threads(g) > 512:
         raise InvalidGenome("sm90_direct: at most 512 threads")
     # Accumulators, operands in flight, and about 40 more must fit the registers of the block.
-    registers = 4 * _g(g, "mi") * _g(g, "ni") + _g(g, "unroll") * (8 * _g(g, "mi") + 4 * _g(g, "ni")) + 40
+    registers = (
+        4 * _g(g, "mi") * _g(g, "ni") + _g(g, "unroll") * (8 * _g(g, "mi") + 4 * _g(g, "ni")) + 40
+    )
     if registers > min(255, 65536 // _threads(g)):
         raise InvalidGenome(f"sm90_direct: about {registers} registers a thread")
     if _smem_bytes(g) > 98304:
@@ -49,7 +51,11 @@ def _check(g: Genome) -> None:
 
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("mi", "ni", "warps_m", "warps_n", "warps_k", "unroll")
-    return {**common_macros(g), **{f"HGP_{gene.upper()}": _g(g, gene) for gene in genes}, "HGP_EXACT": int(bool(g["exact"]))}
+    return {
+        **common_macros(g),
+        **{f"HGP_{gene.upper()}": _g(g, gene) for gene in genes},
+        "HGP_EXACT": int(bool(g["exact"])),
+    }
 
 
 def _record(g: Genome) -> dict[str, Any]:
@@ -58,7 +64,7 @@ def _record(g: Genome) -> dict[str, Any]:
     return {
         "param_layout": "ptr_v1",
         "block": _threads(g),
-        "cluster": [1, 1],
+        "cluster": [1, 1, 1],
         "grid": {"tile_m": m, "tile_n": n, "persistent": False},
         "smem_bytes": _smem_bytes(g),
         "tma": [],

@@ -25,6 +25,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "schedule": ("cooperative", "pingpong"),
     "cluster_m": (1, 2, 4),
     "cluster_n": (1, 2, 4),
+    "split_k": (1, 2, 3, 4, 6, 8),
     "persistent": (False, True),
     "ctas_per_sm": (1, 2, 3, 4),
     "raster": ("m", "n"),
@@ -49,12 +50,14 @@ def _staging_bytes(g: Genome) -> int:
         return 0
     if g["epilogue"] == "bulk":
         return warps * 4096
-    return warps * 16 * (64 if _int(g, "tile_n") % 64 == 0 else 32) * 2
+    columns = _int(g, "tile_n") // _int(g, "split_k")
+    return warps * 16 * next(chunk for chunk in (64, 32, 16) if columns % chunk == 0) * 2
 
 
 def smem_bytes(g: Genome) -> int:
     """Dynamic shared memory in bytes: ring, staging, and room to align the ring to 1024."""
-    return 1024 + _int(g, "stages") * _stage_bytes(g) + _staging_bytes(g)
+    inbox = _int(g, "tile_m") * _int(g, "tile_n") * 4 if _int(g, "split_k") > 1 else 0
+    return 1024 + _int(g, "stages") * _stage_bytes(g) + _staging_bytes(g) + inbox
 
 
 def _reallocate(g: Genome) -> bool:
@@ -89,7 +92,11 @@ def _check(g: Genome) -> None:
     _require(rows in (64, 128), "a consumer holds 64 or 128 rows")
     accumulators = rows * n // 128
     room = _registers(g)
-    _require(accumulators + 40 <= room, f"{accumulators} accumulators a thread do not fit {room} registers")
+    _require(
+        accumulators + 40 <= room,
+        f"{accumulators} accumulators a thread do not fit {room} registers",
+    )
+    _check_split(g, rows)
     ctas = _int(g, "ctas_per_sm")
     _require(smem_bytes(g) <= min(SMEM_LIMIT_BYTES, 233472 // ctas - 1536), "shared memory")
     _require(g["layout"] == "nt" or n % 64 == 0, "nn loads B in boxes of 64 columns")
@@ -98,12 +105,37 @@ def _check(g: Genome) -> None:
     _require(g["epilogue"] != "bulk" or not g["streaming"], "bulk stores carry no streaming hint")
     _require(_int(g, "cluster_m") * _int(g, "cluster_n") <= 4, "clusters of at most four")
     slice_rows = 32 if g["epilogue"] == "grouped" else 8
-    _require(g["layout"] == "nn" or n % (slice_rows * _int(g, "cluster_m")) == 0, "B slices of whole atoms")
+    _require(
+        g["layout"] == "nn" or n % (slice_rows * _int(g, "cluster_m")) == 0,
+        "B slices of whole atoms",
+    )
     _require(bool(g["persistent"]) or g["group"] != 64, "banding by 64 is for persistent grids")
 
 
+def _check_split(g: Genome, rows: int) -> None:
+    split = _int(g, "split_k")
+    if split == 1:
+        return
+    share = 32 if g["epilogue"] == "grouped" else 16
+    _require(_int(g, "cluster_m") * _int(g, "cluster_n") == 1, "split_k takes the whole cluster")
+    _require(not g["persistent"] and rows == 64, "split_k reduces once, 64 rows a consumer")
+    _require(g["epilogue"] != "bulk", "split_k stores shares, not whole tiles")
+    _require(_int(g, "tile_n") % (split * share) == 0, f"a share is a multiple of {share} columns")
+
+
 def _macros(g: Genome) -> dict[str, int | str]:
-    genes = ("tile_m", "tile_n", "tile_k", "stages", "consumers", "cluster_m", "cluster_n", "ctas_per_sm", "group")
+    genes = (
+        "tile_m",
+        "tile_n",
+        "tile_k",
+        "stages",
+        "consumers",
+        "cluster_m",
+        "cluster_n",
+        "split_k",
+        "ctas_per_sm",
+        "group",
+    )
     return {
         **common_macros(g),
         **{f"HGP_{gene.upper()}": _int(g, gene) for gene in genes},
@@ -125,16 +157,19 @@ def _record(g: Genome) -> dict[str, Any]:
         {"operand": "a", "box": [64, m // cluster_n], "row_group": 0},
         {"operand": "b", "box": box_b, "row_group": 32 if grouped else 0},
     ]
+    sizes = dims(n=32 if grouped else 8)
+    if g["split_k"] != 1:  # every CTA of a cluster has something to multiply
+        sizes["k"]["min"] = _int(g, "split_k") * _int(g, "tile_k")
     if bulk:
         maps.append({"operand": "c", "box": [64, 64], "row_group": 0})
     return {
         "param_layout": "tma3_v1" if bulk else "tma2_v1",
         "block": _threads(g),
-        "cluster": [cluster_m, cluster_n],
+        "cluster": [cluster_m, cluster_n, _int(g, "split_k")],
         "grid": {"tile_m": m, "tile_n": n, "persistent": bool(g["persistent"])},
         "smem_bytes": smem_bytes(g),
         "tma": [{**entry, "swizzle": 128, "l2_promotion": 256} for entry in maps],
-        "dims": dims(n=32 if grouped else 8),
+        "dims": sizes,
     }
 
 

@@ -230,7 +230,7 @@ RULES = [
     Case("row_of_other_layout", "not_admitted", put("nt", "table", 0, "layout")),
     Case("row_of_other_dtype", "not_admitted", put("bf16", "table", 0, "dtype")),
     Case("bound_above_estimate", "bad_bound", put(1.13, "table", 0, "cold", "lcb")),
-    Case("wide_cluster", "bad_cluster", put([16, 2], "kernels", 0, "cluster")),
+    Case("wide_cluster", "bad_cluster", put([16, 2, 1], "kernels", 0, "cluster")),
     Case("empty_range", "bad_range", put(4, "kernels", 0, "dims", "m", "max")),
     Case("param_sizes", "param_sizes", put([8] * 9, "kernels", 0, "param_sizes")),
     Case("params_of_other_layout", "param_sizes", put("ptr_v1", "kernels", 1, "param_layout")),

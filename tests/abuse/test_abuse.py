@@ -175,6 +175,19 @@ def test_a_blob_that_changes_after_the_pack_was_opened(tmp_path: Path) -> None:
     assert truncated.value.code == "truncated"
 
 
+def test_a_huge_manifest_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packs.write_good(tmp_path / "bad").close()
+    os.truncate(tmp_path / "bad" / "manifest.json", 1 << 32)
+
+    def pread(handle: int, size: int, offset: int) -> bytes:
+        raise AssertionError("it was read")
+
+    monkeypatch.setattr(os, "pread", pread)
+    with pytest.raises(PackError) as caught:
+        Pack.open(tmp_path / "bad")
+    assert caught.value.code == "manifest_too_large"
+
+
 def test_an_entry_of_another_pack_gets_no_image(tmp_path: Path) -> None:
     one, two = packs.write_good(tmp_path / "one"), packs.write_good(tmp_path / "two")
     with pytest.raises(PackError) as caught:

@@ -40,7 +40,7 @@ def test_every_field_arrives(pack: Pack, tmp_path: Path) -> None:
     for name in ("id", "name", "symbol", "family", "genome", "offset", "size", "param_layout"):
         assert getattr(entry, name) == raw[name]
     assert entry.param_sizes == (128, 128, 8, 4, 4, 4, 4)
-    assert entry.cluster == (2, 1)
+    assert entry.cluster == (2, 1, 1)
     assert entry.grid == GridRule(128, 64, True)
     assert (entry.m, entry.n, entry.k) == (Range(8, 16384, 8),) * 3
     assert entry.align == (16, 16, 16)
@@ -81,6 +81,35 @@ def test_a_kernel_admits_a_problem_or_says_why_not(
     values = {"m": 64, "n": 64, "k": 64, "layout": "nn", "dtype": "f16"} | changes
     reason = pack.manifest.kernels[0].admits(Problem(**values))
     assert (reason.code if reason else "") == code
+
+
+@pytest.mark.parametrize(
+    ("layout", "operand", "outer"),
+    [
+        *(("nn", "a", "m"), ("nt", "a", "m"), ("tn", "a", "k"), ("tt", "a", "k")),
+        *(("nn", "b", "k"), ("tn", "b", "k"), ("nt", "b", "n"), ("tt", "b", "n")),
+        *(("nn", "c", "m"), ("tt", "c", "m")),
+    ],
+)
+def test_grouped_rows_need_the_operands_outer_size_in_steps_of_32(
+    layout: str, operand: str, outer: str, tmp_path: Path
+) -> None:
+    """The map splits that dimension by 32: any other size would leave rows out."""
+    maps = [
+        packs.TENSOR_MAPS[name] | {"box": [32, 64], "row_group": 32 * (name == operand)}
+        for name in "abc"
+    ]
+
+    def write(step: dict[str, int]) -> Pack:
+        dims = {d: {"min": 32, "max": 64, "multiple_of": step.get(d, 8)} for d in "mnk"}
+        kernel = packs.built("k", "tma3_v1", layout=layout, tma=maps, dims=dims)
+        return packs.write_pack(
+            tmp_path / "pack", packs.source([kernel], []), [kernel], generator_info=packs.GENERATOR
+        )
+
+    assert write({outer: 32}).manifest.kernels[0].tma["abc".index(operand)].row_group == 32
+    with pytest.raises(PackError, match=r"bad_tma at kernels\[0\].tma"):
+        write({"m": 32, "n": 32, "k": 32} | {outer: 16})
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ struct OutputBlock {
 // by 16-byte stores. `staging` is this warp's own 16 * kChunk * 2 bytes.
 template <int kColumns, bool kStreaming>
 struct StagedEpilogue {
-  static constexpr int kChunk = kColumns % 64 == 0 ? 64 : 32;
+  static constexpr int kChunk = kColumns % 64 == 0 ? 64 : kColumns % 32 == 0 ? 32 : 16;
   static constexpr int kUnits = kChunk / 8;  // 16-byte units in a staged row
   static constexpr int kWarpBytes = 16 * kChunk * kElementBytes;
 
   // XOR swizzle: the eight rows that one stmatrix phase writes fall into different banks.
   __device__ static __forceinline__ u32 address(u32 staging, int row, int unit) {
-    const int mixed = unit ^ (kUnits == 8 ? (row & 7) : ((row >> 1) & 3));
+    const int mixed = unit ^ (row * kUnits / 8 % kUnits);
     return staging + (row * kUnits + mixed) * 16;
   }
 
@@ -82,14 +82,16 @@ template <int kColumns>
 struct BulkEpilogue {
   static constexpr int kWarpBytes = 2 * 64 * 64 * kElementBytes / 4;
 
+  // `turn` counts the blocks that this warpgroup has stored: the ring goes on from tile to tile. Starting every tile
+  // at its first half overwrites a store in flight where kColumns / 64 is odd.
   __device__ static __forceinline__ void store(const float (&acc)[kColumns / 2], const TensorMap* map, int row,
-                                               int column, u8* staging, int barrier_id) {
+                                               int column, u8* staging, int barrier_id, u32& turn) {
     const int lane = threadIdx.x % 32;
     const int staged_row = (threadIdx.x / 32 % 4) * 16 + lane % 8 + (lane / 8 % 2) * 8;
     const bool issuer = threadIdx.x % 128 == 0;
 #pragma unroll
     for (int first = 0; first < kColumns; first += 64) {
-      u8* block = staging + (first / 64 % 2) * 64 * 64 * kElementBytes;
+      u8* block = staging + (turn++ % 2) * 64 * 64 * kElementBytes;
       // At most one store may still read the other half of the ring.
       if (issuer) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
       named_sync(barrier_id, 128);

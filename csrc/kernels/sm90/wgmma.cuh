@@ -3,9 +3,11 @@
 // Idea: one producer warp streams K slices of A and B by TMA into a ring of shared-memory stages; one or two consumer
 // warpgroups multiply them by wgmma and write the tile. `cooperative` consumers share a tile by rows, `pingpong`
 // consumers take alternate tiles, so that one stores while the other multiplies. CTAs of a cluster share operands by
-// multicast. Persistent grids loop over tiles; a grid of one CTA a tile is the same loop run once.
+// multicast, or share one tile by K and add their parts through distributed shared memory (split_k). Persistent grids
+// loop over tiles; a grid of one CTA a tile is the same loop run once.
 // Valid: any M, N and K multiples of 8 (TMA), 16-byte aligned operands; N a multiple of 32 for the grouped epilogue.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/wgmma.py).
+#include "common/cluster_reduce.cuh"
 #include "common/epilogue.cuh"
 #include "common/schedule.cuh"
 #include "common/wgmma.cuh"
@@ -18,6 +20,7 @@ constexpr int kConsumers = HGP_CONSUMERS;
 constexpr bool kPingpong = HGP_PINGPONG;
 constexpr int kClusterM = HGP_CLUSTER_M;
 constexpr int kClusterN = HGP_CLUSTER_N;
+constexpr int kSplitK = HGP_SPLIT_K;  // CTAs of a cluster that share a tile; then kClusterM = kClusterN = 1
 
 constexpr int kWarpgroupM = kPingpong ? kTileM : kTileM / kConsumers;
 constexpr int kBlocks = kWarpgroupM / 64;
@@ -26,10 +29,11 @@ constexpr int kSlabBytesA = kTileM * 64 * kElementBytes;
 constexpr int kSlabBytesB = kTileN * 64 * kElementBytes;
 constexpr int kBytesA = kSlabs * kSlabBytesA;
 constexpr int kStageBytes = kBytesA + kSlabs * kSlabBytesB;
-constexpr int kClusterSize = kClusterM * kClusterN;
+constexpr int kClusterSize = kClusterM * kClusterN * kSplitK;
 constexpr int kPeers = kClusterM + kClusterN - 1;  // CTAs that share an operand with this one, itself included
 constexpr int kReaders = kPingpong ? 1 : kConsumers;
 constexpr int kConsumerThreads = kConsumers * 128;
+constexpr int kShareN = kTileN / kSplitK;  // columns that a CTA stores
 // Registers live in four partitions of 512 a lane. Two consumers and a lone producer warp put three warps into one of
 // them, so each gets 168; a whole producer warpgroup can hand its share over instead.
 constexpr bool kReallocate = HGP_REALLOCATE;
@@ -41,16 +45,18 @@ constexpr int kReadyBarrier = 5;     // the mbarriers are initialised
 #if HGP_EPILOGUE_BULK
 using Epilogue = BulkEpilogue<kTileN>;
 #elif HGP_EPILOGUE_GROUPED
-using Epilogue = GroupedEpilogue<kTileN, HGP_STREAMING>;
+using Epilogue = GroupedEpilogue<kShareN, HGP_STREAMING>;
 #else
-using Epilogue = StagedEpilogue<kTileN, HGP_STREAMING>;
+using Epilogue = StagedEpilogue<kShareN, HGP_STREAMING>;
 #endif
 
+using Reduce = ClusterReduce<kTileN, kSplitK, kConsumerThreads>;
 using Cursor = RingCursor<kStages>;
 
 struct Barriers {
   u64 full[kStages];
   u64 empty[kStages];
+  u64 share;  // this CTA's columns have come from all CTAs of the cluster
 };
 
 struct Tiles {
@@ -58,7 +64,7 @@ struct Tiles {
   u32 rank_m, rank_n;
 
   __device__ __forceinline__ Tiles(int m, int n) {
-    const u32 rank = kClusterSize > 1 ? cluster_rank() : 0;
+    const u32 rank = kClusterM * kClusterN > 1 ? cluster_rank() : 0;
     rank_m = rank % kClusterM;
     rank_n = rank / kClusterM;
     clusters_m = ceil_div(m, kTileM * kClusterM);
@@ -72,6 +78,19 @@ struct Tiles {
     const TileIndex at = tile_at<HGP_GROUP, HGP_RASTER_N>(t, clusters_m, clusters_n);
     return {(at.m * kClusterM + (int)rank_m) * kTileM, (at.n * kClusterN + (int)rank_n) * kTileN};
   }
+};
+
+// The k-tiles that this CTA multiplies.
+struct KRange {
+  int begin, end;
+
+  __device__ __forceinline__ explicit KRange(int k) {
+    const int tiles = ceil_div(k, kTileK);
+    const int rank = kSplitK > 1 ? cluster_rank() : 0;
+    begin = tiles * rank / kSplitK;
+    end = tiles * (rank + 1) / kSplitK;
+  }
+  __device__ __forceinline__ int count() const { return end - begin; }
 };
 
 __device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap* map_a, const TensorMap* map_b,
@@ -109,11 +128,11 @@ __device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap
 }
 
 __device__ __forceinline__ void produce(u8* ring, Barriers& barriers, const TensorMap* map_a, const TensorMap* map_b,
-                                        const Tiles& tiles, int k_tiles) {
+                                        const Tiles& tiles, KRange range) {
   Cursor cursor;
   for (int t = tiles.first; t < tiles.total; t += tiles.step) {
     const TileIndex at = tiles.origin(t);
-    for (int i = 0; i < k_tiles; ++i) {
+    for (int i = range.begin; i < range.end; ++i) {
       barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
       barrier_expect(&barriers.full[cursor.stage], kStageBytes);
       load_stage(ring + cursor.stage * kStageBytes, &barriers.full[cursor.stage], map_a, map_b, tiles, at, i * kTileK);
@@ -125,7 +144,7 @@ __device__ __forceinline__ void produce(u8* ring, Barriers& barriers, const Tens
 // Tells every CTA that writes into this CTA's ring that this warp has finished with `stage`.
 __device__ __forceinline__ void release_stage(Barriers& barriers, int stage, const Tiles& tiles) {
   const u32 lane = threadIdx.x % 32;
-  if (kClusterSize == 1) {
+  if (kPeers == 1) {
     if (lane == 0) barrier_arrive(&barriers.empty[stage]);
   } else if (lane < kPeers) {
     const u32 m = lane < kClusterM ? lane : tiles.rank_m;
@@ -201,10 +220,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       barrier_init(&barriers.full[s], 1);
       barrier_init(&barriers.empty[s], 4 * kReaders * kPeers);
     }
+    barrier_init(&barriers.share, 1);
     barrier_init_fence();
+    if (kSplitK > 1) barrier_expect(&barriers.share, Reduce::kBytes);
   }
   const Tiles tiles(m, n);
-  const int k_tiles = ceil_div(k, kTileK);
+  const KRange range(k);
+  const int k_tiles = range.count();
   if (kClusterSize > 1) {
     cluster_sync();
   } else if (producer) {
@@ -219,12 +241,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 
   if (producer) {
     if (kReallocate) give_registers<40>();
-    if (threadIdx.x == kConsumerThreads) produce(ring, barriers, &map_a, &map_b, tiles, k_tiles);
+    if (threadIdx.x == kConsumerThreads) produce(ring, barriers, &map_a, &map_b, tiles, range);
   } else {
     if (kReallocate) take_registers<232>();
     const int consumer = warp / 4;
     const int first_row = kPingpong ? 0 : consumer * kWarpgroupM;
     Cursor cursor;
+    u32 turn = 0;
     int t = tiles.first;
     if (kPingpong && consumer == 1) {
       named_arrive(kOrderBarrier, 256);
@@ -246,7 +269,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
         const int row = at.m + first_row + block * 64;
 #if HGP_EPILOGUE_BULK
         Epilogue::store(acc[block], &map_c, row, at.n, staging + consumer * 4 * Epilogue::kWarpBytes,
-                        kEpilogueBarrier + consumer);
+                        kEpilogueBarrier + consumer, turn);
+#elif HGP_SPLIT_K > 1
+        float share[kShareN / 2];
+        u8* inbox = staging + kConsumers * 4 * Epilogue::kWarpBytes;
+        Reduce::sum(acc[block], share, inbox, &barriers.share, cluster_rank(), threadIdx.x);
+        const int column = at.n + (int)cluster_rank() * kShareN;
+        Epilogue::store(share, OutputBlock{c, ldc, m, n, row, column},
+                        smem_address(staging) + warp * Epilogue::kWarpBytes);
 #else
         Epilogue::store(acc[block], OutputBlock{c, ldc, m, n, row, at.n},
                         smem_address(staging) + warp * Epilogue::kWarpBytes);
@@ -258,7 +288,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 #endif
   }
   // No CTA may leave while a peer can still write into its ring or arrive on its barriers.
-  if (kClusterSize > 1) {
+  if (kPeers > 1) {
     __syncwarp();
     cluster_sync();
   }

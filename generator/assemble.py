@@ -1,0 +1,219 @@
+"""Source manifests: of the candidates that a sweep measures, and of the winners that it confirmed.
+
+`python -m hgemm_packs.generator.assemble candidates OUT` builds the pack of candidates;
+`... table SELECT_DIR CONFIRM_DIR --facts FACTS.json -o SOURCE.json` writes the committed manifest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.progress import Progress
+
+from hgemm_packs.generator.build import FLAGS, MIN_DRIVER, NVRTC_PIN, BuildError, Built, build
+from hgemm_packs.generator.families import family
+from hgemm_packs.generator.packer import (
+    SourceKernel,
+    SourceManifest,
+    read_source,
+    write_pack,
+    write_source,
+)
+from hgemm_packs.generator.pool import pool
+from hgemm_packs.generator.sweep import Record, error_bound, read_records
+from hgemm_packs.manifest import (
+    Baseline,
+    DeviceProfile,
+    GeneratorInfo,
+    Numerics,
+    PackInfo,
+    Policy,
+    Row,
+    Timing,
+    Toolchain,
+)
+from hgemm_packs.problem import Problem
+
+H200 = DeviceProfile("NVIDIA H200", 132, 62914560, 4300.0)
+CUDA_CORE_PIN = "1.2.2"
+RULE = "hot and cold lcb above 1 + noise_floor against the better of torch and tuned cuBLASLt"
+PROTOCOL = "CUDA-graph replay, hot and cold, interleaved, N(0,1), fp32 accumulate"
+
+
+def _source(
+    name: str,
+    kernels: Sequence[SourceKernel],
+    table: Sequence[Row],
+    baseline: Baseline,
+    noise_floor: float,
+    date: str,
+) -> SourceManifest:
+    return SourceManifest(
+        pack=PackInfo(name, "0.1.0", "Apache-2.0", f"{date}T00:00:00Z"),
+        arch="sm_90a",
+        device_profiles=(H200,),
+        min_driver=MIN_DRIVER,
+        toolchain=Toolchain(NVRTC_PIN, CUDA_CORE_PIN, FLAGS),
+        baseline=baseline,
+        policy=Policy(noise_floor, RULE),
+        kernels=tuple(kernels),
+        table=tuple(table),
+    )
+
+
+def _kernel(one: Built, numerics: Numerics) -> SourceKernel:
+    f = one.entry_fields
+    return SourceKernel(f["id"], f["name"], f["family"], f["genome"], numerics)
+
+
+def write_candidates(out: Path, layouts: Sequence[str], dtypes: Sequence[str]) -> int:
+    """Build every candidate and write them as a pack without a table; returns how many."""
+    jobs = [job for layout in layouts for dtype in dtypes for job in pool(layout, dtype)]
+    built = []
+    for one in _compile(jobs):
+        if isinstance(one, BuildError):
+            print(f"\nleft out: {str(one).splitlines()[0]}")
+        else:
+            built.append(one)
+    unique = list({one.entry_fields["id"]: one for one in built}.values())
+    untested = Numerics("float64", 1.0, 1)  # a pack without a table dispatches nothing
+    baseline = Baseline("none", "none", "none", PROTOCOL)
+    kernels = [_kernel(one, untested) for one in unique]
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    source = _source("candidates", kernels, (), baseline, 0.0, today)
+    write_pack(out, source, unique, generator_info=GeneratorInfo("0", "0" * 40, True))
+    return len(unique)
+
+
+def _compile(jobs: Sequence[tuple[str, Any]]) -> list[Built | BuildError]:
+    with Progress(transient=True) as bar:
+        task = bar.add_task("compiling", total=len(jobs))
+        return build(jobs, progress=lambda done, total: bar.update(task, completed=done))
+
+
+def noise_floor(records: Sequence[Record]) -> float:
+    """95th percentile over problems of how far torch against itself strays from 1."""
+    deviations = sorted(
+        max(abs(bound - 1.0) for bound in record[protocol][1:])
+        for record in records
+        if "noise" in record
+        for protocol in ("hot", "cold")
+    )
+    if not deviations:
+        raise ValueError("no noise records: confirm writes them")
+    return round(deviations[min(len(deviations) - 1, math.floor(0.95 * len(deviations)))], 4)
+
+
+def timing(samples: dict[str, list[float]], ours: str) -> Timing:
+    """Medians in us and the paired ratio of the better baseline over `ours` with its lower bound."""
+    from hgemm_packs.evidence import ratio
+
+    torch_us = median(samples["torch"])
+    cublaslt_us = median(samples.get("cublaslt", samples["torch"]))
+    best = "cublaslt" if cublaslt_us < torch_us else "torch"
+    r = ratio(samples[best], samples[ours])
+    us = [median(samples[ours]), torch_us, cublaslt_us]
+    return Timing(*(round(v, 4) for v in (*us, r.value, r.lcb)))
+
+
+def row(record: Record, kernel_id: str | None, date: str) -> Row:
+    """Table row of a select or confirm record; `kernel_id` None leaves the problem to cuBLAS."""
+    problem = Problem(*record["problem"])
+    ours = record["chosen"]
+    hot, cold = (timing(record["finals"][protocol], ours) for protocol in ("hot", "cold"))
+    pairs = len(record["finals"]["hot"][ours])
+    return Row(*problem.key, kernel_id, H200.name, hot, cold, pairs, date)
+
+
+def table(
+    selected: Sequence[Record], confirmed: Sequence[Record], date: str
+) -> tuple[list[Row], float, set[str]]:
+    """(rows, noise floor, names of kernels in use): confirmed wins, and cuBLAS for the rest."""
+    floor = noise_floor(confirmed)
+    policy = Policy(floor, RULE)
+    again = {tuple(r["problem"]): r for r in confirmed if "finals" in r}
+    rows, used = [], set()
+    for record in selected:
+        if "chosen" not in record:
+            continue
+        second = again.get(tuple(record["problem"]))
+        won = None
+        if second is not None and second["error"] <= error_bound(Problem(*record["problem"])):
+            candidate = row(second, "0" * 64, date)
+            won = candidate if policy.clears(candidate) else None
+        if won is not None:
+            used.add(second["chosen"])  # type: ignore[index]
+            rows.append(won._replace(kernel=second["chosen"]))  # type: ignore[index]
+        else:
+            rows.append(row(second or record, None, date))
+    return rows, floor, used
+
+
+def write_table(args: argparse.Namespace) -> SourceManifest:
+    """Join both stages into the committed source manifest; numerics come from a verify run."""
+    facts = json.loads(args.facts.read_text(encoding="utf-8"))
+    selected = read_records(sorted(args.select.glob("select-*.jsonl")))
+    confirmed = read_records(sorted(args.confirm.glob("confirm-*.jsonl")))
+    rows, floor, used = table(selected, confirmed, facts["date"])
+    numerics = {n["name"]: n for n in facts.get("numerics", [])}
+    jobs = [job for layout in ("nn", "nt") for d in ("f16", "bf16") for job in pool(layout, d)]
+    jobs = [job for job in jobs if family(job[0]).kernel_name(job[1]) in used]
+    kernels = []
+    for one in _compile(jobs):
+        if isinstance(one, BuildError):
+            raise one
+        seen = numerics.get(one.entry_fields["name"], {"max_rel_err": 0.0, "shapes_tested": 0})
+        result = Numerics("float64", round(seen["max_rel_err"], 9), seen["shapes_tested"])
+        kernels.append(_kernel(one, result))
+    ids = {kernel.name: kernel.id for kernel in kernels}
+    rows = [r._replace(kernel=ids[r.kernel]) if r.kernel else r for r in rows]
+    baseline = Baseline(facts["torch"], facts["cublas"], facts["driver"], PROTOCOL)
+    source = _source("hgemm-packs-sm90a", kernels, rows, baseline, floor, facts["date"])
+    write_source(args.out, source)
+    return read_source(args.out)
+
+
+def summary(source: SourceManifest) -> dict[str, Any]:
+    """Rows, wins and their geometric mean against the better baseline."""
+    wins = [r.hot.speedup for r in source.table if r.kernel]
+    mean = math.exp(sum(map(math.log, wins)) / len(wins)) if wins else 1.0
+    return {
+        "rows": len(source.table),
+        "wins": len(wins),
+        "kernels": len(source.kernels),
+        "gmean": round(mean, 4),
+        "worst": min(wins, default=1.0),
+        "noise_floor": source.policy.noise_floor,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    candidates = verbs.add_parser("candidates")
+    candidates.add_argument("out", type=Path)
+    candidates.add_argument("--layouts", nargs="+", default=["nn", "nt"])
+    candidates.add_argument("--dtypes", nargs="+", default=["f16"])
+    joined = verbs.add_parser("table")
+    joined.add_argument("select", type=Path)
+    joined.add_argument("confirm", type=Path)
+    joined.add_argument("--facts", type=Path, required=True)
+    joined.add_argument("-o", "--out", type=Path, required=True)
+    args = parser.parse_args()
+    if args.verb == "candidates":
+        print(write_candidates(args.out, args.layouts, args.dtypes), "candidates")
+    else:
+        print(json.dumps(summary(write_table(args))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

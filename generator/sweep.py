@@ -1,0 +1,356 @@
+"""From a pack of candidates to a selection table: select on one measurement, publish from a second.
+
+`select` screens the candidates of each problem and runs finals; `confirm`, in a fresh process with new
+seeds, measures each chosen kernel against torch and tuned cuBLASLt again; `assemble` turns the
+confirmed records into the committed source manifest. Both stages append one JSON line a problem and
+skip what is already there, so a killed run goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hgemm_packs.manifest import KernelEntry
+from hgemm_packs.pack import Pack
+from hgemm_packs.problem import Problem
+
+GRID_SIDES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 12288, 16384)
+FINALISTS = 3
+COLD_SCREENED = 8
+SAMPLE_ROWS = 64
+LONG_US = 100.0  # problems past this get fewer candidates and blocks
+
+Record = dict[str, Any]
+
+
+def regime(m: int, n: int, k: int) -> str:
+    """The grid's regimes, named as in the published tables; the first that fits."""
+    flops = 2 * m * n * k
+    if flops <= 1e8:
+        return "tiny"
+    if m * n <= 512**2 and k >= 2048:
+        return "deep-K"
+    if k <= 256 and m * n >= 1024**2:
+        return "small-K"
+    if min(m, n) <= 256 and max(m, n) >= 2048 and k >= 1024:
+        return "skinny"
+    if flops <= 2e10:
+        return "mid"
+    return "2e10..1e11" if flops < 1e11 else ">=1e11"
+
+
+def grid(layouts: Sequence[str], dtypes: Sequence[str], regimes: Sequence[str]) -> list[Problem]:
+    """The 1000-shape grid in the given layouts and dtypes, cheapest first."""
+    problems = [
+        Problem(m, n, k, layout, dtype)
+        for m in GRID_SIDES
+        for n in GRID_SIDES
+        for k in GRID_SIDES
+        for layout in layouts
+        for dtype in dtypes
+        if not regimes or regime(m, n, k) in regimes
+    ]
+    return sorted(problems, key=lambda p: (p.m * p.n * p.k, p.m, p.n, p.layout, p.dtype))
+
+
+def key(problem: Problem) -> list[int | str]:
+    """What a record is filed under."""
+    return [problem.m, problem.n, problem.k, problem.layout, problem.dtype]
+
+
+def read_records(paths: Iterable[Path]) -> list[Record]:
+    """All whole lines of the record files; the torn last line of a killed run is dropped."""
+    records = []
+    for path in paths:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+    return records
+
+
+class Bench:
+    """One GPU and the candidates loaded on it."""
+
+    def __init__(self, pack: Pack, device: int = 0) -> None:
+        from hgemm_packs import launcher
+
+        self.device = device
+        self.pack = pack
+        self.entries = list(pack.manifest.kernels)
+        self._launcher = launcher
+        self._loaded: dict[str, Any] = {}
+
+    def arm(self, entry: KernelEntry) -> Callable[[Any, Any, Any], object]:
+        """The kernel as a timing arm, loaded on first use."""
+        if entry.id not in self._loaded:
+            image = self.pack.image(entry)
+            self._loaded[entry.id] = self._launcher.load(self.device, entry, image)
+        kernel, launch = self._loaded[entry.id], self._launcher.launch
+        return lambda a, b, c: launch(kernel, a, b, c)
+
+    def rows_error(self, entry: KernelEntry, problem: Problem, seed: int) -> float:
+        """Relative error of sampled rows against float64; infinite when C is not all written."""
+        import torch
+
+        from hgemm_packs.operands import operands
+
+        one = operands(problem, self.device, seed=seed)[0]
+        self.arm(entry)(one.a, one.b, one.c)
+        if not bool(torch.isfinite(one.c).all()):
+            return math.inf
+        rows = torch.randint(problem.m, (min(SAMPLE_ROWS, problem.m),), device=one.a.device)
+        exact = one.a[rows].double() @ one.b.double()
+        return float((one.c[rows].double() - exact).norm() / exact.norm())
+
+
+def error_bound(problem: Problem) -> float:
+    """1.25 times the relative error of rounding a normal product to the output type."""
+    return 1.25 * (2.1e-4 if problem.dtype == "f16" else 1.7e-3)
+
+
+def _speed(hot_us: float, cold_us: float) -> float:
+    return math.sqrt(hot_us * cold_us)
+
+
+def select(bench: Bench, problem: Problem, seed: int) -> Record:
+    """Choose a kernel for one problem; times are in us."""
+    from hgemm_packs import baselines, timing
+    from hgemm_packs.generator.pool import shortlist
+
+    torch_us = timing.screen({"torch": timing.torch_mm}, problem, device=bench.device, seed=seed)[
+        "torch"
+    ]
+    long = torch_us > LONG_US
+    tuned = baselines.best_cublaslt(problem, device=bench.device, seed=seed)
+    names = {entry.name: entry for entry in shortlist(bench.entries, problem, 12 if long else 40)}
+    arms = {name: bench.arm(entry) for name, entry in names.items()}
+    hot = timing.screen(arms, problem, device=bench.device, seed=seed)
+    ranked = sorted(hot, key=hot.__getitem__)[:COLD_SCREENED]
+    cold = timing.screen(
+        {name: arms[name] for name in ranked},
+        problem,
+        protocol="cold",
+        device=bench.device,
+        seed=seed,
+    )
+    finalists = sorted(ranked, key=lambda name: _speed(hot[name], cold[name]))[:FINALISTS]
+    record: Record = {"problem": key(problem), "torch_us": torch_us, "screen": {}}
+    record["screen"] = {name: [round(hot[name], 4), round(cold.get(name, 0.0), 4)] for name in hot}
+    record["finals"] = finals(bench, problem, finalists, arms, tuned, 7 if long else 11, seed)
+    if finalists:
+        medians = {
+            name: _speed(*(_median(record["finals"][p][name]) for p in ("hot", "cold")))
+            for name in finalists
+        }
+        chosen = min(medians, key=medians.__getitem__)
+        record["chosen"] = chosen
+        record["error"] = bench.rows_error(names[chosen], problem, seed)
+    return record
+
+
+def finals(
+    bench: Bench,
+    problem: Problem,
+    names: Sequence[str],
+    arms: dict[str, Any],
+    tuned: Any,
+    blocks: int,
+    seed: int,
+) -> dict[str, dict[str, list[float]]]:
+    """Interleaved samples in us: protocol -> arm -> one per block."""
+    from hgemm_packs import timing
+
+    result = {}
+    for protocol in ("hot", "cold"):
+        field = {"torch": timing.torch_mm}
+        if tuned is not None:
+            field["cublaslt"] = getattr(tuned, protocol)
+        field |= {name: arms[name] for name in names}
+        done = timing.compare(
+            field,
+            problem,
+            protocol=protocol,  # type: ignore[arg-type]
+            blocks=blocks,
+            target_us=600.0,
+            device=bench.device,
+            seed=seed,
+        )
+        result[protocol] = {
+            name: [round(us, 4) for us in samples] for name, samples in done.samples.items()
+        }
+        read = [c for c in done.conditions if c is not None]
+        if read:
+            result[protocol + "_clocks"] = {
+                "sm_mhz": [float(c.sm_mhz) for c in read],
+                "power_w": [round(c.power_w, 1) for c in read],
+            }
+    return result
+
+
+def _median(samples: Sequence[float]) -> float:
+    ordered = sorted(samples)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def confirm(bench: Bench, problem: Problem, chosen: str, seed: int) -> Record:
+    """Measure a chosen kernel again, against both baselines; called in a fresh process."""
+    from hgemm_packs import baselines
+
+    entry = next(entry for entry in bench.entries if entry.name == chosen)
+    tuned = baselines.best_cublaslt(problem, device=bench.device, seed=seed)
+    arms = {chosen: bench.arm(entry)}
+    estimate = problem.m * problem.n * problem.k * 2 / 7e8
+    samples = finals(bench, problem, [chosen], arms, tuned, 12 if estimate > 1000 else 21, seed)
+    error = bench.rows_error(entry, problem, seed)
+    return {
+        "problem": key(problem),
+        "chosen": chosen,
+        "seed": seed,
+        "finals": samples,
+        "error": error,
+    }
+
+
+def noise(bench: Bench, problem: Problem, seed: int) -> Record:
+    """torch against itself under both protocols: the floor that a win must clear."""
+    from hgemm_packs import timing
+
+    floors = {
+        protocol: timing.noise_floor(
+            problem,
+            protocol=protocol,  # type: ignore[arg-type]
+            blocks=21,
+            target_us=600.0,
+            device=bench.device,
+            seed=seed,
+        )
+        for protocol in ("hot", "cold")
+    }
+    return {
+        "noise": key(problem),
+        **{p: [r.value, r.lcb, r.ucb] for p, r in floors.items()},
+    }
+
+
+def _work(
+    stage: str, args: argparse.Namespace
+) -> Iterator[tuple[list[Any], Callable[[Bench], Record]]]:
+    """(key, job) of this worker's share of a stage, cheapest first."""
+    seed = secrets.randbits(40)
+    if stage == "select":
+        for problem in grid(args.layouts, args.dtypes, args.regimes)[args.shard :: args.shards]:
+            yield key(problem), lambda bench, p=problem: select(bench, p, seed)  # type: ignore[misc]
+        return
+    chosen = read_records(args.records)
+    promising = [
+        r for r in chosen if "chosen" in r and r["error"] <= error_bound(Problem(*r["problem"]))
+    ]
+    promising = [r for r in promising if likely_win(r)][args.shard :: args.shards]
+    for i, record in enumerate(promising):
+        problem = Problem(*record["problem"])
+        if i % 40 == 0:
+            yield ["noise", *key(problem)], lambda bench, p=problem: noise(bench, p, seed)  # type: ignore[misc]
+        yield (
+            key(problem),
+            lambda bench, p=problem, name=record["chosen"]: confirm(bench, p, name, seed),  # type: ignore[misc]
+        )
+
+
+def likely_win(record: Record, margin: float = 1.0) -> bool:
+    """Whether the finals put the chosen kernel above both baselines, hot and cold."""
+    for protocol in ("hot", "cold"):
+        arms = record["finals"][protocol]
+        best = min(_median(arms[name]) for name in ("torch", "cublaslt") if name in arms)
+        if best / _median(arms[record["chosen"]]) <= margin:
+            return False
+    return True
+
+
+def run_worker(args: argparse.Namespace) -> None:
+    """One process, one GPU: this shard's share until done or out of time."""
+    out = args.out / f"{args.stage}-{args.shard}.jsonl"
+    done = {
+        tuple(r.get("problem") or ["noise", *r["noise"]])
+        for r in read_records([out] if out.exists() else [])
+    }
+    bench = Bench(Pack.open(args.pool))
+    began = time.monotonic()
+    count = 0
+    with out.open("a", encoding="utf-8") as file:
+        for name, job in _work(args.stage, args):
+            if tuple(name) in done:
+                continue
+            if time.monotonic() - began > args.seconds:
+                print(f"shard {args.shard}: out of time before {name}", flush=True)
+                break
+            try:
+                record = job(bench)
+            except Exception as error:
+                record = {"problem": name, "failed": f"{type(error).__name__}: {error}"}
+                print(f"shard {args.shard}: {name}: {record['failed']}", flush=True)
+                if "CUDA" in str(error):
+                    raise
+            file.write(json.dumps(record, separators=(",", ":")) + "\n")
+            file.flush()
+            count += 1
+    print(f"shard {args.shard}: {count} records in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def run_stage(args: argparse.Namespace) -> int:
+    """Start one worker per GPU and wait for all; returns the worst exit status."""
+    import torch
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    shards = args.gpus or torch.cuda.device_count()
+    workers = []
+    for shard in range(shards):
+        words = [sys.executable, "-m", "hgemm_packs.generator.sweep", *sys.argv[1:]]
+        words += ["--shard", str(shard), "--shards", str(shards)]
+        workers.append(
+            subprocess.Popen(words, env={**os.environ, "CUDA_VISIBLE_DEVICES": str(shard)})
+        )
+    return max(worker.wait() for worker in workers)
+
+
+def main() -> int:
+    """`python -m hgemm_packs.generator.sweep select|confirm POOL OUT [RECORDS...]`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stage", choices=("select", "confirm"))
+    parser.add_argument("pool", type=Path, help="pack of candidates")
+    parser.add_argument("out", type=Path, help="folder of the records")
+    parser.add_argument("records", type=Path, nargs="*", help="confirm: records of select")
+    parser.add_argument("--layouts", nargs="+", default=["nn", "nt"])
+    parser.add_argument("--dtypes", nargs="+", default=["f16"])
+    parser.add_argument("--regimes", nargs="*", default=[])
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--gpus", type=int, default=0)
+    parser.add_argument("--shard", type=int)
+    parser.add_argument("--shards", type=int, default=1)
+    args = parser.parse_args()
+    if args.shard is None:
+        return run_stage(args)
+    run_worker(args)
+    return 0
+
+
+def today() -> str:
+    """Date of a measurement, UTC."""
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
