@@ -74,9 +74,10 @@ def _kernel(one: Built, numerics: Numerics) -> SourceKernel:
     return SourceKernel(f["id"], f["name"], f["family"], f["genome"], numerics)
 
 
-def write_candidates(out: Path, layouts: Sequence[str], dtypes: Sequence[str]) -> int:
-    """Build every candidate and write them as a pack without a table; returns how many."""
-    jobs = [job for layout in layouts for dtype in dtypes for job in pool(layout, dtype)]
+def write_candidates(out: Path, kinds: Sequence[str]) -> int:
+    """Build every candidate of the kinds ("nt.f16") as a pack without a table; returns how many."""
+    pairs = [pair.split(".") for pair in kinds]
+    jobs = [job for layout, dtype in pairs for job in pool(layout, dtype)]
     built = []
     for one in _compile(jobs):
         if isinstance(one, BuildError):
@@ -113,7 +114,7 @@ def noise_floor(records: Sequence[Record]) -> float:
 
 
 def timing(samples: dict[str, list[float]], ours: str) -> Timing:
-    """Medians in us and the paired ratio of the better baseline over `ours` with its lower bound."""
+    """Medians in us; the paired ratio of the better baseline over `ours` and its lower bound."""
     from hgemm_packs.evidence import ratio
 
     torch_us = median(samples["torch"])
@@ -200,8 +201,7 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     candidates = verbs.add_parser("candidates")
     candidates.add_argument("out", type=Path)
-    candidates.add_argument("--layouts", nargs="+", default=["nn", "nt"])
-    candidates.add_argument("--dtypes", nargs="+", default=["f16"])
+    candidates.add_argument("--kinds", nargs="+", default=["nn.f16", "nt.f16"])
     joined = verbs.add_parser("table")
     joined.add_argument("select", type=Path)
     joined.add_argument("confirm", type=Path)
@@ -209,7 +209,7 @@ def main() -> int:
     joined.add_argument("-o", "--out", type=Path, required=True)
     args = parser.parse_args()
     if args.verb == "candidates":
-        print(write_candidates(args.out, args.layouts, args.dtypes), "candidates")
+        print(write_candidates(args.out, args.kinds), "candidates")
     else:
         print(json.dumps(summary(write_table(args))))
     return 0

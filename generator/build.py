@@ -1,8 +1,10 @@
-"""Genome -> source -> NVRTC -> cubin, with what the compiler says about it, and a cache keyed by all that decides it.
+"""Genome -> source -> NVRTC -> cubin, with what the compiler says about it, and a cache keyed by
+all that decides it.
 
-`build` compiles many genomes in parallel processes; `build_pack` makes the pack that a committed manifest names.
-No GPU and no CUDA toolkit are needed: NVRTC comes as a pinned wheel, and the kernels include no CUDA header.
-The cubin depends on the sources, the genome, the flags and the NVRTC version alone, not on paths or time.
+`build` compiles many genomes in parallel processes; `build_pack` makes the pack that a committed
+manifest names. No GPU and no CUDA toolkit are needed: NVRTC comes as a pinned wheel, and the
+kernels include no CUDA header. The cubin depends on the sources, the genome, the flags and the
+NVRTC version alone, not on paths or time.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) 
 
 
 class BuildError(RuntimeError):
-    """The compiler refused a kernel, or its result spills or serialises; the message carries the compiler's words."""
+    """The compiler refused a kernel, or its result spills or serialises; the message carries the
+    compiler's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,8 @@ class Built:
 
 
 def sources_dir() -> Path:
-    """Folder of the kernel sources: beside the generator in a checkout, inside the package when installed."""
+    """Folder of the kernel sources: beside the generator in a checkout, inside the package when
+    installed."""
     here = Path(__file__).resolve().parent
     for folder in (here.parent / "csrc" / "kernels", here / "kernels"):
         if (folder / "common").is_dir():
@@ -177,7 +181,8 @@ def build(
     workers: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Built | BuildError]:
-    """Compile (family, genome) pairs in parallel processes, results in order; `progress(done, total)`."""
+    """Compile (family, genome) pairs in parallel processes, results in order; `progress(done,
+    total)`."""
     queue = list(jobs)
     results: list[Built | BuildError] = []
     with ProcessPoolExecutor(max_workers=workers or os.cpu_count()) as pool:

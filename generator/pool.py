@@ -1,7 +1,9 @@
-"""The candidates of the first sweep: tilings that a few seconds on the card showed to be near the front.
+"""The candidates of the first sweep: tilings that a few seconds on the card showed to be near the
+front.
 
-A list, not a search: the search of the generator replaces it. Every genome is valid for its family, and
-`shortlist` ranks those that admit a problem by a roofline-and-waves estimate, so that only tens are measured.
+A list, not a search: the search of the generator replaces it. Every genome is valid for its family,
+and `shortlist` ranks those that admit a problem by a roofline-and-waves estimate, so that only tens
+are measured.
 """
 
 from __future__ import annotations
@@ -111,9 +113,12 @@ DIRECT = (
     (1, 2, 1, 1, 4, 4),
     (1, 2, 1, 1, 8, 1),
     (1, 2, 1, 1, 8, 2),
+    (1, 2, 1, 1, 4, 8),
     (1, 2, 1, 1, 8, 4),
+    (1, 2, 1, 1, 8, 8),
     (1, 2, 1, 1, 16, 1),
     (1, 2, 1, 1, 16, 2),
+    (1, 2, 1, 1, 16, 4),
     (1, 2, 1, 2, 4, 1),
     (1, 2, 2, 2, 1, 2),
     (1, 4, 1, 1, 1, 2),
@@ -127,6 +132,7 @@ DIRECT = (
     (1, 4, 1, 1, 8, 4),
     (1, 4, 1, 1, 16, 1),
     (1, 4, 1, 1, 16, 2),
+    (1, 4, 1, 1, 16, 4),
     (1, 4, 1, 2, 4, 2),
     (1, 4, 2, 1, 2, 1),
     (1, 4, 2, 1, 4, 1),
@@ -256,7 +262,9 @@ def estimate_us(entry: KernelEntry, problem: Problem) -> float:
     tile_clocks = max(main, store_clocks) if overlapped else main + store_clocks / 2
     waves = math.ceil(tiles / SMS)
     reduction = 1500 if split > 1 else 0
-    return LAUNCH_US + (waves * tile_clocks + store_clocks / 2 + reduction + 1000) / CLOCK_GHZ / 1000
+    return (
+        LAUNCH_US + (waves * tile_clocks + store_clocks / 2 + reduction + 1000) / CLOCK_GHZ / 1000
+    )
 
 
 def shortlist(kernels: list[KernelEntry], problem: Problem, limit: int) -> list[KernelEntry]:
@@ -266,7 +274,13 @@ def shortlist(kernels: list[KernelEntry], problem: Problem, limit: int) -> list[
     admitted = [entry for entry in kernels if entry.admits(problem) is None]
     for entry in sorted(admitted, key=lambda entry: estimate_us(entry, problem)):
         g = entry.genome
-        tiling = (entry.family, entry.grid.tile_m, entry.grid.tile_n, g.get("schedule"), g.get("split_k"))
+        tiling = (
+            entry.family,
+            entry.grid.tile_m,
+            entry.grid.tile_n,
+            g.get("schedule"),
+            g.get("split_k"),
+        )
         if taken.setdefault(tiling, 0) < 6:
             taken[tiling] += 1
             chosen.append(entry)

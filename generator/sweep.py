@@ -1,7 +1,7 @@
 """From a pack of candidates to a selection table: select on one measurement, publish from a second.
 
-`select` screens the candidates of each problem and runs finals; `confirm`, in a fresh process with new
-seeds, measures each chosen kernel against torch and tuned cuBLASLt again; `assemble` turns the
+`select` screens the candidates of each problem and runs finals; `confirm`, in a fresh process with
+new seeds, measures each chosen kernel against torch and tuned cuBLASLt again; `assemble` turns the
 confirmed records into the committed source manifest. Both stages append one JSON line a problem and
 skip what is already there, so a killed run goes on where it stopped.
 """
@@ -62,6 +62,21 @@ def grid(layouts: Sequence[str], dtypes: Sequence[str], regimes: Sequence[str]) 
         if not regimes or regime(m, n, k) in regimes
     ]
     return sorted(problems, key=lambda p: (p.m * p.n * p.k, p.m, p.n, p.layout, p.dtype))
+
+
+def llm(dtypes: Sequence[str]) -> list[Problem]:
+    """Every layer of the committed model list at each of its token counts, cheapest first."""
+    from hgemm_packs.cli import layers
+    from hgemm_packs.cli.console import manifests_dir
+
+    listed = layers.read(manifests_dir() / "shapes" / "llm_layers.toml")
+    problems = {
+        problem
+        for layer in listed.layers
+        for dtype in dtypes
+        for problem in listed.problems(layer, dtype)
+    }
+    return sorted(problems, key=lambda p: (p.m * p.n * p.k, p.m, p.n, p.dtype))
 
 
 def key(problem: Problem) -> list[int | str]:
@@ -252,7 +267,11 @@ def _work(
     """(key, job) of this worker's share of a stage, cheapest first."""
     seed = secrets.randbits(40)
     if stage == "select":
-        for problem in grid(args.layouts, args.dtypes, args.regimes)[args.shard :: args.shards]:
+        if args.shapes == "llm":
+            problems = llm(args.dtypes)
+        else:
+            problems = grid(args.layouts, args.dtypes, args.regimes)
+        for problem in problems[:: args.every][args.shard :: args.shards]:
             yield key(problem), lambda bench, p=problem: select(bench, p, seed)  # type: ignore[misc]
         return
     chosen = read_records(args.records)
@@ -336,6 +355,8 @@ def main() -> int:
     parser.add_argument("--layouts", nargs="+", default=["nn", "nt"])
     parser.add_argument("--dtypes", nargs="+", default=["f16"])
     parser.add_argument("--regimes", nargs="*", default=[])
+    parser.add_argument("--shapes", choices=("grid", "llm"), default="grid")
+    parser.add_argument("--every", type=int, default=1, help="take every Nth problem")
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--gpus", type=int, default=0)
     parser.add_argument("--shard", type=int)

@@ -1,6 +1,8 @@
-"""Kernel families: each declares its genes, which genomes are valid, and how a genome becomes source and record.
+"""Kernel families: each declares its genes, which genomes are valid, and how a genome becomes
+source and record.
 
-`family(name)` finds one; `FAMILIES` lists them. A family module is the twin of the `.cuh` of the same stem.
+`family(name)` finds one; `FAMILIES` lists them. A family module is the twin of the `.cuh` of the
+same stem.
 """
 
 from __future__ import annotations

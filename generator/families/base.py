@@ -30,8 +30,8 @@ class InvalidGenome(ValueError):
 class Family:
     """One kernel design.
 
-    `genes` maps each gene to its values, `check` raises InvalidGenome, `macros` gives the HGP_* definitions and
-    `record` the launch-record fields that depend on the genome.
+    `genes` maps each gene to its values, `check` raises InvalidGenome, `macros` gives the HGP_*
+    definitions and `record` the launch-record fields that depend on the genome.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Family:
     record: Callable[[Genome], dict[str, Any]]
 
     def validate(self, genome: Genome) -> None:
-        """Raise InvalidGenome unless every gene is present, in its set, and the whole is buildable."""
+        """Raise InvalidGenome unless every gene is present and in its set and all fit together."""
         if set(genome) != set(self.genes):
             raise InvalidGenome(
                 f"{self.name}: genes must be {sorted(self.genes)}, not {sorted(genome)}"
@@ -87,7 +87,8 @@ class Family:
         return f"{arch}_hgemm_{genome['layout']}_{genome['dtype']}_f32acc_{design}_{tile}_{digest}"
 
     def fields(self, genome: Genome) -> dict[str, Any]:
-        """All manifest fields that follow from the genome; id, size and registers come from the build."""
+        """All manifest fields that follow from the genome; id, size and registers come from the
+        build."""
         name = self.kernel_name(genome)
         record = self.record(genome)
         return {

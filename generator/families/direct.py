@@ -1,4 +1,5 @@
-"""Family sm90_direct: no shared-memory operands, warps split K. For problems of about 2 us. Twin of sm90/direct.cuh."""
+"""Family sm90_direct: no shared-memory operands, warps split K. For problems of about 2 us. Twin of
+sm90/direct.cuh."""
 
 from __future__ import annotations
 

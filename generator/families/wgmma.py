@@ -1,4 +1,5 @@
-"""Family sm90_wgmma: TMA + wgmma, warp-specialised, persistent or one tile a CTA. Twin of sm90/wgmma.cuh."""
+"""Family sm90_wgmma: TMA + wgmma, warp-specialised, persistent or one tile a CTA. Twin of
+sm90/wgmma.cuh."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def smem_bytes(g: Genome) -> int:
 
 def _reallocate(g: Genome) -> bool:
     """Whether a whole producer warpgroup hands its registers to two consumers."""
-    return g["consumers"] == 2 and g["ctas_per_sm"] == 1
+    return bool(g["consumers"] == 2 and g["ctas_per_sm"] == 1)
 
 
 def _threads(g: Genome) -> int:
@@ -71,7 +72,7 @@ def _threads(g: Genome) -> int:
 
 
 def _registers(g: Genome) -> int:
-    """Registers a consumer thread can have: four partitions of 512 a lane, allocated in steps of 8."""
+    """Registers a consumer thread can have: four partitions of 512 a lane, in steps of 8."""
     if _reallocate(g):
         return 232
     warps = ceil_div(_threads(g) // 32 * _int(g, "ctas_per_sm"), 4)

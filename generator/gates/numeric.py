@@ -1,8 +1,9 @@
 """Numeric gate: one kernel against float64, over every place where a GEMM kernel can go wrong.
 
-Each check launches the kernel through the launcher on operands with leading strides above the minimum, into a C
-that is NaN inside and fenced by guard bands outside, and returns its relative error; any element out of bounds of
-the rounding model, any guard touched and any unwritten element is a failure. Needs a GPU; never times anything.
+Each check launches the kernel through the launcher on operands with leading strides above the
+minimum, into a C that is NaN inside and fenced by guard bands outside, and returns its relative
+error; any element out of bounds of the rounding model, any guard touched and any unwritten element
+is a failure. Needs a GPU; never times anything.
 """
 
 from __future__ import annotations
@@ -36,15 +37,19 @@ class Numeric:
     pending: list[tuple[str, torch.Tensor]] = field(default_factory=list)
 
 
-def operand(rows: int, columns: int, transposed: bool, values: torch.Tensor) -> torch.Tensor:
-    """`values` [rows, columns] stored with a leading stride 8 above the minimum; NaN in the padding."""
+def operand(values: torch.Tensor, transposed: bool) -> torch.Tensor:
+    """`values` [rows, columns] stored with a leading stride 8 above the minimum; NaN in the
+    padding."""
+    rows, columns = values.shape
     shape = (columns, rows + 8) if transposed else (rows, columns + 8)
     buffer = torch.full(shape, float("nan"), dtype=values.dtype, device=values.device)
     view = buffer.t()[:rows] if transposed else buffer[:, :columns]
     return view.copy_(values)
 
 
-def guarded(m: int, n: int, dtype: torch.dtype, device: int) -> tuple[torch.Tensor, torch.Tensor]:
+def guarded(
+    m: int, n: int, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(whole buffer as int16 bits, C [m, n] inside it)."""
     bits = torch.full((m + 2 * GUARD, n + GUARD), GUARD_BITS, dtype=torch.int16, device=device)
     return bits, bits.view(dtype)[GUARD : GUARD + m, :n]
@@ -66,7 +71,8 @@ def _report(
 def _slack(exact: torch.Tensor, magnitude: torch.Tensor, k: int, dtype: str) -> torch.Tensor:
     """Largest error that fp32 accumulation in any order and one rounding to `dtype` can make.
 
-    `magnitude` is |A| @ |B|. Tensor cores truncate when they align addends, hence 2^-22 and not 2^-24 a step of 16.
+    `magnitude` is |A| @ |B|. Tensor cores truncate when they align addends, hence 2^-22 and not
+    2^-24 a step of 16.
     """
     return 1.001 * HALF_ULP[dtype] * exact.abs() + (k / 16 + 4) * 2.0**-22 * magnitude + 2.0**-24
 
@@ -74,20 +80,20 @@ def _slack(exact: torch.Tensor, magnitude: torch.Tensor, k: int, dtype: str) -> 
 class Checker:
     """Runs the checks of one kernel; `launch(a, b, c)` queues it on the current stream."""
 
-    def __init__(self, entry: KernelEntry, launch: Launch, device: int, seed: int) -> None:
+    def __init__(self, entry: KernelEntry, launch: Launch, device: torch.device, seed: int) -> None:
         self.entry, self.launch, self.device = entry, launch, device
         self.dtype = DTYPES[entry.dtype]
-        self.generator = torch.Generator(torch.device("cuda", device)).manual_seed(seed)
+        self.generator = torch.Generator(device).manual_seed(seed)
         self.result = Numeric()
 
     def normal(self, rows: int, columns: int, mean: float = 0.0) -> torch.Tensor:
         shape = (rows, columns)
-        values = torch.randn(shape, generator=self.generator, device=self.generator.device)
+        values = torch.randn(shape, generator=self.generator, device=self.device)
         return (values + mean).to(self.dtype)
 
     def store(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         layout = self.entry.layout
-        return operand(*a.shape, layout[0] == "t", a), operand(*b.shape, layout[1] == "t", b)
+        return operand(a, layout[0] == "t"), operand(b, layout[1] == "t")
 
     def run(
         self, name: str, a: torch.Tensor, b: torch.Tensor, exact: torch.Tensor, slack: torch.Tensor
@@ -128,12 +134,12 @@ def _multiples(rule_min: int, step: int, values: Iterator[int] | range | list[in
 
 
 def check_remainders(run: Checker) -> None:
-    """Every remainder of tile_m and of tile_n (in the steps the kernel admits), two tiles each way."""
+    """Every remainder of tile_m and tile_n, in the steps the kernel admits, two tiles each way."""
     e = run.entry
     tile_m, tile_n = e.grid.tile_m, e.grid.tile_n
     ms = _multiples(e.m.min, e.m.multiple_of, range(1, tile_m + 2))
     ns = _multiples(e.n.min, e.n.multiple_of, range(tile_n, 2 * tile_n + 1))
-    k = max(e.k.multiple_of, 72 // e.k.multiple_of * e.k.multiple_of)
+    k = _multiples(e.k.min, e.k.multiple_of, [72])[0]
     a, b = run.store(run.normal(ms[-1], k), run.normal(k, ns[-1]))
     wide_a, wide_b = a.double(), b.double()
     exact, magnitude = wide_a @ wide_b, wide_a.abs() @ wide_b.abs()
@@ -144,7 +150,8 @@ def check_remainders(run: Checker) -> None:
 
 
 def ring_depth(entry: KernelEntry) -> int:
-    """K in elements that one pass over the kernel's pipeline covers: its ring, or one round of loads."""
+    """K in elements that one pass over the kernel's pipeline covers: its ring, or one round of
+    loads."""
     genome = entry.genome
     if "stages" in genome:
         return int(genome["stages"]) * int(genome["tile_k"])
@@ -167,7 +174,8 @@ def check_depth(run: Checker) -> None:
 
 
 def check_waves(run: Checker, sm_count: int) -> None:
-    """More tiles than three waves, of uneven count, so that persistent loops and rasters are exercised."""
+    """More tiles than three waves, of uneven count, so that persistent loops and rasters are
+    exercised."""
     e = run.entry
     side = 1
     while side * (side + 1) < LARGE_WAVES * 2 * sm_count:
@@ -179,7 +187,8 @@ def check_waves(run: Checker, sm_count: int) -> None:
 
 
 def check_accumulator(run: Checker) -> None:
-    """Integers whose partial sums pass 2048 by far and cancel: fp32 in any order is exact, fp16 is not."""
+    """Integers whose partial sums pass 2048 by far and cancel: fp32 in any order is exact, fp16 is
+    not."""
     e = run.entry
     for k in _multiples(e.k.min, e.k.multiple_of, [64, 256, 1024, 4096]):
         half = k // 2 // 8 * 8
@@ -203,7 +212,8 @@ def check_accumulator(run: Checker) -> None:
 
 
 def check_specials(run: Checker) -> None:
-    """NaN and Inf stay in their own row and column; inputs are unchanged; two runs agree bit for bit."""
+    """NaN and Inf stay in their own row and column; inputs are unchanged; two runs agree bit for
+    bit."""
     e = run.entry
     m = _multiples(e.m.min, e.m.multiple_of, [e.grid.tile_m + 5])[0]
     n = _multiples(e.n.min, e.n.multiple_of, [e.grid.tile_n + 8])[0]
@@ -222,16 +232,21 @@ def check_specials(run: Checker) -> None:
     spread = not torch.equal(torch.isfinite(c), torch.isfinite(expected))
     if not same or not kept or spread:
         raise NumericError(
-            f"specials {m}x{n}x{k}: repeatable {same}, inputs kept {kept}, NaN/Inf contained {not spread}"
+            f"specials {m}x{n}x{k}: repeatable {same}, inputs kept {kept}, "
+            f"NaN and Inf contained {not spread}"
         )
 
 
-def check(entry: KernelEntry, launch: Launch, device: int, sm_count: int, seed: int) -> Numeric:
-    """All checks of one kernel on CUDA device `device`. Raises NumericError for the first failure."""
+def check(
+    entry: KernelEntry, launch: Launch, device: torch.device, sm_count: int, seed: int
+) -> Numeric:
+    """All checks of one kernel on `device`. Raises NumericError for the first failure.
+
+    `launch` is the kernel; the gate itself runs on any device, so that its own tests need no GPU.
+    """
     run = Checker(entry, launch, device, seed)
-    with torch.cuda.device(device):
-        for one in (check_remainders, check_depth, check_accumulator, check_specials):
-            one(run)
-            run.settle()
-        check_waves(run, sm_count)
-        return run.settle()
+    for one in (check_remainders, check_depth, check_accumulator, check_specials):
+        one(run)
+        run.settle()
+    check_waves(run, sm_count)
+    return run.settle()
