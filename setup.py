@@ -1,19 +1,22 @@
 """Builds the two abi3 extensions; everything else about the package is in pyproject.toml."""
 
-from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
+
+C_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fvisibility=hidden"]
+WARNINGS = ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
 
 
 def extension(name: str, folder: str) -> Extension:
     """One C11 extension from the sources of a folder, good for every CPython >= 3.10."""
+    sources = Path("csrc") / folder
     return Extension(
         f"hgemm_packs.{name}",
-        sources=sorted(glob(f"csrc/{folder}/*.c")),
-        depends=sorted(glob(f"csrc/{folder}/*.h")),
+        sources=sorted(map(str, sources.glob("*.c"))),
+        depends=sorted(map(str, sources.glob("*.h"))),
         define_macros=[("Py_LIMITED_API", "0x030A0000")],
-        extra_compile_args=["-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra"]
-        + ["-Wno-missing-field-initializers", "-fvisibility=hidden"],
+        extra_compile_args=[*C_FLAGS, *WARNINGS],
         libraries=["dl"],
         py_limited_api=True,
     )

@@ -41,12 +41,14 @@ def init(
     grad_enabled: Callable[[], bool],
     inference: Callable[[], bool],
     probes: tuple[tuple[Any, ...], ...],
+    covered: int,
     resolve: Callable[[_Described, int, int], Kernel | str],
     refuse: Callable[[str, _Described | None, int], None],
 ) -> bool: ...
 def use_torch(
     matmul: Callable[..., Any], refuse: Callable[[str, _Described | None, int], None], /
 ) -> None: ...
+def remember_quiet() -> None: ...
 def load(
     *,
     device: int,

@@ -6,6 +6,7 @@ Called by `launcher`; decides nothing about kernels. torch is imported by the fi
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -58,21 +59,23 @@ def torch_entry_points(device_type: int) -> dict[str, Any] | str:
 
 
 def _entry_points(torch: Any, device: str) -> dict[str, Any]:
-    from torch.autograd import forward_ad
     from torch._C._dynamo import guards
+    from torch.autograd import forward_ad
 
     state = torch._C
     # Each: a function, its answer when nothing special is going on, perhaps an argument. Modes see
     # every torch call; autocast changes dtypes; tracing records calls; dual numbers carry tangents.
     # Functorch's wrapped tensors need no question: they have no data to view.
+    dual_level = vars(forward_ad)
+    if dual_level.get("_current_level", None) is None:
+        raise AttributeError("torch.autograd.forward_ad has no _current_level")
     probes = (
         (state._len_torch_function_stack, 0),
         (state._len_torch_dispatch_stack, 0),
-        (torch.is_autocast_enabled, False) + (() if device == "cuda" else (device,)),
+        (torch.is_autocast_enabled, False, *(() if device == "cuda" else (device,))),
         (state._is_tracing, False),
-        (vars(forward_ad).__getitem__, -1, "_current_level"),
+        (dual_level.__getitem__, -1, "_current_level"),
     )
-    forward_ad._current_level  # noqa: B018: a torch without it must not get this far
     return {
         "tensor": torch.Tensor,
         "parameter": torch.nn.Parameter,
@@ -87,7 +90,23 @@ def _entry_points(torch: Any, device: str) -> dict[str, Any]:
         "grad_enabled": torch.is_grad_enabled,
         "inference": torch.is_inference_mode_enabled,
         "probes": probes,
+        "covered": len(probes) - 1,  # all but dual numbers show in a thread's dispatch keys
     }
+
+
+def quiet_threads(remember: Callable[[], None]) -> None:
+    """Call `remember` where torch is in no special state, once as it is and once in inference mode:
+    in a thread of its own, since the caller's may have modes on."""
+    import torch
+
+    def work() -> None:
+        remember()
+        with torch.inference_mode():
+            remember()
+
+    thread = threading.Thread(target=work, name="hgemm_packs")
+    thread.start()
+    thread.join()
 
 
 def refuse(reason: str, described: tuple[Any, ...] | None, device: int) -> None:

@@ -146,6 +146,7 @@ def _start(driver: str = DRIVER, device_type: int = CUDA) -> None:
                 refuse=api.refuse,
                 **entry_points,
             )
+            api.quiet_threads(_C.remember_quiet)
         _C.set_strict(settings().strict)
         _started = True
 

@@ -127,10 +127,10 @@ PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
   if (!PyArg_ParseTupleAndKeywords(
           args, kwargs, "$iSssO!O!i(iii)(ii)ppiss(iii)((LLL)(LLL)(LLL))", names, &kernel.device,
           &image, &symbol, &params, &PyTuple_Type, &sizes, &PyTuple_Type, &maps, &r->block,
-          &r->cluster[0], &r->cluster[1], &r->cluster[2], &r->tile[0], &r->tile[1], &r->persistent, &r->pdl,
-          &r->smem_bytes, &layout, &dtype, &r->align[0], &r->align[1], &r->align[2], &d[0].min,
-          &d[0].max, &d[0].multiple_of, &d[1].min, &d[1].max, &d[1].multiple_of, &d[2].min,
-          &d[2].max, &d[2].multiple_of) ||
+          &r->cluster[0], &r->cluster[1], &r->cluster[2], &r->tile[0], &r->tile[1], &r->persistent,
+          &r->pdl, &r->smem_bytes, &layout, &dtype, &r->align[0], &r->align[1], &r->align[2],
+          &d[0].min, &d[0].max, &d[0].multiple_of, &d[1].min, &d[1].max, &d[1].multiple_of,
+          &d[2].min, &d[2].max, &d[2].multiple_of) ||
       read_params(params, sizes, r) || read_maps(maps, r) || read_enums(layout, dtype, r) ||
       check_record(r))
     return NULL;

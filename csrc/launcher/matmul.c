@@ -94,26 +94,30 @@ static int requires_grad(const launcher_state *state, PyObject *tensor) {
   return yes;
 }
 
-// Whether torch is in a state in which its own matmul would do more than multiply: modes, autocast,
-// tracing, gradients. REASON_COUNT when not; an exception is left set when asking failed.
+// Whether torch's own matmul would do more than multiply. REASON_COUNT when not; an exception is
+// left set when asking failed.
 static reason check_torch(const launcher_state *state, const call *c) {
-  for (int i = 0; i < state->probe_count; i++)
-    if (probe_quiet(&state->probes[i]) != 1) return REASON_MODE;
-  int grad = requires_grad(state, c->a);
-  if (!grad) grad = requires_grad(state, c->b);
-  if (!grad && c->out) grad = requires_grad(state, c->out);
-  if (grad < 0 || (grad && probe_quiet(&state->grad_enabled) != 1)) return REASON_AUTOGRAD;
-  return REASON_COUNT;
+  if (modes_quiet(&state->modes) != 1) return REASON_MODE;
+  int grad = modes_grad_enabled(&state->modes);
+  if (grad == 1) {
+    grad = requires_grad(state, c->a);
+    if (!grad) grad = requires_grad(state, c->b);
+    if (!grad && c->out) grad = requires_grad(state, c->out);
+  }
+  return grad ? REASON_AUTOGRAD : REASON_COUNT;
 }
 
-// Autograd must notice that out changed, as after any in-place op. Inference mode has no versions.
+// Autograd must notice that out changed, as after any in-place op. In inference mode there is
+// nothing that could notice, and out may have no version. -1 with an exception set.
 static int bump_version(const launcher_state *state, PyObject *out) {
-  const int quiet = probe_quiet(&state->inference);
-  if (quiet != 1) return quiet;
-  PyObject *tensors = PyTuple_Pack(1, out);
-  PyObject *none =
-      tensors ? PyObject_CallFunctionObjArgs(state->torch.bump_version, tensors, NULL) : NULL;
-  Py_XDECREF(tensors);
+  const int inference = modes_inference(&state->modes);
+  if (inference) return inference < 0 ? -1 : 0;
+  // One list serves all calls: nothing here lets go of the GIL or runs Python.
+  Py_INCREF(out);
+  PyList_SetItem(state->bump_list, 0, out);
+  PyObject *none = state->bump(NULL, state->bump_list);
+  Py_INCREF(Py_None);
+  PyList_SetItem(state->bump_list, 0, Py_None);
   Py_XDECREF(none);
   return none ? 0 : -1;
 }

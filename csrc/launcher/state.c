@@ -13,29 +13,6 @@ launcher_state *state_of(PyObject *module) {
   return PyModule_GetState(module);
 }
 
-static void probe_bind(probe *p, PyObject *function, PyObject *quiet, PyObject *argument) {
-  Py_INCREF(function);
-  Py_INCREF(quiet);
-  Py_XINCREF(argument);
-  *p = (probe){.function = function, .quiet = quiet, .argument = argument};
-  if (Py_TYPE(function) != &PyCFunction_Type) return;
-  // METH_COEXIST only says how a type's method table is filled.
-  const int flags = PyCFunction_GetFlags(function) & ~METH_COEXIST;
-  if (flags != (argument ? METH_O : METH_NOARGS)) return;
-  p->direct = PyCFunction_GetFunction(function);
-  p->self = PyCFunction_GetSelf(function);
-}
-
-int probe_quiet(const probe *p) {
-  // The quiet answers are singletons (False, None, small integers), so identity decides.
-  PyObject *answer = p->direct ? p->direct(p->self, p->argument)
-                               : PyObject_CallFunctionObjArgs(p->function, p->argument, NULL);
-  if (!answer) return -1;
-  const int quiet = answer == p->quiet;
-  Py_DECREF(answer);
-  return quiet;
-}
-
 const gpu *state_device(launcher_state *state, int index) {
   if (!state->started || index < 0 || index >= MAX_DEVICES) {
     PyErr_Format(PyExc_RuntimeError, "device %d cannot be used", index);
@@ -67,22 +44,6 @@ static const dl_exchange *find_exchange(PyObject *tensor) {
   return exchange && exchange->view && exchange->current_stream ? exchange : NULL;
 }
 
-static int bind_probes(launcher_state *state, PyObject *tuples) {
-  const Py_ssize_t count = PyTuple_Size(tuples);
-  if (count < 0) return -1;
-  if (count > MAX_PROBES) {
-    PyErr_SetString(PyExc_ValueError, "too many probes");
-    return -1;
-  }
-  for (Py_ssize_t i = 0; i < count; i++) {
-    PyObject *function, *quiet, *argument = NULL;
-    if (!PyArg_ParseTuple(PyTuple_GetItem(tuples, i), "OO|O", &function, &quiet, &argument))
-      return -1;
-    probe_bind(&state->probes[state->probe_count++], function, quiet, argument);
-  }
-  return 0;
-}
-
 static int bind_requires_grad(launcher_state *state) {
   PyObject *descriptor = PyObject_GetAttrString(state->torch.tensor, "requires_grad");
   if (!descriptor) return -1;
@@ -101,6 +62,26 @@ int state_prepare(PyObject *module) {
   state->name_dtype = PyUnicode_InternFromString("dtype");
   state->name_device = PyUnicode_InternFromString("device");
   return PyErr_Occurred() ? -1 : 0;
+}
+
+// Every call with out needs it, so it is called without building a tuple for it.
+static int bind_bump(launcher_state *state) {
+  PyObject *function = state->torch.bump_version;
+  state->bump_list = PyList_New(1);
+  if (!state->bump_list) return -1;
+  Py_INCREF(Py_None);
+  PyList_SetItem(state->bump_list, 0, Py_None);
+  if (Py_TYPE(function) == &PyCFunction_Type && PyCFunction_GetFlags(function) == METH_O)
+    state->bump = PyCFunction_GetFunction(function);
+  if (state->bump) return 0;
+  PyErr_SetString(PyExc_TypeError, "bump_version must be a C function of one argument");
+  return -1;
+}
+
+PyObject *state_remember_quiet(PyObject *module, PyObject *unused) {
+  (void)unused;
+  modes_remember(&state_of(module)->modes);
+  Py_RETURN_NONE;
 }
 
 static int check_unused(const launcher_state *state) {
@@ -122,32 +103,31 @@ PyObject *state_use_torch(PyObject *module, PyObject *args) {
 }
 
 PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
-  static char *names[] = {"driver",    "device_type", "tensor",       "parameter",
-                          "matmul",    "mm",          "empty",        "empty_current",
-                          "f16",       "bf16",        "bump_version", "grad_enabled",
-                          "inference", "probes",      "resolve",      "refuse",
-                          NULL};
+  static char *names[] = {
+      "driver",    "device_type",   "tensor",  "parameter", "matmul",       "mm",
+      "empty",     "empty_current", "f16",     "bf16",      "bump_version", "grad_enabled",
+      "inference", "probes",        "covered", "resolve",   "refuse",       NULL};
   launcher_state *state = state_of(module);
   torch_api t = {0};
   const char *driver;
   PyObject *grad_enabled, *inference, *probes;
-  int device_type;
-  if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "$siOOOOOOOOOOOO!OO", names, &driver, &device_type, &t.tensor, &t.parameter,
-          &t.matmul, &t.mm, &t.empty, &t.empty_current, &t.f16, &t.bf16, &t.bump_version,
-          &grad_enabled, &inference, &PyTuple_Type, &probes, &t.resolve, &t.refuse))
+  int device_type, covered;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$siOOOOOOOOOOOO!iOO", names, &driver,
+                                   &device_type, &t.tensor, &t.parameter, &t.matmul, &t.mm,
+                                   &t.empty, &t.empty_current, &t.f16, &t.bf16, &t.bump_version,
+                                   &grad_enabled, &inference, &PyTuple_Type, &probes, &covered,
+                                   &t.resolve, &t.refuse))
     return NULL;
   if (check_unused(state)) return NULL;
   PyObject **members = (PyObject **)&t;
   for (size_t i = 0; i < sizeof t / sizeof *members; i++)
     Py_INCREF(members[i]);
   state->torch = t;
-  state->probe_count = 0;
   state->device_type = device_type;
   state->exchange = find_exchange(t.tensor);
-  probe_bind(&state->grad_enabled, grad_enabled, Py_False, NULL);
-  probe_bind(&state->inference, inference, Py_False, NULL);
-  if (bind_probes(state, probes) || bind_requires_grad(state)) return NULL;
+  if (modes_bind(&state->modes, probes, covered, grad_enabled, inference) ||
+      bind_requires_grad(state) || bind_bump(state))
+    return NULL;
   state->library = strdup(driver);
   if (!state->library) return PyErr_NoMemory();
   state->started = 1;

@@ -9,6 +9,7 @@
 
 #include "dlpack.h"
 #include "launch.h"
+#include "modes.h"
 #include "table.h"
 
 // Why a call went to torch. X(enumerator, the name that counters and STRICT show). The second group
@@ -51,15 +52,6 @@ typedef enum {
 
 extern const char *const REASON_NAMES[REASON_COUNT];
 
-// A function of no or one argument that answers `quiet` unless torch is in some special state.
-// `direct` is its C function, where calling that skips Python's argument handling.
-typedef struct {
-  PyObject *function, *quiet, *argument, *self;
-  PyCFunction direct;
-} probe;
-
-enum { MAX_PROBES = 8 };
-
 // Python objects of torch and of the package, handed over once by `init`; all owned.
 typedef struct {
   PyObject *tensor, *parameter;  // exact types of the fast path
@@ -81,9 +73,9 @@ typedef struct {
   torch_api torch;
   descrgetfunc requires_grad;  // getter of torch.Tensor.requires_grad, called without a lookup
   PyObject *requires_grad_descriptor;
-  probe grad_enabled, inference;
-  probe probes[MAX_PROBES];
-  int probe_count;
+  torch_modes modes;
+  PyCFunction bump;     // C function of bump_version
+  PyObject *bump_list;  // its argument, a list of one tensor
   PyObject *name_out, *name_input, *name_other, *name_dtype, *name_device;
   PyTypeObject *kernel_type;
   cu_driver driver;
@@ -94,9 +86,6 @@ typedef struct {
 
 launcher_state *state_of(PyObject *module);
 
-// 1 when the probe's state is off, 0 when it is on, -1 with an exception set.
-int probe_quiet(const probe *p);
-
 // Interns the names that every call compares; part of making the module.
 int state_prepare(PyObject *module);
 
@@ -106,6 +95,9 @@ PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs);
 
 // use_torch(matmul, refuse): instead of init where torch cannot be used; every call goes to it.
 PyObject *state_use_torch(PyObject *module, PyObject *args);
+
+// remember_quiet(): the calling thread is in no special state of torch.
+PyObject *state_remember_quiet(PyObject *module, PyObject *unused);
 
 // Opens the driver and the device if need be. NULL with a RuntimeError set when there is none.
 const gpu *state_device(launcher_state *state, int index);

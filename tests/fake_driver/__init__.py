@@ -1,0 +1,185 @@
+"""The whole launcher on CPU tensors: compiles the stand-in driver beside this file, starts a fresh
+copy of the extension on it, and makes kernels whose "cubins" it understands.
+
+A copy of the extension has its own table, counters and devices, so tests do not see each other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hgemm_packs import launcher, select
+from hgemm_packs.manifest import (
+    PARAM_LAYOUTS,
+    GridRule,
+    KernelEntry,
+    Numerics,
+    Range,
+    TensorMapSpec,
+)
+from hgemm_packs.problem import Problem, Reason
+from hgemm_packs.select import Choice
+
+HERE = Path(__file__).parent
+DL_CPU = 1
+MAPPED = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc"}
+
+
+class Control(ctypes.Structure):
+    """fake_control of fake_cuda.h."""
+
+    _fields_ = [
+        (name, ctypes.c_int)
+        for name in (
+            *("capturing", "clusters", "fail_launches", "noop", "capture_mode", "unrelaxed_loads"),
+            *("loads", "launches", "pushes", "encodes", "grid", "block", "smem_bytes", "cluster"),
+            "pdl",
+        )
+    ] + [("stream", ctypes.c_void_p)]
+
+
+def compile_driver(target: Path, *flags: str) -> Path:
+    """Compile the stand-in driver with the machine's C compiler."""
+    sources = [str(HERE / "fake_cuda.c"), str(HERE / "fake_kernel.c")]
+    options = ["-std=c11", "-O2", "-shared", "-fPIC", *flags]
+    compiler = os.environ.get("CC", "cc")
+    subprocess.run([compiler, *options, *sources, "-lm", "-o", str(target)], check=True)
+    return target
+
+
+def fresh_extension() -> Any:
+    """Another instance of the C extension, with state of its own."""
+    spec = importlib.util.find_spec("hgemm_packs._C")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def image(
+    symbol: str, param_layout: str, layout: str = "nn", dtype: str = "f16", **changes: Any
+) -> bytes:
+    """A cubin for the stand-in; `changes` make it disagree: threads, static_smem, sizes."""
+    sizes = changes.get("sizes", PARAM_LAYOUTS[param_layout])
+    numbers = [changes.get("threads", 1024), changes.get("static_smem", 0), len(sizes), *sizes]
+    return f"fake {symbol} {layout} {dtype} {' '.join(map(str, numbers))}\0".encode()
+
+
+def entry(
+    param_layout: str,
+    layout: str = "nn",
+    dtype: str = "f16",
+    cubin: bytes | None = None,
+    **changes: Any,
+) -> KernelEntry:
+    """A kernel's launch record; `changes` replace fields."""
+    cubin = cubin or image("kernel", param_layout, layout, dtype)
+    values: dict[str, Any] = {
+        "id": hashlib.sha256(cubin).hexdigest(),
+        "name": f"fake_{layout}_{param_layout}",
+        "symbol": "kernel",
+        "family": "fake",
+        "genome": {},
+        "offset": 0,
+        "size": len(cubin),
+        "param_layout": param_layout,
+        "param_sizes": PARAM_LAYOUTS[param_layout],
+        "block": 128,
+        "cluster": (1, 1, 1),
+        "grid": GridRule(64, 32, False),
+        "smem_bytes": 65536,
+        "regs": 64,
+        "tma": tuple(TensorMapSpec(x, (64, 32), 128, 0, 128) for x in MAPPED[param_layout]),
+        "workspace_bytes": 0,
+        "align": (16, 16, 16),
+        "m": Range(1, 4096, 1),
+        "n": Range(8, 4096, 8),
+        "k": Range(8, 4096, 8),
+        "dtype": dtype,
+        "out_dtype": dtype,
+        "acc": "f32",
+        "layout": layout,
+        "epilogue": "none",
+        "pdl": False,
+        "deterministic": True,
+        "numerics": Numerics("float64", 1e-3, 1),
+    }
+    return KernelEntry(**values | changes)
+
+
+@dataclass
+class FakePack:
+    """Answers image() as pack.Pack does."""
+
+    images: dict[str, bytes] = field(default_factory=dict)
+
+    def image(self, kernel: KernelEntry) -> memoryview:
+        return memoryview(self.images[kernel.id])
+
+
+class Started:
+    """One started launcher: `matmul`, the stand-in's `control`, and a policy that tests can set."""
+
+    def __init__(self, library: Path, extension: Any) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self.control = Control.in_dll(self._library, "control")
+        self.matmul = extension.matmul
+        self.pack = FakePack()
+        self.kernels: dict[tuple[str, str], KernelEntry] = {}
+        self.asked: list[Problem] = []
+
+    def set_device(self, device: int) -> None:
+        """Make a device's context current for this thread, or none with -1."""
+        self._library.fake_set_device(device)
+
+    def serve(
+        self, param_layout: str, layout: str = "nn", dtype: str = "f16", **changes: Any
+    ) -> None:
+        """From now on problems of this layout and dtype are run by such a kernel."""
+        cubin = changes.pop("cubin", None) or image("kernel", param_layout, layout, dtype)
+        kernel = entry(param_layout, layout, dtype, cubin, **changes)
+        self.pack.images[kernel.id] = cubin
+        self.kernels[layout, dtype] = kernel
+
+    def resolve(self, problem: Problem, device_index: int) -> Choice:
+        """Stands in for select.resolve."""
+        self.asked.append(problem)
+        unfit = select._unfit(problem)
+        kernel = self.kernels.get((problem.layout, problem.dtype))
+        if unfit is None and (kernel is None or kernel.admits(problem)):
+            unfit = Reason("not_measured", "not served")
+        if unfit is None and kernel is not None and kernel.id in select._quarantine:
+            unfit = Reason("quarantined", select._quarantine[kernel.id])
+        if unfit is not None:
+            return Choice(None, None, None, (unfit,))
+        return Choice(self.pack, kernel, None, ())  # type: ignore[arg-type]
+
+    def fallbacks(self) -> dict[str, int]:
+        """Fallbacks by reason."""
+        prefix = "fallback "
+        counts = launcher.counters()
+        return {k.removeprefix(prefix): n for k, n in counts.items() if k.startswith(prefix)}
+
+
+def start(patch: pytest.MonkeyPatch, library: Path) -> Started:
+    """Start a fresh extension on `library` behind hgemm_packs.launcher, until `patch` is undone."""
+    extension = fresh_extension()
+    patch.setattr(launcher, "_C", extension)
+    patch.setattr(launcher, "matmul", extension.matmul)
+    patch.setattr(launcher, "_started", False)
+    patch.setattr(launcher, "_loaded", {})
+    launcher._start(str(library), DL_CPU)
+    started = Started(library, extension)
+    ctypes.memset(ctypes.byref(started.control), 0, ctypes.sizeof(Control))
+    started.control.clusters = 66
+    started.set_device(0)
+    return started

@@ -1,0 +1,222 @@
+// A stand-in for libcuda on CPU memory: the same symbols and structs, two devices, and launches
+// that compute the product from exactly the parameters and tensor maps they were given. Tests
+// compile it and run the whole launcher on it; it is stricter than a driver where that finds bugs
+// (wrong context, limits not raised, a map that no TMA unit would take).
+//
+// A "cubin" is text: "fake <symbol> <layout> <dtype> <threads> <static smem> <count> <sizes...>".
+#include "fake_cuda.h"
+
+enum { DEVICES = 2 };
+
+static char contexts[DEVICES];
+static _Thread_local cu_context stack[16];
+static _Thread_local int depth;
+
+fake_control control = {.clusters = 66};
+
+cu_context fake_current(void) {
+  return depth ? stack[depth - 1] : NULL;
+}
+
+// Makes a context current as torch would have, without counting as a push.
+void fake_set_device(int device) {
+  depth = device >= 0;
+  if (depth) stack[0] = &contexts[device];
+}
+
+cu_result cuInit(unsigned flags) {
+  return flags ? CU_INVALID_VALUE : CU_OK;
+}
+
+cu_result cuDriverGetVersion(int *version) {
+  *version = 13000;
+  return CU_OK;
+}
+
+cu_result cuGetErrorName(cu_result result, const char **name) {
+  *name = result == FAKE_INVALID_IMAGE     ? "CUDA_ERROR_INVALID_IMAGE"
+          : result == FAKE_NOT_FOUND       ? "CUDA_ERROR_NOT_FOUND"
+          : result == FAKE_INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
+          : result == FAKE_LAUNCH_FAILED   ? "CUDA_ERROR_LAUNCH_FAILED"
+                                           : "CUDA_ERROR_INVALID_VALUE";
+  return CU_OK;
+}
+
+cu_result cuDeviceGet(cu_device *device, int index) {
+  *device = index;
+  return index >= 0 && index < DEVICES ? CU_OK : 101;
+}
+
+cu_result cuDeviceGetName(char *name, int size, cu_device device) {
+  snprintf(name, (size_t)size, device ? "Fake device" : "NVIDIA H200");
+  return CU_OK;
+}
+
+cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device) {
+  (void)device;
+  switch (attribute) {
+    case CU_DEVICE_SM_COUNT:
+      *value = 132;
+      return CU_OK;
+    case CU_DEVICE_L2_BYTES:
+      *value = 62914560;
+      return CU_OK;
+    case CU_DEVICE_MAJOR:
+      *value = 9;
+      return CU_OK;
+    case CU_DEVICE_MINOR:
+      *value = 0;
+      return CU_OK;
+    case CU_DEVICE_SMEM_OPTIN:
+      *value = 232448;
+      return CU_OK;
+    default:
+      return CU_INVALID_VALUE;
+  }
+}
+
+cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device) {
+  *context = &contexts[device];
+  return CU_OK;
+}
+
+cu_result cuCtxGetCurrent(cu_context *context) {
+  *context = fake_current();
+  return CU_OK;
+}
+
+cu_result cuCtxPushCurrent_v2(cu_context context) {
+  if (depth == 16) return CU_INVALID_VALUE;
+  stack[depth++] = context;
+  control.pushes++;
+  return CU_OK;
+}
+
+cu_result cuCtxPopCurrent_v2(cu_context *context) {
+  if (!depth) return FAKE_INVALID_CONTEXT;
+  *context = stack[--depth];
+  return CU_OK;
+}
+
+cu_result cuThreadExchangeStreamCaptureMode(int *mode) {
+  const int old = control.capture_mode;
+  control.capture_mode = *mode;
+  *mode = old;
+  return CU_OK;
+}
+
+cu_result cuStreamIsCapturing(cu_stream stream, int *status) {
+  (void)stream;
+  *status = control.capturing;
+  return CU_OK;
+}
+
+cu_result cuModuleLoadData(cu_module *module, const void *image) {
+  fake_function *f = calloc(1, sizeof *f);
+  int used = 0;
+  control.unrelaxed_loads += control.capture_mode != CU_CAPTURE_RELAXED;
+  const int fields = sscanf(image, "fake %63s %7s %7s %d %d %d%n", f->symbol, f->layout, f->dtype,
+                            &f->threads, &f->static_smem, &f->count, &used);
+  const char *next = (const char *)image + used;
+  for (int i = 0; fields == 6 && i < f->count; i++, next += used)
+    if (sscanf(next, "%d%n", &f->sizes[i], &used) != 1) f->count = -1;
+  if (fields != 6 || f->count < 0 || !fake_current()) {
+    free(f);
+    return fake_current() ? FAKE_INVALID_IMAGE : FAKE_INVALID_CONTEXT;
+  }
+  f->max_dynamic_smem = 49152;
+  f->context = fake_current();
+  *module = f;
+  control.loads++;
+  return CU_OK;
+}
+
+cu_result cuModuleUnload(cu_module module) {
+  free(module);
+  return CU_OK;
+}
+
+cu_result cuModuleGetFunction(cu_function *function, cu_module module, const char *symbol) {
+  *function = module;
+  return strcmp(((fake_function *)module)->symbol, symbol) ? FAKE_NOT_FOUND : CU_OK;
+}
+
+cu_result cuFuncLoad(cu_function function) {
+  ((fake_function *)function)->loaded = 1;
+  return CU_OK;
+}
+
+cu_result cuFuncGetAttribute(int *value, int attribute, cu_function function) {
+  const fake_function *f = function;
+  *value = attribute == CU_FUNC_MAX_THREADS ? f->threads : f->static_smem;
+  return CU_OK;
+}
+
+cu_result cuFuncSetAttribute(cu_function function, int attribute, int value) {
+  fake_function *f = function;
+  if (attribute == CU_FUNC_NON_PORTABLE_CLUSTER)
+    f->non_portable = value;
+  else
+    f->max_dynamic_smem = value;
+  return CU_OK;
+}
+
+cu_result cuFuncGetParamInfo(cu_function function, size_t i, size_t *offset, size_t *size) {
+  const fake_function *f = function;
+  if (i >= (size_t)f->count) return CU_INVALID_VALUE;
+  *offset = 0;
+  *size = (size_t)f->sizes[i];
+  return CU_OK;
+}
+
+cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, cu_function function, int block,
+                                                      size_t smem) {
+  (void)function, (void)block;
+  *blocks = smem > 116224 ? 1 : 2;
+  return CU_OK;
+}
+
+cu_result cuOccupancyMaxActiveClusters(int *clusters, cu_function function,
+                                       const cu_launch_config *config) {
+  (void)function, (void)config;
+  *clusters = control.clusters;
+  return CU_OK;
+}
+
+cu_result cuTensorMapEncodeTiled(cu_tensor_map *map, int type, uint32_t rank, void *address,
+                                 const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
+                                 const uint32_t *steps, int interleave, int swizzle, int promotion,
+                                 int fill) {
+  fake_map made = {.magic = FAKE_MAP_MAGIC,
+                   .address = (uint64_t)(uintptr_t)address,
+                   .rank = (uint8_t)rank,
+                   .type = (uint8_t)type,
+                   .swizzle = (uint8_t)swizzle,
+                   .promotion = (uint8_t)promotion};
+  const int inner_limit = swizzle ? 16 << swizzle : 512;
+  int good = (type == CU_TENSOR_F16 || type == CU_TENSOR_BF16) && (rank == 2 || rank == 4) &&
+             made.address % 16 == 0 && !interleave && !fill && swizzle >= 0 && swizzle <= 3 &&
+             promotion >= 0 && promotion <= 3 && (uintptr_t)map % 64 == 0 &&
+             (int)box[0] * 2 <= inner_limit && box[0] % 8 == 0;
+  for (uint32_t i = 0; good && i < rank; i++) {
+    good = dims[i] >= 1 && dims[i] <= UINT32_MAX && box[i] >= 1 && box[i] <= 256 && steps[i] == 1;
+    if (i && strides[i - 1] % 16) good = 0;
+    made.dims[i] = (uint32_t)dims[i];
+    made.box[i] = (uint16_t)box[i];
+    if (i) made.strides[i - 1] = strides[i - 1];
+  }
+  if (!good) return CU_INVALID_VALUE;
+  memset(map, 0, sizeof *map);
+  memcpy(map, &made, sizeof made);
+  control.encodes++;
+  return CU_OK;
+}
+
+cu_result cuTensorMapReplaceAddress(cu_tensor_map *map, void *address) {
+  fake_map made;
+  memcpy(&made, map, sizeof made);
+  if (made.magic != FAKE_MAP_MAGIC || (uintptr_t)address % 16) return CU_INVALID_VALUE;
+  made.address = (uint64_t)(uintptr_t)address;
+  memcpy(map, &made, sizeof made);
+  return CU_OK;
+}

@@ -1,0 +1,56 @@
+// What the two halves of the stand-in driver share, and what tests set and read through ctypes.
+#ifndef FAKE_CUDA_H
+#define FAKE_CUDA_H
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../csrc/launcher/driver.h"
+
+enum {
+  FAKE_INVALID_IMAGE = 200,
+  FAKE_INVALID_CONTEXT = 201,
+  FAKE_NOT_FOUND = 500,
+  FAKE_LAUNCH_FAILED = 719,
+};
+
+typedef struct {
+  char symbol[64], layout[8], dtype[8];
+  int threads, static_smem, count, sizes[16];
+  int max_dynamic_smem, non_portable, loaded;
+  cu_context context;
+} fake_function;
+
+#define FAKE_MAP_MAGIC UINT64_C(0x6d61705f74657374)
+
+typedef struct {
+  uint64_t magic, address;
+  uint32_t dims[4];
+  uint64_t strides[3];
+  uint16_t box[4];
+  uint8_t rank, type, swizzle, promotion;
+} fake_map;
+
+_Static_assert(sizeof(fake_map) <= sizeof(cu_tensor_map), "a map must fit");
+
+typedef struct {
+  int capturing;        // what cuStreamIsCapturing answers
+  int clusters;         // what cuOccupancyMaxActiveClusters answers
+  int fail_launches;    // fail that many launches
+  int noop;             // launch nothing, for timing the host path
+  int capture_mode;     // of the thread
+  int unrelaxed_loads;  // loads in another capture mode than relaxed
+  atomic_int loads, launches, pushes, encodes;
+  uint32_t grid, block, smem_bytes, cluster, pdl;  // of the last launch
+  void *stream;
+} fake_control;
+
+extern fake_control control;
+
+// The calling thread's current context.
+cu_context fake_current(void);
+
+#endif

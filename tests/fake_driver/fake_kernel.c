@@ -1,0 +1,140 @@
+// The stand-in driver's launches: see fake_cuda.c. Products are accumulated in double and rounded
+// once, so that a test may ask for the correctly rounded result.
+#include "fake_cuda.h"
+
+static double half_value(uint16_t bits, int bf16) {
+  if (bf16) {
+    const uint32_t word = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &word, sizeof value);
+    return value;
+  }
+  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  const double sign = bits >> 15 ? -1 : 1;
+  if (exponent == 31) return mantissa ? NAN : sign * INFINITY;
+  return sign * (exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24));
+}
+
+// Rounds to nearest even at the precision that the exponent leaves.
+static uint16_t half_bits(double value, int bf16) {
+  const int digits = bf16 ? 8 : 11, least = bf16 ? -126 : -14, bias = bf16 ? 127 : 15;
+  const double largest = ldexp(2 - ldexp(1, 1 - digits), bias);
+  const uint16_t sign = signbit(value) ? 0x8000 : 0, infinity = bf16 ? 0x7f80 : 0x7c00;
+  if (isnan(value)) return infinity | 1 << (digits - 2);
+  double size = fabs(value);
+  int exponent = size > 0 && isfinite(size) ? ilogb(size) : least;
+  if (exponent < least) exponent = least;
+  const double unit = ldexp(1, exponent - digits + 1);
+  if (isfinite(size)) size = rint(size / unit) * unit;
+  if (size > largest) return sign | infinity;
+  if (size >= ldexp(1, exponent + 1)) exponent++;
+  const int subnormal = size < ldexp(1, least);
+  const uint32_t steps = (uint32_t)ldexp(size, digits - 1 - exponent);
+  if (subnormal) return sign | (uint16_t)steps;
+  return sign | (uint16_t)((uint32_t)(exponent + bias) << (digits - 1)) |
+         (uint16_t)(steps & ((1u << (digits - 1)) - 1));
+}
+
+// One operand of a launch: a pointer with a leading stride, or a tensor map.
+typedef struct {
+  uint16_t *data;
+  int64_t lead;
+  fake_map map;
+} operand;
+
+// Element at `outer`, `inner` in storage; a rank-4 map interleaves each group of 32 rows.
+static uint16_t *element(const operand *x, int64_t outer, int64_t inner) {
+  if (!x->map.magic) return x->data + outer * x->lead + inner;
+  const fake_map *m = &x->map;
+  int64_t offset = outer * (int64_t)m->strides[0];
+  if (m->rank == 4) {
+    const int64_t row = outer % 32;
+    offset = row / 4 * (int64_t)m->strides[0] + row % 4 * (int64_t)m->strides[1] +
+             outer / 32 * (int64_t)m->strides[2];
+  }
+  return (uint16_t *)((char *)(uintptr_t)m->address + offset) + inner;
+}
+
+static int covers(const operand *x, int64_t outer, int64_t inner) {
+  const fake_map *m = &x->map;
+  if (!m->magic) return 1;
+  const int64_t rows = m->rank == 4 ? (int64_t)m->dims[1] * m->dims[2] * m->dims[3] : m->dims[1];
+  return m->magic == FAKE_MAP_MAGIC && m->dims[0] == inner && rows == outer;
+}
+
+// Reads the parameters as csrc/kernels declares them, by the number of tensor maps in front.
+static int read_params(const fake_function *f, void **params, operand x[3], int32_t mnk[3]) {
+  int maps = 0, next = 3;
+  while (maps < 3 && maps < f->count && f->sizes[maps] == 128)
+    maps++;
+  for (int i = 0; i < 3; i++) {
+    if (i < maps)
+      memcpy(&x[i].map, params[i], sizeof x[i].map);
+    else
+      memcpy(&x[i].data, params[i], sizeof x[i].data);
+  }
+  for (int i = 0; i < 3; i++)
+    memcpy(&mnk[i], params[next++], 4);
+  for (int i = maps; i < 3; i++) {
+    int32_t lead;
+    memcpy(&lead, params[next++], 4);
+    x[i].lead = lead;
+  }
+  return next == f->count;
+}
+
+static int compute(const fake_function *f, void **params) {
+  operand x[3] = {0};
+  int32_t mnk[3];
+  if (!read_params(f, params, x, mnk)) return 0;
+  const int64_t m = mnk[0], n = mnk[1], k = mnk[2];
+  const int ta = f->layout[0] == 't', tb = f->layout[1] == 't', bf16 = f->dtype[0] == 'b';
+  if (!covers(&x[0], ta ? k : m, ta ? m : k) || !covers(&x[1], tb ? n : k, tb ? k : n) ||
+      !covers(&x[2], m, n))
+    return 0;
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) {
+      double sum = 0;
+      for (int64_t p = 0; p < k; p++)
+        sum += half_value(*(ta ? element(&x[0], p, i) : element(&x[0], i, p)), bf16) *
+               half_value(*(tb ? element(&x[1], j, p) : element(&x[1], p, j)), bf16);
+      *element(&x[2], i, j) = half_bits(sum, bf16);
+    }
+  return 1;
+}
+
+static int read_attributes(const cu_launch_config *config) {
+  control.cluster = 1;
+  control.pdl = 0;
+  for (uint32_t i = 0; i < config->attribute_count; i++) {
+    const cu_launch_attribute *attribute = &config->attributes[i];
+    if (attribute->id == CU_ATTR_CLUSTER)
+      control.cluster = attribute->value.cluster[0];
+    else if (attribute->id == CU_ATTR_PDL)
+      control.pdl = (uint32_t)attribute->value.flag;
+    else
+      return 0;
+  }
+  return 1;
+}
+
+cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **params,
+                           void **extra) {
+  const fake_function *f = function;
+  if (control.noop) return CU_OK;
+  if (f->context != fake_current()) return FAKE_INVALID_CONTEXT;
+  if (control.fail_launches > 0) {
+    control.fail_launches--;
+    return FAKE_LAUNCH_FAILED;
+  }
+  if (extra || !f->loaded || !read_attributes(config) ||
+      (int)config->smem_bytes > f->max_dynamic_smem || (int)config->block[0] > f->threads ||
+      config->grid[0] % control.cluster || (control.cluster > 8 && !f->non_portable))
+    return CU_INVALID_VALUE;
+  control.grid = config->grid[0] * config->grid[1];
+  control.block = config->block[0];
+  control.smem_bytes = config->smem_bytes;
+  control.stream = config->stream;
+  control.launches++;
+  return compute(f, params) ? CU_OK : CU_INVALID_VALUE;
+}
