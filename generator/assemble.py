@@ -142,9 +142,9 @@ def table(
     policy = Policy(floor, RULE)
     again = {tuple(r["problem"]): r for r in confirmed if "finals" in r}
     rows, used = [], set()
-    for record in selected:
-        if "chosen" not in record:
-            continue
+    # The grid and the layer list share problems: one row each.
+    unique = {tuple(record["problem"]): record for record in selected if "chosen" in record}
+    for record in unique.values():
         second = again.get(tuple(record["problem"]))
         won = None
         if second is not None and second["error"] <= error_bound(Problem(*record["problem"])):
@@ -161,8 +161,8 @@ def table(
 def write_table(args: argparse.Namespace) -> SourceManifest:
     """Join both stages into the committed source manifest; numerics come from a verify run."""
     facts = json.loads(args.facts.read_text(encoding="utf-8"))
-    selected = read_records(sorted(args.select.glob("select-*.jsonl")))
-    confirmed = read_records(sorted(args.confirm.glob("confirm-*.jsonl")))
+    selected = read_records(sorted(args.select.glob("select-*.jsonl*")))
+    confirmed = read_records(sorted(args.confirm.glob("confirm-*.jsonl*")))
     rows, floor, used = table(selected, confirmed, facts["date"])
     numerics = {n["name"]: n for n in facts.get("numerics", [])}
     jobs = [job for layout in ("nn", "nt") for d in ("f16", "bf16") for job in pool(layout, d)]

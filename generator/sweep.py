@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import gzip
 import json
 import math
 import os
@@ -85,10 +86,13 @@ def key(problem: Problem) -> list[int | str]:
 
 
 def read_records(paths: Iterable[Path]) -> list[Record]:
-    """All whole lines of the record files; the torn last line of a killed run is dropped."""
+    """All whole lines of the record files, gzipped or not; the torn last line of a killed run is
+    dropped."""
     records = []
     for path in paths:
-        for line in path.read_text(encoding="utf-8").splitlines():
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+        for line in text.splitlines():
             try:
                 records.append(json.loads(line))
             except json.JSONDecodeError:
