@@ -39,7 +39,6 @@ def init(
     bf16: torch.dtype,
     bump_version: Callable[..., Any],
     grad_enabled: Callable[[], bool],
-    inference: Callable[[], bool],
     probes: tuple[tuple[Any, ...], ...],
     covered: int,
     resolve: Callable[[_Described, int, int], Kernel | str],

@@ -88,7 +88,6 @@ def _entry_points(torch: Any, device: str) -> dict[str, Any]:
         "bf16": torch.bfloat16,
         "bump_version": state._increment_version,
         "grad_enabled": torch.is_grad_enabled,
-        "inference": torch.is_inference_mode_enabled,
         "probes": probes,
         "covered": len(probes) - 1,  # all but dual numbers show in a thread's dispatch keys
     }

@@ -79,10 +79,10 @@ static answer *plan_answer(launcher_state *state, const problem *p, const loaded
 
 // While the caller's stream is being captured nothing may be loaded. A stream that the driver
 // refuses to tell about counts as capturing: a capture elsewhere in the process is the usual cause.
-static int is_capturing(const launcher_state *state, const problem *p) {
+static int is_capturing(launcher_state *state, const problem *p) {
   void *stream;
   int status = CU_CAPTURE_NONE;
-  if (!state->driver.library) return 0;
+  if (driver_open(&state->driver, state->library)) return 0;  // nothing can be loaded either
   if (state->exchange->current_stream(state->device_type, p->a.device, &stream)) {
     PyErr_Clear();
     return 1;

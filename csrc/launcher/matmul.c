@@ -107,11 +107,8 @@ static reason check_torch(const launcher_state *state, const call *c) {
   return grad ? REASON_AUTOGRAD : REASON_COUNT;
 }
 
-// Autograd must notice that out changed, as after any in-place op. In inference mode there is
-// nothing that could notice, and out may have no version. -1 with an exception set.
+// Autograd must notice that out changed, as after any in-place op. -1 with an exception set.
 static int bump_version(const launcher_state *state, PyObject *out) {
-  const int inference = modes_inference(&state->modes);
-  if (inference) return inference < 0 ? -1 : 0;
   // One list serves all calls: nothing here lets go of the GIL or runs Python.
   Py_INCREF(out);
   PyList_SetItem(state->bump_list, 0, out);

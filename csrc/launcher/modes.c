@@ -49,8 +49,7 @@ static void bind_shortcut(torch_modes *modes) {
   modes->c10 = c10;
 }
 
-int modes_bind(torch_modes *modes, PyObject *tuples, int covered, PyObject *grad_enabled,
-               PyObject *inference) {
+int modes_bind(torch_modes *modes, PyObject *tuples, int covered, PyObject *grad_enabled) {
   const Py_ssize_t count = PyTuple_Size(tuples);
   if (count > MAX_PROBES || covered > count) PyErr_SetString(PyExc_ValueError, "too many probes");
   if (PyErr_Occurred()) return -1;
@@ -62,7 +61,6 @@ int modes_bind(torch_modes *modes, PyObject *tuples, int covered, PyObject *grad
     probe_bind(&modes->probes[modes->count++], function, quiet, argument);
   }
   probe_bind(&modes->grad_enabled, grad_enabled, Py_False, NULL);
-  probe_bind(&modes->inference, inference, Py_False, NULL);
   bind_shortcut(modes);
   return 0;
 }
@@ -97,10 +95,5 @@ int modes_quiet(const torch_modes *modes) {
 int modes_grad_enabled(const torch_modes *modes) {
   if (modes->native_grad_enabled) return modes->native_grad_enabled();
   const int quiet = probe_quiet(&modes->grad_enabled);
-  return quiet < 0 ? -1 : !quiet;
-}
-
-int modes_inference(const torch_modes *modes) {
-  const int quiet = probe_quiet(&modes->inference);
   return quiet < 0 ? -1 : !quiet;
 }

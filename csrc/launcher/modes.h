@@ -31,7 +31,7 @@ typedef struct {
   probe probes[MAX_PROBES];
   int count;
   int covered;  // the first so many probes need not be asked where the shortcut says quiet
-  probe grad_enabled, inference;
+  probe grad_enabled;
   void *c10;  // NULL: no shortcut
   int64_t (*function_modes)(void);
   bool (*native_grad_enabled)(void);
@@ -40,8 +40,7 @@ typedef struct {
 } torch_modes;
 
 // Binds the probes: `tuples` of (function, quiet answer[, argument]). -1 with an exception set.
-int modes_bind(torch_modes *modes, PyObject *tuples, int covered, PyObject *grad_enabled,
-               PyObject *inference);
+int modes_bind(torch_modes *modes, PyObject *tuples, int covered, PyObject *grad_enabled);
 
 // Takes this thread's key set as one in which nothing special is on; the caller vouches for that.
 void modes_remember(torch_modes *modes);
@@ -49,8 +48,7 @@ void modes_remember(torch_modes *modes);
 // 1 when nothing special is on, 0 when something is, -1 with an exception set.
 int modes_quiet(const torch_modes *modes);
 
-// The same three answers for gradients being recorded, and for inference mode.
+// 1 when gradients are being recorded, 0 when not, -1 with an exception set.
 int modes_grad_enabled(const torch_modes *modes);
-int modes_inference(const torch_modes *modes);
 
 #endif

@@ -10,7 +10,7 @@ static PyObject *device_info(PyObject *module, PyObject *index) {
   const long ordinal = PyLong_AsLong(index);
   if (ordinal == -1 && PyErr_Occurred()) return NULL;
   launcher_state *state = state_of(module);
-  const gpu *device = state_device(state, (int)ordinal);
+  const gpu *device = state_device(state, ordinal);
   if (!device) return NULL;
   return Py_BuildValue("(siiiii)", device->name, device->major, device->minor, device->sm_count,
                        device->l2_bytes, state->driver.version);

@@ -13,9 +13,9 @@ launcher_state *state_of(PyObject *module) {
   return PyModule_GetState(module);
 }
 
-const gpu *state_device(launcher_state *state, int index) {
+const gpu *state_device(launcher_state *state, long index) {
   if (!state->started || index < 0 || index >= MAX_DEVICES) {
-    PyErr_Format(PyExc_RuntimeError, "device %d cannot be used", index);
+    PyErr_Format(PyExc_RuntimeError, "device %ld cannot be used", index);
     return NULL;
   }
   const char *error = driver_open(&state->driver, state->library);
@@ -23,9 +23,9 @@ const gpu *state_device(launcher_state *state, int index) {
     PyErr_SetString(PyExc_RuntimeError, error);
     return NULL;
   }
-  cu_result result = device_open(&state->driver, index, &state->devices[index]);
+  cu_result result = device_open(&state->driver, (int)index, &state->devices[index]);
   if (result != CU_OK) {
-    PyErr_Format(PyExc_RuntimeError, "device %d: %s", index, driver_error(&state->driver, result));
+    PyErr_Format(PyExc_RuntimeError, "device %ld: %s", index, driver_error(&state->driver, result));
     return NULL;
   }
   return &state->devices[index];
@@ -104,19 +104,18 @@ PyObject *state_use_torch(PyObject *module, PyObject *args) {
 
 PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
   static char *names[] = {
-      "driver",    "device_type",   "tensor",  "parameter", "matmul",       "mm",
-      "empty",     "empty_current", "f16",     "bf16",      "bump_version", "grad_enabled",
-      "inference", "probes",        "covered", "resolve",   "refuse",       NULL};
+      "driver",        "device_type", "tensor", "parameter",    "matmul",       "mm",     "empty",
+      "empty_current", "f16",         "bf16",   "bump_version", "grad_enabled", "probes", "covered",
+      "resolve",       "refuse",      NULL};
   launcher_state *state = state_of(module);
   torch_api t = {0};
   const char *driver;
-  PyObject *grad_enabled, *inference, *probes;
+  PyObject *grad_enabled, *probes;
   int device_type, covered;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$siOOOOOOOOOOOO!iOO", names, &driver,
-                                   &device_type, &t.tensor, &t.parameter, &t.matmul, &t.mm,
-                                   &t.empty, &t.empty_current, &t.f16, &t.bf16, &t.bump_version,
-                                   &grad_enabled, &inference, &PyTuple_Type, &probes, &covered,
-                                   &t.resolve, &t.refuse))
+  if (!PyArg_ParseTupleAndKeywords(
+          args, kwargs, "$siOOOOOOOOOOO!iOO", names, &driver, &device_type, &t.tensor, &t.parameter,
+          &t.matmul, &t.mm, &t.empty, &t.empty_current, &t.f16, &t.bf16, &t.bump_version,
+          &grad_enabled, &PyTuple_Type, &probes, &covered, &t.resolve, &t.refuse))
     return NULL;
   if (check_unused(state)) return NULL;
   PyObject **members = (PyObject **)&t;
@@ -125,8 +124,8 @@ PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
   state->torch = t;
   state->device_type = device_type;
   state->exchange = find_exchange(t.tensor);
-  if (modes_bind(&state->modes, probes, covered, grad_enabled, inference) ||
-      bind_requires_grad(state) || bind_bump(state))
+  if (modes_bind(&state->modes, probes, covered, grad_enabled) || bind_requires_grad(state) ||
+      bind_bump(state))
     return NULL;
   state->library = strdup(driver);
   if (!state->library) return PyErr_NoMemory();

@@ -100,6 +100,6 @@ PyObject *state_use_torch(PyObject *module, PyObject *args);
 PyObject *state_remember_quiet(PyObject *module, PyObject *unused);
 
 // Opens the driver and the device if need be. NULL with a RuntimeError set when there is none.
-const gpu *state_device(launcher_state *state, int index);
+const gpu *state_device(launcher_state *state, long index);
 
 #endif

@@ -130,6 +130,7 @@ class Started:
     """One started launcher: `matmul`, the stand-in's `control`, and a policy that tests can set."""
 
     def __init__(self, library: Path, extension: Any) -> None:
+        self.library = library
         self._library = ctypes.CDLL(str(library))
         self.control = Control.in_dll(self._library, "control")
         self.matmul = extension.matmul
@@ -140,6 +141,10 @@ class Started:
     def set_device(self, device: int) -> None:
         """Make a device's context current for this thread, or none with -1."""
         self._library.fake_set_device(device)
+
+    def current_device(self) -> int:
+        """The device whose context is current for this thread, or -1."""
+        return int(self._library.fake_get_device())
 
     def serve(
         self, param_layout: str, layout: str = "nn", dtype: str = "f16", **changes: Any
@@ -170,14 +175,15 @@ class Started:
         return {k.removeprefix(prefix): n for k, n in counts.items() if k.startswith(prefix)}
 
 
-def start(patch: pytest.MonkeyPatch, library: Path) -> Started:
-    """Start a fresh extension on `library` behind hgemm_packs.launcher, until `patch` is undone."""
+def start(patch: pytest.MonkeyPatch, library: Path, *, driver: str = "") -> Started:
+    """Start a fresh extension on `library` behind hgemm_packs.launcher, until `patch` is undone;
+    `driver` is opened in its place."""
     extension = fresh_extension()
     patch.setattr(launcher, "_C", extension)
     patch.setattr(launcher, "matmul", extension.matmul)
     patch.setattr(launcher, "_started", False)
     patch.setattr(launcher, "_loaded", {})
-    launcher._start(str(library), DL_CPU)
+    launcher._start(driver or str(library), DL_CPU)
     started = Started(library, extension)
     ctypes.memset(ctypes.byref(started.control), 0, ctypes.sizeof(Control))
     started.control.clusters = 66

@@ -24,6 +24,10 @@ void fake_set_device(int device) {
   if (depth) stack[0] = &contexts[device];
 }
 
+int fake_get_device(void) {
+  return depth ? (int)((char *)stack[depth - 1] - contexts) : -1;
+}
+
 cu_result cuInit(unsigned flags) {
   return flags ? CU_INVALID_VALUE : CU_OK;
 }

@@ -1,0 +1,91 @@
+"""launcher.launch: this very kernel or an error, on the operands it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from hgemm_packs import launcher
+from hgemm_packs.manifest import Range
+from tests import fake_driver, reference
+from tests.fake_driver import Started
+
+Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def loaded(param_layout: str, layout: str = "nn", dtype: str = "f16", **changes: Any) -> Any:
+    image = fake_driver.image("kernel", param_layout, layout, dtype)
+    return launcher.load(0, fake_driver.entry(param_layout, layout, dtype, image, **changes), image)
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("param_layout", ["ptr_v1", "tma2_v1", "tma3_v1"])
+def test_packed_and_strided_operands(bare: Started, param_layout: str, layout: str) -> None:
+    kernel = loaded(param_layout, layout)
+    a, b = reference.cancelling(48, 40, 64, layout, torch.float16)
+    out = torch.full((48, 40), torch.nan, dtype=torch.float16)
+    launcher.launch(kernel, a, b, out)
+    reference.assert_exact(out, a, b)
+
+    def spread(x: torch.Tensor) -> torch.Tensor:
+        """The same values with twice the leading stride."""
+        rows = x if x.stride(1) == 1 else x.t()
+        spaced = torch.cat([rows, rows], dim=1)[:, : rows.shape[1]]
+        return spaced if x.stride(1) == 1 else spaced.t()
+
+    target = torch.full((48, 80), torch.nan, dtype=torch.float16)
+    launcher.launch(kernel, spread(a), spread(b), target[:, 40:])
+    reference.assert_exact(target[:, 40:], a, b)
+    assert torch.isnan(target[:, :40]).all()
+    assert launcher.counters() == {"hits": 0, "launches": 2, "fallbacks": 0}
+
+
+REFUSED: dict[str, tuple[Callable[[Operands], Any], str]] = {
+    "dtype": (lambda x: (x[0].bfloat16(), x[1], x[2]), "a must be a 2-D tensor of the kernel's"),
+    "float": (lambda x: (x[0], x[1].float(), x[2]), "b must be"),
+    "rank": (lambda x: (x[0], x[1], x[2][None]), "out must be"),
+    "device": (lambda x: (x[0], x[1], x[2].to("meta")), "out must be"),
+    "list": (lambda x: (x[0].tolist(), x[1], x[2]), "a must be"),
+    "storage of a": (lambda x: (x[0].t().contiguous().t(), x[1], x[2]), "a is not stored"),
+    "storage of b": (lambda x: (x[0], x[1].t().contiguous().t(), x[2]), "b is not stored"),
+    "storage of out": (lambda x: (x[0], x[1], x[2].t().contiguous().t()), "out is not stored"),
+    "shapes": (lambda x: (x[0][:, :32], x[1], x[2]), "do not fit"),
+    "shape of out": (lambda x: (x[0], x[1], x[2][:8]), "do not fit"),
+    "too few rows": (lambda x: (x[0][:8], x[1], x[2][:8]), "M=8: this kernel takes 16 to 64"),
+    "steps of n": (lambda x: (x[0], x[1][:, :36], x[2][:, :36]), "N=36: .* in steps of 8"),
+    "alignment": (lambda x: (x[0], x[1], torch.empty(48 * 40 + 1).half()[1:].view(48, 40)), "C is"),
+    "leading stride": (lambda x: (torch.cat([x[0], x[0][:, :1]], 1)[:, :64], *x[1:]), "A is not"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_kernel_does_not_take(bare: Started, name: str) -> None:
+    kernel = loaded("tma2_v1", m=Range(16, 64, 1))
+    a, b = reference.cancelling(48, 40, 64, "nn", torch.float16)
+    out = torch.full((48, 40), torch.nan, dtype=torch.float16)
+    change, words = REFUSED[name]
+    with pytest.raises(ValueError, match=words):
+        launcher.launch(kernel, *change((a, b, out)))
+    assert torch.isnan(out).all() and bare.control.launches == 0
+    launcher.launch(kernel, a, b, out)
+    reference.assert_exact(out, a, b)
+
+
+def test_a_kernel_of_another_sort(bare: Started) -> None:
+    a, b = reference.cancelling(48, 40, 64, "nn", torch.float16)
+    with pytest.raises(TypeError, match="a Kernel"):
+        launcher.launch("kernel", a, b, a)  # type: ignore[arg-type]
+
+
+def test_a_failed_launch_raises(bare: Started) -> None:
+    kernel = loaded("ptr_v1")
+    a, b = reference.cancelling(48, 40, 64, "nn", torch.float16)
+    out = torch.full((48, 40), torch.nan, dtype=torch.float16)
+    bare.control.fail_launches = 1
+    with pytest.raises(RuntimeError, match="CUDA_ERROR_LAUNCH_FAILED"):
+        launcher.launch(kernel, a, b, out)
+    launcher.launch(kernel, a, b, out)
+    reference.assert_exact(out, a, b)

@@ -1,0 +1,257 @@
+"""What surrounds a call: capture, threads, STRICT, counters, and imports where there is no C."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+import hgemm_packs
+from hgemm_packs import api, launcher, report
+from hgemm_packs.errors import FallbackError
+from hgemm_packs.problem import Problem
+from hgemm_packs.settings import settings
+from tests import reference
+from tests.fake_driver import Started
+
+
+def operands(m: int = 32, layout: str = "nn") -> tuple[torch.Tensor, torch.Tensor]:
+    return reference.cancelling(m, 32, 32, layout, torch.float16, seed=m)
+
+
+def test_a_cold_kernel_is_not_loaded_while_capturing(fake: Started) -> None:
+    fake.serve("tma3_v1")
+    a, b = operands()
+    fake.control.capturing = 1
+    for _ in range(2):
+        reference.assert_exact(fake.matmul(a, b), a, b)
+    assert fake.fallbacks() == {"cold_capture": 2} and fake.control.loads == 0
+    fake.control.capturing = 0
+    reference.assert_exact(fake.matmul(a, b), a, b)  # not remembered as a fallback
+    fake.control.capturing = 1
+    reference.assert_exact(fake.matmul(a, b), a, b)  # warm: launches belong into the graph
+    # A loaded kernel serves new problems too: nothing has to be loaded for them.
+    a, b = operands(40)
+    reference.assert_exact(fake.matmul(a, b), a, b)
+    counts = launcher.counters()
+    assert counts["hits"] == 3 and fake.control.loads == 1
+
+
+def test_four_threads(fake: Started) -> None:
+    for layout in ("nn", "nt", "tn", "tt"):
+        fake.serve("tma3_v1", layout)
+    failures: list[BaseException] = []
+    rounds = 150
+
+    def work(layout: str, resets: bool) -> None:
+        try:
+            fake.set_device(0)
+            cases = [operands(8 * i, layout) for i in range(1, 6)]
+            wanted = [(a.double() @ b.double()).half() for a, b in cases]
+            for i in range(rounds):
+                (a, b), right = cases[i % 5], wanted[i % 5]
+                out = torch.full_like(right, torch.nan)
+                assert torch.equal(fake.matmul(a, b, out=out), right)
+                assert torch.equal(fake.matmul(a, b), right)
+                if resets and i % 7 == 0:
+                    launcher.reset_table()
+        except BaseException as error:
+            failures.append(error)
+
+    layouts = ("nn", "nt", "tn", "tt")
+    threads = [threading.Thread(target=work, args=(x, x == "tt")) for x in layouts]
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(old)
+    assert not failures
+    assert launcher.counters() == {"hits": 8 * rounds, "launches": 8 * rounds, "fallbacks": 0}
+
+
+def test_the_first_calls_of_many_threads(fake: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.serve("tma3_v1")
+    a, b = operands()
+    right = (a.double() @ b.double()).half()
+    results: list[torch.Tensor] = []
+    barrier = threading.Barrier(4)
+
+    def work() -> None:
+        fake.set_device(0)
+        barrier.wait()
+        results.append(fake.matmul(a, b))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4 and all(torch.equal(result, right) for result in results)
+    assert fake.control.loads == 1 and launcher.counters()["hits"] == 4
+
+
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HGEMM_PACKS_STRICT", "1")
+    settings.cache_clear()
+    launcher.reset_table()
+
+
+def test_strict(fake: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.serve("tma3_v1")
+    strict(monkeypatch)
+    a, b = operands()
+    reference.assert_exact(fake.matmul(a, b), a, b)
+    with pytest.raises(FallbackError, match=r"32x32x32 nt f16 .*not_measured: not served"):
+        fake.matmul(*operands(32, "nt"))
+    with pytest.raises(FallbackError, match="dtype"):
+        fake.matmul(a.float(), b.float())
+    with pytest.raises(FallbackError, match="strided"):
+        fake.matmul(a[:, :16], b[:16])
+    with pytest.raises(FallbackError, match="autograd"):
+        fake.matmul(a.clone().requires_grad_(), b)
+    # A mistake of the caller is torch's to name, strict or not.
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        fake.matmul(a, b[:8])
+    fake.control.capturing = 1
+    fake.serve("tma2_v1", "tt")
+    with pytest.raises(FallbackError, match="cold_capture"):
+        fake.matmul(*operands(32, "tt"))
+
+
+def test_counters(fake: Started) -> None:
+    fake.serve("tma3_v1")
+    a, b = operands()
+    assert launcher.counters() == {"hits": 0, "launches": 0, "fallbacks": 0}
+    for x, y in ((a, b), (a, b), (a.float(), b.float()), operands(32, "nt"), operands(32, "nt")):
+        reference.assert_exact(fake.matmul(x, y), x, y)
+    assert launcher.counters() == {
+        "hits": 2,
+        "launches": 2,
+        "fallbacks": 3,
+        "fallback dtype": 1,
+        "fallback not_measured": 2,
+    }
+    assert len(fake.asked) == 2
+    assert report.counters_text().splitlines()[0].split() == ["hits", "2"]
+
+
+def test_describe(fake: Started) -> None:
+    a, b = operands(48, "nt")
+    assert launcher.describe(a, b) == Problem(48, 32, 32, "nt", "f16")
+    assert launcher.describe(a.bfloat16(), b.bfloat16()) == Problem(48, 32, 32, "nt", "bf16")
+    assert launcher.describe(a[:, 4:28], b[4:28]) == Problem(
+        48, 32, 24, "nt", "f16", align=8, packed=False
+    )
+    assert launcher.describe(a.float(), b) == "mismatch"
+    assert launcher.describe(a.float(), b.float()) == "dtype"
+    assert launcher.describe(a[None], b[None]) == "shape"
+    reference.assert_exact(fake.matmul(a, b), a, b)
+
+
+def test_an_error_in_python_reaches_the_caller(
+    fake: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(problem: Problem, device: int) -> None:
+        raise KeyError(problem.m)
+
+    a, b = operands()
+    with monkeypatch.context() as patch:
+        patch.setattr("hgemm_packs.select.resolve", broken)
+        with pytest.raises(KeyError):
+            fake.matmul(a, b)
+    reference.assert_exact(fake.matmul(a, b), a, b)
+
+
+def run(script: str) -> str:
+    """Run a script in a fresh interpreter; its standard output."""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=Path(hgemm_packs.__file__).parents[1],
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_importing_imports_neither_torch_nor_a_driver() -> None:
+    said = run(
+        "import sys, hgemm_packs\n"
+        "print('torch' in sys.modules, callable(hgemm_packs.matmul))\n"
+        "print('libcuda' in open('/proc/self/maps').read())"
+    )
+    assert said.split() == ["False", "True", "False"]
+
+
+def test_the_first_call_imports_torch() -> None:
+    said = run(
+        "from hgemm_packs import matmul, counters\n"
+        "import torch\n"
+        "a = torch.eye(3).half()\n"
+        "print(torch.equal(matmul(a + a, a), a + a), counters()['fallback device'])"
+    )
+    assert said.split() == ["True", "1"]
+
+
+def test_a_torch_without_the_exchange_api() -> None:
+    said = run(
+        "import torch\n"
+        "del torch.Tensor.__dlpack_c_exchange_api__\n"
+        "from hgemm_packs import matmul, counters\n"
+        "a = torch.eye(3).half()\n"
+        "print(all(torch.equal(matmul(a + a, a), a + a) for _ in range(3)))\n"
+        "print(counters()['fallback torch_unsupported'])"
+    )
+    assert said.count("every matmul goes to torch") == 1
+    assert said.split()[:2] == ["True", "3"]
+
+
+def test_a_torch_that_answers_no_questions() -> None:
+    said = run(
+        "import torch\n"
+        "del torch._C._len_torch_dispatch_stack\n"
+        "from hgemm_packs import matmul\n"
+        "a = torch.eye(3).half()\n"
+        "print(torch.equal(matmul(a + a, a), a + a))"
+    )
+    assert said.startswith("True") and said.count("_len_torch_dispatch_stack") == 1
+
+
+def test_no_extension() -> None:
+    # What a free-threaded Python or a platform without a wheel sees.
+    said = run(
+        "import importlib.util as util\n"
+        "find = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if name.endswith('._C') else find(name, *rest)\n"
+        "import torch, hgemm_packs\n"
+        "from hgemm_packs import launcher\n"
+        "a = torch.eye(3).half()\n"
+        "print(all(torch.equal(hgemm_packs.matmul(a + a, a), a + a) for _ in range(3)))\n"
+        "print(hgemm_packs.counters(), launcher.describe(a, a))\n"
+        "try: launcher.device_info(0)\n"
+        "except RuntimeError as error: print(error)"
+    )
+    assert said.startswith("True\n{'hits': 0, 'launches': 0, 'fallbacks': 3} no_extension")
+    assert said.count("every matmul goes to torch") == 1
+    assert "not built for this Python" in said
+
+
+def test_no_extension_and_strict(
+    monkeypatch: pytest.MonkeyPatch, clean_process: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = operands()
+    with caplog.at_level(logging.CRITICAL):
+        reference.assert_exact(api.matmul(a, b), a, b)
+        monkeypatch.setenv("HGEMM_PACKS_STRICT", "1")
+        settings.cache_clear()
+        with pytest.raises(FallbackError, match="no_extension"):
+            api.matmul(a, b)
