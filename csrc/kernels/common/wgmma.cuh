@@ -5,12 +5,18 @@
 
 // Matrix descriptor of a 128-byte-swizzled tile. `lead` and `stride` are byte distances between 1024-byte atoms:
 // K-major operands use only `stride` (next 8 rows); MN-major ones use `stride` for the next 8 k and `lead` for the
-// next 64 columns.
-__device__ __forceinline__ u64 tile_descriptor(const void* tile, u32 lead, u32 stride) {
-  constexpr u64 kSwizzle128 = 1ull << 62;
-  return kSwizzle128 | (u64)((smem_address(tile) & 0x3FFFF) >> 4) | ((u64)(lead >> 4) << 16) |
-         ((u64)(stride >> 4) << 32);
-}
+// next 64 columns. Kept as two words: only the low one, the address in units of 16 bytes, ever changes, and sums of
+// addresses below 256 KiB never carry out of their field.
+struct Descriptor {
+  u32 low, high;
+
+  __device__ __forceinline__ Descriptor(u32 low, u32 high) : low(low), high(high) {}
+  __device__ __forceinline__ Descriptor(const void* tile, u32 lead, u32 stride)
+      : low((smem_address(tile) & 0x3FFFF) >> 4 | (lead >> 4) << 16), high(stride >> 4 | 1u << 30) {}
+  // Moved by `units`, and known to the compiler as the same in all lanes: it then stays in uniform registers.
+  __device__ __forceinline__ Descriptor uniform(u32 units) const { return {(u32)warp_uniform(low + units), high}; }
+  __device__ __forceinline__ u64 at(u32 units) const { return (u64)high << 32 | (low + units); }
+};
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

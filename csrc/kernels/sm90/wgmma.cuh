@@ -154,21 +154,23 @@ __device__ __forceinline__ void release_stage(Barriers& barriers, int stage, con
   }
 }
 
-__device__ __forceinline__ void multiply(float (&acc)[kBlocks][kTileN / 2], const u8* ring, Barriers& barriers,
+// Issues all products of a tile and returns the last stage, whose products are still in flight.
+__device__ __forceinline__ int multiply(float (&acc)[kBlocks][kTileN / 2], const u8* ring, Barriers& barriers,
                                          Cursor& cursor, const Tiles& tiles, int k_tiles, int first_row) {
   constexpr u32 kStepA = 32 >> 4;  // 16 of K, in descriptor units of 16 bytes
 #if HGP_B_MN_MAJOR
   constexpr u32 kStepB = 2048 >> 4;
-  const u64 base_b = tile_descriptor(ring + kBytesA, 8192, 1024);
+  const Descriptor base_b(ring + kBytesA, 8192, 1024);
 #else
   constexpr u32 kStepB = 32 >> 4;
-  const u64 base_b = tile_descriptor(ring + kBytesA, 16, 1024);
+  const Descriptor base_b(ring + kBytesA, 16, 1024);
 #endif
-  const u64 base_a = tile_descriptor(ring + first_row * 128, 16, 1024);
+  const Descriptor base_a(ring + first_row * 128, 16, 1024);
   int previous = 0;
   for (int i = 0; i < k_tiles; ++i) {
     barrier_wait(&barriers.full[cursor.stage], cursor.parity);
-    const u32 offset = cursor.stage * (kStageBytes >> 4);
+    const Descriptor stage_a = base_a.uniform(cursor.stage * (kStageBytes >> 4));
+    const Descriptor stage_b = base_b.uniform(cursor.stage * (kStageBytes >> 4));
     wgmma_fence();
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
@@ -176,8 +178,8 @@ __device__ __forceinline__ void multiply(float (&acc)[kBlocks][kTileN / 2], cons
       for (int step = 0; step < 4; ++step) {
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
-          const u64 a = base_a + (offset + ((slab * kSlabBytesA + block * 8192) >> 4) + step * kStepA);
-          const u64 b = base_b + (offset + (slab * kSlabBytesB >> 4) + step * kStepB);
+          const u64 a = stage_a.at(((slab * kSlabBytesA + block * 8192) >> 4) + step * kStepA);
+          const u64 b = stage_b.at((slab * kSlabBytesB >> 4) + step * kStepB);
           Wgmma<kTileN>::mma(acc[block], a, b, i > 0 || slab > 0 || step > 0);
         }
       }
@@ -191,8 +193,7 @@ __device__ __forceinline__ void multiply(float (&acc)[kBlocks][kTileN / 2], cons
     previous = cursor.stage;
     cursor.advance();
   }
-  wgmma_wait<0>();
-  release_stage(barriers, previous, tiles);
+  return previous;
 }
 
 #if HGP_EPILOGUE_BULK
@@ -210,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   __shared__ Barriers barriers;
   u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
   u8* staging = ring + kStages * kStageBytes;
-  const int warp = threadIdx.x / 32;
+  const int warp = warp_uniform(threadIdx.x / 32);
 
   const bool producer = warp >= kConsumers * 4;
   if (threadIdx.x == kConsumerThreads) {
@@ -259,11 +260,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       float acc[kBlocks][kTileN / 2];
       // In turn, tile by tile: a parity wait one whole ring round ahead would pass too early.
       if (kPingpong) named_sync(kOrderBarrier + consumer, 256);
-      multiply(acc, ring, barriers, cursor, tiles, k_tiles, first_row);
+      const int last = multiply(acc, ring, barriers, cursor, tiles, k_tiles, first_row);
       if (kPingpong) {
+        // Issued, not finished: the other consumer's products queue up behind these without a gap.
         if (t + tiles.step < tiles.total) named_arrive(kOrderBarrier + 1 - consumer, 256);
         cursor.skip(k_tiles);
       }
+      wgmma_wait<0>();
+      release_stage(barriers, last, tiles);
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         const int row = at.m + first_row + block * 64;
