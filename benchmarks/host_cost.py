@@ -1,0 +1,202 @@
+"""What a call costs the host: matmul against torch on the same tensors, in one process.
+
+python benchmarks/host_cost.py [OUT.json] needs a GPU and a pack on HGEMM_PACKS_PATH.
+
+All arms run in every round, in an order that rotates, in blocks of a few calls with a synchronise
+before each block: the launch queue never fills, so the GPU's own speed does not show. The problem
+is so small that the GPU keeps up anyway. A figure is the median over rounds of a block's mean.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from hgemm_packs import launcher, matmul, report, select
+from hgemm_packs.problem import Problem
+
+OUT = Path(__file__).resolve().parent / "results" / "host_cost.json"
+CALLS = 50
+ROUNDS = 400
+WARM_ROUNDS = 20
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
+
+#: Aligned and packed, so it is looked up, and on no grid, so it is not in the table.
+MISS = Problem(72, 72, 72, "nn", "f16")
+
+Arm = Callable[[], Any]
+
+
+def smallest_win() -> Problem:
+    """The smallest problem that a kernel of the installed packs runs on device 0."""
+    profile = launcher.device_info(0).name
+    wins = [
+        Problem(*row.key)
+        for pack in select.found().packs
+        for row in pack.manifest.table
+        if row.kernel and row.profile == profile and pack.manifest.policy.clears(row)
+    ]
+    if not wins:
+        sys.exit("no installed pack has a win on this device: nothing to measure")
+    return min(wins, key=lambda p: (p.m * p.n * p.k, str(p)))
+
+
+def operands(p: Problem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """a [M, K], b [K, N] stored as the layout says, and c [M, N]."""
+    dtype = DTYPES[p.dtype]
+    a = torch.randn(p.m, p.k, device="cuda").to(dtype)
+    b = torch.randn(p.k, p.n, device="cuda").to(dtype)
+    if p.layout[0] == "t":
+        a = a.t().contiguous().t()
+    if p.layout[1] == "t":
+        b = b.t().contiguous().t()
+    return a, b, torch.empty(p.m, p.n, device="cuda", dtype=dtype)
+
+
+def guarded(guard: Callable[[], Any], block: Arm) -> Arm:
+    def run() -> None:
+        with guard():
+            block()
+
+    return run
+
+
+def block_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Arm:
+    """A block of CALLS calls. The call site is written out: unpacking would cost as much as it."""
+    calls = range(CALLS)
+    if "out" in kwargs:
+        a, b = args
+        out = kwargs["out"]
+
+        def run() -> None:
+            for _ in calls:
+                function(a, b, out=out)
+    elif args:
+        a, b = args
+
+        def run() -> None:
+            for _ in calls:
+                function(a, b)
+    else:
+
+        def run() -> None:
+            for _ in calls:
+                function()
+
+    return run
+
+
+def arms(hit: Problem) -> dict[str, Arm]:
+    """Every block by name."""
+    a, b, c = operands(hit)
+    x, y, z = operands(MISS)
+    empty, device, dtype, size = torch.empty, c.device, c.dtype, tuple(c.shape)
+    found = {
+        "hit.out": block_of(matmul, a, b, out=c),
+        "hit.alloc": block_of(matmul, a, b),
+        "torch.mm.out": block_of(torch.mm, a, b, out=c),
+        "torch.mm.alloc": block_of(torch.mm, a, b),
+        "torch.matmul.out": block_of(torch.matmul, a, b, out=c),
+        "torch.matmul.alloc": block_of(torch.matmul, a, b),
+        "hit.out.no_grad": guarded(torch.no_grad, block_of(matmul, a, b, out=c)),
+        "hit.out.inference_mode": guarded(torch.inference_mode, block_of(matmul, a, b, out=c)),
+        "miss.out": block_of(matmul, x, y, out=z),
+        "miss.alloc": block_of(matmul, x, y),
+        "miss.torch.matmul.out": block_of(torch.matmul, x, y, out=z),
+        "miss.torch.matmul.alloc": block_of(torch.matmul, x, y),
+        "miss.torch.mm.out": block_of(torch.mm, x, y, out=z),
+        "miss.torch.mm.alloc": block_of(torch.mm, x, y),
+        "empty": block_of(lambda: empty(size, device=device, dtype=dtype)),
+        "new_empty": block_of(lambda: a.new_empty(size)),
+        "no call": block_of(lambda: None),
+    }
+    return found
+
+
+def measure(blocks: dict[str, Arm]) -> dict[str, list[float]]:
+    """Microseconds per call of every round, by arm."""
+    names = list(blocks)
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(WARM_ROUNDS + ROUNDS):
+        for i in range(len(names)):
+            name = names[(turn + i) % len(names)]
+            block = blocks[name]
+            torch.cuda.synchronize()
+            start = perf_counter_ns()
+            block()
+            took = perf_counter_ns() - start
+            if turn >= WARM_ROUNDS:
+                samples[name].append(took / CALLS / 1e3)
+    torch.cuda.synchronize()
+    return samples
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    deciles = quantiles(values, n=10)
+    figures = {"median": median(values), "p10": deciles[0], "p90": deciles[-1], "min": min(values)}
+    return {name: round(value, 4) for name, value in figures.items()}
+
+
+def difference(samples: dict[str, list[float]], one: str, other: str) -> float:
+    """Median over rounds of what `one` costs more than `other` in the same round."""
+    return median(x - y for x, y in zip(samples[one], samples[other], strict=True))
+
+
+def check_counters(before: dict[str, int], after: dict[str, int]) -> None:
+    """Every call that claims a kernel had one, and the others had none."""
+    rounds = (WARM_ROUNDS + ROUNDS) * CALLS
+    wanted = {"hits": 4 * rounds, "fallbacks": 2 * rounds}
+    moved = {name: after[name] - before[name] for name in wanted}
+    if moved != wanted:
+        sys.exit(f"calls did not take their paths: {moved}, wanted {wanted}; {after}")
+
+
+def main(out: Path) -> None:
+    hit = smallest_win()
+    blocks = arms(hit)
+    before = launcher.counters()
+    gc.collect()
+    gc.disable()
+    samples = measure(blocks)
+    gc.enable()
+    check_counters(before, launcher.counters())
+    medians = {name: median(values) for name, values in samples.items()}
+    extra = {
+        kind: round(difference(samples, f"miss.{kind}", f"miss.torch.matmul.{kind}"), 4)
+        for kind in ("out", "alloc")
+    }
+    result = {
+        "hit_ratio": round(medians["hit.out"] / medians["torch.mm.out"], 4),
+        "hit_ratio_alloc": round(medians["hit.alloc"] / medians["torch.mm.alloc"], 4),
+        "miss_extra_us": max(extra.values()),
+        "miss_extra_us_by_call": extra,
+        "us_per_call": {name: spread(values) for name, values in samples.items()},
+        "blocks_us": {name: [round(v, 3) for v in values] for name, values in samples.items()},
+        "problem": {"hit": str(hit), "miss": str(MISS)},
+        "protocol": f"{ROUNDS} rounds of interleaved blocks of {CALLS} calls, synchronise before "
+        "each block; medians over rounds; miss_extra_us is the larger of both call forms",
+        "machine": {
+            "device": torch.cuda.get_device_name(0),
+            "cpu": platform.processor() or platform.machine(),
+            "python": platform.python_version(),
+            **report.runtime_versions(0),
+        },
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    for name, value in sorted(medians.items(), key=lambda item: item[1]):
+        print(f"{name:26} {value:8.3f} us")
+    print(f"hit_ratio {result['hit_ratio']}, miss_extra_us {result['miss_extra_us']}, wrote {out}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else OUT)

@@ -1,0 +1,82 @@
+"""Real kernels on real devices: the pack on HGEMM_PACKS_PATH, its wins on this device profile.
+
+A missing pack is a failure, not a skip: a GPU run that tests nothing must not look green.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from hgemm_packs import launcher, select
+from hgemm_packs.problem import Problem
+from tests import reference
+
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
+
+
+class Wins:
+    """Problems that a kernel of the pack under test runs on this device, smallest first."""
+
+    def __init__(self) -> None:
+        name = launcher.device_info(0).name
+        self.kernels: dict[Problem, str] = {}
+        for pack in select.found().packs:
+            for row in pack.manifest.table:
+                clears = row.kernel is not None and pack.manifest.policy.clears(row)
+                if clears and row.profile == name:
+                    self.kernels[Problem(*row.key)] = pack.manifest.by_id[row.kernel].name
+        assert self.kernels, f"HGEMM_PACKS_PATH names no pack with a win on {name}"
+        self.problems = sorted(self.kernels, key=lambda p: p.m * p.n * p.k)
+
+    def of_each_kernel(self) -> list[Problem]:
+        """The smallest problem of every kernel."""
+        return list({self.kernels[p]: p for p in reversed(self.problems)}.values())
+
+    def some(self, count: int, **fields: str) -> list[Problem]:
+        """The smallest problems of `count` different kernels, whose fields have these values."""
+        fits = [
+            p
+            for p in self.of_each_kernel()
+            if all(getattr(p, name) == value for name, value in fields.items())
+        ]
+        chosen = sorted(fits, key=lambda p: p.m * p.n * p.k)[:count]
+        assert len(chosen) == count, f"the pack has {len(chosen)} such kernels, not {count}"
+        return chosen
+
+
+@pytest.fixture(scope="session")
+def wins() -> Wins:
+    return Wins()
+
+
+@pytest.fixture(autouse=True)
+def counted() -> Iterator[None]:
+    """Tests compare counters: each starts from what it finds, in a table of its own."""
+    launcher.reset_table()
+    yield
+    torch.cuda.synchronize()
+
+
+class Counts:
+    """How the counters moved since this was made."""
+
+    def __init__(self) -> None:
+        self._start = launcher.counters()
+
+    def moved(self) -> dict[str, int]:
+        now = launcher.counters()
+        return {k: n - self._start.get(k, 0) for k, n in now.items() if n > self._start.get(k, 0)}
+
+    def only_hits(self, count: int) -> None:
+        assert self.moved() == {"hits": count, "launches": count}
+
+
+def exact(p: Problem, device: str = "cuda", seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    return reference.cancelling(p.m, p.n, p.k, p.layout, DTYPES[p.dtype], device=device, seed=seed)
+
+
+def normal(p: Problem, device: str = "cuda", seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    return reference.normal(p.m, p.n, p.k, p.layout, DTYPES[p.dtype], device=device, seed=seed)
