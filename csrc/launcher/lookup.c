@@ -56,8 +56,8 @@ static PyObject *empty_args(const launcher_state *state, const problem *p) {
 }
 
 static answer *plan_answer(launcher_state *state, const problem *p, const loaded_kernel *kernel) {
-  // Without out there is no C yet; A stands in for it, its alignment was part of the key.
-  void *const addresses[3] = {p->a.data, p->b.data, p->c.data ? p->c.data : p->a.data};
+  // C is not known yet; A stands in for it, equally aligned in a problem that gets a kernel.
+  void *const addresses[3] = {p->a.data, p->b.data, p->a.data};
   const launch_record *record = &kernel->record;
   if (kernel->device != p->a.device || record->dtype != p->a.type_code ||
       record->transposed[0] != p->transposed[0] || record->transposed[1] != p->transposed[1])

@@ -76,8 +76,12 @@ void modes_remember(torch_modes *modes) {
   modes->quiet[modes->quiet_count++] = *thread_keys(modes);
 }
 
+int modes_unwatched(const torch_modes *modes) {
+  return modes->c10 && !modes->function_modes();
+}
+
 static int shortcut(const torch_modes *modes) {
-  if (!modes->c10 || modes->function_modes()) return 0;
+  if (!modes_unwatched(modes)) return 0;
   const key_set *now = thread_keys(modes);
   for (int i = 0; i < modes->quiet_count; i++)
     if (now->words[0] == modes->quiet[i].words[0] && now->words[1] == modes->quiet[i].words[1])

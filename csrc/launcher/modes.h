@@ -48,6 +48,9 @@ void modes_remember(torch_modes *modes);
 // 1 when nothing special is on, 0 when something is, -1 with an exception set.
 int modes_quiet(const torch_modes *modes);
 
+// 1 when no function mode is on, as far as the shortcut can tell.
+int modes_unwatched(const torch_modes *modes);
+
 // 1 when gradients are being recorded, 0 when not, -1 with an exception set.
 int modes_grad_enabled(const torch_modes *modes);
 

@@ -49,7 +49,7 @@ static PyObject *describe(PyObject *module, PyObject *args) {
   PyObject *a, *b;
   problem p;
   if (!PyArg_ParseTuple(args, "OO", &a, &b)) return NULL;
-  reason why = state->exchange ? problem_describe(state, a, b, NULL, &p) : REASON_NO_EXCHANGE;
+  reason why = state->exchange ? problem_describe(state, a, b, &p) : REASON_NO_EXCHANGE;
   return why == REASON_COUNT ? problem_tuple(&p) : PyUnicode_FromString(REASON_NAMES[why]);
 }
 

@@ -47,22 +47,8 @@ static int settle(const matrix *m, int *transposed, int32_t *lead, int *packed) 
   return 1;
 }
 
-static reason check_out(problem *p) {
-  const matrix *a = &p->a, *c = &p->c;
-  if (!same_kind(a, c) || c->leading_count != a->leading_count || c->cols != p->b.cols ||
-      memcmp(c->leading, a->leading, (size_t)a->leading_count * sizeof *a->leading))
-    return REASON_MISMATCH;
-  const int64_t lead = matrix_lead(c, 0);
-  if (!lead || lead > INT32_MAX) return REASON_OUT;
-  p->shape.ld[2] = (int32_t)lead;
-  p->packed &= lead == c->cols;
-  // torch decides what an output that shares memory with an input means.
-  if (p->packed && (matrix_overlap(a, c) || matrix_overlap(&p->b, c))) return REASON_OUT;
-  return REASON_COUNT;
-}
-
 static void make_key(problem *p) {
-  uintptr_t bits = 16 | (uintptr_t)p->a.data | (uintptr_t)p->b.data | (uintptr_t)p->c.data;
+  uintptr_t bits = 16 | (uintptr_t)p->a.data | (uintptr_t)p->b.data;
   for (int i = 0; i < 3; i++)
     bits |= (uintptr_t)p->shape.ld[i] * 2;
   p->align = (int)(bits & -bits);
@@ -74,11 +60,9 @@ static void make_key(problem *p) {
                              (uint32_t)p->packed << 11 | (uint32_t)p->align << 12};
 }
 
-reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, PyObject *out,
-                        problem *p) {
+reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, problem *p) {
   reason why = view(state, a, &p->a);
   if (why == REASON_COUNT) why = view(state, b, &p->b);
-  if (why == REASON_COUNT && out) why = view(state, out, &p->c);
   if (why != REASON_COUNT) return why;
   if (!same_kind(&p->a, &p->b)) return REASON_MISMATCH;
   if (p->a.device_type != state->device_type || (uint32_t)p->a.device >= MAX_DEVICES)
@@ -95,15 +79,24 @@ reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, P
   if (!settle(&p->a, &p->transposed[0], &p->shape.ld[0], &p->packed) ||
       !settle(&p->b, &p->transposed[1], &p->shape.ld[1], &p->packed))
     return REASON_LAYOUT;
-  if (out) {
-    why = check_out(p);
-    if (why != REASON_COUNT) return why;
-  } else {
-    // The output will come from torch's allocator, packed and aligned like its rows.
-    p->c.data = NULL;
-    p->shape.ld[2] = p->shape.n;
-  }
+  p->shape.ld[2] = p->shape.n;
   make_key(p);
+  return REASON_COUNT;
+}
+
+reason problem_out(const launcher_state *state, PyObject *out, problem *p) {
+  const matrix *a = &p->a, *c = &p->c;
+  const reason why = view(state, out, &p->c);
+  if (why != REASON_COUNT) return why;
+  if (!same_kind(a, c) || c->leading_count != a->leading_count || c->cols != p->b.cols ||
+      memcmp(c->leading, a->leading, (size_t)a->leading_count * sizeof *a->leading))
+    return REASON_MISMATCH;
+  const int64_t lead = matrix_lead(c, 0);
+  if (!lead) return REASON_OUT;
+  if (lead != c->cols) return REASON_STRIDED;
+  if ((uintptr_t)c->data % 16) return REASON_UNALIGNED;
+  // torch decides what an output that shares memory with an input means.
+  if (matrix_overlap(a, c) || matrix_overlap(&p->b, c)) return REASON_OUT;
   return REASON_COUNT;
 }
 

@@ -4,6 +4,7 @@ float64 product; and which calls get a kernel at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -119,10 +120,10 @@ def test_leading_dimensions(fake: Started, lead: tuple[int, ...], with_out: bool
     ids=["transposed", "every other row", "part of k", "one batch", "one row each", "expanded"],
 )
 def test_leading_dimensions_that_fold_or_not(
-    fake: Started, make: object, reason: str | None
+    fake: Started, make: Callable[[torch.Tensor], torch.Tensor], reason: str | None
 ) -> None:
     fake.serve("ptr_v1", "nn")
-    x = make(reference.cancelling(32, 64, 64, "nn", torch.float16)[0].view(4, 8, 64))  # type: ignore[operator]
+    x = make(reference.cancelling(32, 64, 64, "nn", torch.float16)[0].view(4, 8, 64))
     b = reference.cancelling(8, 24, x.shape[-1], "nn", torch.float16)[1]
     c = fake.matmul(x, b)
     assert c.shape == (*x.shape[:-1], 24)
