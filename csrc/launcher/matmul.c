@@ -181,13 +181,17 @@ static cu_result launch(const cu_driver *driver, plan *run, void *const addresse
   return result;
 }
 
+static int is_context_current(const cu_driver *driver, cu_context context) {
+  cu_context current = NULL;
+  return driver->context_current(&current) == CU_OK && current == context;
+}
+
 // Runs `mine`, a private copy of the answer to `p`.
 static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, answer *mine) {
   const cu_driver *driver = &state->driver;
   plan *run = &mine->plan;
-  cu_context current = NULL;
   void *stream;
-  const int is_current = driver->context_current(&current) == CU_OK && current == run->context;
+  int is_current = is_context_current(driver, run->context);
   PyObject *out = c->out;
   if (out) {
     Py_INCREF(out);
@@ -197,6 +201,9 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, an
     if (empty_args) out = allocate(state, c, p, empty_args, is_current, &p->c);
     if (shaped) Py_XDECREF(empty_args);
     if (!out) return NULL;
+    // The allocation may have made another device's context current: torch's "current device" need
+    // not be the driver's, as in a process that has only used its second GPU.
+    is_current = is_context_current(driver, run->context);
   }
   void *const addresses[3] = {p->a.data, p->b.data, p->c.data};
   if (state->exchange->current_stream(state->device_type, run->device, &stream)) {
