@@ -13,7 +13,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from hgemm_packs.generator.packer import SourceManifest, read_source
-from hgemm_packs.generator.sweep import GRID_SIDES
+from hgemm_packs.generator.problems import GRID_SIDES
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "benchmarks" / "results"

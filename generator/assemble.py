@@ -28,7 +28,7 @@ from hgemm_packs.generator.packer import (
     write_source,
 )
 from hgemm_packs.generator.pool import pool
-from hgemm_packs.generator.sweep import Record, error_bound, read_records
+from hgemm_packs.generator.records import Record, error_bound, read_records
 from hgemm_packs.manifest import (
     Baseline,
     DeviceProfile,

@@ -9,8 +9,6 @@ skip what is already there, so a killed run goes on where it stopped.
 from __future__ import annotations
 
 import argparse
-import datetime
-import gzip
 import json
 import math
 import os
@@ -20,84 +18,21 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from hgemm_packs.generator.problems import grid, llm
+from hgemm_packs.generator.records import Record, key, promising, read_records, resume
 from hgemm_packs.manifest import KernelEntry
 from hgemm_packs.pack import Pack
 from hgemm_packs.problem import Problem
 
-GRID_SIDES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 12288, 16384)
 FINALISTS = 3
 COLD_SCREENED = 8
 SAMPLE_ROWS = 64
 LONG_US = 100.0  # problems past this get fewer candidates and blocks
 
-Record = dict[str, Any]
-
-
-def regime(m: int, n: int, k: int) -> str:
-    """The grid's regimes, named as in the published tables; the first that fits."""
-    flops = 2 * m * n * k
-    if flops <= 1e8:
-        return "tiny"
-    if m * n <= 512**2 and k >= 2048:
-        return "deep-K"
-    if k <= 256 and m * n >= 1024**2:
-        return "small-K"
-    if min(m, n) <= 256 and max(m, n) >= 2048 and k >= 1024:
-        return "skinny"
-    if flops <= 2e10:
-        return "mid"
-    return "2e10..1e11" if flops < 1e11 else ">=1e11"
-
-
-def grid(layouts: Sequence[str], dtypes: Sequence[str], regimes: Sequence[str]) -> list[Problem]:
-    """The 1000-shape grid in the given layouts and dtypes, cheapest first."""
-    problems = [
-        Problem(m, n, k, layout, dtype)
-        for m in GRID_SIDES
-        for n in GRID_SIDES
-        for k in GRID_SIDES
-        for layout in layouts
-        for dtype in dtypes
-        if not regimes or regime(m, n, k) in regimes
-    ]
-    return sorted(problems, key=lambda p: (p.m * p.n * p.k, p.m, p.n, p.layout, p.dtype))
-
-
-def llm(dtypes: Sequence[str]) -> list[Problem]:
-    """Every layer of the committed model list at each of its token counts, cheapest first."""
-    from hgemm_packs.cli import layers
-    from hgemm_packs.cli.console import manifests_dir
-
-    listed = layers.read(manifests_dir() / "shapes" / "llm_layers.toml")
-    problems = {
-        problem
-        for layer in listed.layers
-        for dtype in dtypes
-        for problem in listed.problems(layer, dtype)
-    }
-    return sorted(problems, key=lambda p: (p.m * p.n * p.k, p.m, p.n, p.dtype))
-
-
-def key(problem: Problem) -> list[int | str]:
-    """What a record is filed under."""
-    return [problem.m, problem.n, problem.k, problem.layout, problem.dtype]
-
-
-def read_records(paths: Iterable[Path]) -> list[Record]:
-    """All whole lines of the record files, gzipped or not; the torn last line of a killed run is
-    dropped."""
-    records = []
-    for path in paths:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-        for line in text.splitlines():
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
-    return records
+Job = tuple[list[Any], Callable[["Bench"], Record]]
 
 
 class Bench:
@@ -135,11 +70,6 @@ class Bench:
         return float((one.c[rows].double() - exact).norm() / exact.norm())
 
 
-def error_bound(problem: Problem) -> float:
-    """1.25 times the relative error of rounding a normal product to the output type."""
-    return 1.25 * (2.1e-4 if problem.dtype == "f16" else 1.7e-3)
-
-
 def _speed(hot_us: float, cold_us: float) -> float:
     return math.sqrt(hot_us * cold_us)
 
@@ -171,7 +101,7 @@ def select(bench: Bench, problem: Problem, seed: int) -> Record:
     record["finals"] = finals(bench, problem, finalists, arms, tuned, 7 if long else 11, seed)
     if finalists:
         medians = {
-            name: _speed(*(_median(record["finals"][p][name]) for p in ("hot", "cold")))
+            name: _speed(*(median(record["finals"][p][name]) for p in ("hot", "cold")))
             for name in finalists
         }
         chosen = min(medians, key=medians.__getitem__)
@@ -219,12 +149,6 @@ def finals(
     return result
 
 
-def _median(samples: Sequence[float]) -> float:
-    ordered = sorted(samples)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
 def confirm(bench: Bench, problem: Problem, chosen: str, seed: int) -> Record:
     """Measure a chosen kernel again, against both baselines; called in a fresh process."""
     from hgemm_packs import baselines
@@ -265,9 +189,7 @@ def noise(bench: Bench, problem: Problem, seed: int) -> Record:
     }
 
 
-def _work(
-    stage: str, args: argparse.Namespace
-) -> Iterator[tuple[list[Any], Callable[[Bench], Record]]]:
+def _work(stage: str, args: argparse.Namespace) -> Iterator[Job]:
     """(key, job) of this worker's share of a stage, cheapest first."""
     seed = secrets.randbits(40)
     if stage == "select":
@@ -278,12 +200,8 @@ def _work(
         for problem in problems[:: args.every][args.shard :: args.shards]:
             yield key(problem), lambda bench, p=problem: select(bench, p, seed)  # type: ignore[misc]
         return
-    chosen = read_records(args.records)
-    promising = [
-        r for r in chosen if "chosen" in r and r["error"] <= error_bound(Problem(*r["problem"]))
-    ]
-    promising = [r for r in promising if likely_win(r)][args.shard :: args.shards]
-    for i, record in enumerate(promising):
+    likely = promising(read_records(args.records))[args.shard :: args.shards]
+    for i, record in enumerate(likely):
         problem = Problem(*record["problem"])
         if i % 40 == 0:
             yield ["noise", *key(problem)], lambda bench, p=problem: noise(bench, p, seed)  # type: ignore[misc]
@@ -293,44 +211,42 @@ def _work(
         )
 
 
-def likely_win(record: Record, margin: float = 1.0) -> bool:
-    """Whether the finals put the chosen kernel above both baselines, hot and cold."""
-    for protocol in ("hot", "cold"):
-        arms = record["finals"][protocol]
-        best = min(_median(arms[name]) for name in ("torch", "cublaslt") if name in arms)
-        if best / _median(arms[record["chosen"]]) <= margin:
-            return False
-    return True
+def run_jobs(jobs: Iterable[Job], out: Path, bench: Any, seconds: float) -> int:
+    """Append the record of each job to `out` until done or out of time; returns how many.
 
-
-def run_worker(args: argparse.Namespace) -> None:
-    """One process, one GPU: this shard's share until done or out of time."""
-    out = args.out / f"{args.stage}-{args.shard}.jsonl"
-    done = {
-        tuple(r.get("problem") or ["noise", *r["noise"]])
-        for r in read_records([out] if out.exists() else [])
-    }
-    bench = Bench(Pack.open(args.pool))
-    began = time.monotonic()
-    count = 0
+    Skips what `out` has. A failure is a record too; one of CUDA ends the process as well, for its
+    context is lost, and the next run goes on behind it.
+    """
+    done = resume(out)
+    began, count = time.monotonic(), 0
     with out.open("a", encoding="utf-8") as file:
-        for name, job in _work(args.stage, args):
+        for name, job in jobs:
             if tuple(name) in done:
                 continue
-            if time.monotonic() - began > args.seconds:
-                print(f"shard {args.shard}: out of time before {name}", flush=True)
+            if time.monotonic() - began > seconds:
+                print(f"{out.stem}: out of time before {name}", flush=True)
                 break
+            lost = None
             try:
                 record = job(bench)
             except Exception as error:
                 record = {"problem": name, "failed": f"{type(error).__name__}: {error}"}
-                print(f"shard {args.shard}: {name}: {record['failed']}", flush=True)
-                if "CUDA" in str(error):
-                    raise
+                print(f"{out.stem}: {name}: {record['failed']}", flush=True)
+                lost = error if "CUDA" in str(error) else None
             file.write(json.dumps(record, separators=(",", ":")) + "\n")
             file.flush()
+            if lost is not None:
+                raise lost
             count += 1
-    print(f"shard {args.shard}: {count} records in {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{out.stem}: {count} records in {time.monotonic() - began:.0f} s", flush=True)
+    return count
+
+
+def run_worker(args: argparse.Namespace) -> None:
+    """One process, one GPU: this shard's share until done or out of time."""
+    bench = Bench(Pack.open(args.pool))
+    out = args.out / f"{args.stage}-{args.shard}.jsonl"
+    run_jobs(_work(args.stage, args), out, bench, args.seconds)
 
 
 def run_stage(args: argparse.Namespace) -> int:
@@ -370,11 +286,6 @@ def main() -> int:
         return run_stage(args)
     run_worker(args)
     return 0
-
-
-def today() -> str:
-    """Date of a measurement, UTC."""
-    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
 
 
 if __name__ == "__main__":
