@@ -102,12 +102,11 @@ def render(family_name: str, genome: Genome) -> str:
     return text + expanded_source(f.source)
 
 
-def nvrtc_version() -> str:
-    """Version of the installed NVRTC wheel; BuildError when it is not the pinned one."""
+def check_nvrtc() -> None:
+    """Raise BuildError unless the installed NVRTC wheel is the pinned one."""
     found = importlib.metadata.version("nvidia-cuda-nvrtc")
     if found != NVRTC_PIN:
         raise BuildError(f"kernel ids need nvidia-cuda-nvrtc=={NVRTC_PIN}, found {found}")
-    return found
 
 
 def compile_source(source: str, symbol: str) -> tuple[bytes, int]:
@@ -142,13 +141,14 @@ def cache_dir() -> Path:
 
 def _cached(source: str, symbol: str) -> tuple[bytes, int]:
     """`compile_source` behind the cache. Writes are atomic: a killed build leaves no half file."""
-    key = hashlib.sha256("\0".join([source, ARCH, *FLAGS, nvrtc_version()]).encode()).hexdigest()
+    key = hashlib.sha256("\0".join([source, ARCH, *FLAGS, NVRTC_PIN]).encode()).hexdigest()
     path = cache_dir() / key[:2] / key
     if path.is_file():
         head, _, cubin = path.read_bytes().partition(b"\n")
         facts = json.loads(head)
         if hashlib.sha256(cubin).hexdigest() == facts["sha256"]:
             return cubin, facts["regs"]
+    check_nvrtc()
     cubin, regs = compile_source(source, symbol)
     path.parent.mkdir(parents=True, exist_ok=True)
     facts = {"regs": regs, "sha256": hashlib.sha256(cubin).hexdigest()}

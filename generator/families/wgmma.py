@@ -26,7 +26,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "schedule": ("cooperative", "pingpong"),
     "cluster_m": (1, 2, 4),
     "cluster_n": (1, 2, 4),
-    "split_k": (1, 2, 3, 4, 6, 8),
+    "split_k": (1, 2, 3, 4, 5, 6, 8),
     "persistent": (False, True),
     "ctas_per_sm": (1, 2, 3, 4),
     "raster": ("m", "n"),
