@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import io
-import json
 import os
 import re
 import subprocess
@@ -139,25 +138,43 @@ def cache_dir() -> Path:
     return Path(root) / "v1" / "build"
 
 
+def _read_entry(path: Path) -> tuple[bytes, int] | None:
+    """(cubin, registers) of a cache entry; None when there is none or its digest is not its own."""
+    try:
+        digest, _, payload = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    if hashlib.sha256(payload).hexdigest().encode() != digest:
+        return None
+    regs, _, cubin = payload.partition(b"\n")
+    return cubin, int(regs)
+
+
+def _write_entry(path: Path, cubin: bytes, regs: int) -> None:
+    """Write a cache entry in one step: a killed build leaves no half entry."""
+    payload = b"%d\n" % regs + cubin
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        try:
+            file.write(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
 def _cached(source: str, symbol: str) -> tuple[bytes, int]:
-    """`compile_source` behind the cache. Writes are atomic: a killed build leaves no half file."""
+    """`compile_source` behind the cache."""
     key = hashlib.sha256("\0".join([source, ARCH, *FLAGS, NVRTC_PIN]).encode()).hexdigest()
     path = cache_dir() / key[:2] / key
-    if path.is_file():
-        head, _, cubin = path.read_bytes().partition(b"\n")
-        facts = json.loads(head)
-        if hashlib.sha256(cubin).hexdigest() == facts["sha256"]:
-            return cubin, facts["regs"]
-    check_nvrtc()
-    cubin, regs = compile_source(source, symbol)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    facts = {"regs": regs, "sha256": hashlib.sha256(cubin).hexdigest()}
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(json.dumps(facts).encode() + b"\n" + cubin)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)
-    return cubin, regs
+    found = _read_entry(path)
+    if found is None:
+        check_nvrtc()
+        found = compile_source(source, symbol)
+        _write_entry(path, *found)
+    return found
 
 
 def build_one(family_name: str, genome: Genome) -> Built:
