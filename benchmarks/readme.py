@@ -27,7 +27,8 @@ def headline(summary: dict[str, Any]) -> str:
     table, host, on = summary["table"], summary["host"], summary["measured_on"]
     return (
         f"- **{table['gmean']:.2f}x** the best of torch and tuned cuBLASLt: geometric mean over "
-        f"{table['rows']} problems with a confirmed win on an {on['device']} "
+        f"the {table['rows']} problems of the 1000-shape grid (by layout and type) with "
+        f"a confirmed win on an {on['device']} "
         f"(worst {table['worst']:.3f}x, best {table['best']:.2f}x).\n"
         f"- **{host['hit_ratio']:.2f}** of the host time of `torch.mm(a, b, out=c)` for a call "
         "that is in the table.\n"
@@ -38,7 +39,8 @@ def figures(summary: dict[str, Any]) -> str:
     table, host, load = summary["table"], summary["host"], summary["load"]
     by_layout = ", ".join(f"{count} {name}" for name, count in table["layouts"].items())
     rows = {
-        "problems with a confirmed win": f"{table['rows']} ({by_layout})",
+        "grid problems with a confirmed win": f"{table['rows']} ({by_layout})",
+        "the same with layers of models": str(table["all_wins"]),
         "problems measured": str(table["problems_measured"]),
         "kernels that carry the wins": str(table["kernels"]),
         "speed-up, geometric mean, caches hot": f"{table['gmean']:.3f}x",
@@ -46,6 +48,11 @@ def figures(summary: dict[str, Any]) -> str:
         "smallest speed-up in the table, hot or cold": f"{table['worst']:.3f}x",
         "its kind's smallest lower 95% bound": f"{table['worst_lower_bound']:.3f}x",
         "noise floor (torch against itself)": f"{100 * table['noise_floor']:.1f}%",
+        **{
+            f"whole grid, {kind}: matmul over torch.matmul": f"{grid['gmean_vs_torch']:.3f}x "
+            f"({100 * grid['kernel_share']:.0f}% of {grid['problems']} problems by kernels)"
+            for kind, grid in summary["grid"].items()
+        },
         "host time of a hit, of torch.mm(out=)": f"{host['hit_ratio']:.2f}",
         "host time a fallback adds to torch": f"{host['miss_extra_us']:.2f} us",
         "import after torch": f"{load['import_ms']:.0f} ms",

@@ -46,6 +46,26 @@ def table_facts(source: SourceManifest) -> dict[str, Any]:
     }
 
 
+def whole_grid(source: SourceManifest) -> dict[str, dict[str, float]]:
+    """Per dtype and layout, over the measured grid and not only the wins, hot: how much faster
+    `matmul` is than torch and than the better of torch and tuned cuBLASLt. A problem without a
+    kernel runs on torch and counts 1 against it."""
+    rows = [row for row in source.table if {row.m, row.n, row.k} <= set(GRID_SIDES)]
+    result = {}
+    for kind in sorted({(row.dtype, row.layout) for row in rows}):
+        mine = [row for row in rows if (row.dtype, row.layout) == kind]
+        times = [(r.hot.us if r.kernel else r.hot.torch_us, r.hot) for r in mine]
+        result[".".join(kind)] = {
+            "problems": len(mine),
+            "kernel_share": round(sum(r.kernel is not None for r in mine) / len(mine), 4),
+            "gmean_vs_torch": round(geometric_mean([h.torch_us / us for us, h in times]), 4),
+            "gmean_vs_best": round(
+                geometric_mean([min(h.torch_us, h.cublaslt_us) / us for us, h in times]), 4
+            ),
+        }
+    return result
+
+
 def measured_on(source: SourceManifest) -> dict[str, Any]:
     """Device, versions and protocol that the table's figures are valid for."""
     return {
@@ -64,6 +84,7 @@ def summarise(host: dict[str, Any], load: dict[str, Any], source: SourceManifest
         "host": {name: host[name] for name in ("hit_ratio", "miss_extra_us")},
         "load": {name: load[name] for name in ("import_ms", "pack100_ms")},
         "table": table_facts(source),
+        "grid": whole_grid(source),
         "measured_on": measured_on(source),
     }
 

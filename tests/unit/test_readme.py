@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
+
+from hgemm_packs.manifest import Row, Timing
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -16,6 +19,7 @@ SUMMARY = {
     "load": {"import_ms": 12.3, "pack100_ms": 45.6},
     "table": {
         "rows": 321,
+        "all_wins": 654,
         "problems_measured": 1000,
         "gmean": 1.2345,
         "gmean_cold": 1.1,
@@ -26,6 +30,14 @@ SUMMARY = {
         "kernels": 77,
         "noise_floor": 0.012,
         "rule": "lower bound above the floor.",
+    },
+    "grid": {
+        "f16.nn": {
+            "problems": 500,
+            "kernel_share": 0.242,
+            "gmean_vs_torch": 1.0678,
+            "gmean_vs_best": 1.0456,
+        }
     },
     "measured_on": {
         "device": "NVIDIA H200",
@@ -63,11 +75,36 @@ def test_every_block_is_in_the_readme_and_filled() -> None:
     text = readme.README.read_text(encoding="utf-8")
     assert {match["name"] for match in readme.BLOCK.finditer(text)} == set(readme.BLOCKS)
     filled = readme.render(text, SUMMARY)
-    for expected in ("**1.23x**", "321 problems", "worst 1.021x", "**0.46**", "0.21 us", "121 nn"):
+    for expected in (
+        "**1.23x**",
+        "321 problems",
+        "worst 1.021x",
+        "**0.46**",
+        "0.21 us",
+        "121 nn",
+        "1.068x (24% of 500",
+    ):
         assert expected in filled
     assert "2026-01-02 to 2026-01-03" in filled
     # Rendering replaces what an earlier run wrote, it never adds to it.
     assert readme.render(filled, SUMMARY) == filled
+
+
+def test_the_whole_grid_counts_fallbacks_as_torch() -> None:
+    def row(k: int, kernel: str | None, us: float, torch_us: float, lt_us: float) -> Row:
+        timing = Timing(us, torch_us, lt_us, min(torch_us, lt_us) / us, 1.0)
+        kind = ("nn", "f16", "f16", "f32", "none")
+        return Row(64, 64, k, *kind, kernel, "GPU", timing, timing, 9, "2026-01-01")
+
+    table = (
+        row(64, "a", 1.0, 2.0, 1.6),  # 2x torch, 1.6x the better one
+        row(128, None, 1.0, 4.0, 2.0),  # no confirmed win: torch runs, half as fast as cuBLASLt
+        row(100, "a", 1.0, 9.0, 9.0),  # not on the grid
+    )
+    grid = script("summary").whole_grid(SimpleNamespace(table=table))["f16.nn"]
+    assert grid["problems"] == 2 and grid["kernel_share"] == 0.5
+    assert grid["gmean_vs_torch"] == round(math.sqrt(2.0 * 1.0), 4)
+    assert grid["gmean_vs_best"] == round(math.sqrt(1.6 * 0.5), 4)
 
 
 def test_an_unknown_block_is_an_error() -> None:
