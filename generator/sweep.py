@@ -23,6 +23,7 @@ from typing import Any
 
 from hgemm_packs.generator.problems import grid, llm
 from hgemm_packs.generator.records import Record, key, promising, read_records, resume
+from hgemm_packs.generator.shortlist import shortlist
 from hgemm_packs.manifest import KernelEntry
 from hgemm_packs.pack import Pack
 from hgemm_packs.problem import Problem
@@ -77,7 +78,6 @@ def _speed(hot_us: float, cold_us: float) -> float:
 def select(bench: Bench, problem: Problem, seed: int) -> Record:
     """Choose a kernel for one problem; times are in us."""
     from hgemm_packs import baselines, timing
-    from hgemm_packs.generator.pool import shortlist
 
     torch_us = timing.screen({"torch": timing.torch_mm}, problem, device=bench.device, seed=seed)[
         "torch"

@@ -63,8 +63,13 @@ class Family:
         return True
 
     def space(self, **fixed: int | str | bool) -> Iterator[Genome]:
-        """Every valid genome with the given genes fixed, in the order of the gene sets."""
+        """Every valid genome with the given genes fixed, in the order of the gene sets.
+
+        Raises InvalidGenome when a fixed gene is none of this family's.
+        """
         names = list(self.genes)
+        if not fixed.keys() <= self.genes.keys():
+            raise InvalidGenome(f"{self.name}: no genes {sorted(fixed.keys() - self.genes.keys())}")
 
         def extend(genome: Genome, rest: list[str]) -> Iterator[Genome]:
             if not rest:
