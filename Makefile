@@ -24,7 +24,7 @@ test: $(STAMPS)/built
 
 # Needs an H200. Compiles nothing: the pack comes from `make packs`.
 test-gpu: $(STAMPS)/built packs
-	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m pytest -m "gpu or multigpu"
+	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python benchmarks/gpu_tests.py
 
 # Rewrites the raw results, then every number that README quotes.
 bench: $(STAMPS)/built packs
