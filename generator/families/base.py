@@ -93,7 +93,8 @@ class Family:
 
     def fields(self, genome: Genome) -> dict[str, Any]:
         """All manifest fields that follow from the genome; id, size and registers come from the
-        build."""
+        build. Raises InvalidGenome."""
+        self.validate(genome)
         name = self.kernel_name(genome)
         record = self.record(genome)
         return {

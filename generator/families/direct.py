@@ -46,8 +46,6 @@ def _check(g: Genome) -> None:
     )
     if registers > min(255, 65536 // _threads(g)):
         raise InvalidGenome(f"sm90_direct: about {registers} registers a thread")
-    if _smem_bytes(g) > 98304:
-        raise InvalidGenome("sm90_direct: the reduction buffer is over 96 KiB")
 
 
 def _macros(g: Genome) -> dict[str, int | str]:
