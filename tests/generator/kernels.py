@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from hgemm_packs.generator import build
 from hgemm_packs.generator.families import Genome, family
 from hgemm_packs.generator.pool import pool
 from hgemm_packs.manifest import KernelEntry
@@ -78,3 +83,11 @@ def entry_of(job: Job) -> KernelEntry:
     """The entry that a job would have once built."""
     name, genome = job
     return record(family(name).fields(genome))
+
+
+def sources_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the kernel sources that builds read from now on."""
+    shutil.copytree(build.sources_dir(), folder)
+    monkeypatch.setattr(build, "sources_dir", lambda: folder)
+    build.expanded_source.cache_clear()
+    return folder

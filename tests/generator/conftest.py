@@ -1,0 +1,33 @@
+"""What every build in these tests needs: a cache of its own, and a watch on the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hgemm_packs.generator import build
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache; sources read anew before and after."""
+    monkeypatch.setenv("HGEMM_PACKS_CACHE", str(tmp_path / "cache"))
+    build.expanded_source.cache_clear()
+    yield tmp_path / "cache" / "v1" / "build"
+    build.expanded_source.cache_clear()
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Symbols that reach the compiler, in order."""
+    seen: list[str] = []
+    real = build.compile_source
+
+    def counted(source: str, symbol: str) -> tuple[bytes, int]:
+        seen.append(symbol)
+        return real(source, symbol)
+
+    monkeypatch.setattr(build, "compile_source", counted)
+    return seen
