@@ -21,8 +21,9 @@ from pathlib import Path
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.generator.gates.numeric import DTYPES, ring_depth
+from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.manifest import KernelEntry, Range
+from hgemm_packs.operands import DTYPES
 from hgemm_packs.pack import Pack
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")

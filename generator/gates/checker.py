@@ -1,0 +1,196 @@
+"""One launch against float64: operands in padded storage, C between guards, the rounding model.
+
+The numeric gate is written in terms of a `Checker`. Runs on any device; verdicts are queued on it
+and read together, so that a check costs launches and no round trips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from hgemm_packs.manifest import KernelEntry
+from hgemm_packs.operands import DTYPES
+
+SIGNIFICAND_BITS = {"f16": 11, "bf16": 8}
+GUARD = 16  # rows before and after C, columns behind it
+GUARD_BITS = 0x7FDA  # a NaN in fp16 and in bf16 that no kernel produces
+
+Launch = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
+
+
+class NumericError(AssertionError):
+    """A kernel computed something else than A @ B; the message names the check and the problem."""
+
+
+@dataclass(slots=True)
+class Numeric:
+    """Verdict over all checks of one kernel."""
+
+    max_rel_err: float = 0.0
+    shapes_tested: int = 0
+    pending: list[tuple[str, torch.Tensor]] = field(default_factory=list)
+
+
+def operand(values: torch.Tensor, transposed: bool) -> torch.Tensor:
+    """`values` [rows, columns] stored with a leading stride of at least 8 above the minimum, a
+    multiple of 16 bytes; NaN in the padding."""
+    rows, columns = values.shape
+    outer, inner = (columns, rows) if transposed else (rows, columns)
+    shape = (outer, -(-inner // 8) * 8 + 8)
+    buffer = torch.full(shape, float("nan"), dtype=values.dtype, device=values.device)
+    view = buffer.t()[:rows] if transposed else buffer[:, :columns]
+    return view.copy_(values)
+
+
+def guarded(
+    m: int, n: int, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(whole buffer as int16 bits, C [m, n] inside it)."""
+    bits = torch.full((m + 2 * GUARD, n + GUARD), GUARD_BITS, dtype=torch.int16, device=device)
+    return bits, bits.view(dtype)[GUARD : GUARD + m, :n]
+
+
+def _storage_bits(view: torch.Tensor) -> torch.Tensor:
+    """All that `view` is a part of, padding included, as int16."""
+    return torch.empty(0, dtype=torch.int16, device=view.device).set_(view.untyped_storage())
+
+
+def _report(
+    got: torch.Tensor, bits: torch.Tensor, exact: torch.Tensor, slack: torch.Tensor
+) -> list[torch.Tensor]:
+    """Relative error of normal numbers, what rounding alone would make of it, elements wrong,
+    guards touched. Where the exact value overflows the output type or is not finite, C must be
+    the same."""
+    m, n = got.shape
+    wide, rounded = got.double(), exact.to(got.dtype).double()
+    finite = torch.isfinite(rounded)
+    error = torch.where(finite, (wide - exact).abs(), 0.0)
+    same = (wide == rounded) | (torch.isnan(wide) & torch.isnan(rounded))
+    inside = bits[GUARD : GUARD + m, :n]
+    right = torch.where(finite, error <= slack, same) & (inside != GUARD_BITS)
+    touched = (bits != GUARD_BITS).sum() - (inside != GUARD_BITS).sum()
+    normal = finite & (exact.abs() >= torch.finfo(got.dtype).smallest_normal)
+    whole = [torch.where(normal, each, 0.0).norm() for each in (error, rounded - exact, exact)]
+    scale = whole[2].clamp_min(1e-300)
+    return [whole[0] / scale, whole[1] / scale, (~right).sum(), touched]
+
+
+def rounding_slack(
+    exact: torch.Tensor, magnitude: torch.Tensor, k: int, dtype: str
+) -> torch.Tensor:
+    """Largest error that fp32 accumulation in any order and one rounding to `dtype` can make.
+
+    `magnitude` is |A| @ |B|. Tensor cores truncate when they align addends, hence 2^-22 and not
+    2^-24 a step of 16. The rounding is half a unit in the last place of the sum as accumulated.
+    """
+    sums = (k / 16 + 4) * 2.0**-22 * magnitude
+    size = (exact.abs() + sums).clamp_min(torch.finfo(DTYPES[dtype]).smallest_normal)
+    exponent = torch.frexp(size).exponent
+    return sums + 1.001 * torch.exp2((exponent - SIGNIFICAND_BITS[dtype] - 1).double())
+
+
+class Checker:
+    """Runs the checks of one kernel; `launch(a, b, c)` queues it on the current stream."""
+
+    def __init__(self, entry: KernelEntry, launch: Launch, device: torch.device, seed: int) -> None:
+        self.entry, self.launch, self.device = entry, launch, device
+        self.dtype = DTYPES[entry.dtype]
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.result = Numeric()
+        self.inputs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def normal(self, rows: int, columns: int, mean: float = 0.0) -> torch.Tensor:
+        shape = (rows, columns)
+        values = torch.randn(shape, generator=self.generator, device=self.device)
+        return (values + mean).to(self.dtype)
+
+    def store(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both as the kernel's layout stores them; the next launches must not change them."""
+        layout = self.entry.layout
+        stored = operand(a, layout[0] == "t"), operand(b, layout[1] == "t")
+        self.keep(*stored)
+        return stored
+
+    def keep(self, *stored: torch.Tensor) -> None:
+        """Remember operands as they are now."""
+        self.inputs = [(bits, bits.clone()) for bits in map(_storage_bits, stored)]
+
+    def run(
+        self,
+        name: str,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        exact: torch.Tensor,
+        slack: torch.Tensor,
+        allowed: float = 1.25,
+        before: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Launch once and queue the comparison; returns C.
+
+        The error as a whole may be `allowed` times that of rounding alone; C must be `before`, if
+        given, in every bit.
+        """
+        (m, k), n = a.shape, b.shape[1]
+        bits, c = guarded(m, n, self.dtype, self.device)
+        self.launch(a, b, c)
+        facts = _report(c, bits, exact, slack)
+        facts.append(sum((now != then).sum() for now, then in self.inputs))  # type: ignore[arg-type]
+        same = c if before is None else before
+        facts.append((c.view(torch.int16) != same.view(torch.int16)).sum())
+        facts.append(allowed * facts[1] + 2.0**-20)
+        verdict = torch.stack([fact.double() for fact in facts])
+        self.result.pending.append((f"{name} {m}x{n}x{k}", verdict))
+        return c
+
+    def product(
+        self,
+        name: str,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        allowed: float = 1.25,
+        runs: int = 1,
+    ) -> None:
+        """Check C = A @ B for stored operands, `runs` times; the reference is float64."""
+        wide_a, wide_b = a.double(), b.double()
+        exact = wide_a @ wide_b
+        slack = rounding_slack(exact, wide_a.abs() @ wide_b.abs(), a.shape[1], self.entry.dtype)
+        before = None
+        for _ in range(runs):
+            before = self.run(name, a, b, exact, slack, allowed, before)
+
+    def settle(self) -> Numeric:
+        """Read all queued verdicts; raises NumericError for the first that fails."""
+        if self.result.pending:
+            rows = torch.stack([row for _, row in self.result.pending]).tolist()
+            for (name, _), row in zip(self.result.pending, rows, strict=True):
+                _raise_for(name, *row)
+                self.result.max_rel_err = max(self.result.max_rel_err, row[0])
+            self.result.shapes_tested += len(rows)
+            self.result.pending.clear()
+        return self.result
+
+
+def _raise_for(
+    name: str,
+    relative: float,
+    ideal: float,
+    wrong: float,
+    touched: float,
+    changed: float,
+    differ: float,
+    limit: float,
+) -> None:
+    counts = {
+        "elements wrong or unwritten": wrong,
+        "guards touched": touched,
+        "input elements changed": changed,
+        "elements differ from run to run": differ,
+    }
+    found = [f"{int(count)} {text}" for text, count in counts.items() if count]
+    if not relative <= limit:
+        found.append(f"relative error {relative:.2e}, {ideal:.2e} of it from rounding")
+    if found:
+        raise NumericError(f"{name}: {', '.join(found)}")
