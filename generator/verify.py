@@ -1,15 +1,23 @@
 """Every kernel of a pack through the numeric gate on one GPU; what `hgemm-packs verify` runs where
-there is one."""
+there is one.
+
+`python -m hgemm_packs.generator.verify PACK FACTS.json` also writes the verdicts down, with the
+date and the versions of this machine, for `assemble table`.
+"""
 
 from __future__ import annotations
 
+import datetime
+import json
 import secrets
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 
-from hgemm_packs import launcher
+from hgemm_packs import launcher, report
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.pack import Pack
@@ -51,3 +59,25 @@ def verify_kernels(
             results.append(Result(entry.name, False, float("nan"), 0, str(error)))
         progress(len(results), len(pack.manifest.kernels))
     return results
+
+
+def write_facts(pack: Pack, out: Path, device: int = 0) -> int:
+    """Verify `pack` and write the verdicts with date and versions to `out`; returns the failures.
+
+    Only kernels that passed are listed under `numerics`: the others cannot enter a table.
+    """
+    results = verify_kernels(pack, device)
+    failed = [result for result in results if not result.ok]
+    facts = {
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        **report.runtime_versions(device),
+        "device": str(launcher.device_info(device)),
+        "numerics": [asdict(result) for result in results if result.ok],
+        "failed": [asdict(result) for result in failed],
+    }
+    out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return len(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if write_facts(Pack.open(sys.argv[1]), Path(sys.argv[2])) else 0)
