@@ -159,6 +159,12 @@ def hides_nan(a: Tensor, b: Tensor, c: Tensor) -> None:
     c.copy_(product(a, b).nan_to_num(0.0))
 
 
+def skips_nan(a: Tensor, b: Tensor, c: Tensor) -> None:
+    """Leaves what would be NaN as it was: right only where C held NaN before."""
+    whole = product(a, b).to(c.dtype)
+    c.copy_(torch.where(torch.isnan(whole), c, whole))
+
+
 def saturates(a: Tensor, b: Tensor, c: Tensor) -> None:
     largest = torch.finfo(c.dtype).max
     whole = product(a, b)

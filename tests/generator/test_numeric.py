@@ -36,6 +36,7 @@ from .cheats import (
     rounds_twice,
     saturates,
     second_band,
+    skips_nan,
     split_k,
     spreads_nan,
     tail_rows_of_later_tiles,
@@ -148,6 +149,7 @@ CHEATS: list[tuple[str, Cheat, str, str]] = [
     ("unsteady", Unsteady(lambda m, n, k: k == 200), "repeat", "from run to run"),
     ("NaN spread to other rows", spreads_nan, "specials", WRONG),
     ("NaN hidden", hides_nan, "specials", WRONG),
+    ("NaN not written", skips_nan, "specials", WRONG),
     ("saturated", saturates, "specials", WRONG),
     ("a kept result", Remembers(), "specials", WRONG),
     ("M beyond two tiles", only_if(lambda m, n, k: m > 2 * TILE_M, zero), "waves", WRONG),
@@ -188,7 +190,7 @@ def test_accumulation_in_16_bits_is_caught_by_integers_alone(dtype: str) -> None
 
 
 def test_waves_grow_with_the_ctas_that_an_sm_holds() -> None:
-    """Four CTAs an SM: the third wave begins at the eighth tile of each SM."""
+    """Four CTAs an SM: the third wave begins at the eighth tile of each of the 40 SMs."""
     genome = {"tile_k": TILE_K, "stages": STAGES, "ctas_per_sm": 4}
     with pytest.raises(NumericError, match=r"^waves"):
-        gate(tiles_from(2 * 4 * SMS), made_up(genome=genome))
+        numeric.check(made_up(genome=genome), tiles_from(2 * 4 * 40), CPU, sm_count=40, seed=1)
