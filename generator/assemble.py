@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.metadata
 import json
 import math
 import sys
@@ -43,7 +44,6 @@ from hgemm_packs.manifest import (
 from hgemm_packs.problem import Problem
 
 H200 = DeviceProfile("NVIDIA H200", 132, 62914560, 4300.0)
-CUDA_CORE_PIN = "1.2.2"
 RULE = "hot and cold lcb above 1 + noise_floor against the better of torch and tuned cuBLASLt"
 PROTOCOL = "CUDA-graph replay, hot and cold, interleaved, N(0,1), fp32 accumulate"
 
@@ -61,7 +61,7 @@ def _source(
         arch="sm_90a",
         device_profiles=(H200,),
         min_driver=MIN_DRIVER,
-        toolchain=Toolchain(NVRTC_PIN, CUDA_CORE_PIN, FLAGS),
+        toolchain=Toolchain(NVRTC_PIN, importlib.metadata.version("cuda-core"), FLAGS),
         baseline=baseline,
         policy=Policy(noise_floor, RULE),
         kernels=tuple(kernels),

@@ -51,12 +51,12 @@ def error_bound(problem: Problem) -> float:
     return 1.25 * (2.1e-4 if problem.dtype == "f16" else 1.7e-3)
 
 
-def likely_win(record: Record, margin: float = 1.0) -> bool:
+def likely_win(record: Record) -> bool:
     """Whether the finals put the chosen kernel above both baselines, hot and cold."""
     for protocol in ("hot", "cold"):
         arms = record["finals"][protocol]
         best = min(median(arms[name]) for name in ("torch", "cublaslt") if name in arms)
-        if best / median(arms[record["chosen"]]) <= margin:
+        if best <= median(arms[record["chosen"]]):
             return False
     return True
 

@@ -11,14 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hgemm_packs.manifest import PARAM_LAYOUTS
+
 Genome = dict[str, int | str | bool]
 
 SMEM_LIMIT_BYTES = 232448  # dynamic shared memory that one sm_90 CTA can have
-PARAM_SIZES = {
-    "ptr_v1": [8, 8, 8, 4, 4, 4, 4, 4, 4],
-    "tma2_v1": [128, 128, 8, 4, 4, 4, 4],
-    "tma3_v1": [128, 128, 128, 4, 4, 4],
-}
 LARGEST = 1 << 24  # bound of M, N and K: products of two stay far inside 64 bits
 
 
@@ -102,7 +99,7 @@ class Family:
             "symbol": name,
             "family": self.name,
             "genome": dict(sorted(genome.items())),
-            "param_sizes": PARAM_SIZES[record["param_layout"]],
+            "param_sizes": list(PARAM_LAYOUTS[record["param_layout"]]),
             "workspace_bytes": 0,
             "align": {"a": 16, "b": 16, "c": 16},
             "dtype": genome["dtype"],

@@ -90,12 +90,6 @@ def test_likely_wins_are_faster_than_both_hot_and_cold(hot: Any, cold: Any, like
     assert promising([record]) == ([record] if likely else [])
 
 
-def test_a_margin_asks_for_more() -> None:
-    record = measured(hot=(12.0, 11.0, 10.0), cold=(12.0, 11.0, 10.0))
-    assert likely_win(record, margin=1.09)
-    assert not likely_win(record, margin=1.11)
-
-
 def test_only_right_kernels_are_promising() -> None:
     bound = error_bound(PROBLEM)
     assert promising([measured(error=bound)])

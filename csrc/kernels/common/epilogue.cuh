@@ -92,8 +92,8 @@ struct BulkEpilogue {
 #pragma unroll
     for (int first = 0; first < kColumns; first += 64) {
       u8* block = staging + (turn++ % 2) * 64 * 64 * kElementBytes;
-      // At most one store may still read the other half of the ring.
-      if (issuer) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+      // The store that may still be reading is that of the other half of the ring.
+      if (issuer) store_wait_read();
       named_sync(barrier_id, 128);
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {

@@ -131,8 +131,8 @@ __device__ __forceinline__ void store_box(const TensorMap* map, const void* src,
                : "memory");
 }
 __device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// The staging buffer may be written again.
-__device__ __forceinline__ void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// At most one store may still read its staging buffer.
+__device__ __forceinline__ void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory"); }
 // Everything has reached global memory.
 __device__ __forceinline__ void store_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
