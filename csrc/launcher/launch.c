@@ -68,7 +68,7 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
       round_up(round_up(shape->n, record->tile[1]) / record->tile[1], record->cluster[1]);
   // Kernels without tensor maps last about 2 us: two grid dimensions spare them a division.
   const int flat = PARAM_LAYOUT[record->params].maps > 0;
-  int64_t grid = flat ? tiles_m * tiles_n * record->cluster[2] : tiles_m;
+  int64_t grid = (flat ? tiles_m * tiles_n : tiles_m) * record->cluster[2];
   if (record->persistent && grid > kernel->max_ctas) grid = kernel->max_ctas;
   if (grid > INT32_MAX || (!flat && tiles_n > UINT16_MAX))
     return REFUSE("%lld tiles", (long long)(tiles_m * tiles_n));
