@@ -7,10 +7,10 @@ same stem.
 
 from __future__ import annotations
 
-from hgemm_packs.generator.families import direct, wgmma
+from hgemm_packs.generator.families import direct, swapab, wgmma
 from hgemm_packs.generator.families.base import Family, Genome, InvalidGenome
 
-FAMILIES: dict[str, Family] = {f.name: f for f in (wgmma.FAMILY, direct.FAMILY)}
+FAMILIES: dict[str, Family] = {f.name: f for f in (wgmma.FAMILY, direct.FAMILY, swapab.FAMILY)}
 
 
 def family(name: str) -> Family:

@@ -121,10 +121,12 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def common_macros(genome: Genome) -> dict[str, int | str]:
-    """Macros that every family's source needs: element type and how B is stored."""
+    """Macros that every family's source needs: element type and how A and B are stored."""
+    layout = str(genome["layout"])
     return {
         "HGP_BF16": int(genome["dtype"] == "bf16"),
-        "HGP_B_MN_MAJOR": int(genome["layout"] == "nn"),
+        "HGP_A_MN_MAJOR": int(layout[0] == "t"),
+        "HGP_B_MN_MAJOR": int(layout[1] == "n"),
     }
 
 

@@ -14,9 +14,10 @@ from hgemm_packs.generator.families.base import (
     common_macros,
     dims,
 )
+from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
 
 GENES: dict[str, tuple[int | str | bool, ...]] = {
-    "layout": ("nn", "nt"),
+    "layout": LAYOUTS,
     "dtype": ("f16", "bf16"),
     "tile_m": (64, 128, 256),
     "tile_n": (32, 64, 96, 128, 160, 192, 224, 256),
@@ -100,14 +101,14 @@ def _check(g: Genome) -> None:
     _check_split(g, rows)
     ctas = _int(g, "ctas_per_sm")
     _require(smem_bytes(g) <= min(SMEM_LIMIT_BYTES, 233472 // ctas - 1536), "shared memory")
-    _require(g["layout"] == "nt" or n % 64 == 0, "nn loads B in boxes of 64 columns")
-    _require(g["epilogue"] != "grouped" or g["layout"] == "nt", "grouped epilogue is for nt")
+    b_transposed = mn_major(str(g["layout"]))[1]
+    _require(g["epilogue"] != "grouped" or not b_transposed, "grouped epilogue is for nt and tt")
     _require(g["epilogue"] != "bulk" or n % 64 == 0, "bulk epilogue stores 64 columns at a time")
     _require(g["epilogue"] != "bulk" or not g["streaming"], "bulk stores carry no streaming hint")
     _require(_int(g, "cluster_m") * _int(g, "cluster_n") <= 4, "clusters of at most four")
     slice_rows = 32 if g["epilogue"] == "grouped" else 8
     _require(
-        g["layout"] == "nn" or n % (slice_rows * _int(g, "cluster_m")) == 0,
+        b_transposed or n % (slice_rows * _int(g, "cluster_m")) == 0,
         "B slices of whole atoms",
     )
     _require(bool(g["persistent"]) or g["group"] != 64, "banding by 64 is for persistent grids")
@@ -153,23 +154,23 @@ def _record(g: Genome) -> dict[str, Any]:
     m, n = _int(g, "tile_m"), _int(g, "tile_n")
     cluster_m, cluster_n = _int(g, "cluster_m"), _int(g, "cluster_n")
     grouped, bulk = g["epilogue"] == "grouped", g["epilogue"] == "bulk"
-    box_b = [64, n // cluster_m] if g["layout"] == "nt" else [64, 64 // cluster_m]
+    a_transposed, b_transposed = mn_major(str(g["layout"]))
     maps = [
-        {"operand": "a", "box": [64, m // cluster_n], "row_group": 0},
-        {"operand": "b", "box": box_b, "row_group": 32 if grouped else 0},
+        operand_map("a", m, a_transposed, slices=cluster_n),
+        operand_map("b", n, b_transposed, slices=cluster_m, row_group=32 if grouped else 0),
     ]
-    sizes = dims(n=32 if grouped else 8)
+    sizes = dims(m=8 if a_transposed else 1, n=32 if grouped else 8)
     if g["split_k"] != 1:  # every CTA of a cluster has something to multiply
         sizes["k"]["min"] = _int(g, "split_k") * _int(g, "tile_k")
     if bulk:
-        maps.append({"operand": "c", "box": [64, 64], "row_group": 0})
+        maps.append(operand_map("c", 64, False))
     return {
         "param_layout": "tma3_v1" if bulk else "tma2_v1",
         "block": _threads(g),
         "cluster": [cluster_m, cluster_n, _int(g, "split_k")],
         "grid": {"tile_m": m, "tile_n": n, "persistent": bool(g["persistent"])},
         "smem_bytes": smem_bytes(g),
-        "tma": [{**entry, "swizzle": 128, "l2_promotion": 256} for entry in maps],
+        "tma": maps,
         "dims": sizes,
     }
 

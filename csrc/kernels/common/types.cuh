@@ -1,6 +1,7 @@
-// Element type and layout of one compiled kernel. The generator defines HGP_BF16 (0 or 1) and HGP_B_MN_MAJOR
-// (1: B stored [K,N], layout nn; 0: B stored [N,K], layout nt) before the family's source is included.
-// No CUDA header is included anywhere: NVRTC alone must be enough to rebuild a pack.
+// Element type and layout of one compiled kernel. The generator defines HGP_BF16 (0 or 1),
+// HGP_A_MN_MAJOR (1: A stored [K,M], layouts tn and tt; 0: [M,K]) and HGP_B_MN_MAJOR (1: B stored
+// [K,N], layouts nn and tn; 0: [N,K]) before the family's source is included. No CUDA header is
+// included anywhere: NVRTC alone must be enough to rebuild a pack.
 #pragma once
 
 typedef unsigned char u8;
@@ -21,11 +22,17 @@ struct alignas(64) TensorMap {
 
 constexpr int kElementBytes = 2;
 
-constexpr __host__ __device__ int ceil_div(int a, int b) { return (a + b - 1) / b; }
-constexpr __host__ __device__ int min_of(int a, int b) { return a < b ? a : b; }
+constexpr __host__ __device__ int ceil_div(int a, int b) {
+  return (a + b - 1) / b;
+}
+constexpr __host__ __device__ int min_of(int a, int b) {
+  return a < b ? a : b;
+}
 
 // A value that all lanes of a warp agree on, told to the compiler.
-__device__ __forceinline__ int warp_uniform(int value) { return __shfl_sync(0xffffffff, value, 0); }
+__device__ __forceinline__ int warp_uniform(int value) {
+  return __shfl_sync(0xffffffff, value, 0);
+}
 
 // Two fp32 values rounded to nearest even and packed, `low` in the low half.
 __device__ __forceinline__ u32 pack2(float low, float high) {

@@ -1,16 +1,16 @@
-// Family sm90_wgmma. C[M,N] = A[M,K] * B, fp32 accumulate, layouts nn and nt, fp16 and bf16.
+// Family sm90_wgmma. C[M,N] = A * B, fp32 accumulate, layouts nn, nt, tn and tt, fp16 and bf16.
 //
-// Idea: one producer warp streams K slices of A and B by TMA into a ring of shared-memory stages; one or two consumer
-// warpgroups multiply them by wgmma and write the tile. `cooperative` consumers share a tile by rows, `pingpong`
-// consumers take alternate tiles, so that one stores while the other multiplies. CTAs of a cluster share operands by
-// multicast, or share one tile by K and add their parts through distributed shared memory (split_k). Persistent grids
-// loop over tiles; a grid of one CTA a tile is the same loop run once.
-// Valid: any M, N and K multiples of 8 (TMA), 16-byte aligned operands; N a multiple of 32 for the grouped epilogue.
+// Idea: one producer warp streams K slices of A and B by TMA into a ring of shared-memory stages;
+// one or two consumer warpgroups multiply them by wgmma and write the tile. `cooperative` consumers
+// share a tile by rows, `pingpong` consumers take alternate tiles, so that one stores while the
+// other multiplies. CTAs of a cluster share operands by multicast, or share one tile by K and add
+// their parts through distributed shared memory (split_k). Persistent grids loop over tiles; a grid
+// of one CTA a tile is the same loop run once. Valid: any M (tn, tt: a multiple of 8), N and K
+// multiples of 8 (TMA), 16-byte aligned operands; N a multiple of 32 for the grouped epilogue.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/wgmma.py).
 #include "common/cluster_reduce.cuh"
 #include "common/epilogue.cuh"
-#include "common/schedule.cuh"
-#include "common/wgmma.cuh"
+#include "common/ring.cuh"
 
 constexpr int kTileM = HGP_TILE_M;
 constexpr int kTileN = HGP_TILE_N;
@@ -20,22 +20,25 @@ constexpr int kConsumers = HGP_CONSUMERS;
 constexpr bool kPingpong = HGP_PINGPONG;
 constexpr int kClusterM = HGP_CLUSTER_M;
 constexpr int kClusterN = HGP_CLUSTER_N;
-constexpr int kSplitK = HGP_SPLIT_K;  // CTAs of a cluster that share a tile; then kClusterM = kClusterN = 1
+constexpr int kSplitK =
+    HGP_SPLIT_K;  // CTAs of a cluster that share a tile; then kClusterM = kClusterN = 1
 
 constexpr int kWarpgroupM = kPingpong ? kTileM : kTileM / kConsumers;
 constexpr int kBlocks = kWarpgroupM / 64;
-constexpr int kSlabs = kTileK / 64;  // a slab is 64 of K: one 128-byte swizzle atom wide
-constexpr int kSlabBytesA = kTileM * 64 * kElementBytes;
-constexpr int kSlabBytesB = kTileN * 64 * kElementBytes;
-constexpr int kBytesA = kSlabs * kSlabBytesA;
-constexpr int kStageBytes = kBytesA + kSlabs * kSlabBytesB;
+using OperandA = Operand<kTileM, HGP_A_MN_MAJOR>;
+using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED>;
+constexpr int kSlabs = kTileK / 64;
+using StageLayout = Stage<OperandA, OperandB, kSlabs>;
+constexpr int kStageBytes = StageLayout::kBytes;
 constexpr int kClusterSize = kClusterM * kClusterN * kSplitK;
-constexpr int kPeers = kClusterM + kClusterN - 1;  // CTAs that share an operand with this one, itself included
+constexpr int kPeers =
+    kClusterM + kClusterN - 1;  // CTAs that share an operand with this one, itself included
 constexpr int kReaders = kPingpong ? 1 : kConsumers;
 constexpr int kConsumerThreads = kConsumers * 128;
 constexpr int kShareN = kTileN / kSplitK;  // columns that a CTA stores
-// Registers live in four partitions of 512 a lane. Two consumers and a lone producer warp put three warps into one of
-// them, so each gets 168; a whole producer warpgroup can hand its share over instead.
+// Registers live in four partitions of 512 a lane. Two consumers and a lone producer warp put three
+// warps into one of them, so each gets 168; a whole producer warpgroup can hand its share over
+// instead.
 constexpr bool kReallocate = HGP_REALLOCATE;
 constexpr int kThreads = kConsumerThreads + (kReallocate ? 128 : 32);
 constexpr int kOrderBarrier = 1;     // ids 1, 2: whose turn the tensor cores are (pingpong)
@@ -54,8 +57,7 @@ using Reduce = ClusterReduce<kTileN, kSplitK, kConsumerThreads>;
 using Cursor = RingCursor<kStages>;
 
 struct Barriers {
-  u64 full[kStages];
-  u64 empty[kStages];
+  RingBarriers<kStages> ring;
   u64 share;  // this CTA's columns have come from all CTAs of the cluster
 };
 
@@ -93,107 +95,50 @@ struct KRange {
   __device__ __forceinline__ int count() const { return end - begin; }
 };
 
-__device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap* map_a, const TensorMap* map_b,
-                                           const Tiles& tiles, TileIndex at, int k) {
-  constexpr int kRowsA = kTileM / kClusterN;  // this CTA's slice of the A tile it shares
+__device__ __forceinline__ void load_stage(u8 *stage, u64 *full, const TensorMap *map_a,
+                                           const TensorMap *map_b, const Tiles &tiles, TileIndex at,
+                                           int k) {
   u16 mask_a = 0, mask_b = 0;
   if (kClusterN > 1) {
-    for (int j = 0; j < kClusterN; ++j) mask_a |= 1 << (tiles.rank_m + kClusterM * j);
+    for (int j = 0; j < kClusterN; ++j)
+      mask_a |= 1 << (tiles.rank_m + kClusterM * j);
   }
   if (kClusterM > 1) mask_b = ((1 << kClusterM) - 1) << (kClusterM * tiles.rank_n);
 #pragma unroll
   for (int slab = 0; slab < kSlabs; ++slab) {
-    u8* a = stage + slab * kSlabBytesA;
-    u8* b = stage + kBytesA + slab * kSlabBytesB;
-    const int slab_k = k + slab * 64;
-    const int row = tiles.rank_n * kRowsA;
-    load_box(a + row * 128, map_a, full, slab_k, at.m + row, mask_a);
-#if HGP_B_MN_MAJOR
-    constexpr int kRowsB = 64 / kClusterM;
-    const int k_row = tiles.rank_m * kRowsB;
-#pragma unroll
-    for (int atom = 0; atom < kTileN / 64; ++atom) {
-      load_box(b + atom * 8192 + k_row * 128, map_b, full, at.n + atom * 64, slab_k + k_row, mask_b);
-    }
-#else
-    constexpr int kRowsB = kTileN / kClusterM;
-    const int column = tiles.rank_m * kRowsB;
-#if HGP_EPILOGUE_GROUPED
-    load_box_grouped(b + column * 128, map_b, full, slab_k, (at.n + column) / 32, mask_b);
-#else
-    load_box(b + column * 128, map_b, full, slab_k, at.n + column, mask_b);
-#endif
-#endif
+    OperandA::load<kClusterN>(StageLayout::slab_a(stage, slab), map_a, full, at.m, k + slab * 64,
+                              tiles.rank_n, mask_a);
+    OperandB::load<kClusterM>(StageLayout::slab_b(stage, slab), map_b, full, at.n, k + slab * 64,
+                              tiles.rank_m, mask_b);
   }
 }
 
-__device__ __forceinline__ void produce(u8* ring, Barriers& barriers, const TensorMap* map_a, const TensorMap* map_b,
-                                        const Tiles& tiles, KRange range) {
+__device__ __forceinline__ void produce(u8 *ring, Barriers &barriers, const TensorMap *map_a,
+                                        const TensorMap *map_b, const Tiles &tiles, KRange range) {
   Cursor cursor;
   for (int t = tiles.first; t < tiles.total; t += tiles.step) {
     const TileIndex at = tiles.origin(t);
     for (int i = range.begin; i < range.end; ++i) {
-      barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
-      barrier_expect(&barriers.full[cursor.stage], kStageBytes);
-      load_stage(ring + cursor.stage * kStageBytes, &barriers.full[cursor.stage], map_a, map_b, tiles, at, i * kTileK);
+      u64 *full = &barriers.ring.full[cursor.stage];
+      barrier_wait(&barriers.ring.empty[cursor.stage], cursor.parity ^ 1);
+      barrier_expect(full, kStageBytes);
+      load_stage(ring + cursor.stage * kStageBytes, full, map_a, map_b, tiles, at, i * kTileK);
       cursor.advance();
     }
   }
 }
 
 // Tells every CTA that writes into this CTA's ring that this warp has finished with `stage`.
-__device__ __forceinline__ void release_stage(Barriers& barriers, int stage, const Tiles& tiles) {
+__device__ __forceinline__ void release_stage(Barriers &barriers, int stage, const Tiles &tiles) {
   const u32 lane = threadIdx.x % 32;
   if (kPeers == 1) {
-    if (lane == 0) barrier_arrive(&barriers.empty[stage]);
+    if (lane == 0) barrier_arrive(&barriers.ring.empty[stage]);
   } else if (lane < kPeers) {
     const u32 m = lane < kClusterM ? lane : tiles.rank_m;
     const u32 other_n = lane - kClusterM;  // columns of the cluster but this CTA's own
     const u32 n = lane < kClusterM ? tiles.rank_n : other_n + (other_n >= tiles.rank_n);
-    barrier_arrive_remote(&barriers.empty[stage], m + kClusterM * n);
+    barrier_arrive_remote(&barriers.ring.empty[stage], m + kClusterM * n);
   }
-}
-
-// Issues all products of a tile and returns the last stage, whose products are still in flight.
-__device__ __forceinline__ int multiply(float (&acc)[kBlocks][kTileN / 2], const u8* ring, Barriers& barriers,
-                                         Cursor& cursor, const Tiles& tiles, int k_tiles, int first_row) {
-  constexpr u32 kStepA = 32 >> 4;  // 16 of K, in descriptor units of 16 bytes
-#if HGP_B_MN_MAJOR
-  constexpr u32 kStepB = 2048 >> 4;
-  const Descriptor base_b(ring + kBytesA, 8192, 1024);
-#else
-  constexpr u32 kStepB = 32 >> 4;
-  const Descriptor base_b(ring + kBytesA, 16, 1024);
-#endif
-  const Descriptor base_a(ring + first_row * 128, 16, 1024);
-  int previous = 0;
-  for (int i = 0; i < k_tiles; ++i) {
-    barrier_wait(&barriers.full[cursor.stage], cursor.parity);
-    const Descriptor stage_a = base_a.uniform(cursor.stage * (kStageBytes >> 4));
-    const Descriptor stage_b = base_b.uniform(cursor.stage * (kStageBytes >> 4));
-    wgmma_fence();
-#pragma unroll
-    for (int slab = 0; slab < kSlabs; ++slab) {
-#pragma unroll
-      for (int step = 0; step < 4; ++step) {
-#pragma unroll
-        for (int block = 0; block < kBlocks; ++block) {
-          const u64 a = stage_a.at(((slab * kSlabBytesA + block * 8192) >> 4) + step * kStepA);
-          const u64 b = stage_b.at((slab * kSlabBytesB >> 4) + step * kStepB);
-          Wgmma<kTileN>::mma(acc[block], a, b, i > 0 || slab > 0 || step > 0);
-        }
-      }
-    }
-    wgmma_commit();
-    // The group before this one has retired once one is left in flight: only then is its stage free.
-    if (i > 0) {
-      wgmma_wait<1>();
-      release_stage(barriers, previous, tiles);
-    }
-    previous = cursor.stage;
-    cursor.advance();
-  }
-  return previous;
 }
 
 #if HGP_EPILOGUE_BULK
@@ -205,22 +150,19 @@ __device__ __forceinline__ int multiply(float (&acc)[kBlocks][kTileN / 2], const
 #endif
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
-    HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, HGP_OUTPUT, int m,
-               int n, int k HGP_LDC) {
+    HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+               HGP_OUTPUT, int m, int n, int k HGP_LDC) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
-  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
-  u8* staging = ring + kStages * kStageBytes;
+  u8 *ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+  u8 *staging = ring + kStages * kStageBytes;
   const int warp = warp_uniform(threadIdx.x / 32);
 
   const bool producer = warp >= kConsumers * 4;
   if (threadIdx.x == kConsumerThreads) {
     prefetch_map(&map_a);
     prefetch_map(&map_b);
-    for (int s = 0; s < kStages; ++s) {
-      barrier_init(&barriers.full[s], 1);
-      barrier_init(&barriers.empty[s], 4 * kReaders * kPeers);
-    }
+    barriers.ring.init(4 * kReaders * kPeers);
     barrier_init(&barriers.share, 1);
     barrier_init_fence();
     if (kSplitK > 1) barrier_expect(&barriers.share, Reduce::kBytes);
@@ -246,7 +188,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   } else {
     if (kReallocate) take_registers<232>();
     const int consumer = warp / 4;
-    const int first_row = kPingpong ? 0 : consumer * kWarpgroupM;
+    const int first_block = kPingpong ? 0 : consumer * kBlocks;
+    const auto release = [&](int stage) { release_stage(barriers, stage, tiles); };
     Cursor cursor;
     u32 turn = 0;
     int t = tiles.first;
@@ -260,23 +203,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       float acc[kBlocks][kTileN / 2];
       // In turn, tile by tile: a parity wait one whole ring round ahead would pass too early.
       if (kPingpong) named_sync(kOrderBarrier + consumer, 256);
-      const int last = multiply(acc, ring, barriers, cursor, tiles, k_tiles, first_row);
+      const int last = multiply_ring<OperandA, OperandB, kSlabs>(acc, ring, barriers.ring, cursor,
+                                                                 k_tiles, first_block, release);
       if (kPingpong) {
         // Issued, not finished: the other consumer's products queue up behind these without a gap.
         if (t + tiles.step < tiles.total) named_arrive(kOrderBarrier + 1 - consumer, 256);
         cursor.skip(k_tiles);
       }
       wgmma_wait<0>();
-      release_stage(barriers, last, tiles);
+      release(last);
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        const int row = at.m + first_row + block * 64;
+        const int row = at.m + (first_block + block) * 64;
 #if HGP_EPILOGUE_BULK
-        Epilogue::store(acc[block], &map_c, row, at.n, staging + consumer * 4 * Epilogue::kWarpBytes,
-                        kEpilogueBarrier + consumer, turn);
+        Epilogue::store(acc[block], &map_c, row, at.n,
+                        staging + consumer * 4 * Epilogue::kWarpBytes, kEpilogueBarrier + consumer,
+                        turn);
 #elif HGP_SPLIT_K > 1
         float share[kShareN / 2];
-        u8* inbox = staging + kConsumers * 4 * Epilogue::kWarpBytes;
+        u8 *inbox = staging + kConsumers * 4 * Epilogue::kWarpBytes;
         Reduce::sum(acc[block], share, inbox, &barriers.share, cluster_rank(), threadIdx.x);
         const int column = at.n + (int)cluster_rank() * kShareN;
         Epilogue::store(share, OutputBlock{c, ldc, m, n, row, column},

@@ -1,0 +1,167 @@
+// Family sm90_swapab. C[M,N] = A * B for few rows of A (tokens) and a large B (weights), fp32
+// accumulate, layouts nn and nt, fp16 and bf16.
+//
+// Idea: wgmma takes 64 rows at least, so the weights go there and the tokens become its columns, of
+// which 8 are enough: no tensor work and no loads for rows that do not exist. A producer warp
+// streams weights and tokens by TMA through a deep ring, several CTAs an SM if they fit; the CTAs
+// of a cluster may split K and add through distributed shared memory. The tile is transposed on its
+// way out by stmatrix. (The idea is in DeepGEMM's and vLLM's small-M paths.) Valid: any M, N and K
+// multiples of 8, 16-byte aligned operands. Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_*
+// macros (generator/families/swapab.py).
+#include "common/ring.cuh"
+#include "common/row_reduce.cuh"
+
+constexpr int kTokens = HGP_TILE_M;
+constexpr int kRows = HGP_TILE_N;  // of weights
+constexpr int kSlabs = HGP_TILE_K / 64;
+constexpr int kStages = HGP_STAGES;
+constexpr int kConsumers = HGP_CONSUMERS;
+constexpr int kSplitK = HGP_SPLIT_K;  // CTAs of a cluster that share a tile
+
+constexpr int kBlocks = kRows / kConsumers / 64;
+constexpr int kWarps = kConsumers * 4;
+constexpr int kThreads = kWarps * 32 + 32;
+constexpr int kReadyBarrier = 1;  // the mbarriers are initialised
+
+using Weights = Operand<kRows, HGP_B_MN_MAJOR>;
+using Tokens = Operand<kTokens, false>;
+using StageLayout = Stage<Weights, Tokens, kSlabs>;
+using Cursor = RingCursor<kStages>;
+using Reduce = RowReduce<kBlocks, kTokens / 2, kSplitK, kWarps>;
+constexpr int kStagingBytes = kTokens * 16 * kElementBytes;  // of a warp: its 16 columns of C
+
+struct Barriers {
+  RingBarriers<kStages> ring;
+  u64 share;  // this CTA's rows have come from all CTAs of the cluster
+};
+
+struct Tiles {
+  int rows, total, first, step;
+
+  __device__ __forceinline__ Tiles(int m, int n)
+      : rows(ceil_div(m, kTokens)),
+        total(rows * ceil_div(n, kRows)),
+        first(blockIdx.x / kSplitK),
+        step(gridDim.x / kSplitK) {}
+  // All tokens of a slice of weights before the next slice.
+  __device__ __forceinline__ TileIndex origin(int t) const {
+    const TileIndex at = tile_at<1, false>(t, rows, total / rows);
+    return {at.m * kTokens, at.n * kRows};
+  }
+};
+
+// One m64 block of weights by kTokens, to C. `staging` is this warp's own.
+__device__ __forceinline__ void store_transposed(const float *acc, u32 staging, u16 *c, int ldc,
+                                                 int m, int n, int token, int column) {
+  const int lane = threadIdx.x % 32;
+  // Rows of 32 bytes, a token each; the lane gives the address of a row of one of four 8 x 8
+  // matrices.
+  const u32 row = staging + lane % 8 * 32 + lane / 8 % 2 * 16;
+#pragma unroll
+  for (int j = 0; j + 1 < kTokens / 8; j += 2) {
+    const float *v = &acc[j * 4];
+    store_matrix4_transposed(row + (j * 8 + lane / 16 * 8) * 32, pack2(v[0], v[1]),
+                             pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
+  }
+  if constexpr (kTokens % 16 != 0) {
+    const float *v = &acc[(kTokens / 8 - 1) * 4];
+    store_matrix2_transposed(row + (kTokens - 8) * 32, pack2(v[0], v[1]), pack2(v[2], v[3]));
+  }
+  __syncwarp();
+#pragma unroll
+  for (int first = 0; first < kTokens * 2; first += 32) {
+    const int unit = first + lane;
+    const int at = token + unit / 2, to = column + unit % 2 * 8;
+    if (unit < kTokens * 2 && at < m && to < n) {
+      store_global16<false>(c + (i64)at * ldc + to, load_shared16(staging + unit * 16));
+    }
+  }
+  __syncwarp();
+}
+
+__device__ __forceinline__ void produce(u8 *ring, RingBarriers<kStages> &barriers,
+                                        const TensorMap *weights, const TensorMap *tokens,
+                                        const Tiles &tiles, int begin, int end) {
+  Cursor cursor;
+  for (int t = tiles.first; t < tiles.total; t += tiles.step) {
+    const TileIndex at = tiles.origin(t);
+    for (int i = begin; i < end; ++i) {
+      u8 *stage = ring + cursor.stage * StageLayout::kBytes;
+      u64 *full = &barriers.full[cursor.stage];
+      barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
+      barrier_expect(full, StageLayout::kBytes);
+#pragma unroll
+      for (int slab = 0; slab < kSlabs; ++slab) {
+        const int k = i * HGP_TILE_K + slab * 64;
+        Weights::load(StageLayout::slab_a(stage, slab), weights, full, at.n, k);
+        Tokens::load(StageLayout::slab_b(stage, slab), tokens, full, at.m, k);
+      }
+      cursor.advance();
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
+    HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+               u16 *c, int m, int n, int k, int ldc) {
+  extern __shared__ u8 dynamic_smem[];
+  __shared__ Barriers barriers;
+  u8 *ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+  u8 *inbox = ring + kStages * StageLayout::kBytes;
+  u8 *staging = inbox + (kSplitK > 1 ? Reduce::kBytes : 0);
+  const int warp = warp_uniform(threadIdx.x / 32);
+  const bool producer = warp == kWarps;
+
+  if (threadIdx.x == kWarps * 32) {
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
+    barriers.ring.init(kWarps);
+    barrier_init(&barriers.share, 1);
+    barrier_init_fence();
+    if (kSplitK > 1) barrier_expect(&barriers.share, Reduce::kBytes);
+  }
+  const Tiles tiles(m, n);
+  const u32 rank = kSplitK > 1 ? cluster_rank() : 0;
+  const int k_tiles = ceil_div(k, HGP_TILE_K);
+  const int begin = k_tiles * (int)rank / kSplitK, end = k_tiles * ((int)rank + 1) / kSplitK;
+  __syncwarp();
+  // The producer needs no one: it starts to load while the consumers wait to see the barriers.
+  if (producer) {
+    named_arrive(kReadyBarrier, kThreads);
+  } else {
+    named_sync(kReadyBarrier, kThreads);
+  }
+  if (kSplitK > 1) cluster_arrive();
+  wait_for_upstream();
+  allow_dependents();
+
+  if (producer) {
+    if (threadIdx.x == kWarps * 32) produce(ring, barriers.ring, &map_b, &map_a, tiles, begin, end);
+    // An early end would leave the ring to copies still under way only if a consumer had ended too:
+    // none does.
+  } else {
+    const int first_block = warp / 4 * kBlocks;
+    const auto release = [&](int stage) {
+      if (threadIdx.x % 32 == 0) barrier_arrive(&barriers.ring.empty[stage]);
+    };
+    Cursor cursor;
+    for (int t = tiles.first; t < tiles.total; t += tiles.step) {
+      const TileIndex at = tiles.origin(t);
+      float acc[kBlocks][kTokens / 2];
+      const int last = multiply_ring<Weights, Tokens, kSlabs>(acc, ring, barriers.ring, cursor,
+                                                              end - begin, first_block, release);
+      wgmma_wait<0>();
+      release(last);
+      if (kSplitK > 1) {
+        cluster_wait();
+        if (!Reduce::sum(acc, inbox, &barriers.share, rank, warp)) return;
+      }
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        const int column = at.n + (first_block + block) * 64 + warp % 4 * 16;
+        store_transposed(acc[block], smem_address(staging) + warp * kStagingBytes, c, ldc, m, n,
+                         at.m, column);
+      }
+    }
+  }
+}

@@ -1,0 +1,97 @@
+"""Family sm90_swapab: weights on wgmma's rows, tokens on its columns, for few rows of A. Twin of
+sm90/swapab.cuh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hgemm_packs.generator.families.base import (
+    SMEM_LIMIT_BYTES,
+    Family,
+    Genome,
+    InvalidGenome,
+    ceil_div,
+    common_macros,
+    dims,
+)
+from hgemm_packs.generator.families.operand import mn_major, operand_map
+
+GENES: dict[str, tuple[int | str | bool, ...]] = {
+    "layout": ("nn", "nt"),
+    "dtype": ("f16", "bf16"),
+    "tile_m": (8, 16, 24, 32, 40, 48, 64, 96, 128),
+    "tile_n": (64, 128, 256),
+    "tile_k": (64, 128, 256),
+    "stages": (2, 3, 4, 5, 6, 8, 10, 12, 16),
+    "consumers": (1, 2),
+    "split_k": (1, 2, 4, 8),
+    "persistent": (False, True),
+    "ctas_per_sm": (1, 2, 3, 4),
+}
+
+
+def _int(genome: Genome, gene: str) -> int:
+    return int(genome[gene])
+
+
+def smem_bytes(g: Genome) -> int:
+    """Dynamic shared memory in bytes: ring, inbox of the reduction, staging, room to align."""
+    warps = 4 * _int(g, "consumers")
+    stage = (_int(g, "tile_m") + _int(g, "tile_n")) * _int(g, "tile_k") * 2
+    inbox = _int(g, "tile_m") * _int(g, "tile_n") * 4 if _int(g, "split_k") > 1 else 0
+    return 1024 + _int(g, "stages") * stage + inbox + warps * _int(g, "tile_m") * 32
+
+
+def _require(ok: bool, text: str) -> None:
+    if not ok:
+        raise InvalidGenome(f"sm90_swapab: {text}")
+
+
+def _check(g: Genome) -> None:
+    consumers, ctas, split = _int(g, "consumers"), _int(g, "ctas_per_sm"), _int(g, "split_k")
+    rows = _int(g, "tile_n") // consumers
+    _require(rows in (64, 128), "a consumer holds 64 or 128 rows of weights")
+    warps = ceil_div((4 * consumers + 1) * ctas, 4)
+    room = min(255, 512 // warps // 8 * 8)
+    accumulators = rows * _int(g, "tile_m") // 128
+    _require(
+        accumulators + 56 <= room,
+        f"{accumulators} accumulators a thread do not fit {room} registers",
+    )
+    _require(smem_bytes(g) <= min(SMEM_LIMIT_BYTES, 233472 // ctas - 1536), "shared memory")
+    _require(split <= 4 * consumers, "split_k ends with whole warps")
+    _require(split == 1 or not g["persistent"], "split_k reduces once")
+
+
+def _macros(g: Genome) -> dict[str, int | str]:
+    genes = ("tile_m", "tile_n", "tile_k", "stages", "consumers", "split_k", "ctas_per_sm")
+    return {**common_macros(g), **{f"HGP_{gene.upper()}": _int(g, gene) for gene in genes}}
+
+
+def _record(g: Genome) -> dict[str, Any]:
+    tokens, rows = _int(g, "tile_m"), _int(g, "tile_n")
+    sizes = dims()
+    if g["split_k"] != 1:  # every CTA of a cluster has something to multiply
+        sizes["k"]["min"] = _int(g, "split_k") * _int(g, "tile_k")
+    return {
+        "param_layout": "tma2_v1",
+        "block": 128 * _int(g, "consumers") + 32,
+        "cluster": [1, 1, _int(g, "split_k")],
+        "grid": {"tile_m": tokens, "tile_n": rows, "persistent": bool(g["persistent"])},
+        "smem_bytes": smem_bytes(g),
+        "tma": [
+            operand_map("a", tokens, False),
+            operand_map("b", rows, mn_major(str(g["layout"]))[1]),
+        ],
+        "dims": sizes,
+    }
+
+
+OPERATORS = {
+    "tile": ("tile_m", "tile_n"),
+    "depth": ("tile_k", "stages"),
+    "schedule": ("consumers", "persistent", "ctas_per_sm"),
+    "split": ("split_k",),
+}
+
+FAMILY = Family("sm90_swapab", "sm90/swapab.cuh", GENES, _check, _macros, _record, OPERATORS)
