@@ -13,11 +13,10 @@ struct Operand {
   static constexpr int kAtom = kMnMajor && kRows % 64 != 0 ? 32 : 64;
   static constexpr int kSwizzle = kAtom * kElementBytes;
   static constexpr int kSlabBytes = kRows * 64 * kElementBytes;
-  static constexpr u32 kStep =
-      (kMnMajor ? 16 * kSwizzle : 32) >> 4;  // 16 of K, in descriptor units of 16 bytes
+  static constexpr u32 kStep = (kMnMajor ? 16 * kSwizzle : 32) >> 4;  // 16 of K, in descriptor units of 16 bytes
 
   // Of the slab at `slab`, 64 rows further for each `block` (rows then a multiple of 64).
-  __device__ static __forceinline__ Descriptor descriptor(const u8 *slab, int block = 0) {
+  __device__ static __forceinline__ Descriptor descriptor(const u8* slab, int block = 0) {
     constexpr u32 kLead = kMnMajor ? 64 * kSwizzle : 16;
     return {slab + block * 8192, kLead, 8 * kSwizzle, kSwizzle};
   }
@@ -25,14 +24,13 @@ struct Operand {
   // Slice `slice` of `kSlices` of the slab whose first element is (`row`, `k`); `mask` as for
   // load_box.
   template <int kSlices = 1>
-  __device__ static __forceinline__ void load(u8 *slab, const TensorMap *map, u64 *bar, int row,
-                                              int k, int slice = 0, u16 mask = 0) {
+  __device__ static __forceinline__ void load(u8* slab, const TensorMap* map, u64* bar, int row, int k, int slice = 0,
+                                              u16 mask = 0) {
     if constexpr (kMnMajor) {
       const int first = slice * (64 / kSlices);
 #pragma unroll
       for (int atom = 0; atom < kRows / kAtom; ++atom) {
-        load_box(slab + (atom * 64 + first) * kSwizzle, map, bar, row + atom * kAtom, k + first,
-                 mask);
+        load_box(slab + (atom * 64 + first) * kSwizzle, map, bar, row + atom * kAtom, k + first, mask);
       }
     } else {
       const int first = slice * (kRows / kSlices);

@@ -1,51 +1,41 @@
-// Thin names for the PTX that has no CUDA C++ spelling: barriers, bulk tensor copies, clusters,
-// dependent launch. One function per instruction, no policy. Section numbers are those of the PTX
-// ISA 9.0 manual.
+// Thin names for the PTX that has no CUDA C++ spelling: barriers, bulk tensor copies, clusters, dependent launch.
+// One function per instruction, no policy. Section numbers are those of the PTX ISA 9.0 manual.
 #pragma once
 #include "common/types.cuh"
 
-__device__ __forceinline__ u32 smem_address(const void *p) {
+__device__ __forceinline__ u32 smem_address(const void* p) {
   return static_cast<u32>(__cvta_generic_to_shared(p));
 }
 
 // --- programmatic dependent launch (9.7.13.13). Both are no-ops in an ordinary launch. ---
 
 // Must stand before the first read of upstream data and the first write.
-__device__ __forceinline__ void wait_for_upstream() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
+__device__ __forceinline__ void wait_for_upstream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // Only after wait_for_upstream: earlier, grids pile up behind the wait (256^3: 2.19 -> 3.04 us).
-__device__ __forceinline__ void allow_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
+__device__ __forceinline__ void allow_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 // --- mbarrier (9.7.13.15) ---
 
-__device__ __forceinline__ void barrier_init(u64 *bar, u32 count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(bar)), "r"(count)
-               : "memory");
+__device__ __forceinline__ void barrier_init(u64* bar, u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(bar)), "r"(count) : "memory");
 }
 
 // Makes the initialised barriers visible to the copy engine and to the other CTAs of the cluster.
-__device__ __forceinline__ void barrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
+__device__ __forceinline__ void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-__device__ __forceinline__ void barrier_expect(u64 *bar, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(bar)),
-               "r"(bytes)
+__device__ __forceinline__ void barrier_expect(u64* bar, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(bar)), "r"(bytes)
                : "memory");
 }
 
-__device__ __forceinline__ void barrier_arrive(u64 *bar) {
+__device__ __forceinline__ void barrier_arrive(u64* bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_address(bar)) : "memory");
 }
 
-// Arrives on the barrier at the same offset in the CTA `rank` of this cluster. Without a
-// cluster-scope release, which costs a fence a stage: what it orders are reads by wgmma, and those
-// have retired when it is called.
-__device__ __forceinline__ void barrier_arrive_remote(u64 *bar, u32 rank) {
+// Arrives on the barrier at the same offset in the CTA `rank` of this cluster. Without a cluster-scope release, which
+// costs a fence a stage: what it orders are reads by wgmma, and those have retired when it is called.
+__device__ __forceinline__ void barrier_arrive_remote(u64* bar, u32 rank) {
   asm volatile(
       "{ .reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
@@ -54,7 +44,7 @@ __device__ __forceinline__ void barrier_arrive_remote(u64 *bar, u32 rank) {
       : "memory");
 }
 
-__device__ __forceinline__ void barrier_wait(u64 *bar, u32 parity) {
+__device__ __forceinline__ void barrier_wait(u64* bar, u32 parity) {
   asm volatile(
       "{ .reg .pred done;\n"
       "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
@@ -91,49 +81,40 @@ __device__ __forceinline__ u32 cluster_rank() {
 }
 
 __device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// The two halves of a barrier that hides behind what stands between them. Relaxed: for "my barriers
-// are initialised" (barrier_init_fence comes first), not for ordinary stores.
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+// The two halves of a barrier that hides behind what stands between them. Relaxed: for "my barriers are initialised"
+// (barrier_init_fence comes first), not for ordinary stores.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 // --- bulk tensor copies (9.7.9.27) ---
 
-__device__ __forceinline__ void prefetch_map(const TensorMap *map) {
+__device__ __forceinline__ void prefetch_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// One box of a rank-2 map to shared memory; `mask` names the CTAs of the cluster that receive it
-// (0: this one).
-__device__ __forceinline__ void load_box(void *dst, const TensorMap *map, u64 *bar, int inner,
-                                         int outer, u16 mask) {
+// One box of a rank-2 map to shared memory; `mask` names the CTAs of the cluster that receive it (0: this one).
+__device__ __forceinline__ void load_box(void* dst, const TensorMap* map, u64* bar, int inner, int outer, u16 mask) {
   if (mask == 0) {
     asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
-        "{%3, %4}], [%2];" ::"r"(smem_address(dst)),
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+            smem_address(dst)),
         "l"(map), "r"(smem_address(bar)), "r"(inner), "r"(outer)
         : "memory");
   } else {
     asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
-        "cluster"
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
         " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(smem_address(dst)),
         "l"(map), "r"(smem_address(bar)), "r"(inner), "r"(outer), "h"(mask)
         : "memory");
   }
 }
 
-// The same for a map whose rows are grouped by 32 (row_group in the manifest): `group` counts
-// groups.
-__device__ __forceinline__ void load_box_grouped(void *dst, const TensorMap *map, u64 *bar,
-                                                 int inner, int group, u16 mask) {
+// The same for a map whose rows are grouped by 32 (row_group in the manifest): `group` counts groups.
+__device__ __forceinline__ void load_box_grouped(void* dst, const TensorMap* map, u64* bar, int inner, int group,
+                                                 u16 mask) {
   if (mask == 0) {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -142,37 +123,26 @@ __device__ __forceinline__ void load_box_grouped(void *dst, const TensorMap *map
         : "memory");
   } else {
     asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
-        "cluster"
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
         " [%0], [%1, {%3, %5, %5, %4}], [%2], %6;" ::"r"(smem_address(dst)),
         "l"(map), "r"(smem_address(bar)), "r"(inner), "r"(group), "r"(0), "h"(mask)
         : "memory");
   }
 }
 
-__device__ __forceinline__ void store_box(const TensorMap *map, const void *src, int inner,
-                                          int outer) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
-      "r"(smem_address(src)), "r"(inner), "r"(outer)
-      : "memory");
+__device__ __forceinline__ void store_box(const TensorMap* map, const void* src, int inner, int outer) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+               "r"(smem_address(src)), "r"(inner), "r"(outer)
+               : "memory");
 }
-__device__ __forceinline__ void store_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
+__device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // At most one store may still read its staging buffer.
-__device__ __forceinline__ void store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
-}
+__device__ __forceinline__ void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory"); }
 // Everything has reached global memory.
-__device__ __forceinline__ void store_wait_all() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
+__device__ __forceinline__ void store_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 // Ordinary shared-memory stores before it are seen by the copy engine after it.
-__device__ __forceinline__ void proxy_fence() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
+__device__ __forceinline__ void proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // --- 16-byte accesses ---
 
@@ -181,7 +151,7 @@ struct alignas(16) Vec4 {
 };
 
 // Inputs are read-only for the whole launch, so the non-coherent path is safe.
-__device__ __forceinline__ Vec4 load_global16(const void *p) {
+__device__ __forceinline__ Vec4 load_global16(const void* p) {
   Vec4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
@@ -191,15 +161,12 @@ __device__ __forceinline__ Vec4 load_global16(const void *p) {
 
 // `streaming` marks the line evict-first: for outputs larger than L2.
 template <bool streaming>
-__device__ __forceinline__ void store_global16(void *p, Vec4 v) {
+__device__ __forceinline__ void store_global16(void* p, Vec4 v) {
   if (streaming) {
-    asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z),
-                 "r"(v.w)
+    asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");
   } else {
-    asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z),
-                 "r"(v.w)
-                 : "memory");
+    asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
   }
 }
 
@@ -212,21 +179,20 @@ __device__ __forceinline__ Vec4 load_shared16(u32 address) {
   return v;
 }
 
-// The same, each matrix transposed: a row in shared memory is a column of the accumulators.
-__device__ __forceinline__ void store_matrix4_transposed(u32 address, u32 a, u32 b, u32 c, u32 d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),
-               "r"(a), "r"(b), "r"(c), "r"(d)
-               : "memory");
-}
-__device__ __forceinline__ void store_matrix2_transposed(u32 address, u32 a, u32 b) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(address),
-               "r"(a), "r"(b)
+// Four 8x8 matrices of 16-bit elements from the mma accumulator layout to rows in shared memory.
+__device__ __forceinline__ void store_matrix4(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a), "r"(b), "r"(c),
+               "r"(d)
                : "memory");
 }
 
-// Four 8x8 matrices of 16-bit elements from the mma accumulator layout to rows in shared memory.
-__device__ __forceinline__ void store_matrix4(u32 address, u32 a, u32 b, u32 c, u32 d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),
-               "r"(a), "r"(b), "r"(c), "r"(d)
+// The same, each matrix transposed: a row in shared memory is a column of the accumulators.
+__device__ __forceinline__ void store_matrix4_transposed(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+}
+__device__ __forceinline__ void store_matrix2_transposed(u32 address, u32 a, u32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(address), "r"(a), "r"(b)
                : "memory");
 }

@@ -25,12 +25,8 @@ struct Stage {
   static constexpr int kBytesA = kSlabs * A::kSlabBytes;
   static constexpr int kBytes = kBytesA + kSlabs * B::kSlabBytes;
 
-  __device__ static __forceinline__ u8 *slab_a(u8 *stage, int slab) {
-    return stage + slab * A::kSlabBytes;
-  }
-  __device__ static __forceinline__ u8 *slab_b(u8 *stage, int slab) {
-    return stage + kBytesA + slab * B::kSlabBytes;
-  }
+  __device__ static __forceinline__ u8* slab_a(u8* stage, int slab) { return stage + slab * A::kSlabBytes; }
+  __device__ static __forceinline__ u8* slab_b(u8* stage, int slab) { return stage + kBytesA + slab * B::kSlabBytes; }
 };
 
 // Issues the products of `k_tiles` stages into `kBlocks` blocks of 64 rows, the first block
@@ -38,10 +34,9 @@ struct Stage {
 // waits for them and releases it. `release(s)` is called by all lanes once this warpgroup has
 // finished with stage s.
 template <class A, class B, int kSlabs, int kStages, int kBlocks, int kHeld, class Release>
-__device__ __forceinline__ int multiply_ring(float (&acc)[kBlocks][kHeld], u8 *ring,
-                                             RingBarriers<kStages> &barriers,
-                                             RingCursor<kStages> &cursor, int k_tiles,
-                                             int first_block, Release release) {
+__device__ __forceinline__ int multiply_ring(float (&acc)[kBlocks][kHeld], u8* ring, RingBarriers<kStages>& barriers,
+                                             RingCursor<kStages>& cursor, int k_tiles, int first_block,
+                                             Release release) {
   using Layout = Stage<A, B, kSlabs>;
   const Descriptor base_a = A::descriptor(ring, first_block);
   const Descriptor base_b = B::descriptor(Layout::slab_b(ring, 0));
@@ -59,8 +54,8 @@ __device__ __forceinline__ int multiply_ring(float (&acc)[kBlocks][kHeld], u8 *r
         for (int block = 0; block < kBlocks; ++block) {
           const u64 a = stage_a.at(((slab * A::kSlabBytes + block * 8192) >> 4) + step * A::kStep);
           const u64 b = stage_b.at((slab * B::kSlabBytes >> 4) + step * B::kStep);
-          Wgmma<2 * kHeld>::template mma<A::kTransposed, B::kTransposed>(
-              acc[block], a, b, i > 0 || slab > 0 || step > 0);
+          Wgmma<2 * kHeld>::template mma<A::kTransposed, B::kTransposed>(acc[block], a, b,
+                                                                         i > 0 || slab > 0 || step > 0);
         }
       }
     }

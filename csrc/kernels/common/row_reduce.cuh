@@ -15,8 +15,8 @@ struct RowReduce {
   // Afterwards `acc` is the whole sum in the warps of which true is returned. `inbox` and `arrived`
   // lie at the same offsets in all CTAs; `arrived` expects kBytes; all CTAs of the cluster have
   // initialised theirs.
-  __device__ static __forceinline__ bool sum(float (&acc)[kBlocks][kHeld], u8 *inbox, u64 *arrived,
-                                             u32 rank, int warp) {
+  __device__ static __forceinline__ bool sum(float (&acc)[kBlocks][kHeld], u8* inbox, u64* arrived, u32 rank,
+                                             int warp) {
     const u32 owner = warp / kOwned;
     const u32 mine = smem_address(inbox) + (warp % kOwned * 32 + threadIdx.x % 32) * 16;
     const u32 barrier = remote_address(smem_address(arrived), owner);
@@ -29,15 +29,14 @@ struct RowReduce {
     barrier_wait(arrived, 0);
 #pragma unroll
     for (int j = 0; j < kUnits; ++j) {
-      float *sum = &acc[j * 4 / kHeld][j * 4 % kHeld];
+      float* sum = &acc[j * 4 / kHeld][j * 4 % kHeld];
 #pragma unroll
       for (int source = 0; source < kRanks; ++source) {
         const Vec4 part = load_shared16(mine + source * kPartBytes + j * kOwned * 32 * 16);
-        const float v[4] = {__uint_as_float(part.x), __uint_as_float(part.y),
-                            __uint_as_float(part.z), __uint_as_float(part.w)};
+        const float v[4] = {__uint_as_float(part.x), __uint_as_float(part.y), __uint_as_float(part.z),
+                            __uint_as_float(part.w)};
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          sum[i] = source == 0 ? v[i] : sum[i] + v[i];
+        for (int i = 0; i < 4; ++i) sum[i] = source == 0 ? v[i] : sum[i] + v[i];
       }
     }
     return true;

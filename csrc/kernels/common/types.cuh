@@ -22,17 +22,11 @@ struct alignas(64) TensorMap {
 
 constexpr int kElementBytes = 2;
 
-constexpr __host__ __device__ int ceil_div(int a, int b) {
-  return (a + b - 1) / b;
-}
-constexpr __host__ __device__ int min_of(int a, int b) {
-  return a < b ? a : b;
-}
+constexpr __host__ __device__ int ceil_div(int a, int b) { return (a + b - 1) / b; }
+constexpr __host__ __device__ int min_of(int a, int b) { return a < b ? a : b; }
 
 // A value that all lanes of a warp agree on, told to the compiler.
-__device__ __forceinline__ int warp_uniform(int value) {
-  return __shfl_sync(0xffffffff, value, 0);
-}
+__device__ __forceinline__ int warp_uniform(int value) { return __shfl_sync(0xffffffff, value, 0); }
 
 // Two fp32 values rounded to nearest even and packed, `low` in the low half.
 __device__ __forceinline__ u32 pack2(float low, float high) {

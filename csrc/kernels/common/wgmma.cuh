@@ -14,23 +14,16 @@ struct Descriptor {
 
   __device__ __forceinline__ Descriptor(u32 low, u32 high) : low(low), high(high) {}
   // `swizzle` is 128 or 64 bytes.
-  __device__ __forceinline__ Descriptor(const void *tile, u32 lead, u32 stride, int swizzle)
-      : low((smem_address(tile) & 0x3FFFF) >> 4 | (lead >> 4) << 16),
-        high(stride >> 4 | (128u / swizzle) << 30) {}
+  __device__ __forceinline__ Descriptor(const void* tile, u32 lead, u32 stride, int swizzle)
+      : low((smem_address(tile) & 0x3FFFF) >> 4 | (lead >> 4) << 16), high(stride >> 4 | (128u / swizzle) << 30) {}
   // Moved by `units`, and known to the compiler as the same in all lanes: it then stays in uniform
   // registers.
-  __device__ __forceinline__ Descriptor uniform(u32 units) const {
-    return {(u32)warp_uniform(low + units), high};
-  }
+  __device__ __forceinline__ Descriptor uniform(u32 units) const { return {(u32)warp_uniform(low + units), high}; }
   __device__ __forceinline__ u64 at(u32 units) const { return (u64)high << 32 | (low + units); }
 };
 
-__device__ __forceinline__ void wgmma_fence() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void wgmma_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
@@ -51,26 +44,23 @@ __device__ __forceinline__ void wgmma_wait() {
 #define HGP_NUM64 HGP_NUM48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define HGP_NUM80 HGP_NUM64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
 #define HGP_NUM96 HGP_NUM80 ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
-#define HGP_NUM112 \
-  HGP_NUM96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
-#define HGP_NUM128 \
-  HGP_NUM112 ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define HGP_NUM112 HGP_NUM96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
+#define HGP_NUM128 HGP_NUM112 ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
 // n: columns; numbers: accumulator operand text; a, b, s, ta, tb: operand numbers of the
 // descriptors, the scale flag and the transpositions: 0 an operand is K-major, 1 MN-major.
-#define HGP_WGMMA(n, numbers, a, b, s, ta, tb, ...)                                                \
-  template <>                                                                                      \
-  struct Wgmma<n> {                                                                                \
-    template <bool kMnMajorA, bool kMnMajorB>                                                      \
-    __device__ static __forceinline__ void mma(float (&d)[n / 2], u64 da, u64 db,                  \
-                                               u32 accumulate) {                                   \
-      asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #s                                           \
-                   ", 0;\n"                                                                        \
-                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." HGP_TYPE "." HGP_TYPE         \
-                   " {" numbers "}, %" #a ", %" #b ", p, 1, 1, %" #ta ", %" #tb "; }"              \
-                   : __VA_ARGS__                                                                   \
-                   : "l"(da), "l"(db), "r"(accumulate), "n"((int)kMnMajorA), "n"((int)kMnMajorB)); \
-    }                                                                                              \
+#define HGP_WGMMA(n, numbers, a, b, s, ta, tb, ...)                                                               \
+  template <>                                                                                                     \
+  struct Wgmma<n> {                                                                                               \
+    template <bool kMnMajorA, bool kMnMajorB>                                                                     \
+    __device__ static __forceinline__ void mma(float (&d)[n / 2], u64 da, u64 db, u32 accumulate) {               \
+      asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #s                                                          \
+                   ", 0;\n"                                                                                       \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." HGP_TYPE "." HGP_TYPE " {" numbers "}, %" #a \
+                   ", %" #b ", p, 1, 1, %" #ta ", %" #tb "; }"                                                    \
+                   : __VA_ARGS__                                                                                  \
+                   : "l"(da), "l"(db), "r"(accumulate), "n"((int)kMnMajorA), "n"((int)kMnMajorB));                \
+    }                                                                                                             \
   };
 
 template <int kColumns>
@@ -84,14 +74,12 @@ HGP_WGMMA(40, HGP_NUM20, 20, 21, 22, 23, 24, HGP_ACC16(d, 0), HGP_ACC4(d, 16))
 HGP_WGMMA(48, HGP_NUM24, 24, 25, 26, 27, 28, HGP_ACC16(d, 0), HGP_ACC8(d, 16))
 HGP_WGMMA(64, HGP_NUM32, 32, 33, 34, 35, 36, HGP_ACC16(d, 0), HGP_ACC16(d, 16))
 HGP_WGMMA(96, HGP_NUM48, 48, 49, 50, 51, 52, HGP_ACC16(d, 0), HGP_ACC16(d, 16), HGP_ACC16(d, 32))
-HGP_WGMMA(128, HGP_NUM64, 64, 65, 66, 67, 68, HGP_ACC16(d, 0), HGP_ACC16(d, 16), HGP_ACC16(d, 32),
-          HGP_ACC16(d, 48))
-HGP_WGMMA(160, HGP_NUM80, 80, 81, 82, 83, 84, HGP_ACC16(d, 0), HGP_ACC16(d, 16), HGP_ACC16(d, 32),
-          HGP_ACC16(d, 48), HGP_ACC16(d, 64))
-HGP_WGMMA(192, HGP_NUM96, 96, 97, 98, 99, 100, HGP_ACC16(d, 0), HGP_ACC16(d, 16), HGP_ACC16(d, 32),
-          HGP_ACC16(d, 48), HGP_ACC16(d, 64), HGP_ACC16(d, 80))
-HGP_WGMMA(224, HGP_NUM112, 112, 113, 114, 115, 116, HGP_ACC16(d, 0), HGP_ACC16(d, 16),
-          HGP_ACC16(d, 32), HGP_ACC16(d, 48), HGP_ACC16(d, 64), HGP_ACC16(d, 80), HGP_ACC16(d, 96))
-HGP_WGMMA(256, HGP_NUM128, 128, 129, 130, 131, 132, HGP_ACC16(d, 0), HGP_ACC16(d, 16),
-          HGP_ACC16(d, 32), HGP_ACC16(d, 48), HGP_ACC16(d, 64), HGP_ACC16(d, 80), HGP_ACC16(d, 96),
-          HGP_ACC16(d, 112))
+HGP_WGMMA(128, HGP_NUM64, 64, 65, 66, 67, 68, HGP_ACC16(d, 0), HGP_ACC16(d, 16), HGP_ACC16(d, 32), HGP_ACC16(d, 48))
+HGP_WGMMA(160, HGP_NUM80, 80, 81, 82, 83, 84, HGP_ACC16(d, 0), HGP_ACC16(d, 16), HGP_ACC16(d, 32), HGP_ACC16(d, 48),
+          HGP_ACC16(d, 64))
+HGP_WGMMA(192, HGP_NUM96, 96, 97, 98, 99, 100, HGP_ACC16(d, 0), HGP_ACC16(d, 16), HGP_ACC16(d, 32), HGP_ACC16(d, 48),
+          HGP_ACC16(d, 64), HGP_ACC16(d, 80))
+HGP_WGMMA(224, HGP_NUM112, 112, 113, 114, 115, 116, HGP_ACC16(d, 0), HGP_ACC16(d, 16), HGP_ACC16(d, 32),
+          HGP_ACC16(d, 48), HGP_ACC16(d, 64), HGP_ACC16(d, 80), HGP_ACC16(d, 96))
+HGP_WGMMA(256, HGP_NUM128, 128, 129, 130, 131, 132, HGP_ACC16(d, 0), HGP_ACC16(d, 16), HGP_ACC16(d, 32),
+          HGP_ACC16(d, 48), HGP_ACC16(d, 64), HGP_ACC16(d, 80), HGP_ACC16(d, 96), HGP_ACC16(d, 112))

@@ -51,20 +51,20 @@ struct Tiles {
 };
 
 // One m64 block of weights by kTokens, to C. `staging` is this warp's own.
-__device__ __forceinline__ void store_transposed(const float *acc, u32 staging, u16 *c, int ldc,
-                                                 int m, int n, int token, int column) {
+__device__ __forceinline__ void store_transposed(const float* acc, u32 staging, u16* c, int ldc, int m, int n,
+                                                 int token, int column) {
   const int lane = threadIdx.x % 32;
   // Rows of 32 bytes, a token each; the lane gives the address of a row of one of four 8 x 8
   // matrices.
   const u32 row = staging + lane % 8 * 32 + lane / 8 % 2 * 16;
 #pragma unroll
   for (int j = 0; j + 1 < kTokens / 8; j += 2) {
-    const float *v = &acc[j * 4];
-    store_matrix4_transposed(row + (j * 8 + lane / 16 * 8) * 32, pack2(v[0], v[1]),
-                             pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
+    const float* v = &acc[j * 4];
+    store_matrix4_transposed(row + (j * 8 + lane / 16 * 8) * 32, pack2(v[0], v[1]), pack2(v[2], v[3]),
+                             pack2(v[4], v[5]), pack2(v[6], v[7]));
   }
   if constexpr (kTokens % 16 != 0) {
-    const float *v = &acc[(kTokens / 8 - 1) * 4];
+    const float* v = &acc[(kTokens / 8 - 1) * 4];
     store_matrix2_transposed(row + (kTokens - 8) * 32, pack2(v[0], v[1]), pack2(v[2], v[3]));
   }
   __syncwarp();
@@ -79,15 +79,14 @@ __device__ __forceinline__ void store_transposed(const float *acc, u32 staging, 
   __syncwarp();
 }
 
-__device__ __forceinline__ void produce(u8 *ring, RingBarriers<kStages> &barriers,
-                                        const TensorMap *weights, const TensorMap *tokens,
-                                        const Tiles &tiles, int begin, int end) {
+__device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barriers, const TensorMap* weights,
+                                        const TensorMap* tokens, const Tiles& tiles, int begin, int end) {
   Cursor cursor;
   for (int t = tiles.first; t < tiles.total; t += tiles.step) {
     const TileIndex at = tiles.origin(t);
     for (int i = begin; i < end; ++i) {
-      u8 *stage = ring + cursor.stage * StageLayout::kBytes;
-      u64 *full = &barriers.full[cursor.stage];
+      u8* stage = ring + cursor.stage * StageLayout::kBytes;
+      u64* full = &barriers.full[cursor.stage];
       barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
       barrier_expect(full, StageLayout::kBytes);
 #pragma unroll
@@ -102,13 +101,13 @@ __device__ __forceinline__ void produce(u8 *ring, RingBarriers<kStages> &barrier
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
-    HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
-               u16 *c, int m, int n, int k, int ldc) {
+    HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, u16* c, int m, int n,
+               int k, int ldc) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
-  u8 *ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
-  u8 *inbox = ring + kStages * StageLayout::kBytes;
-  u8 *staging = inbox + (kSplitK > 1 ? Reduce::kBytes : 0);
+  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+  u8* inbox = ring + kStages * StageLayout::kBytes;
+  u8* staging = inbox + (kSplitK > 1 ? Reduce::kBytes : 0);
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp == kWarps;
 
@@ -148,8 +147,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     for (int t = tiles.first; t < tiles.total; t += tiles.step) {
       const TileIndex at = tiles.origin(t);
       float acc[kBlocks][kTokens / 2];
-      const int last = multiply_ring<Weights, Tokens, kSlabs>(acc, ring, barriers.ring, cursor,
-                                                              end - begin, first_block, release);
+      const int last =
+          multiply_ring<Weights, Tokens, kSlabs>(acc, ring, barriers.ring, cursor, end - begin, first_block, release);
       wgmma_wait<0>();
       release(last);
       if (kSplitK > 1) {
@@ -159,8 +158,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         const int column = at.n + (first_block + block) * 64 + warp % 4 * 16;
-        store_transposed(acc[block], smem_address(staging) + warp * kStagingBytes, c, ldc, m, n,
-                         at.m, column);
+        store_transposed(acc[block], smem_address(staging) + warp * kStagingBytes, c, ldc, m, n, at.m, column);
       }
     }
   }

@@ -20,8 +20,7 @@ constexpr int kConsumers = HGP_CONSUMERS;
 constexpr bool kPingpong = HGP_PINGPONG;
 constexpr int kClusterM = HGP_CLUSTER_M;
 constexpr int kClusterN = HGP_CLUSTER_N;
-constexpr int kSplitK =
-    HGP_SPLIT_K;  // CTAs of a cluster that share a tile; then kClusterM = kClusterN = 1
+constexpr int kSplitK = HGP_SPLIT_K;  // CTAs of a cluster that share a tile; then kClusterM = kClusterN = 1
 
 constexpr int kWarpgroupM = kPingpong ? kTileM : kTileM / kConsumers;
 constexpr int kBlocks = kWarpgroupM / 64;
@@ -31,8 +30,7 @@ constexpr int kSlabs = kTileK / 64;
 using StageLayout = Stage<OperandA, OperandB, kSlabs>;
 constexpr int kStageBytes = StageLayout::kBytes;
 constexpr int kClusterSize = kClusterM * kClusterN * kSplitK;
-constexpr int kPeers =
-    kClusterM + kClusterN - 1;  // CTAs that share an operand with this one, itself included
+constexpr int kPeers = kClusterM + kClusterN - 1;  // CTAs that share an operand with this one, itself included
 constexpr int kReaders = kPingpong ? 1 : kConsumers;
 constexpr int kConsumerThreads = kConsumers * 128;
 constexpr int kShareN = kTileN / kSplitK;  // columns that a CTA stores
@@ -95,31 +93,27 @@ struct KRange {
   __device__ __forceinline__ int count() const { return end - begin; }
 };
 
-__device__ __forceinline__ void load_stage(u8 *stage, u64 *full, const TensorMap *map_a,
-                                           const TensorMap *map_b, const Tiles &tiles, TileIndex at,
-                                           int k) {
+__device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap* map_a, const TensorMap* map_b,
+                                           const Tiles& tiles, TileIndex at, int k) {
   u16 mask_a = 0, mask_b = 0;
   if (kClusterN > 1) {
-    for (int j = 0; j < kClusterN; ++j)
-      mask_a |= 1 << (tiles.rank_m + kClusterM * j);
+    for (int j = 0; j < kClusterN; ++j) mask_a |= 1 << (tiles.rank_m + kClusterM * j);
   }
   if (kClusterM > 1) mask_b = ((1 << kClusterM) - 1) << (kClusterM * tiles.rank_n);
 #pragma unroll
   for (int slab = 0; slab < kSlabs; ++slab) {
-    OperandA::load<kClusterN>(StageLayout::slab_a(stage, slab), map_a, full, at.m, k + slab * 64,
-                              tiles.rank_n, mask_a);
-    OperandB::load<kClusterM>(StageLayout::slab_b(stage, slab), map_b, full, at.n, k + slab * 64,
-                              tiles.rank_m, mask_b);
+    OperandA::load<kClusterN>(StageLayout::slab_a(stage, slab), map_a, full, at.m, k + slab * 64, tiles.rank_n, mask_a);
+    OperandB::load<kClusterM>(StageLayout::slab_b(stage, slab), map_b, full, at.n, k + slab * 64, tiles.rank_m, mask_b);
   }
 }
 
-__device__ __forceinline__ void produce(u8 *ring, Barriers &barriers, const TensorMap *map_a,
-                                        const TensorMap *map_b, const Tiles &tiles, KRange range) {
+__device__ __forceinline__ void produce(u8* ring, Barriers& barriers, const TensorMap* map_a, const TensorMap* map_b,
+                                        const Tiles& tiles, KRange range) {
   Cursor cursor;
   for (int t = tiles.first; t < tiles.total; t += tiles.step) {
     const TileIndex at = tiles.origin(t);
     for (int i = range.begin; i < range.end; ++i) {
-      u64 *full = &barriers.ring.full[cursor.stage];
+      u64* full = &barriers.ring.full[cursor.stage];
       barrier_wait(&barriers.ring.empty[cursor.stage], cursor.parity ^ 1);
       barrier_expect(full, kStageBytes);
       load_stage(ring + cursor.stage * kStageBytes, full, map_a, map_b, tiles, at, i * kTileK);
@@ -129,7 +123,7 @@ __device__ __forceinline__ void produce(u8 *ring, Barriers &barriers, const Tens
 }
 
 // Tells every CTA that writes into this CTA's ring that this warp has finished with `stage`.
-__device__ __forceinline__ void release_stage(Barriers &barriers, int stage, const Tiles &tiles) {
+__device__ __forceinline__ void release_stage(Barriers& barriers, int stage, const Tiles& tiles) {
   const u32 lane = threadIdx.x % 32;
   if (kPeers == 1) {
     if (lane == 0) barrier_arrive(&barriers.ring.empty[stage]);
@@ -145,17 +139,17 @@ __device__ __forceinline__ void release_stage(Barriers &barriers, int stage, con
 #define HGP_OUTPUT const __grid_constant__ TensorMap map_c
 #define HGP_LDC
 #else
-#define HGP_OUTPUT u16 *c
+#define HGP_OUTPUT u16* c
 #define HGP_LDC , int ldc
 #endif
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
-    HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
-               HGP_OUTPUT, int m, int n, int k HGP_LDC) {
+    HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, HGP_OUTPUT, int m,
+               int n, int k HGP_LDC) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
-  u8 *ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
-  u8 *staging = ring + kStages * kStageBytes;
+  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+  u8* staging = ring + kStages * kStageBytes;
   const int warp = warp_uniform(threadIdx.x / 32);
 
   const bool producer = warp >= kConsumers * 4;
@@ -203,8 +197,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       float acc[kBlocks][kTileN / 2];
       // In turn, tile by tile: a parity wait one whole ring round ahead would pass too early.
       if (kPingpong) named_sync(kOrderBarrier + consumer, 256);
-      const int last = multiply_ring<OperandA, OperandB, kSlabs>(acc, ring, barriers.ring, cursor,
-                                                                 k_tiles, first_block, release);
+      const int last =
+          multiply_ring<OperandA, OperandB, kSlabs>(acc, ring, barriers.ring, cursor, k_tiles, first_block, release);
       if (kPingpong) {
         // Issued, not finished: the other consumer's products queue up behind these without a gap.
         if (t + tiles.step < tiles.total) named_arrive(kOrderBarrier + 1 - consumer, 256);
@@ -216,12 +210,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       for (int block = 0; block < kBlocks; ++block) {
         const int row = at.m + (first_block + block) * 64;
 #if HGP_EPILOGUE_BULK
-        Epilogue::store(acc[block], &map_c, row, at.n,
-                        staging + consumer * 4 * Epilogue::kWarpBytes, kEpilogueBarrier + consumer,
-                        turn);
+        Epilogue::store(acc[block], &map_c, row, at.n, staging + consumer * 4 * Epilogue::kWarpBytes,
+                        kEpilogueBarrier + consumer, turn);
 #elif HGP_SPLIT_K > 1
         float share[kShareN / 2];
-        u8 *inbox = staging + kConsumers * 4 * Epilogue::kWarpBytes;
+        u8* inbox = staging + kConsumers * 4 * Epilogue::kWarpBytes;
         Reduce::sum(acc[block], share, inbox, &barriers.share, cluster_rank(), threadIdx.x);
         const int column = at.n + (int)cluster_rank() * kShareN;
         Epilogue::store(share, OutputBlock{c, ldc, m, n, row, column},
