@@ -102,7 +102,7 @@ def write_table(args: argparse.Namespace) -> SourceManifest:
 
 
 def summary(source: SourceManifest) -> dict[str, Any]:
-    """Rows, wins and their geometric mean against the better baseline."""
+    """Rows, wins and their geometric mean against torch."""
     wins = [r.hot.speedup for r in source.table if r.kernel]
     mean = math.exp(sum(map(math.log, wins)) / len(wins)) if wins else 1.0
     return {

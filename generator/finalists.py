@@ -16,7 +16,16 @@ from statistics import median
 
 from hgemm_packs.generator.flow import PASSED, Built, Flow
 from hgemm_packs.generator.rounds import Track
-from hgemm_packs.generator.spec import PROTOCOLS, Choice, Kernel, Reply, Result, Status, Verdict
+from hgemm_packs.generator.spec import (
+    FALLBACK,
+    PROTOCOLS,
+    Choice,
+    Kernel,
+    Reply,
+    Result,
+    Status,
+    Verdict,
+)
 
 GATE_BATCH = 4
 PROBLEMS_PER_NOISE, MIN_NOISE = 20, 4
@@ -28,8 +37,8 @@ Sanitize = Callable[[Sequence[Kernel]], Mapping[str, Verdict]]
 @dataclass(slots=True)
 class Entrant:
     """A problem on its way through the stages. `ranking` has the kernels still in, best first;
-    `gains` those that ran in the finals, with what they won there: hot and cold against the better
-    baseline, by medians."""
+    `gains` those that ran in the finals, with what they won there: hot and cold against torch, by
+    medians."""
 
     track: Track
     ranking: list[Kernel] = field(default_factory=list)
@@ -204,12 +213,12 @@ def _place(result: Result) -> tuple[int, float]:
 
 
 def ratios(reply: Reply, result: Result) -> tuple[float, float]:
-    """Better baseline over ours, medians, hot and cold; 0 where either is missing."""
+    """The table's fallback over ours, medians, hot and cold; 0 where either is missing."""
     found = []
     for protocol in PROTOCOLS:
         ours = result.samples.get(protocol)
-        theirs = [median(arm[protocol]) for arm in reply.baselines.values() if arm.get(protocol)]
-        found.append(min(theirs) / median(ours) if ours and theirs else 0.0)
+        theirs = reply.baselines.get(FALLBACK, {}).get(protocol)
+        found.append(median(theirs) / median(ours) if ours and theirs else 0.0)
     return found[0], found[1]
 
 

@@ -2,8 +2,8 @@
 problems.
 
 Called by the report and the search comparison. n samples of a problem are n kernels proposed for
-it, c of them correct (every gate passed); s is the speed-up over the better of torch and tuned
-cuBLASLt, 0 for a failure; e is the share of the roofline. Nothing here measures or reads a file.
+it, c of them correct (every gate passed); s is the speed-up over torch, which runs where no kernel
+does, 0 for a failure; e is the share of the roofline. Nothing here measures or reads a file.
 """
 
 from __future__ import annotations

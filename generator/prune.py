@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 KEPT_SHARE = 0.99
 
-#: problem -> kernel id -> speed-up over the better baseline, of proven pairs
+#: problem -> kernel id -> speed-up over the fallback, of proven pairs
 Gains = Mapping[Hashable, Mapping[str, float]]
 #: kernel id -> problem -> log of the speed-up, where it is above 1
 Columns = Mapping[str, Mapping[Hashable, float]]

@@ -128,6 +128,10 @@ class DeviceFacts:
 #: The two states of the caches that a win must hold in.
 PROTOCOLS: Final = ("hot", "cold")
 
+#: The arm that runs where a table names no kernel: what a kernel gains for its callers, and what
+#: decides whether a table names it, is what it gains on this one.
+FALLBACK: Final = "torch"
+
 #: screen: hot, a few samples a kernel, values checked. race: hot and cold, losers dropped while it
 #: runs. finals, confirm: hot and cold against torch and tuned cuBLASLt. gate: the numeric gate.
 #: noise: torch against itself. ceilings: what the roofline veto divides by.

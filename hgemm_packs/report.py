@@ -67,7 +67,7 @@ def _measured(row: Row) -> list[str]:
     def line(name: str, t: Timing) -> str:
         return (
             f"{name:9} {t.us:.2f} us, torch {t.torch_us:.2f}, cuBLASLt {t.cublaslt_us:.2f}: "
-            f"{t.speedup:.3f}x, at least {t.lcb:.3f}x"
+            f"{t.speedup:.3f}x torch, at least {t.lcb:.3f}x"
         )
 
     return [line("hot", row.hot), line("cold", row.cold)]

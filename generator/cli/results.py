@@ -22,7 +22,7 @@ def conclude(out: Console, store: Store, run: Path, summary: Summary, keep: floa
         f"{summary.problems} problems, {summary.screened} timings of {summary.kernels} kernels, "
         f"{summary.spent:.0f} GPU-s: {summary.confirmed} of {summary.likely} likely "
         f"wins confirmed, "
-        f"{summary.speedup:.3f}x the better baseline over these",
+        f"{summary.speedup:.3f}x torch over these",
         markup=False,
     )
     if summary.unconfirmed:

@@ -44,9 +44,9 @@ def statuses(found: Findings) -> dict[str, dict[str, int]]:
     }
 
 
-def at_k(found: Findings, baseline_us: Mapping[Problem, float]) -> list[dict[str, Any]]:
+def at_k(found: Findings, torch_us: Mapping[Problem, float]) -> list[dict[str, Any]]:
     """pass@k, compile@k, speedup@k and efficiency@k of the proposals, each the mean over the
-    problems with at least k of them. Speed-ups are screened times against the hot baseline of the
+    problems with at least k of them. Speed-ups are screened times against torch in the hot
     finals, so only over problems that have those; efficiency is against the measured TFLOP/s."""
     by_problem: dict[Problem, list[Attempt]] = defaultdict(list)
     for attempt in found.attempts:
@@ -59,10 +59,10 @@ def at_k(found: Findings, baseline_us: Mapping[Problem, float]) -> list[dict[str
         ]
 
     built = [[float(a.status not in UNBUILT) for a in each] for each in by_problem.values()]
-    timed = [problem for problem in by_problem if problem in baseline_us]
+    timed = [problem for problem in by_problem if problem in torch_us]
     passed = metrics.mean_at_k(values(lambda a: 1.0, by_problem), KS)
     compiled = metrics.mean_at_k(built, KS)
-    faster = metrics.mean_at_k(values(lambda a: baseline_us[a.problem] / a.us, timed), KS)
+    faster = metrics.mean_at_k(values(lambda a: torch_us[a.problem] / a.us, timed), KS)
     efficient = (
         metrics.mean_at_k(
             values(lambda a: floor_us(a.problem, found.device, cold=False) / a.us, by_problem), KS

@@ -98,7 +98,7 @@ def _layers_table(
     counts: Sequence[int], step: int, decisions: Sequence[layers.Decision], title: str
 ) -> Table:
     """One line per layer, one column per `step`-th token count."""
-    caption = "over the best of torch and cuBLASLt, caches hot; a dot is cuBLAS: no confirmed win"
+    caption = "over torch, caches hot; a dot is torch itself: no confirmed win"
     table = Table(title=title, box=SIMPLE_HEAD, caption=caption)
     table.add_column("speed-up at M =", no_wrap=True)
     table.add_column("N x K", justify="right", no_wrap=True)

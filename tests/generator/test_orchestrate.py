@@ -15,11 +15,12 @@ import pytest
 
 from hgemm_packs.generator.devices.sim import Faults, SimDevice, fake_kernel
 from hgemm_packs.generator.evaluators import Inline
+from hgemm_packs.generator.finalists import ratios, wins
 from hgemm_packs.generator.orchestrate import Budget, Snapshot, Summary, generate
 from hgemm_packs.generator.search.exhaustive import Exhaustive
 from hgemm_packs.generator.search.random_search import make as random_search
 from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Job, Kernel, Outcome, Reply, Status, Verdict
+from hgemm_packs.generator.spec import Choice, Job, Kernel, Outcome, Reply, Result, Status, Verdict
 from hgemm_packs.generator.store import Store, merge
 from hgemm_packs.problem import Problem
 from tests.generator.fake_device import TORCH_US, FakeDevice, true_us
@@ -464,3 +465,17 @@ def test_every_device_has_work_waiting(
     assert max(evaluator.batches) == 8
     if problems == 8:
         assert evaluator.most["race"] == 8 and evaluator.most["finals"] == 8
+
+
+@pytest.mark.parametrize(
+    ("hot", "cold", "likely"), [(11.0, 11.0, True), (9.0, 13.0, False), (12.5, 9.0, False)]
+)
+def test_what_beats_torch_is_confirmed_whatever_cublaslt_could(
+    hot: float, cold: float, likely: bool
+) -> None:
+    baselines = {"torch": {"hot": (12.0,), "cold": (13.0,)}, "cublaslt": {"hot": (10.0,)}}
+    result = Result(Status.OK, {"hot": (hot,), "cold": (cold,)})
+    gains = ratios(Reply({}, baselines), result)
+    assert gains == (12.0 / hot, 13.0 / cold)
+    assert wins(gains) is likely
+    assert ratios(Reply({}, {"cublaslt": baselines["cublaslt"]}), result) == (0.0, 0.0)

@@ -35,8 +35,8 @@ def test_a_kernel_is_explained_with_its_evidence(good: Path) -> None:
         "problem   256x512x1024 nn f16 -> f16, f32 accumulate",
         "device    NVIDIA H200, sm_90a, 132 SMs, driver 13000",
         "runs on   k_tma2",
-        "hot       10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x, at least 1.080x",
-        "cold      10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x, at least 1.080x",
+        "hot       10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x torch, at least 1.080x",
+        "cold      10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x torch, at least 1.080x",
         "baseline  measured against torch 2.11.0+cu130, cuBLAS 13.1.0, driver 580.159",
         "          yes kernel: test-pack 1.0.0: k_tma2, measured 1.120x hot, "
         "1.120x cold on 2026-11-20",
