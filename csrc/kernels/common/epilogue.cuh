@@ -78,7 +78,7 @@ struct GroupedEpilogue {
 
 // Through the copy engine: 64 x 64 blocks staged in a ring of two, 128-byte swizzled, one bulk store each.
 // `staging` is the warpgroup's own 16 KiB; `barrier_id` its named barrier.
-template <int kColumns>
+template <int kColumns, bool kStreaming = false>
 struct BulkEpilogue {
   static constexpr int kWarpBytes = 2 * 64 * 64 * kElementBytes / 4;
 
@@ -104,7 +104,7 @@ struct BulkEpilogue {
       proxy_fence();
       named_sync(barrier_id, 128);
       if (issuer) {
-        store_box(map, block, column + first, row);
+        store_box<kStreaming>(map, block, column + first, row);
         store_commit();
       }
     }

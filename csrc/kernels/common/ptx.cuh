@@ -130,10 +130,22 @@ __device__ __forceinline__ void load_box_grouped(void* dst, const TensorMap* map
   }
 }
 
+// One box to a rank-2 map; `streaming` marks its lines evict-first: for outputs larger than L2.
+template <bool streaming = false>
 __device__ __forceinline__ void store_box(const TensorMap* map, const void* src, int inner, int outer) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
-               "r"(smem_address(src)), "r"(inner), "r"(outer)
-               : "memory");
+  if (streaming) {
+    asm volatile(
+        "{ .reg .b64 policy;\n"
+        "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3}], [%1], policy; }" ::"l"(
+            map),
+        "r"(smem_address(src)), "r"(inner), "r"(outer)
+        : "memory");
+  } else {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+                 "r"(smem_address(src)), "r"(inner), "r"(outer)
+                 : "memory");
+  }
 }
 __device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // At most one store may still read its staging buffer.
