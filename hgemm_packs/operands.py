@@ -47,30 +47,39 @@ def cold_sets(problem: Problem, l2_bytes: int) -> int:
 
 
 def operands(
-    problem: Problem, device: torch.device | str | int = "cuda", *, seed: int = 0, sets: int = 1
+    problem: Problem,
+    device: torch.device | str | int = "cuda",
+    *,
+    seed: int = 0,
+    sets: int = 1,
+    chained: bool = False,
 ) -> list[Operands]:
-    """`sets` distinct operand sets for `problem`, reproducible from `seed` on one device kind."""
+    """`sets` distinct operand sets for `problem`, reproducible from `seed` on one device kind.
+
+    `chained` sets are layers of a model: each has its own B, all have the same A and C.
+    """
     place = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     generator = torch.Generator(place).manual_seed(seed)
     dtype = DTYPES[problem.dtype]
     m, n, k = problem.m, problem.n, problem.k
 
-    def arena(elements: int, normal: bool) -> torch.Tensor:
-        pitch = -(-elements // SET_ALIGN) * SET_ALIGN
+    def arena(elements: int, normal: bool, rows: int) -> torch.Tensor:
+        shape = (rows, -(-elements // SET_ALIGN) * SET_ALIGN)
         if normal:
-            return torch.randn((sets, pitch), generator=generator, dtype=dtype, device=place)
-        return torch.full((sets, pitch), math.nan, dtype=DTYPES[problem.out_dtype], device=place)
+            return torch.randn(shape, generator=generator, dtype=dtype, device=place)
+        return torch.full(shape, math.nan, dtype=DTYPES[problem.out_dtype], device=place)
 
     def view(row: torch.Tensor, rows: int, cols: int, transposed: bool) -> torch.Tensor:
         flat = row[: rows * cols]
         return flat.view(cols, rows).t() if transposed else flat.view(rows, cols)
 
-    a, b, c = arena(m * k, True), arena(k * n, True), arena(m * n, False)
+    own = 1 if chained else sets
+    a, b, c = arena(m * k, True, own), arena(k * n, True, sets), arena(m * n, False, own)
     return [
         Operands(
-            view(a[i], m, k, problem.layout[0] == "t"),
+            view(a[i % own], m, k, problem.layout[0] == "t"),
             view(b[i], k, n, problem.layout[1] == "t"),
-            view(c[i], m, n, False),
+            view(c[i % own], m, n, False),
         )
         for i in range(sets)
     ]

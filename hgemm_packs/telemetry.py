@@ -56,6 +56,18 @@ class Telemetry:
             LOGGER.info("NVML gives no top clock: %s", error)
             return 0.0
 
+    def energy_j(self) -> float | None:
+        """Joules that the whole card has used since the driver was loaded; the counter moves in
+        steps of some tens of milliseconds. None where NVML does not count them."""
+        nvml = self._nvml
+        if nvml is None:
+            return None
+        try:
+            return float(nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1000.0
+        except nvml.NVMLError as error:
+            LOGGER.info("NVML counts no energy: %s", error)
+            return None
+
     def read(self) -> Conditions | None:
         """The current reading, or None where NVML is not to be had."""
         nvml = self._nvml

@@ -23,11 +23,15 @@ from .problem import Problem
 from .replay import Arm, Replay, Single, Stage, queue_block, stage
 from .telemetry import Conditions
 
-Protocol = Literal["hot", "cold"]
+Protocol = Literal["hot", "cold", "chained"]
 
 #: Graph nodes of one replay: past this, capture and upload cost more than the longer mean gains.
 MAX_CALLS = 1000
 MIN_COLD_SETS = 8
+#: Layers of a chain; as few as MIN_LAYERS where one call is long against the target.
+LAYERS = 24
+MIN_LAYERS = 8
+ELEMENTWISE = "elementwise"
 PILOT_CALLS = 16
 #: Above this a single eager call is long against its launch and needs no pilot graph.
 PILOT_BELOW_US = 100.0
@@ -40,13 +44,34 @@ def torch_mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> object:
     return torch.mm(a, b, out=c)
 
 
+def feed(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> object:
+    """The elementwise kernel of a chain: A of the next product from C, over the columns that both
+    have. A sine keeps the values of any chain within [-1, 1] and off zero."""
+    both = min(a.shape[1], c.shape[1])
+    return torch.sin(c[:, :both], out=a[:, :both])
+
+
+def _fed(arm: Arm) -> Arm:
+    def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+        arm(a, b, c)
+        feed(a, b, c)
+
+    return call
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How one problem is measured under one protocol: sets to rotate over, calls per replay."""
+    """How one problem is measured under one protocol: sets to rotate over, calls per replay.
+    `chained` sets are layers, and every call but those of `feed` itself is followed by one."""
 
     sets: Sequence[Operands]
     calls: int
     flushed: bool
+    chained: bool = False
+
+    def queued(self, arm: Arm) -> Arm:
+        """What a call of `arm` queues."""
+        return _fed(arm) if self.chained and arm is not feed else arm
 
 
 @dataclass(slots=True)
@@ -96,14 +121,20 @@ def plan(
 
     Cold rotates over more than three times the L2. Where that takes more calls than the target
     allows (tiny problems), fewer sets are used, each once per replay, and L2 is flushed before.
+    Chained is a model: one A and C, and layers with weights of their own, so that small weights
+    are found in L2 and large ones are not.
     """
-    if protocol not in ("hot", "cold"):
-        raise ValueError(f'protocol must be "hot" or "cold", not {protocol!r}')
-    at = stage(device)
+    if protocol not in ("hot", "cold", "chained"):
+        raise ValueError(f'protocol must be "hot", "cold" or "chained", not {protocol!r}')
+    at, chained = stage(device), protocol == "chained"
     first = operands(problem, device, seed=seed)
     with at.active():
-        per_call = _per_call_us(arm, first[0], at)
+        per_call = _per_call_us(_fed(arm) if chained else arm, first[0], at)
     calls = min(MAX_CALLS, max(1, round(target_us / per_call)))
+    if chained:
+        count = min(LAYERS, max(MIN_LAYERS, calls))
+        sets = operands(problem, device, seed=seed, sets=count, chained=True)
+        return Plan(sets, count * max(1, round(calls / count)), flushed=False, chained=True)
     needed = cold_sets(problem, at.l2_bytes) if protocol == "cold" else 1
     if needed == 1:
         return Plan(first, calls, flushed=False)
@@ -121,7 +152,9 @@ class Field:
 
     def __init__(self, arms: Mapping[str, Arm], how: Plan, at: Stage) -> None:
         self.plan, self._at = how, at
-        self.replays = {name: Replay(arm, how.sets, how.calls) for name, arm in arms.items()}
+        self.replays = {
+            name: Replay(how.queued(arm), how.sets, how.calls) for name, arm in arms.items()
+        }
         at.stream.synchronize()
 
     def block(self, order: Sequence[str]) -> tuple[dict[str, float], tuple[Conditions | None, ...]]:
@@ -165,7 +198,12 @@ def compare(
     The first arm sets the replay length for all. A block in which the clock moved is dropped and
     repeated, half as many times as there are blocks at most. `between` is called after each block
     with its number, and may replay and overwrite. Raises whatever an arm raises.
+
+    Chained samples are of an arm's call and `feed` together; those of the arm ELEMENTWISE, which
+    is added, of `feed` alone.
     """
+    if protocol == "chained":
+        arms = {**arms, ELEMENTWISE: feed}
     how = plan(
         next(iter(arms.values())), problem, protocol, target_us=target_us, device=device, seed=seed
     )
@@ -211,7 +249,7 @@ def screen(
     medians = {}
     for name, arm in arms.items():
         with at.active():
-            replay = Replay(arm, how.sets, how.calls)
+            replay = Replay(how.queued(arm), how.sets, how.calls)
             samples = []
             for _ in range(replays):
                 queue_block([replay], how.flushed, at)

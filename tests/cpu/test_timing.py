@@ -156,8 +156,64 @@ def test_steady_is_a_clock_within_a_hundredth() -> None:
     assert timing.steady([None]) and timing.steady(clocks(1980)) and timing.steady([])
 
 
+class Graph(FakeReplay):
+    """A replay that computes, set by set."""
+
+    def queue(self) -> None:
+        super().queue()
+        for i in range(self.calls):
+            one = self.sets[i % len(self.sets)]
+            self.arm(one.a, one.b, one.c)
+
+
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+@pytest.mark.parametrize("mnk", [(16, 24, 8), (16, 8, 24), (16, 16, 16)])
+def test_chained_layers_pass_their_values_on(
+    fake_device: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+    mnk: tuple[int, int, int],
+    layout: str,
+) -> None:
+    """One block of eight layers is eight products, each of the sine of the one before."""
+    monkeypatch.setattr(timing, "Replay", Graph)
+    seen: list[Operands] = []
+
+    def between(block: int, field: timing.Field) -> None:
+        sets = field.plan.sets
+        a, c = sets[0].a, sets[0].c
+        assert len({one.b.data_ptr() for one in sets}) == len(sets) == timing.MIN_LAYERS
+        assert {(one.a.data_ptr(), one.c.data_ptr()) for one in sets} == {
+            (a.data_ptr(), c.data_ptr())
+        }
+        before = a.normal_().clone()
+        field.block(["ours"])
+        both = min(a.shape[1], c.shape[1])
+        for one in sets:
+            product = before @ one.b
+            before[:, :both] = torch.sin(product[:, :both])
+        assert torch.equal(a, before) and torch.equal(c, product)
+        # The elementwise arm repeats the last step and multiplies nothing.
+        field.block([timing.ELEMENTWISE])
+        assert torch.equal(a, before) and torch.equal(c, product)
+        seen.append(sets[0])
+
+    problem = Problem(*mnk, layout, "f16")
+    arms = {"torch": timing.torch_mm, "ours": ours}
+    result = timing.compare(
+        arms, problem, protocol="chained", blocks=2, target_us=1, between=between
+    )
+    assert len(seen) == 2 and (result.sets, result.calls) == (8, 8)
+    assert list(result.samples) == ["torch", "ours", "elementwise"]
+    assert all(len(us) == 2 for us in result.samples.values())
+
+
+def test_a_chain_of_short_calls_goes_through_its_layers_again(fake_device: list[object]) -> None:
+    how = timing.plan(timing.torch_mm, nn(8, 8, 8), "chained", target_us=400, device=0, seed=0)
+    assert (len(how.sets), how.calls, how.flushed) == (24, 96, False)
+
+
 def test_unknown_protocol_is_refused() -> None:
-    with pytest.raises(ValueError, match='"hot" or "cold"'):
+    with pytest.raises(ValueError, match='"hot", "cold" or "chained"'):
         timing.compare({"torch": timing.torch_mm}, nn(8, 8, 8), protocol="warm")  # type: ignore[arg-type]
 
 
