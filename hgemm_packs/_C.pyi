@@ -16,6 +16,7 @@ class Kernel:
     def device(self) -> int: ...
     @property
     def max_ctas(self) -> int: ...
+    def workspace(self, m: int, n: int, /) -> tuple[int, int]: ...
 
 class _Counters(TypedDict):
     hits: int
@@ -41,6 +42,8 @@ def init(
     grad_enabled: Callable[[], bool],
     probes: tuple[tuple[Any, ...], ...],
     covered: int,
+    keep: Callable[[int, int, int, int], tuple[int, object] | None],
+    borrow: Callable[[int, int], tuple[int, object] | None],
     resolve: Callable[[_Described, int, int], Kernel | str],
     refuse: Callable[[str, _Described | None, int], None],
 ) -> bool: ...
@@ -59,15 +62,25 @@ def load(
     block: int,
     cluster: tuple[int, int, int],
     tile: tuple[int, int],
+    slices: int,
     persistent: bool,
     pdl: bool,
     smem_bytes: int,
+    workspace_bytes: int,
     layout: str,
     dtype: str,
     align: tuple[int, int, int],
     dims: tuple[_Range, ...],
 ) -> Kernel: ...
-def launch(kernel: Kernel, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, /) -> None: ...
+def launch(
+    kernel: Kernel,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    workspace: tuple[int, int, int, int] | None,
+    /,
+) -> None: ...
+def relaxed(function: Callable[[], object], /) -> object: ...
 def describe(a: torch.Tensor, b: torch.Tensor, /) -> _Described | str: ...
 def device_info(index: int, /) -> tuple[str, int, int, int, int, int]: ...
 def counters() -> _Counters: ...

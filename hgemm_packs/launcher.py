@@ -7,11 +7,12 @@ package imports `_C`.
 
 from __future__ import annotations
 
+import functools
 import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from . import api
+from . import api, workspace
 from .problem import DeviceInfo, Problem
 from .settings import LOGGER, settings
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .manifest import KernelEntry
     from .pack import Pack
     from .select import Choice
+    from .workspace import Workspace
 
 #: DLPack's number for the device type that packs are for.
 CUDA = 2
@@ -58,9 +60,11 @@ def load(device: int, entry: KernelEntry, image: memoryview | bytes) -> Kernel:
         block=entry.block,
         cluster=entry.cluster,
         tile=(entry.grid.tile_m, entry.grid.tile_n),
+        slices=entry.grid.slices,
         persistent=entry.grid.persistent,
         pdl=entry.pdl,
         smem_bytes=entry.smem_bytes,
+        workspace_bytes=entry.workspace_bytes,
         layout=entry.layout,
         dtype=entry.dtype,
         align=entry.align,
@@ -69,13 +73,22 @@ def load(device: int, entry: KernelEntry, image: memoryview | bytes) -> Kernel:
     return kernel
 
 
-def launch(kernel: Kernel, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+def launch(
+    kernel: Kernel,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    workspace: Workspace | None = None,
+) -> None:
     """Run this very kernel on the current stream: out[M,N] = a[M,K] @ b[K,N], 2-D, out row-major.
 
+    A kernel with a workspace gets `workspace`, which the caller keeps while a graph may replay the
+    launch, or else memory as for matmul.
+
     Raises ValueError when the tensors are not what the kernel takes: dtype, device, layout, sizes
-    or alignment. Never falls back.
+    or alignment, and RuntimeError when the launch fails or there is no workspace. Never falls back.
     """
-    _extension().launch(kernel, a, b, out)
+    _extension().launch(kernel, a, b, out, workspace.where if workspace else None)
 
 
 def device_info(index: int) -> DeviceInfo:
@@ -142,6 +155,8 @@ def _start(driver: str = DRIVER, device_type: int = CUDA) -> None:
             _C.init(
                 driver=driver,
                 device_type=device_type,
+                keep=functools.partial(workspace.keep, _C.relaxed, device_type),
+                borrow=functools.partial(workspace.borrow, device_type),
                 resolve=_resolve,
                 refuse=api.refuse,
                 **entry_points,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .problem import Key, Problem, Reason
 
 SCHEMA = "hgemm-packs/1"
-LAUNCHER_ABI = 1
+LAUNCHER_ABI = 2
 MAX_MANIFEST_BYTES = 16 << 20
 MAX_BLOB_BYTES = 512 << 20
 
@@ -22,7 +22,14 @@ PARAM_LAYOUTS = {
     "ptr_v1": (8, 8, 8, 4, 4, 4, 4, 4, 4),
     "tma2_v1": (128, 128, 8, 4, 4, 4, 4),
     "tma3_v1": (128, 128, 128, 4, 4, 4),
+    "tma2_ws_v1": (128, 128, 8, 8, 8, 4, 4, 4, 4),
 }
+
+#: Operands that come as tensor maps, in order.
+MAPPED = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc", "tma2_ws_v1": "ab"}
+
+#: Parameter layouts with counters and partial sums in global memory.
+WITH_WORKSPACE = frozenset({"tma2_ws_v1"})
 
 
 class Timing(NamedTuple):
@@ -79,11 +86,13 @@ class TensorMapSpec:
 
 @dataclass(frozen=True, slots=True)
 class GridRule:
-    """Tiles of C in elements; a persistent kernel's grid is capped at the co-resident CTAs."""
+    """Tiles of C in elements; a persistent kernel's grid is capped at the co-resident CTAs.
+    `slices` is parts of K that clusters of their own work on, each with the whole grid of tiles."""
 
     tile_m: int
     tile_n: int
     persistent: bool
+    slices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +124,8 @@ class Numerics:
 class KernelEntry:
     """One kernel: identity, launch record, and the problems that it takes. `id` is the sha256 of
     the cubin at `offset`, `size` bytes long, in the blob; `align` is bytes for a, b, c; `cluster`
-    is CTAs along M, N and K."""
+    is CTAs along M, N and K; `workspace_bytes` is what partial sums take for each CTA of the grid,
+    0 where none go through global memory."""
 
     id: str
     name: str

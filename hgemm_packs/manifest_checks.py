@@ -14,9 +14,11 @@ from typing import Any, Protocol, TypeVar
 from .errors import PackError
 from .manifest import (
     LAUNCHER_ABI,
+    MAPPED,
     MAX_MANIFEST_BYTES,
     PARAM_LAYOUTS,
     SCHEMA,
+    WITH_WORKSPACE,
     DeviceProfile,
     KernelEntry,
     Manifest,
@@ -114,11 +116,26 @@ def check_launch_record(entry: KernelEntry) -> None:
         sizes = getattr(entry, name)
         if sizes.min > sizes.max:
             raise PackError("bad_range", f"{sizes.min} > {sizes.max}", f"dims.{name}")
-    operands = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc"}[entry.param_layout]
+    _check_workspace(entry)
+    operands = MAPPED[entry.param_layout]
     if "".join(spec.operand for spec in entry.tma) != operands:
         raise PackError("bad_tma", f"{entry.param_layout} maps {operands!r} in this order", "tma")
     for index, spec in enumerate(entry.tma):
         _check_tensor_map(entry, spec, f"tma[{index}]")
+
+
+def _check_workspace(entry: KernelEntry) -> None:
+    """Slices of K and partial sums in global memory go together, and with nothing else."""
+    layout, slices, size = entry.param_layout, entry.grid.slices, entry.workspace_bytes
+    if layout not in WITH_WORKSPACE:
+        if slices > 1 or size:
+            detail = f"{layout} has no workspace, but {slices} slices and {size} bytes"
+            raise PackError("bad_workspace", detail, "workspace_bytes")
+    elif slices == 1 or not size:
+        detail = f"{layout} needs slices and bytes, not {slices} and {size}"
+        raise PackError("bad_workspace", detail, "workspace_bytes")
+    elif entry.grid.persistent:
+        raise PackError("bad_workspace", "the grid of a sliced kernel is never capped", "grid")
 
 
 def _check_tensor_map(entry: KernelEntry, spec: TensorMapSpec, where: str) -> None:

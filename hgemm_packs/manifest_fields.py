@@ -45,6 +45,8 @@ from .strict_json import (
 MAX_KERNELS = 4096
 MAX_ROWS = 200_000
 MAX_CLUSTER = 16
+MAX_SLICES = 64
+MAX_WORKSPACE_BYTES = 1 << 20  # of one CTA: four times the largest accumulator
 
 NAME = text(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,127}", "bad_name")
 SYMBOL = text(r"[A-Za-z_][A-Za-z0-9_]{0,255}", "bad_name")
@@ -137,11 +139,17 @@ KERNEL = record(
     param_sizes=listing(integer(1, 4096), 1, 16),
     block=integer(32, 1024, 32),
     cluster=listing(integer(1, MAX_CLUSTER), 3, 3),
-    grid=record(GridRule, tile_m=integer(1, 4096), tile_n=integer(1, 4096), persistent=boolean),
+    grid=record(
+        GridRule,
+        {"slices": integer(1, MAX_SLICES)},
+        tile_m=integer(1, 4096),
+        tile_n=integer(1, 4096),
+        persistent=boolean,
+    ),
     smem_bytes=integer(0, 232448),
     regs=integer(1, 255),
     tma=listing(TENSOR_MAP, 0, 3),
-    workspace_bytes=one_of(0),
+    workspace_bytes=integer(0, MAX_WORKSPACE_BYTES, 16),
     align=record(lambda a, b, c: (a, b, c), a=ALIGNMENT, b=ALIGNMENT, c=ALIGNMENT),
     dims=record(lambda m, n, k: (m, n, k), m=RANGE, n=RANGE, k=RANGE),
     **KIND_FIELDS,

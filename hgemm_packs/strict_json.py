@@ -131,18 +131,25 @@ def nullable(check: Check) -> Check:
     return lambda value: None if value is None else check(value)
 
 
-def record(make: Callable[..., Any], **fields: Check) -> Check:
-    """An object with exactly these fields, handed to `make` by name."""
+def record(
+    make: Callable[..., Any], optional: dict[str, Check] | None = None, /, **fields: Check
+) -> Check:
+    """An object with exactly these fields and perhaps the optional ones, handed to `make` by
+    name."""
     names = frozenset(fields)
-    items = tuple(fields.items())
+    every = {**fields, **(optional or {})}
+    needed = tuple(fields.items())
 
     def check(value: Any) -> Any:
         if type(value) is not dict:
             raise _wrong_type(value, "an object")
+        items = needed
         if value.keys() != names:
-            for name in sorted(value.keys() - names):
+            for name in sorted(value.keys() - every.keys()):
                 raise PackError("unknown_field", f"{_show(name)} is not a field here")
-            raise PackError("missing_field", f"{min(names - value.keys())!r} is missing")
+            for name in sorted(names - value.keys()):
+                raise PackError("missing_field", f"{name!r} is missing")
+            items = tuple((name, field) for name, field in every.items() if name in value)
         checked = {}
         for name, field in items:
             try:

@@ -33,7 +33,7 @@ enum {  // cuFuncGetAttribute, cuFuncSetAttribute
 };
 
 enum { CU_CAPTURE_RELAXED = 2 };  // cuThreadExchangeStreamCaptureMode
-enum { CU_CAPTURE_NONE = 0 };     // cuStreamIsCapturing
+enum { CU_CAPTURE_NONE = 0 };     // cuStreamIsCapturing, cuStreamGetCaptureInfo
 
 enum { CU_TENSOR_F16 = 6, CU_TENSOR_BF16 = 9 };  // element types of a tensor map
 
@@ -82,6 +82,9 @@ _Static_assert(sizeof(cu_tensor_map) == 128, "CUtensorMap");
   X(context_pop, "cuCtxPopCurrent_v2", (cu_context *))                                             \
   X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *))                                    \
   X(stream_capturing, "cuStreamIsCapturing", (cu_stream, int *))                                   \
+  X(stream_capture, "cuStreamGetCaptureInfo_v2",                                                   \
+    (cu_stream, int *, uint64_t *, void **, const void **, size_t *))                              \
+  X(stream_id, "cuStreamGetId", (cu_stream, unsigned long long *))                                 \
   X(module_load, "cuModuleLoadData", (cu_module *, const void *))                                  \
   X(module_unload, "cuModuleUnload", (cu_module))                                                  \
   X(module_function, "cuModuleGetFunction", (cu_function *, cu_module, const char *))              \

@@ -24,13 +24,15 @@ typedef struct {
   int block;
   int cluster[3];  // CTAs along M, N and K; those along K share a tile
   int tile[2];     // elements of C along M and N
+  int slices;      // parts of K that clusters of their own work on
   int persistent;
-  int smem_bytes;     // dynamic
-  int pdl;            // programmatic dependent launch
-  int transposed[2];  // how A and B are stored: 0 as the product reads them, 1 transposed
-  int dtype;          // DL_FLOAT (f16) or DL_BFLOAT (bf16)
-  int align[3];       // bytes, of the pointers and leading strides of A, B, C
-  dim_range dims[3];  // M, N, K
+  int smem_bytes;       // dynamic
+  int workspace_bytes;  // partial sums of one CTA of the grid; 0 without a workspace
+  int pdl;              // programmatic dependent launch
+  int transposed[2];    // how A and B are stored: 0 as the product reads them, 1 transposed
+  int dtype;            // DL_FLOAT (f16) or DL_BFLOAT (bf16)
+  int align[3];         // bytes, of the pointers and leading strides of A, B, C
+  dim_range dims[3];    // M, N, K
   map_spec maps[MAX_MAPS];
 } launch_record;
 

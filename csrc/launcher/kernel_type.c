@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "problem.h"
+#include "workspace.h"
 
 typedef struct {
   PyObject_HEAD loaded_kernel kernel;
@@ -30,6 +31,22 @@ static PyObject *kernel_device(PyObject *self, void *closure) {
   return PyLong_FromLong(((kernel_object *)self)->kernel.device);
 }
 
+static PyObject *kernel_workspace(PyObject *self, PyObject *args) {
+  const loaded_kernel *kernel = &((kernel_object *)self)->kernel;
+  const long long each = kernel->record.workspace_bytes;
+  long long m, n;
+  int64_t y;
+  if (!PyArg_ParseTuple(args, "LL", &m, &n)) return NULL;
+  const long long ctas = each ? grid_of(kernel, m, n, &y) : 0;
+  return Py_BuildValue("(LL)", ctas, ctas * each);
+}
+
+static PyMethodDef KERNEL_METHODS[] = {
+    {"workspace", kernel_workspace, METH_VARARGS,
+     "workspace(m, n): counters and bytes of partial sums of an M x N product; zeros without any"},
+    {0},
+};
+
 static PyGetSetDef KERNEL_MEMBERS[] = {
     {"device", kernel_device, NULL, "device index the kernel is loaded on", NULL},
     {"max_ctas", kernel_max_ctas, NULL, "CTAs that can run on the device at once", NULL},
@@ -39,6 +56,7 @@ static PyGetSetDef KERNEL_MEMBERS[] = {
 static PyType_Slot KERNEL_SLOTS[] = {
     {Py_tp_dealloc, kernel_free},
     {Py_tp_getset, KERNEL_MEMBERS},
+    {Py_tp_methods, KERNEL_METHODS},
     {Py_tp_doc, "A kernel loaded on one device; made by load()."},
     {0, NULL},
 };
@@ -104,20 +122,28 @@ static int read_enums(const char *layout, const char *dtype, launch_record *reco
 
 // Divisors and factors of later arithmetic: zero or negative must not get past here.
 static int check_record(const launch_record *r) {
-  int good = r->block > 0 && r->smem_bytes >= 0;
+  int good = r->block > 0 && r->smem_bytes >= 0 && r->slices > 0 && r->workspace_bytes >= 0;
   for (int i = 0; i < 2; i++)
     good = good && r->tile[i] > 0;
   for (int i = 0; i < 3; i++)
     good = good && r->cluster[i] > 0 && r->align[i] > 0 && r->dims[i].multiple_of > 0;
-  if (!good) PyErr_SetString(PyExc_ValueError, "a launch record needs positive numbers");
-  return good ? 0 : -1;
+  if (!good) {
+    PyErr_SetString(PyExc_ValueError, "a launch record needs positive numbers");
+    return -1;
+  }
+  const int has = PARAM_LAYOUT[r->params].workspace;
+  if ((r->workspace_bytes > 0) == has && (r->slices > 1) == has && !(has && r->persistent))
+    return 0;
+  PyErr_Format(PyExc_ValueError, "%s: %d slices, %d bytes of workspace",
+               PARAM_LAYOUT[r->params].name, r->slices, r->workspace_bytes);
+  return -1;
 }
 
 PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
-  static char *names[] = {"device", "image",      "symbol",  "param_layout", "param_sizes",
-                          "maps",   "block",      "cluster", "tile",         "persistent",
-                          "pdl",    "smem_bytes", "layout",  "dtype",        "align",
-                          "dims",   NULL};
+  static char *names[] = {
+      "device",  "image", "symbol", "param_layout", "param_sizes", "maps",       "block",
+      "cluster", "tile",  "slices", "persistent",   "pdl",         "smem_bytes", "workspace_bytes",
+      "layout",  "dtype", "align",  "dims",         NULL};
   launcher_state *state = state_of(module);
   loaded_kernel kernel = {0};
   launch_record *r = &kernel.record;
@@ -125,12 +151,12 @@ PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
   PyObject *image, *sizes, *maps;
   const char *symbol, *params, *layout, *dtype;
   if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "$iSssO!O!i(iii)(ii)ppiss(iii)((LLL)(LLL)(LLL))", names, &kernel.device,
+          args, kwargs, "$iSssO!O!i(iii)(ii)ippiiss(iii)((LLL)(LLL)(LLL))", names, &kernel.device,
           &image, &symbol, &params, &PyTuple_Type, &sizes, &PyTuple_Type, &maps, &r->block,
-          &r->cluster[0], &r->cluster[1], &r->cluster[2], &r->tile[0], &r->tile[1], &r->persistent,
-          &r->pdl, &r->smem_bytes, &layout, &dtype, &r->align[0], &r->align[1], &r->align[2],
-          &d[0].min, &d[0].max, &d[0].multiple_of, &d[1].min, &d[1].max, &d[1].multiple_of,
-          &d[2].min, &d[2].max, &d[2].multiple_of) ||
+          &r->cluster[0], &r->cluster[1], &r->cluster[2], &r->tile[0], &r->tile[1], &r->slices,
+          &r->persistent, &r->pdl, &r->smem_bytes, &r->workspace_bytes, &layout, &dtype,
+          &r->align[0], &r->align[1], &r->align[2], &d[0].min, &d[0].max, &d[0].multiple_of,
+          &d[1].min, &d[1].max, &d[1].multiple_of, &d[2].min, &d[2].max, &d[2].multiple_of) ||
       read_params(params, sizes, r) || read_maps(maps, r) || read_enums(layout, dtype, r) ||
       check_record(r))
     return NULL;
@@ -139,6 +165,7 @@ PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
   const char *refusal =
       kernel_load(&state->driver, device, PyBytes_AsString(image), symbol, &kernel);
   if (refusal) return PyErr_Format(PyExc_RuntimeError, "%s", refusal);
+  if (r->workspace_bytes) workspace_prepare(state, kernel.device);
   kernel_object *object = PyObject_New(kernel_object, state->kernel_type);
   if (object) object->kernel = kernel;
   return (PyObject *)object;
@@ -173,10 +200,33 @@ static int read_operands(const launcher_state *state, PyObject *const *args,
   return 0;
 }
 
+// The caller's own workspace, or one as for matmul where `given` is None. -1 with an exception.
+static int find_workspace(launcher_state *state, const plan *run, PyObject *given, cu_stream stream,
+                          workspace *result) {
+  if (given == Py_None) {
+    if (!run->workspace_bytes || workspace_take(state, run, stream, result) == WORKSPACE_READY)
+      return 0;
+    PyErr_SetString(PyExc_RuntimeError, "launch: no workspace for this kernel");
+    return -1;
+  }
+  unsigned long long counters, partials;
+  Py_ssize_t count, bytes;
+  if (!PyArg_ParseTuple(given, "KnKn", &counters, &count, &partials, &bytes)) return -1;
+  const size_t ctas = plan_ctas(run);
+  if (run->workspace_bytes &&
+      ((size_t)count < ctas || (size_t)bytes < ctas * run->workspace_bytes)) {
+    PyErr_Format(PyExc_ValueError, "a workspace of %zd counters and %zd bytes; %zu CTAs of %u",
+                 count, bytes, ctas, (unsigned)run->workspace_bytes);
+    return -1;
+  }
+  result->memory = (scratch){(void *)(uintptr_t)counters, (void *)(uintptr_t)partials};
+  return 0;
+}
+
 PyObject *kernel_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   launcher_state *state = state_of(module);
-  if (count != 4 || !state->exchange) {
-    PyErr_SetString(PyExc_TypeError, "launch(kernel, a, b, out) needs torch >= 2.10");
+  if (count != 5 || !state->exchange) {
+    PyErr_SetString(PyExc_TypeError, "launch(kernel, a, b, out, workspace) needs torch >= 2.10");
     return NULL;
   }
   const loaded_kernel *kernel = kernel_of(state, args[0]);
@@ -187,13 +237,17 @@ PyObject *kernel_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t c
   void *const addresses[3] = {operands[0].data, operands[1].data, operands[2].data};
   int pushed;
   void *stream;
+  workspace space = {0};
   const cu_driver *driver = &state->driver;
   const char *refusal = plan_make(driver, kernel, &shape, addresses, &run);
   if (refusal) return PyErr_Format(PyExc_ValueError, "%s", refusal);
-  if (state->exchange->current_stream(state->device_type, kernel->device, &stream)) return NULL;
+  if (state->exchange->current_stream(state->device_type, kernel->device, &stream) ||
+      find_workspace(state, &run, args[4], stream, &space))
+    return NULL;
   cu_result result = device_enter(driver, run.context, &pushed);
-  if (result == CU_OK) result = plan_run(driver, &run, addresses, stream);
+  if (result == CU_OK) result = plan_run(driver, &run, addresses, &space.memory, stream);
   device_leave(driver, pushed);
+  Py_XDECREF(space.owner);
   if (result != CU_OK)
     return PyErr_Format(PyExc_RuntimeError, "launch: %s", driver_error(driver, result));
   state->launches++;

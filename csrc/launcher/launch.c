@@ -8,6 +8,10 @@
 
 static char refusal[256];
 
+// Bytes of partial sums that one launch may need. Splitting K is for few tiles: what needs more is
+// a mistake.
+static const int64_t MAX_PARTIALS = INT64_C(1) << 30;
+
 static int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -57,30 +61,41 @@ static cu_result encode_map(const cu_driver *driver, const loaded_kernel *kernel
                             address, dims, strides, box, ONES, 0, swizzle, promotion, 0);
 }
 
+int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y) {
+  const launch_record *record = &kernel->record;
+  const int64_t tiles_m =
+      round_up(round_up(m, record->tile[0]) / record->tile[0], record->cluster[0]);
+  const int64_t tiles_n =
+      round_up(round_up(n, record->tile[1]) / record->tile[1], record->cluster[1]);
+  // Kernels without tensor maps last about 2 us: two grid dimensions spare them a division.
+  const int flat = PARAM_LAYOUT[record->params].maps > 0;
+  *y = flat ? 1 : tiles_n;
+  const int64_t x = (flat ? tiles_m * tiles_n : tiles_m) * record->cluster[2] * record->slices;
+  return record->persistent && x > kernel->max_ctas ? kernel->max_ctas : x;
+}
+
 const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,
                       void *const addresses[3], plan *result) {
   const launch_record *record = &kernel->record;
   const char *reason = check_shape(kernel, shape, addresses);
   if (reason) return reason;
-  const int64_t tiles_m =
-      round_up(round_up(shape->m, record->tile[0]) / record->tile[0], record->cluster[0]);
-  const int64_t tiles_n =
-      round_up(round_up(shape->n, record->tile[1]) / record->tile[1], record->cluster[1]);
-  // Kernels without tensor maps last about 2 us: two grid dimensions spare them a division.
-  const int flat = PARAM_LAYOUT[record->params].maps > 0;
-  int64_t grid = (flat ? tiles_m * tiles_n : tiles_m) * record->cluster[2];
-  if (record->persistent && grid > kernel->max_ctas) grid = kernel->max_ctas;
-  if (grid > INT32_MAX || (!flat && tiles_n > UINT16_MAX))
-    return REFUSE("%lld tiles", (long long)(tiles_m * tiles_n));
+  int64_t rows;
+  const int64_t grid = grid_of(kernel, shape->m, shape->n, &rows);
+  if (grid > INT32_MAX || rows > UINT16_MAX)
+    return REFUSE("a grid of %lld x %lld CTAs", (long long)grid, (long long)rows);
+  if (grid * record->workspace_bytes > MAX_PARTIALS)
+    return REFUSE("%lld CTAs of %d bytes of partial sums", (long long)grid,
+                  record->workspace_bytes);
   *result = (plan){.function = kernel->function,
                    .context = kernel->context,
                    .shape = *shape,
                    .device = kernel->device,
                    .params = record->params,
-                   .grid = {(uint32_t)grid, flat ? 1 : (uint32_t)tiles_n},
+                   .grid = {(uint32_t)grid, (uint32_t)rows},
                    .block = (uint32_t)record->block,
                    .cluster = (uint32_t)cluster_size(record),
                    .smem_bytes = (uint32_t)record->smem_bytes,
+                   .workspace_bytes = (uint32_t)record->workspace_bytes,
                    .pdl = record->pdl};
   for (int i = 0; i < PARAM_LAYOUT[record->params].maps; i++) {
     cu_result code = encode_map(driver, kernel, shape, i, addresses[i], &result->maps[i]);
@@ -89,7 +104,8 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
   return NULL;
 }
 
-cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3], cu_stream stream) {
+cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3],
+                   const scratch *memory, cu_stream stream) {
   void *pointers[3] = {addresses[0], addresses[1], addresses[2]};
   geometry *g = &run->shape;
   void *params[MAX_PARAMS];
@@ -102,6 +118,11 @@ cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3],
   }
   for (int i = maps; i < 3; i++)
     *next++ = &pointers[i];
+  scratch own = {0};
+  if (PARAM_LAYOUT[run->params].workspace) {
+    own = *memory;
+    *next++ = &own.counters, *next++ = &own.partials;
+  }
   *next++ = &g->m, *next++ = &g->n, *next++ = &g->k;
   for (int i = maps; i < 3; i++)
     *next++ = &g->ld[i];

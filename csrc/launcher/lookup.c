@@ -31,11 +31,11 @@ void lookup_reset(launcher_state *state) {
   free(old.slots);
 }
 
-void lookup_give_up(launcher_state *state, const problem_key *key) {
+void lookup_give_up(launcher_state *state, const problem_key *key, reason why) {
   table_slot *slot = table_slot_of(&state->table, key);
   if (!slot) return;
   answer *old = slot->value;
-  slot->value = fallback(REASON_LAUNCH_FAILED);
+  slot->value = fallback(why);
   release(old);
 }
 

@@ -16,7 +16,7 @@ typedef struct {
 const answer *lookup(launcher_state *state, const problem *p);
 
 // Turns the answer to `key` into a fallback for good; used after a launch that failed.
-void lookup_give_up(launcher_state *state, const problem_key *key);
+void lookup_give_up(launcher_state *state, const problem_key *key, reason why);
 
 // Forgets every answer.
 void lookup_reset(launcher_state *state);

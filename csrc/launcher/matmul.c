@@ -1,6 +1,7 @@
 #include "matmul.h"
 
 #include "lookup.h"
+#include "workspace.h"
 
 // One call as Python made it, and its operands once they are known.
 typedef struct {
@@ -184,11 +185,11 @@ static PyObject *allocate(const launcher_state *state, const call *c, const prob
 // The launch itself, with the GIL released: a full launch queue blocks, and what empties it may be
 // a host callback that needs the GIL.
 static cu_result launch(const cu_driver *driver, plan *run, void *const addresses[3],
-                        cu_stream stream, int is_current) {
+                        const scratch *memory, cu_stream stream, int is_current) {
   PyThreadState *thread = PyEval_SaveThread();
   cu_result result = is_current ? CU_OK : driver->context_push(run->context);
   if (result == CU_OK) {
-    result = plan_run(driver, run, addresses, stream);
+    result = plan_run(driver, run, addresses, memory, stream);
     device_leave(driver, !is_current);
   }
   PyEval_RestoreThread(thread);
@@ -198,6 +199,14 @@ static cu_result launch(const cu_driver *driver, plan *run, void *const addresse
 static int is_context_current(const cu_driver *driver, cu_context context) {
   cu_context current = NULL;
   return driver->context_current(&current) == CU_OK && current == context;
+}
+
+// Gives the call to torch after all; `lasting` when this kernel is of no use any more.
+static PyObject *withdraw(launcher_state *state, const call *c, problem *p, PyObject *out,
+                          reason why, int lasting) {
+  Py_DECREF(out);
+  if (lasting) lookup_give_up(state, &p->key, why);
+  return fall_back(state, c, why, p);
 }
 
 // Runs `mine`, a private copy of the answer to `p`.
@@ -224,11 +233,16 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, an
     Py_DECREF(out);
     return NULL;
   }
-  if (launch(driver, run, addresses, stream, is_current) != CU_OK) {
-    Py_DECREF(out);
-    lookup_give_up(state, &p->key);
-    return fall_back(state, c, REASON_LAUNCH_FAILED, p);
+  workspace space = {0};
+  if (run->workspace_bytes) {
+    const workspace_found found = workspace_take(state, run, stream, &space);
+    if (found != WORKSPACE_READY)
+      return withdraw(state, c, p, out, REASON_WORKSPACE, found == WORKSPACE_NO_MEMORY);
+    is_current = is_context_current(driver, run->context);
   }
+  const cu_result code = launch(driver, run, addresses, &space.memory, stream, is_current);
+  Py_XDECREF(space.owner);
+  if (code != CU_OK) return withdraw(state, c, p, out, REASON_LAUNCH_FAILED, 1);
   state->hits++;
   state->launches++;
   return out;

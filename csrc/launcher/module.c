@@ -5,6 +5,7 @@
 #include "kernel_type.h"
 #include "lookup.h"
 #include "matmul.h"
+#include "workspace.h"
 
 static PyObject *device_info(PyObject *module, PyObject *index) {
   const long ordinal = PyLong_AsLong(index);
@@ -66,6 +67,7 @@ static PyMethodDef METHODS[] = {
     {"launch", FUNCTION(kernel_launch_py), METH_FASTCALL, NULL},             // kernel_type.c
     {"use_torch", state_use_torch, METH_VARARGS, NULL},                      // state.c
     {"remember_quiet", state_remember_quiet, METH_NOARGS, NULL},             // state.c
+    {"relaxed", workspace_relaxed, METH_O, NULL},                            // workspace.c
     {"describe", describe, METH_VARARGS, NULL},
     {"device_info", device_info, METH_O, NULL},
     {"counters", counters, METH_NOARGS, NULL},

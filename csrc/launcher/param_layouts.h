@@ -4,28 +4,31 @@
 #ifndef HGP_PARAM_LAYOUTS_H
 #define HGP_PARAM_LAYOUTS_H
 
-enum { LAUNCHER_ABI = 1 };
+enum { LAUNCHER_ABI = 2 };
 
 enum { MAX_MAPS = 3, MAX_PARAMS = 9 };
 
 typedef enum {
-  PTR_V1,   // const a*, const b*, c*, int32 m, n, k, lda, ldb, ldc
-  TMA2_V1,  // tensor maps a, b, then c*, int32 m, n, k, ldc
-  TMA3_V1,  // tensor maps a, b, c, then int32 m, n, k
+  PTR_V1,      // const a*, const b*, c*, int32 m, n, k, lda, ldb, ldc
+  TMA2_V1,     // tensor maps a, b, then c*, int32 m, n, k, ldc
+  TMA3_V1,     // tensor maps a, b, c, then int32 m, n, k
+  TMA2_WS_V1,  // tensor maps a, b, then c*, uint32 counters*, float partials*, int32 m, n, k, ldc
   PARAM_LAYOUTS,
 } param_layout;
 
 typedef struct {
   const char *name;
-  int maps;   // tensor maps, in the order a, b, c
-  int count;  // kernel parameters
+  int maps;       // tensor maps, in the order a, b, c
+  int workspace;  // counters and partials follow c
+  int count;      // kernel parameters
   int sizes[MAX_PARAMS];
 } param_layout_info;
 
 static const param_layout_info PARAM_LAYOUT[PARAM_LAYOUTS] = {
-    [PTR_V1] = {"ptr_v1", 0, 9, {8, 8, 8, 4, 4, 4, 4, 4, 4}},
-    [TMA2_V1] = {"tma2_v1", 2, 7, {128, 128, 8, 4, 4, 4, 4}},
-    [TMA3_V1] = {"tma3_v1", 3, 6, {128, 128, 128, 4, 4, 4}},
+    [PTR_V1] = {"ptr_v1", 0, 0, 9, {8, 8, 8, 4, 4, 4, 4, 4, 4}},
+    [TMA2_V1] = {"tma2_v1", 2, 0, 7, {128, 128, 8, 4, 4, 4, 4}},
+    [TMA3_V1] = {"tma3_v1", 3, 0, 6, {128, 128, 128, 4, 4, 4}},
+    [TMA2_WS_V1] = {"tma2_ws_v1", 2, 1, 9, {128, 128, 8, 8, 8, 4, 4, 4, 4}},
 };
 
 #endif

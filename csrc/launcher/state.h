@@ -27,6 +27,7 @@
   X(MODE, "mode")                            \
   X(AUTOGRAD, "autograd")                    \
   X(COLD_CAPTURE, "cold_capture")            \
+  X(WORKSPACE, "workspace")                  \
   X(REFUSED, "refused")                      \
   X(LAUNCH_FAILED, "launch_failed")          \
   X(NO_DEVICE, "no_device")                  \
@@ -60,9 +61,18 @@ typedef struct {
   PyObject *empty_current;  // on the current device: (size, stride, dtype); or None
   PyObject *bump_version;   // (tensors): what every in-place torch op does to its output
   PyObject *f16, *bf16;
-  PyObject *resolve;  // launcher._resolve
-  PyObject *refuse;   // launcher._refuse: raises FallbackError under STRICT
+  PyObject *keep, *borrow;  // of workspace.py
+  PyObject *resolve;        // launcher._resolve
+  PyObject *refuse;         // launcher._refuse: raises FallbackError under STRICT
 } torch_api;
+
+// Zeroed counters for launches under capture, of one device, and what the last capture took of it.
+typedef struct {
+  char *next, *region;
+  size_t left, region_bytes;
+  uint64_t capture, stream;  // driver's ids; 0 is none
+  int refused;               // there was no memory for one
+} slab;
 
 typedef struct {
   int started;
@@ -81,6 +91,8 @@ typedef struct {
   cu_driver driver;
   gpu devices[MAX_DEVICES];
   table table;
+  table buffers;  // (stream, device) -> workspace of eager calls
+  slab slabs[MAX_DEVICES];
   uint64_t hits, launches, fallbacks[REASON_COUNT];
 } launcher_state;
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.manifest import GridRule, TensorMapSpec
+from hgemm_packs.manifest import MAPPED, GridRule, TensorMapSpec
 from tests import reference, shapes
 from tests.fake_driver import Started
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
-PARAM_LAYOUTS = ("ptr_v1", "tma2_v1", "tma3_v1")
+PARAM_LAYOUTS = tuple(MAPPED)
 
 
 def hits(fake: Started, count: int = 1) -> None:
@@ -45,7 +45,7 @@ def test_every_kind_of_kernel(fake: Started, param_layout: str, layout: str, dty
 def test_grouped_rows_of_a_map(fake: Started, param_layout: str) -> None:
     maps = tuple(
         TensorMapSpec(x, (64, 64), 128, 32 if x == "b" else 0, 256)
-        for x in {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc"}[param_layout]
+        for x in MAPPED[param_layout]
     )
     fake.serve(param_layout, "nt", tma=maps)
     a, b = reference.cancelling(64, 96, 64, "nt", torch.float16)

@@ -19,7 +19,9 @@ import pytest
 
 from hgemm_packs import launcher, select
 from hgemm_packs.manifest import (
+    MAPPED,
     PARAM_LAYOUTS,
+    WITH_WORKSPACE,
     GridRule,
     KernelEntry,
     Numerics,
@@ -31,7 +33,8 @@ from hgemm_packs.select import Choice
 
 HERE = Path(__file__).parent
 DL_CPU = 1
-MAPPED = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc"}
+#: Of a kernel with a workspace: slices of K and bytes of partial sums for each CTA.
+SLICES, PARTIALS = 3, 8192
 
 
 class Control(ctypes.Structure):
@@ -41,10 +44,16 @@ class Control(ctypes.Structure):
         (name, ctypes.c_int)
         for name in (
             *("capturing", "clusters", "fail_launches", "noop", "capture_mode", "unrelaxed_loads"),
-            *("loads", "launches", "pushes", "encodes", "grid", "block", "smem_bytes", "cluster"),
+            *("dirty", "loads", "launches", "pushes", "encodes", "grid", "block", "smem_bytes", "cluster"),
             "pdl",
         )
-    ] + [("stream", ctypes.c_void_p)]
+    ] + [
+        ("stream", ctypes.c_void_p),
+        ("stream_id", ctypes.c_uint64),
+        ("capture_id", ctypes.c_uint64),
+        ("counters", ctypes.c_void_p),
+        ("partials", ctypes.c_void_p),
+    ]
 
 
 def compile_driver(target: Path, *flags: str) -> Path:
@@ -83,6 +92,7 @@ def entry(
 ) -> KernelEntry:
     """A kernel's launch record; `changes` replace fields."""
     cubin = cubin or image("kernel", param_layout, layout, dtype)
+    has_workspace = param_layout in WITH_WORKSPACE
     values: dict[str, Any] = {
         "id": hashlib.sha256(cubin).hexdigest(),
         "name": f"fake_{layout}_{param_layout}",
@@ -95,11 +105,11 @@ def entry(
         "param_sizes": PARAM_LAYOUTS[param_layout],
         "block": 128,
         "cluster": (1, 1, 1),
-        "grid": GridRule(64, 32, False),
+        "grid": GridRule(64, 32, False, SLICES if has_workspace else 1),
         "smem_bytes": 65536,
         "regs": 64,
         "tma": tuple(TensorMapSpec(x, (64, 32), 128, 0, 128) for x in MAPPED[param_layout]),
-        "workspace_bytes": 0,
+        "workspace_bytes": PARTIALS if has_workspace else 0,
         "align": (16, 16, 16),
         "m": Range(1, 4096, 1),
         "n": Range(8, 4096, 8),

@@ -115,6 +115,23 @@ cu_result cuStreamIsCapturing(cu_stream stream, int *status) {
   return CU_OK;
 }
 
+cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *status, uint64_t *id, void **graph,
+                                    const void **dependencies, size_t *count) {
+  (void)stream;
+  if (!fake_current()) return FAKE_INVALID_CONTEXT;
+  if (graph || dependencies || count) return CU_INVALID_VALUE;
+  *status = control.capturing;
+  if (control.capturing) *id = control.capture_id;
+  return CU_OK;
+}
+
+cu_result cuStreamGetId(cu_stream stream, unsigned long long *id) {
+  (void)stream;
+  if (!fake_current()) return FAKE_INVALID_CONTEXT;
+  *id = control.stream_id;
+  return CU_OK;
+}
+
 cu_result cuModuleLoadData(cu_module *module, const void *image) {
   fake_function *f = calloc(1, sizeof *f);
   int used = 0;

@@ -43,9 +43,12 @@ typedef struct {
   int noop;             // launch nothing, for timing the host path
   int capture_mode;     // of the thread
   int unrelaxed_loads;  // loads in another capture mode than relaxed
+  int dirty;            // leave that many counters above zero
   atomic_int loads, launches, pushes, encodes;
   uint32_t grid, block, smem_bytes, cluster, pdl;  // of the last launch
   void *stream;
+  uint64_t stream_id, capture_id;  // what cuStreamGetId and cuStreamGetCaptureInfo answer
+  void *counters, *partials;       // of the last launch, NULL without a workspace
 } fake_control;
 
 extern fake_control control;

@@ -48,7 +48,7 @@ def test_a_fallback_is_explained_with_every_reason(
 ) -> None:
     for name, keys, value in (
         ("ampere", ("arch",), "sm_80"),
-        ("future", ("launcher_abi",), 2),
+        ("future", ("launcher_abi",), 3),
     ):
         packs.write_good(tmp_path / name).close()
         put(value, *keys)(tmp_path / name)
