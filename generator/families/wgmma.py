@@ -33,6 +33,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "raster": ("m", "n"),
     "group": (1, 2, 4, 8, 16, 64),
     "epilogue": ("staged", "grouped", "bulk"),
+    "bulk_blocks": (1, 2),  # 64 x 64 blocks that are stored together
     "streaming": (False, True),
 }
 
@@ -51,7 +52,7 @@ def _staging_bytes(g: Genome) -> int:
     if g["epilogue"] == "grouped":
         return 0
     if g["epilogue"] == "bulk":
-        return warps * 4096
+        return warps * 4096 * _int(g, "bulk_blocks")
     columns = _int(g, "tile_n") // _int(g, "split_k")
     return warps * 16 * next(chunk for chunk in (64, 32, 16) if columns % chunk == 0) * 2
 
@@ -103,8 +104,12 @@ def _check(g: Genome) -> None:
     _require(smem_bytes(g) <= min(SMEM_LIMIT_BYTES, 233472 // ctas - 1536), "shared memory")
     b_transposed = mn_major(str(g["layout"]))[1]
     _require(g["epilogue"] != "grouped" or not b_transposed, "grouped epilogue is for nt and tt")
-    _require(g["epilogue"] != "bulk" or n % 64 == 0, "bulk epilogue stores 64 columns at a time")
-    _require(g["epilogue"] != "bulk" or not g["streaming"], "bulk stores carry no streaming hint")
+    blocks = _int(g, "bulk_blocks")
+    _require(
+        g["epilogue"] != "bulk" or n % (64 * blocks) == 0,
+        "bulk epilogue stores 64 columns a block",
+    )
+    _require(g["epilogue"] == "bulk" or blocks == 1, "blocks are stored by the bulk epilogue")
     _require(_int(g, "cluster_m") * _int(g, "cluster_n") <= 4, "clusters of at most four")
     slice_rows = 32 if g["epilogue"] == "grouped" else 8
     _require(
@@ -137,6 +142,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
         "split_k",
         "ctas_per_sm",
         "group",
+        "bulk_blocks",
     )
     return {
         **common_macros(g),
@@ -182,7 +188,7 @@ OPERATORS = {
     "cluster": ("cluster_m", "cluster_n"),
     "split": ("split_k",),
     "raster": ("raster", "group"),
-    "epilogue": ("epilogue", "streaming"),
+    "epilogue": ("epilogue", "bulk_blocks", "streaming"),
 }
 
 FAMILY = Family("sm90_wgmma", "sm90/wgmma.cuh", GENES, _check, _macros, _record, OPERATORS)

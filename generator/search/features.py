@@ -15,21 +15,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.families.wgmma import smem_bytes
 from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-#: Quantities of a choice by family: mostly genes, truth values as 0 and 1.
+#: Quantities of a choice by family: genes, truth values as 0 and 1, and what its record says.
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "sm90_wgmma": (
         *("tile_m", "tile_n", "tile_k", "stages", "consumers", "cluster_m", "cluster_n"),
         *("split_k", "persistent", "ctas_per_sm", "group", "streaming"),
-        *("pingpong", "raster_n", "grouped", "bulk", "threads", "smem"),
+        *("pingpong", "raster_n", "grouped", "bulk", "bulk_blocks", "threads", "smem"),
     ),
-    "sm90_direct": ("mi", "ni", "warps_m", "warps_n", "warps_k", "unroll", "exact", "threads"),
+    "sm90_splitk": (
+        *("tile_m", "tile_n", "tile_k", "stages", "split", "slices", "ctas_per_sm"),
+        *("grouped", "threads", "smem"),
+    ),
+    "sm90_oneshot": (
+        *("tile_m", "tile_n", "k_slice", "slab_group", "split"),
+        *("grouped", "plain", "threads", "smem"),
+    ),
+    "sm90_swapab": (
+        *("tile_m", "tile_n", "tile_k", "stages", "consumers", "split_k", "persistent"),
+        *("ctas_per_sm", "threads", "smem"),
+    ),
+    "sm90_writebound": (
+        *("tile_n", "k", "stages", "stages_b", "consumers", "ordered", "ctas_per_sm"),
+        *("streaming", "grouped", "bulk", "threads", "smem"),
+    ),
+    "sm90_direct": (
+        *("mi", "ni", "warps_m", "warps_n", "warps_k", "unroll", "exact", "fixed_k"),
+        *("cluster_k", "threads"),
+    ),
+    "sm90_gemv": (
+        *("tokens", "mi", "warps_n", "warps_k", "unroll", "stages", "ahead", "cluster_k"),
+        *("streaming", "fetch", "threads"),
+    ),
 }
 TUNED: Mapping[str, tuple[str, ...]] = {
     name: tuple(gene for genes in f.operators.values() for gene in genes)
@@ -53,15 +75,14 @@ MOST_GENES = 1 + max(map(len, TUNED.values()))
 def quantities(choice: Choice) -> tuple[float, ...]:
     """FIELDS of the choice's family, in their order."""
     g = choice.genome
-    derived: dict[str, float] = {"threads": FAMILIES[choice.family].record(g)["block"]}
-    if choice.family == "sm90_wgmma":
-        derived |= {
-            "smem": smem_bytes(g),
-            "pingpong": g["schedule"] == "pingpong",
-            "raster_n": g["raster"] == "n",
-            "grouped": g["epilogue"] == "grouped",
-            "bulk": g["epilogue"] == "bulk",
-        }
+    record = FAMILIES[choice.family].record(g)
+    derived: dict[str, float] = {
+        "threads": record["block"],
+        "smem": record["smem_bytes"],
+        "pingpong": g.get("schedule") == "pingpong",
+        "raster_n": g.get("raster") == "n",
+        **{name: g.get("epilogue") == name for name in ("grouped", "bulk", "plain")},
+    }
     return tuple(
         float(derived[name] if name in derived else g[name]) for name in FIELDS[choice.family]
     )
@@ -86,8 +107,8 @@ class Part:
 
 
 class Table:
-    """Choices as arrays, a row each. Only where each row's gene values are is kept, a byte each: a
-    search holds the tables of a thousand problems. Raises KeyError for a family that FIELDS does
+    """Choices as arrays, a row each. Only where each row's gene values are is kept, two bytes each:
+    a search holds the tables of a thousand problems. Raises KeyError for a family that FIELDS does
     not list."""
 
     def __init__(self, choices: Sequence[Choice]) -> None:
@@ -96,7 +117,7 @@ class Table:
         if unknown:
             raise KeyError(f"no features of {sorted(unknown)}")
         listed = [places(choice) for choice in self.choices]
-        self._places = np.array(listed, dtype=np.uint8).reshape(len(listed), MOST_GENES)
+        self._places = np.array(listed, dtype=np.uint16).reshape(len(listed), MOST_GENES)
 
     def __len__(self) -> int:
         return len(self.choices)

@@ -78,7 +78,6 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
     ("sm90_wgmma", {"stages": 8, "ctas_per_sm": 2}, "shared memory"),
     ("sm90_wgmma", {"layout": "nn", "epilogue": "grouped"}, "grouped epilogue is for nt"),
     ("sm90_wgmma", {"tile_n": 96, "epilogue": "bulk"}, "bulk epilogue stores 64 columns"),
-    ("sm90_wgmma", {"epilogue": "bulk", "streaming": True}, "bulk stores carry no streaming hint"),
     ("sm90_wgmma", {"cluster_m": 4, "cluster_n": 2}, "clusters of at most four"),
     (
         "sm90_wgmma",

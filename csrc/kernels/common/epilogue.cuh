@@ -76,35 +76,44 @@ struct GroupedEpilogue {
   }
 };
 
-// Through the copy engine: 64 x 64 blocks staged in a ring of two, 128-byte swizzled, one bulk store each.
-// `staging` is the warpgroup's own 16 KiB; `barrier_id` its named barrier.
-template <int kColumns, bool kStreaming = false>
+// Through the copy engine: 64 x 64 blocks, 128-byte swizzled, one bulk store each, staged kGroup at a time in a ring of
+// two groups. Wider groups need fewer barriers and leave more stores in flight while the next tile is multiplied.
+// `staging` is the warpgroup's own 4 * kWarpBytes; `barrier_id` its named barrier.
+template <int kColumns, bool kStreaming = false, int kGroup = 1>
 struct BulkEpilogue {
-  static constexpr int kWarpBytes = 2 * 64 * 64 * kElementBytes / 4;
+  static constexpr int kBlockBytes = 64 * 64 * kElementBytes;
+  static constexpr int kWarpBytes = 2 * kGroup * kBlockBytes / 4;
 
-  // `turn` counts the blocks that this warpgroup has stored: the ring goes on from tile to tile. Starting every tile
-  // at its first half overwrites a store in flight where kColumns / 64 is odd.
+  // `turn` counts the groups that this warpgroup has stored: the ring goes on from tile to tile. Starting every tile
+  // at its first half overwrites a store in flight where a tile has an odd number of groups.
   __device__ static __forceinline__ void store(const float (&acc)[kColumns / 2], const TensorMap* map, int row,
                                                int column, u8* staging, int barrier_id, u32& turn) {
     const int lane = threadIdx.x % 32;
     const int staged_row = (threadIdx.x / 32 % 4) * 16 + lane % 8 + (lane / 8 % 2) * 8;
     const bool issuer = threadIdx.x % 128 == 0;
 #pragma unroll
-    for (int first = 0; first < kColumns; first += 64) {
-      u8* block = staging + (turn++ % 2) * 64 * 64 * kElementBytes;
-      // The store that may still be reading is that of the other half of the ring.
+    for (int first = 0; first < kColumns; first += 64 * kGroup) {
+      u8* group = staging + (turn++ % 2) * kGroup * kBlockBytes;
+      // The stores that may still be reading are those of the other half of the ring.
       if (issuer) store_wait_read();
       named_sync(barrier_id, 128);
 #pragma unroll
-      for (int j = 0; j < 8; j += 2) {
-        const float* v = &acc[(first / 8 + j) * 4];
-        const u32 at = smem_address(block) + staged_row * 128 + ((j + lane / 16) ^ (staged_row & 7)) * 16;
-        store_matrix4(at, pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
+      for (int block = 0; block < kGroup; ++block) {
+#pragma unroll
+        for (int j = 0; j < 8; j += 2) {
+          const float* v = &acc[(first / 8 + block * 8 + j) * 4];
+          const u32 at = smem_address(group) + block * kBlockBytes + staged_row * 128 +
+                         ((j + lane / 16) ^ (staged_row & 7)) * 16;
+          store_matrix4(at, pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
+        }
       }
       proxy_fence();
       named_sync(barrier_id, 128);
       if (issuer) {
-        store_box<kStreaming>(map, block, column + first, row);
+#pragma unroll
+        for (int block = 0; block < kGroup; ++block) {
+          store_box<kStreaming>(map, group + block * kBlockBytes, column + first + block * 64, row);
+        }
         store_commit();
       }
     }

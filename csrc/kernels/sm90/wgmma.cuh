@@ -44,7 +44,7 @@ constexpr int kEpilogueBarrier = 3;  // ids 3, 4: one per consumer
 constexpr int kReadyBarrier = 5;     // the mbarriers are initialised
 
 #if HGP_EPILOGUE_BULK
-using Epilogue = BulkEpilogue<kTileN>;
+using Epilogue = BulkEpilogue<kTileN, HGP_STREAMING, HGP_BULK_BLOCKS>;
 #elif HGP_EPILOGUE_GROUPED
 using Epilogue = GroupedEpilogue<kShareN, HGP_STREAMING>;
 #else
