@@ -1,0 +1,212 @@
+// Family sm90_writebound. C[M,N] = A * B for K <= 256 and a large C, fp32 accumulate, all layouts, fp16 and bf16.
+//
+// Idea: writing C is the limit, so nothing may keep the stores waiting. A CTA keeps one B tile, whole K, in shared
+// memory while it works down that column of tiles, and a producer warp streams 64-row tiles of A, whole K, through a
+// ring. Each consumer warpgroup takes a whole output tile in turn: one stores while another multiplies. The tiles,
+// column after column, are dealt to the CTAs in equal contiguous runs; where a run goes on to the next column its B
+// tile follows (stages_b 2: while the last products with the old one are still being made).
+// Valid: kDepth - 64 < K <= kDepth, a multiple of 8 (TMA fills the rest with zeros); any M (tn, tt: a multiple of 8),
+// N a multiple of 8, of 32 for the grouped epilogue; 16-byte aligned operands.
+// Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/writebound.py).
+#include "common/epilogue.cuh"
+#include "common/ring.cuh"
+
+constexpr int kTileM = 64;
+constexpr int kTileN = HGP_TILE_N;
+constexpr int kDepth = HGP_DEPTH;  // of K, whole
+constexpr int kStages = HGP_STAGES;
+constexpr int kStagesB = HGP_STAGES_B;
+constexpr int kConsumers = HGP_CONSUMERS;
+constexpr bool kOrdered = HGP_ORDERED;  // the warpgroups multiply one after the other
+// A stage must always be read by the same warpgroup: another, a whole round ahead, would pass a parity wait too early.
+static_assert(kStages % kConsumers == 0, "");
+
+using OperandA = Operand<kTileM, HGP_A_MN_MAJOR>;
+using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED>;
+constexpr int kSlabs = kDepth / 64;
+constexpr int kStageBytes = kSlabs * OperandA::kSlabBytes;
+constexpr int kBytesB = kSlabs * OperandB::kSlabBytes;
+constexpr int kConsumerThreads = kConsumers * 128;
+constexpr int kThreads = kConsumerThreads + 32;
+constexpr int kReadyBarrier = 1;     // the mbarriers are initialised
+constexpr int kEpilogueBarrier = 2;  // and up: one a consumer
+constexpr int kOrderBarrier = 6;     // and up: a consumer's turn on the tensor cores
+
+#if HGP_EPILOGUE_BULK
+using Epilogue = BulkEpilogue<kTileN, HGP_STREAMING>;
+#elif HGP_EPILOGUE_GROUPED
+using Epilogue = GroupedEpilogue<kTileN, HGP_STREAMING>;
+#else
+using Epilogue = StagedEpilogue<kTileN, HGP_STREAMING>;
+#endif
+
+using Cursor = RingCursor<kStages>;
+using CursorB = RingCursor<kStagesB>;
+
+struct Barriers {
+  RingBarriers<kStages> ring;
+  u64 full_b[kStagesB][kSlabs];  // by slab: the first products need not wait for the whole of B
+  u64 empty_b[kStagesB];
+};
+
+// The tiles of this CTA: `count` of them from `begin` on, counted down the columns.
+struct Run {
+  int rows, begin, count;  // rows: tiles in a column
+
+  __device__ __forceinline__ Run(int m, int n) {
+    rows = ceil_div(m, kTileM);
+    const int total = rows * ceil_div(n, kTileN);
+    const int share = total / (int)gridDim.x;
+    const int rest = total - share * (int)gridDim.x;
+    const int rank = blockIdx.x;
+    begin = rank * share + min_of(rank, rest);
+    count = share + (rank < rest);
+  }
+  // Column of the run's tile `i`; beyond the end, that of its last tile.
+  __device__ __forceinline__ int column(int i) const { return (begin + min_of(i, count - 1)) / rows; }
+  __device__ __forceinline__ int row(int i, int column) const { return begin + i - column * rows; }
+};
+
+__device__ __forceinline__ void produce(u8* ring, u8* tiles_b, Barriers& barriers, const TensorMap* map_a,
+                                        const TensorMap* map_b, const Run& run) {
+  Cursor cursor;
+  CursorB cursor_b;
+  int held = -1;
+#pragma unroll 1
+  for (int i = 0; i < run.count; ++i) {
+    const int column = run.column(i);
+    const int row = run.row(i, column) * kTileM;
+    u64* full = &barriers.ring.full[cursor.stage];
+    barrier_wait(&barriers.ring.empty[cursor.stage], cursor.parity ^ 1);
+    barrier_expect(full, kStageBytes);
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      OperandA::load(ring + cursor.stage * kStageBytes + slab * OperandA::kSlabBytes, map_a, full, row, slab * 64);
+    }
+    cursor.advance();
+    if (column == held) continue;
+    held = column;
+    barrier_wait(&barriers.empty_b[cursor_b.stage], cursor_b.parity ^ 1);
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      u64* full_b = &barriers.full_b[cursor_b.stage][slab];
+      barrier_expect(full_b, OperandB::kSlabBytes);
+      OperandB::load(tiles_b + cursor_b.stage * kBytesB + slab * OperandB::kSlabBytes, map_b, full_b, column * kTileN,
+                     slab * 64);
+    }
+    cursor_b.advance();
+  }
+}
+
+// Issues the products of a tile, as slabs of B arrive. They are in flight on return.
+__device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], Descriptor a, Descriptor b, u64* full_b,
+                                         u32 parity_b) {
+#pragma unroll
+  for (int slab = 0; slab < kSlabs; ++slab) {
+    barrier_wait(&full_b[slab], parity_b);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const u64 slice_a = a.at((slab * OperandA::kSlabBytes >> 4) + step * OperandA::kStep);
+      const u64 slice_b = b.at((slab * OperandB::kSlabBytes >> 4) + step * OperandB::kStep);
+      Wgmma<kTileN>::mma<OperandA::kTransposed, OperandB::kTransposed>(acc, slice_a, slice_b, slab > 0 || step > 0);
+    }
+    wgmma_commit();
+  }
+}
+
+// This warp has finished with what `empty` guards.
+__device__ __forceinline__ void release(u64* empty) {
+  if (threadIdx.x % 32 == 0) barrier_arrive(empty);
+}
+
+#if HGP_EPILOGUE_BULK
+#define HGP_OUTPUT const __grid_constant__ TensorMap map_c
+#define HGP_LDC
+#else
+#define HGP_OUTPUT u16* c
+#define HGP_LDC , int ldc
+#endif
+
+extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
+    HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, HGP_OUTPUT, int m,
+               int n, int k HGP_LDC) {
+  extern __shared__ u8 dynamic_smem[];
+  __shared__ Barriers barriers;
+  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+  u8* tiles_b = ring + kStages * kStageBytes;
+  u8* staging = tiles_b + kStagesB * kBytesB;
+  const int warp = warp_uniform(threadIdx.x / 32);
+  const bool producer = warp >= kConsumers * 4;
+  if (threadIdx.x == kConsumerThreads) {
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
+    barriers.ring.init(4);
+    for (int s = 0; s < kStagesB; ++s) {
+      for (int slab = 0; slab < kSlabs; ++slab) barrier_init(&barriers.full_b[s][slab], 1);
+      barrier_init(&barriers.empty_b[s], 4 * kConsumers);
+    }
+    barrier_init_fence();
+  }
+  const Run run(m, n);
+  if (producer) {
+    // The producer needs no one: it starts to load while the consumers wait to see the barriers.
+    __syncwarp();
+    named_arrive(kReadyBarrier, kThreads);
+  } else {
+    named_sync(kReadyBarrier, kThreads);
+  }
+  wait_for_upstream();
+  allow_dependents();
+
+  if (producer) {
+    if (threadIdx.x == kConsumerThreads) produce(ring, tiles_b, barriers, &map_a, &map_b, run);
+    return;
+  }
+  const int consumer = warp / 4;
+  const Descriptor base_a = OperandA::descriptor(ring);
+  const Descriptor base_b = OperandB::descriptor(tiles_b);
+  Cursor cursor;
+  cursor.skip(consumer);
+  CursorB cursor_b;
+  int column = run.column(0);
+  u32 turn = 0;
+  for (int i = consumer;; i += kConsumers) {
+    // Columns in which this warpgroup has no tile. It waits for what it lets go: its release of one B tile must not be
+    // counted for the one before.
+#pragma unroll 1
+    for (; column < run.column(i); ++column) {
+      for (int slab = 0; slab < kSlabs; ++slab) barrier_wait(&barriers.full_b[cursor_b.stage][slab], cursor_b.parity);
+      release(&barriers.empty_b[cursor_b.stage]);
+      cursor_b.advance();
+    }
+    if (i >= run.count) break;
+    const int row = run.row(i, column) * kTileM;
+    const int first_column = column * kTileN;
+    float acc[kTileN / 2];
+    barrier_wait(&barriers.ring.full[cursor.stage], cursor.parity);
+    if (kOrdered && i > 0) named_sync(kOrderBarrier + consumer, 256);
+    multiply(acc, base_a.uniform(cursor.stage * (kStageBytes >> 4)), base_b.uniform(cursor_b.stage * (kBytesB >> 4)),
+             barriers.full_b[cursor_b.stage], cursor_b.parity);
+    // Issued, not finished: the next one's products queue up behind these without a gap.
+    if (kOrdered && i + 1 < run.count) named_arrive(kOrderBarrier + (consumer + 1) % kConsumers, 256);
+    wgmma_wait<0>();
+    release(&barriers.ring.empty[cursor.stage]);
+    cursor.skip(kConsumers);
+    if (run.column(i + kConsumers) > column) {  // B is free before the store, not after it
+      release(&barriers.empty_b[cursor_b.stage]);
+      cursor_b.advance();
+      ++column;
+    }
+#if HGP_EPILOGUE_BULK
+    Epilogue::store(acc, &map_c, row, first_column, staging + consumer * 4 * Epilogue::kWarpBytes,
+                    kEpilogueBarrier + consumer, turn);
+#else
+    Epilogue::store(acc, OutputBlock{c, ldc, m, n, row, first_column},
+                    smem_address(staging) + warp * Epilogue::kWarpBytes);
+#endif
+  }
+#if HGP_EPILOGUE_BULK
+  if (threadIdx.x % 128 == 0) store_wait_all();
+#endif
+}
