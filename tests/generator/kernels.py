@@ -39,6 +39,7 @@ WGMMA: Genome = {
     "raster": "m",
     "group": 8,
     "epilogue": "staged",
+    "bulk_blocks": 1,
     "streaming": False,
 }
 DIRECT: Genome = {

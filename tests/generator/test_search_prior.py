@@ -10,7 +10,9 @@ import pytest
 from hgemm_packs.generator.devices.recording import load
 from hgemm_packs.generator.search.features import PLACES, Table, shape
 from hgemm_packs.generator.search.prior import Rows, estimate_us, rank
-from hgemm_packs.generator.search.roofline import BOTTLENECKS, CLOCKS_PER_US, DIRECT, WGMMA, terms
+from hgemm_packs.generator.search.constants import DIRECT, WGMMA
+from hgemm_packs.generator.search.model import BOTTLENECKS, CLOCKS_PER_US
+from hgemm_packs.generator.search.roofline import terms
 from hgemm_packs.generator.space import Space
 from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
@@ -22,7 +24,8 @@ PLAIN = {
     **kernels.WGMMA,
     **{"tile_m": 128, "tile_n": 128, "tile_k": 64, "stages": 4, "consumers": 1, "split_k": 1},
     **{"schedule": "cooperative", "cluster_m": 1, "cluster_n": 1, "persistent": False},
-    **{"ctas_per_sm": 1, "epilogue": "staged", "streaming": False, "raster": "m", "group": 8},
+    **{"ctas_per_sm": 1, "epilogue": "staged", "bulk_blocks": 1},
+    **{"streaming": False, "raster": "m", "group": 8},
     **{"layout": "nt", "dtype": "f16"},
 }
 SMALL = {
