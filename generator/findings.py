@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from hgemm_packs.generator.history import Finished, History, problem_id, samples_of
-from hgemm_packs.generator.spec import DeviceFacts, Status
+from hgemm_packs.generator.spec import PROTOCOLS, DeviceFacts, Status, same
 from hgemm_packs.manifest import Numerics
 from hgemm_packs.problem import Problem
 
@@ -49,22 +49,25 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One finals or confirm job: every arm interleaved with every other. `statuses` by kernel id;
-    `date` is the day in UTC, YYYY-MM-DD."""
+    """One finals, confirm or noise job: every arm interleaved with every other. `statuses` by
+    kernel id; `date` is the day in UTC, YYYY-MM-DD; `evidence` is what the device said of the job:
+    its seed, clocks and power by block, of a noise job the bounds by protocol, with the GPU that
+    it was and when it was done (Unix time)."""
 
     problem: Problem
     stage: str
     samples: Samples
     statuses: Mapping[str, Status]
     date: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
     """`proofs` are the kernels that passed the full numeric gate, `refused` those that failed
-    anywhere, with the worst status. `noise` has, per A/A job, protocol -> (ratio, lower bound,
-    upper bound); `kernels` the manifest fields, by id, of those in `fields`. GPU-seconds are by
-    kind of job. `left_out` counts the jobs of other devices or library versions.
+    anywhere, with the worst status. `trials` are the jobs of torch against itself; `kernels` has
+    the manifest fields, by id, of those in `fields`. GPU-seconds are by kind of job. `left_out`
+    counts the jobs of other devices or library versions.
 
     `device` has the ceilings that efficiency is quoted against: of the best GEMM and best copy.
     """
@@ -74,11 +77,16 @@ class Findings:
     fields: tuple[Field, ...] = ()
     proofs: Mapping[str, Numerics] = field(default_factory=dict)
     refused: Mapping[str, Status] = field(default_factory=dict)
-    noise: tuple[Mapping[str, tuple[float, ...]], ...] = ()
+    trials: tuple[Field, ...] = ()
     kernels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     gpu_seconds: Mapping[str, float] = field(default_factory=dict)
     runs: tuple[Mapping[str, Any], ...] = ()
     left_out: int = 0
+
+    @property
+    def noise(self) -> list[dict[str, tuple[float, ...]]]:
+        """Per trial, protocol -> (ratio, lower bound, upper bound)."""
+        return [{p: tuple(each.evidence[p]) for p in PROTOCOLS} for each in self.trials]
 
 
 def read(store: History) -> Findings:
@@ -91,17 +99,16 @@ def read(store: History) -> Findings:
     }
     last = store.db.execute(_LAST_DEVICE).fetchone()
     now = facts[last[0]] if last else DeviceFacts("no device yet", "", 0, 0)
-    here = {id_ for id_, each in facts.items() if _same(each, now)}
+    here = {id_ for id_, each in facts.items() if same(each, now)}
     costs = store.db.execute(_COSTS).fetchall()
     # A job that lost its device has none on record: its cost and failures count, whoever it was.
     mine = [row for row in costs if row[1] is None or row[1] in here]
 
     def jobs(kind: str) -> list[Finished]:
         found = [(job, job.reply.device) for job in store.measured(kind)]
-        return [job for job, device in found if device is None or _same(device, now)]
+        return [job for job, device in found if device is None or same(device, now)]
 
     fields = tuple(_field(job) for kind in ("finals", "confirm") for job in jobs(kind))
-    noise = (job.reply.evidence for job in jobs("noise"))
     gpu_seconds: dict[str, float] = {}
     for kind, _, seconds, _ in mine:
         gpu_seconds[kind] = gpu_seconds.get(kind, 0.0) + seconds
@@ -111,24 +118,12 @@ def read(store: History) -> Findings:
         fields=fields,
         proofs=_proofs(store),
         refused=store.refused(),
-        noise=tuple(
-            {p: tuple(each[p]) for p in ("hot", "cold")} for each in noise if "hot" in each
-        ),
+        trials=tuple(_field(job) for job in jobs("noise") if "hot" in job.reply.evidence),
         kernels=_kernels(store, sorted({kernel for each in fields for kernel in each.statuses})),
         gpu_seconds=gpu_seconds,
         runs=tuple(store.runs()),
         left_out=sum(row[3] for row in costs) - sum(row[3] for row in mine),
     )
-
-
-def _same(a: DeviceFacts | None, b: DeviceFacts) -> bool:
-    """Whether figures of both may stand in one table: the same kind of GPU under the same
-    libraries; which one of several it was, and what its ceilings are, makes no difference."""
-
-    def conditions(facts: DeviceFacts) -> DeviceFacts:
-        return replace(facts, uuid_hash="", peak_tflops=0.0, peak_gbps=0.0)
-
-    return a is not None and conditions(a) == conditions(b)
 
 
 def _device(now: DeviceFacts, jobs: Iterable[Finished]) -> DeviceFacts:
@@ -143,13 +138,15 @@ def _field(job: Finished) -> Field:
     arms = {**job.reply.baselines, **{k: r.samples for k, r in job.reply.results.items()}}
     samples = {
         protocol: {arm: each[protocol] for arm, each in arms.items() if protocol in each}
-        for protocol in ("hot", "cold")
+        for protocol in PROTOCOLS
     }
     if job.problem is None:
         raise ValueError(f"job {job.id} is a {job.kind} without a problem")
     day = datetime.datetime.fromtimestamp(job.finished, datetime.timezone.utc).date()
     statuses = {kernel: result.status for kernel, result in job.reply.results.items()}
-    return Field(job.problem, job.kind, samples, statuses, day.isoformat())
+    gpu = job.reply.device.uuid_hash if job.reply.device else ""
+    evidence = {**job.reply.evidence, "gpu": gpu, "finished": round(job.finished, 3)}
+    return Field(job.problem, job.kind, samples, statuses, day.isoformat(), evidence)
 
 
 def _proofs(store: History) -> dict[str, Numerics]:

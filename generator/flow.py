@@ -23,13 +23,13 @@ from hgemm_packs.generator.evaluators import Evaluator
 from hgemm_packs.generator.gates import plausibility
 from hgemm_packs.generator.spec import (
     Choice,
-    DeviceFacts,
     Job,
     Kernel,
     Reply,
     Result,
     Status,
     Verdict,
+    same,
 )
 from hgemm_packs.generator.store import Store
 from hgemm_packs.problem import Problem
@@ -249,13 +249,3 @@ class Flow:
             return False
 
         self.drain(refill)
-
-
-def same(a: DeviceFacts | None, b: DeviceFacts) -> bool:
-    """Whether measurements of both may be compared: the same kind of GPU under the same
-    libraries."""
-
-    def conditions(facts: DeviceFacts) -> DeviceFacts:
-        return replace(facts, uuid_hash="", peak_tflops=0.0, peak_gbps=0.0)
-
-    return a is not None and conditions(a) == conditions(b)

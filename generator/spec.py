@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, Protocol
 
@@ -123,6 +123,16 @@ class DeviceFacts:
     versions: Mapping[str, str] = field(default_factory=dict)
     peak_tflops: float = 0.0
     peak_gbps: float = 0.0
+
+
+def same(a: DeviceFacts | None, b: DeviceFacts) -> bool:
+    """Whether figures of both may stand in one table: the same kind of GPU under the same
+    libraries; which one of several it was, and what its ceilings are, makes no difference."""
+
+    def conditions(facts: DeviceFacts) -> DeviceFacts:
+        return replace(facts, uuid_hash="", peak_tflops=0.0, peak_gbps=0.0)
+
+    return a is not None and conditions(a) == conditions(b)
 
 
 #: The two states of the caches that a win must hold in.

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from hgemm_packs.generator import build, findings
+from hgemm_packs.generator.families import FAMILIES, Genome
 from hgemm_packs.generator.findings import CORRECT, Field, Findings
 from hgemm_packs.generator.gates.plausibility import compulsory_bytes
 from hgemm_packs.generator.packer import SourceKernel, SourceManifest, write_pack, write_source
@@ -161,6 +163,31 @@ def source(found: Findings, keep: float = 1.0) -> SourceManifest:
     kernels = [_kernel(found, id_) for id_ in sorted({c.kernel for c in won.values()})]
     date = max(each.date for each in rows)
     return document(found.device.arch, profile(found), versions, floor, kernels, rows, date)
+
+
+def rebuilt(
+    found: Findings, keep: float, compile: Callable[[Sequence[tuple[str, Genome]]], Sequence[Any]]
+) -> tuple[SourceManifest, list[str]]:
+    """`source` of the kernels alone that `compile` (of `build`) still makes, to the byte, and the
+    names of the others: sources may have moved on since a run, and a table names nothing that
+    cannot be built. A problem that loses its kernel so gets its next."""
+    seen: set[str] = set()
+    gone: dict[str, str] = {}
+    while True:
+        proofs = {id_: proof for id_, proof in found.proofs.items() if id_ not in gone}
+        made = source(replace(found, proofs=proofs), keep)
+        fresh = [kernel for kernel in made.kernels if kernel.id not in seen]
+        known = [k for k in fresh if k.family in FAMILIES and FAMILIES[k.family].is_valid(k.genome)]
+        built = {
+            one.entry_fields["id"]
+            for one in compile([(k.family, k.genome) for k in known])
+            if isinstance(one, build.Built)
+        }
+        seen |= {kernel.id for kernel in fresh}
+        lost = {kernel.id: kernel.name for kernel in fresh if kernel.id not in built}
+        if not lost:
+            return made, sorted(gone.values())
+        gone |= lost
 
 
 def document(

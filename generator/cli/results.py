@@ -10,9 +10,11 @@ import typer
 from rich.console import Console
 
 from hgemm_packs.cli.console import console
-from hgemm_packs.generator import report, table
+from hgemm_packs.generator import build, export, report, table
 from hgemm_packs.generator.cli.app import Keep, Run, app
 from hgemm_packs.generator.orchestrate import Summary
+from hgemm_packs.generator.packer import write_source
+from hgemm_packs.generator.prune import KEPT_SHARE
 from hgemm_packs.generator.store import Store, merge
 
 
@@ -80,6 +82,36 @@ def merge_runs(
         for other in others:
             merge(store, other)
         _say(console(), f"{into}: {len(store.problems())} problems")
+
+
+@app.command("export")
+def write_export(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or earlier exports.")],
+    out_dir: Annotated[Path, typer.Option("-o", "--out", help="Folder of the export.")],
+) -> None:
+    """Write what a table follows from as small files: finals, confirmations and noise, raw."""
+    found = export.union([export.load(place) for place in runs])
+    export.write(found, out_dir)
+    files = [path for path in out_dir.iterdir() if path.is_file()]
+    size = sum(path.stat().st_size for path in files) / 1e6
+    problems = len({each.problem for each in found.fields})
+    _say(console(), f"{out_dir}: {problems} problems, {len(found.fields)} jobs, {size:.1f} MB")
+
+
+@app.command("table")
+def write_table(
+    place: Annotated[Path, typer.Argument(help="An export, or a run folder.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The source manifest to write.")],
+    keep: Keep = KEPT_SHARE,
+) -> None:
+    """Write the source manifest that follows from an export, of kernels that still build so."""
+    document, gone = table.rebuilt(export.load(place), keep, build.build)
+    write_source(out, document)
+    wins = sum(row.kernel is not None for row in document.table)
+    if gone:
+        _say(console(), f"{len(gone)} kernels build otherwise now, such as {gone[0]}: left out")
+    counts = f"{len(document.kernels)} kernels, {wins} wins in {len(document.table)} rows"
+    _say(console(), f"{out}: {counts}")
 
 
 @app.command()

@@ -28,6 +28,7 @@ FLOOR = 0.004
 NOISE = {"hot": (1.0, 1.0 - FLOOR / 2, 1.0 + FLOOR), "cold": (1.0, 0.999, 1.001)}
 PROOF = Numerics("float64", 0.0002123456789, 12)
 DATE = "2026-11-21"
+TRIAL = Field(PROBLEM, "noise", {}, {}, DATE, NOISE)
 
 
 def job(
@@ -78,7 +79,7 @@ def found(*fields: Field, **changes: Any) -> Findings:
         "device": DEVICE,
         "fields": fields,
         "proofs": dict.fromkeys(kernels, PROOF),
-        "noise": (NOISE,),
+        "trials": (TRIAL,),
         "kernels": {
             kernel: {
                 "id": kernel,

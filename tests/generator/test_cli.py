@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hgemm_packs import select
-from hgemm_packs.generator import filelock
+from hgemm_packs.generator import build, filelock
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.devices.sim import Faults
 from hgemm_packs.generator.devices.sim import SimDevice as Sim
@@ -268,3 +268,26 @@ def test_what_another_process_holds_is_said_and_not_traced(
     monkeypatch.setattr("tests.generator.command.Inline", taken)
     code, _, err = simulated(*made.options, "--run", copied)
     assert (code, err) == (2, "hgemm-packs: gpu-0.lock is held by process 7\n")
+
+
+def test_an_export_makes_the_table_of_its_run(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = generate("export", made.run, "--out", tmp_path / "raw")
+    assert (code, err) == (0, "") and "3 problems" in out
+    own = read_source(made.run / "source.json")
+    ids = {(kernel.family, str(kernel.genome)): kernel.id for kernel in own.kernels}
+
+    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[build.Built]:
+        return [build.Built({"id": ids[name, str(genome)]}, b"") for name, genome in jobs]
+
+    monkeypatch.setattr(build, "build", compiled)
+    for i in range(2):
+        assert generate("table", tmp_path / "raw", "--out", tmp_path / f"{i}.json").code == 0
+    assert (tmp_path / "0.json").read_bytes() == (tmp_path / "1.json").read_bytes()
+    again = read_source(tmp_path / "0.json")
+    assert again.kernels == own.kernels
+    assert [row.kernel for row in again.table] == [row.kernel for row in own.table]
+    assert generate("export", tmp_path / "raw", "--out", tmp_path / "copy").code == 0
+    assert hashes(tmp_path / "copy") == hashes(tmp_path / "raw")
+    assert generate("export", tmp_path / "absent", "--out", tmp_path / "copy").code == 2

@@ -157,7 +157,7 @@ def test_gates_noise_ceilings_and_costs(filled: Filled) -> None:
     seen = findings.read(filled.store)
     assert seen.proofs[a.id] == Numerics("float64", 0.0002, 12)
     assert seen.refused == {b.id: Status.HACK}
-    assert seen.noise == ({"hot": (1.0, 0.998, 1.004), "cold": (1.0, 0.999, 1.001)},)
+    assert seen.noise == [{"hot": (1.0, 0.998, 1.004), "cold": (1.0, 0.999, 1.001)}]
     assert (seen.device.peak_tflops, seen.device.peak_gbps) == (800.0, 4200.0)
     assert seen.gpu_seconds == {"gate": 0.5, "noise": 3.0, "ceilings": 4.0}
     assert seen.runs[0]["strategy"] == "prior"

@@ -20,7 +20,7 @@ from hgemm_packs.generator.report.page import page
 from hgemm_packs.generator.spec import DeviceFacts, Status
 from hgemm_packs.problem import Problem
 
-from .found import DEVICE, FLOOR, NOISE, OTHER, PROBLEM, THIRD, attempt, both, found, job
+from .found import DEVICE, FLOOR, OTHER, PROBLEM, THIRD, TRIAL, attempt, both, found, job
 
 LOST = Problem(64, 64, 64, "nn", "f16")
 
@@ -197,10 +197,10 @@ EMPTY = Findings(DeviceFacts("no device yet", "", 0, 0))
 PARTIAL = {
     "empty": EMPTY,
     "screened": replace(EMPTY, attempts=whole().attempts),
-    "no noise": replace(whole(), noise=()),
+    "no noise": replace(whole(), trials=()),
     "no ceilings": replace(whole(), device=replace(DEVICE, peak_tflops=0.0, peak_gbps=0.0)),
     "no proofs": replace(whole(), proofs={}),
-    "all failed": replace(EMPTY, attempts=whole().attempts[:1], noise=(NOISE,)),
+    "all failed": replace(EMPTY, attempts=whole().attempts[:1], trials=(TRIAL,)),
 }
 SAYS = {
     "empty": "no attempt was screened",

@@ -185,7 +185,7 @@ def test_bandwidth_that_no_copy_measured_is_the_best_of_a_product() -> None:
 
 def test_no_noise_no_table() -> None:
     with pytest.raises(ValueError, match="no noise records"):
-        table.source(found(*both(GOOD), noise=()))
+        table.source(found(*both(GOOD), trials=()))
 
 
 def test_the_order_of_the_findings_does_not_matter() -> None:
