@@ -7,10 +7,12 @@ same stem.
 
 from __future__ import annotations
 
-from hgemm_packs.generator.families import direct, swapab, wgmma
+from hgemm_packs.generator.families import direct, swapab, wgmma, writebound
 from hgemm_packs.generator.families.base import Family, Genome, InvalidGenome
 
-FAMILIES: dict[str, Family] = {f.name: f for f in (wgmma.FAMILY, direct.FAMILY, swapab.FAMILY)}
+FAMILIES: dict[str, Family] = {
+    f.name: f for f in (wgmma.FAMILY, swapab.FAMILY, writebound.FAMILY, direct.FAMILY)
+}
 
 
 def family(name: str) -> Family:
