@@ -1,0 +1,174 @@
+// Family sm90_splitk. C[M,N] = A * B, fp32 accumulate, layouts nn, nt, tn and tt, fp16 and bf16.
+//
+// Idea: for few tiles and a deep K. Each tile has kSplit * kSlices CTAs, each with its own part of K: one producer warp
+// streams it by TMA into a ring, one or two consumer warpgroups of 64 rows multiply. The kSplit CTAs of a cluster add
+// their parts through distributed shared memory, each ending with its share of the columns; the kSlices clusters of a
+// tile add those through global memory, where the last to come stores C. No CTA waits for another cluster, so the grid
+// need not fit the GPU.
+// Valid: any M (tn, tt: a multiple of 8), N and K multiples of 8 (TMA), a k-tile at least for each CTA of a tile,
+// 16-byte aligned operands; N a multiple of 32 for the grouped epilogue.
+// Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/splitk.py).
+#include "common/cluster_reduce.cuh"
+#include "common/epilogue.cuh"
+#include "common/ring.cuh"
+#include "common/slice_reduce.cuh"
+
+constexpr int kTileM = HGP_TILE_M;
+constexpr int kTileN = HGP_TILE_N;
+constexpr int kTileK = HGP_TILE_K;
+constexpr int kStages = HGP_STAGES;
+constexpr int kSplit = HGP_SPLIT;         // CTAs of a cluster, each with a part of K
+constexpr int kSlices = HGP_SLICES;       // clusters that share a tile
+constexpr bool kOverlaid = HGP_OVERLAID;  // the inbox of the cluster's sum lies over the ring
+
+constexpr int kConsumers = kTileM / 64;
+constexpr int kConsumerThreads = kConsumers * 128;
+// A whole producer warpgroup, which hands its registers over, where 168 are not enough (see wgmma.cuh).
+constexpr bool kReallocate = HGP_REALLOCATE;
+constexpr int kThreads = kConsumerThreads + (kReallocate ? 128 : 32);
+constexpr int kSlabs = kTileK / 64;
+constexpr int kShareN = kTileN / kSplit;  // columns that a CTA ends with
+constexpr int kReadyBarrier = 1;          // the mbarriers are initialised
+constexpr int kSliceBarrier = 2;          // ids 2, 3: one per consumer
+using OperandA = Operand<kTileM, HGP_A_MN_MAJOR>;
+using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED>;
+using StageLayout = Stage<OperandA, OperandB, kSlabs>;
+using Cursor = RingCursor<kStages>;
+using Reduce = ClusterReduce<kTileN, kSplit, kConsumerThreads>;
+using Slices = SliceReduce<kShareN, kSlices, HGP_LOADS>;
+
+#if HGP_EPILOGUE_GROUPED
+using Epilogue = GroupedEpilogue<kShareN, false>;
+#else
+using Epilogue = StagedEpilogue<kShareN, false>;
+#endif
+constexpr int kRingBytes = kStages * StageLayout::kBytes;
+constexpr int kInboxOffset = kOverlaid ? 0 : kRingBytes;
+constexpr int kStagingOffset = kRingBytes + (kSplit > 1 && !kOverlaid ? Reduce::kBytes : 0);
+static_assert(!kOverlaid || Reduce::kBytes <= kRingBytes, "the ring holds the inbox");
+
+struct Barriers {
+  RingBarriers<kStages> ring;
+  u64 share;  // this CTA's columns have come from all CTAs of the cluster
+};
+
+// The tile of a CTA and its part of K. blockIdx.x = (slice * tiles + tile) * kSplit + rank.
+struct Work {
+  u32 ctas;  // that share the work of a slice
+  u32 slice;
+  u32 place;  // of this CTA among those of its slice
+  u32 rank;
+  int row, column;  // first of the tile
+  int begin, end;   // k-tiles
+
+  __device__ __forceinline__ Work(int m, int k) {
+    ctas = gridDim.x / kSlices;
+    slice = kSlices > 1 ? blockIdx.x / ctas : 0;
+    place = blockIdx.x - slice * ctas;
+    rank = place % kSplit;
+    const u32 tile = place / kSplit;
+    const u32 tiles_m = ceil_div(m, kTileM);
+    column = tile / tiles_m * kTileN;
+    row = tile % tiles_m * kTileM;
+    const int k_tiles = ceil_div(k, kTileK);
+    const int part = slice * kSplit + rank;
+    begin = k_tiles * part / (kSplit * kSlices);
+    end = k_tiles * (part + 1) / (kSplit * kSlices);
+  }
+};
+
+__device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barriers, const TensorMap* map_a,
+                                        const TensorMap* map_b, const Work& work) {
+  Cursor cursor;
+  for (int i = work.begin; i < work.end; ++i) {
+    u64* full = &barriers.full[cursor.stage];
+    u8* stage = ring + cursor.stage * StageLayout::kBytes;
+    barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
+    barrier_expect(full, StageLayout::kBytes);
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      const int k = i * kTileK + slab * 64;
+      OperandA::load(StageLayout::slab_a(stage, slab), map_a, full, work.row, k);
+      OperandB::load(StageLayout::slab_b(stage, slab), map_b, full, work.column, k);
+    }
+    cursor.advance();
+  }
+}
+
+// After it every CTA of the cluster takes what is sent: its barriers are initialised and, where the inbox lies over the
+// ring, its products have read the ring. All threads of the cluster come here once.
+__device__ __forceinline__ void inboxes_open() {
+  if (kOverlaid) cluster_arrive();
+  if (kSplit > 1) cluster_wait();
+}
+
+#if HGP_SLICES > 1
+#define HGP_WORKSPACE , u32 *counters, float *partials
+#else
+#define HGP_WORKSPACE
+#endif
+
+extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
+    HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, u16* c HGP_WORKSPACE,
+               int m, int n, int k, int ldc) {
+  extern __shared__ u8 dynamic_smem[];
+  __shared__ Barriers barriers;
+  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+  const int warp = warp_uniform(threadIdx.x / 32);
+  const bool producer = warp >= kConsumers * 4;
+  const Work work(m, k);
+  if (threadIdx.x == kConsumerThreads) {
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
+    barriers.ring.init(4 * kConsumers);
+    barrier_init(&barriers.share, 1);
+    barrier_init_fence();
+    if (kSplit > 1) barrier_expect(&barriers.share, Reduce::kBytes);
+  }
+  __syncwarp();
+  // The wait of inboxes_open() belongs to it: the cluster comes together while it loads and multiplies.
+  if (kSplit > 1 && !kOverlaid) cluster_arrive();
+  if (producer) {
+    named_arrive(kReadyBarrier, kThreads);
+  } else {
+    named_sync(kReadyBarrier, kThreads);
+  }
+  wait_for_upstream();
+  allow_dependents();
+
+  if (producer) {
+    if (kReallocate) give_registers<40>();
+    if (threadIdx.x == kConsumerThreads) produce(ring, barriers.ring, &map_a, &map_b, work);
+    __syncwarp();
+    inboxes_open();
+    return;
+  }
+  if (kReallocate) take_registers<232>();
+  const int consumer = warp / 4;
+  Cursor cursor;
+  float acc[1][kTileN / 2];
+  multiply_ring<OperandA, OperandB, kSlabs>(acc, ring, barriers.ring, cursor, work.end - work.begin, consumer,
+                                            [&](int stage) {
+                                              if (threadIdx.x % 32 == 0) barrier_arrive(&barriers.ring.empty[stage]);
+                                            });
+  wgmma_wait<0>();
+#if HGP_SPLIT > 1
+  float share[kShareN / 2];
+  inboxes_open();
+  Reduce::sum(acc[0], share, ring + kInboxOffset, &barriers.share, work.rank, threadIdx.x);
+#else
+  float (&share)[kShareN / 2] = acc[0];
+  // Else the compiler copies accumulators before the wait, and serialises the products for it.
+#pragma unroll
+  for (int i = 0; i < kShareN / 2; ++i) asm volatile("" : "+f"(share[i]));
+#endif
+#if HGP_SLICES > 1
+  constexpr int kCtaFloats = kConsumers * Slices::kFloats;
+  float* parts = partials + (i64)work.place * kCtaFloats + consumer * Slices::kFloats;
+  // A tile has as many counters as slices; each consumer takes one.
+  u32* counter = counters + consumer * work.ctas + work.place;
+  if (!Slices::sum(share, parts, (i64)work.ctas * kCtaFloats, work.slice, counter, kSliceBarrier + consumer)) return;
+#endif
+  Epilogue::store(share, {c, ldc, m, n, work.row + consumer * 64, work.column + (int)work.rank * kShareN},
+                  smem_address(ring) + kStagingOffset + warp * Epilogue::kWarpBytes);
+}

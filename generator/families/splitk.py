@@ -1,0 +1,179 @@
+"""Family sm90_splitk: few tiles and a deep K, which is shared out over the CTAs of a cluster and
+over clusters. Twin of sm90/splitk.cuh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hgemm_packs.generator.families.base import (
+    SMEM_LIMIT_BYTES,
+    Family,
+    Genome,
+    InvalidGenome,
+    ceil_div,
+    common_macros,
+    dims,
+)
+from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
+
+GENES: dict[str, tuple[int | str | bool, ...]] = {
+    "layout": LAYOUTS,
+    "dtype": ("f16", "bf16"),
+    "tile_m": (64, 128),  # 64 rows a consumer warpgroup
+    "tile_n": (32, 64, 96, 128, 192, 256),
+    "tile_k": (64, 128),
+    "stages": (2, 3, 4, 5, 6, 7, 8, 10, 12),
+    "split": (1, 2, 3, 4, 6, 8, 16),
+    "slices": (1, 2, 3, 4, 6, 8, 12, 16),
+    "ctas_per_sm": (1, 2, 3),
+    "epilogue": ("staged", "grouped"),
+}
+
+
+def _int(genome: Genome, gene: str) -> int:
+    return int(genome[gene])
+
+
+def _parts(g: Genome) -> int:
+    """CTAs that share a tile, each with a part of K."""
+    return _int(g, "split") * _int(g, "slices")
+
+
+def _share(g: Genome) -> int:
+    """Columns that a CTA ends with."""
+    return _int(g, "tile_n") // _int(g, "split")
+
+
+def _ring_bytes(g: Genome) -> int:
+    return _int(g, "stages") * (_int(g, "tile_m") + _int(g, "tile_n")) * _int(g, "tile_k") * 2
+
+
+def _inbox_bytes(g: Genome) -> int:
+    return _int(g, "tile_m") * _int(g, "tile_n") * 4 if _int(g, "split") > 1 else 0
+
+
+def _staging_bytes(g: Genome) -> int:
+    """Epilogue staging of all consumers, in bytes."""
+    if g["epilogue"] == "grouped":
+        return 0
+    chunk = next(columns for columns in (64, 32, 16) if _share(g) % columns == 0)
+    return _int(g, "tile_m") * chunk * 2
+
+
+def _room_bytes(g: Genome) -> int:
+    """Dynamic shared memory that a CTA can have; 512 bytes stay for barriers, 1 KB the system's."""
+    ctas = _int(g, "ctas_per_sm")
+    return min(SMEM_LIMIT_BYTES - 512, 233472 // ctas - 1536)
+
+
+def _overlaid(g: Genome) -> bool:
+    """Whether the cluster's inbox lies over the ring: only where there is no room beside it, for
+    the cluster must then come together after the products."""
+    apart = 1024 + _ring_bytes(g) + _inbox_bytes(g) + _staging_bytes(g)
+    return _inbox_bytes(g) > 0 and apart > _room_bytes(g)
+
+
+def smem_bytes(g: Genome) -> int:
+    """Dynamic shared memory in bytes: ring, inbox, staging, and room to align the ring to 1024."""
+    inbox = 0 if _overlaid(g) else _inbox_bytes(g)
+    return 1024 + _ring_bytes(g) + inbox + _staging_bytes(g)
+
+
+def _reallocate(g: Genome) -> bool:
+    """Whether a whole producer warpgroup hands its registers to two consumers."""
+    return bool(g["tile_m"] == 128 and g["ctas_per_sm"] == 1 and _int(g, "tile_n") > 192)
+
+
+def _threads(g: Genome) -> int:
+    """Consumer warpgroups, and one producer warp or warpgroup."""
+    return _int(g, "tile_m") * 2 + (128 if _reallocate(g) else 32)
+
+
+def _registers(g: Genome) -> int:
+    """Registers a consumer thread can have: four partitions of 512 a lane, in steps of 8."""
+    if _reallocate(g):
+        return 232
+    warps = ceil_div(_threads(g) // 32 * _int(g, "ctas_per_sm"), 4)
+    return min(255, 512 // warps // 8 * 8)
+
+
+def _loads(g: Genome) -> int:
+    """Loads of 16 bytes that a thread has registers for when it adds the slices."""
+    others = 40 + 2 * _int(g, "slices")  # addresses, mostly
+    return max(8, (_registers(g) - _share(g) // 2 - others) // 4)
+
+
+def _require(ok: bool, text: str) -> None:
+    if not ok:
+        raise InvalidGenome(f"sm90_splitk: {text}")
+
+
+def _check(g: Genome) -> None:
+    room, accumulators = _registers(g), _int(g, "tile_n") // 2
+    _require(_parts(g) > 1, "K is shared by two CTAs at least")
+    _require(_parts(g) <= 64, "K is shared by 64 CTAs at most")
+    _require(
+        accumulators + 40 <= room,
+        f"{accumulators} accumulators a thread do not fit {room} registers",
+    )
+    _require(
+        _share(g) // 2 + 4 * _int(g, "slices") + 16 <= room,
+        f"{g['slices']} parts beside a share do not fit {room} registers",
+    )
+    grouped = g["epilogue"] == "grouped"
+    _require(not grouped or not mn_major(str(g["layout"]))[1], "grouped epilogue is for nt and tt")
+    unit = 32 if grouped else 16
+    _require(
+        _int(g, "tile_n") % (_int(g, "split") * unit) == 0,
+        f"a share is a multiple of {unit} columns",
+    )
+    _require(smem_bytes(g) <= _room_bytes(g), "shared memory")
+    _require(not _overlaid(g) or _inbox_bytes(g) <= _ring_bytes(g), "the ring holds the inbox")
+
+
+def _macros(g: Genome) -> dict[str, int | str]:
+    genes = ("tile_m", "tile_n", "tile_k", "stages", "split", "slices", "ctas_per_sm")
+    return {
+        **common_macros(g),
+        **{f"HGP_{gene.upper()}": _int(g, gene) for gene in genes},
+        "HGP_OVERLAID": int(_overlaid(g)),
+        "HGP_REALLOCATE": int(_reallocate(g)),
+        "HGP_LOADS": _loads(g),
+        "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
+    }
+
+
+def _record(g: Genome) -> dict[str, Any]:
+    m, n = _int(g, "tile_m"), _int(g, "tile_n")
+    slices, grouped = _int(g, "slices"), g["epilogue"] == "grouped"
+    a_transposed, b_transposed = mn_major(str(g["layout"]))
+    sizes = dims(m=8 if a_transposed else 1, n=32 if grouped else 8)
+    sizes["k"]["min"] = _parts(g) * _int(g, "tile_k")  # every CTA has something to multiply
+    grid: dict[str, Any] = {"tile_m": m, "tile_n": n, "persistent": False}
+    workspace: dict[str, Any] = {}
+    if slices > 1:
+        grid["slices"] = slices
+        workspace["workspace_bytes"] = m * _share(g) * 4
+    return {
+        "param_layout": "tma2_ws_v1" if slices > 1 else "tma2_v1",
+        "block": _threads(g),
+        "cluster": [1, 1, _int(g, "split")],
+        "grid": grid,
+        "smem_bytes": smem_bytes(g),
+        "tma": [
+            operand_map("a", m, a_transposed),
+            operand_map("b", n, b_transposed, row_group=32 if grouped else 0),
+        ],
+        "dims": sizes,
+        **workspace,
+    }
+
+
+OPERATORS = {
+    "tile": ("tile_m", "tile_n"),
+    "depth": ("tile_k", "stages", "ctas_per_sm"),
+    "split": ("split", "slices"),
+    "epilogue": ("epilogue",),
+}
+
+FAMILY = Family("sm90_splitk", "sm90/splitk.cuh", GENES, _check, _macros, _record, OPERATORS)
