@@ -1,0 +1,178 @@
+"""Large problems for seconds on end: time, watts and clock, and which kernel that would choose.
+
+    python benchmarks/energy.py PACK OUT.jsonl [--candidates 3] [--kernels NAME,...] [--seconds 1.5]
+    python benchmarks/energy.py --summary OUT.jsonl...
+
+The first measures, on every GPU here, and goes on where an earlier run stopped; the second writes
+results/energy.json from lines on file.
+
+From 1e11 flop on the card runs at its power limit. Arms: torch, the best algorithm of cuBLASLt, and
+kernels of the pack: the table's, where there is one, and the fastest others that admit the problem
+(or those that are named), by one call each. First all arms are timed in bursts as a confirmation
+times them, then each runs alone for `seconds`, in random order; the second half of that counts.
+Watts are the slope of NVML's energy counter of the whole card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+from hgemm_packs.generator import campaign, packed
+from hgemm_packs.generator.campaign import Line, Task
+from hgemm_packs.generator.packed import Asked, Packed
+from hgemm_packs.problem import Problem
+
+OUT = Path(__file__).resolve().parent / "results" / "energy.json"
+LEAST_FLOP = 1e11
+#: Elements of C a tile from which a kernel is worth a try on a large problem.
+LEAST_TILE = 64 * 128
+LIBRARIES = ("torch", "cublaslt")
+#: Slower by less than this is a tie.
+TIE = 0.005
+
+
+def large(problem: Problem) -> bool:
+    return 2 * problem.m * problem.n * problem.k >= LEAST_FLOP
+
+
+def candidates(pack: Packed, problem: Problem, name: str | None, named: Sequence[str]) -> list[str]:
+    """Names of the kernels to try, the one that must take part first: the one asked for, or the
+    table's."""
+    admitting = pack.admitting(problem, LEAST_TILE)
+    if named:
+        asked = [pack.entry(each).name for each in named]
+        admitting = [each for each in asked if pack.entries[each].admits(problem) is None]
+    first = pack.entry(name).name if name else pack.wins.get(problem)
+    return [*([first] if first else []), *(each for each in admitting if each != first)]
+
+
+def tasks(pack: Packed, asked: Sequence[Asked], named: Sequence[str]) -> list[Task]:
+    """One for each large problem that some kernel may be tried on."""
+    made = []
+    for problem, name in asked:
+        names = candidates(pack, problem, name, named) if large(problem) else []
+        if names:
+            made.append(
+                Task(
+                    "energy",
+                    problem,
+                    lambda names=names: tuple(pack.kernel(each) for each in names),
+                    {"problem": packed.listed(problem)},
+                )
+            )
+    return made
+
+
+def verdict(line: Line) -> dict[str, Any]:
+    """One problem's: who is best in a burst and for long, over torch and over the better library,
+    and what a choice by bursts costs."""
+    burst = {arm: median(us) for arm, us in line["burst"].items()}
+    long = {arm: run["us"] for arm, run in line["sustained"].items()}
+    ours = [arm for arm in long if arm not in LIBRARIES]
+    if not ours:
+        return {"problem": line["problem"], "kernels": 0}
+    by_burst, by_long = (min(ours, key=times.__getitem__) for times in (burst, long))
+    library = min((arm for arm in LIBRARIES if arm in long), key=long.__getitem__)
+    runs = line["sustained"]
+    found = {
+        "problem": line["problem"],
+        "kernels": len(ours),
+        "by_burst": by_burst,
+        "by_sustained": by_long,
+        "differs": long[by_burst] > long[by_long] * (1.0 + TIE),
+        "loss_of_burst_choice": round(long[by_burst] / long[by_long], 4),
+        "burst_vs_torch": round(burst["torch"] / burst[by_burst], 4),
+        "sustained_vs_torch": round(long["torch"] / long[by_long], 4),
+        "sustained_vs_best": round(long[library] / long[by_long], 4),
+        "tflops": {arm: runs[arm]["tflops"] for arm in long},
+        "watts": {arm: runs[arm]["watts"] for arm in long},
+        "sm_mhz": {arm: runs[arm]["sm_mhz"] for arm in long},
+    }
+    if all(runs[arm]["tflops_per_watt"] for arm in long):
+        per_watt = {arm: runs[arm]["tflops_per_watt"] for arm in long}
+        found["tflops_per_watt"] = per_watt
+        found["per_watt_vs_torch"] = round(per_watt[by_long] / per_watt["torch"], 4)
+        found["per_watt_vs_best"] = round(
+            per_watt[by_long] / max(per_watt[a] for a in LIBRARIES if a in long), 4
+        )
+    return found
+
+
+def summary(headers: Sequence[Line], lines: Sequence[Line]) -> dict[str, Any]:
+    """What energy.json holds: means over problems by layout and dtype, then each problem."""
+    verdicts = [verdict(line) for line in lines]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for one in verdicts:
+        if one["kernels"]:
+            groups.setdefault(" ".join(one["problem"][:2:-1]), []).append(one)
+    if not groups:
+        raise SystemExit("no line with a kernel of ours to summarise")
+    return {
+        "groups": {name: means(each) for name, each in sorted(groups.items())},
+        "problems": sorted(verdicts, key=lambda one: json.dumps(one["problem"])),
+        "wrong": [[*line["problem"], *line["wrong"]] for line in lines if line["wrong"]],
+        "measured_on": headers[-1] if headers else {},
+    }
+
+
+def means(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of one group: geometric means, how often the two choices differ and what that costs there."""
+    names = ("burst_vs_torch", "sustained_vs_torch", "sustained_vs_best", "loss_of_burst_choice")
+    found: dict[str, Any] = {"problems": len(each)}
+    for name in (*names, "per_watt_vs_torch", "per_watt_vs_best"):
+        values = [one[name] for one in each if name in one]
+        found[name] = round(geometric_mean(values), 4) if values else None
+    found["differs"] = sum(one["differs"] for one in each)
+    found["worst_loss"] = max(one["loss_of_burst_choice"] for one in each)
+    return found
+
+
+def write(paths: Sequence[Path], out: Path = OUT) -> None:
+    document = summary(*campaign.lines(paths))
+    out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(document["groups"], indent=1))
+    print(f"wrong: {document['wrong']}; wrote {out.name}")
+
+
+def measure(arguments: Sequence[str]) -> int:
+    from hgemm_packs.generator.devices import protocols
+
+    parser = campaign.parser(__doc__ or "")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of one arm")
+    parser.add_argument("--candidates", type=int, default=3, help="kernels of ours at most")
+    parser.add_argument("--kernels", default="", help="names or ids: try these and no others")
+    options = parser.parse_args(arguments)
+    settings = protocols.Settings(seconds=options.seconds, candidates=options.candidates)
+    pack = Packed(options.pack)
+    named = [name for name in options.kernels.split(",") if name]
+    header = {
+        "benchmark": "energy",
+        "protocol": f"bursts: paired CUDA-graph replays, hot; sustained: {options.seconds:g} s an "
+        "arm in random order, second half, NVML energy of the card",
+        "settings": asdict(settings),
+    }
+    todo = tasks(pack, campaign.asked(options, pack), named)
+    code = campaign.main(options, pack, todo, partial(protocols.make, settings=settings), header)
+    write([options.out], options.out.with_suffix(".summary.json"))
+    return code
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments[:1] != ["--summary"]:
+        return measure(arguments)
+    parser = argparse.ArgumentParser(prog="energy.py --summary")
+    parser.add_argument("lines", type=Path, nargs="+")
+    write(parser.parse_args(arguments[1:]).lines)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

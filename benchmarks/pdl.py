@@ -1,0 +1,122 @@
+"""Kernels of a pack with and without programmatic dependent launch, against torch, hot and cold.
+
+    python benchmarks/pdl.py PACK OUT.jsonl [--shapes grid] [--layouts nn] [--dtypes f16] ...
+
+runs on every GPU here and goes on where an earlier run stopped. Without names of kernels (in a
+file of JSON lines given by --shapes) each problem has the kernel of its row in the table; problems
+without one are left out. "plain" and "pdl" are one cubin, launched back to back in one CUDA graph:
+a chain of our own kernels, which is where an early start can be had. The three arms are interleaved
+block by block on the same buffers. After the last block the timed graphs are replayed once more and
+`pdl` must give what `plain` gives in every bit, as it must in a chain of layers with torch's
+elementwise kernels between; what does not is listed in "wrong". "edges" counts the dependencies of
+a captured arm, arm, elementwise, arm: two of the three must be programmatic.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+from rich.table import Table
+
+from hgemm_packs.cli.console import console
+from hgemm_packs.generator import campaign, packed, problems
+from hgemm_packs.generator.campaign import Line, Task
+from hgemm_packs.generator.packed import Packed
+from hgemm_packs.problem import Problem
+
+COLUMNS = tuple(f"{arm}_{protocol}" for protocol in ("hot", "cold") for arm in ("plain", "pdl"))
+
+
+def tasks(pack: Packed, pairs: Iterable[tuple[Problem, str]]) -> list[Task]:
+    """One for each problem and kernel."""
+    return [
+        Task(
+            "pdl",
+            problem,
+            lambda name=name: (pack.kernel(name),),
+            {"problem": packed.listed(problem), "kernel": name},
+        )
+        for problem, name in pairs
+    ]
+
+
+def speedups(line: Line) -> dict[str, float]:
+    """torch over each arm, by medians: "plain_hot" and so on."""
+    return {
+        f"{arm}_{protocol}": median(line[protocol]["torch"]) / median(line[protocol][arm])
+        for protocol in ("hot", "cold")
+        for arm in ("plain", "pdl")
+    }
+
+
+def summary(lines: Sequence[Line]) -> dict[str, Any]:
+    """Geometric means over torch by layout, dtype and regime, of problems and not of kernels: where
+    a problem has lines of several, each figure is its best one's. Lines with wrong values do not
+    count, but are named."""
+    best: dict[tuple[Any, ...], dict[str, float]] = {}
+    for line in lines:
+        if line["wrong"]:
+            continue
+        mine = best.setdefault(tuple(line["problem"]), dict.fromkeys(COLUMNS, 0.0))
+        for name, value in speedups(line).items():
+            mine[name] = max(mine[name], value)
+    groups: dict[str, list[dict[str, float]]] = {}
+    for (m, n, k, layout, dtype), figures in best.items():
+        for regime in (problems.regime(m, n, k), "all"):
+            groups.setdefault(f"{dtype} {layout} {regime}", []).append(figures)
+    return {
+        "problems": len(best),
+        "groups": {
+            name: {"problems": len(each)}
+            | {column: round(geometric_mean([f[column] for f in each]), 4) for column in COLUMNS}
+            for name, each in sorted(groups.items())
+        },
+        "wrong": [
+            [*line["problem"], line["kernel"], *line["wrong"]] for line in lines if line["wrong"]
+        ],
+        "not_programmatic": sorted(
+            {line["kernel"] for line in lines if line["edges"]["programmatic"] != 2}
+        ),
+    }
+
+
+def table(figures: dict[str, Any]) -> Table:
+    made = Table("problems of", "count", *COLUMNS, title="torch over ours, geometric means")
+    for name, each in figures["groups"].items():
+        made.add_row(name, str(each["problems"]), *(f"{each[column]:.3f}" for column in COLUMNS))
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    from hgemm_packs.generator.devices import protocols
+
+    parser = campaign.parser(__doc__ or "")
+    parser.add_argument("--blocks", type=int, default=protocols.Settings.blocks)
+    parser.add_argument("--target-us", type=float, default=protocols.Settings.target_us)
+    parser.add_argument("--budget-us", type=float, default=protocols.Settings.budget_us)
+    options = parser.parse_args(arguments)
+    settings = protocols.Settings(options.blocks, options.target_us, options.budget_us)
+    pack = Packed(options.pack)
+    header = {
+        "benchmark": "pdl",
+        "protocol": "paired CUDA-graph replays of back-to-back calls, torch, plain and pdl in "
+        "random order each block, N(0,1), hot: one buffer set, cold: sets over 3x L2 in turn",
+        "settings": asdict(settings),
+    }
+    todo = tasks(pack, pack.named(campaign.asked(options, pack)))
+    code = campaign.main(options, pack, todo, partial(protocols.make, settings=settings), header)
+    figures = summary(campaign.lines([Path(options.out)])[1])
+    console().print(table(figures))
+    for name in ("wrong", "not_programmatic"):
+        console().print(f"{name}: {figures[name]}", markup=False)
+    return code or int(bool(figures["wrong"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

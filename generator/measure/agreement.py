@@ -1,0 +1,101 @@
+"""Programmatic dependent launch against plain launches of the same kernel: values and graph edges.
+
+Called by `devices.protocols` around its timings. A kernel that does not wait for its upstream as it
+must gives other bits in one of the replays that are timed; a capture that lost the attribute has
+no programmatic edge.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import torch
+
+from hgemm_packs import launcher
+from hgemm_packs.generator.measure.values import Reference, sampled
+from hgemm_packs.operands import Operands
+from hgemm_packs.problem import Problem
+from hgemm_packs.replay import Arm, Stage
+from hgemm_packs.timing import Field, feed
+
+PROBES = 4  # sets of one comparison whose values are looked at
+FULL_REFERENCE_FLOP = 1e11  # beyond, some rows in float64 stand for the whole in float32
+
+
+class Agreement:
+    """A `between` that, after the last of `blocks`, replays the very graphs that were timed: `pdl`
+    must give what `plain` gives in every bit, and the product where C is that of one set."""
+
+    def __init__(self, problem: Problem, protocol: str, blocks: int, seed: int) -> None:
+        self._problem, self._protocol, self._last = problem, protocol, blocks - 1
+        self._seed = seed
+        self.wrong: list[str] = []
+
+    def __call__(self, block: int, field: Field) -> None:
+        if block != self._last:
+            return
+        sets = field.plan.sets
+        probes = sets[:1] if field.plan.chained else sets[:: max(1, len(sets) // PROBES)]
+        start = sets[0].a.clone()
+
+        def replayed(name: str) -> list[torch.Tensor]:
+            sets[0].a.copy_(start)  # layers overwrite it
+            for one in probes:
+                one.c.fill_(math.nan)
+            field.block([name])
+            return [one.c.clone() for one in probes]
+
+        if not all(map(torch.equal, replayed("plain"), replayed("pdl"))):
+            self.wrong.append(f"{self._protocol}: pdl differs from plain")
+        if not field.plan.chained:
+            detail = self._reference(probes[0]).check(probes[0].c).detail
+            if detail:
+                self.wrong.append(f"{self._protocol}: {detail}")
+
+    def _reference(self, one: Operands) -> Reference:
+        p = self._problem
+        if 2 * p.m * p.n * p.k > FULL_REFERENCE_FLOP:
+            return sampled(p, one, self._seed)
+        return Reference(p, one)
+
+
+class _EdgeData(ctypes.Structure):
+    """CUgraphEdgeData: `type` 1 is a programmatic dependency, which may start before its upstream
+    has ended."""
+
+    _fields_ = (
+        ("from_port", ctypes.c_ubyte),
+        ("to_port", ctypes.c_ubyte),
+        ("type", ctypes.c_ubyte),
+        ("reserved", ctypes.c_ubyte * 5),
+    )
+
+
+def edges(arm: Arm, one: Operands, at: Stage) -> dict[str, int]:
+    """What a capture makes of arm, arm, elementwise, arm: its edges, by kind. With programmatic
+    dependent launch the two that lead to an `arm` are programmatic. Raises RuntimeError when the
+    graph cannot be read or instantiated."""
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with at.active():
+        for call in (arm, feed):
+            call(one.a, one.b, one.c)
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            for call in (arm, arm, feed, arm):
+                call(one.a, one.b, one.c)
+        finally:
+            graph.capture_end()
+        graph.instantiate()
+        graph.replay()
+        at.stream.synchronize()
+    ask = ctypes.CDLL(launcher.DRIVER).cuGraphGetEdges_v2
+    handle, count = ctypes.c_void_p(graph.raw_cuda_graph()), ctypes.c_size_t(0)
+    code = ask(handle, None, None, None, ctypes.byref(count))
+    nodes, data = ctypes.c_void_p * count.value, (_EdgeData * count.value)()
+    if code == 0 and count.value:
+        code = ask(handle, nodes(), nodes(), data, ctypes.byref(count))
+    if code:
+        raise RuntimeError(f"cuGraphGetEdges: CUDA error {code}")
+    programmatic = sum(each.type == 1 for each in data)
+    return {"programmatic": programmatic, "full": count.value - programmatic}
