@@ -1,4 +1,4 @@
-// Sum of the accumulators of all CTAs of a cluster, each CTA ending with its own share of the columns.
+// Sum of the accumulators of all CTAs of a cluster, each CTA ending with its own share.
 // Every thread sends its fragments straight from registers to the owner's shared memory (st.async), which counts them
 // on an mbarrier: no second cluster barrier, and no CTA may leave before its own share has arrived, so none is written
 // to after its end. Added in the order of the ranks: deterministic.
@@ -12,42 +12,74 @@ __device__ __forceinline__ u32 remote_address(u32 address, u32 rank) {
 }
 
 __device__ __forceinline__ void send16(u32 remote, u32 remote_barrier, const float* v) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2,%3,%4,%5}, [%1];" ::"r"(
-                   remote),
-               "r"(remote_barrier), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2,%3,%4,%5}, [%1];" ::"r"(remote),
+      "r"(remote_barrier), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
+      : "memory");
+}
+
+// The same for 8 and 4 bytes.
+__device__ __forceinline__ void send8(u32 remote, u32 remote_barrier, const float* v) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%2,%3}, [%1];" ::"r"(remote),
+               "r"(remote_barrier), "f"(v[0]), "f"(v[1])
+               : "memory");
+}
+__device__ __forceinline__ void send4(u32 remote, u32 remote_barrier, const float* v) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %2, [%1];" ::"r"(remote),
+               "r"(remote_barrier), "f"(v[0])
                : "memory");
 }
 
+// A share is the same part of every thread's accumulators: whole blocks of 8 columns, 4 floats a thread each, or a
+// half or a quarter of one block.
 template <int kColumns, int kRanks, int kThreads>
 struct ClusterReduce {
-  static constexpr int kShareBlocks = kColumns / 8 / kRanks;  // 8-column blocks that a CTA ends with
-  static constexpr int kShareColumns = kShareBlocks * 8;
-  static constexpr int kBytes = kRanks * kShareBlocks * kThreads * 16;  // what arrives at each CTA
+  static constexpr int kShare = kColumns / 2 / kRanks;           // floats that a thread ends with
+  static constexpr int kUnit = kShare < 4 ? kShare : 4;          // floats that are sent at once
+  static constexpr int kUnits = kShare / kUnit;                  // of each thread, for each CTA
+  static constexpr int kBytes = kRanks * kShare * kThreads * 4;  // what arrives at each CTA
+  static_assert(kShare * kRanks * 2 == kColumns && kUnits * kUnit == kShare && kUnit != 3, "equal shares");
 
   // `inbox` and `arrived` lie at the same offsets in all CTAs; `arrived` expects kBytes. `thread` < kThreads.
-  __device__ static __forceinline__ void sum(const float (&acc)[kColumns / 2], float (&share)[kShareColumns / 2],
-                                             u8* inbox, u64* arrived, u32 rank, int thread) {
-    const u32 local = smem_address(inbox) + thread * 16;
+  __device__ static __forceinline__ void sum(const float (&acc)[kColumns / 2], float (&share)[kShare], u8* inbox,
+                                             u64* arrived, u32 rank, int thread) {
+    constexpr int kStride = kThreads * kUnit * 4;  // bytes from one unit of a thread to its next
+    const u32 local = smem_address(inbox) + thread * kUnit * 4;
 #pragma unroll
     for (int owner = 0; owner < kRanks; ++owner) {
       const u32 barrier = remote_address(smem_address(arrived), owner);
-      const u32 base = remote_address(local, owner) + rank * kShareBlocks * kThreads * 16;
+      const u32 base = remote_address(local, owner) + rank * kUnits * kStride;
 #pragma unroll
-      for (int j = 0; j < kShareBlocks; ++j) {
-        send16(base + j * kThreads * 16, barrier, &acc[(owner * kShareBlocks + j) * 4]);
+      for (int j = 0; j < kUnits; ++j) {
+        const float* v = &acc[owner * kShare + j * kUnit];
+        if constexpr (kUnit == 4) send16(base + j * kStride, barrier, v);
+        if constexpr (kUnit == 2) send8(base + j * kStride, barrier, v);
+        if constexpr (kUnit == 1) send4(base + j * kStride, barrier, v);
       }
     }
     barrier_wait(arrived, 0);
 #pragma unroll
-    for (int j = 0; j < kShareBlocks; ++j) {
+    for (int j = 0; j < kUnits; ++j) {
 #pragma unroll
       for (int source = 0; source < kRanks; ++source) {
-        const Vec4 part = load_shared16(local + (source * kShareBlocks + j) * kThreads * 16);
-        const float v[4] = {__uint_as_float(part.x), __uint_as_float(part.y), __uint_as_float(part.z),
-                            __uint_as_float(part.w)};
+        float v[kUnit];
+        load(v, local + (source * kUnits + j) * kStride);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) share[j * 4 + i] = source == 0 ? v[i] : share[j * 4 + i] + v[i];
+        for (int i = 0; i < kUnit; ++i) share[j * kUnit + i] = source == 0 ? v[i] : share[j * kUnit + i] + v[i];
       }
+    }
+  }
+
+ private:
+  __device__ static __forceinline__ void load(float (&v)[kUnit], u32 address) {
+    if constexpr (kUnit == 4) {
+      const Vec4 part = load_shared16(address);
+      v[0] = __uint_as_float(part.x), v[1] = __uint_as_float(part.y);
+      v[2] = __uint_as_float(part.z), v[3] = __uint_as_float(part.w);
+    } else if constexpr (kUnit == 2) {
+      asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v[0]), "=f"(v[1]) : "r"(address) : "memory");
+    } else {
+      asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v[0]) : "r"(address) : "memory");
     }
   }
 };

@@ -1,0 +1,253 @@
+// Family sm90_oneshot. C[M,N] = A[M,K] * B for problems of 2 to 5 us, where latency is all there is. fp32 accumulate,
+// layouts nn, nt, tn and tt, fp16 and bf16.
+//
+// Idea: a CTA owns a tile and asks for its whole slice of K at once. One thread issues every copy as the first thing
+// it does, one mbarrier counts each group of slabs (64 of K), and the warpgroups multiply group by group as they land:
+// no ring, no producer warp, nothing is ever waited for twice. With `split` above 1 the CTAs of a cluster take one
+// slice each and add their accumulators through distributed shared memory; their one barrier is entered once the
+// copies are on their way, and passed before the first has landed.
+// Valid: M and N up to 32768, N a multiple of 8 (32 for the grouped epilogue), M of 8 where A is stored [K,M], K a
+// multiple of 8, at most split * k_slice and more than (split - 1) * k_slice; 16-byte aligned operands.
+// Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/oneshot.py).
+#include "common/cluster_reduce.cuh"
+#include "common/epilogue.cuh"
+#include "common/operand.cuh"
+
+constexpr int kTileM = HGP_TILE_M;  // 64 rows a warpgroup
+constexpr int kTileN = HGP_TILE_N;
+constexpr int kSlice = HGP_K_SLICE;     // K of one CTA
+constexpr int kGroup = HGP_SLAB_GROUP;  // slabs that one mbarrier counts
+constexpr int kSplit = HGP_SPLIT;       // CTAs of a cluster, all on one tile
+
+constexpr int kThreads = kTileM * 2;
+constexpr int kGroups = kSlice / 64 / kGroup;
+// What a CTA stores: its share of each thread's accumulators, whole blocks of 8 columns (4 floats a thread) or part of
+// one: the upper or lower 8 of each 16 rows (2 floats), or of these the even or odd columns (1).
+constexpr int kShare = kTileN / 2 / kSplit;
+constexpr int kShareN = kShare * 2;  // columns of a share of whole blocks
+
+// The epilogues have no branch, unlike those of common/epilogue.cuh: addresses and predicates are worked out in the
+// shadow of the last products, and the stores leave one right behind the other.
+__device__ __forceinline__ void store_if(bool inside, u16* p, u32 v) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %0, 0; @p st.global.u32 [%1], %2; }" ::"r"((u32)inside), "l"(p), "r"(v)
+               : "memory");
+}
+__device__ __forceinline__ void store_if(bool inside, u16* p, u16 v) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %0, 0; @p st.global.u16 [%1], %2; }" ::"r"((u32)inside), "l"(p), "h"(v)
+               : "memory");
+}
+__device__ __forceinline__ void store_if(bool inside, u16* p, Vec4 v) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %0, 0; @p st.global.v4.u32 [%1], {%2,%3,%4,%5}; }" ::"r"((u32)inside),
+               "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
+#if HGP_EPILOGUE_STAGED
+// Through shared memory, the warp's own 16 rows: 16-byte stores of whole row pieces.
+struct Epilogue {
+  using Staged = StagedEpilogue<kShareN, false>;
+  static constexpr int kUnits = Staged::kUnits;
+  static constexpr int kWarpBytes = kShareN / Staged::kChunk * Staged::kWarpBytes;
+
+  __device__ static __forceinline__ void store(const float (&acc)[kShare], const OutputBlock& out, u32 staging) {
+    const int lane = threadIdx.x % 32;
+    const int unit = lane % kUnits;
+    const int row = out.row + threadIdx.x / 32 % 4 * 16 + lane / kUnits;
+    const int column = out.column + unit * 8;
+    u16* const first = out.c + (i64)row * out.ldc + column;
+    constexpr int kRows = 32 / kUnits;  // that one store of all lanes fills
+    constexpr int kChunks = kShareN / Staged::kChunk;
+#pragma unroll
+    for (int block = 0; block < kShareN / 8; block += 2) {
+      const float* v = &acc[block * 4];
+      const u32 chunk = staging + block / kUnits * Staged::kWarpBytes;
+      const u32 at = Staged::address(chunk, lane % 8 + (lane / 8 % 2) * 8, block % kUnits + lane / 16);
+      store_matrix4(at, pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
+    }
+    __syncwarp();
+    Vec4 staged[kChunks][kUnits / 2];
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+#pragma unroll
+      for (int i = 0; i < kUnits / 2; ++i) {
+        staged[chunk][i] =
+            load_shared16(Staged::address(staging + chunk * Staged::kWarpBytes, i * kRows + lane / kUnits, unit));
+      }
+    }
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+#pragma unroll
+      for (int i = 0; i < kUnits / 2; ++i) {
+        const bool inside = row + i * kRows < out.m && column + chunk * Staged::kChunk < out.n;
+        store_if(inside, first + (i64)(i * kRows) * out.ldc + chunk * Staged::kChunk, staged[chunk][i]);
+      }
+    }
+  }
+};
+#elif HGP_EPILOGUE_GROUPED
+// Straight from the accumulators, 16 bytes a store, as B was delivered for it (see GroupedEpilogue).
+struct Epilogue {
+  static constexpr int kWarpBytes = 0;
+
+  __device__ static __forceinline__ void store(const float (&acc)[kShare], const OutputBlock& out, u32) {
+    const int lane = threadIdx.x % 32;
+    const int row = out.row + threadIdx.x / 32 % 4 * 16 + lane / 4;
+    u16* const first = out.c + (i64)row * out.ldc + out.column + lane % 4 * 8;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int group = 0; group < kShareN / 32; ++group) {
+        const bool inside = row + half * 8 < out.m && out.column + group * 32 < out.n;
+        const float* v = &acc[group * 16 + half * 2];
+        const Vec4 packed = {pack2(v[0], v[4]), pack2(v[8], v[12]), pack2(v[1], v[5]), pack2(v[9], v[13])};
+        store_if(inside, first + (i64)(half * 8) * out.ldc + group * 32, packed);
+      }
+    }
+  }
+};
+#else
+// Straight from the accumulators, 4 bytes a store, 16 of a row by the four lanes of a quad: for any B and any share.
+struct Epilogue {
+  static constexpr int kWarpBytes = 0;
+
+  __device__ static __forceinline__ void store(const float (&acc)[kShare], const OutputBlock& out, u32) {
+    const int lane = threadIdx.x % 32;
+    const int row = out.row + threadIdx.x / 32 % 4 * 16 + lane / 4;
+    u16* const first = out.c + (i64)row * out.ldc + out.column + lane % 4 * 2;
+    if constexpr (kShare == 1) {
+      store_if(row < out.m && out.column < out.n, first, (u16)pack2(acc[0], 0.0f));
+    } else {
+#pragma unroll
+      for (int i = 0; i < kShare; i += 2) {
+        const int below = i / 2 % 2 * 8;
+        const int column = i / 4 * 8;
+        store_if(row + below < out.m && out.column + column < out.n, first + (i64)below * out.ldc + column,
+                 pack2(acc[i], acc[i + 1]));
+      }
+    }
+  }
+};
+#endif
+
+using A = Operand<kTileM, HGP_A_MN_MAJOR>;
+using B = Operand<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED>;
+using Reduce = ClusterReduce<kTileN, kSplit, kThreads>;
+
+// Dynamic shared memory: slabs (of A, then of B), inbox of the reduction, staging of the epilogue, barriers. The inbox
+// stands apart from the slabs: a peer may push while this CTA still multiplies.
+constexpr int kSlabBytes = A::kSlabBytes + B::kSlabBytes;
+constexpr int kInboxAt = kSlice / 64 * kSlabBytes;
+constexpr int kStagingAt = kInboxAt + (kSplit > 1 ? Reduce::kBytes : 0);
+constexpr int kBarriersAt = kStagingAt + kThreads / 32 * Epilogue::kWarpBytes;
+
+struct Barriers {
+  u64 landed[kGroups];
+  u64 share;  // this CTA's columns have come from all CTAs of the cluster
+};
+
+struct Origin {
+  int row, column;
+};
+
+// First element of this cluster's tile; tiles follow each other along M. The quotient stands before the first load, so
+// it is a product with the approximate reciprocal, four instructions after blockIdx where a division has fifteen. It is
+// exact: with t = tile + 1/2 its distance from an integer is at least 0.5 / rows, its error below t / rows * 2^-22, and
+// tiles stay below 2^20. Adding 2^23 rounded towards zero leaves the integer part in the low bits.
+__device__ __forceinline__ Origin tile_origin(int m) {
+  const int tile = blockIdx.x / kSplit;
+  const int rows = ceil_div(m, kTileM);
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"((float)rows));
+  const float quotient = __fmaf_rn((float)tile, inverse, 0.5f * inverse);
+  const int column = __float_as_int(__fadd_rz(quotient, 8388608.0f)) & 0x7FFFFF;
+  return {(tile - column * rows) * kTileM, column * kTileN};
+}
+
+// One lane of the first warp. Not threadIdx.x == 0: told that a single lane is active, the compiler issues a copy
+// without a loop over the lanes around it.
+__device__ __forceinline__ bool elected() {
+  u32 mine;
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(mine));
+  return mine;
+}
+
+// By one thread: all copies of this CTA, in the order in which they are multiplied.
+__device__ __forceinline__ void load(u8* slabs, Barriers& barriers, const TensorMap* map_a, const TensorMap* map_b,
+                                     Origin at, int k) {
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+    u64* landed = &barriers.landed[group];
+    barrier_expect(landed, kGroup * kSlabBytes);
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const int slab = group * kGroup + i;
+      u8* a = slabs + slab * kSlabBytes;
+      A::load(a, map_a, landed, at.row, k + slab * 64);
+      B::load(a + A::kSlabBytes, map_b, landed, at.column, k + slab * 64);
+    }
+  }
+}
+
+// All products of one warpgroup's 64 rows.
+__device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], const u8* slabs, Barriers& barriers, int warpgroup) {
+  const Descriptor base_a = A::descriptor(slabs, warpgroup);
+  const Descriptor base_b = B::descriptor(slabs + A::kSlabBytes);
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+    barrier_wait(&barriers.landed[group], 0);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kGroup * 4; ++step) {
+      const u32 slab = (group * kGroup + step / 4) * (kSlabBytes >> 4);
+      Wgmma<kTileN>::template mma<A::kTransposed, B::kTransposed>(
+          acc, base_a.at(slab + step % 4 * A::kStep), base_b.at(slab + step % 4 * B::kStep), group > 0 || step > 0);
+    }
+  }
+  wgmma_commit();
+  wgmma_wait<0>();
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, u16* c, int m, int n,
+               int k, int ldc) {
+  extern __shared__ __align__(1024) u8 smem[];
+  Barriers& barriers = *reinterpret_cast<Barriers*>(smem + kBarriersAt);
+  const Origin at = tile_origin(m);
+  const int rank = blockIdx.x % kSplit;
+
+  if (threadIdx.x < 32 && elected()) {
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) barrier_init(&barriers.landed[group], 1);
+    if (kSplit > 1) barrier_init(&barriers.share, 1);
+    barrier_init_fence();
+    wait_for_upstream();
+    load(smem, barriers, &map_a, &map_b, at, rank * kSlice);
+    if (kSplit > 1) barrier_expect(&barriers.share, Reduce::kBytes);
+  }
+  wait_for_upstream();
+  allow_dependents();
+  __syncthreads();
+  if (kSplit > 1) cluster_arrive();
+
+  const int warp = threadIdx.x / 32;
+  const int warpgroup = kTileM > 64 ? warp_uniform(warp / 4) : 0;
+  const int row = at.row + warpgroup * 64;
+  const u32 staging = smem_address(smem + kStagingAt) + warp * Epilogue::kWarpBytes;
+  // Before a peer's shared memory is written it must run and have its barrier. Passed while the first slabs are still on
+  // their way: the wait also empties L1, which would cost more after the products.
+  if (kSplit > 1) cluster_wait();
+  float acc[kTileN / 2];
+  multiply(acc, smem, barriers, warpgroup);
+#if HGP_SPLIT > 1
+  float share[kShare];
+  Reduce::sum(acc, share, smem + kInboxAt, &barriers.share, rank, threadIdx.x);
+  const int first = rank * kShare;  // of the tile's accumulators
+  const int below = kShare < 4 ? first / 2 % 2 * 8 : 0;
+  const int column = first / 4 * 8 + (kShare == 1 ? first % 2 : 0);
+  Epilogue::store(share, OutputBlock{c, ldc, m, n, row + below, at.column + column}, staging);
+#else
+  Epilogue::store(acc, OutputBlock{c, ldc, m, n, row, at.column}, staging);
+#endif
+}

@@ -1,0 +1,116 @@
+"""Family sm90_oneshot: a CTA loads its whole slice of K at once. For problems of 2 to 5 us. Twin of
+sm90/oneshot.cuh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hgemm_packs.generator.families.base import (
+    SMEM_LIMIT_BYTES,
+    Family,
+    Genome,
+    InvalidGenome,
+    common_macros,
+    dims,
+)
+from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
+
+GENES: dict[str, tuple[int | str | bool, ...]] = {
+    "layout": LAYOUTS,
+    "dtype": ("f16", "bf16"),
+    "tile_m": (64, 128),
+    "tile_n": (16, 32, 64, 96, 128),
+    "k_slice": (64, 128, 192, 256, 384, 512, 768, 1024),
+    "slab_group": (1, 2, 4),
+    "split": (1, 2, 4, 8, 16),
+    "epilogue": ("staged", "grouped", "plain"),
+}
+
+#: Largest M and N: the kernel's division is exact below 2^20 tiles.
+LARGEST_SIDE = 32768
+#: Epilogue -> what a CTA's share of the tile must be a multiple of, in floats of each thread: 4 are
+#: a block of 8 columns.
+SHARE = {"staged": 8, "grouped": 16, "plain": 4}
+
+
+def _int(genome: Genome, gene: str) -> int:
+    return int(genome[gene])
+
+
+def _staging_bytes(g: Genome) -> int:
+    """Epilogue staging of all warps, in bytes: this CTA's share of the tile."""
+    if g["epilogue"] != "staged":
+        return 0
+    return _int(g, "tile_m") * _int(g, "tile_n") // _int(g, "split") * 2
+
+
+def smem_bytes(g: Genome) -> int:
+    """Dynamic shared memory in bytes: operands, inbox of the reduction, staging, barriers."""
+    m, n = _int(g, "tile_m"), _int(g, "tile_n")
+    inbox = m * n * 4 if _int(g, "split") > 1 else 0
+    barriers = 8 * (_int(g, "k_slice") // 64 // _int(g, "slab_group") + 1)
+    return (m + n) * _int(g, "k_slice") * 2 + inbox + _staging_bytes(g) + barriers
+
+
+def _require(ok: bool, text: str) -> None:
+    if not ok:
+        raise InvalidGenome(f"sm90_oneshot: {text}")
+
+
+def _check(g: Genome) -> None:
+    n, split = _int(g, "tile_n"), _int(g, "split")
+    epilogue, b_mn_major = str(g["epilogue"]), mn_major(str(g["layout"]))[1]
+    _require(not b_mn_major or n % 32 == 0, "B stored [K,N] comes in boxes of 32 columns")
+    _require(epilogue != "grouped" or not b_mn_major, "grouped epilogue needs B stored [N,K]")
+    share = SHARE[epilogue]
+    # The plain epilogue also stores a half or a quarter of a block.
+    parts = (2 * split, 4 * split) if epilogue == "plain" else ()
+    _require(
+        n % (2 * split * share) == 0 or n in parts,
+        f"{n} columns do not split into {split} shares for the {epilogue} epilogue",
+    )
+    groups = _int(g, "k_slice") % (64 * _int(g, "slab_group")) == 0
+    _require(groups, "groups of slabs fill the slice")
+    _require(smem_bytes(g) <= SMEM_LIMIT_BYTES, "shared memory")
+
+
+def _macros(g: Genome) -> dict[str, int | str]:
+    genes = ("tile_m", "tile_n", "k_slice", "slab_group", "split")
+    return {
+        **common_macros(g),
+        **{f"HGP_{gene.upper()}": _int(g, gene) for gene in genes},
+        "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
+        "HGP_EPILOGUE_STAGED": int(g["epilogue"] == "staged"),
+    }
+
+
+def _record(g: Genome) -> dict[str, Any]:
+    m, n, k, split = (_int(g, gene) for gene in ("tile_m", "tile_n", "k_slice", "split"))
+    a_mn_major, b_mn_major = mn_major(str(g["layout"]))
+    row_group = 32 if g["epilogue"] == "grouped" else 0
+    sizes = dims(m=8 if a_mn_major else 1, n=row_group or 8)
+    sizes["m"]["max"] = sizes["n"]["max"] = LARGEST_SIDE
+    # Every CTA of a cluster has something to multiply; what a slice has too much is read as zeros.
+    sizes["k"] = {"min": (split - 1) * k + 8, "max": split * k, "multiple_of": 8}
+    return {
+        "param_layout": "tma2_v1",
+        "block": m * 2,
+        "cluster": [1, 1, split],
+        "grid": {"tile_m": m, "tile_n": n, "persistent": False},
+        "smem_bytes": smem_bytes(g),
+        "tma": [
+            operand_map("a", m, a_mn_major),
+            operand_map("b", n, b_mn_major, row_group=row_group),
+        ],
+        "dims": sizes,
+    }
+
+
+OPERATORS = {
+    "tile": ("tile_m", "tile_n"),
+    "slice": ("k_slice", "split"),
+    "depth": ("slab_group",),
+    "epilogue": ("epilogue",),
+}
+
+FAMILY = Family("sm90_oneshot", "sm90/oneshot.cuh", GENES, _check, _macros, _record, OPERATORS)
