@@ -38,6 +38,8 @@ from hgemm_packs.problem import Problem
 
 RULE = f"hot and cold lcb above 1 + noise_floor against {FALLBACK}, which runs otherwise"
 VERSIONS = ("torch", "cublas", "driver")
+#: What compiles (family, genome) pairs: `build.build`.
+Compile = Callable[[Sequence[tuple[str, Genome]]], Sequence[build.Built | build.BuildError]]
 PROTOCOL = "CUDA-graph replay, hot and cold, interleaved, N(0,1), fp32 accumulate"
 
 
@@ -150,11 +152,56 @@ def source(found: Findings, keep: float = 1.0) -> SourceManifest:
 
     Raises ValueError without noise records or without finals.
     """
+    listed, floor = _judged(found)
+    return _source(found, listed, winners(listed, keep)[0], floor)
+
+
+def rebuilt(found: Findings, keep: float, compile: Compile) -> tuple[SourceManifest, list[str]]:
+    """`source` of the kernels alone that `compile` still makes, to the byte, and the names of the
+    others: sources may have moved on since a run, and a table names nothing that cannot be built. A
+    problem that loses its kernel so gets its next. Raises what `source` does."""
+    listed, floor = _judged(found)
+    built: set[str] = set()
+    gone: dict[str, str] = {}
+    while True:
+        left = {
+            problem: [replace(c, proven=c.proven and c.kernel not in gone) for c in each]
+            for problem, each in listed.items()
+        }
+        won, _ = winners(left, keep)
+        fresh = {c.kernel: found.kernels[c.kernel] for c in won.values() if c.kernel not in built}
+        built |= _made(fresh, compile)
+        lost = {id_: str(fields["name"]) for id_, fields in fresh.items() if id_ not in built}
+        if not lost:
+            return _source(found, left, won, floor), sorted(gone.values())
+        gone |= lost
+
+
+def _made(kernels: Mapping[str, Mapping[str, Any]], compile: Compile) -> set[str]:
+    """Those of `kernels`, by id, that are built as they were."""
+    jobs = [
+        (fields["family"], fields["genome"])
+        for _, fields in sorted(kernels.items())
+        if fields["family"] in FAMILIES and FAMILIES[fields["family"]].is_valid(fields["genome"])
+    ]
+    done = [one for one in compile(jobs) if isinstance(one, build.Built)]
+    return kernels.keys() & {one.entry_fields["id"] for one in done}
+
+
+def _judged(found: Findings) -> tuple[dict[Problem, list[Contender]], float]:
     floor = noise_floor(found.noise)
     listed = contenders(found, floor)
     if not listed:
         raise ValueError(f"no kernel reached the finals on {found.device.name}")
-    won, _ = winners(listed, keep)
+    return listed, floor
+
+
+def _source(
+    found: Findings,
+    listed: Mapping[Problem, Sequence[Contender]],
+    won: Mapping[Problem, Contender],
+    floor: float,
+) -> SourceManifest:
     rows = [
         won[problem].row if problem in won else _left_to_cublas(found, each[0])
         for problem, each in listed.items()
@@ -163,31 +210,6 @@ def source(found: Findings, keep: float = 1.0) -> SourceManifest:
     kernels = [_kernel(found, id_) for id_ in sorted({c.kernel for c in won.values()})]
     date = max(each.date for each in rows)
     return document(found.device.arch, profile(found), versions, floor, kernels, rows, date)
-
-
-def rebuilt(
-    found: Findings, keep: float, compile: Callable[[Sequence[tuple[str, Genome]]], Sequence[Any]]
-) -> tuple[SourceManifest, list[str]]:
-    """`source` of the kernels alone that `compile` (of `build`) still makes, to the byte, and the
-    names of the others: sources may have moved on since a run, and a table names nothing that
-    cannot be built. A problem that loses its kernel so gets its next."""
-    seen: set[str] = set()
-    gone: dict[str, str] = {}
-    while True:
-        proofs = {id_: proof for id_, proof in found.proofs.items() if id_ not in gone}
-        made = source(replace(found, proofs=proofs), keep)
-        fresh = [kernel for kernel in made.kernels if kernel.id not in seen]
-        known = [k for k in fresh if k.family in FAMILIES and FAMILIES[k.family].is_valid(k.genome)]
-        built = {
-            one.entry_fields["id"]
-            for one in compile([(k.family, k.genome) for k in known])
-            if isinstance(one, build.Built)
-        }
-        seen |= {kernel.id for kernel in fresh}
-        lost = {kernel.id: kernel.name for kernel in fresh if kernel.id not in built}
-        if not lost:
-            return made, sorted(gone.values())
-        gone |= lost
 
 
 def document(

@@ -105,6 +105,9 @@ def write_table(
     keep: Keep = KEPT_SHARE,
 ) -> None:
     """Write the source manifest that follows from an export, of kernels that still build so."""
+    import torch
+
+    torch.set_num_threads(1)  # thousands of small bootstraps: threads that wait for each other
     document, gone = table.rebuilt(export.load(place), keep, build.build)
     write_source(out, document)
     wins = sum(row.kernel is not None for row in document.table)
