@@ -21,7 +21,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "streaming": (False, True),
     "fetch": (64, 128, 256),
 }
-REGISTERS = 65536  # of an SM
+REGISTERS = 512  # for a lane of each of an SM's four partitions; warps are dealt to them in turn
 THREADS, CTAS = 2048, 32  # that an SM can hold
 SMEM = 200 << 10  # bytes of an SM's shared memory to use: the rest caches activations
 
@@ -61,7 +61,7 @@ def _smem_bytes(g: Genome) -> int:
 
 def _ctas_per_sm(g: Genome) -> int:
     return min(
-        REGISTERS // (_registers(g) * _threads(g)),
+        REGISTERS // _registers(g) * 4 // (_threads(g) // 32),
         THREADS // _threads(g),
         SMEM // _smem_bytes(g),
         CTAS,
@@ -79,7 +79,7 @@ def _check(g: Genome) -> None:
     if g["ahead"] and g["stages"] == 1:
         raise InvalidGenome("sm90_gemv: activations go ahead through a ring")
     registers = _registers(g)
-    if registers > 248 or registers * threads > REGISTERS:
+    if registers > 248 or REGISTERS // registers * 4 < threads // 32:
         raise InvalidGenome(f"sm90_gemv: about {registers} registers a thread")
     if _smem_bytes(g) > SMEM:
         raise InvalidGenome(f"sm90_gemv: {_smem_bytes(g)} bytes of shared memory")
