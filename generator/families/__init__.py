@@ -7,11 +7,20 @@ same stem.
 
 from __future__ import annotations
 
-from hgemm_packs.generator.families import direct, swapab, wgmma, writebound
+from hgemm_packs.generator.families import (
+    direct,
+    gemv,
+    oneshot,
+    splitk,
+    swapab,
+    wgmma,
+    writebound,
+)
 from hgemm_packs.generator.families.base import Family, Genome, InvalidGenome
 
 FAMILIES: dict[str, Family] = {
-    f.name: f for f in (wgmma.FAMILY, swapab.FAMILY, writebound.FAMILY, direct.FAMILY)
+    module.FAMILY.name: module.FAMILY
+    for module in (wgmma, splitk, oneshot, swapab, writebound, direct, gemv)
 }
 
 
