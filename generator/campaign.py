@@ -164,7 +164,8 @@ def _answers(
         if not waiting or time.monotonic() >= ends:
             return
         patience = min(3600.0, ends - time.monotonic())
-        for future in wait(waiting, patience, FIRST_COMPLETED).done:
+        done = wait(waiting, patience, FIRST_COMPLETED).done
+        for future in [each for each in waiting if each in done]:
             yield *waiting.pop(future), future.result()
 
 

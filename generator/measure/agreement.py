@@ -86,8 +86,7 @@ def edges(arm: Arm, one: Operands, at: Stage) -> dict[str, int]:
                 call(one.a, one.b, one.c)
         finally:
             graph.capture_end()
-        graph.instantiate()
-        graph.replay()
+        graph.replay()  # instantiates it
         at.stream.synchronize()
     ask = ctypes.CDLL(launcher.DRIVER).cuGraphGetEdges_v2
     handle, count = ctypes.c_void_p(graph.raw_cuda_graph()), ctypes.c_size_t(0)

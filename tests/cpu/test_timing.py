@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import ClassVar
@@ -13,7 +14,7 @@ import torch
 from hgemm_packs import evidence, timing
 from hgemm_packs.operands import Operands, cold_sets, operands, set_bytes
 from hgemm_packs.problem import Problem
-from hgemm_packs.telemetry import Conditions
+from hgemm_packs.telemetry import Conditions, Telemetry
 
 L2 = 50 << 20
 
@@ -210,6 +211,31 @@ def test_chained_layers_pass_their_values_on(
 def test_a_chain_of_short_calls_goes_through_its_layers_again(fake_device: list[object]) -> None:
     how = timing.plan(timing.torch_mm, nn(8, 8, 8), "chained", target_us=400, device=0, seed=0)
     assert (len(how.sets), how.calls, how.flushed) == (24, 96, False)
+
+
+def test_energy_is_in_joules_and_none_where_it_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class NVMLError(Exception): ...
+
+    def total(handle: str) -> int:
+        if handle == "GPU-old":
+            raise NVMLError("not supported")
+        return 1_234_567
+
+    nvml = SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetTotalEnergyConsumption=total,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    for uuid, joules in (("new", 1234.567), ("old", None)):
+        properties = SimpleNamespace(uuid=uuid)
+        monkeypatch.setattr(
+            torch.cuda, "get_device_properties", lambda device, found=properties: found
+        )
+        assert Telemetry(0).energy_j() == joules
 
 
 def test_unknown_protocol_is_refused() -> None:
