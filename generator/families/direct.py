@@ -1,5 +1,5 @@
-"""Family sm90_direct: no shared-memory operands, warps split K. For problems of about 2 us. Twin of
-sm90/direct.cuh."""
+"""Family sm90_direct: no shared-memory operands, warps and CTAs split K. For problems of about 2
+us. Twin of sm90/direct.cuh."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "layout": ("nn", "nt"),
     "dtype": ("f16", "bf16"),
     "mi": (1, 2),
-    "ni": (2, 4, 8),
+    "ni": (1, 2, 4, 8),
     "warps_m": (1, 2, 4),
     "warps_n": (1, 2, 4),
     "warps_k": (1, 2, 4, 8, 16),
     "unroll": (1, 2, 4, 8),
     "exact": (False, True),
+    "fixed_k": (0, 64, 128, 256, 512, 1024, 2048),  # K of one CTA; 0: known at run time
+    "cluster_k": (1, 2, 4, 8, 16),
 }
 
 
@@ -32,24 +34,51 @@ def _threads(g: Genome) -> int:
     return 32 * _g(g, "warps_m") * _g(g, "warps_n") * _g(g, "warps_k")
 
 
+def _window(g: Genome) -> int:
+    """K that a CTA has in flight."""
+    return 32 * _g(g, "warps_k") * _g(g, "unroll")
+
+
 def _smem_bytes(g: Genome) -> int:
+    """Parts of the warps; with clusters also what the other CTAs send, and its barrier."""
     m, n = _tile(g)
-    return 0 if g["warps_k"] == 1 else _g(g, "warps_k") * m * (n + 4) * 4
+    pad = 4 if _g(g, "ni") >= 4 else 0 if g["warps_n"] == 1 else 8 * _g(g, "ni")
+    parts = 0 if g["warps_k"] == 1 else _g(g, "warps_k") * m * (n + pad) * 4
+    return parts + (0 if g["cluster_k"] == 1 else m * n * 4 + 16)
+
+
+def _registers(g: Genome) -> int:
+    """What a thread needs at most, as seen over the space: more than the chains of accumulators and
+    the operands in flight in a loop, whose addresses and next operands live beside them."""
+    mi, ni = _g(g, "mi"), _g(g, "ni")
+    chains = 2 if mi * ni <= 4 else 1
+    held = 4 * mi * ni * chains + _g(g, "unroll") * (8 * mi + 4 * ni)
+    if g["fixed_k"] == _window(g):
+        return held + 20
+    return held + held // 3 + (0 if g["exact"] else 24)
+
+
+def _require(ok: bool, text: str) -> None:
+    if not ok:
+        raise InvalidGenome(f"sm90_direct: {text}")
 
 
 def _check(g: Genome) -> None:
-    if _threads(g) > 512:
-        raise InvalidGenome("sm90_direct: at most 512 threads")
-    # Accumulators, operands in flight, and about 40 more must fit the registers of the block.
-    registers = (
-        4 * _g(g, "mi") * _g(g, "ni") + _g(g, "unroll") * (8 * _g(g, "mi") + 4 * _g(g, "ni")) + 40
-    )
-    if registers > min(255, 65536 // _threads(g)):
-        raise InvalidGenome(f"sm90_direct: about {registers} registers a thread")
+    _require(_threads(g) <= 512, "at most 512 threads")
+    _require(g["ni"] != 1 or g["layout"] == "nt", "nn loads at least two columns")
+    registers = _registers(g)
+    _require(registers <= min(255, 65536 // _threads(g)), f"about {registers} registers a thread")
+    _require(g["cluster_k"] == 1 or _g(g, "warps_k") >= 4, "warps split K before CTAs do")
+    m, n = _tile(g)
+    _require(g["cluster_k"] == 1 or m * n <= 1024, "a smaller tile beats a cluster that shares it")
+    fixed, window = _g(g, "fixed_k"), _window(g)
+    whole = fixed % window == 0 and fixed <= 4 * window
+    _require(whole, "fixed_k is one to four times the K in flight")
+    _require(not fixed or bool(g["exact"]), "with fixed_k the kernel is exact")
 
 
 def _macros(g: Genome) -> dict[str, int | str]:
-    genes = ("mi", "ni", "warps_m", "warps_n", "warps_k", "unroll")
+    genes = ("mi", "ni", "warps_m", "warps_n", "warps_k", "unroll", "fixed_k", "cluster_k")
     return {
         **common_macros(g),
         **{f"HGP_{gene.upper()}": _g(g, gene) for gene in genes},
@@ -57,25 +86,32 @@ def _macros(g: Genome) -> dict[str, int | str]:
     }
 
 
+def _dims(g: Genome) -> dict[str, dict[str, int]]:
+    whole_k = _g(g, "cluster_k") * (_g(g, "fixed_k") or _window(g))
+    sizes = dims(*_tile(g), whole_k) if g["exact"] else dims()
+    if g["fixed_k"]:
+        sizes["k"] = {"min": whole_k, "max": whole_k, "multiple_of": whole_k}
+    return sizes
+
+
 def _record(g: Genome) -> dict[str, Any]:
     m, n = _tile(g)
-    whole_k = 32 * _g(g, "warps_k") * _g(g, "unroll")
     return {
         "param_layout": "ptr_v1",
         "block": _threads(g),
-        "cluster": [1, 1, 1],
+        "cluster": [1, 1, _g(g, "cluster_k")],
         "grid": {"tile_m": m, "tile_n": n, "persistent": False},
         "smem_bytes": _smem_bytes(g),
         "tma": [],
-        "dims": dims(m, n, whole_k) if g["exact"] else dims(),
+        "dims": _dims(g),
     }
 
 
 OPERATORS = {
     "tile": ("mi", "ni"),
     "warps": ("warps_m", "warps_n"),
-    "split": ("warps_k",),
-    "depth": ("unroll",),
+    "split": ("warps_k", "cluster_k"),
+    "depth": ("unroll", "fixed_k"),
     "exact": ("exact",),
 }
 

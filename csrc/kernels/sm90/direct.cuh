@@ -1,261 +1,244 @@
 // Family sm90_direct. C[M,N] = A[M,K] * B for problems of about 2 us, where a ring and its set-up cost more than they
 // hide. fp32 accumulate, layouts nn and nt, fp16 and bf16.
 //
-// Idea: no shared memory for operands. Inside each 32 of K the order is permuted, thread q of a quad owning k = 8q to
-// 8q + 7, so that one 16-byte load of a row feeds two m16n8k16 steps, for A and B alike. Inside a warp tile the columns
-// are permuted, block j column g being column kNI * g + j, so that a thread ends with 2 * kNI contiguous outputs.
-// Warps split K and reduce in shared memory in a fixed order: one launch, deterministic.
-// Valid: any M, N and K multiples of 8, 16-byte aligned operands; exact kernels: whole tiles, K a multiple of kPass.
+// Idea: no shared memory for operands (common/direct_operand.cuh). Inside a warp tile the columns are permuted, block j
+// column g being column kNI * g + j, so that a thread ends with 2 * kNI contiguous outputs. A window of kUnroll chunks
+// of K stays in flight. Warps split K and add in shared memory; with clusters CTAs split K as well and send what their
+// warps added to the owners of the elements: one launch, fixed order.
+// With kFixedK the length of K is a constant: no loop control, and offsets inside the loads.
+// Valid: any M, N and K multiples of 8, 16-byte aligned operands; exact kernels: whole tiles, whole windows of K.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/direct.py).
+#include "common/direct_operand.cuh"
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
+#include "common/tile_sum.cuh"
 
 constexpr int kMI = HGP_MI;  // m16 blocks of a warp
 constexpr int kNI = HGP_NI;  // n8 blocks of a warp
 constexpr int kWarpsM = HGP_WARPS_M;
 constexpr int kWarpsN = HGP_WARPS_N;
 constexpr int kWarpsK = HGP_WARPS_K;
-constexpr int kUnroll = HGP_UNROLL;  // 32-chunks of K loaded before the first is multiplied
-// Exact kernels take only whole tiles and whole passes over K: no clamps, no predicates (64^3: a fifth less time).
+constexpr int kUnroll = HGP_UNROLL;    // chunks of K in flight
+constexpr int kFixedK = HGP_FIXED_K;   // K of a CTA, 0: known at run time
+constexpr int kRanks = HGP_CLUSTER_K;  // CTAs that share a tile
+// Exact kernels take only whole tiles and whole windows of K: no clamps, no predicates (64^3: a fifth less time).
 constexpr bool kExact = HGP_EXACT;
+constexpr bool kExactK = kExact || kFixedK > 0;
 
 constexpr int kWarpM = 16 * kMI;
 constexpr int kWarpN = 8 * kNI;
 constexpr int kTileM = kWarpsM * kWarpM;
 constexpr int kTileN = kWarpsN * kWarpN;
+constexpr int kElements = kTileM * kTileN;
 constexpr int kThreads = 32 * kWarpsM * kWarpsN * kWarpsK;
-constexpr int kSumStride = kTileN + 4;  // floats in a row of the reduction buffer; padded against bank conflicts
+constexpr int kStep = 32 * kWarpsK;       // K from a chunk of a warp to its next
+constexpr int kWindow = kStep * kUnroll;  // K that the CTA has in flight
 
-constexpr int kChunk = 32 * kWarpsK;        // K that the warps cover together in one step
-constexpr int kPass = kChunk * kUnroll;     // K of one round of loads
+constexpr int kRounds = kFixedK / kWindow;  // windows, where known
+// Short loops are straight code; longer ones would wait for their instructions.
+constexpr int kLoopUnroll = kRounds * kUnroll * kMI * kNI <= 16 ? (kRounds > 1 ? kRounds : 1) : 1;
+// Sums of a warp run in so many chains, since an mma waits about 33 clocks for the one before it in its chain.
+constexpr int kChains = kMI * kNI <= 4 ? 2 : 1;
 
-__device__ __forceinline__ u32 word(const Vec4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+// Floats in a row of a warp's part of the sum, such that neither writing nor reading meets bank conflicts.
+constexpr int kPad = kNI >= 4 ? 4 : kWarpsN == 1 ? 0 : 8 * kNI;
+constexpr int kSumStride = kTileN + kPad;
+constexpr int kSumFloats = kWarpsK == 1 ? 0 : kWarpsK * kTileM * kSumStride;
 
-// This thread's rows of A. Rows beyond M repeat the last one: they only reach outputs that are never stored.
-struct RowsA {
-  const u16* p[kMI][2];
-
-  __device__ __forceinline__ RowsA(const u16* a, int lda, int m, int row, int k) {
-#pragma unroll
-    for (int i = 0; i < kMI; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int r = row + i * 16 + half * 8;
-        p[i][half] = a + (i64)(kExact ? r : min_of(r, m - 1)) * lda + k;
-      }
-    }
-  }
-};
-
-struct FragmentA {
-  Vec4 rows[kMI][2];
-
-  __device__ __forceinline__ void load(const RowsA& from, int offset, bool inside) {
-#pragma unroll
-    for (int i = 0; i < kMI; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        rows[i][half] = inside ? load_global16(from.p[i][half] + offset) : Vec4{0, 0, 0, 0};
-      }
-    }
-  }
-};
-
+static_assert(kRanks == 1 || kWarpsK > 1, "what the warps have added is sent");
+using TileMeeting = Meeting<kElements, kRanks>;
+using OperandA = KMajor<2 * kMI, 8, kExact, (kWarpsN > 1)>;
 #if HGP_B_MN_MAJOR
-template <int kWords>
-__device__ __forceinline__ void load_words(u32 (&out)[kWords], const u16* p) {
-  if constexpr (kWords == 1) {
-    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(out[0]) : "l"(p));
-  } else if constexpr (kWords == 2) {
-    asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(out[0]), "=r"(out[1]) : "l"(p));
-  } else {
-    const Vec4 v = load_global16(p);
-    out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
-  }
-}
-
-// B stored [K,N]: kNI contiguous columns of the eight rows of K that this thread owns.
-struct ColumnsB {
-  const u16* p;
-  int ldb;
-
-  __device__ __forceinline__ ColumnsB(const u16* b, int ldb, int n, int column, int k) : ldb(ldb) {
-    p = b + (i64)k * ldb + (kExact ? column : min_of(column, n - kNI));
-  }
-};
-
-struct FragmentB {
-  u32 rows[8][kNI / 2];
-
-  __device__ __forceinline__ void load(const ColumnsB& from, int offset, bool inside) {
-    const u16* p = from.p + (i64)offset * from.ldb;
-#pragma unroll
-    for (int r = 0; r < 8; ++r) {
-      if (inside) {
-        load_words(rows[r], p);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kNI / 2; ++i) rows[r][i] = 0;
-      }
-      p += from.ldb;
-    }
-  }
-  // Two consecutive k of column j, packed.
-  __device__ __forceinline__ u32 pair(int j, int i) const {
-    return __byte_perm(rows[2 * i][j / 2], rows[2 * i + 1][j / 2], j % 2 ? 0x7632 : 0x5410);
-  }
-};
+using OperandB = NMajor<kNI, kExact, (kWarpsM > 1)>;
 #else
-// B stored [N,K]: eight contiguous k of kNI columns.
-struct ColumnsB {
-  const u16* p[kNI];
-
-  __device__ __forceinline__ ColumnsB(const u16* b, int ldb, int n, int column, int k) {
-#pragma unroll
-    for (int j = 0; j < kNI; ++j) p[j] = b + (i64)(kExact ? column + j : min_of(column + j, n - 1)) * ldb + k;
-  }
-};
-
-struct FragmentB {
-  Vec4 columns[kNI];
-
-  __device__ __forceinline__ void load(const ColumnsB& from, int offset, bool inside) {
-#pragma unroll
-    for (int j = 0; j < kNI; ++j) {
-      columns[j] = inside ? load_global16(from.p[j] + offset) : Vec4{0, 0, 0, 0};
-    }
-  }
-  __device__ __forceinline__ u32 pair(int j, int i) const { return word(columns[j], i); }
-};
+using OperandB = KMajor<kNI, 1, kExact, (kWarpsM > 1)>;
 #endif
-
+using FragmentA = OperandA::Fragment;
+using FragmentB = OperandB::Fragment;
 using Accumulator = float[kMI][kNI][4];
 
-// This thread owns eight k of every kChunk, the first at `warp_first` + `lane_first`. The number of passes depends on
-// the warp alone: mma needs all its lanes.
-__device__ __forceinline__ void multiply(Accumulator& acc, const RowsA& rows, const ColumnsB& columns, int warp_first,
-                                         int lane_first, int k_end) {
-#pragma unroll 1
-  for (int first = 0; first < (kExact ? k_end : k_end - warp_first); first += kPass) {
-    FragmentA a[kUnroll];
-    FragmentB b[kUnroll];
+// `zero` is 0, but the compiler must not know: what is computed it puts where the mma wants it, once; what is only
+// loaded it moves there anew for each mma, up to four registers a product.
+__device__ __forceinline__ void multiply(Accumulator (&acc)[kChains], const FragmentA& a, const FragmentB& b,
+                                         u32 zero) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int offset = first + u * kChunk;
-      const bool inside = kExact || warp_first + lane_first + offset < k_end;
-      a[u].load(rows, offset, inside);
-      b[u].load(columns, offset, inside);
+  for (int step = 0; step < 2; ++step) {
+    u32 x[kMI][4];
+#pragma unroll
+    for (int i = 0; i < kMI; ++i) {
+#pragma unroll
+      for (int w = 0; w < 4; ++w) x[i][w] = a.pair(2 * i + w % 2, 2 * step + w / 2) ^ zero;
     }
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
+    for (int j = 0; j < kNI; ++j) {
+      const u32 b0 = b.pair(j, 2 * step);
+      const u32 b1 = b.pair(j, 2 * step + 1);
 #pragma unroll
-      for (int step = 0; step < 2; ++step) {
-#pragma unroll
-        for (int j = 0; j < kNI; ++j) {
-          const u32 b0 = b[u].pair(j, 2 * step);
-          const u32 b1 = b[u].pair(j, 2 * step + 1);
-#pragma unroll
-          for (int i = 0; i < kMI; ++i) {
-            const Vec4& top = a[u].rows[i][0];
-            const Vec4& bottom = a[u].rows[i][1];
-            mma16816(acc[i][j], word(top, 2 * step), word(bottom, 2 * step), word(top, 2 * step + 1),
-                     word(bottom, 2 * step + 1), b0, b1);
-          }
-        }
+      for (int i = 0; i < kMI; ++i) {
+        mma16816(acc[step % kChains][i][j], x[i][0], x[i][1], x[i][2], x[i][3], b0, b1);
       }
     }
   }
 }
 
-// Value `i` of the 2 * kNI contiguous columns that this thread holds of a row (half 0) or the row 8 below (half 1).
-__device__ __forceinline__ float held(const float (&acc)[kNI][4], int half, int i) {
-  return acc[i % kNI][half * 2 + i / kNI];
+__device__ __forceinline__ void join_chains(Accumulator (&acc)[kChains]) {
+#pragma unroll
+  for (int chain = 1; chain < kChains; ++chain) {
+#pragma unroll
+    for (int i = 0; i < kMI; ++i) {
+#pragma unroll
+      for (int j = 0; j < kNI; ++j) {
+#pragma unroll
+        for (int w = 0; w < 4; ++w) acc[0][i][j][w] += acc[chain][i][j][w];
+      }
+    }
+  }
 }
 
-__device__ __forceinline__ void store_direct(const Accumulator& acc, u16* c, int ldc, int m, int n, int row,
-                                             int column) {
+// Outputs at (row, column) of C and to the right of it.
+struct Output {
+  u16* c;
+  u32 stride;  // bytes
+  int m, n;
+
+  template <int kWidth>
+  __device__ __forceinline__ void store(const Floats<kWidth>& x, int row, int column) const {
+    if (!kExact && (row >= m || column >= n)) return;
+    u8* p = reinterpret_cast<u8*>(c + column) + static_cast<u64>(static_cast<u32>(row)) * stride;
+    u32 packed[kWidth / 2];
+#pragma unroll
+    for (int i = 0; i < kWidth / 2; ++i) packed[i] = pack2(x.v[2 * i], x.v[2 * i + 1]);
+    if constexpr (kWidth == 2) {
+      *reinterpret_cast<u32*>(p) = packed[0];
+    } else if constexpr (kWidth == 4) {
+      *reinterpret_cast<uint2*>(p) = make_uint2(packed[0], packed[1]);
+    } else {
+      store_global16<false>(p, Vec4{packed[0], packed[1], packed[2], packed[3]});
+    }
+  }
+};
+
+// Calls take(value, row, column), kWidth contiguous columns at a time, for all that this thread holds.
+template <int kWidth, typename Take>
+__device__ __forceinline__ void for_each_held(const Accumulator& acc, int row, int column, const Take& take) {
 #pragma unroll
   for (int i = 0; i < kMI; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int r = row + i * 16 + half * 8;
-      if (!kExact && r >= m) continue;
-      u32 packed[kNI];
 #pragma unroll
-      for (int w = 0; w < kNI; ++w) packed[w] = pack2(held(acc[i], half, 2 * w), held(acc[i], half, 2 * w + 1));
-      u16* p = c + (i64)r * ldc + column;
-      if constexpr (kNI == 2) {
-        if (kExact || column < n) *reinterpret_cast<uint2*>(p) = make_uint2(packed[0], packed[1]);
-      } else {
+      for (int first = 0; first < 2 * kNI; first += kWidth) {
+        Floats<kWidth> x;
 #pragma unroll
-        for (int w = 0; w < kNI; w += 4) {
-          if (kExact || column + 2 * w < n) {
-            store_global16<false>(p + 2 * w, Vec4{packed[w], packed[w + 1], packed[w + 2], packed[w + 3]});
-          }
-        }
+        for (int w = 0; w < kWidth; ++w) x.v[w] = acc[i][(first + w) % kNI][half * 2 + (first + w) / kNI];
+        take(x, row + i * 16 + half * 8, column + first);
       }
     }
   }
 }
 
-// Adds the warps' partial tiles in the order of warp_k and stores the sum.
-__device__ __forceinline__ void store_reduced(const Accumulator& acc, float* sums, u16* c, int ldc, int m, int n,
-                                              int tile_row, int tile_column, int row, int column, int warp_k) {
+// Calls take(first) for the units of kWidth elements that are this thread's, of `kCount` elements.
+template <int kCount, int kWidth, typename Take>
+__device__ __forceinline__ void for_each_unit(const Take& take) {
+  constexpr int kUnits = kCount / kWidth;
+#pragma unroll
+  for (int from = 0; from < kUnits; from += kThreads) {
+    const u32 unit = from + threadIdx.x;
+    if (kUnits % kThreads == 0 || unit < kUnits) take(unit * kWidth);
+  }
+}
+
+// Adds over warps and ranks and stores. `row`, `column`: this thread's first output within the tile.
+__device__ __forceinline__ void finish(const Accumulator& acc, float* sums, const TileMeeting& meeting, u32 rank,
+                                       const Output& out, int tile_row, int tile_column, int row, int column,
+                                       int warp_k) {
+  if constexpr (kWarpsK == 1) {
+    constexpr int kWidth = 2 * kNI < 8 ? 2 * kNI : 8;
+    for_each_held<kWidth>(acc, row, column,
+                          [&](const auto& x, int r, int c) { out.store(x, tile_row + r, tile_column + c); });
+    return;
+  }
   float* mine = sums + warp_k * kTileM * kSumStride;
-#pragma unroll
-  for (int i = 0; i < kMI; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float* line = mine + (row + i * 16 + half * 8) * kSumStride + column;
-#pragma unroll
-      for (int w = 0; w < 2 * kNI; w += 4) {
-        *reinterpret_cast<float4*>(line + w) = make_float4(held(acc[i], half, w), held(acc[i], half, w + 1),
-                                                           held(acc[i], half, w + 2), held(acc[i], half, w + 3));
-      }
-    }
-  }
+  for_each_held<(2 * kNI < 4 ? 2 * kNI : 4)>(
+      acc, row, column, [&](const auto& x, int r, int c) { write_floats(mine + r * kSumStride + c, x); });
   __syncthreads();
-  for (int unit = threadIdx.x; unit < kTileM * kTileN / 4; unit += kThreads) {
-    const int r = unit / (kTileN / 4);
-    const int col = unit % (kTileN / 4) * 4;
-    float4 sum = *reinterpret_cast<const float4*>(sums + r * kSumStride + col);
-#pragma unroll
-    for (int w = 1; w < kWarpsK; ++w) {
-      const float4 part = *reinterpret_cast<const float4*>(sums + (w * kTileM + r) * kSumStride + col);
-      sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+  constexpr int kWidth = floats_at_once(kElements, kThreads);
+  for_each_unit<kElements, kWidth>([&](u32 first) {
+    const int r = first / kTileN, c = first % kTileN;
+    const auto x = sum_parts<kWarpsK, kWidth>(sums + r * kSumStride + c, kTileM * kSumStride);
+    if constexpr (kRanks > 1) {
+      meeting.send(x, first, rank);
+    } else {
+      out.store(x, tile_row + r, tile_column + c);
     }
-    if (kExact || (tile_row + r < m && tile_column + col < n)) {
-      *reinterpret_cast<uint2*>(c + (i64)(tile_row + r) * ldc + tile_column + col) =
-          make_uint2(pack2(sum.x, sum.y), pack2(sum.z, sum.w));
-    }
+  });
+  if constexpr (kRanks > 1) {
+    meeting.wait();
+    constexpr int kShareWidth = floats_at_once(TileMeeting::kShare, kThreads);
+    for_each_unit<TileMeeting::kShare, kShareWidth>([&](u32 first) {
+      const u32 at = rank * TileMeeting::kShare + first;
+      out.store(meeting.sum<kShareWidth>(first), tile_row + at / kTileN, tile_column + at % kTileN);
+    });
   }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     HGP_SYMBOL(const u16* a, const u16* b, u16* c, int m, int n, int k, int lda, int ldb, int ldc) {
-  extern __shared__ float sums[];
+  extern __shared__ __align__(16) float sums[];
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int warp_m = warp % kWarpsM;
   const int warp_n = warp / kWarpsM % kWarpsN;
   const int warp_k = warp / (kWarpsM * kWarpsN);
-  const int tile_row = blockIdx.x * kTileM;
+  const u32 rank = kRanks > 1 ? blockIdx.x % kRanks : 0;
+  const int tile_row = blockIdx.x / kRanks * kTileM;
   const int tile_column = blockIdx.y * kTileN;
-  const int warp_first = warp_k * 32;
-  const int lane_first = lane % 4 * 8;
-  const RowsA rows(a, lda, m, tile_row + warp_m * kWarpM + lane / 4, warp_first + lane_first);
-  const ColumnsB columns(b, ldb, n, tile_column + warp_n * kWarpN + kNI * (lane / 4), warp_first + lane_first);
+
+  // This CTA's slice of K starts at `slice_first`; this thread's eight of a chunk at `first`.
+  int slice = kFixedK;
+  if constexpr (kFixedK == 0) slice = kExact ? static_cast<u32>(k) / kRanks : ceil_div(k, 32 * kRanks) * 32;
+  const int slice_first = rank * slice;
+  const int warp_first = slice_first + warp_k * 32;
+  const int first = warp_first + lane % 4 * 8;
+  const int end = kExactK ? slice_first + slice : min_of(slice_first + slice, k);
+  OperandA rows(a, lda, m, tile_row + warp_m * kWarpM + lane / 4, first);
+  OperandB columns(b, ldb, n, tile_column + warp_n * kWarpN + kNI * (lane / 4), first);
+  const u32 zero = n & 7;
+  // Windows of this warp, not of a lane: mma needs all lanes.
+  const int rounds = kFixedK > 0 ? kRounds
+                     : kExact    ? static_cast<u32>(slice) / kWindow
+                                 : ceil_div(end - warp_first, kWindow);
 
   wait_for_upstream();
   allow_dependents();
-  Accumulator acc = {};
-  multiply(acc, rows, columns, warp_first, lane_first, k);
-
-  const int row = warp_m * kWarpM + lane / 4;
-  const int column = warp_n * kWarpN + 2 * kNI * (lane % 4);
-  if constexpr (kWarpsK == 1) {
-    store_direct(acc, c, ldc, m, n, tile_row + row, tile_column + column);
-  } else {
-    store_reduced(acc, sums, c, ldc, m, n, tile_row, tile_column, row, column, warp_k);
+  FragmentA x[kUnroll];
+  FragmentB y[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const bool inside = kExactK || first + u * kStep < end;
+    x[u].load(rows, u * kStep, inside);
+    y[u].load(columns, u * kStep, inside);
   }
+  const TileMeeting meeting{sums + kSumFloats, reinterpret_cast<u64*>(sums + kSumFloats + kElements)};
+  if constexpr (kRanks > 1) meeting.announce();
+
+  Accumulator acc[kChains] = {};
+#pragma unroll kLoopUnroll
+  for (int round = 1; round < rounds; ++round) {
+    rows.advance(kWindow);
+    columns.advance(kWindow);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      multiply(acc, x[u], y[u], zero);
+      const bool inside = kExactK || first + round * kWindow + u * kStep < end;
+      x[u].load(rows, u * kStep, inside);
+      y[u].load(columns, u * kStep, inside);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) multiply(acc, x[u], y[u], zero);
+  if constexpr (kRanks > 1) meeting.meet();  // here it hides behind the last products
+  join_chains(acc);
+
+  finish(acc[0], sums, meeting, rank, Output{c, 2u * ldc, m, n}, tile_row, tile_column, warp_m * kWarpM + lane / 4,
+         warp_n * kWarpN + 2 * kNI * (lane % 4), warp_k);
 }
