@@ -117,7 +117,7 @@ def _check(g: Genome) -> None:
         f"{accumulators} accumulators a thread do not fit {room} registers",
     )
     _require(
-        _share(g) // 2 + 4 * _int(g, "slices") + 16 <= room,
+        _share(g) // 2 + 4 * _int(g, "slices") + 24 <= room,
         f"{g['slices']} parts beside a share do not fit {room} registers",
     )
     grouped = g["epilogue"] == "grouped"
