@@ -21,6 +21,9 @@ NAMED = {"grid": "grid.toml", "llm": "llm_layers.toml"}
 #: The grid's regimes, named as in the published tables.
 REGIMES = ("tiny", "deep-K", "small-K", "skinny", "mid", "2e10..1e11", ">=1e11")
 
+#: Layers of models are divided by their rows: few of them stream the weights, many compute.
+LAYER_REGIMES = ("M<=256", "M>256")
+
 #: A leading stride of a kernel's operands is a multiple of this many elements (16 bytes).
 STEP = 8
 
@@ -41,6 +44,11 @@ def regime(m: int, n: int, k: int) -> str:
     if flops <= 2e10:
         return "mid"
     return "2e10..1e11" if flops < 1e11 else ">=1e11"
+
+
+def layer_regime(m: int) -> str:
+    """The one of LAYER_REGIMES that a layer on `m` rows is in."""
+    return LAYER_REGIMES[m > 256]
 
 
 def _load(place: str | Path) -> shapes.Shapes:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
-
-from hgemm_packs.manifest import Row, Timing
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -17,27 +14,43 @@ SUMMARY = {
     "host": {"hit_ratio": 0.456, "miss_extra_us": 0.211},
     "load": {"import_ms": 12.3, "pack100_ms": 45.6},
     "table": {
-        "rows": 321,
-        "all_wins": 654,
+        "wins": 654,
+        "grid_wins": 321,
         "problems_measured": 1000,
         "gmean": 1.2345,
         "gmean_cold": 1.1,
+        "gmean_vs_best": 1.19,
         "best": 2.5,
         "worst": 1.021,
         "worst_lower_bound": 1.013,
-        "layouts": {"nn": 121, "nt": 200},
         "kernels": 77,
         "noise_floor": 0.012,
         "rule": "lower bound above the floor.",
     },
     "grid": {
-        "f16.nn": {
-            "problems": 500,
-            "kernel_share": 0.242,
-            "gmean_vs_torch": 1.0678,
-            "gmean_vs_best": 1.0456,
+        "fp16": {
+            "nn": {
+                "shapes": 500,
+                "kernel_share": 0.242,
+                "regime_shapes": {"tiny": 20, "mid": 480},
+                "plain": {
+                    "gmean_vs_torch_hot": 1.2678,
+                    "gmean_vs_torch_cold": 1.25,
+                    "gmean_vs_best_hot": 1.0456,
+                    "worst_vs_torch_hot": 1.0,
+                    "regimes": {"tiny": 1.61, "mid": 1.2},
+                },
+                "pdl": {
+                    "gmean_vs_torch_hot": 1.31,
+                    "gmean_vs_torch_cold": None,
+                    "gmean_vs_best_hot": 1.1,
+                    "worst_vs_torch_hot": 1.0,
+                    "regimes": {"tiny": 2.42, "mid": 1.22},
+                },
+            }
         }
     },
+    "llm": {},
     "measured_on": {
         "device": "NVIDIA H200",
         "driver": "580",
@@ -103,13 +116,15 @@ def test_every_block_is_in_the_readme_and_filled() -> None:
     assert {match["name"] for match in readme.BLOCK.finditer(text)} == set(readme.BLOCKS)
     filled = readme.render(text, SUMMARY)
     for expected in (
-        "**1.23x**",
-        "321 problems",
-        "worst 1.021x",
+        "**1.27x** torch over all 500 shapes",
+        "1.05x the better of torch and tuned cuBLASLt; 24% of them",
+        "| 654 (321) |",
+        "1.021x, 2.50x",
         "**0.46**",
         "0.21 us",
-        "121 nn",
-        "1.068x (24% of 500",
+        "| 1000-shape grid | shapes | fp16 nn |",
+        "| tiny | 20 | 1.610 / 2.420 |",
+        "| all, cold | 500 | 1.250 / - |",
         "| 40 of 41 |",
         "| 97.6% |",
         "| 3.0e-03 |",
@@ -121,23 +136,6 @@ def test_every_block_is_in_the_readme_and_filled() -> None:
     assert "2026-01-02 to 2026-01-03" in filled
     # Rendering replaces what an earlier run wrote, it never adds to it.
     assert readme.render(filled, SUMMARY) == filled
-
-
-def test_the_whole_grid_counts_fallbacks_as_torch() -> None:
-    def row(k: int, kernel: str | None, us: float, torch_us: float, lt_us: float) -> Row:
-        timing = Timing(us, torch_us, lt_us, min(torch_us, lt_us) / us, 1.0)
-        kind = ("nn", "f16", "f16", "f32", "none")
-        return Row(64, 64, k, *kind, kernel, "GPU", timing, timing, 9, "2026-01-01")
-
-    table = (
-        row(64, "a", 1.0, 2.0, 1.6),  # 2x torch, 1.6x the better one
-        row(128, None, 1.0, 4.0, 2.0),  # no confirmed win: torch runs, half as fast as cuBLASLt
-        row(100, "a", 1.0, 9.0, 9.0),  # not on the grid
-    )
-    grid = script("summary").whole_grid(SimpleNamespace(table=table))["f16.nn"]
-    assert grid["problems"] == 2 and grid["kernel_share"] == 0.5
-    assert grid["gmean_vs_torch"] == round(math.sqrt(2.0 * 1.0), 4)
-    assert grid["gmean_vs_best"] == round(math.sqrt(1.6 * 0.5), 4)
 
 
 def test_an_unknown_block_is_an_error() -> None:

@@ -1,0 +1,156 @@
+"""What `matmul` is worth with a table: over torch, problem by problem, and over sets of problems.
+
+Called by the benchmarks that publish figures. A problem with a row counts what its confirmation
+measured, any other runs on torch and counts 1, for that is what a caller gets; nothing is measured
+here, and what was not measured stays None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean, median
+from typing import Any
+
+from hgemm_packs.generator import problems
+from hgemm_packs.generator.packer import SourceManifest
+from hgemm_packs.manifest import Row
+
+Shape = tuple[int, int, int]
+
+#: Types as published -> as problems have them.
+DTYPES = {"fp16": "f16", "bf16": "bf16"}
+#: The published sets: list of problems, type, layout.
+SETS = (
+    *(("grid", dtype, layout) for dtype in DTYPES for layout in ("nn", "nt")),
+    *(("llm", dtype, "nt") for dtype in DTYPES),
+)
+NO_PDL = "no measurement with programmatic dependent launch for these problems"
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """`matmul` on one problem: how much faster than torch with hot and cold caches, and than the
+    better of torch and tuned cuBLASLt with hot ones, where those were measured."""
+
+    shape: Shape
+    kernel: str | None
+    hot: float = 1.0
+    cold: float | None = 1.0
+    vs_best: float | None = None
+
+
+def plain(row: Row) -> Worth:
+    """Of a row, launched as usual. Where torch runs, it may lose to a tuned cuBLASLt."""
+    shape = (row.m, row.n, row.k)
+    if row.kernel is None:
+        best = min(row.hot.torch_us, row.hot.cublaslt_us)
+        return Worth(shape, None, vs_best=best / row.hot.torch_us)
+    return Worth(shape, row.kernel, row.hot.speedup, row.cold.speedup, row.hot.vs_best)
+
+
+def dependent(row: Row, line: Mapping[str, Any]) -> Worth:
+    """Of a row whose kernel runs in a chain with programmatic dependent launch: torch over it, both
+    sides of one run. That run has no cuBLASLt; it takes part through torch, as of the row."""
+
+    def paired(protocol: str) -> float | None:
+        times = line.get(protocol)
+        if not times:
+            return None
+        return median(t / ours for t, ours in zip(times["torch"], times["pdl"], strict=True))
+
+    hot = paired("hot")
+    if hot is None:
+        raise ValueError(f"no hot samples of {line['problem']}")
+    best = min(row.hot.torch_us, row.hot.cublaslt_us)
+    shape = (row.m, row.n, row.k)
+    return Worth(shape, row.kernel, hot, paired("cold"), hot * best / row.hot.torch_us)
+
+
+def in_set(rows: Iterable[Row], name: str, dtype: str, layout: str) -> list[Row]:
+    """The rows of a published set."""
+    wanted = shapes(name)
+    kind = (DTYPES[dtype], layout)
+    return [r for r in rows if (r.dtype, r.layout) == kind and (r.m, r.n, r.k) in wanted]
+
+
+def shapes(name: str) -> set[Shape]:
+    """(M, N, K) of a committed list."""
+    return {(p.m, p.n, p.k) for p in problems.read(name)}
+
+
+def regime_of(name: str) -> Callable[[Shape], str]:
+    """How a list's shapes are divided: the grid's regimes, or layers by their rows."""
+    if name == "llm":
+        return lambda shape: problems.layer_regime(shape[0])
+    return lambda shape: problems.regime(*shape)
+
+
+def figures(source: SourceManifest, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Nested by list, type and layout: the figures of every set. `lines` are the measurements with
+    programmatic dependent launch; those of a kernel that the table does not name do not count."""
+    names = {kernel.id: kernel.name for kernel in source.kernels}
+    chains: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for line in lines:
+        if not line.get("wrong"):
+            chains[(*line["problem"][:5], line["kernel"])] = line
+    found: dict[str, Any] = {}
+    for name, dtype, layout in SETS:
+        rows = in_set(source.table, name, dtype, layout)
+        if not rows:
+            continue
+        pdl: dict[Shape, Worth] = {}
+        for row in rows:
+            if row.kernel and (line := chains.get((*row[:5], names[row.kernel]))):
+                pdl[row.m, row.n, row.k] = dependent(row, line)
+        every = shapes(name) if name == "grid" else set()
+        here = _set([plain(row) for row in rows], pdl, every, name)
+        found.setdefault(name, {}).setdefault(dtype, {})[layout] = here
+    return found
+
+
+def _set(
+    measured: Sequence[Worth], pdl: Mapping[Shape, Worth], every: set[Shape], name: str
+) -> dict[str, Any]:
+    """One set. What was never measured runs on torch; a kernel that was not measured in a chain
+    counts there what it does alone, and how many were is said."""
+    unmeasured = every - {each.shape for each in measured}
+    worths = [*measured, *(Worth(shape, None) for shape in sorted(unmeasured))]
+    served = sum(each.kernel is not None for each in worths)
+    regime = regime_of(name)
+    order = (*problems.REGIMES, *problems.LAYER_REGIMES)
+    members = [regime(each.shape) for each in worths]
+    regimes = sorted(set(members), key=order.index)
+    chained = [pdl.get(each.shape, each) for each in worths]
+    return {
+        "shapes": len(worths),
+        "unmeasured": len(unmeasured),
+        "kernel_share": round(served / len(worths), 4),
+        "regime_shapes": {one: members.count(one) for one in regimes},
+        "plain": _means(worths, members, regimes),
+        "pdl": {**_means(chained, members, regimes), "measured": len(pdl), "of": served}
+        if pdl
+        else {**dict.fromkeys(_means(worths, members, regimes)), "reason": NO_PDL},
+    }
+
+
+def _means(
+    worths: Sequence[Worth], members: Sequence[str], regimes: Sequence[str]
+) -> dict[str, Any]:
+    def mean(values: Iterable[float | None]) -> float | None:
+        known = list(values)
+        if not known or None in known:
+            return None
+        return round(geometric_mean([value for value in known if value is not None]), 4)
+
+    pairs = list(zip(worths, members, strict=True))
+    return {
+        "gmean_vs_torch_hot": mean(each.hot for each in worths),
+        "gmean_vs_torch_cold": mean(each.cold for each in worths),
+        "gmean_vs_best_hot": mean(e.vs_best for e in worths if e.vs_best is not None),
+        "worst_vs_torch_hot": round(min(each.hot for each in worths), 4),
+        "worst_vs_torch_cold": round(
+            min((each.cold for each in worths if each.cold is not None), default=1.0), 4
+        ),
+        "regimes": {one: mean(e.hot for e, member in pairs if member == one) for one in regimes},
+    }

@@ -1,0 +1,103 @@
+"""What `matmul` is worth: kernels where a table has them, torch elsewhere, nothing made up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hgemm_packs.generator import problems, worth
+from hgemm_packs.manifest import Row, Timing
+
+LLM = min(worth.shapes("llm"))
+
+
+def row(
+    shape: tuple[int, int, int],
+    kernel: str | None,
+    us: tuple[float, float],
+    *,
+    torch: float = 12.0,
+    tuned: float = 9.0,
+    kind: tuple[str, str] = ("nn", "f16"),
+) -> Row:
+    hot, cold = (Timing(ours, torch, tuned, torch / ours, 1.0) for ours in us)
+    rest = (kind[1], "f32", "none", kernel, "GPU", hot, cold, 9, "2026-01-01")
+    return Row(*shape, *kind, *rest)
+
+
+def figures(*rows: Row, lines: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    kernels = [SimpleNamespace(id=name, name=f"name_{name}") for name in "ab"]
+    source: Any = SimpleNamespace(table=rows, kernels=kernels)
+    return worth.figures(source, lines)
+
+
+def chain(shape: tuple[int, int, int], kernel: str = "name_a", **changes: Any) -> dict[str, Any]:
+    times = {"torch": [12.0, 12.0, 24.0], "plain": [6.0, 6.0, 6.0], "pdl": [4.0, 4.0, 4.0]}
+    line = {"problem": [*shape, "nn", "f16"], "kernel": kernel, "hot": times, "cold": times}
+    return line | {"wrong": False} | changes
+
+
+TINY, MID = (64, 64, 64), (1024, 1024, 1024)
+ROWS = (
+    row(TINY, "a", (6.0, 8.0)),  # 2x torch, 1.5x the better one
+    row(MID, None, (13.0, 13.0)),  # torch, which a tuned cuBLASLt beats
+    row((100, 64, 64), "a", (1.0, 1.0)),  # in no list
+)
+
+
+def test_a_fallback_counts_as_torch_and_loses_what_torch_loses() -> None:
+    found = figures(*ROWS)["grid"]["fp16"]["nn"]
+    assert (found["shapes"], found["unmeasured"], found["kernel_share"]) == (1000, 998, 0.001)
+    plain = found["plain"]
+    assert plain["gmean_vs_torch_hot"] == round(2.0 ** (1 / 1000), 4)
+    assert plain["regimes"]["tiny"] == round(2.0 ** (1 / 120), 4)
+    assert plain["regimes"]["mid"] == plain["worst_vs_torch_hot"] == 1.0
+    # Against the better one over the two that were measured: 1.5 and 9 / 12.
+    assert plain["gmean_vs_best_hot"] == round((1.5 * 0.75) ** 0.5, 4)
+    assert found["regime_shapes"]["tiny"] == 120 and sum(found["regime_shapes"].values()) == 1000
+    assert set(found["regime_shapes"]) == set(problems.REGIMES)
+
+
+def test_layers_are_those_that_were_measured() -> None:
+    kind = ("nt", "bf16")
+    found = figures(row(LLM, "b", (6.0, 8.0), kind=kind), *ROWS)
+    assert set(found) == {"grid", "llm"} and set(found["llm"]) == {"bf16"}
+    layers = found["llm"]["bf16"]["nt"]
+    assert (layers["shapes"], layers["unmeasured"], layers["kernel_share"]) == (1, 0, 1.0)
+    assert layers["plain"]["gmean_vs_torch_cold"] == 1.5
+    assert layers["regime_shapes"] == {"M<=256": 1}
+    assert (problems.layer_regime(256), problems.layer_regime(257)) == ("M<=256", "M>256")
+
+
+def test_without_a_chain_measured_there_is_no_figure_but_a_reason() -> None:
+    for lines in (
+        (),
+        (chain(TINY, "name_b"),),  # not the kernel of the row
+        (chain(TINY, wrong=True),),
+        (chain(MID),),  # torch runs there
+    ):
+        pdl = figures(*ROWS, lines=lines)["grid"]["fp16"]["nn"]["pdl"]
+        assert pdl.pop("reason") == worth.NO_PDL
+        assert set(pdl.values()) == {None} and "gmean_vs_torch_hot" in pdl
+
+
+def test_chains_count_where_they_were_measured() -> None:
+    rows = (*ROWS, row((64, 64, 128), "b", (6.0, 6.0)))
+    pdl = figures(*rows, lines=(chain(TINY),))["grid"]["fp16"]["nn"]["pdl"]
+    assert (pdl["measured"], pdl["of"]) == (1, 2)
+    # 3x torch in the chain; the other kernel what it is alone; medians of pairs, not of sides.
+    assert pdl["regimes"]["tiny"] == round((3.0 * 2.0) ** (1 / 120), 4)
+    assert pdl["gmean_vs_best_hot"] == round((3.0 * 0.75 * 1.5 * 0.75) ** (1 / 3), 4)
+    assert pdl["gmean_vs_torch_cold"] == round((3.0 * 2.0) ** (1 / 1000), 4)
+
+
+def test_a_chain_without_cold_samples_has_no_cold_mean() -> None:
+    line = chain(TINY)
+    del line["cold"]
+    pdl = figures(*ROWS, lines=(line,))["grid"]["fp16"]["nn"]["pdl"]
+    assert pdl["gmean_vs_torch_cold"] is None
+    assert pdl["gmean_vs_torch_hot"] == round(3.0 ** (1 / 1000), 4)
+    with pytest.raises(ValueError, match="no hot samples"):
+        worth.dependent(ROWS[0], {**line, "hot": {}})
