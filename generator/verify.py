@@ -19,6 +19,7 @@ import torch
 
 from hgemm_packs import launcher, report
 from hgemm_packs.errors import PackError
+from hgemm_packs.generator.arms import Arm
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.pack import Pack
 
@@ -49,7 +50,7 @@ def verify_kernels(
             kernel = launcher.load(device, entry, pack.image(entry))
             verdict = numeric.check(
                 entry,
-                lambda a, b, c, kernel=kernel: launcher.launch(kernel, a, b, c),
+                Arm(kernel),
                 place,
                 sm_count,
                 secrets.randbits(48),

@@ -1,5 +1,5 @@
-"""Device memory for kernels whose CTAs add up partial sums: what C asks torch's allocator for, and a
-workspace of one's own for `launcher.launch`.
+"""Device memory for kernels whose CTAs add up partial sums: what C asks torch's allocator for, and
+a workspace of one's own for `launcher.launch`.
 
 Which launch uses what is decided in csrc/launcher/workspace.c. torch is imported by the first call.
 """
@@ -30,10 +30,8 @@ class Workspace:
     def __init__(self, counters: torch.Tensor, partials: torch.Tensor) -> None:
         """`counters` int32, one for each CTA of the grid; `partials` float32."""
         self.counters, self.partials = counters, partials
-        self.where = (
-            *(counters.data_ptr(), counters.numel()),
-            *(partials.data_ptr(), partials.numel() * partials.element_size()),
-        )
+        self.room = partials.numel() * partials.element_size()  # bytes
+        self.where = (counters.data_ptr(), counters.numel(), partials.data_ptr(), self.room)
 
 
 def keep(

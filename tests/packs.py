@@ -14,7 +14,9 @@ from typing import Any
 
 from hgemm_packs.generator.packer import SourceKernel, SourceManifest, write_pack
 from hgemm_packs.manifest import (
+    MAPPED,
     PARAM_LAYOUTS,
+    WITH_WORKSPACE,
     Baseline,
     DeviceProfile,
     GeneratorInfo,
@@ -36,8 +38,6 @@ TENSOR_MAPS = {
     "b": {"operand": "b", "box": [64, 64], "swizzle": 128, "row_group": 0, "l2_promotion": 256},
     "c": {"operand": "c", "box": [32, 16], "swizzle": 64, "row_group": 0, "l2_promotion": 0},
 }
-MAPPED = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc"}
-
 #: Problems of the good pack: two wins, one that cuBLAS keeps, one whose bound is in the noise.
 WIN = Problem(256, 512, 1024, "nn", "f16")
 WIN_SMALL = Problem(64, 64, 128, "nn", "f16")
@@ -62,6 +62,8 @@ def built(name: str, param_layout: str, *, size: int = 1000, **changes: Any) -> 
     """A kernel as the build hands it over; `changes` replace fields of its launch record."""
     cubin = changes.pop("cubin", None) or fake_cubin(name, size)
     span = {"min": 8, "max": 16384, "multiple_of": 8}
+    has_workspace = param_layout in WITH_WORKSPACE
+    grid = {"tile_m": 128, "tile_n": 64, "persistent": not has_workspace}
     fields: dict[str, Any] = {
         "id": hashlib.sha256(cubin).hexdigest(),
         "name": name,
@@ -72,11 +74,11 @@ def built(name: str, param_layout: str, *, size: int = 1000, **changes: Any) -> 
         "param_sizes": list(PARAM_LAYOUTS[param_layout]),
         "block": 384,
         "cluster": [2, 1, 1],
-        "grid": {"tile_m": 128, "tile_n": 64, "persistent": True},
+        "grid": grid | ({"slices": 4} if has_workspace else {}),
         "smem_bytes": 98304,
         "regs": 168,
         "tma": [TENSOR_MAPS[operand] for operand in MAPPED[param_layout]],
-        "workspace_bytes": 0,
+        "workspace_bytes": 16384 if has_workspace else 0,
         "align": {"a": 16, "b": 16, "c": 16},
         "dims": {"m": dict(span), "n": dict(span), "k": dict(span)},
         "dtype": "f16",

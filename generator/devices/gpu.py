@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import torch
 
 from hgemm_packs import baselines, launcher, report
+from hgemm_packs.generator.arms import Arm, Scratch
 from hgemm_packs.generator.candidate import CandidateError, entry
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.generator.gates.checker import Launch
 from hgemm_packs.generator.measure import ceilings, contest
 from hgemm_packs.generator.measure.audit import Audit
 from hgemm_packs.generator.measure.screening import Scene
@@ -43,7 +43,7 @@ class Loaded(NamedTuple):
     time."""
 
     entry: KernelEntry
-    arm: Launch
+    arm: Arm
     max_ctas: int
 
 
@@ -72,6 +72,7 @@ class GpuDevice:
             versions=report.runtime_versions(index),
         )
         self._kernels: dict[str, Loaded] = {}
+        self._scratch = Scratch()  # all jobs but the streams of the gate run one after another
         self._scenes = Scenes(index, int(SCENES_SHARE * properties.total_memory))
 
     @property
@@ -104,10 +105,9 @@ class GpuDevice:
         """The kernel, loaded on first use. Raises CandidateError, RuntimeError or ValueError."""
         if kernel.id not in self._kernels:
             record = entry(kernel.fields, kernel.cubin)
-            handle, launch = launcher.load(self.index, record, kernel.cubin), launcher.launch
-            self._kernels[kernel.id] = Loaded(
-                record, lambda a, b, c: launch(handle, a, b, c), handle.max_ctas
-            )
+            handle = launcher.load(self.index, record, kernel.cubin)
+            arm = Arm(handle, self._scratch)
+            self._kernels[kernel.id] = Loaded(record, arm, handle.max_ctas)
         return self._kernels[kernel.id]
 
     def _each(self, job: Job, work: Callable[[Loaded], Result]) -> dict[str, Result]:
@@ -162,7 +162,7 @@ class GpuDevice:
 
         return self._each(job, work)
 
-    def _arms(self, results: Mapping[str, Result]) -> dict[str, Launch]:
+    def _arms(self, results: Mapping[str, Result]) -> dict[str, Arm]:
         return {id_: self._kernels[id_].arm for id_, r in results.items() if r.status is Status.OK}
 
     def _race(self, job: Job) -> Reply:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from hgemm_packs.generator.arms import Arm
 from hgemm_packs.manifest import KernelEntry, Range
 from hgemm_packs.operands import DTYPES
 
@@ -109,6 +110,7 @@ class Checker:
 
     def __init__(self, entry: KernelEntry, launch: Launch, device: torch.device, seed: int) -> None:
         self.entry, self.launch, self.device = entry, launch, device
+        self.arms = [launch] if isinstance(launch, Arm) else []
         self.dtype = DTYPES[entry.dtype]
         self.generator = torch.Generator(device).manual_seed(seed)
         self.result = Numeric()
@@ -148,9 +150,22 @@ class Checker:
         given, in every bit. `into` is written as it is, with what an earlier launch left there.
         """
         place = into or self.place(a, b)
+        self.scrub(place[1])
         self.launch(a, b, place[1])
         self.judge(name, a, b, place, exact, slack, allowed, before)
         return place[1]
+
+    def scrub(self, c: torch.Tensor) -> None:
+        """Poison what launches into `c` or smaller ones find in the kernel's workspace."""
+        for arm in self.arms:
+            arm.scrub(c)
+
+    def twin(self) -> Launch:
+        """The kernel for launches at the same time as `launch`."""
+        if not isinstance(self.launch, Arm):
+            return self.launch
+        self.arms.append(self.launch.twin())
+        return self.arms[-1]
 
     def place(self, a: torch.Tensor, b: torch.Tensor) -> Place:
         """A fresh C for a @ b."""
@@ -175,6 +190,7 @@ class Checker:
         same = c if before is None else before
         facts.append((c.view(torch.int16) != same.view(torch.int16)).sum())
         facts.append(allowed * facts[1] + 2.0**-20)
+        facts.append(facts[2].new_zeros(()) + sum(arm.dirty() for arm in self.arms))
         verdict = torch.stack([fact.double() for fact in facts])
         self.result.pending.append((f"{name} {m}x{n}x{k}", verdict))
 
@@ -222,12 +238,14 @@ def _raise_for(
     changed: float,
     differ: float,
     limit: float,
+    dirty: float,
 ) -> None:
     counts = {
         "elements wrong or unwritten": wrong,
         "guards touched": touched,
         "input elements changed": changed,
         "elements differ from run to run": differ,
+        "workspace counters not left at zero": dirty,
     }
     found = [f"{int(count)} {text}" for text, count in counts.items() if count]
     if not relative <= limit:

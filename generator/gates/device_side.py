@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from hgemm_packs import launcher
+from hgemm_packs.generator.arms import Arm
 from hgemm_packs.generator.candidate import CandidateError, entry
 from hgemm_packs.generator.devices.gpu import DeviceLost, GpuDevice
 from hgemm_packs.generator.gates import isolation, numeric
@@ -46,7 +47,7 @@ def numeric_gate(kernel: Kernel, index: int, seed: int) -> Answer:
         loaded = launcher.load(index, record, kernel.cubin)
         found = numeric.check(
             record,
-            lambda a, b, c: launcher.launch(loaded, a, b, c),
+            Arm(loaded),
             torch.device("cuda", index),
             launcher.device_info(index).sm_count,
             seed,

@@ -33,7 +33,7 @@ __all__ = ["Launch", "Numeric", "NumericError", "check", "ring_depth"]
 
 WAVES = 3  # tiles of the multi-wave problem, in multiples of the CTAs that run at a time
 BAND = 67  # tiles of the long side of the raster problems: above the widest band of any family
-MAX_ELEMENTS = 1 << 26  # of C: more tiles than this are no more use than their time
+MAX_ELEMENTS = 1 << 26  # of C, in every slice: more tiles are no more use than their time
 DEEP = 16384 + 8  # K
 #: Depths round which a kernel whose ring nobody knows may go wrong.
 UNKNOWN_RING = [*range(64, 1025, 64), 1536, 2048, 3072, 8192]
@@ -102,7 +102,7 @@ def check_waves(run: Checker, sm_count: int, max_ctas: int | None) -> None:
         side += 1
 
     def tiles(rows: int, columns: int, k: int, runs: int) -> None:
-        elements = rows * e.grid.tile_m * columns * e.grid.tile_n
+        elements = rows * e.grid.tile_m * columns * e.grid.tile_n * e.grid.slices
         fit = min(1.0, (MAX_ELEMENTS / elements) ** 0.5)
         m = size(e.m, int(rows * fit) * e.grid.tile_m - 3)
         n = size(e.n, int(columns * fit) * e.grid.tile_n - 8)

@@ -75,6 +75,7 @@ def check_replay(run: Checker) -> None:
     later = [bits.clone() for bits in now]
     exact_later = run.reference(a, b)
     first, second = run.place(a, b), run.place(a, b)
+    run.scrub(first[1])
 
     def work() -> None:
         run.launch(a, b, first[1])
@@ -112,14 +113,17 @@ def check_streams(run: Checker) -> None:
         jobs.append((a, b, run.place(a, b)))
     run.keep(*(matrix for a, b, _ in jobs for matrix in (a, b)))
     on_gpu = run.device.type == "cuda"
+    launches = [run.launch, run.twin()]
+    for _, _, (_, c) in jobs:
+        run.scrub(c)
     streams = [torch.cuda.Stream(run.device) if on_gpu else None for _ in jobs]
     for stream in streams:
         if stream is not None:
             stream.wait_stream(torch.cuda.current_stream(run.device))
     for _ in range(3):
-        for stream, (a, b, place) in zip(streams, jobs, strict=True):
+        for stream, launch, (a, b, place) in zip(streams, launches, jobs, strict=True):
             with torch.cuda.stream(stream) if on_gpu else contextlib.nullcontext():
-                run.launch(a, b, place[1])
+                launch(a, b, place[1])
     for stream in streams:
         if stream is not None:
             torch.cuda.current_stream(run.device).wait_stream(stream)

@@ -27,6 +27,7 @@ from pathlib import Path
 import torch
 
 from hgemm_packs import launcher
+from hgemm_packs.generator.arms import Arm
 from hgemm_packs.generator.gates.checker import size
 from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.generator.spec import Status, Verdict
@@ -108,7 +109,7 @@ def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
             c = output(entry, m, n, device)
             stored_a = stored(a, entry.layout[0] == "t", device)
             stored_b = stored(b, entry.layout[1] == "t", device)
-            launcher.launch(kernel, stored_a, stored_b, c)
+            Arm(kernel)(stored_a, stored_b, c)
             exact = a.double() @ b.double()
             error = float((c.cpu().double() - exact).norm() / exact.norm())
             if not error < BOUND[entry.dtype]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.manifest import MAX_MANIFEST_BYTES
+from hgemm_packs.manifest import MAX_MANIFEST_BYTES, PARAM_LAYOUTS
 from tests.abuse.builder import (
     Change,
     edit,
@@ -123,6 +123,21 @@ def _twin(field: str, value: str) -> Change:
     return on_manifest(change)
 
 
+def _workspace(size: int, slices: Any = 4, persistent: bool = False, **fields: Any) -> Change:
+    """The second kernel with a workspace; no `slices` in its grid where they are `...`."""
+
+    def change(document: dict[str, Any]) -> None:
+        kernel = document["kernels"][1]
+        sizes = list(PARAM_LAYOUTS["tma2_ws_v1"])
+        kernel |= {"param_layout": "tma2_ws_v1", "param_sizes": sizes, "workspace_bytes": size}
+        kernel["grid"]["persistent"] = persistent
+        if slices is not ...:
+            kernel["grid"]["slices"] = slices
+        kernel |= fields
+
+    return on_manifest(change)
+
+
 def _row_twice(document: dict[str, Any]) -> None:
     document["table"].append(document["table"][0] | {"kernel": None})
 
@@ -202,7 +217,14 @@ FIELDS = [
     Case("zero_time", "out_of_bounds", put(0.0, "table", 0, "hot", "us"), schema=True),
     Case("unknown_layout", "bad_value", put("xx", "kernels", 0, "layout"), schema=True),
     Case("unknown_params", "bad_value", put("tma9_v1", "kernels", 0, "param_layout"), schema=True),
-    Case("workspace", "bad_value", put(4096, "kernels", 0, "workspace_bytes"), schema=True),
+    Case("huge_workspace", "out_of_bounds", _workspace((1 << 20) + 16), schema=True),
+    Case("odd_workspace", "out_of_bounds", _workspace(4104), schema=True),
+    Case("negative_workspace", "out_of_bounds", _workspace(-16), schema=True),
+    Case("no_slices", "out_of_bounds", _workspace(4096, slices=0), schema=True),
+    Case("too_many_slices", "out_of_bounds", _workspace(4096, slices=65), schema=True),
+    Case("slices_as_text", "wrong_type", _workspace(4096, slices="2"), schema=True),
+    Case("null_slices", "wrong_type", _workspace(4096, slices=None), schema=True),
+    Case("unknown_grid_field", "unknown_field", put(1, "kernels", 0, "grid", "waves"), schema=True),
     Case("huge_kernel_count", "bad_count", _repeat("kernels", 4097), schema=True),
     Case("huge_param_count", "bad_count", put([8] * 999, "kernels", 0, "param_sizes"), schema=True),
     Case("no_profile", "bad_count", put([], "device_profiles"), schema=True),
@@ -234,6 +256,13 @@ RULES = [
     Case("empty_range", "bad_range", put(4, "kernels", 0, "dims", "m", "max")),
     Case("param_sizes", "param_sizes", put([8] * 9, "kernels", 0, "param_sizes")),
     Case("params_of_other_layout", "param_sizes", put("ptr_v1", "kernels", 1, "param_layout")),
+    Case("workspace_of_no_use", "bad_workspace", put(4096, "kernels", 1, "workspace_bytes")),
+    Case("slices_of_no_use", "bad_workspace", put(2, "kernels", 1, "grid", "slices")),
+    Case("one_slice", "bad_workspace", _workspace(4096, slices=1)),
+    Case("slices_not_said", "bad_workspace", _workspace(4096, slices=...)),
+    Case("workspace_missing", "bad_workspace", _workspace(0)),
+    Case("sliced_and_persistent", "bad_workspace", _workspace(4096, persistent=True)),
+    Case("params_without_workspace", "param_sizes", _workspace(4096, param_sizes=[128, 128, 8])),
     Case("map_missing", "bad_tma", put([], "kernels", 1, "tma")),
     Case("box_over_swizzle", "bad_tma", put([128, 64], "kernels", 1, "tma", 0, "box")),
     Case("group_of_odd_rows", "bad_tma", put(32, "kernels", 1, "tma", 0, "row_group")),

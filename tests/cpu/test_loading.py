@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from hgemm_packs import launcher, select
+from hgemm_packs.manifest import GridRule
 from hgemm_packs.problem import DeviceInfo
 from tests import fake_driver, reference
 from tests.fake_driver import Started
@@ -45,6 +46,9 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "no alignment": ({"align": (16, 0, 16)}, "positive"),
     "other storage": ({"layout": "nx"}, "layout nx"),
     "other type": ({"dtype": "f32"}, "dtype f32"),
+    "no slices": ({"grid": GridRule(64, 32, False, 0)}, "positive"),
+    "slices of no use": ({"grid": GridRule(64, 32, False, 2)}, "ptr_v1: 2 slices, 0 bytes"),
+    "workspace of no use": ({"workspace_bytes": 16}, "ptr_v1: 1 slices, 16 bytes"),
 }
 
 

@@ -44,8 +44,7 @@ def test_every_kind_of_kernel(fake: Started, param_layout: str, layout: str, dty
 @pytest.mark.parametrize("param_layout", PARAM_LAYOUTS)
 def test_grouped_rows_of_a_map(fake: Started, param_layout: str) -> None:
     maps = tuple(
-        TensorMapSpec(x, (64, 64), 128, 32 if x == "b" else 0, 256)
-        for x in MAPPED[param_layout]
+        TensorMapSpec(x, (64, 64), 128, 32 if x == "b" else 0, 256) for x in MAPPED[param_layout]
     )
     fake.serve(param_layout, "nt", tma=maps)
     a, b = reference.cancelling(64, 96, 64, "nt", torch.float16)

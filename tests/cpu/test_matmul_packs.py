@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from hgemm_packs import launcher, select
+from hgemm_packs.generator.packer import write_pack
+from hgemm_packs.manifest import MAPPED
 from hgemm_packs.settings import settings
 from tests import fake_driver, packs, reference
 from tests.abuse.builder import edit
@@ -48,6 +50,30 @@ def test_a_pack_from_disk_runs(
     assert bare.control.loads == 1
     multiply(bare, packs.CUBLAS)
     assert bare.fallbacks() == {"cublas_measured_better": 1}
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("param_layout", MAPPED)
+def test_every_layout_from_disk(
+    bare: fake_driver.Started,
+    layout: str,
+    param_layout: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Operands stored as matmul(a.t(), b) finds them; the other three layouts are torch's."""
+    problem = packs.Problem(72, 40, 96, layout, "f16")
+    cubin = fake_driver.image("k", param_layout, layout)
+    kernel = packs.built("k", param_layout, layout=layout, cubin=cubin)
+    source = packs.source([kernel], [packs.row(problem, kernel)])
+    pack = write_pack(tmp_path / "one", source, [kernel], generator_info=packs.GENERATOR)
+    install(monkeypatch, pack.path)
+    for each in ("nn", "nt", "tn", "tt"):
+        multiply(bare, packs.Problem(72, 40, 96, each, "f16"))
+    assert launcher.counters()["hits"] == 1
+    assert bare.fallbacks() == {"not_measured": 3}
+    slices = 4 if param_layout == "tma2_ws_v1" else 1
+    assert bare.control.grid == 2 * slices  # one tile of 128 x 64, up to the cluster of two
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

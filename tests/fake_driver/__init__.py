@@ -44,12 +44,12 @@ class Control(ctypes.Structure):
         (name, ctypes.c_int)
         for name in (
             *("capturing", "clusters", "fail_launches", "noop", "capture_mode", "unrelaxed_loads"),
-            *("dirty", "loads", "launches", "pushes", "encodes", "grid", "block", "smem_bytes", "cluster"),
+            "dirty",
+            *("loads", "launches", "pushes", "encodes", "grid", "block", "smem_bytes", "cluster"),
             "pdl",
         )
     ] + [
         ("stream", ctypes.c_void_p),
-        ("stream_id", ctypes.c_uint64),
         ("capture_id", ctypes.c_uint64),
         ("counters", ctypes.c_void_p),
         ("partials", ctypes.c_void_p),
@@ -152,6 +152,10 @@ class Started:
         """Make a device's context current for this thread, or none with -1."""
         self._library.fake_set_device(device)
 
+    def set_stream(self, stream: int) -> None:
+        """The id of this thread's stream from now on."""
+        self._library.fake_set_stream(ctypes.c_uint64(stream))
+
     def current_device(self) -> int:
         """The device whose context is current for this thread, or -1."""
         return int(self._library.fake_get_device())
@@ -198,4 +202,5 @@ def start(patch: pytest.MonkeyPatch, library: Path, *, driver: str = "") -> Star
     ctypes.memset(ctypes.byref(started.control), 0, ctypes.sizeof(Control))
     started.control.clusters = 66
     started.set_device(0)
+    started.set_stream(0)
     return started

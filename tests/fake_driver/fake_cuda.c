@@ -11,6 +11,7 @@ enum { DEVICES = 2 };
 static char contexts[DEVICES];
 static _Thread_local cu_context stack[16];
 static _Thread_local int depth;
+static _Thread_local uint64_t stream_id;
 
 fake_control control = {.clusters = 66};
 
@@ -22,6 +23,11 @@ cu_context fake_current(void) {
 void fake_set_device(int device) {
   depth = device >= 0;
   if (depth) stack[0] = &contexts[device];
+}
+
+// Every thread's launches are queued on stream 0 until it says another.
+void fake_set_stream(uint64_t id) {
+  stream_id = id;
 }
 
 int fake_get_device(void) {
@@ -128,7 +134,7 @@ cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *status, uint64_t *id,
 cu_result cuStreamGetId(cu_stream stream, unsigned long long *id) {
   (void)stream;
   if (!fake_current()) return FAKE_INVALID_CONTEXT;
-  *id = control.stream_id;
+  *id = stream_id;
   return CU_OK;
 }
 

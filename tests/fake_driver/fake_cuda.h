@@ -47,8 +47,8 @@ typedef struct {
   atomic_int loads, launches, pushes, encodes;
   uint32_t grid, block, smem_bytes, cluster, pdl;  // of the last launch
   void *stream;
-  uint64_t stream_id, capture_id;  // what cuStreamGetId and cuStreamGetCaptureInfo answer
-  void *counters, *partials;       // of the last launch, NULL without a workspace
+  uint64_t capture_id;        // what cuStreamGetCaptureInfo answers
+  void *counters, *partials;  // of the last launch, NULL without a workspace
 } fake_control;
 
 extern fake_control control;

@@ -42,6 +42,12 @@ typedef struct {
   fake_map map;
 } operand;
 
+// What a kernel with a workspace gets, NULL for others.
+typedef struct {
+  uint32_t *counters;
+  double *partials;
+} workspace;
+
 // Element at `outer`, `inner` in storage; a rank-4 map interleaves each group of 32 rows.
 static uint16_t *element(const operand *x, int64_t outer, int64_t inner) {
   if (!x->map.magic) return x->data + outer * x->lead + inner;
@@ -64,7 +70,8 @@ static int covers(const operand *x, int64_t outer, int64_t inner) {
 
 // Reads the parameters as csrc/kernels declares them, by the number of tensor maps in front and the
 // sizes of what follows.
-static int read_params(const fake_function *f, void **params, operand x[3], int32_t mnk[3]) {
+static int read_params(const fake_function *f, void **params, operand x[3], workspace *space,
+                       int32_t mnk[3]) {
   int maps = 0, next = 3;
   while (maps < 3 && maps < f->count && f->sizes[maps] == 128)
     maps++;
@@ -74,10 +81,10 @@ static int read_params(const fake_function *f, void **params, operand x[3], int3
     else
       memcpy(&x[i].data, params[i], sizeof x[i].data);
   }
-  control.counters = control.partials = NULL;
+  *space = (workspace){0};
   if (maps && next < f->count && f->sizes[next] == 8) {
-    memcpy(&control.counters, params[next++], 8);
-    memcpy(&control.partials, params[next++], 8);
+    memcpy(&space->counters, params[next++], 8);
+    memcpy(&space->partials, params[next++], 8);
   }
   for (int i = 0; i < 3; i++)
     memcpy(&mnk[i], params[next++], 4);
@@ -92,23 +99,23 @@ static int read_params(const fake_function *f, void **params, operand x[3], int3
 // Each half of K is a partial sum on its way through memory.
 enum { HALVES = 2 };
 
-// A grid of partial sums as a kernel with a workspace leaves and needs it: what it wrote is of no
-// use to anybody, its counters are zero. 0 when they were not.
-static int use_workspace(uint32_t ctas) {
-  uint32_t *counters = control.counters;
-  if (!counters) return 1;
-  if ((uintptr_t)counters % 16 || (uintptr_t)control.partials % 16) return 0;
+// What a kernel with a workspace needs of its counters: 0 when they were not all zero.
+static int use_counters(const workspace *space, uint32_t ctas) {
+  control.counters = space->counters, control.partials = space->partials;
+  if (!space->counters) return 1;
+  if ((uintptr_t)space->counters % 16 || (uintptr_t)space->partials % 16) return 0;
   for (uint32_t i = 0; i < ctas; i++)
-    if (counters[i]) return 0;
+    if (space->counters[i]) return 0;
   for (int i = 0; i < control.dirty; i++)
-    counters[i] = 1;
+    space->counters[i] = 1;
   return 1;
 }
 
-static int compute(const fake_function *f, void **params) {
+static int compute(const fake_function *f, void **params, uint32_t ctas) {
   operand x[3] = {0};
+  workspace space;
   int32_t mnk[3];
-  if (!read_params(f, params, x, mnk)) return 0;
+  if (!read_params(f, params, x, &space, mnk) || !use_counters(&space, ctas)) return 0;
   const int64_t m = mnk[0], n = mnk[1], k = mnk[2];
   const int ta = f->layout[0] == 't', tb = f->layout[1] == 't', bf16 = f->dtype[0] == 'b';
   if (!covers(&x[0], ta ? k : m, ta ? m : k) || !covers(&x[1], tb ? n : k, tb ? k : n) ||
@@ -116,14 +123,14 @@ static int compute(const fake_function *f, void **params) {
     return 0;
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < n; j++) {
-      double own[HALVES] = {0}, *sums = control.partials ? control.partials : own;
+      double own[HALVES] = {0}, *sums = space.partials ? space.partials : own;
       memset(sums, 0, sizeof own);
       for (int64_t p = 0; p < k; p++)
         sums[p % HALVES] += half_value(*(ta ? element(&x[0], p, i) : element(&x[0], i, p)), bf16) *
                             half_value(*(tb ? element(&x[1], j, p) : element(&x[1], p, j)), bf16);
       *element(&x[2], i, j) = half_bits(sums[0] + sums[1], bf16);
     }
-  if (control.partials) memset(control.partials, 0xff, sizeof(double[HALVES]));
+  if (space.partials) memset(space.partials, 0xff, sizeof(double[HALVES]));
   return 1;
 }
 
@@ -160,5 +167,5 @@ cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function,
   control.smem_bytes = config->smem_bytes;
   control.stream = config->stream;
   control.launches++;
-  return compute(f, params) && use_workspace(control.grid) ? CU_OK : CU_INVALID_VALUE;
+  return compute(f, params, config->grid[0] * config->grid[1]) ? CU_OK : CU_INVALID_VALUE;
 }

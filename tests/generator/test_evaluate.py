@@ -76,7 +76,7 @@ def test_a_file_and_its_record_are_a_candidate(tmp_path: Path) -> None:
         ("block = 33\ngrid = { tile_m = 16, tile_n = 8 }", "block"),
         ("block = 32\ngrid = 5", "grid"),
         ("block = 32\ngrid = { tile_m = 16, tile_o = 8 }", "tile_o"),
-        (RECORD + "workspace_bytes = 4096", "'workspace_bytes' is no field"),
+        (RECORD + "workspace_bytes = 4096", "ptr_v1 has no workspace"),
         (RECORD + "genome = { stages = 2 }", "'genome' is no field"),
         (RECORD + 'param_layout = "ptr_v2"', "param_layout"),
         (RECORD + 'param_layout = "tma2_v1"', "tma"),

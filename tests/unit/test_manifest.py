@@ -12,6 +12,7 @@ import pytest
 
 from hgemm_packs import manifest_checks
 from hgemm_packs.errors import PackError
+from hgemm_packs.generator.packer import write_pack
 from hgemm_packs.manifest import GridRule, Policy, Range, Timing
 from hgemm_packs.pack import Pack
 from hgemm_packs.problem import Problem
@@ -30,7 +31,7 @@ def test_every_field_arrives(pack: Pack, tmp_path: Path) -> None:
     entry = m.kernels[1]
     assert (m.schema, m.launcher_abi, m.arch, m.min_driver) == (
         "hgemm-packs/1",
-        1,
+        2,
         "sm_90a",
         13000,
     )
@@ -48,6 +49,19 @@ def test_every_field_arrives(pack: Pack, tmp_path: Path) -> None:
     assert (entry.tma[0].box, entry.tma[1].box) == ((64, 128), (64, 64))
     assert (entry.tma[0].swizzle, entry.tma[1].l2_promotion) == (128, 256)
     assert entry.numerics.shapes_tested == 40
+    assert entry.grid.slices == 1 and entry.workspace_bytes == 0
+
+
+def test_a_workspace_arrives(tmp_path: Path) -> None:
+    kernel = packs.built("k_ws", "tma2_ws_v1")
+    rows = [packs.row(packs.WIN, kernel)]
+    source = packs.source([kernel], rows)
+    pack = write_pack(tmp_path / "ws", source, [kernel], generator_info=packs.GENERATOR)
+    (entry,) = pack.manifest.kernels
+    pack.close()
+    assert entry.param_sizes == (128, 128, 8, 8, 8, 4, 4, 4, 4)
+    assert (entry.grid, entry.workspace_bytes) == (GridRule(128, 64, False, 4), 16384)
+    assert [spec.operand for spec in entry.tma] == ["a", "b"]
 
 
 def test_rows_are_found_by_profile_and_problem(pack: Pack) -> None:

@@ -60,7 +60,7 @@ def test_a_fallback_is_explained_with_every_reason(
         "          no  cublas_measured_better: test-pack 1.0.0: measured 2026-11-20: "
         "no confirmed win",
         f"          no  launcher_abi: {tmp_path / 'future'}: launcher_abi at launcher_abi: "
-        "made for launcher ABI 2, this launcher has 1",
+        "made for launcher ABI 3, this launcher has 2",
     ]
 
 
