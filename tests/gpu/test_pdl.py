@@ -1,0 +1,45 @@
+"""Programmatic dependent launch on a GPU: captured as such, and right among any neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hgemm_packs import launcher, select, timing
+from hgemm_packs.generator.arms import Arm
+from hgemm_packs.generator.measure.agreement import Agreement, edges
+from hgemm_packs.operands import operands
+from hgemm_packs.problem import Problem
+from hgemm_packs.replay import stage
+from tests.gpu.conftest import Wins
+
+pytestmark = pytest.mark.gpu
+
+
+def both(problem: Problem) -> dict[str, Arm]:
+    """The kernel of a win, launched plainly and programmatically."""
+    choice = select.resolve(problem, 0)
+    assert choice.pack is not None and choice.kernel is not None
+    image = choice.pack.image(choice.kernel)
+    return {
+        name: Arm(launcher.load(0, replace(choice.kernel, pdl=name == "pdl"), image))
+        for name in ("plain", "pdl")
+    }
+
+
+def test_a_capture_has_programmatic_edges(wins: Wins) -> None:
+    problem = wins.problems[0]
+    arms, one = both(problem), operands(problem, 0)[0]
+    assert edges(arms["pdl"], one, stage(0)) == {"programmatic": 2, "full": 1}
+    assert edges(arms["plain"], one, stage(0)) == {"programmatic": 0, "full": 3}
+
+
+def test_every_kernel_gives_the_same_bits_as_launched_plainly(wins: Wins) -> None:
+    """Back to back on one C, on many in turn, and between torch's elementwise kernels."""
+    for problem in wins.of_each_kernel():
+        arms = both(problem)
+        for protocol in ("hot", "cold", "chained"):
+            agree = Agreement(problem, protocol, 1, seed=3)
+            timing.compare(arms, problem, protocol=protocol, blocks=1, target_us=50, between=agree)
+            assert agree.wrong == [], (problem, wins.kernels[problem])
