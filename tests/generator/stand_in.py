@@ -50,7 +50,7 @@ def kernel(
         **{name: getattr(e, name) for name in same},
         "param_sizes": list(e.param_sizes),
         "cluster": list(e.cluster),
-        "grid": {"tile_m": 64, "tile_n": 32, "persistent": False},
+        "grid": {"tile_m": 64, "tile_n": 32, "persistent": False, "slices": e.grid.slices},
         "tma": maps,
         "align": {"a": 16, "b": 16, "c": 16},
         "dims": ranges,
