@@ -228,6 +228,7 @@ def _direct(common: Genome) -> Iterator[Job]:
         for exact in (True, False):
             genome: Genome = {"mi": mi, "ni": ni, "warps_m": warps_m, "warps_n": warps_n}
             genome |= {"warps_k": warps_k, "unroll": unroll, "exact": exact}
+            genome |= {"fixed_k": 0, "cluster_k": 1}
             yield "sm90_direct", {**common, **genome}
 
 

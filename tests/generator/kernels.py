@@ -52,6 +52,8 @@ DIRECT: Genome = {
     "warps_k": 4,
     "unroll": 2,
     "exact": False,
+    "fixed_k": 0,
+    "cluster_k": 1,
 }
 BASES = {"sm90_wgmma": WGMMA, "sm90_direct": DIRECT}
 

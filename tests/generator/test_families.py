@@ -92,13 +92,19 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
     ("sm90_wgmma", {"split_k": 8}, "a share is a multiple of 16 columns"),
     ("sm90_wgmma", {"split_k": 4, "epilogue": "grouped"}, "a share is a multiple of 32 columns"),
     ("sm90_direct", {"warps_m": 2, "warps_n": 2, "warps_k": 8}, "at most 512 threads"),
-    ("sm90_direct", {"ni": 8, "unroll": 8}, "about 392 registers a thread"),
-    ("sm90_direct", {"ni": 4, "unroll": 4, "warps_k": 16}, "about 152 registers a thread"),
+    ("sm90_direct", {"ni": 8, "unroll": 8}, "about 493 registers a thread"),
+    ("sm90_direct", {"ni": 4, "unroll": 4, "warps_k": 16}, "about 194 registers a thread"),
     (
         "sm90_direct",
         {"mi": 2, "ni": 8, "warps_m": 4, "warps_n": 2, "warps_k": 2, "unroll": 1},
-        "about 152 registers a thread",
+        "about 173 registers a thread",
     ),
+    ("sm90_direct", {"layout": "nn", "ni": 1}, "nn loads at least two columns"),
+    ("sm90_direct", {"warps_k": 2, "cluster_k": 8}, "warps split K before CTAs do"),
+    ("sm90_direct", {"warps_m": 4, "ni": 8, "unroll": 1, "cluster_k": 2}, "a smaller tile beats"),
+    ("sm90_direct", {"exact": True, "fixed_k": 128}, "one to four times the K in flight"),
+    ("sm90_direct", {"exact": True, "fixed_k": 2048}, "one to four times the K in flight"),
+    ("sm90_direct", {"fixed_k": 256}, "with fixed_k the kernel is exact"),
 ]
 
 
@@ -171,9 +177,9 @@ def test_space_refuses_genes_of_no_family() -> None:
         next(family("sm90_wgmma").space(tile_q=1))
 
 
-def test_a_direct_kernel_of_the_space_leaves_room_for_three_on_an_sm() -> None:
-    """No rule of its own bounds the reduction buffer: the register rule does."""
+def test_a_direct_kernel_of_the_space_leaves_room_for_two_on_an_sm() -> None:
+    """No rule of its own bounds the parts of the sum: the register rule does."""
     genomes = list(family("sm90_direct").space(layout="nt", dtype="f16", exact=True))
     entries = [entry_of(("sm90_direct", genome)) for genome in genomes]
     assert max(entry.block for entry in entries) <= 512
-    assert 64 * 1024 < max(entry.smem_bytes for entry in entries) <= 72 * 1024
+    assert 64 * 1024 < max(entry.smem_bytes for entry in entries) <= 80 * 1024

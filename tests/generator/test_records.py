@@ -137,6 +137,16 @@ def test_admitted_sizes_follow_from_the_design() -> None:
     assert all(r.max % r.multiple_of == 0 for r in (grouped.n, split.k, exact.k))
 
 
+def test_a_direct_kernel_of_fixed_depth_takes_that_depth_alone() -> None:
+    genes = {"exact": True, "fixed_k": 512, "cluster_k": 8, "warps_k": 8, "ni": 4, "unroll": 2}
+    entry = entry_of(("sm90_direct", {**BASES["sm90_direct"], **genes}))
+    assert entry.admits(Problem(64, 64, 4096, "nt", "f16")) is None
+    for other in (Problem(64, 64, 8192, "nt", "f16"), Problem(64, 48, 4096, "nt", "f16")):
+        assert entry.admits(other).code == "dims"  # type: ignore[union-attr]
+    parts, inbox, barrier = 8 * 16 * (32 + 4) * 4, 16 * 32 * 4, 16
+    assert (entry.cluster, entry.smem_bytes) == ((1, 1, 8), parts + inbox + barrier)
+
+
 def test_tensor_maps_cover_a_stage() -> None:
     """Boxes of one stage, times the CTAs that share the operand, are the bytes that a full barrier
     waits for: a wrong box would hang the card."""

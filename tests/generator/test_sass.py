@@ -32,13 +32,13 @@ def test_a_wgmma_kernel_is_counted() -> None:
 def test_a_warp_level_kernel_is_counted() -> None:
     one = build.build_one("sm90_direct", DIRECT)
     found = census(one.cubin)
-    assert found.mma == (Mma("HMMA", (16, 8, 16), "f32", "f16", False, 8),)
-    assert found.count("LDG") == 8
+    assert found.mma == (Mma("HMMA", (16, 8, 16), "f32", "f16", False, 16),)
+    assert found.count("LDG") == 16
     assert found.specials["SR_TID.X"] > 0
     facts = found.facts()
-    assert facts["sass_hmma_f32"] == 8
+    assert facts["sass_hmma_f32"] == 16
     assert facts["sass_hgmma_f32"] == facts["sass_hmma_f16"] == facts["sass_local"] == 0
-    assert facts["sass_mma_flops"] == 8 * 2 * 16 * 8 * 16
+    assert facts["sass_mma_flops"] == 16 * 2 * 16 * 8 * 16
     assert facts["sass_ldg"] == 8
     assert facts["sass_stg"] == found.count("STG")
 

@@ -88,8 +88,8 @@ def test_encoding_is_log2_of_numbers_and_places_of_words() -> None:
     genome = {**BASES["sm90_direct"], "mi": 2, "ni": 8, "warps_k": 16, "exact": True}
     code = dict(zip(itertools.chain(*f.operators.values()), encode(f, genome), strict=True))
     assert code == {
-        **{"mi": 1.0, "ni": 3.0, "warps_m": 0.0, "warps_n": 0.0, "warps_k": 4.0},
-        **{"unroll": math.log2(genome["unroll"]), "exact": 1.0},
+        **{"mi": 1.0, "ni": 3.0, "warps_m": 0.0, "warps_n": 0.0, "warps_k": 4.0, "cluster_k": 0.0},
+        **{"unroll": math.log2(genome["unroll"]), "fixed_k": 0.0, "exact": 1.0},
     }
 
 
