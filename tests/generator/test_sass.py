@@ -39,7 +39,7 @@ def test_a_warp_level_kernel_is_counted() -> None:
     assert facts["sass_hmma_f32"] == 16
     assert facts["sass_hgmma_f32"] == facts["sass_hmma_f16"] == facts["sass_local"] == 0
     assert facts["sass_mma_flops"] == 16 * 2 * 16 * 8 * 16
-    assert facts["sass_ldg"] == 8
+    assert facts["sass_ldg"] == 16
     assert facts["sass_stg"] == found.count("STG")
 
 
