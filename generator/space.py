@@ -1,17 +1,18 @@
 """The genomes that a problem may be solved with: catalogues that can be listed, and spaces that may
 reach beyond them.
 
-A catalogue is every valid genome of a layout and dtype within `CORE`, small enough to list, rank
-and measure exhaustively. A `Space` is a problem's part of it; with `beyond` the search may also
-propose valid genomes outside the catalogue.
+A catalogue is every valid genome of a layout and dtype within `CORE` but for `LEFT_OUT`, small
+enough to list and rank. A `Space` is a problem's part of it, families that are not `FOR` its size
+left out; with `beyond` the search may also propose valid genomes outside the catalogue.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hgemm_packs.generator.families import FAMILIES, Genome, family
 from hgemm_packs.generator.spec import Choice
@@ -20,20 +21,94 @@ from hgemm_packs.problem import Problem
 Values = tuple[int | str | bool, ...]
 
 #: family -> gene -> the values listed; genes that are not named are listed in full. What is left
-#: out is what moved times least in the first sweeps: raster order, store hints, odd depths.
+#: out is what moved times least where everything was measured: raster order, store hints, odd
+#: depths.
 CORE: Mapping[str, Mapping[str, Values]] = {
     "sm90_wgmma": {
         "stages": (3, 4, 5, 6, 8),
         "cluster_m": (1, 2),
-        "cluster_n": (1,),
-        "split_k": (1, 2, 3, 4, 8),
-        "ctas_per_sm": (1, 2, 3),
+        "cluster_n": (1, 2),
+        "split_k": (1,),
+        "ctas_per_sm": (1, 2),
         "raster": ("m",),
         "group": (8,),
         "streaming": (False,),
     },
-    "sm90_direct": {},
+    "sm90_splitk": {
+        "stages": (3, 4, 5, 6, 8),
+        "split": (1, 2, 4, 8),
+        "slices": (1, 2, 3, 4, 8, 16),
+        "ctas_per_sm": (1,),
+        "epilogue": ("staged",),
+    },
+    "sm90_oneshot": {"k_slice": (64, 128, 256, 384, 512, 768, 1024)},
+    "sm90_swapab": {
+        "tile_m": (8, 16, 32, 64, 96, 128),
+        "stages": (3, 4, 6, 8, 12),
+        "ctas_per_sm": (1, 2, 3),
+    },
+    "sm90_writebound": {"stages": (2, 3, 4, 6)},
+    "sm90_direct": {"fixed_k": (0, 64, 128, 256, 512), "cluster_k": (1, 4, 8)},
+    "sm90_gemv": {
+        "warps_n": (1, 2, 4),
+        "unroll": (1, 2, 4),
+        "stages": (1, 4),
+        "streaming": (True,),
+        "fetch": (64,),
+    },
 }
+#: Combinations of gene values that are not listed either: none of them was the best of a recorded
+#: problem by more than 0.3%, or another family does the same.
+LEFT_OUT: Mapping[str, Sequence[Mapping[str, Values]]] = {
+    "sm90_wgmma": (
+        {"consumers": (1,), "cluster_m": (2,)},
+        {"consumers": (1,), "cluster_n": (2,)},
+        {"consumers": (1,), "epilogue": ("bulk",)},
+        {"consumers": (2,), "tile_k": (128,)},
+        {"consumers": (2,), "persistent": (False,)},
+        {"consumers": (2,), "ctas_per_sm": (2,)},
+        {"cluster_m": (2,), "cluster_n": (2,)},
+        {"schedule": ("pingpong",), "tile_n": (32,)},
+    ),
+    "sm90_writebound": ({"layout": ("nt", "tt"), "epilogue": ("staged",)},),
+    "sm90_direct": ({"exact": (False,), "cluster_k": (4, 8)},),
+}
+
+
+class Range(NamedTuple):
+    """Sizes that a family is for: of M, of outputs M * N, of products M * N * K."""
+
+    m: float = math.inf
+    outputs: tuple[float, float] = (0, math.inf)
+    products: float = math.inf
+
+
+#: Where a family can be the best of all; others are measured first, and nothing is forbidden.
+FOR: Mapping[str, Range] = {
+    "sm90_wgmma": Range(),
+    "sm90_splitk": Range(outputs=(0, 2**22)),
+    "sm90_oneshot": Range(outputs=(0, 2**22)),
+    "sm90_swapab": Range(m=256),
+    "sm90_writebound": Range(outputs=(2**19, math.inf)),
+    "sm90_direct": Range(products=2**28),
+    "sm90_gemv": Range(m=16),
+}
+
+
+def _is_for(name: str, problem: Problem) -> bool:
+    size, outputs = FOR[name], problem.m * problem.n
+    return (
+        problem.m <= size.m
+        and size.outputs[0] <= outputs <= size.outputs[1]
+        and outputs * problem.k <= size.products
+    )
+
+
+def _listed(name: str, genome: Genome) -> bool:
+    return not any(
+        all(genome[gene] in values for gene, values in rule.items())
+        for rule in LEFT_OUT.get(name, ())
+    )
 
 
 @functools.cache
@@ -48,7 +123,7 @@ def catalogue(layout: str, dtype: str) -> tuple[Choice, ...]:
         values = {**f.genes, **listed, "layout": (layout,), "dtype": (dtype,)}
         for point in itertools.product(*values.values()):
             genome = dict(zip(values, point, strict=True))
-            if f.is_valid(genome):
+            if _listed(name, genome) and f.is_valid(genome):
                 found.append(Choice.of(name, genome))
     return tuple(found)
 
@@ -85,7 +160,9 @@ class Space:
         self.problem = problem
         self.beyond = beyond and only is None
         listed = catalogue(problem.layout, problem.dtype) if only is None else only
-        self.core: tuple[Choice, ...] = tuple(c for c in listed if admits(c, problem))
+        self.core: tuple[Choice, ...] = tuple(
+            c for c in listed if (only or _is_for(c.family, problem)) and admits(c, problem)
+        )
         self._members = frozenset(self.core)
 
     def contains(self, choice: Choice) -> bool:

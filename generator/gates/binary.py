@@ -48,16 +48,46 @@ def _wgmma_share(g: Genome) -> int:
     return rows // 64 * int(g["tile_k"]) // 16
 
 
+def _k_tile(g: Genome) -> int:
+    """HGMMA of 64 rows for one k-tile."""
+    return int(g["tile_k"]) // 16
+
+
+def _swapab_share(g: Genome) -> int:
+    """HGMMA that one consumer needs for one k-tile."""
+    return int(g["tile_n"]) // int(g["consumers"]) // 64 * _k_tile(g)
+
+
+def _oneshot_share(g: Genome) -> int:
+    """HGMMA of a whole slice of K."""
+    return int(g["k_slice"]) // 16
+
+
+def _writebound_share(g: Genome) -> int:
+    """HGMMA of a tile."""
+    return int(g["k"]) // 16
+
+
 def _direct_share(g: Genome) -> int:
     """HMMA that one warp needs for one round of loads."""
     return 2 * int(g["mi"]) * int(g["ni"]) * int(g["unroll"])
+
+
+def _gemv_share(g: Genome) -> int:
+    """HMMA that one warp needs for one round of loads."""
+    return 2 * int(g["mi"]) * int(g["unroll"]) * int(g["tokens"]) // 8
 
 
 #: Family -> its tensor-core instruction, and how many a worker's unrolled step has of it; copies
 #: that the compiler makes of a loop are whole.
 FAMILY_MMA: Mapping[str, tuple[str, Callable[[Genome], int]]] = {
     "sm90_wgmma": ("HGMMA", _wgmma_share),
+    "sm90_splitk": ("HGMMA", _k_tile),
+    "sm90_oneshot": ("HGMMA", _oneshot_share),
+    "sm90_swapab": ("HGMMA", _swapab_share),
+    "sm90_writebound": ("HGMMA", _writebound_share),
     "sm90_direct": ("HMMA", _direct_share),
+    "sm90_gemv": ("HMMA", _gemv_share),
 }
 
 
