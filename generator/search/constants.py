@@ -9,42 +9,153 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 WGMMA: Mapping[str, float] = {
-    "launch_us": 0.519,
-    "smem_us": 0.101,  # per 100 kB of ring: set-up of a CTA
-    "cluster": 1370.0,
-    "fill": 2380.0,
-    "mma": 1.12,  # clocks over the tensor cores' own
-    "mma_cluster": 1.1,  # the same over again, for rings coupled by multicast
-    "mma_smem": 18.4,  # of 16 rows of A from shared memory, under N = 64
-    "step": 15.4,  # a K tile, one consumer
-    "step_shared": 3.23,  # a K tile, when others multiply meanwhile
-    "latency": 748.0,  # of a load, against the bytes in flight
-    "l2": 96.0,  # when all SMs load
-    "beyond": 3.02,  # cost of a loaded row outside the matrix (TMA fills in zeros), over one inside
-    "store_staged": 29.2,
-    "store_grouped": 35.6,
+    "launch_us": 0.554,
+    "smem_us": 0.136,  # per 100 kB of ring: set-up of a CTA
+    "cluster": 742.0,
+    "fill": 2140.0,
+    "mma": 1.05,  # a tensor instruction, on a quarter of an SM
+    "mma_cluster": 1.06,  # the same over again, for rings coupled by multicast
+    "mma_smem": 16.0,  # of 16 rows of A from shared memory, under N = 64
+    "step": 11.6,  # a K tile, one consumer
+    "step_shared": 3.07,  # a K tile, when others multiply meanwhile
+    "latency": 724.0,  # of a load, against the bytes in flight
+    "l2": 114.0,  # when all SMs load
+    "beyond": 6.54,  # cost of a loaded row outside the matrix (TMA fills in zeros), over one inside
+    "store_staged": 29.4,
+    "store_grouped": 33.4,
+    "store_bulk": 32.6,
+    "store_wait": 19.5,
+    "pingpong_store": 1.43,
+    "overlap": 1.02,  # share of a CTA's serial part that co-resident CTAs do not hide
+    "whole_waves": 0.762,  # 1: every tile of a wave ends at once; 0: waves overlap freely
+    "reduce": 405.0,
+    "reduce_rank": 24.9,
+    "reduce_bytes": 12.2,
+    "fit_3": 0.882,  # share of SMs that clusters of 3, 4 and more find
+    "fit_4": 0.834,
+    "fit_8": 0.811,
+    "dram_gbps": 5510.0,
+    "l2_mb": 32.6,
+}
+SPLITK: Mapping[str, float] = {
+    "launch_us": 0.596,
+    "smem_us": 0.0981,
+    "cluster": 619.0,
+    "fill": 1090.0,
+    "mma": 0.932,
+    "mma_cluster": 1.1,
+    "mma_smem": 16.8,
+    "step": 17.4,
+    "step_shared": 3.23,
+    "latency": 1030.0,
+    "l2": 61.7,
+    "beyond": 2.21,
+    "store_staged": 26.3,
+    "store_grouped": 32.9,
+    "store_bulk": 34.6,
+    "store_wait": 18.6,
+    "pingpong_store": 1.3,
+    "overlap": 1.19,
+    "whole_waves": 0.597,
+    "reduce": 369.0,
+    "reduce_rank": 20.0,
+    "reduce_bytes": 11.1,
+    "fit_3": 0.882,
+    "fit_4": 0.97,
+    "fit_8": 0.958,
+    "dram_gbps": 4490.0,
+    "l2_mb": 35.0,
+    "slice": 1890.0,  # a counter in L2, and the last arriver's first read
+    "slice_bytes": 65.0,  # partials of one CTA, written and read
+}
+ONESHOT: Mapping[str, float] = {
+    "launch_us": 0.425,
+    "smem_us": 0.149,
+    "cluster": 467.0,
+    "fill": 1710.0,
+    "mma": 1.45,
+    "mma_cluster": 1.1,
+    "mma_smem": 13.6,
+    "step": 14.6,
+    "step_shared": 3.22,
+    "latency": 274.0,
+    "l2": 81.6,
+    "beyond": 2.38,
+    "store_staged": 39.1,
+    "store_grouped": 37.1,
     "store_bulk": 34.6,
     "store_wait": 18.7,
     "pingpong_store": 1.3,
-    "overlap": 0.849,  # share of a CTA's serial part that co-resident CTAs do not hide
-    "whole_waves": 0.644,  # 1: every tile of a wave ends at once; 0: waves overlap freely
+    "overlap": 1.02,
+    "whole_waves": 0.68,
+    "reduce": 319.0,
+    "reduce_rank": 23.7,
+    "reduce_bytes": 16.5,
+    "fit_3": 0.882,
+    "fit_4": 0.97,
+    "fit_8": 0.877,
+    "dram_gbps": 4960.0,
+    "l2_mb": 36.2,
+    "store_plain": 8.86,
+}
+SWAPAB: Mapping[str, float] = {
+    "launch_us": 0.161,
+    "smem_us": 0.158,
+    "cluster": 438.0,
+    "fill": 2560.0,
+    "mma": 0.897,
+    "mma_cluster": 1.1,
+    "mma_smem": 21.1,
+    "step": 4.87,
+    "step_shared": 3.01,
+    "latency": 1190.0,
+    "l2": 224.0,
+    "beyond": 12.6,
+    "store_staged": 32.8,
+    "store_grouped": 35.6,
+    "store_bulk": 34.6,
+    "store_wait": 18.6,
+    "pingpong_store": 1.3,
+    "overlap": 1.45,
+    "whole_waves": 0.877,
+    "reduce": 709.0,
+    "reduce_rank": 22.5,
+    "reduce_bytes": 16.3,
+    "fit_3": 0.882,
+    "fit_4": 0.898,
+    "fit_8": 0.848,
+    "dram_gbps": 4380.0,
+    "l2_mb": 36.1,
+}
+WRITEBOUND: Mapping[str, float] = {
+    "launch_us": 0.549,
+    "smem_us": 0.0747,
+    "cluster": 1370.0,
+    "fill": 3020.0,
+    "mma": 0.941,
+    "mma_cluster": 1.1,
+    "mma_smem": 16.0,
+    "step": 15.4,
+    "step_shared": 3.3,
+    "latency": 553.0,
+    "l2": 54.0,
+    "beyond": 3.02,
+    "store_staged": 34.3,
+    "store_grouped": 35.8,
+    "store_bulk": 35.4,
+    "store_wait": 26.2,
+    "pingpong_store": 1.51,
+    "overlap": 0.849,
+    "whole_waves": 0.826,
     "reduce": 500.0,
     "reduce_rank": 25.5,
     "reduce_bytes": 15.0,
-    "fit_3": 0.882,  # share of SMs that clusters of 3, 4 and more find
+    "fit_3": 0.882,
     "fit_4": 0.855,
     "fit_8": 0.811,
-    "dram_gbps": 4570.0,
-    "l2_mb": 36.1,
+    "dram_gbps": 7020.0,
+    "l2_mb": 33.2,
 }
-SPLITK: Mapping[str, float] = {
-    **WGMMA,
-    "slice": 1500.0,  # a counter in L2, and the last arriver's first read
-    "slice_bytes": 40.0,  # partials of one CTA, written and read
-}
-ONESHOT: Mapping[str, float] = {**WGMMA, "fill": 1500.0, "cluster": 900.0, "store_plain": 25.0}
-SWAPAB: Mapping[str, float] = {**WGMMA, "cluster": 900.0, "l2": 60.0}
-WRITEBOUND: Mapping[str, float] = {**WGMMA}
 DIRECT: Mapping[str, float] = {
     "launch_us": 1.49,
     "latency": 263.0,
@@ -66,4 +177,24 @@ DIRECT: Mapping[str, float] = {
     "dram_gbps": 4760.0,
     "l2_mb": 40.0,
 }
-GEMV: Mapping[str, float] = {**DIRECT}
+GEMV: Mapping[str, float] = {
+    "launch_us": 1.97,
+    "latency": 217.0,
+    "load": 0.611,  # a load instruction of a warp
+    "load_nn": 4.35,  # the same for B in rows, relative
+    "mma": 3.43,
+    "l1": 27.1,
+    "l2": 277.0,
+    "reduce": 84.2,
+    "reduce_bytes": 192.0,
+    "store": 44.8,
+    "ragged": 18.0,
+    "ragged_share": 1.03,
+    "warp": 1.46,
+    "wave": 53.2,
+    "cluster": 861.0,
+    "fixed": 0.95,  # time of a kernel compiled for one K
+    "whole_waves": 0.324,
+    "dram_gbps": 4260.0,
+    "l2_mb": 34.3,
+}
