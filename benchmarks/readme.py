@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +62,11 @@ def figures(summary: Summary) -> str:
         "import after torch": f"{load['import_ms']:.0f} ms",
         "loading a pack of 100 kernels": f"{load['pack100_ms']:.0f} ms",
     }
-    return _table(("figure", "value"), rows.items())
+    return markdown(("figure", "value"), rows.items())
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are text already."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -119,7 +120,7 @@ def regimes(summary: Summary) -> str:
             [what, total, *(_both(found, key) for found in sets.values())]
             for what, key in ALL.items()
         ]
-        texts.append(_table((title, "shapes", *sets), rows))
+        texts.append(markdown((title, "shapes", *sets), rows))
     return "\n".join(texts)
 
 
@@ -163,10 +164,11 @@ def generator(summary: Summary) -> str:
             f"{run['wins']} wins, {run['gmean_wins_hot']:.2f}x, {run['gpu_seconds']:.0f} GPU-s"
         ),
     }
-    return _table(("figure", "value"), rows.items())
+    return markdown(("figure", "value"), rows.items())
 
 
-BLOCKS = {
+Blocks = Mapping[str, Callable[[Summary], str]]
+BLOCKS: Blocks = {
     "headline": headline,
     "figures": figures,
     "regimes": regimes,
@@ -184,13 +186,13 @@ def facts() -> dict[str, Any]:
     return {**summary, "generator": found}
 
 
-def render(readme: str, summary: Summary) -> str:
-    """`readme` with every generated block rewritten. Raises KeyError for an unknown block."""
+def render(text: str, facts: Summary, blocks: Blocks = BLOCKS) -> str:
+    """`text` with every generated block rewritten. Raises KeyError for an unknown block."""
 
     def block(match: re.Match[str]) -> str:
-        return match["open"] + BLOCKS[match["name"]](summary) + match["close"]
+        return match["open"] + blocks[match["name"]](facts) + match["close"]
 
-    return BLOCK.sub(block, readme)
+    return BLOCK.sub(block, text)
 
 
 def main() -> int:

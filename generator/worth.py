@@ -86,23 +86,32 @@ def regime_of(name: str) -> Callable[[Shape], str]:
     return lambda shape: problems.regime(*shape)
 
 
+def chains(
+    source: SourceManifest, lines: Iterable[Mapping[str, Any]]
+) -> dict[tuple[Any, ...], Worth]:
+    """By M, N, K, layout and dtype: rows whose own kernel was measured in a chain and computed
+    there what it computes alone. Of several measurements the slowest counts."""
+    names = {kernel.id: kernel.name for kernel in source.kernels}
+    rows = {(*row[:5], names[row.kernel]): row for row in source.table if row.kernel}
+    found: dict[tuple[Any, ...], Worth] = {}
+    for line in lines:
+        row = rows.get((*line["problem"][:5], line["kernel"]))
+        if row is not None and not line.get("wrong"):
+            each = dependent(row, line)
+            found[row[:5]] = min(found.get(row[:5], each), each, key=lambda w: w.hot)
+    return found
+
+
 def figures(source: SourceManifest, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Nested by list, type and layout: the figures of every set. `lines` are the measurements with
     programmatic dependent launch; those of a kernel that the table does not name do not count."""
-    names = {kernel.id: kernel.name for kernel in source.kernels}
-    chains: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-    for line in lines:
-        if not line.get("wrong"):
-            chains[(*line["problem"][:5], line["kernel"])] = line
+    chained = chains(source, lines)
     found: dict[str, Any] = {}
     for name, dtype, layout in SETS:
         rows = in_set(source.table, name, dtype, layout)
         if not rows:
             continue
-        pdl: dict[Shape, Worth] = {}
-        for row in rows:
-            if row.kernel and (line := chains.get((*row[:5], names[row.kernel]))):
-                pdl[row.m, row.n, row.k] = dependent(row, line)
+        pdl = {row[:3]: chained[row[:5]] for row in rows if row[:5] in chained}
         every = shapes(name) if name == "grid" else set()
         here = _set([plain(row) for row in rows], pdl, every, name)
         found.setdefault(name, {}).setdefault(dtype, {})[layout] = here

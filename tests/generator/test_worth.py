@@ -85,7 +85,8 @@ def test_without_a_chain_measured_there_is_no_figure_but_a_reason() -> None:
 
 def test_chains_count_where_they_were_measured() -> None:
     rows = (*ROWS, row((64, 64, 128), "b", (6.0, 6.0)))
-    pdl = figures(*rows, lines=(chain(TINY),))["grid"]["fp16"]["nn"]["pdl"]
+    better = chain(TINY, hot={"torch": [20.0], "pdl": [1.0]})  # measured twice: the slower counts
+    pdl = figures(*rows, lines=(chain(TINY), better))["grid"]["fp16"]["nn"]["pdl"]
     assert (pdl["measured"], pdl["of"]) == (1, 2)
     # 3x torch in the chain; the other kernel what it is alone; medians of pairs, not of sides.
     assert pdl["regimes"]["tiny"] == round((3.0 * 2.0) ** (1 / 120), 4)

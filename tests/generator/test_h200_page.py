@@ -1,0 +1,169 @@
+"""docs/h200.md, its figures and plots: what the table and the export say, and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from hgemm_packs.generator import export, table, worth
+from hgemm_packs.generator.packer import SourceManifest, read_source
+from hgemm_packs.problem import Problem
+
+from .found import both, found, job
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+MEASURED = BENCHMARKS / "results" / "measured"
+COMMITTED = BENCHMARKS.parent / "manifests" / "sm_90a" / "h200.json"
+SHAPES = [(64, 64, 64), (64, 128, 64), (1024, 1024, 1024), (64, 64, 16384)]
+WON, ALSO, BEHIND, FAR = (Problem(*shape, "nn", "f16") for shape in SHAPES)
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("report_h200")
+
+
+def findings() -> Any:
+    """Two wins of two kernels, two problems left to torch."""
+    fields = [
+        *both({"a": (8.0, 10.0), "b": (8.1, 10.1)}, WON),
+        *both({"a": (6.0, 7.0), "b": (5.0, 6.0)}, ALSO),
+        job("finals", {"c": (13.0, 15.0)}, BEHIND),
+        job("finals", {"c": (24.0, 28.0)}, FAR),
+    ]
+    whole = found(*fields)
+    genome = {"layout": "nn", "dtype": "f16"}
+    kernels = {id_: {**fields, "genome": genome} for id_, fields in whole.kernels.items()}
+    return replace(whole, kernels=kernels)
+
+
+def test_the_page_says_what_the_files_say(page: ModuleType) -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.text() == text
+    names = {match["name"] for match in page.readme.BLOCK.finditer(text)}
+    assert names == set(page.BLOCKS)
+    document = json.loads(page.REPORT.read_text(encoding="utf-8"))
+    assert document["over_floor"] == page.over_floor(read_source(COMMITTED))
+
+
+def test_every_plot_of_the_page_is_there_and_small(page: ModuleType) -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    named = [line.split("(../")[1].rstrip(")") for line in text.splitlines() if "![" in line]
+    sizes = [(BENCHMARKS.parent / name).stat().st_size for name in named]
+    assert len(sizes) >= 6 and sum(sizes) < 2e6
+
+
+@pytest.mark.parametrize(
+    ("shape", "us", "binds"),
+    [
+        ((64, 64, 64), 1.2045, "launch"),
+        ((16384, 16384, 16384), 12217.996, "tensor"),
+        ((16384, 16384, 64), 133.1, "bandwidth"),  # from device memory
+        ((2048, 2048, 64), 2.82, "bandwidth"),  # from L2
+    ],
+)
+def test_the_floor(page: ModuleType, shape: tuple[int, int, int], us: float, binds: str) -> None:
+    assert page.floor_us(*shape) == pytest.approx(us, rel=1e-3)
+    assert page.floor_binds(*shape) == binds
+
+
+def test_the_document_of_a_small_run(page: ModuleType) -> None:
+    whole = findings()
+    made = page.document(table.source(whole), whole)
+    torch, ours = made["over_floor"]["fp16 nn"]["mid"]
+    assert torch == ours == round(12.0 / page.floor_us(*SHAPES[2]), 4)
+    tiny = made["over_floor"]["fp16 nn"]["tiny"]
+    assert tiny[0] / tiny[1] == pytest.approx(math.sqrt(12 / 8 * 12 / 5), rel=1e-3)
+    assert [line["problem"] for line in made["behind"]] == [str(FAR), str(BEHIND)]
+    assert made["behind"][0]["hot"] == 0.5 and made["behind"][0]["kernel"] == "name_c"
+    assert made["behind"][0]["bound"] == "tail wave", "no model of this family: by its time"
+    assert (made["left"], made["ahead_but_unproven"]) == (2, 0)
+    without = page.document(table.source(whole), None)
+    assert without["prune"] is None and without["behind"][0]["kernel"] is None
+    assert without["behind"][0]["bound"] == "launch (of the floor)"
+
+
+def test_the_chosen_set_is_that_of_the_table(page: ModuleType) -> None:
+    whole = findings()
+    # `b` alone keeps nearly all: it is second on one problem and far ahead on the other.
+    source = table.source(whole, keep=0.9)
+    assert [kernel.id for kernel in source.kernels] == ["b"]
+    gain = {
+        "a": (math.sqrt(12 / 8 * 14 / 10), math.sqrt(12 / 6 * 14 / 7)),
+        "b": (math.sqrt(12 / 8.1 * 14 / 10.1), math.sqrt(12 / 5 * 14 / 6)),
+    }
+    best = (gain["a"][0] * gain["b"][1]) ** 0.25
+    kept = (gain["b"][0] * gain["b"][1]) ** 0.25
+    found = page.document(source, whole)["prune"]
+    assert found["curve"][0] == [0, 1.0] and found["curve"][-1] == [2, pytest.approx(best)]
+    assert found["chosen"] == [1, pytest.approx(kept)]
+    assert found["share"] == pytest.approx(math.log(kept) / math.log(best), rel=1e-5)
+    assert (found["of"], found["kinds"], found["problems"]) == (2, {"f16 nn": 1}, 4)
+
+
+def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> None:
+    whole = findings()
+    source = table.source(whole)
+    made = page.document(source, whole)
+    line = {
+        "problem": [*SHAPES[0], "nn", "f16"],
+        "kernel": "name_a",
+        "hot": {"torch": [12.0], "pdl": [6.0]},
+    }
+    written = []
+    for folder, lines in (("1", [line]), ("2", [line]), ("3", [])):
+        chains = worth.chains(source, lines)
+        out = tmp_path / folder
+        paths = list(page.report_plots.draw(source, chains, made, page.floor_us, out))
+        assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+        written.append({path.name: path.read_bytes() for path in paths})
+    assert written[0] == written[1]
+    names = {"heat-fp16-nn.png", "work-grid.png", "prune.png"}
+    assert set(written[0]) == names | {"heat-fp16-nn-pdl.png"} and set(written[2]) == names
+    assert written[0]["heat-fp16-nn.png"] != written[0]["heat-fp16-nn-pdl.png"]
+
+
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="no export is committed")
+def test_the_committed_table_follows_from_the_committed_export() -> None:
+    """Every 32nd problem, for time; the noise floor from all."""
+    follows(read_source(COMMITTED), MEASURED, 32)
+
+
+def follows(source: SourceManifest, place: Path, step: int) -> None:
+    whole = export.read(place)
+    assert table.noise_floor(whole.noise) == source.policy.noise_floor
+    rows = {row.key: row for row in source.table}
+    problems = list(dict.fromkeys(each.problem for each in whole.fields))[::step]
+    sampled = set(problems)
+    fields = tuple(each for each in whole.fields if each.problem in sampled)
+    listed = table.contenders(replace(whole, fields=fields), source.policy.noise_floor)
+    assert listed
+    for problem, contenders in listed.items():
+        row = rows[problem.key]
+        if row.kernel is None:
+            first = contenders[0]
+            figures = first.row or table.row(first.field, first.kernel, whole.device.name)
+            assert row == figures._replace(kernel=None)
+        else:
+            (mine,) = [each for each in contenders if each.kernel == row.kernel]
+            assert mine.proven and mine.row == row
+
+
+def test_what_does_not_follow_from_an_export_is_noticed(tmp_path: Path) -> None:
+    whole = findings()
+    export.write(whole, tmp_path)
+    source = table.source(whole)
+    follows(source, tmp_path, 1)
+    rows = [row._replace(hot=row.hot._replace(us=1.0)) for row in source.table]
+    with pytest.raises(AssertionError):
+        follows(replace(source, table=tuple(rows)), tmp_path, 1)
