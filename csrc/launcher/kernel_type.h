@@ -10,7 +10,6 @@ int kernel_type_add(PyObject *module);
 // The loaded kernel behind a Kernel, or NULL with a TypeError set.
 const loaded_kernel *kernel_of(const launcher_state *state, PyObject *object);
 
-// Kernel.workspace(m, n): counters and bytes of partial sums that an M x N product needs.
 PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *kernel_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t count);
 

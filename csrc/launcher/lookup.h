@@ -15,7 +15,7 @@ typedef struct {
 // call into Python.
 const answer *lookup(launcher_state *state, const problem *p);
 
-// Turns the answer to `key` into a fallback for good; used after a launch that failed.
+// Turns the answer to `key` into a fallback for good: its launch failed, or it finds no memory.
 void lookup_give_up(launcher_state *state, const problem_key *key, reason why);
 
 // Forgets every answer.

@@ -36,7 +36,8 @@ def bottleneck(
     bandwidth = compulsory_bytes(problem) / (device.peak_gbps * 1e3)
     if max(tensor, bandwidth) >= NEAR * cold_us:
         return "tensor" if tensor >= bandwidth else "bandwidth"
-    grid, split = fields["grid"], fields["cluster"][2]
+    grid = fields["grid"]
+    split = fields["cluster"][2] * grid.get("slices", 1)
     tiles = math.ceil(problem.m / grid["tile_m"]) * math.ceil(problem.n / grid["tile_n"]) * split
     waves = tiles / device.sm_count
     tail = tensor * (math.ceil(waves) / waves - 1.0)
