@@ -13,7 +13,7 @@ PACK := packs/$(ARCH)
 C_HOST := $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch] tests/fake_*/*.[ch])
 EXTENSIONS := setup.py $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch])
 
-.PHONY: demo test test-gpu bench packs fmt lint type wheel clean
+.PHONY: demo test test-gpu bench table figures packs fmt lint type wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/built
@@ -31,7 +31,19 @@ bench: $(STAMPS)/built packs
 	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python benchmarks/host_cost.py
 	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python benchmarks/load_cost.py
 	HGEMM_PACKS_PATH=$(PACK) $(BIN)/hgemm-packs bench --out benchmarks/results
+	$(MAKE) figures
+
+# The committed table from the run folders in RUNS, by way of the export that is committed with it.
+# Needs no GPU. RUNS=benchmarks/results/measured makes it again from the export alone.
+table: $(STAMPS)/built
+	$(BIN)/hgemm-packs generate export $(RUNS) --out benchmarks/results/measured
+	$(BIN)/hgemm-packs generate table benchmarks/results/measured --out manifests/sm_90a/h200.json
+	$(MAKE) figures
+
+# Every published number, page and plot from the raw results and the table.
+figures: $(STAMPS)/built
 	$(BIN)/python benchmarks/summary.py
+	$(BIN)/python benchmarks/report_h200.py
 	$(BIN)/python benchmarks/generator.py
 	$(BIN)/python benchmarks/readme.py
 
