@@ -10,7 +10,7 @@ import hashlib
 import math
 from functools import lru_cache
 
-from hgemm_packs.generator.families import Genome
+from hgemm_packs.generator.families import FAMILIES, Genome
 from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
 
@@ -59,13 +59,14 @@ def floor_us(problem: Problem, *, cold: bool) -> float:
 
 @lru_cache(maxsize=1 << 16)
 def kernel_us(choice: Choice, problem: Problem, seed: int, *, cold: bool = False) -> float:
-    """True time in us of a kernel that admits the problem, on the machine that `seed` makes.
-
-    Raises KeyError for a family it does not know.
-    """
-    work = {"sm90_wgmma": _wgmma_clocks, "sm90_direct": _direct_clocks}[choice.family]
+    """True time in us of a kernel that admits the problem, on the machine that `seed` makes."""
     genome = choice.genome
-    clocks = work(genome, problem)
+    if choice.family == "sm90_wgmma":
+        clocks = _wgmma_clocks(genome, problem)
+    elif choice.family == "sm90_direct":
+        clocks = _direct_clocks(genome, problem)
+    else:
+        clocks = _tile_clocks(choice, problem)
     resident = operand_bytes(problem) < L2_BYTES and not cold
     traffic = operand_bytes(problem) / ((L2_GBPS if resident else DRAM_GBPS) * 1e3)
     launch = 1.1 if choice.family == "sm90_direct" else 1.9
@@ -94,6 +95,16 @@ def _affinity(family: str, genome: Genome, problem: Problem, seed: int) -> float
 @lru_cache(maxsize=1 << 14)
 def _pair(family: str, values: tuple[int | str | bool, ...], size: int, seed: int) -> float:
     return PAIRED * normal(seed, family, size, *values)
+
+
+def _tile_clocks(choice: Choice, p: Problem) -> float:
+    """Of any family, by its launch record alone: tiles and parts of K in waves over the SMs."""
+    record = FAMILIES[choice.family].record(choice.genome)
+    grid, parts = record["grid"], record["cluster"][2] * record["grid"].get("slices", 1)
+    tile_m, tile_n = grid["tile_m"], grid["tile_n"]
+    tiles = math.ceil(p.m / tile_m) * math.ceil(p.n / tile_n)
+    work = max(tile_m, 16) * max(tile_n, 16) * p.k / parts / FMA_PER_CLOCK
+    return math.ceil(tiles * parts / SMS) * (FILL_CLOCKS + 1.5 * work) + 100.0 * math.log2(parts)
 
 
 def _wgmma_clocks(g: Genome, p: Problem) -> float:
