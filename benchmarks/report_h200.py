@@ -27,7 +27,8 @@ from hgemm_packs.generator.problems import REGIMES, regime
 from hgemm_packs.generator.prune import prune
 from hgemm_packs.generator.report.bottleneck import bottleneck
 from hgemm_packs.generator.search.features import Table
-from hgemm_packs.generator.search.roofline import BOTTLENECKS, terms
+from hgemm_packs.generator.search.model import BOTTLENECKS
+from hgemm_packs.generator.search.roofline import terms
 from hgemm_packs.generator.spec import Choice
 from hgemm_packs.generator.table import Contender
 from hgemm_packs.manifest import Row
