@@ -40,12 +40,16 @@ UNKNOWN_RING = [*range(64, 1025, 64), 1536, 2048, 3072, 8192]
 
 
 def ring_depth(entry: KernelEntry) -> int:
-    """K in elements that one pass over the kernel's pipeline covers: its ring, or one round of
-    loads."""
-    genome = entry.genome
-    if "stages" in genome:
-        return int(genome["stages"]) * int(genome["tile_k"])
-    return 32 * int(genome.get("warps_k", 1)) * int(genome.get("unroll", 1))
+    """K in elements that one pass over the kernel's pipeline covers, over all CTAs that share K: its
+    ring, its slice, or one round of loads."""
+    genome, parts = entry.genome, entry.cluster[2] * entry.grid.slices
+    for gene in ("k_slice", "k"):
+        if gene in genome:
+            return int(genome[gene]) * parts
+    stages = int(genome.get("stages", 1))
+    if "tile_k" in genome:
+        return stages * int(genome["tile_k"]) * parts
+    return 32 * int(genome.get("warps_k", 1)) * int(genome.get("unroll", 1)) * stages * parts
 
 
 def check_remainders(run: Checker) -> None:

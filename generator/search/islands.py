@@ -37,16 +37,15 @@ TRIES = 12  # draws for one child
 PRESSURE = 0.7  # odds that the next slower cell, or island, is asked instead
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def cell(choice: Choice) -> Cell:
-    """Its kind: family, split of K, log2 of the tile's area, log2 of K in flight (64s)."""
-    g = dict(choice.genes)
-    if choice.family == "sm90_wgmma":
-        area = int(g["tile_m"]) * int(g["tile_n"])
-        split, deep = int(g["split_k"]), int(g["stages"]) * int(g["tile_k"]) // 64
-    else:
-        area = 128 * int(g["mi"]) * int(g["ni"]) * int(g["warps_m"]) * int(g["warps_n"])
-        split, deep = int(g["warps_k"]), int(g["unroll"])
-    return choice.family, split, round(math.log2(area)), round(math.log2(deep))
+    """Its kind: family, parts of K, log2 of the tile's area, log2 of what is in flight."""
+    g, record = choice.genome, FAMILIES[choice.family].record(choice.genome)
+    grid = record["grid"]
+    parts = record["cluster"][2] * grid.get("slices", 1) * int(g.get("warps_k", 1))
+    deep = int(g.get("stages", 1)) * int(g.get("tile_k", 64)) * int(g.get("unroll", 1)) // 64
+    area = grid["tile_m"] * grid["tile_n"]
+    return choice.family, parts, round(math.log2(area)), round(math.log2(deep))
 
 
 def elites(told: Told) -> dict[Cell, Choice]:
