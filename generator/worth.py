@@ -57,7 +57,8 @@ def dependent(row: Row, line: Mapping[str, Any]) -> Worth:
         times = line.get(protocol)
         if not times:
             return None
-        return median(t / ours for t, ours in zip(times["torch"], times["pdl"], strict=True))
+        pairs = zip(times["torch"], times["pdl"], strict=True)
+        return float(median(t / ours for t, ours in pairs))
 
     hot = paired("hot")
     if hot is None:
