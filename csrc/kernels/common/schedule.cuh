@@ -1,5 +1,5 @@
-// Which output tile a CTA works on. Tiles are dealt to clusters in a banded raster order, so that CTAs that run
-// together share rows of A and columns of B in L2.
+// Which output tile a CTA works on, and where a thread is in a ring of stages. Tiles are dealt to clusters in a banded
+// raster order, so that CTAs that run together share rows of A and columns of B in L2.
 #pragma once
 #include "common/types.cuh"
 

@@ -6,7 +6,8 @@
 // of K stays in flight. Warps split K and add in shared memory; with clusters CTAs split K as well and send what their
 // warps added to the owners of the elements: one launch, fixed order.
 // With kFixedK the length of K is a constant: no loop control, and offsets inside the loads.
-// Valid: any M, N and K multiples of 8, 16-byte aligned operands; exact kernels: whole tiles, whole windows of K.
+// Valid: any M, N and K multiples of 8, 16-byte aligned operands; exact kernels: whole tiles, whole windows of K for
+// each CTA; with kFixedK that K for each CTA and no other.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/direct.py).
 #include "common/direct_operand.cuh"
 #include "common/mma.cuh"

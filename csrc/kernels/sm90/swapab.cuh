@@ -5,9 +5,10 @@
 // which 8 are enough: no tensor work and no loads for rows that do not exist. A producer warp
 // streams weights and tokens by TMA through a deep ring, several CTAs an SM if they fit; the CTAs
 // of a cluster may split K and add through distributed shared memory. The tile is transposed on its
-// way out by stmatrix. (The idea is in DeepGEMM's and vLLM's small-M paths.) Valid: any M, N and K
-// multiples of 8, 16-byte aligned operands. Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_*
-// macros (generator/families/swapab.py).
+// way out by stmatrix. (The idea is in DeepGEMM's and vLLM's small-M paths.)
+// Valid: any M, N and K multiples of 8, where K is split a k-tile at least for each CTA, 16-byte
+// aligned operands.
+// Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/swapab.py).
 #include "common/ring.cuh"
 #include "common/row_reduce.cuh"
 

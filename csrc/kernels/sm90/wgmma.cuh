@@ -5,8 +5,9 @@
 // share a tile by rows, `pingpong` consumers take alternate tiles, so that one stores while the
 // other multiplies. CTAs of a cluster share operands by multicast, or share one tile by K and add
 // their parts through distributed shared memory (split_k). Persistent grids loop over tiles; a grid
-// of one CTA a tile is the same loop run once. Valid: any M (tn, tt: a multiple of 8), N and K
-// multiples of 8 (TMA), 16-byte aligned operands; N a multiple of 32 for the grouped epilogue.
+// of one CTA a tile is the same loop run once.
+// Valid: any M (tn, tt: a multiple of 8), N and K multiples of 8 (TMA), with split_k a k-tile at
+// least for each CTA, 16-byte aligned operands; N a multiple of 32 for the grouped epilogue.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/wgmma.py).
 #include "common/cluster_reduce.cuh"
 #include "common/epilogue.cuh"
