@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hgemm_packs.generator import build
-from hgemm_packs.generator.families import Genome, family
-from hgemm_packs.generator.pool import pool
+from hgemm_packs.generator.families import FAMILIES, Genome, family
+from hgemm_packs.generator.space import catalogue
 from hgemm_packs.manifest import KernelEntry
 from hgemm_packs.manifest_checks import check_launch_record
 from hgemm_packs.manifest_fields import KERNEL
+from hgemm_packs.problem import DTYPES, LAYOUTS
 
 Job = tuple[str, Genome]
 
-KINDS = [(layout, dtype) for layout in ("nn", "nt") for dtype in ("f16", "bf16")]
+KINDS = [(layout, dtype) for layout in LAYOUTS for dtype in DTYPES]
 NUMERICS = {"reference": "float64", "max_rel_err": 2.2e-4, "shapes_tested": 90}
 
 WGMMA: Genome = {
@@ -55,22 +56,92 @@ DIRECT: Genome = {
     "fixed_k": 0,
     "cluster_k": 1,
 }
-BASES = {"sm90_wgmma": WGMMA, "sm90_direct": DIRECT}
+SPLITK: Genome = {
+    "layout": "nt",
+    "dtype": "f16",
+    "tile_m": 64,
+    "tile_n": 64,
+    "tile_k": 64,
+    "stages": 4,
+    "split": 2,
+    "slices": 4,
+    "reduce": "last",
+    "ctas_per_sm": 1,
+    "epilogue": "staged",
+}
+ONESHOT: Genome = {
+    "layout": "nt",
+    "dtype": "f16",
+    "tile_m": 64,
+    "tile_n": 64,
+    "k_slice": 256,
+    "slab_group": 1,
+    "split": 2,
+    "epilogue": "staged",
+}
+SWAPAB: Genome = {
+    "layout": "nt",
+    "dtype": "f16",
+    "tile_m": 16,
+    "tile_n": 64,
+    "tile_k": 128,
+    "stages": 4,
+    "consumers": 1,
+    "split_k": 1,
+    "persistent": False,
+    "ctas_per_sm": 1,
+}
+WRITEBOUND: Genome = {
+    "layout": "nt",
+    "dtype": "f16",
+    "tile_n": 128,
+    "k": 128,
+    "stages": 4,
+    "stages_b": 1,
+    "consumers": 2,
+    "ordered": False,
+    "ctas_per_sm": 1,
+    "epilogue": "grouped",
+    "streaming": True,
+}
+GEMV: Genome = {
+    "layout": "nt",
+    "dtype": "f16",
+    "tokens": 8,
+    "mi": 1,
+    "warps_n": 1,
+    "warps_k": 8,
+    "unroll": 2,
+    "stages": 4,
+    "ahead": True,
+    "cluster_k": 1,
+    "streaming": True,
+    "fetch": 128,
+}
+BASES = {
+    "sm90_wgmma": WGMMA,
+    "sm90_splitk": SPLITK,
+    "sm90_oneshot": ONESHOT,
+    "sm90_swapab": SWAPAB,
+    "sm90_writebound": WRITEBOUND,
+    "sm90_direct": DIRECT,
+    "sm90_gemv": GEMV,
+}
+
+
+@cache
+def candidates() -> tuple[Job, ...]:
+    """Every 23rd choice that a search lists, of all layouts and dtypes, as jobs: 23 divides no
+    number of gene values, so that every value of every gene comes along."""
+    listed = [choice for kind in KINDS for choice in catalogue(*kind)]
+    return tuple((choice.family, choice.genome) for choice in listed[::23])
 
 
 def sample(count: int) -> list[Job]:
-    """Jobs spread over the candidates of every layout and dtype, each family in turn."""
-    by_family: dict[str, list[Job]] = {name: [] for name in BASES}
-    for kind in KINDS:
-        for job in pool(*kind):
-            by_family[job[0]].append(job)
+    """Jobs spread over the candidates of every layout and dtype, as many of each family."""
+    by_family = {name: [job for job in candidates() if job[0] == name] for name in FAMILIES}
     share = count // len(by_family)
     return [jobs[len(jobs) * i // share] for jobs in by_family.values() for i in range(share)]
-
-
-def every_candidate() -> Iterator[Job]:
-    for kind in KINDS:
-        yield from pool(*kind)
 
 
 def record(fields: dict[str, Any], **changes: Any) -> KernelEntry:

@@ -26,7 +26,7 @@ DIRECT = {
     "family": "sm90_direct",
     "genome": {
         **{"warps_m": 1, "warps_n": 1, "warps_k": 1, "mi": 1, "ni": 2, "unroll": 1},
-        "exact": False,
+        **{"exact": False, "fixed_k": 0, "cluster_k": 1},
     },
 }
 
