@@ -13,42 +13,104 @@ from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families import wgmma as wgmma_family
 from hgemm_packs.problem import Problem
 
-from .kernels import BASES, WGMMA, Job, entry_of, every_candidate, sample
+from .kernels import BASES, WGMMA, Job, candidates, entry_of, sample
 
 SM_SMEM = 228 * 1024  # shared memory of an SM; each resident CTA costs 1024 bytes more than it asks
 SM_LANES = 65536 // 32  # registers of an SM, counted in whole warps
 
 
+def _staged(columns: int) -> int:
+    """Bytes of a warp's staging: 16 rows of the widest chunk that the columns are made of."""
+    return 16 * next(chunk for chunk in (64, 32, 16) if columns % chunk == 0) * 2
+
+
 def _wgmma_smem(g: dict[str, Any]) -> int:
-    """What sm90/wgmma.cuh lays out behind the 1024-aligned start of its ring, and the alignment."""
-    slabs = g["tile_k"] // 64
-    stage = slabs * (g["tile_m"] * 128 + g["tile_n"] * 128)
-    warps = 4 * g["consumers"]
-    columns = g["tile_n"] // g["split_k"]
+    stage = g["tile_k"] // 64 * (g["tile_m"] * 128 + g["tile_n"] * 128)
     if g["epilogue"] == "bulk":
-        warp_bytes = 2 * 64 * 64 * 2 // 4
-    elif g["epilogue"] == "grouped":
-        warp_bytes = 0
+        warp_bytes = 2 * g["bulk_blocks"] * 64 * 64 * 2 // 4
     else:
-        chunk = 64 if columns % 64 == 0 else 32 if columns % 32 == 0 else 16
-        warp_bytes = 16 * chunk * 2
+        warp_bytes = 0 if g["epilogue"] == "grouped" else _staged(g["tile_n"] // g["split_k"])
     blocks = g["tile_n"] // 8 // g["split_k"]
     inbox = g["split_k"] * blocks * 128 * g["consumers"] * 16 if g["split_k"] > 1 else 0
-    return 1024 + g["stages"] * stage + warps * warp_bytes + inbox
+    return 1024 + g["stages"] * stage + 4 * g["consumers"] * warp_bytes + inbox
+
+
+def _splitk_smem(g: dict[str, Any]) -> int:
+    """The inbox lies over the ring where the family says so."""
+    macros = family("sm90_splitk").macros(g)
+    stored = g["tile_n"] // g["split"] // int(macros["HGP_ACROSS"])
+    warp_bytes = 0 if g["epilogue"] == "grouped" else _staged(stored)
+    ring = g["stages"] * (g["tile_m"] + g["tile_n"]) * g["tile_k"] * 2
+    apart = g["split"] > 1 and not macros["HGP_OVERLAID"]
+    return 1024 + ring + g["tile_m"] // 16 * warp_bytes + apart * g["tile_m"] * g["tile_n"] * 4
+
+
+def _oneshot_smem(g: dict[str, Any]) -> int:
+    operands = g["k_slice"] // 64 * (g["tile_m"] * 128 + g["tile_n"] * 128)
+    inbox = g["tile_m"] * g["tile_n"] * 4 if g["split"] > 1 else 0
+    staging = g["tile_m"] // 16 * 16 * g["tile_n"] // g["split"] * 2
+    barriers = g["k_slice"] // (64 * g["slab_group"]) + 1
+    return operands + inbox + (staging if g["epilogue"] == "staged" else 0) + 8 * barriers
+
+
+def _swapab_smem(g: dict[str, Any]) -> int:
+    ring = g["stages"] * g["tile_k"] // 64 * (g["tile_n"] * 128 + g["tile_m"] * 128)
+    inbox = g["tile_n"] * g["tile_m"] * 4 if g["split_k"] > 1 else 0
+    return 1024 + ring + inbox + 4 * g["consumers"] * g["tile_m"] * 16 * 2
+
+
+def _writebound_smem(g: dict[str, Any]) -> int:
+    """At least so much that one CTA more than meant finds no room."""
+    slabs = g["k"] // 64
+    ring, b = g["stages"] * slabs * 64 * 128, g["stages_b"] * slabs * g["tile_n"] * 128
+    per_warp = {"grouped": 0, "bulk": 2 * 64 * 64 * 2 // 4, "staged": _staged(g["tile_n"])}
+    needed = 1024 + ring + b + 4 * g["consumers"] * per_warp[g["epilogue"]]
+    return int(max(needed, SM_SMEM // (g["ctas_per_sm"] + 1)))
+
+
+def _direct_smem(g: dict[str, Any]) -> int:
+    tile_m, tile_n = 16 * g["mi"] * g["warps_m"], 8 * g["ni"] * g["warps_n"]
+    pad = 4 if g["ni"] >= 4 else 0 if g["warps_n"] == 1 else 8 * g["ni"]
+    sums = g["warps_k"] * tile_m * (tile_n + pad) * 4 if g["warps_k"] > 1 else 0
+    return int(sums + (tile_m * tile_n * 4 + 16 if g["cluster_k"] > 1 else 0))
+
+
+def _gemv_smem(g: dict[str, Any]) -> int:
+    """Sums come where the ring was; what the cluster sends lies behind both."""
+    threads, tile_n = 32 * g["warps_n"] * g["warps_k"], 16 * g["mi"] * g["warps_n"]
+    loads = 2 * g["mi"] + (g["tokens"] // 8 if g["ahead"] else 0)  # of 16 bytes
+    ring = g["stages"] * threads * g["unroll"] * loads * 16 if g["stages"] > 1 else 0
+    sums = g["warps_k"] * g["tokens"] * (tile_n + 4) * 4
+    inbox = g["tokens"] * tile_n * 4 + 16 if g["cluster_k"] > 1 else 0
+    return int(max(ring, sums) + inbox)
+
+
+#: What each source lays out, in bytes: from its genes, not by the family's own functions.
+SMEM = {
+    "sm90_wgmma": _wgmma_smem,
+    "sm90_splitk": _splitk_smem,
+    "sm90_oneshot": _oneshot_smem,
+    "sm90_swapab": _swapab_smem,
+    "sm90_writebound": _writebound_smem,
+    "sm90_direct": _direct_smem,
+    "sm90_gemv": _gemv_smem,
+}
+
+
+def _barriers(g: dict[str, Any]) -> int:
+    """Bytes of static shared memory at most: full and empty of each stage, and a cluster's own."""
+    slabs_b = g.get("stages_b", 0) * (g.get("k", 0) // 64 + 1)
+    return int(8 * (2 * g["stages"] + slabs_b + 1))
 
 
 def test_shared_memory_is_what_the_kernels_lay_out_and_fits() -> None:
-    for name, genome in every_candidate():
+    for name, genome in candidates():
         g: dict[str, Any] = dict(genome)
         smem = entry_of((name, genome)).smem_bytes
-        if name == "sm90_wgmma":
-            barriers = 8 * (2 * g["stages"] + 1)
-            assert smem == _wgmma_smem(g)
-            assert smem + barriers <= 227 * 1024
-            assert g["ctas_per_sm"] * (smem + barriers + 1024) <= SM_SMEM
-        else:
-            tile_m, tile_n = 16 * g["mi"] * g["warps_m"], 8 * g["ni"] * g["warps_n"]
-            assert smem == (4 * g["warps_k"] * tile_m * (tile_n + 4) if g["warps_k"] > 1 else 0)
+        assert smem == SMEM[name](g), (name, g)
+        barriers = _barriers(g) if "ctas_per_sm" in g else 0
+        assert smem + barriers <= 227 * 1024
+        assert g.get("ctas_per_sm", 1) * (smem + barriers + 1024) <= SM_SMEM
 
 
 @pytest.mark.parametrize(
@@ -87,24 +149,56 @@ def test_a_reallocating_block_has_the_registers_that_it_hands_out() -> None:
     assert 8 * take + 4 * give <= SM_LANES
 
 
+#: The dynamic shared memory of each source in its own constants.
+LAID_OUT = {
+    "sm90_wgmma": "1024 + kStages * kStageBytes + kConsumers * 4 * Epilogue::kWarpBytes",
+    "sm90_splitk": "1024 + kStagingOffset + kConsumers * 4 * Epilogue::kWarpBytes",
+    "sm90_oneshot": "kBarriersAt + (int)sizeof(Barriers)",
+    "sm90_swapab": "1024 + kStages * StageLayout::kBytes + kWarps * kStagingBytes",
+    "sm90_writebound": "1024 + kStages * kStageBytes + kStagesB * kBytesB"
+    " + kConsumers * 4 * Epilogue::kWarpBytes",
+    "sm90_direct": "kSumFloats * 4",
+    "sm90_gemv": "(kRingBytes > kSumBytes ? kRingBytes : kSumBytes)",
+}
+#: What a cluster along K adds to it.
+INBOX = {
+    "sm90_wgmma": "Reduce::kBytes",
+    "sm90_swapab": "Reduce::kBytes",
+    "sm90_direct": "kElements * 4 + 16",
+    "sm90_gemv": "Reduce::kInbox * 4 + 16",
+}
+#: A source's constants for a tile's rows and columns of C, and for the CTAs of a cluster along K.
+TILE = {"sm90_swapab": ("kTokens", "kRows"), "sm90_gemv": ("kTokens", "kTileN")}
+RANKS = {
+    **{"sm90_wgmma": "kSplitK", "sm90_splitk": "kSplit", "sm90_oneshot": "kSplit"},
+    **{"sm90_swapab": "kSplitK", "sm90_writebound": "1"},
+    **{"sm90_direct": "kRanks", "sm90_gemv": "kRanks"},
+}
+
+
 def _static_asserts(job: Job) -> str:
     """The source with its launch record checked by the compiler against the source's constants."""
-    entry = entry_of(job)
-    if job[0] == "sm90_wgmma":
-        inbox = "Reduce::kBytes" if entry.genome["split_k"] != 1 else "0"
-        smem = "1024 + kStages * kStageBytes + kConsumers * 4 * Epilogue::kWarpBytes + " + inbox
-        facts = {smem: entry.smem_bytes, "kClusterSize": math.prod(entry.cluster)}
-    else:
-        smem = "kWarpsK == 1 ? 0 : kWarpsK * kTileM * kSumStride * 4"
-        facts = {smem: entry.smem_bytes}
-        if entry.genome["exact"]:
-            facts["kPass"] = entry.k.multiple_of
-    facts |= {"kThreads": entry.block, "kTileM": entry.grid.tile_m, "kTileN": entry.grid.tile_n}
+    name, entry = job[0], entry_of(job)
+    smem = LAID_OUT[name] + (f" + {INBOX[name]}" if name in INBOX and entry.cluster[2] > 1 else "")
+    if name == "sm90_writebound":
+        floor = SM_SMEM // (int(entry.genome["ctas_per_sm"]) + 1)
+        smem = f"({smem}) > {floor} ? ({smem}) : {floor}"
+    tile_m, tile_n = TILE.get(name, ("kTileM", "kTileN"))
+    facts = {smem: entry.smem_bytes, "kThreads": entry.block, RANKS[name]: entry.cluster[2]}
+    facts |= {tile_m: entry.grid.tile_m, tile_n: entry.grid.tile_n}
+    if name == "sm90_wgmma":
+        facts["kClusterSize"] = math.prod(entry.cluster)
+    if name == "sm90_splitk":
+        facts["kSlices"] = entry.grid.slices
+    if entry.workspace_bytes:
+        facts["kConsumers * Slices::kFloats * 4"] = entry.workspace_bytes
+    if entry.genome.get("exact"):
+        facts["(kFixedK ? kFixedK : kWindow) * kRanks"] = entry.k.multiple_of
     lines = [f'static_assert(({ours}) == {value}, "{value}");' for ours, value in facts.items()]
     return "\n".join([build.render(*job), *lines])
 
 
-@pytest.mark.parametrize("job", sample(12), ids=lambda job: family(job[0]).kernel_name(job[1]))
+@pytest.mark.parametrize("job", sample(21), ids=lambda job: family(job[0]).kernel_name(job[1]))
 def test_the_record_is_what_the_source_computes(job: Job) -> None:
     _, regs = build.compile_source(_static_asserts(job), "checked")
     entry = entry_of(job)
@@ -148,16 +242,21 @@ def test_a_direct_kernel_of_fixed_depth_takes_that_depth_alone() -> None:
 
 
 def test_tensor_maps_cover_a_stage() -> None:
-    """Boxes of one stage, times the CTAs that share the operand, are the bytes that a full barrier
+    """Boxes of a stage, times the CTAs that share the operand, are the bytes that a full barrier
     waits for: a wrong box would hang the card."""
-    for name, genome in every_candidate():
-        if name != "sm90_wgmma":
-            continue
+    for name, genome in candidates():
         g: dict[str, Any] = dict(genome)
         entry = entry_of((name, genome))
-        boxes = {spec.operand: spec.box[0] * spec.box[1] * 2 for spec in entry.tma}
-        slabs = g["tile_k"] // 64
-        loads_b = slabs * (g["tile_n"] // 64 if g["layout"] == "nn" else 1)
-        stage = slabs * boxes["a"] * g["cluster_n"] + loads_b * boxes["b"] * g["cluster_m"]
-        assert stage == (g["tile_m"] + g["tile_n"]) * g["tile_k"] * 2
-        assert ("c" in boxes) == (g["epilogue"] == "bulk")
+        boxes = {spec.operand: tuple(spec.box) for spec in entry.tma}
+        assert ("c" in boxes) == (g.get("epilogue") == "bulk")
+        assert (boxes.keys() >= {"a", "b"}) == (name not in ("sm90_direct", "sm90_gemv"))
+        if "a" not in boxes:
+            continue
+        depth = g.get("tile_k") or g.get("k") or g["k_slice"]
+        for operand, rows, stored_mn, shared in (
+            ("a", entry.grid.tile_m, g["layout"][0] == "t", g.get("cluster_n", 1)),
+            ("b", entry.grid.tile_n, g["layout"][1] == "n", g.get("cluster_m", 1)),
+        ):
+            box = boxes[operand]
+            copies = depth // 64 * (rows // box[0] if stored_mn else 1)
+            assert copies * box[0] * box[1] * 2 * shared == rows * depth * 2, (name, g, operand)
