@@ -65,6 +65,7 @@ def load(
     slices: int,
     persistent: bool,
     pdl: bool,
+    cooperative: bool,
     smem_bytes: int,
     workspace_bytes: int,
     layout: str,

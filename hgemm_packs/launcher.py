@@ -63,6 +63,7 @@ def load(device: int, entry: KernelEntry, image: memoryview | bytes) -> Kernel:
         slices=entry.grid.slices,
         persistent=entry.grid.persistent,
         pdl=entry.pdl,
+        cooperative=entry.cooperative,
         smem_bytes=entry.smem_bytes,
         workspace_bytes=entry.workspace_bytes,
         layout=entry.layout,

@@ -125,7 +125,8 @@ class KernelEntry:
     """One kernel: identity, launch record, and the problems that it takes. `id` is the sha256 of
     the cubin at `offset`, `size` bytes long, in the blob; `align` is bytes for a, b, c; `cluster`
     is CTAs along M, N and K; `workspace_bytes` is what partial sums take for each CTA of the grid,
-    0 where none go through global memory."""
+    0 where none go through global memory; CTAs of a `cooperative` kernel wait for each other, so
+    that it takes no grid that the device cannot run at once."""
 
     id: str
     name: str
@@ -155,6 +156,7 @@ class KernelEntry:
     pdl: bool
     deterministic: bool
     numerics: Numerics
+    cooperative: bool = False
 
     def admits(self, problem: Problem | Row) -> Reason | None:
         """None when the kernel takes the problem, else the first thing that speaks against it.

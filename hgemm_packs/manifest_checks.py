@@ -136,6 +136,9 @@ def _check_workspace(entry: KernelEntry) -> None:
         raise PackError("bad_workspace", detail, "workspace_bytes")
     elif entry.grid.persistent:
         raise PackError("bad_workspace", "the grid of a sliced kernel is never capped", "grid")
+    if entry.cooperative and (slices == 1 or entry.pdl):
+        detail = "CTAs that wait for each other need slices and an ordinary launch"
+        raise PackError("bad_cooperative", detail, "cooperative")
 
 
 def _check_tensor_map(entry: KernelEntry, spec: TensorMapSpec, where: str) -> None:

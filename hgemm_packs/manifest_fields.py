@@ -128,6 +128,7 @@ def _kernel(dims: tuple[Range, Range, Range], **fields: Any) -> KernelEntry:
 
 KERNEL = record(
     _kernel,
+    {"cooperative": boolean},
     id=SHA256,
     name=NAME,
     symbol=SYMBOL,

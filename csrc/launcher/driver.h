@@ -37,7 +37,7 @@ enum { CU_CAPTURE_NONE = 0 };     // cuStreamIsCapturing, cuStreamGetCaptureInfo
 
 enum { CU_TENSOR_F16 = 6, CU_TENSOR_BF16 = 9 };  // element types of a tensor map
 
-enum { CU_ATTR_CLUSTER = 4, CU_ATTR_PDL = 6 };  // launch attribute ids
+enum { CU_ATTR_COOPERATIVE = 2, CU_ATTR_CLUSTER = 4, CU_ATTR_PDL = 6 };  // launch attribute ids
 
 typedef struct {
   uint32_t id;

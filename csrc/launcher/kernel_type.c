@@ -132,6 +132,10 @@ static int check_record(const launch_record *r) {
     return -1;
   }
   const int has = PARAM_LAYOUT[r->params].workspace;
+  if (r->cooperative && (!has || r->pdl)) {
+    PyErr_SetString(PyExc_ValueError, "a cooperative launch needs slices and excludes pdl");
+    return -1;
+  }
   if ((r->workspace_bytes > 0) == has && (r->slices > 1) == has && !(has && r->persistent))
     return 0;
   PyErr_Format(PyExc_ValueError, "%s: %d slices, %d bytes of workspace",
@@ -140,10 +144,10 @@ static int check_record(const launch_record *r) {
 }
 
 PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
-  static char *names[] = {
-      "device",  "image", "symbol", "param_layout", "param_sizes", "maps",       "block",
-      "cluster", "tile",  "slices", "persistent",   "pdl",         "smem_bytes", "workspace_bytes",
-      "layout",  "dtype", "align",  "dims",         NULL};
+  static char *names[] = {"device",     "image", "symbol",      "param_layout", "param_sizes",
+                          "maps",       "block", "cluster",     "tile",         "slices",
+                          "persistent", "pdl",   "cooperative", "smem_bytes",   "workspace_bytes",
+                          "layout",     "dtype", "align",       "dims",         NULL};
   launcher_state *state = state_of(module);
   loaded_kernel kernel = {0};
   launch_record *r = &kernel.record;
@@ -151,11 +155,11 @@ PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
   PyObject *image, *sizes, *maps;
   const char *symbol, *params, *layout, *dtype;
   if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "$iSssO!O!i(iii)(ii)ippiiss(iii)((LLL)(LLL)(LLL))", names, &kernel.device,
+          args, kwargs, "$iSssO!O!i(iii)(ii)ipppiiss(iii)((LLL)(LLL)(LLL))", names, &kernel.device,
           &image, &symbol, &params, &PyTuple_Type, &sizes, &PyTuple_Type, &maps, &r->block,
           &r->cluster[0], &r->cluster[1], &r->cluster[2], &r->tile[0], &r->tile[1], &r->slices,
-          &r->persistent, &r->pdl, &r->smem_bytes, &r->workspace_bytes, &layout, &dtype,
-          &r->align[0], &r->align[1], &r->align[2], &d[0].min, &d[0].max, &d[0].multiple_of,
+          &r->persistent, &r->pdl, &r->cooperative, &r->smem_bytes, &r->workspace_bytes, &layout,
+          &dtype, &r->align[0], &r->align[1], &r->align[2], &d[0].min, &d[0].max, &d[0].multiple_of,
           &d[1].min, &d[1].max, &d[1].multiple_of, &d[2].min, &d[2].max, &d[2].multiple_of) ||
       read_params(params, sizes, r) || read_maps(maps, r) || read_enums(layout, dtype, r) ||
       check_record(r))

@@ -83,6 +83,9 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
   const int64_t grid = grid_of(kernel, shape->m, shape->n, &rows);
   if (grid > INT32_MAX || rows > UINT16_MAX)
     return REFUSE("a grid of %lld x %lld CTAs", (long long)grid, (long long)rows);
+  if (record->cooperative && grid > kernel->max_ctas)
+    return REFUSE("%lld CTAs that wait for each other, the device runs %d at once", (long long)grid,
+                  kernel->max_ctas);
   if (grid * record->workspace_bytes > MAX_PARTIALS)
     return REFUSE("%lld CTAs of %d bytes of partial sums", (long long)grid,
                   record->workspace_bytes);
@@ -96,7 +99,8 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
                    .cluster = (uint32_t)cluster_size(record),
                    .smem_bytes = (uint32_t)record->smem_bytes,
                    .workspace_bytes = (uint32_t)record->workspace_bytes,
-                   .pdl = record->pdl};
+                   .pdl = record->pdl,
+                   .cooperative = record->cooperative};
   for (int i = 0; i < PARAM_LAYOUT[record->params].maps; i++) {
     cu_result code = encode_map(driver, kernel, shape, i, addresses[i], &result->maps[i]);
     if (code != CU_OK) return REFUSE("tensor map of %c: %s", "ABC"[i], driver_error(driver, code));
@@ -127,12 +131,14 @@ cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3],
   for (int i = maps; i < 3; i++)
     *next++ = &g->ld[i];
 
-  cu_launch_attribute attributes[2];
+  cu_launch_attribute attributes[3];
   uint32_t count = 0;
   if (run->cluster > 1)
     attributes[count++] =
         (cu_launch_attribute){.id = CU_ATTR_CLUSTER, .value.cluster = {run->cluster, 1, 1}};
   if (run->pdl) attributes[count++] = (cu_launch_attribute){.id = CU_ATTR_PDL, .value.flag = 1};
+  if (run->cooperative)
+    attributes[count++] = (cu_launch_attribute){.id = CU_ATTR_COOPERATIVE, .value.flag = 1};
   cu_launch_config config = {.grid = {run->grid[0], run->grid[1], 1},
                              .block = {run->block, 1, 1},
                              .smem_bytes = run->smem_bytes,

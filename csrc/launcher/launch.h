@@ -20,7 +20,7 @@ typedef struct {
   param_layout params;
   uint32_t grid[2], block, cluster, smem_bytes;
   uint32_t workspace_bytes;  // of each CTA of the grid
-  int pdl;
+  int pdl, cooperative;
 } plan;
 
 // What a kernel with a workspace works on: a counter for each CTA of the grid, all zero before and

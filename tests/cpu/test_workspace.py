@@ -204,6 +204,40 @@ def test_no_workspace_for_a_launch(bare: Started, monkeypatch: pytest.MonkeyPatc
     assert bare.control.launches == 0
 
 
+def test_ctas_that_wait_for_each_other(fake: Started) -> None:
+    fake.control.clusters = 9
+    found = []
+    for cluster, cooperative in ((1, True), (2, True), (2, False)):
+        launcher.reset_table()
+        launcher._loaded.clear()
+        served(fake, cooperative=cooperative, cluster=(1, 1, cluster))
+        places(fake, 64, 96)
+        found.append((fake.control.cooperative, fake.control.cluster, fake.control.grid))
+    assert found == [(1, 1, 9), (1, 2, 18), (0, 2, 18)]
+    places(fake, 65, 96)  # more than the device runs at once: nobody waits
+
+
+def test_a_grid_that_the_device_does_not_run_at_once(fake: Started) -> None:
+    fake.control.clusters = 9
+    served(fake, cooperative=True, cluster=(1, 1, 2))
+    places(fake, 64, 96)
+    a, b = operands(65, 96)
+    reference.assert_exact(fake.matmul(a, b), a, b)
+    assert fake.control.launches == 1 and fake.fallbacks() == {"refused": 1}
+
+
+def test_a_grid_that_would_wait_for_ever(bare: Started) -> None:
+    bare.control.clusters = 9
+    kernel = load(cooperative=True, cluster=(1, 1, 2))
+    a, b = operands(65, 96)
+    out = torch.zeros(65, 96, dtype=torch.float16)
+    with pytest.raises(ValueError, match="36 CTAs that wait for each other, the device runs 18"):
+        launcher.launch(kernel, a, b, out)
+    assert bare.control.launches == 0 and kernel.max_ctas == 18
+    with pytest.raises(ValueError, match="needs slices and excludes pdl"):
+        load(cooperative=True, pdl=True)
+
+
 def test_partial_sums_beyond_any_use(bare: Started) -> None:
     kernel = load(grid=GridRule(1, 1, False, 64), workspace_bytes=1 << 20)
     a, b = operands(64, 64)

@@ -46,7 +46,7 @@ class Control(ctypes.Structure):
             *("capturing", "clusters", "fail_launches", "noop", "capture_mode", "unrelaxed_loads"),
             "dirty",
             *("loads", "launches", "pushes", "encodes", "grid", "block", "smem_bytes", "cluster"),
-            "pdl",
+            *("pdl", "cooperative"),
         )
     ] + [
         ("stream", ctypes.c_void_p),

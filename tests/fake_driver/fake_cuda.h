@@ -45,7 +45,7 @@ typedef struct {
   int unrelaxed_loads;  // loads in another capture mode than relaxed
   int dirty;            // leave that many counters above zero
   atomic_int loads, launches, pushes, encodes;
-  uint32_t grid, block, smem_bytes, cluster, pdl;  // of the last launch
+  uint32_t grid, block, smem_bytes, cluster, pdl, cooperative;  // of the last launch
   void *stream;
   uint64_t capture_id;        // what cuStreamGetCaptureInfo answers
   void *counters, *partials;  // of the last launch, NULL without a workspace

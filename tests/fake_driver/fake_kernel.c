@@ -136,13 +136,15 @@ static int compute(const fake_function *f, void **params, uint32_t ctas) {
 
 static int read_attributes(const cu_launch_config *config) {
   control.cluster = 1;
-  control.pdl = 0;
+  control.pdl = control.cooperative = 0;
   for (uint32_t i = 0; i < config->attribute_count; i++) {
     const cu_launch_attribute *attribute = &config->attributes[i];
     if (attribute->id == CU_ATTR_CLUSTER)
       control.cluster = attribute->value.cluster[0];
     else if (attribute->id == CU_ATTR_PDL)
       control.pdl = (uint32_t)attribute->value.flag;
+    else if (attribute->id == CU_ATTR_COOPERATIVE)
+      control.cooperative = (uint32_t)attribute->value.flag;
     else
       return 0;
   }

@@ -49,7 +49,7 @@ def test_every_field_arrives(pack: Pack, tmp_path: Path) -> None:
     assert (entry.tma[0].box, entry.tma[1].box) == ((64, 128), (64, 64))
     assert (entry.tma[0].swizzle, entry.tma[1].l2_promotion) == (128, 256)
     assert entry.numerics.shapes_tested == 40
-    assert entry.grid.slices == 1 and entry.workspace_bytes == 0
+    assert entry.grid.slices == 1 and entry.workspace_bytes == 0 and not entry.cooperative
 
 
 def test_a_workspace_arrives(tmp_path: Path) -> None:
@@ -62,6 +62,15 @@ def test_a_workspace_arrives(tmp_path: Path) -> None:
     assert entry.param_sizes == (128, 128, 8, 8, 8, 4, 4, 4, 4)
     assert (entry.grid, entry.workspace_bytes) == (GridRule(128, 64, False, 4), 16384)
     assert [spec.operand for spec in entry.tma] == ["a", "b"]
+
+
+def test_cooperative_arrives(tmp_path: Path) -> None:
+    kernel = packs.built("k_ws", "tma2_ws_v1", cooperative=True)
+    source = packs.source([kernel], [packs.row(packs.WIN, kernel)])
+    pack = write_pack(tmp_path / "ws", source, [kernel], generator_info=packs.GENERATOR)
+    (entry,) = pack.manifest.kernels
+    pack.close()
+    assert entry.cooperative
 
 
 def test_rows_are_found_by_profile_and_problem(pack: Pack) -> None:
