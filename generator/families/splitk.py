@@ -25,6 +25,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "stages": (2, 3, 4, 5, 6, 7, 8, 10, 12),
     "split": (1, 2, 3, 4, 6, 8, 16),
     "slices": (1, 2, 3, 4, 6, 8, 12, 16),
+    "reduce": ("last", "all"),  # who adds the slices; "all" needs a cooperative launch
     "ctas_per_sm": (1, 2, 3),
     "epilogue": ("staged", "grouped"),
 }
@@ -40,8 +41,28 @@ def _parts(g: Genome) -> int:
 
 
 def _share(g: Genome) -> int:
-    """Columns that a CTA ends with."""
+    """Columns that a cluster leaves to a CTA."""
     return _int(g, "tile_n") // _int(g, "split")
+
+
+def _unit(g: Genome) -> int:
+    """Columns that an epilogue stores at a time."""
+    return 32 if g["epilogue"] == "grouped" else 16
+
+
+def _across(g: Genome) -> int:
+    """Slices that store columns of their own; 0 where slices cannot have equal parts. More slices
+    than these take turns by warps, of which a warpgroup has four."""
+    if g["reduce"] == "last":
+        return 1
+    slices = _int(g, "slices")
+    turns = (n for n in (1, 2, 4) if slices % n == 0 and _share(g) * n % (slices * _unit(g)) == 0)
+    return slices // next(turns, slices + 1)
+
+
+def _stored(g: Genome) -> int:
+    """Columns that a CTA stores."""
+    return _share(g) // max(1, _across(g))
 
 
 def _ring_bytes(g: Genome) -> int:
@@ -56,7 +77,7 @@ def _staging_bytes(g: Genome) -> int:
     """Epilogue staging of all consumers, in bytes."""
     if g["epilogue"] == "grouped":
         return 0
-    chunk = next(columns for columns in (64, 32, 16) if _share(g) % columns == 0)
+    chunk = next(columns for columns in (64, 32, 16) if _stored(g) % columns == 0)
     return _int(g, "tile_m") * chunk * 2
 
 
@@ -100,7 +121,7 @@ def _registers(g: Genome) -> int:
 def _loads(g: Genome) -> int:
     """Loads of 16 bytes that a thread has registers for when it adds the slices."""
     others = 40 + 2 * _int(g, "slices")  # addresses, mostly
-    return max(8, (_registers(g) - _share(g) // 2 - others) // 4)
+    return max(8, (_registers(g) - _stored(g) // 2 - others) // 4)
 
 
 def _require(ok: bool, text: str) -> None:
@@ -117,16 +138,17 @@ def _check(g: Genome) -> None:
         f"{accumulators} accumulators a thread do not fit {room} registers",
     )
     _require(
-        _share(g) // 2 + 4 * _int(g, "slices") + 24 <= room,
+        _stored(g) // 2 + 4 * _int(g, "slices") + 24 <= room,
         f"{g['slices']} parts beside a share do not fit {room} registers",
     )
     grouped = g["epilogue"] == "grouped"
     _require(not grouped or not mn_major(str(g["layout"]))[1], "grouped epilogue is for nt and tt")
-    unit = 32 if grouped else 16
     _require(
-        _int(g, "tile_n") % (_int(g, "split") * unit) == 0,
-        f"a share is a multiple of {unit} columns",
+        _int(g, "tile_n") % (_int(g, "split") * _unit(g)) == 0,
+        f"a share is a multiple of {_unit(g)} columns",
     )
+    _require(g["reduce"] == "last" or _int(g, "slices") > 1, "one slice has nobody to share with")
+    _require(_across(g) > 0, f"{g['slices']} slices cannot have equal parts of {_share(g)} columns")
     _require(smem_bytes(g) <= _room_bytes(g), "shared memory")
     _require(not _overlaid(g) or _inbox_bytes(g) <= _ring_bytes(g), "the ring holds the inbox")
 
@@ -136,6 +158,8 @@ def _macros(g: Genome) -> dict[str, int | str]:
     return {
         **common_macros(g),
         **{f"HGP_{gene.upper()}": _int(g, gene) for gene in genes},
+        "HGP_REDUCE_ALL": int(g["reduce"] == "all"),
+        "HGP_ACROSS": _across(g),
         "HGP_OVERLAID": int(_overlaid(g)),
         "HGP_REALLOCATE": int(_reallocate(g)),
         "HGP_LOADS": _loads(g),
@@ -154,6 +178,8 @@ def _record(g: Genome) -> dict[str, Any]:
     if slices > 1:
         grid["slices"] = slices
         workspace["workspace_bytes"] = m * _share(g) * 4
+    if g["reduce"] == "all":
+        workspace["cooperative"] = True
     return {
         "param_layout": "tma2_ws_v1" if slices > 1 else "tma2_v1",
         "block": _threads(g),
@@ -172,7 +198,7 @@ def _record(g: Genome) -> dict[str, Any]:
 OPERATORS = {
     "tile": ("tile_m", "tile_n"),
     "depth": ("tile_k", "stages", "ctas_per_sm"),
-    "split": ("split", "slices"),
+    "split": ("split", "slices", "reduce"),
     "epilogue": ("epilogue",),
 }
 

@@ -23,6 +23,7 @@ BASE: Genome = {
     "stages": 6,
     "split": 2,
     "slices": 4,
+    "reduce": "last",
     "ctas_per_sm": 1,
     "epilogue": "staged",
 }
@@ -46,6 +47,13 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"tile_k": 128, "stages": 8}, "shared memory"),
     ({"stages": 7, "ctas_per_sm": 2}, "shared memory"),
     ({**LARGE, "stages": 2}, "the ring holds the inbox"),
+    ({"reduce": "all", "slices": 1}, "one slice has nobody to share with"),
+    ({"reduce": "all", "slices": 3}, "3 slices cannot have equal parts of 32 columns"),
+    ({"reduce": "all", "slices": 16}, "16 slices cannot have equal parts of 32 columns"),
+    (
+        {"reduce": "all", "slices": 8, "split": 1, "tile_n": 32, "epilogue": "grouped"},
+        "8 slices cannot have equal parts of 32 columns",
+    ),
 ]
 
 
@@ -68,6 +76,34 @@ def test_the_record_of_a_kernel_with_slices() -> None:
     assert fields["smem_bytes"] == 1024 + 6 * 16384 + 64 * 64 * 4 + 4 * 16 * 32 * 2
     entry = record(fields)
     assert (entry.grid.slices, entry.workspace_bytes) == (4, 64 * 32 * 4)
+
+
+@pytest.mark.parametrize(
+    ("genes", "across", "stored"),
+    [
+        ({"slices": 2}, 2, 16),
+        ({}, 2, 16),  # four slices of a share of 32 columns: every second warp
+        ({"slices": 8}, 2, 16),
+        ({"split": 1, "tile_n": 128}, 4, 32),
+        ({"split": 1, "tile_n": 128, "slices": 16}, 8, 16),
+        ({"split": 1, "tile_n": 192, "slices": 12}, 12, 16),
+        ({"split": 1, "tile_n": 128, "slices": 8, "epilogue": "grouped"}, 4, 32),
+    ],
+)
+def test_slices_that_all_add_share_the_columns(
+    genes: dict[str, Any], across: int, stored: int
+) -> None:
+    genome = {**BASE, "reduce": "all", "stages": 4, **genes}
+    assert FAMILY.macros(genome)["HGP_ACROSS"] == across
+    fields = FAMILY.fields(genome)
+    share = int(genome["tile_n"]) // int(genome["split"])
+    assert share // across == stored and int(genome["slices"]) // across in (1, 2, 4)
+    last = FAMILY.fields({**genome, "reduce": "last"})
+    assert fields["workspace_bytes"] == last["workspace_bytes"] == 64 * share * 4
+    assert record(fields).cooperative and "cooperative" not in last
+    staging = 0 if genome["epilogue"] == "grouped" else 64 * min(stored, 64) * 2
+    inbox = 64 * 64 * 4 if genome["split"] == 2 else 0
+    assert fields["smem_bytes"] == 1024 + 4 * (64 + int(genome["tile_n"])) * 128 + inbox + staging
 
 
 def test_a_cluster_alone_needs_no_workspace() -> None:
@@ -128,6 +164,9 @@ KERNELS: list[dict[str, Any]] = [
     {"layout": "tn", "tile_n": 32, "split": 1, "slices": 8, "tile_k": 128},
     {"layout": "tt", "tile_m": 128, "tile_n": 128, "epilogue": "grouped"},
     LARGE,
+    {"reduce": "all", "split": 1, "tile_n": 128, "slices": 8, "stages": 4},
+    {"reduce": "all", "layout": "nn", "dtype": "bf16", "slices": 8},
+    {**LARGE, "reduce": "all"},
 ]
 
 
@@ -142,4 +181,5 @@ def test_kernels_compile_and_count_where_they_have_slices(
     loops = census.mma_count("HGMMA", "f32")
     assert loops and loops % (int(genome["tile_k"]) // 16) == 0
     assert census.count("ATOM", "ATOMG") == (1 if genome["slices"] != 1 else 0)
+    assert census.count("RED", "REDG") == (1 if genome["reduce"] == "all" else 0)
     assert census.count("LDL", "STL") == 0

@@ -3,8 +3,8 @@
 // Idea: for few tiles and a deep K. Each tile has kSplit * kSlices CTAs, each with its own part of K: one producer warp
 // streams it by TMA into a ring, one or two consumer warpgroups of 64 rows multiply. The kSplit CTAs of a cluster add
 // their parts through distributed shared memory, each ending with its share of the columns; the kSlices clusters of a
-// tile add those through global memory, where the last to come stores C. No CTA waits for another cluster, so the grid
-// need not fit the GPU.
+// tile add those through global memory. Either the last to come does, and stores C: then no CTA waits for another
+// cluster, and the grid need not fit the GPU. Or all wait for each other (a cooperative launch) and each does a part.
 // Valid: any M (tn, tt: a multiple of 8), N and K multiples of 8 (TMA), a k-tile at least for each CTA of a tile,
 // 16-byte aligned operands; N a multiple of 32 for the grouped epilogue.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/splitk.py).
@@ -19,6 +19,7 @@ constexpr int kTileK = HGP_TILE_K;
 constexpr int kStages = HGP_STAGES;
 constexpr int kSplit = HGP_SPLIT;         // CTAs of a cluster, each with a part of K
 constexpr int kSlices = HGP_SLICES;       // clusters that share a tile
+constexpr int kAcross = HGP_ACROSS;       // of them store columns of their own
 constexpr bool kOverlaid = HGP_OVERLAID;  // the inbox of the cluster's sum lies over the ring
 
 constexpr int kConsumers = kTileM / 64;
@@ -27,20 +28,24 @@ constexpr int kConsumerThreads = kConsumers * 128;
 constexpr bool kReallocate = HGP_REALLOCATE;
 constexpr int kThreads = kConsumerThreads + (kReallocate ? 128 : 32);
 constexpr int kSlabs = kTileK / 64;
-constexpr int kShareN = kTileN / kSplit;  // columns that a CTA ends with
-constexpr int kReadyBarrier = 1;          // the mbarriers are initialised
-constexpr int kSliceBarrier = 2;          // ids 2, 3: one per consumer
+constexpr int kShareN = kTileN / kSplit;     // columns that a cluster leaves to a CTA
+constexpr int kStoredN = kShareN / kAcross;  // columns that a CTA stores
+constexpr int kReadyBarrier = 1;             // the mbarriers are initialised
+constexpr int kSliceBarrier = 2;             // ids 2, 3: one per consumer
 using OperandA = Operand<kTileM, HGP_A_MN_MAJOR>;
 using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED>;
 using StageLayout = Stage<OperandA, OperandB, kSlabs>;
 using Cursor = RingCursor<kStages>;
 using Reduce = ClusterReduce<kTileN, kSplit, kConsumerThreads>;
-using Slices = SliceReduce<kShareN, kSlices, HGP_LOADS>;
-
-#if HGP_EPILOGUE_GROUPED
-using Epilogue = GroupedEpilogue<kShareN, false>;
+#if HGP_REDUCE_ALL
+using Slices = SliceShare<kShareN, kSlices, kAcross, HGP_LOADS>;
 #else
-using Epilogue = StagedEpilogue<kShareN, false>;
+using Slices = SliceReduce<kShareN, kSlices, HGP_LOADS>;
+#endif
+#if HGP_EPILOGUE_GROUPED
+using Epilogue = GroupedEpilogue<kStoredN, false>;
+#else
+using Epilogue = StagedEpilogue<kStoredN, false>;
 #endif
 constexpr int kRingBytes = kStages * StageLayout::kBytes;
 constexpr int kInboxOffset = kOverlaid ? 0 : kRingBytes;
@@ -165,10 +170,21 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 #if HGP_SLICES > 1
   constexpr int kCtaFloats = kConsumers * Slices::kFloats;
   float* parts = partials + (i64)work.place * kCtaFloats + consumer * Slices::kFloats;
+  const i64 stride = (i64)work.ctas * kCtaFloats;
   // A tile has as many counters as slices; each consumer takes one.
   u32* counter = counters + consumer * work.ctas + work.place;
-  if (!Slices::sum(share, parts, (i64)work.ctas * kCtaFloats, work.slice, counter, kSliceBarrier + consumer)) return;
+  const int barrier = kSliceBarrier + consumer;
 #endif
-  Epilogue::store(share, {c, ldc, m, n, work.row + consumer * 64, work.column + (int)work.rank * kShareN},
+#if HGP_REDUCE_ALL
+  float sum[kStoredN / 2];
+  if (!Slices::sum(share, sum, parts, (u32)stride, work.slice, counter, barrier)) return;
+#else
+  float (&sum)[kStoredN / 2] = share;
+#if HGP_SLICES > 1
+  if (!Slices::sum(sum, parts, stride, work.slice, counter, barrier)) return;
+#endif
+#endif
+  const int column = work.rank * kShareN + work.slice % kAcross * kStoredN;
+  Epilogue::store(sum, {c, ldc, m, n, work.row + consumer * 64, work.column + column},
                   smem_address(ring) + kStagingOffset + warp * Epilogue::kWarpBytes);
 }
