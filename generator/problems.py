@@ -63,10 +63,11 @@ def _load(place: str | Path) -> shapes.Shapes:
 
 
 def served(problem: Problem) -> bool:
-    """Whether some family can have a kernel for it: a layout that one has, and N and K (in nn and
-    nt the leading strides) multiples of STEP. Any other problem stays with cuBLAS."""
+    """Whether some family can have a kernel for it: a layout that one has, and N, K and, where A is
+    stored [K,M], M (the leading strides) multiples of STEP. Any other problem stays with cuBLAS."""
     known = any(problem.layout in family.genes["layout"] for family in FAMILIES.values())
-    return known and problem.n % STEP == 0 and problem.k % STEP == 0
+    strides = (problem.n, problem.k, *([problem.m] if problem.layout[0] == "t" else []))
+    return known and all(stride % STEP == 0 for stride in strides)
 
 
 def cost(problem: Problem) -> tuple[int, int, int, str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
@@ -10,7 +11,7 @@ import pytest
 
 from hgemm_packs.generator.families import FAMILIES, InvalidGenome, family
 from hgemm_packs.generator.families.variation import cross, encode, mutate, neighbours
-from hgemm_packs.generator.space import CORE, Space, admits, catalogue
+from hgemm_packs.generator.space import CORE, FOR, LEFT_OUT, Space, admits, catalogue
 from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
 
@@ -93,16 +94,64 @@ def test_encoding_is_log2_of_numbers_and_places_of_words() -> None:
     }
 
 
-def test_the_catalogue_is_every_valid_choice_of_the_core() -> None:
-    listed = catalogue("nn", "bf16")
-    assert len(listed) == len(set(listed)) == 1692
-    rng = random.Random(1)
-    for name in CORE:
+@pytest.mark.parametrize("kind", [("nn", "bf16"), ("nt", "f16"), ("tt", "bf16")])
+def test_the_catalogue_is_every_valid_choice_of_the_core(kind: tuple[str, str]) -> None:
+    """The same through each family's own enumeration, with its genes narrowed to the core."""
+    expected: set[Choice] = set()
+    for name, core in CORE.items():
         f = family(name)
-        for _ in range(300):
-            values = {**f.genes, **CORE[name], "layout": ("nn",), "dtype": ("bf16",)}
-            genome = {gene: rng.choice(each) for gene, each in values.items()}
-            assert (Choice.of(name, genome) in listed) == f.is_valid(genome)
+        if kind[0] not in f.genes["layout"]:
+            continue
+        narrowed = dataclasses.replace(f, genes={**f.genes, **core})
+        for genome in narrowed.space(layout=kind[0], dtype=kind[1]):
+            ruled_out = False
+            for rule in LEFT_OUT.get(name, ()):
+                ruled_out |= sum(genome[gene] in values for gene, values in rule.items()) == len(
+                    rule
+                )
+            if not ruled_out:
+                expected.add(Choice.of(name, genome))
+    listed = catalogue(*kind)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == expected
+    has = {name for name, f in FAMILIES.items() if kind[0] in f.genes["layout"]}
+    assert {choice.family for choice in listed} == has
+
+
+def test_the_core_and_what_it_leaves_out_name_genes_and_values_of_their_families() -> None:
+    assert set(CORE) == set(FOR) == set(FAMILIES)
+    for name in FAMILIES:
+        for rule in (CORE[name], *LEFT_OUT.get(name, ())):
+            for gene, values in rule.items():
+                assert set(values) <= set(family(name).genes[gene]), (name, gene)
+
+
+@pytest.mark.parametrize(
+    ("problem", "families"),
+    [
+        ((16, 16, 4096), {"wgmma", "splitk", "oneshot", "swapab", "direct", "gemv"}),
+        ((17, 4096, 4096), {"wgmma", "splitk", "oneshot", "swapab"}),
+        ((256, 16384, 4096), {"wgmma", "splitk", "oneshot", "swapab"}),
+        ((264, 16384, 4096), {"wgmma"}),
+        ((1024, 512, 128), {"wgmma", "splitk", "oneshot", "writebound", "direct"}),
+        ((1024, 1024, 256), {"wgmma", "splitk", "oneshot", "writebound", "direct"}),
+        ((1024, 1024, 264), {"wgmma", "splitk", "oneshot"}),
+        ((8192, 8192, 64), {"wgmma", "writebound"}),
+    ],
+)
+def test_a_core_has_the_families_that_are_for_the_size(
+    problem: tuple[int, int, int], families: set[str]
+) -> None:
+    space = Space(Problem(*problem, "nt", "f16"))
+    assert {choice.family for choice in space.core} == {f"sm90_{name}" for name in families}
+
+
+def test_a_family_that_is_not_for_a_size_may_still_be_proposed() -> None:
+    large = Problem(512, 4096, 4096, "nt", "f16")
+    swapped = Choice.of("sm90_swapab", BASES["sm90_swapab"])
+    assert swapped not in Space(large).core
+    assert Space(large).contains(swapped) and not Space(large, beyond=False).contains(swapped)
+    assert Space(large, only=[swapped]).core == (swapped,)
 
 
 def test_admission_is_that_of_the_built_kernel() -> None:
