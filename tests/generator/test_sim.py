@@ -11,11 +11,11 @@ from hgemm_packs.generator.devices import model
 from hgemm_packs.generator.devices.fake import choice_of, fake_kernel
 from hgemm_packs.generator.devices.sim import DeviceLost, Faults, Noise, SimDevice
 from hgemm_packs.generator.gates import plausibility
-from hgemm_packs.generator.space import Space, admits
+from hgemm_packs.generator.space import Space, admits, catalogue
 from hgemm_packs.generator.spec import Choice, Job, Reply, Result, Status
 from hgemm_packs.problem import Problem
 
-from .kernels import DIRECT, WGMMA, record
+from .kernels import BASES, record
 
 PROBLEM = Problem(256, 512, 1024, "nt", "f16")
 LARGE = Problem(4096, 4096, 4096, "nt", "f16")
@@ -37,7 +37,7 @@ def only(reply: Reply) -> Result:
 
 
 def test_a_fake_kernel_is_what_a_manifest_takes_and_leads_back_to_its_choice() -> None:
-    for name, genome in (("sm90_wgmma", WGMMA), ("sm90_direct", DIRECT)):
+    for name, genome in BASES.items():
         choice = Choice.of(name, genome)
         kernel = fake_kernel(choice)
         assert kernel.id == hashlib.sha256(kernel.cubin).hexdigest()
@@ -147,7 +147,7 @@ def test_a_lost_device_stays_lost_and_a_new_one_loses_to_the_same_kernel_again()
 
 
 def test_a_kernel_that_does_not_admit_the_problem_is_not_launched() -> None:
-    exact = next(c for c in Space(LARGE).core if not admits(c, PROBLEM))
+    exact = next(c for c in catalogue("nt", "f16") if not admits(c, PROBLEM))
     result = only(SimDevice(0).run(job("screen", exact)))
     assert (result.status, result.detail) == (Status.LAUNCH, f"does not admit {PROBLEM}")
 
