@@ -75,6 +75,12 @@ LEFT_OUT: Mapping[str, Sequence[Mapping[str, Values]]] = {
 }
 
 
+#: CTAs that run at once where an SM has one, by the size of their cluster: measured on an H200.
+#: Kernels whose CTAs wait for each other take no larger grid; what a device really runs its
+#: launcher asks the driver.
+AT_ONCE: Mapping[int, int] = {1: 132, 2: 132, 3: 117, 4: 120, 6: 102, 8: 120, 16: 112}
+
+
 class Range(NamedTuple):
     """Sizes that a family is for: of M, of outputs M * N, of products M * N * K."""
 
@@ -135,12 +141,27 @@ def limits(choice: Choice) -> tuple[tuple[int, int, int], ...]:
     return tuple((dims[d]["min"], dims[d]["max"], dims[d]["multiple_of"]) for d in "mnk")
 
 
+@functools.lru_cache(maxsize=1 << 17)
+def most_tiles(choice: Choice) -> tuple[int, int, float]:
+    """tile_m, tile_n and how many tiles of C the kernel of a valid choice takes."""
+    record = FAMILIES[choice.family].record(choice.genome)
+    grid, cluster = record["grid"], math.prod(record["cluster"])
+    most = math.inf
+    if record.get("cooperative"):
+        at_once = AT_ONCE[cluster] * int(choice.genome["ctas_per_sm"])
+        most = at_once // (cluster * grid["slices"])
+    return grid["tile_m"], grid["tile_n"], most
+
+
 def admits(choice: Choice, problem: Problem) -> bool:
     """Whether the kernel of a valid choice may be launched on `problem`."""
     g = dict(choice.genes)
     if (g["layout"], g["dtype"]) != (problem.layout, problem.dtype):
         return False
     sizes = (problem.m, problem.n, problem.k)
+    tile_m, tile_n, most = most_tiles(choice)
+    if -(-problem.m // tile_m) * -(-problem.n // tile_n) > most:
+        return False
     return all(
         low <= size <= high and size % step == 0
         for size, (low, high, step) in zip(sizes, limits(choice), strict=True)

@@ -96,9 +96,10 @@ class Protocols(GpuDevice):
 
     def arm(self, kernel: Kernel, pdl: bool) -> Arm:
         """The kernel with or without programmatic dependent launch, whatever its record says: the
-        same cubin, loaded once each."""
+        same cubin, loaded once each. Never where its CTAs wait for each other."""
         if (kernel.id, pdl) not in self._launches:
-            record = replace(entry(kernel.fields, kernel.cubin), pdl=pdl)
+            record = entry(kernel.fields, kernel.cubin)
+            record = replace(record, pdl=pdl and not record.cooperative)
             handle = launcher.load(self.index, record, kernel.cubin)
             self._launches[kernel.id, pdl] = Arm(handle, self._scratch)
         return self._launches[kernel.id, pdl]

@@ -6,6 +6,7 @@ and read together, so that a check costs launches and no round trips.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -105,11 +106,34 @@ def rounding_slack(
     return sums + 1.001 * torch.exp2((exponent - SIGNIFICAND_BITS[dtype] - 1).double())
 
 
-class Checker:
-    """Runs the checks of one kernel; `launch(a, b, c)` queues it on the current stream."""
+def fitting(entry: KernelEntry, m: int, n: int, max_ctas: int | None) -> tuple[int, int]:
+    """M and N with fewer tiles where CTAs wait for each other and only `max_ctas` run at once."""
+    if not entry.cooperative or max_ctas is None:
+        return m, n
+    most = max(1, max_ctas // (math.prod(entry.cluster) * entry.grid.slices))
+    rows, columns = -(-m // entry.grid.tile_m), -(-n // entry.grid.tile_n)
+    while rows * columns > most:
+        if rows >= columns:
+            rows, m = rows - 1, m - entry.grid.tile_m
+        else:
+            columns, n = columns - 1, n - entry.grid.tile_n
+    return m, n
 
-    def __init__(self, entry: KernelEntry, launch: Launch, device: torch.device, seed: int) -> None:
+
+class Checker:
+    """Runs the checks of one kernel; `launch(a, b, c)` queues it on the current stream. `max_ctas`
+    is how many of its CTAs run at a time, where a driver has said so."""
+
+    def __init__(
+        self,
+        entry: KernelEntry,
+        launch: Launch,
+        device: torch.device,
+        seed: int,
+        max_ctas: int | None = None,
+    ) -> None:
         self.entry, self.launch, self.device = entry, launch, device
+        self.max_ctas = max_ctas
         self.arms = [launch] if isinstance(launch, Arm) else []
         self.dtype = DTYPES[entry.dtype]
         self.generator = torch.Generator(device).manual_seed(seed)
@@ -121,6 +145,11 @@ class Checker:
         shape = (rows, columns)
         values = torch.randn(shape, generator=self.generator, device=self.device)
         return (values + mean).to(self.dtype)
+
+    def shape(self, m: int, n: int) -> tuple[int, int]:
+        """M and N that the kernel admits, from `m` and `n` on; fewer tiles where it must."""
+        e = self.entry
+        return fitting(e, size(e.m, m), size(e.n, n), self.max_ctas)
 
     def store(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Both as the kernel's layout stores them; the next launches must not change them."""

@@ -63,7 +63,7 @@ def check_remainders(run: Checker) -> None:
     a, b = run.store(run.normal(ms[-1], k), run.normal(k, ns[-1]))
     exact, slack = run.reference(a, b)
     for i in range(max(len(ms), len(ns))):
-        m, n = ms[i % len(ms)], ns[i % len(ns)]
+        m, n = run.shape(ms[i % len(ms)], ns[i % len(ns)])
         run.run("remainders", a[:m], b[:, :n], exact[:m, :n], slack[:m, :n])
 
 
@@ -76,7 +76,7 @@ def check_depth(run: Checker) -> None:
     if not e.genome:
         around = [depth + d for depth in UNKNOWN_RING for d in (-8, 0, 8)]
     ks = sizes(e.k, [*range(1, 18), *range(8, 2 * tile_k + 1, 8), *around, 4096, DEEP])
-    m, n = size(e.m, e.grid.tile_m + 1), size(e.n, e.grid.tile_n + 8)
+    m, n = run.shape(e.grid.tile_m + 1, e.grid.tile_n + 8)
     for k in ks:
         runs = 2 if k == ks[-1] else 1
         run.product("depth", *run.store(run.normal(m, k), run.normal(k, n)), runs=runs)
@@ -90,17 +90,18 @@ def check_range(run: Checker) -> None:
     """Sums that fp16 holds as subnormal numbers, from operands of which many are: nothing is
     flushed to zero."""
     e = run.entry
-    m, n, k = size(e.m, e.grid.tile_m + 3), size(e.n, e.grid.tile_n + 8), size(e.k, 136)
+    (m, n), k = run.shape(e.grid.tile_m + 3, e.grid.tile_n + 8), size(e.k, 136)
     run.product("small", *run.store(run.normal(m, k) * 2.0**-12, run.normal(k, n) * 2.0**-10))
 
 
-def check_waves(run: Checker, sm_count: int, max_ctas: int | None) -> None:
+def check_waves(run: Checker, sm_count: int) -> None:
     """More tiles than several waves of CTAs, of uneven count, so that persistent loops go round;
-    and long rows and columns of tiles, so that the raster begins a second band."""
+    and long rows and columns of tiles, so that the raster begins a second band. Of a kernel whose
+    CTAs wait for each other, as many as run at once."""
     e = run.entry
     ctas = sm_count * max(2, int(e.genome.get("ctas_per_sm", 1)))
-    if e.grid.persistent and max_ctas is not None:
-        ctas = max_ctas
+    if e.grid.persistent and run.max_ctas is not None:
+        ctas = run.max_ctas
     side = 1
     while side * (side + 1) < WAVES * ctas:
         side += 1
@@ -108,8 +109,8 @@ def check_waves(run: Checker, sm_count: int, max_ctas: int | None) -> None:
     def tiles(rows: int, columns: int, k: int, runs: int) -> None:
         elements = rows * e.grid.tile_m * columns * e.grid.tile_n * e.grid.slices
         fit = min(1.0, (MAX_ELEMENTS / elements) ** 0.5)
-        m = size(e.m, int(rows * fit) * e.grid.tile_m - 3)
-        n = size(e.n, int(columns * fit) * e.grid.tile_n - 8)
+        m, n = int(rows * fit) * e.grid.tile_m - 3, int(columns * fit) * e.grid.tile_n - 8
+        m, n = run.shape(m, n)
         stored = run.store(run.normal(m, k), run.normal(k, n))
         run.product("waves", *stored, runs=runs)
 
@@ -154,7 +155,7 @@ def check_specials(run: Checker) -> None:
     kept from an earlier launch shows.
     """
     e = run.entry
-    m, n = size(e.m, e.grid.tile_m + 5), size(e.n, e.grid.tile_n + 8)
+    m, n = run.shape(e.grid.tile_m + 5, e.grid.tile_n + 8)
     k = size(e.k, 200)
     a, b = run.store(run.normal(m, k), run.normal(k, n))
     run.product("repeat", a, b, runs=2)
@@ -175,13 +176,13 @@ def check(
     """All checks of one kernel on `device`. Raises NumericError for the first failure.
 
     `launch` is the kernel; the gate itself runs on any device, so that its own tests need no GPU.
-    `max_ctas` is how many of its CTAs run at a time, where a driver has said so.
+    `max_ctas` is as for a Checker.
     """
-    run = Checker(entry, launch, device, seed)
+    run = Checker(entry, launch, device, seed, max_ctas)
     for one in (check_remainders, check_depth, check_accumulator, check_range, check_specials):
         one(run)
         run.settle()
-    check_waves(run, sm_count, max_ctas)
+    check_waves(run, sm_count)
     run.settle()
     for one in (
         check_indices,

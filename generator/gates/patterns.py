@@ -15,7 +15,7 @@ from hgemm_packs.generator.gates.checker import Checker, size
 def _problem(run: Checker, k: int) -> tuple[int, int, int]:
     """Two tiles each way, partly filled."""
     e = run.entry
-    return size(e.m, e.grid.tile_m + 5), size(e.n, e.grid.tile_n + 8), size(e.k, k)
+    return *run.shape(e.grid.tile_m + 5, e.grid.tile_n + 8), size(e.k, k)
 
 
 def _picks(run: Checker, count: int, below: int) -> torch.Tensor:

@@ -19,7 +19,7 @@ MANY_ELEMENTS, MANY_LAUNCHES = 4096, 6
 
 def _operands(run: Checker, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     e = run.entry
-    m, n = size(e.m, 2 * e.grid.tile_m + 5), size(e.n, 2 * e.grid.tile_n + 8)
+    m, n = run.shape(2 * e.grid.tile_m + 5, 2 * e.grid.tile_n + 8)
     k = size(e.k, k)
     return run.store(run.normal(m, k), run.normal(k, n))
 
@@ -100,7 +100,7 @@ def check_steady(run: Checker) -> None:
     e, tiles = run.entry, 4
     while tiles * tiles * e.grid.tile_m * e.grid.tile_n < MANY_ELEMENTS:
         tiles += 1
-    m, n = size(e.m, tiles * e.grid.tile_m), size(e.n, tiles * e.grid.tile_n)
+    m, n = run.shape(tiles * e.grid.tile_m, tiles * e.grid.tile_n)
     k = size(e.k, 1032)
     run.product("steady", *run.store(run.normal(m, k), run.normal(k, n)), runs=MANY_LAUNCHES)
 

@@ -28,7 +28,7 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.arms import Arm
-from hgemm_packs.generator.gates.checker import size
+from hgemm_packs.generator.gates.checker import fitting, size
 from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.generator.spec import Status, Verdict
 from hgemm_packs.manifest import KernelEntry
@@ -62,14 +62,16 @@ class ToolRun:
     detail: str
 
 
-def problems(entry: KernelEntry) -> Iterator[tuple[int, int, int]]:
-    """Ragged (M, N, K): one partial tile, and two tiles each way with the ring wrapping once."""
+def problems(entry: KernelEntry, max_ctas: int | None = None) -> Iterator[tuple[int, int, int]]:
+    """Ragged (M, N, K): one partial tile, and two tiles each way with the ring wrapping once; fewer
+    where CTAs wait for each other and only `max_ctas` run at once."""
     tile_m, tile_n = entry.grid.tile_m, entry.grid.tile_n
     for m, n, k in (
         (tile_m - 3, tile_n - 8, 72),
         (tile_m + 5, tile_n + 8, ring_depth(entry) + 72),
     ):
-        yield size(entry.m, m), size(entry.n, n), size(entry.k, k)
+        m, n = fitting(entry, size(entry.m, m), size(entry.n, n), max_ctas)
+        yield m, n, size(entry.k, k)
 
 
 def stored(matrix: torch.Tensor, transposed: bool, device: str) -> torch.Tensor:
@@ -103,7 +105,7 @@ def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
         kernel = launcher.load(0, entry, cubin)
         generator = torch.Generator().manual_seed(launches)
         dtype = DTYPES[entry.dtype]
-        for m, n, k in problems(entry):
+        for m, n, k in problems(entry, kernel.max_ctas):
             a = torch.randn(m, k, generator=generator).to(dtype)
             b = torch.randn(k, n, generator=generator).to(dtype)
             c = output(entry, m, n, device)

@@ -10,6 +10,7 @@ import torch
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.checker import Checker, Launch, Numeric, NumericError
 from hgemm_packs.manifest import KernelEntry
+from tests import packs
 
 from .cheats import (
     RING,
@@ -50,6 +51,7 @@ from .cheats import (
     writes,
     zero,
 )
+from .kernels import record
 from .shortcuts import (
     Meets,
     RemembersSome,
@@ -262,6 +264,20 @@ def test_rows_of_tiles_beyond_the_ctas_of_a_kernel_without_maps() -> None:
         numeric.check(made_up(), late, CPU, SMS, seed=1, max_ctas=150)
 
 
+def test_ctas_that_wait_for_each_other_all_run_at_once() -> None:
+    grid = {"tile_m": TILE_M, "tile_n": TILE_N, "persistent": False, "slices": 4}
+    built = packs.built("made_up", "tma2_ws_v1", cluster=[1, 1, 2], grid=grid, cooperative=True)
+    entry = record(built.entry_fields | {"genome": {"tile_k": TILE_K, "stages": STAGES}})
+    tiles = set()
+
+    def launch(a: Tensor, b: Tensor, c: Tensor) -> None:
+        tiles.add((-(-c.shape[0] // TILE_M), -(-c.shape[1] // TILE_N)))
+        honest(a, b, c)
+
+    assert numeric.check(entry, launch, CPU, SMS, seed=1, max_ctas=51).shapes_tested > 60
+    assert max(m * n for m, n in tiles) == 6 and {(2, 2), (2, 3)} <= tiles
+
+
 def test_huge_tiles_make_no_huge_problem() -> None:
     sizes = []
 
@@ -274,7 +290,7 @@ def test_huge_tiles_make_no_huge_problem() -> None:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(numeric, "MAX_ELEMENTS", 1 << 21)
-        numeric.check_waves(run, SMS, None)
+        numeric.check_waves(run, SMS)
     run.settle()
     assert 1 << 19 < max(sizes) < 1 << 21
 
