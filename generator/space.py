@@ -37,7 +37,7 @@ CORE: Mapping[str, Mapping[str, Values]] = {
     "sm90_splitk": {
         "stages": (3, 4, 5, 6, 8),
         "split": (1, 2, 4, 8),
-        "slices": (1, 2, 3, 4, 8, 16),
+        "slices": (1, 2, 3, 4, 6, 8, 16),
         "ctas_per_sm": (1,),
         "epilogue": ("staged",),
     },
@@ -69,6 +69,10 @@ LEFT_OUT: Mapping[str, Sequence[Mapping[str, Values]]] = {
         {"consumers": (2,), "ctas_per_sm": (2,)},
         {"cluster_m": (2,), "cluster_n": (2,)},
         {"schedule": ("pingpong",), "tile_n": (32,)},
+    ),
+    "sm90_splitk": (
+        {"reduce": ("last",), "slices": (2, 3, 4, 6, 8, 16)},
+        {"reduce": ("all",), "split": (2, 4, 8)},
     ),
     "sm90_writebound": ({"layout": ("nt", "tt"), "epilogue": ("staged",)},),
     "sm90_direct": ({"exact": (False,), "cluster_k": (4, 8)},),
