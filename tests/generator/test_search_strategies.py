@@ -82,8 +82,10 @@ def test_a_kernel_that_failed_is_the_last_to_be_asked_for_elsewhere(name: str) -
     first, second = spaces(PROBLEMS[2:4], every=60)
     strategy = STRATEGIES[name](0)
     broken = set(first.core[::3])
-    search(strategy, [first], rounds=10, batch=8, broken=broken)
-    told = search(strategy, [second], rounds=10, batch=8, broken=broken)[second.problem]
+    most = max(len(first.core), len(second.core))
+    rounds = -(-most // 8)
+    search(strategy, [first], rounds=rounds, batch=8, broken=broken)
+    told = search(strategy, [second], rounds=rounds, batch=8, broken=broken)[second.problem]
     fine = [o.proposal.choice for o in told if o.status is Status.OK]
     assert len(told) == len(second.core)
     assert [o.proposal.choice for o in told[: len(fine)]] == fine
@@ -92,7 +94,7 @@ def test_a_kernel_that_failed_is_the_last_to_be_asked_for_elsewhere(name: str) -
 
 @pytest.mark.parametrize("name", OURS)
 def test_better_than_random_at_the_same_budget(name: str) -> None:
-    """The simulated machine differs from the prior; 16 of some 250 choices a problem."""
+    """The simulated machine differs from the prior; 16 of some 300 choices a problem."""
     over = spaces()
     chance = [
         share(search(STRATEGIES["random"](seed), over, 4, 4, seed), over, seed) for seed in range(3)
@@ -105,11 +107,11 @@ def test_better_than_random_at_the_same_budget(name: str) -> None:
 
 
 def test_foreign_outcomes_are_learnt_from() -> None:
-    """Told by another search where the fast ones are, the model proposes their like first."""
+    """Told by another search how fast some are, the model proposes the like of the fast first."""
     (space,) = spaces(PROBLEMS[3:4], every=4)
     ranked = sorted(space.core, key=lambda choice: outcome(choice, space.problem).us)
     knowing = STRATEGIES["cost"](0)
-    knowing.tell(space, [outcome(choice, space.problem) for choice in ranked[1:400:8]])
+    knowing.tell(space, [outcome(choice, space.problem) for choice in ranked[1::50]])
     blind = STRATEGIES["cost"](0)
     places = [
         sorted(ranked.index(p.choice) for p in strategy.ask(space, 8))
@@ -140,11 +142,11 @@ def test_a_neighbours_winner_is_in_the_first_batch_whatever_the_prior_says() -> 
 
 def test_proposals_name_their_lineage() -> None:
     over = spaces(PROBLEMS[2:6], every=6)
-    told = search(STRATEGIES["portfolio"](0), over, rounds=6, batch=8)
+    told = search(STRATEGIES["portfolio"](0), over, rounds=10, batch=8)
     proposals = [o.proposal for o in itertools.chain(*told.values())]
     assert {p.proposer for p in proposals} == {"portfolio"}
     operators = {p.operator.split(":")[0] for p in proposals}
-    assert operators >= {"cost", "winners", "policy", "sm90_wgmma"}
+    assert operators >= {"cost", "winners", "policy"} and operators & set(FAMILIES)
     keys = {o.proposal.choice.key for o in itertools.chain(*told.values())}
     assert all(parent in keys for p in proposals for parent in p.parents)
     assert any(p.parents for p in proposals)
