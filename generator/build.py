@@ -43,9 +43,8 @@ OPTIONS: dict[str, Any] = {
 #: As the manifest records them.
 FLAGS = tuple(f"{name}={value}" for name, value in OPTIONS.items())
 # ptxas words for wgmma serialised or fenced by the compiler: correct but slow, so refused.
-_SERIALISED = re.compile(
-    r"wgmma.*serializ|C75(08|10|11|15|17|19)|setmaxnreg.*ignored", re.IGNORECASE
-)
+# Symbols end in hexadecimal digits, so that a code is a whole word in capitals.
+_SERIALISED = re.compile(r"wgmma.*serializ|\bC75(08|10|11|15|17|19)\b|setmaxnreg.*ignored")
 _USAGE = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 

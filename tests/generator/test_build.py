@@ -141,6 +141,14 @@ def test_serialised_products_are_refused() -> None:
         )
 
 
+def test_a_symbol_that_looks_like_a_warning_is_none() -> None:
+    """Kernel names end in eight hexadecimal digits, and ptxas repeats them."""
+    symbol = f"{family('sm90_direct').kernel_name(DIRECT)[:-8]}ac7511c7"
+    source = 'extern "C" __global__ void SYMBOL(float* x) { *x = 1.0f; }'
+    cubin, regs = build.compile_source(source.replace("SYMBOL", symbol), symbol)
+    assert symbol.encode() in cubin and regs > 0
+
+
 def test_the_compiler_at_hand_is_the_pinned_one() -> None:
     from cuda.bindings import nvrtc
 

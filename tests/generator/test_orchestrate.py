@@ -389,7 +389,11 @@ def test_a_simulated_gpu_with_every_fault(tmp_path: Path) -> None:
     faults = Faults(launch=0.03, numeric=0.04, subtle=0.05, hang=0.04, lost=0.05, hack=0.04)
     device = SimDevice(11, faults)
     problems = [Problem(1024, 2048, k, "nt", "f16") for k in (512, 2048, 8192)]
-    some = {p: Space(p, only=Space(p).core[::30]) for p in problems}
+    some = {}
+    for problem in problems:
+        core = Space(problem).core
+        of_each = {device.fault(choice): choice for choice in core}
+        some[problem] = Space(problem, only=list(dict.fromkeys([*core[::40], *of_each.values()])))
     evaluator = Inline(SimDevice(11, faults), lambda: SimDevice(11, faults))
     builder = Builder()
     builder.make = fake_kernel
