@@ -86,8 +86,9 @@ def tasks(seeds: Mapping[str, int]) -> Iterator[Task]:
 
 @functools.cache
 def recorded_spaces(recorded: str) -> tuple[dict[Problem, Screen], dict[Problem, Space]]:
-    """A recording and its spaces, read once a worker."""
-    screens = recording.load(path_of(recorded))
+    """A recording and its spaces, read once a worker: of the catalogue of its day, which is all
+    that its searches know."""
+    screens = recording.load(path_of(recorded), any_catalogue=True)
     return screens, replay.spaces_of(screens)
 
 

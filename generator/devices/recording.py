@@ -2,7 +2,8 @@
 one compressed file.
 
 Written once from a sweep on a GPU, read by the replay. A file carries its own list of choices and
-a digest of it, so that times can never be taken for those of another catalogue.
+a digest of it, so that times can never be taken for those of another catalogue. Genomes that are
+older than some of their family's genes are completed as they are read.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hgemm_packs.generator.families import Genome
 from hgemm_packs.generator.space import catalogue
 from hgemm_packs.generator.spec import Choice, Status
 from hgemm_packs.problem import Problem
@@ -28,6 +30,12 @@ SAMPLES = 3
 #: A time is kept as the whole number nearest to STEPS * log2(us), plus ZERO: within 0.034%.
 STEPS = 1024
 ZERO = 16 * STEPS
+#: Genes that came after measurements were kept, with the value that says what kernels did before.
+ADDED: Mapping[str, Genome] = {
+    "sm90_wgmma": {"bulk_blocks": 1},
+    "sm90_direct": {"fixed_k": 0, "cluster_k": 1},
+    "sm90_splitk": {"reduce": "last"},
+}
 STATUSES = tuple(Status)
 ABSENT = np.iinfo(np.int16).min
 
@@ -78,6 +86,11 @@ def digest(choices: Sequence[Choice]) -> str:
     return hashlib.sha256("\n".join(choice.key for choice in choices).encode()).hexdigest()
 
 
+def completed(family_name: str, genome: Genome) -> Choice:
+    """The choice that a measured genome is today, with the genes that it is too old to have."""
+    return Choice.of(family_name, {**ADDED.get(family_name, {}), **genome})
+
+
 def save(
     path: str | os.PathLike[str], screens: Sequence[Screen], listed: Mapping[Kind, Sequence[Choice]]
 ) -> None:
@@ -113,10 +126,11 @@ def save(
 
 
 def load(path: str | os.PathLike[str], *, any_catalogue: bool = False) -> dict[Problem, Screen]:
-    """The screens of a file, in its order.
+    """The screens of a file, in its order, genomes `completed`.
 
     Raises StaleRecording when `catalogue` no longer lists the recorded choices, unless
-    `any_catalogue`, and ValueError for a file that is no recording or contradicts its digest.
+    `any_catalogue`, and ValueError for a file that is no recording or contradicts its digest, which
+    is of the genomes as they were recorded.
     """
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
@@ -137,6 +151,10 @@ def load(path: str | os.PathLike[str], *, any_catalogue: bool = False) -> dict[P
                 f"({len(catalogue(*kind))} choices now, {len(choices)} then); record it anew, or "
                 "load with any_catalogue"
             )
+    listed = {
+        kind: [completed(choice.family, choice.genome) for choice in choices]
+        for kind, choices in listed.items()
+    }
     screens, at = {}, 0
     for entry in header["problems"]:
         problem = Problem(*entry["problem"])

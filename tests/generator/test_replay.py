@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -19,10 +20,11 @@ from hgemm_packs.generator.devices.fake import fake_kernel
 from hgemm_packs.generator.devices.recording import Screen
 from hgemm_packs.generator.devices.replay import ReplayBench, ReplayDevice, spaces_of
 from hgemm_packs.generator.devices.sim import Faults, SimDevice
+from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.search import compare, random_search
 from hgemm_packs.generator.search.prior import rows_of
 from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import DeviceFacts, Job, Outcome, Proposal, Result, Status
+from hgemm_packs.generator.spec import Choice, DeviceFacts, Job, Outcome, Proposal, Result, Status
 from hgemm_packs.problem import Problem
 
 PROBLEMS = (
@@ -333,12 +335,13 @@ def test_first_best_and_means_by_hand() -> None:
 
 def test_halves_judge_the_prior_on_every_problem_once(screens: dict[Problem, Screen]) -> None:
     bench = ReplayBench(screens, spaces_of(screens), 2)
-    shares = compare.halves(bench, 2, budget=16, batch=8, counts=(1, 4))
+    counts = (1, 2, 4, 8, 16)
+    shares = compare.halves(bench, 2, budget=160, batch=16, counts=counts)
     expected = []
     for problem in PROBLEMS:
         rows = rows_of(bench.spaces[problem])
-        ranked = [rows.choices[i] for i in np.argsort(rows.prior, kind="stable")[:4]]
-        expected.append(compare.first_best(bench, problem, ranked, (1, 4)))
+        ranked = [rows.choices[i] for i in np.argsort(rows.prior, kind="stable")[: max(counts)]]
+        expected.append(compare.first_best(bench, problem, ranked, counts))
     assert shares["prior"] == pytest.approx([geometric_mean(c) for c in zip(*expected)])  # noqa: B905
     assert set(shares) == {"prior", "reinforced", "fitted"}
     assert shares["fitted"] != shares["prior"] and shares["reinforced"] != shares["prior"]
@@ -416,6 +419,11 @@ def test_the_committed_figures_follow_from_the_committed_runs() -> None:
     assert json.loads(json.dumps(replay_search.summaries(lines))) == figures
 
 
+@pytest.fixture(scope="module")
+def committed() -> dict[str, dict[Problem, Screen]]:
+    return {name: replay_search.recorded_spaces(name)[0] for name in replay_search.SEEDS}
+
+
 @pytest.mark.parametrize(
     ("name", "problem", "best", "us", "torch_us"),
     [
@@ -423,20 +431,84 @@ def test_the_committed_figures_follow_from_the_committed_runs() -> None:
         ("h200", (64, 64, 64, "nt", "f16"), "86152193", 1.417, 2.23),
     ],
 )
-def test_the_committed_recordings_are_of_todays_catalogue(
-    name: str, problem: tuple[Any, ...], best: str, us: float, torch_us: float
+def test_the_committed_recordings_hold_what_was_measured(
+    name: str,
+    problem: tuple[Any, ...],
+    best: str,
+    us: float,
+    torch_us: float,
+    committed: dict[str, dict[Problem, Screen]],
 ) -> None:
-    screens = recording.load(replay_search.path_of(name))
+    """The name of the best is that of its genome without the genes that came later."""
+    screens = committed[name]
     assert len(screens) == 54
     choice, time = screens[Problem(*problem)].optimum()
-    assert choice.name.endswith(best)
+    later = {"bulk_blocks": 1} if choice.family == "sm90_wgmma" else {"fixed_k": 0, "cluster_k": 1}
+    assert later.items() <= choice.genome.items()
+    then = {gene: value for gene, value in choice.genome.items() if gene not in later}
+    text = json.dumps({"family": choice.family, **then}, sort_keys=True)
+    assert hashlib.sha256(text.encode()).hexdigest()[:8] == best
     assert time == pytest.approx(us, rel=5e-4)
     assert median(screens[Problem(*problem)].baselines["torch"]) == pytest.approx(
         torch_us, rel=0.15
     )
 
 
-def test_the_headline_shares_no_problem_with_what_was_tuned_on() -> None:
-    held_out = recording.load(replay_search.path_of(replay_search.HEADLINE))
+def test_what_was_recorded_is_a_kernel_of_today(
+    committed: dict[str, dict[Problem, Screen]],
+) -> None:
+    """Searches over the recordings propose, mutate and judge these genomes."""
+    for screens in committed.values():
+        for problem, screen in list(screens.items())[::9]:
+            assert Space(problem, only=screen.choices).core == screen.choices
+            for choice in screen.choices[::50]:
+                assert set(choice.genome) == set(FAMILIES[choice.family].genes)
+
+
+def test_a_recording_older_than_a_gene_is_read_with_its_default(
+    recorded: Path, tmp_path: Path
+) -> None:
+    """A file as it would have been written before `reduce` and `cluster_k`."""
+    today = recording.load(recorded)
+    older = {
+        problem: [
+            choice for choice in screen.choices if recording.completed(*without(choice)) == choice
+        ]
+        for problem, screen in today.items()
+    }
+    screens = [
+        Screen(
+            problem,
+            tuple(Choice.of(*without(choice)) for choice in choices),
+            today[problem].samples[[today[problem].row[choice] for choice in choices]],
+            tuple(today[problem].status[today[problem].row[choice]] for choice in choices),
+        )
+        for problem, choices in older.items()
+    ]
+    listed: dict[tuple[str, str], dict[Choice, None]] = {}
+    for screen in screens:
+        kind = (screen.problem.layout, screen.problem.dtype)
+        listed.setdefault(kind, {}).update(dict.fromkeys(screen.choices))
+    path = tmp_path / "older.npz"
+    recording.save(path, screens, {kind: list(choices) for kind, choices in listed.items()})
+    for problem, screen in recording.load(path, any_catalogue=True).items():
+        assert set(screen.choices) == set(older[problem])
+        for choice in screen.choices[::20]:
+            times = screen.us[screen.row[choice]]
+            assert times == today[problem].us[today[problem].row[choice]]
+    with pytest.raises(recording.StaleRecording):
+        recording.load(path)
+
+
+def without(choice: Choice) -> tuple[str, dict[str, Any]]:
+    """Its family, and its genome without two genes that were not always there."""
+    genome = {g: v for g, v in choice.genome.items() if g not in ("reduce", "cluster_k")}
+    return choice.family, genome
+
+
+def test_the_headline_shares_no_problem_with_what_was_tuned_on(
+    committed: dict[str, dict[Problem, Screen]],
+) -> None:
+    held_out = committed[replay_search.HEADLINE]
     assert len(held_out) == 55
-    assert not set(held_out) & set(recording.load(replay_search.path_of("h200")))
+    assert not set(held_out) & set(committed["h200"])
