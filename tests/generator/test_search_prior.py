@@ -10,7 +10,15 @@ import pytest
 from hgemm_packs.generator.devices.recording import load
 from hgemm_packs.generator.search.features import PLACES, Table, shape
 from hgemm_packs.generator.search.prior import Rows, estimate_us, rank
-from hgemm_packs.generator.search.constants import DIRECT, WGMMA
+from hgemm_packs.generator.search.constants import (
+    DIRECT,
+    GEMV,
+    ONESHOT,
+    SPLITK,
+    SWAPAB,
+    WGMMA,
+    WRITEBOUND,
+)
 from hgemm_packs.generator.search.model import BOTTLENECKS, CLOCKS_PER_US
 from hgemm_packs.generator.search.roofline import terms
 from hgemm_packs.generator.space import Space
@@ -41,6 +49,10 @@ def wgmma(**genes: int | str | bool) -> Choice:
 
 def direct(**genes: int | str | bool) -> Choice:
     return Choice.of("sm90_direct", {**SMALL, **genes})
+
+
+def based(name: str, **genes: int | str | bool) -> Choice:
+    return Choice.of(name, {**kernels.BASES[name], **genes})
 
 
 def judged(problem: tuple[int, int, int], *choices: Choice) -> Rows:
@@ -77,6 +89,93 @@ def test_terms_of_a_direct_kernel_by_hand() -> None:
     assert of.load[0] == pytest.approx(load / CLOCKS_PER_US)
 
 
+def test_terms_of_slices_by_hand() -> None:
+    """16 tiles of 64x64 by two CTAs of four clusters: 128 CTAs, 1024 of K each."""
+    tail = {"last": 1 + 4, "all": 1 + 1}  # shares that a CTA writes and reads
+    for reduce, shares in tail.items():
+        c, of = SPLITK, judged((256, 256, 8192), based("sm90_splitk", reduce=reduce)).terms
+        math = 1024 / 16 * max(32, c["mma_smem"] + 16) * c["mma"] + 16 * c["step"]
+        load = np.hypot(16 / 4 * c["latency"], 128 * 1024 * 2 * (128 / 132) / c["l2"])
+        store = 64 * 32 * 2 / c["store_staged"] + c["store_wait"]
+        add = c["reduce"] + 2 * c["reduce_rank"] + 64 * 32 * 4 / c["reduce_bytes"]
+        add += c["slice"] + shares * 64 * 32 * 4 / c["slice_bytes"]
+        columns = {"last": 32, "all": 16}[reduce]  # that a warp stages
+        smem = 1024 + 4 * 128 * 64 * 2 + 64 * 64 * 4 + 4 * 16 * columns * 2
+        launch = c["launch_us"] + c["smem_us"] * smem / 1e5
+        serial = c["fill"] + store + add + c["cluster"]
+        assert of.math[0] == pytest.approx(math / CLOCKS_PER_US)
+        assert of.load[0] == pytest.approx(load / CLOCKS_PER_US)
+        assert of.serial[0] == pytest.approx(launch + serial / CLOCKS_PER_US)
+        total = launch + (np.hypot(math, load) + serial) / CLOCKS_PER_US
+        assert of.total[0] == pytest.approx(total, rel=1e-3)
+
+
+def test_terms_of_a_kernel_that_loads_at_once_by_hand() -> None:
+    """16 tiles of 64x64, K of 512 by two CTAs: four slabs each, all in flight."""
+    c, of = ONESHOT, judged((256, 256, 512), based("sm90_oneshot")).terms
+    math = 256 / 16 * max(32, c["mma_smem"] + 16) * c["mma"] + 4 * c["step"]
+    load = np.hypot(c["latency"], 128 * 256 * 2 * (32 / 132) / c["l2"])
+    store = 64 * 32 * 2 / c["store_staged"] + c["store_wait"]
+    add = c["reduce"] + 2 * c["reduce_rank"] + 64 * 32 * 4 / c["reduce_bytes"]
+    smem = 128 * 256 * 2 + 64 * 64 * 4 + 64 * 32 * 2 + 8 * 5
+    launch = c["launch_us"] + c["smem_us"] * smem / 1e5
+    serial = c["fill"] + store + add + c["cluster"]
+    assert of.math[0] == pytest.approx(math / CLOCKS_PER_US)
+    assert of.load[0] == pytest.approx(load / CLOCKS_PER_US)
+    assert of.serial[0] == pytest.approx(launch + serial / CLOCKS_PER_US)
+
+
+def test_terms_of_tokens_as_columns_by_hand() -> None:
+    """64 tiles of 64 weights by 16 tokens, ten of which exist."""
+    c, of = SWAPAB, judged((10, 4096, 4096), based("sm90_swapab")).terms
+    math = 4096 / 16 * max(8, c["mma_smem"] + 4) * c["mma"] + 32 * c["step"]
+    columns = 16 + c["beyond"] * 6
+    load = np.hypot(32 / 4 * c["latency"], (64 + columns) * 4096 * 2 * (64 / 132) / c["l2"])
+    store = 64 * 10 * 2 / c["store_staged"] + c["store_wait"]
+    smem = 1024 + 4 * (64 + 16) * 128 * 2 + 4 * 16 * 32
+    launch = c["launch_us"] + c["smem_us"] * smem / 1e5
+    assert of.math[0] == pytest.approx(math / CLOCKS_PER_US)
+    assert of.load[0] == pytest.approx(load / CLOCKS_PER_US)
+    assert of.serial[0] == pytest.approx(launch + (c["fill"] + store) / CLOCKS_PER_US)
+
+
+def test_terms_of_a_kernel_that_keeps_b_by_hand() -> None:
+    """2048 tiles of 64x128 on 132 SMs, one CTA each: 15 and a half turns, stores behind them."""
+    c, of = WRITEBOUND, judged((4096, 4096, 128), based("sm90_writebound")).terms
+    turns = c["whole_waves"] * 16 + (1 - c["whole_waves"]) * 2048 / 132
+    math = 128 / 16 * max(64, c["mma_smem"] + 32) * c["mma"] + c["step_shared"]
+    load = np.hypot(c["latency"] / 4, 64 * 128 * 2 / c["l2"])  # of A alone
+    body = np.hypot(math, load)
+    store = 64 * 128 * 2 / c["store_grouped"] + c["store_wait"]
+    hidden = np.hypot(body, c["pingpong_store"] * store) - body
+    serial = (c["fill"] + store + turns * hidden) / CLOCKS_PER_US
+    launch = c["launch_us"] + c["smem_us"] * (228 * 1024 // 2) / 1e5
+    a_wave = (8 * 128 + 17 * 64) * 128 * 2  # 8 columns of tiles, 17 rows: 132 CTAs
+    moved = max(2 * 128 * 8192, a_wave * 2048 / 132) + 2 * 4096 * 4096
+    megabytes = 2e-6 * (2 * 4096 * 128 + 4096 * 4096)
+    spilled = 1 / (1 + np.exp(-(megabytes - c["l2_mb"]) / (0.15 * c["l2_mb"])))
+    dram = spilled * moved / c["dram_gbps"] / 1e3
+    assert of.math[0] == pytest.approx(turns * math / CLOCKS_PER_US)
+    assert of.load[0] == pytest.approx(turns * load / CLOCKS_PER_US)
+    assert of.serial[0] == pytest.approx(launch + serial)
+    assert of.dram[0] == pytest.approx(dram)
+    clocks = turns * body / CLOCKS_PER_US + serial
+    assert of.total[0] == pytest.approx(launch + np.hypot(clocks, dram))
+
+
+def test_terms_of_a_stream_of_weights_by_hand() -> None:
+    """128 CTAs of eight warps, 32 columns each; K of 4096 in four rings of four turns."""
+    c, of = GEMV, judged((8, 4096, 4096), based("sm90_gemv")).terms
+    loads, products = 4 * 2 * 3, 4 * 2 * 2 * c["mma"]
+    waits = 4 * (c["latency"] + c["load"] * loads + products)
+    end = c["store"] + c["reduce"] + 4 * 32 * 12 * 4 / c["reduce_bytes"]
+    serial = c["launch_us"] + (waits + end + 8 * c["warp"]) / CLOCKS_PER_US
+    load = 4 * loads * 8 * 128 / c["l1"] + 40 * 4096 * 2 / c["l2"] * (128 / 132) ** 0.5
+    assert of.math[0] == pytest.approx(4 * products * 2 / CLOCKS_PER_US)
+    assert of.load[0] == pytest.approx(load / CLOCKS_PER_US)
+    assert of.serial[0] == pytest.approx(serial)
+
+
 def test_estimates_follow_genes_and_sizes() -> None:
     ordered = [
         judged((4096, 4096, k), wgmma(tile_n=256, consumers=2)).terms.total[0]
@@ -111,7 +210,7 @@ def test_bottleneck(bound: str, problem: tuple[int, int, int], choice: Choice) -
 
 def test_a_batch_of_families_is_judged_as_each_alone() -> None:
     problem = Problem(256, 512, 1024, "nt", "f16")
-    choices = [wgmma(), direct(), wgmma(tile_n=64), direct(exact=False)]
+    choices = [wgmma(), direct(), *(based(name) for name in kernels.BASES), direct(exact=False)]
     together = Rows(choices, problem).terms.total
     alone = [Rows([choice], problem).terms.total[0] for choice in choices]
     np.testing.assert_allclose(together, alone)
@@ -131,7 +230,8 @@ def test_a_table_has_a_one_for_each_gene_value() -> None:
     found = [{key for key, i in PLACES.items() if row[i] == 1} for row in table.hot()]
     assert ("sm90_wgmma", "tile_m", 128) in found[0]
     assert ("sm90_direct", "ni", 8) in found[1]
-    assert [len(f) for f in found] == [16, 8]
+    tuned = [set(genome) - {"layout", "dtype"} for genome in (PLAIN, SMALL)]
+    assert [len(f) for f in found] == [1 + len(genes) for genes in tuned]
     assert set(np.unique(table.hot())) == {0.0, 1.0}
     np.testing.assert_array_equal(table.hot(np.array([1])), table.hot()[1:])
     values = np.random.default_rng(0).normal(size=len(PLACES))
