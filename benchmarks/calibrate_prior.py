@@ -1,14 +1,18 @@
-"""Fits the constants of the analytic prior (generator/search/roofline.py) to the screens of the
-first sweep and prints them. Run by hand when the formulas change: needs no GPU, takes seconds.
+"""Fits the constants of the analytic prior (generator/search/constants.py) to screens of all
+families and prints them. Run by hand when formulas or kernels change: needs no GPU, takes seconds.
 
-The problems of all recordings are left out, in any layout and dtype: a search that is judged on
-them has not seen them. What counts is the order within a problem, near its front.
+`python benchmarks/calibrate_prior.py [FAMILY...]` reads results/screens/*.json.gz. The problems of
+the recordings are left out, in any layout and dtype: a search that is judged on them has not seen
+them. What counts is the order within a problem, near the family's front and the problem's.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import gzip
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,20 +20,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from hgemm_packs.generator.devices.recording import load
-from hgemm_packs.generator.families import family
-from hgemm_packs.generator.pool import pool
-from hgemm_packs.generator.records import read_records
-from hgemm_packs.generator.search import roofline
+from hgemm_packs.generator.devices.recording import completed, load
+from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.search import constants, roofline
 from hgemm_packs.generator.search.features import Table
-from hgemm_packs.generator.search.kriging import closeness
 from hgemm_packs.generator.spec import Choice
-from hgemm_packs.problem import DTYPES
+from hgemm_packs.problem import Problem
 
 RESULTS = Path(__file__).resolve().parent / "results"
-PROBLEMS = 1300  # a family; more change the third digit
-LEVEL = 0.3  # weight of a problem's mean against the order within it
+#: Where a weight has fallen to 1/e, in logs of time: behind the family's best of a problem, and of
+#: the family's best behind the best of all; and what is left of a weight however far behind.
+NEAR, FLOOR = 0.15, 0.02
+OVER, OVER_FLOOR = 0.5, 0.05
+LEVEL = 0.6  # weight of a problem's mean against the order within it
 STAY = 0.03  # pull of each constant, in logs, to where it starts
+FIRST = 8  # choices that the printed quality is of
 
 Array = NDArray[np.float64]
 Constants = Mapping[str, float]
@@ -38,7 +43,7 @@ Formula = Callable[..., roofline.Terms]
 
 @dataclass(frozen=True, slots=True)
 class Screens:
-    """Times of one family in one layout; `group` numbers the problems over both layouts."""
+    """Times of one family in one layout; `group` numbers the problems over all layouts."""
 
     m: Array
     n: Array
@@ -46,86 +51,122 @@ class Screens:
     layout: str
     columns: Mapping[str, Array]
     log_us: Array
-    weight: Array
     group: NDArray[np.intp]
 
 
-def screens(name: str, rng: np.random.Generator) -> list[Screens]:
-    """What the sweep timed of a family on PROBLEMS problems."""
-    choices = {
-        family(f).kernel_name(genome): Choice.of(f, genome)
-        for layout in ("nn", "nt")
-        for dtype in DTYPES
-        for f, genome in pool(layout, dtype)
-    }
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One choice on one problem."""
+
+    problem: Problem
+    choice: Choice
+    us: float
+
+
+def measured() -> Iterator[Timed]:
+    """Every time of the screens, but for the sizes that are recorded to judge searches."""
     judged = {
         (p.m, p.n, p.k)
         for path in (RESULTS / "replay").glob("*.npz")
         for p in load(path, any_catalogue=True)
     }
-    records = [
-        r
-        for r in read_records(sorted((RESULTS / "sweep").glob("select-*.jsonl.gz")))
-        if tuple(r["problem"][:3]) not in judged
-        and any(choices[kernel].family == name for kernel in r.get("screen", ()))
-    ]
-    drawn = [records[i] for i in rng.permutation(len(records))[:PROBLEMS]]
+    for path in sorted((RESULTS / "screens").glob("*.json.gz")):
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        choices = [completed(name, genome) for name, genome in document["kernels"]]
+        for screen in document["screens"]:
+            if tuple(screen["problem"][:3]) not in judged:
+                for number, us in screen["us"].items():
+                    problem = Problem(*screen["problem"])
+                    yield Timed(problem, choices[int(number)], float(np.median(us)))
+
+
+def parts_of(times: Sequence[Timed]) -> list[Screens]:
+    """A family's times, layout by layout."""
+    numbers = {problem: i for i, problem in enumerate(dict.fromkeys(t.problem for t in times))}
     parts = []
-    for layout in ("nn", "nt"):
-        rows, sizes, log_us, weight, group = [], [], [], [], []
-        for number, record in enumerate(drawn):
-            if record["problem"][3] != layout:
-                continue
-            times = np.log2([hot for hot, _ in record["screen"].values()])
-            close = closeness(times)
-            for i, kernel in enumerate(record["screen"]):
-                if choices[kernel].family == name:
-                    rows.append(choices[kernel])
-                    sizes.append(record["problem"][:3])
-                    log_us.append(times[i])
-                    weight.append(close[i])
-                    group.append(number)
-        m, n, k = np.array(sizes, dtype=float).T
-        columns = next(Table(rows).parts()).columns
-        parts.append(
-            Screens(m, n, k, layout, columns, np.array(log_us), np.array(weight), np.array(group))
-        )
+    for layout in dict.fromkeys(t.problem.layout for t in times):
+        rows = [t for t in times if t.problem.layout == layout]
+        m, n, k = np.array([(t.problem.m, t.problem.n, t.problem.k) for t in rows], dtype=float).T
+        columns = next(Table([t.choice for t in rows]).parts()).columns
+        log_us = np.log([t.us for t in rows])
+        group = np.array([numbers[t.problem] for t in rows])
+        parts.append(Screens(m, n, k, layout, columns, log_us, group))
     return parts
 
 
-def fit(formula: Formula, start: Constants, parts: list[Screens]) -> dict[str, float]:
-    """The constants that put the fast kernels of each problem in order."""
-    names = list(start)
-    first = np.log([start[name] for name in names])
-    log_us, weight, group = (
-        np.concatenate([getattr(part, field) for part in parts])
-        for field in ("log_us", "weight", "group")
-    )
-    _, group = np.unique(group, return_inverse=True)
+def weights(times: Sequence[Timed], best: Mapping[Problem, float]) -> Array:
+    """How much each time counts, in the order of `parts_of`; `best` is of all families, in us."""
+    ours: dict[Problem, float] = {}
+    for t in times:
+        ours[t.problem] = min(t.us, ours.get(t.problem, np.inf))
+    layouts = dict.fromkeys(t.problem.layout for t in times)
+    rows = [t for layout in layouts for t in times if t.problem.layout == layout]
+    behind = np.log([t.us / ours[t.problem] for t in rows])
+    family_behind = np.log([ours[t.problem] / best[t.problem] for t in rows])
+    near = np.exp(-((behind / NEAR) ** 2)) + FLOOR
+    return near * (np.exp(-((family_behind / OVER) ** 2)) + OVER_FLOOR)
+
+
+def fit(
+    formula: Formula, start: Constants, parts: Sequence[Screens], weight: Array
+) -> tuple[dict[str, float], str]:
+    """The constants that put the fast kernels of each problem in order, and how well they and those
+    at the start do."""
+    first = np.log(list(start.values()))
+    log_us = np.concatenate([part.log_us for part in parts])
+    group = np.concatenate([part.group for part in parts])
     total = np.bincount(group, weight)
 
+    def estimate(logs: Array) -> Array:
+        values = dict(zip(start, np.exp(logs), strict=True))
+        return np.log(np.concatenate([formula(p.columns, p, values).total for p in parts]))
+
     def off(logs: Array) -> Array:
-        constants = dict(zip(names, np.exp(logs), strict=True))
-        us = np.concatenate([formula(part.columns, part, constants).total for part in parts])
-        error = np.log(us) - log_us * np.log(2)
+        error = estimate(logs) - log_us
         mean = np.bincount(group, weight * error) / total
         within = (error - mean[group]) * np.sqrt(weight)
-        pull = STAY * np.sqrt(len(us) / 100) * (logs - first)
+        pull = STAY * np.sqrt(len(log_us) / 100) * (logs - first)
         return np.concatenate([within, LEVEL * mean * np.sqrt(total), pull])
 
-    done = least_squares(off, first, max_nfev=60, x_scale=0.3, loss="soft_l1", f_scale=0.15)
-    return dict(zip(names, np.exp(done.x), strict=True))
+    done = least_squares(off, first, max_nfev=40, x_scale=0.3, loss="soft_l1", f_scale=0.15)
+    quality = [_quality(estimate(logs), log_us, group) for logs in (first, done.x)]
+    words = f"rows {len(log_us)}, problems {len(total)}: {quality[0]}, now {quality[1]}"
+    return dict(zip(start, np.exp(done.x), strict=True)), words
 
 
-def main() -> None:
-    """`python benchmarks/calibrate_prior.py`."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    rng = np.random.default_rng(0)
-    for name, start in (("sm90_wgmma", roofline.WGMMA), ("sm90_direct", roofline.DIRECT)):
-        print(name)
-        for key, value in fit(roofline.MODELS[name], start, screens(name, rng)).items():
+def _quality(estimate: Array, log_us: Array, group: NDArray[np.intp]) -> str:
+    """Geometric means over problems: time of the best of the first FIRST, and of the first, over
+    the best; and how far the estimates of the first are off."""
+    logs = []
+    for number in np.unique(group):
+        guess, us = estimate[group == number], log_us[group == number]
+        order = np.argsort(guess)[:FIRST]
+        level = np.abs((guess - us)[order].mean())
+        logs.append((us[order].min() - us.min(), us[order[0]] - us.min(), level))
+    of_first, of_one, off = np.exp(np.mean(logs, axis=0))
+    return f"best of {FIRST} {of_first:.3f}, first {of_one:.3f}, off {off:.3f}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("family", nargs="*", default=list(FAMILIES), help="those to fit; all")
+    wanted = parser.parse_args().family
+    times = list(measured())
+    best: dict[Problem, float] = {}
+    for t in times:
+        best[t.problem] = min(t.us, best.get(t.problem, np.inf))
+    for name in wanted:
+        ours = [t for t in times if t.choice.family == name]
+        listed = name.removeprefix("sm90_").upper()
+        start: Constants = getattr(constants, listed)
+        found, words = fit(roofline.MODELS[name], start, parts_of(ours), weights(ours, best))
+        print(f"{name}: {words}", file=sys.stderr)
+        print(f"{listed}: Mapping[str, float] = {{")
+        for key, value in found.items():
             print(f'    "{key}": {float(f"{value:.3g}")},')
+        print("}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
