@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from hgemm_packs.generator.devices.recording import load
-from hgemm_packs.generator.search.features import PLACES, Table, shape
-from hgemm_packs.generator.search.prior import Rows, estimate_us, rank
 from hgemm_packs.generator.search.constants import (
     DIRECT,
     GEMV,
@@ -19,7 +17,9 @@ from hgemm_packs.generator.search.constants import (
     WGMMA,
     WRITEBOUND,
 )
+from hgemm_packs.generator.search.features import PLACES, Table, shape
 from hgemm_packs.generator.search.model import BOTTLENECKS, CLOCKS_PER_US
+from hgemm_packs.generator.search.prior import Rows, estimate_us, rank
 from hgemm_packs.generator.search.roofline import terms
 from hgemm_packs.generator.space import Space
 from hgemm_packs.generator.spec import Choice
