@@ -40,8 +40,8 @@ UNKNOWN_RING = [*range(64, 1025, 64), 1536, 2048, 3072, 8192]
 
 
 def ring_depth(entry: KernelEntry) -> int:
-    """K in elements that one pass over the kernel's pipeline covers, over all CTAs that share K: its
-    ring, its slice, or one round of loads."""
+    """K in elements that one pass over the kernel's pipeline covers, over all CTAs that share K:
+    its ring, its slice, or one round of loads."""
     genome, parts = entry.genome, entry.cluster[2] * entry.grid.slices
     for gene in ("k_slice", "k"):
         if gene in genome:
