@@ -7,16 +7,17 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
 from threadpoolctl import threadpool_limits
 
 from hgemm_packs.cli.console import UserError, console
-from hgemm_packs.generator import orchestrate
+from hgemm_packs.generator import export, orchestrate
 from hgemm_packs.generator import problems as problem_lists
 from hgemm_packs.generator.builder import Builder, ProcessBuilder
 from hgemm_packs.generator.candidate import entry
@@ -26,8 +27,8 @@ from hgemm_packs.generator.cli.results import conclude
 from hgemm_packs.generator.evaluators import Evaluator, Local
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.orchestrate import Budget
-from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy
-from hgemm_packs.generator.spec import Kernel, Verdict
+from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
+from hgemm_packs.generator.spec import Choice, Kernel, Verdict
 from hgemm_packs.generator.store import Store
 from hgemm_packs.problem import Problem
 
@@ -77,8 +78,20 @@ def gpus_here(asked: int = 0) -> int:
     return asked or count
 
 
-def searcher(name: str, seed: int) -> Strategy:
-    """The strategy of that name. Raises UserError when it is unknown or lacks a package."""
+def searcher(
+    name: str, seed: int, known: Mapping[transfer.Sizes, Sequence[Choice]] = MappingProxyType({})
+) -> Strategy:
+    """The strategy of that name, after what is `known` to win. Raises UserError when it is unknown
+    or lacks a package, or when nothing is left to ask for."""
+    if name == transfer.ONLY:
+        if not known:
+            raise UserError(f"--strategy {name} needs --winners with a run or an export")
+        return transfer.Transfer(known, None)
+    found = _strategy(name, seed)
+    return transfer.Transfer(known, found) if known else found
+
+
+def _strategy(name: str, seed: int) -> Strategy:
     if name not in STRATEGIES:
         raise UserError(f"no strategy {name!r}; known: {', '.join(sorted(STRATEGIES))}")
     try:
@@ -102,7 +115,13 @@ def search(
     ray: Annotated[
         str, typer.Option(help='Use all GPUs of a Ray cluster: its address, "auto".')
     ] = "",
-    strategy: Annotated[str, typer.Option(help="How to search.")] = DEFAULT,
+    strategy: Annotated[
+        str, typer.Option(help='How to search; "winners": only what --winners names.')
+    ] = DEFAULT,
+    winners: Annotated[
+        list[Path] | None,
+        typer.Option(help="Run folder or export whose winners come first; may be repeated."),
+    ] = None,
     models: Annotated[list[str] | None, typer.Option(help='Only these models: "Qwen3 *".')] = None,
     layouts: Annotated[list[str] | None, typer.Option(help="Only these layouts.")] = None,
     dtypes: Annotated[list[str] | None, typer.Option(help="Only these types.")] = None,
@@ -122,13 +141,14 @@ def search(
     if not shapes:
         raise UserError("say which problems: --shapes grid, --shapes llm or --shapes FILE.toml")
     limit = allowed(strategy, seconds(budget))
-    searcher(strategy, 0)  # refused before a store is made
+    known = transfer.winners(export.load(place) for place in winners or ())
+    searcher(strategy, 0, known)  # refused before a store is made
     problems = listed(shapes, models or (), layouts or (), dtypes or (), regimes or (), every)
     out = console()
     count = 0 if ray else gpus_here(gpus)
     with Store(run) as store:
         seed = run_seed(store, seed)
-        chosen = searcher(strategy, seed % _STRATEGY_SEEDS)
+        chosen = searcher(strategy, seed % _STRATEGY_SEEDS, known)
         with _workers(run, jobs, count, ray) as (builder, evaluator), live.watching(out) as watch:
             summary = orchestrate.generate(
                 store,

@@ -1,0 +1,75 @@
+"""What won elsewhere comes first: kernels that earlier runs timed best on the same sizes, in any
+layout and type, before a search of one's own, or instead of one.
+
+Made by the CLI from exports and run folders. A winner in another layout or type is the same genome
+with those genes changed, if that is a genome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.findings import Findings
+from hgemm_packs.generator.search.base import Strategy
+from hgemm_packs.generator.space import Space
+from hgemm_packs.generator.spec import Choice, Outcome, Proposal, Status
+
+Sizes = tuple[int, int, int]
+
+EACH = 3  # winners of one size in one layout and type
+ONLY = "winners"  # the name of the strategy that does nothing else
+
+
+def winners(parts: Iterable[Findings]) -> dict[Sizes, list[Choice]]:
+    """By M, N and K, the kernels that were fastest by hot median in finals and confirmations."""
+    found: dict[Sizes, dict[Choice, None]] = {}
+    for part in parts:
+        for one in part.fields:
+            us = {
+                kernel: median(samples)
+                for kernel, samples in one.samples["hot"].items()
+                if one.statuses.get(kernel) is Status.OK and kernel not in part.refused
+            }
+            p = one.problem
+            mine = found.setdefault((p.m, p.n, p.k), {})
+            for kernel in sorted(us, key=us.__getitem__)[:EACH]:
+                fields = part.kernels[kernel]
+                mine[Choice.of(fields["family"], fields["genome"])] = None
+    return {sizes: list(choices) for sizes, choices in found.items()}
+
+
+class Transfer:
+    """Asks for winners, then what `then` asks; tells `then` everything."""
+
+    def __init__(self, known: Mapping[Sizes, Sequence[Choice]], then: Strategy | None) -> None:
+        self.name = then.name if then else ONLY
+        self._known, self._then = known, then
+        self._told: dict[object, set[Choice]] = {}
+
+    def ask(self, space: Space, n: int) -> list[Proposal]:
+        p = space.problem
+        told = self._told.get(p, set())
+        listed = (
+            _moved(choice, p.layout, p.dtype) for choice in self._known.get((p.m, p.n, p.k), ())
+        )
+        new = [c for c in dict.fromkeys(listed) if c and c not in told and space.contains(c)]
+        if new:
+            return [Proposal(choice, self.name, "winners") for choice in new[:n]]
+        return self._then.ask(space, n) if self._then else []
+
+    def tell(self, space: Space, outcomes: Sequence[Outcome]) -> None:
+        told = self._told.setdefault(space.problem, set())
+        told.update(outcome.proposal.choice for outcome in outcomes)
+        if self._then:
+            self._then.tell(space, outcomes)
+
+
+def _moved(choice: Choice, layout: str, dtype: str) -> Choice | None:
+    """The choice in another layout and type; None when that is no genome."""
+    genome = {**choice.genome, "layout": layout, "dtype": dtype}
+    if genome.get("epilogue") == "grouped" and layout[1] == "n":
+        genome["epilogue"] = "staged"
+    valid = choice.family in FAMILIES and FAMILIES[choice.family].is_valid(genome)
+    return Choice.of(choice.family, genome) if valid else None

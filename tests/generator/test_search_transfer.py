@@ -1,0 +1,82 @@
+"""Winners of earlier runs come first, in the layout and type at hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from hgemm_packs.generator.findings import Field, Findings
+from hgemm_packs.generator.search import STRATEGIES
+from hgemm_packs.generator.search.transfer import EACH, ONLY, Transfer, winners
+from hgemm_packs.generator.space import Space, catalogue, limits
+from hgemm_packs.generator.spec import Choice, DeviceFacts, Outcome, Status
+from hgemm_packs.problem import Problem
+
+HERE = Problem(256, 512, 2048, "nt", "f16")
+
+
+def seen(us: dict[Choice, float], bad: Choice | None = None) -> Findings:
+    """Finals of HERE in which each choice took so many us; `bad` was refused by a gate."""
+    ids = {choice: f"{i:064x}" for i, choice in enumerate(us)}
+    final = Field(
+        HERE,
+        "finals",
+        {"hot": {ids[c]: [t, t, t] for c, t in us.items()} | {"torch": [9.0] * 3}, "cold": {}},
+        {ids[c]: Status.OK for c in us},
+        "2026-11-21",
+    )
+    fields = {ids[c]: {"family": c.family, "genome": c.genome} for c in us}
+    refused = {ids[bad]: Status.NUMERIC} if bad else {}
+    return Findings(DeviceFacts("a", "b", 1, 1), (), (final,), kernels=fields, refused=refused)
+
+
+def five() -> list[Choice]:
+    """Grouped wgmma kernels that HERE admits."""
+    core = Space(HERE).core
+    return [c for c in core if c.family == "sm90_wgmma" and c.genome["epilogue"] == "grouped"][:5]
+
+
+def test_the_fastest_right_kernels_of_a_size_are_its_winners() -> None:
+    choices = five()
+    times = dict(zip(choices, (5.0, 1.0, 3.0, 2.0, 4.0), strict=True))
+    found = winners([seen(times, bad=choices[1])])
+    assert found == {(256, 512, 2048): [choices[3], choices[2], choices[4]]}
+    assert len(found[256, 512, 2048]) == EACH
+
+
+def test_winners_are_asked_for_once_and_in_the_type_and_layout_at_hand() -> None:
+    choices = five()[:2]
+    known = winners([seen(dict.fromkeys(choices, 1.0))])
+    alone = Transfer(known, None)
+    assert alone.name == ONLY
+    space = Space(replace(HERE, layout="nn", dtype="bf16"))
+    asked = alone.ask(space, 8)
+    expected = {
+        Choice.of(c.family, {**c.genome, "layout": "nn", "dtype": "bf16", "epilogue": "staged"})
+        for c in choices
+    }
+    assert {p.choice for p in asked} == expected
+    alone.tell(space, [Outcome(asked[0], Status.OK, 1.0)])
+    assert [p.choice for p in alone.ask(space, 8)] == [p.choice for p in asked[1:]]
+    alone.tell(space, [Outcome(p, Status.LAUNCH, math.inf) for p in asked])
+    assert alone.ask(space, 8) == []
+
+
+def test_the_search_goes_on_and_is_told_of_the_winners() -> None:
+    choices = five()[:1]
+    after = Transfer(winners([seen({choices[0]: 1.0})]), STRATEGIES["exhaustive"](0))
+    assert after.name == "exhaustive"
+    space = Space(HERE)
+    first = after.ask(space, 4)
+    assert [p.choice for p in first] == choices
+    after.tell(space, [Outcome(p, Status.OK, 1.0) for p in first])
+    rest = after.ask(space, len(space.core))
+    assert choices[0] not in {p.choice for p in rest}
+    assert len(rest) == len(space.core) - 1
+
+
+def test_what_a_problem_does_not_admit_is_not_asked_for() -> None:
+    small = Problem(64, 64, 64, "nt", "f16")
+    deep = next(c for c in catalogue("nt", "f16") if limits(c)[2][0] > small.k)
+    assert Transfer({(64, 64, 64): [deep]}, None).ask(Space(small), 8) == []
+    assert Transfer({(64, 64, 64): [deep, *Space(small).core[:1]]}, None).ask(Space(small), 8)
