@@ -104,18 +104,26 @@ ALL = {
 }
 
 
+def _counts(of_sets: Iterable[int]) -> str:
+    """One number where the sets agree, else one each."""
+    return ", ".join(map(str, dict.fromkeys(of_sets)))
+
+
 def regimes(summary: Summary) -> str:
     """A table a list: `matmul` over torch by regime, hot, plain / PDL."""
     texts = []
     for name, title in (("grid", "1000-shape grid"), ("llm", "layers of language models")):
         sets = _sets(summary, name)
-        shapes = {one: n for found in sets.values() for one, n in found["regime_shapes"].items()}
-        order = [one for one in (*REGIMES, *LAYER_REGIMES) if one in shapes]
+        shapes = {
+            one: _counts(found["regime_shapes"].get(one, 0) for found in sets.values())
+            for one in (*REGIMES, *LAYER_REGIMES)
+            if any(one in found["regime_shapes"] for found in sets.values())
+        }
         rows = [
-            [one, str(shapes[one]), *(_both(found, "regimes", one) for found in sets.values())]
-            for one in order
+            [one, shapes[one], *(_both(found, "regimes", one) for found in sets.values())]
+            for one in shapes
         ]
-        total = str(max((found["shapes"] for found in sets.values()), default=0))
+        total = _counts(found["shapes"] for found in sets.values())
         rows += [
             [what, total, *(_both(found, key) for found in sets.values())]
             for what, key in ALL.items()
