@@ -1,6 +1,6 @@
 """The source document that is committed, and the pack directory made from it and built kernels.
 
-Called by the CLI's build, and by `table` and `assemble`, which make the source document. Everything
+Called by the CLI's build, and by `table`, which makes the source document. Everything
 written is read again by the runtime's own checks before it takes its place, so no broken pack
 replaces a good one. The bytes depend on the arguments alone: no clock, no host, no order of
 dictionaries.

@@ -1,6 +1,6 @@
 """The candidates of the first table, written by hand, kept so that it can be made again.
 
-`assemble` finds here the genomes of the kernels that its records name. No search reads this list.
+`benchmarks/calibrate_prior.py` finds here the genomes that its records name; no search reads it.
 """
 
 from __future__ import annotations

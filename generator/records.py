@@ -1,6 +1,6 @@
 """The records of the first sweep and of recordings: one JSON object a line, appended as measured.
 
-Read by `assemble` and the benchmarks; nothing writes or judges records here.
+Read by the benchmarks; nothing writes or judges records here.
 """
 
 from __future__ import annotations

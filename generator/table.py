@@ -1,8 +1,7 @@
 """From what was measured to a selection table, its source manifest and its pack, for any device.
 
-Called by the CLI with a store, and by `assemble`, which makes the same rows from the records of
-the first sweep. A row names a kernel only where the confirmation of a kernel that passed the
-numeric gate clears the noise floor; nothing is compiled here, cubins come from the store.
+Called by the CLI with a store or an export. A row names a kernel only where the confirmation of a
+kernel that passed the numeric gate clears the noise floor; nothing is compiled here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 there is one.
 
 `python -m hgemm_packs.generator.verify PACK FACTS.json` also writes the verdicts down, with the
-date and the versions of this machine, for `assemble table`.
+date and the versions of this machine.
 """
 
 from __future__ import annotations

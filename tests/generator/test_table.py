@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hgemm_packs.evidence import ratio
-from hgemm_packs.generator import assemble, table
+from hgemm_packs.generator import table
 from hgemm_packs.generator.findings import Field, Findings
 from hgemm_packs.generator.packer import SourceManifest
-from hgemm_packs.generator.records import read_records
 from hgemm_packs.generator.spec import DeviceFacts, Status
 from hgemm_packs.manifest import Numerics, Row
-from hgemm_packs.problem import Problem
 
 from .found import DEVICE, FLOOR, NOISE, OTHER, PROBLEM, THIRD, both, found, job
 from .measured import samples
-
-SWEEP = Path(__file__).parents[2] / "benchmarks" / "results" / "sweep"
 
 
 def named(source: SourceManifest) -> dict[int, str | None]:
@@ -199,47 +193,33 @@ def test_the_order_of_the_findings_does_not_matter() -> None:
     assert named(forth) == {1024: "a", 2048: "a"}
 
 
-@pytest.mark.skipif(not (SWEEP / "facts.json").exists(), reason="no records are committed")
-def test_the_records_of_the_sweep_give_the_wins_that_assemble_gives() -> None:
-    """Some real measurements through both ways to a table."""
-    facts = json.loads((SWEEP / "facts.json").read_text(encoding="utf-8"))
-    selected = [r for r in read_records(sorted(SWEEP.glob("select-f160.jsonl*"))) if "chosen" in r]
-    some = {tuple(r["problem"]): r for r in selected[::8]}
-    confirmed = read_records(sorted(SWEEP.glob("confirm-*.jsonl*")))
-    again = [r for r in confirmed if tuple(r.get("problem", ())) in some and "finals" in r]
-    noise = [r for r in confirmed if "noise" in r]
-    proven = {n["name"] for n in facts["numerics"]}
-    rows, floor, used = assemble.table(list(some.values()), [*again, *noise], proven, facts["date"])
-
-    def field(stage: str, record: dict[str, Any]) -> Field:
-        problem = Problem(*record["problem"])
-        timed = {p: record["finals"][p] for p in ("hot", "cold")}
-        right = record["error"] <= assemble.error_bound(problem)
-        kernels = {k: Status.OK for k in timed["hot"] if k not in ("torch", "cublaslt")}
-        kernels[record["chosen"]] = Status.OK if right else Status.LAUNCH
-        return Field(problem, stage, timed, kernels, facts["date"])
-
-    fields = [field("finals", r) for r in some.values()] + [field("confirm", r) for r in again]
-    listed = table.contenders(
-        Findings(
-            device=DeviceFacts("NVIDIA H200", "sm_90a", 132, 62914560),
-            fields=tuple(fields),
-            proofs=dict.fromkeys(proven, NUMERICS),
-        ),
-        floor,
-    )
-    won, _ = table.winners(listed)
-    expected = {row.key: row for row in rows if row.kernel}
-    assert len(expected) > 15
-    assert {c.kernel for c in won.values()} == used
-    assert {p.key: c.row for p, c in won.items()} == expected
-
-
-NUMERICS = Numerics("float64", 2e-4, 12)
-
-
 def test_the_floor_and_the_paired_ratio() -> None:
     assert table.noise_floor([NOISE] * 3) == FLOOR
+    # 200 deviations, 0.0001 to 0.0200 in some order: the 99th of a hundred is the 199th.
+    bounds = [
+        {
+            "hot": (1.0, 1.0 - (200 - i) / 1e4, 1.0 + (200 - i) / 2e4),
+            "cold": (1.0, 1.0 - (i + 1) / 2e4, 1.0 + (i + 1) / 1e4),
+        }
+        for i in range(100)
+    ]
+    assert table.noise_floor(bounds) == table.noise_floor(bounds[::-1]) == 0.0199
     arms = {"torch": [12.0, 13.0, 14.0], "ours": [10.0, 10.0, 10.0]}
     assert table.paired(arms, "ours") == 1.3
     assert math.isclose(table.timing(arms, "ours").speedup, 1.3)
+    # All arms slow down together in later blocks: pairs know, medians of each would not.
+    drift = [1.0, 1.0, 1.1, 1.2, 1.3]
+    times = {"torch": 12.0, "cublaslt": 11.0, "ours": 10.0}
+    seen = table.timing({arm: [us * d for d in drift] for arm, us in times.items()}, "ours")
+    assert (seen.speedup, seen.lcb) == (1.2, 1.2)
+    assert math.isclose(seen.vs_best, 1.1)
+
+
+def test_a_bound_within_the_noise_is_no_win_however_good_the_median() -> None:
+    """Half of the pairs at 1.2, half at 0.9: the median is unsure."""
+    unsure = job("confirm", GOOD)
+    for protocol in ("hot", "cold"):
+        arms = {"torch": (11.0,) * 9, "a": (11.0 / 1.2,) * 5 + (11.0 / 0.9,) * 4}
+        unsure.samples[protocol].update(arms)  # type: ignore[attr-defined]
+    row = only_row(found(job("finals", GOOD), unsure))
+    assert row.kernel is None and (row.hot.speedup, row.hot.lcb) == (1.2, 0.9)
