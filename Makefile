@@ -37,7 +37,8 @@ bench: $(STAMPS)/built packs
 # Needs no GPU. RUNS=benchmarks/results/measured makes it again from the export alone.
 table: $(STAMPS)/built
 	$(BIN)/hgemm-packs generate export $(RUNS) --out benchmarks/results/measured
-	$(BIN)/hgemm-packs generate table benchmarks/results/measured --out manifests/sm_90a/h200.json
+	$(BIN)/hgemm-packs generate table benchmarks/results/measured --out manifests/sm_90a/h200.json \
+	  $(addprefix --pdl ,$(wildcard benchmarks/results/pdl*.jsonl*))
 	$(MAKE) figures
 
 # Every published number, page and plot from the raw results and the table.

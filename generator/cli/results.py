@@ -10,11 +10,12 @@ import typer
 from rich.console import Console
 
 from hgemm_packs.cli.console import console
-from hgemm_packs.generator import build, export, report, table
+from hgemm_packs.generator import build, dependent, export, report, table
 from hgemm_packs.generator.cli.app import Keep, Run, app
 from hgemm_packs.generator.orchestrate import Summary
 from hgemm_packs.generator.packer import write_source
 from hgemm_packs.generator.prune import KEPT_SHARE
+from hgemm_packs.generator.records import read_records
 from hgemm_packs.generator.store import Store, merge
 
 
@@ -103,12 +104,17 @@ def write_table(
     place: Annotated[Path, typer.Argument(help="An export, or a run folder.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The source manifest to write.")],
     keep: Keep = KEPT_SHARE,
+    pdl: Annotated[
+        list[Path] | None,
+        typer.Option(help="What benchmarks/pdl.py wrote: its gains switch dependent launch on."),
+    ] = None,
 ) -> None:
     """Write the source manifest that follows from an export, of kernels that still build so."""
     import torch
 
     torch.set_num_threads(1)  # thousands of small bootstraps: threads that wait for each other
     document, gone = table.rebuilt(export.load(place), keep, build.build)
+    document = dependent.launched(document, read_records(sorted(pdl or ())))
     write_source(out, document)
     wins = sum(row.kernel is not None for row in document.table)
     if gone:
