@@ -16,6 +16,8 @@ typedef void *cu_function;
 typedef void *cu_stream;
 
 enum { CU_OK = 0, CU_INVALID_VALUE = 1 };
+// What is wrong with a capture, and not with what is launched into or beside it.
+enum { CU_CAPTURE_FIRST_ERROR = 900, CU_CAPTURE_LAST_ERROR = 908 };
 
 enum {  // cuDeviceGetAttribute
   CU_DEVICE_SM_COUNT = 16,

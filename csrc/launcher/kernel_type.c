@@ -38,6 +38,9 @@ static PyObject *kernel_workspace(PyObject *self, PyObject *args) {
   int64_t y;
   if (!PyArg_ParseTuple(args, "LL", &m, &n)) return NULL;
   const long long ctas = each ? grid_of(kernel, m, n, &y) : 0;
+  // Nobody shall allocate what a launch then refuses.
+  if (ctas * each > MAX_PARTIALS)
+    return PyErr_Format(PyExc_ValueError, "%lld CTAs of %lld bytes of partial sums", ctas, each);
   return Py_BuildValue("(LL)", ctas, ctas * each);
 }
 
@@ -221,6 +224,10 @@ static int find_workspace(launcher_state *state, const plan *run, PyObject *give
       ((size_t)count < ctas || (size_t)bytes < ctas * run->workspace_bytes)) {
     PyErr_Format(PyExc_ValueError, "a workspace of %zd counters and %zd bytes; %zu CTAs of %u",
                  count, bytes, ctas, (unsigned)run->workspace_bytes);
+    return -1;
+  }
+  if (partials % 16 || counters % 4) {
+    PyErr_SetString(PyExc_ValueError, "a workspace is not aligned to 16 bytes");
     return -1;
   }
   result->memory = (scratch){(void *)(uintptr_t)counters, (void *)(uintptr_t)partials};

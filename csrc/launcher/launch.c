@@ -8,10 +8,6 @@
 
 static char refusal[256];
 
-// Bytes of partial sums that one launch may need. Splitting K is for few tiles: what needs more is
-// a mistake.
-static const int64_t MAX_PARTIALS = INT64_C(1) << 32;
-
 static int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }

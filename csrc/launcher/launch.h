@@ -29,6 +29,10 @@ typedef struct {
   void *counters, *partials;
 } scratch;
 
+// Bytes of partial sums that one launch may need. Splitting K is for few tiles: what needs more is
+// a mistake.
+#define MAX_PARTIALS (INT64_C(1) << 32)
+
 static inline size_t plan_ctas(const plan *run) {
   return (size_t)run->grid[0] * run->grid[1];
 }

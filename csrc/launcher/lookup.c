@@ -80,14 +80,23 @@ static answer *plan_answer(launcher_state *state, const problem *p, const loaded
 // While the caller's stream is being captured nothing may be loaded. A stream that the driver
 // refuses to tell about counts as capturing: a capture elsewhere in the process is the usual cause.
 static int is_capturing(launcher_state *state, const problem *p) {
+  const cu_driver *driver = &state->driver;
+  const gpu *device = state_device(state, p->a.device);
   void *stream;
-  int status = CU_CAPTURE_NONE;
-  if (driver_open(&state->driver, state->library)) return 0;  // nothing can be loaded either
+  int pushed, status = CU_CAPTURE_NONE;
+  if (!device) {
+    PyErr_Clear();
+    return 0;  // nothing can be loaded either
+  }
   if (state->exchange->current_stream(state->device_type, p->a.device, &stream)) {
     PyErr_Clear();
     return 1;
   }
-  return state->driver.stream_capturing(stream, &status) != CU_OK || status != CU_CAPTURE_NONE;
+  // The default stream is the current context's, and a thread that is new has none.
+  cu_result code = device_enter(driver, device->context, &pushed);
+  if (code == CU_OK) code = driver->stream_capturing(stream, &status);
+  device_leave(driver, pushed);
+  return code != CU_OK || status != CU_CAPTURE_NONE;
 }
 
 static const answer *resolve(launcher_state *state, const problem *p) {

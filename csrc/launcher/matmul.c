@@ -242,7 +242,10 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, an
   }
   const cu_result code = launch(driver, run, addresses, &space.memory, stream, is_current);
   Py_XDECREF(space.owner);
-  if (code != CU_OK) return withdraw(state, c, p, out, REASON_LAUNCH_FAILED, 1);
+  if (code != CU_OK) {
+    const int lasting = code < CU_CAPTURE_FIRST_ERROR || code > CU_CAPTURE_LAST_ERROR;
+    return withdraw(state, c, p, out, REASON_LAUNCH_FAILED, lasting);
+  }
   state->hits++;
   state->launches++;
   return out;

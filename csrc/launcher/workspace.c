@@ -57,7 +57,8 @@ static size_t larger(size_t needed, size_t present) {
 static workspace_found grow(launcher_state *state, int device, const problem_key *key,
                             size_t counters, size_t bytes) {
   const buffer *old = table_find(&state->buffers, key);
-  if (!old && state->buffers.count >= MAX_STREAMS) return WORKSPACE_NO_MEMORY;
+  // Not for good: the problem is other streams' as well.
+  if (!old && state->buffers.count >= MAX_STREAMS) return WORKSPACE_NONE;
   if (old) counters = larger(counters, old->counters), bytes = larger(bytes, old->bytes);
   const size_t head = round_up(counters * sizeof(uint32_t), ALIGN);
   PyObject *owner;

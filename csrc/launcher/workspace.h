@@ -17,7 +17,7 @@ typedef struct {
 
 typedef enum {
   WORKSPACE_READY,
-  WORKSPACE_NONE,      // none to be had for this call: capture, and nothing was prepared
+  WORKSPACE_NONE,      // none for this call: an unprepared capture, or a stream too many
   WORKSPACE_NO_MEMORY  // nor for the next one
 } workspace_found;
 

@@ -235,6 +235,17 @@ def test_a_failed_launch_is_torchs_from_then_on(fake: Started) -> None:
     assert launcher.counters()["hits"] == 1
 
 
+def test_a_spoilt_capture_spoils_no_kernel(fake: Started) -> None:
+    fake.serve("tma3_v1", "nn")
+    a, b = reference.cancelling(32, 32, 32, "nn", torch.float16)
+    reference.assert_exact(fake.matmul(a, b), a, b)
+    fake.control.capturing = 2
+    reference.assert_exact(fake.matmul(a, b), a, b)
+    fake.control.capturing = 0
+    reference.assert_exact(fake.matmul(a, b), a, b)
+    assert fake.fallbacks() == {"launch_failed": 1} and launcher.counters()["hits"] == 2
+
+
 def test_more_problems_than_the_table_holds(fake: Started) -> None:
     # Shapes that change at every call make the table start afresh; no two problems get confused.
     fake.serve("ptr_v1", "nn")

@@ -42,6 +42,14 @@ def test_a_cold_kernel_is_not_loaded_while_capturing(fake: Started) -> None:
     assert counts["hits"] == 3 and fake.control.loads == 1
 
 
+def test_a_thread_without_a_context_is_not_capturing(fake: Started) -> None:
+    fake.serve("tma3_v1")
+    fake.set_device(-1)
+    a, b = operands()
+    reference.assert_exact(fake.matmul(a, b), a, b)
+    assert launcher.counters()["hits"] == 1 and fake.current_device() == -1
+
+
 def test_four_threads(fake: Started) -> None:
     for layout in ("nn", "nt", "tn", "tt"):
         fake.serve("tma3_v1", layout)

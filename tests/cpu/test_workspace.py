@@ -76,6 +76,9 @@ def test_streams_without_end(fake: Started) -> None:
     a, b = operands()
     reference.assert_exact(fake.matmul(a, b), a, b)
     assert fake.fallbacks() == {"workspace": 1}
+    fake.set_stream(0)  # the others keep what they have
+    places(fake)
+    assert fake.fallbacks() == {"workspace": 1} and launcher.counters()["hits"] == 257
 
 
 def test_a_capture_shares_with_nobody_but_itself(fake: Started) -> None:
@@ -191,6 +194,9 @@ def test_a_workspace_of_ones_own(bare: Started) -> None:
     for small in (Workspace(counters[1:], partials), Workspace(counters, partials[1:])):
         with pytest.raises(ValueError, match=f"{count} CTAs of {PARTIALS}"):
             launcher.launch(kernel, a, b, out, small)
+    crooked = Workspace(counters, torch.zeros(size // 4 + 1)[1:])
+    with pytest.raises(ValueError, match="not aligned to 16 bytes"):
+        launcher.launch(kernel, a, b, out, crooked)
     assert bare.control.launches == 2
 
 
@@ -243,6 +249,8 @@ def test_partial_sums_beyond_any_use(bare: Started) -> None:
     a, b = operands(64, 64)
     with pytest.raises(ValueError, match="262144 CTAs of 1048576 bytes"):
         launcher.launch(kernel, a, b, torch.zeros(64, 64, dtype=torch.float16))
+    with pytest.raises(ValueError, match="262144 CTAs of 1048576 bytes"):
+        kernel.workspace(64, 64)
 
 
 def test_threads_whose_buffers_grow(fake: Started) -> None:

@@ -117,6 +117,7 @@ cu_result cuThreadExchangeStreamCaptureMode(int *mode) {
 
 cu_result cuStreamIsCapturing(cu_stream stream, int *status) {
   (void)stream;
+  if (!fake_current()) return FAKE_INVALID_CONTEXT;
   *status = control.capturing;
   return CU_OK;
 }

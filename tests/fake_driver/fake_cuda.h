@@ -36,6 +36,8 @@ typedef struct {
 
 _Static_assert(sizeof(fake_map) <= sizeof(cu_tensor_map), "a map must fit");
 
+enum { FAKE_INVALIDATED = 2 };  // a capture that takes no more launches
+
 typedef struct {
   int capturing;        // what cuStreamIsCapturing answers
   int clusters;         // what cuOccupancyMaxActiveClusters answers

@@ -156,6 +156,7 @@ cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function,
   const fake_function *f = function;
   if (control.noop) return CU_OK;
   if (f->context != fake_current()) return FAKE_INVALID_CONTEXT;
+  if (control.capturing == FAKE_INVALIDATED) return CU_CAPTURE_FIRST_ERROR + 1;
   if (control.fail_launches > 0) {
     control.fail_launches--;
     return FAKE_LAUNCH_FAILED;
