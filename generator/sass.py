@@ -24,7 +24,7 @@ from hgemm_packs.generator.cache import cache_root, write_atomically
 
 NVDISASM_PIN = "13.5.37"
 _WHEEL = "nvidia-cuda-nvdisasm"
-_FORMAT = 2  # of a kept census
+_FORMAT = 3  # of a kept census
 
 #: Shapes of the warp-level instruction; the digits run together, so they cannot be split by rule.
 _WARP_SHAPES = {
@@ -74,13 +74,15 @@ class Mma:
 class Census:
     """`opcodes` count by first word (LDG, STS, SYNCS), `specials` the reads of special registers by
     name; `banks` are the constant banks that are read, with the places as they are written: "0x210"
-    or "UR4+0x210"."""
+    or "UR4+0x210". `early` is what of UPSTREAM stands before the first wait for the grid ahead, or
+    anywhere in a kernel that never waits."""
 
     instructions: int
     mma: tuple[Mma, ...]
     opcodes: Mapping[str, int]
     specials: Mapping[str, int]
     banks: Mapping[str, tuple[str, ...]]
+    early: tuple[str, ...] = ()
 
     def count(self, *words: str) -> int:
         """Instructions whose first word is one of `words`."""
@@ -129,6 +131,12 @@ MEMORY: Mapping[str, tuple[str, ...]] = {
     "branches": ("BRA", "BRX", "CALL"),
     "traps": ("BPT",),
     "shuffles": ("SHFL",),
+}
+#: What must come after the wait for the grid ahead: accesses to global memory, the end of a thread,
+#: leave for the next grid to start.
+UPSTREAM = {
+    *("LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "EXIT", "PREEXIT"),
+    *("UTMALDG", "UTMAPF", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKPF", "UBLKRED"),
 }
 
 
@@ -192,10 +200,13 @@ def _count(instructions: Iterable[Mapping[str, Any]]) -> Census:
     words: Counter[str] = Counter()
     specials: Counter[str] = Counter()
     banks: dict[str, set[str]] = {}
+    early: set[str] = set()
     for one in instructions:
         opcode, operands = str(one["opcode"]), str(one.get("operands", ""))
         word = opcode.split(".", 1)[0]
         words[word] += 1
+        if word in UPSTREAM and not words["ACQBULK"]:
+            early.add(word)
         for bank, place in _CONSTANT.findall(operands):
             banks.setdefault(bank, set()).add(place)
         if _MMA.fullmatch(word):
@@ -209,6 +220,7 @@ def _count(instructions: Iterable[Mapping[str, Any]]) -> Census:
         opcodes=dict(sorted(words.items())),
         specials=dict(sorted(specials.items())),
         banks={bank: tuple(sorted(places)) for bank, places in sorted(banks.items())},
+        early=tuple(sorted(early)),
     )
 
 
@@ -232,4 +244,5 @@ def _from_json(data: bytes) -> Census:
         for form in document.pop("mma")
     ]
     banks = {bank: tuple(places) for bank, places in document.pop("banks").items()}
-    return Census(mma=tuple(forms), banks=banks, **document)
+    early = tuple(document.pop("early"))
+    return Census(mma=tuple(forms), banks=banks, early=early, **document)

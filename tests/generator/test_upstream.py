@@ -1,0 +1,53 @@
+"""Programmatic dependent launch: what every thread of a kernel does before the grid ahead of it has
+ended, read off its instructions. No run can show it: a grid ahead is nearly always early enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hgemm_packs.generator import build
+from hgemm_packs.generator.families.base import Genome
+from hgemm_packs.generator.gates import binary
+from hgemm_packs.generator.sass import census
+from hgemm_packs.generator.spec import Status
+
+from . import foreign
+from .kernels import BASES, DIRECT, GEMV, SPLITK, WGMMA, sources_at
+
+JOBS: list[tuple[str, Genome]] = [
+    *BASES.items(),
+    # Loads by the non-coherent path, which ptxas moves across the wait when it likes.
+    ("sm90_gemv", {**GEMV, "stages": 1, "ahead": False, "cluster_k": 2}),
+    ("sm90_direct", {**DIRECT, "layout": "nn", "exact": True, "cluster_k": 2}),
+    ("sm90_splitk", {**SPLITK, "slices": 1}),
+    ("sm90_wgmma", {**WGMMA, "epilogue": "bulk", "cluster_m": 2}),
+]
+
+
+@pytest.mark.parametrize(("family", "genome"), JOBS)
+def test_nothing_before_the_grid_ahead_has_ended(family: str, genome: Genome) -> None:
+    found = census(build.build_one(family, genome).cubin)
+    assert found.early == () and found.count("ACQBULK") > 0
+
+
+def test_a_kernel_that_reads_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = sources_at(tmp_path / "kernels", monkeypatch)
+    # Ordinary loads: ptxas leaves them on the side of the wait on which they are written.
+    for name in ("ptx", "direct_operand"):
+        block = folder / "common" / f"{name}.cuh"
+        block.write_text(block.read_text().replace("ld.global.nc", "ld.global"))
+    source = folder / "sm90" / "direct.cuh"
+    text = source.read_text()
+    wait, later = "  wait_for_upstream();\n  allow_dependents();\n", "  const TileMeeting meeting{"
+    assert wait in text and later in text
+    source.write_text(text.replace(wait, "").replace(later, wait + later))
+    one = build.build_one("sm90_direct", DIRECT)
+    verdict = binary.check(one.entry_fields, one.cubin)
+    assert verdict.status is Status.BINARY
+    assert verdict.detail == "upstream: LDG before the grid ahead has ended"
+
+
+def test_a_foreign_kernel_need_not_wait_unless_it_says_so() -> None:
+    assert set(census(foreign.compile_any(foreign.source())).early) == {"EXIT", "LDG", "STG"}
