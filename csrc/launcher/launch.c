@@ -67,7 +67,10 @@ int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y) {
   const int flat = PARAM_LAYOUT[record->params].maps > 0;
   *y = flat ? 1 : tiles_n;
   const int64_t x = (flat ? tiles_m * tiles_n : tiles_m) * record->cluster[2] * record->slices;
-  return record->persistent && x > kernel->max_ctas ? kernel->max_ctas : x;
+  // CTAs that loop over tiles are no more than run at once; those that share tiles out are no fewer
+  // either.
+  const int capped = record->persistent && (record->cooperative || x > kernel->max_ctas);
+  return capped ? kernel->max_ctas : x;
 }
 
 const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,

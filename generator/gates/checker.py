@@ -107,8 +107,9 @@ def rounding_slack(
 
 
 def fitting(entry: KernelEntry, m: int, n: int, max_ctas: int | None) -> tuple[int, int]:
-    """M and N with fewer tiles where CTAs wait for each other and only `max_ctas` run at once."""
-    if not entry.cooperative or max_ctas is None:
+    """M and N with fewer tiles where CTAs wait for each other and only `max_ctas` run at once, each
+    with one tile."""
+    if not entry.cooperative or entry.grid.persistent or max_ctas is None:
         return m, n
     most = max(1, max_ctas // (math.prod(entry.cluster) * entry.grid.slices))
     rows, columns = -(-m // entry.grid.tile_m), -(-n // entry.grid.tile_n)

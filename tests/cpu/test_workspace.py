@@ -240,8 +240,34 @@ def test_a_grid_that_would_wait_for_ever(bare: Started) -> None:
     with pytest.raises(ValueError, match="36 CTAs that wait for each other, the device runs 18"):
         launcher.launch(kernel, a, b, out)
     assert bare.control.launches == 0 and kernel.max_ctas == 18
-    with pytest.raises(ValueError, match="needs slices and excludes pdl"):
+    with pytest.raises(ValueError, match="needs a workspace and excludes pdl"):
         load(cooperative=True, pdl=True)
+
+
+def test_a_grid_that_fills_the_device(fake: Started) -> None:
+    """As many CTAs as run at once, whether there are fewer tiles or more."""
+    served(fake, cooperative=True, grid=GridRule(*TILE, True))
+    found = []
+    for m, n in ((64, 32), (1000, 1000)):
+        places(fake, m, n)
+        found.append((fake.control.cooperative, fake.control.grid))
+    (kernel,) = launcher._loaded.values()
+    assert found == [(1, kernel.max_ctas)] * 2 and kernel.max_ctas == 2 * 132
+    assert kernel.workspace(64, 32) == kernel.workspace(1000, 1000) == (264, 264 * PARTIALS)
+
+
+@pytest.mark.parametrize(
+    ("grid", "cooperative"),
+    [
+        (GridRule(*TILE, True), False),  # nobody promises that all CTAs are there
+        (GridRule(*TILE, False), True),  # one CTA a tile has nobody to share with
+        (GridRule(*TILE, True, SLICES), True),
+        (GridRule(*TILE, True, SLICES), False),
+    ],
+)
+def test_partial_sums_of_no_use(bare: Started, grid: GridRule, cooperative: bool) -> None:
+    with pytest.raises(ValueError, match=f"tma2_ws_v1: {grid.slices} slices, {PARTIALS} bytes"):
+        load(grid=grid, cooperative=cooperative)
 
 
 def test_partial_sums_beyond_any_use(bare: Started) -> None:
