@@ -55,6 +55,12 @@ def test_ctas_that_wait_for_each_other_take_few_tiles() -> None:
     assert all(admits(last, p) for p in deep)
 
 
+def test_ctas_that_share_out_tiles_take_any_number_of_them() -> None:
+    choice = Choice.of("sm90_streamk", BASES["sm90_streamk"])
+    assert entry_of((choice.family, choice.genome)).cooperative
+    assert all(admits(choice, Problem(m, m, 64, "nt", "f16")) for m in (8, 64, 1024, 16384))
+
+
 def test_mutation_that_cannot_be_gives_up() -> None:
     """A cluster that splits K has no room along M or N."""
     f = family("sm90_wgmma")
@@ -141,12 +147,12 @@ def test_the_core_and_what_it_leaves_out_name_genes_and_values_of_their_families
     [
         ((16, 16, 4096), {"wgmma", "splitk", "oneshot", "swapab", "direct", "gemv"}),
         ((17, 4096, 4096), {"wgmma", "splitk", "oneshot", "swapab"}),
-        ((256, 16384, 4096), {"wgmma", "splitk", "oneshot", "swapab"}),
-        ((264, 16384, 4096), {"wgmma"}),
-        ((1024, 512, 128), {"wgmma", "splitk", "oneshot", "writebound", "direct"}),
-        ((1024, 1024, 256), {"wgmma", "splitk", "oneshot", "writebound", "direct"}),
-        ((1024, 1024, 264), {"wgmma", "splitk", "oneshot"}),
-        ((8192, 8192, 64), {"wgmma", "writebound"}),
+        ((256, 16384, 4096), {"wgmma", "splitk", "streamk", "oneshot", "swapab"}),
+        ((264, 16384, 4096), {"wgmma", "streamk"}),
+        ((1024, 512, 128), {"wgmma", "splitk", "streamk", "oneshot", "writebound", "direct"}),
+        ((1024, 1024, 256), {"wgmma", "splitk", "streamk", "oneshot", "writebound", "direct"}),
+        ((1024, 1024, 264), {"wgmma", "splitk", "streamk", "oneshot"}),
+        ((8192, 8192, 64), {"wgmma", "streamk", "writebound"}),
     ],
 )
 def test_a_core_has_the_families_that_are_for_the_size(
