@@ -147,12 +147,12 @@ def test_the_core_and_what_it_leaves_out_name_genes_and_values_of_their_families
     [
         ((16, 16, 4096), {"wgmma", "splitk", "oneshot", "swapab", "direct", "gemv"}),
         ((17, 4096, 4096), {"wgmma", "splitk", "oneshot", "swapab"}),
-        ((256, 16384, 4096), {"wgmma", "splitk", "streamk", "oneshot", "swapab"}),
-        ((264, 16384, 4096), {"wgmma", "streamk"}),
-        ((1024, 512, 128), {"wgmma", "splitk", "streamk", "oneshot", "writebound", "direct"}),
-        ((1024, 1024, 256), {"wgmma", "splitk", "streamk", "oneshot", "writebound", "direct"}),
-        ((1024, 1024, 264), {"wgmma", "splitk", "streamk", "oneshot"}),
-        ((8192, 8192, 64), {"wgmma", "streamk", "writebound"}),
+        ((256, 16384, 4096), {"wgmma", "splitk", "oneshot", "swapab"}),
+        ((264, 16384, 4096), {"wgmma"}),
+        ((1024, 512, 128), {"wgmma", "splitk", "oneshot", "writebound", "direct"}),
+        ((1024, 1024, 256), {"wgmma", "splitk", "oneshot", "writebound", "direct"}),
+        ((1024, 1024, 264), {"wgmma", "splitk", "oneshot"}),
+        ((8192, 8192, 64), {"wgmma", "writebound"}),
     ],
 )
 def test_a_core_has_the_families_that_are_for_the_size(
