@@ -180,6 +180,16 @@ def test_runs_are_equal(grids: list[Grid], request: pytest.FixtureRequest) -> No
         assert max(work) < fair + 2 * least and min(work) > fair - 2 * least
 
 
+def test_with_two_streamed_waves_a_tile_has_two_ctas_at_most(
+    grids: list[Grid], request: pytest.FixtureRequest
+) -> None:
+    """Runs are then a tile long or longer; with one they may be short."""
+    waves, _ = request.node.callspec.params["grids"]
+    full = [grid for (ctas, tiles, _), grid in zip(CASES, grids, strict=True) if tiles >= ctas]
+    most = max(len(others) for grid in full for others in grid.awaited.values())
+    assert most == 1 if waves == 2 else most > 1
+
+
 def test_no_order_of_events_hangs_or_changes_the_sum(grids: list[Grid]) -> None:
     """CTAs in any interleaving: flags are raised once, lowered by their reader, and all zero in the
     end; a tile's sum names its k-tiles in order."""
