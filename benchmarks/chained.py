@@ -45,6 +45,7 @@ OUT = Path(__file__).resolve().parent / "results" / "chained.json"
 ARMS = ("plain", "pdl")
 #: A gain below this is noise: no share of it can be named.
 LEAST_GAIN = 0.01
+LEAST_US = 1e-3
 SMALL_M = 256  # tokens up to which layers are reported apart
 
 
@@ -82,7 +83,8 @@ def choose(
 def figures(line: Line) -> dict[str, Any]:
     """One problem's: us by medians, speed-ups of pair, of product and in isolation, by arm.
 
-    A product's time in the chain is the pair's less that of the elementwise kernel alone.
+    A product's time in the chain is the pair's less that of the elementwise kernel alone, and never
+    nothing.
     """
     pair = {arm: median(us) for arm, us in line["chained"].items()}
     alone = pair.pop(ELEMENTWISE)
@@ -92,7 +94,7 @@ def figures(line: Line) -> dict[str, Any]:
         saved = median(line["hot"]["torch"]) - median(line["hot"][arm])
         found[arm] = {
             "pair": pair["torch"] / pair[arm],
-            "product": (pair["torch"] - alone) / max(1e-3, pair[arm] - alone),
+            "product": max(LEAST_US, pair["torch"] - alone) / max(LEAST_US, pair[arm] - alone),
             **isolated,
             "saved_us": pair["torch"] - pair[arm],
             "saved_hot_us": saved,

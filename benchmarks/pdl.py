@@ -96,10 +96,10 @@ def table(figures: dict[str, Any]) -> Table:
 def main(arguments: Sequence[str]) -> int:
     from hgemm_packs.generator.devices import protocols
 
-    parser = campaign.parser(__doc__ or "")
-    parser.add_argument("--blocks", type=int, default=protocols.Settings.blocks)
-    parser.add_argument("--target-us", type=float, default=protocols.Settings.target_us)
-    parser.add_argument("--budget-us", type=float, default=protocols.Settings.budget_us)
+    parser, usual = campaign.parser(__doc__ or ""), protocols.Settings()
+    parser.add_argument("--blocks", type=int, default=usual.blocks)
+    parser.add_argument("--target-us", type=float, default=usual.target_us)
+    parser.add_argument("--budget-us", type=float, default=usual.budget_us)
     options = parser.parse_args(arguments)
     settings = protocols.Settings(options.blocks, options.target_us, options.budget_us)
     pack = Packed(options.pack)

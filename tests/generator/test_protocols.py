@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -20,52 +19,17 @@ from hgemm_packs.generator.spec import Job, Kernel, Reply
 from hgemm_packs.operands import Operands, operands
 from hgemm_packs.problem import Problem
 
-from . import stand_in
+from . import protocol_device, stand_in
+from .protocol_device import EDGES
 from .stand_in import GOOD, PROBLEM
 
-EDGES = {"programmatic": 2, "full": 1}
 SETTINGS = Settings(blocks=5, target_us=40.0)
 
 
-def replay_class(machine: SimpleNamespace) -> type:
-    """Replays that compute, and take 10 us a call without a launch of ours, 8 with plain ones and
-    6 with programmatic ones."""
-
-    class Replay:
-        def __init__(self, arm: Any, sets: Sequence[Operands], calls: int) -> None:
-            self._arm, self._sets, self.calls = arm, sets, calls
-
-        def queue(self) -> None:
-            before = machine.control.launches
-            for i in range(min(self.calls, len(self._sets))):
-                one = self._sets[i]
-                self._arm(one.a, one.b, one.c)
-            ours = machine.control.launches > before
-            self._us = (6.0 if machine.control.pdl else 8.0) if ours else 10.0
-
-        def started(self) -> bool:
-            return True
-
-        def us(self) -> float:
-            return self._us
-
-        def free(self) -> None:
-            self._sets = ()
-
-    return Replay
-
-
 @pytest.fixture
-def device(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Protocols]:
-    replay = replay_class(machine)
-    monkeypatch.setattr(timing, "Replay", replay)
-    monkeypatch.setattr(timing, "_per_call_us", lambda arm, one, at: 10.0)
-    monkeypatch.setattr(protocols, "stage", gpu.stage)
-    monkeypatch.setattr(protocols, "Single", lambda arm, one: replay(arm, [one], 1))
-    monkeypatch.setattr(protocols, "operands", lambda p, device, **kw: operands(p, "cpu", **kw))
-    monkeypatch.setattr(protocols, "edges", lambda arm, one, at: EDGES)
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: 0)
-    yield protocols.make(0, SETTINGS)
+def device(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Protocols:
+    protocol_device.install(machine, monkeypatch)
+    return protocols.make(0, SETTINGS)
 
 
 def run(device: Protocols, kind: str, *kernels: Kernel, problem: Problem = PROBLEM) -> Reply:
@@ -110,7 +74,7 @@ def test_chained_has_the_elementwise_kernel_alone(device: Protocols) -> None:
         "torch": [10.0] * 5,
         "plain": [8.0] * 5,
         "pdl": [6.0] * 5,
-        "elementwise": [10.0] * 5,
+        "elementwise": [2.0] * 5,
     }
     assert line["wrong"] == [] and line["conditions"]["chained"]["sets"] == 8
     assert set(line["hot"]) == {"torch", "plain", "pdl"}
