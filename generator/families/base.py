@@ -17,6 +17,7 @@ Genome = dict[str, int | str | bool]
 
 SMEM_LIMIT_BYTES = 232448  # dynamic shared memory that one sm_90 CTA can have
 LARGEST = 1 << 24  # bound of M, N and K: products of two stay far inside 64 bits
+LARGEST_GRID_Y = 65535  # tiles along N where the grid has two dimensions (`ptr_v1`)
 
 
 class InvalidGenome(ValueError):
@@ -136,3 +137,10 @@ def dims(m: int = 1, n: int = 8, k: int = 8) -> dict[str, dict[str, int]]:
     return {
         d: {"min": x, "max": LARGEST - LARGEST % x, "multiple_of": x} for d, x in multiples.items()
     }
+
+
+def dims_ptr(tile_n: int, m: int = 1, n: int = 8, k: int = 8) -> dict[str, dict[str, int]]:
+    """`dims` of a `ptr_v1` kernel; `tile_n` is a multiple of `n`."""
+    sizes = dims(m, n, k)
+    sizes["n"]["max"] = min(sizes["n"]["max"], LARGEST_GRID_Y * tile_n)
+    return sizes

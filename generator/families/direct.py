@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hgemm_packs.generator.families.base import Family, Genome, InvalidGenome, common_macros, dims
+from hgemm_packs.generator.families.base import (
+    Family,
+    Genome,
+    InvalidGenome,
+    common_macros,
+    dims_ptr,
+)
 
 GENES: dict[str, tuple[int | str | bool, ...]] = {
     "layout": ("nn", "nt"),
@@ -88,7 +94,8 @@ def _macros(g: Genome) -> dict[str, int | str]:
 
 def _dims(g: Genome) -> dict[str, dict[str, int]]:
     whole_k = _g(g, "cluster_k") * (_g(g, "fixed_k") or _window(g))
-    sizes = dims(*_tile(g), whole_k) if g["exact"] else dims()
+    m, n = _tile(g)
+    sizes = dims_ptr(n, m, n, whole_k) if g["exact"] else dims_ptr(n)
     if g["fixed_k"]:
         sizes["k"] = {"min": whole_k, "max": whole_k, "multiple_of": whole_k}
     return sizes

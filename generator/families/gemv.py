@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hgemm_packs.generator.families.base import Family, Genome, InvalidGenome, common_macros, dims
+from hgemm_packs.generator.families.base import (
+    Family,
+    Genome,
+    InvalidGenome,
+    common_macros,
+    dims_ptr,
+)
 
 GENES: dict[str, tuple[int | str | bool, ...]] = {
     "layout": ("nn", "nt"),
@@ -105,7 +111,7 @@ def _record(g: Genome) -> dict[str, Any]:
         "grid": {"tile_m": _g(g, "tokens"), "tile_n": _tile_n(g), "persistent": False},
         "smem_bytes": _smem_bytes(g),
         "tma": [],
-        "dims": {**dims(), "m": {"min": 1, "max": _g(g, "tokens"), "multiple_of": 1}},
+        "dims": {**dims_ptr(_tile_n(g)), "m": {"min": 1, "max": _g(g, "tokens"), "multiple_of": 1}},
     }
 
 

@@ -13,7 +13,7 @@ from hgemm_packs.generator import build
 from hgemm_packs.generator.families import FAMILIES, InvalidGenome, family
 from hgemm_packs.manifest import PARAM_LAYOUTS
 
-from .kernels import BASES, WGMMA, candidates, entry_of, record
+from .kernels import BASES, DIRECT, WGMMA, candidates, entry_of, record
 
 
 def test_every_candidate_is_valid_and_its_record_passes_the_manifest_reader() -> None:
@@ -174,6 +174,28 @@ def test_space_is_what_validate_takes() -> None:
 def test_space_refuses_genes_of_no_family() -> None:
     with pytest.raises(InvalidGenome, match=r"no genes \['tile_q'\]"):
         next(family("sm90_wgmma").space(tile_q=1))
+
+
+@pytest.mark.parametrize(
+    ("genes", "dims_n"),
+    [
+        ({"layout": "nt", "ni": 1}, {"min": 8, "max": 65535 * 8, "multiple_of": 8}),
+        (
+            {"ni": 4, "warps_n": 2, "warps_k": 4, "unroll": 1, "exact": True},
+            {"min": 64, "max": 65535 * 64, "multiple_of": 64},
+        ),
+        (
+            {"ni": 8, "warps_n": 4, "warps_k": 1, "unroll": 1},
+            {"min": 8, "max": 65535 * 256, "multiple_of": 8},
+        ),
+    ],
+)
+def test_a_direct_kernel_takes_no_more_columns_than_its_grid_can_have(
+    genes: dict[str, Any], dims_n: dict[str, int]
+) -> None:
+    fields = family("sm90_direct").fields({**DIRECT, **genes})
+    assert fields["grid"]["tile_n"] * 65535 == dims_n["max"] < 1 << 24
+    assert fields["dims"]["n"] == dims_n
 
 
 def test_a_direct_kernel_of_the_space_leaves_room_for_two_on_an_sm() -> None:
