@@ -14,16 +14,18 @@ __device__ __forceinline__ const u8* rows_further(const u8* base, u32 stride, u3
   return base + distance;
 }
 
+// Plain loads: see load_global16.
 template <int kWords, bool kShared>
 __device__ __forceinline__ void load_words(u32 (&out)[kWords], const u8* p) {
   if constexpr (kWords == 1) {
-    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(out[0]) : "l"(p));
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(out[0]) : "l"(p) : "memory");
   } else if constexpr (kWords == 2) {
-    asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(out[0]), "=r"(out[1]) : "l"(p));
+    asm volatile("ld.global.v2.u32 {%0,%1}, [%2];" : "=r"(out[0]), "=r"(out[1]) : "l"(p) : "memory");
   } else if constexpr (kShared) {
-    asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
+    asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "l"(p));
+                 : "l"(p)
+                 : "memory");
   } else {
     const Vec4 v = load_global16(p);
     out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;

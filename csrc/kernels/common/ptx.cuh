@@ -3,9 +3,7 @@
 #pragma once
 #include "common/types.cuh"
 
-__device__ __forceinline__ u32 smem_address(const void* p) {
-  return static_cast<u32>(__cvta_generic_to_shared(p));
-}
+__device__ __forceinline__ u32 smem_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
 
 // --- programmatic dependent launch (9.7.13.13). Both are no-ops in an ordinary launch. ---
 
@@ -22,7 +20,9 @@ __device__ __forceinline__ void barrier_init(u64* bar, u32 count) {
 }
 
 // Makes the initialised barriers visible to the copy engine and to the other CTAs of the cluster.
-__device__ __forceinline__ void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 __device__ __forceinline__ void barrier_expect(u64* bar, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(bar)), "r"(bytes)
@@ -49,6 +49,19 @@ __device__ __forceinline__ void barrier_wait(u64* bar, u32 parity) {
       "{ .reg .pred done;\n"
       "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@!done bra again; }" ::"r"(smem_address(bar)),
+      "r"(parity)
+      : "memory");
+}
+
+// The same for what CTAs of the cluster sent by st.async, which is released at cluster scope and must be acquired there.
+// try_wait.acquire.cluster would empty L1 (CCTL.IVALL); the fence (9.7.13.4), kept to shared memory, takes no
+// instruction.
+__device__ __forceinline__ void barrier_wait_cluster(u64* bar, u32 parity) {
+  asm volatile(
+      "{ .reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "fence.acquire.sync_restrict::shared::cluster.cluster; }" ::"r"(smem_address(bar)),
       "r"(parity)
       : "memory");
 }
@@ -86,7 +99,9 @@ __device__ __forceinline__ void cluster_sync() {
 
 // The two halves of a barrier that hides behind what stands between them. Relaxed: for "my barriers are initialised"
 // (barrier_init_fence comes first), not for ordinary stores.
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 // --- bulk tensor copies (9.7.9.27) ---
@@ -162,12 +177,14 @@ struct alignas(16) Vec4 {
   u32 x, y, z, w;
 };
 
-// Inputs are read-only for the whole launch, so the non-coherent path is safe.
+// Not `.nc`, here and in all loads of operands: the grid ahead may still be writing them before wait_for_upstream, and
+// ptxas moves a load of what never changes to before it.
 __device__ __forceinline__ Vec4 load_global16(const void* p) {
   Vec4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
+               : "l"(p)
+               : "memory");
   return v;
 }
 

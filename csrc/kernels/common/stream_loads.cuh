@@ -1,6 +1,6 @@
 // Loads of what is read once (weights: past L1, HGP_FETCH bytes asked of memory, evict-first in L2 where HGP_STREAMING)
 // and of what every CTA of an SM reads (activations: kept in L1), to registers or by cp.async to shared memory (PTX ISA
-// 9.7.9.25.3). Zeros where not `inside`.
+// 9.7.9.25.3). Zeros where not `inside`. Plain loads, as load_global16.
 #pragma once
 #include "common/types.cuh"
 
@@ -22,23 +22,26 @@ __device__ __forceinline__ u64 evict_first() {
 
 __device__ __forceinline__ void load_weights(u32 (&to)[2], const u16* p, bool inside, u64 policy) {
   to[0] = to[1] = 0;
-  asm volatile(HGP_IF("%3") "ld.global.nc.L1::no_allocate" HGP_HINT ".v2.u32 {%0,%1}, [%2]" HGP_HINTED("%4") "; }"
+  asm volatile(HGP_IF("%3") "ld.global.L1::no_allocate" HGP_HINT ".v2.u32 {%0,%1}, [%2]" HGP_HINTED("%4") "; }"
                : "+r"(to[0]), "+r"(to[1])
-               : "l"(p), "r"(static_cast<int>(inside)), "l"(policy));
+               : "l"(p), "r"(static_cast<int>(inside)), "l"(policy)
+               : "memory");
 }
 
 __device__ __forceinline__ void load_weights(u32 (&to)[4], const u16* p, bool inside, u64 policy) {
   to[0] = to[1] = to[2] = to[3] = 0;
-  asm volatile(HGP_IF("%5") "ld.global.nc.L1::no_allocate" HGP_HINT ".v4.u32 {%0,%1,%2,%3}, [%4]" HGP_HINTED("%6") "; }"
+  asm volatile(HGP_IF("%5") "ld.global.L1::no_allocate" HGP_HINT ".v4.u32 {%0,%1,%2,%3}, [%4]" HGP_HINTED("%6") "; }"
                : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
-               : "l"(p), "r"(static_cast<int>(inside)), "l"(policy));
+               : "l"(p), "r"(static_cast<int>(inside)), "l"(policy)
+               : "memory");
 }
 
 __device__ __forceinline__ void load_activations(u32 (&to)[4], const u16* p, bool inside) {
   to[0] = to[1] = to[2] = to[3] = 0;
-  asm volatile(HGP_IF("%5") "ld.global.nc.L1::evict_last.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+  asm volatile(HGP_IF("%5") "ld.global.L1::evict_last.v4.u32 {%0,%1,%2,%3}, [%4]; }"
                : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
-               : "l"(p), "r"(static_cast<int>(inside)));
+               : "l"(p), "r"(static_cast<int>(inside))
+               : "memory");
 }
 
 // Only 16 bytes can pass L1.

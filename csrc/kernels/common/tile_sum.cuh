@@ -67,6 +67,7 @@ struct Meeting {
       barrier_init_fence();
       barrier_expect(arrived, kElements * 4);
     }
+    __syncwarp();
     cluster_arrive();
   }
   __device__ __forceinline__ void meet() const { cluster_wait(); }
@@ -84,7 +85,7 @@ struct Meeting {
     }
   }
 
-  __device__ __forceinline__ void wait() const { barrier_wait(arrived, 0); }
+  __device__ __forceinline__ void wait() const { barrier_wait_cluster(arrived, 0); }
 
   // Element `first` (counted in this CTA's share) and the following, once all parts have arrived.
   template <int kWidth>

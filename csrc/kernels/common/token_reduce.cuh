@@ -61,7 +61,7 @@ struct TokenReduce {
     if constexpr (kRanks > 1) {
       const int slots = owned(rank, m);
       if (slots == 0) return;  // nothing arrives here
-      barrier_wait(arrived, 0);
+      barrier_wait_cluster(arrived, 0);
       for (int slot = threadIdx.x; slot < slots; slot += kThreads) {
         store_unit(out, (slot / 4 * kRanks + rank) * 4 + slot % 4, add<kRanks>(inbox + slot * 4, kShare * 4));
       }
