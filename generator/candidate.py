@@ -42,6 +42,7 @@ DEFAULTS: Mapping[str, Any] = {
     "dtype": "f16",
     "layout": "nn",
     "acc": "f32",
+    "pdl": False,
 }
 REQUIRED = ("block", "grid")
 
@@ -101,7 +102,6 @@ def candidate(name: str, source: str, record: Mapping[str, Any]) -> Candidate:
         "align": {"a": 16, "b": 16, "c": 16},
         "out_dtype": fields["dtype"],
         "epilogue": "none",
-        "pdl": False,
         "deterministic": True,
         "param_sizes": list(PARAM_LAYOUTS.get(str(fields["param_layout"]), ())),
         **fields,

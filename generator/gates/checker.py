@@ -107,9 +107,8 @@ def rounding_slack(
 
 
 def fitting(entry: KernelEntry, m: int, n: int, max_ctas: int | None) -> tuple[int, int]:
-    """M and N with fewer tiles where CTAs wait for each other and only `max_ctas` run at once, each
-    with one tile."""
-    if not entry.cooperative or entry.grid.persistent or max_ctas is None:
+    """M and N with fewer tiles where CTAs wait for each other and only `max_ctas` run at once."""
+    if not entry.cooperative or max_ctas is None:
         return m, n
     most = max(1, max_ctas // (math.prod(entry.cluster) * entry.grid.slices))
     rows, columns = -(-m // entry.grid.tile_m), -(-n // entry.grid.tile_n)
@@ -177,10 +176,12 @@ class Checker:
         """Launch once and queue the comparison; returns C.
 
         The error as a whole may be `allowed` times that of rounding alone; C must be `before`, if
-        given, in every bit. `into` is written as it is, with what an earlier launch left there.
+        given, in every bit. `into` is written as it is, with what an earlier launch left there and
+        in the kernel's workspace.
         """
         place = into or self.place(a, b)
-        self.scrub(place[1])
+        if into is None:
+            self.scrub(place[1])
         self.launch(a, b, place[1])
         self.judge(name, a, b, place, exact, slack, allowed, before)
         return place[1]

@@ -33,8 +33,8 @@ def _somewhere(run: Checker, matrix: torch.Tensor) -> tuple[int, int]:
 
 
 def check_rewritten(run: Checker) -> None:
-    """The same addresses and sizes with one element changed, then with all: C starts as the launch
-    before left it."""
+    """The same addresses and sizes with one element changed, then with all: C and the workspace
+    start as the launch before left them."""
     a, b = _operands(run, 136)
     place = run.place(a, b)
     run.product("rewritten", a, b, into=place)

@@ -2,7 +2,8 @@
 must pass.
 
 `corpus.toml` lists the cases, `kernels/` holds their device code, each a change to the plain kernel
-of `prelude.cuh`, which is put before all of them. Read by `run` and by the tests; compiles nothing.
+of `prelude.cuh`, which is put before all of them, or to that of `slices.cuh`, which shares K over
+CTAs. Read by `run` and by the tests; compiles nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Case:
         return self.claim is None and not (set(self.expect) & set(CPU_GATES))
 
 
-def _source(stem: str, record: Mapping[str, Any]) -> str:
+def _source(stem: str, record: Mapping[str, Any], sliced: bool) -> str:
     text = (HERE / "kernels" / f"{stem}.cu").read_text(encoding="utf-8")
     layout = record.get("layout", "nn")
     macros = {
@@ -72,8 +73,12 @@ def _source(stem: str, record: Mapping[str, Any]) -> str:
         "A_T": int(layout[0] == "t"),
         "B_T": int(layout[1] == "t"),
     }
+    preludes = ["prelude.cuh"]
+    if sliced:
+        macros["SLICES"] = record["grid"]["slices"]
+        preludes.append("slices.cuh")
     defines = "".join(f"#define {name} {value}\n" for name, value in macros.items())
-    return defines + (HERE / "prelude.cuh").read_text(encoding="utf-8") + text
+    return defines + "".join((HERE / f).read_text(encoding="utf-8") for f in preludes) + text
 
 
 def _what(stem: str) -> str:
@@ -82,7 +87,7 @@ def _what(stem: str) -> str:
         return file.readline().removeprefix("//").strip()
 
 
-def _case(name: str, entry: dict[str, Any], common: Mapping[str, Any]) -> Case:
+def _case(name: str, entry: dict[str, Any], document: Mapping[str, Any]) -> Case:
     expect = entry["expect"]
     gates = () if expect == PASS else (expect,) if isinstance(expect, str) else tuple(expect)
     made = claim = None
@@ -95,8 +100,9 @@ def _case(name: str, entry: dict[str, Any], common: Mapping[str, Any]) -> Case:
         made = candidate.of_choice(Choice.of(entry["family"], entry["genome"]))
     else:
         stem = entry.get("kernel", name)
-        record = {**common, **entry.get("record", {})}
-        made = candidate.candidate(name, _source(stem, record), record)
+        sliced = entry.get("sliced", False)
+        record = {**document["sliced" if sliced else "record"], **entry.get("record", {})}
+        made = candidate.candidate(name, _source(stem, record, sliced), record)
         what = what or _what(stem)
     return Case(name, what, gates, tuple(entry.get("fooled", ())), made, claim)
 
@@ -106,8 +112,7 @@ def load() -> tuple[Case, ...]:
     """Every case, in the order of corpus.toml. Raises CandidateError or KeyError when it is
     damaged."""
     document = tomllib.loads((HERE / "corpus.toml").read_text(encoding="utf-8"))
-    common = document["record"]
-    return tuple(_case(name, entry, common) for name, entry in document["case"].items())
+    return tuple(_case(name, entry, document) for name, entry in document["case"].items())
 
 
 @cache

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.generator import build, evaluate, sass
+from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.gates.sanitizer import SanitizerUnavailable
 from hgemm_packs.generator.redteam import __main__, corpus, on_gpu, run
@@ -51,9 +52,9 @@ def test_the_report_counts_what_was_decided(report: run.Report) -> None:
     document = report.document()
     assert json.loads(json.dumps(document)) == document
     assert report.clean
-    assert document["rejected"] == document["total"] >= 40
-    assert document["honest_passed"] == document["honest_total"] >= 20
-    assert document["undecided"] >= 40
+    assert document["rejected"] == document["total"] >= 44
+    assert document["honest_passed"] == document["honest_total"] >= 45
+    assert document["undecided"] >= 50
     whole = document["total"] + document["honest_total"] + document["undecided"]
     assert whole == len(document["cases"]) == len(CASES)
 
@@ -110,6 +111,39 @@ def test_a_source_that_fools_the_static_gate_meets_the_binary_gate() -> None:
     for name in twice:
         assert CASES[name].expect[0] == "binary"
         assert CASES[name.removesuffix("_behind")].expect == ("static",)
+
+
+def test_what_runs_before_the_grid_ahead_has_ended_is_read_off_the_code(
+    report: run.Report,
+) -> None:
+    details = {each.name: each.detail for each in report.cases}
+    for name, words in {
+        "reads_before_the_grid_ahead": "LDG",
+        "lets_the_next_grid_start_first": "PREEXIT",
+        "leaves_before_the_grid_ahead": "EXIT",
+        "never_waits": "EXIT, LDG, STG",
+    }.items():
+        assert details[name] == f"upstream: {words} before the grid ahead has ended"
+
+
+def test_every_family_has_honest_cases_of_both_types_and_most_layouts() -> None:
+    kinds: dict[str, set[tuple[str, str]]] = {}
+    for case in CASES.values():
+        if case.honest and case.candidate is not None:
+            fields = case.candidate.fields
+            kinds.setdefault(fields["family"], set()).add((fields["layout"], fields["dtype"]))
+    assert kinds.keys() == {*FAMILIES, "foreign"}
+    for name, found in kinds.items():
+        assert {dtype for _, dtype in found} == {"f16", "bf16"}, name
+        layouts = {layout for layout, _ in found}
+        assert len(layouts) >= 2, name
+    reduces = [
+        case.candidate.fields["genome"]["reduce"]
+        for case in CASES.values()
+        if case.candidate is not None and "slices" in case.candidate.fields["genome"]
+        if case.candidate.fields["grid"].get("slices", 1) > 1
+    ]
+    assert sorted(set(reduces)) == ["all", "last"]
 
 
 def test_stages_are_a_closed_set() -> None:
