@@ -56,18 +56,9 @@ CORE: Mapping[str, Mapping[str, Values]] = {
         "streaming": (True,),
         "fetch": (64,),
     },
-    "sm90_streamk": {
-        "tile_k": (64,),
-        "stages": (4, 5, 6, 8),
-        "least": (4,),
-        "ctas_per_sm": (1, 2),
-        "raster": ("m",),
-        "group": (8,),
-    },
 }
 #: Combinations of gene values that are not listed either: none of them was the best of a recorded
-#: problem by more than 0.3%, or another family does the same. Of sm90_streamk nothing is recorded:
-#: what is left out there keeps the list short.
+#: problem by more than 0.3%, or another family does the same.
 LEFT_OUT: Mapping[str, Sequence[Mapping[str, Values]]] = {
     "sm90_wgmma": (
         {"consumers": (1,), "cluster_m": (2,)},
@@ -82,11 +73,6 @@ LEFT_OUT: Mapping[str, Sequence[Mapping[str, Values]]] = {
     "sm90_splitk": (
         {"reduce": ("last",), "slices": (2, 3, 4, 6, 8, 16)},
         {"reduce": ("all",), "split": (2, 4, 8)},
-    ),
-    "sm90_streamk": (
-        {"tile_m": (128, 256), "tile_n": (32,)},
-        {"tile_m": (128,), "ctas_per_sm": (2,)},
-        {"layout": ("nt", "tt"), "epilogue": ("staged",), "stages": (5,)},
     ),
     "sm90_writebound": ({"layout": ("nt", "tt"), "epilogue": ("staged",)},),
     "sm90_direct": ({"exact": (False,), "cluster_k": (4, 8)},),
@@ -111,7 +97,6 @@ class Range(NamedTuple):
 FOR: Mapping[str, Range] = {
     "sm90_wgmma": Range(),
     "sm90_splitk": Range(outputs=(0, 2**22)),
-    "sm90_streamk": Range(m=0),  # has not run on a GPU yet: no search tries it
     "sm90_oneshot": Range(outputs=(0, 2**22)),
     "sm90_swapab": Range(m=256),
     "sm90_writebound": Range(outputs=(2**19, math.inf)),
@@ -166,7 +151,7 @@ def most_tiles(choice: Choice) -> tuple[int, int, float]:
     record = FAMILIES[choice.family].record(choice.genome)
     grid, cluster = record["grid"], math.prod(record["cluster"])
     most = math.inf
-    if record.get("cooperative") and not grid["persistent"]:
+    if record.get("cooperative"):
         at_once = AT_ONCE[cluster] * int(choice.genome["ctas_per_sm"])
         most = at_once // (cluster * grid["slices"])
     return grid["tile_m"], grid["tile_n"], most

@@ -104,9 +104,6 @@ def _tile_clocks(choice: Choice, p: Problem) -> float:
     tile_m, tile_n = grid["tile_m"], grid["tile_n"]
     tiles = math.ceil(p.m / tile_m) * math.ceil(p.n / tile_n)
     work = max(tile_m, 16) * max(tile_n, 16) * p.k / parts / FMA_PER_CLOCK
-    if grid["persistent"] and record.get("cooperative"):  # no wave of tiles is the last
-        reduction = 1000.0 + tile_m * tile_n * 8 / 64.0 if tiles % SMS else 0.0
-        return FILL_CLOCKS + tiles / SMS * 1.2 * work + reduction
     return math.ceil(tiles * parts / SMS) * (FILL_CLOCKS + 1.5 * work) + 100.0 * math.log2(parts)
 
 

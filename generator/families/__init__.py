@@ -12,7 +12,6 @@ from hgemm_packs.generator.families import (
     gemv,
     oneshot,
     splitk,
-    streamk,
     swapab,
     wgmma,
     writebound,
@@ -21,7 +20,7 @@ from hgemm_packs.generator.families.base import Family, Genome, InvalidGenome
 
 FAMILIES: dict[str, Family] = {
     module.FAMILY.name: module.FAMILY
-    for module in (wgmma, splitk, oneshot, swapab, writebound, direct, gemv, streamk)
+    for module in (wgmma, splitk, oneshot, swapab, writebound, direct, gemv)
 }
 
 

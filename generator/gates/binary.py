@@ -53,11 +53,6 @@ def _k_tile(g: Genome) -> int:
     return int(g["tile_k"]) // 16
 
 
-def _streamk_share(g: Genome) -> int:
-    """HGMMA that one consumer needs for one k-tile."""
-    return max(1, int(g["tile_m"]) // 128) * _k_tile(g)
-
-
 def _swapab_share(g: Genome) -> int:
     """HGMMA that one consumer needs for one k-tile."""
     return int(g["tile_n"]) // int(g["consumers"]) // 64 * _k_tile(g)
@@ -88,7 +83,6 @@ def _gemv_share(g: Genome) -> int:
 FAMILY_MMA: Mapping[str, tuple[str, Callable[[Genome], int]]] = {
     "sm90_wgmma": ("HGMMA", _wgmma_share),
     "sm90_splitk": ("HGMMA", _k_tile),
-    "sm90_streamk": ("HGMMA", _streamk_share),
     "sm90_oneshot": ("HGMMA", _oneshot_share),
     "sm90_swapab": ("HGMMA", _swapab_share),
     "sm90_writebound": ("HGMMA", _writebound_share),

@@ -40,6 +40,5 @@ def bottleneck(
     split = fields["cluster"][2] * grid.get("slices", 1)
     tiles = math.ceil(problem.m / grid["tile_m"]) * math.ceil(problem.n / grid["tile_n"]) * split
     waves = tiles / device.sm_count
-    shared = grid.get("persistent") and fields.get("cooperative")  # CTAs share tiles out
-    tail = 0.0 if shared else tensor * (math.ceil(waves) / waves - 1.0)
+    tail = tensor * (math.ceil(waves) / waves - 1.0)
     return "tail wave" if tail > cold_us - max(tensor + tail, bandwidth) else "latency"

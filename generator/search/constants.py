@@ -68,11 +68,6 @@ SPLITK: Mapping[str, float] = {
     "slice": 1910.0,  # a counter in L2, and the last arriver's first read
     "slice_bytes": 65.8,  # partials of one CTA, written and read
 }
-#: Not fitted: a persistent kernel of sm90_wgmma, with parts of tiles as sm90_splitk has them.
-STREAMK: Mapping[str, float] = {
-    **WGMMA,
-    **{name: SPLITK[name] for name in ("slice", "slice_bytes")},
-}
 ONESHOT: Mapping[str, float] = {
     "launch_us": 0.312,
     "smem_us": 0.499,

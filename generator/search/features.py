@@ -32,10 +32,6 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         *("tile_m", "tile_n", "tile_k", "stages", "split", "slices", "ctas_per_sm"),
         *("together", "grouped", "threads", "smem"),
     ),
-    "sm90_streamk": (
-        *("tile_m", "tile_n", "tile_k", "stages", "waves", "least", "ctas_per_sm"),
-        *("group", "raster_n", "grouped", "threads", "smem"),
-    ),
     "sm90_oneshot": (
         *("tile_m", "tile_n", "k_slice", "slab_group", "split"),
         *("grouped", "plain", "threads", "smem"),

@@ -9,14 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from hgemm_packs.generator.search.constants import (
-    ONESHOT,
-    SPLITK,
-    STREAMK,
-    SWAPAB,
-    WGMMA,
-    WRITEBOUND,
-)
+from hgemm_packs.generator.search.constants import ONESHOT, SPLITK, SWAPAB, WGMMA, WRITEBOUND
 from hgemm_packs.generator.search.features import Array
 from hgemm_packs.generator.search.model import (
     CLOCKS_PER_US,
@@ -33,12 +26,11 @@ Columns = Mapping[str, Array]
 Constants = Mapping[str, float]
 
 #: What a family without the gene has. `reload`: share of B's tile that is loaded again for the
-#: next tile of C; `plain`: stored straight from accumulators; `together`: slices share the sum;
-#: `waves`: how many are shared out by k-tiles.
+#: next tile of C; `plain`: stored straight from accumulators; `together`: slices share the sum.
 USUAL: Constants = {
     **dict.fromkeys(("cluster_m", "cluster_n", "split_k", "slices", "ctas_per_sm", "reload"), 1.0),
     **dict.fromkeys(("persistent", "pingpong", "raster_n", "together"), 0.0),
-    **dict.fromkeys(("grouped", "bulk", "plain", "waves"), 0.0),
+    **dict.fromkeys(("grouped", "bulk", "plain"), 0.0),
     "group": 8.0,
 }
 
@@ -54,10 +46,8 @@ def wgmma(q: Columns, problem: Sizes, c: Constants = WGMMA) -> Terms:
     share = tiles * split * q["slices"] / (SMS * fit)  # CTAs an SM
     most = np.maximum(1.0, np.ceil(np.round(share, 6)))
     resident = _resident(q)
-    streams = q["waves"] > 0
-    active = np.where(streams, resident, np.minimum(resident, most))
+    active = np.minimum(resident, most)
     items = c["whole_waves"] * most + (1 - c["whole_waves"]) * np.maximum(1.0, share)
-    items = np.where(streams, share, items)
 
     deep = k_tiles * q["tile_k"]
     math = (
@@ -66,8 +56,7 @@ def wgmma(q: Columns, problem: Sizes, c: Constants = WGMMA) -> Terms:
     math = math * c["mma"] * np.where(ranks > split, c["mma_cluster"], 1.0)
     alone = (q["consumers"] == 1) & (active == 1)
     math = math + k_tiles * np.where(alone, c["step"], c["step_shared"])
-    busy = np.where(streams, 1.0, np.minimum(1.0, share))
-    load = _load(q, problem, deep, active, busy, c)
+    load = _load(q, problem, deep, active, np.minimum(1.0, share), c)
     body = np.hypot(math, load)
 
     rows, columns = np.minimum(q["tile_m"], problem.m), np.minimum(q["tile_n"], problem.n)
@@ -87,9 +76,7 @@ def wgmma(q: Columns, problem: Sizes, c: Constants = WGMMA) -> Terms:
     single = (c["fill"] + store + reduce) * (1 + (np.ceil(most / resident) - 1) * kept)
     hidden = np.hypot(body, c["pingpong_store"] * store) - body
     looped = c["fill"] + store
-    more = np.maximum(0.0, items - 1)
-    looped = looped + np.where(q["pingpong"] > 0, items * hidden, more * store * kept)
-    looped = looped + np.where(streams, _parts(q, share / resident, c), 0.0)
+    looped = looped + np.where(q["pingpong"] > 0, items * hidden, (items - 1) * store * kept)
     serial = np.where(q["persistent"] > 0, looped, single)
     serial = serial + np.where(ranks > 1, c["cluster"], 0.0)
     dram = _dram_us(q, problem, np.minimum(SMS * active / split, tiles), tiles, c)
@@ -103,15 +90,6 @@ def wgmma(q: Columns, problem: Sizes, c: Constants = WGMMA) -> Terms:
         dram=dram,
         tail=(items - np.minimum(share, items)) * body / CLOCKS_PER_US,
     )
-
-
-def _parts(q: Columns, tiles: Array, c: Constants) -> Array:
-    """Clocks for the parts of a tile, where a CTA has so many tiles of which the last wave, or the
-    last two, are shared out: to leave one, and to add what those of one tile have left."""
-    rest = tiles - np.floor(tiles)
-    run = np.where((q["waves"] > 1) & (tiles >= 1), 1 + rest, rest)  # tiles
-    moved = q["tile_m"] * q["tile_n"] * 4 * np.maximum(2.0, ceil(1.0, np.maximum(run, 0.01)))
-    return np.where(rest > 0, c.get("slice", 0.0) + moved / c.get("slice_bytes", 1.0), 0.0)
 
 
 def _resident(q: Columns) -> Array:
@@ -159,13 +137,6 @@ def splitk(q: Columns, problem: Sizes, c: Constants = SPLITK) -> Terms:
     return wgmma({**q, "split_k": q["split"], "consumers": q["tile_m"] / 64}, problem, c)
 
 
-def streamk(q: Columns, problem: Sizes, c: Constants = STREAMK) -> Terms:
-    """Terms of sm90_streamk."""
-    consumers = np.minimum(2.0, q["tile_m"] / 64)
-    seen = {"consumers": consumers, "persistent": np.ones_like(consumers)}
-    return wgmma({**q, **seen}, problem, c)
-
-
 def oneshot(q: Columns, problem: Sizes, c: Constants = ONESHOT) -> Terms:
     """Terms of sm90_oneshot: a ring as deep as its slice of K."""
     tile_k = np.minimum(q["slab_group"] * 64, q["k_slice"])
@@ -201,7 +172,6 @@ def writebound(q: Columns, problem: Sizes, c: Constants = WRITEBOUND) -> Terms:
 TMA_MODELS: Mapping[str, Callable[..., Terms]] = {
     "sm90_wgmma": wgmma,
     "sm90_splitk": splitk,
-    "sm90_streamk": streamk,
     "sm90_oneshot": oneshot,
     "sm90_swapab": swapab,
     "sm90_writebound": writebound,

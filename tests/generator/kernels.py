@@ -69,20 +69,6 @@ SPLITK: Genome = {
     "ctas_per_sm": 1,
     "epilogue": "staged",
 }
-STREAMK: Genome = {
-    "layout": "nt",
-    "dtype": "f16",
-    "tile_m": 64,
-    "tile_n": 64,
-    "tile_k": 64,
-    "stages": 8,
-    "waves": 2,
-    "least": 4,
-    "ctas_per_sm": 1,
-    "raster": "m",
-    "group": 8,
-    "epilogue": "staged",
-}
 ONESHOT: Genome = {
     "layout": "nt",
     "dtype": "f16",
@@ -135,7 +121,6 @@ GEMV: Genome = {
 BASES = {
     "sm90_wgmma": WGMMA,
     "sm90_splitk": SPLITK,
-    "sm90_streamk": STREAMK,
     "sm90_oneshot": ONESHOT,
     "sm90_swapab": SWAPAB,
     "sm90_writebound": WRITEBOUND,

@@ -45,14 +45,6 @@ def _splitk_smem(g: dict[str, Any]) -> int:
     return 1024 + ring + g["tile_m"] // 16 * warp_bytes + apart * g["tile_m"] * g["tile_n"] * 4
 
 
-def _streamk_smem(g: dict[str, Any]) -> int:
-    """At least so much that one CTA more than meant finds no room."""
-    warp_bytes = 0 if g["epilogue"] == "grouped" else _staged(g["tile_n"])
-    warps = 4 if g["tile_m"] == 64 else 8
-    ring = g["stages"] * (g["tile_m"] + g["tile_n"]) * g["tile_k"] * 2
-    return int(max(1024 + ring + warps * warp_bytes, SM_SMEM // (g["ctas_per_sm"] + 1)))
-
-
 def _oneshot_smem(g: dict[str, Any]) -> int:
     operands = g["k_slice"] // 64 * (g["tile_m"] * 128 + g["tile_n"] * 128)
     inbox = g["tile_m"] * g["tile_n"] * 4 if g["split"] > 1 else 0
@@ -97,7 +89,6 @@ def _gemv_smem(g: dict[str, Any]) -> int:
 SMEM = {
     "sm90_wgmma": _wgmma_smem,
     "sm90_splitk": _splitk_smem,
-    "sm90_streamk": _streamk_smem,
     "sm90_oneshot": _oneshot_smem,
     "sm90_swapab": _swapab_smem,
     "sm90_writebound": _writebound_smem,
@@ -162,7 +153,6 @@ def test_a_reallocating_block_has_the_registers_that_it_hands_out() -> None:
 LAID_OUT = {
     "sm90_wgmma": "1024 + kStages * kStageBytes + kConsumers * 4 * Epilogue::kWarpBytes",
     "sm90_splitk": "1024 + kStagingOffset + kConsumers * 4 * Epilogue::kWarpBytes",
-    "sm90_streamk": "1024 + kStages * StageLayout::kBytes + kConsumers * 4 * Epilogue::kWarpBytes",
     "sm90_oneshot": "kBarriersAt + (int)sizeof(Barriers)",
     "sm90_swapab": "1024 + kStages * StageLayout::kBytes + kWarps * kStagingBytes",
     "sm90_writebound": "1024 + kStages * kStageBytes + kStagesB * kBytesB"
@@ -181,7 +171,7 @@ INBOX = {
 TILE = {"sm90_swapab": ("kTokens", "kRows"), "sm90_gemv": ("kTokens", "kTileN")}
 RANKS = {
     **{"sm90_wgmma": "kSplitK", "sm90_splitk": "kSplit", "sm90_oneshot": "kSplit"},
-    **{"sm90_swapab": "kSplitK", "sm90_writebound": "1", "sm90_streamk": "1"},
+    **{"sm90_swapab": "kSplitK", "sm90_writebound": "1"},
     **{"sm90_direct": "kRanks", "sm90_gemv": "kRanks"},
 }
 
@@ -190,7 +180,7 @@ def _static_asserts(job: Job) -> str:
     """The source with its launch record checked by the compiler against the source's constants."""
     name, entry = job[0], entry_of(job)
     smem = LAID_OUT[name] + (f" + {INBOX[name]}" if name in INBOX and entry.cluster[2] > 1 else "")
-    if name in ("sm90_writebound", "sm90_streamk"):
+    if name == "sm90_writebound":
         floor = SM_SMEM // (int(entry.genome["ctas_per_sm"]) + 1)
         smem = f"({smem}) > {floor} ? ({smem}) : {floor}"
     tile_m, tile_n = TILE.get(name, ("kTileM", "kTileN"))
@@ -201,8 +191,7 @@ def _static_asserts(job: Job) -> str:
     if name == "sm90_splitk":
         facts["kSlices"] = entry.grid.slices
     if entry.workspace_bytes:
-        part = "Part" if name == "sm90_streamk" else "Slices"
-        facts[f"kConsumers * {part}::kFloats * 4"] = entry.workspace_bytes
+        facts["kConsumers * Slices::kFloats * 4"] = entry.workspace_bytes
     if entry.genome.get("exact"):
         facts["(kFixedK ? kFixedK : kWindow) * kRanks"] = entry.k.multiple_of
     lines = [f'static_assert(({ours}) == {value}, "{value}");' for ours, value in facts.items()]

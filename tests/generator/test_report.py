@@ -189,10 +189,8 @@ def test_regimes_divide_the_problems(document: dict[str, Any]) -> None:
     ],
 )
 def test_what_limits_a_problem(problem: Problem, us: float, expected: str) -> None:
-    tall: dict[str, Any] = {"grid": {"tile_m": 64, "tile_n": 64}, "cluster": [1, 1, 1]}
+    tall = {"grid": {"tile_m": 64, "tile_n": 64}, "cluster": [1, 1, 1]}
     assert bottleneck(problem, tall, us, DEVICE) == expected
-    shared = {**tall, "grid": {**tall["grid"], "persistent": True}, "cooperative": True}
-    assert bottleneck(problem, shared, us, DEVICE) == expected.replace("tail wave", "latency")
 
 
 EMPTY = Findings(DeviceFacts("no device yet", "", 0, 0))

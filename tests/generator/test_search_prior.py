@@ -13,7 +13,6 @@ from hgemm_packs.generator.search.constants import (
     GEMV,
     ONESHOT,
     SPLITK,
-    STREAMK,
     SWAPAB,
     WGMMA,
     WRITEBOUND,
@@ -109,30 +108,6 @@ def test_terms_of_slices_by_hand() -> None:
         assert of.serial[0] == pytest.approx(launch + serial / CLOCKS_PER_US)
         total = launch + (np.hypot(math, load) + serial) / CLOCKS_PER_US
         assert of.total[0] == pytest.approx(total, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("m", "waves", "tiles", "reads"),
-    [
-        (96 * 64, 1, 96 / 132, 1),
-        (40 * 64, 2, 40 / 132, 3),  # a tile has four CTAs
-        (148 * 64, 1, 148 / 132, 8),  # of 16 tiles
-        (148 * 64, 2, 148 / 132, 1),
-        (264 * 64, 2, 2.0, None),  # whole waves
-    ],
-)
-def test_terms_of_shared_tiles_by_hand(m: int, waves: int, tiles: float, reads: int | None) -> None:
-    c, of = STREAMK, judged((m, 64, 2048), based("sm90_streamk", waves=waves)).terms
-    math = 2048 / 16 * max(32, c["mma_smem"] + 16) * c["mma"] + 32 * c["step"]
-    store = 64 * 64 * 2 / c["store_staged"] + c["store_wait"]
-    serial = c["fill"] + store * max(1.0, tiles)
-    if reads is not None:
-        serial += c["slice"] + (1 + reads) * 64 * 64 * 4 / c["slice_bytes"]
-    smem = 1024 + 8 * 128 * 64 * 2 + 4 * 16 * 64 * 2
-    launch = c["launch_us"] + c["smem_us"] * smem / 1e5
-    assert of.math[0] == pytest.approx(tiles * math / CLOCKS_PER_US)
-    assert of.serial[0] == pytest.approx(launch + serial / CLOCKS_PER_US)
-    assert of.tail[0] == pytest.approx(0.0)
 
 
 def test_terms_of_a_kernel_that_loads_at_once_by_hand() -> None:

@@ -55,12 +55,6 @@ def test_ctas_that_wait_for_each_other_take_few_tiles() -> None:
     assert all(admits(last, p) for p in deep)
 
 
-def test_ctas_that_share_out_tiles_take_any_number_of_them() -> None:
-    choice = Choice.of("sm90_streamk", BASES["sm90_streamk"])
-    assert entry_of((choice.family, choice.genome)).cooperative
-    assert all(admits(choice, Problem(m, m, 64, "nt", "f16")) for m in (8, 64, 1024, 16384))
-
-
 def test_mutation_that_cannot_be_gives_up() -> None:
     """A cluster that splits K has no room along M or N."""
     f = family("sm90_wgmma")
