@@ -1,13 +1,15 @@
 """Large problems for seconds on end: time, watts and clock, and which kernel that would choose.
 
-    python benchmarks/energy.py PACK OUT.jsonl [--candidates 3] [--kernels NAME,...] [--seconds 1.5]
+    hgemm-packs generate candidates EXPORT --out FOLDER     makes FOLDER/pack
+    python benchmarks/energy.py FOLDER/pack OUT.jsonl --measured EXPORT [--seconds 0.5]
     python benchmarks/energy.py --summary OUT.jsonl...
 
-The first measures, on every GPU here, and goes on where an earlier run stopped; the second writes
-results/energy.json from lines on file.
+The second measures, on every GPU here, and goes on where an earlier run stopped; the third writes
+results/energy.json from lines on file. `generate table --energy OUT.jsonl` chooses by them.
 
 From 1e11 flop on the card runs at its power limit. Arms: torch, the best algorithm of cuBLASLt, and
-kernels of the pack: the table's, where there is one, and the fastest others that admit the problem
+kernels of the pack. With --measured those are the problem's confirmed wins, for a table may name no
+others; else the table's kernel, where there is one, and the fastest others that admit the problem
 (or those that are named), by one call each. First all arms are timed in bursts as a confirmation
 times them, then each runs alone for `seconds`, in random order; the second half of that counts.
 Watts are the slope of NVML's energy counter of the whole card.
@@ -18,29 +20,38 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator import campaign, packed
+from hgemm_packs.generator import campaign, export, packed, table
 from hgemm_packs.generator.campaign import Line, Task
+from hgemm_packs.generator.endurance import LEAST_FLOP, TIE, large
 from hgemm_packs.generator.packed import Asked, Packed
 from hgemm_packs.problem import Problem
 
 OUT = Path(__file__).resolve().parent / "results" / "energy.json"
-LEAST_FLOP = 1e11
 #: Elements of C a tile from which a kernel is worth a try on a large problem.
 LEAST_TILE = 64 * 128
 LIBRARIES = ("torch", "cublaslt")
-#: Slower by less than this is a tie.
-TIE = 0.005
+
+Confirmed = Mapping[Problem, Sequence[str]]
 
 
-def large(problem: Problem) -> bool:
-    return 2 * problem.m * problem.n * problem.k >= LEAST_FLOP
+def confirmed(pack: Packed, place: Path, least_flop: float = LEAST_FLOP) -> Confirmed:
+    """Large problems of an export -> names of the pack's kernels that are confirmed wins there, the
+    best of the finals first. Raises ValueError, OSError."""
+    found = export.load(place)
+    fields = tuple(each for each in found.fields if large(each.problem, least_flop))
+    listed = table.contenders(replace(found, fields=fields), table.noise_floor(found.noise))
+    names = {entry.id: entry.name for entry in pack.entries.values()}
+    return {
+        problem: [names[c.kernel] for c in each if c.proven and c.kernel in names]
+        for problem, each in listed.items()
+    }
 
 
 def candidates(pack: Packed, problem: Problem, name: str | None, named: Sequence[str]) -> list[str]:
@@ -54,11 +65,21 @@ def candidates(pack: Packed, problem: Problem, name: str | None, named: Sequence
     return [*([first] if first else []), *(each for each in admitting if each != first)]
 
 
-def tasks(pack: Packed, asked: Sequence[Asked], named: Sequence[str]) -> list[Task]:
-    """One for each large problem that some kernel may be tried on."""
+def tasks(
+    pack: Packed,
+    asked: Sequence[Asked],
+    named: Sequence[str],
+    wins: Confirmed | None = None,
+    least_flop: float = LEAST_FLOP,
+) -> list[Task]:
+    """One for each large problem that some kernel may be tried on; of `wins`, where there are."""
     made = []
     for problem, name in asked:
-        names = candidates(pack, problem, name, named) if large(problem) else []
+        names: Sequence[str] = []
+        if large(problem, least_flop) and wins is not None:
+            names = wins.get(problem, ())
+        elif large(problem, least_flop):
+            names = candidates(pack, problem, name, named)
         if names:
             made.append(
                 Task(
@@ -128,11 +149,22 @@ def means(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
     names = ("burst_vs_torch", "sustained_vs_torch", "sustained_vs_best", "loss_of_burst_choice")
     found: dict[str, Any] = {"problems": len(each)}
     for name in (*names, "per_watt_vs_torch", "per_watt_vs_best"):
-        values = [one[name] for one in each if name in one]
-        found[name] = round(geometric_mean(values), 4) if values else None
+        found[name] = _mean(one[name] for one in each if name in one)
+    read = [one for one in each if "tflops_per_watt" in one]
+    for name in ("tflops", "watts", "tflops_per_watt"):
+        found[name] = {
+            "torch": _mean(one[name]["torch"] for one in read),
+            "ours": _mean(one[name][one["by_sustained"]] for one in read),
+        }
     found["differs"] = sum(one["differs"] for one in each)
     found["worst_loss"] = max(one["loss_of_burst_choice"] for one in each)
+    found["torch_is_faster"] = sum(one["sustained_vs_torch"] < 1.0 / (1.0 + TIE) for one in each)
     return found
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return round(geometric_mean(known), 4) if known else None
 
 
 def write(paths: Sequence[Path], out: Path = OUT) -> None:
@@ -149,6 +181,8 @@ def measure(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=1.5, help="of one arm")
     parser.add_argument("--candidates", type=int, default=3, help="kernels of ours at most")
     parser.add_argument("--kernels", default="", help="names or ids: try these and no others")
+    parser.add_argument("--measured", type=Path, help="an export: try its confirmed wins")
+    parser.add_argument("--least-flop", type=float, default=LEAST_FLOP, help="of a problem")
     options = parser.parse_args(arguments)
     settings = protocols.Settings(seconds=options.seconds, candidates=options.candidates)
     pack = Packed(options.pack)
@@ -159,7 +193,9 @@ def measure(arguments: Sequence[str]) -> int:
         "arm in random order, second half, NVML energy of the card",
         "settings": asdict(settings),
     }
-    todo = tasks(pack, campaign.asked(options, pack), named)
+    least = options.least_flop
+    wins = confirmed(pack, options.measured, least) if options.measured else None
+    todo = tasks(pack, campaign.asked(options, pack), named, wins, least)
     code = campaign.main(options, pack, todo, partial(protocols.make, settings=settings), header)
     write([options.out], options.out.with_suffix(".summary.json"))
     return code

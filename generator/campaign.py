@@ -72,6 +72,14 @@ def lines(paths: Sequence[Path]) -> tuple[list[Line], list[Line]]:
     return headers, list(last.values())
 
 
+def answers(paths: Sequence[Path]) -> list[Line]:
+    """Every line with figures, also of a task that was repeated, and those of kernels that killed
+    their process: what no decision may overlook. Raises OSError."""
+    return [
+        line for line in read_records(paths) if "header" not in line and line.get("blamed", True)
+    ]
+
+
 def _key(line: Line, fields: Sequence[str]) -> str:
     return json.dumps({name: line[name] for name in fields}, sort_keys=True)
 

@@ -89,6 +89,10 @@ class Contender:
     proven: bool
 
 
+#: The contenders of each problem, best first.
+Listed = Mapping[Problem, Sequence[Contender]]
+
+
 def contenders(found: Findings, floor: float) -> dict[Problem, list[Contender]]:
     """Every correct kernel with finals or a confirmation on a problem, best first.
 
@@ -132,9 +136,7 @@ def row(field: Field, kernel: str, profile: str) -> Row:
     return Row(*field.problem.key, kernel, profile, hot, cold, pairs, field.date)
 
 
-def winners(
-    listed: Mapping[Problem, Sequence[Contender]], keep: float = 1.0
-) -> tuple[dict[Problem, Contender], Pruned]:
+def winners(listed: Listed, keep: float = 1.0) -> tuple[dict[Problem, Contender], Pruned]:
     """The proven kernel of each problem that has one, after pruning to `keep` of the log gain.
 
     Choices go by the finals, figures come from the confirmation: choosing flatters no figure.
@@ -151,15 +153,20 @@ def source(found: Findings, keep: float = 1.0) -> SourceManifest:
 
     Raises ValueError without noise records or without finals.
     """
-    listed, floor = _judged(found)
-    return _source(found, listed, winners(listed, keep)[0], floor)
+    listed, floor = judged(found)
+    won, _ = winners(listed, keep)
+    return sourced(found, listed, won, floor, {c.kernel for c in won.values()})
 
 
-def rebuilt(found: Findings, keep: float, compile: Compile) -> tuple[SourceManifest, list[str]]:
+def rebuilt(
+    found: Findings, keep: float, compile: Compile, ranked: Callable[[Listed], Listed] = dict
+) -> tuple[SourceManifest, list[str]]:
     """`source` of the kernels alone that `compile` still makes, to the byte, and the names of the
     others: sources may have moved on since a run, and a table names nothing that cannot be built. A
-    problem that loses its kernel so gets its next. Raises what `source` does."""
-    listed, floor = _judged(found)
+    problem that loses its kernel so gets its next. `ranked` may order contenders anew. Raises what
+    `source` does."""
+    listed, floor = judged(found)
+    listed = ranked(listed)
     built: set[str] = set()
     gone: dict[str, str] = {}
     while True:
@@ -169,14 +176,15 @@ def rebuilt(found: Findings, keep: float, compile: Compile) -> tuple[SourceManif
         }
         won, _ = winners(left, keep)
         fresh = {c.kernel: found.kernels[c.kernel] for c in won.values() if c.kernel not in built}
-        built |= _made(fresh, compile)
+        built |= made(fresh, compile)
         lost = {id_: str(fields["name"]) for id_, fields in fresh.items() if id_ not in built}
         if not lost:
-            return _source(found, left, won, floor), sorted(gone.values())
+            chosen = {c.kernel for c in won.values()}
+            return sourced(found, left, won, floor, chosen), sorted(gone.values())
         gone |= lost
 
 
-def _made(kernels: Mapping[str, Mapping[str, Any]], compile: Compile) -> set[str]:
+def made(kernels: Mapping[str, Mapping[str, Any]], compile: Compile) -> set[str]:
     """Those of `kernels`, by id, that are built as they were."""
     jobs = [
         (fields["family"], fields["genome"])
@@ -187,7 +195,8 @@ def _made(kernels: Mapping[str, Mapping[str, Any]], compile: Compile) -> set[str
     return kernels.keys() & {one.entry_fields["id"] for one in done}
 
 
-def _judged(found: Findings) -> tuple[dict[Problem, list[Contender]], float]:
+def judged(found: Findings) -> tuple[dict[Problem, list[Contender]], float]:
+    """`contenders` of all findings, and the noise floor. Raises what `source` does."""
     floor = noise_floor(found.noise)
     listed = contenders(found, floor)
     if not listed:
@@ -195,18 +204,20 @@ def _judged(found: Findings) -> tuple[dict[Problem, list[Contender]], float]:
     return listed, floor
 
 
-def _source(
+def sourced(
     found: Findings,
-    listed: Mapping[Problem, Sequence[Contender]],
+    listed: Listed,
     won: Mapping[Problem, Contender],
     floor: float,
+    ids: Iterable[str],
 ) -> SourceManifest:
+    """The source manifest with a row for each of `listed` and the kernels of `ids`."""
     rows = [
         won[problem].row if problem in won else _left_to_cublas(found, each[0])
         for problem, each in listed.items()
     ]
     versions = dict.fromkeys(VERSIONS, "unknown") | dict(found.device.versions)
-    kernels = [_kernel(found, id_) for id_ in sorted({c.kernel for c in won.values()})]
+    kernels = [_kernel(found, id_) for id_ in sorted(ids)]
     date = max(each.date for each in rows)
     return document(found.device.arch, profile(found), versions, floor, kernels, rows, date)
 

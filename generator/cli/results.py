@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +11,11 @@ import typer
 from rich.console import Console
 
 from hgemm_packs.cli.console import console
-from hgemm_packs.generator import build, dependent, export, report, table
+from hgemm_packs.generator import build, campaign, dependent, endurance, export, report, table
 from hgemm_packs.generator.cli.app import Keep, Run, app
 from hgemm_packs.generator.orchestrate import Summary
 from hgemm_packs.generator.packer import write_source
 from hgemm_packs.generator.prune import KEPT_SHARE
-from hgemm_packs.generator.records import read_records
 from hgemm_packs.generator.store import Store, merge
 
 
@@ -108,19 +108,50 @@ def write_table(
         list[Path] | None,
         typer.Option(help="What benchmarks/pdl.py wrote: its gains switch dependent launch on."),
     ] = None,
+    energy: Annotated[
+        list[Path] | None,
+        typer.Option(help="What benchmarks/energy.py wrote: sustained times choose there."),
+    ] = None,
 ) -> None:
     """Write the source manifest that follows from an export, of kernels that still build so."""
     import torch
 
     torch.set_num_threads(1)  # thousands of small bootstraps: threads that wait for each other
-    document, gone = table.rebuilt(export.load(place), keep, build.build)
-    document = dependent.launched(document, read_records(sorted(pdl or ())))
+    found = export.load(place)
+    ranked = partial(
+        endurance.ranked,
+        lines=campaign.lines(sorted(energy or ()))[1],
+        names={id_: fields["name"] for id_, fields in found.kernels.items()},
+    )
+    document, gone = table.rebuilt(found, keep, build.build, ranked)
+    document = dependent.launched(document, campaign.answers(sorted(pdl or ())))
     write_source(out, document)
     wins = sum(row.kernel is not None for row in document.table)
     if gone:
         _say(console(), f"{len(gone)} kernels build otherwise now, such as {gone[0]}: left out")
     counts = f"{len(document.kernels)} kernels, {wins} wins in {len(document.table)} rows"
     _say(console(), f"{out}: {counts}")
+
+
+@app.command("candidates")
+def write_candidates(
+    place: Annotated[Path, typer.Argument(help="An export, or a run folder.")],
+    out_dir: Annotated[Path, typer.Option("-o", "--out", help="Gets source.json and pack/.")],
+    least_flop: Annotated[
+        float, typer.Option(help="Operations from which a problem counts.")
+    ] = endurance.LEAST_FLOP,
+) -> None:
+    """Write a pack of all confirmed kernels of large problems, unpruned, for benchmarks/energy.py
+    to choose among."""
+    import torch
+
+    torch.set_num_threads(1)
+    document = endurance.candidates(export.load(place), build.build, least_flop)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    write_source(out_dir / "source.json", document)
+    build.build_pack(out_dir / "source.json", out_dir / "pack")
+    counts = f"{len(document.kernels)} kernels for {len(document.table)} problems"
+    _say(console(), f"{out_dir / 'pack'}: {counts}")
 
 
 @app.command()

@@ -20,7 +20,9 @@ from hgemm_packs.replay import Arm, Replay, Single, Stage
 
 REPLAY_US = 5_000.0  # of one replay; readings are this far apart
 AHEAD = 4  # replays queued at a time
-MIN_STEPS = 5  # steps of the energy counter that a slope is taken from
+POLL_S = 2e-4  # between two looks at the energy counter, which moves every 20 to 100 ms
+MIN_SPAN_S = 0.08  # between the first and the last step of it that make a slope
+MEAN_S = 1.0  # what the driver's own figure of watts is a mean over
 
 
 class Reading(NamedTuple):
@@ -34,20 +36,19 @@ class Reading(NamedTuple):
     temperature_c: int
 
 
-def power(readings: Sequence[Reading]) -> tuple[float, str]:
+def power(readings: Sequence[Reading]) -> tuple[float | None, str | None]:
     """Watts, and where they are from: "energy", the slope of the energy counter through the
-    readings at which it had moved, or "power", the mean of the driver's figure, which is itself a
-    mean over about a second. Raises ValueError without a reading."""
-    if not readings:
-        raise ValueError("no reading of the second half")
+    readings at which it had moved, or "power", the mean of the driver's figure as far as all of the
+    second that it stands for is of this arm. None where neither is to be had."""
     steps = [
         (now.t, now.joules)
         for before, now in pairwise(readings)
         if now.joules is not None and before.joules is not None and now.joules > before.joules
     ]
-    if len(steps) >= MIN_STEPS:
+    if steps and steps[-1][0] - steps[0][0] >= MIN_SPAN_S:
         return linear_regression(*zip(*steps, strict=True)).slope, "energy"
-    return fmean(each.watts for each in readings), "power"
+    late = [each.watts for each in readings if each.t >= MEAN_S]
+    return (fmean(late), "power") if late else (None, None)
 
 
 def _calls(arm: Arm, one: Operands, at: Stage) -> int:
@@ -80,14 +81,30 @@ def sustain(arm: Arm, one: Operands, at: Stage, flop: float, seconds: float) -> 
                 break
             if len(ends) > AHEAD:
                 reached = ends.popleft()
-                reached.synchronize()
-                settled = settled or reached is half
                 if settled:
-                    readings += _read(at, time.perf_counter() - began)
-        at.stream.synchronize()
+                    readings += _watch(at, reached, began)
+                else:
+                    reached.synchronize()
+                    settled = reached is half
+        readings += _watch(at, ends[-1], began)
         us = float(half.elapsed_time(ends[-1])) * 1000.0 / (counted * replay.calls)
         replay.free()
     return report(us, flop, readings)
+
+
+def _watch(at: Stage, end: torch.cuda.Event, began: float) -> list[Reading]:
+    """A reading at once, and one as soon as the energy counter has moved, until `end`: so a slope
+    of few steps knows when they were."""
+    found = _read(at, time.perf_counter() - began)
+    last = found[-1].joules if found else None
+    while not end.query():
+        joules = at.telemetry.energy_j()
+        if joules != last:
+            found += _read(at, time.perf_counter() - began)
+            last = joules
+        time.sleep(POLL_S)
+    end.synchronize()
+    return found
 
 
 def _read(at: Stage, t: float) -> list[Reading]:
@@ -98,8 +115,8 @@ def _read(at: Stage, t: float) -> list[Reading]:
 
 
 def report(us: float, flop: float, readings: Sequence[Reading]) -> dict[str, Any]:
-    """The figures of one arm. Without readings those of power and clock are None."""
-    watts, source = power(readings) if readings else (None, None)
+    """The figures of one arm. What there are no readings of is None."""
+    watts, source = power(readings)
     tflops = flop / us * 1e-6
     return {
         "us": round(us, 4),

@@ -77,7 +77,7 @@ def test_chained(pack: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_energy(pack: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def sustain(arm: Any, one: object, at: object, flop: float, seconds: float) -> Line:
         assert seconds == 0.5
-        return sustained.report(20.0, flop, [Reading(0.3, None, 600.0, 1500, 60)])
+        return sustained.report(20.0, flop, [Reading(1.3, None, 600.0, 1500, 60)])
 
     monkeypatch.setattr(sustained, "sustain", sustain)
     monkeypatch.setattr(energy, "LEAST_FLOP", 1.0)
