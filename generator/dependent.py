@@ -11,8 +11,7 @@ from dataclasses import replace
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.packer import SourceKernel, SourceManifest
+from hgemm_packs.generator.packer import SourceManifest
 
 LEAST = 0.995  # plain over dependent time that still is no loss: A/A of short calls
 
@@ -39,14 +38,7 @@ def faster(lines: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def launched(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceManifest:
-    """`source` with those kernels marked; cooperative ones cannot be."""
+    """`source` with those kernels marked and no others."""
     names = faster(lines)
-    kernels = (
-        replace(kernel, pdl=kernel.name in names and not _cooperative(kernel))
-        for kernel in source.kernels
-    )
+    kernels = (replace(kernel, pdl=kernel.name in names) for kernel in source.kernels)
     return replace(source, kernels=tuple(kernels))
-
-
-def _cooperative(kernel: SourceKernel) -> bool:
-    return bool(FAMILIES[kernel.family].record(dict(kernel.genome)).get("cooperative"))

@@ -86,9 +86,8 @@ class TensorMapSpec:
 
 @dataclass(frozen=True, slots=True)
 class GridRule:
-    """Tiles of C in elements; a persistent kernel's grid is capped at the co-resident CTAs, and is
-    all of them where they wait for each other (`cooperative`): CTAs then share tiles out. `slices`
-    is parts of K that clusters of their own work on, each with the whole grid of tiles."""
+    """Tiles of C in elements; a persistent kernel's grid is capped at the co-resident CTAs.
+    `slices` is parts of K that clusters of their own work on, each with the whole grid of tiles."""
 
     tile_m: int
     tile_n: int
@@ -127,8 +126,7 @@ class KernelEntry:
     the cubin at `offset`, `size` bytes long, in the blob; `align` is bytes for a, b, c; `cluster`
     is CTAs along M, N and K; `workspace_bytes` is what partial sums take for each CTA of the grid,
     0 where none go through global memory; CTAs of a `cooperative` kernel wait for each other, so
-    that it takes no grid that the device cannot run at once. Its sums may then depend on how many
-    CTAs that is: the same on one device, bit for bit."""
+    that it takes no grid that the device cannot run at once."""
 
     id: str
     name: str

@@ -125,21 +125,19 @@ def check_launch_record(entry: KernelEntry) -> None:
 
 
 def _check_workspace(entry: KernelEntry) -> None:
-    """Partial sums in global memory are of slices of K, or of a grid that fills the device."""
+    """Slices of K and partial sums in global memory go together, and with nothing else."""
     layout, slices, size = entry.param_layout, entry.grid.slices, entry.workspace_bytes
-    has, persistent = layout in WITH_WORKSPACE, entry.grid.persistent
-    if entry.cooperative and (not has or entry.pdl):
-        detail = "CTAs that wait for each other need a workspace and an ordinary launch"
+    if entry.cooperative and slices == 1:
+        detail = "CTAs that wait for each other need slices"
         raise PackError("bad_cooperative", detail, "cooperative")
-    if not has:
+    if layout not in WITH_WORKSPACE:
         if slices > 1 or size:
             detail = f"{layout} has no workspace, but {slices} slices and {size} bytes"
             raise PackError("bad_workspace", detail, "workspace_bytes")
-    elif not size or (slices == 1 and not (persistent and entry.cooperative)):
-        needs = "bytes, and slices or a grid that fills the device"
-        detail = f"{layout} needs {needs}, not {slices} slices and {size} bytes"
+    elif slices == 1 or not size:
+        detail = f"{layout} needs slices and bytes, not {slices} and {size}"
         raise PackError("bad_workspace", detail, "workspace_bytes")
-    elif slices > 1 and persistent:
+    elif entry.grid.persistent:
         raise PackError("bad_workspace", "the grid of a sliced kernel is never capped", "grid")
 
 

@@ -135,13 +135,12 @@ static int check_record(const launch_record *r) {
     return -1;
   }
   const int has = PARAM_LAYOUT[r->params].workspace;
-  if (r->cooperative && (!has || r->pdl)) {
-    PyErr_SetString(PyExc_ValueError, "a cooperative launch needs a workspace and excludes pdl");
+  if (r->cooperative && !has) {
+    PyErr_SetString(PyExc_ValueError, "a cooperative launch needs slices");
     return -1;
   }
-  // Partial sums are of slices, or of a grid that fills the device and shares out its tiles.
-  const int fills = r->persistent && r->cooperative, sliced = r->slices > 1;
-  if ((r->workspace_bytes > 0) == has && (sliced ? has && !r->persistent : has == fills)) return 0;
+  if ((r->workspace_bytes > 0) == has && (r->slices > 1) == has && !(has && r->persistent))
+    return 0;
   PyErr_Format(PyExc_ValueError, "%s: %d slices, %d bytes of workspace%s",
                PARAM_LAYOUT[r->params].name, r->slices, r->workspace_bytes,
                r->persistent ? ", persistent" : "");

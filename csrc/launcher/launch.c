@@ -67,10 +67,7 @@ int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y) {
   const int flat = PARAM_LAYOUT[record->params].maps > 0;
   *y = flat ? 1 : tiles_n;
   const int64_t x = (flat ? tiles_m * tiles_n : tiles_m) * record->cluster[2] * record->slices;
-  // CTAs that loop over tiles are no more than run at once; those that share tiles out are no fewer
-  // either.
-  const int capped = record->persistent && (record->cooperative || x > kernel->max_ctas);
-  return capped ? kernel->max_ctas : x;
+  return record->persistent && x > kernel->max_ctas ? kernel->max_ctas : x;
 }
 
 const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,
@@ -135,6 +132,9 @@ cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3],
   if (run->cluster > 1)
     attributes[count++] =
         (cu_launch_attribute){.id = CU_ATTR_CLUSTER, .value.cluster = {run->cluster, 1, 1}};
+  // Together with `cooperative` too: a dependent grid starts once every CTA of the one before has
+  // let it, or has ended. So all of that one is on the device and ends without waiting for this
+  // one; and cooperative grids of other streams the driver keeps apart.
   if (run->pdl) attributes[count++] = (cu_launch_attribute){.id = CU_ATTR_PDL, .value.flag = 1};
   if (run->cooperative)
     attributes[count++] = (cu_launch_attribute){.id = CU_ATTR_COOPERATIVE, .value.flag = 1};

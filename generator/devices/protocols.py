@@ -96,10 +96,10 @@ class Protocols(GpuDevice):
 
     def arm(self, kernel: Kernel, pdl: bool) -> Arm:
         """The kernel with or without programmatic dependent launch, whatever its record says: the
-        same cubin, loaded once each. Never where its CTAs wait for each other."""
+        same cubin, loaded once each."""
         if (kernel.id, pdl) not in self._launches:
             record = entry(kernel.fields, kernel.cubin)
-            record = replace(record, pdl=pdl and not record.cooperative)
+            record = replace(record, pdl=pdl)
             handle = launcher.load(self.index, record, kernel.cubin)
             self._launches[kernel.id, pdl] = Arm(handle, self._scratch)
         return self._launches[kernel.id, pdl]

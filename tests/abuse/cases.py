@@ -138,11 +138,6 @@ def _workspace(size: int, slices: Any = 4, persistent: bool = False, **fields: A
     return on_manifest(change)
 
 
-def _filling(size: int, slices: Any = ..., **fields: Any) -> Change:
-    """The second kernel with a grid that fills the device and shares out its tiles."""
-    return _workspace(size, slices, persistent=True, cooperative=True, **fields)
-
-
 def _row_twice(document: dict[str, Any]) -> None:
     document["table"].append(document["table"][0] | {"kernel": None})
 
@@ -269,12 +264,7 @@ RULES = [
     Case("workspace_missing", "bad_workspace", _workspace(0)),
     Case("sliced_and_persistent", "bad_workspace", _workspace(4096, persistent=True)),
     Case("cooperative_without_slices", "bad_cooperative", put(True, "kernels", 1, "cooperative")),
-    Case("cooperative_and_pdl", "bad_cooperative", _workspace(4096, cooperative=True, pdl=True)),
-    Case("persistent_alone", "bad_workspace", _workspace(4096, slices=..., persistent=True)),
-    Case("cooperative_alone", "bad_workspace", _workspace(4096, slices=..., cooperative=True)),
-    Case("sliced_and_filling", "bad_workspace", _filling(4096, slices=4)),
-    Case("filling_without_sums", "bad_workspace", _filling(0)),
-    Case("filling_and_pdl", "bad_cooperative", _filling(4096, pdl=True)),
+    Case("cooperative_alone", "bad_cooperative", _workspace(4096, slices=..., cooperative=True)),
     Case("params_without_workspace", "param_sizes", _workspace(4096, param_sizes=[128, 128, 8])),
     Case("map_missing", "bad_tma", put([], "kernels", 1, "tma")),
     Case("box_over_swizzle", "bad_tma", put([128, 64], "kernels", 1, "tma", 0, "box")),

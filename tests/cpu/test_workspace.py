@@ -240,30 +240,25 @@ def test_a_grid_that_would_wait_for_ever(bare: Started) -> None:
     with pytest.raises(ValueError, match="36 CTAs that wait for each other, the device runs 18"):
         launcher.launch(kernel, a, b, out)
     assert bare.control.launches == 0 and kernel.max_ctas == 18
-    with pytest.raises(ValueError, match="needs a workspace and excludes pdl"):
-        load(cooperative=True, pdl=True)
 
 
-def test_a_grid_that_fills_the_device(fake: Started) -> None:
-    """As many CTAs as run at once, whether there are fewer tiles or more."""
-    served(fake, cooperative=True, grid=GridRule(*TILE, True))
+def test_both_attributes_reach_the_driver(fake: Started) -> None:
+    """Who waits for its own grid may start before the grid ahead has ended."""
     found = []
-    for m, n in ((64, 32), (1000, 1000)):
-        places(fake, m, n)
-        found.append((fake.control.cooperative, fake.control.grid))
-    (kernel,) = launcher._loaded.values()
-    assert found == [(1, kernel.max_ctas)] * 2 and kernel.max_ctas == 2 * 132
-    assert kernel.workspace(64, 32) == kernel.workspace(1000, 1000) == (264, 264 * PARTIALS)
+    for cooperative, pdl in ((True, True), (True, False), (False, True)):
+        launcher.reset_table()
+        launcher._loaded.clear()
+        served(fake, cooperative=cooperative, pdl=pdl, cluster=(1, 1, 2))
+        places(fake, 64, 96)
+        found.append((fake.control.cooperative, fake.control.pdl, fake.control.cluster))
+    assert found == [(1, 1, 2), (1, 0, 2), (0, 1, 2)]
 
 
+@pytest.mark.parametrize("cooperative", [False, True])
 @pytest.mark.parametrize(
-    ("grid", "cooperative"),
-    [
-        (GridRule(*TILE, True), False),  # nobody promises that all CTAs are there
-        (GridRule(*TILE, False), True),  # one CTA a tile has nobody to share with
-        (GridRule(*TILE, True, SLICES), True),
-        (GridRule(*TILE, True, SLICES), False),
-    ],
+    "grid",
+    [GridRule(*TILE, False), GridRule(*TILE, True), GridRule(*TILE, True, SLICES)],
+    ids=["one slice", "one slice, persistent", "persistent"],
 )
 def test_partial_sums_of_no_use(bare: Started, grid: GridRule, cooperative: bool) -> None:
     with pytest.raises(ValueError, match=f"tma2_ws_v1: {grid.slices} slices, {PARTIALS} bytes"):

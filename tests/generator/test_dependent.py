@@ -51,23 +51,24 @@ def source(tmp_path: Path) -> packer.SourceManifest:
     return replace(committed, kernels=(*alone, together), table=())
 
 
-def test_the_document_keeps_the_mark_and_a_cooperative_kernel_gets_none(tmp_path: Path) -> None:
+def test_the_document_keeps_the_mark(tmp_path: Path) -> None:
     before = source(tmp_path)
     first, second, together = before.kernels
     after = launched(before, [line(first.name, hot=HOT), line(together.name, hot=HOT)])
-    assert [k.pdl for k in after.kernels] == [True, False, False]
+    assert [k.pdl for k in after.kernels] == [True, False, True]
     packer.write_source(tmp_path / "s.json", after)
     text = (tmp_path / "s.json").read_text(encoding="ascii")
-    assert text.count('"pdl":') == 1
+    assert text.count('"pdl":') == 2
     read = {k.name: k.pdl for k in packer.read_source(tmp_path / "s.json").kernels}
-    assert read == {first.name: True, second.name: False, together.name: False}
+    assert read == {first.name: True, second.name: False, together.name: True}
 
 
 def test_a_pack_launches_as_its_source_says(tmp_path: Path) -> None:
     before = source(tmp_path)
-    some = replace(before, kernels=(replace(before.kernels[0], pdl=True), before.kernels[1]))
+    _, plain, together = before.kernels
+    some = replace(before, kernels=(replace(together, pdl=True), plain))
     built = build.build([(k.family, dict(k.genome)) for k in some.kernels], 1)
     info = packer.GeneratorInfo("0", "0" * 40, False)
     pack = packer.write_pack(tmp_path / "pack", some, built, generator_info=info)
-    flags = {entry.name: entry.pdl for entry in pack.manifest.kernels}
-    assert flags == {some.kernels[0].name: True, some.kernels[1].name: False}
+    flags = {entry.name: (entry.cooperative, entry.pdl) for entry in pack.manifest.kernels}
+    assert flags == {together.name: (True, True), plain.name: (False, False)}

@@ -40,15 +40,17 @@ def test_a_record_is_launched_as_asked_whatever_it_says(
     device: Protocols, machine: SimpleNamespace
 ) -> None:
     one = operands(PROBLEM, "cpu")[0]
-    for kernel in (GOOD[0], stand_in.kernel("tma2_v1", pdl=True)):
+    together = stand_in.kernel("tma2_ws_v1", cooperative=True)
+    for kernel in (GOOD[0], stand_in.kernel("tma2_v1", pdl=True), together):
         for pdl in (True, False, True):
             one.c.fill_(torch.nan)
             device.arm(kernel, pdl)(one.a, one.b, one.c)
             assert machine.control.pdl == pdl
+            assert machine.control.cooperative == (kernel is together)
             assert torch.allclose(
                 one.c.float(), one.a.float() @ one.b.float(), rtol=2e-3, atol=0.02
             )
-    assert machine.control.loads == 4  # each once with, once without
+    assert machine.control.loads == 6  # each once with, once without
 
 
 def test_pdl_times_three_arms_hot_and_cold(device: Protocols) -> None:

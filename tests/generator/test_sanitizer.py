@@ -126,8 +126,6 @@ def test_every_problem_is_ragged_and_admitted() -> None:
     assert list(sanitizer.problems(made)) == [(13, 8, 72), (21, 16, 104)]
     waits = replace(made, cooperative=True, grid=replace(made.grid, slices=4))
     assert list(sanitizer.problems(waits, 9)) == [(13, 8, 72), (5, 16, 200)]
-    shares = replace(waits, grid=replace(made.grid, persistent=True))
-    assert list(sanitizer.problems(shares, 1)) == list(sanitizer.problems(made))
     small = candidate("s", "", {**RECORD, "dims": {"m": {"max": 16}, "k": {"max": 64}}})
     assert list(sanitizer.problems(entry(small.fields))) == [(13, 8, 64), (16, 16, 64)]
 

@@ -73,17 +73,6 @@ def test_cooperative_arrives(tmp_path: Path) -> None:
     assert entry.cooperative
 
 
-def test_a_grid_that_fills_the_device_arrives(tmp_path: Path) -> None:
-    grid = {"tile_m": 128, "tile_n": 64, "persistent": True}
-    kernel = packs.built("k_ws", "tma2_ws_v1", cooperative=True, grid=grid)
-    source = packs.source([kernel], [packs.row(packs.WIN, kernel)])
-    pack = write_pack(tmp_path / "ws", source, [kernel], generator_info=packs.GENERATOR)
-    (entry,) = pack.manifest.kernels
-    pack.close()
-    assert (entry.grid, entry.workspace_bytes) == (GridRule(128, 64, True), 16384)
-    assert entry.cooperative
-
-
 def test_rows_are_found_by_profile_and_problem(pack: Pack) -> None:
     m = pack.manifest
     row = m.rows["NVIDIA H200", packs.WIN.key]
