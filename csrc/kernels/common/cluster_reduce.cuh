@@ -57,7 +57,7 @@ struct ClusterReduce {
         if constexpr (kUnit == 1) send4(base + j * kStride, barrier, v);
       }
     }
-    barrier_wait(arrived, 0);
+    barrier_wait_cluster(arrived, 0);
 #pragma unroll
     for (int j = 0; j < kUnits; ++j) {
 #pragma unroll

@@ -26,7 +26,7 @@ struct RowReduce {
       send16(base + j * kOwned * 32 * 16, barrier, &acc[j * 4 / kHeld][j * 4 % kHeld]);
     }
     if (owner != rank) return false;
-    barrier_wait(arrived, 0);
+    barrier_wait_cluster(arrived, 0);
 #pragma unroll
     for (int j = 0; j < kUnits; ++j) {
       float* sum = &acc[j * 4 / kHeld][j * 4 % kHeld];

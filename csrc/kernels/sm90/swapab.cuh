@@ -153,6 +153,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       wgmma_wait<0>();
       release(last);
       if (kSplitK > 1) {
+        __syncwarp();
         cluster_wait();
         if (!Reduce::sum(acc, inbox, &barriers.share, rank, warp)) return;
       }

@@ -165,11 +165,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   const Tiles tiles(m, n);
   const KRange range(k);
   const int k_tiles = range.count();
+  __syncwarp();
   if (kClusterSize > 1) {
     cluster_sync();
   } else if (producer) {
     // The producer needs no one: it starts to load while the consumers wait to see the barriers.
-    __syncwarp();
     named_arrive(kReadyBarrier, kThreads);
   } else {
     named_sync(kReadyBarrier, kThreads);
