@@ -16,6 +16,7 @@ from hgemm_packs.manifest import PARAM_LAYOUTS
 Genome = dict[str, int | str | bool]
 
 SMEM_LIMIT_BYTES = 232448  # dynamic shared memory that one sm_90 CTA can have
+SM_BYTES = 233472  # shared memory of an SM
 LARGEST = 1 << 24  # bound of M, N and K: products of two stay far inside 64 bits
 LARGEST_GRID_Y = 65535  # tiles along N where the grid has two dimensions (`ptr_v1`)
 
@@ -28,7 +29,7 @@ class InvalidGenome(ValueError):
 class Family:
     """One kernel design.
 
-    `genes` maps each gene to its values, `check` raises InvalidGenome, `macros` gives the HGP_*
+    `genes` maps each gene to its values, `check` calls `require`, `macros` gives the HGP_*
     definitions and `record` the launch-record fields that depend on the genome.
     """
 
@@ -52,7 +53,10 @@ class Family:
                 raise InvalidGenome(
                     f"{self.name}: {gene}={value!r} is not one of {self.genes[gene]}"
                 )
-        self.check(genome)
+        try:
+            self.check(genome)
+        except InvalidGenome as error:
+            raise InvalidGenome(f"{self.name}: {error}") from None
 
     def is_valid(self, genome: Genome) -> bool:
         """Whether `validate` passes."""
@@ -121,13 +125,37 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def common_macros(genome: Genome) -> dict[str, int | str]:
-    """Macros that every family's source needs: element type and how A and B are stored."""
+def number(genome: Genome, gene: str) -> int:
+    """The value of a gene that is a number."""
+    return int(genome[gene])
+
+
+def require(ok: bool, text: str) -> None:
+    """Raise InvalidGenome(text) unless `ok`; `Family.validate` adds the family's name."""
+    if not ok:
+        raise InvalidGenome(text)
+
+
+def smem_room(ctas_per_sm: int) -> int:
+    """Bytes of dynamic shared memory for each of so many CTAs of an SM: the system takes 1024 of
+    each, 512 stay for barriers."""
+    return SM_BYTES // ctas_per_sm - 1536
+
+
+def register_room(threads: int, ctas_per_sm: int) -> int:
+    """Registers a thread can have: four partitions of 512 a lane, in steps of 8."""
+    return min(255, 512 // ceil_div(threads // 32 * ctas_per_sm, 4) // 8 * 8)
+
+
+def common_macros(genome: Genome, *genes: str) -> dict[str, int | str]:
+    """Macros that every family's source needs, element type and how A and B are stored, and those
+    of `genes`, which are numbers."""
     layout = str(genome["layout"])
     return {
         "HGP_BF16": int(genome["dtype"] == "bf16"),
         "HGP_A_MN_MAJOR": int(layout[0] == "t"),
         "HGP_B_MN_MAJOR": int(layout[1] == "n"),
+        **{f"HGP_{gene.upper()}": number(genome, gene) for gene in genes},
     }
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from hgemm_packs.generator.families.base import (
     Family,
     Genome,
-    InvalidGenome,
     common_macros,
     dims_ptr,
+    number,
+    require,
 )
 
 GENES: dict[str, tuple[int | str | bool, ...]] = {
@@ -28,72 +29,62 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
 }
 
 
-def _g(genome: Genome, gene: str) -> int:
-    return int(genome[gene])
-
-
 def _tile(g: Genome) -> tuple[int, int]:
-    return 16 * _g(g, "mi") * _g(g, "warps_m"), 8 * _g(g, "ni") * _g(g, "warps_n")
+    return 16 * number(g, "mi") * number(g, "warps_m"), 8 * number(g, "ni") * number(g, "warps_n")
 
 
 def _threads(g: Genome) -> int:
-    return 32 * _g(g, "warps_m") * _g(g, "warps_n") * _g(g, "warps_k")
+    return 32 * number(g, "warps_m") * number(g, "warps_n") * number(g, "warps_k")
 
 
 def _window(g: Genome) -> int:
     """K that a CTA has in flight."""
-    return 32 * _g(g, "warps_k") * _g(g, "unroll")
+    return 32 * number(g, "warps_k") * number(g, "unroll")
 
 
 def _smem_bytes(g: Genome) -> int:
     """Parts of the warps; with clusters also what the other CTAs send, and its barrier."""
     m, n = _tile(g)
-    pad = 4 if _g(g, "ni") >= 4 else 0 if g["warps_n"] == 1 else 8 * _g(g, "ni")
-    parts = 0 if g["warps_k"] == 1 else _g(g, "warps_k") * m * (n + pad) * 4
+    pad = 4 if number(g, "ni") >= 4 else 0 if g["warps_n"] == 1 else 8 * number(g, "ni")
+    parts = 0 if g["warps_k"] == 1 else number(g, "warps_k") * m * (n + pad) * 4
     return parts + (0 if g["cluster_k"] == 1 else m * n * 4 + 16)
 
 
 def _registers(g: Genome) -> int:
     """What a thread needs at most, as seen over the space: more than the chains of accumulators and
     the operands in flight in a loop, whose addresses and next operands live beside them."""
-    mi, ni = _g(g, "mi"), _g(g, "ni")
+    mi, ni = number(g, "mi"), number(g, "ni")
     chains = 2 if mi * ni <= 4 else 1
-    held = 4 * mi * ni * chains + _g(g, "unroll") * (8 * mi + 4 * ni)
+    held = 4 * mi * ni * chains + number(g, "unroll") * (8 * mi + 4 * ni)
     if g["fixed_k"] == _window(g):
         return held + 20
     return held + held // 3 + (0 if g["exact"] else 24)
 
 
-def _require(ok: bool, text: str) -> None:
-    if not ok:
-        raise InvalidGenome(f"sm90_direct: {text}")
-
-
 def _check(g: Genome) -> None:
-    _require(_threads(g) <= 512, "at most 512 threads")
-    _require(g["ni"] != 1 or g["layout"] == "nt", "nn loads at least two columns")
+    require(_threads(g) <= 512, "at most 512 threads")
+    require(g["ni"] != 1 or g["layout"] == "nt", "nn loads at least two columns")
     registers = _registers(g)
-    _require(registers <= min(255, 65536 // _threads(g)), f"about {registers} registers a thread")
-    _require(g["cluster_k"] == 1 or _g(g, "warps_k") >= 4, "warps split K before CTAs do")
+    require(registers <= min(255, 65536 // _threads(g)), f"about {registers} registers a thread")
+    require(g["cluster_k"] == 1 or number(g, "warps_k") >= 4, "warps split K before CTAs do")
     m, n = _tile(g)
-    _require(g["cluster_k"] == 1 or m * n <= 1024, "a smaller tile beats a cluster that shares it")
-    fixed, window = _g(g, "fixed_k"), _window(g)
+    require(g["cluster_k"] == 1 or m * n <= 1024, "a smaller tile beats a cluster that shares it")
+    fixed, window = number(g, "fixed_k"), _window(g)
     whole = fixed % window == 0 and fixed <= 4 * window
-    _require(whole, "fixed_k is one to four times the K in flight")
-    _require(not fixed or bool(g["exact"]), "with fixed_k the kernel is exact")
+    require(whole, "fixed_k is one to four times the K in flight")
+    require(not fixed or bool(g["exact"]), "with fixed_k the kernel is exact")
 
 
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("mi", "ni", "warps_m", "warps_n", "warps_k", "unroll", "fixed_k", "cluster_k")
     return {
-        **common_macros(g),
-        **{f"HGP_{gene.upper()}": _g(g, gene) for gene in genes},
+        **common_macros(g, *genes),
         "HGP_EXACT": int(bool(g["exact"])),
     }
 
 
 def _dims(g: Genome) -> dict[str, dict[str, int]]:
-    whole_k = _g(g, "cluster_k") * (_g(g, "fixed_k") or _window(g))
+    whole_k = number(g, "cluster_k") * (number(g, "fixed_k") or _window(g))
     m, n = _tile(g)
     sizes = dims_ptr(n, m, n, whole_k) if g["exact"] else dims_ptr(n)
     if g["fixed_k"]:
@@ -106,7 +97,7 @@ def _record(g: Genome) -> dict[str, Any]:
     return {
         "param_layout": "ptr_v1",
         "block": _threads(g),
-        "cluster": [1, 1, _g(g, "cluster_k")],
+        "cluster": [1, 1, number(g, "cluster_k")],
         "grid": {"tile_m": m, "tile_n": n, "persistent": False},
         "smem_bytes": _smem_bytes(g),
         "tma": [],

@@ -8,9 +8,10 @@ from typing import Any
 from hgemm_packs.generator.families.base import (
     Family,
     Genome,
-    InvalidGenome,
     common_macros,
     dims_ptr,
+    number,
+    require,
 )
 
 GENES: dict[str, tuple[int | str | bool, ...]] = {
@@ -32,36 +33,32 @@ THREADS, CTAS = 2048, 32  # that an SM can hold
 SMEM = 200 << 10  # bytes of an SM's shared memory to use: the rest caches activations
 
 
-def _g(genome: Genome, gene: str) -> int:
-    return int(genome[gene])
-
-
 def _threads(g: Genome) -> int:
-    return 32 * _g(g, "warps_n") * _g(g, "warps_k")
+    return 32 * number(g, "warps_n") * number(g, "warps_k")
 
 
 def _tile_n(g: Genome) -> int:
-    return 16 * _g(g, "mi") * _g(g, "warps_n")
+    return 16 * number(g, "mi") * number(g, "warps_n")
 
 
 def _turn_bytes(g: Genome) -> int:
     """Weights that a CTA loads in one turn."""
-    return _threads(g) * 32 * _g(g, "mi") * _g(g, "unroll")
+    return _threads(g) * 32 * number(g, "mi") * number(g, "unroll")
 
 
 def _registers(g: Genome) -> int:
     """What a thread needs, a multiple of 8: operands of a turn, accumulators, and addresses."""
-    mi, blocks, unroll = _g(g, "mi"), _g(g, "tokens") // 8, _g(g, "unroll")
+    mi, blocks, unroll = number(g, "mi"), number(g, "tokens") // 8, number(g, "unroll")
     operands = unroll * (8 * mi + 4 * blocks) + 4 * mi * blocks
     return -(-(operands + 40) // 8) * 8
 
 
 def _smem_bytes(g: Genome) -> int:
-    tokens, tile_n = _g(g, "tokens"), _tile_n(g)
-    activations = _threads(g) * _g(g, "unroll") * tokens // 8 * 16 if g["ahead"] else 0
-    ring = _g(g, "stages") * (_turn_bytes(g) + activations) if _g(g, "stages") > 1 else 0
-    sums = _g(g, "warps_k") * tokens * (tile_n + 4) * 4
-    inbox = tokens * tile_n * 4 + 16 if _g(g, "cluster_k") > 1 else 0  # and its barrier
+    tokens, tile_n = number(g, "tokens"), _tile_n(g)
+    activations = _threads(g) * number(g, "unroll") * tokens // 8 * 16 if g["ahead"] else 0
+    ring = number(g, "stages") * (_turn_bytes(g) + activations) if number(g, "stages") > 1 else 0
+    sums = number(g, "warps_k") * tokens * (tile_n + 4) * 4
+    inbox = tokens * tile_n * 4 + 16 if number(g, "cluster_k") > 1 else 0  # and its barrier
     return max(ring, sums) + inbox
 
 
@@ -76,26 +73,20 @@ def _ctas_per_sm(g: Genome) -> int:
 
 def _check(g: Genome) -> None:
     threads = _threads(g)
-    if not 128 <= threads <= 512:
-        raise InvalidGenome("sm90_gemv: 128 to 512 threads")
-    if _tile_n(g) > 256:
-        raise InvalidGenome("sm90_gemv: at most 256 columns, or few SMs have work")
-    if g["layout"] == "nn" and g["mi"] == 1:
-        raise InvalidGenome("sm90_gemv: nn would load 4 bytes at a time")
-    if g["ahead"] and g["stages"] == 1:
-        raise InvalidGenome("sm90_gemv: activations go ahead through a ring")
+    require(128 <= threads <= 512, "128 to 512 threads")
+    require(_tile_n(g) <= 256, "at most 256 columns, or few SMs have work")
+    require(g["layout"] == "nt" or g["mi"] != 1, "nn would load 4 bytes at a time")
+    require(not g["ahead"] or g["stages"] != 1, "activations go ahead through a ring")
     registers = _registers(g)
-    if registers > 248 or REGISTERS // registers * 4 < threads // 32:
-        raise InvalidGenome(f"sm90_gemv: about {registers} registers a thread")
-    if _smem_bytes(g) > SMEM:
-        raise InvalidGenome(f"sm90_gemv: {_smem_bytes(g)} bytes of shared memory")
+    fits = registers <= 248 and REGISTERS // registers * 4 >= threads // 32
+    require(fits, f"about {registers} registers a thread")
+    require(_smem_bytes(g) <= SMEM, f"{_smem_bytes(g)} bytes of shared memory")
 
 
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tokens", "mi", "warps_n", "warps_k", "unroll", "stages", "cluster_k")
     return {
-        **common_macros(g),
-        **{f"HGP_{gene.upper()}": _g(g, gene) for gene in genes},
+        **common_macros(g, *genes),
         "HGP_AHEAD": int(bool(g["ahead"])),
         "HGP_STREAMING": int(bool(g["streaming"])),
         "HGP_FETCH": f'"{g["fetch"]}"',
@@ -107,11 +98,14 @@ def _record(g: Genome) -> dict[str, Any]:
     return {
         "param_layout": "ptr_v1",
         "block": _threads(g),
-        "cluster": [1, 1, _g(g, "cluster_k")],
-        "grid": {"tile_m": _g(g, "tokens"), "tile_n": _tile_n(g), "persistent": False},
+        "cluster": [1, 1, number(g, "cluster_k")],
+        "grid": {"tile_m": number(g, "tokens"), "tile_n": _tile_n(g), "persistent": False},
         "smem_bytes": _smem_bytes(g),
         "tma": [],
-        "dims": {**dims_ptr(_tile_n(g)), "m": {"min": 1, "max": _g(g, "tokens"), "multiple_of": 1}},
+        "dims": {
+            **dims_ptr(_tile_n(g)),
+            "m": {"min": 1, "max": number(g, "tokens"), "multiple_of": 1},
+        },
     }
 
 

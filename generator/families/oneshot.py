@@ -9,9 +9,10 @@ from hgemm_packs.generator.families.base import (
     SMEM_LIMIT_BYTES,
     Family,
     Genome,
-    InvalidGenome,
     common_macros,
     dims,
+    number,
+    require,
 )
 from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
 
@@ -33,59 +34,49 @@ LARGEST_SIDE = 32768
 SHARE = {"staged": 8, "grouped": 16, "plain": 4}
 
 
-def _int(genome: Genome, gene: str) -> int:
-    return int(genome[gene])
-
-
 def _staging_bytes(g: Genome) -> int:
     """Epilogue staging of all warps, in bytes: this CTA's share of the tile."""
     if g["epilogue"] != "staged":
         return 0
-    return _int(g, "tile_m") * _int(g, "tile_n") // _int(g, "split") * 2
+    return number(g, "tile_m") * number(g, "tile_n") // number(g, "split") * 2
 
 
 def smem_bytes(g: Genome) -> int:
     """Dynamic shared memory in bytes: operands, inbox of the reduction, staging, barriers."""
-    m, n = _int(g, "tile_m"), _int(g, "tile_n")
-    inbox = m * n * 4 if _int(g, "split") > 1 else 0
-    barriers = 8 * (_int(g, "k_slice") // 64 // _int(g, "slab_group") + 1)
-    return (m + n) * _int(g, "k_slice") * 2 + inbox + _staging_bytes(g) + barriers
-
-
-def _require(ok: bool, text: str) -> None:
-    if not ok:
-        raise InvalidGenome(f"sm90_oneshot: {text}")
+    m, n = number(g, "tile_m"), number(g, "tile_n")
+    inbox = m * n * 4 if number(g, "split") > 1 else 0
+    barriers = 8 * (number(g, "k_slice") // 64 // number(g, "slab_group") + 1)
+    return (m + n) * number(g, "k_slice") * 2 + inbox + _staging_bytes(g) + barriers
 
 
 def _check(g: Genome) -> None:
-    n, split = _int(g, "tile_n"), _int(g, "split")
+    n, split = number(g, "tile_n"), number(g, "split")
     epilogue, b_mn_major = str(g["epilogue"]), mn_major(str(g["layout"]))[1]
-    _require(not b_mn_major or n % 32 == 0, "B stored [K,N] comes in boxes of 32 columns")
-    _require(epilogue != "grouped" or not b_mn_major, "grouped epilogue needs B stored [N,K]")
+    require(not b_mn_major or n % 32 == 0, "B stored [K,N] comes in boxes of 32 columns")
+    require(epilogue != "grouped" or not b_mn_major, "grouped epilogue needs B stored [N,K]")
     share = SHARE[epilogue]
     # The plain epilogue also stores a half or a quarter of a block.
     parts = (2 * split, 4 * split) if epilogue == "plain" else ()
-    _require(
+    require(
         n % (2 * split * share) == 0 or n in parts,
         f"{n} columns do not split into {split} shares for the {epilogue} epilogue",
     )
-    groups = _int(g, "k_slice") % (64 * _int(g, "slab_group")) == 0
-    _require(groups, "groups of slabs fill the slice")
-    _require(smem_bytes(g) <= SMEM_LIMIT_BYTES, "shared memory")
+    groups = number(g, "k_slice") % (64 * number(g, "slab_group")) == 0
+    require(groups, "groups of slabs fill the slice")
+    require(smem_bytes(g) <= SMEM_LIMIT_BYTES, "shared memory")
 
 
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tile_m", "tile_n", "k_slice", "slab_group", "split")
     return {
-        **common_macros(g),
-        **{f"HGP_{gene.upper()}": _int(g, gene) for gene in genes},
+        **common_macros(g, *genes),
         "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
         "HGP_EPILOGUE_STAGED": int(g["epilogue"] == "staged"),
     }
 
 
 def _record(g: Genome) -> dict[str, Any]:
-    m, n, k, split = (_int(g, gene) for gene in ("tile_m", "tile_n", "k_slice", "split"))
+    m, n, k, split = (number(g, gene) for gene in ("tile_m", "tile_n", "k_slice", "split"))
     a_mn_major, b_mn_major = mn_major(str(g["layout"]))
     row_group = 32 if g["epilogue"] == "grouped" else 0
     sizes = dims(m=8 if a_mn_major else 1, n=row_group or 8)

@@ -6,13 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 from hgemm_packs.generator.families.base import (
-    SMEM_LIMIT_BYTES,
     Family,
     Genome,
-    InvalidGenome,
-    ceil_div,
     common_macros,
     dims,
+    number,
+    register_room,
+    require,
+    smem_room,
 )
 from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
 
@@ -31,18 +32,14 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
 }
 
 
-def _int(genome: Genome, gene: str) -> int:
-    return int(genome[gene])
-
-
 def _parts(g: Genome) -> int:
     """CTAs that share a tile, each with a part of K."""
-    return _int(g, "split") * _int(g, "slices")
+    return number(g, "split") * number(g, "slices")
 
 
 def _share(g: Genome) -> int:
     """Columns that a cluster leaves to a CTA."""
-    return _int(g, "tile_n") // _int(g, "split")
+    return number(g, "tile_n") // number(g, "split")
 
 
 def _unit(g: Genome) -> int:
@@ -55,7 +52,7 @@ def _across(g: Genome) -> int:
     than these take turns by warps, of which a warpgroup has four."""
     if g["reduce"] == "last":
         return 1
-    slices = _int(g, "slices")
+    slices = number(g, "slices")
     turns = (n for n in (1, 2, 4) if slices % n == 0 and _share(g) * n % (slices * _unit(g)) == 0)
     return slices // next(turns, slices + 1)
 
@@ -66,11 +63,13 @@ def _stored(g: Genome) -> int:
 
 
 def _ring_bytes(g: Genome) -> int:
-    return _int(g, "stages") * (_int(g, "tile_m") + _int(g, "tile_n")) * _int(g, "tile_k") * 2
+    return (
+        number(g, "stages") * (number(g, "tile_m") + number(g, "tile_n")) * number(g, "tile_k") * 2
+    )
 
 
 def _inbox_bytes(g: Genome) -> int:
-    return _int(g, "tile_m") * _int(g, "tile_n") * 4 if _int(g, "split") > 1 else 0
+    return number(g, "tile_m") * number(g, "tile_n") * 4 if number(g, "split") > 1 else 0
 
 
 def _staging_bytes(g: Genome) -> int:
@@ -78,13 +77,12 @@ def _staging_bytes(g: Genome) -> int:
     if g["epilogue"] == "grouped":
         return 0
     chunk = next(columns for columns in (64, 32, 16) if _stored(g) % columns == 0)
-    return _int(g, "tile_m") * chunk * 2
+    return number(g, "tile_m") * chunk * 2
 
 
 def _room_bytes(g: Genome) -> int:
-    """Dynamic shared memory that a CTA can have; 512 bytes stay for barriers, 1 KB the system's."""
-    ctas = _int(g, "ctas_per_sm")
-    return min(SMEM_LIMIT_BYTES - 512, 233472 // ctas - 1536)
+    """Dynamic shared memory that a CTA can have."""
+    return smem_room(number(g, "ctas_per_sm"))
 
 
 def _overlaid(g: Genome) -> bool:
@@ -102,62 +100,53 @@ def smem_bytes(g: Genome) -> int:
 
 def _reallocate(g: Genome) -> bool:
     """Whether a whole producer warpgroup hands its registers to two consumers."""
-    return bool(g["tile_m"] == 128 and g["ctas_per_sm"] == 1 and _int(g, "tile_n") > 192)
+    return bool(g["tile_m"] == 128 and g["ctas_per_sm"] == 1 and number(g, "tile_n") > 192)
 
 
 def _threads(g: Genome) -> int:
     """Consumer warpgroups, and one producer warp or warpgroup."""
-    return _int(g, "tile_m") * 2 + (128 if _reallocate(g) else 32)
+    return number(g, "tile_m") * 2 + (128 if _reallocate(g) else 32)
 
 
 def _registers(g: Genome) -> int:
-    """Registers a consumer thread can have: four partitions of 512 a lane, in steps of 8."""
-    if _reallocate(g):
-        return 232
-    warps = ceil_div(_threads(g) // 32 * _int(g, "ctas_per_sm"), 4)
-    return min(255, 512 // warps // 8 * 8)
+    """Registers a consumer thread can have."""
+    return 232 if _reallocate(g) else register_room(_threads(g), number(g, "ctas_per_sm"))
 
 
 def _loads(g: Genome) -> int:
     """Loads of 16 bytes that a thread has registers for when it adds the slices."""
-    others = 40 + 2 * _int(g, "slices")  # addresses, mostly
+    others = 40 + 2 * number(g, "slices")  # addresses, mostly
     return max(8, (_registers(g) - _stored(g) // 2 - others) // 4)
 
 
-def _require(ok: bool, text: str) -> None:
-    if not ok:
-        raise InvalidGenome(f"sm90_splitk: {text}")
-
-
 def _check(g: Genome) -> None:
-    room, accumulators = _registers(g), _int(g, "tile_n") // 2
-    _require(_parts(g) > 1, "K is shared by two CTAs at least")
-    _require(_parts(g) <= 64, "K is shared by 64 CTAs at most")
-    _require(
+    room, accumulators = _registers(g), number(g, "tile_n") // 2
+    require(_parts(g) > 1, "K is shared by two CTAs at least")
+    require(_parts(g) <= 64, "K is shared by 64 CTAs at most")
+    require(
         accumulators + 40 <= room,
         f"{accumulators} accumulators a thread do not fit {room} registers",
     )
-    _require(
-        _stored(g) // 2 + 4 * _int(g, "slices") + 24 <= room,
+    require(
+        _stored(g) // 2 + 4 * number(g, "slices") + 24 <= room,
         f"{g['slices']} parts beside a share do not fit {room} registers",
     )
     grouped = g["epilogue"] == "grouped"
-    _require(not grouped or not mn_major(str(g["layout"]))[1], "grouped epilogue is for nt and tt")
-    _require(
-        _int(g, "tile_n") % (_int(g, "split") * _unit(g)) == 0,
+    require(not grouped or not mn_major(str(g["layout"]))[1], "grouped epilogue is for nt and tt")
+    require(
+        number(g, "tile_n") % (number(g, "split") * _unit(g)) == 0,
         f"a share is a multiple of {_unit(g)} columns",
     )
-    _require(g["reduce"] == "last" or _int(g, "slices") > 1, "one slice has nobody to share with")
-    _require(_across(g) > 0, f"{g['slices']} slices cannot have equal parts of {_share(g)} columns")
-    _require(smem_bytes(g) <= _room_bytes(g), "shared memory")
-    _require(not _overlaid(g) or _inbox_bytes(g) <= _ring_bytes(g), "the ring holds the inbox")
+    require(g["reduce"] == "last" or number(g, "slices") > 1, "one slice has nobody to share with")
+    require(_across(g) > 0, f"{g['slices']} slices cannot have equal parts of {_share(g)} columns")
+    require(smem_bytes(g) <= _room_bytes(g), "shared memory")
+    require(not _overlaid(g) or _inbox_bytes(g) <= _ring_bytes(g), "the ring holds the inbox")
 
 
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tile_m", "tile_n", "tile_k", "stages", "split", "slices", "ctas_per_sm")
     return {
-        **common_macros(g),
-        **{f"HGP_{gene.upper()}": _int(g, gene) for gene in genes},
+        **common_macros(g, *genes),
         "HGP_REDUCE_ALL": int(g["reduce"] == "all"),
         "HGP_ACROSS": _across(g),
         "HGP_OVERLAID": int(_overlaid(g)),
@@ -168,11 +157,11 @@ def _macros(g: Genome) -> dict[str, int | str]:
 
 
 def _record(g: Genome) -> dict[str, Any]:
-    m, n = _int(g, "tile_m"), _int(g, "tile_n")
-    slices, grouped = _int(g, "slices"), g["epilogue"] == "grouped"
+    m, n = number(g, "tile_m"), number(g, "tile_n")
+    slices, grouped = number(g, "slices"), g["epilogue"] == "grouped"
     a_transposed, b_transposed = mn_major(str(g["layout"]))
     sizes = dims(m=8 if a_transposed else 1, n=32 if grouped else 8)
-    sizes["k"]["min"] = _parts(g) * _int(g, "tile_k")  # every CTA has something to multiply
+    sizes["k"]["min"] = _parts(g) * number(g, "tile_k")  # every CTA has something to multiply
     grid: dict[str, Any] = {"tile_m": m, "tile_n": n, "persistent": False}
     workspace: dict[str, Any] = {}
     if slices > 1:
@@ -183,7 +172,7 @@ def _record(g: Genome) -> dict[str, Any]:
     return {
         "param_layout": "tma2_ws_v1" if slices > 1 else "tma2_v1",
         "block": _threads(g),
-        "cluster": [1, 1, _int(g, "split")],
+        "cluster": [1, 1, number(g, "split")],
         "grid": grid,
         "smem_bytes": smem_bytes(g),
         "tma": [

@@ -6,13 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 from hgemm_packs.generator.families.base import (
-    SMEM_LIMIT_BYTES,
     Family,
     Genome,
-    InvalidGenome,
-    ceil_div,
     common_macros,
     dims,
+    number,
+    register_room,
+    require,
+    smem_room,
 )
 from hgemm_packs.generator.families.operand import mn_major, operand_map
 
@@ -30,53 +31,48 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
 }
 
 
-def _int(genome: Genome, gene: str) -> int:
-    return int(genome[gene])
-
-
 def smem_bytes(g: Genome) -> int:
     """Dynamic shared memory in bytes: ring, inbox of the reduction, staging, room to align."""
-    warps = 4 * _int(g, "consumers")
-    stage = (_int(g, "tile_m") + _int(g, "tile_n")) * _int(g, "tile_k") * 2
-    inbox = _int(g, "tile_m") * _int(g, "tile_n") * 4 if _int(g, "split_k") > 1 else 0
-    return 1024 + _int(g, "stages") * stage + inbox + warps * _int(g, "tile_m") * 32
+    warps = 4 * number(g, "consumers")
+    stage = (number(g, "tile_m") + number(g, "tile_n")) * number(g, "tile_k") * 2
+    inbox = number(g, "tile_m") * number(g, "tile_n") * 4 if number(g, "split_k") > 1 else 0
+    return 1024 + number(g, "stages") * stage + inbox + warps * number(g, "tile_m") * 32
 
 
-def _require(ok: bool, text: str) -> None:
-    if not ok:
-        raise InvalidGenome(f"sm90_swapab: {text}")
+def _threads(g: Genome) -> int:
+    """Consumer warpgroups and one producer warp."""
+    return 128 * number(g, "consumers") + 32
 
 
 def _check(g: Genome) -> None:
-    consumers, ctas, split = _int(g, "consumers"), _int(g, "ctas_per_sm"), _int(g, "split_k")
-    rows = _int(g, "tile_n") // consumers
-    _require(rows in (64, 128), "a consumer holds 64 or 128 rows of weights")
-    warps = ceil_div((4 * consumers + 1) * ctas, 4)
-    room = min(255, 512 // warps // 8 * 8)
-    accumulators = rows * _int(g, "tile_m") // 128
-    _require(
+    consumers, ctas, split = number(g, "consumers"), number(g, "ctas_per_sm"), number(g, "split_k")
+    rows = number(g, "tile_n") // consumers
+    require(rows in (64, 128), "a consumer holds 64 or 128 rows of weights")
+    room = register_room(_threads(g), ctas)
+    accumulators = rows * number(g, "tile_m") // 128
+    require(
         accumulators + 56 <= room,
         f"{accumulators} accumulators a thread do not fit {room} registers",
     )
-    _require(smem_bytes(g) <= min(SMEM_LIMIT_BYTES, 233472 // ctas - 1536), "shared memory")
-    _require(split <= 4 * consumers, "split_k ends with whole warps")
-    _require(split == 1 or not g["persistent"], "split_k reduces once")
+    require(smem_bytes(g) <= smem_room(ctas), "shared memory")
+    require(split <= 4 * consumers, "split_k ends with whole warps")
+    require(split == 1 or not g["persistent"], "split_k reduces once")
 
 
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tile_m", "tile_n", "tile_k", "stages", "consumers", "split_k", "ctas_per_sm")
-    return {**common_macros(g), **{f"HGP_{gene.upper()}": _int(g, gene) for gene in genes}}
+    return common_macros(g, *genes)
 
 
 def _record(g: Genome) -> dict[str, Any]:
-    tokens, rows = _int(g, "tile_m"), _int(g, "tile_n")
+    tokens, rows = number(g, "tile_m"), number(g, "tile_n")
     sizes = dims()
     if g["split_k"] != 1:  # every CTA of a cluster has something to multiply
-        sizes["k"]["min"] = _int(g, "split_k") * _int(g, "tile_k")
+        sizes["k"]["min"] = number(g, "split_k") * number(g, "tile_k")
     return {
         "param_layout": "tma2_v1",
-        "block": 128 * _int(g, "consumers") + 32,
-        "cluster": [1, 1, _int(g, "split_k")],
+        "block": _threads(g),
+        "cluster": [1, 1, number(g, "split_k")],
         "grid": {"tile_m": tokens, "tile_n": rows, "persistent": bool(g["persistent"])},
         "smem_bytes": smem_bytes(g),
         "tma": [

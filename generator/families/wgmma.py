@@ -6,13 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 from hgemm_packs.generator.families.base import (
-    SMEM_LIMIT_BYTES,
     Family,
     Genome,
-    InvalidGenome,
-    ceil_div,
     common_macros,
     dims,
+    number,
+    register_room,
+    require,
+    smem_room,
 )
 from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
 
@@ -38,29 +39,25 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
 }
 
 
-def _int(genome: Genome, gene: str) -> int:
-    return int(genome[gene])
-
-
 def _stage_bytes(g: Genome) -> int:
-    return (_int(g, "tile_m") + _int(g, "tile_n")) * _int(g, "tile_k") * 2
+    return (number(g, "tile_m") + number(g, "tile_n")) * number(g, "tile_k") * 2
 
 
 def _staging_bytes(g: Genome) -> int:
     """Epilogue staging of all consumers, in bytes."""
-    warps = 4 * _int(g, "consumers")
+    warps = 4 * number(g, "consumers")
     if g["epilogue"] == "grouped":
         return 0
     if g["epilogue"] == "bulk":
-        return warps * 4096 * _int(g, "bulk_blocks")
-    columns = _int(g, "tile_n") // _int(g, "split_k")
+        return warps * 4096 * number(g, "bulk_blocks")
+    columns = number(g, "tile_n") // number(g, "split_k")
     return warps * 16 * next(chunk for chunk in (64, 32, 16) if columns % chunk == 0) * 2
 
 
 def smem_bytes(g: Genome) -> int:
     """Dynamic shared memory in bytes: ring, staging, and room to align the ring to 1024."""
-    inbox = _int(g, "tile_m") * _int(g, "tile_n") * 4 if _int(g, "split_k") > 1 else 0
-    return 1024 + _int(g, "stages") * _stage_bytes(g) + _staging_bytes(g) + inbox
+    inbox = number(g, "tile_m") * number(g, "tile_n") * 4 if number(g, "split_k") > 1 else 0
+    return 1024 + number(g, "stages") * _stage_bytes(g) + _staging_bytes(g) + inbox
 
 
 def _reallocate(g: Genome) -> bool:
@@ -70,64 +67,55 @@ def _reallocate(g: Genome) -> bool:
 
 def _threads(g: Genome) -> int:
     """Consumer warpgroups, and one producer warp or warpgroup."""
-    return _int(g, "consumers") * 128 + (128 if _reallocate(g) else 32)
+    return number(g, "consumers") * 128 + (128 if _reallocate(g) else 32)
 
 
 def _registers(g: Genome) -> int:
-    """Registers a consumer thread can have: four partitions of 512 a lane, in steps of 8."""
-    if _reallocate(g):
-        return 232
-    warps = ceil_div(_threads(g) // 32 * _int(g, "ctas_per_sm"), 4)
-    return min(255, 512 // warps // 8 * 8)
-
-
-def _require(ok: bool, text: str) -> None:
-    if not ok:
-        raise InvalidGenome(f"sm90_wgmma: {text}")
+    """Registers a consumer thread can have."""
+    return 232 if _reallocate(g) else register_room(_threads(g), number(g, "ctas_per_sm"))
 
 
 def _check(g: Genome) -> None:
-    m, n, consumers = _int(g, "tile_m"), _int(g, "tile_n"), _int(g, "consumers")
+    m, n, consumers = number(g, "tile_m"), number(g, "tile_n"), number(g, "consumers")
     pingpong = g["schedule"] == "pingpong"
     rows = m if pingpong else m // consumers
-    _require(not pingpong or consumers == 2, "pingpong needs two consumers")
-    _require(not pingpong or bool(g["persistent"]), "pingpong needs a persistent grid")
-    _require(rows in (64, 128), "a consumer holds 64 or 128 rows")
+    require(not pingpong or consumers == 2, "pingpong needs two consumers")
+    require(not pingpong or bool(g["persistent"]), "pingpong needs a persistent grid")
+    require(rows in (64, 128), "a consumer holds 64 or 128 rows")
     accumulators = rows * n // 128
     room = _registers(g)
-    _require(
+    require(
         accumulators + 40 <= room,
         f"{accumulators} accumulators a thread do not fit {room} registers",
     )
     _check_split(g, rows)
-    ctas = _int(g, "ctas_per_sm")
-    _require(smem_bytes(g) <= min(SMEM_LIMIT_BYTES, 233472 // ctas - 1536), "shared memory")
+    require(smem_bytes(g) <= smem_room(number(g, "ctas_per_sm")), "shared memory")
     b_transposed = mn_major(str(g["layout"]))[1]
-    _require(g["epilogue"] != "grouped" or not b_transposed, "grouped epilogue is for nt and tt")
-    blocks = _int(g, "bulk_blocks")
-    _require(
+    require(g["epilogue"] != "grouped" or not b_transposed, "grouped epilogue is for nt and tt")
+    blocks = number(g, "bulk_blocks")
+    require(
         g["epilogue"] != "bulk" or n % (64 * blocks) == 0,
         "bulk epilogue stores 64 columns a block",
     )
-    _require(g["epilogue"] == "bulk" or blocks == 1, "blocks are stored by the bulk epilogue")
-    _require(_int(g, "cluster_m") * _int(g, "cluster_n") <= 4, "clusters of at most four")
+    require(g["epilogue"] == "bulk" or blocks == 1, "blocks are stored by the bulk epilogue")
+    require(number(g, "cluster_m") * number(g, "cluster_n") <= 4, "clusters of at most four")
     slice_rows = 32 if g["epilogue"] == "grouped" else 8
-    _require(
-        b_transposed or n % (slice_rows * _int(g, "cluster_m")) == 0,
+    require(
+        b_transposed or n % (slice_rows * number(g, "cluster_m")) == 0,
         "B slices of whole atoms",
     )
-    _require(bool(g["persistent"]) or g["group"] != 64, "banding by 64 is for persistent grids")
+    require(bool(g["persistent"]) or g["group"] != 64, "banding by 64 is for persistent grids")
 
 
 def _check_split(g: Genome, rows: int) -> None:
-    split = _int(g, "split_k")
+    split = number(g, "split_k")
     if split == 1:
         return
     share = 32 if g["epilogue"] == "grouped" else 16
-    _require(_int(g, "cluster_m") * _int(g, "cluster_n") == 1, "split_k takes the whole cluster")
-    _require(not g["persistent"] and rows == 64, "split_k reduces once, 64 rows a consumer")
-    _require(g["epilogue"] != "bulk", "split_k stores shares, not whole tiles")
-    _require(_int(g, "tile_n") % (split * share) == 0, f"a share is a multiple of {share} columns")
+    require(number(g, "cluster_m") * number(g, "cluster_n") == 1, "split_k takes the whole cluster")
+    require(not g["persistent"] and rows == 64, "split_k reduces once, 64 rows a consumer")
+    require(g["epilogue"] != "bulk", "split_k stores shares, not whole tiles")
+    require(number(g, "tile_n") % (split * share) == 0, f"a share is a multiple of {share} columns")
 
 
 def _macros(g: Genome) -> dict[str, int | str]:
@@ -145,8 +133,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
         "bulk_blocks",
     )
     return {
-        **common_macros(g),
-        **{f"HGP_{gene.upper()}": _int(g, gene) for gene in genes},
+        **common_macros(g, *genes),
         "HGP_REALLOCATE": int(_reallocate(g)),
         "HGP_PINGPONG": int(g["schedule"] == "pingpong"),
         "HGP_RASTER_N": int(g["raster"] == "n"),
@@ -157,8 +144,8 @@ def _macros(g: Genome) -> dict[str, int | str]:
 
 
 def _record(g: Genome) -> dict[str, Any]:
-    m, n = _int(g, "tile_m"), _int(g, "tile_n")
-    cluster_m, cluster_n = _int(g, "cluster_m"), _int(g, "cluster_n")
+    m, n = number(g, "tile_m"), number(g, "tile_n")
+    cluster_m, cluster_n = number(g, "cluster_m"), number(g, "cluster_n")
     grouped, bulk = g["epilogue"] == "grouped", g["epilogue"] == "bulk"
     a_transposed, b_transposed = mn_major(str(g["layout"]))
     maps = [
@@ -167,13 +154,13 @@ def _record(g: Genome) -> dict[str, Any]:
     ]
     sizes = dims(m=8 if a_transposed else 1, n=32 if grouped else 8)
     if g["split_k"] != 1:  # every CTA of a cluster has something to multiply
-        sizes["k"]["min"] = _int(g, "split_k") * _int(g, "tile_k")
+        sizes["k"]["min"] = number(g, "split_k") * number(g, "tile_k")
     if bulk:
         maps.append(operand_map("c", 64, False))
     return {
         "param_layout": "tma3_v1" if bulk else "tma2_v1",
         "block": _threads(g),
-        "cluster": [cluster_m, cluster_n, _int(g, "split_k")],
+        "cluster": [cluster_m, cluster_n, number(g, "split_k")],
         "grid": {"tile_m": m, "tile_n": n, "persistent": bool(g["persistent"])},
         "smem_bytes": smem_bytes(g),
         "tma": maps,

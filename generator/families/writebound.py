@@ -6,13 +6,15 @@ from __future__ import annotations
 from typing import Any
 
 from hgemm_packs.generator.families.base import (
-    SMEM_LIMIT_BYTES,
+    SM_BYTES,
     Family,
     Genome,
-    InvalidGenome,
-    ceil_div,
     common_macros,
     dims,
+    number,
+    register_room,
+    require,
+    smem_room,
 )
 from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
 
@@ -31,69 +33,52 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
 }
 
 _TILE_M = 64
-_SM_BYTES = 233472  # shared memory of an SM
-_SYSTEM_BYTES = 1024  # of it, what every CTA takes beside its own
-
-
-def _int(genome: Genome, gene: str) -> int:
-    return int(genome[gene])
 
 
 def _staging_bytes(g: Genome) -> int:
     """Epilogue staging of all consumers, in bytes."""
-    warps = 4 * _int(g, "consumers")
+    warps = 4 * number(g, "consumers")
     if g["epilogue"] == "grouped":
         return 0
     if g["epilogue"] == "bulk":
         return warps * 4096
-    return warps * 16 * (64 if _int(g, "tile_n") % 64 == 0 else 32) * 2
+    return warps * 16 * (64 if number(g, "tile_n") % 64 == 0 else 32) * 2
 
 
 def _needed_bytes(g: Genome) -> int:
-    rows = _TILE_M * _int(g, "stages") + _int(g, "tile_n") * _int(g, "stages_b")
-    return 1024 + rows * _int(g, "k") * 2 + _staging_bytes(g)
+    rows = _TILE_M * number(g, "stages") + number(g, "tile_n") * number(g, "stages_b")
+    return 1024 + rows * number(g, "k") * 2 + _staging_bytes(g)
 
 
 def smem_bytes(g: Genome) -> int:
     """Dynamic shared memory in bytes: ring, B, staging, and room to align them to 1024; enough that
     no more than ctas_per_sm fit an SM, for the grid is what the driver says can be resident."""
-    return max(_needed_bytes(g), _SM_BYTES // (_int(g, "ctas_per_sm") + 1))
+    return max(_needed_bytes(g), SM_BYTES // (number(g, "ctas_per_sm") + 1))
 
 
 def _threads(g: Genome) -> int:
     """Consumer warpgroups and one producer warp."""
-    return _int(g, "consumers") * 128 + 32
-
-
-def _registers(g: Genome) -> int:
-    """Registers a thread can have: four partitions of 512 a lane, in steps of 8."""
-    warps = ceil_div(_threads(g) // 32 * _int(g, "ctas_per_sm"), 4)
-    return min(255, 512 // warps // 8 * 8)
-
-
-def _require(ok: bool, text: str) -> None:
-    if not ok:
-        raise InvalidGenome(f"sm90_writebound: {text}")
+    return number(g, "consumers") * 128 + 32
 
 
 def _check(g: Genome) -> None:
-    accumulators, room = _int(g, "tile_n") // 2, _registers(g)
-    _require(
-        _int(g, "stages") % _int(g, "consumers") == 0,
+    accumulators, room = (
+        number(g, "tile_n") // 2,
+        register_room(_threads(g), number(g, "ctas_per_sm")),
+    )
+    require(
+        number(g, "stages") % number(g, "consumers") == 0,
         "a stage is always read by the same consumer: stages are a multiple of consumers",
     )
-    _require(
+    require(
         accumulators + 32 <= room,
         f"{accumulators} accumulators a thread do not fit {room} registers",
     )
-    _require(
-        _needed_bytes(g) <= min(SMEM_LIMIT_BYTES, _SM_BYTES // _int(g, "ctas_per_sm") - 1536),
-        "shared memory",
-    )
+    require(_needed_bytes(g) <= smem_room(number(g, "ctas_per_sm")), "shared memory")
     b_transposed = mn_major(str(g["layout"]))[1]
-    _require(g["epilogue"] != "grouped" or not b_transposed, "grouped epilogue is for nt and tt")
-    _require(
-        g["epilogue"] != "bulk" or _int(g, "tile_n") % 64 == 0,
+    require(g["epilogue"] != "grouped" or not b_transposed, "grouped epilogue is for nt and tt")
+    require(
+        g["epilogue"] != "bulk" or number(g, "tile_n") % 64 == 0,
         "bulk epilogue stores 64 columns at a time",
     )
 
@@ -101,9 +86,8 @@ def _check(g: Genome) -> None:
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tile_n", "stages", "stages_b", "consumers", "ctas_per_sm")
     return {
-        **common_macros(g),
-        **{f"HGP_{gene.upper()}": _int(g, gene) for gene in genes},
-        "HGP_DEPTH": _int(g, "k"),
+        **common_macros(g, *genes),
+        "HGP_DEPTH": number(g, "k"),
         "HGP_ORDERED": int(bool(g["ordered"])),
         "HGP_EPILOGUE_BULK": int(g["epilogue"] == "bulk"),
         "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
@@ -116,18 +100,18 @@ def _record(g: Genome) -> dict[str, Any]:
     a_transposed, b_transposed = mn_major(str(g["layout"]))
     maps = [
         operand_map("a", _TILE_M, a_transposed),
-        operand_map("b", _int(g, "tile_n"), b_transposed, row_group=32 if grouped else 0),
+        operand_map("b", number(g, "tile_n"), b_transposed, row_group=32 if grouped else 0),
     ]
     if bulk:
         maps.append(operand_map("c", 64, False))
     sizes = dims(m=8 if a_transposed else 1, n=32 if grouped else 8)
     # A K that a smaller `k` holds would be multiplied by zeros for nothing.
-    sizes["k"].update(min=_int(g, "k") - 56, max=_int(g, "k"))
+    sizes["k"].update(min=number(g, "k") - 56, max=number(g, "k"))
     return {
         "param_layout": "tma3_v1" if bulk else "tma2_v1",
         "block": _threads(g),
         "cluster": [1, 1, 1],
-        "grid": {"tile_m": _TILE_M, "tile_n": _int(g, "tile_n"), "persistent": True},
+        "grid": {"tile_m": _TILE_M, "tile_n": number(g, "tile_n"), "persistent": True},
         "smem_bytes": smem_bytes(g),
         "tma": maps,
         "dims": sizes,
