@@ -96,7 +96,7 @@ def _finished(out: Path) -> set[str]:
 
 
 @dataclass(slots=True)
-class _File:
+class LinesFile:
     """Appends whole lines; the torn last one of a killed run goes."""
 
     path: Path
@@ -133,7 +133,7 @@ def run(
     ends = time.monotonic() + deadline_s
     finished = _finished(out)
     todo = [task for task in tasks if task.key not in finished]
-    tally, file = Tally(left=len(todo)), _File(out)
+    tally, file = Tally(left=len(todo)), LinesFile(out)
     tick(len(tasks) - len(todo), len(tasks))
     try:
         if todo:

@@ -120,11 +120,15 @@ def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
     return launches
 
 
-def run_tool(items: Sequence[Item], tool: str) -> ToolRun:
-    """One tool over some kernels, in a process of its own.
+def run_tool(
+    items: Sequence[Item], tool: str, gpu: str | None = None, timeout_s: float | None = None
+) -> ToolRun:
+    """One tool over some kernels, in a process of its own, on the first GPU here or on the one that
+    CUDA_VISIBLE_DEVICES calls `gpu`; TIMEOUT_S is its time if none is given.
 
     Raises SanitizerUnavailable where the tool cannot work at all.
     """
+    timeout_s = timeout_s or TIMEOUT_S
     if shutil.which(PROGRAM) is None:
         raise SanitizerUnavailable(f"no {PROGRAM} on the PATH")
     with tempfile.TemporaryDirectory() as scratch:
@@ -136,15 +140,17 @@ def run_tool(items: Sequence[Item], tool: str) -> ToolRun:
         words += [sys.executable, "-m", "hgemm_packs.generator.gates.sanitizer", str(kernels)]
         # Each tensor an allocation of its own, whose end the tool knows.
         environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-        done = _finished(words, environment)
+        if gpu is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = gpu
+        done = _finished(words, environment, timeout_s)
         if done is None:
-            return ToolRun(tool, len(items), 0, -1, f"no end after {TIMEOUT_S:.0f} s")
+            return ToolRun(tool, len(items), 0, -1, f"no end after {timeout_s:.0f} s")
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     return _outcome(tool, len(items), text, done)
 
 
 def _finished(
-    words: Sequence[str], environment: Mapping[str, str]
+    words: Sequence[str], environment: Mapping[str, str], timeout_s: float
 ) -> subprocess.CompletedProcess[str] | None:
     """The ended program, or None when it took too long: then it is killed with all it started,
     the program under test first of all."""
@@ -157,7 +163,7 @@ def _finished(
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=TIMEOUT_S)
+        out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

@@ -111,6 +111,22 @@ def test_a_program_without_end_is_a_finding(journal: Path, monkeypatch: pytest.M
     assert time.monotonic() - began < 20, "what the tool had started held its output open"
 
 
+def test_a_run_can_name_its_gpu_and_its_time(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def ended(words: object, environment: dict[str, str], timeout_s: float) -> None:
+        seen.append((environment.get("CUDA_VISIBLE_DEVICES"), timeout_s))
+
+    monkeypatch.setattr(sanitizer, "_finished", ended)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    for where in ((), ("3", 4.0)):
+        run = sanitizer.run_tool([item("k")], "racecheck", *where)
+        assert (run.findings, run.detail) == (-1, f"no end after {seen[-1][1]:.0f} s")
+    assert seen == [("2,3", sanitizer.TIMEOUT_S), ("3", 4.0)]
+
+
 def test_where_it_cannot_work_it_says_so(
     journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

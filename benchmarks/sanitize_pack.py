@@ -1,0 +1,232 @@
+"""compute-sanitizer over every kernel of a pack, on all GPUs of this host.
+
+    python benchmarks/sanitize_pack.py PACK OUT.jsonl [--tools memcheck,racecheck] [--deadline 100]
+
+Each kernel runs the ragged problems of the sanitizer gate, many kernels a process, several
+processes a GPU. OUT gets a header (commit, pack) and a line for each kernel and tool; what has one
+is not run again unless its process came to no end, so a run that was stopped goes on. Where a
+process found something or ended badly, each of its kernels runs again alone, to tell whose it was.
+"launches" are those of the whole process, of "batch" kernels; "findings" of -1: no end. At the
+deadline what still runs is dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import queue
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from hgemm_packs.cli.console import console, progress
+from hgemm_packs.generator import build
+from hgemm_packs.generator.campaign import FIRST, Hopeless, Line, LinesFile
+from hgemm_packs.generator.gates import sanitizer
+from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable, ToolRun
+from hgemm_packs.generator.packed import Packed
+from hgemm_packs.generator.records import read_records
+
+PER_GPU = 12  # processes; they mostly wait for the host
+SMALLEST, LARGEST = 4, 32  # kernels a process: its start takes as long as ten, and one may be lost
+ROUNDS = 2  # processes one after the other, so that a slow one holds up little
+LEAST_S = 5.0  # a process that has less time does not even start
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Kernels that one process runs under one tool."""
+
+    tool: str
+    items: Sequence[Item]
+
+
+def finished(out: Path) -> set[tuple[str, str]]:
+    """(kernel id, tool) of what need not run again."""
+    records = read_records([out]) if out.exists() else []
+    return {
+        (line["id"], line["tool"]) for line in records if "tool" in line and line["findings"] >= 0
+    }
+
+
+def batches(
+    items: Sequence[Item], tools: Sequence[str], done: set[tuple[str, str]], processes: int
+) -> list[Batch]:
+    """What is left, dealt out so that kernels of a family are in different processes."""
+    left = {tool: [item for item in items if (item[0].id, tool) not in done] for tool in tools}
+    size = -(-sum(map(len, left.values())) // (ROUNDS * processes))
+    size = min(max(size, SMALLEST), LARGEST)
+    made = []
+    for tool, each in left.items():
+        count = -(-len(each) // size)
+        made += [Batch(tool, each[first::count]) for first in range(count)]
+    return made
+
+
+class Sweep:
+    """Runs batches in as many processes at a time as there are `seats`, each the name of a GPU;
+    `write` gets a line for each kernel and tool."""
+
+    def __init__(self, seats: Sequence[str], ends: float, write: Callable[[Line], None]) -> None:
+        self._count, self._ends, self._write = len(seats), ends, write
+        self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for seat in seats:
+            self._free.put(seat)
+        self._stopped = threading.Event()
+        self.findings: list[int] = []
+
+    def run(self, todo: Sequence[Batch], tick: Callable[[int], None] = lambda written: None) -> int:
+        """Returns how many lines are left. Raises SanitizerUnavailable, and Hopeless when the first
+        kernels all came to no end."""
+        left = 0
+        with ThreadPoolExecutor(self._count) as pool:
+            try:
+                waiting = {pool.submit(self._ask, batch): batch for batch in todo}
+                while waiting:
+                    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                        batch = waiting.pop(future)
+                        answer = future.result()
+                        if answer is None:
+                            left += len(batch.items)
+                        elif answer[0].findings and len(batch.items) > 1:
+                            alone = [Batch(batch.tool, [item]) for item in batch.items]
+                            waiting |= {pool.submit(self._ask, each): each for each in alone}
+                        else:
+                            self._file(batch, *answer)
+                            tick(len(self.findings))
+            finally:
+                self._stopped.set()
+        return left
+
+    def _ask(self, batch: Batch) -> tuple[ToolRun, float] | None:
+        """What the tool said and after how many seconds; None when there was no time for it."""
+        seat = self._free.get()
+        try:
+            began = time.monotonic()
+            if self._stopped.is_set() or self._ends - began < LEAST_S:
+                return None
+            limit_s = min(sanitizer.TIMEOUT_S, self._ends - began)
+            run = sanitizer.run_tool(batch.items, batch.tool, seat, limit_s)
+            late = run.findings < 0 and time.monotonic() >= self._ends
+            return None if late else (run, time.monotonic() - began)
+        finally:
+            self._free.put(seat)
+
+    def _file(self, batch: Batch, run: ToolRun, seconds: float) -> None:
+        for entry, _ in batch.items:
+            self.findings.append(run.findings)
+            self._write(
+                {
+                    "kernel": entry.name,
+                    "id": entry.id,
+                    "tool": run.tool,
+                    "findings": run.findings,
+                    "launches": run.launches,
+                    "batch": len(batch.items),
+                    "seconds": round(seconds, 2),
+                    "detail": run.detail,
+                }
+            )
+        if len(self.findings) >= FIRST and all(each < 0 for each in self.findings):
+            raise Hopeless(run.detail)
+
+
+def gpus() -> list[str]:
+    """The names by which CUDA_VISIBLE_DEVICES knows this host's GPUs."""
+    import torch
+
+    count = torch.cuda.device_count()
+    given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return given[:count] if given else [str(i) for i in range(count)]
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    made = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("pack", type=Path, help="directory of a built pack")
+    made.add_argument("out", type=Path, help="jsonl file; what it has is not run again")
+    made.add_argument("--tools", default="memcheck,racecheck", help="of compute-sanitizer")
+    made.add_argument("--deadline", type=float, default=float("inf"), help="seconds, then stop")
+    made.add_argument("--processes", type=int, help=f"at a time; else {PER_GPU} a GPU")
+    made.add_argument("--every", type=int, default=1, help="each so manieth kernel only")
+    made.add_argument("--commit", help="of the sources; else asked of git")
+    options = made.parse_args(arguments)
+    options.tools = options.tools.split(",")
+    if not set(options.tools) <= set(sanitizer.TOOLS):
+        made.error(f"--tools: some of {', '.join(sanitizer.TOOLS)}")
+    return options
+
+
+def header(options: argparse.Namespace, pack: Packed, seats: Sequence[str]) -> Line:
+    info = build.generator_info()
+    return {
+        "benchmark": "sanitize_pack",
+        "commit": options.commit or (info.commit + ("+" if info.dirty else "")),
+        "pack": pack.facts,
+        "tools": options.tools,
+        "gpus": len(set(seats)),
+        "processes": len(seats),
+        "python": sys.version.split()[0],
+        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def summary(out: Path, ids: set[str]) -> dict[str, Counter[str]]:
+    """Of each tool, kernels that are clean, with findings, or without an end, by their last
+    line."""
+    lines = [line for line in read_records([out]) if line.get("id") in ids]
+    last = {(line["id"], line["tool"]): line for line in lines}
+    counts: dict[str, Counter[str]] = {}
+    for (_, tool), line in sorted(last.items()):
+        found = line["findings"]
+        word = "clean" if found == 0 else "with findings" if found > 0 else "without an end"
+        counts.setdefault(tool, Counter())[word] += 1
+    return counts
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0 when every kernel of the pack is clean under every tool."""
+    ends = time.monotonic()
+    options = parsed(arguments)
+    ends += options.deadline
+    pack, names = Packed(options.pack), gpus()
+    if not names:
+        console().print("no GPU")
+        return 2
+    processes = options.processes or min(PER_GPU * len(names), os.cpu_count() or 1)
+    seats = [names[i % len(names)] for i in range(processes)]
+    # Many processes on few cores: none of them shall start a thread for each.
+    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    entries = list(pack.entries.values())[:: options.every]
+    items = [(entry, bytes(pack.pack.image(entry))) for entry in entries]
+    done = finished(options.out)
+    todo = batches(items, options.tools, done, processes)
+    total, left, words = sum(len(batch.items) for batch in todo), 0, ""
+    console().print(f"{len(items)} kernels, {total} runs left, {processes} processes")
+    file = LinesFile(options.out)
+    try:
+        file.write({"header": header(options, pack, seats)})
+        sweep = Sweep(seats, ends, file.write)
+        with progress(console(), "sanitizing") as tick:
+            left = sweep.run(todo, lambda written: tick(written, total))
+    except (SanitizerUnavailable, Hopeless) as error:
+        words, left = str(error), total - len(sweep.findings)
+    finally:
+        file.close()
+    counts = summary(options.out, {entry.id for entry in entries})
+    for tool, count in counts.items():
+        console().print(f"{tool}: " + ", ".join(f"{n} {word}" for word, n in count.items()))
+    console().print(f"{left} left. {words}", markup=False)
+    bad = any(set(count) - {"clean"} for count in counts.values())
+    return int(bad or left > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
