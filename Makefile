@@ -38,11 +38,15 @@ bench: $(STAMPS)/built packs
 table: $(STAMPS)/built
 	$(BIN)/hgemm-packs generate export $(RUNS) --out benchmarks/results/measured
 	$(BIN)/hgemm-packs generate table benchmarks/results/measured --out manifests/sm_90a/h200.json \
-	  $(addprefix --pdl ,$(wildcard benchmarks/results/pdl*.jsonl*))
+	  $(addprefix --pdl ,$(wildcard benchmarks/results/pdl*.jsonl*)) \
+	  $(addprefix --energy ,$(wildcard benchmarks/results/energy*.jsonl*))
 	$(MAKE) figures
 
 # Every published number, page and plot from the raw results and the table.
 figures: $(STAMPS)/built
+	$(foreach one,chained energy,$(if $(wildcard benchmarks/results/$(one)*.jsonl*),\
+	  $(BIN)/python benchmarks/$(one).py --summary \
+	  $(sort $(wildcard benchmarks/results/$(one)*.jsonl*)) &&)) true
 	$(BIN)/python benchmarks/summary.py
 	$(BIN)/python benchmarks/report_h200.py
 	$(BIN)/python benchmarks/generator.py

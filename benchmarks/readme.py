@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import report_protocols
+
 from hgemm_packs.generator.problems import LAYER_REGIMES, REGIMES
 from hgemm_packs.generator.worth import DTYPES
 
@@ -180,6 +182,8 @@ BLOCKS: Blocks = {
     "headline": headline,
     "figures": figures,
     "regimes": regimes,
+    "dependent": report_protocols.dependent,
+    "lasting": report_protocols.headline,
     "protocol": protocol,
     "generator": generator,
 }

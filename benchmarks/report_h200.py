@@ -18,9 +18,10 @@ from typing import Any
 
 import readme
 import report_plots
+import report_protocols
 import summary
 
-from hgemm_packs.generator import export, table, worth
+from hgemm_packs.generator import endurance, export, table, worth
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest, read_source
 from hgemm_packs.generator.problems import REGIMES, regime
@@ -144,9 +145,16 @@ def pruning(
     }
 
 
+def contenders(found: Findings, source: SourceManifest) -> dict[Problem, list[Contender]]:
+    """As the table was made of them: large problems by sustained times, where there are any."""
+    listed = table.contenders(found, source.policy.noise_floor)
+    names = {id_: str(fields["name"]) for id_, fields in found.kernels.items()}
+    return endurance.ranked(listed, summary.energy_lines(), names)
+
+
 def document(source: SourceManifest, found: Findings | None) -> Document:
     """All that page and plots need beside table and summary."""
-    listed = table.contenders(found, source.policy.noise_floor) if found else {}
+    listed = contenders(found, source) if found else {}
     best = {problem: each[0] for problem, each in listed.items()}
     left = [row for row in source.table if row.kernel is None]
     behind = sorted(left, key=lambda row: (row.hot.speedup, row.key))[:LISTED]
@@ -231,8 +239,25 @@ def pruned(facts: Document) -> str:
     )
 
 
+def _plot(name: str, facts: Document) -> str:
+    if facts[name]["groups"] is None:
+        return ""
+    return f"\n![{name}](../benchmarks/results/plots/{name}.png)\n"
+
+
+def chained(facts: Document) -> str:
+    return report_protocols.chained(facts, readme.markdown) + _plot("chained", facts)
+
+
+def energy(facts: Document) -> str:
+    return report_protocols.energy(facts, readme.markdown) + _plot("energy", facts)
+
+
 BLOCKS = {
     "regimes": regimes,
+    "dependent": report_protocols.dependent,
+    "chained": chained,
+    "energy": energy,
     "protocol": readme.protocol,
     "floors": floors,
     "shapes": shapes,
@@ -263,7 +288,9 @@ def main() -> int:
     PAGE.write_text(text(), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(summary.REPOSITORY)} and {REPORT.name}")
     chains = worth.chains(source, summary.chain_records())
-    for path in report_plots.draw(source, chains, made, floor_us, RESULTS / "plots"):
+    plots, protocols = RESULTS / "plots", summary.protocol_files()
+    drawn = report_plots.draw(source, chains, made, floor_us, plots)
+    for path in (*drawn, *report_plots.draw_protocols(protocols, plots)):
         print(f"wrote {path.relative_to(summary.REPOSITORY)}, {path.stat().st_size / 1e3:.0f} kB")
     return 0
 

@@ -43,7 +43,7 @@ def draw(
             left = {row[:3] for row in rows if row.kernel is None}
             yield _save(out / f"heat-{dtype}-{layout}.png", heat(cells, left, title))
             pdl = {row[:3]: chains[row[:5]].hot for row in rows if row[:5] in chains}
-            if pdl:
+            if pdl and len(pdl) == len(rows) - len(left):
                 whole = {shape: pdl.get(shape, value) for shape, value in cells.items()}
                 chained = _save(
                     out / f"heat-{dtype}-{layout}-pdl.png",
@@ -61,6 +61,59 @@ def draw(
             yield _save(out / f"work-{name}.png", work(sets, floor))
     if report["prune"] is not None:
         yield _save(out / "prune.png", prune(report["prune"]))
+
+
+def draw_protocols(found: Mapping[str, Mapping[str, Any]], out: Path) -> Iterator[Path]:
+    """The plots of chained.json and energy.json, as far as those were measured."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, plot in (("chained", chained), ("energy", energy)):
+        if found[name]["groups"] is not None:
+            yield _save(out / f"{name}.png", plot(found[name]["problems"]))
+
+
+def chained(lines: Sequence[Mapping[str, Any]]) -> Figure:
+    """Each problem's gain alone against what of it a chain of layers has."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+        panels = figure.subplots(1, 2)
+        for panel, state in zip(panels, ("hot", "cold"), strict=True):
+            for arm, colour, label in (
+                ("plain", MUTED, "ordinary launches"),
+                ("pdl", ACCENT, "dependent launch"),
+            ):
+                pairs = [(line[arm][state], line[arm]["product"]) for line in lines]
+                _against(panel, pairs, colour, label)
+            panel.set_xlabel(f"over torch alone, {state} caches")
+            panel.set_ylabel("over torch in a chain, product alone")
+            panel.legend(loc="upper left", fontsize=7)
+    return figure
+
+
+def energy(lines: Sequence[Mapping[str, Any]]) -> Figure:
+    """Each large problem's speed-up in bursts against that for long, and against work per joule."""
+    served = [line for line in lines if line["kernels"]]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+        panels = figure.subplots(1, 2)
+        for panel, name, label in zip(
+            panels,
+            ("sustained_vs_torch", "per_watt_vs_torch"),
+            ("over torch for long", "TFLOPS per watt over torch"),
+            strict=True,
+        ):
+            pairs = [(line["burst_vs_torch"], line[name]) for line in served if name in line]
+            _against(panel, pairs, ACCENT, f"{len(pairs)} problems")
+            panel.set_xlabel("over torch in bursts")
+            panel.set_ylabel(label)
+            panel.legend(loc="upper left", fontsize=7)
+    return figure
+
+
+def _against(panel: Axes, pairs: Sequence[tuple[float, float]], colour: str, label: str) -> None:
+    """Dots, with the line on which both figures are the same."""
+    panel.scatter(*zip(*pairs, strict=True), s=8, color=colour, linewidths=0, label=label)
+    panel.axline((1.0, 1.0), slope=1.0, color=INK, linewidth=0.8)
+    panel.axhline(1.0, color=MUTED, linewidth=0.6, linestyle="--")
 
 
 def _save(path: Path, figure: Figure) -> Path:

@@ -1,8 +1,8 @@
 """benchmarks/results/summary.json from the raw results: every published number, computed once.
 
 Run after the raw files changed (`make bench` does). It measures nothing; the same raw files give
-the same bytes. A raw file that is missing is an error: a half-filled summary would look
-measured. Programmatic dependent launch alone may be missing: null, with the reason beside it.
+the same bytes. A raw file that is missing is an error: a half-filled summary would look measured.
+Dependent launch, chained layers and sustained runs alone may be missing: null, with the reason.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from hgemm_packs.generator import worth
+from hgemm_packs.generator import campaign, worth
 from hgemm_packs.generator.packer import SourceManifest, read_source
-from hgemm_packs.generator.records import Record, read_records
+from hgemm_packs.generator.records import Record
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "benchmarks" / "results"
 MANIFEST = REPOSITORY / "manifests" / "sm_90a" / "h200.json"
 SUMMARY = RESULTS / "summary.json"
 CHAINS = "pdl*.jsonl*"
+ENERGY = "energy*.jsonl*"
+#: What a part of chained.json and energy.json is called where its benchmark has not run.
+UNMEASURED = {"groups": None, "reason": "not measured yet"}
 
 
 def table_facts(source: SourceManifest) -> dict[str, Any]:
@@ -60,18 +63,52 @@ def measured_on(source: SourceManifest) -> dict[str, Any]:
     }
 
 
+def dependent_facts(source: SourceManifest) -> dict[str, Any]:
+    """How many of the table's kernels are launched with programmatic dependent launch."""
+    return {
+        "kernels": len(source.kernels),
+        "dependent": sum(kernel.pdl for kernel in source.kernels),
+    }
+
+
 def summarise(
-    host: dict[str, Any], load: dict[str, Any], source: SourceManifest, chains: list[Record]
+    host: dict[str, Any],
+    load: dict[str, Any],
+    source: SourceManifest,
+    chains: list[Record],
+    protocols: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
     """The summary of the raw results; `chains` are the measurements with programmatic dependent
-    launch. `grid` and `llm` are `matmul` over all problems, torch where the table has no kernel."""
+    launch, `protocols` what chained.json and energy.json have. `grid` and `llm` are `matmul` over
+    all problems, torch where the table has no kernel."""
     return {
         "host": {name: host[name] for name in ("hit_ratio", "miss_extra_us")},
         "load": {name: load[name] for name in ("import_ms", "pack100_ms")},
         "table": table_facts(source),
         **worth.figures(source, chains),
+        "launch": dependent_facts(source),
+        **{name: _groups(found) for name, found in protocols.items()},
         "measured_on": measured_on(source),
     }
+
+
+def _groups(found: dict[str, Any]) -> dict[str, Any]:
+    """The means alone, and how they were measured."""
+    on = found.get("measured_on", {})
+    return {
+        **{name: found[name] for name in ("groups", "reason") if name in found},
+        **{name: on[name] for name in ("protocol", "commit", "started") if name in on},
+        "wrong": len(found.get("wrong", [])),
+    }
+
+
+def protocol_files() -> dict[str, dict[str, Any]]:
+    """chained.json and energy.json, as far as they are there."""
+    found = {}
+    for name in ("chained", "energy"):
+        there = (RESULTS / f"{name}.json").is_file()
+        found[name] = _read(f"{name}.json") if there else UNMEASURED
+    return found
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -84,13 +121,19 @@ def _read(name: str) -> dict[str, Any]:
 
 def chain_records() -> list[Record]:
     """What benchmarks/pdl.py measured; nothing before it has run."""
-    return read_records(sorted(RESULTS.glob(CHAINS)))
+    return campaign.answers(sorted(RESULTS.glob(CHAINS)))
+
+
+def energy_lines() -> list[Record]:
+    """What benchmarks/energy.py measured; nothing before it has run."""
+    return campaign.lines(sorted(RESULTS.glob(ENERGY)))[1]
 
 
 def text() -> str:
     """The bytes that summary.json must have."""
     host, load = _read("host_cost.json"), _read("load_cost.json")
-    summary = summarise(host, load, read_source(MANIFEST), chain_records())
+    source = read_source(MANIFEST)
+    summary = summarise(host, load, source, chain_records(), protocol_files())
     return json.dumps(summary, indent=1, sort_keys=True) + "\n"
 
 

@@ -20,8 +20,7 @@ Shape = tuple[int, int, int]
 
 #: Types as published -> as problems have them.
 DTYPES = {"fp16": "f16", "bf16": "bf16"}
-#: The published sets: list of problems, type, layout. All of the grid in nt and bf16 was not
-#: measured yet.
+#: The published sets: list of problems, type, layout. The grid in nt and bf16 was not measured yet.
 SETS = (
     ("grid", "fp16", "nn"),
     ("grid", "fp16", "nt"),
@@ -30,6 +29,7 @@ SETS = (
     ("llm", "bf16", "nt"),
 )
 NO_PDL = "no measurement with programmatic dependent launch for these problems"
+SOME_PDL = "only {} of {} kernels' problems were measured with programmatic dependent launch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,17 @@ def plain(row: Row) -> Worth:
     return Worth(shape, row.kernel, row.hot.speedup, row.cold.speedup, row.hot.vs_best)
 
 
-def dependent(row: Row, line: Mapping[str, Any]) -> Worth:
-    """Of a row whose kernel runs in a chain with programmatic dependent launch: torch over it, both
-    sides of one run. That run has no cuBLASLt; it takes part through torch, as of the row."""
+def dependent(row: Row, line: Mapping[str, Any], pdl: bool = True) -> Worth:
+    """Of a row whose kernel runs in a chain, where it is launched with programmatic dependent
+    launch if `pdl`: torch over it, both sides of one run. That run has no cuBLASLt; it takes part
+    through torch, as of the row."""
+    arm = "pdl" if pdl else "plain"
 
     def paired(protocol: str) -> float | None:
         times = line.get(protocol)
         if not times:
             return None
-        pairs = zip(times["torch"], times["pdl"], strict=True)
+        pairs = zip(times["torch"], times[arm], strict=True)
         return float(median(t / ours for t, ours in pairs))
 
     hot = paired("hot")
@@ -94,15 +96,22 @@ def regime_of(name: str) -> Callable[[Shape], str]:
 def chains(
     source: SourceManifest, lines: Iterable[Mapping[str, Any]]
 ) -> dict[tuple[Any, ...], Worth]:
-    """By M, N, K, layout and dtype: rows whose own kernel was measured in a chain and computed
+    """By M, N, K, layout and dtype: rows whose own kernel was measured in a chain, each launched as
+    the table says; a table that launches none so has no chains. One that is launched so computed
     there what it computes alone. Of several measurements the slowest counts."""
-    names = {kernel.id: kernel.name for kernel in source.kernels}
-    rows = {(*row[:5], names[row.kernel]): row for row in source.table if row.kernel}
+    kernels = {kernel.id: kernel for kernel in source.kernels}
+    rows = {
+        (*row[:5], kernels[row.kernel].name): (row, kernels[row.kernel].pdl)
+        for row in source.table
+        if row.kernel
+    }
     found: dict[tuple[Any, ...], Worth] = {}
+    if not any(kernel.pdl for kernel in source.kernels):
+        return found
     for line in lines:
-        row = rows.get((*line["problem"][:5], line["kernel"]))
-        if row is not None and not line.get("wrong"):
-            each = dependent(row, line)
+        row, pdl = rows.get((*line["problem"][:5], line["kernel"]), (None, False))
+        if row is not None and "error" not in line and not (pdl and line.get("wrong")):
+            each = dependent(row, line, pdl)
             found[row[:5]] = min(found.get(row[:5], each), each, key=lambda w: w.hot)
     return found
 
@@ -126,8 +135,8 @@ def figures(source: SourceManifest, lines: Sequence[Mapping[str, Any]]) -> dict[
 def _set(
     measured: Sequence[Worth], pdl: Mapping[Shape, Worth], every: set[Shape], name: str
 ) -> dict[str, Any]:
-    """One set. What was never measured runs on torch; a kernel that was not measured in a chain
-    counts there what it does alone, and how many were is said."""
+    """One set. What was never measured runs on torch. Unless every kernel's problem was measured in
+    a chain, there are no figures of chains, but a reason."""
     unmeasured = every - {each.shape for each in measured}
     worths = [*measured, *(Worth(shape, None) for shape in sorted(unmeasured))]
     served = sum(each.kernel is not None for each in worths)
@@ -136,6 +145,7 @@ def _set(
     members = [regime(each.shape) for each in worths]
     regimes = sorted(set(members), key=order.index)
     chained = [pdl.get(each.shape, each) for each in worths]
+    reason = SOME_PDL.format(len(pdl), served) if pdl else NO_PDL
     return {
         "shapes": len(worths),
         "unmeasured": len(unmeasured),
@@ -143,8 +153,8 @@ def _set(
         "regime_shapes": {one: members.count(one) for one in regimes},
         "plain": _means(worths, members, regimes),
         "pdl": {**_means(chained, members, regimes), "measured": len(pdl), "of": served}
-        if pdl
-        else {**dict.fromkeys(_means(worths, members, regimes)), "reason": NO_PDL},
+        if pdl and len(pdl) == served
+        else {**dict.fromkeys(_means(worths, members, regimes)), "reason": reason},
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import export, table, worth
+from hgemm_packs.generator import campaign, endurance, export, table, worth
 from hgemm_packs.generator.packer import SourceManifest, read_source
 from hgemm_packs.problem import Problem
 
@@ -114,14 +114,18 @@ def test_the_chosen_set_is_that_of_the_table(page: ModuleType) -> None:
 def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> None:
     whole = findings()
     source = table.source(whole)
+    source = replace(source, kernels=tuple(replace(k, pdl=True) for k in source.kernels))
     made = page.document(source, whole)
-    line = {
-        "problem": [*SHAPES[0], "nn", "f16"],
-        "kernel": "name_a",
-        "hot": {"torch": [12.0], "pdl": [6.0]},
-    }
+    both_wins = [
+        {
+            "problem": [*shape, "nn", "f16"],
+            "kernel": f"name_{kernel}",
+            "hot": {"torch": [12.0], "pdl": [6.0]},
+        }
+        for shape, kernel in zip(SHAPES, "ab", strict=False)
+    ]
     written = []
-    for folder, lines in (("1", [line]), ("2", [line]), ("3", [])):
+    for folder, lines in (("1", both_wins), ("2", both_wins), ("3", both_wins[:1])):
         chains = worth.chains(source, lines)
         out = tmp_path / folder
         paths = list(page.report_plots.draw(source, chains, made, page.floor_us, out))
@@ -136,10 +140,11 @@ def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> N
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="no export is committed")
 def test_the_committed_table_follows_from_the_committed_export() -> None:
     """Every 32nd problem, for time; the noise floor from all."""
-    follows(read_source(COMMITTED), MEASURED, 32)
+    lines = campaign.lines(sorted(MEASURED.parent.glob("energy*.jsonl*")))[1]
+    follows(read_source(COMMITTED), MEASURED, 32, lines)
 
 
-def follows(source: SourceManifest, place: Path, step: int) -> None:
+def follows(source: SourceManifest, place: Path, step: int, lines: Any = ()) -> None:
     whole = export.read(place)
     assert table.noise_floor(whole.noise) == source.policy.noise_floor
     rows = {row.key: row for row in source.table}
@@ -148,6 +153,8 @@ def follows(source: SourceManifest, place: Path, step: int) -> None:
     fields = tuple(each for each in whole.fields if each.problem in sampled)
     listed = table.contenders(replace(whole, fields=fields), source.policy.noise_floor)
     assert listed
+    names = {id_: str(fields["name"]) for id_, fields in whole.kernels.items()}
+    listed = endurance.ranked(listed, lines, names)
     for problem, contenders in listed.items():
         row = rows[problem.key]
         if row.kernel is None:

@@ -27,8 +27,13 @@ def row(
     return Row(*shape, *kind, *rest)
 
 
-def figures(*rows: Row, lines: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
-    kernels = [SimpleNamespace(id=name, name=f"name_{name}") for name in "ab"]
+def figures(
+    *rows: Row, lines: tuple[dict[str, Any], ...] = (), dependent: str = "a"
+) -> dict[str, Any]:
+    """`dependent`: kernels that the table launches so."""
+    kernels = [
+        SimpleNamespace(id=name, name=f"name_{name}", pdl=name in dependent) for name in "ab"
+    ]
     source: Any = SimpleNamespace(table=rows, kernels=kernels)
     return worth.figures(source, lines)
 
@@ -77,18 +82,25 @@ def test_without_a_chain_measured_there_is_no_figure_but_a_reason() -> None:
         (chain(TINY, "name_b"),),  # not the kernel of the row
         (chain(TINY, wrong=True),),
         (chain(MID),),  # torch runs there
+        ({"problem": chain(TINY)["problem"], "kernel": "name_a", "error": "killed"},),
     ):
         pdl = figures(*ROWS, lines=lines)["grid"]["fp16"]["nn"]["pdl"]
         assert pdl.pop("reason") == worth.NO_PDL
         assert set(pdl.values()) == {None} and "gmean_vs_torch_hot" in pdl
+    # Measured, but the table launches no kernel so.
+    pdl = figures(*ROWS, lines=(chain(TINY),), dependent="")["grid"]["fp16"]["nn"]["pdl"]
+    assert pdl["gmean_vs_torch_hot"] is None and pdl["reason"] == worth.NO_PDL
 
 
-def test_chains_count_where_they_were_measured() -> None:
+def test_chains_count_once_all_were_measured() -> None:
     rows = (*ROWS, row((64, 64, 128), "b", (6.0, 6.0)))
     better = chain(TINY, hot={"torch": [20.0], "pdl": [1.0]})  # measured twice: the slower counts
     pdl = figures(*rows, lines=(chain(TINY), better))["grid"]["fp16"]["nn"]["pdl"]
-    assert (pdl["measured"], pdl["of"]) == (1, 2)
-    # 3x torch in the chain; the other kernel what it is alone; medians of pairs, not of sides.
+    assert pdl.pop("reason") == worth.SOME_PDL.format(1, 2) and set(pdl.values()) == {None}
+    other = chain((64, 64, 128), "name_b", wrong=["hot: pdl differs"])
+    pdl = figures(*rows, lines=(chain(TINY), better, other))["grid"]["fp16"]["nn"]["pdl"]
+    assert (pdl["measured"], pdl["of"]) == (2, 2) and "reason" not in pdl
+    # 3x torch in the chain; the other kernel is launched plainly; medians of pairs, not of sides.
     assert pdl["regimes"]["tiny"] == round((3.0 * 2.0) ** (1 / 120), 4)
     assert pdl["gmean_vs_best_hot"] == round((3.0 * 0.75 * 1.5 * 0.75) ** (1 / 3), 4)
     assert pdl["gmean_vs_torch_cold"] == round((3.0 * 2.0) ** (1 / 1000), 4)

@@ -1,0 +1,134 @@
+"""What pages and summary make of dependent launch, chained layers and sustained runs."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from benchmarks import chained, energy
+
+from .test_protocol_figures import energy_line, line, us
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("report_h200")
+
+
+def documents() -> dict[str, Any]:
+    chain = us(6.0, 5.0, 4.0, elementwise=2.0)
+    one = line((64, 64, 64), "a", hot=us(4, 2, 1), cold=us(4, 3.98, 2), chained=chain)
+    layer = line((16, 4096, 4096), "a", "nt", hot=us(4, 2, 1), cold=us(4, 2, 2), chained=chain)
+    bad = {
+        **one,
+        "wrong": ["chained: pdl differs from plain"],
+        "problem": [64, 64, 128, "nn", "f16"],
+    }
+    header = {"commit": "c", "started": "now", "protocol": "p", "settings": {}}
+    return {
+        "chained": chained.summary([header], [one, layer, bad]),
+        "energy": energy.summary([header], [energy_line()]),
+    }
+
+
+UNMEASURED = {"groups": None, "reason": "not measured yet", "wrong": 0}
+
+
+def facts(page: ModuleType, **changes: Any) -> dict[str, Any]:
+    found = {name: page.summary._groups(each) for name, each in documents().items()}
+    launch = {"kernels": 830, "dependent": 600}
+    return {"grid": {}, "llm": {}, "launch": launch, **found, **changes}
+
+
+def test_the_summary_has_means_and_how_they_were_measured(page: ModuleType) -> None:
+    found = facts(page)["chained"]
+    assert set(found) == {"groups", "protocol", "commit", "started", "wrong"}
+    assert (found["wrong"], found["commit"]) == (1, "c")
+    assert set(found["groups"]) == {"tiny", "grid", "layers", "layers, M <= 256"}
+    assert page.summary._groups(page.summary.UNMEASURED) == UNMEASURED
+
+
+def test_chained_is_told_by_regime(page: ModuleType) -> None:
+    text = page.chained(facts(page))
+    rows = [each.split(" | ") for each in text.splitlines() if each.startswith("| ")]
+    assert [each[0] for each in rows[2:]] == ["| tiny", "| grid", "| layers, M <= 256", "| layers"]
+    assert rows[2][1:] == [
+        *("1", "2.000 / 4.000", "1.005 / 2.000", "1.333 / 2.000", "1.200 / 1.500"),
+        *("42% / 50%", "- / 100% |"),
+    ]
+    assert "not counted: 1.\n" in text and "plots/chained.png" in text
+    text = page.chained(facts(page, chained=UNMEASURED))
+    assert text == "`benchmarks/chained.py`: not measured yet.\n"
+
+
+def test_energy_is_told_by_type_and_layout(page: ModuleType) -> None:
+    text = page.energy(facts(page))
+    (row,) = [each for each in text.splitlines() if each.startswith("| f16 nn")]
+    assert row.split(" | ")[1:] == [
+        *("1", "1.067", "1.062", "1.050", "0.938 / 1.057", "1.127", "1"),
+        *("1.025, 1.025", "0 |"),
+    ]
+    assert "plots/energy.png" in text
+    assert "not measured yet" in page.energy(facts(page, energy=UNMEASURED))
+
+
+def test_in_few_words(page: ModuleType) -> None:
+    text = page.report_protocols.headline(facts(page))
+    assert text.splitlines() == [
+        "- Between torch's elementwise kernels (1 problems of the grid): 1.333x launched plainly, "
+        "2.000x with dependent launch; alone 2.000x hot, 1.005x cold.",
+        "- Between torch's elementwise kernels (1 layers of language models): 1.333x launched "
+        "plainly, 2.000x with dependent launch; alone 2.000x hot, 2.000x cold.",
+        "- For long, from 1e11 operations (f16 nn, 1 problems with a confirmed kernel): 1.062x "
+        "torch, 1.127x its TFLOPS per watt.",
+    ]
+    sets = {"fp16": {"nn": {"pdl": {}}, "nt": {"pdl": {"reason": "only 1 of 2"}}}}
+    text = page.report_protocols.dependent(facts(page, grid=sets))
+    assert text.splitlines() == [
+        "600 of 830 kernels are launched with programmatic dependent launch: those that it made "
+        "faster, and nowhere slower or wrong.",
+        "No figure for grid fp16 nt: only 1 of 2.",
+    ]
+
+
+def test_plots_of_what_was_measured(page: ModuleType, tmp_path: Path) -> None:
+    draw = page.report_plots.draw_protocols
+    paths = list(draw(documents(), tmp_path))
+    assert [path.name for path in paths] == ["chained.png", "energy.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    unmeasured = page.summary.UNMEASURED
+    assert list(draw({"chained": unmeasured, "energy": unmeasured}, tmp_path)) == []
+
+
+def test_files_of_a_campaign_are_read_without_headers(
+    page: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also of what a run appended that was killed, gzipped or not."""
+    summary = page.summary
+    monkeypatch.setattr(summary, "RESULTS", tmp_path)
+    assert summary.protocol_files() == dict.fromkeys(("chained", "energy"), summary.UNMEASURED)
+    assert summary.chain_records() == summary.energy_lines() == []
+    one = line((64, 64, 64), "a", hot=us(4, 2, 1))
+    error = {"problem": one["problem"], "kernel": "a", "fields": one["fields"], "error": "no"}
+    lines = [{"header": {}}, one, {**error, "blamed": False}, {**error, "blamed": True}]
+    text = "".join(json.dumps(each) + "\n" for each in lines)
+    (tmp_path / "pdl.jsonl").write_text(text + '{"problem": [64')
+    (tmp_path / "pdl-2.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    assert summary.chain_records() == [one, lines[3], one, lines[3]]
+    (tmp_path / "energy.jsonl").write_text(
+        "".join(json.dumps(each) + "\n" for each in [{"header": {}}, energy_line(), energy_line()])
+    )
+    assert summary.energy_lines() == [energy_line()]
+    (tmp_path / "energy.json").write_text(json.dumps(documents()["energy"]))
+    assert summary.protocol_files()["energy"]["groups"]["f16 nn"]["problems"] == 1
