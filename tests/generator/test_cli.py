@@ -16,7 +16,7 @@ from hgemm_packs.generator import build, filelock
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.devices.sim import Faults
 from hgemm_packs.generator.devices.sim import SimDevice as Sim
-from hgemm_packs.generator.packer import read_source
+from hgemm_packs.generator.packer import SourceManifest, read_source
 from hgemm_packs.generator.redteam import corpus, run
 from hgemm_packs.generator.store import Store
 from hgemm_packs.manifest import Manifest
@@ -270,6 +270,54 @@ def test_what_another_process_holds_is_said_and_not_traced(
     assert (code, err) == (2, "hgemm-packs: gpu-0.lock is held by process 7\n")
 
 
+def chosen_by_protocols(own: SourceManifest, folder: Path) -> None:
+    """The export in `folder`/raw once more, with lines of pdl.py and energy.py as they are on file,
+    headers and failures among them."""
+    named = {kernel.id: kernel.name for kernel in own.kernels}
+    first, *others = [row for row in own.table if row.kernel]
+    problem, kernel = [*first.key[:5]], named[str(first.kernel)]
+    gain = {"torch": [3.0], "plain": [2.0], "pdl": [1.0]}
+    runs = {"torch": {"us": 1.0}, kernel: {"us": 2.0}}
+    task = {"problem": problem, "fields": ["problem"], "wrong": []}
+    failure = {**task, "kernel": kernel, "error": "OutOfMemoryError", "blamed": False}
+    pdl = [{"header": {}}, failure, {**task, "kernel": kernel, "hot": gain, "cold": gain}]
+    energy = [{"header": {}}, {**task, "sustained": runs}]
+    for name, lines in (("pdl", pdl), ("energy", energy)):
+        text = "".join(json.dumps(each) + "\n" for each in lines)
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    words = ("table", folder / "raw", "--out", folder / "p.json")
+    assert generate(*words, "--pdl", folder / "pdl.jsonl").code == 0
+    made = read_source(folder / "p.json")
+    assert [each.name for each in made.kernels if each.pdl] == [kernel]
+    assert made.table == own.table
+    assert generate(*words, "--energy", folder / "energy.jsonl").code == 0
+    kept = [row for row in read_source(folder / "p.json").table if row.kernel]
+    assert sorted(row.key for row in kept) == sorted(row.key for row in others)
+
+
+def test_candidates_are_written_as_a_pack(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = read_source(made.run / "source.json")
+    ids = {(kernel.family, str(kernel.genome)): kernel.id for kernel in own.kernels}
+    asked = []
+
+    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[build.Built]:
+        known = [ids[name, str(genome)] for name, genome in jobs if (name, str(genome)) in ids]
+        return [build.Built({"id": each}, b"") for each in known]
+
+    monkeypatch.setattr(build, "build", compiled)
+    monkeypatch.setattr(build, "build_pack", lambda *places: asked.append(places))
+    words = ("candidates", made.run, "--out", tmp_path / "c")
+    code, out, _ = generate(*words, "--least-flop", "1")
+    assert code == 0 and "kernels for" in out
+    assert asked == [(tmp_path / "c" / "source.json", tmp_path / "c" / "pack")]
+    written = read_source(tmp_path / "c" / "source.json")
+    assert {each.id for each in written.kernels} <= {each.id for each in own.kernels}
+    assert {row.key for row in written.table} >= {row.key for row in own.table if row.kernel}
+    assert generate(*words, "--least-flop", "1e20").code == 2
+
+
 def test_an_export_makes_the_table_of_its_run(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +336,7 @@ def test_an_export_makes_the_table_of_its_run(
     again = read_source(tmp_path / "0.json")
     assert again.kernels == own.kernels
     assert [row.kernel for row in again.table] == [row.kernel for row in own.table]
+    chosen_by_protocols(own, tmp_path)
     assert generate("export", tmp_path / "raw", "--out", tmp_path / "copy").code == 0
     assert hashes(tmp_path / "copy") == hashes(tmp_path / "raw")
     assert generate("export", tmp_path / "absent", "--out", tmp_path / "copy").code == 2
