@@ -53,9 +53,8 @@ __device__ __forceinline__ void barrier_wait(u64* bar, u32 parity) {
       : "memory");
 }
 
-// The same for what CTAs of the cluster sent by st.async, which is released at cluster scope and must be acquired there.
-// try_wait.acquire.cluster would empty L1 (CCTL.IVALL); the fence (9.7.13.4), kept to shared memory, takes no
-// instruction.
+// The same for what CTAs of the cluster sent by st.async: released at cluster scope, it must be acquired there.
+// try_wait.acquire.cluster would empty L1 (CCTL.IVALL); the fence, kept to shared memory, takes no instruction.
 __device__ __forceinline__ void barrier_wait_cluster(u64* bar, u32 parity) {
   asm volatile(
       "{ .reg .pred done;\n"
