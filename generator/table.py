@@ -165,8 +165,8 @@ def rebuilt(
     others: sources may have moved on since a run, and a table names nothing that cannot be built. A
     problem that loses its kernel so gets its next. `ranked` may order contenders anew. Raises what
     `source` does."""
-    listed, floor = judged(found)
-    listed = ranked(listed)
+    as_found, floor = judged(found)
+    listed = ranked(as_found)
     built: set[str] = set()
     gone: dict[str, str] = {}
     while True:
