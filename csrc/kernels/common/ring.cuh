@@ -1,4 +1,4 @@
-// The ring of shared-memory stages between a producer and its consumers, how they start, and the loop that
+// The ring of shared-memory stages between a producer and its consumers, and the loop that
 // multiplies out of it.
 #pragma once
 #include "common/operand.cuh"
@@ -17,37 +17,6 @@ struct RingBarriers {
     }
   }
 };
-
-constexpr int kReadyBarrier = 1;  // the mbarriers are initialised
-
-// How the CTAs of a cluster come together: not at all, with a cluster_wait still to come, or at once.
-enum class Cluster { kNone, kArrive, kMeet };
-
-// What a CTA does before its roles part. Threads from kConsumerThreads on are the producer's; the first of them calls
-// `init`, which initialises the mbarriers.
-template <int kConsumerThreads, int kThreads, Cluster kCluster, class Init>
-__device__ __forceinline__ void start(bool producer, const TensorMap* map_a, const TensorMap* map_b, Init init) {
-  if (threadIdx.x == kConsumerThreads) {
-    prefetch_map(map_a);
-    prefetch_map(map_b);
-    init();
-    barrier_init_fence();
-  }
-  __syncwarp();
-  if constexpr (kCluster == Cluster::kMeet) {
-    cluster_sync();
-  } else {
-    if constexpr (kCluster == Cluster::kArrive) cluster_arrive();
-    // The producer needs no one: it starts to load while the consumers wait to see the barriers.
-    if (producer) {
-      named_arrive(kReadyBarrier, kThreads);
-    } else {
-      named_sync(kReadyBarrier, kThreads);
-    }
-  }
-  wait_for_upstream();
-  allow_dependents();
-}
 
 // A stage: `kSlabs` slabs of A, then as many of B.
 template <class A, class B, int kSlabs>

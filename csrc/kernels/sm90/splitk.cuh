@@ -30,6 +30,7 @@ constexpr int kThreads = kConsumerThreads + (kReallocate ? 128 : 32);
 constexpr int kSlabs = kTileK / 64;
 constexpr int kShareN = kTileN / kSplit;     // columns that a cluster leaves to a CTA
 constexpr int kStoredN = kShareN / kAcross;  // columns that a CTA stores
+constexpr int kReadyBarrier = 1;             // the mbarriers are initialised
 constexpr int kSliceBarrier = 2;             // ids 2, 3: one per consumer
 using OperandA = Operand<kTileM, HGP_A_MN_MAJOR>;
 using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED>;
@@ -121,13 +122,24 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp >= kConsumers * 4;
   const Work work(m, k);
-  // The wait of inboxes_open() belongs to it: the cluster comes together while it loads and multiplies.
-  constexpr Cluster kCluster = kSplit > 1 && !kOverlaid ? Cluster::kArrive : Cluster::kNone;
-  start<kConsumerThreads, kThreads, kCluster>(producer, &map_a, &map_b, [&] {
+  if (threadIdx.x == kConsumerThreads) {
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
     barriers.ring.init(4 * kConsumers);
     barrier_init(&barriers.share, 1);
+    barrier_init_fence();
     if (kSplit > 1) barrier_expect(&barriers.share, Reduce::kBytes);
-  });
+  }
+  __syncwarp();
+  // The wait of inboxes_open() belongs to it: the cluster comes together while it loads and multiplies.
+  if (kSplit > 1 && !kOverlaid) cluster_arrive();
+  if (producer) {
+    named_arrive(kReadyBarrier, kThreads);
+  } else {
+    named_sync(kReadyBarrier, kThreads);
+  }
+  wait_for_upstream();
+  allow_dependents();
 
   if (producer) {
     if (kReallocate) give_registers<40>();

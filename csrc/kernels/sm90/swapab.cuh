@@ -22,6 +22,7 @@ constexpr int kSplitK = HGP_SPLIT_K;  // CTAs of a cluster that share a tile
 constexpr int kBlocks = kRows / kConsumers / 64;
 constexpr int kWarps = kConsumers * 4;
 constexpr int kThreads = kWarps * 32 + 32;
+constexpr int kReadyBarrier = 1;  // the mbarriers are initialised
 
 using Weights = Operand<kRows, HGP_B_MN_MAJOR>;
 using Tokens = Operand<kTokens, false>;
@@ -111,15 +112,28 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp == kWarps;
 
+  if (threadIdx.x == kWarps * 32) {
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
+    barriers.ring.init(kWarps);
+    barrier_init(&barriers.share, 1);
+    barrier_init_fence();
+    if (kSplitK > 1) barrier_expect(&barriers.share, Reduce::kBytes);
+  }
   const Tiles tiles(m, n);
   const u32 rank = kSplitK > 1 ? cluster_rank() : 0;
   const int k_tiles = ceil_div(k, HGP_TILE_K);
   const int begin = k_tiles * (int)rank / kSplitK, end = k_tiles * ((int)rank + 1) / kSplitK;
-  start<kWarps * 32, kThreads, (kSplitK > 1 ? Cluster::kArrive : Cluster::kNone)>(producer, &map_a, &map_b, [&] {
-    barriers.ring.init(kWarps);
-    barrier_init(&barriers.share, 1);
-    if (kSplitK > 1) barrier_expect(&barriers.share, Reduce::kBytes);
-  });
+  __syncwarp();
+  // The producer needs no one: it starts to load while the consumers wait to see the barriers.
+  if (producer) {
+    named_arrive(kReadyBarrier, kThreads);
+  } else {
+    named_sync(kReadyBarrier, kThreads);
+  }
+  if (kSplitK > 1) cluster_arrive();
+  wait_for_upstream();
+  allow_dependents();
 
   if (producer) {
     if (threadIdx.x == kWarps * 32) produce(ring, barriers.ring, &map_b, &map_a, tiles, begin, end);

@@ -40,8 +40,9 @@ constexpr int kShareN = kTileN / kSplitK;  // columns that a CTA stores
 // instead.
 constexpr bool kReallocate = HGP_REALLOCATE;
 constexpr int kThreads = kConsumerThreads + (kReallocate ? 128 : 32);
-constexpr int kOrderBarrier = 2;     // ids 2, 3: whose turn the tensor cores are (pingpong)
-constexpr int kEpilogueBarrier = 4;  // ids 4, 5: one per consumer
+constexpr int kOrderBarrier = 1;     // ids 1, 2: whose turn the tensor cores are (pingpong)
+constexpr int kEpilogueBarrier = 3;  // ids 3, 4: one per consumer
+constexpr int kReadyBarrier = 5;     // the mbarriers are initialised
 
 #if HGP_EPILOGUE_BULK
 using Epilogue = BulkEpilogue<kTileN, HGP_STREAMING, HGP_BULK_BLOCKS>;
@@ -153,14 +154,29 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   const int warp = warp_uniform(threadIdx.x / 32);
 
   const bool producer = warp >= kConsumers * 4;
+  if (threadIdx.x == kConsumerThreads) {
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
+    barriers.ring.init(4 * kReaders * kPeers);
+    barrier_init(&barriers.share, 1);
+    barrier_init_fence();
+    if (kSplitK > 1) barrier_expect(&barriers.share, Reduce::kBytes);
+  }
   const Tiles tiles(m, n);
   const KRange range(k);
   const int k_tiles = range.count();
-  start<kConsumerThreads, kThreads, kClusterSize == 1 ? Cluster::kNone : Cluster::kMeet>(producer, &map_a, &map_b, [&] {
-    barriers.ring.init(4 * kReaders * kPeers);
-    barrier_init(&barriers.share, 1);
-    if (kSplitK > 1) barrier_expect(&barriers.share, Reduce::kBytes);
-  });
+  if (kClusterSize > 1) {
+    __syncwarp();
+    cluster_sync();
+  } else if (producer) {
+    // The producer needs no one: it starts to load while the consumers wait to see the barriers.
+    __syncwarp();
+    named_arrive(kReadyBarrier, kThreads);
+  } else {
+    named_sync(kReadyBarrier, kThreads);
+  }
+  wait_for_upstream();
+  allow_dependents();
 
   if (producer) {
     if (kReallocate) give_registers<40>();

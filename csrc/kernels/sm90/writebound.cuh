@@ -28,6 +28,7 @@ constexpr int kStageBytes = kSlabs * OperandA::kSlabBytes;
 constexpr int kBytesB = kSlabs * OperandB::kSlabBytes;
 constexpr int kConsumerThreads = kConsumers * 128;
 constexpr int kThreads = kConsumerThreads + 32;
+constexpr int kReadyBarrier = 1;     // the mbarriers are initialised
 constexpr int kEpilogueBarrier = 2;  // and up: one a consumer
 constexpr int kOrderBarrier = 6;     // and up: a consumer's turn on the tensor cores
 
@@ -137,14 +138,26 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   u8* staging = tiles_b + kStagesB * kBytesB;
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp >= kConsumers * 4;
-  const Run run(m, n);
-  start<kConsumerThreads, kThreads, Cluster::kNone>(producer, &map_a, &map_b, [&] {
+  if (threadIdx.x == kConsumerThreads) {
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
     barriers.ring.init(4);
     for (int s = 0; s < kStagesB; ++s) {
       for (int slab = 0; slab < kSlabs; ++slab) barrier_init(&barriers.full_b[s][slab], 1);
       barrier_init(&barriers.empty_b[s], 4 * kConsumers);
     }
-  });
+    barrier_init_fence();
+  }
+  const Run run(m, n);
+  if (producer) {
+    // The producer needs no one: it starts to load while the consumers wait to see the barriers.
+    __syncwarp();
+    named_arrive(kReadyBarrier, kThreads);
+  } else {
+    named_sync(kReadyBarrier, kThreads);
+  }
+  wait_for_upstream();
+  allow_dependents();
 
   if (producer) {
     if (threadIdx.x == kConsumerThreads) produce(ring, tiles_b, barriers, &map_a, &map_b, run);
