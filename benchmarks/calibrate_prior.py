@@ -76,8 +76,9 @@ def measured() -> Iterator[Timed]:
         for screen in document["screens"]:
             if tuple(screen["problem"][:3]) not in judged:
                 for number, us in screen["us"].items():
-                    problem = Problem(*screen["problem"])
-                    yield Timed(problem, choices[int(number)], float(np.median(us)))
+                    choice = choices[int(number)]
+                    if choice is not None:
+                        yield Timed(Problem(*screen["problem"]), choice, float(np.median(us)))
 
 
 def parts_of(times: Sequence[Timed]) -> list[Screens]:

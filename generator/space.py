@@ -70,10 +70,7 @@ LEFT_OUT: Mapping[str, Sequence[Mapping[str, Values]]] = {
         {"cluster_m": (2,), "cluster_n": (2,)},
         {"schedule": ("pingpong",), "tile_n": (32,)},
     ),
-    "sm90_splitk": (
-        {"reduce": ("last",), "slices": (2, 3, 4, 6, 8, 16)},
-        {"reduce": ("all",), "split": (2, 4, 8)},
-    ),
+    "sm90_splitk": ({"split": (2, 4, 8), "slices": (2, 3, 4, 6, 8, 16)},),
     "sm90_writebound": ({"layout": ("nt", "tt"), "epilogue": ("staged",)},),
     "sm90_direct": ({"exact": (False,), "cluster_k": (4, 8)},),
 }

@@ -16,7 +16,7 @@ class Kernel:
     def device(self) -> int: ...
     @property
     def max_ctas(self) -> int: ...
-    def workspace(self, m: int, n: int, /) -> tuple[int, int]: ...
+    def workspace(self, m: int, n: int, /) -> int: ...
 
 class _Counters(TypedDict):
     hits: int
@@ -42,8 +42,7 @@ def init(
     grad_enabled: Callable[[], bool],
     probes: tuple[tuple[Any, ...], ...],
     covered: int,
-    keep: Callable[[int, int, int, int], tuple[int, object] | None],
-    borrow: Callable[[int, int], tuple[int, object] | None],
+    keep: Callable[[int, int, int], tuple[int, object] | None],
     resolve: Callable[[_Described, int, int], Kernel | str],
     refuse: Callable[[str, _Described | None, int], None],
 ) -> bool: ...
@@ -78,7 +77,7 @@ def launch(
     a: torch.Tensor,
     b: torch.Tensor,
     out: torch.Tensor,
-    workspace: tuple[int, int, int, int] | None,
+    workspace: tuple[int, int] | None,
     /,
 ) -> None: ...
 def relaxed(function: Callable[[], object], /) -> object: ...

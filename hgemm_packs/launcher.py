@@ -157,7 +157,6 @@ def _start(driver: str = DRIVER, device_type: int = CUDA) -> None:
                 driver=driver,
                 device_type=device_type,
                 keep=functools.partial(workspace.keep, _C.relaxed, device_type),
-                borrow=functools.partial(workspace.borrow, device_type),
                 resolve=_resolve,
                 refuse=api.refuse,
                 **entry_points,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .problem import Key, Problem, Reason
 
 SCHEMA = "hgemm-packs/1"
-LAUNCHER_ABI = 2
+LAUNCHER_ABI = 3
 MAX_MANIFEST_BYTES = 16 << 20
 MAX_BLOB_BYTES = 512 << 20
 
@@ -22,14 +22,14 @@ PARAM_LAYOUTS = {
     "ptr_v1": (8, 8, 8, 4, 4, 4, 4, 4, 4),
     "tma2_v1": (128, 128, 8, 4, 4, 4, 4),
     "tma3_v1": (128, 128, 128, 4, 4, 4),
-    "tma2_ws_v1": (128, 128, 8, 8, 8, 4, 4, 4, 4),
+    "tma2_ws_v2": (128, 128, 8, 8, 4, 4, 4, 4),
 }
 
 #: Operands that come as tensor maps, in order.
-MAPPED = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc", "tma2_ws_v1": "ab"}
+MAPPED = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc", "tma2_ws_v2": "ab"}
 
-#: Parameter layouts with counters and partial sums in global memory.
-WITH_WORKSPACE = frozenset({"tma2_ws_v1"})
+#: Parameter layouts with partial sums in global memory.
+WITH_WORKSPACE = frozenset({"tma2_ws_v2"})
 
 
 class Timing(NamedTuple):
@@ -125,8 +125,9 @@ class KernelEntry:
     """One kernel: identity, launch record, and the problems that it takes. `id` is the sha256 of
     the cubin at `offset`, `size` bytes long, in the blob; `align` is bytes for a, b, c; `cluster`
     is CTAs along M, N and K; `workspace_bytes` is what partial sums take for each CTA of the grid,
-    0 where none go through global memory; CTAs of a `cooperative` kernel wait for each other, so
-    that it takes no grid that the device cannot run at once."""
+    0 where none go through global memory: words that are all ones before a launch and after it;
+    CTAs of a `cooperative` kernel wait for each other, so that it takes no grid that the device
+    cannot run at once."""
 
     id: str
     name: str

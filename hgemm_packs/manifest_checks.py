@@ -125,11 +125,8 @@ def check_launch_record(entry: KernelEntry) -> None:
 
 
 def _check_workspace(entry: KernelEntry) -> None:
-    """Slices of K and partial sums in global memory go together, and with nothing else."""
+    """Slices of K, partial sums in global memory and CTAs that wait for each other go together."""
     layout, slices, size = entry.param_layout, entry.grid.slices, entry.workspace_bytes
-    if entry.cooperative and slices == 1:
-        detail = "CTAs that wait for each other need slices"
-        raise PackError("bad_cooperative", detail, "cooperative")
     if layout not in WITH_WORKSPACE:
         if slices > 1 or size:
             detail = f"{layout} has no workspace, but {slices} slices and {size} bytes"
@@ -139,6 +136,9 @@ def _check_workspace(entry: KernelEntry) -> None:
         raise PackError("bad_workspace", detail, "workspace_bytes")
     elif entry.grid.persistent:
         raise PackError("bad_workspace", "the grid of a sliced kernel is never capped", "grid")
+    if entry.cooperative != (slices > 1):
+        detail = "slices wait for each other, and nobody else does"
+        raise PackError("bad_cooperative", detail, "cooperative")
 
 
 def _check_tensor_map(entry: KernelEntry, spec: TensorMapSpec, where: str) -> None:

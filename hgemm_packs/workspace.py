@@ -19,19 +19,29 @@ if TYPE_CHECKING:
 #: A buffer's address and the tensor that owns it.
 Memory = tuple[int, "torch.Tensor"]
 
+#: What a word holds before a launch and after it, as an int32.
+ABSENT = -1
+
 
 class Workspace:
-    """Counters, all zero, and room for partial sums, for launches that follow one another.
+    """Words that are all ABSENT, for launches that follow one another: each leaves them so.
 
-    `Kernel.workspace(m, n)` says how much a launch needs of each. Keep it while a captured graph
-    may replay a launch that was given it.
+    `Kernel.workspace(m, n)` says how many bytes a launch needs. Keep it while a captured graph may
+    replay a launch that was given it.
     """
 
-    def __init__(self, counters: torch.Tensor, partials: torch.Tensor) -> None:
-        """`counters` int32, one for each CTA of the grid; `partials` float32."""
-        self.counters, self.partials = counters, partials
-        self.room = partials.numel() * partials.element_size()  # bytes
-        self.where = (counters.data_ptr(), counters.numel(), partials.data_ptr(), self.room)
+    def __init__(self, words: torch.Tensor) -> None:
+        """`words` as `absent` makes them."""
+        self.words = words
+        self.room = words.numel() * words.element_size()  # bytes
+        self.where = (words.data_ptr(), self.room)
+
+
+def absent(size: int, device: torch.device) -> torch.Tensor:
+    """`size` bytes for a workspace, filled on the current stream."""
+    import torch
+
+    return torch.full((-(-size // 4),), ABSENT, dtype=torch.int32, device=device)
 
 
 def keep(
@@ -39,25 +49,23 @@ def keep(
     device_type: int,
     device: int,
     size: int,
-    zeroed: int,
     everywhere: int,
 ) -> Memory | None:
-    """`size` bytes that outlive every capture and memory pool, the first `zeroed` of them zero for
-    the current stream, or for all streams with `everywhere`; None when there is no memory.
+    """`size` bytes that outlive every capture and memory pool, ABSENT for the current stream, or
+    for all streams with `everywhere`; None when there is no memory.
 
     In a thread of its own: what the caller's thread allocates may go to a pool that is not ours,
     and `relaxed` calls a function while another thread's capture does not restrict this one.
     """
     import torch
 
-    place = _place(device_type, device)
+    place = torch.device("cuda", device) if device_type == 2 else torch.device("cpu")
     stream = torch.cuda.current_stream(place) if place.type == "cuda" else None
     found: list[Memory] = []
 
     def allocate() -> None:
         with torch.cuda.stream(stream) if stream is not None else contextlib.nullcontext():
-            memory = torch.empty(size, dtype=torch.uint8, device=place)
-            memory[:zeroed].zero_()
+            memory = absent(size, place)
             if stream is not None and everywhere:
                 stream.synchronize()
         found.append((memory.data_ptr(), memory))
@@ -72,22 +80,3 @@ def keep(
     thread.start()
     thread.join()
     return found[0] if found else None
-
-
-def borrow(device_type: int, device: int, size: int) -> Memory | None:
-    """`size` bytes for one launch under capture, from the pool of its graph; None when there is no
-    memory."""
-    import torch
-
-    try:
-        memory = torch.empty(size, dtype=torch.uint8, device=_place(device_type, device))
-    except RuntimeError as error:
-        LOGGER.warning("no workspace of %d bytes on device %d: %s", size, device, error)
-        return None
-    return memory.data_ptr(), memory
-
-
-def _place(device_type: int, device: int) -> torch.device:
-    import torch
-
-    return torch.device("cuda", device) if device_type == 2 else torch.device("cpu")

@@ -89,6 +89,8 @@ def built(name: str, param_layout: str, *, size: int = 1000, **changes: Any) -> 
         "pdl": False,
         "deterministic": True,
     }
+    if has_workspace:
+        fields["cooperative"] = True
     return FakeBuilt(fields | changes, cubin)
 
 

@@ -34,8 +34,11 @@ enum {  // cuFuncGetAttribute, cuFuncSetAttribute
   CU_FUNC_NON_PORTABLE_CLUSTER = 14,
 };
 
-enum { CU_CAPTURE_RELAXED = 2 };  // cuThreadExchangeStreamCaptureMode
-enum { CU_CAPTURE_NONE = 0 };     // cuStreamIsCapturing, cuStreamGetCaptureInfo
+enum { CU_CAPTURE_RELAXED = 2 };                      // cuThreadExchangeStreamCaptureMode
+enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_ACTIVE = 1 };  // cuStreamIsCapturing, cuStreamGetCaptureInfo
+
+enum { CU_OBJECT_NO_SYNC = 1 };  // cuUserObjectCreate: nothing waits for the destructor
+enum { CU_OBJECT_MOVE = 1 };     // cuGraphRetainUserObject: takes the caller's reference
 
 enum { CU_TENSOR_F16 = 6, CU_TENSOR_BF16 = 9 };  // element types of a tensor map
 
@@ -87,6 +90,8 @@ _Static_assert(sizeof(cu_tensor_map) == 128, "CUtensorMap");
   X(stream_capture, "cuStreamGetCaptureInfo_v2",                                                   \
     (cu_stream, int *, uint64_t *, void **, const void **, size_t *))                              \
   X(stream_id, "cuStreamGetId", (cu_stream, unsigned long long *))                                 \
+  X(object_create, "cuUserObjectCreate", (void **, void *, void (*)(void *), unsigned, unsigned))  \
+  X(graph_retain, "cuGraphRetainUserObject", (void *, void *, unsigned, unsigned))                 \
   X(module_load, "cuModuleLoadData", (cu_module *, const void *))                                  \
   X(module_unload, "cuModuleUnload", (cu_module))                                                  \
   X(module_function, "cuModuleGetFunction", (cu_function *, cu_module, const char *))              \

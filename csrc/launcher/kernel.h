@@ -27,7 +27,7 @@ typedef struct {
   int slices;      // parts of K that clusters of their own work on
   int persistent;
   int smem_bytes;       // dynamic
-  int workspace_bytes;  // partial sums of one CTA of the grid; 0 without a workspace
+  int workspace_bytes;  // of one CTA of the grid; 0 without a workspace
   int pdl;              // programmatic dependent launch
   int cooperative;      // CTAs wait for each other: all of the grid must run at the same time
   int transposed[2];    // how A and B are stored: 0 as the product reads them, 1 transposed

@@ -39,14 +39,14 @@ static PyObject *kernel_workspace(PyObject *self, PyObject *args) {
   if (!PyArg_ParseTuple(args, "LL", &m, &n)) return NULL;
   const long long ctas = each ? grid_of(kernel, m, n, &y) : 0;
   // Nobody shall allocate what a launch then refuses.
-  if (ctas * each > MAX_PARTIALS)
-    return PyErr_Format(PyExc_ValueError, "%lld CTAs of %lld bytes of partial sums", ctas, each);
-  return Py_BuildValue("(LL)", ctas, ctas * each);
+  if (ctas > kernel->max_ctas)
+    return PyErr_Format(PyExc_ValueError, TOO_MANY_CTAS, ctas, kernel->max_ctas);
+  return PyLong_FromLongLong(ctas * each);
 }
 
 static PyMethodDef KERNEL_METHODS[] = {
     {"workspace", kernel_workspace, METH_VARARGS,
-     "workspace(m, n): counters and bytes of partial sums of an M x N product; zeros without any"},
+     "workspace(m, n): bytes of workspace of an M x N product; 0 without one"},
     {0},
 };
 
@@ -135,15 +135,12 @@ static int check_record(const launch_record *r) {
     return -1;
   }
   const int has = PARAM_LAYOUT[r->params].workspace;
-  if (r->cooperative && !has) {
-    PyErr_SetString(PyExc_ValueError, "a cooperative launch needs slices");
-    return -1;
-  }
-  if ((r->workspace_bytes > 0) == has && (r->slices > 1) == has && !(has && r->persistent))
+  if ((r->workspace_bytes > 0) == has && (r->slices > 1) == has && r->cooperative == has &&
+      !(has && r->persistent))
     return 0;
-  PyErr_Format(PyExc_ValueError, "%s: %d slices, %d bytes of workspace%s",
+  PyErr_Format(PyExc_ValueError, "%s: %d slices, %d bytes of workspace%s%s",
                PARAM_LAYOUT[r->params].name, r->slices, r->workspace_bytes,
-               r->persistent ? ", persistent" : "");
+               r->cooperative ? ", cooperative" : "", r->persistent ? ", persistent" : "");
   return -1;
 }
 
@@ -217,21 +214,19 @@ static int find_workspace(launcher_state *state, const plan *run, PyObject *give
     PyErr_SetString(PyExc_RuntimeError, "launch: no workspace for this kernel");
     return -1;
   }
-  unsigned long long counters, partials;
-  Py_ssize_t count, bytes;
-  if (!PyArg_ParseTuple(given, "KnKn", &counters, &count, &partials, &bytes)) return -1;
-  const size_t ctas = plan_ctas(run);
-  if (run->workspace_bytes &&
-      ((size_t)count < ctas || (size_t)bytes < ctas * run->workspace_bytes)) {
-    PyErr_Format(PyExc_ValueError, "a workspace of %zd counters and %zd bytes; %zu CTAs of %u",
-                 count, bytes, ctas, (unsigned)run->workspace_bytes);
+  unsigned long long parts;
+  Py_ssize_t bytes;
+  if (!PyArg_ParseTuple(given, "Kn", &parts, &bytes)) return -1;
+  if ((size_t)bytes < run->workspace_bytes) {
+    PyErr_Format(PyExc_ValueError, "a workspace of %zd bytes, not %zu", bytes,
+                 run->workspace_bytes);
     return -1;
   }
-  if (partials % 16 || counters % 4) {
+  if (parts % 16) {
     PyErr_SetString(PyExc_ValueError, "a workspace is not aligned to 16 bytes");
     return -1;
   }
-  result->memory = (scratch){(void *)(uintptr_t)counters, (void *)(uintptr_t)partials};
+  result->parts = (void *)(uintptr_t)parts;
   return 0;
 }
 
@@ -257,7 +252,7 @@ PyObject *kernel_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t c
       find_workspace(state, &run, args[4], stream, &space))
     return NULL;
   cu_result result = device_enter(driver, run.context, &pushed);
-  if (result == CU_OK) result = plan_run(driver, &run, addresses, &space.memory, stream);
+  if (result == CU_OK) result = plan_run(driver, &run, addresses, space.parts, stream);
   device_leave(driver, pushed);
   Py_XDECREF(space.owner);
   if (result != CU_OK)

@@ -80,11 +80,7 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
   if (grid > INT32_MAX || rows > UINT16_MAX)
     return REFUSE("a grid of %lld x %lld CTAs", (long long)grid, (long long)rows);
   if (record->cooperative && grid > kernel->max_ctas)
-    return REFUSE("%lld CTAs that wait for each other, the device runs %d at once", (long long)grid,
-                  kernel->max_ctas);
-  if (grid * record->workspace_bytes > MAX_PARTIALS)
-    return REFUSE("%lld CTAs of %d bytes of partial sums", (long long)grid,
-                  record->workspace_bytes);
+    return REFUSE(TOO_MANY_CTAS, (long long)grid, kernel->max_ctas);
   *result = (plan){.function = kernel->function,
                    .context = kernel->context,
                    .shape = *shape,
@@ -94,7 +90,7 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
                    .block = (uint32_t)record->block,
                    .cluster = (uint32_t)cluster_size(record),
                    .smem_bytes = (uint32_t)record->smem_bytes,
-                   .workspace_bytes = (uint32_t)record->workspace_bytes,
+                   .workspace_bytes = (size_t)(grid * record->workspace_bytes),
                    .pdl = record->pdl,
                    .cooperative = record->cooperative};
   for (int i = 0; i < PARAM_LAYOUT[record->params].maps; i++) {
@@ -104,8 +100,8 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
   return NULL;
 }
 
-cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3],
-                   const scratch *memory, cu_stream stream) {
+cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3], void *parts,
+                   cu_stream stream) {
   void *pointers[3] = {addresses[0], addresses[1], addresses[2]};
   geometry *g = &run->shape;
   void *params[MAX_PARAMS];
@@ -118,11 +114,7 @@ cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3],
   }
   for (int i = maps; i < 3; i++)
     *next++ = &pointers[i];
-  scratch own = {0};
-  if (PARAM_LAYOUT[run->params].workspace) {
-    own = *memory;
-    *next++ = &own.counters, *next++ = &own.partials;
-  }
+  if (PARAM_LAYOUT[run->params].workspace) *next++ = &parts;
   *next++ = &g->m, *next++ = &g->n, *next++ = &g->k;
   for (int i = maps; i < 3; i++)
     *next++ = &g->ld[i];

@@ -19,23 +19,12 @@ typedef struct {
   int device;
   param_layout params;
   uint32_t grid[2], block, cluster, smem_bytes;
-  uint32_t workspace_bytes;  // of each CTA of the grid
+  size_t workspace_bytes;  // of the whole grid
   int pdl, cooperative;
 } plan;
 
-// What a kernel with a workspace works on: a counter for each CTA of the grid, all zero before and
-// after, and partial sums, whose contents mean nothing between launches.
-typedef struct {
-  void *counters, *partials;
-} scratch;
-
-// Bytes of partial sums that one launch may need. Splitting K is for few tiles: what needs more is
-// a mistake.
-#define MAX_PARTIALS (INT64_C(1) << 32)
-
-static inline size_t plan_ctas(const plan *run) {
-  return (size_t)run->grid[0] * run->grid[1];
-}
+// Why a grid of a cooperative kernel is refused: CTAs of it, CTAs that fit.
+#define TOO_MANY_CTAS "%lld CTAs that wait for each other, the device runs %d at once"
 
 // CTAs of the grid of an M x N output, along x; y has one, or the tiles along N.
 int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y);
@@ -45,9 +34,9 @@ int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y);
 const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,
                       void *const addresses[3], plan *result);
 
-// Launches on `stream`, in whatever context is current; `memory` may be NULL for a plan without a
-// workspace. Re-points the maps of `run` in place: pass a private copy.
-cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3],
-                   const scratch *memory, cu_stream stream);
+// Launches on `stream`, in whatever context is current; `parts` is the workspace, for a plan that
+// has one. Re-points the maps of `run` in place: pass a private copy.
+cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3], void *parts,
+                   cu_stream stream);
 
 #endif

@@ -184,12 +184,12 @@ static PyObject *allocate(const launcher_state *state, const call *c, const prob
 
 // The launch itself, with the GIL released: a full launch queue blocks, and what empties it may be
 // a host callback that needs the GIL.
-static cu_result launch(const cu_driver *driver, plan *run, void *const addresses[3],
-                        const scratch *memory, cu_stream stream, int is_current) {
+static cu_result launch(const cu_driver *driver, plan *run, void *const addresses[3], void *parts,
+                        cu_stream stream, int is_current) {
   PyThreadState *thread = PyEval_SaveThread();
   cu_result result = is_current ? CU_OK : driver->context_push(run->context);
   if (result == CU_OK) {
-    result = plan_run(driver, run, addresses, memory, stream);
+    result = plan_run(driver, run, addresses, parts, stream);
     device_leave(driver, !is_current);
   }
   PyEval_RestoreThread(thread);
@@ -240,7 +240,7 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, an
       return withdraw(state, c, p, out, REASON_WORKSPACE, found == WORKSPACE_NO_MEMORY);
     is_current = is_context_current(driver, run->context);
   }
-  const cu_result code = launch(driver, run, addresses, &space.memory, stream, is_current);
+  const cu_result code = launch(driver, run, addresses, space.parts, stream, is_current);
   Py_XDECREF(space.owner);
   if (code != CU_OK) {
     const int lasting = code < CU_CAPTURE_FIRST_ERROR || code > CU_CAPTURE_LAST_ERROR;

@@ -4,7 +4,7 @@
 #ifndef HGP_PARAM_LAYOUTS_H
 #define HGP_PARAM_LAYOUTS_H
 
-enum { LAUNCHER_ABI = 2 };
+enum { LAUNCHER_ABI = 3 };
 
 enum { MAX_MAPS = 3, MAX_PARAMS = 9 };
 
@@ -12,14 +12,14 @@ typedef enum {
   PTR_V1,      // const a*, const b*, c*, int32 m, n, k, lda, ldb, ldc
   TMA2_V1,     // tensor maps a, b, then c*, int32 m, n, k, ldc
   TMA3_V1,     // tensor maps a, b, c, then int32 m, n, k
-  TMA2_WS_V1,  // tensor maps a, b, then c*, uint32 counters*, float partials*, int32 m, n, k, ldc
+  TMA2_WS_V2,  // tensor maps a, b, then c*, uint32 parts*, int32 m, n, k, ldc
   PARAM_LAYOUTS,
 } param_layout;
 
 typedef struct {
   const char *name;
   int maps;       // tensor maps, in the order a, b, c
-  int workspace;  // counters and partials follow c
+  int workspace;  // its address follows c
   int count;      // kernel parameters
   int sizes[MAX_PARAMS];
 } param_layout_info;
@@ -28,7 +28,7 @@ static const param_layout_info PARAM_LAYOUT[PARAM_LAYOUTS] = {
     [PTR_V1] = {"ptr_v1", 0, 0, 9, {8, 8, 8, 4, 4, 4, 4, 4, 4}},
     [TMA2_V1] = {"tma2_v1", 2, 0, 7, {128, 128, 8, 4, 4, 4, 4}},
     [TMA3_V1] = {"tma3_v1", 3, 0, 6, {128, 128, 128, 4, 4, 4}},
-    [TMA2_WS_V1] = {"tma2_ws_v1", 2, 1, 9, {128, 128, 8, 8, 8, 4, 4, 4, 4}},
+    [TMA2_WS_V2] = {"tma2_ws_v2", 2, 1, 8, {128, 128, 8, 8, 4, 4, 4, 4}},
 };
 
 #endif

@@ -103,20 +103,20 @@ PyObject *state_use_torch(PyObject *module, PyObject *args) {
 }
 
 PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
-  static char *names[] = {"driver",       "device_type",  "tensor",        "parameter", "matmul",
-                          "mm",           "empty",        "empty_current", "f16",       "bf16",
-                          "bump_version", "grad_enabled", "probes",        "covered",   "keep",
-                          "borrow",       "resolve",      "refuse",        NULL};
+  static char *names[] = {
+      "driver", "device_type",   "tensor", "parameter", "matmul",       "mm",
+      "empty",  "empty_current", "f16",    "bf16",      "bump_version", "grad_enabled",
+      "probes", "covered",       "keep",   "resolve",   "refuse",       NULL};
   launcher_state *state = state_of(module);
   torch_api t = {0};
   const char *driver;
   PyObject *grad_enabled, *probes;
   int device_type, covered;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$siOOOOOOOOOOO!iOOOO", names, &driver,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$siOOOOOOOOOOO!iOOO", names, &driver,
                                    &device_type, &t.tensor, &t.parameter, &t.matmul, &t.mm,
                                    &t.empty, &t.empty_current, &t.f16, &t.bf16, &t.bump_version,
                                    &grad_enabled, &PyTuple_Type, &probes, &covered, &t.keep,
-                                   &t.borrow, &t.resolve, &t.refuse))
+                                   &t.resolve, &t.refuse))
     return NULL;
   if (check_unused(state)) return NULL;
   PyObject **members = (PyObject **)&t;

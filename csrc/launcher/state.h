@@ -10,6 +10,7 @@
 #include "dlpack.h"
 #include "launch.h"
 #include "modes.h"
+#include "slab.h"
 #include "table.h"
 
 // Why a call went to torch. X(enumerator, the name that counters and STRICT show). The second group
@@ -61,18 +62,16 @@ typedef struct {
   PyObject *empty_current;  // on the current device: (size, stride, dtype); or None
   PyObject *bump_version;   // (tensors): what every in-place torch op does to its output
   PyObject *f16, *bf16;
-  PyObject *keep, *borrow;  // of workspace.py
-  PyObject *resolve;        // launcher._resolve
-  PyObject *refuse;         // launcher._refuse: raises FallbackError under STRICT
+  PyObject *keep;     // of workspace.py
+  PyObject *resolve;  // launcher._resolve
+  PyObject *refuse;   // launcher._refuse: raises FallbackError under STRICT
 } torch_api;
 
-// Zeroed counters for launches under capture, of one device, and what the last capture took of it.
+// Workspaces of launches under capture, of one device.
 typedef struct {
-  char *next, *region;
-  size_t left, region_bytes;
-  uint64_t capture, stream;  // driver's ids; 0 is none
-  int refused;               // there was no memory for one
-} slab;
+  slab *slab;
+  int refused;  // there was no memory for more
+} capture_memory;
 
 typedef struct {
   int started;
@@ -92,7 +91,7 @@ typedef struct {
   gpu devices[MAX_DEVICES];
   table table;
   table buffers;  // (stream, device) -> workspace of eager calls
-  slab slabs[MAX_DEVICES];
+  capture_memory captures[MAX_DEVICES];
   uint64_t hits, launches, fallbacks[REASON_COUNT];
 } launcher_state;
 

@@ -1,18 +1,20 @@
-// Memory for kernels whose CTAs add up partial sums through global memory.
+// Memory for kernels whose CTAs add up partial sums through global memory. All of its words are all
+// ones before a launch, which the kernel wants, and after it, which the kernel sees to: nothing is
+// ever cleared again.
 //
 // Eager calls: one buffer per device and stream that grows, kept for good. Launches of one stream
 // are ordered, so they can share it. Calls under capture must share it with nobody who may run at
-// another time: partial sums come from torch's allocator inside the capture, like any temporary of
-// the graph, and counters from a slab per device, zeroed before and handed out once. Launches that
-// one capture records on one stream are ordered as well and share their counters.
+// another time: each capture takes regions of a slab, one for each of its streams, whose launches
+// are ordered as well. Its graph owns them, and whatever is made of that graph; when the last of
+// these is gone they can be taken again.
 #ifndef HGP_WORKSPACE_H
 #define HGP_WORKSPACE_H
 
 #include "state.h"
 
 typedef struct {
-  scratch memory;
-  PyObject *owner;  // released when the launch is queued
+  void *parts;
+  PyObject *owner;  // of the memory, or NULL; released when the launch is queued
 } workspace;
 
 typedef enum {
@@ -26,7 +28,7 @@ typedef enum {
 workspace_found workspace_take(launcher_state *state, const plan *run, cu_stream stream,
                                workspace *result);
 
-// Makes sure that there are counters for captures on a device, as far as memory allows. Not to be
+// Makes sure that there is memory for captures on a device, as far as there is any. Not to be
 // called while the current stream is being captured.
 void workspace_prepare(launcher_state *state, int device);
 

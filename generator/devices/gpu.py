@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hgemm_packs import baselines, launcher, report
-from hgemm_packs.generator.arms import Arm, Scratch
+from hgemm_packs.generator.arms import Arm
 from hgemm_packs.generator.candidate import CandidateError, entry
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.measure import ceilings, contest
@@ -72,7 +72,6 @@ class GpuDevice:
             versions=report.runtime_versions(index),
         )
         self._kernels: dict[str, Loaded] = {}
-        self._scratch = Scratch()  # all jobs but the streams of the gate run one after another
         self._scenes = Scenes(index, int(SCENES_SHARE * properties.total_memory))
 
     @property
@@ -106,8 +105,7 @@ class GpuDevice:
         if kernel.id not in self._kernels:
             record = entry(kernel.fields, kernel.cubin)
             handle = launcher.load(self.index, record, kernel.cubin)
-            arm = Arm(handle, self._scratch)
-            self._kernels[kernel.id] = Loaded(record, arm, handle.max_ctas)
+            self._kernels[kernel.id] = Loaded(record, Arm(handle), handle.max_ctas)
         return self._kernels[kernel.id]
 
     def _each(self, job: Job, work: Callable[[Loaded], Result]) -> dict[str, Result]:

@@ -101,7 +101,7 @@ class Protocols(GpuDevice):
             record = entry(kernel.fields, kernel.cubin)
             record = replace(record, pdl=pdl)
             handle = launcher.load(self.index, record, kernel.cubin)
-            self._launches[kernel.id, pdl] = Arm(handle, self._scratch)
+            self._launches[kernel.id, pdl] = Arm(handle)
         return self._launches[kernel.id, pdl]
 
     def _both(self, kernel: Kernel) -> dict[str, AnyArm]:

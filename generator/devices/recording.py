@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgemm_packs.generator.families import Genome
+from hgemm_packs.generator.families import FAMILIES, Genome
 from hgemm_packs.generator.space import catalogue
 from hgemm_packs.generator.spec import Choice, Status
 from hgemm_packs.problem import Problem
@@ -34,7 +34,6 @@ ZERO = 16 * STEPS
 ADDED: Mapping[str, Genome] = {
     "sm90_wgmma": {"bulk_blocks": 1},
     "sm90_direct": {"fixed_k": 0, "cluster_k": 1},
-    "sm90_splitk": {"reduce": "last"},
 }
 STATUSES = tuple(Status)
 ABSENT = np.iinfo(np.int16).min
@@ -86,9 +85,12 @@ def digest(choices: Sequence[Choice]) -> str:
     return hashlib.sha256("\n".join(choice.key for choice in choices).encode()).hexdigest()
 
 
-def completed(family_name: str, genome: Genome) -> Choice:
-    """The choice that a measured genome is today, with the genes that it is too old to have."""
-    return Choice.of(family_name, {**ADDED.get(family_name, {}), **genome})
+def completed(family_name: str, genome: Genome) -> Choice | None:
+    """The choice that a measured genome is today, with the genes that it is too old to have; None
+    where it has one that is no more."""
+    whole = {**ADDED.get(family_name, {}), **genome}
+    known = family_name in FAMILIES and whole.keys() == FAMILIES[family_name].genes.keys()
+    return Choice.of(family_name, whole) if known else None
 
 
 def save(
@@ -126,7 +128,7 @@ def save(
 
 
 def load(path: str | os.PathLike[str], *, any_catalogue: bool = False) -> dict[Problem, Screen]:
-    """The screens of a file, in its order, genomes `completed`.
+    """The screens of a file, in its order, genomes `completed`, without those that are none today.
 
     Raises StaleRecording when `catalogue` no longer lists the recorded choices, unless
     `any_catalogue`, and ValueError for a file that is no recording or contradicts its digest, which
@@ -151,7 +153,7 @@ def load(path: str | os.PathLike[str], *, any_catalogue: bool = False) -> dict[P
                 f"({len(catalogue(*kind))} choices now, {len(choices)} then); record it anew, or "
                 "load with any_catalogue"
             )
-    listed = {
+    today = {
         kind: [completed(choice.family, choice.genome) for choice in choices]
         for kind, choices in listed.items()
     }
@@ -159,7 +161,7 @@ def load(path: str | os.PathLike[str], *, any_catalogue: bool = False) -> dict[P
     for entry in header["problems"]:
         problem = Problem(*entry["problem"])
         part = slice(at, at + entry["count"])
-        choices = listed[problem.layout, problem.dtype]
+        choices = today[problem.layout, problem.dtype]
         screens[problem] = _screen(problem, entry, choices, arrays, part)
         at = part.stop
     return screens
@@ -226,7 +228,7 @@ def _described(screen: Screen, number: Mapping[Choice, int]) -> dict[str, Any]:
 def _screen(
     problem: Problem,
     entry: Mapping[str, Any],
-    listed: Sequence[Choice],
+    listed: Sequence[Choice | None],
     arrays: Mapping[str, NDArray[Any]],
     part: slice,
 ) -> Screen:
@@ -235,11 +237,14 @@ def _screen(
     rest = arrays["rest"][part].astype(np.float64)
     codes = np.hstack([first, np.where(rest == ABSENT, np.nan, first + rest)])
     codes[arrays["first"][part] == 0] = np.nan
+    status = arrays["status"][part]
+    kept = [(row, choice) for row, i in enumerate(numbers) if (choice := listed[i])]
+    rows = [row for row, _ in kept]
     return Screen(
         problem=problem,
-        choices=tuple(listed[i] for i in numbers),
-        samples=np.exp2((codes - ZERO) / STEPS),
-        status=tuple(STATUSES[i] for i in arrays["status"][part]),
+        choices=tuple(choice for _, choice in kept),
+        samples=np.exp2((codes[rows] - ZERO) / STEPS),
+        status=tuple(STATUSES[status[row]] for row in rows),
         baselines={name: tuple(us) for name, us in entry["baselines"].items()},
-        again={listed[i]: tuple(us) for i, us in entry["again"]},
+        again={choice: tuple(us) for i, us in entry["again"] if (choice := listed[i])},
     )

@@ -26,7 +26,6 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "stages": (2, 3, 4, 5, 6, 7, 8, 10, 12),
     "split": (1, 2, 3, 4, 6, 8, 16),
     "slices": (1, 2, 3, 4, 6, 8, 12, 16),
-    "reduce": ("last", "all"),  # who adds the slices; "all" needs a cooperative launch
     "ctas_per_sm": (1, 2, 3),
     "epilogue": ("staged", "grouped"),
 }
@@ -50,8 +49,6 @@ def _unit(g: Genome) -> int:
 def _across(g: Genome) -> int:
     """Slices that store columns of their own; 0 where slices cannot have equal parts. More slices
     than these take turns by warps, of which a warpgroup has four."""
-    if g["reduce"] == "last":
-        return 1
     slices = number(g, "slices")
     turns = (n for n in (1, 2, 4) if slices % n == 0 and _share(g) * n % (slices * _unit(g)) == 0)
     return slices // next(turns, slices + 1)
@@ -137,7 +134,6 @@ def _check(g: Genome) -> None:
         number(g, "tile_n") % (number(g, "split") * _unit(g)) == 0,
         f"a share is a multiple of {_unit(g)} columns",
     )
-    require(g["reduce"] == "last" or number(g, "slices") > 1, "one slice has nobody to share with")
     require(_across(g) > 0, f"{g['slices']} slices cannot have equal parts of {_share(g)} columns")
     require(smem_bytes(g) <= _room_bytes(g), "shared memory")
     require(not _overlaid(g) or _inbox_bytes(g) <= _ring_bytes(g), "the ring holds the inbox")
@@ -147,7 +143,6 @@ def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tile_m", "tile_n", "tile_k", "stages", "split", "slices", "ctas_per_sm")
     return {
         **common_macros(g, *genes),
-        "HGP_REDUCE_ALL": int(g["reduce"] == "all"),
         "HGP_ACROSS": _across(g),
         "HGP_OVERLAID": int(_overlaid(g)),
         "HGP_REALLOCATE": int(_reallocate(g)),
@@ -167,10 +162,9 @@ def _record(g: Genome) -> dict[str, Any]:
     if slices > 1:
         grid["slices"] = slices
         workspace["workspace_bytes"] = m * _share(g) * 4
-    if g["reduce"] == "all":
         workspace["cooperative"] = True
     return {
-        "param_layout": "tma2_ws_v1" if slices > 1 else "tma2_v1",
+        "param_layout": "tma2_ws_v2" if slices > 1 else "tma2_v1",
         "block": _threads(g),
         "cluster": [1, 1, number(g, "split")],
         "grid": grid,
@@ -187,7 +181,7 @@ def _record(g: Genome) -> dict[str, Any]:
 OPERATORS = {
     "tile": ("tile_m", "tile_n"),
     "depth": ("tile_k", "stages", "ctas_per_sm"),
-    "split": ("split", "slices", "reduce"),
+    "split": ("split", "slices"),
     "epilogue": ("epilogue",),
 }
 

@@ -197,8 +197,7 @@ def _instructions(fields: Mapping[str, Any], census: sass.Census) -> Iterator[st
     if census.early and (fields.get("pdl") or fields.get("family") in FAMILY_MMA):
         yield f"upstream: {', '.join(census.early)} before the grid ahead has ended"
     atomics = census.count(*sass.MEMORY["atomics"])
-    # With a workspace they count who has arrived; that sums keep their order the numeric gate sees.
-    if atomics and fields["deterministic"] and not fields.get("workspace_bytes"):
+    if atomics and fields["deterministic"]:
         yield f"atomic: {atomics} on global memory in a kernel declared deterministic"
 
 

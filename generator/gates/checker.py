@@ -180,16 +180,14 @@ class Checker:
         in the kernel's workspace.
         """
         place = into or self.place(a, b)
-        if into is None:
-            self.scrub(place[1])
         self.launch(a, b, place[1])
         self.judge(name, a, b, place, exact, slack, allowed, before)
         return place[1]
 
-    def scrub(self, c: torch.Tensor) -> None:
-        """Poison what launches into `c` or smaller ones find in the kernel's workspace."""
+    def prepare(self, c: torch.Tensor) -> None:
+        """What launches into `c` need of memory, ahead of a capture or of another stream."""
         for arm in self.arms:
-            arm.scrub(c)
+            arm.prepare(c)
 
     def twin(self) -> Launch:
         """The kernel for launches at the same time as `launch`."""
@@ -276,7 +274,7 @@ def _raise_for(
         "guards touched": touched,
         "input elements changed": changed,
         "elements differ from run to run": differ,
-        "workspace counters not left at zero": dirty,
+        "workspace words not left absent": dirty,
     }
     found = [f"{int(count)} {text}" for text, count in counts.items() if count]
     if not relative <= limit:

@@ -75,7 +75,7 @@ def check_replay(run: Checker) -> None:
     later = [bits.clone() for bits in now]
     exact_later = run.reference(a, b)
     first, second = run.place(a, b), run.place(a, b)
-    run.scrub(first[1])
+    run.prepare(first[1])
 
     def work() -> None:
         run.launch(a, b, first[1])
@@ -115,7 +115,7 @@ def check_streams(run: Checker) -> None:
     on_gpu = run.device.type == "cuda"
     launches = [run.launch, run.twin()]
     for _, _, (_, c) in jobs:
-        run.scrub(c)
+        run.prepare(c)
     streams = [torch.cuda.Stream(run.device) if on_gpu else None for _ in jobs]
     for stream in streams:
         if stream is not None:

@@ -65,8 +65,8 @@ SPLITK: Mapping[str, float] = {
     "fit_8": 0.966,
     "dram_gbps": 4390.0,
     "l2_mb": 35.8,
-    "slice": 1910.0,  # a counter in L2, and the last arriver's first read
-    "slice_bytes": 65.8,  # partials of one CTA, written and read
+    "slice": 1910.0,  # the way of partial sums through L2
+    "slice_bytes": 65.8,  # partial sums of one CTA, written and read
 }
 ONESHOT: Mapping[str, float] = {
     "launch_us": 0.312,

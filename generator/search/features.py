@@ -30,7 +30,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     ),
     "sm90_splitk": (
         *("tile_m", "tile_n", "tile_k", "stages", "split", "slices", "ctas_per_sm"),
-        *("together", "grouped", "threads", "smem"),
+        *("grouped", "threads", "smem"),
     ),
     "sm90_oneshot": (
         *("tile_m", "tile_n", "k_slice", "slab_group", "split"),
@@ -81,7 +81,6 @@ def quantities(choice: Choice) -> tuple[float, ...]:
         "smem": record["smem_bytes"],
         "pingpong": g.get("schedule") == "pingpong",
         "raster_n": g.get("raster") == "n",
-        "together": g.get("reduce") == "all",
         **{name: g.get("epilogue") == name for name in ("grouped", "bulk", "plain")},
     }
     return tuple(

@@ -26,11 +26,10 @@ Columns = Mapping[str, Array]
 Constants = Mapping[str, float]
 
 #: What a family without the gene has. `reload`: share of B's tile that is loaded again for the
-#: next tile of C; `plain`: stored straight from accumulators; `together`: slices share the sum.
+#: next tile of C; `plain`: stored straight from accumulators.
 USUAL: Constants = {
     **dict.fromkeys(("cluster_m", "cluster_n", "split_k", "slices", "ctas_per_sm", "reload"), 1.0),
-    **dict.fromkeys(("persistent", "pingpong", "raster_n", "together"), 0.0),
-    **dict.fromkeys(("grouped", "bulk", "plain"), 0.0),
+    **dict.fromkeys(("persistent", "pingpong", "raster_n", "grouped", "bulk", "plain"), 0.0),
     "group": 8.0,
 }
 
@@ -68,8 +67,7 @@ def wgmma(q: Columns, problem: Sizes, c: Constants = WGMMA) -> Terms:
     store = rows * columns * 2 / split / rate + c["store_wait"]
     sent = q["tile_m"] * q["tile_n"] * 4 * (split - 1) / split / c["reduce_bytes"]
     reduce = np.where(split > 1, c["reduce"] + c["reduce_rank"] * split + sent, 0.0)
-    read = np.where(q["together"] > 0, 1.0, q["slices"])  # by the CTA that adds, in its own shares
-    partial = q["tile_m"] * q["tile_n"] * 4 / split * (1 + read)
+    partial = 2 * q["tile_m"] * q["tile_n"] * 4 / split  # written, and read by another slice
     across = c.get("slice", 0.0) + partial / c.get("slice_bytes", 1.0)
     reduce = reduce + np.where(q["slices"] > 1, across, 0.0)
     kept = np.where(resident > 1, c["overlap"], 1.0)

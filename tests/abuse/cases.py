@@ -128,12 +128,12 @@ def _workspace(size: int, slices: Any = 4, persistent: bool = False, **fields: A
 
     def change(document: dict[str, Any]) -> None:
         kernel = document["kernels"][1]
-        sizes = list(PARAM_LAYOUTS["tma2_ws_v1"])
-        kernel |= {"param_layout": "tma2_ws_v1", "param_sizes": sizes, "workspace_bytes": size}
+        sizes = list(PARAM_LAYOUTS["tma2_ws_v2"])
+        kernel |= {"param_layout": "tma2_ws_v2", "param_sizes": sizes, "workspace_bytes": size}
         kernel["grid"]["persistent"] = persistent
         if slices is not ...:
             kernel["grid"]["slices"] = slices
-        kernel |= fields
+        kernel |= {"cooperative": True, **fields}
 
     return on_manifest(change)
 
@@ -238,7 +238,7 @@ FIELDS = [
     Case("upper_case_hash", "bad_text", put("A" * 64, "blob", "sha256"), schema=True),
     Case("arch_family", "bad_text", put("compute_90", "arch"), schema=True),
     Case("future_schema", "unknown_schema", put("hgemm-packs/2", "schema"), schema=True),
-    Case("foreign_abi", "launcher_abi", put(3, "launcher_abi"), schema=True),
+    Case("foreign_abi", "launcher_abi", put(2, "launcher_abi"), schema=True),
 ]
 
 RULES = [
@@ -264,7 +264,7 @@ RULES = [
     Case("workspace_missing", "bad_workspace", _workspace(0)),
     Case("sliced_and_persistent", "bad_workspace", _workspace(4096, persistent=True)),
     Case("cooperative_without_slices", "bad_cooperative", put(True, "kernels", 1, "cooperative")),
-    Case("cooperative_alone", "bad_cooperative", _workspace(4096, slices=..., cooperative=True)),
+    Case("not_cooperative", "bad_cooperative", _workspace(4096, cooperative=False)),
     Case("params_without_workspace", "param_sizes", _workspace(4096, param_sizes=[128, 128, 8])),
     Case("map_missing", "bad_tma", put([], "kernels", 1, "tma")),
     Case("box_over_swizzle", "bad_tma", put([128, 64], "kernels", 1, "tma", 0, "box")),

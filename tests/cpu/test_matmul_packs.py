@@ -72,7 +72,7 @@ def test_every_layout_from_disk(
         multiply(bare, packs.Problem(72, 40, 96, each, "f16"))
     assert launcher.counters()["hits"] == 1
     assert bare.fallbacks() == {"not_measured": 3}
-    slices = 4 if param_layout == "tma2_ws_v1" else 1
+    slices = 4 if param_layout == "tma2_ws_v2" else 1
     assert bare.control.grid == 2 * slices  # one tile of 128 x 64, up to the cluster of two
 
 

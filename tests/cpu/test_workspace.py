@@ -11,12 +11,12 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.manifest import GridRule
-from hgemm_packs.workspace import Workspace
+from hgemm_packs.workspace import Workspace, absent
 from tests import fake_driver, reference
 from tests.fake_driver import PARTIALS, SLICES, Started
 
 TILE = (64, 32)
-SLAB_BYTES = 4 << 20
+SLAB_BYTES, UNIT = 32 << 20, 256 << 10
 
 
 def operands(m: int = 100, n: int = 72) -> tuple[torch.Tensor, torch.Tensor]:
@@ -27,107 +27,185 @@ def ctas(m: int, n: int) -> int:
     return -(-m // TILE[0]) * -(-n // TILE[1]) * SLICES
 
 
-def places(fake: Started, m: int = 100, n: int = 72) -> tuple[int, int]:
-    """Counters and partial sums of a call, whose values are checked."""
+def place(fake: Started, m: int = 100, n: int = 72) -> int:
+    """The workspace of a call, whose values are checked. The stand-in wants its words absent and
+    leaves them so."""
     a, b = operands(m, n)
     reference.assert_exact(fake.matmul(a, b), a, b)
-    return fake.control.counters, fake.control.partials
+    return int(fake.control.parts)
 
 
-def capture(fake: Started, number: int) -> None:
-    """From now on the stream is under this capture, or under none with 0."""
-    fake.control.capturing, fake.control.capture_id = int(number > 0), number
+def torch_runs(fake: Started, m: int = 100, n: int = 72) -> None:
+    a, b = operands(m, n)
+    launches = fake.control.launches
+    reference.assert_exact(fake.matmul(a, b), a, b)
+    assert fake.control.launches == launches
 
 
 def served(fake: Started, **changes: Any) -> Started:
-    fake.serve("tma2_ws_v1", **changes)
+    fake.serve("tma2_ws_v2", **changes)
     return fake
 
 
 def test_a_stream_has_one_buffer_that_grows(fake: Started) -> None:
-    first = places(served(fake))
+    first = place(served(fake))
     assert fake.control.grid == ctas(100, 72) == 2 * 3 * SLICES
-    assert first[1] - first[0] == 1024  # counters, then partial sums, both aligned
-    assert places(fake) == places(fake, 64, 32) == first
-    larger = places(fake, 1000, 512)
-    assert fake.control.grid == ctas(1000, 512) > 256
-    assert larger != first and larger[1] - larger[0] == 3072
-    assert places(fake) == places(fake, 1000, 512) == larger
+    assert place(fake) == place(fake, 64, 32) == first
+    larger = place(fake, 500, 320)
+    assert fake.control.grid == ctas(500, 320) == 240
+    assert larger != first
+    assert place(fake) == place(fake, 500, 320) == larger
 
 
 def test_every_stream_has_its_own(fake: Started) -> None:
-    first = places(served(fake))
+    first = place(served(fake))
     found = {first}
     for stream in (1, 2, 1 << 40, (1 << 40) + 1):
         fake.set_stream(stream)
-        found.add(places(fake))
-        assert places(fake) in found
-    assert len(found) == len({counters for counters, _ in found}) == 5
+        found.add(place(fake))
+        assert place(fake) in found
+    assert len(found) == 5
     fake.set_stream(0)
-    assert places(fake) == first
+    assert place(fake) == first
 
 
 def test_streams_without_end(fake: Started) -> None:
     served(fake)
     for stream in range(256):
         fake.set_stream(stream)
-        places(fake)
+        place(fake)
     fake.set_stream(256)
-    a, b = operands()
-    reference.assert_exact(fake.matmul(a, b), a, b)
+    torch_runs(fake)
     assert fake.fallbacks() == {"workspace": 1}
     fake.set_stream(0)  # the others keep what they have
-    places(fake)
+    place(fake)
     assert fake.fallbacks() == {"workspace": 1} and launcher.counters()["hits"] == 257
 
 
 def test_a_capture_shares_with_nobody_but_itself(fake: Started) -> None:
-    eager = places(served(fake))
-    found = {0: eager[0]}
+    eager = place(served(fake))
+    found = {}
     for number in (5, 6):
-        capture(fake, number)
-        (counters, partials), again = places(fake), places(fake)
-        assert again[0] == counters and eager[1] != partials
-        found[number] = counters
+        fake.capture(number)
+        found[number] = place(fake)
+        assert place(fake) == found[number]
     fake.set_stream(1)  # another stream of the second capture runs beside the first
-    found[7] = places(fake)[0]
-    assert len(set(found.values())) == 4
-    slab = min(found[number] for number in (5, 6, 7))
-    assert all(slab <= found[number] < slab + SLAB_BYTES for number in (5, 6, 7))
-    capture(fake, 0)
+    found[7] = place(fake)
     fake.set_stream(0)
-    assert places(fake) == eager
+    for number in (5, 6):  # two captures at once, turn and turn about
+        fake.capture(number)
+        assert place(fake) == found[number]
+    assert len({eager, *found.values()}) == 4
+    start = min(found.values())
+    assert sorted(found.values()) == [start, start + UNIT, start + 2 * UNIT]
+    fake.capture(0)
+    assert place(fake) == eager
     assert launcher.counters()["fallbacks"] == 0
+
+
+def test_a_capture_whose_problems_grow(fake: Started) -> None:
+    place(served(fake))
+    fake.capture(3)
+    small = place(fake)
+    large = place(fake, 500, 320)  # 240 CTAs of 8 KiB
+    assert large != small
+    assert place(fake, 500, 320) == large and place(fake) in (small, large)
+    assert fake.destroy(3) == 2
+    fake.capture(4)
+    assert place(fake, 500, 320) == min(small, large)  # both are one again
+
+
+def test_what_a_graph_has_had_the_next_can_have(fake: Started) -> None:
+    place(served(fake))
+    starts = []
+    for number in range(1, 5):
+        fake.capture(number)
+        starts.append(place(fake))
+    assert starts == [starts[0] + i * UNIT for i in range(4)]
+    assert fake.destroy(2) == fake.destroy(3) == 1 and fake.destroy(2) == 0
+    fake.capture(5)
+    assert place(fake) == starts[1]  # first fit
+    fake.capture(6)
+    assert place(fake, 192, 352) == starts[3] + UNIT  # 99 CTAs take four units, two are free
+    assert fake.destroy(5) == 1
+    fake.capture(7)
+    assert place(fake, 128, 256) == starts[1]  # 48 CTAs, two units
+
+
+def test_graphs_that_come_and_go(fake: Started) -> None:
+    """Each takes 9 MiB of the 32."""
+    place(served(fake, workspace_bytes=1 << 20))
+    for number in range(1, 201):
+        fake.capture(number)
+        place(fake, 64, 96)
+        if number > 2:
+            assert fake.destroy(number - 2) == 1
+    assert launcher.counters()["fallbacks"] == 0
+
+
+def test_a_slab_that_is_used_up(fake: Started) -> None:
+    served(fake, workspace_bytes=1 << 20)
+    place(fake, 64, 160)  # 15 MiB
+    found = []
+    for number in (1, 2):
+        fake.capture(number)
+        found.append(place(fake, 64, 160))
+    fake.capture(3)
+    for count in (1, 2):
+        torch_runs(fake, 64, 160)
+        assert fake.fallbacks() == {"workspace": count}
+    assert abs(found[1] - found[0]) == 15 << 20
+    fake.capture(0)
+    place(fake, 64, 160)  # an eager call makes the next slab
+    fake.capture(3)
+    assert place(fake, 64, 160) not in found
+    assert fake.fallbacks() == {"workspace": 2}
+
+
+def test_an_eager_call_looks_for_graphs_that_are_gone(
+    fake: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served(fake, workspace_bytes=1 << 20)
+    place(fake, 64, 160)
+    for number in (1, 2):
+        fake.capture(number)
+        place(fake, 64, 160)
+        assert fake.destroy(number) == 1
+    fake.capture(0)
+    monkeypatch.setattr(torch, "full", no_memory)
+    place(fake, 64, 160)  # and makes no slab
+    fake.capture(3)
+    place(fake, 64, 160)
+    assert launcher.counters()["fallbacks"] == 0
+
+
+def test_a_graph_that_cannot_own_keeps(fake: Started) -> None:
+    place(served(fake))
+    fake.control.fail_objects = 1
+    fake.capture(1)
+    first = place(fake)
+    assert fake.destroy(1) == 0
+    fake.capture(2)
+    assert place(fake) == first + UNIT
+
+
+def test_a_capture_that_takes_no_more(fake: Started) -> None:
+    place(served(fake))
+    fake.capture(1)
+    fake.control.capturing = 2  # invalidated
+    torch_runs(fake)
+    assert fake.fallbacks() == {"workspace": 1} and fake.destroy(1) == 0
 
 
 def test_a_kernel_that_is_loaded_can_be_captured_at_once(bare: Started) -> None:
     kernel = load()
-    capture(bare, 3)
+    bare.capture(3)
     a, b = operands()
     out = torch.full((100, 72), torch.nan, dtype=torch.float16)
     launcher.launch(kernel, a, b, out)
     reference.assert_exact(out, a, b)
     assert bare.control.unrelaxed_loads == 0 and bare.control.capture_mode == 0
-
-
-def test_a_slab_that_is_used_up(fake: Started) -> None:
-    served(fake, grid=GridRule(1, 1, False, 64), workspace_bytes=16, cluster=(1, 1, 1))
-    a, b = operands(64, 64)  # 64 x 64 x 64 counters: 1 MiB
-    reference.assert_exact(fake.matmul(a, b), a, b)
-    found = set()
-    for number in range(1, 5):
-        capture(fake, number)
-        found.add(places(fake, 64, 64)[0])
-    assert len(found) == 4 and launcher.counters()["fallbacks"] == 0
-    capture(fake, 5)
-    for count in (1, 2):
-        reference.assert_exact(fake.matmul(a, b), a, b)
-        assert fake.fallbacks() == {"workspace": count}
-    capture(fake, 0)
-    places(fake, 64, 64)  # an eager call makes the next slab
-    capture(fake, 6)
-    assert places(fake, 64, 64)[0] not in found
-    assert fake.fallbacks() == {"workspace": 2}
+    assert bare.destroy(3) == 1
 
 
 def no_memory(*_: object, **__: object) -> None:
@@ -138,140 +216,149 @@ def test_want_of_memory_is_torchs_from_then_on(
     fake: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served(fake)
-    first = places(fake)
-    a, b = operands(1000, 512)
+    first = place(fake)
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "empty", no_memory)
+        patch.setattr(torch, "full", no_memory)
         for _ in range(2):
-            reference.assert_exact(fake.matmul(a, b), a, b)
-    reference.assert_exact(fake.matmul(a, b), a, b)
+            torch_runs(fake, 500, 320)
+    torch_runs(fake, 500, 320)
     assert fake.fallbacks() == {"workspace": 3}
-    assert places(fake) == first
+    assert place(fake) == first
 
 
-def test_want_of_memory_under_capture_is_forgotten(
-    fake: Started, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    places(served(fake))
-    capture(fake, 1)
-    a, b = operands()
+def test_captures_without_any_memory(fake: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    served(fake)
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "empty", no_memory)
-        reference.assert_exact(fake.matmul(a, b), a, b)
-    places(fake)
-    assert fake.fallbacks() == {"workspace": 1} and launcher.counters()["hits"] == 2
+        patch.setattr(torch, "full", no_memory)
+        torch_runs(fake)  # the kernel is loaded, the slab refused
+    fake.capture(1)
+    torch_runs(fake, 64, 32)
+    assert fake.fallbacks() == {"workspace": 2}
 
 
 def test_other_kernels_ask_for_nothing(fake: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.serve("tma2_v1")
-    monkeypatch.setattr(torch, "empty", no_memory)
+    monkeypatch.setattr(torch, "full", no_memory)
     for number in (0, 1):
         a, b = operands()
         reference.assert_exact(fake.matmul(a, b), a, b)
-        capture(fake, number)
-    assert (fake.control.counters, fake.control.partials) == (None, None)
+        fake.capture(number)
+    assert fake.control.parts is None
     assert launcher.counters()["fallbacks"] == 0
 
 
 def load(**changes: Any) -> Any:
-    image = fake_driver.image("kernel", "tma2_ws_v1")
-    return launcher.load(0, fake_driver.entry("tma2_ws_v1", cubin=image, **changes), image)
+    image = fake_driver.image("kernel", "tma2_ws_v2")
+    return launcher.load(0, fake_driver.entry("tma2_ws_v2", cubin=image, **changes), image)
 
 
 def test_a_workspace_of_ones_own(bare: Started) -> None:
     kernel = load()
-    count, size = kernel.workspace(100, 72)
-    assert (count, size) == (ctas(100, 72), ctas(100, 72) * PARTIALS)
-    counters, partials = torch.zeros(count, dtype=torch.int32), torch.zeros(size // 4)
+    size = kernel.workspace(100, 72)
+    assert size == ctas(100, 72) * PARTIALS
+    words = absent(size, torch.device("cpu"))
+    assert words.tolist() == [-1] * (size // 4)
     a, b = operands()
     for number in (0, 1):
-        capture(bare, number)
+        bare.capture(number)
         out = torch.full((100, 72), torch.nan, dtype=torch.float16)
-        launcher.launch(kernel, a, b, out, Workspace(counters, partials))
+        launcher.launch(kernel, a, b, out, Workspace(words))
         reference.assert_exact(out, a, b)
-        used = bare.control.counters, bare.control.partials
-        assert used == (counters.data_ptr(), partials.data_ptr())
-    for small in (Workspace(counters[1:], partials), Workspace(counters, partials[1:])):
-        with pytest.raises(ValueError, match=f"{count} CTAs of {PARTIALS}"):
-            launcher.launch(kernel, a, b, out, small)
-    crooked = Workspace(counters, torch.zeros(size // 4 + 1)[1:])
+        assert bare.control.parts == words.data_ptr() and (words == -1).all()
+    assert bare.destroy(1) == 0
+    with pytest.raises(ValueError, match=f"a workspace of {size - 4} bytes, not {size}$"):
+        launcher.launch(kernel, a, b, out, Workspace(words[1:]))
+    crooked = Workspace(absent(size + 4, torch.device("cpu"))[1:])
     with pytest.raises(ValueError, match="not aligned to 16 bytes"):
         launcher.launch(kernel, a, b, out, crooked)
     assert bare.control.launches == 2
 
 
+def test_words_that_are_not_absent(bare: Started) -> None:
+    """The stand-in tells, so that tests that pass say that nobody left any."""
+    kernel = load()
+    a, b = operands()
+    words = absent(kernel.workspace(100, 72), torch.device("cpu"))
+    words[5] = 0
+    with pytest.raises(RuntimeError, match="INVALID_VALUE"):
+        launcher.launch(kernel, a, b, torch.zeros(100, 72, dtype=torch.float16), Workspace(words))
+
+
 def test_no_workspace_for_a_launch(bare: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = load()
     a, b = operands()
+    out = torch.zeros(100, 72, dtype=torch.float16)
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "empty", no_memory)
+        patch.setattr(torch, "full", no_memory)
         with pytest.raises(RuntimeError, match="no workspace"):
-            launcher.launch(kernel, a, b, torch.zeros(100, 72, dtype=torch.float16))
+            launcher.launch(kernel, a, b, out)
     assert bare.control.launches == 0
 
 
 def test_ctas_that_wait_for_each_other(fake: Started) -> None:
     fake.control.clusters = 9
     found = []
-    for cluster, cooperative in ((1, True), (2, True), (2, False)):
+    for cluster in (1, 2):
         launcher.reset_table()
         launcher._loaded.clear()
-        served(fake, cooperative=cooperative, cluster=(1, 1, cluster))
-        places(fake, 64, 96)
+        served(fake, cluster=(1, 1, cluster))
+        place(fake, 64, 96)
         found.append((fake.control.cooperative, fake.control.cluster, fake.control.grid))
-    assert found == [(1, 1, 9), (1, 2, 18), (0, 2, 18)]
-    places(fake, 65, 96)  # more than the device runs at once: nobody waits
+    assert found == [(1, 1, 9), (1, 2, 18)]
 
 
 def test_a_grid_that_the_device_does_not_run_at_once(fake: Started) -> None:
     fake.control.clusters = 9
-    served(fake, cooperative=True, cluster=(1, 1, 2))
-    places(fake, 64, 96)
-    a, b = operands(65, 96)
-    reference.assert_exact(fake.matmul(a, b), a, b)
-    assert fake.control.launches == 1 and fake.fallbacks() == {"refused": 1}
+    served(fake, cluster=(1, 1, 2))
+    place(fake, 64, 96)
+    torch_runs(fake, 65, 96)
+    assert fake.fallbacks() == {"refused": 1}
 
 
 def test_a_grid_that_would_wait_for_ever(bare: Started) -> None:
     bare.control.clusters = 9
-    kernel = load(cooperative=True, cluster=(1, 1, 2))
+    kernel = load(cluster=(1, 1, 2))
     a, b = operands(65, 96)
     out = torch.zeros(65, 96, dtype=torch.float16)
     with pytest.raises(ValueError, match="36 CTAs that wait for each other, the device runs 18"):
         launcher.launch(kernel, a, b, out)
+    with pytest.raises(ValueError, match="36 CTAs that wait for each other, the device runs 18"):
+        kernel.workspace(65, 96)
     assert bare.control.launches == 0 and kernel.max_ctas == 18
 
 
 def test_both_attributes_reach_the_driver(fake: Started) -> None:
     """Who waits for its own grid may start before the grid ahead has ended."""
     found = []
-    for cooperative, pdl in ((True, True), (True, False), (False, True)):
+    for params, pdl in (("tma2_ws_v2", True), ("tma2_ws_v2", False), ("tma2_v1", True)):
         launcher.reset_table()
         launcher._loaded.clear()
-        served(fake, cooperative=cooperative, pdl=pdl, cluster=(1, 1, 2))
-        places(fake, 64, 96)
+        fake.serve(params, pdl=pdl, cluster=(1, 1, 2))
+        a, b = operands(64, 96)
+        reference.assert_exact(fake.matmul(a, b), a, b)
         found.append((fake.control.cooperative, fake.control.pdl, fake.control.cluster))
     assert found == [(1, 1, 2), (1, 0, 2), (0, 1, 2)]
 
 
-@pytest.mark.parametrize("cooperative", [False, True])
 @pytest.mark.parametrize(
-    "grid",
-    [GridRule(*TILE, False), GridRule(*TILE, True), GridRule(*TILE, True, SLICES)],
-    ids=["one slice", "one slice, persistent", "persistent"],
+    ("grid", "cooperative"),
+    [
+        (GridRule(*TILE, False), True),
+        (GridRule(*TILE, True), True),
+        (GridRule(*TILE, True, SLICES), True),
+        (GridRule(*TILE, False, SLICES), False),
+    ],
+    ids=["one slice", "one slice, persistent", "persistent", "not cooperative"],
 )
-def test_partial_sums_of_no_use(bare: Started, grid: GridRule, cooperative: bool) -> None:
-    with pytest.raises(ValueError, match=f"tma2_ws_v1: {grid.slices} slices, {PARTIALS} bytes"):
+def test_a_workspace_of_no_use(bare: Started, grid: GridRule, cooperative: bool) -> None:
+    with pytest.raises(ValueError, match=f"tma2_ws_v2: {grid.slices} slices, {PARTIALS} bytes"):
         load(grid=grid, cooperative=cooperative)
 
 
-def test_partial_sums_beyond_any_use(bare: Started) -> None:
-    kernel = load(grid=GridRule(1, 1, False, 64), workspace_bytes=1 << 20)
-    a, b = operands(64, 64)
-    with pytest.raises(ValueError, match="262144 CTAs of 1048576 bytes"):
-        launcher.launch(kernel, a, b, torch.zeros(64, 64, dtype=torch.float16))
-    with pytest.raises(ValueError, match="262144 CTAs of 1048576 bytes"):
-        kernel.workspace(64, 64)
+def test_waiting_for_nobody(bare: Started) -> None:
+    image = fake_driver.image("kernel", "tma2_v1")
+    with pytest.raises(ValueError, match="tma2_v1: 1 slices, 0 bytes of workspace, cooperative"):
+        launcher.load(0, fake_driver.entry("tma2_v1", cubin=image, cooperative=True), image)
 
 
 def test_threads_whose_buffers_grow(fake: Started) -> None:

@@ -33,7 +33,7 @@ from hgemm_packs.select import Choice
 
 HERE = Path(__file__).parent
 DL_CPU = 1
-#: Of a kernel with a workspace: slices of K and bytes of partial sums for each CTA.
+#: Of a kernel with a workspace: slices of K and bytes of it for each CTA.
 SLICES, PARTIALS = 3, 8192
 
 
@@ -44,15 +44,14 @@ class Control(ctypes.Structure):
         (name, ctypes.c_int)
         for name in (
             *("capturing", "clusters", "fail_launches", "noop", "capture_mode", "unrelaxed_loads"),
-            "dirty",
+            *("dirty", "fail_objects"),
             *("loads", "launches", "pushes", "encodes", "grid", "block", "smem_bytes", "cluster"),
             *("pdl", "cooperative"),
         )
     ] + [
         ("stream", ctypes.c_void_p),
         ("capture_id", ctypes.c_uint64),
-        ("counters", ctypes.c_void_p),
-        ("partials", ctypes.c_void_p),
+        ("parts", ctypes.c_void_p),
     ]
 
 
@@ -61,7 +60,9 @@ def compile_driver(target: Path, *flags: str) -> Path:
     sources = [str(HERE / "fake_cuda.c"), str(HERE / "fake_kernel.c")]
     options = ["-std=c11", "-O2", "-shared", "-fPIC", *flags]
     compiler = os.environ.get("CC", "cc")
-    subprocess.run([compiler, *options, *sources, "-lm", "-o", str(target)], check=True)
+    subprocess.run(
+        [compiler, *options, *sources, "-lm", "-lpthread", "-o", str(target)], check=True
+    )
     return target
 
 
@@ -122,6 +123,7 @@ def entry(
         "pdl": False,
         "deterministic": True,
         "numerics": Numerics("float64", 1e-3, 1),
+        "cooperative": has_workspace,
     }
     return KernelEntry(**values | changes)
 
@@ -155,6 +157,14 @@ class Started:
     def set_stream(self, stream: int) -> None:
         """The id of this thread's stream from now on."""
         self._library.fake_set_stream(ctypes.c_uint64(stream))
+
+    def capture(self, number: int) -> None:
+        """From now on every stream is under this capture, or under none with 0."""
+        self.control.capturing, self.control.capture_id = int(number > 0), number
+
+    def destroy(self, number: int) -> int:
+        """Destroy the graph of a capture; how many objects that only it owned are gone with it."""
+        return int(self._library.fake_destroy_graph(ctypes.c_uint64(number)))
 
     def current_device(self) -> int:
         """The device whose context is current for this thread, or -1."""
@@ -201,6 +211,7 @@ def start(patch: pytest.MonkeyPatch, library: Path, *, driver: str = "") -> Star
     started = Started(library, extension)
     ctypes.memset(ctypes.byref(started.control), 0, ctypes.sizeof(Control))
     started.control.clusters = 66
+    started._library.fake_forget_graphs()
     started.set_device(0)
     started.set_stream(0)
     return started

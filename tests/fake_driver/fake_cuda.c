@@ -6,6 +6,8 @@
 // A "cubin" is text: "fake <symbol> <layout> <dtype> <threads> <static smem> <count> <sizes...>".
 #include "fake_cuda.h"
 
+#include <pthread.h>
+
 enum { DEVICES = 2 };
 
 static char contexts[DEVICES];
@@ -126,9 +128,10 @@ cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *status, uint64_t *id,
                                     const void **dependencies, size_t *count) {
   (void)stream;
   if (!fake_current()) return FAKE_INVALID_CONTEXT;
-  if (graph || dependencies || count) return CU_INVALID_VALUE;
+  if (!graph || dependencies || count) return CU_INVALID_VALUE;
   *status = control.capturing;
   if (control.capturing) *id = control.capture_id;
+  if (control.capturing == CU_CAPTURE_ACTIVE) *graph = (void *)(uintptr_t)control.capture_id;
   return CU_OK;
 }
 
@@ -137,6 +140,66 @@ cu_result cuStreamGetId(cu_stream stream, unsigned long long *id) {
   if (!fake_current()) return FAKE_INVALID_CONTEXT;
   *id = stream_id;
   return CU_OK;
+}
+
+// A graph is the number of its capture; what it owns is in this list.
+typedef struct object {
+  struct object *next;
+  void (*destroy)(void *);
+  void *of, *graph;
+} object;
+
+static object *objects;
+
+cu_result cuUserObjectCreate(void **made, void *of, void (*destroy)(void *), unsigned references,
+                             unsigned flags) {
+  if (references != 1 || flags != CU_OBJECT_NO_SYNC || control.fail_objects)
+    return CU_INVALID_VALUE;
+  object *created = calloc(1, sizeof *created);
+  created->destroy = destroy, created->of = of;
+  *made = created;
+  return CU_OK;
+}
+
+cu_result cuGraphRetainUserObject(void *graph, void *moved, unsigned count, unsigned flags) {
+  object *own = moved;
+  if (graph != (void *)(uintptr_t)control.capture_id || !control.capturing || count != 1 ||
+      flags != CU_OBJECT_MOVE || own->graph)
+    return CU_INVALID_VALUE;
+  own->graph = graph;
+  own->next = objects;
+  objects = own;
+  return CU_OK;
+}
+
+static void *run_destructors(void *graph) {
+  uintptr_t count = 0;
+  for (object **at = &objects; *at;) {
+    object *each = *at;
+    if (each->graph != graph) {
+      at = &each->next;
+      continue;
+    }
+    *at = each->next;
+    each->destroy(each->of);
+    free(each);
+    count++;
+  }
+  return (void *)count;
+}
+
+// Graphs of another test live on where nobody sees them.
+void fake_forget_graphs(void) {
+  objects = NULL;
+}
+
+// As the driver does, on a thread of its own.
+int fake_destroy_graph(uint64_t number) {
+  pthread_t thread;
+  void *count;
+  if (pthread_create(&thread, NULL, run_destructors, (void *)(uintptr_t)number)) return -1;
+  pthread_join(thread, &count);
+  return (int)(uintptr_t)count;
 }
 
 cu_result cuModuleLoadData(cu_module *module, const void *image) {

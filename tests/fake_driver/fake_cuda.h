@@ -45,12 +45,13 @@ typedef struct {
   int noop;             // launch nothing, for timing the host path
   int capture_mode;     // of the thread
   int unrelaxed_loads;  // loads in another capture mode than relaxed
-  int dirty;            // leave that many counters above zero
+  int dirty;            // leave that many words of a workspace with something in them
+  int fail_objects;     // make no user objects
   atomic_int loads, launches, pushes, encodes;
   uint32_t grid, block, smem_bytes, cluster, pdl, cooperative;  // of the last launch
   void *stream;
-  uint64_t capture_id;        // what cuStreamGetCaptureInfo answers
-  void *counters, *partials;  // of the last launch, NULL without a workspace
+  uint64_t capture_id;  // what cuStreamGetCaptureInfo answers
+  void *parts;          // of the last launch, NULL without a workspace
 } fake_control;
 
 extern fake_control control;

@@ -42,12 +42,6 @@ typedef struct {
   fake_map map;
 } operand;
 
-// What a kernel with a workspace gets, NULL for others.
-typedef struct {
-  uint32_t *counters;
-  double *partials;
-} workspace;
-
 // Element at `outer`, `inner` in storage; a rank-4 map interleaves each group of 32 rows.
 static uint16_t *element(const operand *x, int64_t outer, int64_t inner) {
   if (!x->map.magic) return x->data + outer * x->lead + inner;
@@ -70,7 +64,7 @@ static int covers(const operand *x, int64_t outer, int64_t inner) {
 
 // Reads the parameters as csrc/kernels declares them, by the number of tensor maps in front and the
 // sizes of what follows.
-static int read_params(const fake_function *f, void **params, operand x[3], workspace *space,
+static int read_params(const fake_function *f, void **params, operand x[3], uint32_t **parts,
                        int32_t mnk[3]) {
   int maps = 0, next = 3;
   while (maps < 3 && maps < f->count && f->sizes[maps] == 128)
@@ -81,11 +75,8 @@ static int read_params(const fake_function *f, void **params, operand x[3], work
     else
       memcpy(&x[i].data, params[i], sizeof x[i].data);
   }
-  *space = (workspace){0};
-  if (maps && next < f->count && f->sizes[next] == 8) {
-    memcpy(&space->counters, params[next++], 8);
-    memcpy(&space->partials, params[next++], 8);
-  }
+  *parts = NULL;
+  if (maps && next < f->count && f->sizes[next] == 8) memcpy(parts, params[next++], 8);
   for (int i = 0; i < 3; i++)
     memcpy(&mnk[i], params[next++], 4);
   for (int i = maps; i < 3; i++) {
@@ -96,26 +87,24 @@ static int read_params(const fake_function *f, void **params, operand x[3], work
   return next == f->count;
 }
 
-// Each half of K is a partial sum on its way through memory.
-enum { HALVES = 2 };
+// Each half of K is a partial sum on its way through memory; a CTA has as much of a workspace as
+// that takes, and there is one at least.
+enum { HALVES = 2, SUM_WORDS = HALVES * sizeof(double) / 4 };
 
-// What a kernel with a workspace needs of its counters: 0 when they were not all zero.
-static int use_counters(const workspace *space, uint32_t ctas) {
-  control.counters = space->counters, control.partials = space->partials;
-  if (!space->counters) return 1;
-  if ((uintptr_t)space->counters % 16 || (uintptr_t)space->partials % 16) return 0;
-  for (uint32_t i = 0; i < ctas; i++)
-    if (space->counters[i]) return 0;
-  for (int i = 0; i < control.dirty; i++)
-    space->counters[i] = 1;
+// What a kernel wants of its workspace, if it has one: 0 when its words were not all absent.
+static int check_absent(const uint32_t *parts, uint32_t ctas) {
+  control.parts = (void *)parts;
+  if ((uintptr_t)parts % 16) return 0;
+  for (uint32_t i = 0; parts && i < SUM_WORDS * ctas; i++)
+    if (parts[i] != UINT32_MAX) return 0;
   return 1;
 }
 
 static int compute(const fake_function *f, void **params, uint32_t ctas) {
   operand x[3] = {0};
-  workspace space;
+  uint32_t *parts;
   int32_t mnk[3];
-  if (!read_params(f, params, x, &space, mnk) || !use_counters(&space, ctas)) return 0;
+  if (!read_params(f, params, x, &parts, mnk) || !check_absent(parts, ctas)) return 0;
   const int64_t m = mnk[0], n = mnk[1], k = mnk[2];
   const int ta = f->layout[0] == 't', tb = f->layout[1] == 't', bf16 = f->dtype[0] == 'b';
   if (!covers(&x[0], ta ? k : m, ta ? m : k) || !covers(&x[1], tb ? n : k, tb ? k : n) ||
@@ -123,14 +112,15 @@ static int compute(const fake_function *f, void **params, uint32_t ctas) {
     return 0;
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < n; j++) {
-      double own[HALVES] = {0}, *sums = space.partials ? space.partials : own;
+      double own[HALVES] = {0}, *sums = parts ? (double *)parts : own;
       memset(sums, 0, sizeof own);
       for (int64_t p = 0; p < k; p++)
         sums[p % HALVES] += half_value(*(ta ? element(&x[0], p, i) : element(&x[0], i, p)), bf16) *
                             half_value(*(tb ? element(&x[1], j, p) : element(&x[1], p, j)), bf16);
       *element(&x[2], i, j) = half_bits(sums[0] + sums[1], bf16);
     }
-  if (space.partials) memset(space.partials, 0xff, sizeof(double[HALVES]));
+  if (parts) memset(parts, 0xff, sizeof(double[HALVES]));
+  if (parts) memset(parts, 0, 4 * (size_t)control.dirty);
   return 1;
 }
 

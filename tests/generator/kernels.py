@@ -65,7 +65,6 @@ SPLITK: Genome = {
     "stages": 4,
     "split": 2,
     "slices": 4,
-    "reduce": "last",
     "ctas_per_sm": 1,
     "epilogue": "staged",
 }

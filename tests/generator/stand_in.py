@@ -55,6 +55,8 @@ def kernel(
         "align": {"a": 16, "b": 16, "c": 16},
         "dims": ranges,
     }
+    if e.cooperative:
+        fields["cooperative"] = True
     return Kernel({**fields, **changes}, cubin)
 
 

@@ -23,7 +23,6 @@ BASE: Genome = {
     "stages": 6,
     "split": 2,
     "slices": 4,
-    "reduce": "last",
     "ctas_per_sm": 1,
     "epilogue": "staged",
 }
@@ -47,11 +46,10 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"tile_k": 128, "stages": 8}, "shared memory"),
     ({"stages": 7, "ctas_per_sm": 2}, "shared memory"),
     ({**LARGE, "stages": 2}, "the ring holds the inbox"),
-    ({"reduce": "all", "slices": 1}, "one slice has nobody to share with"),
-    ({"reduce": "all", "slices": 3}, "3 slices cannot have equal parts of 32 columns"),
-    ({"reduce": "all", "slices": 16}, "16 slices cannot have equal parts of 32 columns"),
+    ({"slices": 3}, "3 slices cannot have equal parts of 32 columns"),
+    ({"slices": 16}, "16 slices cannot have equal parts of 32 columns"),
     (
-        {"reduce": "all", "slices": 8, "split": 1, "tile_n": 32, "epilogue": "grouped"},
+        {"slices": 8, "split": 1, "tile_n": 32, "epilogue": "grouped"},
         "8 slices cannot have equal parts of 32 columns",
     ),
 ]
@@ -65,15 +63,15 @@ def test_a_broken_constraint_is_named(genes: dict[str, Any], words: str) -> None
 
 def test_the_record_of_a_kernel_with_slices() -> None:
     fields = FAMILY.fields(BASE)
-    assert fields["param_layout"] == "tma2_ws_v1"
-    assert fields["param_sizes"] == list(PARAM_LAYOUTS["tma2_ws_v1"])
+    assert fields["param_layout"] == "tma2_ws_v2"
+    assert fields["param_sizes"] == list(PARAM_LAYOUTS["tma2_ws_v2"])
     assert fields["grid"] == {"tile_m": 64, "tile_n": 64, "persistent": False, "slices": 4}
     assert fields["cluster"] == [1, 1, 2]
     assert fields["workspace_bytes"] == 64 * 32 * 4  # a share: half of the tile's columns, fp32
     assert fields["block"] == 128 + 32
     assert fields["dims"]["k"] == {"min": 2 * 4 * 64, "max": 1 << 24, "multiple_of": 8}
-    # Room to align, six stages, an inbox of the whole tile, 16 rows of 32 columns for four warps.
-    assert fields["smem_bytes"] == 1024 + 6 * 16384 + 64 * 64 * 4 + 4 * 16 * 32 * 2
+    # Room to align, six stages, an inbox of the whole tile, 16 rows of 16 columns for four warps.
+    assert fields["smem_bytes"] == 1024 + 6 * 16384 + 64 * 64 * 4 + 4 * 16 * 16 * 2
     entry = record(fields)
     assert (entry.grid.slices, entry.workspace_bytes) == (4, 64 * 32 * 4)
 
@@ -93,14 +91,13 @@ def test_the_record_of_a_kernel_with_slices() -> None:
 def test_slices_that_all_add_share_the_columns(
     genes: dict[str, Any], across: int, stored: int
 ) -> None:
-    genome = {**BASE, "reduce": "all", "stages": 4, **genes}
+    genome = {**BASE, "stages": 4, **genes}
     assert FAMILY.macros(genome)["HGP_ACROSS"] == across
     fields = FAMILY.fields(genome)
     share = int(genome["tile_n"]) // int(genome["split"])
     assert share // across == stored and int(genome["slices"]) // across in (1, 2, 4)
-    last = FAMILY.fields({**genome, "reduce": "last"})
-    assert fields["workspace_bytes"] == last["workspace_bytes"] == 64 * share * 4
-    assert record(fields).cooperative and "cooperative" not in last
+    assert fields["workspace_bytes"] == 64 * share * 4
+    assert record(fields).cooperative
     staging = 0 if genome["epilogue"] == "grouped" else 64 * min(stored, 64) * 2
     inbox = 64 * 64 * 4 if genome["split"] == 2 else 0
     assert fields["smem_bytes"] == 1024 + 4 * (64 + int(genome["tile_n"])) * 128 + inbox + staging
@@ -118,13 +115,13 @@ def test_slices_alone_need_no_inbox() -> None:
     fields = FAMILY.fields({**BASE, "split": 1})
     assert fields["cluster"] == [1, 1, 1]
     assert fields["workspace_bytes"] == 64 * 64 * 4
-    assert fields["smem_bytes"] == 1024 + 6 * 16384 + 4 * 16 * 64 * 2
+    assert fields["smem_bytes"] == 1024 + 6 * 16384 + 4 * 16 * 16 * 2
 
 
 def test_an_inbox_without_room_lies_over_the_ring() -> None:
     assert FAMILY.macros(BASE)["HGP_OVERLAID"] == 0
     assert FAMILY.macros(LARGE)["HGP_OVERLAID"] == 1
-    assert FAMILY.fields(LARGE)["smem_bytes"] == 1024 + 4 * (128 + 256) * 128 + 128 * 64 * 2
+    assert FAMILY.fields(LARGE)["smem_bytes"] == 1024 + 4 * (128 + 256) * 128 + 128 * 16 * 2
     assert FAMILY.macros({**LARGE, "split": 1})["HGP_OVERLAID"] == 0
 
 
@@ -164,14 +161,13 @@ KERNELS: list[dict[str, Any]] = [
     {"layout": "tn", "tile_n": 32, "split": 1, "slices": 8, "tile_k": 128},
     {"layout": "tt", "tile_m": 128, "tile_n": 128, "epilogue": "grouped"},
     LARGE,
-    {"reduce": "all", "split": 1, "tile_n": 128, "slices": 8, "stages": 4},
-    {"reduce": "all", "layout": "nn", "dtype": "bf16", "slices": 8},
-    {**LARGE, "reduce": "all"},
+    {"split": 1, "tile_n": 128, "slices": 8, "stages": 4},
+    {"layout": "nn", "dtype": "bf16", "slices": 8},
 ]
 
 
 @pytest.mark.parametrize("genes", KERNELS)
-def test_kernels_compile_and_count_where_they_have_slices(
+def test_kernels_compile_without_atomics(
     genes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     genome = {**BASE, **genes}
@@ -180,6 +176,5 @@ def test_kernels_compile_and_count_where_they_have_slices(
     census = sass.census(built.cubin)
     loops = census.mma_count("HGMMA", "f32")
     assert loops and loops % (int(genome["tile_k"]) // 16) == 0
-    assert census.count("ATOM", "ATOMG") == (1 if genome["slices"] != 1 else 0)
-    assert census.count("RED", "REDG") == (1 if genome["reduce"] == "all" else 0)
+    assert census.count(*sass.MEMORY["atomics"]) == 0
     assert census.count("LDL", "STL") == 0

@@ -266,7 +266,7 @@ def test_rows_of_tiles_beyond_the_ctas_of_a_kernel_without_maps() -> None:
 
 def test_ctas_that_wait_for_each_other_all_run_at_once() -> None:
     grid = {"tile_m": TILE_M, "tile_n": TILE_N, "persistent": False, "slices": 4}
-    built = packs.built("made_up", "tma2_ws_v1", cluster=[1, 1, 2], grid=grid, cooperative=True)
+    built = packs.built("made_up", "tma2_ws_v2", cluster=[1, 1, 2], grid=grid)
     entry = record(built.entry_fields | {"genome": {"tile_k": TILE_K, "stages": STAGES}})
     tiles = set()
 

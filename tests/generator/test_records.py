@@ -191,7 +191,7 @@ def _static_asserts(job: Job) -> str:
     if name == "sm90_splitk":
         facts["kSlices"] = entry.grid.slices
     if entry.workspace_bytes:
-        facts["kConsumers * Slices::kFloats * 4"] = entry.workspace_bytes
+        facts["kConsumers * Slices::kWords * 4"] = entry.workspace_bytes
     if entry.genome.get("exact"):
         facts["(kFixedK ? kFixedK : kWindow) * kRanks"] = entry.k.multiple_of
     lines = [f'static_assert(({ours}) == {value}, "{value}");' for ours, value in facts.items()]

@@ -31,7 +31,7 @@ def test_every_field_arrives(pack: Pack, tmp_path: Path) -> None:
     entry = m.kernels[1]
     assert (m.schema, m.launcher_abi, m.arch, m.min_driver) == (
         "hgemm-packs/1",
-        2,
+        3,
         "sm_90a",
         13000,
     )
@@ -53,24 +53,16 @@ def test_every_field_arrives(pack: Pack, tmp_path: Path) -> None:
 
 
 def test_a_workspace_arrives(tmp_path: Path) -> None:
-    kernel = packs.built("k_ws", "tma2_ws_v1")
+    kernel = packs.built("k_ws", "tma2_ws_v2")
     rows = [packs.row(packs.WIN, kernel)]
     source = packs.source([kernel], rows)
     pack = write_pack(tmp_path / "ws", source, [kernel], generator_info=packs.GENERATOR)
     (entry,) = pack.manifest.kernels
     pack.close()
-    assert entry.param_sizes == (128, 128, 8, 8, 8, 4, 4, 4, 4)
+    assert entry.param_sizes == (128, 128, 8, 8, 4, 4, 4, 4)
     assert (entry.grid, entry.workspace_bytes) == (GridRule(128, 64, False, 4), 16384)
-    assert [spec.operand for spec in entry.tma] == ["a", "b"]
-
-
-def test_cooperative_arrives(tmp_path: Path) -> None:
-    kernel = packs.built("k_ws", "tma2_ws_v1", cooperative=True)
-    source = packs.source([kernel], [packs.row(packs.WIN, kernel)])
-    pack = write_pack(tmp_path / "ws", source, [kernel], generator_info=packs.GENERATOR)
-    (entry,) = pack.manifest.kernels
-    pack.close()
     assert entry.cooperative
+    assert [spec.operand for spec in entry.tma] == ["a", "b"]
 
 
 def test_rows_are_found_by_profile_and_problem(pack: Pack) -> None:

@@ -48,7 +48,7 @@ def test_a_fallback_is_explained_with_every_reason(
 ) -> None:
     for name, keys, value in (
         ("ampere", ("arch",), "sm_80"),
-        ("future", ("launcher_abi",), 3),
+        ("future", ("launcher_abi",), 4),
     ):
         packs.write_good(tmp_path / name).close()
         put(value, *keys)(tmp_path / name)
@@ -60,7 +60,7 @@ def test_a_fallback_is_explained_with_every_reason(
         "          no  cublas_measured_better: test-pack 1.0.0: measured 2026-11-20: "
         "no confirmed win",
         f"          no  launcher_abi: {tmp_path / 'future'}: launcher_abi at launcher_abi: "
-        "made for launcher ABI 3, this launcher has 2",
+        "made for launcher ABI 4, this launcher has 3",
     ]
 
 

@@ -3,8 +3,7 @@
 // Idea: for few tiles and a deep K. Each tile has kSplit * kSlices CTAs, each with its own part of K: one producer warp
 // streams it by TMA into a ring, one or two consumer warpgroups of 64 rows multiply. The kSplit CTAs of a cluster add
 // their parts through distributed shared memory, each ending with its share of the columns; the kSlices clusters of a
-// tile add those through global memory. Either the last to come does, and stores C: then no CTA waits for another
-// cluster, and the grid need not fit the GPU. Or all wait for each other (a cooperative launch) and each does a part.
+// tile share those sums through global memory, for which all of them must run at once (a cooperative launch).
 // Valid: any M (tn, tt: a multiple of 8), N and K multiples of 8 (TMA), a k-tile at least for each CTA of a tile,
 // 16-byte aligned operands; N a multiple of 32 for the grouped epilogue.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/splitk.py).
@@ -31,17 +30,12 @@ constexpr int kSlabs = kTileK / 64;
 constexpr int kShareN = kTileN / kSplit;     // columns that a cluster leaves to a CTA
 constexpr int kStoredN = kShareN / kAcross;  // columns that a CTA stores
 constexpr int kReadyBarrier = 1;             // the mbarriers are initialised
-constexpr int kSliceBarrier = 2;             // ids 2, 3: one per consumer
 using OperandA = Operand<kTileM, HGP_A_MN_MAJOR>;
 using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED>;
 using StageLayout = Stage<OperandA, OperandB, kSlabs>;
 using Cursor = RingCursor<kStages>;
 using Reduce = ClusterReduce<kTileN, kSplit, kConsumerThreads>;
-#if HGP_REDUCE_ALL
 using Slices = SliceShare<kShareN, kSlices, kAcross, HGP_LOADS>;
-#else
-using Slices = SliceReduce<kShareN, kSlices, HGP_LOADS>;
-#endif
 #if HGP_EPILOGUE_GROUPED
 using Epilogue = GroupedEpilogue<kStoredN, false>;
 #else
@@ -108,7 +102,7 @@ __device__ __forceinline__ void inboxes_open() {
 }
 
 #if HGP_SLICES > 1
-#define HGP_WORKSPACE , u32 *counters, float *partials
+#define HGP_WORKSPACE , u32 *parts
 #else
 #define HGP_WORKSPACE
 #endif
@@ -168,21 +162,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   for (int i = 0; i < kShareN / 2; ++i) asm volatile("" : "+f"(share[i]));
 #endif
 #if HGP_SLICES > 1
-  constexpr int kCtaFloats = kConsumers * Slices::kFloats;
-  float* parts = partials + (i64)work.place * kCtaFloats + consumer * Slices::kFloats;
-  const i64 stride = (i64)work.ctas * kCtaFloats;
-  // A tile has as many counters as slices; each consumer takes one.
-  u32* counter = counters + consumer * work.ctas + work.place;
-  const int barrier = kSliceBarrier + consumer;
-#endif
-#if HGP_REDUCE_ALL
+  constexpr int kCtaWords = kConsumers * Slices::kWords;
+  u32* slice_0 = parts + (i64)work.place * kCtaWords + consumer * Slices::kWords;
   float sum[kStoredN / 2];
-  if (!Slices::sum(share, sum, parts, (u32)stride, work.slice, counter, barrier)) return;
+  if (!Slices::sum(share, sum, slice_0, work.ctas * kCtaWords, work.slice)) return;
 #else
   float (&sum)[kStoredN / 2] = share;
-#if HGP_SLICES > 1
-  if (!Slices::sum(sum, parts, stride, work.slice, counter, barrier)) return;
-#endif
 #endif
   const int column = work.rank * kShareN + work.slice % kAcross * kStoredN;
   Epilogue::store(sum, {c, ldc, m, n, work.row + consumer * 64, work.column + column},
