@@ -30,7 +30,7 @@ else:
 
 FOREIGN = "foreign"  # the family of a kernel that comes as a file
 
-#: What a record may leave out. `block` and `grid` (`tile_m`, `tile_n`) it must say.
+#: What a record may leave out, as OPTIONAL. `block` and `grid` (`tile_m`, `tile_n`) it must say.
 DEFAULTS: Mapping[str, Any] = {
     "param_layout": "ptr_v1",
     "cluster": [1, 1, 1],
@@ -45,6 +45,7 @@ DEFAULTS: Mapping[str, Any] = {
     "pdl": False,
 }
 REQUIRED = ("block", "grid")
+OPTIONAL = ("symbol", "cooperative")
 
 #: Stands in for what only a built, checked and packed kernel has.
 _UNBUILT: Mapping[str, Any] = {
@@ -87,7 +88,7 @@ def candidate(name: str, source: str, record: Mapping[str, Any]) -> Candidate:
     """A foreign candidate, which may include headers of ours ("common/mma.cuh"). `record` holds
     launch-record fields by their manifest names, the symbol (by default the name) among them.
     Raises CandidateError."""
-    unknown = record.keys() - DEFAULTS.keys() - {*REQUIRED, "symbol"}
+    unknown = record.keys() - DEFAULTS.keys() - {*REQUIRED, *OPTIONAL}
     if unknown:
         raise CandidateError(f"{name}: {sorted(unknown)[0]!r} is no field of a launch record")
     for field in REQUIRED:

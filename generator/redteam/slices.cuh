@@ -1,11 +1,12 @@
-// What kernels that share K over CTAs are changes to (`sliced` in corpus.toml; it comes after prelude.cuh): each of
-// SLICES CTAs multiplies a part of K for a 64 x 32 tile, four warps of 16 rows, K in steps of 64 by TMA, leaves its sums
-// in the workspace and counts itself; who counts last adds the parts in their order. Layout nn.
+// What kernels that share K over CTAs are changes to (`sliced` in corpus.toml; it comes after
+// prelude.cuh): each of SLICES CTAs multiplies a part of K for a 64 x 32 tile, four warps of 16
+// rows, K in steps of 64 by TMA. All but the first leave their sums in the workspace; the first
+// adds them in their order. Layout nn.
 #include "common/slice_reduce.cuh"
 
-#define SLICED_PARAMS                                                                                      \
-  const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, u16 *c, u32 *counters, \
-      float *partials, int m, int n, int k, int ldc
+#define SLICED_PARAMS                                                                       \
+  const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, u16 *c, \
+      u32 *words, int m, int n, int k, int ldc
 
 constexpr int kRows = 64, kColumns = 32, kStep = 64;
 constexpr int kBlocks = kColumns / 8;  // of a thread's sums, four floats each
@@ -14,23 +15,23 @@ constexpr int kBlocks = kColumns / 8;  // of a thread's sums, four floats each
 struct Slice {
   int row, column, slice, tile, tiles;
   int first, last;  // steps of K
-  u32* counter;     // of the tile
-  float* parts;     // slice 0's
+  u32 *parts;       // slice 0's
 
-  __device__ __forceinline__ Slice(int m, int k, u32* counters, float* partials) {
+  __device__ __forceinline__ Slice(int m, int k, u32 *words) {
     tiles = gridDim.x / SLICES, slice = blockIdx.x / tiles, tile = blockIdx.x % tiles;
     const int down = ceil_div(m, kRows), steps = ceil_div(k, kStep);
     row = tile % down * kRows, column = tile / down * kColumns;
     first = steps * slice / SLICES, last = steps * (slice + 1) / SLICES;
-    counter = counters + tile;
-    parts = partials + (i64)tile * kRows * kColumns + threadIdx.x * kBlocks * 4;
+    parts = words + (i64)tile * kRows * kColumns + threadIdx.x * kBlocks * 4;
   }
-  __device__ __forceinline__ float* part(int i) const { return parts + (i64)i * tiles * kRows * kColumns; }
+  __device__ __forceinline__ u32 *part(int i) const {
+    return parts + (i64)i * tiles * kRows * kColumns;
+  }
 };
 
 // This slice's part of K.
-__device__ __forceinline__ void sum(float (&acc)[kBlocks][4], const Slice& s, const TensorMap* map_a,
-                                    const TensorMap* map_b) {
+__device__ __forceinline__ void sum(float (&acc)[kBlocks][4], const Slice &s,
+                                    const TensorMap *map_a, const TensorMap *map_b) {
   __shared__ alignas(128) u16 staged[kRows * kStep + kStep * kColumns];
   __shared__ u64 full;
   if (threadIdx.x == 0) {
@@ -39,7 +40,8 @@ __device__ __forceinline__ void sum(float (&acc)[kBlocks][4], const Slice& s, co
   }
   __syncthreads();
   wait_for_upstream();
-  const Problem tile = {staged, staged + kRows * kStep, nullptr, kRows, kColumns, kStep, kStep, kColumns, 0};
+  const Problem tile = {
+      staged, staged + kRows * kStep, nullptr, kRows, kColumns, kStep, kStep, kColumns, 0};
 #pragma unroll 1
   for (int i = s.first; i < s.last; ++i) {
     if (threadIdx.x == 0) {
@@ -51,39 +53,46 @@ __device__ __forceinline__ void sum(float (&acc)[kBlocks][4], const Slice& s, co
 #pragma unroll 1
     for (int p = 0; p < kStep; p += 16) {
 #pragma unroll
-      for (int j = 0; j < kBlocks; ++j) step(acc[j], tile, threadIdx.x / 32 * 16, 8 * j, p);
+      for (int j = 0; j < kBlocks; ++j)
+        step(acc[j], tile, threadIdx.x / 32 * 16, 8 * j, p);
     }
     __syncthreads();
   }
 }
 
-__device__ __forceinline__ void leave(const float (&acc)[kBlocks][4], float* part) {
+__device__ __forceinline__ void leave(const float (&acc)[kBlocks][4], u32 *part) {
 #pragma unroll
-  for (int j = 0; j < kBlocks; ++j) store_part(part + 4 * j, acc[j]);
+  for (int j = 0; j < kBlocks; ++j) {
+    const float *v = acc[j];
+    store_part(part + 4 * j, {present(v[0]), present(v[1]), present(v[2]), present(v[3])});
+  }
 }
 
-// Whether all slices of the tile have left their parts: true in all threads of one CTA.
-__device__ __forceinline__ bool counted_last(const Slice& s) {
-  __syncthreads();
-  return __syncthreads_or(threadIdx.x == 0 && count_up(s.counter, SLICES - 1) == SLICES - 1);
+__device__ __forceinline__ void add(float (&acc)[4], Vec4 part) {
+  acc[0] += __uint_as_float(part.x), acc[1] += __uint_as_float(part.y);
+  acc[2] += __uint_as_float(part.z), acc[3] += __uint_as_float(part.w);
 }
 
-// Adds the parts of slices `first` to `last` - 1.
-__device__ __forceinline__ void add(float (&acc)[kBlocks][4], const Slice& s, int first, int last) {
+// Adds the parts of slices `first` to `last` - 1 when they have come, and makes their words absent.
+__device__ __forceinline__ void add(float (&acc)[kBlocks][4], const Slice &s, int first, int last) {
 #pragma unroll 1
   for (int i = first; i < last; ++i) {
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
-      float part[4];
-      load_part(part, s.part(i) + 4 * j);
-#pragma unroll
-      for (int x = 0; x < 4; ++x) acc[j][x] += part[x];
+      Vec4 part = kNothing;
+      do {
+        load_part(part, s.part(i) + 4 * j, true);
+      } while (absent(part));
+      add(acc[j], part);
+      store_part(s.part(i) + 4 * j, kNothing);
     }
   }
 }
 
-__device__ __forceinline__ void store(const float (&acc)[kBlocks][4], const Slice& s, u16* c, int m, int n, int ldc) {
+__device__ __forceinline__ void store(const float (&acc)[kBlocks][4], const Slice &s, u16 *c, int m,
+                                      int n, int ldc) {
   const Problem g = {nullptr, nullptr, c, m, n, 0, 0, 0, ldc};
 #pragma unroll
-  for (int j = 0; j < kBlocks; ++j) store(acc[j], g, s.row + threadIdx.x / 32 * 16, s.column + 8 * j);
+  for (int j = 0; j < kBlocks; ++j)
+    store(acc[j], g, s.row + threadIdx.x / 32 * 16, s.column + 8 * j);
 }

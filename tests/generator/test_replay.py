@@ -468,7 +468,7 @@ def test_what_was_recorded_is_a_kernel_of_today(
 def test_a_recording_older_than_a_gene_is_read_with_its_default(
     recorded: Path, tmp_path: Path
 ) -> None:
-    """A file as it would have been written before `reduce` and `cluster_k`."""
+    """A file as it would have been written before `fixed_k` and `cluster_k`."""
     today = recording.load(recorded)
     older = {
         problem: [
@@ -502,8 +502,33 @@ def test_a_recording_older_than_a_gene_is_read_with_its_default(
 
 def without(choice: Choice) -> tuple[str, dict[str, Any]]:
     """Its family, and its genome without two genes that were not always there."""
-    genome = {g: v for g, v in choice.genome.items() if g not in ("reduce", "cluster_k")}
+    genome = {g: v for g, v in choice.genome.items() if g not in ("fixed_k", "cluster_k")}
     return choice.family, genome
+
+
+def test_a_genome_with_a_gene_that_is_no_more_is_none(
+    screens: dict[Problem, Screen], tmp_path: Path
+) -> None:
+    """A file of the day when a family had another gene."""
+    problem, screen = next(iter(screens.items()))
+    kept = [i for i, choice in enumerate(screen.choices) if choice.family != "sm90_splitk"]
+    assert 100 < len(kept) < len(screen.choices)
+    choices = [
+        choice
+        if choice.family != "sm90_splitk"
+        else Choice.of(choice.family, {**choice.genome, "reduce": "last"})
+        for choice in screen.choices
+    ]
+    gone = next(i for i in range(len(choices)) if i not in kept)
+    again = {choices[i]: (1.0,) for i in (kept[0], gone)}
+    old = Screen(problem, tuple(choices), screen.samples, screen.status, again=again)
+    path = tmp_path / "old.npz"
+    recording.save(path, [old], {(problem.layout, problem.dtype): choices})
+    (read,) = recording.load(path, any_catalogue=True).values()
+    assert read.choices == tuple(screen.choices[i] for i in kept)
+    np.testing.assert_allclose(read.samples, screen.samples[kept], rtol=1e-3)
+    assert read.status == tuple(screen.status[i] for i in kept)
+    assert read.again == {screen.choices[kept[0]]: (1.0,)}
 
 
 def test_the_headline_shares_no_problem_with_what_was_tuned_on(

@@ -91,23 +91,20 @@ def test_terms_of_a_direct_kernel_by_hand() -> None:
 
 def test_terms_of_slices_by_hand() -> None:
     """16 tiles of 64x64 by two CTAs of four clusters: 128 CTAs, 1024 of K each."""
-    tail = {"last": 1 + 4, "all": 1 + 1}  # shares that a CTA writes and reads
-    for reduce, shares in tail.items():
-        c, of = SPLITK, judged((256, 256, 8192), based("sm90_splitk", reduce=reduce)).terms
-        math = 1024 / 16 * max(32, c["mma_smem"] + 16) * c["mma"] + 16 * c["step"]
-        load = np.hypot(16 / 4 * c["latency"], 128 * 1024 * 2 * (128 / 132) / c["l2"])
-        store = 64 * 32 * 2 / c["store_staged"] + c["store_wait"]
-        add = c["reduce"] + 2 * c["reduce_rank"] + 64 * 32 * 4 / c["reduce_bytes"]
-        add += c["slice"] + shares * 64 * 32 * 4 / c["slice_bytes"]
-        columns = {"last": 32, "all": 16}[reduce]  # that a warp stages
-        smem = 1024 + 4 * 128 * 64 * 2 + 64 * 64 * 4 + 4 * 16 * columns * 2
-        launch = c["launch_us"] + c["smem_us"] * smem / 1e5
-        serial = c["fill"] + store + add + c["cluster"]
-        assert of.math[0] == pytest.approx(math / CLOCKS_PER_US)
-        assert of.load[0] == pytest.approx(load / CLOCKS_PER_US)
-        assert of.serial[0] == pytest.approx(launch + serial / CLOCKS_PER_US)
-        total = launch + (np.hypot(math, load) + serial) / CLOCKS_PER_US
-        assert of.total[0] == pytest.approx(total, rel=1e-3)
+    c, of = SPLITK, judged((256, 256, 8192), based("sm90_splitk")).terms
+    math = 1024 / 16 * max(32, c["mma_smem"] + 16) * c["mma"] + 16 * c["step"]
+    load = np.hypot(16 / 4 * c["latency"], 128 * 1024 * 2 * (128 / 132) / c["l2"])
+    store = 64 * 32 * 2 / c["store_staged"] + c["store_wait"]
+    add = c["reduce"] + 2 * c["reduce_rank"] + 64 * 32 * 4 / c["reduce_bytes"]
+    add += c["slice"] + 2 * 64 * 32 * 4 / c["slice_bytes"]  # written and read
+    smem = 1024 + 4 * 128 * 64 * 2 + 64 * 64 * 4 + 4 * 16 * 16 * 2  # 16 columns that a warp stages
+    launch = c["launch_us"] + c["smem_us"] * smem / 1e5
+    serial = c["fill"] + store + add + c["cluster"]
+    assert of.math[0] == pytest.approx(math / CLOCKS_PER_US)
+    assert of.load[0] == pytest.approx(load / CLOCKS_PER_US)
+    assert of.serial[0] == pytest.approx(launch + serial / CLOCKS_PER_US)
+    total = launch + (np.hypot(math, load) + serial) / CLOCKS_PER_US
+    assert of.total[0] == pytest.approx(total, rel=1e-3)
 
 
 def test_terms_of_a_kernel_that_loads_at_once_by_hand() -> None:

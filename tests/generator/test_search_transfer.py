@@ -62,6 +62,13 @@ def test_winners_are_asked_for_once_and_in_the_type_and_layout_at_hand() -> None
     assert alone.ask(space, 8) == []
 
 
+def test_a_winner_with_a_gene_that_is_no_more_is_not_asked_for() -> None:
+    first, second = five()[:2]
+    old = Choice.of(first.family, {**first.genome, "reduce": "last"})
+    alone = Transfer(winners([seen({old: 1.0, second: 2.0})]), None)
+    assert [p.choice for p in alone.ask(Space(HERE), 8)] == [second]
+
+
 def test_the_search_goes_on_and_is_told_of_the_winners() -> None:
     choices = five()[:1]
     after = Transfer(winners([seen({choices[0]: 1.0})]), STRATEGIES["exhaustive"](0))

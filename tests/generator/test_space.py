@@ -47,12 +47,12 @@ def test_mutation_moves_the_genes_of_its_operator_alone(name: str) -> None:
 
 def test_ctas_that_wait_for_each_other_take_few_tiles() -> None:
     """132 SMs run 16 tiles of eight CTAs."""
-    genome = {**BASES["sm90_splitk"], "reduce": "all"}
+    genome = BASES["sm90_splitk"]
     sizes = (256, 240), (257, 240), (64, 1024), (64, 1032)
     deep = [Problem(m, n, 4096, "nt", "f16") for m, n in sizes]
-    all_, last = (Choice.of("sm90_splitk", {**genome, "reduce": x}) for x in ("all", "last"))
-    assert [admits(all_, p) for p in deep] == [True, False, True, False]
-    assert all(admits(last, p) for p in deep)
+    sliced, alone = (Choice.of("sm90_splitk", {**genome, "slices": x}) for x in (4, 1))
+    assert [admits(sliced, p) for p in deep] == [True, False, True, False]
+    assert all(admits(alone, p) for p in deep)
 
 
 def test_mutation_that_cannot_be_gives_up() -> None:

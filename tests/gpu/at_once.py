@@ -108,7 +108,7 @@ class Job:
         same = bool((self.outs == self.outs[0]).all())
         assert same, f"{self.entry.name}: launches of one product differ"
         reference.assert_exact(self.outs[0], self.a, self.b)
-        assert int(self.arm.dirty()) == 0, f"{self.entry.name}: counters are not zero"
+        assert int(self.arm.dirty()) == 0, f"{self.entry.name}: words are not absent"
 
 
 class Occupant:

@@ -1,23 +1,28 @@
-// Each slice adds its part, under a lock, to what has come before: fp32, but in another order each time.
+// Adds the parts as they come: fp32, but in another order each time.
 extern "C" __global__ void __launch_bounds__(128) kernel(SLICED_PARAMS) {
-  const Slice s(m, k, counters, partials);
-  float acc[kBlocks][4] = {};
-  __shared__ u32 before;
-  sum(acc, s, &map_a, &map_b);
-  u32* lock = s.counter + s.tiles;
-  if (threadIdx.x == 0) {
-    while (atomicCAS(lock, 0u, 1u) != 0u) {
+  const Slice s(m, k, words);
+  float acc[kBlocks][4] = {}, total[kBlocks][4] = {};
+  if (s.slice != 0) {
+    sum(acc, s, &map_a, &map_b);
+    leave(acc, s.part(s.slice));
+    return;
+  }
+  wait_for_upstream();
+#pragma unroll
+  for (int j = 0; j < kBlocks; ++j) {
+    u32 missing = (1u << SLICES) - 2;
+    while (missing != 0) {
+#pragma unroll 1
+      for (int i = 1; i < SLICES; ++i) {
+        Vec4 part = kNothing;
+        load_part(part, s.part(i) + 4 * j, missing >> i & 1);
+        if (absent(part)) continue;
+        add(total[j], part);
+        store_part(s.part(i) + 4 * j, kNothing);
+        missing &= ~(1u << i);
+      }
     }
-    before = count_up(s.counter, SLICES - 1);
   }
-  __syncthreads();
-  if (before > 0) add(acc, s, 0, 1);
-  if (before == SLICES - 1) {
-    store(acc, s, c, m, n, ldc);
-  } else {
-    leave(acc, s.part(0));
-  }
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) atomicExch(lock, 0u);
+  sum(total, s, &map_a, &map_b);
+  store(total, s, c, m, n, ldc);
 }
