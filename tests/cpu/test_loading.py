@@ -48,7 +48,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "other type": ({"dtype": "f32"}, "dtype f32"),
     "no slices": ({"grid": GridRule(64, 32, False, 0)}, "positive"),
     "slices of no use": ({"grid": GridRule(64, 32, False, 2)}, "ptr_v1: 2 slices, 0 bytes"),
-    "cooperative without slices": ({"cooperative": True}, "cooperative launch needs slices"),
+    "cooperative without slices": ({"cooperative": True}, "0 bytes of workspace, cooperative"),
     "workspace of no use": ({"workspace_bytes": 16}, "ptr_v1: 1 slices, 16 bytes"),
 }
 

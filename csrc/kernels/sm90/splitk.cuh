@@ -102,7 +102,7 @@ __device__ __forceinline__ void inboxes_open() {
 }
 
 #if HGP_SLICES > 1
-#define HGP_WORKSPACE , u32 *parts
+#define HGP_WORKSPACE , u32* parts
 #else
 #define HGP_WORKSPACE
 #endif
