@@ -40,7 +40,7 @@ def test_a_kernel_gains_and_never_loses(lines: list[dict[str, Any]], names: set[
 
 
 def source(tmp_path: Path) -> packer.SourceManifest:
-    """The committed document, of three kernels alone, the last of them cooperative."""
+    """The committed document, of three kernels launched plainly, the last of them cooperative."""
     committed = packer.read_source(
         Path(__file__).resolve().parents[2] / "manifests" / "sm_90a" / "h200.json"
     )
@@ -48,7 +48,8 @@ def source(tmp_path: Path) -> packer.SourceManifest:
         k for k in committed.kernels if FAMILIES[k.family].record(dict(k.genome)).get("cooperative")
     )
     alone = [k for k in committed.kernels if k.family == "sm90_oneshot"][:2]
-    return replace(committed, kernels=(*alone, together), table=())
+    kernels = tuple(replace(k, pdl=False) for k in (*alone, together))
+    return replace(committed, kernels=kernels, table=())
 
 
 def test_the_document_keeps_the_mark(tmp_path: Path) -> None:
