@@ -34,6 +34,9 @@ NEAR, FLOOR = 0.15, 0.02
 OVER, OVER_FLOOR = 0.5, 0.05
 LEVEL = 0.6  # weight of a problem's mean against the order within it
 STAY = 0.03  # pull of each constant, in logs, to where it starts
+#: Constants that are not fitted: the estimate steps with them, and a fit stops at the edge of a
+#: step. What they mean is counted by the driver (`space.AT_ONCE`, over the SMs).
+HELD = "fit_"
 FIRST = 8  # choices that the printed quality is of
 
 Array = NDArray[np.float64]
@@ -111,28 +114,32 @@ def weights(times: Sequence[Timed], best: Mapping[Problem, float]) -> Array:
 def fit(
     formula: Formula, start: Constants, parts: Sequence[Screens], weight: Array
 ) -> tuple[dict[str, float], str]:
-    """The constants that put the fast kernels of each problem in order, and how well they and those
-    at the start do."""
-    first = np.log(list(start.values()))
+    """The constants that put the fast kernels of each problem in order, as they are written down,
+    and how well they and those at the start do."""
+    free = [name for name in start if not name.startswith(HELD)]
+    first = np.log([start[name] for name in free])
     log_us = np.concatenate([part.log_us for part in parts])
     group = np.concatenate([part.group for part in parts])
     total = np.bincount(group, weight)
 
-    def estimate(logs: Array) -> Array:
-        values = dict(zip(start, np.exp(logs), strict=True))
+    def constants_of(logs: Array) -> dict[str, float]:
+        return {**start, **dict(zip(free, np.exp(logs).tolist(), strict=True))}
+
+    def estimate(values: Constants) -> Array:
         return np.log(np.concatenate([formula(p.columns, p, values).total for p in parts]))
 
     def off(logs: Array) -> Array:
-        error = estimate(logs) - log_us
+        error = estimate(constants_of(logs)) - log_us
         mean = np.bincount(group, weight * error) / total
         within = (error - mean[group]) * np.sqrt(weight)
         pull = STAY * np.sqrt(len(log_us) / 100) * (logs - first)
         return np.concatenate([within, LEVEL * mean * np.sqrt(total), pull])
 
     done = least_squares(off, first, max_nfev=40, x_scale=0.3, loss="soft_l1", f_scale=0.15)
-    quality = [_quality(estimate(logs), log_us, group) for logs in (first, done.x)]
+    found = {name: float(f"{value:.3g}") for name, value in constants_of(done.x).items()}
+    quality = [_quality(estimate(values), log_us, group) for values in (start, found)]
     words = f"rows {len(log_us)}, problems {len(total)}: {quality[0]}, now {quality[1]}"
-    return dict(zip(start, np.exp(done.x), strict=True)), words
+    return found, words
 
 
 def _quality(estimate: Array, log_us: Array, group: NDArray[np.intp]) -> str:
@@ -164,7 +171,7 @@ def main() -> int:
         print(f"{name}: {words}", file=sys.stderr)
         print(f"{listed}: Mapping[str, float] = {{")
         for key, value in found.items():
-            print(f'    "{key}": {float(f"{value:.3g}")},')
+            print(f'    "{key}": {value},')
         print("}")
     return 0
 

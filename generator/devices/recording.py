@@ -35,6 +35,12 @@ ADDED: Mapping[str, Genome] = {
     "sm90_wgmma": {"bulk_blocks": 1},
     "sm90_direct": {"fixed_k": 0, "cluster_k": 1},
 }
+#: Genes that are no more, with genes of the kernels that are the same without them. Sums over
+#: slices go another way today, so times with more than one slice are of kernels that are gone;
+#: with one there is no such sum, and dropping the gene left every instruction as it was.
+DROPPED: Mapping[str, Mapping[str, Genome]] = {
+    "sm90_splitk": {"reduce": {"reduce": "last", "slices": 1}}
+}
 STATUSES = tuple(Status)
 ABSENT = np.iinfo(np.int16).min
 
@@ -86,9 +92,12 @@ def digest(choices: Sequence[Choice]) -> str:
 
 
 def completed(family_name: str, genome: Genome) -> Choice | None:
-    """The choice that a measured genome is today, with the genes that it is too old to have; None
-    where it has one that is no more."""
+    """The choice that a measured genome is today: with the genes that it is too old to have and
+    without those that are no more; None where no kernel of today is the one that was measured."""
     whole = {**ADDED.get(family_name, {}), **genome}
+    for gene, same in DROPPED.get(family_name, {}).items():
+        if whole.items() >= same.items():
+            del whole[gene]
     known = family_name in FAMILIES and whole.keys() == FAMILIES[family_name].genes.keys()
     return Choice.of(family_name, whole) if known else None
 

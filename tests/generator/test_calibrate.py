@@ -43,6 +43,8 @@ def made_up(**changed: float) -> list[Timed]:
 def test_the_screens_are_of_every_family_and_of_no_recorded_size() -> None:
     times = list(calibrate_prior.measured())
     assert {t.choice.family for t in times} == set(FAMILIES)
+    slices = {t.choice.genome["slices"] for t in times if t.choice.family == "sm90_splitk"}
+    assert 1 in slices and len(slices) > 3
     sizes = {(t.problem.m, t.problem.n, t.problem.k) for t in times}
     for path in (calibrate_prior.RESULTS / "replay").glob("*.npz"):
         assert not sizes & {(p.m, p.n, p.k) for p in load(path, any_catalogue=True)}
@@ -73,6 +75,8 @@ def test_a_fit_finds_what_made_the_times() -> None:
     found, _ = calibrate_prior.fit(formula, SPLITK, parts, weight)
     assert found["latency"] > 1.5 * SPLITK["latency"]
     assert found["slice"] < 0.7 * SPLITK["slice"]
+    held = ("fit_3", "fit_4", "fit_8")
+    assert [found[name] for name in held] == [SPLITK[name] for name in held]
     for part in parts:
         fitted = np.log(formula(part.columns, part, found).total)
         before = np.log(formula(part.columns, part, SPLITK).total)

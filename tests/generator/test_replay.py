@@ -27,6 +27,8 @@ from hgemm_packs.generator.space import Space
 from hgemm_packs.generator.spec import Choice, DeviceFacts, Job, Outcome, Proposal, Result, Status
 from hgemm_packs.problem import Problem
 
+from .kernels import BASES
+
 PROBLEMS = (
     Problem(64, 512, 512, "nt", "f16"),
     Problem(256, 512, 1024, "nn", "f16"),
@@ -506,12 +508,26 @@ def without(choice: Choice) -> tuple[str, dict[str, Any]]:
     return choice.family, genome
 
 
-def test_a_genome_with_a_gene_that_is_no_more_is_none(
+@pytest.mark.parametrize(
+    ("reduce", "slices", "same"), [("last", 1, True), ("last", 4, False), ("all", 4, False)]
+)
+def test_a_gene_that_is_no_more_is_dropped_where_the_kernel_is_the_same(
+    reduce: str, slices: int, same: bool
+) -> None:
+    """Sums over slices go another way than when one gene said who adds."""
+    today = {**BASES["sm90_splitk"], "slices": slices}
+    choice = Choice.of("sm90_splitk", today) if same else None
+    assert recording.completed("sm90_splitk", {**today, "reduce": reduce}) == choice
+
+
+def test_a_file_of_the_day_when_a_family_had_another_gene(
     screens: dict[Problem, Screen], tmp_path: Path
 ) -> None:
-    """A file of the day when a family had another gene."""
+    """What the gene does not matter to is kept; the rest is none today."""
     problem, screen = next(iter(screens.items()))
-    kept = [i for i, choice in enumerate(screen.choices) if choice.family != "sm90_splitk"]
+    sliced = [choice.genome.get("slices", 1) != 1 for choice in screen.choices]
+    kept = [i for i, is_gone in enumerate(sliced) if not is_gone]
+    assert any(screen.choices[i].family == "sm90_splitk" for i in kept)
     assert 100 < len(kept) < len(screen.choices)
     choices = [
         choice
@@ -519,7 +535,7 @@ def test_a_genome_with_a_gene_that_is_no_more_is_none(
         else Choice.of(choice.family, {**choice.genome, "reduce": "last"})
         for choice in screen.choices
     ]
-    gone = next(i for i in range(len(choices)) if i not in kept)
+    gone = sliced.index(True)
     again = {choices[i]: (1.0,) for i in (kept[0], gone)}
     old = Screen(problem, tuple(choices), screen.samples, screen.status, again=again)
     path = tmp_path / "old.npz"
