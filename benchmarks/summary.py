@@ -21,7 +21,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "benchmarks" / "results"
 MANIFEST = REPOSITORY / "manifests" / "sm_90a" / "h200.json"
 SUMMARY = RESULTS / "summary.json"
-CHAINS = "pdl*.jsonl*"
+#: Not pdl-choice*: figures of the samples that chose the launches would flatter.
+CHAINS = ("pdl.jsonl*", "pdl-[0-9]*.jsonl*")
 ENERGY = "energy*.jsonl*"
 #: What a part of chained.json and energy.json is called where its benchmark has not run.
 UNMEASURED = {"groups": None, "reason": "not measured yet"}
@@ -64,10 +65,10 @@ def measured_on(source: SourceManifest) -> dict[str, Any]:
 
 
 def dependent_facts(source: SourceManifest) -> dict[str, Any]:
-    """How many of the table's kernels are launched with programmatic dependent launch."""
+    """How many of the rows with a kernel are launched with programmatic dependent launch."""
     return {
-        "kernels": len(source.kernels),
-        "dependent": sum(kernel.pdl for kernel in source.kernels),
+        "rows": sum(row.kernel is not None for row in source.table),
+        "dependent": sum(row.pdl for row in source.table),
     }
 
 
@@ -120,8 +121,8 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def chain_records() -> list[Record]:
-    """What benchmarks/pdl.py measured; nothing before it has run."""
-    return campaign.answers(sorted(RESULTS.glob(CHAINS)))
+    """What benchmarks/pdl.py measured with the table as it is; nothing before it has run."""
+    return campaign.answers(sorted(path for each in CHAINS for path in RESULTS.glob(each)))
 
 
 def energy_lines() -> list[Record]:

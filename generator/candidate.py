@@ -42,7 +42,6 @@ DEFAULTS: Mapping[str, Any] = {
     "dtype": "f16",
     "layout": "nn",
     "acc": "f32",
-    "pdl": False,
 }
 REQUIRED = ("block", "grid")
 OPTIONAL = ("symbol", "cooperative")

@@ -1,7 +1,9 @@
-"""Which kernels of a table are launched with programmatic dependent launch: those that it made
-faster, and nowhere slower, where benchmarks/pdl.py measured them.
+"""Which rows of a table are launched with programmatic dependent launch: those where it measured
+faster than the same kernel launched plainly, right, and no slower than torch.
 
-Called by the CLI when it writes a table. It measures nothing.
+That a row decides and not its kernel comes from benchmarks/pdl.py over a whole table: one kernel
+gains on some problems and loses on others. Called by the CLI when it writes a table. It measures
+nothing, and what chose is no measure of what the choice is worth: `worth` has other lines for that.
 """
 
 from __future__ import annotations
@@ -13,32 +15,40 @@ from typing import Any
 
 from hgemm_packs.generator.packer import SourceManifest
 
-LEAST = 0.995  # plain over dependent time that still is no loss: A/A of short calls
+#: torch over ours that no launch may fall below: what is promised of every problem.
+LEAST = 0.99
+#: Dependencies of the capture in `measure.agreement.edges` that must be programmatic.
+EDGES = 2
 
 
-def faster(lines: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Names of the kernels that no measurement found slower, hot or cold, or wrong, and that gain
-    with hot caches in the mean."""
-    hot: dict[str, list[float]] = {}
-    out: set[str] = set()
-    for line in lines:
-        name = line["kernel"]
-        gains = {
-            protocol: median(
-                plain / pdl for plain, pdl in zip(times["plain"], times["pdl"], strict=True)
-            )
-            for protocol in ("hot", "cold")
-            if (times := line.get(protocol))
-        }
-        if line.get("wrong") or min(gains.values(), default=0.0) < LEAST:
-            out.add(name)
-        else:
-            hot.setdefault(name, []).append(gains.get("hot", 1.0))
-    return {name for name, gains in hot.items() if name not in out and geometric_mean(gains) > 1.0}
+def _ratio(times: Mapping[str, list[float]], arm: str) -> float:
+    """Of another arm's time to that of the dependent launch: the median of the pairs."""
+    return median(other / pdl for other, pdl in zip(times[arm], times["pdl"], strict=True))
+
+
+def faster(line: Mapping[str, Any]) -> bool:
+    """Whether one measurement speaks for dependent launch: values and edges as they must be, a gain
+    in the geometric mean of hot and cold (where that was measured), and torch level at least."""
+    if line.get("error") or line["wrong"] or line["edges"]["programmatic"] != EDGES:
+        return False
+    measured = [line[protocol] for protocol in ("hot", "cold") if line.get(protocol)]
+    if not measured or min(_ratio(times, "torch") for times in measured) < LEAST:
+        return False
+    return geometric_mean([_ratio(times, "plain") for times in measured]) > 1.0
 
 
 def launched(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceManifest:
-    """`source` with those kernels marked and no others."""
-    names = faster(lines)
-    kernels = (replace(kernel, pdl=kernel.name in names) for kernel in source.kernels)
-    return replace(source, kernels=tuple(kernels))
+    """`source` with those rows marked and no others: measured with their own kernel, and every time
+    that they were. Raises KeyError for lines that are not of benchmarks/pdl.py."""
+    names = {kernel.id: kernel.name for kernel in source.kernels}
+    verdicts: dict[tuple[Any, ...], bool] = {}
+    for line in lines:
+        key = (*line["problem"][:5], line["kernel"])
+        verdicts[key] = verdicts.get(key, True) and faster(line)
+    table = (
+        row._replace(
+            pdl=row.kernel is not None and verdicts.get((*row[:5], names[row.kernel]), False)
+        )
+        for row in source.table
+    )
+    return replace(source, table=tuple(table))

@@ -32,7 +32,7 @@ from hgemm_packs.manifest import (
     Toolchain,
 )
 from hgemm_packs.pack import BLOB_NAME, MANIFEST_NAME, Pack
-from hgemm_packs.strict_json import boolean, listing, one_of, record
+from hgemm_packs.strict_json import listing, one_of, record
 
 if TYPE_CHECKING:
     from .build import Built
@@ -42,15 +42,13 @@ SOURCE_SCHEMA = "hgemm-packs/source-1"
 
 @dataclass(frozen=True, slots=True)
 class SourceKernel:
-    """A kernel to build: the genome makes the cubin, `id` is what its sha256 must be. `pdl`:
-    launched with programmatic dependent launch; left out of the document when false."""
+    """A kernel to build: the genome makes the cubin, `id` is what its sha256 must be."""
 
     id: str
     name: str
     family: str
     genome: Mapping[str, int | str | bool]
     numerics: Numerics
-    pdl: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,6 @@ class SourceManifest:
 
 _SOURCE_KERNEL = record(
     SourceKernel,
-    {"pdl": boolean},
     id=manifest_fields.SHA256,
     name=manifest_fields.NAME,
     family=manifest_fields.NAME,
@@ -115,8 +112,6 @@ def write_source(path: str | os.PathLike[str], source: SourceManifest) -> None:
     """
     lines = []
     for name, value in sorted(_plain(_sorted(source)).items()):
-        if name == "kernels":
-            value = [{k: v for k, v in each.items() if (k, v) != ("pdl", False)} for each in value]
         if name in ("kernels", "table"):
             rows = ",\n".join(_compact(each) for each in value)
             lines.append(f"{_compact(name)}:[\n{rows}\n]")
@@ -184,7 +179,7 @@ def _assemble(source: SourceManifest, built: Iterable[Built]) -> tuple[list[dict
                 raise PackError("build_differs", f"{name} is {facts[name]!r}", kernel.name)
         blob.extend(bytes(-len(blob) % manifest_checks.OFFSET_ALIGN))
         place = {"offset": len(blob), "size": len(one.cubin), "numerics": asdict(kernel.numerics)}
-        entries.append(facts | place | {"pdl": kernel.pdl})
+        entries.append(facts | place)
         blob.extend(one.cubin)
     if extra:
         raise PackError("not_in_source", f"{len(extra)} built kernels, such as {min(extra)}")

@@ -40,14 +40,16 @@ def verify_kernels(
 ) -> list[Result]:
     """Run the numeric gate on each kernel of `pack` on CUDA device `device`, with fresh seeds.
 
-    `progress(done, total)` is called after each kernel. Wrong kernels are results, not exceptions.
+    A kernel that any row launches dependently is launched so here. `progress(done, total)` is
+    called after each kernel. Wrong kernels are results, not exceptions.
     """
     sm_count = launcher.device_info(device).sm_count
     place = torch.device("cuda", device)
+    dependent = {row.kernel for row in pack.manifest.table if row.pdl}
     results = []
     for entry in pack.manifest.kernels:
         try:
-            kernel = launcher.load(device, entry, pack.image(entry))
+            kernel = launcher.load(device, entry, pack.image(entry), entry.id in dependent)
             verdict = numeric.check(
                 entry,
                 Arm(kernel),

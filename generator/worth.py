@@ -53,11 +53,11 @@ def plain(row: Row) -> Worth:
     return Worth(shape, row.kernel, row.hot.speedup, row.cold.speedup, row.hot.vs_best)
 
 
-def dependent(row: Row, line: Mapping[str, Any], pdl: bool = True) -> Worth:
-    """Of a row whose kernel runs in a chain, where it is launched with programmatic dependent
-    launch if `pdl`: torch over it, both sides of one run. That run has no cuBLASLt; it takes part
+def chained(row: Row, line: Mapping[str, Any]) -> Worth:
+    """Of a row whose kernel runs in a chain, launched as the row says: torch over it, both sides of
+    one run, which must be another than chose that launch. It has no cuBLASLt; that takes part
     through torch, as of the row."""
-    arm = "pdl" if pdl else "plain"
+    arm = "pdl" if row.pdl else "plain"
 
     def paired(protocol: str) -> float | None:
         times = line.get(protocol)
@@ -97,21 +97,17 @@ def chains(
     source: SourceManifest, lines: Iterable[Mapping[str, Any]]
 ) -> dict[tuple[Any, ...], Worth]:
     """By M, N, K, layout and dtype: rows whose own kernel was measured in a chain, each launched as
-    the table says; a table that launches none so has no chains. One that is launched so computed
+    it says; a table that launches none dependently has no chains. One that is launched so computed
     there what it computes alone. Of several measurements the slowest counts."""
-    kernels = {kernel.id: kernel for kernel in source.kernels}
-    rows = {
-        (*row[:5], kernels[row.kernel].name): (row, kernels[row.kernel].pdl)
-        for row in source.table
-        if row.kernel
-    }
+    names = {kernel.id: kernel.name for kernel in source.kernels}
+    rows = {(*row[:5], names[row.kernel]): row for row in source.table if row.kernel is not None}
     found: dict[tuple[Any, ...], Worth] = {}
-    if not any(kernel.pdl for kernel in source.kernels):
+    if not any(row.pdl for row in source.table):
         return found
     for line in lines:
-        row, pdl = rows.get((*line["problem"][:5], line["kernel"]), (None, False))
-        if row is not None and "error" not in line and not (pdl and line.get("wrong")):
-            each = dependent(row, line, pdl)
+        row = rows.get((*line["problem"][:5], line["kernel"]))
+        if row is not None and "error" not in line and not (row.pdl and line.get("wrong")):
+            each = chained(row, line)
             found[row[:5]] = min(found.get(row[:5], each), each, key=lambda w: w.hot)
     return found
 
@@ -119,13 +115,13 @@ def chains(
 def figures(source: SourceManifest, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Nested by list, type and layout: the figures of every set. `lines` are the measurements with
     programmatic dependent launch; those of a kernel that the table does not name do not count."""
-    chained = chains(source, lines)
+    measured = chains(source, lines)
     found: dict[str, Any] = {}
     for name, dtype, layout in SETS:
         rows = in_set(source.table, name, dtype, layout)
         if not rows:
             continue
-        pdl = {row[:3]: chained[row[:5]] for row in rows if row[:5] in chained}
+        pdl = {row[:3]: measured[row[:5]] for row in rows if row[:5] in measured}
         every = shapes(name) if name == "grid" else set()
         here = _set([plain(row) for row in rows], pdl, every, name)
         found.setdefault(name, {}).setdefault(dtype, {})[layout] = here
@@ -144,7 +140,7 @@ def _set(
     order = (*problems.REGIMES, *problems.LAYER_REGIMES)
     members = [regime(each.shape) for each in worths]
     regimes = sorted(set(members), key=order.index)
-    chained = [pdl.get(each.shape, each) for each in worths]
+    in_chain = [pdl.get(each.shape, each) for each in worths]
     reason = SOME_PDL.format(len(pdl), served) if pdl else NO_PDL
     return {
         "shapes": len(worths),
@@ -152,7 +148,7 @@ def _set(
         "kernel_share": round(served / len(worths), 4),
         "regime_shapes": {one: members.count(one) for one in regimes},
         "plain": _means(worths, members, regimes),
-        "pdl": {**_means(chained, members, regimes), "measured": len(pdl), "of": served}
+        "pdl": {**_means(in_chain, members, regimes), "measured": len(pdl), "of": served}
         if pdl and len(pdl) == served
         else {**dict.fromkeys(_means(worths, members, regimes)), "reason": reason},
     }

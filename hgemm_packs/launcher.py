@@ -41,11 +41,12 @@ else:
 
 _start_lock = threading.Lock()
 _load_lock = threading.Lock()
-_loaded: dict[tuple[int, str], Kernel] = {}
+_loaded: dict[tuple[int, str, bool], Kernel] = {}
 
 
-def load(device: int, entry: KernelEntry, image: memoryview | bytes) -> Kernel:
-    """Load a kernel's cubin on a device and check it against its launch record.
+def load(device: int, entry: KernelEntry, image: memoryview | bytes, pdl: bool = False) -> Kernel:
+    """Load a kernel's cubin on a device and check it against its launch record. With `pdl` every
+    launch is a programmatic dependent one.
 
     Raises ValueError for a record this launcher does not know, RuntimeError when the driver or the
     cubin disagrees with it or there is no such device.
@@ -62,7 +63,7 @@ def load(device: int, entry: KernelEntry, image: memoryview | bytes) -> Kernel:
         tile=(entry.grid.tile_m, entry.grid.tile_n),
         slices=entry.grid.slices,
         persistent=entry.grid.persistent,
-        pdl=entry.pdl,
+        pdl=pdl,
         cooperative=entry.cooperative,
         smem_bytes=entry.smem_bytes,
         workspace_bytes=entry.workspace_bytes,
@@ -185,10 +186,11 @@ def _resolve(
     try:
         choice = select.resolve(problem, device)
         while choice.kernel is not None and choice.pack is not None:
-            kernel = _loaded.get((device, choice.kernel.id))
+            pdl = choice.row is not None and choice.row.pdl
+            kernel = _loaded.get((device, choice.kernel.id, pdl))
             if kernel is None and capturing:
                 return "cold_capture"
-            kernel = kernel or _load_chosen(choice.pack, choice.kernel, device)
+            kernel = kernel or _load_chosen(choice.pack, choice.kernel, device, pdl)
             if kernel is not None:
                 return kernel
             choice = select.resolve(problem, device)  # without the kernel just quarantined
@@ -199,22 +201,23 @@ def _resolve(
     return choice.code
 
 
-def _load_chosen(pack: Pack, entry: KernelEntry, device: int) -> Kernel | None:
-    """Load what select chose. A kernel that fails is never chosen again, and costs one warning."""
+def _load_chosen(pack: Pack, entry: KernelEntry, device: int, pdl: bool) -> Kernel | None:
+    """Load what select chose, once for each way of launching it. A kernel that fails is never
+    chosen again, and costs one warning."""
     from . import select
     from .errors import PackError
 
     with _load_lock:
-        kernel = _loaded.get((device, entry.id))
+        kernel = _loaded.get((device, entry.id, pdl))
         if kernel is not None:
             return kernel
         try:
-            kernel = load(device, entry, pack.image(entry))
+            kernel = load(device, entry, pack.image(entry), pdl)
         except (PackError, RuntimeError, ValueError) as error:
             LOGGER.warning("kernel %s is not used: %s", entry.name, error)
             select.quarantine(entry.id, str(error))
             return None
-        _loaded[device, entry.id] = kernel
+        _loaded[device, entry.id, pdl] = kernel
         return kernel
 
 

@@ -50,7 +50,8 @@ class Timing(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One measured problem on one device profile; `kernel` is None where cuBLAS stays."""
+    """One measured problem on one device profile; `kernel` is None where cuBLAS stays. `pdl`: the
+    kernel is launched here with programmatic dependent launch."""
 
     m: int
     n: int
@@ -66,6 +67,7 @@ class Row(NamedTuple):
     cold: Timing
     pairs: int
     date: str
+    pdl: bool = False
 
     @property
     def key(self) -> Key:
@@ -154,7 +156,6 @@ class KernelEntry:
     acc: str
     layout: str
     epilogue: str
-    pdl: bool
     deterministic: bool
     numerics: Numerics
     cooperative: bool = False

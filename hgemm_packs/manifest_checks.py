@@ -194,6 +194,8 @@ def index_rows(
             raise PackError("unknown_profile", row.profile, f"{where}.profile")
         if row.kernel is not None and row.kernel not in kernels:
             raise PackError("unknown_kernel", row.kernel, f"{where}.kernel")
+        if row.pdl and row.kernel is None:
+            raise PackError("bad_pdl", "a dependent launch of no kernel", f"{where}.pdl")
         if row.hot.lcb > row.hot.speedup or row.cold.lcb > row.cold.speedup:
             raise PackError("bad_bound", "a lower bound above its own estimate", where)
         if rows.setdefault((row.profile, row.key), row) is not row:

@@ -102,6 +102,7 @@ ROW = record(
     cold=TIMING,
     pairs=integer(1, 1_000_000),
     date=DATE,
+    pdl=boolean,
 )
 RANGE = record(Range, min=DIM, max=DIM, multiple_of=integer(1, 65536))
 NUMERICS = record(
@@ -154,7 +155,6 @@ KERNEL = record(
     align=record(lambda a, b, c: (a, b, c), a=ALIGNMENT, b=ALIGNMENT, c=ALIGNMENT),
     dims=record(lambda m, n, k: (m, n, k), m=RANGE, n=RANGE, k=RANGE),
     **KIND_FIELDS,
-    pdl=boolean,
     deterministic=boolean,
     numerics=NUMERICS,
 )

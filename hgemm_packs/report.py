@@ -56,7 +56,8 @@ def explain_problem(
     if choice.kernel is None or choice.row is None or choice.pack is None:
         lines.append(f"runs on   torch (fallback: {choice.code})")
     else:
-        lines.append(f"runs on   {choice.kernel.name}")
+        dependent = ", programmatic dependent launch" if choice.row.pdl else ""
+        lines.append(f"runs on   {choice.kernel.name}{dependent}")
         lines += _measured(choice.row)
         lines.append(f"baseline  {_verified(choice.pack.manifest.baseline, versions or {})}")
     lines += [f"          {reason}" for reason in choice.reasons]

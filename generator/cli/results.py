@@ -106,7 +106,7 @@ def write_table(
     keep: Keep = KEPT_SHARE,
     pdl: Annotated[
         list[Path] | None,
-        typer.Option(help="What benchmarks/pdl.py wrote: its gains switch dependent launch on."),
+        typer.Option(help="What benchmarks/pdl.py wrote: chooses the rows with dependent launch."),
     ] = None,
     energy: Annotated[
         list[Path] | None,

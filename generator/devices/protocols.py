@@ -11,7 +11,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -95,12 +95,10 @@ class Protocols(GpuDevice):
             raise DeviceLost(words) from cause
 
     def arm(self, kernel: Kernel, pdl: bool) -> Arm:
-        """The kernel with or without programmatic dependent launch, whatever its record says: the
-        same cubin, loaded once each."""
+        """The kernel with or without programmatic dependent launch: one cubin, loaded once each."""
         if (kernel.id, pdl) not in self._launches:
             record = entry(kernel.fields, kernel.cubin)
-            record = replace(record, pdl=pdl)
-            handle = launcher.load(self.index, record, kernel.cubin)
+            handle = launcher.load(self.index, record, kernel.cubin, pdl)
             self._launches[kernel.id, pdl] = Arm(handle)
         return self._launches[kernel.id, pdl]
 

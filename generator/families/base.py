@@ -114,7 +114,6 @@ class Family:
             "acc": "f32",
             "layout": genome["layout"],
             "epilogue": "none",
-            "pdl": False,
             "deterministic": True,
             **record,
         }

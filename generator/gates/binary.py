@@ -192,9 +192,10 @@ def _instructions(fields: Mapping[str, Any], census: sass.Census) -> Iterator[st
     traps = census.count("BPT")
     if traps:
         yield f"trap: {traps} of them"
-    # A table may launch any of a family's kernels while the grid ahead still runs, and no run can
-    # show that one reads too early. ptxas moves ld.global.nc across griddepcontrol.wait.
-    if census.early and (fields.get("pdl") or fields.get("family") in FAMILY_MMA):
+    # A row may launch any of a family's kernels while the grid ahead still runs, and no run can
+    # show that one reads too early. ptxas moves ld.global.nc across griddepcontrol.wait. A foreign
+    # kernel enters no table; one with an instruction of dependent launch has to do all of it.
+    if census.early and (fields.get("family") in FAMILY_MMA or census.count("ACQBULK", "PREEXIT")):
         yield f"upstream: {', '.join(census.early)} before the grid ahead has ended"
     atomics = census.count(*sass.MEMORY["atomics"])
     if atomics and fields["deterministic"]:

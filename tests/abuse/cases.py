@@ -146,6 +146,10 @@ def _drop(document: dict[str, Any]) -> None:
     del document["blob"]
 
 
+def _drop_pdl(document: dict[str, Any]) -> None:
+    del document["table"][0]["pdl"]
+
+
 def _oversize(pack: Path) -> None:
     """Sparse, so the case costs no disk; the size alone must be enough to refuse it."""
     os.truncate(pack / "manifest.json", MAX_MANIFEST_BYTES + 1)
@@ -202,7 +206,9 @@ FIELDS = [
     Case("missing_field", "missing_field", on_manifest(_drop), schema=True),
     Case("string_as_int", "wrong_type", put("384", "kernels", 0, "block"), schema=True),
     Case("bool_as_int", "wrong_type", put(True, "kernels", 0, "regs"), schema=True),
-    Case("int_as_bool", "wrong_type", put(1, "kernels", 0, "pdl"), schema=True),
+    Case("int_as_bool", "wrong_type", put(1, "table", 0, "pdl"), schema=True),
+    Case("row_without_pdl", "missing_field", on_manifest(_drop_pdl), schema=True),
+    Case("pdl_of_a_kernel", "unknown_field", put(True, "kernels", 0, "pdl"), schema=True),
     Case("float_as_int", "wrong_type", put(256.0, "table", 0, "m")),
     Case("null_dtype", "wrong_type", put(None, "kernels", 0, "dtype"), schema=True),
     Case("negative_offset", "out_of_bounds", put(-256, "kernels", 0, "offset"), schema=True),
@@ -252,6 +258,7 @@ RULES = [
     Case("row_off_the_step", "not_admitted", put(257, "table", 0, "m")),
     Case("row_of_other_layout", "not_admitted", put("nt", "table", 0, "layout")),
     Case("row_of_other_dtype", "not_admitted", put("bf16", "table", 0, "dtype")),
+    Case("pdl_without_kernel", "bad_pdl", put(True, "table", 2, "pdl")),
     Case("bound_above_estimate", "bad_bound", put(1.13, "table", 0, "cold", "lcb")),
     Case("wide_cluster", "bad_cluster", put([16, 2, 1], "kernels", 0, "cluster")),
     Case("empty_range", "bad_range", put(4, "kernels", 0, "dims", "m", "max")),

@@ -84,11 +84,38 @@ def test_grid_rule(
 
 
 def test_launch_attributes(fake: Started) -> None:
-    fake.serve("tma2_v1", pdl=True, block=384, smem_bytes=200000)
+    fake.serve("tma2_v1", block=384, smem_bytes=200000)
     a, b = reference.cancelling(64, 64, 64, "nn", torch.float16)
     reference.assert_exact(fake.matmul(a, b), a, b)
     control = fake.control
-    assert (control.pdl, control.block, control.smem_bytes) == (1, 384, 200000)
+    assert (control.pdl, control.block, control.smem_bytes) == (0, 384, 200000)
+
+
+def test_a_row_says_how_its_kernel_is_launched(fake: Started) -> None:
+    """One kernel, loaded once for each way of launching it and not for each problem."""
+    fake.serve("tma2_v1")
+    fake.dependent = lambda problem: problem.m >= 64
+    sizes = (64, 32, 64, 96, 16, 96)
+    for m in sizes:
+        a, b = reference.cancelling(m, 64, 64, "nn", torch.float16)
+        reference.assert_exact(fake.matmul(a, b), a, b)
+        assert fake.control.pdl == (m >= 64)
+    assert fake.control.loads == 2 and len(fake.asked) == len(set(sizes))
+    hits(fake, len(sizes))
+
+
+def test_a_capture_waits_for_its_own_way_of_launching(fake: Started) -> None:
+    """What is loaded to be launched plainly is not there to be launched dependently."""
+    fake.serve("tma2_v1")
+    fake.dependent = lambda problem: problem.m >= 64
+    few, many = (reference.cancelling(m, 64, 64, "nn", torch.float16) for m in (32, 64))
+    reference.assert_exact(fake.matmul(*few), *few)
+    fake.capture(1)
+    reference.assert_exact(fake.matmul(*many), *many)
+    assert fake.control.loads == 1 and fake.fallbacks() == {"cold_capture": 1}
+    fake.capture(0)
+    reference.assert_exact(fake.matmul(*many), *many)
+    assert fake.control.loads == 2 and fake.control.pdl == 1
 
 
 @pytest.mark.parametrize("lead", [(3,), (2, 3), (1, 3), (3, 1), (2, 1, 3), (1, 1)])

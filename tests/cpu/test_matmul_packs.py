@@ -52,6 +52,25 @@ def test_a_pack_from_disk_runs(
     assert bare.fallbacks() == {"cublas_measured_better": 1}
 
 
+def test_one_kernel_from_disk_is_launched_as_each_row_says(
+    bare: fake_driver.Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = packs.built("k", "tma2_v1", cubin=runnable("k", "tma2_v1"))
+    rows = [packs.row(packs.WIN, kernel), packs.row(packs.WIN_SMALL, kernel, pdl=True)]
+    source = packs.source([kernel], rows)
+    pack = write_pack(tmp_path / "one", source, [kernel], generator_info=packs.GENERATOR)  # type: ignore[list-item]
+    install(monkeypatch, pack.path)
+    for problem, pdl in (
+        (packs.WIN, 0),
+        (packs.WIN_SMALL, 1),
+        (packs.WIN, 0),
+        (packs.WIN_SMALL, 1),
+    ):
+        multiply(bare, problem)
+        assert bare.control.pdl == pdl
+    assert bare.control.loads == 2 and launcher.counters()["hits"] == 4
+
+
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("param_layout", MAPPED)
 def test_every_layout_from_disk(

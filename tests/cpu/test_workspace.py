@@ -333,7 +333,8 @@ def test_both_attributes_reach_the_driver(fake: Started) -> None:
     for params, pdl in (("tma2_ws_v2", True), ("tma2_ws_v2", False), ("tma2_v1", True)):
         launcher.reset_table()
         launcher._loaded.clear()
-        fake.serve(params, pdl=pdl, cluster=(1, 1, 2))
+        fake.serve(params, cluster=(1, 1, 2))
+        fake.dependent = lambda problem, pdl=pdl: pdl  # type: ignore[misc]
         a, b = operands(64, 96)
         reference.assert_exact(fake.matmul(a, b), a, b)
         found.append((fake.control.cooperative, fake.control.pdl, fake.control.cluster))

@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import os
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ from hgemm_packs.manifest import (
     KernelEntry,
     Numerics,
     Range,
+    Row,
     TensorMapSpec,
+    Timing,
 )
 from hgemm_packs.problem import Problem, Reason
 from hgemm_packs.select import Choice
@@ -120,7 +123,6 @@ def entry(
         "acc": "f32",
         "layout": layout,
         "epilogue": "none",
-        "pdl": False,
         "deterministic": True,
         "numerics": Numerics("float64", 1e-3, 1),
         "cooperative": has_workspace,
@@ -149,6 +151,8 @@ class Started:
         self.pack = FakePack()
         self.kernels: dict[tuple[str, str], KernelEntry] = {}
         self.asked: list[Problem] = []
+        #: Whether a problem's row asks for programmatic dependent launch.
+        self.dependent: Callable[[Problem], bool] = lambda problem: False
 
     def set_device(self, device: int) -> None:
         """Make a device's context current for this thread, or none with -1."""
@@ -188,9 +192,11 @@ class Started:
             unfit = Reason("not_measured", "not served")
         if unfit is None and kernel is not None and kernel.id in select._quarantine:
             unfit = Reason("quarantined", select._quarantine[kernel.id])
-        if unfit is not None:
-            return Choice(None, None, None, (unfit,))
-        return Choice(self.pack, kernel, None, ())  # type: ignore[arg-type]
+        if unfit is not None or kernel is None:
+            return Choice(None, None, None, (unfit,) if unfit else ())
+        timing = Timing(1.0, 2.0, 2.0, 2.0, 1.9)
+        facts = (kernel.id, "fake", timing, timing, 9, "2026-01-01", self.dependent(problem))
+        return Choice(self.pack, kernel, Row(*problem.key, *facts), ())  # type: ignore[arg-type]
 
     def fallbacks(self) -> dict[str, int]:
         """Fallbacks by reason."""

@@ -43,7 +43,7 @@ def kernel(
     ]
     same = (
         *("id", "name", "symbol", "family", "genome", "param_layout", "block", "smem_bytes"),
-        *("regs", "workspace_bytes", "dtype", "out_dtype", "acc", "layout", "epilogue", "pdl"),
+        *("regs", "workspace_bytes", "dtype", "out_dtype", "acc", "layout", "epilogue"),
         "deterministic",
     )
     fields = {

@@ -1,4 +1,4 @@
-"""Dependent launch is switched on by measurements alone."""
+"""Dependent launch is switched on row by row, and by measurements alone."""
 
 from __future__ import annotations
 
@@ -8,68 +8,111 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build, packer
+from hgemm_packs.generator import packer
 from hgemm_packs.generator.dependent import faster, launched
-from hgemm_packs.generator.families import FAMILIES
-
-HOT = {"plain": [2.0, 2.1, 2.0], "pdl": [1.5, 1.5, 1.6]}
-LEVEL = {"plain": [2.0, 2.0, 2.0], "pdl": [2.0, 2.0, 2.0]}
-SLOWER = {"plain": [2.0, 2.0, 2.0], "pdl": [2.1, 2.1, 2.1]}
+from tests import packs
 
 
-def line(kernel: str, **times: Any) -> dict[str, Any]:
-    return {"kernel": kernel, "problem": [64, 64, 64, "nn", "f16"], **times}
+def us(torch: float, plain: float, pdl: float) -> dict[str, list[float]]:
+    """Samples of blocks that differ by more than the arms: only their pairs tell."""
+    times = {"torch": torch, "plain": plain, "pdl": pdl}
+    return {arm: [t, t * 3.0, t * 9.0] for arm, t in times.items()}
+
+
+GAIN, LEVEL, LOSS = us(3.0, 2.0, 1.5), us(3.0, 2.0, 2.0), us(3.0, 2.0, 2.1)
+
+
+def line(kernel: str = "a", problem: packs.Problem = packs.WIN, **changes: Any) -> dict[str, Any]:
+    fields = {"problem": [*problem.key[:5]], "kernel": kernel, "wrong": []}
+    return fields | {"edges": {"programmatic": 2, "full": 1}} | changes
 
 
 @pytest.mark.parametrize(
-    ("lines", "names"),
+    ("one", "verdict"),
     [
-        ([line("a", hot=HOT, cold=LEVEL)], {"a"}),
-        ([line("a", hot=HOT)], {"a"}),
-        ([line("a", hot=HOT, cold=SLOWER)], set()),
-        ([line("a", hot=HOT), line("a", hot=SLOWER)], set()),
-        ([line("a", hot=HOT), line("a", hot=LEVEL), line("b", hot=HOT)], {"a", "b"}),
-        ([line("a", hot=LEVEL)], set()),
-        ([line("a", hot=HOT, wrong=["hot: other bits"])], set()),
-        ([line("a")], set()),
+        (line(hot=GAIN, cold=GAIN), True),
+        (line(hot=GAIN), True),
+        (line(hot=GAIN, cold=LOSS), True),  # 1.333 and 0.952
+        (line(hot=LOSS, cold=GAIN), True),
+        (line(hot=us(3.0, 2.0, 1.95), cold=LOSS), False),  # 1.026 and 0.952
+        (line(hot=LEVEL, cold=LEVEL), False),
+        (line(hot=LOSS), False),
+        (line(hot=us(1.49, 2.0, 1.5), cold=GAIN), True),  # torch 0.993
+        (line(hot=us(1.48, 2.0, 1.5), cold=GAIN), False),  # 0.987
+        (line(hot=GAIN, cold=us(1.48, 2.0, 1.5)), False),
+        (line(hot=GAIN, cold=GAIN, wrong=["hot: pdl differs from plain"]), False),
+        (line(hot=GAIN, cold=GAIN, edges={"programmatic": 1, "full": 2}), False),
+        (line(), False),
+        ({"problem": [], "kernel": "a", "error": "killed its process", "blamed": True}, False),
     ],
-    ids=["gain", "no cold", "cold loss", "one loss", "two", "level", "wrong", "no times"],
+    ids=[
+        *("gain", "no cold", "cold loss", "hot loss", "small gain", "level", "loss"),
+        *("nearly torch", "slower than torch", "slower than torch, cold"),
+        *("wrong", "an edge lost", "no times", "killed"),
+    ],
 )
-def test_a_kernel_gains_and_never_loses(lines: list[dict[str, Any]], names: set[str]) -> None:
-    assert faster(lines) == names
+def test_what_speaks_for_dependent_launch(one: dict[str, Any], verdict: bool) -> None:
+    assert faster(one) is verdict
 
 
-def source(tmp_path: Path) -> packer.SourceManifest:
-    """The committed document, of three kernels launched plainly, the last of them cooperative."""
-    committed = packer.read_source(
-        Path(__file__).resolve().parents[2] / "manifests" / "sm_90a" / "h200.json"
-    )
-    together = next(
-        k for k in committed.kernels if FAMILIES[k.family].record(dict(k.genome)).get("cooperative")
-    )
-    alone = [k for k in committed.kernels if k.family == "sm90_oneshot"][:2]
-    kernels = tuple(replace(k, pdl=False) for k in (*alone, together))
-    return replace(committed, kernels=kernels, table=())
+def test_a_gain_is_that_of_pairs() -> None:
+    """By medians of the sides 2 over 2, by pairs 2 over 1 twice: the clocks went down meanwhile."""
+    assert faster(line(hot={"torch": [9.0, 9.0, 9.0], "plain": [2, 2, 8], "pdl": [1, 2, 4]}))
+    assert not faster(line(hot={"torch": [9.0, 9.0, 9.0], "plain": [2, 2, 3], "pdl": [1, 3, 4]}))
 
 
-def test_the_document_keeps_the_mark(tmp_path: Path) -> None:
-    before = source(tmp_path)
-    first, second, together = before.kernels
-    after = launched(before, [line(first.name, hot=HOT), line(together.name, hot=HOT)])
-    assert [k.pdl for k in after.kernels] == [True, False, True]
+def source() -> packer.SourceManifest:
+    """Two problems of one kernel, one of another, and one that torch keeps."""
+    kernels = packs.good_kernels()[:2]
+    rows = [
+        packs.row(packs.WIN, kernels[0]),
+        packs.row(packs.WIN_SMALL, kernels[0]),
+        packs.row(packs.NOISE, kernels[1]),
+        packs.row(packs.CUBLAS, None),
+    ]
+    return packs.source(kernels, rows)
+
+
+def marked(*lines: dict[str, Any], before: packer.SourceManifest | None = None) -> set[Any]:
+    table = launched(before or source(), lines).table
+    return {row.key for row in table if row.pdl}
+
+
+def test_each_row_is_judged_by_its_own_measurement() -> None:
+    gains = line("k_direct", hot=GAIN), line("k_tma2", packs.NOISE, hot=GAIN)
+    loses = line("k_direct", packs.WIN_SMALL, hot=LOSS)
+    assert marked(*gains, loses) == {packs.WIN.key, packs.NOISE.key}
+    # Not measured, measured with another kernel, or without one: launched plainly.
+    assert marked(gains[0]) == {packs.WIN.key}
+    assert marked(line("k_tma2", hot=GAIN)) == set()
+    assert marked(line("k_direct", packs.CUBLAS, hot=GAIN)) == set()
+
+
+@pytest.mark.parametrize("other", [{"hot": LOSS}, {"hot": GAIN, "wrong": ["x"]}, {"error": "x"}])
+def test_every_measurement_must_agree(other: dict[str, Any]) -> None:
+    one, against = line("k_direct", hot=GAIN), line("k_direct", **other)
+    assert marked(one, one) == {packs.WIN.key}
+    assert marked(one, against) == marked(against, one) == set()
+
+
+def test_an_older_mark_goes() -> None:
+    before = source()
+    table = tuple(row._replace(pdl=row.kernel is not None) for row in before.table)
+    before = replace(before, table=table)
+    assert marked(before=before) == set()
+    assert marked(line("k_direct", hot=GAIN), before=before) == {packs.WIN.key}
+
+
+def test_document_and_pack_keep_the_mark(tmp_path: Path) -> None:
+    after = launched(source(), [line("k_direct", hot=GAIN)])
     packer.write_source(tmp_path / "s.json", after)
-    text = (tmp_path / "s.json").read_text(encoding="ascii")
-    assert text.count('"pdl":') == 2
-    read = {k.name: k.pdl for k in packer.read_source(tmp_path / "s.json").kernels}
-    assert read == {first.name: True, second.name: False, together.name: True}
-
-
-def test_a_pack_launches_as_its_source_says(tmp_path: Path) -> None:
-    before = source(tmp_path)
-    _, plain, together = before.kernels
-    some = replace(before, kernels=(replace(together, pdl=True), plain))
-    built = build.build([(k.family, dict(k.genome)) for k in some.kernels], 1)
-    info = packer.GeneratorInfo("0", "0" * 40, False)
-    pack = packer.write_pack(tmp_path / "pack", some, built, generator_info=info)
-    flags = {entry.name: (entry.cooperative, entry.pdl) for entry in pack.manifest.kernels}
-    assert flags == {together.name: (True, True), plain.name: (False, False)}
+    read = packer.read_source(tmp_path / "s.json")
+    assert [row.key for row in read.table if row.pdl] == [packs.WIN.key]
+    built = packs.good_kernels()[:2]
+    pack = packer.write_pack(
+        tmp_path / "pack",
+        read,
+        built,  # type: ignore[arg-type]
+        generator_info=packs.GENERATOR,
+    )
+    assert [row.key for row in pack.manifest.table if row.pdl] == [packs.WIN.key]

@@ -121,7 +121,7 @@ def test_what_runs_before_the_grid_ahead_has_ended_is_read_off_the_code(
         "reads_before_the_grid_ahead": "LDG",
         "lets_the_next_grid_start_first": "PREEXIT",
         "leaves_before_the_grid_ahead": "EXIT",
-        "never_waits": "EXIT, LDG, STG",
+        "never_waits": "EXIT, LDG, PREEXIT, STG",
     }.items():
         assert details[name] == f"upstream: {words} before the grid ahead has ended"
 

@@ -21,19 +21,15 @@ def row(
     torch: float = 12.0,
     tuned: float = 9.0,
     kind: tuple[str, str] = ("nn", "f16"),
+    pdl: bool = False,
 ) -> Row:
     hot, cold = (Timing(ours, torch, tuned, torch / ours, 1.0) for ours in us)
-    rest = (kind[1], "f32", "none", kernel, "GPU", hot, cold, 9, "2026-01-01")
+    rest = (kind[1], "f32", "none", kernel, "GPU", hot, cold, 9, "2026-01-01", pdl)
     return Row(*shape, *kind, *rest)
 
 
-def figures(
-    *rows: Row, lines: tuple[dict[str, Any], ...] = (), dependent: str = "a"
-) -> dict[str, Any]:
-    """`dependent`: kernels that the table launches so."""
-    kernels = [
-        SimpleNamespace(id=name, name=f"name_{name}", pdl=name in dependent) for name in "ab"
-    ]
+def figures(*rows: Row, lines: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    kernels = [SimpleNamespace(id=name, name=f"name_{name}") for name in "ab"]
     source: Any = SimpleNamespace(table=rows, kernels=kernels)
     return worth.figures(source, lines)
 
@@ -46,7 +42,7 @@ def chain(shape: tuple[int, int, int], kernel: str = "name_a", **changes: Any) -
 
 TINY, MID = (64, 64, 64), (1024, 1024, 1024)
 ROWS = (
-    row(TINY, "a", (6.0, 8.0)),  # 2x torch, 1.5x the better one
+    row(TINY, "a", (6.0, 8.0), pdl=True),  # 2x torch, 1.5x the better one
     row(MID, None, (13.0, 13.0)),  # torch, which a tuned cuBLASLt beats
     row((100, 64, 64), "a", (1.0, 1.0)),  # in no list
 )
@@ -87,20 +83,22 @@ def test_without_a_chain_measured_there_is_no_figure_but_a_reason() -> None:
         pdl = figures(*ROWS, lines=lines)["grid"]["fp16"]["nn"]["pdl"]
         assert pdl.pop("reason") == worth.NO_PDL
         assert set(pdl.values()) == {None} and "gmean_vs_torch_hot" in pdl
-    # Measured, but the table launches no kernel so.
-    pdl = figures(*ROWS, lines=(chain(TINY),), dependent="")["grid"]["fp16"]["nn"]["pdl"]
+    # Measured, but the table launches nothing so.
+    rows = [each._replace(pdl=False) for each in ROWS]
+    pdl = figures(*rows, lines=(chain(TINY),))["grid"]["fp16"]["nn"]["pdl"]
     assert pdl["gmean_vs_torch_hot"] is None and pdl["reason"] == worth.NO_PDL
 
 
 def test_chains_count_once_all_were_measured() -> None:
-    rows = (*ROWS, row((64, 64, 128), "b", (6.0, 6.0)))
+    # One kernel on two problems of the set, launched dependently on one of them.
+    rows = (*ROWS, row((64, 64, 128), "a", (6.0, 6.0)))
     better = chain(TINY, hot={"torch": [20.0], "pdl": [1.0]})  # measured twice: the slower counts
     pdl = figures(*rows, lines=(chain(TINY), better))["grid"]["fp16"]["nn"]["pdl"]
     assert pdl.pop("reason") == worth.SOME_PDL.format(1, 2) and set(pdl.values()) == {None}
-    other = chain((64, 64, 128), "name_b", wrong=["hot: pdl differs"])
+    other = chain((64, 64, 128), wrong=["hot: pdl differs"])
     pdl = figures(*rows, lines=(chain(TINY), better, other))["grid"]["fp16"]["nn"]["pdl"]
     assert (pdl["measured"], pdl["of"]) == (2, 2) and "reason" not in pdl
-    # 3x torch in the chain; the other kernel is launched plainly; medians of pairs, not of sides.
+    # 3x torch in the chain; the other row is launched plainly; medians of pairs, not of sides.
     assert pdl["regimes"]["tiny"] == round((3.0 * 2.0) ** (1 / 120), 4)
     assert pdl["gmean_vs_best_hot"] == round((3.0 * 0.75 * 1.5 * 0.75) ** (1 / 3), 4)
     assert pdl["gmean_vs_torch_cold"] == round((3.0 * 2.0) ** (1 / 1000), 4)
@@ -113,4 +111,4 @@ def test_a_chain_without_cold_samples_has_no_cold_mean() -> None:
     assert pdl["gmean_vs_torch_cold"] is None
     assert pdl["gmean_vs_torch_hot"] == round(3.0 ** (1 / 1000), 4)
     with pytest.raises(ValueError, match="no hot samples"):
-        worth.dependent(ROWS[0], {**line, "hot": {}})
+        worth.chained(ROWS[0], {**line, "hot": {}})

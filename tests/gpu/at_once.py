@@ -11,7 +11,6 @@ import argparse
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -83,7 +82,7 @@ def occupant() -> Packed | None:
 
 def loaded(one: Packed, pdl: bool) -> Kernel:
     pack, entry = one
-    return launcher.load(0, replace(entry, pdl=pdl), pack.image(entry))
+    return launcher.load(0, entry, pack.image(entry), pdl)
 
 
 class Job:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hgemm_packs import launcher, select, timing
@@ -23,7 +21,7 @@ def both(problem: Problem) -> dict[str, Arm]:
     assert choice.pack is not None and choice.kernel is not None
     image = choice.pack.image(choice.kernel)
     return {
-        name: Arm(launcher.load(0, replace(choice.kernel, pdl=name == "pdl"), image))
+        name: Arm(launcher.load(0, choice.kernel, image, name == "pdl"))
         for name in ("plain", "pdl")
     }
 

@@ -172,8 +172,11 @@ def test_a_cubin_that_is_not_its_id_is_refused(tmp_path: Path) -> None:
 def test_source_round_trip_one_kernel_and_one_row_a_line(tmp_path: Path) -> None:
     path = tmp_path / "h200.json"
     source = good_source()
+    first, *others = source.table
+    source = dataclasses.replace(source, table=(first._replace(pdl=True), *others))
     write_source(path, source)
     again = read_source(path)
+    assert [row.key for row in again.table if row.pdl] == [first.key]
     assert set(again.table) == set(source.table)
     assert again.kernels == source.kernels
     assert dataclasses.replace(again, table=()) == dataclasses.replace(source, table=())
@@ -209,6 +212,7 @@ _SOURCE_CASES = {
     *("no_profile", "path_as_pack_name", "path_as_kernel", "newline_in_name", "arch_family"),
     *("foreign_abi", "duplicate_table_key", "duplicate_kernel_id", "duplicate_kernel_name"),
     *("duplicate_profile", "unknown_profile", "unknown_kernel", "bound_above_estimate"),
+    *("int_as_bool", "row_without_pdl", "pdl_of_a_kernel", "pdl_without_kernel"),
 }
 
 

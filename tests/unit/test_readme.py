@@ -51,7 +51,7 @@ SUMMARY = {
         }
     },
     "llm": {},
-    "launch": {"kernels": 77, "dependent": 31},
+    "launch": {"rows": 77, "dependent": 31},
     "chained": {
         "groups": {
             "grid": {
@@ -151,7 +151,7 @@ def test_every_block_is_in_the_readme_and_filled() -> None:
         "| 3.0e-03 |",
         "| 1.3% |",
         "| 3.61x |",
-        "31 of 77 kernels are launched with",
+        "31 of the 77 problems with a kernel are launched with",
         "(60 problems of the grid): 1.111x launched plainly, 1.200x with dependent launch; alone "
         "1.222x hot, 1.200x cold.",
         "(f16 nn, 77 problems with a confirmed kernel): 1.030x torch, 1.040x its TFLOPS per watt.",
