@@ -30,5 +30,9 @@ class PackError(Exception):
         return f"{self.code}{place}: {self.detail}"
 
 
+class TrustError(PackError):
+    """Nobody the user trusts vouches for this pack, or who does vouches for other bytes."""
+
+
 class FallbackError(RuntimeError):
     """HGEMM_PACKS_STRICT=1 and a call would have used torch's own matmul; the text says why."""

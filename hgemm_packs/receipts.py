@@ -1,0 +1,124 @@
+"""Receipts: what was checked about a pack before it entered the cache, one small file a pack.
+
+Written through `trust` by whoever fills the cache, read by `discover` at every start. A receipt
+says what was decided and by which authority; it is no secret and no signature of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .errors import PackError
+from .manifest_fields import COMMIT, LINE, MOMENT, SHA256
+from .strict_json import nullable, one_of, read_json, record, text
+
+#: What may have vouched for a pack; "local" is the user's own build.
+AUTHORITIES = ("registry", "sha256", "sigstore", "key", "local")
+MAX_RECEIPT_BYTES = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One decision. `repo` and `revision` (40 hex digits) say where the bytes came from, `signer`
+    whose signature was verified, `when` is UTC as in 2026-11-20T00:00:00Z."""
+
+    manifest_sha256: str
+    blob_sha256: str
+    repo: str | None
+    revision: str | None
+    authority: str
+    signer: str | None
+    when: str
+
+
+#: owner/name as the Hub spells it.
+REPO = text(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}", "bad_repo")
+
+_RECEIPT = record(
+    Receipt,
+    manifest_sha256=SHA256,
+    blob_sha256=SHA256,
+    repo=nullable(REPO),
+    revision=nullable(COMMIT),
+    authority=one_of(*AUTHORITIES),
+    signer=nullable(LINE),
+    when=MOMENT,
+)
+
+
+def write_receipt(root: Path, receipt: Receipt) -> Path:
+    """Write v1/receipts/<manifest sha256>.json below the cache `root`, whole or not at all.
+
+    Raises PackError for a receipt that could not be read back, OSError when the disk says no.
+    """
+    data = _bytes(receipt)
+    _parse(data)
+    folder = root / "v1" / "receipts"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".receipt-", dir=folder)  # made with mode 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        path = folder / f"{receipt.manifest_sha256}.json"
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return path
+
+
+def read_receipt(root: Path, manifest_sha256: str) -> Receipt | None:
+    """The receipt of a pack below the cache `root`, or None where there is none.
+
+    Raises PackError("bad_receipt") for one that is torn, altered, of another pack, or in a place
+    where another user could have written it.
+    """
+    path = root / "v1" / "receipts" / f"{manifest_sha256}.json"
+    try:
+        data = _read_own(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PackError("bad_receipt", str(error)) from None
+    try:
+        receipt = _parse(data)
+    except PackError as error:
+        raise PackError("bad_receipt", f"{path.name}: {error}") from None
+    if _bytes(receipt) != data:
+        raise PackError("bad_receipt", f"{path.name} is not as it was written")
+    if receipt.manifest_sha256 != manifest_sha256:
+        raise PackError("bad_receipt", f"{path.name} is of {receipt.manifest_sha256}")
+    return receipt
+
+
+def _bytes(receipt: Receipt) -> bytes:
+    return (json.dumps(asdict(receipt), sort_keys=True, separators=(",", ":")) + "\n").encode()
+
+
+def _parse(data: bytes) -> Receipt:
+    receipt: Receipt = _RECEIPT(read_json(data))
+    return receipt
+
+
+def _read_own(path: Path) -> bytes:
+    """A small regular file that only this user can have written, in a folder of the same kind."""
+    _check_own(os.lstat(path.parent), path.parent)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise PackError("bad_receipt", f"{path.name} is not a regular file")
+        _check_own(facts, path)
+        return file.read(MAX_RECEIPT_BYTES)
+
+
+def _check_own(facts: os.stat_result, path: Path) -> None:
+    if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+        raise PackError("bad_receipt", f"others can write to {path}")
