@@ -1,4 +1,4 @@
-"""The package's own exceptions: a pack that was refused, and a fallback that STRICT forbids.
+"""The package's own exceptions: a refused pack, an unusable cache, a fallback that STRICT forbids.
 
 Raised by everything that reads packs; `discover` turns a PackError into one warning, so that none
 leaves `matmul`. Nothing here imports anything.
@@ -36,3 +36,7 @@ class TrustError(PackError):
 
 class FallbackError(RuntimeError):
     """HGEMM_PACKS_STRICT=1 and a call would have used torch's own matmul; the text says why."""
+
+
+class CacheError(OSError):
+    """The cache cannot be used as it is: no home, a link, somebody else's; the text says which."""
