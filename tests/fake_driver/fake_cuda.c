@@ -135,8 +135,17 @@ cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *status, uint64_t *id,
   return CU_OK;
 }
 
+// Ends a capture of a thread that is not relaxed, as the real driver does in calls that it holds
+// unsafe; which they are it does not say, and a newer one may hold more of them so.
+static int ends_capture(void) {
+  if (!control.capturing || control.capture_mode == CU_CAPTURE_RELAXED) return 0;
+  control.capturing = FAKE_INVALIDATED;
+  return 1;
+}
+
 cu_result cuStreamGetId(cu_stream stream, unsigned long long *id) {
   (void)stream;
+  if (ends_capture()) return CU_CAPTURE_FIRST_ERROR;
   if (!fake_current()) return FAKE_INVALID_CONTEXT;
   *id = stream_id;
   return CU_OK;
@@ -153,6 +162,7 @@ static object *objects;
 
 cu_result cuUserObjectCreate(void **made, void *of, void (*destroy)(void *), unsigned references,
                              unsigned flags) {
+  if (ends_capture()) return CU_CAPTURE_FIRST_ERROR;
   if (references != 1 || flags != CU_OBJECT_NO_SYNC || control.fail_objects)
     return CU_INVALID_VALUE;
   object *created = calloc(1, sizeof *created);
@@ -163,6 +173,7 @@ cu_result cuUserObjectCreate(void **made, void *of, void (*destroy)(void *), uns
 
 cu_result cuGraphRetainUserObject(void *graph, void *moved, unsigned count, unsigned flags) {
   object *own = moved;
+  if (ends_capture()) return CU_CAPTURE_FIRST_ERROR;
   if (graph != (void *)(uintptr_t)control.capture_id || !control.capturing || count != 1 ||
       flags != CU_OBJECT_MOVE || own->graph)
     return CU_INVALID_VALUE;

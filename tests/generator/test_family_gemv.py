@@ -4,6 +4,7 @@ without spills and with all their tensor-core work."""
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pytest
@@ -116,3 +117,12 @@ def test_it_builds_with_whole_turns_of_tensor_core_work(genes: Genome) -> None:
     assert census.count("LDL", "STL") == 0
     # A ring is filled by LDGSTS alone; with one stage there is none.
     assert (census.count("LDGSTS") > 0) == (genome["stages"] != 1)
+
+
+@pytest.mark.parametrize("genes", [{"unroll": 1}, {"unroll": 2}, {"unroll": 1, "ahead": False}])
+def test_no_load_has_half_a_descriptor(genes: Genome) -> None:
+    """ptxas made that of short loads with a policy, and an H200 refused it as illegal."""
+    genome = with_genes(layout="nn", dtype="bf16", tokens=16, mi=2, warps_k=16, stages=2, **genes)
+    code = str(sass.disassemble(build.build_one("sm90_gemv", genome).cubin))
+    assert re.findall(r"desc\[UR\d*[02468]\]", code)
+    assert re.findall(r"desc\[UR\d*[13579]\]", code) == []

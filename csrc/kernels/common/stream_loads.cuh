@@ -44,7 +44,8 @@ __device__ __forceinline__ void load_activations(u32 (&to)[4], const u16* p, boo
                : "memory");
 }
 
-// Only 16 bytes can pass L1.
+// Only 16 bytes can pass L1. Fewer go without the policy: ptxas 13.0.88 gives some of those a descriptor in an odd
+// uniform register, an illegal instruction on an H200.
 template <int kBytes>
 __device__ __forceinline__ void send_weights(u32 to, const u16* p, bool inside, u64 policy) {
   if constexpr (kBytes == 16) {
@@ -52,8 +53,8 @@ __device__ __forceinline__ void send_weights(u32 to, const u16* p, bool inside, 
                  "r"(inside ? 16 : 0), "l"(policy)
                  : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global" HGP_HINT " [%0], [%1], %4, %2" HGP_HINTED("%3") ";" ::"r"(to), "l"(p),
-                 "r"(inside ? kBytes : 0), "l"(policy), "n"(kBytes)
+    asm volatile("cp.async.ca.shared.global.L2::" HGP_FETCH "B [%0], [%1], %3, %2;" ::"r"(to), "l"(p),
+                 "r"(inside ? kBytes : 0), "n"(kBytes)
                  : "memory");
   }
 }
