@@ -14,6 +14,7 @@ from pathlib import Path
 
 from .errors import PackError
 from .pack import Pack
+from .receipts import read_receipt
 from .settings import LOGGER, settings
 
 PROVIDERS_GROUP = "hgemm_packs.providers"
@@ -53,8 +54,7 @@ def find() -> Found:
             refused.append(place)
             continue
         try:
-            pack = Pack.open(place)
-            _check_cache_name(pack)
+            pack = _open(place)
         except PackError as error:
             refused.append(Refused(str(place), error))
             continue
@@ -117,9 +117,18 @@ def _cached() -> Iterator[Path | Refused]:
         yield Refused(str(root), error)
 
 
-def _check_cache_name(pack: Pack) -> None:
-    """In the cache a directory is named by the sha256 of its manifest."""
+def _open(place: Path) -> Pack:
+    """In the cache a directory is named by the sha256 of its manifest, and has a receipt, which is
+    looked at before the manifest is read."""
     root = settings().cache
-    in_cache = root is not None and pack.path.parent == root / "v1" / "packs"
-    if in_cache and pack.path.name != pack.manifest_sha256:
+    if root is None or place.parent != root / "v1" / "packs":
+        return Pack.open(place)
+    receipt = read_receipt(root, place.name)
+    if receipt is None:
+        raise PackError("no_receipt", "nothing says that it was checked: fetch it again")
+    pack = Pack.open(place)
+    if pack.manifest_sha256 != place.name:
         raise PackError("cache_name", f"its manifest's sha256 is {pack.manifest_sha256}")
+    if pack.manifest.blob.sha256 != receipt.blob_sha256:
+        raise PackError("bad_receipt", f"it is of kernels with sha256 {receipt.blob_sha256}")
+    return pack

@@ -44,11 +44,7 @@ class Pack:
         path = Path(directory)
         folder = _open(path, os.O_DIRECTORY, None)
         try:
-            handle = _open_regular(MANIFEST_NAME, folder)
-            try:
-                data = _read_manifest(handle)
-            finally:
-                os.close(handle)
+            data = _read_whole(MANIFEST_NAME, folder, MAX_MANIFEST_BYTES)
             manifest = manifest_checks.parse(data)
             blob = _open_regular(BLOB_NAME, folder)
         finally:
@@ -72,6 +68,16 @@ class Pack:
         return f"Pack({info.name} {info.version}, {self.manifest.arch}, {str(self.path)!r})"
 
 
+def read_file(directory: Path, name: str, limit: int) -> bytes:
+    """The bytes of one of a pack's fixed files, unparsed. Raises PackError, as Pack.open does, for
+    anything but a regular file of at most `limit` bytes."""
+    folder = _open(directory, os.O_DIRECTORY, None)
+    try:
+        return _read_whole(name, folder, limit)
+    finally:
+        os.close(folder)
+
+
 _CODES = {errno.ENOENT: "missing_file", errno.ELOOP: "symlink", errno.ENOTDIR: "not_a_directory"}
 
 
@@ -93,11 +99,16 @@ def _open_regular(name: str, folder: int) -> int:
     return handle
 
 
-def _read_manifest(handle: int) -> bytes:
-    size = os.fstat(handle).st_size
-    if size > MAX_MANIFEST_BYTES:
-        raise PackError("manifest_too_large", f"{size} bytes, not at most {MAX_MANIFEST_BYTES}")
-    return _read(handle, 0, size)
+def _read_whole(name: str, folder: int, limit: int) -> bytes:
+    handle = _open_regular(name, folder)
+    try:
+        size = os.fstat(handle).st_size
+        if size > limit:
+            code = "manifest_too_large" if name == MANIFEST_NAME else "file_too_large"
+            raise PackError(code, f"{name}: {size} bytes, not at most {limit}")
+        return _read(handle, 0, size)
+    finally:
+        os.close(handle)
 
 
 def _read(handle: int, offset: int, size: int) -> bytes:

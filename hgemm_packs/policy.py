@@ -6,9 +6,27 @@ only ever names what is accepted; it has no word for accepting everything.
 
 from __future__ import annotations
 
+import os
+import stat
+import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from .errors import PackError, TrustError
+from .manifest_fields import SHA256
+from .settings import settings
+from .strict_json import listing, record, text
+
+#: The issuer that stands behind every identity that is a workflow on GitHub.
+GITHUB = "https://token.actions.githubusercontent.com"
+MAX_ENTRIES = 1000
+MAX_POLICY_BYTES = 1 << 20
+
+_IDENTITY = text(r"[!-~]{1,512}")
+_ISSUER = text(r"https://[!-~]{1,504}")
+_FILE = text(r"[^\0]{1,4096}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +55,15 @@ class Policy:
         A file that is not named and does not exist is an empty policy. Raises TrustError for one
         that cannot be read, has an unknown field, or that others can write to.
         """
-        raise NotImplementedError
+        named = settings().policy
+        path = named or _default()
+        if path is None or (named is None and not os.path.lexists(path)):
+            return cls()
+        try:
+            policy: Policy = _DOCUMENT(_read_toml(path))
+            return replace(policy, keys=tuple(_key(path.parent / key) for key in policy.keys))
+        except PackError as error:
+            raise TrustError("bad_policy", f"{path}: {error.detail}", error.where) from None
 
     def allowing(self, words: Iterable[str]) -> Policy:
         """This policy and what `words` name, each one of: `sha256:HEX`, `key:PATH` (PEM),
@@ -45,4 +71,90 @@ class Policy:
 
         Raises TrustError for any other word.
         """
-        raise NotImplementedError
+        policy = self
+        for word in words:
+            try:
+                policy = policy._and(word)
+            except PackError as error:
+                raise TrustError("bad_word", f"{word!r}: {error.detail}") from None
+        return policy
+
+    def _and(self, word: str) -> Policy:
+        kind, _, value = word.partition(":")
+        if kind == "sha256":
+            return replace(self, sha256=self.sha256 | {SHA256(value)})
+        if kind == "key":
+            return replace(self, keys=(*self.keys, _key(Path(_FILE(value)))))
+        if kind == "sigstore":
+            issuer, _, identity = value.rpartition(" ")
+            if not issuer and identity.startswith("https://github.com/"):
+                issuer = GITHUB
+            signer = Signer(_ISSUER(issuer), _IDENTITY(identity))
+            return replace(self, signers=(*self.signers, signer))
+        raise PackError("bad_word", "not sha256:HEX, key:PATH or sigstore:[ISSUER ]IDENTITY")
+
+
+#: A Signer in a document, here and in the registry.
+SIGNER = record(Signer, issuer=_ISSUER, identity=_IDENTITY)
+
+
+def _policy(
+    sha256: tuple[str, ...] = (), sigstore: tuple[Signer, ...] = (), keys: tuple[str, ...] = ()
+) -> Policy:
+    return Policy(frozenset(sha256), sigstore, tuple(Path(key) for key in keys))
+
+
+_DOCUMENT = record(
+    _policy,
+    {
+        "sha256": listing(SHA256, 0, MAX_ENTRIES),
+        "sigstore": listing(SIGNER, 0, MAX_ENTRIES),
+        "keys": listing(_FILE, 0, MAX_ENTRIES),
+    },
+)
+
+
+def _default() -> Path | None:
+    """None for a user without a home."""
+    shared = os.environ.get("XDG_CONFIG_HOME")
+    try:
+        return (Path(shared) if shared else Path.home() / ".config") / "hgemm_packs" / "policy.toml"
+    except RuntimeError:
+        return None
+
+
+def _read_toml(path: Path) -> Any:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        try:
+            import tomli as tomllib
+        except ModuleNotFoundError:
+            raise PackError("bad_policy", "TOML needs hgemm-packs[hub] on Python 3.10") from None
+    try:
+        return tomllib.loads(_read_own(path, MAX_POLICY_BYTES).decode())
+    except UnicodeDecodeError as error:
+        raise PackError("bad_policy", str(error)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise PackError("bad_policy", f"not TOML: {error}") from None
+
+
+def _key(path: Path) -> Path:
+    """The path of a public key that nobody else can exchange. Its contents are looked at when a
+    signature is."""
+    _read_own(path, MAX_POLICY_BYTES)
+    return path
+
+
+def _read_own(path: Path, limit: int) -> bytes:
+    """A file that only this user or root can write to: whoever else could, decides what runs."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as f:
+            facts = os.fstat(f.fileno())
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size > limit:
+                raise PackError("bad_policy", f"{path} is not a file of at most {limit} bytes")
+            if facts.st_uid not in (0, os.geteuid()) or facts.st_mode & 0o022:
+                raise PackError("bad_policy", f"others can write to {path}")
+            return f.read(limit)
+    except OSError as error:
+        raise PackError("bad_policy", f"{path}: {error.strerror}") from None

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .errors import PackError
-from .manifest_fields import COMMIT, LINE, MOMENT, SHA256
+from .manifest_fields import COMMIT, MOMENT, SHA256
 from .strict_json import nullable, one_of, read_json, record, text
 
 #: What may have vouched for a pack; "local" is the user's own build.
@@ -39,6 +39,8 @@ class Receipt:
 #: owner/name as the Hub spells it.
 REPO = text(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}", "bad_repo")
 
+_SIGNER = text(r"[ -~]{1,1100}")  # longer than any issuer and identity of a policy
+
 _RECEIPT = record(
     Receipt,
     manifest_sha256=SHA256,
@@ -46,7 +48,7 @@ _RECEIPT = record(
     repo=nullable(REPO),
     revision=nullable(COMMIT),
     authority=one_of(*AUTHORITIES),
-    signer=nullable(LINE),
+    signer=nullable(_SIGNER),
     when=MOMENT,
 )
 

@@ -1,9 +1,11 @@
-"""The four environment variables, read once per process, and the project's logger.
+"""The environment variables, read once per process, and the project's logger.
 
 HGEMM_PACKS_PATH    pack directories, joined by os.pathsep, searched first
 HGEMM_PACKS_CACHE   root of the cache (default: $XDG_CACHE_HOME/hgemm_packs)
 HGEMM_PACKS_LOG     a level name; sends the project's log to stderr
 HGEMM_PACKS_STRICT  1: raise FallbackError where a fallback would be used
+HGEMM_PACKS_POLICY  the policy file (default: $XDG_CONFIG_HOME/hgemm_packs/policy.toml)
+HGEMM_PACKS_SELFTEST  1: the first use of each kernel is compared with torch
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ class Settings:
     cache: Path | None
     log: str
     strict: bool
+    policy: Path | None
+    selftest: bool
 
 
 @cache
@@ -37,6 +41,8 @@ def settings() -> Settings:
         cache=_cache_root(),
         log=env.get("HGEMM_PACKS_LOG", "").upper(),
         strict=env.get("HGEMM_PACKS_STRICT") == "1",
+        policy=Path(env["HGEMM_PACKS_POLICY"]) if env.get("HGEMM_PACKS_POLICY") else None,
+        selftest=env.get("HGEMM_PACKS_SELFTEST") == "1",
     )
     _configure_log(values.log)
     return values

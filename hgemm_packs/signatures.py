@@ -6,10 +6,23 @@ by the call that needs them; what a manifest says is never read here.
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import PackError, TrustError
+from .manifest import MAX_MANIFEST_BYTES
+from .pack import MANIFEST_NAME, read_file
+
+if TYPE_CHECKING:
+    from sigstore.oidc import IdentityToken
+    from sigstore.verify import Verifier
 
 BUNDLE_NAME = "manifest.json.sigstore"
 SIGNATURE_NAME = "manifest.json.sig"
+MAX_SIGNATURE_BYTES = 1 << 20
 #: What pip needs to hear where sigstore or model-signing is missing.
 EXTRA = "hgemm-packs[verify]"
 
@@ -17,23 +30,122 @@ EXTRA = "hgemm-packs[verify]"
 def sign_sigstore(manifest: Path) -> Path:
     """Sign with the ambient identity (a CI job's) or, without one, that of a login in the browser;
     returns the bundle beside the manifest. Needs the network, and enters the public log."""
-    raise NotImplementedError
+    try:
+        from sigstore.models import ClientTrustConfig
+        from sigstore.sign import SigningContext
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    data = read_file(manifest.parent, MANIFEST_NAME, MAX_MANIFEST_BYTES)
+    config = ClientTrustConfig.production()
+    with SigningContext.from_trust_config(config).signer(_identity(config)) as signer:
+        bundle = signer.sign_artifact(data)
+    path = manifest.with_name(BUNDLE_NAME)
+    path.write_text(bundle.to_json(), encoding="utf-8")
+    return path
+
+
+def _identity(config: Any) -> IdentityToken:
+    from sigstore.oidc import IdentityToken, Issuer, detect_credential
+
+    ambient = detect_credential()
+    if ambient is not None:
+        return IdentityToken(ambient)
+    return Issuer(config.signing_config.get_oidc_url()).identity_token()
 
 
 def verify_sigstore(
     manifest: bytes, bundle: Path, identity: str, issuer: str, *, offline: bool = True
 ) -> None:
     """Raises TrustError unless the bundle is a signature of these bytes by this identity."""
-    raise NotImplementedError
+    try:
+        from sigstore.models import Bundle
+        from sigstore.verify.policy import Identity
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    data = _signature(bundle.parent, BUNDLE_NAME)
+    try:
+        _verifier(offline).verify_artifact(
+            manifest, Bundle.from_json(data), Identity(identity=identity, issuer=issuer)
+        )
+    except Exception as error:  # what a hostile bundle makes the libraries raise is not theirs only
+        raise TrustError(
+            "bad_signature", f"{BUNDLE_NAME} is no signature by {identity}: {_said(error)}"
+        ) from None
+
+
+def _verifier(offline: bool) -> Verifier:
+    """sigstore's verifier with the root of trust that its wheel carries; tests have another."""
+    from sigstore.verify import Verifier
+
+    return Verifier.production(offline=offline)
 
 
 def sign_key(folder: Path, private_key: Path) -> Path:
-    """Sign folder/manifest.json with a PEM private key (elliptic curve, no password); returns the
-    signature beside it."""
-    raise NotImplementedError
+    """Sign folder/manifest.json with a PEM private key (P-256, P-384 or P-521, no password);
+    returns the signature beside it. Raises TrustError for a key that cannot be used."""
+    hashing, signing = _model_signing("hashing"), _model_signing("signing")
+    path = folder / SIGNATURE_NAME
+    try:
+        config = signing.Config().use_elliptic_key_signer(private_key=private_key)
+    except (OSError, TypeError, ValueError) as error:
+        raise TrustError("bad_key", f"{private_key}: {_said(error)}") from None
+    config.set_hashing_config(hashing.Config()).sign(folder / MANIFEST_NAME, path)
+    return path
 
 
-def verify_key(folder: Path, public_key: Path, manifest: bytes | None = None) -> None:
-    """Raises TrustError unless folder/manifest.json.sig is a signature by this key of `manifest`
-    (default: the bytes of folder/manifest.json)."""
-    raise NotImplementedError
+def verify_key(folder: Path, public_key: Path, manifest: bytes | None = None) -> str:
+    """Check that folder/manifest.json.sig is a signature by this key (PEM) of `manifest` (default:
+    the bytes of folder/manifest.json). Returns the sha256 of the key's file.
+
+    Raises TrustError when it is none, or when the key cannot be read.
+    """
+    hashing, verifying = _model_signing("hashing"), _model_signing("verifying")
+    every_file = hashing.Config()
+    # A signature may name files that it leaves out. Here there is one, and it counts.
+    every_file.add_ignored_paths = lambda **_: None
+    if manifest is None:
+        manifest = read_file(folder, MANIFEST_NAME, MAX_MANIFEST_BYTES)
+    data = _signature(folder, SIGNATURE_NAME)
+    try:
+        pem = public_key.read_bytes()
+    except OSError as error:
+        raise TrustError("bad_key", f"{public_key}: {error.strerror}") from None
+    with tempfile.TemporaryDirectory() as own:  # the library wants files; these nobody exchanges
+        signed, signature, key = (Path(own, name) for name in (MANIFEST_NAME, "sig", "key.pem"))
+        for path, content in ((signed, manifest), (signature, data), (key, pem)):
+            path.write_bytes(content)
+        try:
+            config = verifying.Config().use_elliptic_key_verifier(public_key=key)
+        except Exception as error:
+            raise TrustError("bad_key", f"{public_key}: {_said(error)}") from None
+        try:
+            config.set_hashing_config(every_file).verify(signed, signature)
+        except Exception as error:  # as above: any file may lie here
+            raise TrustError(
+                "bad_signature", f"{SIGNATURE_NAME} is no signature by {public_key}: {_said(error)}"
+            ) from None
+    return hashlib.sha256(pem).hexdigest()
+
+
+def _model_signing(name: str) -> Any:
+    """One of model-signing's modules; Any, since only half of them are annotated."""
+    try:
+        return importlib.import_module(f"model_signing.{name}")
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+
+
+def _signature(folder: Path, name: str) -> bytes:
+    try:
+        return read_file(folder, name, MAX_SIGNATURE_BYTES)
+    except PackError as error:
+        code = "no_signature" if error.code == "missing_file" else "bad_signature"
+        raise TrustError(code, str(error)) from None
+
+
+def _missing(error: ModuleNotFoundError) -> TrustError:
+    return TrustError("missing_extra", f"signatures need {EXTRA}: {error}")
+
+
+def _said(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -7,16 +7,32 @@ never asks the network by itself and has no way to be switched off.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
+from types import MappingProxyType
 
+from . import signatures
+from .errors import PackError
 from .errors import TrustError as TrustError
+from .manifest import MAX_MANIFEST_BYTES
+from .manifest_fields import COMMIT, NAME, SHA256
+from .pack import MANIFEST_NAME, Pack, read_file
+from .policy import SIGNER
 from .policy import Policy as Policy
 from .policy import Signer as Signer
+from .receipts import REPO
 from .receipts import Receipt as Receipt
 from .receipts import read_receipt as read_receipt
 from .receipts import write_receipt as write_receipt
+from .strict_json import listing, nullable, one_of, read_json, record
+
+REGISTRY = Path(__file__).with_name("registry.json")
+REGISTRY_SCHEMA = "hgemm-packs-registry/1"
+MAX_PINS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +47,30 @@ class Pin:
     signer: Signer | None = None
 
 
+_PIN = record(
+    Pin, name=NAME, repo=REPO, revision=COMMIT, manifest_sha256=SHA256, signer=nullable(SIGNER)
+)
+_REGISTRY = record(
+    lambda schema, packs: packs,
+    schema=one_of(REGISTRY_SCHEMA),
+    packs=listing(_PIN, 0, MAX_PINS),
+)
+
+
+@functools.cache
 def registry() -> Mapping[str, Pin]:
-    """The official packs by name, from the registry.json of this very wheel."""
-    raise NotImplementedError
+    """The official packs by name, from the registry.json of this very wheel.
+
+    Raises TrustError when that file is missing or damaged.
+    """
+    try:
+        pins: tuple[Pin, ...] = _REGISTRY(read_json(REGISTRY.read_bytes()))
+    except (OSError, PackError) as error:
+        raise TrustError("bad_registry", f"{REGISTRY}: {error}") from None
+    by_name = {pin.name: pin for pin in pins}
+    if len(by_name) != len(pins):
+        raise TrustError("bad_registry", f"{REGISTRY}: a name appears twice")
+    return MappingProxyType(by_name)
 
 
 def verify(
@@ -57,4 +94,78 @@ def verify(
     Raises TrustError when nobody vouches for the manifest, PackError when the pack is not what its
     manifest says. The receipt is returned, not written.
     """
-    raise NotImplementedError
+    data = read_file(folder, MANIFEST_NAME, MAX_MANIFEST_BYTES)
+    digest = hashlib.sha256(data).hexdigest()
+    if pin is not None:
+        authority, signer = "registry", _check_pin(folder, data, digest, pin, offline)
+        repo, revision = pin.repo, pin.revision
+    else:
+        policy = (Policy.load() if policy is None else policy).allowing(allow)
+        authority, signer = _vouched(folder, data, digest, policy, offline)
+    pack = Pack.open(folder)
+    pack.close()
+    if pack.manifest_sha256 != digest:
+        raise TrustError("changed", f"{MANIFEST_NAME} changed while it was checked")
+    return Receipt(
+        manifest_sha256=digest,
+        blob_sha256=pack.manifest.blob.sha256,
+        repo=repo,
+        revision=revision,
+        authority=authority,
+        signer=signer,
+        when=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+
+
+def _check_pin(folder: Path, data: bytes, digest: str, pin: Pin, offline: bool) -> str | None:
+    if digest != pin.manifest_sha256:
+        raise TrustError(
+            "wrong_manifest",
+            f"the registry pins {pin.name} to sha256 {pin.manifest_sha256}, this is {digest}",
+        )
+    if pin.signer is None:
+        return None
+    _check_sigstore(folder, data, pin.signer, offline)
+    return str(pin.signer)
+
+
+def _vouched(
+    folder: Path, data: bytes, digest: str, policy: Policy, offline: bool
+) -> tuple[str, str | None]:
+    """The first authority of the policy that vouches for these bytes, and the signer if it is one.
+    A signature that is there and does not hold is an error of its own only if no other holds."""
+    if digest in policy.sha256:
+        return "sha256", None
+    failed: TrustError | None = None
+    for signer in policy.signers if _there(folder, signatures.BUNDLE_NAME) else ():
+        try:
+            _check_sigstore(folder, data, signer, offline)
+            return "sigstore", str(signer)
+        except TrustError as error:
+            failed = error
+    for key in policy.keys if _there(folder, signatures.SIGNATURE_NAME) else ():
+        try:
+            return "key", "key:" + signatures.verify_key(folder, key, data)
+        except TrustError as error:
+            failed = error
+    if failed is not None:
+        raise failed
+    raise TrustError(
+        "no_authority",
+        f"nobody you trust vouches for the manifest with sha256 {digest}: allow this hash if its "
+        "publisher names the same, or name the publisher's signer or key",
+    )
+
+
+def _there(folder: Path, name: str) -> bool:
+    return (folder / name).is_symlink() or (folder / name).exists()
+
+
+def _check_sigstore(folder: Path, data: bytes, signer: Signer, offline: bool) -> None:
+    signatures.verify_sigstore(
+        data,
+        folder / signatures.BUNDLE_NAME,
+        signer.identity,
+        signer.issuer,
+        offline=offline,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import sys
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs import discover, settings
+from hgemm_packs import discover, receipts, settings
 from hgemm_packs.pack import Pack
+from hgemm_packs.receipts import Receipt
 from tests import packs
 
 pytestmark = pytest.mark.usefixtures("clean_process")
@@ -32,7 +34,14 @@ def into_cache(cache: Path, version: str) -> Path:
     pack = packs.write_good(
         cache.parent / "new", pack=type(info)(info.name, version, info.license, info.created)
     )
+    receipts.write_receipt(cache, receipt_of(pack))
     return pack.path.rename(cache / "v1" / "packs" / pack.manifest_sha256)
+
+
+def receipt_of(pack: Pack) -> Receipt:
+    """What a user's own build gets."""
+    sums = (pack.manifest_sha256, pack.manifest.blob.sha256)
+    return Receipt(*sums, None, None, "local", None, "2026-11-20T00:00:00Z")
 
 
 def provide(folder: Path, monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
@@ -133,9 +142,51 @@ def test_a_symlinked_cache_is_not_used(cache: Path) -> None:
 def test_a_pack_in_the_cache_must_have_its_hash_as_name(cache: Path) -> None:
     pack = into_cache(cache, "1")
     other = into_cache(cache, "2")
+    receipt = dataclasses.replace(receipt_of(Pack.open(pack)), manifest_sha256="a" * 64)
+    receipts.write_receipt(cache, receipt)
     pack.rename(pack.with_name("a" * 64))
     assert paths(discover.packs()) == [other]
     assert codes() == ["cache_name"]
+
+
+def test_a_pack_in_the_cache_must_have_a_receipt(cache: Path) -> None:
+    pack = into_cache(cache, "1")
+    other = into_cache(cache, "2")
+    (cache / "v1" / "receipts" / f"{pack.name}.json").unlink()
+    assert paths(discover.packs()) == [other]
+    assert codes() == ["no_receipt"]
+
+
+def test_the_receipt_of_another_pack_is_none(cache: Path) -> None:
+    pack, other = into_cache(cache, "1"), into_cache(cache, "2")
+    folder = cache / "v1" / "receipts"
+    (folder / f"{pack.name}.json").write_bytes((folder / f"{other.name}.json").read_bytes())
+    assert paths(discover.packs()) == [other]
+    assert codes() == ["bad_receipt"]
+
+
+def test_a_receipt_that_names_other_kernels_is_refused(cache: Path) -> None:
+    pack = into_cache(cache, "1")
+    receipt = dataclasses.replace(receipt_of(Pack.open(pack)), blob_sha256="b" * 64)
+    receipts.write_receipt(cache, receipt)
+    assert discover.packs() == []
+    assert codes() == ["bad_receipt"]
+
+
+def test_a_manifest_is_not_read_before_its_receipt(cache: Path) -> None:
+    pack = into_cache(cache, "1")
+    (cache / "v1" / "receipts" / f"{pack.name}.json").unlink()
+    (pack / "manifest.json").write_bytes(b"not JSON")
+    assert discover.packs() == []
+    assert codes() == ["no_receipt"]
+
+
+def test_packs_outside_the_cache_need_no_receipt(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = packs.write_good(tmp_path / "own").path
+    monkeypatch.setenv("HGEMM_PACKS_PATH", str(pack))
+    assert paths(discover.packs()) == [pack]
 
 
 def test_the_default_cache_is_below_xdg_cache_home(
