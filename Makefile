@@ -13,7 +13,7 @@ PACK := packs/$(ARCH)
 C_HOST := $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch] tests/fake_*/*.[ch])
 EXTENSIONS := setup.py $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch])
 
-.PHONY: demo test test-gpu bench table figures packs fmt lint type wheel clean
+.PHONY: demo test test-gpu bench table figures packs fmt lint type wheel data-wheel wheel-check clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/built
@@ -69,8 +69,16 @@ lint: $(STAMPS)/deps
 type: $(STAMPS)/deps
 	$(BIN)/mypy
 
-wheel: $(STAMPS)/deps
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+# The core for both machines, compiled by the pinned zig: the same bytes wherever this runs.
+wheel: $(STAMPS)/release
+	$(BIN)/python packaging/core_wheel.py --machine x86_64 --out dist
+	$(BIN)/python packaging/core_wheel.py --machine aarch64 --out dist
+
+data-wheel: $(STAMPS)/release packs
+	$(BIN)/python packaging/data_wheel.py $(PACK) --out dist
+
+wheel-check: wheel data-wheel
+	$(BIN)/python packaging/check_wheels.py dist/*.whl
 
 clean:
 	rm -rf $(VENV) build dist demo packs *.egg-info hgemm_packs/*.so
@@ -93,6 +101,10 @@ $(STAMPS)/deps: $(STAMPS)/venv pyproject.toml
 	else \
 	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,rivals,dev,torch]"; \
 	fi
+	@touch $@
+
+$(STAMPS)/release: $(STAMPS)/deps
+	@$(BIN)/python -m pip install --quiet -e ".[release]"
 	@touch $@
 
 $(STAMPS)/built: $(STAMPS)/deps $(EXTENSIONS)

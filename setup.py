@@ -6,6 +6,9 @@ from setuptools import Extension, setup
 
 C_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fvisibility=hidden"]
 WARNINGS = ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
+# The same bytes from every folder: CPython's own flags ask for debug information, which is full of
+# paths, of the headers of whoever built it too.
+REPRODUCIBLE = ["-g0", f"-ffile-prefix-map={Path.cwd()}=."]
 
 
 def extension(name: str, folder: str) -> Extension:
@@ -16,7 +19,7 @@ def extension(name: str, folder: str) -> Extension:
         sources=sorted(map(str, sources.glob("*.c"))),
         depends=sorted(map(str, sources.glob("*.h"))),
         define_macros=[("Py_LIMITED_API", "0x030A0000")],
-        extra_compile_args=[*C_FLAGS, *WARNINGS],
+        extra_compile_args=[*C_FLAGS, *REPRODUCIBLE, *WARNINGS],
         libraries=["dl"],
         py_limited_api=True,
     )
