@@ -14,12 +14,11 @@ from hgemm_packs.cli import shapes
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.problem import DTYPES, LAYOUTS, Problem
+from hgemm_packs.problem import REGIMES as REGIMES
+from hgemm_packs.problem import regime as regime
 
 #: Committed lists, in manifests/shapes/.
 NAMED = {"grid": "grid.toml", "llm": "llm_layers.toml"}
-
-#: The grid's regimes, named as in the published tables.
-REGIMES = ("tiny", "deep-K", "small-K", "skinny", "mid", "2e10..1e11", ">=1e11")
 
 #: Layers of models are divided by their rows: few of them stream the weights, many compute.
 LAYER_REGIMES = ("M<=256", "M>256")
@@ -28,22 +27,6 @@ LAYER_REGIMES = ("M<=256", "M>256")
 STEP = 8
 
 LOGGER = logging.getLogger("hgemm_packs.generator")
-
-
-def regime(m: int, n: int, k: int) -> str:
-    """The one of REGIMES that a shape is in; the first that fits."""
-    flops = 2 * m * n * k
-    if flops <= 1e8:
-        return "tiny"
-    if m * n <= 512**2 and k >= 2048:
-        return "deep-K"
-    if k <= 256 and m * n >= 1024**2:
-        return "small-K"
-    if min(m, n) <= 256 and max(m, n) >= 2048 and k >= 1024:
-        return "skinny"
-    if flops <= 2e10:
-        return "mid"
-    return "2e10..1e11" if flops < 1e11 else ">=1e11"
 
 
 def layer_regime(m: int) -> str:

@@ -20,6 +20,25 @@ LARGEST_DIM = 2**31 - 1
 #: M, N, K, layout, dtype, out_dtype, acc, epilogue: what a table row is looked up by.
 Key = tuple[int, int, int, str, str, str, str, str]
 
+#: Kinds of problems, named as in the published tables.
+REGIMES = ("tiny", "deep-K", "small-K", "skinny", "mid", "2e10..1e11", ">=1e11")
+
+
+def regime(m: int, n: int, k: int) -> str:
+    """The one of REGIMES that a shape is in; the first that fits."""
+    flops = 2 * m * n * k
+    if flops <= 1e8:
+        return "tiny"
+    if m * n <= 512**2 and k >= 2048:
+        return "deep-K"
+    if k <= 256 and m * n >= 1024**2:
+        return "small-K"
+    if min(m, n) <= 256 and max(m, n) >= 2048 and k >= 1024:
+        return "skinny"
+    if flops <= 2e10:
+        return "mid"
+    return "2e10..1e11" if flops < 1e11 else ">=1e11"
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

@@ -62,6 +62,15 @@ def found() -> discover.Found:
         return _found
 
 
+def prefer(pack: Pack) -> None:
+    """Put a pack in front of the others of this process, until `reset`."""
+    global _found
+    with _lock:
+        known = found()
+        rest = (each for each in known.packs if each.manifest_sha256 != pack.manifest_sha256)
+        _found = discover.Found((pack, *rest), known.refused)
+
+
 def reset() -> None:
     """Forget packs and quarantine; the next decision looks again."""
     global _found
