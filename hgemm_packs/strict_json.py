@@ -52,7 +52,11 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _show(value: Any) -> str:
-    text = ascii(value)
+    """At most 60 characters of a value. Containers are only named: to print one that is nested as
+    deep as the decoder allows would exceed the same limit, and all of 16 MB for 60 characters."""
+    if type(value) in (list, dict):
+        return "an array" if type(value) is list else "an object"
+    text = ascii(value[:60] if type(value) is str else value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -1,0 +1,144 @@
+"""The readers of bytes that others wrote, each as a function of one byte string.
+
+Called by the hypothesis tests here and by benchmarks/fuzz.py. A target returns for an input that it
+accepts; any exception but PackError, and any read outside a file, is a finding. Never mutates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from hgemm_packs import manifest_checks, pack, receipts, strict_json
+from hgemm_packs.errors import PackError
+
+#: Between manifest and blob in an input of the pack target.
+SEPARATOR = b"\n--blob--\n"
+#: A refusal is shown in a log line, whatever stands in the pack.
+LONGEST_MESSAGE = 600
+
+
+class OutsideRead(AssertionError):
+    """A read that is not within its file, or a file that is none of a pack's two."""
+
+
+class LongMessage(AssertionError):
+    """A refusal whose text an attacker can make as long as he likes, or that is not printable."""
+
+
+class WatchedOs:
+    """The os module as `pack` sees it, with every read held against the size of its file."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    @staticmethod
+    def pread(handle: int, size: int, offset: int) -> bytes:
+        if offset < 0 or size < 0 or offset + size > os.fstat(handle).st_size:
+            raise OutsideRead(f"{size} bytes at {offset} of {os.fstat(handle).st_size}")
+        return os.pread(handle, size, offset)
+
+    @staticmethod
+    def open(name: Any, flags: int, *, dir_fd: int | None = None) -> int:
+        if dir_fd is not None and name not in (pack.MANIFEST_NAME, pack.BLOB_NAME):
+            raise OutsideRead(f"{name!r} is no file of a pack")
+        return os.open(name, flags, dir_fd=dir_fd)
+
+
+def accepted(read: Callable[[bytes], None], data: bytes) -> bool:
+    """Whether `read` takes `data`; False is a PackError with a text fit for a log."""
+    try:
+        read(data)
+    except PackError as error:
+        said = str(error)
+        if len(said) > LONGEST_MESSAGE or not said.isprintable():
+            raise LongMessage(said[:2000]) from error
+        return False
+    return True
+
+
+def read_json(data: bytes) -> None:
+    """Any JSON document."""
+    strict_json.read_json(data)
+
+
+def read_manifest(data: bytes) -> None:
+    """A manifest; what is accepted has every row in its index and a blob without holes."""
+    manifest = manifest_checks.parse(data)
+    assert len(manifest.rows) == len(manifest.table)
+    assert set(manifest.by_id) == {entry.id for entry in manifest.kernels}
+
+
+class PackReader:
+    """Opens pack directories made of the two halves of an input, and reads every kernel."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files = [
+            os.open(folder / name, os.O_RDWR | os.O_CREAT)
+            for name in (pack.MANIFEST_NAME, pack.BLOB_NAME)
+        ]
+
+    def close(self) -> None:
+        for handle in self._files:
+            os.close(handle)
+
+    def __call__(self, data: bytes) -> None:
+        manifest, _, blob = data.partition(SEPARATOR)
+        for handle, half in zip(self._files, (manifest, blob), strict=True):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, half, 0)
+        opened = pack.Pack.open(self._folder)
+        try:
+            for entry in opened.manifest.kernels:
+                image = opened.image(entry)
+                assert bytes(image) == blob[entry.offset : entry.offset + entry.size]
+                assert hashlib.sha256(image).hexdigest() == entry.id
+        finally:
+            opened.close()
+
+
+class ReceiptReader:
+    """Reads an input as the receipt of the pack that it names, or of another one."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folder = root / "v1" / "receipts"
+        self._folder.mkdir(mode=0o700, parents=True)
+        self._file = os.open(self._folder / f"{'a' * 64}.json", os.O_RDWR | os.O_CREAT, 0o600)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def __call__(self, data: bytes) -> None:
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, data, 0)
+        receipt = receipts.read_receipt(self._root, "a" * 64)
+        assert receipt is not None
+        assert receipt.manifest_sha256 == "a" * 64
+
+
+@contextmanager
+def targets() -> Iterator[dict[str, Callable[[bytes], None]]]:
+    """All targets by name, while their files exist."""
+    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    watched = mock.patch.object(pack, "os", WatchedOs())
+    with tempfile.TemporaryDirectory(dir=fast) as folder, watched:
+        opened = PackReader(Path(folder))
+        receipt = ReceiptReader(Path(folder))
+        try:
+            yield {
+                "json": read_json,
+                "manifest": read_manifest,
+                "pack": opened,
+                "receipt": receipt,
+            }
+        finally:
+            opened.close()
+            receipt.close()

@@ -1,0 +1,68 @@
+"""Writes the seeds of every target beside this file: `python -m tests.fuzz.write_seeds`.
+
+Run when the format changes; test_readers.py says when that is. Seeds are small, so that a mutation
+hits something that matters.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hgemm_packs.generator.packer import write_pack
+from hgemm_packs.manifest import PARAM_LAYOUTS
+from hgemm_packs.pack import BLOB_NAME, MANIFEST_NAME
+from hgemm_packs.receipts import Receipt, write_receipt
+from tests import packs
+from tests.fuzz.targets import SEPARATOR
+
+SEEDS = Path(__file__).parent / "seeds"
+DOCUMENTS = {
+    "numbers": b'[0,-1,1.5e300,12345678901234567890,1e-7,"x",true,null]',
+    "nested": b'{"a":[{"b":[[[[{}]]]]}],"c":{"d":{"e":""}}}',
+    "text": '{"\\u00e9\\n":"\u00e9\\ud83d\\ude00\\"","":" \\t"}'.encode(),
+}
+
+
+RECEIPTS = {
+    "local": Receipt("a" * 64, "b" * 64, None, None, "local", None, "2026-11-20T00:00:00Z"),
+    "signed": Receipt(
+        "a" * 64, "b" * 64, "o/r", "c" * 40, "sigstore", "https://i id@ref", "2026-11-20T01:02:03Z"
+    ),
+}
+
+
+def write_pair(name: str, folder: Path) -> None:
+    """A pack as seeds of three targets."""
+    manifest, blob = (folder / MANIFEST_NAME).read_bytes(), (folder / BLOB_NAME).read_bytes()
+    (SEEDS / "json" / name).write_bytes(manifest)
+    (SEEDS / "manifest" / name).write_bytes(manifest)
+    (SEEDS / "pack" / name).write_bytes(manifest + SEPARATOR + blob)
+
+
+def main() -> None:
+    for target in ("json", "manifest", "pack", "receipt"):
+        (SEEDS / target).mkdir(parents=True, exist_ok=True)
+    for name, data in DOCUMENTS.items():
+        (SEEDS / "json" / name).write_bytes(data)
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, receipt in RECEIPTS.items():
+            data = write_receipt(Path(scratch), receipt).read_bytes()
+            (SEEDS / "receipt" / name).write_bytes(data)
+        packs.write_good(Path(scratch) / "good").close()
+        write_pair("good", Path(scratch) / "good")
+        for layout in PARAM_LAYOUTS:
+            kernels = [packs.built(f"k_{layout}", layout, size=24)]
+            rows = [packs.row(packs.WIN, kernels[0], pdl=True), packs.row(packs.CUBLAS, None)]
+            folder = Path(scratch) / layout
+            write_pack(
+                folder,
+                packs.source(kernels, rows),
+                kernels,  # type: ignore[arg-type]
+                generator_info=packs.GENERATOR,
+            ).close()
+            write_pair(layout, folder)
+
+
+if __name__ == "__main__":
+    main()
