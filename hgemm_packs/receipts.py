@@ -54,7 +54,8 @@ _RECEIPT = record(
 
 
 def write_receipt(root: Path, receipt: Receipt) -> Path:
-    """Write v1/receipts/<manifest sha256>.json below the cache `root`, whole or not at all.
+    """Write v1/receipts/<manifest sha256>.json below the cache `root`, whole or not at all. It
+    comes before its pack: a pack that is seen without one is refused.
 
     Raises PackError for a receipt that could not be read back, OSError when the disk says no.
     """

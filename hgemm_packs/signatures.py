@@ -62,14 +62,16 @@ def verify_sigstore(
         from sigstore.verify.policy import Identity
     except ModuleNotFoundError as error:
         raise _missing(error) from None
-    data = _signature(bundle.parent, BUNDLE_NAME)
+    data = _signature(bundle.parent, bundle.name)
+    if not issuer:  # sigstore would take this for any issuer
+        raise TrustError("bad_signature", f"{identity} without an issuer is nobody")
     try:
         _verifier(offline).verify_artifact(
             manifest, Bundle.from_json(data), Identity(identity=identity, issuer=issuer)
         )
     except Exception as error:  # what a hostile bundle makes the libraries raise is not theirs only
         raise TrustError(
-            "bad_signature", f"{BUNDLE_NAME} is no signature by {identity}: {_said(error)}"
+            "bad_signature", f"{bundle.name} is no signature by {identity}: {_said(error)}"
         ) from None
 
 
