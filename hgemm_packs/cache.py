@@ -28,6 +28,7 @@ from .cache_folders import (
     new_temp,
     root_of,
     sweep,
+    sweep_downloads,
     used_file,
 )
 from .errors import PackError
@@ -153,8 +154,8 @@ def gc(
     dry_run: bool = False,
 ) -> list[Entry]:
     """Remove packs unused for longer than `unused_days`, then the longest unused until the rest is
-    within `max_bytes`; and what killed processes left. Returns the packs, which with `dry_run` are
-    still there. Raises ValueError, CacheError, OSError.
+    within `max_bytes`; and what killed processes left, downloads that can go on after a week.
+    Returns the packs, which with `dry_run` are still there. Raises ValueError, CacheError, OSError.
 
     The process that uses a pack notes it once, at its start; one that runs for longer than
     `unused_days` keeps its open pack and misses it at its next start.
@@ -175,6 +176,7 @@ def gc(
             remove(entry.manifest_sha256, root)
         make_all(base)
         sweep(base)
+        sweep_downloads(base)
     return chosen
 
 

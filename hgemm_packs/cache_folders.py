@@ -23,6 +23,7 @@ from .errors import CacheError
 from .settings import LOGGER, settings
 
 DAY_S = 86400.0
+_ANY_AGE = float("-inf")  # a file server's clock may be ahead of ours
 #: What flock says where there are no locks, as on NFS without its lock daemon.
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _FOLDERS = ("packs", "temp", "locks", "used")
@@ -122,19 +123,30 @@ def sweep(base: Path, own: str = "", own_lock: Lock = Lock.NONE) -> None:
         if not is_sha256(sha):
             continue
         if sha == own:
-            _delete_dead(temp, own_lock)
+            _delete_dead(temp, own_lock, _ANY_AGE)
         else:
             with locked(base, sha, wait=False) as lock:
-                _delete_dead(temp, lock)
+                _delete_dead(temp, lock, _ANY_AGE)
 
 
-def _delete_dead(temp: Path, lock: Lock) -> None:
+def sweep_downloads(base: Path) -> None:
+    """Delete the downloads that ended early and that nobody has gone on with for a week."""
+    with suppress(FileNotFoundError):
+        for folder in (base / "downloads").iterdir():
+            if is_sha256(folder.name):
+                with locked(base, folder.name, wait=False) as lock:
+                    _delete_dead(folder, lock, 7 * DAY_S)
+
+
+def _delete_dead(folder: Path, lock: Lock, least_age_s: float) -> None:
+    if lock is Lock.NONE:
+        least_age_s = max(least_age_s, DAY_S)
     try:
-        old = time.time() - os.lstat(temp).st_mtime > DAY_S
+        written = max(os.lstat(each).st_mtime for each in (folder, *folder.iterdir()))
     except FileNotFoundError:
         return
-    if lock is Lock.HELD or (lock is Lock.NONE and old):
-        shutil.rmtree(temp, ignore_errors=True)
+    if lock is not Lock.BUSY and time.time() - written >= least_age_s:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def new_temp(sha: str, temps: Path) -> Path:

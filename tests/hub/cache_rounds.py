@@ -1,11 +1,13 @@
 """Processes that use one cache at once, and what they leave when they are killed.
 
-    python -m tests.hub.cache_rounds together ROOT SOURCE COUNT PAUSE_S
-    python -m tests.hub.cache_rounds killed ROOT SOURCE MOMENT_S...
+    python -m tests.hub.cache_rounds together ROOT SOURCE FROM COUNT
+    python -m tests.hub.cache_rounds killed ROOT SOURCE FROM MOMENT_S...
     python -m tests.hub.cache_rounds steps ROOT SOURCE
 
-SOURCE is a pack's folder. Each prints one JSON object. A program of its own, because it forks and
-kills; run by the tests and, a hundred times, by benchmarks/cache_campaign.py.
+SOURCE is a pack's folder. It is added from there where FROM is "folder", else fetched by
+`hub.fetch`, FROM being the name that the Hub at HF_ENDPOINT has it under. Each prints one JSON
+object. A program of its own, because it forks and kills; run by the tests and, a hundred times, by
+benchmarks/cache_campaign.py.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs import cache
+from hgemm_packs import cache, hub
 from hgemm_packs.errors import PackError
 from hgemm_packs.pack import MANIFEST_NAME, Pack
 from tests.hub import cache_steps
 
 CHUNK = 1 << 16
+#: A fill takes this much longer than copying, so that sixteen processes do meet.
+PAUSE_S = 0.2
 STAGES = ("start", "add", "fill", "check", "open", "remove")
 
 
@@ -59,21 +63,50 @@ def load(folder: Path, sha: str) -> None:
     pack.close()
 
 
-def together(root: Path, source: Path, count: int, pause_s: float) -> dict[str, int]:
-    """Let `count` processes add one pack at once; a fill takes `pause_s` longer than copying."""
+def adding(root: Path, source: Path, origin: str) -> Callable[[Callable[[str], None]], Path]:
+    """How this round gets its pack into the cache; the stages of a fill are told to the caller."""
     sha = sha_of(source)
+    if origin != "folder":
+        os.environ["HGEMM_PACKS_CACHE"] = str(root)
+        hub.library()  # imported once, before the processes part
+        return lambda note: hub.fetch(origin, allow=[f"sha256:{sha}"])
+
+    def from_folder(note: Callable[[str], None]) -> Path:
+        def fill(temp: Path) -> None:
+            note("fill")
+            copy(source, temp)
+            note("check")
+
+        return cache.add(sha, fill, root)
+
+    return from_folder
+
+
+def copy(source: Path, temp: Path) -> None:
+    """In small pieces, so that a kill finds half a file."""
+    for file in sorted(source.iterdir()):
+        with open(file, "rb") as old, open(temp / file.name, "wb") as new:
+            while piece := old.read(CHUNK):
+                new.write(piece)
+                new.flush()
+
+
+def together(root: Path, source: Path, origin: str, count: int) -> dict[str, int]:
+    """Let `count` processes add one pack at once. Fills are counted here, and those of a Hub by the
+    Hub."""
+    sha, add = sha_of(source), adding(root, source, origin)
     log = os.open(root.with_suffix(".fills"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     start, gate = os.pipe()
 
-    def fill(temp: Path) -> None:
-        os.write(log, b"x")
-        time.sleep(pause_s)
-        shutil.copytree(source, temp, dirs_exist_ok=True)
+    def note(stage: str) -> None:
+        if stage == "fill":
+            os.write(log, b"x")
+            time.sleep(PAUSE_S)
 
     def body() -> None:
         os.close(gate)
         os.read(start, 1)  # until the last holder of the gate has closed it
-        load(cache.add(sha, fill, root), sha)
+        load(add(note), sha)
 
     children = [fork(body) for _ in range(count)]
     os.close(gate)
@@ -81,28 +114,23 @@ def together(root: Path, source: Path, count: int, pause_s: float) -> dict[str, 
     return {"concurrent": count, "downloads": os.fstat(log).st_size, "loads": codes.count(0)}
 
 
-def killed(root: Path, source: Path, moments_s: list[float]) -> dict[str, Any]:
+def killed(root: Path, source: Path, origin: str, moments_s: list[float]) -> dict[str, Any]:
     """Let processes add, open and remove a pack without end, each killed at its own moment.
 
     Of each: the moment, what it was doing, how often it had added the pack; then `after`.
     """
-    sha = sha_of(source)
+    sha, add = sha_of(source), adding(root, source, origin)
     shared = mmap.mmap(-1, 2 * len(moments_s))  # of each its stage and its count
 
     def body(place: int) -> None:
         def note(stage: str) -> None:
             shared[place] = STAGES.index(stage)
 
-        def fill(temp: Path) -> None:
-            note("fill")
-            copy(source, temp)
-            note("check")
-
         while True:
             note("add")
-            folder = cache.add(sha, fill, root)
-            note("open")
             try:
+                folder = add(note)
+                note("open")
                 load(folder, sha)
             except PackError as error:  # another process has removed it meanwhile
                 if error.code != "missing_file":
@@ -123,64 +151,53 @@ def killed(root: Path, source: Path, moments_s: list[float]) -> dict[str, Any]:
         processes.append(
             {"moment_s": moments_s[i], "doing": doing, "added": added, "killed": by_us}
         )
-    return {"processes": processes, **after(root, source)}
+    return {"processes": processes, **after(root, source, lambda: add(lambda stage: None))}
 
 
-def copy(source: Path, temp: Path) -> None:
-    """In small pieces, so that a kill finds half a file."""
-    for file in sorted(source.iterdir()):
-        with open(file, "rb") as old, open(temp / file.name, "wb") as new:
-            while piece := old.read(CHUNK):
-                new.write(piece)
-                new.flush()
-
-
-def after(root: Path, source: Path) -> dict[str, Any]:
+def after(root: Path, source: Path, add: Callable[[], Path]) -> dict[str, Any]:
     """What killed processes have left: folders and bytes, whether the pack is "absent", "whole" or
     refused with a code; and what went wrong when the cache was used again, "" for nothing."""
-    sha, temp = sha_of(source), root / "v1" / "temp"
-    left = [file for file in temp.rglob("*") if file.is_file()] if temp.exists() else []
+    sha, base = sha_of(source), root / "v1"
+    folders = [each for name in ("temp", "downloads") for each in (base / name).glob("*")]
+    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
     facts: dict[str, Any] = {
-        "left_folders": len(list(temp.iterdir())) if temp.exists() else 0,
-        "left_bytes": sum(file.stat().st_size for file in left),
+        "left_folders": len(folders),
+        "left_bytes": sum(file.stat().st_size for file in files),
+        "state": "absent",
+        "error": "",
     }
     try:
-        facts["state"] = "absent"
         for entry in cache.packs(root):
             load(entry.path, sha)
             facts["state"] = "whole"
     except PackError as error:
         facts["state"] = error.code
-    facts["error"] = use_again(root, source, sha)
-    return facts
-
-
-def use_again(root: Path, source: Path, sha: str) -> str:
     try:
-        load(cache.add(sha, lambda temp: copy(source, temp), root), sha)
+        load(add(), sha)
         cache.gc(root)
-        names = [entry.path.name for entry in cache.packs(root)]
-        names += [temp.name for temp in (root / "v1" / "temp").iterdir()]
+        names = [each.name for name in ("packs", "temp") for each in (base / name).iterdir()]
         if names != [sha]:
             raise RuntimeError(f"found {names}")
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+        facts["error"] = f"{type(error).__name__}: {error}"
+    return facts
 
 
 def steps(root: Path, source: Path) -> dict[str, Any]:
     """Kill a process before every single change of the disk: of an add, of an add in place of a
     damaged pack, and of a remove."""
     sha = sha_of(source)
-    fill = cache_steps.fill_from(source)
+
+    def add() -> Path:
+        return cache.add(sha, cache_steps.fill_from(source), root)
 
     def damaged() -> None:
-        os.truncate(cache.add(sha, fill, root) / "kernels.bin", 1)
+        os.truncate(add() / "kernels.bin", 1)
 
     jobs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-        "add": (lambda: None, lambda: cache.add(sha, fill, root)),
-        "mend": (damaged, lambda: cache.add(sha, fill, root)),
-        "remove": (lambda: cache.add(sha, fill, root), lambda: cache.remove(sha, root)),
+        "add": (lambda: None, add),
+        "mend": (damaged, add),
+        "remove": (add, lambda: cache.remove(sha, root)),
     }
     result: dict[str, Any] = {}
     for name, (prepare, job) in jobs.items():
@@ -192,7 +209,7 @@ def steps(root: Path, source: Path) -> dict[str, Any]:
             status = os.waitpid(child, 0)[1]
             if os.WIFEXITED(status) and os.WEXITSTATUS(status):
                 raise RuntimeError(f"{name}, step {len(rounds)}: the process failed")
-            rounds.append({"killed": os.WIFSIGNALED(status), **after(root, source)})
+            rounds.append({"killed": os.WIFSIGNALED(status), **after(root, source, add)})
         result[name] = rounds
     return result
 
@@ -214,9 +231,9 @@ def die_at(step: int, job: Callable[[], Any]) -> None:
 def main(verb: str, root: str, source: str, *rest: str) -> None:
     place, pack = Path(root), Path(source)
     if verb == "together":
-        facts = together(place, pack, int(rest[0]), float(rest[1]))
+        facts: dict[str, Any] = together(place, pack, rest[0], int(rest[1]))
     elif verb == "killed":
-        facts = killed(place, pack, [float(moment) for moment in rest])
+        facts = killed(place, pack, rest[0], [float(moment) for moment in rest[1:]])
     else:
         facts = steps(place, pack)
     print(json.dumps(facts))

@@ -436,6 +436,8 @@ def test_what_dead_processes_left_is_swept_by_the_next_writer(
     for name in (own, dead, alive, "notes"):
         (root / "v1" / "temp" / name).mkdir()
         (root / "v1" / "temp" / name / "kernels.bin").write_bytes(b"half")
+    ahead = time.time() + DAY_S  # of a file server's clock
+    os.utime(root / "v1" / "temp" / dead, (0, ahead))
     with open(root / "v1" / "locks" / f"{'b' * 64}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         add(pack, root)
@@ -444,6 +446,23 @@ def test_what_dead_processes_left_is_swept_by_the_next_writer(
         assert {temp.name for temp in temps(root)} == {alive, "notes"}
     cache.gc(root)
     assert {temp.name for temp in temps(root)} == {"notes"}
+
+
+def test_gc_leaves_a_download_a_week_to_be_gone_on_with(pack: Pack, root: Path) -> None:
+    add(pack, root)
+    cache.gc(root)  # there is no folder of downloads yet
+    downloads = root / "v1" / "downloads"
+    week_ago = time.time() - 7.01 * DAY_S
+    for name, written in (("a", week_ago), ("b", week_ago), ("c", time.time())):
+        folder = downloads / (name * 64)
+        folder.mkdir(parents=True)
+        (folder / "kernels.bin").write_bytes(b"half")
+        os.utime(folder / "kernels.bin", (0, written))
+        os.utime(folder, (0, week_ago))
+    with open(root / "v1" / "locks" / f"{'b' * 64}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cache.gc(root)
+    assert sorted(folder.name[0] for folder in downloads.iterdir()) == ["b", "c"]
 
 
 # Listing, use and removal

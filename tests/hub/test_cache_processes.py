@@ -39,7 +39,7 @@ def rounds(verb: str, root: Path, pack: Pack, *rest: object) -> Any:
 
 
 def test_sixteen_processes_fill_once_and_all_open_it(pack: Pack, root: Path) -> None:
-    facts = rounds("together", root, pack, 16, 0.2)
+    facts = rounds("together", root, pack, "folder", 16)
     assert facts == {"concurrent": 16, "downloads": 1, "loads": 16}
     assert list((root / "v1" / "temp").iterdir()) == []
 
@@ -66,7 +66,8 @@ def test_killed_before_every_change_of_the_disk(pack: Pack, root: Path) -> None:
 def test_killed_at_random_moments(pack: Pack, root: Path) -> None:
     added = 0
     for _ in range(4):
-        facts = rounds("killed", root, pack, *(random.uniform(0, 0.25) for _ in range(4)))
+        moments = [random.uniform(0, 0.25) for _ in range(4)]
+        facts = rounds("killed", root, pack, "folder", *moments)
         assert facts["error"] == "" and facts["state"] in ("absent", "whole"), facts
         assert all(process["killed"] for process in facts["processes"]), facts
         added += sum(process["added"] for process in facts["processes"])
