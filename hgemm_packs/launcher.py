@@ -7,6 +7,7 @@ package imports `_C`.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import threading
 from importlib.util import find_spec
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 #: DLPack's number for the device type that packs are for.
 CUDA = 2
 DRIVER = "libcuda.so.1"
+#: Refusals that every problem meets on a device, so that one warning is worth it.
+#: Why a pack itself was refused has been said by `discover`.
+ALWAYS = frozenset({"no_pack", "arch", "driver", "profile"})
 
 # A missing file is the one expected failure: no wheel for this platform, or a free-threaded Python,
 # which loads no abi3 extension. Anything else that goes wrong below is an error and stays one.
@@ -139,6 +143,7 @@ def _extension() -> Any:
 
 
 _started = False
+_device_type = CUDA
 
 
 def _start(driver: str = DRIVER, device_type: int = CUDA) -> None:
@@ -163,6 +168,7 @@ def _start(driver: str = DRIVER, device_type: int = CUDA) -> None:
                 **entry_points,
             )
             api.quiet_threads(_C.remember_quiet)
+            _say_without_driver(driver)
         _C.set_strict(settings().strict)
         _started = True
 
@@ -190,20 +196,24 @@ def _resolve(
             kernel = _loaded.get((device, choice.kernel.id, pdl))
             if kernel is None and capturing:
                 return "cold_capture"
-            kernel = kernel or _load_chosen(choice.pack, choice.kernel, device, pdl)
+            kernel = kernel or _load_chosen(choice.pack, choice.kernel, device, pdl, problem)
             if kernel is not None:
                 return kernel
             choice = select.resolve(problem, device)  # without the kernel just quarantined
     except RuntimeError as error:
-        LOGGER.warning("matmul on device %d goes to torch: %s", device, error)
+        _say_once(str(error))
         return "no_device"
+    if choice.code in ALWAYS:
+        _say_once("; ".join(each.text for each in choice.reasons if each.code == choice.code))
     _log(problem, choice)
     return choice.code
 
 
-def _load_chosen(pack: Pack, entry: KernelEntry, device: int, pdl: bool) -> Kernel | None:
-    """Load what select chose, once for each way of launching it. A kernel that fails is never
-    chosen again, and costs one warning."""
+def _load_chosen(
+    pack: Pack, entry: KernelEntry, device: int, pdl: bool, problem: Problem
+) -> Kernel | None:
+    """Load what select chose, once for each way of launching it, and where it is wanted test it on
+    the problem that asked. A kernel that fails is never chosen again, and costs one warning."""
     from . import select
     from .errors import PackError
 
@@ -213,12 +223,43 @@ def _load_chosen(pack: Pack, entry: KernelEntry, device: int, pdl: bool) -> Kern
             return kernel
         try:
             kernel = load(device, entry, pack.image(entry), pdl)
+            if settings().selftest:
+                _prove(kernel, entry, problem)
         except (PackError, RuntimeError, ValueError) as error:
             LOGGER.warning("kernel %s is not used: %s", entry.name, error)
             select.quarantine(entry.id, str(error))
             return None
         _loaded[device, entry.id, pdl] = kernel
         return kernel
+
+
+def _say_without_driver(driver: str) -> None:
+    """Without a driver there are no CUDA tensors, so that C never gets as far as to miss it. Only
+    the file is opened: a started driver would not survive a fork."""
+    try:
+        ctypes.CDLL(driver)
+    except OSError:
+        _say_once(f"{driver} cannot be opened")
+
+
+_said: set[str] = set()
+
+
+def _say_once(why: str) -> None:
+    """One warning, however many problems and threads meet the same."""
+    if why not in _said:
+        _said.add(why)
+        LOGGER.warning("every matmul goes to torch: %s", why)
+
+
+def _prove(kernel: Kernel, entry: KernelEntry, problem: Problem) -> None:
+    """Self-test that another thread's capture does not restrict. Raises RuntimeError."""
+    import torch
+
+    from . import selftest
+
+    place = torch.device("cuda", kernel.device) if _device_type == CUDA else torch.device("cpu")
+    _C.relaxed(functools.partial(selftest.prove, kernel, entry, problem, place))
 
 
 def _log(problem: Problem, choice: Choice) -> None:

@@ -33,7 +33,7 @@ def is_core(wheel: Path) -> bool:
 
 
 def check(wheel: Path) -> dict[str, str]:
-    """Every check of one wheel: its name and what it said. Raises Failed at the first that fails."""
+    """What every check of one wheel said, by its name. Raises Failed at the first that fails."""
     checks = {
         "auditwheel": auditwheel,
         "abi3audit": abi3audit,

@@ -1,8 +1,8 @@
 """A built pack as a wheel of data: `python packaging/data_wheel.py PACK --out dist`.
 
-Run by `make data-wheel` and the release workflow. Name and version are those of the pack's manifest;
-the wheel holds one function, which says where its files lie, and asks for no version of anything:
-`launcher_abi` in the manifest decides whether they fit. It never changes a pack.
+Run by `make data-wheel` and the release workflow. Architecture and version of the pack's manifest
+name the wheel. It holds one function, which says where its files lie, and asks for no version of
+anything: `launcher_abi` in the manifest decides whether they fit. It never changes a pack.
 """
 
 from __future__ import annotations

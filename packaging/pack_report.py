@@ -49,11 +49,8 @@ def report(manifest: Manifest, manifest_sha256: str) -> str:
     wins = [row for row in manifest.table if row.kernel and manifest.policy.clears(row)]
     groups = sorted({(row.layout, row.dtype) for row in wins})
     lines = [
-        _line(
-            f"{layout}, {dtype}",
-            [row for row in wins if (row.layout, row.dtype) == (layout, dtype)],
-        )
-        for layout, dtype in groups
+        _line(", ".join(group), [row for row in wins if (row.layout, row.dtype) == group])
+        for group in groups
     ]
     made = manifest.generator
     return TEMPLATE.format(

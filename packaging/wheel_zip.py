@@ -1,4 +1,4 @@
-"""Writes a wheel so that its bytes follow from its files alone: no clock, no umask, no folder order.
+"""Writes a wheel so that its bytes follow from its files alone: no clock, no umask, no order.
 
 Used by `data_wheel`, which makes wheels from nothing, and by `core_wheel`, which writes anew what
 setuptools and auditwheel have made. It never decides what is in a wheel.

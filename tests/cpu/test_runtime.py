@@ -207,7 +207,8 @@ def test_the_first_call_imports_torch() -> None:
         "a = torch.eye(3).half()\n"
         "print(torch.equal(matmul(a + a, a), a + a), counters()['fallback device'])"
     )
-    assert said.split() == ["True", "1"]
+    # A machine without a driver says so after that.
+    assert said.split()[:2] == ["True", "1"]
 
 
 def test_a_torch_without_the_exchange_api() -> None:

@@ -213,6 +213,7 @@ def start(patch: pytest.MonkeyPatch, library: Path, *, driver: str = "") -> Star
     patch.setattr(launcher, "matmul", extension.matmul)
     patch.setattr(launcher, "_started", False)
     patch.setattr(launcher, "_loaded", {})
+    patch.setattr(launcher, "_said", set())
     launcher._start(driver or str(library), DL_CPU)
     started = Started(library, extension)
     ctypes.memset(ctypes.byref(started.control), 0, ctypes.sizeof(Control))
