@@ -265,6 +265,9 @@ def library() -> Any:
     """huggingface_hub. Raises HubError naming the extra where it is missing."""
     try:
         import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+        import huggingface_hub.utils
     except ModuleNotFoundError:
         text = "huggingface_hub is missing: pip install 'hgemm-packs[hub]'"
         raise HubError("no_extra", text) from None

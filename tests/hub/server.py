@@ -86,6 +86,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection. Routes are tried in order; none raises towards the client."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     hub: Hub
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -195,7 +196,10 @@ class Handler(BaseHTTPRequestHandler):
         if self.user is None or owner != self.user:
             self.json(403, {"error": "not your namespace"}, X_Error_Message="not your namespace")
         elif name in self.hub.repos:
-            self.json(409, {"error": "You already created this model repo", "url": self.hub.url})
+            self.json(
+                409,
+                {"error": "You already created this model repo", "url": f"{self.hub.url}/{name}"},
+            )
         else:
             self.hub.repos[name] = repo = Repo(asked.get("visibility") == "private")
             repo.commit({".gitattributes": b"*.bin filter=lfs\n"})
