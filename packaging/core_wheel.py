@@ -37,18 +37,25 @@ def build(out: Path, source: Path = ROOT, machine: str = "") -> Path:
     output says what is missing, when a step fails.
     """
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        tree, built, repaired = (Path(scratch) / name for name in ("tree", "built", "repaired"))
-        copy(source, tree)
-        pip = ("pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-cache-dir")
-        _python(*pip, "--wheel-dir", str(built), str(tree), env=_compiler(machine))
-        (wheel,) = built.glob("*.whl")
-        _python("auditwheel", "repair", "--wheel-dir", str(repaired), str(wheel))
-        (wheel,) = repaired.glob("*.whl")
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        wheel = compiled(scratch, source, machine)
+        _python("auditwheel", "repair", "--wheel-dir", str(scratch / "repaired"), str(wheel))
+        (wheel,) = (scratch / "repaired").glob("*.whl")
         wheel_zip.rewrite(wheel)
         path = out / wheel.name
         shutil.copyfile(wheel, path)
     return path
+
+
+def compiled(scratch: Path, source: Path, machine: str = "") -> Path:
+    """The wheel as setuptools makes it, below `scratch`: not yet tagged for manylinux."""
+    tree, built = scratch / "tree", scratch / "built"
+    copy(source, tree)
+    pip = ("pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-cache-dir")
+    _python(*pip, "--wheel-dir", str(built), str(tree), env=_compiler(machine))
+    (wheel,) = built.glob("*.whl")
+    return wheel
 
 
 def copy(source: Path, tree: Path) -> None:
