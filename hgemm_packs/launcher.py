@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +144,6 @@ def _extension() -> Any:
 
 
 _started = False
-_device_type = CUDA
 
 
 def _start(driver: str = DRIVER, device_type: int = CUDA) -> None:
@@ -163,7 +163,7 @@ def _start(driver: str = DRIVER, device_type: int = CUDA) -> None:
                 driver=driver,
                 device_type=device_type,
                 keep=functools.partial(workspace.keep, _C.relaxed, device_type),
-                resolve=_resolve,
+                resolve=functools.partial(_resolve, "cuda" if device_type == CUDA else "cpu"),
                 refuse=api.refuse,
                 **entry_points,
             )
@@ -179,7 +179,7 @@ def _problem(described: tuple[int, int, int, str, str, int, int]) -> Problem:
 
 
 def _resolve(
-    described: tuple[int, int, int, str, str, int, int], device: int, capturing: int
+    kind: str, described: tuple[int, int, int, str, str, int, int], device: int, capturing: int
 ) -> Kernel | str:
     """C's question about a problem it has not seen: a loaded kernel, or why torch runs it.
 
@@ -189,6 +189,7 @@ def _resolve(
     from . import select
 
     problem = _problem(described)
+    prove = functools.partial(_prove, kind, problem)
     try:
         choice = select.resolve(problem, device)
         while choice.kernel is not None and choice.pack is not None:
@@ -196,7 +197,7 @@ def _resolve(
             kernel = _loaded.get((device, choice.kernel.id, pdl))
             if kernel is None and capturing:
                 return "cold_capture"
-            kernel = kernel or _load_chosen(choice.pack, choice.kernel, device, pdl, problem)
+            kernel = kernel or _load_chosen(choice.pack, choice.kernel, device, pdl, prove)
             if kernel is not None:
                 return kernel
             choice = select.resolve(problem, device)  # without the kernel just quarantined
@@ -210,10 +211,14 @@ def _resolve(
 
 
 def _load_chosen(
-    pack: Pack, entry: KernelEntry, device: int, pdl: bool, problem: Problem
+    pack: Pack,
+    entry: KernelEntry,
+    device: int,
+    pdl: bool,
+    prove: Callable[[Kernel, KernelEntry], object],
 ) -> Kernel | None:
-    """Load what select chose, once for each way of launching it, and where it is wanted test it on
-    the problem that asked. A kernel that fails is never chosen again, and costs one warning."""
+    """Load what select chose, once for each way of launching it, and `prove` it where the user
+    wants that. A kernel that fails is never chosen again, and costs one warning."""
     from . import select
     from .errors import PackError
 
@@ -224,7 +229,7 @@ def _load_chosen(
         try:
             kernel = load(device, entry, pack.image(entry), pdl)
             if settings().selftest:
-                _prove(kernel, entry, problem)
+                prove(kernel, entry)
         except (PackError, RuntimeError, ValueError) as error:
             LOGGER.warning("kernel %s is not used: %s", entry.name, error)
             select.quarantine(entry.id, str(error))
@@ -252,13 +257,13 @@ def _say_once(why: str) -> None:
         LOGGER.warning("every matmul goes to torch: %s", why)
 
 
-def _prove(kernel: Kernel, entry: KernelEntry, problem: Problem) -> None:
-    """Self-test that another thread's capture does not restrict. Raises RuntimeError."""
+def _prove(kind: str, problem: Problem, kernel: Kernel, entry: KernelEntry) -> None:
+    """The self-test, which another thread's capture must not restrict. Raises RuntimeError."""
     import torch
 
     from . import selftest
 
-    place = torch.device("cuda", kernel.device) if _device_type == CUDA else torch.device("cpu")
+    place = torch.device(kind, kernel.device)
     _C.relaxed(functools.partial(selftest.prove, kernel, entry, problem, place))
 
 

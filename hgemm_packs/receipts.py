@@ -61,20 +61,28 @@ def write_receipt(root: Path, receipt: Receipt) -> Path:
     """
     data = _bytes(receipt)
     _parse(data)
-    folder = root / "v1" / "receipts"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".receipt-", dir=folder)  # made with mode 0600
+    path = root / "v1" / "receipts" / f"{receipt.manifest_sha256}.json"
+    write_whole(path, data)
+    return path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a small file of the cache, owner-only, so that a reader sees all of it or the old one.
+
+    Raises OSError.
+    """
+    for folder in (path.parents[2], path.parents[1], path.parent):  # one by one, for the mode
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)  # made with mode 0600
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        path = folder / f"{receipt.manifest_sha256}.json"
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
         raise
-    return path
 
 
 def read_receipt(root: Path, manifest_sha256: str) -> Receipt | None:

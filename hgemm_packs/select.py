@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from . import discover
+from . import discover, selftest
 from .manifest import KernelEntry, Manifest, Row
 from .pack import Pack
 from .problem import DeviceInfo, Problem, Reason
+from .settings import settings
 
 #: Codes of refusal from the least to the most specific: the furthest step reached names a fallback.
 STEPS = (
@@ -54,11 +55,13 @@ _quarantine: dict[str, str] = {}
 
 
 def found() -> discover.Found:
-    """The packs of this process, looked for once."""
+    """The packs of this process, looked for once, as are the kernels that failed before it."""
     global _found
     with _lock:
         if _found is None:
             _found = discover.find()
+            for kernel_id, reason in selftest.quarantined(settings().cache).items():
+                _quarantine.setdefault(kernel_id, reason)
         return _found
 
 
@@ -72,7 +75,7 @@ def prefer(pack: Pack) -> None:
 
 
 def reset() -> None:
-    """Forget packs and quarantine; the next decision looks again."""
+    """Forget packs and quarantine; the next decision looks again, at the cache's quarantine too."""
     global _found
     with _lock:
         _found = None

@@ -1,18 +1,107 @@
-"""First use of a kernel against torch, opt-in by HGEMM_PACKS_SELFTEST=1; the quarantine of kernels.
+"""First use of a kernel against torch (HGEMM_PACKS_SELFTEST=1), and the quarantine on disk.
 
 Called by `launcher` after loading a kernel, and by `select` for what earlier processes found out.
+A kernel that failed stays out until a person removes its file; nothing here ever lets one back in.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import PackError
+from .receipts import write_whole
+from .settings import LOGGER, settings
+from .strict_json import read_json, record, text
+
+if TYPE_CHECKING:
+    import torch
+
+    from ._C import Kernel
+    from .manifest import KernelEntry
+    from .problem import Problem
+
+#: Rounding of the result to its type: half a unit in the last place, relative.
+ROUNDING = {"f16": 2.0**-11, "bf16": 2.0**-8}
+#: Sums of K products of normal numbers, in any order and truncated, differ by less than K of this.
+SUMMATION = 2.0**-20
+#: Rows that are compared at once, so that the float32 copies of a large problem find room.
+ROWS = 4096
+
+_FILE = re.compile(r"([0-9a-f]{64})\.json")
+_RECORD = record(lambda reason: reason, reason=text(r"[ -~]{1,500}"))
+
+
+class SelfTestError(RuntimeError):
+    """A kernel's result is not that of torch."""
+
+
+def prove(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.device) -> None:
+    """Run a kernel just loaded on one random case of `problem` and compare every value with torch's
+    float32 product. The case is the same in every process.
+
+    Raises SelfTestError when a value differs by more than rounding and order of summation explain,
+    after writing that down for later processes; RuntimeError when the case cannot be run.
+    """
+    import torch
+
+    from .launcher import launch
+    from .operands import operands
+
+    with torch.no_grad():
+        (case,) = operands(problem, place, seed=int(entry.id[:12], 16))
+        launch(kernel, case.a, case.b, case.c)
+        wrong, worst = 0, 0.0
+        right = case.b.float()
+        for start in range(0, problem.m, ROWS):
+            rows = slice(start, start + ROWS)
+            expected = case.a[rows].float() @ right
+            error = (case.c[rows].float() - expected).abs_()
+            allowed = expected.abs_().mul_(2 * ROUNDING[problem.out_dtype])
+            allowed += problem.k * SUMMATION
+            wrong += int((~(error <= allowed)).sum())  # negated, for NaN compares as false
+            worst = max(worst, float(error.nan_to_num_(torch.inf).max()))
+    if wrong:
+        values = problem.m * problem.n
+        reason = f"self-test on {problem}: {wrong} of {values} values differ, by up to {worst:.3g}"
+        keep_out(settings().cache, entry.id, reason)
+        raise SelfTestError(reason)
 
 
 def quarantined(root: Path | None) -> dict[str, str]:
-    """Kernel id -> reason, as earlier processes left them in v1/quarantine below the cache."""
-    raise NotImplementedError
+    """Kernel id -> reason, as earlier processes left them in v1/quarantine below the cache `root`.
+    A damaged record keeps its kernel out all the same."""
+    known: dict[str, str] = {}
+    if root is None:
+        return known
+    try:
+        for path in sorted((root / "v1" / "quarantine").iterdir()):
+            named = _FILE.fullmatch(path.name)
+            if named:
+                known[named[1]] = _reason(path)
+    except OSError:
+        pass  # no such folder: nothing ever failed here
+    return known
 
 
 def keep_out(root: Path | None, kernel_id: str, reason: str) -> None:
-    """Remember for later processes that this kernel failed; a full or read-only disk is logged."""
-    raise NotImplementedError
+    """Remember for later processes that this kernel failed. Where nothing can be written only this
+    process knows, and says so."""
+    data = json.dumps({"reason": reason}).encode() + b"\n"
+    try:
+        if root is None:
+            raise OSError("there is no cache")
+        write_whole(root / "v1" / "quarantine" / f"{kernel_id}.json", data)
+    except OSError as error:
+        LOGGER.warning("kernel %s failed, and no later process will know: %s", kernel_id, error)
+
+
+def _reason(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            reason: str = _RECORD(read_json(file.read(4096)))
+    except (OSError, PackError):
+        return f"{path} says so, unreadably"
+    return reason
