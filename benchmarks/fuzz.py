@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import random
 import subprocess
@@ -29,8 +30,17 @@ ROOT = Path(__file__).resolve().parent.parent
 SEEDS = ROOT / "tests" / "fuzz" / "seeds"
 OUT = ROOT / "benchmarks" / "results" / "distribution" / "fuzz.json"
 #: Share of the executions. What is behind them costs 10 to 200 us, so that seconds come out alike.
-SHARES = {"json": 0.64, "manifest": 0.27, "pack": 0.05, "receipt": 0.04}
-READERS = ("strict_json", "manifest_checks", "manifest_fields", "manifest", "pack", "receipts")
+SHARES = {"json": 0.64, "manifest": 0.27, "pack": 0.05, "receipt": 0.03, "policy": 0.01}
+READERS = (
+    "strict_json",
+    "manifest_checks",
+    "manifest_fields",
+    "manifest",
+    "pack",
+    "receipts",
+    "policy",
+)
+MODULES = [*(f"hgemm_packs.{name}" for name in READERS), "tomllib._parser"]
 ROUND = 100_000
 COUNTED_EVERY = 500
 LONGEST_S = 0.1
@@ -98,8 +108,9 @@ def fuzz(target: str, work: Path, runs: int, seed: int) -> None:
     """One round, in this process, which ends in libFuzzer and does not come back."""
     import atheris
 
-    with atheris.instrument_imports(include=[f"hgemm_packs.{name}" for name in READERS]):
-        import hgemm_packs.pack  # noqa: F401
+    with atheris.instrument_imports(include=MODULES):
+        for name in MODULES:
+            importlib.import_module(name)
     from tests.fuzz import mutations
     from tests.fuzz.targets import targets
 

@@ -133,10 +133,8 @@ def _read_toml(path: Path) -> Any:
             raise PackError("bad_policy", "TOML needs hgemm-packs[hub] on Python 3.10") from None
     try:
         return tomllib.loads(_read_own(path, MAX_POLICY_BYTES).decode())
-    except UnicodeDecodeError as error:
-        raise PackError("bad_policy", str(error)) from None
-    except tomllib.TOMLDecodeError as error:
-        raise PackError("bad_policy", f"not TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # tomllib does not name every refusal itself
+        raise PackError("bad_policy", f"not TOML: {str(error)[:200]}") from None
 
 
 def _key(path: Path) -> Path:

@@ -12,10 +12,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from hgemm_packs import manifest_checks, pack, receipts, strict_json
+from hgemm_packs import manifest_checks, pack, policy, receipts, strict_json
 from hgemm_packs.errors import PackError
 
 #: Between manifest and blob in an input of the pack target.
@@ -124,6 +125,29 @@ class ReceiptReader:
         assert receipt.manifest_sha256 == "a" * 64
 
 
+class PolicyReader:
+    """Reads an input as the user's policy file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "policy.toml"
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        (folder / "key.pem").write_bytes(b"")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def __call__(self, data: bytes) -> None:
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, data, 0)
+        try:
+            with mock.patch.object(policy, "settings", lambda: SimpleNamespace(policy=self._path)):
+                read = policy.Policy.load()
+        except PackError as error:
+            # It names files, as long as the user's own names for them are.
+            raise PackError(error.code, "") from None
+        assert all(len(each) == 64 for each in read.sha256)
+
+
 @contextmanager
 def targets() -> Iterator[dict[str, Callable[[bytes], None]]]:
     """All targets by name, while their files exist."""
@@ -132,13 +156,15 @@ def targets() -> Iterator[dict[str, Callable[[bytes], None]]]:
     with tempfile.TemporaryDirectory(dir=fast) as folder, watched:
         opened = PackReader(Path(folder))
         receipt = ReceiptReader(Path(folder))
+        policies = PolicyReader(Path(folder))
         try:
             yield {
                 "json": read_json,
                 "manifest": read_manifest,
                 "pack": opened,
+                "policy": policies,
                 "receipt": receipt,
             }
         finally:
-            opened.close()
-            receipt.close()
+            for each in (opened, receipt, policies):
+                each.close()

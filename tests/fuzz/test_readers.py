@@ -29,7 +29,7 @@ from tests.fuzz.targets import (
 )
 from tests.fuzz.write_seeds import SEEDS
 
-NAMES = ("json", "manifest", "pack", "receipt")
+NAMES = ("json", "manifest", "pack", "policy", "receipt")
 SEED_FILES = {name: sorted((SEEDS / name).iterdir()) for name in NAMES}
 GOOD_PACK = (SEEDS / "pack" / "good").read_bytes()
 
@@ -58,11 +58,18 @@ def test_a_seed_is_accepted(reads: Reads, name: str, seed: str) -> None:
     assert accepted(reads[name], (SEEDS / name / seed).read_bytes())
 
 
-@by_name
+@pytest.mark.parametrize("name", ["json", "manifest", "pack", "receipt"])
 @small
 @given(data=st.binary(max_size=300))
 def test_bytes_are_refused_or_read(reads: Reads, name: str, data: bytes) -> None:
     assert accepted(reads[name], data) == (name == "json" and _is_json(data))
+
+
+@pytest.mark.parametrize("data", [b"a=" + b"[" * 3000, b"a=" + b"9" * 5000, b"a='\xff'", b"a='\n"])
+def test_what_no_toml_reader_takes_is_a_refused_policy(reads: Reads, data: bytes) -> None:
+    """Brackets within brackets ended in RecursionError, and thousands of digits in ValueError."""
+    with pytest.raises(PackError, match="bad_policy"):
+        reads["policy"](data)
 
 
 def _is_json(data: bytes) -> bool:

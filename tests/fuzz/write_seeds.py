@@ -24,6 +24,15 @@ DOCUMENTS = {
 }
 
 
+POLICIES = {
+    "hashes": f'# ours\nsha256 = [\n  "{"a" * 64}",\n  "{"b" * 64}",\n]\n',
+    "all": f"""keys = ["key.pem"]
+sha256 = ["{"a" * 64}"]
+[[sigstore]]
+issuer = "https://token.actions.githubusercontent.com"
+identity = "https://github.com/o/r/.github/workflows/release.yml@refs/heads/main"
+""",
+}
 RECEIPTS = {
     "local": Receipt("a" * 64, "b" * 64, None, None, "local", None, "2026-11-20T00:00:00Z"),
     "signed": Receipt(
@@ -41,10 +50,12 @@ def write_pair(name: str, folder: Path) -> None:
 
 
 def main() -> None:
-    for target in ("json", "manifest", "pack", "receipt"):
+    for target in ("json", "manifest", "pack", "policy", "receipt"):
         (SEEDS / target).mkdir(parents=True, exist_ok=True)
     for name, data in DOCUMENTS.items():
         (SEEDS / "json" / name).write_bytes(data)
+    for name, text in POLICIES.items():
+        (SEEDS / "policy" / name).write_text(text)
     with tempfile.TemporaryDirectory() as scratch:
         for name, receipt in RECEIPTS.items():
             data = write_receipt(Path(scratch), receipt).read_bytes()
