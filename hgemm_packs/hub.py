@@ -94,8 +94,20 @@ def fetch(
     Raises ValueError for a bad spec, HubError, TrustError, PackError, CacheError, OSError; whatever
     it raises, the cache is as before.
     """
-    source = resolve(spec)
-    job = _Job(source, trust.Policy.load().allowing(allow), cache.root())
+    policy = trust.Policy.load().allowing(allow)
+    return fetch_from(resolve(spec), policy, token=token, endpoint=endpoint, tick=tick)
+
+
+def fetch_from(
+    source: Source,
+    policy: trust.Policy,
+    *,
+    token: str | None = None,
+    endpoint: str | None = None,
+    tick: Tick | None = None,
+) -> Path:
+    """As `fetch`, with this policy and no other."""
+    job = _Job(source, policy, cache.root())
     if source.commit is not None and (known := job.known(source.commit)):
         return known
     remote = Remote.at(endpoint, token)
@@ -167,7 +179,11 @@ class _Job:
         sha = hashlib.sha256(small[MANIFEST_NAME]).hexdigest()
         path = cache.add(sha, fill, self.root)
         receipt = self.verify(path, commit)  # it may have been there already, by another authority
-        if trust.read_receipt(self.root, sha) is None:
+        try:
+            missing = trust.read_receipt(self.root, sha) is None
+        except PackError:
+            missing = True
+        if missing:
             trust.write_receipt(self.root, receipt)
         shutil.rmtree(staged, ignore_errors=True)
         cache.touch(path)

@@ -1,0 +1,36 @@
+"""The world that the tests of the Hub start from, with little patience."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hgemm_packs import hub
+from hgemm_packs.settings import settings
+from hgemm_packs.transfer import Patience
+from tests.hub.server import serving
+from tests.hub.world import World, make_world
+
+HASTY = Patience(
+    silence_s=0.25,
+    head_s=0.4,
+    window_s=0.25,
+    window_bytes=1000,
+    attempts=2,
+    wait_s=0.01,
+    longest_wait_s=1.0,
+)
+
+
+@pytest.fixture
+def world(clean_process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A server with a signed pack, a cache with another one."""
+    monkeypatch.setattr(hub, "PATIENCE", HASTY)
+    # hf_xet would ask its own servers; a plain upload is the same to the repository.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HGEMM_PACKS_CACHE", str(tmp_path / "cache"))
+    settings.cache_clear()
+    with serving() as server:
+        yield make_world(server, tmp_path)
