@@ -18,6 +18,7 @@ from . import bench as bench_verb
 from . import build as build_verb
 from . import demo as demo_verb
 from . import inspect
+from . import sign as sign_verb
 from .console import UserError, console, generator
 
 app = typer.Typer(
@@ -90,6 +91,17 @@ def verify(
 ) -> None:
     """Check every hash of the packs; with --gpu, every kernel's values against float64."""
     _leave(inspect.verify(console(), pack, gpu))
+
+
+@app.command()
+def sign(
+    pack: Annotated[Path, typer.Argument(help="A pack directory.")],
+    key: Annotated[
+        Path | None, typer.Option(help="PEM private key; without one, sigstore asks who you are.")
+    ] = None,
+) -> None:
+    """Sign the manifest of a pack, as push wants it."""
+    sign_verb.run(console(), pack, key)
 
 
 @app.command()

@@ -367,3 +367,18 @@ def test_the_world_of_the_tests_is_not_the_public_one(
     bundle(folder)
     with pytest.raises(TrustError, match="bad_signature"):
         trust.verify(folder, policy=BY_SIGNER)
+
+
+def test_sign_on_the_command_line(folder: Path, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from hgemm_packs.cli.app import app
+
+    private, public = write_key(tmp_path, "mine")
+    done = CliRunner().invoke(app, ["sign", str(folder), "--key", str(private)])
+    assert done.exit_code == 0 and f"manifest sha256:{digest(folder)}" in done.stdout
+    assert trust.verify(folder, allow={f"key:{public}"}).authority == "key"
+
+    (folder / "kernels.bin").write_bytes(b"")
+    broken = CliRunner().invoke(app, ["sign", str(folder), "--key", str(private)])
+    assert isinstance(broken.exception, PackError), "a pack that does not hold is not signed"

@@ -1,0 +1,25 @@
+"""`hgemm-packs sign`: a signature beside the manifest of a pack, which `push` and users ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from .. import signatures
+from ..pack import MANIFEST_NAME, Pack
+
+
+def run(out: Console, folder: Path, key: Path | None) -> None:
+    """Sign a pack that holds, with a PEM key or else with an identity of sigstore.
+
+    Raises PackError for a folder that is no pack, TrustError for a key that cannot be used.
+    """
+    pack = Pack.open(folder)
+    pack.close()
+    if key is None:
+        path = signatures.sign_sigstore(folder / MANIFEST_NAME)
+    else:
+        path = signatures.sign_key(folder, key)
+    out.print(f"wrote {path}", markup=False)
+    out.print(f"manifest sha256:{pack.manifest_sha256}", markup=False)
