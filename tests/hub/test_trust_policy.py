@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,24 @@ def test_a_word_that_names_nobody(word: str) -> None:
     with pytest.raises(TrustError) as error:
         Policy().allowing([word])
     assert error.value.code == "bad_word"
+
+
+def test_the_examples_of_the_documentation(file: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "trust.md").read_text(encoding="utf-8")
+    _, public = write_key(file.parent, "team")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, flags=re.S)
+    file.write_text(example)
+    repo_identity = IDENTITY.replace("owner/packs", "owner/repo")
+    signer = Signer(ISSUER, repo_identity)
+    assert Policy.load() == Policy(frozenset({HEX}), (signer,), (public,))
+
+    words = re.findall(r'allow=\["(.*?)"\]', page)
+    words = [
+        word.replace("0123...", HEX).replace("/etc/hgemm_packs", str(file.parent)) for word in words
+    ]
+    google = Signer("https://accounts.google.com", "me@example.org")
+    expected = Policy(frozenset({HEX}), (signer, google), (public,))
+    assert Policy().allowing(words) == expected
 
 
 # --- the registry
