@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from hgemm_packs import manifest_checks, pack, policy, receipts, strict_json
+from hgemm_packs import lockfile, manifest_checks, pack, policy, receipts, strict_json
 from hgemm_packs.errors import PackError
 
 #: Between manifest and blob in an input of the pack target.
@@ -125,6 +125,23 @@ class ReceiptReader:
         assert receipt.manifest_sha256 == "a" * 64
 
 
+class LockReader:
+    """Reads an input as a lock file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / lockfile.FILE_NAME
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def __call__(self, data: bytes) -> None:
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, data, 0)
+        read = lockfile.read(self._path)
+        assert len({each.manifest_sha256 for each in read}) == len(read)
+
+
 class PolicyReader:
     """Reads an input as the user's policy file."""
 
@@ -157,14 +174,16 @@ def targets() -> Iterator[dict[str, Callable[[bytes], None]]]:
         opened = PackReader(Path(folder))
         receipt = ReceiptReader(Path(folder))
         policies = PolicyReader(Path(folder))
+        locks = LockReader(Path(folder))
         try:
             yield {
                 "json": read_json,
+                "lock": locks,
                 "manifest": read_manifest,
                 "pack": opened,
                 "policy": policies,
                 "receipt": receipt,
             }
         finally:
-            for each in (opened, receipt, policies):
+            for each in (opened, receipt, policies, locks):
                 each.close()

@@ -6,10 +6,13 @@ hits something that matters.
 
 from __future__ import annotations
 
+import json
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 from hgemm_packs.generator.packer import write_pack
+from hgemm_packs.lockfile import SCHEMA, Locked
 from hgemm_packs.manifest import PARAM_LAYOUTS
 from hgemm_packs.pack import BLOB_NAME, MANIFEST_NAME
 from hgemm_packs.receipts import Receipt, write_receipt
@@ -19,6 +22,7 @@ from tests.fuzz.targets import SEPARATOR
 SEEDS = Path(__file__).parent / "seeds"
 DOCUMENTS = {
     "numbers": b'[0,-1,1.5e300,12345678901234567890,1e-7,"x",true,null]',
+    "flags": b'{"dirty":false,"commit":"0","pdl":true,"kernel":null,"box":[64,128],"us":11.25}',
     "nested": b'{"a":[{"b":[[[[{}]]]]}],"c":{"d":{"e":""}}}',
     "text": '{"\\u00e9\\n":"\u00e9\\ud83d\\ude00\\"","":" \\t"}'.encode(),
 }
@@ -33,6 +37,10 @@ issuer = "https://token.actions.githubusercontent.com"
 identity = "https://github.com/o/r/.github/workflows/release.yml@refs/heads/main"
 """,
 }
+LOCKS = [
+    Locked("mine", "1.0.0", "sm_90a", None, None, "a" * 64, "b" * 64),
+    Locked("theirs", "2.1", "sm_80", "o/r", "c" * 40, "d" * 64, "e" * 64),
+]
 RECEIPTS = {
     "local": Receipt("a" * 64, "b" * 64, None, None, "local", None, "2026-11-20T00:00:00Z"),
     "signed": Receipt(
@@ -42,18 +50,21 @@ RECEIPTS = {
 
 
 def write_pair(name: str, folder: Path) -> None:
-    """A pack as seeds of three targets."""
+    """A pack as seeds of both its targets."""
     manifest, blob = (folder / MANIFEST_NAME).read_bytes(), (folder / BLOB_NAME).read_bytes()
-    (SEEDS / "json" / name).write_bytes(manifest)
     (SEEDS / "manifest" / name).write_bytes(manifest)
     (SEEDS / "pack" / name).write_bytes(manifest + SEPARATOR + blob)
 
 
 def main() -> None:
-    for target in ("json", "manifest", "pack", "policy", "receipt"):
+    for target in ("json", "lock", "manifest", "pack", "policy", "receipt"):
         (SEEDS / target).mkdir(parents=True, exist_ok=True)
     for name, data in DOCUMENTS.items():
         (SEEDS / "json" / name).write_bytes(data)
+    for count in range(3):
+        packs_locked = [asdict(each) for each in LOCKS[:count]]
+        data = json.dumps({"packs": packs_locked, "schema": SCHEMA}, indent=2).encode()
+        (SEEDS / "lock" / f"packs{count}").write_bytes(data)
     for name, text in POLICIES.items():
         (SEEDS / "policy" / name).write_text(text)
     with tempfile.TemporaryDirectory() as scratch:
