@@ -17,6 +17,7 @@ from ..problem import DTYPES, LAYOUTS, Problem
 from . import bench as bench_verb
 from . import build as build_verb
 from . import demo as demo_verb
+from . import hub as hub_verbs
 from . import inspect
 from . import sign as sign_verb
 from .console import UserError, console, generator
@@ -27,6 +28,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(hub_verbs.commands)
 
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Compilers at a time.")]
 CORES = os.cpu_count() or 1
@@ -88,9 +90,13 @@ def explain(
 def verify(
     pack: Annotated[Path | None, typer.Option(help="A pack directory; default: all found.")] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Also run every kernel.")] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="Also check that one of these vouches for it, as for fetch. Repeatable."),
+    ] = None,
 ) -> None:
     """Check every hash of the packs; with --gpu, every kernel's values against float64."""
-    _leave(inspect.verify(console(), pack, gpu))
+    _leave(inspect.verify(console(), pack, gpu, allow or ()))
 
 
 @app.command()

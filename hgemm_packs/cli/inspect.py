@@ -5,12 +5,13 @@ Every verdict comes from `select` and `pack`; this module only prints them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from .. import report, select
+from .. import report, select, trust
 from ..errors import PackError
 from ..pack import Pack
 from ..problem import Problem
@@ -69,8 +70,9 @@ def explain(out: Console, problem: Problem, profile: str | None) -> None:
     out.print(report.explain_problem(problem, device=device, versions=versions), markup=False)
 
 
-def verify(out: Console, folder: Path | None, gpu: bool) -> bool:
-    """Check every hash of a pack (or of all that are found); with `gpu` every kernel's values.
+def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] = ()) -> bool:
+    """Check every hash of a pack (or of all that are found); with `gpu` every kernel's values, with
+    `allow` that one of these words (see Policy.allowing) or the policy file vouches for it.
 
     Returns whether all of it held. Raises UserError when there is nothing to verify.
     """
@@ -91,6 +93,8 @@ def verify(out: Console, folder: Path | None, gpu: bool) -> bool:
             f"ok {manifest.pack.name} {manifest.pack.version}: manifest, {len(manifest.kernels)} "
             f"kernels and {manifest.blob.bytes} bytes match their hashes"
         )
+        if allow:
+            sound = _verify_trust(out, pack, allow) and sound
         if gpu:
             sound = _verify_values(out, pack) and sound
     return sound
@@ -101,6 +105,17 @@ def _open(folder: Path) -> Pack:
         return Pack.open(folder)
     except PackError as error:
         raise UserError(f"{folder}: {error}") from error
+
+
+def _verify_trust(out: Console, pack: Pack, allow: Collection[str]) -> bool:
+    try:
+        receipt = trust.verify(pack.path, allow=allow)
+    except PackError as error:
+        out.print(f"REFUSED {pack.path}: {error}", markup=False)
+        return False
+    vouched = f"{receipt.authority} {receipt.signer or receipt.manifest_sha256}"
+    out.print(f"vouched for by {vouched}", markup=False)
+    return True
 
 
 def _verify_values(out: Console, pack: Pack) -> bool:

@@ -1,0 +1,210 @@
+"""`hgemm-packs fetch`, `push`, `list`, `export`, `gc`, `lock`, `sync`: packs that travel.
+
+Words and output only; `packs`, `cache` and `lockfile` do the work. The network is touched by fetch,
+push, list --remote and sync alone. The Hub and the account are those of HF_ENDPOINT and HF_TOKEN
+(or `hf auth login`): a token on a command line can be read by everybody on the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from .. import cache, kernels_layout, lockfile, packs, trust
+from ..pack import Pack
+from .console import UserError, console, progress
+
+commands = typer.Typer()
+
+MB = 1_000_000
+DAY_S = 86_400
+LOCK_FILE = Path(lockfile.FILE_NAME)
+
+LockFile = Annotated[Path, typer.Option("--file", help="The lock file.")]
+
+
+@contextlib.contextmanager
+def _users() -> Iterator[None]:
+    """A spec, name or address that is none is the user's to mend."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+@commands.command()
+def fetch(
+    spec: Annotated[str, typer.Argument(help="NAME or OWNER/REPO, with @COMMIT or @BRANCH.")],
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Who may vouch for it: sha256:HEX of its manifest, key:FILE.pem, "
+            "sigstore:'ISSUER IDENTITY' or sigstore:WORKFLOW@REF. Repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Bring a pack into the cache, verified; official ones by NAME need no --allow."""
+    out = console()
+    with _users(), progress(out, spec) as tick:
+        path = packs.fetch(spec, allow=allow or (), tick=tick)
+    receipt = trust.read_receipt(path.parents[2], path.name)
+    vouched = f"{receipt.authority} {receipt.signer or ''}".strip() if receipt else "nobody"
+    out.print(f"{_title(path)} at {path}, vouched for by {vouched}", markup=False, soft_wrap=True)
+
+
+def _title(path: Path) -> str:
+    pack = Pack.open(path)
+    pack.close()
+    info = pack.manifest.pack
+    return f"{info.name} {info.version} for {pack.manifest.arch}"
+
+
+@commands.command()
+def push(
+    folder: Annotated[Path, typer.Argument(help="A signed pack directory.")],
+    repo: Annotated[str, typer.Option(help="OWNER/NAME on the Hub; made if it is not there.")],
+    private: Annotated[bool, typer.Option("--private", help="If it is made, for you alone.")] = (
+        False
+    ),
+    message: Annotated[str | None, typer.Option(help="Of the commit.")] = None,
+) -> None:
+    """Put a pack and a card made from its manifest on the Hub, as one commit."""
+    with _users():
+        commit = packs.push(folder, repo, private=private, message=message)
+    sha = Pack.open(folder).manifest_sha256
+    out = console()
+    out.print(f"pushed {repo}@{commit}", markup=False, soft_wrap=True)
+    out.print(
+        f"hgemm-packs fetch {repo}@{commit} --allow sha256:{sha}", markup=False, soft_wrap=True
+    )
+
+
+@commands.command("list")
+def list_packs(
+    remote: Annotated[bool, typer.Option("--remote", help="Ask the Hub instead.")] = False,
+    author: Annotated[str | None, typer.Option(help="With --remote: of this account.")] = None,
+) -> None:
+    """The packs of the cache and of the registry; with --remote what the Hub has, unchecked."""
+    out = console()
+    if remote:
+        for each in packs.listed(author):
+            out.print(f"{each.repo}@{each.commit}", markup=False, soft_wrap=True)
+        return
+    here = packs.installed()
+    _print_installed(out, here)
+    revisions = {(each.receipt.repo, each.receipt.revision) for each in here}
+    for name, pin in sorted(trust.registry().items()):
+        if (pin.repo, pin.revision) not in revisions:
+            out.print(f"official, not fetched: {name} ({pin.repo})", markup=False, soft_wrap=True)
+
+
+def _print_installed(out: Console, here: list[packs.Installed]) -> None:
+    if not here:
+        out.print("no pack in the cache: `hgemm-packs fetch` brings one")
+        return
+    table = Table(title="packs in the cache")
+    for name in ("pack", "arch", "from", "vouched for by", "manifest"):
+        table.add_column(name, overflow="fold")
+    for name in ("MB", "days unused"):
+        table.add_column(name, justify="right")
+    for each in here:
+        info, receipt = each.pack.manifest.pack, each.receipt
+        table.add_row(
+            f"{info.name} {info.version}",
+            each.pack.manifest.arch,
+            f"{receipt.repo}@{str(receipt.revision)[:12]}" if receipt.repo else "this machine",
+            receipt.authority,
+            each.pack.manifest_sha256[:16],
+            f"{each.bytes / MB:.1f}",
+            f"{max(0.0, time.time() - each.last_used) / DAY_S:.0f}",
+        )
+    out.print(table)
+
+
+@commands.command()
+def export(
+    pack: Annotated[str, typer.Argument(help="A pack of the cache, as for fetch, or a directory.")],
+    out: Annotated[Path, typer.Argument(help="Directory to write; must not be there.")],
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="In the layout of Hugging Face's kernels library.")
+    ] = False,
+) -> None:
+    """Copy a pack out of the cache, for a machine without network or for another library."""
+    with _users():
+        folder = Path(pack) if Path(pack).is_dir() else packs.find(pack).pack.path
+    if out.exists():
+        raise UserError(f"{out} is there already")
+    if kernels:
+        written = kernels_layout.export(folder, out)
+    else:
+        Pack.open(folder).close()
+        out.mkdir(parents=True)
+        for name in cache.FILES:
+            if (folder / name).is_file():
+                shutil.copyfile(folder / name, out / name)
+        written = out
+        Pack.open(out).close()
+    console().print(f"wrote {written}", markup=False, soft_wrap=True)
+
+
+@commands.command()
+def gc(
+    unused_days: Annotated[
+        float | None, typer.Option(min=0, help="Remove packs not used for so long.")
+    ] = None,
+    max_mb: Annotated[
+        float | None,
+        typer.Option(min=0, help="Then the longest unused, until this holds the rest."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
+) -> None:
+    """Remove packs from the cache by last use, and what broken downloads left."""
+    limit = None if max_mb is None else int(max_mb * MB)
+    gone = cache.gc(unused_days=unused_days, max_bytes=limit, dry_run=dry_run)
+    out = console()
+    for entry in gone:
+        said = "would remove" if dry_run else "removed"
+        out.print(
+            f"{said} {entry.path.name}, {entry.bytes / MB:.1f} MB", markup=False, soft_wrap=True
+        )
+    out.print(f"{len(gone)} packs, {sum(entry.bytes for entry in gone) / MB:.1f} MB")
+
+
+@commands.command()
+def lock(
+    specs: Annotated[
+        list[str] | None, typer.Argument(help="Packs of the cache, as for fetch; default: all.")
+    ] = None,
+    file: LockFile = LOCK_FILE,
+) -> None:
+    """Write down the exact packs of a deployment: repository, commit, hashes."""
+    with _users():
+        text = lockfile.lock(specs or ())
+    file.write_text(text, encoding="utf-8")
+    console().print(f"wrote {file}: {len(lockfile.read(file))} packs", markup=False, soft_wrap=True)
+
+
+@commands.command()
+def sync(
+    file: LockFile = LOCK_FILE,
+    check: Annotated[
+        bool, typer.Option("--check", help="Fetch nothing: only say whether all is there.")
+    ] = False,
+) -> None:
+    """Bring the packs of a lock file into the cache, exactly those, or say what differs."""
+    out = console()
+    if check:
+        found = lockfile.check(file)
+    else:
+        with progress(out, str(file)) as tick:
+            found = lockfile.sync(file, tick=tick)
+    for path in found.values():
+        out.print(f"{_title(path)} at {path}", markup=False, soft_wrap=True)
