@@ -82,14 +82,15 @@ def _metadata(manifest: Manifest, sha: str, version: int) -> dict[str, object]:
     name = re.sub(r"[^a-z0-9]+", "-", manifest.pack.name.lower()).strip("-")
     if not re.match("[a-z].", name):
         name = f"pack-{name}"
-    digits, suffix = re.fullmatch(r"sm_([0-9]+)([af]?)", manifest.arch).groups()  # type: ignore[union-attr]
+    capability = manifest.arch.removeprefix("sm_")
+    digits = capability.rstrip("af")
     return {
         "name": name,
         "id": f"_{name.replace('-', '_')}_{sha[:16]}",
         "version": version,
         "license": manifest.pack.license,
         "python-depends": [],
-        "backend": {"type": "cuda", "archs": [f"{digits[:-1]}.{digits[-1]}{suffix}"]},
+        "backend": {"type": "cuda", "archs": [f"{digits[:-1]}.{capability[len(digits) - 1 :]}"]},
     }
 
 
