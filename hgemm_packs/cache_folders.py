@@ -88,7 +88,7 @@ def locked(base: Path, sha: str, wait: bool = True) -> Iterator[Lock]:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     handle = os.open(base / "locks" / f"{sha}.lock", flags, 0o600)
     try:
-        lock = _flock(handle, sha, wait)
+        lock = _flock(handle, wait)
         try:
             yield lock
         finally:
@@ -98,14 +98,14 @@ def locked(base: Path, sha: str, wait: bool = True) -> Iterator[Lock]:
         os.close(handle)
 
 
-def _flock(handle: int, sha: str, wait: bool) -> Lock:
+def _flock(handle: int, wait: bool) -> Lock:
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if not wait:
                 return Lock.BUSY
-            LOGGER.info("waiting for the process that adds pack %s", sha)
+            LOGGER.info("waiting for another process that adds the same pack")
             fcntl.flock(handle, fcntl.LOCK_EX)
     except OSError as error:
         if error.errno not in _NO_LOCKS:
