@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 import check_wheels
@@ -34,6 +35,15 @@ def test_data_is_where_the_package_data_patterns_look(pattern: str) -> None:
     suffix = Path(pattern).suffix
     root = REPOSITORY / Path(pattern).parents[1]
     assert set(REPOSITORY.glob(pattern)) == set(root.rglob(f"*{suffix}")) != set()
+
+
+def test_every_data_file_of_the_runtime_is_packaged() -> None:
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["hgemm_packs"]
+    built = {".py", ".so"}
+    files = [file for file in (REPOSITORY / "hgemm_packs").iterdir() if file.is_file()]
+    names = {file.name for file in files if file.suffix not in built}
+    assert names == {name for name in names if any(fnmatch(name, each) for each in patterns)}
+    assert "py.typed" in names
 
 
 def test_every_pack_is_an_extra_without_a_version() -> None:
