@@ -204,6 +204,7 @@ def write_key(folder: Path, name: str) -> tuple[Path, Path]:
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
     )
+    public.chmod(0o644)  # whatever this machine's umask is
     return private, public
 
 

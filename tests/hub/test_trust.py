@@ -119,6 +119,7 @@ def test_the_policy_file_counts(
 ) -> None:
     file = tmp_path / "policy.toml"
     file.write_text(f'sha256 = ["{digest(folder)}"]\n')
+    file.chmod(0o644)
     monkeypatch.setenv("HGEMM_PACKS_POLICY", str(file))
     assert trust.verify(folder).authority == "sha256"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,13 @@ from tests.hub.sigstore_world import IDENTITY, ISSUER, write_key
 pytestmark = pytest.mark.usefixtures("clean_process")
 
 HEX = "0123456789abcdef" * 4
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture
