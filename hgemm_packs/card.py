@@ -72,7 +72,7 @@ def _measured(manifest: Manifest) -> str:
     lines = [
         "## Measured",
         "",
-        f"Speed-up of `matmul` over torch {manifest.baseline.torch}, geometric means over all "
+        f"Speed-up of `matmul` over torch {_plain(manifest.baseline.torch)}, geometric means over all "
         "measured problems; those without a kernel count as 1. The means are of the measurements "
         "that chose the rows. `best` is against the better of torch and tuned cuBLASLt.",
     ]

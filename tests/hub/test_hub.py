@@ -6,6 +6,9 @@ What must not happen is in test_hub_faults.py.
 from __future__ import annotations
 
 import dataclasses
+import errno
+import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +22,7 @@ from hgemm_packs.settings import settings
 from hgemm_packs.trust import Pin
 from tests.hub import faults
 from tests.hub.server import Fault, serving
-from tests.hub.world import ALICE, BLOB, BOB, MANIFEST, REPO, World, read, sha_of
+from tests.hub.world import ALICE, BLOB, BOB, MANIFEST, REPO, World, read, sha_of, tree
 from tests.packs import H200, WIN
 
 
@@ -86,6 +89,38 @@ def test_push_refuses_what_nobody_could_trust(world: World, folder: Path) -> Non
     with pytest.raises(PackError, match="kernel_hash"):
         packs.push(folder, "alice/new", token=ALICE, endpoint=url)
     assert "alice/new" not in world.server.repos
+
+
+def test_hash_is_enough_where_the_user_names_it(world: World) -> None:
+    world.allow = [f"sha256:{sha_of(world.files)}"]
+    receipt = trust.read_receipt(world.root, world.fetch().name)
+    assert receipt is not None and receipt.authority == "sha256"
+
+
+def test_full_disk_is_an_error_of_its_own_and_the_download_goes_on_later(world: World) -> None:
+    before = tree(world.root)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2500, limits[1]))
+        with pytest.raises(OSError) as caught:
+            world.fetch()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.errno == errno.EFBIG
+    assert tree(world.root) == before
+    assert read(world.fetch()) == world.files
+
+
+def test_receipt_that_was_damaged_is_written_anew(world: World) -> None:
+    path = world.fetch()
+    receipt = world.root / "v1" / "receipts" / f"{path.name}.json"
+    whole = json.loads(receipt.read_bytes())
+    receipt.write_bytes(b"{")
+    assert world.fetch() == path
+    assert json.loads(receipt.read_bytes()) == whole | {
+        "when": json.loads(receipt.read_bytes())["when"]
+    }
+    assert world.server.gets(BLOB) == 1
 
 
 def test_download_goes_on_where_it_ended(world: World) -> None:
