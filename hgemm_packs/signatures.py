@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import tempfile
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 BUNDLE_NAME = "manifest.json.sigstore"
 SIGNATURE_NAME = "manifest.json.sig"
 MAX_SIGNATURE_BYTES = 1 << 20
+#: Where sigstore's wheel keeps what it knows of the public instance.
+PUBLIC_ROOT = "https%3A%2F%2Ftuf-repo-cdn.sigstore.dev"
 #: What pip needs to hear where sigstore or model-signing is missing.
 EXTRA = "hgemm-packs[verify]"
 
@@ -53,10 +56,9 @@ def _identity(config: Any) -> IdentityToken:
     return Issuer(config.signing_config.get_oidc_url()).identity_token()
 
 
-def verify_sigstore(
-    manifest: bytes, bundle: Path, identity: str, issuer: str, *, offline: bool = True
-) -> None:
-    """Raises TrustError unless the bundle is a signature of these bytes by this identity."""
+def verify_sigstore(manifest: bytes, bundle: Path, identity: str, issuer: str) -> None:
+    """Raises TrustError unless the bundle is a signature of these bytes by this identity. Asks no
+    network: the bundle brings the log's proofs along."""
     try:
         from sigstore.models import Bundle
         from sigstore.verify.policy import Identity
@@ -66,7 +68,7 @@ def verify_sigstore(
     if not issuer:  # sigstore would take this for any issuer
         raise TrustError("bad_signature", f"{identity} without an issuer is nobody")
     try:
-        _verifier(offline).verify_artifact(
+        _verifier().verify_artifact(
             manifest, Bundle.from_json(data), Identity(identity=identity, issuer=issuer)
         )
     except Exception as error:  # what a hostile bundle makes the libraries raise is not theirs only
@@ -75,11 +77,18 @@ def verify_sigstore(
         ) from None
 
 
-def _verifier(offline: bool) -> Verifier:
-    """sigstore's verifier with the root of trust that its wheel carries; tests have another."""
+def _verifier() -> Verifier:
+    """sigstore's verifier with the root of trust that its wheel carries; tests have another.
+
+    `Verifier.production(offline=True)` would take a copy from the user's cache instead, made at its
+    first use and not replaced by a newer sigstore.
+    """
+    from sigstore.models import TrustedRoot
     from sigstore.verify import Verifier
 
-    return Verifier.production(offline=offline)
+    root = resources.files("sigstore._store") / PUBLIC_ROOT / "trusted_root.json"
+    with resources.as_file(root) as path:
+        return Verifier(trusted_root=TrustedRoot.from_file(str(path)))
 
 
 def sign_key(folder: Path, private_key: Path) -> Path:

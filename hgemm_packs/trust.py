@@ -2,7 +2,7 @@
 
 Called by whatever brings a pack into the cache. The authority is the shipped registry, a hash, a
 sigstore identity or a public key that the user named; without one of them a pack is refused. It
-never asks the network by itself and has no way to be switched off.
+never asks the network and has no way to be switched off.
 """
 
 from __future__ import annotations
@@ -81,7 +81,6 @@ def verify(
     allow: Collection[str] = (),
     repo: str | None = None,
     revision: str | None = None,
-    offline: bool = True,
 ) -> Receipt:
     """Check the pack in `folder`: first who vouches for the raw bytes of its manifest, and only
     then what these bytes say, down to the hash of every kernel.
@@ -89,7 +88,7 @@ def verify(
     With `pin` nothing but the pinned bytes pass. Else the manifest's hash must be in `policy`
     (default: Policy.load()) or `allow` (words as of Policy.allowing), or a signature beside it must
     be by one of their signers or keys. `repo` and `revision` go on the receipt where there is no
-    pin. `offline=False` lets sigstore refresh its root of trust.
+    pin. Asks no network.
 
     Raises TrustError when nobody vouches for the manifest, PackError when the pack is not what its
     manifest says. The receipt is returned, not written.
@@ -97,11 +96,11 @@ def verify(
     data = read_file(folder, MANIFEST_NAME, MAX_MANIFEST_BYTES)
     digest = hashlib.sha256(data).hexdigest()
     if pin is not None:
-        authority, signer = "registry", _check_pin(folder, data, digest, pin, offline)
+        authority, signer = "registry", _check_pin(folder, data, digest, pin)
         repo, revision = pin.repo, pin.revision
     else:
         policy = (Policy.load() if policy is None else policy).allowing(allow)
-        authority, signer = _vouched(folder, data, digest, policy, offline)
+        authority, signer = _vouched(folder, data, digest, policy)
     pack = Pack.open(folder)
     pack.close()
     if pack.manifest_sha256 != digest:
@@ -117,7 +116,7 @@ def verify(
     )
 
 
-def _check_pin(folder: Path, data: bytes, digest: str, pin: Pin, offline: bool) -> str | None:
+def _check_pin(folder: Path, data: bytes, digest: str, pin: Pin) -> str | None:
     if digest != pin.manifest_sha256:
         raise TrustError(
             "wrong_manifest",
@@ -125,13 +124,11 @@ def _check_pin(folder: Path, data: bytes, digest: str, pin: Pin, offline: bool) 
         )
     if pin.signer is None:
         return None
-    _check_sigstore(folder, data, pin.signer, offline)
+    _check_sigstore(folder, data, pin.signer)
     return str(pin.signer)
 
 
-def _vouched(
-    folder: Path, data: bytes, digest: str, policy: Policy, offline: bool
-) -> tuple[str, str | None]:
+def _vouched(folder: Path, data: bytes, digest: str, policy: Policy) -> tuple[str, str | None]:
     """The first authority of the policy that vouches for these bytes, and the signer if it is one.
     A signature that is there and does not hold is an error of its own only if no other holds."""
     if digest in policy.sha256:
@@ -139,7 +136,7 @@ def _vouched(
     failed: TrustError | None = None
     for signer in policy.signers if _there(folder, signatures.BUNDLE_NAME) else ():
         try:
-            _check_sigstore(folder, data, signer, offline)
+            _check_sigstore(folder, data, signer)
             return "sigstore", str(signer)
         except TrustError as error:
             failed = error
@@ -161,11 +158,6 @@ def _there(folder: Path, name: str) -> bool:
     return (folder / name).is_symlink() or (folder / name).exists()
 
 
-def _check_sigstore(folder: Path, data: bytes, signer: Signer, offline: bool) -> None:
-    signatures.verify_sigstore(
-        data,
-        folder / signatures.BUNDLE_NAME,
-        signer.identity,
-        signer.issuer,
-        offline=offline,
-    )
+def _check_sigstore(folder: Path, data: bytes, signer: Signer) -> None:
+    bundle = folder / signatures.BUNDLE_NAME
+    signatures.verify_sigstore(data, bundle, signer.identity, signer.issuer)

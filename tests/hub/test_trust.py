@@ -42,7 +42,7 @@ def own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     root = world().trusted_root(tmp_path / "trusted_root.json")
     verifier = Verifier(trusted_root=TrustedRoot.from_file(str(root)))
-    monkeypatch.setattr(signatures, "_verifier", lambda offline: verifier)
+    monkeypatch.setattr(signatures, "_verifier", lambda: verifier)
 
 
 def digest(folder: Path) -> str:
@@ -347,27 +347,19 @@ def test_a_manifest_that_is_too_large(folder: Path) -> None:
         trust.verify(folder)
 
 
-def test_the_public_verifier_is_asked_offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seam that the other tests replace."""
-    from sigstore.verify import Verifier
-
-    monkeypatch.undo()
-    asked: list[bool] = []
-    monkeypatch.setattr(Verifier, "production", lambda *, offline: asked.append(offline))
-    signatures._verifier(True)
-    assert asked == [True]
-
-
-def test_the_world_of_the_tests_is_not_the_public_one(
+def test_the_public_root_of_trust_is_that_of_the_wheel(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the root of trust that sigstore ships, a bundle of ours is nothing."""
+    """The seam that the other tests replace. It knows the public logs, and not ours; no file of the
+    user's is read or written."""
     monkeypatch.undo()
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    trusted = signatures._verifier()._trusted_root._inner
+    assert "https://rekor.sigstore.dev" in [log.base_url for log in trusted.tlogs]
     bundle(folder)
-    with pytest.raises(TrustError, match="bad_signature"):
-        trust.verify(folder, policy=BY_SIGNER)
+    assert refused(folder, policy=BY_SIGNER) == "bad_signature"
+    assert not (tmp_path / "home").exists()
 
 
 def test_sign_on_the_command_line(folder: Path, tmp_path: Path) -> None:
