@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import cache_campaign
 from hgemm_packs import cache
 from hgemm_packs.pack import Pack
 from tests import packs
@@ -72,6 +73,22 @@ def test_killed_at_random_moments(pack: Pack, root: Path) -> None:
         assert all(process["killed"] for process in facts["processes"]), facts
         added += sum(process["added"] for process in facts["processes"])
     assert added > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "bad"),
+    [
+        ({}, False),
+        ({"state": "whole"}, False),
+        ({"state": "blob_hash"}, True),
+        ({"error": "OSError: no"}, True),
+        ({"processes": [{"killed": True}, {"killed": False}]}, True),
+    ],
+)
+def test_the_campaign_counts_what_is_bad(change: dict[str, Any], bad: bool) -> None:
+    facts = {"state": "absent", "error": "", "processes": [{"killed": True}]} | change
+    seen = cache_campaign.kill_round(lambda verb, origin, *moments: dict(facts), "folder")
+    assert seen == {"from": "folder", **facts, "bad": bad}
 
 
 READER = """
