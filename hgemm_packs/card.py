@@ -22,7 +22,7 @@ LIBRARY = "hgemm_packs"
 def card(pack: Pack, repo: str) -> str:
     """Markdown with the Hub's front matter: use, measured tables, versions, what a cubin can do."""
     manifest = pack.manifest
-    profiles = ", ".join(profile.name for profile in manifest.device_profiles)
+    profiles = ", ".join(_plain(profile.name) for profile in manifest.device_profiles)
     parts = [
         _front(manifest),
         f"# {manifest.pack.name} {manifest.pack.version}",
@@ -72,7 +72,7 @@ def _measured(manifest: Manifest) -> str:
     lines = [
         "## Measured",
         "",
-        f"Speed-up of `matmul` over torch {_plain(manifest.baseline.torch)}, geometric means over all "
+        f"Speed-up of `matmul` over torch {manifest.baseline.torch}, geometric means over all "
         "measured problems; those without a kernel count as 1. The means are of the measurements "
         "that chose the rows. `best` is against the better of torch and tuned cuBLASLt.",
     ]

@@ -54,7 +54,7 @@ def find() -> Found:
             refused.append(place)
             continue
         try:
-            pack = _open(place)
+            pack = open_pack(place)
         except PackError as error:
             refused.append(Refused(str(place), error))
             continue
@@ -117,9 +117,9 @@ def _cached() -> Iterator[Path | Refused]:
         yield Refused(str(root), error)
 
 
-def _open(place: Path) -> Pack:
-    """In the cache a directory is named by the sha256 of its manifest, and has a receipt, which is
-    looked at before the manifest is read."""
+def open_pack(place: Path) -> Pack:
+    """The pack of a place. In the cache a directory is named by the sha256 of its manifest, and has
+    a receipt, which is looked at before the manifest is read."""
     root = settings().cache
     if root is None or place.parent != root / "v1" / "packs":
         return Pack.open(place)

@@ -112,6 +112,8 @@ def fetch_from(
         return known
     remote = Remote.at(endpoint, token)
     commit, names = remote.look(source.repo, source.revision)
+    if known := job.known(commit):  # before the lock, which a read-only cache has not
+        return known
     base = base_of(job.root)
     make_all(base)
     key = hashlib.sha256(f"{remote.endpoint}\n{source.repo}\n{commit}".encode()).hexdigest()

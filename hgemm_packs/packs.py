@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import cache, launcher, select
+from . import cache, discover, launcher, select
 from .cache_folders import root_of
 from .errors import PackError
 from .hub import fetch as fetch
@@ -81,14 +81,14 @@ def find(spec: str) -> Installed:
 
 def use(pack: str | os.PathLike[str]) -> Pack:
     """Put a pack ahead of all others for the rest of this process, and decide anew what `matmul`
-    launches. A path is a pack directory of your own, as in HGEMM_PACKS_PATH; a str that is no
-    directory names a pack of the cache, as for `find`.
+    launches. A path is a pack directory of your own, as in HGEMM_PACKS_PATH, or one that `fetch`
+    returned; a str that is no directory names a pack of the cache, as for `find`.
 
     Raises PackError, ValueError. Call it before graphs are captured: what is in a graph stays.
     """
     place = Path(pack)
     if not isinstance(pack, str) or place.is_dir():
-        chosen = Pack.open(place)
+        chosen = discover.open_pack(place)
     else:
         chosen = find(pack).pack
         cache.touch(chosen.path)

@@ -182,13 +182,21 @@ def _check_status(request: Request, response: httpx2.Response) -> None:
     if status in (200, 206):
         return
     if status in _AGAIN:
-        asked = response.headers.get("Retry-After", "")
-        wait = float(asked) if re.fullmatch(r"[0-9]{1,9}", asked) else None
         code = "rate_limited" if status == 429 else "server_error"
-        raise _Again(code, f"the server answers {status}", wait)
+        raise _Again(code, f"the server answers {status}", _asked_wait_s(response))
     known = _REFUSED.get(response.headers.get("X-Error-Code", "")) or _REFUSED.get(status)
     code, text = known or ("bad_status", "an answer that a Hub does not give")
     raise HubError(code, f"{request.what}: {text} (status {status})")
+
+
+def _asked_wait_s(response: httpx2.Response) -> float | None:
+    """What the server asks for: Retry-After, or the end of the Hub's window of requests."""
+    asked = (("Retry-After", r"([0-9]{1,9})"), ("RateLimit", r'"\w+";r=0;t=([0-9]{1,9})'))
+    for header, pattern in asked:
+        match = re.fullmatch(pattern, response.headers.get(header, "").replace(" ", ""))
+        if match is not None:
+            return float(match[1])
+    return None
 
 
 def _check_head(request: Request, response: httpx2.Response, have: int) -> int | None:

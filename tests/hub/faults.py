@@ -296,6 +296,12 @@ TRANSFER = (
     Case("429 for the revision once", at(INFO, send(429, Retry_After="0"), 1)),
     Case("429 always", at(BLOB, send(429)), "rate_limited", "answers 429"),
     Case("429 for an hour", at(BLOB, send(429, Retry_After="3600")), "rate_limited", "3600 s"),
+    Case(
+        "429 until the Hub's window ends",
+        at(INFO, send(429, RateLimit='"api";r=0;t=290')),
+        "rate_limited",
+        "wait 290 s",
+    ),
     Case("503 once", at(MANIFEST, send(503), 1)),
     Case("503 always", at(MANIFEST, send(503)), "server_error", "answers 503"),
     Case("silent once", at(BLOB, silent, 1)),

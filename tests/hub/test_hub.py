@@ -303,6 +303,8 @@ def test_installed_names_only_packs_with_a_receipt(world: World) -> None:
     assert [each.pack.manifest.pack.version for each in packs.installed()] == ["0.9.0"]
     with pytest.raises(ValueError, match="is not in the cache"):
         packs.use(REPO)
+    with pytest.raises(PackError, match="no_receipt"):
+        packs.use(path)
 
 
 def test_python_api_imports_nothing_of_the_network() -> None:
