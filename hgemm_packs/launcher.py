@@ -247,13 +247,16 @@ def _say_without_driver(driver: str) -> None:
         _say_once(f"{driver} cannot be opened")
 
 
+_say_lock = threading.Lock()
 _said: set[str] = set()
 
 
 def _say_once(why: str) -> None:
     """One warning, however many problems and threads meet the same."""
-    if why not in _said:
+    with _say_lock:
+        new = why not in _said
         _said.add(why)
+    if new:
         LOGGER.warning("every matmul goes to torch: %s", why)
 
 
