@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from hgemm_packs import hub, trust  # noqa: E402
+from hgemm_packs import remote, trust  # noqa: E402
 from hgemm_packs.settings import settings  # noqa: E402
 from hgemm_packs.transfer import Patience  # noqa: E402
 from tests.hub import faults, server, world  # noqa: E402
@@ -72,7 +72,7 @@ def main() -> None:
         for name in ("HGEMM_PACKS_POLICY", "HF_TOKEN", "HF_ENDPOINT"):
             os.environ.pop(name, None)
         assert trust.Policy.load() == trust.Policy()
-        hub.PATIENCE = PATIENCE
+        remote.PATIENCE = PATIENCE
         scratch = tempfile.gettempdir()
         text = json.dumps(document(outcomes(print)), indent=1)
     OUT.parent.mkdir(parents=True, exist_ok=True)

@@ -73,8 +73,8 @@ def _measured(manifest: Manifest) -> str:
         "## Measured",
         "",
         f"Speed-up of `matmul` over torch {manifest.baseline.torch}, geometric means over all "
-        "measured problems; those without a kernel count as 1. The means are of the measurements "
-        "that chose the rows. `best` is against the better of torch and tuned cuBLASLt.",
+        "measured problems; those without a kernel count as 1. `best` is against the better of "
+        "torch and tuned cuBLASLt, which counts where there is no kernel too.",
     ]
     groups = sorted({(row.dtype, row.layout) for row in manifest.table})
     for dtype, layout in groups:

@@ -1,45 +1,27 @@
-"""Packs from and to a Hugging Face Hub: resolve, fetch, push, list.
+"""Packs from a Hugging Face Hub: what a spec means, and how its pack gets into the cache.
 
 Called by `packs`, `lockfile` and the CLI, never by `matmul` or an import. Asks for files of fixed
 names at one commit and no others, and hands all that came to `trust` before it enters the cache.
-huggingface_hub is imported by the calls that need it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 from . import cache, manifest_checks, trust
 from .cache_folders import base_of, locked, make_all, make_private
 from .errors import PackError, TrustError
-from .manifest import MAX_MANIFEST_BYTES
 from .pack import BLOB_NAME, MANIFEST_NAME
-from .signatures import BUNDLE_NAME, SIGNATURE_NAME
-from .transfer import HubError, Patience, Request, Tick, receive
+from .remote import COMMIT, LIMITS, Remote
+from .transfer import Tick
 
-#: What is asked for, with the most bytes each may have. The card is for readers of the Hub.
-LIMITS = {
-    MANIFEST_NAME: MAX_MANIFEST_BYTES,
-    BUNDLE_NAME: 1 << 20,
-    SIGNATURE_NAME: 1 << 20,
-    "LICENSE": 1 << 20,
-    "REPORT.md": 4 << 20,
-}
-MAX_INFO_BYTES = 8 << 20
-PATIENCE = Patience()
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}"
 _SPEC = re.compile(rf"(?P<pack>{_NAME}(?:/{_NAME})?)(?:@(?P<revision>{_NAME}))?")
 
@@ -55,7 +37,7 @@ class Source:
     @property
     def commit(self) -> str | None:
         """The revision where it is a commit, which cannot move."""
-        return self.revision if _COMMIT.fullmatch(self.revision) else None
+        return self.revision if COMMIT.fullmatch(self.revision) else None
 
 
 def resolve(spec: str) -> Source:
@@ -133,13 +115,11 @@ class _Job:
     def known(self, commit: str) -> Path | None:
         """The pack of this commit in the cache, if its receipt says so and it is vouched for now.
         What a receipt says of yesterday's policy does not count."""
+        wanted = (self.source.repo, commit)
         for entry in cache.packs(self.root):
             try:
                 receipt = trust.read_receipt(self.root, entry.manifest_sha256)
-                if receipt is None or (receipt.repo, receipt.revision) != (
-                    self.source.repo,
-                    commit,
-                ):
+                if receipt is None or (receipt.repo, receipt.revision) != wanted:
                     continue
                 self.verify(entry.path, commit)
             except PackError:
@@ -170,9 +150,11 @@ class _Job:
             if name in names
         }
 
+        receipt = None
+
         def fill(temp: Path) -> None:
-            for name, data in small.items():
-                (temp / name).write_bytes(data)
+            nonlocal receipt
+            _written(small, temp)
             size = self.vouched_blob_bytes(temp, small[MANIFEST_NAME], commit)
             receipt = self.fill_blob(remote, commit, size, staged, temp, tick)
             # Before the pack can be seen: a pack without its receipt is refused.
@@ -180,16 +162,21 @@ class _Job:
 
         sha = hashlib.sha256(small[MANIFEST_NAME]).hexdigest()
         path = cache.add(sha, fill, self.root)
-        receipt = self.verify(path, commit)  # it may have been there already, by another authority
-        try:
-            missing = trust.read_receipt(self.root, sha) is None
-        except PackError:
-            missing = True
-        if missing:
-            trust.write_receipt(self.root, receipt)
+        if receipt is None:  # it was there already, perhaps by another authority
+            with tempfile.TemporaryDirectory() as own:
+                self.vouched_blob_bytes(_written(small, Path(own)), small[MANIFEST_NAME], commit)
+            if not self.has_receipt(sha):
+                trust.write_receipt(self.root, self.verify(path, commit))
         shutil.rmtree(staged, ignore_errors=True)
         cache.touch(path)
         return path
+
+    def has_receipt(self, sha: str) -> bool:
+        """Whether there is one that can be read."""
+        try:
+            return trust.read_receipt(self.root, sha) is not None
+        except PackError:
+            return False
 
     def vouched_blob_bytes(self, folder: Path, manifest: bytes, commit: str) -> int:
         """The size of the blob, by a manifest that is vouched for: who it is decides before anyone
@@ -220,73 +207,7 @@ class _Job:
                     raise
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """A Hub and who asks it."""
-
-    endpoint: str
-    headers: Mapping[str, str]
-
-    @classmethod
-    def at(cls, endpoint: str | None, token: str | None) -> Remote:
-        """The Hub at `endpoint` or HF_ENDPOINT. Raises HubError where huggingface_hub is missing
-        and ValueError for an endpoint that is no http address."""
-        hub = library()
-        place = (endpoint or hub.constants.ENDPOINT).rstrip("/")
-        if not re.fullmatch(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._/-]*)?", place):
-            raise ValueError(f"the endpoint {place[:200]!a} is not an http address")
-        version = metadata.version("hgemm-packs")
-        headers = hub.utils.build_hf_headers(
-            token=token, library_name="hgemm_packs", library_version=version
-        )
-        return cls(place, headers)
-
-    def look(self, repo: str, revision: str) -> tuple[str, frozenset[str]]:
-        """The commit that a revision is at, and the names of its files. Raises HubError."""
-        url = f"{self.endpoint}/api/models/{repo}/revision/{quote(revision, safe='')}"
-        what = f"{repo}@{revision}"
-        sink = io.BytesIO()
-        receive(Request(url, what, MAX_INFO_BYTES, self.headers), sink, PATIENCE)
-        try:
-            info = json.loads(sink.getvalue())
-            commit = str(info["sha"])
-            names = frozenset(str(each["rfilename"]) for each in info["siblings"])
-        except (ValueError, RecursionError, LookupError, TypeError):
-            raise HubError("bad_answer", f"{what}: not what a Hub says of a revision") from None
-        if _COMMIT.fullmatch(commit) is None:
-            raise HubError("bad_answer", f"{what}: {commit[:60]!a} is not a commit")
-        if _COMMIT.fullmatch(revision) and commit != revision:
-            raise HubError("moved", f"{what}: the server answers with commit {commit}")
-        return commit, names
-
-    def read(self, repo: str, commit: str, name: str, limit: int) -> bytes:
-        """A small file of a commit. Raises HubError."""
-        sink = io.BytesIO()
-        receive(self._request(repo, commit, name, limit), sink, PATIENCE)
-        return sink.getvalue()
-
-    def save(self, repo: str, commit: str, path: Path, size: int, tick: Tick | None) -> None:
-        """The blob of a commit, going on behind what is in `path`. Raises HubError, OSError."""
-        request = self._request(repo, commit, BLOB_NAME, size, size)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        with os.fdopen(os.open(path, flags, 0o600), "r+b") as sink:
-            receive(request, sink, PATIENCE, tick)
-
-    def _request(
-        self, repo: str, commit: str, name: str, limit: int, size: int | None = None
-    ) -> Request:
-        url = f"{self.endpoint}/{repo}/resolve/{commit}/{name}"
-        return Request(url, f"{name} of {repo}", limit, self.headers, size, commit)
-
-
-def library() -> Any:
-    """huggingface_hub. Raises HubError naming the extra where it is missing."""
-    try:
-        import huggingface_hub
-        import huggingface_hub.constants
-        import huggingface_hub.errors
-        import huggingface_hub.utils
-    except ModuleNotFoundError:
-        text = "huggingface_hub is missing: pip install 'hgemm-packs[hub]'"
-        raise HubError("no_extra", text) from None
-    return huggingface_hub
+def _written(files: Mapping[str, bytes], folder: Path) -> Path:
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder

@@ -15,8 +15,8 @@ from typing import Any
 
 from .card import TAG, card
 from .errors import PackError
-from .hub import LIMITS, library
 from .pack import BLOB_NAME, Pack
+from .remote import LIMITS, library
 from .signatures import BUNDLE_NAME, SIGNATURE_NAME
 from .transfer import HubError
 

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs import cache, hub
+from hgemm_packs import cache, hub, remote
 from hgemm_packs.errors import PackError
 from hgemm_packs.pack import MANIFEST_NAME, Pack
 from tests.hub import cache_steps
@@ -68,7 +68,7 @@ def adding(root: Path, source: Path, origin: str) -> Callable[[Callable[[str], N
     sha = sha_of(source)
     if origin != "folder":
         os.environ["HGEMM_PACKS_CACHE"] = str(root)
-        hub.library()  # imported once, before the processes part
+        remote.library()  # imported once, before the processes part
         return lambda note: hub.fetch(origin, allow=[f"sha256:{sha}"])
 
     def from_folder(note: Callable[[str], None]) -> Path:

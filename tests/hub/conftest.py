@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs import hub
+from hgemm_packs import remote
 from hgemm_packs.settings import settings
 from hgemm_packs.transfer import Patience
 from tests.hub.server import serving
@@ -27,7 +27,7 @@ HASTY = Patience(
 @pytest.fixture
 def world(clean_process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A server with a signed pack, a cache with another one."""
-    monkeypatch.setattr(hub, "PATIENCE", HASTY)
+    monkeypatch.setattr(remote, "PATIENCE", HASTY)
     # hf_xet would ask its own servers; a plain upload is the same to the repository.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
     monkeypatch.setenv("HGEMM_PACKS_CACHE", str(tmp_path / "cache"))

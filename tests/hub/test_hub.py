@@ -97,6 +97,21 @@ def test_hash_is_enough_where_the_user_names_it(world: World) -> None:
     assert receipt is not None and receipt.authority == "sha256"
 
 
+def test_pack_in_the_cache_by_hash_is_believed_by_a_signature_later(
+    world: World, folder: Path
+) -> None:
+    signature = (folder / signatures.SIGNATURE_NAME).read_bytes()
+    world.change(signature=None)
+    key, world.allow = world.allow, [f"sha256:{sha_of(world.files)}"]
+    path = world.fetch()
+    world.allow = key
+    with pytest.raises(TrustError, match="nobody you trust"):
+        world.fetch()
+    world.change(signature=signature)
+    assert world.fetch() == path
+    assert world.server.gets(BLOB) == 1
+
+
 def test_full_disk_is_an_error_of_its_own_and_the_download_goes_on_later(world: World) -> None:
     before = tree(world.root)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
