@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from .manifest import Manifest, Policy, Row, Timing
 from .pack import Pack
@@ -17,6 +18,10 @@ from .problem import REGIMES, regime
 #: What a Hub search finds packs by.
 TAG = "hgemm-packs"
 LIBRARY = "hgemm_packs"
+
+#: Where the bars of the plot begin, as speed-ups, and how long the longest is.
+EDGES = (1.0, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0)
+BAR_WIDTH = 40
 
 
 def card(pack: Pack, repo: str) -> str:
@@ -32,6 +37,7 @@ def card(pack: Pack, repo: str) -> str:
         "in it. Everywhere else `hgemm_packs.matmul` is torch's own.",
         _use(repo, pack.manifest_sha256),
         _measured(manifest),
+        *([_plot(manifest)] if manifest.table else []),
         _facts(manifest),
         "## What it can do\n\nA cubin is native GPU code: it can read and write everything that "
         "the process has mapped on the GPU. Hashes and signatures say whose it is, not that it is "
@@ -90,7 +96,7 @@ def _measured(manifest: Manifest) -> str:
 
 def _group(name: str, rows: Sequence[Row], policy: Policy) -> str:
     """One line: what `matmul` is worth on these problems."""
-    served = [row for row in rows if row.kernel is not None and policy.clears(row)]
+    served = [row for row in rows if _served(row, policy)]
     ids = {id(row) for row in served}
     vs_best = (row.hot.vs_best if id(row) in ids else _torch_vs_best(row.hot) for row in rows)
     worst = min((min(row.hot.speedup, row.cold.speedup) for row in served), default=math.nan)
@@ -104,6 +110,25 @@ def _group(name: str, rows: Sequence[Row], policy: Policy) -> str:
         f"{worst:.3f}" if served else "-",
     )
     return _line(cells)
+
+
+def _plot(manifest: Manifest) -> str:
+    """How many problems with a kernel gain how much, as bars of text: a pack has no picture."""
+    gains = [row.hot.speedup for row in manifest.table if _served(row, manifest.policy)]
+    bins = pairwise((*EDGES, math.inf))
+    counts = [sum(low <= gain < high for gain in gains) for low, high in bins]
+    longest = max(counts, default=0) or 1
+    bars = [
+        f"{f'{low:.2f}x':>6} {'#' * math.ceil(BAR_WIDTH * count / longest):{BAR_WIDTH}} {count}"
+        for low, count in zip(EDGES, counts, strict=True)
+    ]
+    text = "Problems with a kernel by their speed-up over torch, hot, from the left figure on:"
+    return "\n".join([text, "", "```", *bars, "```"])
+
+
+def _served(row: Row, policy: Policy) -> bool:
+    """Whether `matmul` launches a kernel here."""
+    return row.kernel is not None and policy.clears(row)
 
 
 def _torch_vs_best(timing: Timing) -> float:

@@ -19,11 +19,10 @@ from . import cache, manifest_checks, trust
 from .cache_folders import base_of, locked, make_all, make_private
 from .errors import PackError, TrustError
 from .pack import BLOB_NAME, MANIFEST_NAME
-from .remote import COMMIT, LIMITS, Remote
+from .remote import COMMIT, LIMITS, NAME, Remote
 from .transfer import Tick
 
-_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}"
-_SPEC = re.compile(rf"(?P<pack>{_NAME}(?:/{_NAME})?)(?:@(?P<revision>{_NAME}))?")
+_SPEC = re.compile(rf"(?P<pack>{NAME}(?:/{NAME})?)(?:@(?P<revision>{NAME}))?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,12 @@ from typing import Any
 from .card import TAG, card
 from .errors import PackError
 from .pack import BLOB_NAME, Pack
-from .remote import LIMITS, library
+from .remote import LIMITS, NAME, library
 from .signatures import BUNDLE_NAME, SIGNATURE_NAME
 from .transfer import HubError
 
 CARD_NAME = "README.md"
+REPOSITORY = re.compile(rf"{NAME}/{NAME}")
 _NAMES = (*LIMITS, BLOB_NAME)
 
 
@@ -45,8 +47,11 @@ def push(
     there, and return the commit. Files of the fixed names that the folder lacks are deleted there:
     a signature of the last pack does not stay beside this one's manifest.
 
-    Raises PackError for a folder that is no pack or has no signature, HubError, OSError.
+    Raises ValueError for a repo that is none, PackError for a folder that is no pack or has no
+    signature, HubError, OSError.
     """
+    if not REPOSITORY.fullmatch(repo):
+        raise ValueError(f"{repo[:200]!a} is not OWNER/NAME")
     place = Path(folder)
     pack = Pack.open(place)
     pack.close()

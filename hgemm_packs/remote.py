@@ -33,6 +33,8 @@ LIMITS = {
 MAX_INFO_BYTES = 8 << 20
 PATIENCE = Patience()
 COMMIT = re.compile(r"[0-9a-f]{40}")
+#: An account, a repository, a branch: what is put into an address can lead nowhere else.
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}"
 
 
 @dataclass(frozen=True, slots=True)

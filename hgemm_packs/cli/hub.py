@@ -95,7 +95,9 @@ def list_packs(
     """The packs of the cache and of the registry; with --remote what the Hub has, unchecked."""
     out = console()
     if remote:
-        for each in packs.listed(author):
+        with _users():
+            found = packs.listed(author)
+        for each in found:
             out.print(f"{each.repo}@{each.commit}", markup=False, soft_wrap=True)
         return
     here = packs.installed()
@@ -204,7 +206,7 @@ def sync(
     if check:
         found = lockfile.check(file)
     else:
-        with progress(out, str(file)) as tick:
+        with _users(), progress(out, str(file)) as tick:
             found = lockfile.sync(file, tick=tick)
     for path in found.values():
         out.print(f"{_title(path)} at {path}", markup=False, soft_wrap=True)

@@ -259,6 +259,18 @@ def staged_link(world: World) -> None:
     os.symlink(target, world.staged)
 
 
+def damaged(name: str) -> Callable[[World], None]:
+    """The pack is in the cache already, with one bit of this file changed."""
+
+    def spoil(world: World) -> None:
+        path = world.fetch()
+        receipts = world.root / "v1" / "receipts"
+        broken = receipts / f"{path.name}.json" if name == "receipt" else path / name
+        broken.write_bytes(flipped(broken.read_bytes()))
+
+    return spoil
+
+
 def private_for(token: str | None) -> Callable[[World], None]:
     def spoil(world: World) -> None:
         world.repo.private, world.token = True, token
@@ -322,6 +334,9 @@ TRANSFER = (
     Case("log-in page of a network", at(INFO, send(200, PORTAL)), "bad_answer", "not what a Hub"),
     Case("torn part of an earlier download", torn_part),
     Case("too long part of an earlier download", too_long_part),
+    Case("blob in the cache damaged", damaged(BLOB)),
+    Case("manifest in the cache damaged", damaged(MANIFEST)),
+    Case("receipt in the cache damaged", damaged("receipt")),
     Case("downloads lead elsewhere", staged_link, "CacheError", "symbolic link"),
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.card import card
+from hgemm_packs.card import BAR_WIDTH, EDGES, card
 from hgemm_packs.generator.packer import write_pack
 from hgemm_packs.manifest import Baseline, PackInfo, Policy, Timing
 from hgemm_packs.pack import Pack
@@ -66,6 +66,17 @@ def test_measured_table_is_that_of_the_manifest(pack: Pack) -> None:
             "1.120",
         ],
     ]
+
+
+def test_bars_count_the_problems_with_a_kernel(pack: Pack) -> None:
+    bars = card(pack, "owner/name").split("from the left figure on:\n\n```\n")[1].split("\n```")[0]
+    counts = {line.split()[0]: line.split()[1:] for line in bars.splitlines()}
+    assert list(counts) == [f"{edge:.2f}x" for edge in EDGES]
+    full = "#" * BAR_WIDTH
+    assert {edge: rest for edge, rest in counts.items() if rest != ["0"]} == {
+        "1.10x": [full, "1"],
+        "2.00x": [full, "1"],
+    }
 
 
 def test_versions_and_use(pack: Pack) -> None:

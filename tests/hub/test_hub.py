@@ -82,6 +82,9 @@ def test_push_refuses_what_nobody_could_trust(world: World, folder: Path) -> Non
     url = world.server.url
     with pytest.raises(HubError, match="the Hub says no: not your namespace"):
         packs.push(folder, "alice/new", token=BOB, endpoint=url)
+    for repo in ("new", "alice/../bob", "alice/new@main"):
+        with pytest.raises(ValueError, match="is not OWNER/NAME"):
+            packs.push(folder, repo, token=ALICE, endpoint=url)
     (folder / signatures.SIGNATURE_NAME).unlink()
     with pytest.raises(PackError, match="unsigned"):
         packs.push(folder, "alice/new", token=ALICE, endpoint=url)
