@@ -1,6 +1,7 @@
 """Coverage-guided fuzzing of everything that reads bytes of others: manifests, packs, receipts.
 
-nice python -m benchmarks.fuzz WORK [--executions 10000000] [--out FILE] goes on where it stopped.
+nice python -m benchmarks.fuzz WORK [--executions 10000000] [--out FILE] needs atheris==3.0.0 and
+goes on where it stopped.
 
 Rounds of libFuzzer through atheris, each a process of its own over the corpus in WORK, which starts
 as tests/fuzz/seeds. A finding is any exception but PackError, more than 100 ms of processor time,
