@@ -150,7 +150,7 @@ def _opened(request: Request, have: int, patience: Patience) -> Iterator[httpx2.
             yield response
     except OfflineModeIsEnabled:
         raise HubError("offline", f"{request.what}: HF_HUB_OFFLINE is set") from None
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, RuntimeError) as error:
         if late.is_set():
             text = f"no whole head of an answer in {patience.head_s:g} s"
             raise _Again("too_slow", text) from None
@@ -158,7 +158,8 @@ def _opened(request: Request, have: int, patience: Patience) -> Iterator[httpx2.
             raise _Again("timeout", f"nothing came for {patience.silence_s:g} s") from None
         if isinstance(error, httpx2.RemoteProtocolError):
             raise _Again("truncated", f"the connection ended early ({error})") from None
-        if isinstance(error, httpx2.NetworkError):
+        # RuntimeError: another thread's timer closed the session that all share.
+        if isinstance(error, (httpx2.NetworkError, RuntimeError)):
             raise _Again("unreachable", f"{type(error).__name__}: {error}") from None
         raise HubError("protocol", f"{request.what}: {type(error).__name__}: {error}") from None
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from hgemm_packs import cli
 from hgemm_packs.kernels_layout import VARIANT
 from hgemm_packs.settings import settings
 from tests.hub.world import ALICE, BLOB, MANIFEST, REPO, SIGNATURE, World, read, sha_of
+from tests.packs import H200, WIN
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -61,6 +63,33 @@ def test_push_prints_the_fetch_that_brings_it(run: Run, world: World) -> None:
     assert f"test-pack 1.0.0 for sm_90a at {path}, vouched for by sha256\n" in out
     assert read(path) == world.files
     assert run("list", "--remote", "--author", "alice")[1] == f"alice/new@{commit}\n"
+
+
+def test_what_one_process_fetches_the_next_one_uses(world: World, tmp_path: Path) -> None:
+    """Endpoint, token and cache by the environment alone, as on another machine."""
+    world.repo.private = True
+    cache = tmp_path / "of another machine"
+    environment = {name: value for name, value in os.environ.items() if name != "HGEMM_PACKS_PATH"}
+    environment |= {"HF_ENDPOINT": world.server.url, "HF_TOKEN": ALICE, "HF_HOME": str(tmp_path)}
+    environment["HGEMM_PACKS_CACHE"] = str(cache)
+
+    def python(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    python("-m", "hgemm_packs.cli", "fetch", REPO, "--allow", world.allow[0])
+    program = (
+        "from hgemm_packs import select\n"
+        "from hgemm_packs.problem import DeviceInfo, Problem\n"
+        f"choice = select.resolve({WIN!r}, 0, {H200!r})\n"
+        "print(choice.code, choice.pack.path)"
+    )
+    path = cache / "v1" / "packs" / sha_of(world.files)
+    assert python("-c", program) == f"kernel {path}\n"
+    assert cache.stat().st_mode & 0o777 == 0o700
 
 
 def test_fetch_without_a_word_of_trust_is_refused(run: Run, world: World) -> None:
