@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any
 from .launcher import counters, matmul
 
 if TYPE_CHECKING:
+    from . import packs
     from .report import explain
 
-__all__ = ["counters", "explain", "matmul"]
+__all__ = ["counters", "explain", "matmul", "packs"]
 
 
 def __getattr__(name: str) -> Any:
-    # explain is for people: its imports must not slow the import of matmul down.
+    # These are for people: their imports must not slow the import of matmul down.
     if name == "explain":
         from .report import explain
 
         return explain
+    if name == "packs":
+        from importlib import import_module
+
+        return import_module(".packs", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -327,7 +327,10 @@ def test_installed_names_only_packs_with_a_receipt(world: World) -> None:
 
 def test_python_api_imports_nothing_of_the_network() -> None:
     program = (
-        "import sys, hgemm_packs.packs, hgemm_packs.lockfile\n"
+        "import sys, hgemm_packs\n"
+        "assert 'hgemm_packs.packs' not in sys.modules\n"
+        "hgemm_packs.packs.fetch, hgemm_packs.packs.use\n"
+        "import hgemm_packs.lockfile\n"
         "print([n for n in ('huggingface_hub', 'httpx2', 'sigstore', 'ssl', 'http.client')"
         " if n in sys.modules])"
     )
