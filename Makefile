@@ -51,6 +51,7 @@ figures: $(STAMPS)/built
 	$(BIN)/python benchmarks/summary.py
 	$(BIN)/python benchmarks/report_h200.py
 	$(BIN)/python benchmarks/generator.py
+	$(BIN)/python benchmarks/distribution.py
 	$(BIN)/python benchmarks/readme.py
 
 packs: $(STAMPS)/built
@@ -97,9 +98,9 @@ $(STAMPS)/venv:
 
 $(STAMPS)/deps: $(STAMPS)/venv pyproject.toml
 	@if $(BIN)/python -c 'import torch; assert torch.version.cuda' 2>/dev/null; then \
-	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,rivals,dev]"; \
+	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,rivals,hub,verify,dev]"; \
 	else \
-	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,rivals,dev,torch]"; \
+	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,rivals,hub,verify,dev,torch]"; \
 	fi
 	@touch $@
 

@@ -1,5 +1,5 @@
-"""The numbers in README.md, written between markers from summary.json and generator.json of
-benchmarks/results/.
+"""The numbers in README.md, written between markers from summary.json, generator.json and
+distribution.json of benchmarks/results/.
 
     python benchmarks/readme.py          rewrite README.md
     python benchmarks/readme.py --check  exit 1 when README.md is not what would be written
@@ -177,6 +177,25 @@ def generator(summary: Summary) -> str:
     return markdown(("figure", "value"), rows.items())
 
 
+def distribution(summary: Summary) -> str:
+    found = summary["distribution"]
+    wheel, fetch, kill9, fuzz, hub = (found[n] for n in ("wheel", "fetch", "kill9", "fuzz", "hub"))
+    rows = {
+        "core wheel, data wheel for sm_90a": f"{wheel['core_bytes'] / 1e6:.2f} MB, "
+        f"{wheel['sm90a_bytes'] / 1e6:.2f} MB",
+        "built twice gives the same bytes": "yes" if wheel["reproducible"] else "no",
+        "processes that fetch one pack at once, downloads": f"{fetch['concurrent']}, "
+        f"{fetch['downloads']}",
+        "rounds of kill -9 while a pack is added, caches spoilt": f"{kill9['rounds']}, "
+        f"{kill9['bad']}",
+        "fuzzed reads of manifests, blobs and what else is foreign, open findings": (
+            f"{fuzz['executions'] / 1e6:.1f} million, {fuzz['findings_open']}"
+        ),
+        "faults of a Hub refused or retried": f"{hub['faults_handled']} of {hub['faults_total']}",
+    }
+    return markdown(("figure", "value"), rows.items())
+
+
 Blocks = Mapping[str, Callable[[Summary], str]]
 BLOCKS: Blocks = {
     "headline": headline,
@@ -186,16 +205,17 @@ BLOCKS: Blocks = {
     "lasting": report_protocols.headline,
     "protocol": protocol,
     "generator": generator,
+    "distribution": distribution,
 }
 
 
 def facts() -> dict[str, Any]:
-    """summary.json, with generator.json as its part of that name."""
-    summary, found = (
-        json.loads((RESULTS / name).read_text(encoding="utf-8"))
-        for name in ("summary.json", "generator.json")
-    )
-    return {**summary, "generator": found}
+    """summary.json, with generator.json and distribution.json as its parts of those names."""
+    parts = {
+        name: json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("summary", "generator", "distribution")
+    }
+    return {**parts.pop("summary"), **parts}
 
 
 def render(text: str, facts: Summary, blocks: Blocks = BLOCKS) -> str:

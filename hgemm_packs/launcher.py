@@ -219,7 +219,7 @@ def _load_chosen(
 ) -> Kernel | None:
     """Load what select chose, once for each way of launching it, and `prove` it where the user
     wants that. A kernel that fails is never chosen again, and costs one warning."""
-    from . import select
+    from . import cache, select
     from .errors import PackError
 
     with _load_lock:
@@ -235,6 +235,7 @@ def _load_chosen(
             select.quarantine(entry.id, str(error))
             return None
         _loaded[device, entry.id, pdl] = kernel
+        cache.touch(pack.path)  # last use, for `gc`; nothing outside the cache
         return kernel
 
 

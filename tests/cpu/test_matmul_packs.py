@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from hgemm_packs import launcher, select
+from hgemm_packs.cache_folders import used_file
 from hgemm_packs.generator.packer import write_pack
 from hgemm_packs.manifest import MAPPED
 from hgemm_packs.settings import settings
@@ -50,6 +51,21 @@ def test_a_pack_from_disk_runs(
     assert bare.control.loads == 1
     multiply(bare, packs.CUBLAS)
     assert bare.fallbacks() == {"cublas_measured_better": 1}
+
+
+def test_a_cached_pack_is_noted_as_used(
+    bare: fake_driver.Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`gc` goes by last use: that of a kernel, not that of the fetch."""
+    written = packs.write_good(tmp_path / "good", runnable)
+    cached = tmp_path / "packs" / written.manifest_sha256
+    for folder in (cached.parent, used_file(cached).parent):
+        folder.mkdir()
+    written.path.rename(cached)
+    install(monkeypatch, cached)
+    assert not used_file(cached).exists()
+    multiply(bare)
+    assert used_file(cached).exists()
 
 
 def test_one_kernel_from_disk_is_launched_as_each_row_says(

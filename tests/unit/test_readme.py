@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -97,6 +98,13 @@ SUMMARY = {
         },
         "run": {"problems": 50, "wins": 17, "gmean_wins_hot": 1.217, "gpu_seconds": 55.2},
     },
+    "distribution": {
+        "wheel": {"core_bytes": 1_234_567, "sm90a_bytes": 3_456_789, "reproducible": True},
+        "fetch": {"concurrent": 16, "downloads": 1},
+        "kill9": {"rounds": 103, "bad": 2},
+        "fuzz": {"executions": 11_234_567, "findings_open": 3},
+        "hub": {"faults_total": 14, "faults_handled": 13},
+    },
 }
 
 
@@ -131,6 +139,15 @@ def test_generator_figures_say_what_the_raw_results_say() -> None:
     assert generator.OUT.read_text(encoding="utf-8") == generator.text()
 
 
+def test_distribution_says_what_the_raw_results_say() -> None:
+    distribution = script("distribution")
+    found = json.loads(distribution.OUT.read_text(encoding="utf-8"))
+    assert found == distribution.figures()
+    assert {f"{group}.{name}" for group in found for name in found[group]} == set(
+        distribution.FIGURES
+    )
+
+
 def test_every_block_is_in_the_readme_and_filled() -> None:
     readme = script("readme")
     text = readme.README.read_text(encoding="utf-8")
@@ -156,6 +173,10 @@ def test_every_block_is_in_the_readme_and_filled() -> None:
         "1.222x hot, 1.200x cold.",
         "(f16 nn, 77 problems with a confirmed kernel): 1.030x torch, 1.040x its TFLOPS per watt.",
         "| 17 wins, 1.22x, 55 GPU-s |",
+        "| 1.23 MB, 3.46 MB |",
+        "| 103, 2 |",
+        "| 11.2 million, 3 |",
+        "| 13 of 14 |",
     ):
         assert expected in filled
     assert "2026-01-02 to 2026-01-03" in filled
