@@ -72,7 +72,7 @@ def _check_head(value: Any, schema: str) -> None:
         raise PackError("unknown_schema", detail, "schema")
     abi = value.get("launcher_abi")
     if type(abi) is int and abi != LAUNCHER_ABI:
-        detail = f"made for launcher ABI {abi}, this launcher has {LAUNCHER_ABI}"
+        detail = f"made for launcher ABI {str(abi)[:60]}, this launcher has {LAUNCHER_ABI}"
         raise PackError("launcher_abi", detail, "launcher_abi")
 
 

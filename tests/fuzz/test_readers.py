@@ -15,10 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hgemm_packs import strict_json
+from hgemm_packs import manifest_checks, strict_json
 from hgemm_packs.errors import PackError
 from tests.fuzz import mutations
 from tests.fuzz.targets import (
+    LONGEST_MESSAGE,
     SEPARATOR,
     LongMessage,
     OutsideRead,
@@ -146,6 +147,15 @@ def test_a_deep_value_is_named_and_not_printed() -> None:
         deep = [deep]
     with pytest.raises(PackError, match="wrong_type: an array is not an integer"):
         strict_json.integer(0, 1)(deep)
+
+
+def test_a_launcher_abi_of_many_digits_is_cut_short() -> None:
+    """The fuzzer's find: a number of thousands of digits went whole into the log."""
+    data = b'{"schema": "hgemm-packs/1", "launcher_abi": %s}' % (b"9" * 1000)
+    with pytest.raises(PackError) as caught:
+        manifest_checks.parse(data)
+    assert caught.value.code == "launcher_abi"
+    assert len(str(caught.value)) < LONGEST_MESSAGE
 
 
 def test_the_watch_sees_reads_outside_and_long_messages(reads: Reads, tmp_path: Path) -> None:
