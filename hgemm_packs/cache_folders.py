@@ -1,7 +1,8 @@
 """The folders of the cache: private to one user, a lock for each pack, temporary folders.
 
-Called by `cache` alone. Whoever has a temporary folder of a pack holds that pack's lock, so what a
-killed process left is known by its free lock. Nothing here knows what a pack is.
+Called by `cache`, and by `discover` for who owns them. Who has a temporary folder of a pack holds
+that pack's lock, so what a killed process left is known by its free lock. Nothing here knows what a
+pack is.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ remembered with its reason; it never stops the search and never raises. No netwo
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import PackError
+from .cache_folders import check_private
+from .errors import CacheError, PackError
 from .pack import Pack
 from .receipts import read_receipt
 from .settings import LOGGER, settings
@@ -103,18 +103,14 @@ def _cached() -> Iterator[Path | Refused]:
     folder = root / "v1" / "packs"
     try:
         for part in (root, root / "v1", folder):
-            facts = os.lstat(part)
-            if not stat.S_ISDIR(facts.st_mode):
-                raise PackError("cache_unsafe", "not a directory of its own")
-            if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
-                raise PackError("cache_unsafe", "others can write to it")
+            check_private(part)
         yield from sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return
+    except CacheError as error:
+        yield Refused(str(root), PackError("cache_unsafe", str(error)))
     except OSError as error:
         yield Refused(str(root), PackError("unreadable", str(error)))
-    except PackError as error:
-        yield Refused(str(root), error)
 
 
 def open_pack(place: Path) -> Pack:

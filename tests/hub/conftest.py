@@ -1,4 +1,4 @@
-"""The world that the tests of the Hub start from, with little patience."""
+"""What the tests of the Hub start from, with little patience, and those of the cache."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from hgemm_packs import remote
+from hgemm_packs.pack import Pack
 from hgemm_packs.settings import settings
 from hgemm_packs.transfer import Patience
+from tests.hub.cached import written
 from tests.hub.server import serving
 from tests.hub.world import World, make_world
 
@@ -34,3 +36,13 @@ def world(clean_process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     settings.cache_clear()
     with serving() as server:
         yield make_world(server, tmp_path)
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Pack:
+    return written(tmp_path / "source", "1")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "cache"

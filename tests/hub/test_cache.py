@@ -16,19 +16,9 @@ from hgemm_packs.errors import CacheError, PackError
 from hgemm_packs.manifest import MAX_MANIFEST_BYTES
 from hgemm_packs.pack import Pack
 from tests.hub import cache_steps
-from tests.hub.cached import add, contents, flip, no_fill, temps, written
+from tests.hub.cached import add, contents, flip, no_fill, temps
 
 pytestmark = pytest.mark.usefixtures("clean_process")
-
-
-@pytest.fixture
-def pack(tmp_path: Path) -> Pack:
-    return written(tmp_path / "source", "1")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
 
 
 def test_the_root_is_made_for_its_owner_alone(tmp_path: Path, monkeypatch: Any) -> None:

@@ -24,16 +24,6 @@ from tests.hub.cached import DAY_S, add, contents, flip, no_fill, temps, written
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.fixture
-def pack(tmp_path: Path) -> Pack:
-    return written(tmp_path / "source", "1")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
 def failing_from(first: int) -> tuple[cache_steps.Step, list[str]]:
     """A disk that is full from the given step on, and the steps that were asked of it."""
     asked: list[str] = []

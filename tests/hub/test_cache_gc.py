@@ -15,16 +15,6 @@ from tests.hub.cached import DAY_S, add, contents, temps, written
 pytestmark = pytest.mark.usefixtures("clean_process")
 
 
-@pytest.fixture
-def pack(tmp_path: Path) -> Pack:
-    return written(tmp_path / "source", "1")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
 def age(path: Path, days: float) -> None:
     """Let a pack be unused for so long."""
     then = time.time() - days * DAY_S

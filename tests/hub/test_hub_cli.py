@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs import cli
 from hgemm_packs.kernels_layout import VARIANT
 from hgemm_packs.settings import settings
 from tests.hub.world import ALICE, BLOB, MANIFEST, REPO, SIGNATURE, World, read, sha_of
@@ -25,7 +24,7 @@ Run = Callable[..., tuple[int, str, str]]
 def run(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Run,
     tmp_path: Path,
 ) -> Run:
     """The command, at the world's Hub, as alice, in a folder of its own."""
@@ -35,18 +34,7 @@ def run(
     here.mkdir()
     monkeypatch.chdir(here)
 
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["hgemm-packs", *(str(each) for each in arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return code, printed.out, printed.err
-
-    return call
+    return command
 
 
 def test_push_prints_the_fetch_that_brings_it(run: Run, world: World) -> None:
