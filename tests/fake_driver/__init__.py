@@ -132,9 +132,10 @@ def entry(
 
 @dataclass
 class FakePack:
-    """Answers image() as pack.Pack does."""
+    """Answers image() as pack.Pack does; lies in no cache."""
 
     images: dict[str, bytes] = field(default_factory=dict)
+    path: Path = Path("/nowhere/pack")
 
     def image(self, kernel: KernelEntry) -> memoryview:
         return memoryview(self.images[kernel.id])
