@@ -31,6 +31,7 @@ from rich.table import Table
 from hgemm_packs.cli.console import console
 from hgemm_packs.generator import campaign, packed, problems
 from hgemm_packs.generator.campaign import Line, Task
+from hgemm_packs.generator.dependent import EDGES
 from hgemm_packs.generator.packed import Packed
 from hgemm_packs.problem import Problem
 
@@ -85,7 +86,7 @@ def summary(lines: Sequence[Line]) -> dict[str, Any]:
             [*line["problem"], line["kernel"], *line["wrong"]] for line in lines if line["wrong"]
         ],
         "not_programmatic": sorted(
-            {line["kernel"] for line in lines if line["edges"]["programmatic"] != 2}
+            {line["kernel"] for line in lines if line["edges"]["programmatic"] != EDGES}
         ),
     }
 

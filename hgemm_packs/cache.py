@@ -33,19 +33,8 @@ from .cache_folders import (
 )
 from .errors import PackError
 from .manifest import MAX_MANIFEST_BYTES
-from .pack import BLOB_NAME, MANIFEST_NAME, Pack
+from .pack import FILES, MANIFEST_NAME, Pack, read_file
 from .settings import LOGGER
-
-#: Every file that a pack may have.
-FILES = (
-    MANIFEST_NAME,
-    BLOB_NAME,
-    "manifest.json.sigstore",
-    "manifest.json.sig",
-    "LICENSE",
-    "REPORT.md",
-    "README.md",
-)
 
 #: What rename says of a folder that is there.
 _OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
@@ -218,14 +207,8 @@ def _check_pack(folder: Path, sha: str) -> None:
             raise PackError("unknown_file", f"{name!r} is not a file of a pack")
         if not stat.S_ISREG(os.lstat(folder / name).st_mode):
             raise PackError("not_regular_file", f"{name} is not a regular file")
-    manifest = folder / MANIFEST_NAME
-    try:
-        size = manifest.stat().st_size
-        if size > MAX_MANIFEST_BYTES:
-            raise PackError("manifest_too_large", f"{size} bytes, not at most {MAX_MANIFEST_BYTES}")
-        found = hashlib.sha256(manifest.read_bytes()).hexdigest()
-    except FileNotFoundError:
-        raise PackError("missing_file", f"{MANIFEST_NAME} is missing") from None
+    data = read_file(folder, MANIFEST_NAME, MAX_MANIFEST_BYTES)
+    found = hashlib.sha256(data).hexdigest()
     if found != sha:
         raise PackError("manifest_hash", f"sha256 of {MANIFEST_NAME} is {found}, not {sha}")
     Pack.open(folder).close()

@@ -19,10 +19,11 @@ from . import cache, manifest_checks, trust
 from .cache_folders import base_of, locked, make_all, make_private
 from .errors import PackError, TrustError
 from .pack import BLOB_NAME, MANIFEST_NAME
-from .remote import COMMIT, LIMITS, NAME, Remote
+from .receipts import HUB_NAME, has_receipt
+from .remote import COMMIT, LIMITS, Remote
 from .transfer import Tick
 
-_SPEC = re.compile(rf"(?P<pack>{NAME}(?:/{NAME})?)(?:@(?P<revision>{NAME}))?")
+_SPEC = re.compile(rf"(?P<pack>{HUB_NAME}(?:/{HUB_NAME})?)(?:@(?P<revision>{HUB_NAME}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +165,11 @@ class _Job:
         if receipt is None:  # it was there already, perhaps by another authority
             with tempfile.TemporaryDirectory() as own:
                 self.vouched_blob_bytes(_written(small, Path(own)), small[MANIFEST_NAME], commit)
-            if not self.has_receipt(sha):
+            if not has_receipt(self.root, sha):
                 trust.write_receipt(self.root, self.verify(path, commit))
         shutil.rmtree(staged, ignore_errors=True)
         cache.touch(path)
         return path
-
-    def has_receipt(self, sha: str) -> bool:
-        """Whether there is one that can be read."""
-        try:
-            return trust.read_receipt(self.root, sha) is not None
-        except PackError:
-            return False
 
     def vouched_blob_bytes(self, folder: Path, manifest: bytes, commit: str) -> int:
         """The size of the blob, by a manifest that is vouched for: who it is decides before anyone

@@ -18,7 +18,8 @@ from pathlib import Path
 from . import cache, packs, trust
 from .errors import PackError
 from .manifest import MAX_MANIFEST_BYTES, Manifest
-from .pack import BLOB_NAME, MANIFEST_NAME, Pack, read_file
+from .pack import BLOB_NAME, FILES, MANIFEST_NAME, Pack, read_file
+from .receipts import has_receipt
 
 #: The one build variant: Python without a compiled part, for any backend. Elsewhere than on the
 #: pack's GPU it is torch's own matmul.
@@ -64,7 +65,7 @@ def export(
     manifest, sha = pack.manifest, pack.manifest_sha256
     target = Path(out) / "build" / VARIANT
     target.mkdir(parents=True)
-    for name in cache.FILES:
+    for name in FILES:
         if name in (MANIFEST_NAME, BLOB_NAME) or (pack.path / name).is_file():
             shutil.copyfile(pack.path / name, target / name)
     info = manifest.pack
@@ -132,7 +133,7 @@ def _copied(folder: Path, manifest_sha256: str) -> Path:
         trust.write_receipt(root, receipt(temp))
 
     place = cache.add(manifest_sha256, fill, root)
-    if trust.read_receipt(root, manifest_sha256) is None:
+    if not has_receipt(root, manifest_sha256):
         trust.write_receipt(root, receipt(place))
     cache.touch(place)
     return place

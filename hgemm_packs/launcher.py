@@ -7,7 +7,6 @@ package imports `_C`.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import threading
 from collections.abc import Callable
@@ -242,6 +241,8 @@ def _load_chosen(
 def _say_without_driver(driver: str) -> None:
     """Without a driver there are no CUDA tensors, so that C never gets as far as to miss it. Only
     the file is opened: a started driver would not survive a fork."""
+    import ctypes
+
     try:
         ctypes.CDLL(driver)
     except OSError:

@@ -19,6 +19,16 @@ from .manifest import MAX_BLOB_BYTES, MAX_MANIFEST_BYTES, KernelEntry, Manifest
 
 MANIFEST_NAME = "manifest.json"
 BLOB_NAME = "kernels.bin"
+#: Signatures over the manifest: sigstore's, and one by a key.
+BUNDLE_NAME = "manifest.json.sigstore"
+SIGNATURE_NAME = "manifest.json.sig"
+LICENSE_NAME, REPORT_NAME = "LICENSE", "REPORT.md"
+CARD_NAME = "README.md"
+#: Every file that a pack may have, wherever it lies.
+FILES = (
+    *(MANIFEST_NAME, BLOB_NAME, BUNDLE_NAME, SIGNATURE_NAME),
+    *(LICENSE_NAME, REPORT_NAME, CARD_NAME),
+)
 
 
 class Pack:

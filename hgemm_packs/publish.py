@@ -16,13 +16,12 @@ from typing import Any
 
 from .card import TAG, card
 from .errors import PackError
-from .pack import BLOB_NAME, Pack
-from .remote import LIMITS, NAME, library
-from .signatures import BUNDLE_NAME, SIGNATURE_NAME
+from .pack import BLOB_NAME, BUNDLE_NAME, CARD_NAME, SIGNATURE_NAME, Pack
+from .receipts import HUB_NAME
+from .remote import LIMITS, library
 from .transfer import HubError
 
-CARD_NAME = "README.md"
-REPOSITORY = re.compile(rf"{NAME}/{NAME}")
+REPOSITORY = re.compile(rf"{HUB_NAME}/{HUB_NAME}")
 _NAMES = (*LIMITS, BLOB_NAME)
 
 

@@ -17,8 +17,8 @@ from .errors import PackError
 from .manifest_fields import COMMIT, MOMENT, SHA256
 from .strict_json import nullable, one_of, read_json, record, text
 
-#: What may have vouched for a pack; "local" is the user's own build.
-AUTHORITIES = ("registry", "sha256", "sigstore", "key", "local")
+#: What may have vouched for a pack.
+AUTHORITIES = ("registry", "sha256", "sigstore", "key")
 MAX_RECEIPT_BYTES = 8192
 
 
@@ -36,8 +36,11 @@ class Receipt:
     when: str
 
 
-#: owner/name as the Hub spells it.
-REPO = text(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}", "bad_repo")
+#: An account, a repository or a branch of the Hub: what is put into an address or a receipt leads
+#: nowhere else.
+HUB_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}"
+#: OWNER/NAME, a repository.
+REPO = text(rf"{HUB_NAME}/{HUB_NAME}", "bad_repo")
 
 _SIGNER = text(r"[ -~]{1,1100}")  # longer than any issuer and identity of a policy
 
@@ -107,6 +110,14 @@ def read_receipt(root: Path, manifest_sha256: str) -> Receipt | None:
     if receipt.manifest_sha256 != manifest_sha256:
         raise PackError("bad_receipt", f"{path.name} is of {receipt.manifest_sha256}")
     return receipt
+
+
+def has_receipt(root: Path, manifest_sha256: str) -> bool:
+    """Whether there is one that can be read."""
+    try:
+        return read_receipt(root, manifest_sha256) is not None
+    except PackError:
+        return False
 
 
 def _bytes(receipt: Receipt) -> bytes:

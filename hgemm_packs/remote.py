@@ -18,8 +18,14 @@ from typing import Any
 from urllib.parse import quote
 
 from .manifest import MAX_MANIFEST_BYTES
-from .pack import BLOB_NAME, MANIFEST_NAME
-from .signatures import BUNDLE_NAME, SIGNATURE_NAME
+from .pack import (
+    BLOB_NAME,
+    BUNDLE_NAME,
+    LICENSE_NAME,
+    MANIFEST_NAME,
+    REPORT_NAME,
+    SIGNATURE_NAME,
+)
 from .transfer import HubError, Patience, Request, Tick, receive
 
 #: What is asked for, with the most bytes each may have. The card is for readers of the Hub.
@@ -27,14 +33,12 @@ LIMITS = {
     MANIFEST_NAME: MAX_MANIFEST_BYTES,
     BUNDLE_NAME: 1 << 20,
     SIGNATURE_NAME: 1 << 20,
-    "LICENSE": 1 << 20,
-    "REPORT.md": 4 << 20,
+    LICENSE_NAME: 1 << 20,
+    REPORT_NAME: 4 << 20,
 }
 MAX_INFO_BYTES = 8 << 20
 PATIENCE = Patience()
 COMMIT = re.compile(r"[0-9a-f]{40}")
-#: An account, a repository, a branch: what is put into an address can lead nowhere else.
-NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}"
 
 
 @dataclass(frozen=True, slots=True)

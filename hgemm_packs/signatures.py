@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import PackError, TrustError
 from .manifest import MAX_MANIFEST_BYTES
-from .pack import MANIFEST_NAME, read_file
+from .pack import BUNDLE_NAME, MANIFEST_NAME, SIGNATURE_NAME, read_file
 
 if TYPE_CHECKING:
     from sigstore.oidc import IdentityToken
     from sigstore.verify import Verifier
 
-BUNDLE_NAME = "manifest.json.sigstore"
-SIGNATURE_NAME = "manifest.json.sig"
 MAX_SIGNATURE_BYTES = 1 << 20
 #: Where sigstore's wheel keeps what it knows of the public instance.
 PUBLIC_ROOT = "https%3A%2F%2Ftuf-repo-cdn.sigstore.dev"

@@ -20,7 +20,7 @@ from .errors import PackError
 from .errors import TrustError as TrustError
 from .manifest import MAX_MANIFEST_BYTES
 from .manifest_fields import COMMIT, NAME, SHA256
-from .pack import MANIFEST_NAME, Pack, read_file
+from .pack import BUNDLE_NAME, MANIFEST_NAME, SIGNATURE_NAME, Pack, read_file
 from .policy import SIGNER
 from .policy import Policy as Policy
 from .policy import Signer as Signer
@@ -134,13 +134,13 @@ def _vouched(folder: Path, data: bytes, digest: str, policy: Policy) -> tuple[st
     if digest in policy.sha256:
         return "sha256", None
     failed: TrustError | None = None
-    for signer in policy.signers if _there(folder, signatures.BUNDLE_NAME) else ():
+    for signer in policy.signers if _there(folder, BUNDLE_NAME) else ():
         try:
             _check_sigstore(folder, data, signer)
             return "sigstore", str(signer)
         except TrustError as error:
             failed = error
-    for key in policy.keys if _there(folder, signatures.SIGNATURE_NAME) else ():
+    for key in policy.keys if _there(folder, SIGNATURE_NAME) else ():
         try:
             return "key", "key:" + signatures.verify_key(folder, key, data)
         except TrustError as error:
@@ -159,5 +159,5 @@ def _there(folder: Path, name: str) -> bool:
 
 
 def _check_sigstore(folder: Path, data: bytes, signer: Signer) -> None:
-    bundle = folder / signatures.BUNDLE_NAME
+    bundle = folder / BUNDLE_NAME
     signatures.verify_sigstore(data, bundle, signer.identity, signer.issuer)

@@ -16,13 +16,21 @@ import wheel_zip
 from pack_report import report
 
 from hgemm_packs.errors import PackError
-from hgemm_packs.pack import BLOB_NAME, MANIFEST_NAME, Pack
+from hgemm_packs.pack import (
+    BLOB_NAME,
+    BUNDLE_NAME,
+    LICENSE_NAME,
+    MANIFEST_NAME,
+    REPORT_NAME,
+    SIGNATURE_NAME,
+    Pack,
+)
 
 LICENSE = Path(__file__).parents[1] / "LICENSE"
 #: What PyPI takes without asking. The design's target is half of it.
 MAX_BYTES = 100 << 20
-#: Signatures travel with a pack that has them; a wheel is attested by itself.
-OPTIONAL = ("manifest.json.sigstore", "manifest.json.sig")
+#: These travel with a pack that has them; a wheel is attested by itself.
+OPTIONAL = (BUNDLE_NAME, SIGNATURE_NAME)
 #: PEP 440 without epochs and local parts: a file name needs no escaping then.
 VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
 ARCH = re.compile(r"sm_(\d+[af]?)")
@@ -82,8 +90,8 @@ def build(folder: Path, out: Path) -> Path:
         raise PackError("wheel_name", "a device's name or the licence cannot be in METADATA")
     module, text = f"hgemm_packs_sm{arch[1]}", report(manifest, pack.manifest_sha256)
     files |= {
-        "LICENSE": LICENSE.read_bytes(),
-        "REPORT.md": text.encode(),
+        LICENSE_NAME: LICENSE.read_bytes(),
+        REPORT_NAME: text.encode(),
         "__init__.py": INIT.format(arch=manifest.arch).encode(),
     }
     dist_info = f"{module}-{version}.dist-info"

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import cache, kernels_layout, lockfile, packs, trust
-from ..pack import Pack
+from ..pack import FILES, Pack
 from .console import UserError, console, progress
 
 commands = typer.Typer()
@@ -149,7 +149,7 @@ def export(
     else:
         Pack.open(folder).close()
         out.mkdir(parents=True)
-        for name in cache.FILES:
+        for name in FILES:
             if (folder / name).is_file():
                 shutil.copyfile(folder / name, out / name)
         written = out

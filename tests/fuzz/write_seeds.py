@@ -42,7 +42,7 @@ LOCKS = [
     Locked("theirs", "2.1", "sm_80", "o/r", "c" * 40, "d" * 64, "e" * 64),
 ]
 RECEIPTS = {
-    "local": Receipt("a" * 64, "b" * 64, None, None, "local", None, "2026-11-20T00:00:00Z"),
+    "unsigned": Receipt("a" * 64, "b" * 64, None, None, "sha256", None, "2026-11-20T00:00:00Z"),
     "signed": Receipt(
         "a" * 64, "b" * 64, "o/r", "c" * 40, "sigstore", "https://i id@ref", "2026-11-20T01:02:03Z"
     ),

@@ -153,6 +153,21 @@ def test_links_as_the_hub_caches_them_are_copied_once(
     assert kernels.get_local_kernel(repo).pack.path == pack.path
 
 
+def test_a_damaged_receipt_of_a_copied_pack_is_mended(repo: Path, tmp_path: Path) -> None:
+    for path in list(variant(repo).iterdir()):
+        blob = tmp_path / f"blob-{path.name}"
+        shutil.move(path, blob)
+        path.symlink_to(blob)
+    root, sha = tmp_path / "no-cache", manifest_sha256(repo)
+    kernels.get_local_kernel(repo)
+    receipt = root / "v1" / "receipts" / f"{sha}.json"
+    whole = receipt.read_bytes()
+    receipt.write_bytes(whole[:-9])
+    kernels.importer._loaded_kernels.clear()
+    assert kernels.get_local_kernel(repo).pack.manifest_sha256 == sha
+    assert read_receipt(root, sha) is not None
+
+
 @pytest.mark.parametrize("linked", [False, True])
 @pytest.mark.parametrize(
     ("name", "code"), [(MANIFEST_NAME, "manifest_hash"), (BLOB_NAME, "kernel_hash")]

@@ -32,7 +32,7 @@ def code(root: Path, sha: str = "a" * 64) -> str:
     "receipt",
     [
         RECEIPT,
-        Receipt("a" * 64, "b" * 64, None, None, "local", None, "2026-11-20T00:00:00Z"),
+        Receipt("a" * 64, "b" * 64, None, None, "sha256", None, "2026-11-20T00:00:00Z"),
         dataclasses.replace(RECEIPT, authority="sigstore", signer="sigstore:https://i me@x.org"),
     ],
 )

@@ -41,7 +41,7 @@ def into_cache(cache: Path, version: str) -> Path:
 def receipt_of(pack: Pack) -> Receipt:
     """What a user's own build gets."""
     sums = (pack.manifest_sha256, pack.manifest.blob.sha256)
-    return Receipt(*sums, None, None, "local", None, "2026-11-20T00:00:00Z")
+    return Receipt(*sums, None, None, "sha256", None, "2026-11-20T00:00:00Z")
 
 
 def provide(folder: Path, monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
