@@ -15,6 +15,8 @@ typedef void *cu_module;
 typedef void *cu_function;
 typedef void *cu_stream;
 
+#define CU_STREAM_PER_THREAD ((cu_stream)2)  // a handle for as many streams as there are threads
+
 enum { CU_OK = 0, CU_INVALID_VALUE = 1 };
 // What is wrong with a capture, and not with what is launched into or beside it.
 enum { CU_CAPTURE_FIRST_ERROR = 900, CU_CAPTURE_LAST_ERROR = 908 };

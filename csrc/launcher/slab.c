@@ -9,8 +9,9 @@ typedef struct region {
   struct region *next;
   char *start;
   size_t bytes;
-  uint64_t capture, stream;  // driver's ids, where a graph owns it
-  atomic_int gone;           // the graph is
+  uint64_t capture;  // driver's id, where a graph owns it
+  cu_stream stream;
+  atomic_int gone;  // the graph is
 } region;
 
 struct slab {
@@ -100,8 +101,8 @@ static region *cut(slab *mine, size_t bytes) {
   return found;
 }
 
-char *slab_take(slab *mine, const cu_driver *driver, uint64_t capture, uint64_t stream, void *graph,
-                size_t bytes) {
+char *slab_take(slab *mine, const cu_driver *driver, uint64_t capture, cu_stream stream,
+                void *graph, size_t bytes) {
   collect(mine);
   for (region *each = mine->owned; each; each = each->next)
     if (each->capture == capture && each->stream == stream && each->bytes >= bytes)

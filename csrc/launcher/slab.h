@@ -18,7 +18,7 @@ int slab_has(slab *mine, size_t bytes);
 
 // `bytes` for launches that the capture of id `capture` into `graph` records on one stream: what it
 // was given before, where that is enough. NULL when there is no such room.
-char *slab_take(slab *mine, const cu_driver *driver, uint64_t capture, uint64_t stream, void *graph,
-                size_t bytes);
+char *slab_take(slab *mine, const cu_driver *driver, uint64_t capture, cu_stream stream,
+                void *graph, size_t bytes);
 
 #endif

@@ -97,10 +97,11 @@ workspace_found workspace_take(launcher_state *state, const plan *run, cu_stream
   cu_result code = device_enter(driver, run->context, &pushed);
   if (code == CU_OK) {
     code = driver->stream_capture(stream, &status, &capture, &graph, NULL, NULL);
-    // Not the handle: a stream that is gone and a new one may have the same.
-    if (code == CU_OK) code = driver->stream_id(stream, &id);
-    if (code == CU_OK && status == CU_CAPTURE_ACTIVE && slab)
-      result->parts = slab_take(slab, driver, capture, id, graph, run->workspace_bytes);
+    if (code == CU_OK && status == CU_CAPTURE_ACTIVE && slab && stream != CU_STREAM_PER_THREAD)
+      result->parts = slab_take(slab, driver, capture, stream, graph, run->workspace_bytes);
+    // Not the handle: a stream that is gone and a new one may have the same. Asked for the id of a
+    // stream under capture the driver ends the capture.
+    if (code == CU_OK && status == CU_CAPTURE_NONE) code = driver->stream_id(stream, &id);
     device_leave(driver, pushed);
   }
   driver->capture_mode(&mode);

@@ -103,6 +103,18 @@ def test_a_capture_shares_with_nobody_but_itself(fake: Started) -> None:
     assert launcher.counters()["fallbacks"] == 0
 
 
+def test_a_capture_on_streams_that_share_a_handle(fake: Started) -> None:
+    """The handle of a thread's default stream is the same in every thread."""
+    place(served(fake))
+    fake.set_stream(2**64 - 1)
+    eager = place(fake)
+    fake.capture(3)
+    torch_runs(fake)
+    assert fake.fallbacks() == {"workspace": 1}
+    fake.capture(0)
+    assert place(fake) == eager
+
+
 def test_a_capture_whose_problems_grow(fake: Started) -> None:
     place(served(fake))
     fake.capture(3)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from hgemm_packs import launcher, select
 from hgemm_packs.manifest import (
@@ -56,6 +57,33 @@ class Control(ctypes.Structure):
         ("capture_id", ctypes.c_uint64),
         ("parts", ctypes.c_void_p),
     ]
+
+
+class Exchange(ctypes.Structure):
+    """dl_exchange of dlpack.h."""
+
+    _fields_ = [
+        (name, ctypes.c_void_p)
+        for name in ("version", "previous", "allocate", "from_object", "to_object", "view")
+    ] + [("current_stream", ctypes.c_void_p)]
+
+
+_CAPSULE = b"dlpack_exchange_api"
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+
+
+def streams_of(library: ctypes.CDLL) -> tuple[Any, Exchange]:
+    """torch's exchange table with the stand-in's streams, as a capsule, and what must outlive
+    it."""
+    real = _pointer(torch.Tensor.__dlpack_c_exchange_api__, _CAPSULE)  # type: ignore[attr-defined]
+    table = Exchange.from_buffer_copy(Exchange.from_address(real))
+    table.current_stream = ctypes.cast(library.fake_current_stream, ctypes.c_void_p).value
+    return _capsule(ctypes.addressof(table), _CAPSULE, None), table
 
 
 def compile_driver(target: Path, *flags: str) -> Path:
@@ -148,6 +176,7 @@ class Started:
         self.library = library
         self._library = ctypes.CDLL(str(library))
         self.control = Control.in_dll(self._library, "control")
+        self.streams, self._table = streams_of(self._library)
         self.matmul = extension.matmul
         self.pack = FakePack()
         self.kernels: dict[tuple[str, str], KernelEntry] = {}
@@ -215,8 +244,9 @@ def start(patch: pytest.MonkeyPatch, library: Path, *, driver: str = "") -> Star
     patch.setattr(launcher, "_started", False)
     patch.setattr(launcher, "_loaded", {})
     patch.setattr(launcher, "_said", set())
-    launcher._start(driver or str(library), DL_CPU)
     started = Started(library, extension)
+    patch.setattr(torch.Tensor, "__dlpack_c_exchange_api__", started.streams, raising=True)
+    launcher._start(driver or str(library), DL_CPU)
     ctypes.memset(ctypes.byref(started.control), 0, ctypes.sizeof(Control))
     started.control.clusters = 66
     started._library.fake_forget_graphs()

@@ -40,6 +40,19 @@ void fake_set_stream(uint64_t id) {
   stream_id = id;
 }
 
+// Some streams have the same, as if one were gone when the next was made.
+static cu_stream fake_handle(void) {
+  if (stream_id == UINT64_MAX) return CU_STREAM_PER_THREAD;
+  return (cu_stream)(uintptr_t)((stream_id % 4096 + 1) * 64);
+}
+
+// Stands in for torch's member of the exchange table.
+int fake_current_stream(int32_t device_type, int32_t device, void **stream) {
+  (void)device_type, (void)device;
+  *stream = fake_handle();
+  return 0;
+}
+
 int fake_get_device(void) {
   return depth ? (int)((char *)stack[depth - 1] - contexts) : -1;
 }
@@ -151,10 +164,13 @@ static int ends_capture(void) {
   return 1;
 }
 
+// An H200's driver 580 ends the capture here, relaxed or not.
 cu_result cuStreamGetId(cu_stream stream, unsigned long long *id) {
-  (void)stream;
-  if (ends_capture()) return CU_CAPTURE_FIRST_ERROR;
-  if (!fake_current()) return FAKE_INVALID_CONTEXT;
+  if (!fake_current() || stream != fake_handle()) return FAKE_INVALID_CONTEXT;
+  if (control.capturing) {
+    control.capturing = FAKE_INVALIDATED;
+    return CU_CAPTURE_FIRST_ERROR;
+  }
   *id = stream_id;
   return CU_OK;
 }

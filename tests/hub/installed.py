@@ -106,10 +106,12 @@ def top_level(distribution: metadata.Distribution) -> Iterable[Path]:
 
 def install(python: Path, *wheels: Path, upgrade: bool = False) -> str:
     """Install wheels from their files alone; what pip said. Raises CalledProcessError."""
+    # What lies on the caller's path would count as installed.
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-index"]
     flags = ["--no-deps", "--disable-pip-version-check", *(["--upgrade"] if upgrade else [])]
     done = subprocess.run(
-        [*pip, *flags, *map(str, wheels)], check=True, capture_output=True, text=True
+        [*pip, *flags, *map(str, wheels)], env=clean, check=True, capture_output=True, text=True
     )
     return done.stdout
 
