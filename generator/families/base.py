@@ -18,6 +18,7 @@ Genome = dict[str, int | str | bool]
 SMEM_LIMIT_BYTES = 232448  # dynamic shared memory that one sm_90 CTA can have
 SM_BYTES = 233472  # shared memory of an SM
 LARGEST = 1 << 24  # bound of M, N and K: products of two stay far inside 64 bits
+LARGEST_SIDE = 32768  # bound of M and N where tiles are found by quick_quotient, for 2^20 tiles
 LARGEST_GRID_Y = 65535  # tiles along N where the grid has two dimensions (`ptr_v1`)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from hgemm_packs.generator.families.base import (
+    LARGEST_SIDE,
     SMEM_LIMIT_BYTES,
     Family,
     Genome,
@@ -27,8 +28,6 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "epilogue": ("staged", "grouped", "plain"),
 }
 
-#: Largest M and N: the kernel's division is exact below 2^20 tiles.
-LARGEST_SIDE = 32768
 #: Epilogue -> what a CTA's share of the tile must be a multiple of, in floats of each thread: 4 are
 #: a block of 8 columns.
 SHARE = {"staged": 8, "grouped": 16, "plain": 4}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from hgemm_packs.generator.families.base import (
+    LARGEST_SIDE,
     Family,
     Genome,
     common_macros,
@@ -156,6 +157,7 @@ def _record(g: Genome) -> dict[str, Any]:
     slices, grouped = number(g, "slices"), g["epilogue"] == "grouped"
     a_transposed, b_transposed = mn_major(str(g["layout"]))
     sizes = dims(m=8 if a_transposed else 1, n=32 if grouped else 8)
+    sizes["m"]["max"] = sizes["n"]["max"] = LARGEST_SIDE
     sizes["k"]["min"] = _parts(g) * number(g, "tile_k")  # every CTA has something to multiply
     grid: dict[str, Any] = {"tile_m": m, "tile_n": n, "persistent": False}
     workspace: dict[str, Any] = {}

@@ -61,7 +61,7 @@ def _check(g: Genome) -> None:
 
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tile_m", "tile_n", "tile_k", "stages", "consumers", "split_k", "ctas_per_sm")
-    return common_macros(g, *genes)
+    return {**common_macros(g, *genes), "HGP_PERSISTENT": int(bool(g["persistent"]))}
 
 
 def _record(g: Genome) -> dict[str, Any]:

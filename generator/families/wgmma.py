@@ -135,6 +135,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
     return {
         **common_macros(g, *genes),
         "HGP_REALLOCATE": int(_reallocate(g)),
+        "HGP_PERSISTENT": int(bool(g["persistent"])),
         "HGP_PINGPONG": int(g["schedule"] == "pingpong"),
         "HGP_RASTER_N": int(g["raster"] == "n"),
         "HGP_EPILOGUE_BULK": int(g["epilogue"] == "bulk"),

@@ -7,17 +7,34 @@ struct TileIndex {
   int m, n;
 };
 
+// a / b for 0 <= a < 2^20 and 0 < b, for what stands before the first load: a product with the approximate reciprocal,
+// five instructions where a division has forty that wait for each other. It is exact: with t = a + 1/2 the distance of
+// t / b from an integer is at least 0.5 / b, its error below t / b * 2^-22. Adding 2^23 rounded towards zero leaves the
+// integer part in the low bits.
+__device__ __forceinline__ int quick_quotient(int a, int b) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"((float)b));
+  const float quotient = __fmaf_rn((float)a, inverse, 0.5f * inverse);
+  return __float_as_int(__fadd_rz(quotient, 8388608.0f)) & 0x7FFFFF;
+}
+
+// The same for any a, where larger ones are no hurry.
+template <bool kQuick>
+__device__ __forceinline__ int quotient(int a, int b) {
+  return kQuick && a < 1 << 20 ? quick_quotient(a, b) : a / b;
+}
+
 // Position `t` in a grid of rows x columns: bands of `kGroup` columns, rows first inside a band.
 // With kAlongN the roles of rows and columns are swapped.
-template <int kGroup, bool kAlongN>
+template <int kGroup, bool kAlongN, bool kQuick = false>
 __device__ __forceinline__ TileIndex tile_at(int t, int rows, int columns) {
   const int inner = kAlongN ? columns : rows;
   const int outer = kAlongN ? rows : columns;
-  const int band = t / (kGroup * inner);
+  const int band = quotient<kQuick>(t, kGroup * inner);
   const int first = band * kGroup;
   const int width = min_of(kGroup, outer - first);
   const int within = t - first * inner;
-  const int i = within / width;
+  const int i = kQuick && kGroup == 1 ? within : quotient<kQuick>(within, width);
   const int o = first + within - i * width;
   return kAlongN ? TileIndex{o, i} : TileIndex{i, o};
 }

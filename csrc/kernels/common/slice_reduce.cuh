@@ -10,6 +10,10 @@
 
 constexpr u32 kAbsent = 0xFFFFFFFF;  // as a float a NaN
 
+// Looked for at once the parts have not come, and all CTAs looking keeps what they look for from coming. After about
+// what a part takes through L2: 256x128x16384 5.2 -> 4.7 us launched dependent, and nowhere slower.
+__device__ __forceinline__ void let_parts_come() { asm volatile("nanosleep.u32 350;" ::: "memory"); }
+
 #define kNothing (Vec4{kAbsent, kAbsent, kAbsent, kAbsent})
 
 // A sum as it is left: a NaN that looks like kAbsent becomes another NaN.
@@ -63,6 +67,7 @@ struct SliceShare {
       const int to = i % (kShare / 2);
       share[to] = i / (kShare / 2) == mine || i == to ? own[i] : share[to];
     }
+    let_parts_come();
     u32* from[kReads];
     u32 at = slice * stride;
 #pragma unroll

@@ -28,6 +28,9 @@ constexpr __host__ __device__ int min_of(int a, int b) { return a < b ? a : b; }
 // A value that all lanes of a warp agree on, told to the compiler.
 __device__ __forceinline__ int warp_uniform(int value) { return __shfl_sync(0xffffffff, value, 0); }
 
+// Has a value worked out here. The compiler puts off what is first used behind a barrier or a wait until then.
+__device__ __forceinline__ void have(int& value) { asm volatile("" : "+r"(value)); }
+
 // Two fp32 values rounded to nearest even and packed, `low` in the low half.
 __device__ __forceinline__ u32 pack2(float low, float high) {
   u32 out;

@@ -12,6 +12,7 @@
 #include "common/cluster_reduce.cuh"
 #include "common/epilogue.cuh"
 #include "common/operand.cuh"
+#include "common/schedule.cuh"
 
 constexpr int kTileM = HGP_TILE_M;  // 64 rows a warpgroup
 constexpr int kTileN = HGP_TILE_N;
@@ -149,26 +150,12 @@ struct Origin {
   int row, column;
 };
 
-// First element of this cluster's tile; tiles follow each other along M. The quotient stands before the first load, so
-// it is a product with the approximate reciprocal, four instructions after blockIdx where a division has fifteen. It is
-// exact: with t = tile + 1/2 its distance from an integer is at least 0.5 / rows, its error below t / rows * 2^-22, and
-// tiles stay below 2^20. Adding 2^23 rounded towards zero leaves the integer part in the low bits.
+// First element of this cluster's tile; tiles follow each other along M, and there are fewer than 2^20.
 __device__ __forceinline__ Origin tile_origin(int m) {
   const int tile = blockIdx.x / kSplit;
   const int rows = ceil_div(m, kTileM);
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"((float)rows));
-  const float quotient = __fmaf_rn((float)tile, inverse, 0.5f * inverse);
-  const int column = __float_as_int(__fadd_rz(quotient, 8388608.0f)) & 0x7FFFFF;
+  const int column = quick_quotient(tile, rows);
   return {(tile - column * rows) * kTileM, column * kTileN};
-}
-
-// One lane of the first warp. Not threadIdx.x == 0: told that a single lane is active, the compiler issues a copy
-// without a loop over the lanes around it.
-__device__ __forceinline__ bool elected() {
-  u32 mine;
-  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(mine));
-  return mine;
 }
 
 // By one thread: all copies of this CTA, in the order in which they are multiplied.

@@ -4,7 +4,7 @@
 // streams it by TMA into a ring, one or two consumer warpgroups of 64 rows multiply. The kSplit CTAs of a cluster add
 // their parts through distributed shared memory, each ending with its share of the columns; the kSlices clusters of a
 // tile share those sums through global memory, for which all of them must run at once (a cooperative launch).
-// Valid: any M (tn, tt: a multiple of 8), N and K multiples of 8 (TMA), a k-tile at least for each CTA of a tile,
+// Valid: M and N up to 32768, M of 8 in tn and tt, N and K of 8 (TMA), a k-tile at least for each CTA of a tile,
 // 16-byte aligned operands; N a multiple of 32 for the grouped epilogue.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/splitk.py).
 #include "common/cluster_reduce.cuh"
@@ -29,7 +29,6 @@ constexpr int kThreads = kConsumerThreads + (kReallocate ? 128 : 32);
 constexpr int kSlabs = kTileK / 64;
 constexpr int kShareN = kTileN / kSplit;     // columns that a cluster leaves to a CTA
 constexpr int kStoredN = kShareN / kAcross;  // columns that a CTA stores
-constexpr int kReadyBarrier = 1;             // the mbarriers are initialised
 using OperandA = Operand<kTileM, HGP_A_MN_MAJOR>;
 using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED>;
 using StageLayout = Stage<OperandA, OperandB, kSlabs>;
@@ -62,13 +61,14 @@ struct Work {
 
   __device__ __forceinline__ Work(int m, int k) {
     ctas = gridDim.x / kSlices;
-    slice = kSlices > 1 ? blockIdx.x / ctas : 0;
+    slice = kSlices > 1 ? quick_quotient(blockIdx.x, ctas) : 0;
     place = blockIdx.x - slice * ctas;
     rank = place % kSplit;
-    const u32 tile = place / kSplit;
-    const u32 tiles_m = ceil_div(m, kTileM);
-    column = tile / tiles_m * kTileN;
-    row = tile % tiles_m * kTileM;
+    const int tile = place / kSplit;
+    const int tiles_m = ceil_div(m, kTileM);
+    const int tile_n = quick_quotient(tile, tiles_m);
+    column = tile_n * kTileN;
+    row = (tile - tile_n * tiles_m) * kTileM;
     const int k_tiles = ceil_div(k, kTileK);
     const int part = slice * kSplit + rank;
     begin = k_tiles * part / (kSplit * kSlices);
@@ -76,20 +76,26 @@ struct Work {
   }
 };
 
+__device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap* map_a, const TensorMap* map_b,
+                                           const Work& work, int k_tile) {
+  barrier_expect(full, StageLayout::kBytes);
+#pragma unroll
+  for (int slab = 0; slab < kSlabs; ++slab) {
+    const int k = k_tile * kTileK + slab * 64;
+    OperandA::load(StageLayout::slab_a(stage, slab), map_a, full, work.row, k);
+    OperandB::load(StageLayout::slab_b(stage, slab), map_b, full, work.column, k);
+  }
+}
+
+// All stages but the first.
 __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barriers, const TensorMap* map_a,
                                         const TensorMap* map_b, const Work& work) {
   Cursor cursor;
-  for (int i = work.begin; i < work.end; ++i) {
-    u64* full = &barriers.full[cursor.stage];
-    u8* stage = ring + cursor.stage * StageLayout::kBytes;
-    barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
-    barrier_expect(full, StageLayout::kBytes);
-#pragma unroll
-    for (int slab = 0; slab < kSlabs; ++slab) {
-      const int k = i * kTileK + slab * 64;
-      OperandA::load(StageLayout::slab_a(stage, slab), map_a, full, work.row, k);
-      OperandB::load(StageLayout::slab_b(stage, slab), map_b, full, work.column, k);
-    }
+  cursor.advance();
+#pragma unroll 1
+  for (int i = work.begin + 1; i < work.end; ++i) {
+    if (i >= work.begin + kStages) barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
+    load_stage(ring + cursor.stage * StageLayout::kBytes, &barriers.full[cursor.stage], map_a, map_b, work, i);
     cursor.advance();
   }
 }
@@ -112,32 +118,36 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
                int m, int n, int k, int ldc) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
-  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp >= kConsumers * 4;
-  const Work work(m, k);
-  if (threadIdx.x == kConsumerThreads) {
-    prefetch_map(&map_a);
-    prefetch_map(&map_b);
+  // Two warps at once, and what takes longest first: one makes the barriers, the other asks for the maps.
+  if (warp == 0 && elected()) {
     barriers.ring.init(4 * kConsumers);
     barrier_init(&barriers.share, 1);
     barrier_init_fence();
     if (kSplit > 1) barrier_expect(&barriers.share, Reduce::kBytes);
   }
+  if (warp == kConsumers * 4 && elected()) {
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
+  }
   __syncwarp();
   // The wait of inboxes_open() belongs to it: the cluster comes together while it loads and multiplies.
   if (kSplit > 1 && !kOverlaid) cluster_arrive();
-  if (producer) {
-    named_arrive(kReadyBarrier, kThreads);
-  } else {
-    named_sync(kReadyBarrier, kThreads);
-  }
+  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+  Work work(m, k);
+  have(work.row), have(work.column), have(work.begin), have(work.end);
+  __syncthreads();
   wait_for_upstream();
+  // Here and not with the others, whose code lies far away.
+  if (warp == kConsumers * 4 && elected()) {
+    load_stage(ring, &barriers.ring.full[0], &map_a, &map_b, work, work.begin);
+  }
   allow_dependents();
 
   if (producer) {
     if (kReallocate) give_registers<40>();
-    if (threadIdx.x == kConsumerThreads) produce(ring, barriers.ring, &map_a, &map_b, work);
+    if (warp == kConsumers * 4 && elected()) produce(ring, barriers.ring, &map_a, &map_b, work);
     __syncwarp();
     inboxes_open();
     return;

@@ -22,7 +22,6 @@ constexpr int kSplitK = HGP_SPLIT_K;  // CTAs of a cluster that share a tile
 constexpr int kBlocks = kRows / kConsumers / 64;
 constexpr int kWarps = kConsumers * 4;
 constexpr int kThreads = kWarps * 32 + 32;
-constexpr int kReadyBarrier = 1;  // the mbarriers are initialised
 
 using Weights = Operand<kRows, HGP_B_MN_MAJOR>;
 using Tokens = Operand<kTokens, false>;
@@ -37,16 +36,26 @@ struct Barriers {
 };
 
 struct Tiles {
-  int rows, total, first, step;
+  int rows, columns, total, first, step;
+  TileIndex only;  // where there is no other
 
   __device__ __forceinline__ Tiles(int m, int n)
       : rows(ceil_div(m, kTokens)),
-        total(rows * ceil_div(n, kRows)),
+        columns(ceil_div(n, kRows)),
+        total(rows * columns),
         first(blockIdx.x / kSplitK),
-        step(gridDim.x / kSplitK) {}
+        step(gridDim.x / kSplitK) {
+    if (!HGP_PERSISTENT) {
+      only = found(first);
+      have(only.m), have(only.n);
+    }
+  }
+  __device__ __forceinline__ TileIndex origin(int t) const { return !HGP_PERSISTENT ? only : found(t); }
+
+ private:
   // All tokens of a slice of weights before the next slice.
-  __device__ __forceinline__ TileIndex origin(int t) const {
-    const TileIndex at = tile_at<1, false>(t, rows, total / rows);
+  __device__ __forceinline__ TileIndex found(int t) const {
+    const TileIndex at = tile_at<1, false, true>(t, rows, columns);
     return {at.m * kTokens, at.n * kRows};
   }
 };
@@ -80,22 +89,28 @@ __device__ __forceinline__ void store_transposed(const float* acc, u32 staging, 
   __syncwarp();
 }
 
+__device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap* weights, const TensorMap* tokens,
+                                           TileIndex at, int k_tile) {
+  barrier_expect(full, StageLayout::kBytes);
+#pragma unroll
+  for (int slab = 0; slab < kSlabs; ++slab) {
+    const int k = k_tile * HGP_TILE_K + slab * 64;
+    Weights::load(StageLayout::slab_a(stage, slab), weights, full, at.n, k);
+    Tokens::load(StageLayout::slab_b(stage, slab), tokens, full, at.m, k);
+  }
+}
+
+// All stages but the first of the first tile.
 __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barriers, const TensorMap* weights,
                                         const TensorMap* tokens, const Tiles& tiles, int begin, int end) {
   Cursor cursor;
+  cursor.advance();
   for (int t = tiles.first; t < tiles.total; t += tiles.step) {
     const TileIndex at = tiles.origin(t);
-    for (int i = begin; i < end; ++i) {
-      u8* stage = ring + cursor.stage * StageLayout::kBytes;
-      u64* full = &barriers.full[cursor.stage];
-      barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
-      barrier_expect(full, StageLayout::kBytes);
-#pragma unroll
-      for (int slab = 0; slab < kSlabs; ++slab) {
-        const int k = i * HGP_TILE_K + slab * 64;
-        Weights::load(StageLayout::slab_a(stage, slab), weights, full, at.n, k);
-        Tokens::load(StageLayout::slab_b(stage, slab), tokens, full, at.m, k);
-      }
+#pragma unroll 1
+    for (int i = t == tiles.first ? begin + 1 : begin; i < end; ++i) {
+      if (HGP_PERSISTENT || i >= begin + kStages) barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
+      load_stage(ring + cursor.stage * StageLayout::kBytes, &barriers.full[cursor.stage], weights, tokens, at, i);
       cursor.advance();
     }
   }
@@ -106,37 +121,38 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
                int k, int ldc) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
-  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
-  u8* inbox = ring + kStages * StageLayout::kBytes;
-  u8* staging = inbox + (kSplitK > 1 ? Reduce::kBytes : 0);
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp == kWarps;
-
-  if (threadIdx.x == kWarps * 32) {
-    prefetch_map(&map_a);
-    prefetch_map(&map_b);
+  // Two warps at once, and what takes longest first: one makes the barriers, the other asks for the maps.
+  if (warp == 0 && elected()) {
     barriers.ring.init(kWarps);
     barrier_init(&barriers.share, 1);
     barrier_init_fence();
     if (kSplitK > 1) barrier_expect(&barriers.share, Reduce::kBytes);
   }
+  if (producer && elected()) {
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
+  }
+  __syncwarp();
+  if (kSplitK > 1) cluster_arrive();
+  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+  u8* inbox = ring + kStages * StageLayout::kBytes;
+  u8* staging = inbox + (kSplitK > 1 ? Reduce::kBytes : 0);
   const Tiles tiles(m, n);
   const u32 rank = kSplitK > 1 ? cluster_rank() : 0;
   const int k_tiles = ceil_div(k, HGP_TILE_K);
   const int begin = k_tiles * (int)rank / kSplitK, end = k_tiles * ((int)rank + 1) / kSplitK;
-  __syncwarp();
-  // The producer needs no one: it starts to load while the consumers wait to see the barriers.
-  if (producer) {
-    named_arrive(kReadyBarrier, kThreads);
-  } else {
-    named_sync(kReadyBarrier, kThreads);
-  }
-  if (kSplitK > 1) cluster_arrive();
+  __syncthreads();
   wait_for_upstream();
+  // Here and not with the others, whose code lies far away.
+  if (producer && elected()) {
+    load_stage(ring, &barriers.ring.full[0], &map_b, &map_a, tiles.origin(tiles.first), begin);
+  }
   allow_dependents();
 
   if (producer) {
-    if (threadIdx.x == kWarps * 32) produce(ring, barriers.ring, &map_b, &map_a, tiles, begin, end);
+    if (elected()) produce(ring, barriers.ring, &map_b, &map_a, tiles, begin, end);
     // An early end would leave the ring to copies still under way only if a consumer had ended too:
     // none does.
   } else {

@@ -63,6 +63,7 @@ struct Barriers {
 struct Tiles {
   int clusters_m, clusters_n, total, step, first;
   u32 rank_m, rank_n;
+  TileIndex only;  // where there is no other
 
   __device__ __forceinline__ Tiles(int m, int n) {
     const u32 rank = kClusterM * kClusterN > 1 ? cluster_rank() : 0;
@@ -73,10 +74,17 @@ struct Tiles {
     total = clusters_m * clusters_n;
     step = gridDim.x / kClusterSize;
     first = blockIdx.x / kClusterSize;
+    if (!HGP_PERSISTENT) {
+      only = found(first);
+      have(only.m), have(only.n);
+    }
   }
   // First row and column of this CTA's share of cluster tile t.
-  __device__ __forceinline__ TileIndex origin(int t) const {
-    const TileIndex at = tile_at<HGP_GROUP, HGP_RASTER_N>(t, clusters_m, clusters_n);
+  __device__ __forceinline__ TileIndex origin(int t) const { return !HGP_PERSISTENT ? only : found(t); }
+
+ private:
+  __device__ __forceinline__ TileIndex found(int t) const {
+    const TileIndex at = tile_at<HGP_GROUP, HGP_RASTER_N, !HGP_PERSISTENT>(t, clusters_m, clusters_n);
     return {(at.m * kClusterM + (int)rank_m) * kTileM, (at.n * kClusterN + (int)rank_n) * kTileN};
   }
 };
@@ -111,11 +119,13 @@ __device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap
 __device__ __forceinline__ void produce(u8* ring, Barriers& barriers, const TensorMap* map_a, const TensorMap* map_b,
                                         const Tiles& tiles, KRange range) {
   Cursor cursor;
+  if (!HGP_PERSISTENT) cursor.advance();
   for (int t = tiles.first; t < tiles.total; t += tiles.step) {
     const TileIndex at = tiles.origin(t);
-    for (int i = range.begin; i < range.end; ++i) {
+    for (int i = HGP_PERSISTENT ? range.begin : range.begin + 1; i < range.end; ++i) {
       u64* full = &barriers.ring.full[cursor.stage];
-      barrier_wait(&barriers.ring.empty[cursor.stage], cursor.parity ^ 1);
+      if (HGP_PERSISTENT || i >= range.begin + kStages)
+        barrier_wait(&barriers.ring.empty[cursor.stage], cursor.parity ^ 1);
       barrier_expect(full, kStageBytes);
       load_stage(ring + cursor.stage * kStageBytes, full, map_a, map_b, tiles, at, i * kTileK);
       cursor.advance();
@@ -154,9 +164,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   const int warp = warp_uniform(threadIdx.x / 32);
 
   const bool producer = warp >= kConsumers * 4;
-  if (threadIdx.x == kConsumerThreads) {
+  // Persistent kernels open, and issue their copies, as they did when they were last measured: a wave is long.
+  const bool opens = HGP_PERSISTENT ? threadIdx.x == kConsumerThreads : warp == 0 && elected();
+  if (!HGP_PERSISTENT && warp == kConsumers * 4 && elected()) {
     prefetch_map(&map_a);
     prefetch_map(&map_b);
+  }
+  if (opens) {
+    if (HGP_PERSISTENT) {
+      prefetch_map(&map_a);
+      prefetch_map(&map_b);
+    }
     barriers.ring.init(4 * kReaders * kPeers);
     barrier_init(&barriers.share, 1);
     barrier_init_fence();
@@ -168,6 +186,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   if (kClusterSize > 1) {
     __syncwarp();
     cluster_sync();
+  } else if (!HGP_PERSISTENT) {
+    __syncthreads();
   } else if (producer) {
     // The producer needs no one: it starts to load while the consumers wait to see the barriers.
     __syncwarp();
@@ -176,11 +196,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     named_sync(kReadyBarrier, kThreads);
   }
   wait_for_upstream();
+  // Here and not with the others, whose code lies far away.
+  if (!HGP_PERSISTENT && warp == kConsumers * 4 && elected()) {
+    barrier_expect(&barriers.ring.full[0], kStageBytes);
+    load_stage(ring, &barriers.ring.full[0], &map_a, &map_b, tiles, tiles.only, range.begin * kTileK);
+  }
   allow_dependents();
 
   if (producer) {
     if (kReallocate) give_registers<40>();
-    if (threadIdx.x == kConsumerThreads) produce(ring, barriers, &map_a, &map_b, tiles, range);
+    const bool issues = HGP_PERSISTENT ? threadIdx.x == kConsumerThreads : warp == kConsumers * 4 && elected();
+    if (issues) produce(ring, barriers, &map_a, &map_b, tiles, range);
   } else {
     if (kReallocate) take_registers<232>();
     const int consumer = warp / 4;
