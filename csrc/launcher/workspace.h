@@ -7,6 +7,10 @@
 // another time: each capture takes regions of a slab, one for each of its streams, whose launches
 // are ordered as well. Its graph owns them, and whatever is made of that graph; when the last of
 // these is gone they can be taken again.
+//
+// Under capture a stream is known by its handle, for the driver does not tell its id then. Two of
+// one capture can have the same only where the first is destroyed before that capture ends, which
+// torch never does with a stream of its own (its cuBLAS workspaces go by handles as well).
 #ifndef HGP_WORKSPACE_H
 #define HGP_WORKSPACE_H
 
