@@ -18,6 +18,23 @@ struct RingBarriers {
   }
 };
 
+// What a CTA does first of all, by two warps at once: the first makes the barriers, the producer's asks for the maps.
+// `share` counts what CTAs of the cluster send, `sent` bytes of it; none where nothing is sent.
+template <int kStages>
+__device__ __forceinline__ void open_ring(int warp, int producer, RingBarriers<kStages>& ring, int releases, u64* share,
+                                          u32 sent, const TensorMap* map_a, const TensorMap* map_b) {
+  if (warp == 0 && elected()) {
+    ring.init(releases);
+    barrier_init(share, 1);
+    barrier_init_fence();
+    if (sent > 0) barrier_expect(share, sent);
+  }
+  if (warp == producer && elected()) {
+    prefetch_map(map_a);
+    prefetch_map(map_b);
+  }
+}
+
 // A stage: `kSlabs` slabs of A, then as many of B.
 template <class A, class B, int kSlabs>
 struct Stage {

@@ -120,17 +120,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   __shared__ Barriers barriers;
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp >= kConsumers * 4;
-  // Two warps at once, and what takes longest first: one makes the barriers, the other asks for the maps.
-  if (warp == 0 && elected()) {
-    barriers.ring.init(4 * kConsumers);
-    barrier_init(&barriers.share, 1);
-    barrier_init_fence();
-    if (kSplit > 1) barrier_expect(&barriers.share, Reduce::kBytes);
-  }
-  if (warp == kConsumers * 4 && elected()) {
-    prefetch_map(&map_a);
-    prefetch_map(&map_b);
-  }
+  open_ring(warp, kConsumers * 4, barriers.ring, 4 * kConsumers, &barriers.share, kSplit > 1 ? Reduce::kBytes : 0,
+            &map_a, &map_b);
   __syncwarp();
   // The wait of inboxes_open() belongs to it: the cluster comes together while it loads and multiplies.
   if (kSplit > 1 && !kOverlaid) cluster_arrive();

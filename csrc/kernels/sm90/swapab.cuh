@@ -123,17 +123,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   __shared__ Barriers barriers;
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp == kWarps;
-  // Two warps at once, and what takes longest first: one makes the barriers, the other asks for the maps.
-  if (warp == 0 && elected()) {
-    barriers.ring.init(kWarps);
-    barrier_init(&barriers.share, 1);
-    barrier_init_fence();
-    if (kSplitK > 1) barrier_expect(&barriers.share, Reduce::kBytes);
-  }
-  if (producer && elected()) {
-    prefetch_map(&map_a);
-    prefetch_map(&map_b);
-  }
+  open_ring(warp, kWarps, barriers.ring, kWarps, &barriers.share, kSplitK > 1 ? Reduce::kBytes : 0, &map_a, &map_b);
   __syncwarp();
   if (kSplitK > 1) cluster_arrive();
   u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
