@@ -36,14 +36,22 @@ def card(pack: Pack, repo: str) -> str:
         "problems that says where they are faster than torch. Data only: no code of the host is "
         "in it. Everywhere else `hgemm_packs.matmul` is torch's own.",
         _use(repo, pack.manifest_sha256),
+        *figures(manifest),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def figures(manifest: Manifest) -> list[str]:
+    """Sections that follow from the manifest alone, also in the REPORT.md of a data wheel: what was
+    measured, with which versions, and what a cubin can do."""
+    return [
         _measured(manifest),
         *([_plot(manifest)] if manifest.table else []),
-        _facts(manifest),
+        _versions(manifest),
         "## What it can do\n\nA cubin is native GPU code: it can read and write everything that "
         "the process has mapped on the GPU. Hashes and signatures say whose it is, not that it is "
         "harmless: see docs/trust.md of hgemm_packs.",
     ]
-    return "\n\n".join(parts) + "\n"
 
 
 def _front(manifest: Manifest) -> str:
@@ -142,7 +150,7 @@ def _mean(values: Iterable[float]) -> float:
     return math.exp(math.fsum(logs) / len(logs))
 
 
-def _facts(manifest: Manifest) -> str:
+def _versions(manifest: Manifest) -> str:
     baseline = manifest.baseline
     generator = manifest.generator
     dates = sorted({row.date for row in manifest.table})

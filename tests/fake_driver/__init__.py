@@ -77,13 +77,16 @@ _capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p,
 )
 
 
-def streams_of(library: ctypes.CDLL) -> tuple[Any, Exchange]:
-    """torch's exchange table with the stand-in's streams, as a capsule, and what must outlive
-    it."""
+_tables: list[Exchange] = []  # an extension calls its table for as long as the process lives
+
+
+def streams_of(library: ctypes.CDLL) -> Any:
+    """torch's exchange table with the stand-in's streams, as a capsule."""
     real = _pointer(torch.Tensor.__dlpack_c_exchange_api__, _CAPSULE)  # type: ignore[attr-defined]
     table = Exchange.from_buffer_copy(Exchange.from_address(real))
     table.current_stream = ctypes.cast(library.fake_current_stream, ctypes.c_void_p).value
-    return _capsule(ctypes.addressof(table), _CAPSULE, None), table
+    _tables.append(table)
+    return _capsule(ctypes.addressof(table), _CAPSULE, None)
 
 
 def compile_driver(target: Path, *flags: str) -> Path:
@@ -176,7 +179,7 @@ class Started:
         self.library = library
         self._library = ctypes.CDLL(str(library))
         self.control = Control.in_dll(self._library, "control")
-        self.streams, self._table = streams_of(self._library)
+        self.streams = streams_of(self._library)
         self.matmul = extension.matmul
         self.pack = FakePack()
         self.kernels: dict[tuple[str, str], KernelEntry] = {}
