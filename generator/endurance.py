@@ -61,17 +61,7 @@ def _by_time(
 def candidates(found: Findings, compile: Compile, least_flop: float = LEAST_FLOP) -> SourceManifest:
     """The source manifest of every confirmed win on problems from `least_flop` on, unpruned, as far
     as `compile` still makes them: what `ranked` may choose among. Raises ValueError without one."""
-    listed, floor = table.judged(found)
-    proven = {
-        problem: [c for c in each if c.proven]
-        for problem, each in listed.items()
-        if large(problem, least_flop)
-    }
-    ids = {c.kernel for each in proven.values() for c in each}
-    built = table.made({id_: found.kernels[id_] for id_ in ids}, compile)
-    left = {p: [c for c in each if c.kernel in built] for p, each in proven.items()}
-    left = {p: each for p, each in left.items() if each}
-    if not left:
-        raise ValueError(f"no confirmed win on a problem of {least_flop:g} operations or more")
-    best = {problem: each[0] for problem, each in left.items()}
-    return table.sourced(found, left, best, floor, built)
+    document, _ = table.candidates(
+        found, compile, lambda problem, proven: proven if large(problem, least_flop) else []
+    )
+    return document

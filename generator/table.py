@@ -184,6 +184,26 @@ def rebuilt(
         gone |= lost
 
 
+def candidates(
+    found: Findings,
+    compile: Compile,
+    chosen: Callable[[Problem, list[Contender]], list[Contender]],
+) -> tuple[SourceManifest, dict[Problem, list[Contender]]]:
+    """A source manifest, unpruned, of what `chosen` takes of each problem's confirmed wins, best
+    first, as far as `compile` still makes it, and what that is. Raises ValueError where nothing is
+    left, and what `source` does."""
+    listed, floor = judged(found)
+    taken = {p: chosen(p, [c for c in each if c.proven]) for p, each in listed.items()}
+    ids = {c.kernel for each in taken.values() for c in each}
+    built = made({id_: found.kernels[id_] for id_ in ids}, compile)
+    left = {p: [c for c in each if c.kernel in built] for p, each in taken.items()}
+    left = {p: each for p, each in left.items() if each}
+    if not left:
+        raise ValueError("no confirmed win is a candidate")
+    best = {problem: each[0] for problem, each in left.items()}
+    return sourced(found, left, best, floor, built), left
+
+
 def made(kernels: Mapping[str, Mapping[str, Any]], compile: Compile) -> set[str]:
     """Those of `kernels`, by id, that are built as they were."""
     jobs = [

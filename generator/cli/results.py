@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +11,16 @@ import typer
 from rich.console import Console
 
 from hgemm_packs.cli.console import console
-from hgemm_packs.generator import build, campaign, dependent, endurance, export, report, table
+from hgemm_packs.generator import (
+    build,
+    campaign,
+    dependent,
+    endurance,
+    export,
+    packed,
+    report,
+    table,
+)
 from hgemm_packs.generator.cli.app import Keep, Run, app
 from hgemm_packs.generator.orchestrate import Summary
 from hgemm_packs.generator.packer import write_source
@@ -108,6 +117,10 @@ def write_table(
         list[Path] | None,
         typer.Option(help="What benchmarks/pdl.py wrote: chooses the rows with dependent launch."),
     ] = None,
+    contenders: Annotated[
+        list[Path] | None,
+        typer.Option(help="The same of several kernels a problem: chooses among these, too."),
+    ] = None,
     energy: Annotated[
         list[Path] | None,
         typer.Option(help="What benchmarks/energy.py wrote: sustained times choose there."),
@@ -118,13 +131,16 @@ def write_table(
 
     torch.set_num_threads(1)  # thousands of small bootstraps: threads that wait for each other
     found = export.load(place)
-    ranked = partial(
-        endurance.ranked,
-        lines=campaign.lines(sorted(energy or ()))[1],
-        names={id_: fields["name"] for id_, fields in found.kernels.items()},
-    )
+    names = {id_: fields["name"] for id_, fields in found.kernels.items()}
+    lasting = campaign.lines(sorted(energy or ()))[1]
+    several = campaign.answers(sorted(contenders or ()))
+
+    def ranked(listed: table.Listed) -> table.Listed:
+        return dependent.ranked(endurance.ranked(listed, lasting, names), several, names)
+
     document, gone = table.rebuilt(found, keep, build.build, ranked)
-    document = dependent.launched(document, campaign.answers(sorted(pdl or ())))
+    launches = campaign.answers(sorted([*(pdl or ()), *(contenders or ())]))
+    document = dependent.launched(document, launches)
     write_source(out, document)
     wins = sum(row.kernel is not None for row in document.table)
     if gone:
@@ -140,14 +156,25 @@ def write_candidates(
     least_flop: Annotated[
         float, typer.Option(help="Operations from which a problem counts.")
     ] = endurance.LEAST_FLOP,
+    near: Annotated[
+        float | None,
+        typer.Option(help="For benchmarks/pdl.py: of all problems, what is so near the best."),
+    ] = None,
 ) -> None:
     """Write a pack of all confirmed kernels of large problems, unpruned, for benchmarks/energy.py
-    to choose among."""
+    to choose among; with --near also the pairs.jsonl that benchmarks/pdl.py takes as --shapes."""
     import torch
 
     torch.set_num_threads(1)
-    document = endurance.candidates(export.load(place), build.build, least_flop)
+    found = export.load(place)
     out_dir.mkdir(parents=True, exist_ok=True)
+    if near is None:
+        document = endurance.candidates(found, build.build, least_flop)
+    else:
+        document, pairs = dependent.candidates(found, build.build, near)
+        lines = ({"problem": packed.listed(p), "kernel": kernel} for p, kernel in pairs)
+        text = "".join(f"{json.dumps(each)}\n" for each in lines)
+        (out_dir / "pairs.jsonl").write_text(text, encoding="utf-8")
     write_source(out_dir / "source.json", document)
     build.build_pack(out_dir / "source.json", out_dir / "pack")
     counts = f"{len(document.kernels)} kernels for {len(document.table)} problems"

@@ -82,7 +82,7 @@ _tables: list[Exchange] = []  # an extension calls its table for as long as the 
 
 def streams_of(library: ctypes.CDLL) -> Any:
     """torch's exchange table with the stand-in's streams, as a capsule."""
-    real = _pointer(torch.Tensor.__dlpack_c_exchange_api__, _CAPSULE)  # type: ignore[attr-defined]
+    real = _pointer(torch.Tensor.__dlpack_c_exchange_api__, _CAPSULE)
     table = Exchange.from_buffer_copy(Exchange.from_address(real))
     table.current_stream = ctypes.cast(library.fake_current_stream, ctypes.c_void_p).value
     _tables.append(table)

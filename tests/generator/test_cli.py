@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hgemm_packs import select
-from hgemm_packs.generator import build, filelock
+from hgemm_packs.generator import build, filelock, findings
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.devices.sim import Faults
 from hgemm_packs.generator.devices.sim import SimDevice as Sim
@@ -294,6 +294,8 @@ def chosen_by_protocols(own: SourceManifest, folder: Path) -> None:
     made = read_source(folder / "p.json")
     assert [row.key for row in made.table if row.pdl] == [first.key]
     assert tuple(row._replace(pdl=False) for row in made.table) == own.table
+    assert generate(*words, "--contenders", folder / "pdl.jsonl").code == 0
+    assert read_source(folder / "p.json") == made  # one kernel a problem leaves no choice
     assert generate(*words, "--energy", folder / "energy.jsonl").code == 0
     kept = [row for row in read_source(folder / "p.json").table if row.kernel]
     assert sorted(row.key for row in kept) == sorted(row.key for row in others)
@@ -320,6 +322,19 @@ def test_candidates_are_written_as_a_pack(
     assert {each.id for each in written.kernels} <= {each.id for each in own.kernels}
     assert {row.key for row in written.table} >= {row.key for row in own.table if row.kernel}
     assert generate(*words, "--least-flop", "1e20").code == 2
+    # For dependent launch: every problem that has several, however far apart, by name.
+    assert generate(*words, "--near", "9").code == 2  # of each only one still builds
+    with Store(made.run, readonly=True) as store:
+        for id_, fields in findings.read(store).kernels.items():
+            ids[fields["family"], str(fields["genome"])] = id_
+    assert generate(*words, "--near", "9").code == 0
+    several = read_source(tmp_path / "c" / "source.json")
+    text = (tmp_path / "c" / "pairs.jsonl").read_text(encoding="utf-8")
+    pairs = [json.loads(line) for line in text.splitlines()]
+    assert {each["kernel"] for each in pairs} == {each.name for each in several.kernels}
+    problems = [tuple(each["problem"]) for each in pairs]
+    assert set(problems) == {row.key[:5] for row in several.table}
+    assert all(problems.count(each) > 1 for each in problems)
 
 
 def test_an_export_makes_the_table_of_its_run(
