@@ -127,7 +127,7 @@ def test_the_first_batch_has_one_of_each_cell() -> None:
 
 
 def test_evolution_finds_what_its_seeds_do_not_hold() -> None:
-    problem = Problem(2048, 2048, 2048, "nt", "f16")
+    problem = Problem(3072, 3072, 3072, "nt", "f16")
     (space,) = spaces([problem], every=1)
     told = search(Islands(1), [space], rounds=8, batch=8)[problem]
     assert min(o.us for o in told[:8]) > 1.02 * min(o.us for o in told)
