@@ -2,8 +2,8 @@
 
     python benchmarks/distribution.py
 
-Called by `make figures`. It measures nothing: wheel_facts.py, cache_campaign.py, fuzz.py and
-hub_faults.py wrote results/distribution/. A figure whose raw result is missing is null.
+Called by `make figures`. It measures nothing: wheel_facts.py, wheel_gpu.py, cache_campaign.py,
+fuzz.py and hub_faults.py wrote results/distribution/. A figure whose raw result is missing is null.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ FIGURES = {
     "wheel.core_bytes": ("wheels", "core_bytes"),
     "wheel.sm90a_bytes": ("wheels", "sm90a_bytes"),
     "wheel.reproducible": ("wheels", "reproducible"),
+    "wheel.gpu_calls": ("wheel_gpu", "calls"),
+    "wheel.gpu_hits": ("wheel_gpu", "hits"),
     "fetch.concurrent": ("fetch", "concurrent"),
     "fetch.downloads": ("fetch", "downloads"),
     "kill9.rounds": ("kill9", "rounds"),

@@ -184,6 +184,8 @@ def distribution(summary: Summary) -> str:
         "core wheel, data wheel for sm_90a": f"{wheel['core_bytes'] / 1e6:.2f} MB, "
         f"{wheel['sm90a_bytes'] / 1e6:.2f} MB",
         "built twice gives the same bytes": "yes" if wheel["reproducible"] else "no",
+        "calls of the installed wheels on an H200, by kernels": f"{wheel['gpu_calls']}, "
+        f"{wheel['gpu_hits']}",
         "processes that fetch one pack at once, downloads": f"{fetch['concurrent']}, "
         f"{fetch['downloads']}",
         "rounds of kill -9 while a pack is added, caches spoilt": f"{kill9['rounds']}, "

@@ -57,6 +57,13 @@ def test_every_pack_is_an_extra_without_a_version() -> None:
     assert PROJECT["project"]["dependencies"] == []
 
 
+def test_what_builds_on_an_extra_of_ours_names_one() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert {"hub", "verify", "generator", "llm", "rl", "ray"} <= extras.keys()
+    own = [re.findall(r"^hgemm-packs\[(\w+)\]$", want) for each in extras.values() for want in each]
+    assert {name for names in own for name in names} == {"generator"}
+
+
 def test_actions_that_can_publish_are_pinned_by_commit() -> None:
     text = (REPOSITORY / ".github/workflows/release.yml").read_text(encoding="utf-8")
     used = re.findall(r"uses: (\S+)", text)
