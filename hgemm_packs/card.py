@@ -15,6 +15,8 @@ from .manifest import Manifest, Policy, Row, Timing
 from .pack import Pack
 from .problem import REGIMES, regime
 
+#: Of the card, beside it on the Hub. Nobody fetches it.
+PICTURE_NAME = "speedups.png"
 #: What a Hub search finds packs by.
 TAG = "hgemm-packs"
 LIBRARY = "hgemm_packs"
@@ -24,8 +26,9 @@ EDGES = (1.0, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0)
 BAR_WIDTH = 40
 
 
-def card(pack: Pack, repo: str) -> str:
-    """Markdown with the Hub's front matter: use, measured tables, versions, what a cubin can do."""
+def card(pack: Pack, repo: str, *, picture: bool = False) -> str:
+    """Markdown with the Hub's front matter: use, measured tables, versions, what a cubin can do;
+    with the picture that lies beside it, if there is one."""
     manifest = pack.manifest
     profiles = ", ".join(_plain(profile.name) for profile in manifest.device_profiles)
     parts = [
@@ -36,6 +39,7 @@ def card(pack: Pack, repo: str) -> str:
         "problems that says where they are faster than torch. Data only: no code of the host is "
         "in it. Everywhere else `hgemm_packs.matmul` is torch's own.",
         _use(repo, pack.manifest_sha256),
+        *([f"![Speed-up over torch of each problem with a kernel]({PICTURE_NAME})"] * picture),
         *figures(manifest),
     ]
     return "\n\n".join(parts) + "\n"
@@ -121,7 +125,7 @@ def _group(name: str, rows: Sequence[Row], policy: Policy) -> str:
 
 
 def _plot(manifest: Manifest) -> str:
-    """How many problems with a kernel gain how much, as bars of text: a pack has no picture."""
+    """How many problems with a kernel gain how much, as bars of text, for a wheel as well."""
     gains = [row.hot.speedup for row in manifest.table if _served(row, manifest.policy)]
     bins = pairwise((*EDGES, math.inf))
     counts = [sum(low <= gain < high for gain in gains) for low, high in bins]

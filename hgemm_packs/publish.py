@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .card import TAG, card
+from .card import PICTURE_NAME, TAG, card
 from .errors import PackError
 from .pack import BLOB_NAME, BUNDLE_NAME, CARD_NAME, SIGNATURE_NAME, Pack
 from .receipts import HUB_NAME
@@ -41,10 +41,12 @@ def push(
     endpoint: str | None = None,
     private: bool = False,
     message: str | None = None,
+    picture: bytes | None = None,
 ) -> str:
     """Make the pack in `folder` the content of OWNER/NAME on the Hub, which is made if it is not
-    there, and return the commit. Files of the fixed names that the folder lacks are deleted there:
-    a signature of the last pack does not stay beside this one's manifest.
+    there, and return the commit. `picture` is a PNG for its card. Files of the fixed names that the
+    folder lacks are deleted there, and the picture of the last pack: a signature does not stay
+    beside another manifest.
 
     Raises ValueError for a repo that is none, PackError for a folder that is no pack or has no
     signature, HubError, OSError.
@@ -68,11 +70,16 @@ def push(
         now = api.model_info(repo)
         there = {each.rfilename for each in now.siblings or ()}
         gone = [name for name in _NAMES if name in there and name not in here]
+        page = {CARD_NAME: card(pack, repo, picture=picture is not None).encode()}
+        if picture is not None:
+            page[PICTURE_NAME] = picture
+        elif PICTURE_NAME in there:
+            gone.append(PICTURE_NAME)
         commit = api.create_commit(
             repo,
             [
                 *(hub.CommitOperationAdd(name, str(place / name)) for name in here),
-                hub.CommitOperationAdd(CARD_NAME, card(pack, repo).encode()),
+                *(hub.CommitOperationAdd(name, content) for name, content in page.items()),
                 *(hub.CommitOperationDelete(name) for name in gone),
             ],
             commit_message=message or f"{info.name} {info.version} for {pack.manifest.arch}",

@@ -41,10 +41,7 @@ def run(out: Console, folder: Path, jobs: int) -> bool:
     sound = inspect.verify(out, folder / "pack", gpu=False)
     manifest = pack.manifest
     _show_layers(out, folder, manifest)
-    wins = [row for row in manifest.table if row.kernel and manifest.policy.clears(row)]
-    if wins:
-        title = f"{len(wins)} problems with a confirmed win on {wins[0].profile}"
-        plots.speedups(wins, folder / "speedups.png", title)
+    if plots.confirmed(manifest, folder / "speedups.png"):
         out.print(f"plot of all measured wins: {folder / 'speedups.png'}", markup=False)
     sound = _check_matmul(out) and sound
     if _gpu_of(manifest):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from rich.table import Table
 
 from .. import cache, kernels_layout, lockfile, packs, trust
 from ..pack import FILES, Pack
+from . import plots
 from .console import UserError, console, progress
 
 commands = typer.Typer()
@@ -76,10 +78,14 @@ def push(
     ),
     message: Annotated[str | None, typer.Option(help="Of the commit.")] = None,
 ) -> None:
-    """Put a pack and a card made from its manifest on the Hub, as one commit."""
+    """Put a pack and a card with plots, made from its manifest, on the Hub, as one commit."""
+    pack = Pack.open(folder)
+    sha = pack.manifest_sha256
+    with tempfile.TemporaryDirectory() as scratch:
+        plot = Path(scratch) / "plot.png"
+        picture = plot.read_bytes() if plots.confirmed(pack.manifest, plot) else None
     with _users():
-        commit = packs.push(folder, repo, private=private, message=message)
-    sha = Pack.open(folder).manifest_sha256
+        commit = packs.push(folder, repo, private=private, message=message, picture=picture)
     out = console()
     out.print(f"pushed {repo}@{commit}", markup=False, soft_wrap=True)
     out.print(

@@ -54,6 +54,18 @@ def test_push_from_one_account_fetch_from_another_use(world: World, folder: Path
     assert choice.pack is used and choice.code == "kernel"
 
 
+def test_a_picture_lies_beside_its_card_and_no_other(world: World, folder: Path) -> None:
+    url, png = world.server.url, b"\x89PNG and the rest"
+    packs.push(folder, "alice/new", token=ALICE, endpoint=url, picture=png)
+    pushed = world.server.repos["alice/new"].head()
+    assert pushed["speedups.png"] == png and b"](speedups.png)" in pushed["README.md"]
+    path = packs.fetch("alice/new", allow=world.allow, token=BOB, endpoint=url)
+    assert read(path) == world.files  # nobody fetches it
+    packs.push(folder, "alice/new", token=ALICE, endpoint=url)
+    pushed = world.server.repos["alice/new"].head()
+    assert "speedups.png" not in pushed and b"speedups.png" not in pushed["README.md"]
+
+
 def test_a_second_push_replaces_the_pack_and_leaves_no_old_signature(
     world: World, folder: Path
 ) -> None:

@@ -44,6 +44,8 @@ def test_push_prints_the_fetch_that_brings_it(run: Run, world: World) -> None:
     commit = world.server.repos["alice/new"].branches["main"]
     sha = sha_of(world.files)
     assert f"pushed alice/new@{commit}\n" in out
+    pushed = world.server.repos["alice/new"].head()
+    assert pushed["speedups.png"].startswith(b"\x89PNG") and len(pushed["speedups.png"]) > 10_000
     assert f"hgemm-packs fetch alice/new@{commit} --allow sha256:{sha}\n" in out
     code, out, _ = run("fetch", f"alice/new@{commit}", "--allow", f"sha256:{sha}")
     assert code == 0
