@@ -16,13 +16,13 @@ RESULTS = Path(__file__).resolve().parent / "results"
 RAW = RESULTS / "distribution"
 OUT = RESULTS / "distribution.json"
 
-#: Published key -> file of results/distribution and key in it.
+#: Published key -> file of results/distribution and keys in it.
 FIGURES = {
     "wheel.core_bytes": ("wheels", "core_bytes"),
     "wheel.sm90a_bytes": ("wheels", "sm90a_bytes"),
     "wheel.reproducible": ("wheels", "reproducible"),
     "wheel.gpu_calls": ("wheel_gpu", "calls"),
-    "wheel.gpu_hits": ("wheel_gpu", "hits"),
+    "wheel.gpu_hits": ("wheel_gpu", "counters", "hits"),
     "fetch.concurrent": ("fetch", "concurrent"),
     "fetch.downloads": ("fetch", "downloads"),
     "kill9.rounds": ("kill9", "rounds"),
@@ -38,10 +38,14 @@ def figures(raw: Path = RAW) -> dict[str, dict[str, Any]]:
     """Nested by the two words of each published key. Raises KeyError where a raw result lacks its
     figure."""
     found: dict[str, dict[str, Any]] = {}
-    for name, (file, key) in FIGURES.items():
+    for name, (file, *keys) in FIGURES.items():
         group, figure = name.split(".")
         place = raw / f"{file}.json"
-        value = json.loads(place.read_text(encoding="utf-8"))[key] if place.exists() else None
+        value: Any = None
+        if place.exists():
+            value = json.loads(place.read_text(encoding="utf-8"))
+            for key in keys:
+                value = value[key]
         found.setdefault(group, {})[figure] = value
     return found
 

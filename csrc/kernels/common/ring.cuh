@@ -44,6 +44,18 @@ struct Stage {
 
   __device__ static __forceinline__ u8* slab_a(u8* stage, int slab) { return stage + slab * A::kSlabBytes; }
   __device__ static __forceinline__ u8* slab_b(u8* stage, int slab) { return stage + kBytesA + slab * B::kSlabBytes; }
+
+  // By one thread: all copies of k-tile `k_tile`, from these rows of A and B, counted on `full`.
+  __device__ static __forceinline__ void load(u8* stage, u64* full, const TensorMap* map_a, int row_a,
+                                              const TensorMap* map_b, int row_b, int k_tile) {
+    barrier_expect(full, kBytes);
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      const int k = k_tile * kTileK + slab * 64;
+      A::load(slab_a(stage, slab), map_a, full, row_a, k);
+      B::load(slab_b(stage, slab), map_b, full, row_b, k);
+    }
+  }
 };
 
 // Issues the products of `k_tiles` stages into `kBlocks` blocks of 64 rows, the first block

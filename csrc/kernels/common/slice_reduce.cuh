@@ -11,7 +11,7 @@
 constexpr u32 kAbsent = 0xFFFFFFFF;  // as a float a NaN
 
 // Looked for at once the parts have not come, and all CTAs looking keeps what they look for from coming. After about
-// what a part takes through L2: 256x128x16384 5.2 -> 4.7 us launched dependent, and nowhere slower.
+// what a part takes through L2: 256x128x16384 5.2 -> 4.7 us launched dependent, 1 to 2% in the mean of 28 problems.
 __device__ __forceinline__ void let_parts_come() { asm volatile("nanosleep.u32 350;" ::: "memory"); }
 
 #define kNothing (Vec4{kAbsent, kAbsent, kAbsent, kAbsent})

@@ -76,17 +76,6 @@ struct Work {
   }
 };
 
-__device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap* map_a, const TensorMap* map_b,
-                                           const Work& work, int k_tile) {
-  barrier_expect(full, StageLayout::kBytes);
-#pragma unroll
-  for (int slab = 0; slab < kSlabs; ++slab) {
-    const int k = k_tile * kTileK + slab * 64;
-    OperandA::load(StageLayout::slab_a(stage, slab), map_a, full, work.row, k);
-    OperandB::load(StageLayout::slab_b(stage, slab), map_b, full, work.column, k);
-  }
-}
-
 // All stages but the first.
 __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barriers, const TensorMap* map_a,
                                         const TensorMap* map_b, const Work& work) {
@@ -95,7 +84,8 @@ __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barrier
 #pragma unroll 1
   for (int i = work.begin + 1; i < work.end; ++i) {
     if (i >= work.begin + kStages) barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
-    load_stage(ring + cursor.stage * StageLayout::kBytes, &barriers.full[cursor.stage], map_a, map_b, work, i);
+    StageLayout::load(ring + cursor.stage * StageLayout::kBytes, &barriers.full[cursor.stage], map_a, work.row, map_b,
+                      work.column, i);
     cursor.advance();
   }
 }
@@ -132,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   wait_for_upstream();
   // Here and not with the others, whose code lies far away.
   if (warp == kConsumers * 4 && elected()) {
-    load_stage(ring, &barriers.ring.full[0], &map_a, &map_b, work, work.begin);
+    StageLayout::load(ring, &barriers.ring.full[0], &map_a, work.row, &map_b, work.column, work.begin);
   }
   allow_dependents();
 

@@ -89,17 +89,6 @@ __device__ __forceinline__ void store_transposed(const float* acc, u32 staging, 
   __syncwarp();
 }
 
-__device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap* weights, const TensorMap* tokens,
-                                           TileIndex at, int k_tile) {
-  barrier_expect(full, StageLayout::kBytes);
-#pragma unroll
-  for (int slab = 0; slab < kSlabs; ++slab) {
-    const int k = k_tile * HGP_TILE_K + slab * 64;
-    Weights::load(StageLayout::slab_a(stage, slab), weights, full, at.n, k);
-    Tokens::load(StageLayout::slab_b(stage, slab), tokens, full, at.m, k);
-  }
-}
-
 // All stages but the first of the first tile.
 __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barriers, const TensorMap* weights,
                                         const TensorMap* tokens, const Tiles& tiles, int begin, int end) {
@@ -110,7 +99,8 @@ __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barrier
 #pragma unroll 1
     for (int i = t == tiles.first ? begin + 1 : begin; i < end; ++i) {
       if (HGP_PERSISTENT || i >= begin + kStages) barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
-      load_stage(ring + cursor.stage * StageLayout::kBytes, &barriers.full[cursor.stage], weights, tokens, at, i);
+      StageLayout::load(ring + cursor.stage * StageLayout::kBytes, &barriers.full[cursor.stage], weights, at.n, tokens,
+                        at.m, i);
       cursor.advance();
     }
   }
@@ -137,7 +127,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   wait_for_upstream();
   // Here and not with the others, whose code lies far away.
   if (producer && elected()) {
-    load_stage(ring, &barriers.ring.full[0], &map_b, &map_a, tiles.origin(tiles.first), begin);
+    const TileIndex at = tiles.origin(tiles.first);
+    StageLayout::load(ring, &barriers.ring.full[0], &map_b, at.n, &map_a, at.m, begin);
   }
   allow_dependents();
 

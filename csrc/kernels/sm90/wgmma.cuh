@@ -164,7 +164,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   const int warp = warp_uniform(threadIdx.x / 32);
 
   const bool producer = warp >= kConsumers * 4;
-  // Of what opens a kernel sooner persistent ones gain nothing, and are left as they were measured.
+  // Of what opens a kernel sooner persistent ones gain nothing, and are left as they were measured. Nor is it open_ring
+  // for the others: that has the barriers first, another cubin than the one that was measured.
   const bool opens = HGP_PERSISTENT ? threadIdx.x == kConsumerThreads : warp == 0 && elected();
   if (!HGP_PERSISTENT && warp == kConsumers * 4 && elected()) {
     prefetch_map(&map_a);
