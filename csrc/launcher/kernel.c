@@ -52,7 +52,7 @@ static const char *set_attributes(const cu_driver *driver, cu_function function,
 // the chip are fused off, so no formula gives it.
 static const char *count_ctas(const cu_driver *driver, const gpu *device, loaded_kernel *kernel) {
   const launch_record *record = &kernel->record;
-  int cluster = cluster_size(record), groups = 0;
+  int cluster = placed_together(record), groups = 0;
   cu_result result;
   if (cluster > 1) {
     cu_launch_attribute attribute = {.id = CU_ATTR_CLUSTER, .value.cluster = {cluster, 1, 1}};

@@ -41,12 +41,21 @@ static inline int cluster_size(const launch_record *record) {
   return record->cluster[0] * record->cluster[1] * record->cluster[2];
 }
 
+// CTAs that are placed together, of a grid of which they are a divisor. A dependent grid takes SMs
+// in the order in which they become free, so a persistent kernel is launched in pairs: two CTAs
+// with neighbouring tiles stay on neighbouring SMs, which are served together where they ask for
+// the same lines. 4096x128x8192 24.5 -> 20.4 us (21.5 not dependent), 8192x128x1024 5.3 -> 4.9.
+static inline int placed_together(const launch_record *record) {
+  const int paired = record->pdl && record->persistent && cluster_size(record) == 1;
+  return paired ? 2 : cluster_size(record);
+}
+
 typedef struct {
   launch_record record;
   int device;
   cu_context context;
   cu_function function;
-  int max_ctas;  // co-resident CTAs of the whole device, a multiple of the cluster size
+  int max_ctas;  // co-resident CTAs of the whole device, a multiple of those placed together
 } loaded_kernel;
 
 // Loads `image` (a cubin) on `device` and takes `symbol` from it. Returns NULL, or the reason for

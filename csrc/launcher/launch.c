@@ -81,6 +81,7 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
     return REFUSE("a grid of %lld x %lld CTAs", (long long)grid, (long long)rows);
   if (record->cooperative && grid > kernel->max_ctas)
     return REFUSE(TOO_MANY_CTAS, (long long)grid, kernel->max_ctas);
+  const int together = placed_together(record);
   *result = (plan){.function = kernel->function,
                    .context = kernel->context,
                    .shape = *shape,
@@ -88,7 +89,7 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
                    .params = record->params,
                    .grid = {(uint32_t)grid, (uint32_t)rows},
                    .block = (uint32_t)record->block,
-                   .cluster = (uint32_t)cluster_size(record),
+                   .cluster = (uint32_t)(grid % together ? cluster_size(record) : together),
                    .smem_bytes = (uint32_t)record->smem_bytes,
                    .workspace_bytes = (size_t)(grid * record->workspace_bytes),
                    .pdl = record->pdl,

@@ -27,6 +27,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "stages": (2, 3, 4, 5, 6, 7, 8, 10, 12),
     "split": (1, 2, 3, 4, 6, 8, 16),
     "slices": (1, 2, 3, 4, 6, 8, 12, 16),
+    "run": (0, 4),  # neighbouring tiles before their next slice; 0: all tiles
     "ctas_per_sm": (1, 2, 3),
     "epilogue": ("staged", "grouped"),
 }
@@ -121,6 +122,8 @@ def _check(g: Genome) -> None:
     room, accumulators = _registers(g), number(g, "tile_n") // 2
     require(_parts(g) > 1, "K is shared by two CTAs at least")
     require(_parts(g) <= 64, "K is shared by 64 CTAs at most")
+    alone = number(g, "split") == 1 and number(g, "slices") > 1
+    require(g["run"] == 0 or alone, "runs of tiles are for slices without a split")
     require(
         accumulators + 40 <= room,
         f"{accumulators} accumulators a thread do not fit {room} registers",
@@ -141,7 +144,7 @@ def _check(g: Genome) -> None:
 
 
 def _macros(g: Genome) -> dict[str, int | str]:
-    genes = ("tile_m", "tile_n", "tile_k", "stages", "split", "slices", "ctas_per_sm")
+    genes = ("tile_m", "tile_n", "tile_k", "stages", "split", "slices", "run", "ctas_per_sm")
     return {
         **common_macros(g, *genes),
         "HGP_ACROSS": _across(g),
@@ -183,7 +186,7 @@ def _record(g: Genome) -> dict[str, Any]:
 OPERATORS = {
     "tile": ("tile_m", "tile_n"),
     "depth": ("tile_k", "stages", "ctas_per_sm"),
-    "split": ("split", "slices"),
+    "split": ("split", "slices", "run"),
     "epilogue": ("epilogue",),
 }
 

@@ -29,7 +29,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         *("pingpong", "raster_n", "grouped", "bulk", "bulk_blocks", "threads", "smem"),
     ),
     "sm90_splitk": (
-        *("tile_m", "tile_n", "tile_k", "stages", "split", "slices", "ctas_per_sm"),
+        *("tile_m", "tile_n", "tile_k", "stages", "split", "slices", "run", "ctas_per_sm"),
         *("grouped", "threads", "smem"),
     ),
     "sm90_oneshot": (

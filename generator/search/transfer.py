@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
+from hgemm_packs.generator.devices.recording import completed
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.search.base import Strategy
@@ -36,7 +37,8 @@ def winners(parts: Iterable[Findings]) -> dict[Sizes, list[Choice]]:
             mine = found.setdefault((p.m, p.n, p.k), {})
             for kernel in sorted(us, key=us.__getitem__)[:EACH]:
                 fields = part.kernels[kernel]
-                mine[Choice.of(fields["family"], fields["genome"])] = None
+                if choice := completed(fields["family"], fields["genome"]):
+                    mine[choice] = None
     return {sizes: list(choices) for sizes, choices in found.items()}
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.manifest import PARAM_LAYOUTS, Range
+from hgemm_packs.manifest import PARAM_LAYOUTS, GridRule, Range
 from tests import fake_driver, reference
 from tests.fake_driver import Started
 
@@ -89,3 +89,31 @@ def test_a_failed_launch_raises(bare: Started) -> None:
         launcher.launch(kernel, a, b, out)
     launcher.launch(kernel, a, b, out)
     reference.assert_exact(out, a, b)
+
+
+@pytest.mark.parametrize(
+    ("m", "persistent", "pdl", "cluster"),
+    [(256, True, True, 2), (192, True, True, 1), (256, False, True, 1), (256, True, False, 1)],
+    ids=["pairs", "odd grid", "not persistent", "not dependent"],
+)
+def test_persistent_kernels_are_launched_dependent_in_pairs(
+    bare: Started, m: int, persistent: bool, pdl: bool, cluster: int
+) -> None:
+    image = fake_driver.image("kernel", "tma2_v1")
+    rule = GridRule(64, 32, persistent, 1)
+    kernel = launcher.load(0, fake_driver.entry("tma2_v1", cubin=image, grid=rule), image, pdl)
+    a, b = reference.cancelling(m, 32, 64, "nn", torch.float16)
+    out = torch.full((m, 32), torch.nan, dtype=torch.float16)
+    launcher.launch(kernel, a, b, out)
+    reference.assert_exact(out, a, b)
+    assert (bare.control.grid, bare.control.cluster) == (m // 64, cluster)
+
+
+def test_pairs_of_a_full_device_are_those_the_driver_fits(bare: Started) -> None:
+    bare.control.clusters = 3
+    image = fake_driver.image("kernel", "tma2_v1")
+    entry = fake_driver.entry("tma2_v1", cubin=image, grid=GridRule(64, 32, True, 1))
+    kernel = launcher.load(0, entry, image, True)
+    a, b = reference.cancelling(7 * 64, 32, 64, "nn", torch.float16)
+    launcher.launch(kernel, a, b, torch.empty(7 * 64, 32, dtype=torch.float16))
+    assert (kernel.max_ctas, bare.control.grid, bare.control.cluster) == (6, 6, 2)

@@ -65,6 +65,7 @@ SPLITK: Genome = {
     "stages": 4,
     "split": 2,
     "slices": 4,
+    "run": 0,
     "ctas_per_sm": 1,
     "epilogue": "staged",
 }

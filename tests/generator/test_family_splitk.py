@@ -23,6 +23,7 @@ BASE: Genome = {
     "stages": 6,
     "split": 2,
     "slices": 4,
+    "run": 0,
     "ctas_per_sm": 1,
     "epilogue": "staged",
 }
@@ -46,6 +47,8 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"tile_k": 128, "stages": 8}, "shared memory"),
     ({"stages": 7, "ctas_per_sm": 2}, "shared memory"),
     ({**LARGE, "stages": 2}, "the ring holds the inbox"),
+    ({"run": 4}, "runs of tiles are for slices without a split"),
+    ({"run": 4, "split": 4, "slices": 1}, "runs of tiles are for slices without a split"),
     ({"slices": 3}, "3 slices cannot have equal parts of 32 columns"),
     ({"slices": 16}, "16 slices cannot have equal parts of 32 columns"),
     (
@@ -162,6 +165,7 @@ KERNELS: list[dict[str, Any]] = [
     {"layout": "tt", "tile_m": 128, "tile_n": 128, "epilogue": "grouped"},
     LARGE,
     {"split": 1, "tile_n": 128, "slices": 8, "stages": 4},
+    {"split": 1, "slices": 8, "run": 4},
     {"layout": "nn", "dtype": "bf16", "slices": 8},
 ]
 

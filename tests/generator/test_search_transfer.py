@@ -87,3 +87,9 @@ def test_what_a_problem_does_not_admit_is_not_asked_for() -> None:
     deep = next(c for c in catalogue("nt", "f16") if limits(c)[2][0] > small.k)
     assert Transfer({(64, 64, 64): [deep]}, None).ask(Space(small), 8) == []
     assert Transfer({(64, 64, 64): [deep, *Space(small).core[:1]]}, None).ask(Space(small), 8)
+
+
+def test_a_winner_from_before_a_gene_came_is_the_kernel_it_is_today() -> None:
+    today = next(c for c in Space(HERE).core if c.family == "sm90_splitk" and c.genome["run"] == 0)
+    old = Choice.of(today.family, {g: v for g, v in today.genome.items() if g != "run"})
+    assert winners([seen({old: 1.0})]) == {(256, 512, 2048): [today]}

@@ -4,15 +4,16 @@
 #include "common/operand.cuh"
 #include "common/schedule.cuh"
 
-template <int kStages>
+// `kParts`: barriers that count a stage as it lands, one for each slab or one for all of them.
+template <int kStages, int kParts = 1>
 struct RingBarriers {
-  u64 full[kStages];
+  u64 full[kStages][kParts];
   u64 empty[kStages];
 
   // By one thread. `releases` arrivals empty a stage: one of each consumer warp that reads it.
   __device__ __forceinline__ void init(int releases) {
     for (int s = 0; s < kStages; ++s) {
-      barrier_init(&full[s], 1);
+      for (int part = 0; part < kParts; ++part) barrier_init(&full[s][part], 1);
       barrier_init(&empty[s], releases);
     }
   }
@@ -20,9 +21,9 @@ struct RingBarriers {
 
 // What a CTA does first of all, by two warps at once: the first makes the barriers, the producer's asks for the maps.
 // `share` counts what CTAs of the cluster send, `sent` bytes of it; none where nothing is sent.
-template <int kStages>
-__device__ __forceinline__ void open_ring(int warp, int producer, RingBarriers<kStages>& ring, int releases, u64* share,
-                                          u32 sent, const TensorMap* map_a, const TensorMap* map_b) {
+template <int kStages, int kParts>
+__device__ __forceinline__ void open_ring(int warp, int producer, RingBarriers<kStages, kParts>& ring, int releases,
+                                          u64* share, u32 sent, const TensorMap* map_a, const TensorMap* map_b) {
   if (warp == 0 && elected()) {
     ring.init(releases);
     barrier_init(share, 1);
@@ -46,14 +47,16 @@ struct Stage {
   __device__ static __forceinline__ u8* slab_b(u8* stage, int slab) { return stage + kBytesA + slab * B::kSlabBytes; }
 
   // By one thread: all copies of k-tile `k_tile`, from these rows of A and B, counted on `full`.
-  __device__ static __forceinline__ void load(u8* stage, u64* full, const TensorMap* map_a, int row_a,
+  template <int kParts>
+  __device__ static __forceinline__ void load(u8* stage, u64 (&full)[kParts], const TensorMap* map_a, int row_a,
                                               const TensorMap* map_b, int row_b, int k_tile) {
-    barrier_expect(full, kBytes);
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
+      u64* const landed = &full[slab * kParts / kSlabs];
+      if (slab % (kSlabs / kParts) == 0) barrier_expect(landed, kBytes / kParts);
       const int k = k_tile * kTileK + slab * 64;
-      A::load(slab_a(stage, slab), map_a, full, row_a, k);
-      B::load(slab_b(stage, slab), map_b, full, row_b, k);
+      A::load(slab_a(stage, slab), map_a, landed, row_a, k);
+      B::load(slab_b(stage, slab), map_b, landed, row_b, k);
     }
   }
 };
@@ -61,22 +64,27 @@ struct Stage {
 // Issues the products of `k_tiles` stages into `kBlocks` blocks of 64 rows, the first block
 // `first_block` of A, and returns the last stage, whose products are still in flight: the caller
 // waits for them and releases it. `release(s)` is called by all lanes once this warpgroup has
-// finished with stage s.
-template <class A, class B, int kSlabs, int kStages, int kBlocks, int kHeld, class Release>
-__device__ __forceinline__ int multiply_ring(float (&acc)[kBlocks][kHeld], u8* ring, RingBarriers<kStages>& barriers,
-                                             RingCursor<kStages>& cursor, int k_tiles, int first_block,
-                                             Release release) {
+// finished with stage s. A stage that lands in parts is multiplied part by part, each a group of its own.
+template <class A, class B, int kSlabs, int kStages, int kParts, int kBlocks, int kHeld, class Release>
+__device__ __forceinline__ int multiply_ring(float (&acc)[kBlocks][kHeld], u8* ring,
+                                             RingBarriers<kStages, kParts>& barriers, RingCursor<kStages>& cursor,
+                                             int k_tiles, int first_block, Release release) {
   using Layout = Stage<A, B, kSlabs>;
   const Descriptor base_a = A::descriptor(ring, first_block);
   const Descriptor base_b = B::descriptor(Layout::slab_b(ring, 0));
   int previous = 0;
   for (int i = 0; i < k_tiles; ++i) {
-    barrier_wait(&barriers.full[cursor.stage], cursor.parity);
+    barrier_wait(&barriers.full[cursor.stage][0], cursor.parity);
     const Descriptor stage_a = base_a.uniform(cursor.stage * (Layout::kBytes >> 4));
     const Descriptor stage_b = base_b.uniform(cursor.stage * (Layout::kBytes >> 4));
     wgmma_fence();
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
+      if (slab > 0 && slab % (kSlabs / kParts) == 0) {
+        wgmma_commit();
+        barrier_wait(&barriers.full[cursor.stage][slab * kParts / kSlabs], cursor.parity);
+        wgmma_fence();
+      }
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
 #pragma unroll
@@ -89,10 +97,9 @@ __device__ __forceinline__ int multiply_ring(float (&acc)[kBlocks][kHeld], u8* r
       }
     }
     wgmma_commit();
-    // The group before this one has retired once one is left in flight: only then is its stage
-    // free.
+    // The groups of the stage before have retired once those of this one alone are in flight: only then is that free.
     if (i > 0) {
-      wgmma_wait<1>();
+      wgmma_wait<kParts>();
       release(previous);
     }
     previous = cursor.stage;

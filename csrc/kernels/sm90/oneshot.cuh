@@ -211,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     barrier_init_fence();
     wait_for_upstream();
     load(smem, barriers, &map_a, &map_b, at, rank * kSlice);
-    if (kSplit > 1) barrier_expect(&barriers.share, Reduce::kBytes);
+    if (kSplit > 1) barrier_expect(&barriers.share, Reduce::arriving_bytes());
   }
   wait_for_upstream();
   allow_dependents();

@@ -19,6 +19,8 @@ constexpr int kStages = HGP_STAGES;
 constexpr int kSplit = HGP_SPLIT;         // CTAs of a cluster, each with a part of K
 constexpr int kSlices = HGP_SLICES;       // clusters that share a tile
 constexpr int kAcross = HGP_ACROSS;       // of them store columns of their own
+constexpr bool kRuns = HGP_RUN > 0;       // only some neighbouring tiles come before their next slice
+constexpr int kRun = kRuns ? HGP_RUN : 1;
 constexpr bool kOverlaid = HGP_OVERLAID;  // the inbox of the cluster's sum lies over the ring
 
 constexpr int kConsumers = kTileM / 64;
@@ -46,11 +48,14 @@ constexpr int kStagingOffset = kRingBytes + (kSplit > 1 && !kOverlaid ? Reduce::
 static_assert(!kOverlaid || Reduce::kBytes <= kRingBytes, "the ring holds the inbox");
 
 struct Barriers {
-  RingBarriers<kStages> ring;
+  RingBarriers<kStages, kSlabs> ring;  // products begin, and end, half a stage of 128 earlier
   u64 share;  // this CTA's columns have come from all CTAs of the cluster
 };
 
-// The tile of a CTA and its part of K. blockIdx.x = (slice * tiles + tile) * kSplit + rank.
+// The tile of a CTA and its part of K. blockIdx.x = (slice * tiles + tile) * kSplit + rank, or with runs
+// ((tile / kRun) * kSlices + slice) * kRun + tile % kRun. CTAs that ask for the same lines at the same time are served
+// together, two of an SM pair above all: neighbouring tiles come first, and which order then does best depends on how
+// many tiles there are along each side.
 struct Work {
   u32 ctas;  // that share the work of a slice
   u32 slice;
@@ -61,8 +66,13 @@ struct Work {
 
   __device__ __forceinline__ Work(int m, int k) {
     ctas = gridDim.x / kSlices;
-    slice = kSlices > 1 ? quick_quotient(blockIdx.x, ctas) : 0;
-    place = blockIdx.x - slice * ctas;
+    if (kRuns && ctas % kRun == 0) {
+      slice = blockIdx.x / kRun % kSlices;
+      place = blockIdx.x / (kRun * kSlices) * kRun + blockIdx.x % kRun;
+    } else {
+      slice = kSlices > 1 ? quick_quotient(blockIdx.x, ctas) : 0;
+      place = blockIdx.x - slice * ctas;
+    }
     rank = place % kSplit;
     const int tile = place / kSplit;
     const int tiles_m = ceil_div(m, kTileM);
@@ -77,14 +87,14 @@ struct Work {
 };
 
 // All stages but the first.
-__device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barriers, const TensorMap* map_a,
+__device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages, kSlabs>& barriers, const TensorMap* map_a,
                                         const TensorMap* map_b, const Work& work) {
   Cursor cursor;
   cursor.advance();
 #pragma unroll 1
   for (int i = work.begin + 1; i < work.end; ++i) {
     if (i >= work.begin + kStages) barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
-    StageLayout::load(ring + cursor.stage * StageLayout::kBytes, &barriers.full[cursor.stage], map_a, work.row, map_b,
+    StageLayout::load(ring + cursor.stage * StageLayout::kBytes, barriers.full[cursor.stage], map_a, work.row, map_b,
                       work.column, i);
     cursor.advance();
   }
@@ -110,8 +120,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   __shared__ Barriers barriers;
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp >= kConsumers * 4;
-  open_ring(warp, kConsumers * 4, barriers.ring, 4 * kConsumers, &barriers.share, kSplit > 1 ? Reduce::kBytes : 0,
-            &map_a, &map_b);
+  open_ring(warp, kConsumers * 4, barriers.ring, 4 * kConsumers, &barriers.share,
+            kSplit > 1 ? Reduce::arriving_bytes() : 0, &map_a, &map_b);
   __syncwarp();
   // The wait of inboxes_open() belongs to it: the cluster comes together while it loads and multiplies.
   if (kSplit > 1 && !kOverlaid) cluster_arrive();
@@ -122,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   wait_for_upstream();
   // Here and not with the others, whose code lies far away.
   if (warp == kConsumers * 4 && elected()) {
-    StageLayout::load(ring, &barriers.ring.full[0], &map_a, work.row, &map_b, work.column, work.begin);
+    StageLayout::load(ring, barriers.ring.full[0], &map_a, work.row, &map_b, work.column, work.begin);
   }
   allow_dependents();
 

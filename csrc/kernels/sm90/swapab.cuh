@@ -99,7 +99,7 @@ __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barrier
 #pragma unroll 1
     for (int i = t == tiles.first ? begin + 1 : begin; i < end; ++i) {
       if (HGP_PERSISTENT || i >= begin + kStages) barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
-      StageLayout::load(ring + cursor.stage * StageLayout::kBytes, &barriers.full[cursor.stage], weights, at.n, tokens,
+      StageLayout::load(ring + cursor.stage * StageLayout::kBytes, barriers.full[cursor.stage], weights, at.n, tokens,
                         at.m, i);
       cursor.advance();
     }
@@ -113,7 +113,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   __shared__ Barriers barriers;
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp == kWarps;
-  open_ring(warp, kWarps, barriers.ring, kWarps, &barriers.share, kSplitK > 1 ? Reduce::kBytes : 0, &map_a, &map_b);
+  open_ring(warp, kWarps, barriers.ring, kWarps, &barriers.share, kSplitK > 1 ? Reduce::arriving_bytes() : 0, &map_a,
+            &map_b);
   __syncwarp();
   if (kSplitK > 1) cluster_arrive();
   u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
@@ -128,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   // Here and not with the others, whose code lies far away.
   if (producer && elected()) {
     const TileIndex at = tiles.origin(tiles.first);
-    StageLayout::load(ring, &barriers.ring.full[0], &map_b, at.n, &map_a, at.m, begin);
+    StageLayout::load(ring, barriers.ring.full[0], &map_b, at.n, &map_a, at.m, begin);
   }
   allow_dependents();
 

@@ -123,7 +123,7 @@ __device__ __forceinline__ void produce(u8* ring, Barriers& barriers, const Tens
   for (int t = tiles.first; t < tiles.total; t += tiles.step) {
     const TileIndex at = tiles.origin(t);
     for (int i = HGP_PERSISTENT ? range.begin : range.begin + 1; i < range.end; ++i) {
-      u64* full = &barriers.ring.full[cursor.stage];
+      u64* full = barriers.ring.full[cursor.stage];
       if (HGP_PERSISTENT || i >= range.begin + kStages)
         barrier_wait(&barriers.ring.empty[cursor.stage], cursor.parity ^ 1);
       barrier_expect(full, kStageBytes);
@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     barriers.ring.init(4 * kReaders * kPeers);
     barrier_init(&barriers.share, 1);
     barrier_init_fence();
-    if (kSplitK > 1) barrier_expect(&barriers.share, Reduce::kBytes);
+    if (kSplitK > 1) barrier_expect(&barriers.share, Reduce::arriving_bytes());
   }
   const Tiles tiles(m, n);
   const KRange range(k);
@@ -199,8 +199,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   wait_for_upstream();
   // Here and not with the others, whose code lies far away.
   if (!HGP_PERSISTENT && warp == kConsumers * 4 && elected()) {
-    barrier_expect(&barriers.ring.full[0], kStageBytes);
-    load_stage(ring, &barriers.ring.full[0], &map_a, &map_b, tiles, tiles.only, range.begin * kTileK);
+    barrier_expect(barriers.ring.full[0], kStageBytes);
+    load_stage(ring, barriers.ring.full[0], &map_a, &map_b, tiles, tiles.only, range.begin * kTileK);
   }
   allow_dependents();
 

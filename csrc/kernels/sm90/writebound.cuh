@@ -76,7 +76,7 @@ __device__ __forceinline__ void produce(u8* ring, u8* tiles_b, Barriers& barrier
   for (int i = 0; i < run.count; ++i) {
     const int column = run.column(i);
     const int row = run.row(i, column) * kTileM;
-    u64* full = &barriers.ring.full[cursor.stage];
+    u64* full = barriers.ring.full[cursor.stage];
     barrier_wait(&barriers.ring.empty[cursor.stage], cursor.parity ^ 1);
     barrier_expect(full, kStageBytes);
 #pragma unroll
@@ -184,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     const int row = run.row(i, column) * kTileM;
     const int first_column = column * kTileN;
     float acc[kTileN / 2];
-    barrier_wait(&barriers.ring.full[cursor.stage], cursor.parity);
+    barrier_wait(barriers.ring.full[cursor.stage], cursor.parity);
     if (kOrdered && i > 0) named_sync(kOrderBarrier + consumer, 256);
     multiply(acc, base_a.uniform(cursor.stage * (kStageBytes >> 4)), base_b.uniform(cursor_b.stage * (kBytesB >> 4)),
              barriers.full_b[cursor_b.stage], cursor_b.parity);
