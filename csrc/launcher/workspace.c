@@ -89,10 +89,6 @@ workspace_found workspace_take(launcher_state *state, const plan *run, cu_stream
   unsigned long long id = 0;
   void *graph = NULL;
   *result = (workspace){0};
-  // None of this is work, but a call that the driver holds unsafe would end this capture, or with
-  // torch's mode, "global", that of another thread.
-  int mode = CU_CAPTURE_RELAXED;
-  driver->capture_mode(&mode);
   // The default streams are those of the current context.
   cu_result code = device_enter(driver, run->context, &pushed);
   if (code == CU_OK) {
@@ -104,7 +100,6 @@ workspace_found workspace_take(launcher_state *state, const plan *run, cu_stream
     if (code == CU_OK && status == CU_CAPTURE_NONE) code = driver->stream_id(stream, &id);
     device_leave(driver, pushed);
   }
-  driver->capture_mode(&mode);
   if (code != CU_OK) return WORKSPACE_NONE;
   if (status != CU_CAPTURE_NONE) return result->parts ? WORKSPACE_READY : WORKSPACE_NONE;
   workspace_prepare(state, run->device);

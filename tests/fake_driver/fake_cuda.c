@@ -156,15 +156,7 @@ cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *status, uint64_t *id,
   return CU_OK;
 }
 
-// Ends a capture of a thread that is not relaxed, as the real driver does in calls that it holds
-// unsafe; which they are it does not say, and a newer one may hold more of them so.
-static int ends_capture(void) {
-  if (!control.capturing || control.capture_mode == CU_CAPTURE_RELAXED) return 0;
-  control.capturing = FAKE_INVALIDATED;
-  return 1;
-}
-
-// An H200's driver 580 ends the capture here, relaxed or not.
+// An H200's driver 580 ends the capture here, in every mode.
 cu_result cuStreamGetId(cu_stream stream, unsigned long long *id) {
   if (!fake_current() || stream != fake_handle()) return FAKE_INVALID_CONTEXT;
   if (control.capturing) {
@@ -186,7 +178,6 @@ static object *objects;
 
 cu_result cuUserObjectCreate(void **made, void *of, void (*destroy)(void *), unsigned references,
                              unsigned flags) {
-  if (ends_capture()) return CU_CAPTURE_FIRST_ERROR;
   if (references != 1 || flags != CU_OBJECT_NO_SYNC || control.fail_objects)
     return CU_INVALID_VALUE;
   object *created = calloc(1, sizeof *created);
@@ -197,7 +188,6 @@ cu_result cuUserObjectCreate(void **made, void *of, void (*destroy)(void *), uns
 
 cu_result cuGraphRetainUserObject(void *graph, void *moved, unsigned count, unsigned flags) {
   object *own = moved;
-  if (ends_capture()) return CU_CAPTURE_FIRST_ERROR;
   if (graph != (void *)(uintptr_t)control.capture_id || !control.capturing || count != 1 ||
       flags != CU_OBJECT_MOVE || own->graph)
     return CU_INVALID_VALUE;
