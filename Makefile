@@ -42,6 +42,7 @@ table: $(STAMPS)/built
 	$(BIN)/hgemm-packs generate table benchmarks/results/measured --out manifests/sm_90a/h200.json \
 	  $(addprefix --pdl ,$(wildcard benchmarks/results/pdl-choice*.jsonl*)) \
 	  $(addprefix --contenders ,$(wildcard benchmarks/results/pdl-contenders*.jsonl*)) \
+	  $(addprefix --published ,$(wildcard benchmarks/results/pdl.jsonl* benchmarks/results/pdl-[0-9]*.jsonl*)) \
 	  $(addprefix --energy ,$(wildcard benchmarks/results/energy*.jsonl*))
 	$(MAKE) figures
 

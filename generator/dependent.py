@@ -27,9 +27,9 @@ LEAST = 0.99
 EDGES = 2
 
 
-def _ratio(times: Mapping[str, list[float]], arm: str) -> float:
-    """Of another arm's time to that of the dependent launch: the median of the pairs."""
-    return median(other / pdl for other, pdl in zip(times[arm], times["pdl"], strict=True))
+def _ratio(times: Mapping[str, list[float]], other: str, arm: str = "pdl") -> float:
+    """Of another arm's time to that of `arm`: the median of the pairs."""
+    return median(a / b for a, b in zip(times[other], times[arm], strict=True))
 
 
 def gain(line: Mapping[str, Any]) -> float:
@@ -114,3 +114,27 @@ def launched(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> Sour
         for row in source.table
     )
     return replace(source, table=tuple(rows))
+
+
+def level(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceManifest:
+    """`source`, its rows marked, without the kernels of rows that any measurement had slower than
+    LEAST of torch, launched as they are: torch runs those problems, for a confirmation is one run
+    and no call may be slower. Figures gain next to nothing: such a row was level with torch."""
+    names = {kernel.id: kernel.name for kernel in source.kernels}
+    arms = {
+        (*row[:5], names[row.kernel]): "pdl" if row.pdl else "plain"
+        for row in source.table
+        if row.kernel is not None
+    }
+    slow = set()
+    for line in lines:
+        key = (*line["problem"][:5], line["kernel"])
+        measured = [line[protocol] for protocol in ("hot", "cold") if line.get(protocol)]
+        if key in arms and any(_ratio(times, "torch", arms[key]) < LEAST for times in measured):
+            slow.add(key[:5])
+    table = tuple(
+        row._replace(kernel=None, pdl=False) if row[:5] in slow else row for row in source.table
+    )
+    used = {row.kernel for row in table}
+    kernels = tuple(kernel for kernel in source.kernels if kernel.id in used)
+    return replace(source, kernels=kernels, table=table)

@@ -121,6 +121,10 @@ def write_table(
         list[Path] | None,
         typer.Option(help="The same of several kernels a problem: chooses among these, too."),
     ] = None,
+    published: Annotated[
+        list[Path] | None,
+        typer.Option(help="The same, measured apart: a row that any run had slow goes to torch."),
+    ] = None,
     energy: Annotated[
         list[Path] | None,
         typer.Option(help="What benchmarks/energy.py wrote: sustained times choose there."),
@@ -141,6 +145,8 @@ def write_table(
     document, gone = table.rebuilt(found, keep, build.build, ranked)
     launches = campaign.answers(sorted([*(pdl or ()), *(contenders or ())]))
     document = dependent.launched(document, launches)
+    every = [*launches, *campaign.answers(sorted(published or ()))]
+    document = dependent.level(document, every)
     write_source(out, document)
     wins = sum(row.kernel is not None for row in document.table)
     if gone:

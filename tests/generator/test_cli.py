@@ -355,7 +355,7 @@ def test_an_export_makes_the_table_of_its_run(
     again = read_source(tmp_path / "0.json")
     assert again.kernels == own.kernels
     assert [row.kernel for row in again.table] == [row.kernel for row in own.table]
-    chosen_by_protocols(own, tmp_path)
+    chosen_by_protocols(again, tmp_path)
     assert generate("export", tmp_path / "raw", "--out", tmp_path / "copy").code == 0
     assert hashes(tmp_path / "copy") == hashes(tmp_path / "raw")
     assert generate("export", tmp_path / "absent", "--out", tmp_path / "copy").code == 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.generator import packer
-from hgemm_packs.generator.dependent import faster, launched
+from hgemm_packs.generator.dependent import faster, launched, level
 from tests import packs
 
 
@@ -116,3 +116,44 @@ def test_document_and_pack_keep_the_mark(tmp_path: Path) -> None:
         generator_info=packs.GENERATOR,
     )
     assert [row.key for row in pack.manifest.table if row.pdl] == [packs.WIN.key]
+
+
+TORCH = 3.0
+
+
+@pytest.mark.parametrize(
+    ("pdl", "plain_us", "pdl_us", "kept"),
+    [
+        (False, 3.03, 9.0, True),  # 0.9901
+        (False, 3.04, 1.0, False),  # 0.987
+        (True, 9.0, 3.03, True),
+        (True, 1.0, 3.04, False),
+    ],
+)
+@pytest.mark.parametrize("protocol", ["hot", "cold"])
+def test_a_row_that_any_run_had_slower_than_torch_goes_to_torch(
+    protocol: str, pdl: bool, plain_us: float, pdl_us: float, kept: bool
+) -> None:
+    before = source()
+    mine = before.table[0]
+    before = replace(before, table=(mine._replace(pdl=pdl), *before.table[1:]))
+    fine, slow = us(TORCH, 1.0, 1.0), us(TORCH, plain_us, pdl_us)
+    name = before.kernels[0].name
+    seen = [line(name, hot=fine, cold=fine), line(name, **{"hot": fine, protocol: slow})]
+    after = level(before, seen)
+    assert (after.table[0].kernel == mine.kernel, after.table[0].pdl) == (kept, kept and pdl)
+    assert after.table[1:] == before.table[1:] and after.kernels == before.kernels
+
+
+def test_a_kernel_that_loses_its_last_row_leaves_the_table() -> None:
+    before = source()
+    second = before.kernels[1].name
+    lines = [
+        line(second, packs.NOISE, hot=us(1.0, 2.0, 2.0)),
+        line(second, packs.WIN, hot=us(1.0, 2.0, 2.0)),  # is not this problem's kernel
+        line("unknown", packs.WIN, hot=us(1.0, 2.0, 2.0)),
+        {"problem": [*packs.WIN.key[:5]], "kernel": before.kernels[0].name, "error": "killed"},
+    ]
+    after = level(before, lines)
+    assert after.kernels == before.kernels[:1]
+    assert [row.kernel is None for row in after.table] == [False, False, True, True]
