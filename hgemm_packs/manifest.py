@@ -51,7 +51,8 @@ class Timing(NamedTuple):
 
 class Row(NamedTuple):
     """One measured problem on one device profile; `kernel` is None where cuBLAS stays. `pdl`: the
-    kernel is launched here with programmatic dependent launch."""
+    kernel is launched here with programmatic dependent launch, a persistent one without a cluster
+    in clusters of two."""
 
     m: int
     n: int
