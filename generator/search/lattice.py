@@ -88,7 +88,9 @@ def _grid(name: str, first: int, members: Sequence[Choice]) -> Grid:
             kept = tuple(value for value in values if value in present)
             axes.append(Axis(gene, kept, type(kept[0]) is int))
     places = [[axis.values.index(genome[axis.gene]) for axis in axes] for genome in genomes]
-    return Grid(name, first, tuple(axes), np.array(places, dtype=np.int64).reshape(-1, len(axes)))
+    return Grid(
+        name, first, tuple(axes), np.array(places, dtype=np.int64).reshape(len(genomes), len(axes))
+    )
 
 
 def generator(seed: int, problem: Problem) -> np.random.Generator:

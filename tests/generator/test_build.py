@@ -137,7 +137,7 @@ def test_serialised_products_are_refused() -> None:
     """An accumulator that is touched while products are in flight: right, but without overlap."""
     with pytest.raises(BuildError, match=r"wgmma was serialised(?s:.*)C7511"):
         compile_changed(
-            PRODUCTS, "    wgmma_commit();\n", "    wgmma_commit();\n    acc[0][0] += 1;\n"
+            PRODUCTS, "\n    wgmma_commit();\n", "\n    wgmma_commit();\n    acc[0][0] += 1;\n"
         )
 
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -141,10 +142,13 @@ def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> N
 def test_the_committed_table_follows_from_the_committed_export() -> None:
     """Every 32nd problem, for time; the noise floor from all."""
     lines = campaign.lines(sorted(MEASURED.parent.glob("energy*.jsonl*")))[1]
-    follows(read_source(COMMITTED), MEASURED, 32, lines)
+    seen = campaign.answers(sorted(MEASURED.parent.glob("pdl*.jsonl*")))
+    follows(read_source(COMMITTED), MEASURED, 32, lines, seen)
 
 
-def follows(source: SourceManifest, place: Path, step: int, lines: Any = ()) -> None:
+def follows(
+    source: SourceManifest, place: Path, step: int, lines: Any = (), seen: Any = ()
+) -> None:
     whole = export.read(place)
     assert table.noise_floor(whole.noise) == source.policy.noise_floor
     rows = {row.key: row for row in source.table}
@@ -158,12 +162,24 @@ def follows(source: SourceManifest, place: Path, step: int, lines: Any = ()) -> 
     for problem, contenders in listed.items():
         row = rows[problem.key]
         if row.kernel is None:
-            first = contenders[0]
-            figures = first.row or table.row(first.field, first.kernel, whole.device.name)
-            assert row == figures._replace(kernel=None)
+            figures = [c.row or table.row(c.field, c.kernel, whole.device.name) for c in contenders]
+            of_torch = [each._replace(kernel=None) for each in figures]
+            if row != of_torch[0]:  # it had a kernel, which another measurement had slow
+                named = [names[c.kernel] for c, each in zip(contenders, of_torch) if each == row]
+                mine = [line for line in seen if tuple(line["problem"][:5]) == row[:5]]
+                assert any(slow(line) for line in mine if line["kernel"] in named)
         else:
             (mine,) = [each for each in contenders if each.kernel == row.kernel]
             assert mine.proven and mine.row == row._replace(pdl=False)
+
+
+def slow(line: dict[str, Any]) -> bool:
+    """Whether torch was faster than an arm of benchmarks/pdl.py."""
+    return any(
+        median(line[p]["torch"]) < 0.995 * median(line[p][arm])
+        for p in ("hot", "cold")
+        for arm in ("plain", "pdl")
+    )
 
 
 def test_what_does_not_follow_from_an_export_is_noticed(tmp_path: Path) -> None:
