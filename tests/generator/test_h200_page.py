@@ -165,7 +165,7 @@ def follows(
             figures = [c.row or table.row(c.field, c.kernel, whole.device.name) for c in contenders]
             of_torch = [each._replace(kernel=None) for each in figures]
             if row != of_torch[0]:  # it had a kernel, which another measurement had slow
-                named = [names[c.kernel] for c, each in zip(contenders, of_torch) if each == row]
+                named = [names[contenders[i].kernel] for i, r in enumerate(of_torch) if r == row]
                 mine = [line for line in seen if tuple(line["problem"][:5]) == row[:5]]
                 assert any(slow(line) for line in mine if line["kernel"] in named)
         else:
