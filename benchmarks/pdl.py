@@ -12,9 +12,10 @@ elementwise kernels between; what does not is listed in "wrong". "edges" counts 
 a captured arm, arm, elementwise, arm: two of the three must be programmatic.
 
 A run kept as results/pdl-choice*.jsonl.gz chooses the rows that `make table` has launched so, one
-of several kernels a problem kept as results/pdl-contenders*.jsonl.gz also which of them a row names;
-one kept as results/pdl.jsonl.gz, pdl-2... is what the published figures are made of, of the rows as
-the table launches them. No run may be both, but whatever one has below 0.99 of torch goes to torch.
+of several kernels a problem kept as results/pdl-contenders*.jsonl.gz also which of them a row
+names; one kept as results/pdl.jsonl.gz, pdl-2... is what the published figures are made of, of the
+rows as the table launches them. No run may be both, but whatever one has below 0.99 of torch goes
+to torch.
 """
 
 from __future__ import annotations
