@@ -35,7 +35,8 @@ bench: $(STAMPS)/built packs
 
 # The committed table from the run folders in RUNS, by way of the export that is committed with it.
 # pdl-choice* say which rows are launched dependently, pdl-contenders* (several kernels a problem)
-# also which kernel they name; figures come from pdl.jsonl*, measured after.
+# also which kernel they name; figures come from pdl.jsonl*, measured after, which can but send a
+# row to torch.
 # Needs no GPU. RUNS=benchmarks/results/measured makes it again from the export alone.
 table: $(STAMPS)/built
 	$(BIN)/hgemm-packs generate export $(RUNS) --out benchmarks/results/measured

@@ -15,7 +15,7 @@ from dataclasses import replace
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator import table
+from hgemm_packs.generator import table, worth
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.table import Compile, Contender, Listed
@@ -27,9 +27,9 @@ LEAST = 0.99
 EDGES = 2
 
 
-def _ratio(times: Mapping[str, list[float]], other: str, arm: str = "pdl") -> float:
-    """Of another arm's time to that of `arm`: the median of the pairs."""
-    return median(a / b for a, b in zip(times[other], times[arm], strict=True))
+def _ratio(times: Mapping[str, list[float]], arm: str) -> float:
+    """Of another arm's time to that of the dependent launch: the median of the pairs."""
+    return median(other / pdl for other, pdl in zip(times[arm], times["pdl"], strict=True))
 
 
 def gain(line: Mapping[str, Any]) -> float:
@@ -119,22 +119,19 @@ def launched(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> Sour
 def level(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceManifest:
     """`source`, its rows marked, without the kernels of rows that any measurement had slower than
     LEAST of torch, launched as they are: torch runs those problems, for a confirmation is one run
-    and no call may be slower. Figures gain next to nothing: such a row was level with torch."""
+    and no call may be slower. Lines of other kernels, and without times, say nothing."""
     names = {kernel.id: kernel.name for kernel in source.kernels}
-    arms = {
-        (*row[:5], names[row.kernel]): "pdl" if row.pdl else "plain"
-        for row in source.table
-        if row.kernel is not None
-    }
+    rows = {(*row[:5], names[row.kernel]): row for row in source.table if row.kernel is not None}
     slow = set()
     for line in lines:
-        key = (*line["problem"][:5], line["kernel"])
-        measured = [line[protocol] for protocol in ("hot", "cold") if line.get(protocol)]
-        if key in arms and any(_ratio(times, "torch", arms[key]) < LEAST for times in measured):
-            slow.add(key[:5])
-    table = tuple(
-        row._replace(kernel=None, pdl=False) if row[:5] in slow else row for row in source.table
+        row = rows.get((*line["problem"][:5], line["kernel"]))
+        if row is not None and line.get("hot"):
+            seen = worth.chained(row, line)
+            if min(seen.hot, seen.cold or seen.hot) < LEAST:
+                slow.add(row.key)
+    kept = tuple(
+        row._replace(kernel=None, pdl=False) if row.key in slow else row for row in source.table
     )
-    used = {row.kernel for row in table}
+    used = {row.kernel for row in kept}
     kernels = tuple(kernel for kernel in source.kernels if kernel.id in used)
-    return replace(source, kernels=kernels, table=table)
+    return replace(source, kernels=kernels, table=kept)
