@@ -69,10 +69,20 @@ typedef struct {
   _Alignas(64) uint64_t opaque[16];
 } cu_tensor_map;
 
+enum { CU_NODE_KERNEL = 0 };  // cuGraphNodeGetType
+
+typedef struct {
+  cu_function function;  // NULL where `kernel` says it
+  uint32_t grid[3], block[3], smem_bytes;
+  void **params, **extra;
+  void *kernel, *context;
+} cu_kernel_node;
+
 _Static_assert(sizeof(cu_launch_attribute) == 72, "CUlaunchAttribute");
 _Static_assert(sizeof(cu_launch_config) == 56, "CUlaunchConfig");
 _Static_assert(offsetof(cu_launch_config, attributes) == 40, "CUlaunchConfig.attrs");
 _Static_assert(sizeof(cu_tensor_map) == 128, "CUtensorMap");
+_Static_assert(sizeof(cu_kernel_node) == 72, "CUDA_KERNEL_NODE_PARAMS_v2");
 
 // X(member, exported symbol, parameters): one row per driver function. The _v2 names are the ones
 // that every driver since CUDA 4 exports under those signatures.
@@ -90,8 +100,10 @@ _Static_assert(sizeof(cu_tensor_map) == 128, "CUtensorMap");
   X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *))                                    \
   X(stream_capturing, "cuStreamIsCapturing", (cu_stream, int *))                                   \
   X(stream_capture, "cuStreamGetCaptureInfo_v2",                                                   \
-    (cu_stream, int *, uint64_t *, void **, const void **, size_t *))                              \
+    (cu_stream, int *, uint64_t *, void **, const void ***, size_t *))                             \
   X(stream_id, "cuStreamGetId", (cu_stream, unsigned long long *))                                 \
+  X(node_type, "cuGraphNodeGetType", (const void *, int *))                                        \
+  X(kernel_node, "cuGraphKernelNodeGetParams_v2", (const void *, cu_kernel_node *))                \
   X(object_create, "cuUserObjectCreate", (void **, void *, void (*)(void *), unsigned, unsigned))  \
   X(graph_retain, "cuGraphRetainUserObject", (void *, void *, unsigned, unsigned))                 \
   X(module_load, "cuModuleLoadData", (cu_module *, const void *))                                  \

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "predecessor.h"
 #include "problem.h"
 #include "workspace.h"
 
@@ -170,6 +171,7 @@ PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
   const char *refusal =
       kernel_load(&state->driver, device, PyBytes_AsString(image), symbol, &kernel);
   if (refusal) return PyErr_Format(PyExc_RuntimeError, "%s", refusal);
+  if (predecessor_add(state, &kernel)) return PyErr_NoMemory();
   if (r->workspace_bytes) workspace_prepare(state, kernel.device);
   kernel_object *object = PyObject_New(kernel_object, state->kernel_type);
   if (object) object->kernel = kernel;

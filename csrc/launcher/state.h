@@ -88,6 +88,7 @@ typedef struct {
   PyObject *name_out, *name_input, *name_other, *name_dtype, *name_device;
   PyTypeObject *kernel_type;
   cu_driver driver;
+  table functions;  // of loaded kernels: predecessor.c
   gpu devices[MAX_DEVICES];
   table table;
   table buffers;  // (stream, device) -> workspace of eager calls

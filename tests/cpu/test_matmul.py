@@ -96,12 +96,14 @@ def test_a_row_says_how_its_kernel_is_launched(fake: Started) -> None:
     fake.serve("tma2_v1")
     fake.dependent = lambda problem: problem.m >= 64
     sizes = (64, 32, 64, 96, 16, 96)
-    for m in sizes:
-        a, b = reference.cancelling(m, 64, 64, "nn", torch.float16)
-        reference.assert_exact(fake.matmul(a, b), a, b)
-        assert fake.control.pdl == (m >= 64)
+    for number in (0, 1):
+        fake.capture(number)
+        for i, m in enumerate(sizes):
+            a, b = reference.cancelling(m, 64, 64, "nn", torch.float16)
+            reference.assert_exact(fake.matmul(a, b), a, b)
+            assert fake.control.pdl == (number and i and m >= 64)
     assert fake.control.loads == 2 and len(fake.asked) == len(set(sizes))
-    hits(fake, len(sizes))
+    hits(fake, 2 * len(sizes))
 
 
 def test_a_capture_waits_for_its_own_way_of_launching(fake: Started) -> None:
@@ -115,6 +117,9 @@ def test_a_capture_waits_for_its_own_way_of_launching(fake: Started) -> None:
     assert fake.control.loads == 1 and fake.fallbacks() == {"cold_capture": 1}
     fake.capture(0)
     reference.assert_exact(fake.matmul(*many), *many)
+    fake.capture(2)
+    for one in (few, many):
+        reference.assert_exact(fake.matmul(*one), *one)
     assert fake.control.loads == 2 and fake.control.pdl == 1
 
 

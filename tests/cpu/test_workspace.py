@@ -348,7 +348,11 @@ def test_both_attributes_reach_the_driver(fake: Started) -> None:
         fake.serve(params, cluster=(1, 1, 2))
         fake.dependent = lambda problem, pdl=pdl: pdl  # type: ignore[misc]
         a, b = operands(64, 96)
-        reference.assert_exact(fake.matmul(a, b), a, b)
+        fake.capture(0)
+        reference.assert_exact(fake.matmul(a, b), a, b)  # loads
+        fake.capture(1)
+        for _ in range(2):  # the second follows the first
+            reference.assert_exact(fake.matmul(a, b), a, b)
         found.append((fake.control.cooperative, fake.control.pdl, fake.control.cluster))
     assert found == [(1, 1, 2), (1, 0, 2), (0, 1, 2)]
 

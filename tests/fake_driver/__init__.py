@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ SLICES, PARTIALS = 3, 8192
 class Control(ctypes.Structure):
     """fake_control of fake_cuda.h."""
 
-    _fields_ = [
+    _fields_: ClassVar[list[tuple[str, Any]]] = [
         (name, ctypes.c_int)
         for name in (
             *("capturing", "clusters", "fail_launches", "noop", "capture_mode", "unrelaxed_loads"),
@@ -56,6 +56,9 @@ class Control(ctypes.Structure):
         ("stream", ctypes.c_void_p),
         ("capture_id", ctypes.c_uint64),
         ("parts", ctypes.c_void_p),
+        ("nodes", ctypes.c_void_p * 2),
+        ("node_count", ctypes.c_uint64),
+        ("loaded", ctypes.c_void_p),
     ]
 
 
@@ -198,6 +201,7 @@ class Started:
     def capture(self, number: int) -> None:
         """From now on every stream is under this capture, or under none with 0."""
         self.control.capturing, self.control.capture_id = int(number > 0), number
+        self.control.node_count = 0
 
     def destroy(self, number: int) -> int:
         """Destroy the graph of a capture; how many objects that only it owned are gone with it."""

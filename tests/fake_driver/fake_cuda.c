@@ -146,11 +146,15 @@ cu_result cuStreamIsCapturing(cu_stream stream, int *status) {
 }
 
 cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *status, uint64_t *id, void **graph,
-                                    const void **dependencies, size_t *count) {
+                                    const void ***dependencies, size_t *count) {
   (void)stream;
   if (!fake_current()) return FAKE_INVALID_CONTEXT;
-  if (!graph || dependencies || count) return CU_INVALID_VALUE;
+  if (!graph || !dependencies != !count) return CU_INVALID_VALUE;
   *status = control.capturing;
+  if (control.capturing == CU_CAPTURE_ACTIVE && dependencies) {
+    *dependencies = (const void **)control.nodes;
+    *count = control.node_count;
+  }
   if (control.capturing) *id = control.capture_id;
   if (control.capturing == CU_CAPTURE_ACTIVE) *graph = (void *)(uintptr_t)control.capture_id;
   return CU_OK;
@@ -164,6 +168,19 @@ cu_result cuStreamGetId(cu_stream stream, unsigned long long *id) {
     return CU_CAPTURE_FIRST_ERROR;
   }
   *id = stream_id;
+  return CU_OK;
+}
+
+// A node is the function that it launches; FAKE_MEMSET is one that launches none, NULL one whose
+// kernel is said by another handle.
+cu_result cuGraphNodeGetType(const void *node, int *type) {
+  *type = node == FAKE_MEMSET ? CU_NODE_KERNEL + 2 : CU_NODE_KERNEL;
+  return CU_OK;
+}
+
+cu_result cuGraphKernelNodeGetParams_v2(const void *node, cu_kernel_node *params) {
+  if (node == FAKE_MEMSET) return CU_INVALID_VALUE;
+  *params = (cu_kernel_node){.function = (cu_function)node};
   return CU_OK;
 }
 
@@ -242,7 +259,7 @@ cu_result cuModuleLoadData(cu_module *module, const void *image) {
   }
   f->max_dynamic_smem = 49152;
   f->context = fake_current();
-  *module = f;
+  *module = control.loaded = f;
   control.loads++;
   return CU_OK;
 }

@@ -36,6 +36,7 @@ typedef struct {
 
 _Static_assert(sizeof(fake_map) <= sizeof(cu_tensor_map), "a map must fit");
 
+#define FAKE_MEMSET ((const void *)1)
 enum { FAKE_INVALIDATED = 2 };  // a capture that takes no more launches
 
 typedef struct {
@@ -50,8 +51,11 @@ typedef struct {
   atomic_int loads, launches, pushes, encodes;
   uint32_t grid, block, smem_bytes, cluster, pdl, cooperative;  // of the last launch
   void *stream;
-  uint64_t capture_id;  // what cuStreamGetCaptureInfo answers
-  void *parts;          // of the last launch, NULL without a workspace
+  uint64_t capture_id;   // what cuStreamGetCaptureInfo answers
+  void *parts;           // of the last launch, NULL without a workspace
+  const void *nodes[2];  // what the next launch of a capture waits for
+  uint64_t node_count;
+  void *loaded;  // the last kernel that was
 } fake_control;
 
 extern fake_control control;

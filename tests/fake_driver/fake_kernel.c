@@ -160,5 +160,6 @@ cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function,
   control.smem_bytes = config->smem_bytes;
   control.stream = config->stream;
   control.launches++;
+  if (control.capturing) control.nodes[0] = function, control.node_count = 1;
   return compute(f, params, config->grid[0] * config->grid[1]) ? CU_OK : CU_INVALID_VALUE;
 }
