@@ -1,6 +1,6 @@
-"""Which rows of a table are launched with programmatic dependent launch: those where it measured
-faster than the same kernel launched plainly, right, and no slower than torch. And which kernel a
-row names, where benchmarks/pdl.py measured several.
+"""Which rows of a table are launched with programmatic dependent launch, behind another kernel of
+ours in a CUDA graph: those where it measured faster than the same kernel launched plainly, right,
+and no slower than torch. And which kernel a row names, where benchmarks/pdl.py measured several.
 
 That a row decides and not its kernel comes from benchmarks/pdl.py over a whole table: one kernel
 gains on some problems and loses on others. Called by the CLI when it writes a table. It measures

@@ -50,7 +50,8 @@ _loaded: dict[tuple[int, str, bool], Kernel] = {}
 
 def load(device: int, entry: KernelEntry, image: memoryview | bytes, pdl: bool = False) -> Kernel:
     """Load a kernel's cubin on a device and check it against its launch record. With `pdl` every
-    launch is a programmatic dependent one.
+    `launch` is a programmatic dependent one, and each of matmul that follows a kernel of ours in a
+    CUDA graph.
 
     Raises ValueError for a record this launcher does not know, RuntimeError when the driver or the
     cubin disagrees with it or there is no such device.

@@ -50,9 +50,9 @@ class Timing(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One measured problem on one device profile; `kernel` is None where cuBLAS stays. `pdl`: the
-    kernel is launched here with programmatic dependent launch, a persistent one without a cluster
-    in clusters of two."""
+    """One measured problem on one device profile; `kernel` is None where cuBLAS stays. `pdl`: where
+    it follows another kernel of ours in a CUDA graph, the kernel is launched here with programmatic
+    dependent launch, a persistent one without a cluster in clusters of two."""
 
     m: int
     n: int

@@ -56,7 +56,7 @@ def explain_problem(
     if choice.kernel is None or choice.row is None or choice.pack is None:
         lines.append(f"runs on   torch (fallback: {choice.code})")
     else:
-        dependent = ", programmatic dependent launch" if choice.row.pdl else ""
+        dependent = ", dependent launch behind ours in a graph" if choice.row.pdl else ""
         lines.append(f"runs on   {choice.kernel.name}{dependent}")
         lines += _measured(choice.row)
         lines.append(f"baseline  {_verified(choice.pack.manifest.baseline, versions or {})}")

@@ -87,17 +87,19 @@ def test_in_few_words(page: ModuleType) -> None:
     text = page.report_protocols.headline(facts(page))
     assert text.splitlines() == [
         "- Between torch's elementwise kernels (1 problems of the grid): 1.333x launched plainly, "
-        "2.000x with dependent launch; alone 2.000x hot, 1.005x cold.",
+        "as `matmul` does there, 2.000x with dependent launch; alone 2.000x hot, 1.005x cold.",
         "- Between torch's elementwise kernels (1 layers of language models): 1.333x launched "
-        "plainly, 2.000x with dependent launch; alone 2.000x hot, 2.000x cold.",
+        "plainly, as `matmul` does there, 2.000x with dependent launch; alone 2.000x hot, 2.000x "
+        "cold.",
         "- For long, from 1e11 operations (f16 nn, 1 problems with a confirmed kernel): 1.062x "
         "torch, 1.127x its TFLOPS per watt.",
     ]
     sets = {"fp16": {"nn": {"pdl": {}}, "nt": {"pdl": {"reason": "only 1 of 2"}}}}
     text = page.report_protocols.dependent(facts(page, grid=sets))
     assert text.splitlines() == [
-        "1600 of the 2800 problems with a kernel are launched with programmatic dependent launch: "
-        "where it measured faster than plainly, right, and no more than 1% slower than torch. What "
+        "1600 of the 2800 problems with a kernel are launched with programmatic dependent launch "
+        "where they follow another kernel of ours in a CUDA graph: it measured faster than "
+        "plainly, right, and no more than 1% slower than torch. All other launches are plain. What "
         "that is worth comes from another run than chose it.",
         "No figure for grid fp16 nt: only 1 of 2.",
     ]

@@ -175,8 +175,8 @@ def test_every_block_is_in_the_readme_and_filled() -> None:
         "| 1.3% |",
         "| 3.61x |",
         "31 of the 77 problems with a kernel are launched with",
-        "(60 problems of the grid): 1.111x launched plainly, 1.200x with dependent launch; alone "
-        "1.222x hot, 1.200x cold.",
+        "(60 problems of the grid): 1.111x launched plainly, as `matmul` does there, 1.200x with "
+        "dependent launch; alone 1.222x hot, 1.200x cold.",
         "(f16 nn, 77 problems with a confirmed kernel): 1.030x torch, 1.040x its TFLOPS per watt.",
         "| 17 wins, 1.22x, 55 GPU-s |",
         "| 1.23 MB, 3.46 MB |",

@@ -45,7 +45,7 @@ def test_a_kernel_is_explained_with_its_evidence(good: Path) -> None:
 
 def test_a_dependent_launch_is_named(good: Path) -> None:
     put(True, "table", 1, "pdl")(good)  # the row of WIN
-    assert explained(packs.WIN)[2] == "runs on   k_tma2, programmatic dependent launch"
+    assert explained(packs.WIN)[2] == "runs on   k_tma2, dependent launch behind ours in a graph"
     assert explained(packs.WIN_SMALL)[2] == "runs on   k_direct"
 
 
