@@ -118,16 +118,17 @@ def launched(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> Sour
 
 def level(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceManifest:
     """`source`, its rows marked, without the kernels of rows that any measurement had slower than
-    LEAST of torch, launched as they are: torch runs those problems, for a confirmation is one run
-    and no call may be slower. Lines of other kernels, and without times, say nothing."""
+    LEAST of torch in a way they are launched, plainly or where marked also dependent: torch runs
+    those problems, for a confirmation is one run and no call may be slower. Lines of other kernels,
+    and without times, say nothing."""
     names = {kernel.id: kernel.name for kernel in source.kernels}
     rows = {(*row[:5], names[row.kernel]): row for row in source.table if row.kernel is not None}
     slow = set()
     for line in lines:
         row = rows.get((*line["problem"][:5], line["kernel"]))
         if row is not None and line.get("hot"):
-            seen = worth.chained(row, line)
-            if min(seen.hot, seen.cold or seen.hot) < LEAST:
+            seen = [worth.chained(way, line) for way in {row, row._replace(pdl=False)}]
+            if min(min(each.hot, each.cold or each.hot) for each in seen) < LEAST:
                 slow.add(row.key)
     kept = tuple(
         row._replace(kernel=None, pdl=False) if row.key in slow else row for row in source.table

@@ -126,8 +126,9 @@ TORCH = 3.0
     [
         (False, 3.03, 9.0, True),  # 0.9901
         (False, 3.04, 1.0, False),  # 0.987
-        (True, 9.0, 3.03, True),
+        (True, 3.03, 3.03, True),
         (True, 1.0, 3.04, False),
+        (True, 3.04, 1.0, False),  # in an eager call, and behind another's kernel
     ],
 )
 @pytest.mark.parametrize("protocol", ["hot", "cold"])
