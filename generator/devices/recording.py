@@ -34,7 +34,9 @@ ZERO = 16 * STEPS
 ADDED: Mapping[str, Genome] = {
     "sm90_wgmma": {"bulk_blocks": 1},
     "sm90_direct": {"fixed_k": 0, "cluster_k": 1},
-    "sm90_splitk": {"run": 0},
+    "sm90_oneshot": {"reads_ahead": False},
+    "sm90_splitk": {"run": 0, "reads_ahead": False},
+    "sm90_swapab": {"reads_ahead": False},
 }
 #: Genes that are no more, with genes of the kernels that are the same without them. Sums over
 #: slices go another way today, so times with more than one slice are of kernels that are gone;

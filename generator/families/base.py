@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,11 @@ LARGEST_GRID_Y = 65535  # tiles along N where the grid has two dimensions (`ptr_
 
 class InvalidGenome(ValueError):
     """A genome that breaks a constraint of its family; the message names the constraint."""
+
+
+#: Genes that came after kernels were measured, with the value at which those are the same: it is
+#: left out of their names.
+UNNAMED: Mapping[str, int | str | bool] = {"reads_ahead": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,8 @@ class Family:
     def kernel_name(self, genome: Genome) -> str:
         """Name and symbol: family, layout, accumulator, tile, and a hash of the whole genome."""
         grid = self.record(genome)["grid"]
-        text = json.dumps({"family": self.name, **genome}, sort_keys=True)
+        named = {gene: value for gene, value in genome.items() if UNNAMED.get(gene) != value}
+        text = json.dumps({"family": self.name, **named}, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         arch, design = self.name.split("_", 1)
         tile = f"{grid['tile_m']}x{grid['tile_n']}"
@@ -118,6 +124,11 @@ class Family:
             "deterministic": True,
             **record,
         }
+
+
+def reads_ahead(genome: Genome) -> dict[str, bool]:
+    """The manifest field of a kernel that reads A and B before it waits for the grid ahead."""
+    return {"reads_ahead": True} if genome["reads_ahead"] else {}
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -13,6 +13,7 @@ from hgemm_packs.generator.families.base import (
     common_macros,
     dims,
     number,
+    reads_ahead,
     require,
 )
 from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
@@ -26,6 +27,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "slab_group": (1, 2, 4),
     "split": (1, 2, 4, 8, 16),
     "epilogue": ("staged", "grouped", "plain"),
+    "reads_ahead": (False, True),
 }
 
 #: Epilogue -> what a CTA's share of the tile must be a multiple of, in floats of each thread: 4 are
@@ -69,6 +71,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tile_m", "tile_n", "k_slice", "slab_group", "split")
     return {
         **common_macros(g, *genes),
+        "HGP_READS_AHEAD": int(bool(g["reads_ahead"])),
         "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
         "HGP_EPILOGUE_STAGED": int(g["epilogue"] == "staged"),
     }
@@ -84,7 +87,7 @@ def _record(g: Genome) -> dict[str, Any]:
     sizes["k"] = {"min": (split - 1) * k + 8, "max": split * k, "multiple_of": 8}
     return {
         "param_layout": "tma2_v1",
-        "block": m * 2,
+        "block": m * 2 + (32 if g["reads_ahead"] else 0),
         "cluster": [1, 1, split],
         "grid": {"tile_m": m, "tile_n": n, "persistent": False},
         "smem_bytes": smem_bytes(g),
@@ -93,6 +96,7 @@ def _record(g: Genome) -> dict[str, Any]:
             operand_map("b", n, b_mn_major, row_group=row_group),
         ],
         "dims": sizes,
+        **reads_ahead(g),
     }
 
 
@@ -101,6 +105,7 @@ OPERATORS = {
     "slice": ("k_slice", "split"),
     "depth": ("slab_group",),
     "epilogue": ("epilogue",),
+    "ahead": ("reads_ahead",),
 }
 
 FAMILY = Family("sm90_oneshot", "sm90/oneshot.cuh", GENES, _check, _macros, _record, OPERATORS)

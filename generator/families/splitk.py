@@ -12,6 +12,7 @@ from hgemm_packs.generator.families.base import (
     common_macros,
     dims,
     number,
+    reads_ahead,
     register_room,
     require,
     smem_room,
@@ -30,6 +31,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "run": (0, 4),  # neighbouring tiles before their next slice; 0: all tiles
     "ctas_per_sm": (1, 2, 3),
     "epilogue": ("staged", "grouped"),
+    "reads_ahead": (False, True),
 }
 
 
@@ -103,8 +105,10 @@ def _reallocate(g: Genome) -> bool:
 
 
 def _threads(g: Genome) -> int:
-    """Consumer warpgroups, and one producer warp or warpgroup."""
-    return number(g, "tile_m") * 2 + (128 if _reallocate(g) else 32)
+    """Consumer warpgroups, and a producer warpgroup, or a producer warp and, in kernels that read
+    ahead, one that lets dependents start."""
+    ahead = 64 if g["reads_ahead"] else 32
+    return number(g, "tile_m") * 2 + (128 if _reallocate(g) else ahead)
 
 
 def _registers(g: Genome) -> int:
@@ -152,6 +156,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
         "HGP_REALLOCATE": int(_reallocate(g)),
         "HGP_LOADS": _loads(g),
         "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
+        "HGP_READS_AHEAD": int(bool(g["reads_ahead"])),
     }
 
 
@@ -180,6 +185,7 @@ def _record(g: Genome) -> dict[str, Any]:
         ],
         "dims": sizes,
         **workspace,
+        **reads_ahead(g),
     }
 
 
@@ -188,6 +194,7 @@ OPERATORS = {
     "depth": ("tile_k", "stages", "ctas_per_sm"),
     "split": ("split", "slices", "run"),
     "epilogue": ("epilogue",),
+    "ahead": ("reads_ahead",),
 }
 
 FAMILY = Family("sm90_splitk", "sm90/splitk.cuh", GENES, _check, _macros, _record, OPERATORS)

@@ -11,6 +11,7 @@ from hgemm_packs.generator.families.base import (
     common_macros,
     dims,
     number,
+    reads_ahead,
     register_room,
     require,
     smem_room,
@@ -28,6 +29,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "split_k": (1, 2, 4, 8),
     "persistent": (False, True),
     "ctas_per_sm": (1, 2, 3, 4),
+    "reads_ahead": (False, True),
 }
 
 
@@ -40,8 +42,8 @@ def smem_bytes(g: Genome) -> int:
 
 
 def _threads(g: Genome) -> int:
-    """Consumer warpgroups and one producer warp."""
-    return 128 * number(g, "consumers") + 32
+    """Consumer warpgroups, one producer warp, and one that lets dependents start."""
+    return 128 * number(g, "consumers") + (64 if g["reads_ahead"] else 32)
 
 
 def _check(g: Genome) -> None:
@@ -57,11 +59,16 @@ def _check(g: Genome) -> None:
     require(smem_bytes(g) <= smem_room(ctas), "shared memory")
     require(split <= 4 * consumers, "split_k ends with whole warps")
     require(split == 1 or not g["persistent"], "split_k reduces once")
+    require(not g["reads_ahead"] or not g["persistent"], "a persistent grid leaves no room ahead")
 
 
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tile_m", "tile_n", "tile_k", "stages", "consumers", "split_k", "ctas_per_sm")
-    return {**common_macros(g, *genes), "HGP_PERSISTENT": int(bool(g["persistent"]))}
+    return {
+        **common_macros(g, *genes),
+        "HGP_PERSISTENT": int(bool(g["persistent"])),
+        "HGP_READS_AHEAD": int(bool(g["reads_ahead"])),
+    }
 
 
 def _record(g: Genome) -> dict[str, Any]:
@@ -80,6 +87,7 @@ def _record(g: Genome) -> dict[str, Any]:
             operand_map("b", rows, mn_major(str(g["layout"]))[1]),
         ],
         "dims": sizes,
+        **reads_ahead(g),
     }
 
 
@@ -88,6 +96,7 @@ OPERATORS = {
     "depth": ("tile_k", "stages"),
     "schedule": ("consumers", "persistent", "ctas_per_sm"),
     "split": ("split_k",),
+    "ahead": ("reads_ahead",),
 }
 
 FAMILY = Family("sm90_swapab", "sm90/swapab.cuh", GENES, _check, _macros, _record, OPERATORS)

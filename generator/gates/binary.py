@@ -194,9 +194,11 @@ def _instructions(fields: Mapping[str, Any], census: sass.Census) -> Iterator[st
         yield f"trap: {traps} of them"
     # A row may launch any of a family's kernels while the grid ahead still runs, and no run can
     # show that one reads too early. ptxas moves ld.global.nc across griddepcontrol.wait. A foreign
-    # kernel enters no table; one with an instruction of dependent launch has to do all of it.
-    if census.early and (fields.get("family") in FAMILY_MMA or census.count("ACQBULK", "PREEXIT")):
-        yield f"upstream: {', '.join(census.early)} before the grid ahead has ended"
+    # kernel enters no table; one with an instruction of dependent launch has to do all of it. What
+    # reads ahead is launched dependent only where its operands are not written ahead.
+    early = set(census.early) - ({"UTMALDG"} if fields.get("reads_ahead") else set())
+    if early and (fields.get("family") in FAMILY_MMA or census.count("ACQBULK", "PREEXIT")):
+        yield f"upstream: {', '.join(sorted(early))} before the grid ahead has ended"
     atomics = census.count(*sass.MEMORY["atomics"])
     if atomics and fields["deterministic"]:
         yield f"atomic: {atomics} on global memory in a kernel declared deterministic"

@@ -13,6 +13,14 @@ __device__ __forceinline__ void wait_for_upstream() { asm volatile("griddepcontr
 // Only after wait_for_upstream: earlier, grids pile up behind the wait (256^3: 2.19 -> 3.04 us).
 __device__ __forceinline__ void allow_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
+// HGP_READS_AHEAD: a kernel reads A and B, and multiplies, while the grid ahead still runs, and waits for it before its
+// first write. It is launched dependent only where that grid writes neither. A warp of its own lets the next grid start
+// as soon as that has ended; no earlier, so that a grid overlaps with no more than the one ahead.
+__device__ __forceinline__ void keep_door() {
+  wait_for_upstream();
+  allow_dependents();
+}
+
 // --- mbarrier (9.7.13.15) ---
 
 __device__ __forceinline__ void barrier_init(u64* bar, u32 count) {

@@ -194,7 +194,7 @@ __device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], const u8* sla
   wgmma_wait<0>();
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 0))
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, u16* c, int m, int n,
                int k, int ldc) {
   extern __shared__ __align__(1024) u8 smem[];
@@ -209,14 +209,19 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     for (int group = 0; group < kGroups; ++group) barrier_init(&barriers.landed[group], 1);
     if (kSplit > 1) barrier_init(&barriers.share, 1);
     barrier_init_fence();
-    wait_for_upstream();
+    if constexpr (!HGP_READS_AHEAD) wait_for_upstream();
     load(smem, barriers, &map_a, &map_b, at, rank * kSlice);
     if (kSplit > 1) barrier_expect(&barriers.share, Reduce::arriving_bytes());
   }
-  wait_for_upstream();
-  allow_dependents();
+  if constexpr (!HGP_READS_AHEAD) {
+    wait_for_upstream();
+    allow_dependents();
+  }
   __syncthreads();
   if (kSplit > 1) cluster_arrive();
+  if constexpr (HGP_READS_AHEAD) {
+    if (threadIdx.x >= kThreads) return keep_door();
+  }
 
   const int warp = threadIdx.x / 32;
   const int warpgroup = kTileM > 64 ? warp_uniform(warp / 4) : 0;
@@ -230,11 +235,13 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #if HGP_SPLIT > 1
   float share[kShare];
   Reduce::sum(acc, share, smem + kInboxAt, &barriers.share, rank, threadIdx.x);
+  if constexpr (HGP_READS_AHEAD) wait_for_upstream();
   const int first = rank * kShare;  // of the tile's accumulators
   const int below = kShare < 4 ? first / 2 % 2 * 8 : 0;
   const int column = first / 4 * 8 + (kShare == 1 ? first % 2 : 0);
   Epilogue::store(share, OutputBlock{c, ldc, m, n, row + below, at.column + column}, staging);
 #else
+  if constexpr (HGP_READS_AHEAD) wait_for_upstream();
   Epilogue::store(acc, OutputBlock{c, ldc, m, n, row, at.column}, staging);
 #endif
 }

@@ -27,7 +27,7 @@ constexpr int kConsumers = kTileM / 64;
 constexpr int kConsumerThreads = kConsumers * 128;
 // A whole producer warpgroup, which hands its registers over, where 168 are not enough (see wgmma.cuh).
 constexpr bool kReallocate = HGP_REALLOCATE;
-constexpr int kThreads = kConsumerThreads + (kReallocate ? 128 : 32);
+constexpr int kThreads = kConsumerThreads + (kReallocate ? 128 : HGP_READS_AHEAD ? 64 : 32);
 constexpr int kSlabs = kTileK / 64;
 constexpr int kShareN = kTileN / kSplit;     // columns that a cluster leaves to a CTA
 constexpr int kStoredN = kShareN / kAcross;  // columns that a CTA stores
@@ -129,15 +129,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   Work work(m, k);
   have(work.row), have(work.column), have(work.begin), have(work.end);
   __syncthreads();
-  wait_for_upstream();
+  if constexpr (!HGP_READS_AHEAD) wait_for_upstream();
   // Here and not with the others, whose code lies far away.
   if (warp == kConsumers * 4 && elected()) {
     StageLayout::load(ring, barriers.ring.full[0], &map_a, work.row, &map_b, work.column, work.begin);
   }
-  allow_dependents();
+  if constexpr (!HGP_READS_AHEAD) allow_dependents();
 
   if (producer) {
     if (kReallocate) give_registers<40>();
+    if constexpr (HGP_READS_AHEAD) {
+      if (warp == kConsumers * 4 + 1) keep_door();
+    }
     if (warp == kConsumers * 4 && elected()) produce(ring, barriers.ring, &map_a, &map_b, work);
     __syncwarp();
     inboxes_open();
@@ -162,6 +165,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 #pragma unroll
   for (int i = 0; i < kShareN / 2; ++i) asm volatile("" : "+f"(share[i]));
 #endif
+  if constexpr (HGP_READS_AHEAD) wait_for_upstream();
 #if HGP_SLICES > 1
   constexpr int kCtaWords = kConsumers * Slices::kWords;
   u32* slice_0 = parts + (i64)work.place * kCtaWords + consumer * Slices::kWords;

@@ -21,7 +21,7 @@ constexpr int kSplitK = HGP_SPLIT_K;  // CTAs of a cluster that share a tile
 
 constexpr int kBlocks = kRows / kConsumers / 64;
 constexpr int kWarps = kConsumers * 4;
-constexpr int kThreads = kWarps * 32 + 32;
+constexpr int kThreads = kWarps * 32 + (HGP_READS_AHEAD ? 64 : 32);
 
 using Weights = Operand<kRows, HGP_B_MN_MAJOR>;
 using Tokens = Operand<kTokens, false>;
@@ -125,13 +125,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   const int k_tiles = ceil_div(k, HGP_TILE_K);
   const int begin = k_tiles * (int)rank / kSplitK, end = k_tiles * ((int)rank + 1) / kSplitK;
   __syncthreads();
-  wait_for_upstream();
+  if constexpr (!HGP_READS_AHEAD) wait_for_upstream();
   // Here and not with the others, whose code lies far away.
   if (producer && elected()) {
     const TileIndex at = tiles.origin(tiles.first);
     StageLayout::load(ring, barriers.ring.full[0], &map_b, at.n, &map_a, at.m, begin);
   }
-  allow_dependents();
+  if constexpr (!HGP_READS_AHEAD) allow_dependents();
+  if constexpr (HGP_READS_AHEAD) {
+    if (warp > kWarps) return keep_door();
+  }
 
   if (producer) {
     if (elected()) produce(ring, barriers.ring, &map_b, &map_a, tiles, begin, end);
@@ -150,6 +153,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
           multiply_ring<Weights, Tokens, kSlabs>(acc, ring, barriers.ring, cursor, end - begin, first_block, release);
       wgmma_wait<0>();
       release(last);
+      if constexpr (HGP_READS_AHEAD) wait_for_upstream();
       if (kSplitK > 1) {
         __syncwarp();
         cluster_wait();
@@ -162,4 +166,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       }
     }
   }
+  // A grid never ends before the one ahead.
+  if constexpr (HGP_READS_AHEAD) wait_for_upstream();
 }
