@@ -22,7 +22,7 @@ Values = tuple[int | str | bool, ...]
 
 #: family -> gene -> the values listed; genes that are not named are listed in full. What is left
 #: out is what moved times least where everything was measured: raster order, store hints, odd
-#: depths.
+#: depths; and what only a dependent launch can show, which no search times.
 CORE: Mapping[str, Mapping[str, Values]] = {
     "sm90_wgmma": {
         "stages": (3, 4, 5, 6, 8),
@@ -40,12 +40,17 @@ CORE: Mapping[str, Mapping[str, Values]] = {
         "slices": (1, 2, 3, 4, 6, 8, 16),
         "ctas_per_sm": (1,),
         "epilogue": ("staged",),
+        "reads_ahead": (False,),
     },
-    "sm90_oneshot": {"k_slice": (64, 128, 256, 384, 512, 768, 1024)},
+    "sm90_oneshot": {
+        "k_slice": (64, 128, 256, 384, 512, 768, 1024),
+        "reads_ahead": (False,),
+    },
     "sm90_swapab": {
         "tile_m": (8, 16, 32, 64, 96, 128),
         "stages": (3, 4, 6, 8, 12),
         "ctas_per_sm": (1, 2, 3),
+        "reads_ahead": (False,),
     },
     "sm90_writebound": {"stages": (2, 3, 4, 6)},
     "sm90_direct": {"fixed_k": (0, 64, 128, 256, 512), "cluster_k": (1, 4, 8)},

@@ -2,7 +2,8 @@
 layout and type, before a search of one's own, or instead of one.
 
 Made by the CLI from exports and run folders. A winner in another layout or type is the same genome
-with those genes changed, if that is a genome.
+with those genes changed, if that is a genome. Beside each comes the kernel that differs from it in
+reading ahead: as fast launched plainly, so that only benchmarks/pdl.py can choose between the two.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ class Transfer:
     def ask(self, space: Space, n: int) -> list[Proposal]:
         p = space.problem
         told = self._told.get(p, set())
-        listed = (
-            _moved(choice, p.layout, p.dtype) for choice in self._known.get((p.m, p.n, p.k), ())
-        )
-        new = [c for c in dict.fromkeys(listed) if c and c not in told and space.contains(c)]
+        known = self._known.get((p.m, p.n, p.k), ())
+        moved = [c for c in (_moved(choice, p.layout, p.dtype) for choice in known) if c]
+        listed = [each for choice in moved for each in (choice, *_ahead(choice))]
+        new = [c for c in dict.fromkeys(listed) if c not in told and space.contains(c)]
         if new:
             return [Proposal(choice, self.name, "winners") for choice in new[:n]]
         return self._then.ask(space, n) if self._then else []
@@ -75,3 +76,12 @@ def _moved(choice: Choice, layout: str, dtype: str) -> Choice | None:
         genome["epilogue"] = "staged"
     valid = choice.family in FAMILIES and FAMILIES[choice.family].is_valid(genome)
     return Choice.of(choice.family, genome) if valid else None
+
+
+def _ahead(choice: Choice) -> list[Choice]:
+    """The choice that differs in reading ahead, where there is one."""
+    genome = dict(choice.genome)
+    if genome.get("reads_ahead", True):
+        return []
+    genome["reads_ahead"] = True
+    return [Choice.of(choice.family, genome)] * FAMILIES[choice.family].is_valid(genome)
