@@ -244,7 +244,7 @@ FIELDS = [
     Case("upper_case_hash", "bad_text", put("A" * 64, "blob", "sha256"), schema=True),
     Case("arch_family", "bad_text", put("compute_90", "arch"), schema=True),
     Case("future_schema", "unknown_schema", put("hgemm-packs/2", "schema"), schema=True),
-    Case("foreign_abi", "launcher_abi", put(2, "launcher_abi"), schema=True),
+    Case("foreign_abi", "launcher_abi", put(3, "launcher_abi"), schema=True),
 ]
 
 RULES = [

@@ -31,7 +31,7 @@ def test_every_field_arrives(pack: Pack, tmp_path: Path) -> None:
     entry = m.kernels[1]
     assert (m.schema, m.launcher_abi, m.arch, m.min_driver) == (
         "hgemm-packs/1",
-        3,
+        4,
         "sm_90a",
         13000,
     )
