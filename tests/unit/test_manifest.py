@@ -65,6 +65,14 @@ def test_a_workspace_arrives(tmp_path: Path) -> None:
     assert [spec.operand for spec in entry.tma] == ["a", "b"]
 
 
+def test_reading_ahead_arrives(tmp_path: Path) -> None:
+    kernels = [packs.built("k", "tma2_v1"), packs.built("l", "tma2_v1", reads_ahead=True)]
+    source = packs.source(kernels, [])
+    pack = write_pack(tmp_path / "pack", source, kernels, generator_info=packs.GENERATOR)
+    assert [entry.reads_ahead for entry in pack.manifest.kernels] == [False, True]
+    assert (tmp_path / "pack" / "manifest.json").read_text().count("reads_ahead") == 1
+
+
 def test_rows_are_found_by_profile_and_problem(pack: Pack) -> None:
     m = pack.manifest
     row = m.rows["NVIDIA H200", packs.WIN.key]
