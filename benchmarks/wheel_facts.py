@@ -95,6 +95,7 @@ def upgrades(folder: Path, core: Path, data: Path) -> list[dict[str, Any]]:
     h200 = str(fake_driver.compile_driver(folder / "h200.so"))
     old = str(fake_driver.compile_driver(folder / "old.so", "-DFAKE_DRIVER_VERSION=12040"))
     a100 = str(fake_driver.compile_driver(folder / "a100.so", "-DFAKE_MAJOR=8"))
+    older, newer = LAUNCHER_ABI - 1, LAUNCHER_ABI + 1
     steps: list[tuple[str, Path, str, int]] = [
         ("core alone, H200", core, h200, installed.CPU),
         ("published pack, no driver", data, NONE, CUDA),
@@ -104,8 +105,8 @@ def upgrades(folder: Path, core: Path, data: Path) -> list[dict[str, Any]]:
         ("older release, H200", small_wheel(folder, "0.0.9"), h200, installed.CPU),
         ("newer release, H200", small_wheel(folder, "0.2.0"), h200, installed.CPU),
         ("older release again, H200", small_wheel(folder, "0.0.9"), h200, installed.CPU),
-        ("launcher ABI one older", small_wheel(folder, "0.0.5", 2), h200, installed.CPU),
-        ("launcher ABI one newer", small_wheel(folder, "3.0.0", 4), h200, installed.CPU),
+        ("launcher ABI one older", small_wheel(folder, "0.0.5", older), h200, installed.CPU),
+        ("launcher ABI one newer", small_wheel(folder, "3.0.0", newer), h200, installed.CPU),
         ("back to a newer release, H200", small_wheel(folder, "0.2.0"), h200, installed.CPU),
     ]
     found = []

@@ -44,7 +44,7 @@ DEFAULTS: Mapping[str, Any] = {
     "acc": "f32",
 }
 REQUIRED = ("block", "grid")
-OPTIONAL = ("symbol", "cooperative")
+OPTIONAL = ("symbol", "cooperative", "reads_ahead")
 
 #: Stands in for what only a built, checked and packed kernel has.
 _UNBUILT: Mapping[str, Any] = {

@@ -65,6 +65,7 @@ def load(
     persistent: bool,
     pdl: bool,
     cooperative: bool,
+    reads_ahead: bool,
     smem_bytes: int,
     workspace_bytes: int,
     layout: str,

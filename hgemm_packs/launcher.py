@@ -51,7 +51,7 @@ _loaded: dict[tuple[int, str, bool], Kernel] = {}
 def load(device: int, entry: KernelEntry, image: memoryview | bytes, pdl: bool = False) -> Kernel:
     """Load a kernel's cubin on a device and check it against its launch record. With `pdl` every
     `launch` is a programmatic dependent one, and each of matmul that follows a kernel of ours in a
-    CUDA graph.
+    CUDA graph; of a `reads_ahead` kernel both only behind one of ours that writes neither A nor B.
 
     Raises ValueError for a record this launcher does not know, RuntimeError when the driver or the
     cubin disagrees with it or there is no such device.
@@ -70,6 +70,7 @@ def load(device: int, entry: KernelEntry, image: memoryview | bytes, pdl: bool =
         persistent=entry.grid.persistent,
         pdl=pdl,
         cooperative=entry.cooperative,
+        reads_ahead=entry.reads_ahead,
         smem_bytes=entry.smem_bytes,
         workspace_bytes=entry.workspace_bytes,
         layout=entry.layout,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .problem import Key, Problem, Reason
 
 SCHEMA = "hgemm-packs/1"
-LAUNCHER_ABI = 3
+LAUNCHER_ABI = 4
 MAX_MANIFEST_BYTES = 16 << 20
 MAX_BLOB_BYTES = 512 << 20
 
@@ -130,7 +130,8 @@ class KernelEntry:
     is CTAs along M, N and K; `workspace_bytes` is what partial sums take for each CTA of the grid,
     0 where none go through global memory: words that are all ones before a launch and after it;
     CTAs of a `cooperative` kernel wait for each other, so that it takes no grid that the device
-    cannot run at once."""
+    cannot run at once; a `reads_ahead` kernel reads A and B before it waits for the grid ahead: it
+    is launched dependent only where that grid is known not to write them."""
 
     id: str
     name: str
@@ -160,6 +161,7 @@ class KernelEntry:
     deterministic: bool
     numerics: Numerics
     cooperative: bool = False
+    reads_ahead: bool = False
 
     def admits(self, problem: Problem | Row) -> Reason | None:
         """None when the kernel takes the problem, else the first thing that speaks against it.

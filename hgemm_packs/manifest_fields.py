@@ -129,7 +129,7 @@ def _kernel(dims: tuple[Range, Range, Range], **fields: Any) -> KernelEntry:
 
 KERNEL = record(
     _kernel,
-    {"cooperative": boolean},
+    {"cooperative": boolean, "reads_ahead": boolean},
     id=SHA256,
     name=NAME,
     symbol=SYMBOL,

@@ -94,7 +94,9 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
                    .smem_bytes = (uint32_t)record->smem_bytes,
                    .workspace_bytes = (size_t)(grid * record->workspace_bytes),
                    .pdl = record->pdl,
-                   .cooperative = record->cooperative};
+                   .cooperative = record->cooperative,
+                   .reads_ahead = record->reads_ahead,
+                   .transposed = {record->transposed[0], record->transposed[1]}};
   for (int i = 0; i < PARAM_LAYOUT[record->params].maps; i++) {
     cu_result code = encode_map(driver, kernel, shape, i, addresses[i], &result->maps[i]);
     if (code != CU_OK) return REFUSE("tensor map of %c: %s", "ABC"[i], driver_error(driver, code));

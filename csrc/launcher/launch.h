@@ -21,7 +21,8 @@ typedef struct {
   uint32_t grid[2], block, cluster, smem_bytes;
   uint32_t cluster_alone;  // where it is not launched dependent
   size_t workspace_bytes;  // of the whole grid
-  int pdl, cooperative;
+  int pdl, cooperative, reads_ahead;
+  int transposed[2];  // how A and B are stored
 } plan;
 
 // Why a grid of a cooperative kernel is refused: CTAs of it, CTAs that fit.

@@ -241,7 +241,7 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, an
       return withdraw(state, c, p, out, REASON_WORKSPACE, found == WORKSPACE_NO_MEMORY);
     is_current = is_context_current(driver, run->context);
   }
-  if (run->pdl && !follows_own_kernel(state, run, stream, is_current)) plan_plainly(run);
+  if (run->pdl && !may_depend(state, run, addresses, stream, is_current)) plan_plainly(run);
   const cu_result code = launch(driver, run, addresses, space.parts, stream, is_current);
   Py_XDECREF(space.owner);
   if (code != CU_OK) {

@@ -4,7 +4,7 @@
 #ifndef HGP_PARAM_LAYOUTS_H
 #define HGP_PARAM_LAYOUTS_H
 
-enum { LAUNCHER_ABI = 3 };
+enum { LAUNCHER_ABI = 4 };
 
 enum { MAX_MAPS = 3, MAX_PARAMS = 9 };
 

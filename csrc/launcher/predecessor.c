@@ -1,5 +1,23 @@
 #include "predecessor.h"
 
+#include <string.h>
+
+// Bytes from the first to the last of a matrix, the gaps between its rows with them.
+typedef struct {
+  uintptr_t start, end;
+} extent;
+
+static const extent EVERYTHING = {0, UINTPTR_MAX};
+
+static extent extent_of(const void *start, int32_t rows, int32_t cols, int32_t lead) {
+  const uint64_t elements = ((uint64_t)rows - 1) * (uint64_t)lead + (uint64_t)cols;
+  return (extent){(uintptr_t)start, (uintptr_t)start + elements * 2};
+}
+
+static int overlap(extent x, extent y) {
+  return x.start < y.end && y.start < x.end;
+}
+
 static problem_key key_of(cu_function function, int device) {
   const uint64_t address = (uint64_t)(uintptr_t)function;
   return (problem_key){(uint32_t)address, (uint32_t)(address >> 32), (uint32_t)device, 0};
@@ -7,26 +25,60 @@ static problem_key key_of(cu_function function, int device) {
 
 int predecessor_add(launcher_state *state, const loaded_kernel *kernel) {
   const problem_key key = key_of(kernel->function, kernel->device);
-  return table_put(&state->functions, &key, kernel->function);
+  return table_put(&state->functions, &key, (void *)&PARAM_LAYOUT[kernel->record.params]);
 }
 
-int follows_own_kernel(const launcher_state *state, const plan *run, cu_stream stream,
-                       int is_current) {
+// The layout of the kernel that the next launch of `run` waits for, and its node; NULL when it is
+// not ours, or not all that is waited for.
+static const param_layout_info *find(const launcher_state *state, const plan *run, cu_stream stream,
+                                     int is_current, cu_kernel_node *node) {
   const cu_driver *driver = &state->driver;
   int status = CU_CAPTURE_NONE, type;
   uint64_t capture;
   void *graph;
   const void **nodes = NULL;
   size_t count = 0;
-  cu_kernel_node node;
   // The default streams are those of the current context.
-  if (!is_current && driver->context_push(run->context) != CU_OK) return 0;
+  if (!is_current && driver->context_push(run->context) != CU_OK) return NULL;
   const cu_result code = driver->stream_capture(stream, &status, &capture, &graph, &nodes, &count);
   device_leave(driver, !is_current);
-  if (code != CU_OK || status != CU_CAPTURE_ACTIVE || count != 1) return 0;
+  if (code != CU_OK || status != CU_CAPTURE_ACTIVE || count != 1) return NULL;
   if (driver->node_type(nodes[0], &type) != CU_OK || type != CU_NODE_KERNEL ||
-      driver->kernel_node(nodes[0], &node) != CU_OK || !node.function)
-    return 0;
-  const problem_key key = key_of(node.function, run->device);
-  return table_find(&state->functions, &key) != NULL;
+      driver->kernel_node(nodes[0], node) != CU_OK || !node->function)
+    return NULL;
+  const problem_key key = key_of(node->function, run->device);
+  return table_find(&state->functions, &key);
+}
+
+// C of a launch of ours. As a tensor map it says nothing, nor do parameters that are no array.
+static extent written_by(const cu_kernel_node *node, const param_layout_info *layout) {
+  if (!node->params || layout->maps == MAX_MAPS) return EVERYTHING;
+  void *const *sizes = node->params + 3 + layout->workspace;
+  const void *c;
+  int32_t m, n, lead;
+  memcpy(&c, node->params[2], sizeof c);
+  memcpy(&m, sizes[0], sizeof m);
+  memcpy(&n, sizes[1], sizeof n);
+  memcpy(&lead, node->params[layout->count - 1], sizeof lead);
+  return extent_of(c, m, n, lead);
+}
+
+static int reads(const plan *run, void *const addresses[3], extent written) {
+  const geometry *g = &run->shape;
+  const int32_t stored[2][2] = {{g->m, g->k}, {g->k, g->n}};
+  for (int i = 0; i < 2; i++) {
+    const int flip = run->transposed[i];
+    if (overlap(extent_of(addresses[i], stored[i][flip], stored[i][!flip], g->ld[i]), written))
+      return 1;
+  }
+  return 0;
+}
+
+int may_depend(const launcher_state *state, const plan *run, void *const addresses[3],
+               cu_stream stream, int is_current) {
+  cu_kernel_node node;
+  const param_layout_info *layout = find(state, run, stream, is_current, &node);
+  // A kernel of ours lets others start only when all before it has ended: nothing but it still
+  // writes, and of what others may read it writes C alone.
+  return layout && (!run->reads_ahead || !reads(run, addresses, written_by(&node, layout)));
 }

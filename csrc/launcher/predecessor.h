@@ -10,10 +10,11 @@
 // do that kernel_load accepts: nobody else's can have its handle then.
 int predecessor_add(launcher_state *state, const loaded_kernel *kernel);
 
-// Whether the next launch of `run` on `stream` waits for nothing but a kernel of ours, of the same
-// device. Only a capture tells: an eager stream does not say what it was given last. `is_current`:
-// whether the context of `run` is.
-int follows_own_kernel(const launcher_state *state, const plan *run, cu_stream stream,
-                       int is_current);
+// Whether the next launch of `run` on `stream`, with these addresses of A, B and C, may be a
+// dependent one: it waits for nothing but a kernel of ours, of the same device, which writes
+// neither A nor B if `run` reads them ahead. Only a capture tells: an eager stream does not say
+// what it was given last. `is_current`: whether the context of `run` is.
+int may_depend(const launcher_state *state, const plan *run, void *const addresses[3],
+               cu_stream stream, int is_current);
 
 #endif

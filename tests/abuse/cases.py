@@ -231,6 +231,7 @@ FIELDS = [
     Case("slices_as_text", "wrong_type", _workspace(4096, slices="2"), schema=True),
     Case("null_slices", "wrong_type", _workspace(4096, slices=None), schema=True),
     Case("cooperative_as_int", "wrong_type", _workspace(4096, cooperative=1), schema=True),
+    Case("reads_ahead_as_int", "wrong_type", put(1, "kernels", 0, "reads_ahead"), schema=True),
     Case("unknown_grid_field", "unknown_field", put(1, "kernels", 0, "grid", "waves"), schema=True),
     Case("huge_kernel_count", "bad_count", _repeat("kernels", 4097), schema=True),
     Case("huge_param_count", "bad_count", put([8] * 999, "kernels", 0, "param_sizes"), schema=True),
@@ -244,7 +245,7 @@ FIELDS = [
     Case("upper_case_hash", "bad_text", put("A" * 64, "blob", "sha256"), schema=True),
     Case("arch_family", "bad_text", put("compute_90", "arch"), schema=True),
     Case("future_schema", "unknown_schema", put("hgemm-packs/2", "schema"), schema=True),
-    Case("foreign_abi", "launcher_abi", put(2, "launcher_abi"), schema=True),
+    Case("foreign_abi", "launcher_abi", put(3, "launcher_abi"), schema=True),
 ]
 
 RULES = [

@@ -82,7 +82,7 @@ def test_an_abusive_pack_alone_means_fallback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packs.write_good(tmp_path / "bad").close()
-    put(2, "launcher_abi")(tmp_path / "bad")
+    put(3, "launcher_abi")(tmp_path / "bad")
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(tmp_path / "bad"))
     choice = select.resolve(packs.WIN, 0, packs.H200)
     assert choice.kernel is None

@@ -1,4 +1,5 @@
-"""A row's dependent launch is one only where the capture says that the kernel before is ours."""
+"""A row's dependent launch is one only where the capture says that the kernel before is ours and,
+for a kernel that reads its operands before it waits, that the one before does not write them."""
 
 from __future__ import annotations
 
@@ -29,9 +30,12 @@ def launched(fake: Started, m: int = 100) -> int:
     return int(fake.control.pdl)
 
 
-def loaded(device: int, pdl: bool) -> Any:
-    image = fake_driver.image("kernel", "tma2_v1")
-    return launcher.load(device, fake_driver.entry("tma2_v1", cubin=image), image, pdl)
+def loaded(
+    device: int, pdl: bool, param_layout: str = "tma2_v1", layout: str = "nn", **changes: Any
+) -> Any:
+    image = fake_driver.image("kernel", param_layout, layout)
+    entry = fake_driver.entry(param_layout, layout, cubin=image, **changes)
+    return launcher.load(device, entry, image, pdl)
 
 
 def follow(fake: Started, *nodes: int | None) -> None:
@@ -101,3 +105,112 @@ def test_this_very_kernel_is_launched_as_it_was_loaded(bare: Started) -> None:
                 launcher.launch(kernel, a, b, torch.empty(64, 32, dtype=torch.float16))
                 assert bare.control.pdl == pdl
         bare.capture(0)
+
+
+def zeros(rows: int, cols: int) -> torch.Tensor:
+    return torch.zeros((rows, cols), dtype=torch.float16)
+
+
+def placed(
+    memory: torch.Tensor, start: int, rows: int, cols: int, letter: str = "n", lead: int = 64
+) -> tuple[torch.Tensor, int]:
+    """A matrix that begins at an element of `memory`, and the element after its last."""
+    outer, inner = (rows, cols) if letter == "n" else (cols, rows)
+    stored = memory.as_strided((outer, inner), (lead, 1), start)
+    return stored if letter == "n" else stored.t(), start + (outer - 1) * lead + inner
+
+
+@pytest.mark.parametrize("before", ["ptr_v1", "tma2_v1", "tma2_ws_v2"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_reading_ahead_stays_clear_of_what_is_written_to_the_element(
+    bare: Started, layout: str, before: str
+) -> None:
+    """C of the kernel before is 8 rows of 16 in steps of 32: from its first element to its last."""
+    first = loaded(0, False, before, align=(16, 16, 2))
+    kernel = loaded(0, True, layout=layout, reads_ahead=True)
+    memory = torch.randint(0, 2, (16384,), generator=torch.Generator().manual_seed(1)).half()
+    (a, a_end), (b, b_end) = (
+        placed(memory, start, *sizes, letter)
+        for start, sizes, letter in ((4096, (24, 16), layout[0]), (8192, (16, 40), layout[1]))
+    )
+    written = 7 * 32 + 16
+    for start, end in ((4096, a_end), (8192, b_end)):
+        for c, pdl in ((start - written, 1), (start - written + 1, 0), (end - 1, 0), (end, 1)):
+            bare.capture(7)
+            launcher.launch(
+                first, zeros(8, 16), zeros(16, 16), placed(memory, c, 8, 16, lead=32)[0]
+            )
+            out = torch.full((24, 40), torch.nan, dtype=torch.float16)
+            launcher.launch(kernel, a, b, out)
+            assert bare.control.pdl == pdl, (start, c)
+            reference.assert_exact(out, a, b)
+
+
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_matmul_reading_ahead_of_its_own_operands(fake: Started, reads_ahead: bool) -> None:
+    served(fake, reads_ahead=reads_ahead)
+    a, b = reference.cancelling(64, 64, 64, "nn", torch.float16)
+    eye = torch.eye(64, dtype=torch.float16)
+    kept = []  # what is freed may come back as an operand
+
+    def called(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, int]:
+        kept.append(fake.matmul(a, b))
+        reference.assert_exact(kept[-1], a, b)
+        return kept[-1], int(fake.control.pdl)
+
+    assert called(a, b)[1] == 0  # loads, eagerly
+    fake.capture(7)
+    found = []
+    for left, right in ((a, b), (a, b), (None, eye), (eye, None), (a, b), (kept[0], eye)):
+        last = kept[-1]
+        found.append(called(last if left is None else left, last if right is None else right)[1])
+    assert found == ([0, 1, 0, 0, 1, 1] if reads_ahead else [0, 1, 1, 1, 1, 1])
+    assert not any(fake.fallbacks().values())
+    fake.capture(0)
+    assert called(a, b)[1] == 0
+
+
+def test_reading_ahead_where_nothing_says_what_is_written(fake: Started) -> None:
+    """C as a tensor map, and parameters that the node has not as an array."""
+    launched(served(fake, reads_ahead=True))
+    hidden, seen = loaded(0, False, "tma3_v1"), loaded(0, False)
+    out = zeros(64, 32)
+    for kernel, pdl in ((hidden, 0), (seen, 1)):
+        fake.capture(7)
+        launcher.launch(kernel, zeros(64, 64), zeros(64, 32), out)
+        assert launched(fake) == pdl
+    loaded(0, False)
+    follow(fake, fake.control.loaded)
+    assert launched(fake) == 0
+
+
+@pytest.mark.parametrize("device", [-1, 0, 1])
+def test_this_very_kernel_reading_ahead(bare: Started, device: int) -> None:
+    """launcher.launch follows the same rule, whatever context is current."""
+    kernel = loaded(0, True, reads_ahead=True)
+    a, b = reference.cancelling(64, 64, 64, "nn", torch.float16)
+    outs = [zeros(64, 64) for _ in range(3)]
+    bare.set_device(device)
+
+    def called(a: torch.Tensor, out: torch.Tensor) -> int:
+        launcher.launch(kernel, a, b, out)
+        return int(bare.control.pdl)
+
+    assert [called(a, out) for out in outs] == [0, 0, 0]
+    bare.capture(7)
+    assert [called(a, out) for out in outs] == [0, 1, 1]
+    assert [called(outs[2], outs[0]), called(a, outs[1])] == [0, 1]
+    for nodes in ([MEMSET], [None], [bare.control.nodes[0]] * 2):
+        follow(bare, *nodes)
+        assert [called(a, outs[0]), called(a, outs[1])] == [0, 1]
+    assert bare.current_device() == device
+
+
+def test_pairs_are_for_dependent_launches_of_this_very_kernel(bare: Started) -> None:
+    kernel = loaded(0, True, grid=GridRule(64, 32, True), reads_ahead=True)
+    a, b = reference.cancelling(128, 64, 64, "nn", torch.float16)
+    outs = [zeros(128, 64) for _ in range(2)]
+    bare.capture(7)
+    for out, cluster in zip(outs, (1, 2), strict=True):
+        launcher.launch(kernel, a, b, out)
+        assert (bare.control.grid, bare.control.cluster) == (4, cluster)

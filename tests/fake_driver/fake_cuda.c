@@ -171,8 +171,11 @@ cu_result cuStreamGetId(cu_stream stream, unsigned long long *id) {
   return CU_OK;
 }
 
+fake_launch captured;
+
 // A node is the function that it launches; FAKE_MEMSET is one that launches none, NULL one whose
-// kernel is said by another handle.
+// kernel is said by another handle. One that was not captured last has no array of parameters, as
+// if they had come in one piece.
 cu_result cuGraphNodeGetType(const void *node, int *type) {
   *type = node == FAKE_MEMSET ? CU_NODE_KERNEL + 2 : CU_NODE_KERNEL;
   return CU_OK;
@@ -181,6 +184,7 @@ cu_result cuGraphNodeGetType(const void *node, int *type) {
 cu_result cuGraphKernelNodeGetParams_v2(const void *node, cu_kernel_node *params) {
   if (node == FAKE_MEMSET) return CU_INVALID_VALUE;
   *params = (cu_kernel_node){.function = (cu_function)node};
+  if (node && node == captured.function) params->params = captured.params;
   return CU_OK;
 }
 

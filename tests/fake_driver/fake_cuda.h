@@ -36,6 +36,15 @@ typedef struct {
 
 _Static_assert(sizeof(fake_map) <= sizeof(cu_tensor_map), "a map must fit");
 
+// The last launch under capture: its node has parameters of its own.
+typedef struct {
+  cu_function function;
+  void *params[16];
+  char values[16][128];
+} fake_launch;
+
+extern fake_launch captured;
+
 #define FAKE_MEMSET ((const void *)1)
 enum { FAKE_INVALIDATED = 2 };  // a capture that takes no more launches
 

@@ -141,6 +141,16 @@ static int read_attributes(const cu_launch_config *config) {
   return 1;
 }
 
+static void capture(cu_function function, void **params) {
+  const fake_function *f = function;
+  control.nodes[0] = captured.function = function;
+  control.node_count = 1;
+  for (int i = 0; i < f->count; i++) {
+    captured.params[i] = captured.values[i];
+    memcpy(captured.values[i], params[i], (size_t)f->sizes[i]);
+  }
+}
+
 cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **params,
                            void **extra) {
   const fake_function *f = function;
@@ -160,6 +170,6 @@ cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function,
   control.smem_bytes = config->smem_bytes;
   control.stream = config->stream;
   control.launches++;
-  if (control.capturing) control.nodes[0] = function, control.node_count = 1;
+  if (control.capturing) capture(function, params);
   return compute(f, params, config->grid[0] * config->grid[1]) ? CU_OK : CU_INVALID_VALUE;
 }

@@ -50,10 +50,12 @@ def case(name: str) -> Any:
 
 def test_a_file_and_its_record_are_a_candidate(tmp_path: Path) -> None:
     record = RECORD + 'dtype = "bf16"\ndims.k = { min = 16, multiple_of = 16 }\nsmem_bytes = 1024\n'
+    record += "reads_ahead = true\n"
     made = load(write(tmp_path, record=record))
     assert (made.name, made.fields["symbol"], made.fields["family"]) == ("mine", "mine", "foreign")
     assert "mma.sync" in made.source and "#include" not in made.source
     kernel = entry(made.fields)
+    assert kernel.reads_ahead
     assert (kernel.dtype, kernel.out_dtype, kernel.layout, kernel.acc) == (
         "bf16",
         "bf16",

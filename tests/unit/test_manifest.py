@@ -31,7 +31,7 @@ def test_every_field_arrives(pack: Pack, tmp_path: Path) -> None:
     entry = m.kernels[1]
     assert (m.schema, m.launcher_abi, m.arch, m.min_driver) == (
         "hgemm-packs/1",
-        3,
+        4,
         "sm_90a",
         13000,
     )
@@ -63,6 +63,14 @@ def test_a_workspace_arrives(tmp_path: Path) -> None:
     assert (entry.grid, entry.workspace_bytes) == (GridRule(128, 64, False, 4), 16384)
     assert entry.cooperative
     assert [spec.operand for spec in entry.tma] == ["a", "b"]
+
+
+def test_reading_ahead_arrives(tmp_path: Path) -> None:
+    kernels = [packs.built("k", "tma2_v1"), packs.built("l", "tma2_v1", reads_ahead=True)]
+    source = packs.source(kernels, [])
+    pack = write_pack(tmp_path / "pack", source, kernels, generator_info=packs.GENERATOR)
+    assert [entry.reads_ahead for entry in pack.manifest.kernels] == [False, True]
+    assert (tmp_path / "pack" / "manifest.json").read_text().count("reads_ahead") == 1
 
 
 def test_rows_are_found_by_profile_and_problem(pack: Pack) -> None:

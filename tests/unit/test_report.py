@@ -54,7 +54,7 @@ def test_a_fallback_is_explained_with_every_reason(
 ) -> None:
     for name, keys, value in (
         ("ampere", ("arch",), "sm_80"),
-        ("future", ("launcher_abi",), 4),
+        ("future", ("launcher_abi",), 5),
     ):
         packs.write_good(tmp_path / name).close()
         put(value, *keys)(tmp_path / name)
@@ -66,7 +66,7 @@ def test_a_fallback_is_explained_with_every_reason(
         "          no  cublas_measured_better: test-pack 1.0.0: measured 2026-11-20: "
         "no confirmed win",
         f"          no  launcher_abi: {tmp_path / 'future'}: launcher_abi at launcher_abi: "
-        "made for launcher ABI 4, this launcher has 3",
+        "made for launcher ABI 5, this launcher has 4",
     ]
 
 
