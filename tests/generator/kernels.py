@@ -68,6 +68,7 @@ SPLITK: Genome = {
     "run": 0,
     "ctas_per_sm": 1,
     "epilogue": "staged",
+    "reads_ahead": False,
 }
 ONESHOT: Genome = {
     "layout": "nt",
@@ -78,6 +79,7 @@ ONESHOT: Genome = {
     "slab_group": 1,
     "split": 2,
     "epilogue": "staged",
+    "reads_ahead": False,
 }
 SWAPAB: Genome = {
     "layout": "nt",
@@ -90,6 +92,7 @@ SWAPAB: Genome = {
     "split_k": 1,
     "persistent": False,
     "ctas_per_sm": 1,
+    "reads_ahead": False,
 }
 WRITEBOUND: Genome = {
     "layout": "nt",

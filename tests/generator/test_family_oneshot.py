@@ -24,6 +24,7 @@ BASE: Genome = {
     "slab_group": 2,
     "split": 1,
     "epilogue": "staged",
+    "reads_ahead": False,
 }
 
 
@@ -42,7 +43,7 @@ def test_every_valid_genome_has_a_record_that_the_manifest_reader_takes() -> Non
         entry = record(FAMILY.fields(genome))
         slabs = 2 * entry.k.max // int(genome["split"]) * (entry.grid.tile_m + entry.grid.tile_n)
         assert slabs < entry.smem_bytes <= 232448
-        assert entry.block == 2 * entry.grid.tile_m
+        assert entry.block == 2 * entry.grid.tile_m + 32 * int(genome["reads_ahead"])
         assert entry.cluster == (1, 1, genome["split"])
 
 
