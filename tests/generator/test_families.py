@@ -90,6 +90,7 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
     ("sm90_wgmma", {"split_k": 2, "epilogue": "bulk"}, "split_k stores shares"),
     ("sm90_wgmma", {"split_k": 8}, "a share is a multiple of 16 columns"),
     ("sm90_wgmma", {"split_k": 4, "epilogue": "grouped"}, "a share is a multiple of 32 columns"),
+    ("sm90_swapab", {"persistent": True, "reads_ahead": True}, "leaves no room ahead"),
     ("sm90_direct", {"warps_m": 2, "warps_n": 2, "warps_k": 8}, "at most 512 threads"),
     ("sm90_direct", {"ni": 8, "unroll": 8}, "about 493 registers a thread"),
     ("sm90_direct", {"ni": 4, "unroll": 4, "warps_k": 16}, "about 194 registers a thread"),

@@ -1,0 +1,165 @@
+"""The gene `reads_ahead`: A and B are read while the grid ahead still runs, nothing else is done
+before that has ended. Kernels without it are the ones that were measured before there was one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hgemm_packs.generator import build
+from hgemm_packs.generator.families import Genome, family
+from hgemm_packs.generator.gates import binary
+from hgemm_packs.generator.packer import SourceKernel, read_source
+from hgemm_packs.generator.sass import census
+from hgemm_packs.generator.spec import Status
+
+from .kernels import BASES, DIRECT, ONESHOT, SPLITK, SWAPAB, Job, candidates, record
+
+COMMITTED = Path(__file__).parents[2] / "manifests" / "sm_90a" / "h200.json"
+FAMILIES = ("sm90_splitk", "sm90_oneshot", "sm90_swapab")
+# Two consumers of 64 x 256 and a whole producer warpgroup, three warps of which have nothing to do.
+LARGE: Genome = {**SPLITK, "tile_m": 128, "tile_n": 256, "stages": 4, "slices": 8}
+
+JOBS: list[Job] = [
+    ("sm90_splitk", SPLITK),
+    ("sm90_splitk", {**SPLITK, "slices": 1}),
+    ("sm90_splitk", {**SPLITK, "layout": "nn", "split": 1, "run": 4}),
+    ("sm90_splitk", LARGE),
+    ("sm90_oneshot", ONESHOT),
+    ("sm90_oneshot", {**ONESHOT, "layout": "tn", "dtype": "bf16", "tile_m": 128, "split": 1}),
+    ("sm90_swapab", SWAPAB),
+    ("sm90_swapab", {**SWAPAB, "split_k": 4}),
+    ("sm90_swapab", {**SWAPAB, "layout": "nn", "tile_n": 128, "consumers": 2}),
+]
+EARLY = "upstream: UTMALDG before the grid ahead has ended"
+WAIT = "if constexpr (HGP_READS_AHEAD) wait_for_upstream();"
+
+
+def ahead(genome: Genome) -> Genome:
+    return {**genome, "reads_ahead": True}
+
+
+def name_of(family_name: str, genome: dict[str, Any]) -> str:
+    """The last eight digits of a name, by the rule and not by the family's own function."""
+    text = json.dumps({"family": family_name, **genome}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def measured(family_name: str) -> list[SourceKernel]:
+    return [each for each in read_source(COMMITTED).kernels if each.family == family_name]
+
+
+# --- names and records --------------------------------------------------------------------------
+
+
+def test_the_name_of_a_measured_kernel_is_that_of_its_genome_without_the_gene() -> None:
+    genome: Genome = {
+        **{"layout": "nn", "dtype": "bf16", "tile_m": 128, "tile_n": 64, "k_slice": 512},
+        **{"slab_group": 1, "split": 1, "epilogue": "staged"},
+    }
+    f, name = family("sm90_oneshot"), "sm90_hgemm_nn_bf16_f32acc_oneshot_128x64_69b40fc5"
+    assert name[-8:] == name_of("sm90_oneshot", genome)
+    assert f.kernel_name({**genome, "reads_ahead": False}) == name
+    other = f.kernel_name(ahead(genome))
+    assert other == name[:-8] + name_of("sm90_oneshot", ahead(genome)) != name
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_measured_kernel_keeps_its_name(name: str) -> None:
+    kernels = [each for each in measured(name) if not each.genome["reads_ahead"]]
+    assert len(kernels) > 50
+    for kernel in kernels:
+        before = {gene: v for gene, v in kernel.genome.items() if gene != "reads_ahead"}
+        assert kernel.name[-8:] == name_of(name, before)
+        assert family(name).kernel_name(kernel.genome) == kernel.name
+        assert family(name).kernel_name(ahead(kernel.genome)) != kernel.name
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_record_says_so_and_has_one_warp_more(name: str) -> None:
+    """The warp lets dependents start; where the producer is a warpgroup, it has one to spare."""
+    f = family(name)
+    plain = [{**g, "reads_ahead": False} for listed, g in candidates() if listed == name]
+    pairs = [(genome, ahead(genome)) for genome in plain if f.is_valid(ahead(genome))]
+    if name == "sm90_splitk":
+        pairs.append((LARGE, ahead(LARGE)))
+    assert len(pairs) > 20
+    for genome, other in pairs:
+        before, after = f.fields(genome), f.fields(other)
+        assert "reads_ahead" not in before and after["reads_ahead"] is True
+        assert (record(before).reads_ahead, record(after).reads_ahead) == (False, True)
+        spare = (genome["tile_m"], genome["tile_n"], genome.get("ctas_per_sm")) == (128, 256, 1)
+        warps = 0 if name == "sm90_splitk" and spare else 1
+        assert after["block"] == before["block"] + 32 * warps
+        same = before.keys() - {"name", "symbol", "genome", "block"}
+        assert {field: after[field] for field in same} == {field: before[field] for field in same}
+
+
+def test_blocks_of_kernels_that_read_ahead() -> None:
+    blocks = {job: family(name).fields(ahead(g))["block"] for job, (name, g) in enumerate(JOBS)}
+    assert [*blocks.values()] == [192, 192, 192, 384, 160, 288, 192, 192, 320]
+
+
+def test_families_without_the_gene_have_no_such_field() -> None:
+    for name in BASES.keys() - set(FAMILIES):
+        assert "reads_ahead" not in family(name).genes
+        assert "reads_ahead" not in family(name).fields(BASES[name])
+
+
+# --- cubins -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "genome"), JOBS)
+def test_only_copies_of_a_and_b_stand_before_the_wait(name: str, genome: Genome) -> None:
+    one = build.build_one(name, ahead(genome))
+    found = census(one.cubin)
+    assert found.early == ("UTMALDG",)
+    # The warp at the door and the writers wait, each in its own code; the door opens once.
+    assert found.count("ACQBULK") >= 2 and found.count("PREEXIT") == 1
+    verdict = binary.check(one.entry_fields, one.cubin)
+    assert verdict.passed, verdict.detail
+    silent = {field: v for field, v in one.entry_fields.items() if field != "reads_ahead"}
+    verdict = binary.check(silent, one.cubin)
+    assert (verdict.status, verdict.detail) == (Status.BINARY, EARLY)
+
+
+@pytest.mark.parametrize(
+    ("name", "early"),
+    [
+        ("sm90_splitk", "EXIT, LDG, STG"),  # its sums over slices read as well
+        ("sm90_oneshot", "EXIT, STG"),
+        ("sm90_swapab", "EXIT, STG"),
+    ],
+)
+def test_a_kernel_that_also_writes_early_is_refused(name: str, early: str) -> None:
+    genome = ahead(BASES[name])
+    source, fields = build.render(name, genome), family(name).fields(genome)
+    assert source.count(WAIT) > 0
+    image, _ = build.compile_source(source.replace(WAIT, ""), fields["symbol"])
+    verdict = binary.check(fields, image)
+    assert verdict.status is Status.BINARY
+    assert verdict.detail == f"upstream: {early} before the grid ahead has ended"
+
+
+def test_the_field_excuses_no_load_to_registers() -> None:
+    source = build.render("sm90_direct", DIRECT)
+    wait, later = "  wait_for_upstream();\n  allow_dependents();\n", "  const TileMeeting meeting{"
+    assert wait in source and later in source
+    fields = {**family("sm90_direct").fields(DIRECT), "reads_ahead": True}
+    changed = source.replace(wait, "").replace(later, wait + later)
+    image, _ = build.compile_source(changed, fields["symbol"])
+    assert binary.check(fields, image).detail == "upstream: LDG before the grid ahead has ended"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_measured_kernel_is_the_same_to_the_byte(name: str) -> None:
+    """Of those that `test_build` leaves out."""
+    kernels = [each for each in measured(name) if not each.genome["reads_ahead"]]
+    kernel = kernels[len(kernels) // 2]
+    one = build.build_one(name, kernel.genome)
+    assert hashlib.sha256(one.cubin).hexdigest() == kernel.id == one.entry_fields["id"]
+    assert one.entry_fields["name"] == kernel.name
