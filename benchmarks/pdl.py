@@ -9,7 +9,7 @@ a chain of our own kernels, which is where an early start can be had. The three 
 block by block on the same buffers. After the last block the timed graphs are replayed once more and
 `pdl` must give what `plain` gives in every bit, as it must in a chain of layers with torch's
 elementwise kernels between; what does not is listed in "wrong". "edges" counts the dependencies of
-a captured arm, arm, elementwise, arm: two of the three must be programmatic.
+a captured arm, arm, arm, elementwise: two of the three must be programmatic.
 
 A run kept as results/pdl-choice*.jsonl.gz chooses the rows that `make table` has launched so, one
 of several kernels a problem kept as results/pdl-contenders*.jsonl.gz also which of them a row

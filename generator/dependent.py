@@ -23,7 +23,7 @@ from hgemm_packs.problem import Problem
 
 #: torch over ours that no launch may fall below: what is promised of every problem.
 LEAST = 0.99
-#: Dependencies of the capture in `measure.agreement.edges` that must be programmatic.
+#: Dependencies of the capture in `devices.protocols` that must be programmatic.
 EDGES = 2
 
 

@@ -1,6 +1,7 @@
 // The parameter layouts that a manifest may name: a closed set, known to the kernels
 // (csrc/kernels), the generator and the launcher. Any change to a layout is a new name; any change
-// to the set, or to what a launch record means, raises LAUNCHER_ABI.
+// to the set, or to what a launch record means, raises LAUNCHER_ABI. Where it is no map, C is the
+// third parameter and ldc the last: predecessor.c reads them off a node of a graph.
 #ifndef HGP_PARAM_LAYOUTS_H
 #define HGP_PARAM_LAYOUTS_H
 

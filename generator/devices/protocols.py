@@ -28,7 +28,7 @@ from hgemm_packs.operands import Operands, cold_sets, operands
 from hgemm_packs.problem import Problem
 from hgemm_packs.replay import Arm as AnyArm
 from hgemm_packs.replay import Single, Stage, stage
-from hgemm_packs.timing import torch_mm
+from hgemm_packs.timing import feed, torch_mm
 
 GOOD_FLOP_PER_US = 7e8
 MIN_BLOCKS = 5
@@ -124,7 +124,8 @@ class Protocols(GpuDevice):
         id_ = job.kernels[0].id
         if id_ not in self._edges:
             one = operands(problem, self.index, seed=job.seed)[0]
-            self._edges[id_] = edges(both["pdl"], one, stage(self.index))
+            # Not behind the elementwise kernel: what reads ahead is launched plainly there.
+            self._edges[id_] = edges([*[both["pdl"]] * 3, feed], one, stage(self.index))
         return {**line, "edges": self._edges[id_]}
 
     def _chained(self, job: Job, problem: Problem) -> dict[str, Any]:

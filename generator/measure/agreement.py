@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -17,7 +18,7 @@ from hgemm_packs.generator.measure.values import Reference, sampled
 from hgemm_packs.operands import Operands
 from hgemm_packs.problem import Problem
 from hgemm_packs.replay import Arm, Stage
-from hgemm_packs.timing import Field, feed
+from hgemm_packs.timing import Field
 
 PROBES = 4  # sets of one comparison whose values are looked at
 FULL_REFERENCE_FLOP = 1e11  # beyond, some rows in float64 stand for the whole in float32
@@ -72,17 +73,17 @@ class _EdgeData(ctypes.Structure):
     )
 
 
-def edges(arm: Arm, one: Operands, at: Stage) -> dict[str, int]:
-    """What a capture makes of arm, arm, elementwise, arm: its edges, by kind. With programmatic
-    dependent launch the two that lead to an `arm` are programmatic. Raises RuntimeError when the
-    graph cannot be read or instantiated."""
+def edges(calls: Sequence[Arm], one: Operands, at: Stage) -> dict[str, int]:
+    """What a capture makes of these calls, one after the other: its edges, by kind. One that leads
+    to a dependent launch is programmatic. Raises RuntimeError when the graph cannot be read or
+    instantiated."""
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with at.active():
-        for call in (arm, feed):
+        for call in calls:
             call(one.a, one.b, one.c)
         graph.capture_begin(capture_error_mode="thread_local")
         try:
-            for call in (arm, arm, feed, arm):
+            for call in calls:
                 call(one.a, one.b, one.c)
         finally:
             graph.capture_end()

@@ -21,7 +21,8 @@ _WORDS = r"""
 1.5 16.0 NaN Infinity -Infinity true false null [] {} [[]] [null] [1,1,1] [16,16,16] [ ] { } , :
 "" "a" "b" "c" "nn" "nt" "f16" "bf16" "f32" "none" "ptr_v1" "tma2_v1" "tma3_v1" "tma2_ws_v2"
 "schema" "kernels" "table" "blob" "pdl" "slices" "cooperative" "reads_ahead"
-"hgemm-packs/1" "hgemm-packs/2" "sm_90a" "2026-02-31" "\ud800" "\u0000" "/etc/passwd\n" "../../etc/passwd"
+"hgemm-packs/1" "hgemm-packs/2" "sm_90a" "2026-02-31"
+"\ud800" "\u0000" "/etc/passwd\n" "../../etc/passwd"
 """
 #: What stands in for a value or a bracket of a document, as JSON text.
 TEXTS = (

@@ -54,5 +54,5 @@ def install(machine: SimpleNamespace, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(protocols, "stage", gpu.stage)
     patch.setattr(protocols, "Single", lambda arm, one: replay(arm, [one], 1))
     patch.setattr(protocols, "operands", lambda p, device, **kw: operands(p, "cpu", **kw))
-    patch.setattr(protocols, "edges", lambda arm, one, at: EDGES)
+    patch.setattr(protocols, "edges", lambda calls, one, at: EDGES)
     patch.setattr(torch.cuda, "memory_reserved", lambda index: 0)
