@@ -71,22 +71,18 @@ def candidates(
 ) -> tuple[SourceManifest, list[tuple[Problem, str]]]:
     """What `ranked` may choose among: the source manifest of all confirmed wins whose gain is no
     more than `near` below the best of their problem, as far as `compile` still makes them, and the
-    problems and names of kernels that benchmarks/pdl.py is to measure. A problem with one such
-    kernel has no choice and is left out. Raises ValueError where none has."""
+    problems and names of kernels that benchmarks/pdl.py is to measure. Raises ValueError where
+    there is none."""
 
-    def several(_: Problem, proven: list[Contender]) -> list[Contender]:
-        close = [c for c in proven if c.gain * (1.0 + near) >= proven[0].gain]
-        return close if len(close) > 1 else []
+    def close(_: Problem, proven: list[Contender]) -> list[Contender]:
+        return [c for c in proven if c.gain * (1.0 + near) >= proven[0].gain]
 
-    document, left = table.candidates(found, compile, several)
+    document, left = table.candidates(found, compile, close)
     pairs = [
         (problem, str(found.kernels[c.kernel]["name"]))
         for problem, each in left.items()
-        if len(each) > 1
         for c in each
     ]
-    if not pairs:
-        raise ValueError("no problem has several candidates that still build")
     return document, pairs
 
 
