@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 from typing import Any
 
 from hgemm_packs.generator import table, worth
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest
+from hgemm_packs.generator.spec import PROTOCOLS
 from hgemm_packs.generator.table import Compile, Contender, Listed
 from hgemm_packs.manifest import Row
 from hgemm_packs.problem import Problem
@@ -36,17 +37,19 @@ def pair(line: Mapping[str, Any]) -> Pair:
     return tuple(line["problem"][:5]), line["kernel"]
 
 
+def over_torch(line: Mapping[str, Any], arm: str) -> list[float]:
+    """torch over an arm, hot and cold, as far as they were measured."""
+    each = (worth.paired(line, protocol, arm) for protocol in PROTOCOLS)
+    return [one for one in each if one is not None]
+
+
 def speedup(line: Mapping[str, Any]) -> float:
     """torch over dependent launch by one measurement, in the geometric mean of hot and cold (where
     that was measured): 0 unless values and edges are as they must be and torch is level at least.
     Raises KeyError for a line that is not of benchmarks/pdl.py."""
     if line.get("error") or line["wrong"] or line["edges"]["programmatic"] < EDGES:
         return 0.0
-    measured = [line[protocol] for protocol in ("hot", "cold") if line.get(protocol)]
-    each = [
-        median(torch / pdl for torch, pdl in zip(times["torch"], times["pdl"], strict=True))
-        for times in measured
-    ]
+    each = over_torch(line, "pdl")
     return geometric_mean(each) if each and min(each) >= LEAST else 0.0
 
 
@@ -64,10 +67,11 @@ def launched(
     listed: Listed,
     lines: Iterable[Mapping[str, Any]],
     compile: Compile,
-) -> SourceManifest:
-    """`source` with the kernel that each row with a kernel has for dependent launches, and these
-    kernels: of the proven ones of `listed` the fastest by `lines` that is faster than the row's own
-    launched plainly and that `compile` still makes; none where there is none."""
+) -> tuple[SourceManifest, list[str]]:
+    """`source` with the kernel that each row with a kernel has for dependent launches: of the
+    proven ones of `listed` the fastest by `lines` that is faster than the row's own launched
+    plainly, and that `compile` still makes; none where there is none. And the names of those that
+    it does not make."""
     gains = speedups(lines)
     better = {
         row.key: _better(row, listed.get(Problem(*row.key), ()), gains, found)
@@ -85,11 +89,12 @@ def launched(
         built |= table.made(fresh, compile)
         gone |= fresh.keys() - built
     more = [table.source_kernel(found, id_) for id_ in set(best.values()) - there]
-    return replace(
+    document = replace(
         source,
         kernels=tuple(sorted([*source.kernels, *more], key=lambda kernel: kernel.id)),
         table=tuple(row._replace(dependent=best.get(row.key)) for row in source.table),
     )
+    return document, sorted(str(found.kernels[id_]["name"]) for id_ in gone)
 
 
 def _better(
@@ -134,7 +139,7 @@ def level(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceM
     slow: dict[str, set[Pair]] = {"plain": set(), "pdl": set()}
     for line in lines:
         for arm, pairs in slow.items():
-            if line.get("hot") and worth.slowest(line, arm) < LEAST:
+            if min(over_torch(line, arm), default=LEAST) < LEAST:
                 pairs.add(pair(line))
     names = {kernel.id: kernel.name for kernel in source.kernels}
 

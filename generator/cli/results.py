@@ -137,11 +137,12 @@ def write_table(
         found, keep, build.build, lambda each: endurance.ranked(each, lasting, names)
     )
     launches = campaign.answers(sorted(pdl or ()))
-    document = dependent.launched(document, found, listed, launches, build.build)
+    document, more = dependent.launched(document, found, listed, launches, build.build)
     every = [*launches, *campaign.answers(sorted(published or ()))]
     document = dependent.level(document, every)
     write_source(out, document)
     wins = sum(row.kernel is not None for row in document.table)
+    gone = sorted({*gone, *more})
     if gone:
         _say(console(), f"{len(gone)} kernels build otherwise now, such as {gone[0]}: left out")
     behind = sum(row.dependent is not None for row in document.table)
