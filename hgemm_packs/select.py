@@ -113,8 +113,8 @@ def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = Non
         row, reason = _consult(pack.manifest, problem, device)
         reasons.append(reason)
         if row is not None and row.kernel is not None:
-            dependent, reason = _behind_ours(pack.manifest, row)
-            reasons += [reason] if reason else []
+            dependent, refusal = _behind_ours(pack.manifest, row)
+            reasons += [refusal] if refusal else []
             kernel = pack.manifest.by_id[row.kernel]
             return Choice(pack, kernel, row, tuple(reasons), dependent)
     for refused in known.refused:

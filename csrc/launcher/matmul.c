@@ -260,7 +260,7 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, an
       choose_plan(state, mine, addresses, stream, is_current, &run, &space);
   if (found != WORKSPACE_READY)
     return withdraw(state, c, p, out, REASON_WORKSPACE, found == WORKSPACE_NO_MEMORY);
-  if (mine->dependent.pdl || run->workspace_bytes)  // memory may have been made
+  if (mine->dependent.workspace_bytes || run->workspace_bytes)  // memory may have been made
     is_current = is_context_current(driver, run->context);
   const cu_result code = launch(driver, run, addresses, space.parts, stream, is_current);
   Py_XDECREF(space.owner);

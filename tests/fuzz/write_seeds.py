@@ -22,7 +22,7 @@ from tests.fuzz.targets import SEPARATOR
 SEEDS = Path(__file__).parent / "seeds"
 DOCUMENTS = {
     "numbers": b'[0,-1,1.5e300,12345678901234567890,1e-7,"x",true,null]',
-    "flags": b'{"dirty":false,"commit":"0","cooperative":true,"kernel":null,"box":[64,128],"us":11.25}',
+    "flags": b'{"dirty":false,"commit":"0","pdl":true,"kernel":null,"box":[64,128],"us":11.25}',
     "nested": b'{"a":[{"b":[[[[{}]]]]}],"c":{"d":{"e":""}}}',
     "text": '{"\\u00e9\\n":"\u00e9\\ud83d\\ude00\\"","":" \\t"}'.encode(),
 }
