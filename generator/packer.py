@@ -195,9 +195,12 @@ def _sorted(source: SourceManifest) -> SourceManifest:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses and named tuples as JSON objects, tuples as arrays."""
+    """Dataclasses and named tuples as JSON objects, tuples as arrays. What may be left out of a
+    named tuple and is None is left out."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        value = value._asdict()
+        absent = {name for name, usual in value._field_defaults.items() if usual is None}
+        named = value._asdict().items()
+        value = {name: each for name, each in named if each is not None or name not in absent}
     elif is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
