@@ -6,10 +6,11 @@ runs on every GPU here and goes on where an earlier run stopped. Without names o
 file of JSON lines given by --shapes) each problem has the kernel that its row in the table names
 for dependent launch; problems without one are left out. "plain" and "pdl" are one cubin, launched
 back to back in one CUDA graph: a chain of our own kernels, which is where an early start can be
-had. The three arms are interleaved block by block on the same buffers. After the last block the timed graphs are replayed once more and
-`pdl` must give what `plain` gives in every bit, as it must in a chain of layers with torch's
-elementwise kernels between; what does not is listed in "wrong". "edges" counts the dependencies of
-a captured arm, arm, arm, elementwise: two of the three must be programmatic.
+had. The three arms are interleaved block by block on the same buffers. After the last block the
+timed graphs are replayed once more and `pdl` must give what `plain` gives in every bit, as it must
+in a chain of layers with torch's elementwise kernels between; what does not is listed in "wrong".
+"edges" counts the dependencies of a captured arm, arm, arm, elementwise: two of the three must be
+programmatic.
 
 A run kept as results/pdl-choice*.jsonl.gz or pdl-contenders*.jsonl.gz chooses the kernel that a
 row names in `make table` for dependent launch; to choose among confirmed ones, the --shapes are the

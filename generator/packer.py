@@ -195,12 +195,12 @@ def _sorted(source: SourceManifest) -> SourceManifest:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses and named tuples as JSON objects, tuples as arrays. What may be left out of a
-    named tuple and is None is left out."""
+    """Dataclasses and named tuples as JSON objects, tuples as arrays. A row without a kernel for
+    dependent launch does not mention one."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        absent = {name for name, usual in value._field_defaults.items() if usual is None}
-        named = value._asdict().items()
-        value = {name: each for name, each in named if each is not None or name not in absent}
+        value = value._asdict()
+        if value.get("dependent", "") is None:
+            del value["dependent"]
     elif is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
