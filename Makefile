@@ -34,15 +34,13 @@ bench: $(STAMPS)/built packs
 	$(MAKE) figures
 
 # The committed table from the run folders in RUNS, by way of the export that is committed with it.
-# pdl-choice* say which rows are launched dependently, pdl-contenders* (several kernels a problem)
-# also which kernel they name; figures come from pdl.jsonl*, measured after, which can but send a
-# row to torch.
+# pdl-choice* and pdl-contenders* (several kernels a problem) say which kernel a row names for
+# dependent launch; figures come from pdl.jsonl*, measured after, which can but take a kernel away.
 # Needs no GPU. RUNS=benchmarks/results/measured makes it again from the export alone.
 table: $(STAMPS)/built
 	$(BIN)/hgemm-packs generate export $(RUNS) --out benchmarks/results/measured
 	$(BIN)/hgemm-packs generate table benchmarks/results/measured --out manifests/sm_90a/h200.json \
-	  $(addprefix --pdl ,$(wildcard benchmarks/results/pdl-choice*.jsonl*)) \
-	  $(addprefix --contenders ,$(wildcard benchmarks/results/pdl-contenders*.jsonl*)) \
+	  $(addprefix --pdl ,$(wildcard benchmarks/results/pdl-choice*.jsonl* benchmarks/results/pdl-contenders*.jsonl*)) \
 	  $(addprefix --published ,$(wildcard benchmarks/results/pdl.jsonl* benchmarks/results/pdl-[0-9]*.jsonl*)) \
 	  $(addprefix --energy ,$(wildcard benchmarks/results/energy*.jsonl*))
 	$(MAKE) figures

@@ -173,7 +173,7 @@ def measure(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     settings = protocols.Settings(blocks=11, target_us=400.0, budget_us=40_000.0)
     pack = Packed(options.pack)
-    wins = pack.named(campaign.asked(options, pack))
+    wins = pack.named(campaign.asked(options, pack), pack.wins)
     drawn = choose(
         [p for p, _ in wins], problems.read("llm"), options.count, options.layers, options.seed
     )

@@ -3,19 +3,21 @@
     python benchmarks/pdl.py PACK OUT.jsonl [--shapes grid] [--layouts nn] [--dtypes f16] ...
 
 runs on every GPU here and goes on where an earlier run stopped. Without names of kernels (in a
-file of JSON lines given by --shapes) each problem has the kernel of its row in the table; problems
-without one are left out. "plain" and "pdl" are one cubin, launched back to back in one CUDA graph:
-a chain of our own kernels, which is where an early start can be had. The three arms are interleaved
-block by block on the same buffers. After the last block the timed graphs are replayed once more and
-`pdl` must give what `plain` gives in every bit, as it must in a chain of layers with torch's
-elementwise kernels between; what does not is listed in "wrong". "edges" counts the dependencies of
-a captured arm, arm, arm, elementwise: two of the three must be programmatic.
+file of JSON lines given by --shapes) each problem has the kernel that its row in the table names
+for dependent launch; problems without one are left out. "plain" and "pdl" are one cubin, launched
+back to back in one CUDA graph: a chain of our own kernels, which is where an early start can be
+had. The three arms are interleaved block by block on the same buffers. After the last block the
+timed graphs are replayed once more and `pdl` must give what `plain` gives in every bit, as it must
+in a chain of layers with torch's elementwise kernels between; what does not is listed in "wrong".
+"edges" counts the dependencies of a captured arm, arm, arm, elementwise: two of the three must be
+programmatic.
 
-A run kept as results/pdl-choice*.jsonl.gz chooses the rows that `make table` has launched so, one
-of several kernels a problem kept as results/pdl-contenders*.jsonl.gz also which of them a row
-names; one kept as results/pdl.jsonl.gz, pdl-2... is what the published figures are made of, of the
-rows as the table launches them. No run may be both, but whatever one has below 0.99 of torch goes
-to torch.
+A run kept as results/pdl-choice*.jsonl.gz or pdl-contenders*.jsonl.gz chooses the kernel that a
+row names in `make table` for dependent launch; to choose among confirmed ones, the --shapes are the
+pairs.jsonl that `hgemm-packs generate candidates --near` writes with its pack. One kept as
+results/pdl.jsonl.gz, pdl-2... is what the published figures are made of, of the kernels that rows
+name so (`benchmarks/summary.py --unmeasured` lists those that have no line yet). No run may be
+both, but a kernel that any has below 0.99 of torch, as a row launches it, leaves that row.
 """
 
 from __future__ import annotations
@@ -116,7 +118,7 @@ def main(arguments: Sequence[str]) -> int:
         "random order each block, N(0,1), hot: one buffer set, cold: sets over 3x L2 in turn",
         "settings": asdict(settings),
     }
-    todo = tasks(pack, pack.named(campaign.asked(options, pack)))
+    todo = tasks(pack, pack.named(campaign.asked(options, pack), pack.behind))
     code = campaign.main(options, pack, todo, partial(protocols.make, settings=settings), header)
     figures = summary(campaign.lines([Path(options.out)])[1])
     console().print(table(figures))

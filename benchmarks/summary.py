@@ -3,6 +3,9 @@
 Run after the raw files changed (`make bench` does). It measures nothing; the same raw files give
 the same bytes. A raw file that is missing is an error: a half-filled summary would look measured.
 Dependent launch, chained layers and sustained runs alone may be missing: null, with the reason.
+
+    python benchmarks/summary.py --unmeasured     print what benchmarks/pdl.py has yet to measure
+                                                  for the figures, as its --shapes takes it
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from hgemm_packs.generator import campaign, worth
+from hgemm_packs.generator import campaign, packed, worth
 from hgemm_packs.generator.packer import SourceManifest, read_source
 from hgemm_packs.generator.records import Record
 
@@ -65,10 +68,13 @@ def measured_on(source: SourceManifest) -> dict[str, Any]:
 
 
 def dependent_facts(source: SourceManifest) -> dict[str, Any]:
-    """How many of the rows with a kernel are launched with programmatic dependent launch."""
+    """How many of the rows with a kernel have one for programmatic dependent launch, and how many
+    of these another than their own."""
+    behind = [row for row in source.table if row.dependent is not None]
     return {
         "rows": sum(row.kernel is not None for row in source.table),
-        "dependent": sum(row.pdl for row in source.table),
+        "dependent": len(behind),
+        "another": sum(row.dependent != row.kernel for row in behind),
     }
 
 
@@ -121,7 +127,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def chain_records() -> list[Record]:
-    """What benchmarks/pdl.py measured with the table as it is; nothing before it has run."""
+    """What benchmarks/pdl.py measured that chose nothing; nothing before it has run."""
     return campaign.answers(sorted(path for each in CHAINS for path in RESULTS.glob(each)))
 
 
@@ -138,6 +144,20 @@ def text() -> str:
     return json.dumps(summary, indent=1, sort_keys=True) + "\n"
 
 
-if __name__ == "__main__":
+def unmeasured() -> str:
+    """The problems and kernels of the table without a figure in a chain, as lines."""
+    pairs = worth.unmeasured(read_source(MANIFEST), chain_records())
+    lines = ({"problem": packed.listed(problem), "kernel": kernel} for problem, kernel in pairs)
+    return "".join(f"{json.dumps(each)}\n" for each in lines)
+
+
+def main() -> None:
+    if "--unmeasured" in sys.argv[1:]:
+        print(unmeasured(), end="")
+        return
     SUMMARY.write_text(text(), encoding="utf-8")
     print(f"wrote {SUMMARY.relative_to(REPOSITORY)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,6 @@
 """The wheels as a user has them, on a GPU: an environment with torch alone, core and data wheel
-installed into it, one row of each kernel of the pack through `matmul`.
+installed into it, one row that names each kernel of the pack (for each way to launch it, of which
+both are loaded and the plain one runs) through `matmul`.
 
     python benchmarks/wheel_gpu.py hgemm_packs-*.whl hgemm_packs_sm90a-*.whl --out OUT.json
 
@@ -41,10 +42,11 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 rows = {}
 for pack in select.found().packs:
     for row in sorted(pack.manifest.table, key=lambda row: row.m * row.n * row.k):
-        if row.kernel is not None:
-            rows.setdefault((row.kernel, row.pdl), row)
+        for kernel, way in ((row.kernel, "plain"), (row.dependent, "dependent")):
+            if kernel is not None:
+                rows.setdefault((kernel, way), row)
 worst, count = 0.0, 0
-for row in list(rows.values())[: int(sys.argv[1])]:
+for row in list(dict.fromkeys(rows.values()))[: int(sys.argv[1])]:
     a = torch.randn(row.m, row.k, device=device).to(DTYPES[row.dtype])
     b = torch.randn(row.k, row.n, device=device).to(DTYPES[row.dtype])
     b = b if row.layout[1] == "n" else b.t().contiguous().t()

@@ -1,24 +1,27 @@
-"""Which rows of a table are launched with programmatic dependent launch, behind another kernel of
-ours in a CUDA graph: those where it measured faster than the same kernel launched plainly, right,
-and no slower than torch. And which kernel a row names, where benchmarks/pdl.py measured several.
+"""The second kernel of a row: the one that is launched with programmatic dependent launch, behind
+another kernel of ours in a CUDA graph. Of a problem's confirmed wins it is the one that measured
+fastest so, right, no slower than torch, and faster than the row's own kernel launched plainly.
 
-That a row decides and not its kernel comes from benchmarks/pdl.py over a whole table: one kernel
-gains on some problems and loses on others. Called by the CLI when it writes a table. It measures
-nothing, and what chose is no measure of what the choice is worth: `worth` has other lines for that.
+That a row decides and not a kernel comes from benchmarks/pdl.py over whole tables: one kernel gains
+on some problems and loses on others, and what is best launched plainly need not be best dependent.
+Called by the CLI when it writes a table. It measures nothing, and what chose is no measure of what
+the choice is worth: `worth` has other lines for that.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 from typing import Any
 
 from hgemm_packs.generator import table, worth
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest
+from hgemm_packs.generator.spec import PROTOCOLS
 from hgemm_packs.generator.table import Compile, Contender, Listed
+from hgemm_packs.manifest import Row
 from hgemm_packs.problem import Problem
 
 #: torch over ours that no launch may fall below: what is promised of every problem.
@@ -26,50 +29,91 @@ LEAST = 0.99
 #: Dependencies of the capture in `devices.protocols` that must be programmatic.
 EDGES = 2
 
-
-def _ratio(times: Mapping[str, list[float]], arm: str) -> float:
-    """Of another arm's time to that of the dependent launch: the median of the pairs."""
-    return median(other / pdl for other, pdl in zip(times[arm], times["pdl"], strict=True))
+#: What a measurement is about: M, N, K, layout and dtype, and the name of a kernel.
+Pair = tuple[tuple[Any, ...], str]
 
 
-def gain(line: Mapping[str, Any]) -> float:
-    """What one measurement says that dependent launch gains, in the geometric mean of hot and cold
-    (where that was measured): 1 unless values and edges are as they must be, torch is level at
-    least, and there is a gain."""
-    if line.get("error") or line["wrong"] or line["edges"]["programmatic"] != EDGES:
-        return 1.0
-    measured = [line[protocol] for protocol in ("hot", "cold") if line.get(protocol)]
-    if not measured or min(_ratio(times, "torch") for times in measured) < LEAST:
-        return 1.0
-    return max(1.0, geometric_mean([_ratio(times, "plain") for times in measured]))
+def pair(line: Mapping[str, Any]) -> Pair:
+    return tuple(line["problem"][:5]), line["kernel"]
 
 
-def faster(line: Mapping[str, Any]) -> bool:
-    """Whether one measurement speaks for dependent launch."""
-    return gain(line) > 1.0
+def over_torch(line: Mapping[str, Any], arm: str) -> list[float]:
+    """torch over an arm, hot and cold, as far as they were measured."""
+    each = (worth.paired(line, protocol, arm) for protocol in PROTOCOLS)
+    return [one for one in each if one is not None]
 
 
-def ranked(
-    listed: Listed, lines: Iterable[Mapping[str, Any]], names: Mapping[str, str]
-) -> dict[Problem, list[Contender]]:
-    """`listed` with the geometric mean of two gains over torch in place of the plain one, best
-    first, for problems with lines: launched plainly, and as its row would be launched, which of
-    several measurements is the one that gained least. `names` are those of kernels by id. A kernel
-    without a line would be launched plainly."""
-    least: dict[tuple[Any, ...], dict[str, float]] = {}
+def speedup(line: Mapping[str, Any]) -> float:
+    """torch over dependent launch by one measurement, in the geometric mean of hot and cold (where
+    that was measured): 0 unless values and edges are as they must be and torch is level at least.
+    Raises KeyError for a line that is not of benchmarks/pdl.py."""
+    if line.get("error") or line["wrong"] or line["edges"]["programmatic"] < EDGES:
+        return 0.0
+    each = over_torch(line, "pdl")
+    return geometric_mean(each) if each and min(each) >= LEAST else 0.0
+
+
+def speedups(lines: Iterable[Mapping[str, Any]]) -> dict[Pair, float]:
+    """`speedup` of every kernel on every problem; of several measurements the least."""
+    least: dict[Pair, float] = {}
     for line in lines:
-        mine = least.setdefault(tuple(line["problem"][:5]), {})
-        mine[line["kernel"]] = min(mine.get(line["kernel"], math.inf), gain(line))
-    return {
-        problem: _by_both(each, least.get(problem.key[:5], {}), names)
-        for problem, each in listed.items()
+        least[pair(line)] = min(least.get(pair(line), math.inf), speedup(line))
+    return least
+
+
+def launched(
+    source: SourceManifest,
+    found: Findings,
+    listed: Listed,
+    lines: Iterable[Mapping[str, Any]],
+    compile: Compile,
+) -> tuple[SourceManifest, list[str]]:
+    """`source` with the kernel that each row with a kernel has for dependent launches: of the
+    proven ones of `listed` the fastest by `lines` that is faster than the row's own launched
+    plainly, and that `compile` still makes; none where there is none. And the names of those that
+    it does not make."""
+    gains = speedups(lines)
+    better = {
+        row.key: _better(row, listed.get(Problem(*row.key), ()), gains, found)
+        for row in source.table
+        if row.kernel is not None
     }
+    there = {kernel.id for kernel in source.kernels}
+    built, gone = set(there), set[str]()
+    while True:
+        left = {key: [id_ for id_ in each if id_ not in gone] for key, each in better.items()}
+        best = {key: each[0] for key, each in left.items() if each}
+        fresh = {id_: found.kernels[id_] for id_ in best.values() if id_ not in built}
+        if not fresh:
+            break
+        built |= table.made(fresh, compile)
+        gone |= fresh.keys() - built
+    more = [table.source_kernel(found, id_) for id_ in set(best.values()) - there]
+    document = replace(
+        source,
+        kernels=tuple(sorted([*source.kernels, *more], key=lambda kernel: kernel.id)),
+        table=tuple(row._replace(dependent=best.get(row.key)) for row in source.table),
+    )
+    return document, sorted(str(found.kernels[id_]["name"]) for id_ in gone)
+
+
+def _better(
+    row: Row, each: Iterable[Contender], gains: Mapping[Pair, float], found: Findings
+) -> list[str]:
+    """Ids of proven kernels that are faster dependent than the row's own plainly, best first."""
+    own = math.sqrt(row.hot.speedup * row.cold.speedup)
+    ranked = [
+        (-gains.get((row[:5], str(found.kernels[c.kernel]["name"])), 0.0), c.kernel)
+        for c in each
+        if c.proven
+    ]
+    return [id_ for gain, id_ in sorted(ranked) if -gain > own]
 
 
 def candidates(
     found: Findings, compile: Compile, near: float
 ) -> tuple[SourceManifest, list[tuple[Problem, str]]]:
-    """What `ranked` may choose among: the source manifest of all confirmed wins whose gain is no
+    """What `launched` may choose among: the source manifest of all confirmed wins whose gain is no
     more than `near` below the best of their problem, as far as `compile` still makes them, and the
     problems and names of kernels that benchmarks/pdl.py is to measure. Raises ValueError where
     there is none."""
@@ -86,49 +130,27 @@ def candidates(
     return document, pairs
 
 
-def _by_both(
-    each: Sequence[Contender], gains: Mapping[str, float], names: Mapping[str, str]
-) -> list[Contender]:
-    if not gains:
-        return list(each)
-    both = [replace(c, gain=c.gain * math.sqrt(gains.get(names[c.kernel], 1.0))) for c in each]
-    return sorted(both, key=lambda c: (-c.gain, c.kernel))
-
-
-def launched(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceManifest:
-    """`source` with those rows marked and no others: measured with their own kernel, and every time
-    that they were. Raises KeyError for lines that are not of benchmarks/pdl.py."""
-    names = {kernel.id: kernel.name for kernel in source.kernels}
-    verdicts: dict[tuple[Any, ...], bool] = {}
-    for line in lines:
-        key = (*line["problem"][:5], line["kernel"])
-        verdicts[key] = verdicts.get(key, True) and faster(line)
-    rows = (
-        row._replace(
-            pdl=row.kernel is not None and verdicts.get((*row[:5], names[row.kernel]), False)
-        )
-        for row in source.table
-    )
-    return replace(source, table=tuple(rows))
-
-
 def level(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceManifest:
-    """`source`, its rows marked, without the kernels of rows that any measurement had slower than
-    LEAST of torch in a way they are launched, plainly or where marked also dependent: torch runs
-    those problems, for a confirmation is one run and no call may be slower. Lines of other kernels,
-    and without times, say nothing."""
-    names = {kernel.id: kernel.name for kernel in source.kernels}
-    rows = {(*row[:5], names[row.kernel]): row for row in source.table if row.kernel is not None}
-    slow = set()
+    """`source` without what any measurement had slower than LEAST of torch in the way that a row
+    launches it, for a confirmation is one run and no call may be slower. A row whose own kernel was
+    so plainly goes to torch; one whose dependent kernel was so dependently is left with its own.
+    Lines of other kernels, and without times, say nothing. Kernels that no row names any more
+    leave."""
+    slow: dict[str, set[Pair]] = {"plain": set(), "pdl": set()}
     for line in lines:
-        row = rows.get((*line["problem"][:5], line["kernel"]))
-        if row is not None and line.get("hot"):
-            seen = [worth.chained(way, line) for way in {row, row._replace(pdl=False)}]
-            if min(min(each.hot, each.cold or each.hot) for each in seen) < LEAST:
-                slow.add(row.key)
-    kept = tuple(
-        row._replace(kernel=None, pdl=False) if row.key in slow else row for row in source.table
-    )
-    used = {row.kernel for row in kept}
+        for arm, pairs in slow.items():
+            if min(over_torch(line, arm), default=LEAST) < LEAST:
+                pairs.add(pair(line))
+    names = {kernel.id: kernel.name for kernel in source.kernels}
+
+    def kept(row: Row) -> Row:
+        if row.kernel is not None and (row[:5], names[row.kernel]) in slow["plain"]:
+            return row._replace(kernel=None, dependent=None)
+        if row.dependent is not None and (row[:5], names[row.dependent]) in slow["pdl"]:
+            return row._replace(dependent=None)
+        return row
+
+    rows = tuple(map(kept, source.table))
+    used = {id_ for row in rows for id_ in (row.kernel, row.dependent)}
     kernels = tuple(kernel for kernel in source.kernels if kernel.id in used)
-    return replace(source, kernels=kernels, table=kept)
+    return replace(source, kernels=kernels, table=rows)

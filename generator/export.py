@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hgemm_packs.generator import findings
+from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.findings import Field, Findings
 from hgemm_packs.generator.problems import cost
 from hgemm_packs.generator.schema import canonical
@@ -33,12 +34,21 @@ _ORDER = list(Status)
 
 
 def load(place: Path) -> Findings:
-    """What a run folder, or a folder that `write` made, has to say. Raises StoreError, ValueError
-    for an export of another version, OSError."""
+    """What a run folder, or a folder that `write` made, has to say, of kernels as they are spelled
+    today. Raises StoreError, ValueError for an export of another version, OSError."""
     if (place / FACTS).is_file():
-        return read(place)
-    with Store(place, readonly=True) as store:
-        return findings.read(store)
+        found = read(place)
+    else:
+        with Store(place, readonly=True) as store:
+            found = findings.read(store)
+    return replace(found, kernels={id_: _today(each) for id_, each in found.kernels.items()})
+
+
+def _today(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The manifest fields of a kernel with all genes of its family, where that is still one."""
+    if fields["family"] not in FAMILIES:
+        return fields
+    return {**fields, "genome": FAMILIES[fields["family"]].whole(fields["genome"])}
 
 
 def union(parts: Sequence[Findings]) -> Findings:

@@ -7,7 +7,7 @@ does it; nothing here decides what `matmul` runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ Asked = tuple[Problem, str | None]
 
 
 class Packed:
-    """The pack in a directory. `wins`: problem -> name of the kernel that its table runs there.
-    Raises PackError."""
+    """The pack in a directory. `wins`: problem -> name of the kernel that its table runs there,
+    `behind`: of the one that it launches dependently there. Raises PackError."""
 
     def __init__(self, directory: Path) -> None:
         self.pack = Pack.open(directory)
@@ -37,6 +37,11 @@ class Packed:
             Problem(*row.key): manifest.by_id[row.kernel].name
             for row in manifest.table
             if row.kernel is not None and manifest.policy.clears(row)
+        }
+        self.behind = {
+            Problem(*row.key): manifest.by_id[row.dependent].name
+            for row in manifest.table
+            if row.dependent is not None and Problem(*row.key) in self.wins
         }
 
     @property
@@ -72,12 +77,15 @@ class Packed:
             if entry.admits(problem) is None and entry.grid.tile_m * entry.grid.tile_n >= tile
         ]
 
-    def named(self, asked: Iterable[Asked]) -> list[tuple[Problem, str]]:
-        """Each problem with its kernel: the one asked for, or the table's. Problems for which there
-        is neither are left out. Raises PackError for a kernel that does not take its problem."""
+    def named(
+        self, asked: Iterable[Asked], usual: Mapping[Problem, str]
+    ) -> list[tuple[Problem, str]]:
+        """Each problem with its kernel: the one asked for, or the `usual`, which is `wins` or
+        `behind`. Problems for which there is neither are left out. Raises PackError for a kernel
+        that does not take its problem."""
         found = []
         for problem, name in asked:
-            chosen = self.entry(name).name if name else self.wins.get(problem)
+            chosen = self.entry(name).name if name else usual.get(problem)
             if chosen is None:
                 continue
             unfit = self.entries[chosen].admits(problem)

@@ -195,9 +195,12 @@ def _sorted(source: SourceManifest) -> SourceManifest:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses and named tuples as JSON objects, tuples as arrays."""
+    """Dataclasses and named tuples as JSON objects, tuples as arrays. A row without a kernel for
+    dependent launch does not mention one."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
+        if value.get("dependent", "") is None:
+            del value["dependent"]
     elif is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from hgemm_packs.generator import build, findings
 from hgemm_packs.generator.families import FAMILIES, Genome
@@ -158,13 +158,21 @@ def source(found: Findings, keep: float = 1.0) -> SourceManifest:
     return sourced(found, listed, won, floor, {c.kernel for c in won.values()})
 
 
+class Rebuilt(NamedTuple):
+    """A table of kernels that still build; the contenders that it was chosen among, with the
+    others not proven any more; and the names of those others."""
+
+    source: SourceManifest
+    listed: Listed
+    gone: list[str]
+
+
 def rebuilt(
     found: Findings, keep: float, compile: Compile, ranked: Callable[[Listed], Listed] = dict
-) -> tuple[SourceManifest, list[str]]:
-    """`source` of the kernels alone that `compile` still makes, to the byte, and the names of the
-    others: sources may have moved on since a run, and a table names nothing that cannot be built. A
-    problem that loses its kernel so gets its next. `ranked` may order contenders anew. Raises what
-    `source` does."""
+) -> Rebuilt:
+    """`source` of the kernels alone that `compile` still makes, to the byte: sources may have moved
+    on since a run, and a table names nothing that cannot be built. A problem that loses its kernel
+    so gets its next. `ranked` may order contenders anew. Raises what `source` does."""
     as_found, floor = judged(found)
     listed = ranked(as_found)
     built: set[str] = set()
@@ -180,7 +188,8 @@ def rebuilt(
         lost = {id_: str(fields["name"]) for id_, fields in fresh.items() if id_ not in built}
         if not lost:
             chosen = {c.kernel for c in won.values()}
-            return sourced(found, left, won, floor, chosen), sorted(gone.values())
+            document = sourced(found, left, won, floor, chosen)
+            return Rebuilt(document, left, sorted(gone.values()))
         gone |= lost
 
 
@@ -237,7 +246,7 @@ def sourced(
         for problem, each in listed.items()
     ]
     versions = dict.fromkeys(VERSIONS, "unknown") | dict(found.device.versions)
-    kernels = [_kernel(found, id_) for id_ in sorted(ids)]
+    kernels = [source_kernel(found, id_) for id_ in sorted(ids)]
     date = max(each.date for each in rows)
     return document(found.device.arch, profile(found), versions, floor, kernels, rows, date)
 
@@ -272,7 +281,8 @@ def _left_to_cublas(found: Findings, best: Contender) -> Row:
     return figures._replace(kernel=None)
 
 
-def _kernel(found: Findings, kernel: str) -> SourceKernel:
+def source_kernel(found: Findings, kernel: str) -> SourceKernel:
+    """A proven kernel as a source manifest has it."""
     f, seen = found.kernels[kernel], found.proofs[kernel]
     numerics = Numerics(seen.reference, round(seen.max_rel_err, 9), seen.shapes_tested)
     return SourceKernel(f["id"], f["name"], f["family"], f["genome"], numerics)

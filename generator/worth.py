@@ -15,6 +15,7 @@ from typing import Any
 from hgemm_packs.generator import problems
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.manifest import Row
+from hgemm_packs.problem import Problem
 
 Shape = tuple[int, int, int]
 
@@ -30,7 +31,7 @@ SETS = (
     ("llm", "bf16", "nt"),
 )
 NO_PDL = "no measurement with programmatic dependent launch for these problems"
-SOME_PDL = "only {} of {} kernels' problems were measured with programmatic dependent launch"
+SOME_PDL = "only {} of {} problems launched so were measured with programmatic dependent launch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +55,27 @@ def plain(row: Row) -> Worth:
     return Worth(shape, row.kernel, row.hot.speedup, row.cold.speedup, row.hot.vs_best)
 
 
+def paired(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
+    """torch over an arm of one measurement of benchmarks/pdl.py: the median of the pairs. None
+    where the protocol was not measured."""
+    times = line.get(protocol)
+    if not times:
+        return None
+    pairs = zip(times["torch"], times[arm], strict=True)
+    return float(median(torch / ours for torch, ours in pairs))
+
+
 def chained(row: Row, line: Mapping[str, Any]) -> Worth:
-    """Of a row whose kernel runs in a chain, launched as the row says: torch over it, both sides of
-    one run, which must be another than chose that launch. It has no cuBLASLt; that takes part
+    """Of a row whose dependent kernel runs in a chain: torch over its dependent launch, both sides
+    of one run, which must be another than chose that kernel. It has no cuBLASLt; that takes part
     through torch, as of the row."""
-    arm = "pdl" if row.pdl else "plain"
-
-    def paired(protocol: str) -> float | None:
-        times = line.get(protocol)
-        if not times:
-            return None
-        pairs = zip(times["torch"], times[arm], strict=True)
-        return float(median(t / ours for t, ours in pairs))
-
-    hot = paired("hot")
+    hot = paired(line, "hot", "pdl")
     if hot is None:
         raise ValueError(f"no hot samples of {line['problem']}")
     best = min(row.hot.torch_us, row.hot.cublaslt_us)
     shape = (row.m, row.n, row.k)
-    return Worth(shape, row.kernel, hot, paired("cold"), hot * best / row.hot.torch_us)
+    cold = paired(line, "cold", "pdl")
+    return Worth(shape, row.dependent, hot, cold, hot * best / row.hot.torch_us)
 
 
 def in_set(rows: Iterable[Row], name: str, dtype: str, layout: str) -> list[Row]:
@@ -97,25 +100,41 @@ def regime_of(name: str) -> Callable[[Shape], str]:
 def chains(
     source: SourceManifest, lines: Iterable[Mapping[str, Any]]
 ) -> dict[tuple[Any, ...], Worth]:
-    """By M, N, K, layout and dtype: rows whose own kernel was measured in a chain, each launched as
-    it says; a table that launches none dependently has no chains. One that is launched so computed
-    there what it computes alone. Of several measurements the slowest counts."""
-    names = {kernel.id: kernel.name for kernel in source.kernels}
-    rows = {(*row[:5], names[row.kernel]): row for row in source.table if row.kernel is not None}
+    """By M, N, K, layout and dtype: rows whose kernel for dependent launch was measured so, and
+    computed there what it computes alone. Of several measurements the slowest counts."""
+    rows = {(row[:5], name): row for row, name in behind(source)}
     found: dict[tuple[Any, ...], Worth] = {}
-    if not any(row.pdl for row in source.table):
-        return found
     for line in lines:
-        row = rows.get((*line["problem"][:5], line["kernel"]))
-        if row is not None and "error" not in line and not (row.pdl and line.get("wrong")):
+        row = rows.get((tuple(line["problem"][:5]), line["kernel"]))
+        if row is not None and "error" not in line and not line.get("wrong"):
             each = chained(row, line)
             found[row[:5]] = min(found.get(row[:5], each), each, key=lambda w: w.hot)
     return found
 
 
+def behind(source: SourceManifest) -> list[tuple[Row, str]]:
+    """The rows with a kernel for dependent launch, and its name."""
+    names = {kernel.id: kernel.name for kernel in source.kernels}
+    return [(row, names[row.dependent]) for row in source.table if row.dependent is not None]
+
+
+def unmeasured(
+    source: SourceManifest, lines: Iterable[Mapping[str, Any]]
+) -> list[tuple[Problem, str]]:
+    """What benchmarks/pdl.py has yet to measure before every row has its figure in a chain."""
+    seen = chains(source, lines)
+    return [(Problem(*row.key), name) for row, name in behind(source) if row[:5] not in seen]
+
+
+def complete(rows: Iterable[Row], measured: Iterable[tuple[Any, ...]]) -> bool:
+    """Whether `rows` have kernels for dependent launch and `measured`, of `chains`, has all."""
+    wanted = {row[:5] for row in rows if row.dependent is not None}
+    return bool(wanted) and wanted <= set(measured)
+
+
 def figures(source: SourceManifest, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Nested by list, type and layout: the figures of every set. `lines` are the measurements with
-    programmatic dependent launch; those of a kernel that the table does not name do not count."""
+    programmatic dependent launch; those of a kernel that the row does not name so do not count."""
     measured = chains(source, lines)
     found: dict[str, Any] = {}
     for name, dtype, layout in SETS:
@@ -124,16 +143,18 @@ def figures(source: SourceManifest, lines: Sequence[Mapping[str, Any]]) -> dict[
             continue
         pdl = {row[:3]: measured[row[:5]] for row in rows if row[:5] in measured}
         every = shapes(name) if name == "grid" else set()
-        here = _set([plain(row) for row in rows], pdl, every, name)
+        of = sum(row.dependent is not None for row in rows)
+        here = _set([plain(row) for row in rows], pdl, of, every, name)
         found.setdefault(name, {}).setdefault(dtype, {})[layout] = here
     return found
 
 
 def _set(
-    measured: Sequence[Worth], pdl: Mapping[Shape, Worth], every: set[Shape], name: str
+    measured: Sequence[Worth], pdl: Mapping[Shape, Worth], of: int, every: set[Shape], name: str
 ) -> dict[str, Any]:
-    """One set. What was never measured runs on torch. Unless every kernel's problem was measured in
-    a chain, there are no figures of chains, but a reason."""
+    """One set. What was never measured runs on torch. In a chain a problem without a kernel for
+    dependent launch is worth what it is plainly. Unless all `of` that have one were measured in a
+    chain, there are no figures of chains, but a reason."""
     unmeasured = every - {each.shape for each in measured}
     worths = [*measured, *(Worth(shape, None) for shape in sorted(unmeasured))]
     served = sum(each.kernel is not None for each in worths)
@@ -142,15 +163,15 @@ def _set(
     members = [regime(each.shape) for each in worths]
     regimes = sorted(set(members), key=order.index)
     in_chain = [pdl.get(each.shape, each) for each in worths]
-    reason = SOME_PDL.format(len(pdl), served) if pdl else NO_PDL
+    reason = SOME_PDL.format(len(pdl), of) if pdl else NO_PDL
     return {
         "shapes": len(worths),
         "unmeasured": len(unmeasured),
         "kernel_share": round(served / len(worths), 4),
         "regime_shapes": {one: members.count(one) for one in regimes},
         "plain": _means(worths, members, regimes),
-        "pdl": {**_means(in_chain, members, regimes), "measured": len(pdl), "of": served}
-        if pdl and len(pdl) == served
+        "pdl": {**_means(in_chain, members, regimes), "measured": len(pdl), "of": of}
+        if pdl and len(pdl) == of
         else {**dict.fromkeys(_means(worths, members, regimes)), "reason": reason},
     }
 

@@ -43,7 +43,7 @@ def init(
     probes: tuple[tuple[Any, ...], ...],
     covered: int,
     keep: Callable[[int, int, int], tuple[int, object] | None],
-    resolve: Callable[[_Described, int, int], Kernel | str],
+    resolve: Callable[[_Described, int, int], tuple[Kernel, Kernel | None] | str],
     refuse: Callable[[str, _Described | None, int], None],
 ) -> bool: ...
 def use_torch(

@@ -50,8 +50,8 @@ _loaded: dict[tuple[int, str, bool], Kernel] = {}
 
 def load(device: int, entry: KernelEntry, image: memoryview | bytes, pdl: bool = False) -> Kernel:
     """Load a kernel's cubin on a device and check it against its launch record. With `pdl` every
-    `launch` is a programmatic dependent one, and each of matmul that follows a kernel of ours in a
-    CUDA graph; of a `reads_ahead` kernel both only behind one of ours that writes neither A nor B.
+    `launch` is a programmatic dependent one; of a `reads_ahead` kernel only behind one of ours, in
+    a CUDA graph, that writes neither A nor B. matmul launches so behind kernels of ours alone.
 
     Raises ValueError for a record this launcher does not know, RuntimeError when the driver or the
     cubin disagrees with it or there is no such device.
@@ -181,8 +181,9 @@ def _problem(described: tuple[int, int, int, str, str, int, int]) -> Problem:
 
 def _resolve(
     kind: str, described: tuple[int, int, int, str, str, int, int], device: int, capturing: int
-) -> Kernel | str:
-    """C's question about a problem it has not seen: a loaded kernel, or why torch runs it.
+) -> tuple[Kernel, Kernel | None] | str:
+    """C's question about a problem it has not seen: its kernel and, where there is one, that for
+    dependent launches, both loaded, or why torch runs it.
 
     While the caller's stream is being captured nothing may be loaded; "cold_capture" says that the
     answer would have been a kernel, and C asks again next time.
@@ -194,14 +195,16 @@ def _resolve(
     try:
         choice = select.resolve(problem, device)
         while choice.kernel is not None and choice.pack is not None:
-            pdl = choice.row is not None and choice.row.pdl
-            kernel = _loaded.get((device, choice.kernel.id, pdl))
-            if kernel is None and capturing:
+            both = ((choice.kernel, False), (choice.dependent, True))
+            keys = [(device, entry.id, pdl) for entry, pdl in both if entry is not None]
+            if capturing and any(key not in _loaded for key in keys):
                 return "cold_capture"
-            kernel = kernel or _load_chosen(choice.pack, choice.kernel, device, pdl, prove)
-            if kernel is not None:
-                return kernel
-            choice = select.resolve(problem, device)  # without the kernel just quarantined
+            own, dependent = _load_chosen(choice.pack, choice.kernel, False, device, prove), None
+            if own is not None and choice.dependent is not None:
+                dependent = _load_chosen(choice.pack, choice.dependent, True, device, prove)
+            if own is not None and (dependent is None) == (choice.dependent is None):
+                return own, dependent
+            choice = select.resolve(problem, device)  # without what was just quarantined
     except RuntimeError as error:
         _say_once(str(error))
         return "no_device"
@@ -214,14 +217,16 @@ def _resolve(
 def _load_chosen(
     pack: Pack,
     entry: KernelEntry,
-    device: int,
     pdl: bool,
+    device: int,
     prove: Callable[[Kernel, KernelEntry], object],
 ) -> Kernel | None:
     """Load what select chose, once for each way of launching it, and `prove` it where the user
-    wants that. A kernel that fails is never chosen again, and costs one warning."""
+    wants that. A kernel that fails is never chosen again, and costs one warning; where it only
+    fails to load for dependent launches, it is still chosen for others."""
     from . import cache, select
     from .errors import PackError
+    from .selftest import SelfTestError
 
     with _load_lock:
         kernel = _loaded.get((device, entry.id, pdl))
@@ -232,8 +237,10 @@ def _load_chosen(
             if settings().selftest:
                 prove(kernel, entry)
         except (PackError, RuntimeError, ValueError) as error:
-            LOGGER.warning("kernel %s is not used: %s", entry.name, error)
-            select.quarantine(entry.id, str(error))
+            way = " behind our own kernels" if pdl else ""
+            LOGGER.warning("kernel %s is not used%s: %s", entry.name, way, error)
+            wholly = not pdl or isinstance(error, SelfTestError)
+            (select.quarantine if wholly else select.quarantine_dependent)(entry.id, str(error))
             return None
         _loaded[device, entry.id, pdl] = kernel
         cache.touch(pack.path)  # last use, for `gc`; nothing outside the cache

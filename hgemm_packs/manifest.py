@@ -50,9 +50,9 @@ class Timing(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One measured problem on one device profile; `kernel` is None where cuBLAS stays. `pdl`: where
-    it follows another kernel of ours in a CUDA graph, the kernel is launched here with programmatic
-    dependent launch, a persistent one without a cluster in clusters of two."""
+    """One measured problem on one device profile; `kernel` is None where cuBLAS stays. `dependent`
+    is the kernel, that or another, for where it follows a kernel of ours in a CUDA graph: launched
+    with programmatic dependent launch, a persistent one without a cluster in clusters of two."""
 
     m: int
     n: int
@@ -68,7 +68,7 @@ class Row(NamedTuple):
     cold: Timing
     pairs: int
     date: str
-    pdl: bool = False
+    dependent: str | None = None
 
     @property
     def key(self) -> Key:

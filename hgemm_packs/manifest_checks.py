@@ -194,8 +194,7 @@ def index_rows(
             raise PackError("unknown_profile", row.profile, f"{where}.profile")
         if row.kernel is not None and row.kernel not in kernels:
             raise PackError("unknown_kernel", row.kernel, f"{where}.kernel")
-        if row.pdl and row.kernel is None:
-            raise PackError("bad_pdl", "a dependent launch of no kernel", f"{where}.pdl")
+        _check_dependent(row, kernels, f"{where}.dependent")
         if row.hot.lcb > row.hot.speedup or row.cold.lcb > row.cold.speedup:
             raise PackError("bad_bound", "a lower bound above its own estimate", where)
         if rows.setdefault((row.profile, row.key), row) is not row:
@@ -203,10 +202,20 @@ def index_rows(
     return rows
 
 
+def _check_dependent(row: Row, kernels: Mapping[str, Named], where: str) -> None:
+    if row.dependent is None:
+        return
+    if row.kernel is None:
+        raise PackError("bad_dependent", "only where the row has a kernel of its own", where)
+    if row.dependent not in kernels:
+        raise PackError("unknown_kernel", row.dependent, where)
+
+
 def check_rows_admitted(table: Iterable[Row], kernels: Mapping[str, KernelEntry]) -> None:
     """No row sends a problem to a kernel that does not take it."""
     for index, row in enumerate(table):
-        if row.kernel is not None:
-            reason = kernels[row.kernel].admits(row)
+        for name in ("kernel", "dependent"):
+            kernel_id = getattr(row, name)
+            reason = None if kernel_id is None else kernels[kernel_id].admits(row)
             if reason is not None:
-                raise PackError("not_admitted", reason.text, f"table[{index}].kernel")
+                raise PackError("not_admitted", reason.text, f"table[{index}].{name}")

@@ -95,6 +95,7 @@ _RATIO = number(0.0, 1e6)
 TIMING = record(Timing, us=_US, torch_us=_US, cublaslt_us=_US, speedup=_RATIO, lcb=_RATIO)
 ROW = record(
     Row,
+    {"dependent": SHA256},
     **PROBLEM_FIELDS,
     kernel=nullable(SHA256),
     profile=LINE,
@@ -102,7 +103,6 @@ ROW = record(
     cold=TIMING,
     pairs=integer(1, 1_000_000),
     date=DATE,
-    pdl=boolean,
 )
 RANGE = record(Range, min=DIM, max=DIM, multiple_of=integer(1, 65536))
 NUMERICS = record(

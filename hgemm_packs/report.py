@@ -56,8 +56,10 @@ def explain_problem(
     if choice.kernel is None or choice.row is None or choice.pack is None:
         lines.append(f"runs on   torch (fallback: {choice.code})")
     else:
-        dependent = ", dependent launch behind ours in a graph" if choice.row.pdl else ""
-        lines.append(f"runs on   {choice.kernel.name}{dependent}")
+        lines.append(f"runs on   {choice.kernel.name}")
+        if choice.dependent is not None:
+            name = choice.dependent.name
+            lines.append(f"          behind our own kernels in a graph: {name}, dependent launch")
         lines += _measured(choice.row)
         lines.append(f"baseline  {_verified(choice.pack.manifest.baseline, versions or {})}")
     lines += [f"          {reason}" for reason in choice.reasons]

@@ -34,12 +34,14 @@ STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The decision: all of `pack`, `kernel` and `row`, or none of them and a fallback."""
+    """The decision: all of `pack`, `kernel` and `row`, or none of them and a fallback. `dependent`
+    is the kernel for launches behind our own ones in a graph, where there is one."""
 
     pack: Pack | None
     kernel: KernelEntry | None
     row: Row | None
     reasons: tuple[Reason, ...]
+    dependent: KernelEntry | None = None
 
     @property
     def code(self) -> str:
@@ -52,6 +54,7 @@ class Choice:
 _lock = threading.RLock()  # a provider wheel's own code runs below it and may call us
 _found: discover.Found | None = None
 _quarantine: dict[str, str] = {}
+_never_dependent: dict[str, str] = {}  # beside those of the quarantine
 
 
 def found() -> discover.Found:
@@ -80,12 +83,19 @@ def reset() -> None:
     with _lock:
         _found = None
         _quarantine.clear()
+        _never_dependent.clear()
 
 
 def quarantine(kernel_id: str, reason: str) -> None:
     """Never choose this kernel again in this process: it failed to load or to prove itself."""
     with _lock:
         _quarantine.setdefault(kernel_id, reason)
+
+
+def quarantine_dependent(kernel_id: str, reason: str) -> None:
+    """The same for dependent launches alone: the kernel failed to load for these."""
+    with _lock:
+        _never_dependent.setdefault(kernel_id, reason)
 
 
 def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = None) -> Choice:
@@ -103,7 +113,10 @@ def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = Non
         row, reason = _consult(pack.manifest, problem, device)
         reasons.append(reason)
         if row is not None and row.kernel is not None:
-            return Choice(pack, pack.manifest.by_id[row.kernel], row, tuple(reasons))
+            dependent, refusal = _behind_ours(pack.manifest, row)
+            reasons += [refusal] if refusal else []
+            kernel = pack.manifest.by_id[row.kernel]
+            return Choice(pack, kernel, row, tuple(reasons), dependent)
     for refused in known.refused:
         code = "launcher_abi" if refused.error.code == "launcher_abi" else "pack_refused"
         reasons.append(Reason(code, f"{refused.place}: {refused.error}"))
@@ -148,3 +161,16 @@ def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[
         return no("quarantined", f"{kernel.name}: {_quarantine[row.kernel]}")
     gain = f"{row.hot.speedup:.3f}x hot, {row.cold.speedup:.3f}x cold on {row.date}"
     return row, Reason("kernel", f"{name}: {kernel.name}, measured {gain}", accepted=True)
+
+
+def _behind_ours(manifest: Manifest, row: Row) -> tuple[KernelEntry | None, Reason | None]:
+    """The kernel that a row names for dependent launches, if any, or why it is not used. The row's
+    own serves all the same."""
+    if row.dependent is None:
+        return None, None
+    kernel = manifest.by_id[row.dependent]
+    why = _quarantine.get(row.dependent) or _never_dependent.get(row.dependent)
+    if why is None:
+        return kernel, None
+    name = f"{manifest.pack.name} {manifest.pack.version}"
+    return None, Reason("quarantined", f"{name}: dependent launch of {kernel.name}: {why}")

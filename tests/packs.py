@@ -93,11 +93,17 @@ def built(name: str, param_layout: str, *, size: int = 1000, **changes: Any) -> 
     return FakeBuilt(fields | changes, cubin)
 
 
-def row(problem: Problem, kernel: FakeBuilt | None, *, lcb: float = 1.08, pdl: bool = False) -> Row:
+def row(
+    problem: Problem,
+    kernel: FakeBuilt | None,
+    *,
+    lcb: float = 1.08,
+    dependent: FakeBuilt | None = None,
+) -> Row:
     """A measured row of `problem` on the H200."""
     timing = Timing(10.0, 11.5, 11.2, max(lcb, 1.12), lcb)
-    kernel_id = kernel.entry_fields["id"] if kernel else None
-    return Row(*problem.key, kernel_id, H200.name, timing, timing, 60, "2026-11-20", pdl)
+    own, behind = (each and each.entry_fields["id"] for each in (kernel, dependent))
+    return Row(*problem.key, own, H200.name, timing, timing, 60, "2026-11-20", behind)
 
 
 def source(kernels: list[FakeBuilt], rows: list[Row], **changes: Any) -> SourceManifest:

@@ -246,7 +246,7 @@ PyObject *kernel_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t c
   plan run;
   if (!kernel || read_operands(state, args + 1, kernel, operands, &shape)) return NULL;
   void *const addresses[3] = {operands[0].data, operands[1].data, operands[2].data};
-  int pushed;
+  int pushed, eager;
   void *stream;
   workspace space = {0};
   const cu_driver *driver = &state->driver;
@@ -258,8 +258,8 @@ PyObject *kernel_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t c
   cu_result result = device_enter(driver, run.context, &pushed);
   if (result == CU_OK) {
     // Whoever measures decides, but no order of launches may make a product wrong.
-    if (run.pdl && run.reads_ahead && !may_depend(state, &run, addresses, stream, 1))
-      plan_plainly(&run);
+    if (run.pdl && run.reads_ahead && !may_depend(state, &run, addresses, stream, 1, &eager))
+      run.pdl = 0, run.cluster = (uint32_t)cluster_size(&kernel->record);
     result = plan_run(driver, &run, addresses, space.parts, stream);
   }
   device_leave(driver, pushed);

@@ -90,7 +90,6 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
                    .grid = {(uint32_t)grid, (uint32_t)rows},
                    .block = (uint32_t)record->block,
                    .cluster = (uint32_t)(grid % together ? cluster_size(record) : together),
-                   .cluster_alone = (uint32_t)cluster_size(record),
                    .smem_bytes = (uint32_t)record->smem_bytes,
                    .workspace_bytes = (size_t)(grid * record->workspace_bytes),
                    .pdl = record->pdl,

@@ -19,7 +19,6 @@ typedef struct {
   int device;
   param_layout params;
   uint32_t grid[2], block, cluster, smem_bytes;
-  uint32_t cluster_alone;  // where it is not launched dependent
   size_t workspace_bytes;  // of the whole grid
   int pdl, cooperative, reads_ahead;
   int transposed[2];  // how A and B are stored
@@ -35,12 +34,6 @@ int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y);
 // NULL, or why this kernel cannot run this geometry (valid until the next call).
 const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,
                       void *const addresses[3], plan *result);
-
-// Makes a dependent launch an ordinary one.
-static inline void plan_plainly(plan *run) {
-  run->pdl = 0;
-  run->cluster = run->cluster_alone;
-}
 
 // Launches on `stream`, in whatever context is current; `parts` is the workspace, for a plan that
 // has one. Re-points the maps of `run` in place: pass a private copy.

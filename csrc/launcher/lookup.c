@@ -55,13 +55,21 @@ static PyObject *empty_args(const launcher_state *state, const problem *p) {
   return Py_BuildValue("((ii)(ii)O)", p->shape.m, p->shape.n, p->shape.n, 1, dtype);
 }
 
-static answer *plan_answer(launcher_state *state, const problem *p, const loaded_kernel *kernel) {
+// Binds a kernel that is launched dependent or not to `p`; -1 where it is none for that.
+static int make_plan(launcher_state *state, const problem *p, const loaded_kernel *kernel, int pdl,
+                     plan *result) {
   // C is not known yet; A stands in for it, equally aligned in a problem that gets a kernel.
   void *const addresses[3] = {p->a.data, p->b.data, p->a.data};
   const launch_record *record = &kernel->record;
-  if (kernel->device != p->a.device || record->dtype != p->a.type_code ||
-      record->transposed[0] != p->transposed[0] || record->transposed[1] != p->transposed[1])
-    return fallback(REASON_REFUSED);
+  const int fits = kernel->device == p->a.device && record->dtype == p->a.type_code &&
+                   record->transposed[0] == p->transposed[0] &&
+                   record->transposed[1] == p->transposed[1] && record->pdl == pdl;
+  return fits && !plan_make(&state->driver, kernel, &p->shape, addresses, result) ? 0 : -1;
+}
+
+// The answer with these kernels; `dependent` may be NULL, and one that is of no use is left out.
+static answer *plan_answer(launcher_state *state, const problem *p, const loaded_kernel *own,
+                           const loaded_kernel *dependent) {
   answer *entry = aligned_alloc(_Alignof(answer), sizeof *entry);
   if (!entry) return (answer *)PyErr_NoMemory();
   entry->fallback = REASON_COUNT;
@@ -70,11 +78,23 @@ static answer *plan_answer(launcher_state *state, const problem *p, const loaded
     free(entry);
     return NULL;
   }
-  if (plan_make(&state->driver, kernel, &p->shape, addresses, &entry->plan)) {
+  if (make_plan(state, p, own, 0, &entry->own)) {
     release(entry);
     return fallback(REASON_REFUSED);
   }
+  if (!dependent || make_plan(state, p, dependent, 1, &entry->dependent))
+    entry->dependent = (plan){0};
   return entry;
+}
+
+// What Python found, a name or a pair of kernels of which the second may be None, as an answer.
+static answer *read_answer(launcher_state *state, const problem *p, PyObject *found) {
+  PyObject *first, *second;
+  if (PyUnicode_Check(found)) return fallback(named_reason(found));
+  if (!PyArg_ParseTuple(found, "OO", &first, &second)) return NULL;
+  const loaded_kernel *own = kernel_of(state, first), *dependent = NULL;
+  if (own && second != Py_None && !(dependent = kernel_of(state, second))) return NULL;
+  return own ? plan_answer(state, p, own, dependent) : NULL;
 }
 
 // While the caller's stream is being captured nothing may be loaded. A stream that the driver
@@ -106,13 +126,7 @@ static const answer *resolve(launcher_state *state, const problem *p) {
                                           is_capturing(state, p));
   Py_DECREF(described);
   if (!found) return NULL;
-  answer *entry;
-  if (PyUnicode_Check(found)) {
-    entry = fallback(named_reason(found));
-  } else {
-    const loaded_kernel *kernel = kernel_of(state, found);
-    entry = kernel ? plan_answer(state, p, kernel) : NULL;
-  }
+  answer *entry = read_answer(state, p, found);
   Py_DECREF(found);
   // A capture ends; the next call outside it may load the kernel.
   if (!entry || entry->fallback == REASON_COLD_CAPTURE) return entry;

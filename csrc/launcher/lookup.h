@@ -4,11 +4,13 @@
 
 #include "problem.h"
 
-// What the table holds. `fallback` is REASON_COUNT for a plan that can be launched.
+// What the table holds. `fallback` is REASON_COUNT where there are plans to launch: the problem's
+// own, an ordinary launch, and perhaps another for launches that may be dependent ones.
 typedef struct {
   reason fallback;
   PyObject *empty_args;  // (size, stride, dtype) of the output of a plain 2-D call
-  plan plan;
+  plan own;
+  plan dependent;  // its `pdl` is 0 where there is none
 } answer;
 
 // The answer to `p`; NULL with a Python exception set when resolving failed. Valid until the next

@@ -210,10 +210,31 @@ static PyObject *withdraw(launcher_state *state, const call *c, problem *p, PyOb
   return fall_back(state, c, why, p);
 }
 
+// Memory for a launch of `run`, if it wants any.
+static workspace_found find_workspace(launcher_state *state, const plan *run, cu_stream stream,
+                                      workspace *space) {
+  return run->workspace_bytes ? workspace_take(state, run, stream, space) : WORKSPACE_READY;
+}
+
+// Which plan this launch is of, in `run`, and its workspace. A dependent one that finds no memory
+// leaves the launch to the problem's own; eager calls see to it that captures find some.
+static workspace_found choose_plan(launcher_state *state, answer *mine, void *const addresses[3],
+                                   cu_stream stream, int is_current, plan **run, workspace *space) {
+  plan *dependent = &mine->dependent;
+  int eager = 0;
+  *run = dependent;
+  if (dependent->pdl && may_depend(state, dependent, addresses, stream, is_current, &eager) &&
+      find_workspace(state, dependent, stream, space) == WORKSPACE_READY)
+    return WORKSPACE_READY;
+  if (eager && dependent->workspace_bytes) workspace_prepare(state, dependent->device);
+  *run = &mine->own;
+  return find_workspace(state, *run, stream, space);
+}
+
 // Runs `mine`, a private copy of the answer to `p`.
 static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, answer *mine) {
   const cu_driver *driver = &state->driver;
-  plan *run = &mine->plan;
+  plan *run = &mine->own;  // of one context and device with the other
   void *stream;
   int is_current = is_context_current(driver, run->context);
   PyObject *out = c->out;
@@ -235,13 +256,12 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, an
     return NULL;
   }
   workspace space = {0};
-  if (run->workspace_bytes) {
-    const workspace_found found = workspace_take(state, run, stream, &space);
-    if (found != WORKSPACE_READY)
-      return withdraw(state, c, p, out, REASON_WORKSPACE, found == WORKSPACE_NO_MEMORY);
+  const workspace_found found =
+      choose_plan(state, mine, addresses, stream, is_current, &run, &space);
+  if (found != WORKSPACE_READY)
+    return withdraw(state, c, p, out, REASON_WORKSPACE, found == WORKSPACE_NO_MEMORY);
+  if (mine->dependent.workspace_bytes || run->workspace_bytes)  // memory may have been made
     is_current = is_context_current(driver, run->context);
-  }
-  if (run->pdl && !may_depend(state, run, addresses, stream, is_current)) plan_plainly(run);
   const cu_result code = launch(driver, run, addresses, space.parts, stream, is_current);
   Py_XDECREF(space.owner);
   if (code != CU_OK) {

@@ -31,17 +31,19 @@ int predecessor_add(launcher_state *state, const loaded_kernel *kernel) {
 // The layout of the kernel that the next launch of `run` waits for, and its node; NULL when it is
 // not ours, or not all that is waited for.
 static const param_layout_info *find(const launcher_state *state, const plan *run, cu_stream stream,
-                                     int is_current, cu_kernel_node *node) {
+                                     int is_current, int *eager, cu_kernel_node *node) {
   const cu_driver *driver = &state->driver;
   int status = CU_CAPTURE_NONE, type;
   uint64_t capture;
   void *graph;
   const void **nodes = NULL;
   size_t count = 0;
+  *eager = 0;
   // The default streams are those of the current context.
   if (!is_current && driver->context_push(run->context) != CU_OK) return NULL;
   const cu_result code = driver->stream_capture(stream, &status, &capture, &graph, &nodes, &count);
   device_leave(driver, !is_current);
+  *eager = code == CU_OK && status == CU_CAPTURE_NONE;
   if (code != CU_OK || status != CU_CAPTURE_ACTIVE || count != 1) return NULL;
   if (driver->node_type(nodes[0], &type) != CU_OK || type != CU_NODE_KERNEL ||
       driver->kernel_node(nodes[0], node) != CU_OK || !node->function)
@@ -75,9 +77,9 @@ static int reads(const plan *run, void *const addresses[3], extent written) {
 }
 
 int may_depend(const launcher_state *state, const plan *run, void *const addresses[3],
-               cu_stream stream, int is_current) {
+               cu_stream stream, int is_current, int *eager) {
   cu_kernel_node node;
-  const param_layout_info *layout = find(state, run, stream, is_current, &node);
+  const param_layout_info *layout = find(state, run, stream, is_current, eager, &node);
   // A kernel of ours lets others start only when all before it has ended: nothing but it still
   // writes, and of what others may read it writes C alone.
   return layout && (!run->reads_ahead || !reads(run, addresses, written_by(&node, layout)));

@@ -115,15 +115,11 @@ def write_table(
     keep: Keep = KEPT_SHARE,
     pdl: Annotated[
         list[Path] | None,
-        typer.Option(help="What benchmarks/pdl.py wrote: chooses the rows with dependent launch."),
-    ] = None,
-    contenders: Annotated[
-        list[Path] | None,
-        typer.Option(help="The same of several kernels a problem: chooses among these, too."),
+        typer.Option(help="What benchmarks/pdl.py wrote: chooses kernels for dependent launch."),
     ] = None,
     published: Annotated[
         list[Path] | None,
-        typer.Option(help="The same, measured apart: a row that any run had slow goes to torch."),
+        typer.Option(help="The same, measured apart: what any run had slow leaves its row."),
     ] = None,
     energy: Annotated[
         list[Path] | None,
@@ -137,22 +133,21 @@ def write_table(
     found = export.load(place)
     names = {id_: fields["name"] for id_, fields in found.kernels.items()}
     lasting = campaign.lines(sorted(energy or ()))[1]
-    several = campaign.answers(sorted(contenders or ()))
-
-    def ranked(listed: table.Listed) -> table.Listed:
-        return dependent.ranked(endurance.ranked(listed, lasting, names), several, names)
-
-    document, gone = table.rebuilt(found, keep, build.build, ranked)
-    launches = campaign.answers(sorted([*(pdl or ()), *(contenders or ())]))
-    document = dependent.launched(document, launches)
+    document, listed, gone = table.rebuilt(
+        found, keep, build.build, lambda each: endurance.ranked(each, lasting, names)
+    )
+    launches = campaign.answers(sorted(pdl or ()))
+    document, more = dependent.launched(document, found, listed, launches, build.build)
     every = [*launches, *campaign.answers(sorted(published or ()))]
     document = dependent.level(document, every)
     write_source(out, document)
     wins = sum(row.kernel is not None for row in document.table)
+    gone = sorted({*gone, *more})
     if gone:
         _say(console(), f"{len(gone)} kernels build otherwise now, such as {gone[0]}: left out")
+    behind = sum(row.dependent is not None for row in document.table)
     counts = f"{len(document.kernels)} kernels, {wins} wins in {len(document.table)} rows"
-    _say(console(), f"{out}: {counts}")
+    _say(console(), f"{out}: {counts}, {behind} with a kernel for dependent launch")
 
 
 @app.command("candidates")

@@ -48,6 +48,10 @@ class Family:
     #: operator -> the genes that it moves together
     operators: dict[str, tuple[str, ...]]
 
+    def whole(self, genome: Genome) -> Genome:
+        """`genome` with those of UNNAMED that it is too old to have: the same kernel."""
+        return {gene: same for gene, same in UNNAMED.items() if gene in self.genes} | dict(genome)
+
     def validate(self, genome: Genome) -> None:
         """Raise InvalidGenome unless every gene is present and in its set and all fit together."""
         if set(genome) != set(self.genes):

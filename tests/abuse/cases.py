@@ -146,8 +146,14 @@ def _drop(document: dict[str, Any]) -> None:
     del document["blob"]
 
 
-def _drop_pdl(document: dict[str, Any]) -> None:
-    del document["table"][0]["pdl"]
+def _dependent(row: int, **kernel: Any) -> Change:
+    """A row names the kernel that no row has for dependent launches, with fields put into that."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["kernels"][2] |= kernel
+        document["table"][row]["dependent"] = document["kernels"][2]["id"]
+
+    return on_manifest(change)
 
 
 def _oversize(pack: Path) -> None:
@@ -206,8 +212,10 @@ FIELDS = [
     Case("missing_field", "missing_field", on_manifest(_drop), schema=True),
     Case("string_as_int", "wrong_type", put("384", "kernels", 0, "block"), schema=True),
     Case("bool_as_int", "wrong_type", put(True, "kernels", 0, "regs"), schema=True),
-    Case("int_as_bool", "wrong_type", put(1, "table", 0, "pdl"), schema=True),
-    Case("row_without_pdl", "missing_field", on_manifest(_drop_pdl), schema=True),
+    Case("int_as_bool", "wrong_type", put(1, "kernels", 0, "deterministic"), schema=True),
+    Case("pdl_of_a_row", "unknown_field", put(True, "table", 0, "pdl"), schema=True),
+    Case("null_dependent", "wrong_type", put(None, "table", 0, "dependent"), schema=True),
+    Case("name_as_dependent", "bad_text", put("k_tma3", "table", 0, "dependent"), schema=True),
     Case("pdl_of_a_kernel", "unknown_field", put(True, "kernels", 0, "pdl"), schema=True),
     Case("float_as_int", "wrong_type", put(256.0, "table", 0, "m")),
     Case("null_dtype", "wrong_type", put(None, "kernels", 0, "dtype"), schema=True),
@@ -259,7 +267,10 @@ RULES = [
     Case("row_off_the_step", "not_admitted", put(257, "table", 0, "m")),
     Case("row_of_other_layout", "not_admitted", put("nt", "table", 0, "layout")),
     Case("row_of_other_dtype", "not_admitted", put("bf16", "table", 0, "dtype")),
-    Case("pdl_without_kernel", "bad_pdl", put(True, "table", 2, "pdl")),
+    Case("unknown_dependent", "unknown_kernel", put("2" * 64, "table", 0, "dependent")),
+    Case("dependent_without_kernel", "bad_dependent", _dependent(2)),
+    Case("dependent_of_other_layout", "not_admitted", _dependent(0, layout="nt")),
+    Case("dependent_of_other_dtype", "not_admitted", _dependent(0, dtype="bf16")),
     Case("bound_above_estimate", "bad_bound", put(1.13, "table", 0, "cold", "lcb")),
     Case("wide_cluster", "bad_cluster", put([16, 2, 1], "kernels", 0, "cluster")),
     Case("empty_range", "bad_range", put(4, "kernels", 0, "dims", "m", "max")),

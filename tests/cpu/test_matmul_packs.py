@@ -72,7 +72,7 @@ def test_one_kernel_from_disk_is_launched_as_each_row_says(
     bare: fake_driver.Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = packs.built("k", "tma2_v1", cubin=runnable("k", "tma2_v1"))
-    rows = [packs.row(packs.WIN, kernel), packs.row(packs.WIN_SMALL, kernel, pdl=True)]
+    rows = [packs.row(packs.WIN, kernel), packs.row(packs.WIN_SMALL, kernel, dependent=kernel)]
     source = packs.source([kernel], rows)
     pack = write_pack(tmp_path / "one", source, [kernel], generator_info=packs.GENERATOR)  # type: ignore[list-item]
     install(monkeypatch, pack.path)

@@ -187,7 +187,8 @@ class Started:
         self.pack = FakePack()
         self.kernels: dict[tuple[str, str], KernelEntry] = {}
         self.asked: list[Problem] = []
-        #: Whether a problem's row asks for programmatic dependent launch.
+        self.behind: dict[tuple[str, str], KernelEntry] = {}
+        #: Whether a problem's row names a kernel for dependent launches.
         self.dependent: Callable[[Problem], bool] = lambda problem: False
 
     def set_device(self, device: int) -> None:
@@ -215,10 +216,26 @@ class Started:
         self, param_layout: str, layout: str = "nn", dtype: str = "f16", **changes: Any
     ) -> None:
         """From now on problems of this layout and dtype are run by such a kernel."""
-        cubin = changes.pop("cubin", None) or image("kernel", param_layout, layout, dtype)
+        kernel = self._entry(param_layout, layout, dtype, changes)
+        self.kernels[layout, dtype] = self.behind[layout, dtype] = kernel
+
+    def serve_behind(
+        self, param_layout: str, layout: str = "nn", dtype: str = "f16", **changes: Any
+    ) -> KernelEntry:
+        """And by such a kernel behind our own ones in a graph, where `dependent` says so."""
+        changes.setdefault("symbol", "behind")
+        kernel = self._entry(param_layout, layout, dtype, changes)
+        self.behind[layout, dtype] = kernel
+        return kernel
+
+    def _entry(
+        self, param_layout: str, layout: str, dtype: str, changes: dict[str, Any]
+    ) -> KernelEntry:
+        symbol = changes.get("symbol", "kernel")
+        cubin = changes.pop("cubin", None) or image(symbol, param_layout, layout, dtype)
         kernel = entry(param_layout, layout, dtype, cubin, **changes)
         self.pack.images[kernel.id] = cubin
-        self.kernels[layout, dtype] = kernel
+        return kernel
 
     def resolve(self, problem: Problem, device_index: int) -> Choice:
         """Stands in for select.resolve."""
@@ -232,8 +249,12 @@ class Started:
         if unfit is not None or kernel is None:
             return Choice(None, None, None, (unfit,) if unfit else ())
         timing = Timing(1.0, 2.0, 2.0, 2.0, 1.9)
-        facts = (kernel.id, "fake", timing, timing, 9, "2026-01-01", self.dependent(problem))
-        return Choice(self.pack, kernel, Row(*problem.key, *facts), ())  # type: ignore[arg-type]
+        behind = self.behind[problem.layout, problem.dtype] if self.dependent(problem) else None
+        facts = (kernel.id, "fake", timing, timing, 9, "2026-01-01", behind and behind.id)
+        if behind and (behind.id in select._quarantine or behind.id in select._never_dependent):
+            behind = None
+        row = Row(*problem.key, *facts)
+        return Choice(self.pack, kernel, row, (), behind)  # type: ignore[arg-type]
 
     def fallbacks(self) -> dict[str, int]:
         """Fallbacks by reason."""

@@ -75,7 +75,8 @@ def main() -> None:
         write_pair("good", Path(scratch) / "good")
         for layout in PARAM_LAYOUTS:
             kernels = [packs.built(f"k_{layout}", layout, size=24)]
-            rows = [packs.row(packs.WIN, kernels[0], pdl=True), packs.row(packs.CUBLAS, None)]
+            win = packs.row(packs.WIN, kernels[0], dependent=kernels[0])
+            rows = [win, packs.row(packs.CUBLAS, None)]
             folder = Path(scratch) / layout
             write_pack(
                 folder,

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from hgemm_packs import launcher, select
+from hgemm_packs.manifest import KernelEntry
+from hgemm_packs.pack import Pack
 from hgemm_packs.problem import Problem
 from tests import reference
 
@@ -34,6 +36,28 @@ class Wins:
     def of_each_kernel(self) -> list[Problem]:
         """The smallest problem of every kernel."""
         return list({self.kernels[p]: p for p in reversed(self.problems)}.values())
+
+    def of_each_named(self) -> list[tuple[Problem, Pack, KernelEntry]]:
+        """Every kernel that a win names, its own or that for dependent launches, with the smallest
+        problem that names it."""
+        found = {}
+        for problem in reversed(self.problems):
+            choice = select.resolve(problem, 0)
+            for entry in (choice.kernel, choice.dependent):
+                if choice.pack is not None and entry is not None:
+                    found[entry.id] = (problem, choice.pack, entry)
+        return list(found.values())
+
+    def of_each_pair(self) -> list[tuple[Problem, Pack, KernelEntry, KernelEntry]]:
+        """The smallest problem of every two kernels, perhaps one and the same, that a row names."""
+        found = {}
+        for problem in reversed(self.problems):
+            choice = select.resolve(problem, 0)
+            if choice.pack is None or choice.kernel is None or choice.dependent is None:
+                continue
+            ids = choice.kernel.id, choice.dependent.id
+            found[ids] = (problem, choice.pack, choice.kernel, choice.dependent)
+        return list(found.values())
 
     def some(self, count: int, **fields: str) -> list[Problem]:
         """The smallest problems of `count` different kernels, whose fields have these values."""

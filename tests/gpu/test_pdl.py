@@ -8,32 +8,29 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hgemm_packs import launcher, matmul, select, timing
+from hgemm_packs import launcher, matmul, timing
 from hgemm_packs.generator.arms import Arm
 from hgemm_packs.generator.measure.agreement import Agreement, edges
+from hgemm_packs.manifest import KernelEntry
 from hgemm_packs.operands import operands
-from hgemm_packs.problem import Problem
+from hgemm_packs.pack import Pack
 from hgemm_packs.replay import stage
+from tests import reference
 from tests.gpu.conftest import Wins
 
 pytestmark = pytest.mark.gpu
 
 
-def both(problem: Problem) -> dict[str, Arm]:
-    """The kernel of a win, launched plainly and programmatically."""
-    choice = select.resolve(problem, 0)
-    assert choice.pack is not None and choice.kernel is not None
-    image = choice.pack.image(choice.kernel)
-    return {
-        name: Arm(launcher.load(0, choice.kernel, image, name == "pdl"))
-        for name in ("plain", "pdl")
-    }
+def both(pack: Pack, entry: KernelEntry) -> dict[str, Arm]:
+    """A kernel, launched plainly and programmatically."""
+    image = pack.image(entry)
+    return {name: Arm(launcher.load(0, entry, image, name == "pdl")) for name in ("plain", "pdl")}
 
 
 def test_a_capture_has_programmatic_edges(wins: Wins) -> None:
-    problem = wins.problems[0]
+    problem, pack, entry = wins.of_each_named()[-1]
     one = operands(problem, 0)[0]
-    for name, arm in both(problem).items():
+    for name, arm in both(pack, entry).items():
         found = edges([arm, arm, arm, timing.feed], one, stage(0))
         assert found == {"programmatic": 2 * (name == "pdl"), "full": 3 - 2 * (name == "pdl")}
 
@@ -46,16 +43,14 @@ def test_a_kernel_that_reads_ahead_stays_clear_of_what_is_written(wins: Wins) ->
     """Said of one kernel for each parameter layout that does not: what it follows decides, as the
     driver's nodes have it. The last call reads as A what the one before it wrote."""
     met = set()
-    for problem in wins.of_each_kernel():
-        choice = select.resolve(problem, 0)
-        assert choice.pack is not None and choice.kernel is not None
-        entry, m, n, k = choice.kernel, problem.m, problem.n, problem.k
+    for problem, pack, entry in wins.of_each_named():
+        m, n, k = problem.m, problem.n, problem.k
         if entry.param_layout in met:
             continue
         met.add(entry.param_layout)
         one = operands(problem, 0)[0]
         ahead = replace(entry, reads_ahead=True)
-        arm = Arm(launcher.load(0, ahead, choice.pack.image(entry), True))
+        arm = Arm(launcher.load(0, ahead, pack.image(entry), True))
         shared = torch.zeros(m * max(n, k), dtype=one.a.dtype, device="cuda")
         flat, c = shared[: m * k], shared[: m * n].view(m, n)
         a = flat.view(m, k) if problem.layout[0] == "n" else flat.view(k, m).t()
@@ -68,13 +63,10 @@ def test_a_kernel_that_reads_ahead_stays_clear_of_what_is_written(wins: Wins) ->
 
 def test_matmul_is_dependent_behind_our_own_kernels_only(wins: Wins) -> None:
     """Of four calls in a capture, ours, ours, torch's and ours, the second alone."""
-    marked = {False: 0, True: 0}  # by whether a workspace is asked for, too
-    for problem in wins.of_each_kernel():
-        choice = select.resolve(problem, 0)
-        assert choice.kernel is not None and choice.row is not None
-        spaced = choice.kernel.workspace_bytes > 0
-        marked[spaced] += choice.row.pdl
-        if not choice.row.pdl or marked[spaced] > 3:
+    marked = {False: 0, True: 0}  # by whether the dependent kernel has a workspace
+    for problem, _, _, entry in wins.of_each_pair():
+        marked[entry.workspace_bytes > 0] += 1
+        if marked[entry.workspace_bytes > 0] > 3:
             continue
         one = operands(problem, 0)[0]
 
@@ -87,11 +79,32 @@ def test_matmul_is_dependent_behind_our_own_kernels_only(wins: Wins) -> None:
     assert all(marked.values())
 
 
+def test_a_second_call_runs_the_kernel_that_its_row_names(wins: Wins) -> None:
+    """Where that is another than the row's own, each gives its own bits: those that it gives alone.
+    Of a table without such rows this says that the one kernel does."""
+    pairs = sorted(wins.of_each_pair(), key=lambda pair: pair[2] is pair[3])  # two kernels first
+    assert pairs
+    for problem, pack, own, dependent in pairs[:20]:
+        one = operands(problem, 0)[0]
+        outs = [torch.full_like(one.c, torch.nan) for _ in range(4)]
+        for kernel, out in zip((own, dependent), outs, strict=False):
+            both(pack, kernel)["plain"](one.a, one.b, out)
+        matmul(one.a, one.b)  # loads
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for out in outs[2:]:
+                matmul(one.a, one.b, out=out)
+        graph.replay()
+        assert torch.equal(outs[0], outs[2]) and torch.equal(outs[1], outs[3]), problem
+        for out in outs:
+            reference.assert_product(out, one.a, one.b)
+
+
 def test_every_kernel_gives_the_same_bits_as_launched_plainly(wins: Wins) -> None:
     """Back to back on one C, on many in turn, and between torch's elementwise kernels."""
-    for problem in wins.of_each_kernel():
-        arms = both(problem)
+    for problem, pack, entry in wins.of_each_named():
+        arms = both(pack, entry)
         for protocol in ("hot", "cold", "chained"):
             agree = Agreement(problem, protocol, 1, seed=3)
             timing.compare(arms, problem, protocol=protocol, blocks=1, target_us=50, between=agree)
-            assert agree.wrong == [], (problem, wins.kernels[problem])
+            assert agree.wrong == [], (problem, entry.name)

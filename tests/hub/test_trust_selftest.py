@@ -69,6 +69,40 @@ def test_a_wrong_kernel_is_quarantined(fake: Started, caplog: pytest.LogCaptureF
     assert list(written) == [kernel_id] and "of 4096 values differ" in written[kernel_id]
 
 
+def test_a_wrong_kernel_for_dependent_launches(fake: Started) -> None:
+    """It goes; the row's own, which is right, stays."""
+    fake.serve("ptr_v1")
+    wrong = fake.serve_behind("ptr_v1", cubin=fake_driver.image("behind", "ptr_v1", "nt"))
+    fake.dependent = lambda problem: True
+    a, b = reference.cancelling(64, 64, 64, "nn", torch.float16)
+    for number in (0, 7, 7):
+        fake.capture(number)
+        reference.assert_exact(fake.matmul(a, b), a, b)
+        assert fake.control.pdl == 0
+    assert fake.fallbacks() == {} and fake.control.launches == 2 + 3
+    assert list(selftest.quarantined(settings.settings().cache)) == [wrong.id]
+
+
+def test_a_kernel_that_is_wrong_when_launched_dependent(
+    fake: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gave right values plainly; no later process would use it, so this one does not either."""
+    fake.serve("ptr_v1")
+    fake.dependent = lambda problem: True
+    launch = launcher.launch
+
+    def spoil(kernel: object, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+        launch(kernel, a, b, out)  # type: ignore[arg-type]
+        out += fake.control.pdl
+
+    monkeypatch.setattr(launcher, "launch", spoil)
+    a, b = reference.cancelling(64, 64, 64, "nn", torch.float16)
+    reference.assert_exact(fake.matmul(a, b), a, b)
+    assert fake.fallbacks() == {"quarantined": 1} and fake.control.loads == 2
+    known = selftest.quarantined(settings.settings().cache)
+    assert list(known) == [fake.kernels["nn", "f16"].id]
+
+
 def test_a_kernel_that_writes_nothing_fails(fake: Started) -> None:
     """What it should have written is NaN before, so that yesterday's right result cannot pass."""
     fake.serve("ptr_v1")

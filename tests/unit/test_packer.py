@@ -173,10 +173,10 @@ def test_source_round_trip_one_kernel_and_one_row_a_line(tmp_path: Path) -> None
     path = tmp_path / "h200.json"
     source = good_source()
     first, *others = source.table
-    source = dataclasses.replace(source, table=(first._replace(pdl=True), *others))
+    source = dataclasses.replace(source, table=(first._replace(dependent=first.kernel), *others))
     write_source(path, source)
     again = read_source(path)
-    assert [row.key for row in again.table if row.pdl] == [first.key]
+    assert [row.key for row in again.table if row.dependent] == [first.key]
     assert set(again.table) == set(source.table)
     assert again.kernels == source.kernels
     assert dataclasses.replace(again, table=()) == dataclasses.replace(source, table=())
@@ -184,6 +184,7 @@ def test_source_round_trip_one_kernel_and_one_row_a_line(tmp_path: Path) -> None
     for row in source.table:
         assert sum(f'"m":{row.m},' in line for line in lines) == 1
     assert sum('"genome"' in line for line in lines) == 3
+    assert sum('"dependent"' in line for line in lines) == 1  # absent where there is none
     first = path.read_bytes()
     write_source(path, again)
     assert path.read_bytes() == first
@@ -212,7 +213,8 @@ _SOURCE_CASES = {
     *("no_profile", "path_as_pack_name", "path_as_kernel", "newline_in_name", "arch_family"),
     *("foreign_abi", "duplicate_table_key", "duplicate_kernel_id", "duplicate_kernel_name"),
     *("duplicate_profile", "unknown_profile", "unknown_kernel", "bound_above_estimate"),
-    *("int_as_bool", "row_without_pdl", "pdl_of_a_kernel", "pdl_without_kernel"),
+    *("pdl_of_a_row", "null_dependent", "name_as_dependent", "unknown_dependent"),
+    *("pdl_of_a_kernel", "dependent_without_kernel"),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs import launcher, report
+from hgemm_packs import launcher, report, select
 from hgemm_packs.problem import Problem
 from tests import packs
 from tests.abuse.builder import put
@@ -44,9 +44,23 @@ def test_a_kernel_is_explained_with_its_evidence(good: Path) -> None:
 
 
 def test_a_dependent_launch_is_named(good: Path) -> None:
-    put(True, "table", 1, "pdl")(good)  # the row of WIN
-    assert explained(packs.WIN)[2] == "runs on   k_tma2, dependent launch behind ours in a graph"
+    direct, tma2 = (kernel.entry_fields["id"] for kernel in packs.good_kernels()[:2])
+    put(direct, "table", 1, "dependent")(good)  # the row of WIN
+    assert explained(packs.WIN)[2:4] == [
+        "runs on   k_tma2",
+        "          behind our own kernels in a graph: k_direct, dependent launch",
+    ]
     assert explained(packs.WIN_SMALL)[2] == "runs on   k_direct"
+    assert explained(packs.WIN_SMALL)[3].startswith("hot ")
+    select.quarantine(direct, "wrong")
+    assert explained(packs.WIN)[2] == "runs on   k_tma2"
+    assert explained(packs.WIN)[3].startswith("hot ")
+    assert explained(packs.WIN)[-1] == (
+        "          no  quarantined: test-pack 1.0.0: dependent launch of k_direct: wrong"
+    )
+    select.reset()
+    put(tma2, "table", 1, "dependent")(good)
+    assert explained(packs.WIN)[3].endswith("graph: k_tma2, dependent launch")
 
 
 def test_a_fallback_is_explained_with_every_reason(

@@ -13,7 +13,7 @@ from hgemm_packs import select
 from hgemm_packs.problem import Problem
 from hgemm_packs.settings import settings
 from tests import packs
-from tests.abuse.builder import edit
+from tests.abuse.builder import edit, put
 
 pytestmark = pytest.mark.usefixtures("clean_process")
 
@@ -25,6 +25,7 @@ def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     kernel = pack.manifest.kernels[0].id
     noisy = packs.row(packs.NOISE, None, lcb=1.02)._replace(kernel=kernel)
     raw = noisy._asdict() | {"hot": noisy.hot._asdict(), "cold": noisy.cold._asdict()}
+    del raw["dependent"]
     edit(pack.path, lambda document: document["table"].append(raw))
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(pack.path))
     return pack.path
@@ -130,6 +131,31 @@ def test_a_quarantined_kernel_is_passed_over_for_the_next_pack(
     select.quarantine(before.id, "the driver refused it")
     beside = resolve(packs.WIN)
     assert beside.kernel is not None and beside.kernel.name == "k_tma3"
+
+
+def test_a_row_names_the_kernel_of_dependent_launches_too(good: Path) -> None:
+    """The row's own is chosen whatever becomes of the other."""
+    direct, tma2, tma3 = (each.entry_fields["id"] for each in packs.good_kernels())
+    for behind in (direct, tma2):  # another, and the row's own
+        put(behind, "table", 1, "dependent")(good)  # the row of WIN
+        select.reset()
+        choice, small = resolve(packs.WIN), resolve(packs.WIN_SMALL)
+        assert choice.kernel is not None and choice.kernel.id == tma2
+        assert choice.dependent is not None and choice.dependent.id == behind
+        assert small.kernel is not None and small.kernel.id == direct and small.dependent is None
+        select.quarantine(tma3, "another")
+        assert resolve(packs.WIN) == choice
+        select.quarantine_dependent(behind, "it does not load")
+        without = resolve(packs.WIN)
+        assert (without.kernel, without.row) == (choice.kernel, choice.row)
+        assert without.code == "kernel" and without.dependent is None
+        assert [reason.code for reason in without.reasons] == ["kernel", "quarantined"]
+        assert "it does not load" in without.reasons[1].text
+        assert resolve(packs.WIN_SMALL) == small, "it is still right for ordinary launches"
+        select.quarantine(behind, "wrong values")
+        assert resolve(packs.WIN).code == ("kernel" if behind == direct else "quarantined")
+        assert resolve(packs.WIN).dependent is None
+        assert (resolve(packs.WIN_SMALL).kernel is None) == (behind == direct)
 
 
 def test_the_device_is_asked_for_only_when_it_matters(good: Path) -> None:
