@@ -161,6 +161,10 @@ def follows(
     listed = endurance.ranked(listed, lines, names)
     for problem, contenders in listed.items():
         row = rows[problem.key]
+        if row.dependent is not None:
+            (other,) = [each for each in contenders if each.kernel == row.dependent]
+            kernels = [line["kernel"] for line in seen if tuple(line["problem"][:5]) == row[:5]]
+            assert other.proven and names[other.kernel] in kernels
         if row.kernel is None:
             figures = [c.row or table.row(c.field, c.kernel, whole.device.name) for c in contenders]
             of_torch = [each._replace(kernel=None) for each in figures]
@@ -190,3 +194,10 @@ def test_what_does_not_follow_from_an_export_is_noticed(tmp_path: Path) -> None:
     rows = [row._replace(hot=row.hot._replace(us=1.0)) for row in source.table]
     with pytest.raises(AssertionError):
         follows(replace(source, table=tuple(rows)), tmp_path, 1)
+    rows = [row._replace(dependent=row.kernel) for row in source.table]
+    lines = [
+        {"problem": [*row[:5]], "kernel": f"name_{row.kernel}"} for row in rows if row.dependent
+    ]
+    follows(replace(source, table=tuple(rows)), tmp_path, 1, seen=lines)
+    with pytest.raises(AssertionError):
+        follows(replace(source, table=tuple(rows)), tmp_path, 1, seen=lines[1:])
