@@ -50,7 +50,8 @@ class Family:
 
     def whole(self, genome: Genome) -> Genome:
         """`genome` with those of UNNAMED that it is too old to have: the same kernel."""
-        return {gene: same for gene, same in UNNAMED.items() if gene in self.genes} | dict(genome)
+        absent = self.genes.keys() - genome.keys()
+        return genome | {gene: same for gene, same in UNNAMED.items() if gene in absent}
 
     def validate(self, genome: Genome) -> None:
         """Raise InvalidGenome unless every gene is present and in its set and all fit together."""

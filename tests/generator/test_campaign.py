@@ -135,12 +135,17 @@ def test_main_deals_to_processes_and_survives_their_death(
 
 @pytest.fixture
 def pack(tmp_path: Path) -> Packed:
-    packs.write_good(tmp_path / "pack")
+    """The good pack, with another kernel for dependent launch in one row."""
+    kernels = packs.good_kernels()
+    first, *rows = packs.good_rows(kernels)
+    first = first._replace(dependent=kernels[2].entry_fields["id"])
+    packs.write_good(tmp_path / "pack", table=(first, *rows))
     return Packed(tmp_path / "pack")
 
 
 def test_a_pack_gives_its_wins_and_kernels(pack: Packed) -> None:
     assert pack.wins == {packs.WIN: "k_tma2", packs.WIN_SMALL: "k_direct"}
+    assert pack.behind == {packs.WIN: "k_tma3"}
     assert packs.CUBLAS in pack.measured and len(pack.measured) == 3
     kernel = pack.kernel("k_tma2")
     assert kernel.fields["param_layout"] == "tma2_v1" and len(kernel.cubin) == 1300
@@ -153,9 +158,11 @@ def test_a_pack_gives_its_wins_and_kernels(pack: Packed) -> None:
 
 def test_a_problem_has_the_kernel_asked_for_or_the_tables(pack: Packed) -> None:
     asked = [(packs.WIN, None), (packs.CUBLAS, None), (packs.CUBLAS, "k_tma3")]
-    assert pack.named(asked) == [(packs.WIN, "k_tma2"), (packs.CUBLAS, "k_tma3")]
+    assert pack.named(asked, pack.wins) == [(packs.WIN, "k_tma2"), (packs.CUBLAS, "k_tma3")]
+    asked.append((packs.WIN_SMALL, None))  # has none for dependent launch
+    assert pack.named(asked, pack.behind) == [(packs.WIN, "k_tma3"), (packs.CUBLAS, "k_tma3")]
     with pytest.raises(PackError, match="has layout nn, not tt"):
-        pack.named([(Problem(64, 64, 64, "tt", "f16"), "k_tma3")])
+        pack.named([(Problem(64, 64, 64, "tt", "f16"), "k_tma3")], pack.wins)
 
 
 def test_problems_are_read_from_lines_and_files(tmp_path: Path, pack: Packed) -> None:

@@ -276,7 +276,7 @@ def chosen_by_protocols(own: SourceManifest, folder: Path) -> None:
     named = {kernel.id: kernel.name for kernel in own.kernels}
     first, *others = [row for row in own.table if row.kernel]
     problem, kernel = [*first.key[:5]], named[str(first.kernel)]
-    gain = {"torch": [3.0], "plain": [2.0], "pdl": [1.0]}
+    gain = {"torch": [9.0], "plain": [2.0], "pdl": [1.0]}
     runs = {"torch": {"us": 1.0}, kernel: {"us": 2.0}}
     task = {"problem": problem, "fields": ["problem"], "wrong": []}
     failure = {**task, "kernel": kernel, "error": "OutOfMemoryError", "blamed": False}
@@ -290,12 +290,21 @@ def chosen_by_protocols(own: SourceManifest, folder: Path) -> None:
         text = "".join(json.dumps(each) + "\n" for each in lines)
         (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
     words = ("table", folder / "raw", "--out", folder / "p.json")
-    assert generate(*words, "--pdl", folder / "pdl.jsonl").code == 0
+    lines = "--pdl", folder / "pdl.jsonl"
+    code, out, _ = generate(*words, *lines)
+    assert code == 0 and "1 with a kernel for dependent launch" in out
     made = read_source(folder / "p.json")
-    assert [row.key for row in made.table if row.pdl] == [first.key]
-    assert tuple(row._replace(pdl=False) for row in made.table) == own.table
-    assert generate(*words, "--contenders", folder / "pdl.jsonl").code == 0
-    assert read_source(folder / "p.json") == made  # one kernel a problem leaves no choice
+    rows = (row._replace(dependent=first.kernel if row is first else None) for row in own.table)
+    assert made == dataclasses.replace(own, table=tuple(rows))
+    # Another run, which chooses nothing, has it slower than torch in one way, and in the other.
+    for arm, kernels in (("pdl", (first.kernel, None)), ("plain", (None, None))):
+        again = {**pdl[-1], "hot": {**gain, arm: [9.2]}}
+        (folder / "again.jsonl").write_text(json.dumps(again) + "\n", encoding="utf-8")
+        assert generate(*words, *lines, "--published", folder / "again.jsonl").code == 0
+        (row,) = [r for r in read_source(folder / "p.json").table if r.key == first.key]
+        assert (row.kernel, row.dependent) == kernels
+    assert generate(*words, "--published", folder / "pdl.jsonl").code == 0
+    assert read_source(folder / "p.json") == own
     assert generate(*words, "--energy", folder / "energy.jsonl").code == 0
     kept = [row for row in read_source(folder / "p.json").table if row.kernel]
     assert sorted(row.key for row in kept) == sorted(row.key for row in others)
@@ -322,8 +331,11 @@ def test_candidates_are_written_as_a_pack(
     assert {each.id for each in written.kernels} <= {each.id for each in own.kernels}
     assert {row.key for row in written.table} >= {row.key for row in own.table if row.kernel}
     assert generate(*words, "--least-flop", "1e20").code == 2
-    # For dependent launch: every problem that has several, however far apart, by name.
-    assert generate(*words, "--near", "9").code == 2  # of each only one still builds
+    # For dependent launch: every problem, all that still build, however far apart, by name.
+    assert generate(*words, "--near", "9").code == 0
+    text = (tmp_path / "c" / "pairs.jsonl").read_text(encoding="utf-8")
+    alone = [tuple(json.loads(line)["problem"]) for line in text.splitlines()]
+    assert sorted(alone) == sorted(row.key[:5] for row in own.table if row.kernel)
     with Store(made.run, readonly=True) as store:
         for id_, fields in findings.read(store).kernels.items():
             ids[fields["family"], str(fields["genome"])] = id_
@@ -334,7 +346,7 @@ def test_candidates_are_written_as_a_pack(
     assert {each["kernel"] for each in pairs} == {each.name for each in several.kernels}
     problems = [tuple(each["problem"]) for each in pairs]
     assert set(problems) == {row.key[:5] for row in several.table}
-    assert all(problems.count(each) > 1 for each in problems)
+    assert set(alone) <= set(problems) and all(problems.count(each) > 1 for each in alone)
 
 
 def test_an_export_makes_the_table_of_its_run(

@@ -1,8 +1,9 @@
-"""Of a problem's confirmed kernels the one that is best launched plainly and dependently."""
+"""Of a problem's confirmed kernels the one that a row names for dependent launch."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -10,19 +11,21 @@ from typing import Any
 import pytest
 
 from hgemm_packs.generator import build, dependent, families, table
+from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.problem import Problem
 
 from .found import OTHER, PROBLEM, both, found, job
 
-#: Gains of 1.528 and 1.442 on PROBLEM: `b` needs 1.122 more of dependent launch than `a` has. `c`
-#: was not confirmed there.
+#: On PROBLEM `a` is worth 1.528 and `b` 1.442, and `c` was not confirmed there. `d` wins nowhere.
 FIELDS = (
     job("finals", {"a": (8.0, 9.0), "b": (8.5, 9.5), "c": (7.0, 8.0)}),
     job("confirm", {"a": (8.0, 9.0), "b": (8.5, 9.5)}),
     *both({"a": (9.0, 10.0)}, OTHER),
+    *both({"d": (12.0, 14.0)}, OTHER),
 )
 FOUND = found(*FIELDS)
 NAMES = {id_: str(fields["name"]) for id_, fields in FOUND.kernels.items()}
+OWN = math.sqrt(12.0 / 8.0 * 14.0 / 9.0)
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +36,12 @@ def valid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compiled(without: str, jobs: object) -> list[build.Built]:
-    return [build.Built({"id": id_}, b"") for id_ in FOUND.kernels if id_ != without]
+    return [build.Built({"id": id_}, b"") for id_ in FOUND.kernels if id_ not in without]
 
 
-def line(kernel: str, factor: float, problem: Problem = PROBLEM) -> dict[str, Any]:
-    """As pdl.py writes them: dependent launch is `factor` times as fast."""
-    times = {"torch": [9.0] * 3, "plain": [6.0] * 3, "pdl": [6.0 / factor] * 3}
+def line(kernel: str, worth: float, problem: Problem = PROBLEM) -> dict[str, Any]:
+    """As pdl.py writes them: torch takes `worth` times as long as the dependent launch."""
+    times = {"torch": [9.0] * 3, "plain": [6.0] * 3, "pdl": [9.0 / worth] * 3}
     return {
         "problem": [*problem.key[:5]],
         "kernel": NAMES[kernel],
@@ -49,46 +52,76 @@ def line(kernel: str, factor: float, problem: Problem = PROBLEM) -> dict[str, An
     }
 
 
+def made(lines: Iterable[dict[str, Any]], without: str = "") -> tuple[SourceManifest, list[str]]:
+    source, listed, gone = table.rebuilt(FOUND, 1.0, partial(compiled, ""))
+    assert gone == []
+    return dependent.launched(source, FOUND, listed, lines, partial(compiled, without))
+
+
 @pytest.mark.parametrize(
     ("lines", "kernel"),
     [
-        ([], "a"),
-        ([line("a", 1.0), line("b", 1.2)], "b"),
-        ([line("a", 1.0), line("b", 1.1)], "a"),
-        ([line("a", 1.1), line("b", 1.2)], "a"),
-        ([line("b", 1.2)], "b"),  # without a line `a` would be launched plainly
-        ([line("a", 1.0), line("b", 1.2), line("b", 1.1)], "a"),  # the least gain counts
-        ([line("a", 0.5), line("b", 1.1)], "a"),  # a loss is not launched so, and costs nothing
-        ([line("a", 1.0), line("b", 1.3) | {"wrong": ["hot"]}], "a"),
-        ([line("c", 9.0)], "a"),  # no confirmed win
-        ([line("b", 1.2, OTHER)], "a"),
-        ([{"problem": [], "kernel": NAMES["b"], "error": "killed its process"}], "a"),
+        ([], None),
+        ([line("a", 1.6), line("b", 1.7)], "b"),
+        ([line("a", 1.7), line("b", 1.6)], "a"),
+        ([line("a", 1.6), line("b", 1.5)], "a"),
+        ([line("b", 1.6)], "b"),
+        ([line("a", OWN + 0.01)], "a"),
+        ([line("a", OWN - 0.01), line("b", OWN - 0.01)], None),  # not above the row's own plainly
+        ([line("b", OWN - 0.01)], None),  # though above what `b` is plainly
+        ([line("a", 1.6), line("b", 1.7), line("b", 1.55)], "a"),  # the least counts
+        ([line("a", 0.5), line("b", 1.6)], "b"),
+        ([line("a", 1.6), line("b", 1.7) | {"wrong": ["hot"]}], "a"),
+        ([line("a", 1.6), line("b", 1.7) | {"edges": {"programmatic": 1}}], "a"),
+        ([line("c", 9.0)], None),  # no confirmed win
+        ([line("b", 9.0, OTHER), line("d", 9.0, OTHER)], None),
+        ([{"problem": [], "kernel": NAMES["b"], "error": "killed its process"}], None),
     ],
 )
-def test_who_is_named(lines: list[dict[str, Any]], kernel: str) -> None:
-    rank = partial(dependent.ranked, lines=lines, names=NAMES)
-    source, gone = table.rebuilt(FOUND, 1.0, partial(compiled, ""), rank)
+def test_who_is_launched_dependently(lines: list[dict[str, Any]], kernel: str | None) -> None:
+    source, gone = made(lines)
     assert gone == []
-    assert {row.k: row.kernel for row in source.table} == {PROBLEM.k: kernel, OTHER.k: "a"}
-    # The figures stay those of the confirmation.
+    assert {row.k: row.dependent for row in source.table} == {PROBLEM.k: kernel, OTHER.k: None}
+    # The row's own kernel, its figures and the kernels of others are as without.
+    assert {row.k: row.kernel for row in source.table} == {PROBLEM.k: "a", OTHER.k: "a"}
     (row,) = [each for each in source.table if each.k == PROBLEM.k]
-    assert row.hot.us == {"a": 8.0, "b": 8.5}[kernel]
+    assert (row.hot.us, row.cold.us) == (8.0, 9.0)
+    assert [each.id for each in source.kernels] == sorted({"a", kernel or "a"})
 
 
-def test_the_gain_is_the_mean_of_both_launches() -> None:
-    listed, _ = table.judged(FOUND)
-    plain = {c.kernel: c.gain for c in listed[PROBLEM]}
-    after = dependent.ranked(listed, [line("b", 1.21)], NAMES)
-    assert {c.kernel: c.gain for c in after[PROBLEM]} == pytest.approx(
-        plain | {"b": math.sqrt(plain["b"] * (plain["b"] * 1.21))}
+def test_what_does_not_build_any_more_is_left_to_the_next() -> None:
+    lines = [line("a", 1.6), line("b", 1.7), line("a", 1.9, OTHER)]
+    source, gone = made(lines, without="b")
+    assert {row.k: row.dependent for row in source.table} == {PROBLEM.k: "a", OTHER.k: "a"}
+    assert gone == [NAMES["b"]] and [each.id for each in source.kernels] == ["a"]
+    source, gone = made([line("a", 1.5), line("b", 1.7)], without="b")
+    assert {row.dependent for row in source.table} == {None} and gone == [NAMES["b"]]
+    # A kernel of the table was built with it.
+    assert made(lines, without="ab")[0] == made(lines, without="b")[0]
+
+
+def test_a_kernel_that_enters_has_its_proof() -> None:
+    (kernel,) = [each for each in made([line("b", 1.7)])[0].kernels if each.id == "b"]
+    assert kernel == table.source_kernel(FOUND, "b")
+    assert (kernel.name, kernel.numerics.shapes_tested) == (NAMES["b"], 12)
+
+
+def test_a_problem_that_torch_runs_has_no_dependent_kernel() -> None:
+    lost = found(*both({"a": (12.0, 14.0)}))
+    source, listed, _ = table.rebuilt(lost, 1.0, partial(compiled, ""))
+    assert dependent.launched(source, lost, listed, [line("a", 2.0)], partial(compiled, "")) == (
+        source,
+        [],
     )
-    assert after[OTHER] == listed[OTHER]
 
 
 def test_candidates_are_confirmed_wins_near_the_best() -> None:
     source, pairs = dependent.candidates(FOUND, partial(compiled, ""), near=0.06)
-    assert pairs == [(PROBLEM, NAMES["a"]), (PROBLEM, NAMES["b"])]
+    alone = (OTHER, NAMES["a"])  # one of which there is no choice but how to launch it
+    assert set(pairs) == {(PROBLEM, NAMES["a"]), (PROBLEM, NAMES["b"]), alone}
     assert [each.id for each in source.kernels] == ["a", "b"]
-    assert [row.kernel for row in source.table] == ["a"]
+    assert {row.k: row.kernel for row in source.table} == {PROBLEM.k: "a", OTHER.k: "a"}
+    _, pairs = dependent.candidates(FOUND, partial(compiled, ""), near=0.05)
+    assert set(pairs) == {(PROBLEM, NAMES["a"]), alone}
     with pytest.raises(ValueError, match="no confirmed win is a candidate"):
-        dependent.candidates(FOUND, partial(compiled, ""), near=0.05)
+        dependent.candidates(found(*both({"a": (12.0, 14.0)})), partial(compiled, ""), near=0.05)

@@ -160,9 +160,46 @@ def test_a_table_names_only_what_still_builds(monkeypatch: pytest.MonkeyPatch) -
         ids = [made["abc"[len(asked) - 1]] for _ in jobs]
         return [SimpleNamespace(entry_fields={"id": id_}) if id_ else None for id_ in ids]
 
-    document, gone = table.rebuilt(replace(whole, kernels=kernels), 1.0, compile)
+    document, _, gone = table.rebuilt(replace(whole, kernels=kernels), 1.0, compile)
     assert {row.k: row.kernel for row in document.table} == {1024: "c", 2048: None}
     assert (gone, asked) == (["name_a", "name_b"], [1, 1, 1])
     unknown = {id_: {**fields, "family": "sm90_gone"} for id_, fields in kernels.items()}
-    document, gone = table.rebuilt(replace(whole, kernels=unknown), 1.0, compile)
+    document, _, gone = table.rebuilt(replace(whole, kernels=unknown), 1.0, compile)
     assert {row.kernel for row in document.table} == {None} and len(gone) == 3
+
+
+def test_kernels_older_than_a_gene_are_spelled_with_it(tmp_path: Path) -> None:
+    """An export of before `reads_ahead`, which names leave out at its old value."""
+    today = next(iter(FAMILIES["sm90_splitk"].space(layout="nn", dtype="f16", reads_ahead=False)))
+    old = {gene: value for gene, value in today.items() if gene != "reads_ahead"}
+    whole = found(*both({"a": (10.0, 12.0), "b": (11.0, 12.0), "c": (11.0, 12.0)}))
+    spelled = {"a": ("sm90_splitk", old), "b": ("sm90_splitk", today), "c": ("sm90_gone", old)}
+    kernels = {
+        id_: {**whole.kernels[id_], "family": family, "genome": genome}
+        for id_, (family, genome) in spelled.items()
+    }
+    export.write(replace(whole, kernels=kernels), tmp_path)
+    read = export.load(tmp_path).kernels
+    assert {id_: fields["genome"] for id_, fields in read.items()} == {
+        "a": today,
+        "b": today,
+        "c": old,
+    }
+    ahead = FAMILIES["sm90_splitk"].whole({**old, "reads_ahead": True})
+    assert ahead["reads_ahead"] is True
+    assert "reads_ahead" not in FAMILIES["sm90_direct"].whole({"layout": "nn"})
+
+
+def test_a_table_comes_with_what_it_was_chosen_among() -> None:
+    """The first of two builds otherwise now: a contender still, but it may not be named."""
+    whole = found(*both({"a": (10.0, 12.0), "b": (10.1, 12.1)}))
+    genome = next(iter(FAMILIES["sm90_direct"].space(layout="nn", dtype="f16")))
+    kernels = {
+        id_: {**fields, "family": "sm90_direct", "genome": genome}
+        for id_, fields in whole.kernels.items()
+    }
+    made = [build.Built({"id": "b"}, b"")]
+    document, listed, gone = table.rebuilt(replace(whole, kernels=kernels), 1.0, lambda _: made)
+    assert [row.kernel for row in document.table] == ["b"] and gone == ["name_a"]
+    ((first, second),) = listed.values()
+    assert [(c.kernel, c.proven) for c in (first, second)] == [("a", False), ("b", True)]

@@ -115,7 +115,7 @@ def test_the_chosen_set_is_that_of_the_table(page: ModuleType) -> None:
 def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> None:
     whole = findings()
     source = table.source(whole)
-    source = replace(source, table=tuple(r._replace(pdl=bool(r.kernel)) for r in source.table))
+    source = replace(source, table=tuple(r._replace(dependent=r.kernel) for r in source.table))
     made = page.document(source, whole)
     both_wins = [
         {
@@ -170,7 +170,7 @@ def follows(
                 assert any(slow(line) for line in mine if line["kernel"] in named)
         else:
             (mine,) = [each for each in contenders if each.kernel == row.kernel]
-            assert mine.proven and mine.row == row._replace(pdl=False)
+            assert mine.proven and mine.row == row._replace(dependent=None)
 
 
 def slow(line: dict[str, Any]) -> bool:

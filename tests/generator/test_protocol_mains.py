@@ -27,14 +27,15 @@ Line = dict[str, Any]
 
 @pytest.fixture
 def pack(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A pack of two kernels that the stand-in driver runs, the first of them a win on TINY."""
+    """A pack of two kernels that the stand-in driver runs, the first of them a win on TINY, the
+    second for dependent launch there."""
     protocol_device.install(machine, monkeypatch)
     monkeypatch.setattr(evaluators, "Local", lambda make, count, **_: Inline(make(0)))
     kernels = []
     for params in ("tma2_v1", "ptr_v1"):
         one = stand_in.kernel(params, "nn")
         kernels.append(packs.FakeBuilt(dict(one.fields), one.cubin))
-    made = packs.source(kernels, [packs.row(TINY, kernels[0])])
+    made = packs.source(kernels, [packs.row(TINY, kernels[0], dependent=kernels[1])])
     write_pack(tmp_path / "pack", made, kernels, generator_info=packs.GENERATOR)  # type: ignore[arg-type]
     return tmp_path / "pack"
 
@@ -55,7 +56,7 @@ def test_pdl(pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
     header, (line,) = ran(pdl.main, pack, "--target-us", "40")
     assert header["settings"]["target_us"] == 40.0
     assert (header["settings"]["blocks"], header["settings"]["budget_us"]) == (11, 12_500.0)
-    assert (line["problem"], line["kernel"]) == ([64, 64, 64, "nn", "f16"], "fake_nn_tma2_v1")
+    assert (line["problem"], line["kernel"]) == ([64, 64, 64, "nn", "f16"], "fake_nn_ptr_v1")
     assert line["hot"] == {"torch": [10.0] * 11, "plain": [8.0] * 11, "pdl": [6.0] * 11}
     assert (line["wrong"], line["edges"]) == ([], protocol_device.EDGES)
     assert "wrong: []" in capsys.readouterr().out
@@ -67,6 +68,7 @@ def test_chained(pack: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     header, (line,) = ran(chained.main, pack, "--count", "3", "--layers", "2")
     assert header["choice"] == {"count": 3, "layers": 2, "seed": 4}
     assert line["chained"]["elementwise"] == [2.0] * 11
+    assert line["kernel"] == "fake_nn_tma2_v1"  # launched both ways, whatever else the row names
     own = json.loads(pack.with_name("out.summary.json").read_text(encoding="utf-8"))
     assert own["groups"]["tiny"]["problems"] == 1
     monkeypatch.setattr(chained.write, "__defaults__", (tmp_path / "chained.json",))

@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from benchmarks import chained, energy
+from hgemm_packs.generator import packed, packer
+from hgemm_packs.problem import Problem
+from tests import packs
 
 from .test_protocol_figures import energy_line, line, us
 
@@ -47,7 +50,7 @@ UNMEASURED = {"groups": None, "reason": "not measured yet", "wrong": 0}
 
 def facts(page: ModuleType, **changes: Any) -> dict[str, Any]:
     found = {name: page.summary._groups(each) for name, each in documents().items()}
-    launch = {"rows": 2800, "dependent": 1600}
+    launch = {"rows": 2800, "dependent": 1600, "another": 700}
     return {"grid": {}, "llm": {}, "launch": launch, **found, **changes}
 
 
@@ -97,10 +100,14 @@ def test_in_few_words(page: ModuleType) -> None:
     sets = {"fp16": {"nn": {"pdl": {}}, "nt": {"pdl": {"reason": "only 1 of 2"}}}}
     text = page.report_protocols.dependent(facts(page, grid=sets))
     assert text.splitlines() == [
-        "1600 of the 2800 problems with a kernel are launched with programmatic dependent launch "
-        "where they follow another kernel of ours in a CUDA graph: it measured faster than "
-        "plainly, right, and no more than 1% slower than torch. All other launches are plain. What "
+        "1600 of the 2800 problems with a kernel have one that is launched with programmatic "
+        "dependent launch where the call follows another kernel of ours in a CUDA graph, 700 of "
+        "them another kernel than for ordinary launches: it measured faster than the ordinary "
+        "launch, right, and no more than 1% slower than torch. All other launches are plain. What "
         "that is worth comes from another run than chose it.",
+        "In these chains no product reads what the one before wrote; kernels marked `reads_ahead` "
+        "then load their operands while it still runs. Where a product reads the previous one's "
+        "output, the kernel for ordinary launches runs in their place.",
         "No figure for grid fp16 nt: only 1 of 2.",
     ]
 
@@ -138,3 +145,34 @@ def test_files_of_a_campaign_are_read_without_headers(
     assert summary.energy_lines() == [energy_line()]
     (tmp_path / "energy.json").write_text(json.dumps(documents()["energy"]))
     assert summary.protocol_files()["energy"]["groups"]["f16 nn"]["problems"] == 1
+
+
+def test_rows_with_a_dependent_kernel_are_counted_and_those_without_a_figure_listed(
+    page: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kernels = packs.good_kernels()
+    rows = [
+        packs.row(packs.WIN, kernels[0], dependent=kernels[1]),
+        packs.row(packs.WIN_SMALL, kernels[0], dependent=kernels[0]),
+        packs.row(packs.NOISE, kernels[2]),
+        packs.row(packs.CUBLAS, None),
+    ]
+    summary, source = page.summary, packs.source(kernels, rows)
+    assert summary.dependent_facts(source) == {"rows": 3, "dependent": 2, "another": 1}
+    # NOISE, whose bound is in the noise, is no row that may be written.
+    rows.pop(2)
+    packer.write_source(tmp_path / "table.json", packs.source(kernels[:2], rows))
+    monkeypatch.setattr(summary, "MANIFEST", tmp_path / "table.json")
+    monkeypatch.setattr(summary, "RESULTS", tmp_path)
+    chosen = {"problem": [*packs.WIN.key[:5]], "kernel": "k_tma2", "wrong": []}
+    line = {**chosen, "hot": {"torch": [3.0], "pdl": [1.0]}}
+    for name in ("pdl-choice.jsonl", "pdl-contenders.jsonl"):  # by this it was chosen
+        (tmp_path / name).write_text(json.dumps(line) + "\n")
+    mine = {"problem": chosen["problem"], "kernel": "k_tma2"}
+    other = {"problem": [*packs.WIN_SMALL.key[:5]], "kernel": "k_direct"}
+    listed = tmp_path / "pairs.jsonl"
+    for lines, left in (("", [mine, other]), (json.dumps(line) + "\n", [other])):
+        (tmp_path / "pdl-2.jsonl").write_text(lines)
+        listed.write_text(summary.unmeasured())
+        wanted = {(Problem(*each["problem"]), each["kernel"]) for each in left}
+        assert set(packed.read(str(listed))) == wanted
