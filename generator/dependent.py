@@ -19,6 +19,7 @@ from typing import Any
 from hgemm_packs.generator import table, worth
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest
+from hgemm_packs.generator.prune import KEPT_SHARE, prune
 from hgemm_packs.generator.spec import PROTOCOLS
 from hgemm_packs.generator.table import Compile, Contender, Listed
 from hgemm_packs.manifest import Row
@@ -70,8 +71,9 @@ def launched(
 ) -> tuple[SourceManifest, list[str]]:
     """`source` with the kernel that each row with a kernel has for dependent launches: of the
     proven ones of `listed` the fastest by `lines` that is faster than the row's own launched
-    plainly, and that `compile` still makes; none where there is none. And the names of those that
-    it does not make."""
+    plainly, and that `compile` still makes; none where there is none. Besides the kernels that are
+    there come as many as keep prune.KEPT_SHARE of the log gain over the rows' own. And the names of
+    those that `compile` does not make."""
     gains = speedups(lines)
     better = {
         row.key: _better(row, listed.get(Problem(*row.key), ()), gains, found)
@@ -79,9 +81,11 @@ def launched(
         if row.kernel is not None
     }
     there = {kernel.id for kernel in source.kernels}
+    kept = there.union(prune(better, KEPT_SHARE).kernels)
     built, gone = set(there), set[str]()
     while True:
-        left = {key: [id_ for id_ in each if id_ not in gone] for key, each in better.items()}
+        usable = kept - gone
+        left = {key: [id_ for id_ in each if id_ in usable] for key, each in better.items()}
         best = {key: each[0] for key, each in left.items() if each}
         fresh = {id_: found.kernels[id_] for id_ in best.values() if id_ not in built}
         if not fresh:
@@ -99,15 +103,16 @@ def launched(
 
 def _better(
     row: Row, each: Iterable[Contender], gains: Mapping[Pair, float], found: Findings
-) -> list[str]:
-    """Ids of proven kernels that are faster dependent than the row's own plainly, best first."""
+) -> dict[str, float]:
+    """Proven kernels that are faster dependent than the row's own plainly, best first, and by how
+    much."""
     own = math.sqrt(row.hot.speedup * row.cold.speedup)
-    ranked = [
-        (-gains.get((row[:5], str(found.kernels[c.kernel]["name"])), 0.0), c.kernel)
+    over = {
+        c.kernel: gains.get((row[:5], str(found.kernels[c.kernel]["name"])), 0.0) / own
         for c in each
         if c.proven
-    ]
-    return [id_ for gain, id_ in sorted(ranked) if -gain > own]
+    }
+    return {id_: over[id_] for id_ in sorted(over, key=lambda i: (-over[i], i)) if over[id_] > 1.0}
 
 
 def candidates(

@@ -14,17 +14,18 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hgemm_packs.generator import upstream
 from hgemm_packs.generator.cache import cache_root, write_atomically
 
 NVDISASM_PIN = "13.5.37"
 _WHEEL = "nvidia-cuda-nvdisasm"
-_FORMAT = 3  # of a kept census
+_FORMAT = 4  # of a kept census
 
 #: Shapes of the warp-level instruction; the digits run together, so they cannot be split by rule.
 _WARP_SHAPES = {
@@ -74,8 +75,8 @@ class Mma:
 class Census:
     """`opcodes` count by first word (LDG, STS, SYNCS), `specials` the reads of special registers by
     name; `banks` are the constant banks that are read, with the places as they are written: "0x210"
-    or "UR4+0x210". `early` is what of UPSTREAM stands before the first wait for the grid ahead, or
-    anywhere in a kernel that never waits."""
+    or "UR4+0x210". `early` is what of `upstream.UPSTREAM` stands in the text before the first wait
+    for the grid ahead, `unwaited` what a thread can come to without such a wait."""
 
     instructions: int
     mma: tuple[Mma, ...]
@@ -83,6 +84,7 @@ class Census:
     specials: Mapping[str, int]
     banks: Mapping[str, tuple[str, ...]]
     early: tuple[str, ...] = ()
+    unwaited: tuple[str, ...] = ()
 
     def count(self, *words: str) -> int:
         """Instructions whose first word is one of `words`."""
@@ -131,12 +133,6 @@ MEMORY: Mapping[str, tuple[str, ...]] = {
     "branches": ("BRA", "BRX", "CALL"),
     "traps": ("BPT",),
     "shuffles": ("SHFL",),
-}
-#: What must come after the wait for the grid ahead: accesses to global memory, the end of a thread,
-#: leave for the next grid to start.
-UPSTREAM = {
-    *("LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "EXIT", "PREEXIT"),
-    *("UTMALDG", "UTMAPF", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKPF", "UBLKRED"),
 }
 
 
@@ -195,18 +191,15 @@ def _form(opcode: str) -> tuple[str, tuple[int, int, int] | None, str, str, bool
     return word, shape, acc, element, sparse
 
 
-def _count(instructions: Iterable[Mapping[str, Any]]) -> Census:
+def _count(instructions: Sequence[Mapping[str, Any]]) -> Census:
     forms: Counter[str] = Counter()
     words: Counter[str] = Counter()
     specials: Counter[str] = Counter()
     banks: dict[str, set[str]] = {}
-    early: set[str] = set()
     for one in instructions:
         opcode, operands = str(one["opcode"]), str(one.get("operands", ""))
-        word = opcode.split(".", 1)[0]
+        word = upstream.word(one)
         words[word] += 1
-        if word in UPSTREAM and not words["ACQBULK"]:
-            early.add(word)
         for bank, place in _CONSTANT.findall(operands):
             banks.setdefault(bank, set()).add(place)
         if _MMA.fullmatch(word):
@@ -220,7 +213,8 @@ def _count(instructions: Iterable[Mapping[str, Any]]) -> Census:
         opcodes=dict(sorted(words.items())),
         specials=dict(sorted(specials.items())),
         banks={bank: tuple(sorted(places)) for bank, places in sorted(banks.items())},
-        early=tuple(sorted(early)),
+        early=tuple(sorted(upstream.early(instructions))),
+        unwaited=tuple(sorted(upstream.unwaited(instructions))),
     )
 
 
@@ -244,5 +238,5 @@ def _from_json(data: bytes) -> Census:
         for form in document.pop("mma")
     ]
     banks = {bank: tuple(places) for bank, places in document.pop("banks").items()}
-    early = tuple(document.pop("early"))
-    return Census(mma=tuple(forms), banks=banks, early=early, **document)
+    early, unwaited = tuple(document.pop("early")), tuple(document.pop("unwaited"))
+    return Census(mma=tuple(forms), banks=banks, early=early, unwaited=unwaited, **document)

@@ -3,14 +3,15 @@ must pass.
 
 `corpus.toml` lists the cases, `kernels/` holds their device code, each a change to the plain kernel
 of `prelude.cuh`, which is put before all of them, or to that of `slices.cuh`, which shares K over
-CTAs. Read by `run` and by the tests; compiles nothing.
+CTAs; or a case is a family's kernel, as it is or with a `change`. Read by `run` and by the tests;
+compiles nothing.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,15 @@ def _what(stem: str) -> str:
         return file.readline().removeprefix("//").strip()
 
 
+def _changed(source: str, changes: Sequence[Sequence[str]]) -> str:
+    """A family's source with each (text, other text). Raises KeyError where one is not there."""
+    for text, other in changes:
+        if text not in source:
+            raise KeyError(text)
+        source = source.replace(text, other)
+    return source
+
+
 def _case(name: str, entry: dict[str, Any], document: Mapping[str, Any]) -> Case:
     expect = entry["expect"]
     gates = () if expect == PASS else (expect,) if isinstance(expect, str) else tuple(expect)
@@ -98,6 +108,7 @@ def _case(name: str, entry: dict[str, Any], document: Mapping[str, Any]) -> Case
         claim = Claim(Problem(**values), *times)
     elif "family" in entry:
         made = candidate.of_choice(Choice.of(entry["family"], entry["genome"]))
+        made = replace(made, source=_changed(made.source, entry.get("change", ())))
     else:
         stem = entry.get("kernel", name)
         sliced = entry.get("sliced", False)

@@ -35,8 +35,8 @@ JOBS: list[Job] = [
     ("sm90_swapab", {**SWAPAB, "split_k": 4}),
     ("sm90_swapab", {**SWAPAB, "layout": "nn", "tile_n": 128, "consumers": 2}),
 ]
-EARLY = "upstream: UTMALDG before the grid ahead has ended"
 WAIT = "if constexpr (HGP_READS_AHEAD) wait_for_upstream();"
+DOOR = "  wait_for_upstream();\n  allow_dependents();\n}"
 
 
 def ahead(genome: Genome) -> Genome:
@@ -118,13 +118,18 @@ def test_only_copies_of_a_and_b_stand_before_the_wait(name: str, genome: Genome)
     one = build.build_one(name, ahead(genome))
     found = census(one.cubin)
     assert found.early == ("UTMALDG",)
+    # A producer of splitk only loads, and ends without a wait of its own.
+    assert set(found.unwaited) - {"EXIT"} == {"UTMALDG"}
+    assert ("EXIT" in found.unwaited) == (name == "sm90_splitk")
     # The warp at the door and the writers wait, each in its own code; the door opens once.
     assert found.count("ACQBULK") >= 2 and found.count("PREEXIT") == 1
     verdict = binary.check(one.entry_fields, one.cubin)
     assert verdict.passed, verdict.detail
     silent = {field: v for field, v in one.entry_fields.items() if field != "reads_ahead"}
     verdict = binary.check(silent, one.cubin)
-    assert (verdict.status, verdict.detail) == (Status.BINARY, EARLY)
+    early = "EXIT, UTMALDG" if name == "sm90_splitk" else "UTMALDG"
+    assert verdict.status is Status.BINARY
+    assert verdict.detail == f"upstream: {early} before the grid ahead has ended"
 
 
 @pytest.mark.parametrize(
@@ -143,6 +148,38 @@ def test_a_kernel_that_also_writes_early_is_refused(name: str, early: str) -> No
     verdict = binary.check(fields, image)
     assert verdict.status is Status.BINARY
     assert verdict.detail == f"upstream: {early} before the grid ahead has ended"
+
+
+@pytest.mark.parametrize(
+    "door", ["  allow_dependents();\n  wait_for_upstream();\n}", "  allow_dependents();\n}"]
+)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_door_that_opens_without_having_waited_is_refused(name: str, door: str) -> None:
+    """The story: by the order of the text the wait of the writers, which stands first, was taken
+    for the door's, and both doors passed. They let two grids ahead still run."""
+    genome = ahead(BASES[name])
+    source, fields = build.render(name, genome), family(name).fields(genome)
+    assert source.count(DOOR) == 1
+    image, _ = build.compile_source(source.replace(DOOR, door), fields["symbol"])
+    assert census(image).early == ("UTMALDG",)
+    verdict = binary.check(fields, image)
+    assert verdict.status is Status.BINARY
+    assert verdict.detail == "upstream: PREEXIT before the grid ahead has ended"
+
+
+def test_writers_whose_wait_stands_elsewhere_in_the_text_are_refused() -> None:
+    """The door of this one comes first in the text."""
+    genome = ahead({**ONESHOT, "split": 1})
+    source, fields = build.render("sm90_oneshot", genome), family("sm90_oneshot").fields(genome)
+    first = "if (threadIdx.x < 32 && elected()) {"
+    door = "if (threadIdx.x >= kThreads) keep_door();\n  "
+    assert source.count(first) == 1 and source.count(WAIT) == 2
+    changed = source.replace(WAIT, "").replace(first, door + first)
+    image, _ = build.compile_source(changed, fields["symbol"])
+    found = census(image)
+    verdict = binary.check(fields, image)
+    assert (found.early, verdict.status) == ((), Status.BINARY)
+    assert verdict.detail == "upstream: STG before the grid ahead has ended"
 
 
 def test_the_field_excuses_no_load_to_registers() -> None:

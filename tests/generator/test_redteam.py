@@ -122,6 +122,9 @@ def test_what_runs_before_the_grid_ahead_has_ended_is_read_off_the_code(
         "lets_the_next_grid_start_first": "PREEXIT",
         "leaves_before_the_grid_ahead": "EXIT",
         "never_waits": "EXIT, LDG, PREEXIT, STG",
+        "writes_before_the_grid_ahead": "EXIT, LDG, STG",
+        "opens_its_door_first": "PREEXIT",
+        "opens_its_door_unasked": "PREEXIT",
     }.items():
         assert details[name] == f"upstream: {words} before the grid ahead has ended"
 
@@ -143,6 +146,19 @@ def test_every_family_has_honest_cases_of_both_types_and_most_layouts() -> None:
         if case.candidate is not None
     }
     assert slices == {1, 2, 4, 16}
+
+
+def test_a_change_of_what_a_family_does_not_say_is_refused() -> None:
+    assert corpus._changed("a; b;", [["a;", "c;"], ["b", "d"]]) == "c; d;"
+    with pytest.raises(KeyError, match="door"):
+        corpus._changed("a; b;", [["door", ""]])
+
+
+def test_every_family_that_can_read_ahead_has_honest_cases_that_do() -> None:
+    families = {name for name, one in FAMILIES.items() if "reads_ahead" in one.genes}
+    fields = [case.candidate.fields for case in CASES.values() if case.honest and case.candidate]
+    assert families == {each["family"] for each in fields if each.get("reads_ahead")}
+    assert len(families) == 3
 
 
 def test_stages_are_a_closed_set() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build
+from hgemm_packs.generator import build, upstream
 from hgemm_packs.generator.families.base import Genome
 from hgemm_packs.generator.gates import binary
 from hgemm_packs.generator.sass import census
@@ -31,7 +32,7 @@ JOBS: list[tuple[str, Genome]] = [
 @pytest.mark.parametrize(("family", "genome"), JOBS)
 def test_nothing_before_the_grid_ahead_has_ended(family: str, genome: Genome) -> None:
     found = census(build.build_one(family, genome).cubin)
-    assert found.early == () and found.count("ACQBULK") > 0
+    assert found.early == found.unwaited == () and found.count("ACQBULK") > 0
 
 
 def test_a_kernel_that_reads_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,3 +60,51 @@ def test_a_foreign_kernel_need_not_wait_unless_it_has_to_do_with_dependent_launc
     cubin = foreign.compile_any(foreign.source())
     assert set(census(cubin).early) == {"EXIT", "LDG", "STG"}
     assert binary.check(foreign.fields(), cubin).status is Status.OK
+
+
+def listing(text: str) -> list[dict[str, Any]]:
+    """Instructions as the disassembler gives them, one a line: [@PREDICATE] OPCODE [OPERANDS]; a
+    dot before those that it does not mark as control flow."""
+    found: list[dict[str, Any]] = []
+    for line in text.split("\n"):
+        words = line.split()
+        one: dict[str, Any] = {"predicate": words.pop(0)} if words[0].startswith("@") else {}
+        one |= {"opcode": words[0].lstrip("."), "operands": " ".join(words[1:])}
+        plain = words[0].startswith(".")
+        found.append(one if plain else {**one, "other-attributes": {"control-flow": "True"}})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "early", "unwaited"),
+    [
+        ("ACQBULK\nPREEXIT\n.LDG.E R0\nEXIT", "", ""),
+        ("PREEXIT\nACQBULK\nEXIT", "PREEXIT", "PREEXIT"),
+        # A wait of some threads is none.
+        ("@P0 ACQBULK\n.STG.E R0\nEXIT", "", "EXIT STG"),
+        ("@P0 BRA 0x20\nACQBULK\nPREEXIT\nEXIT", "", "EXIT PREEXIT"),
+        # Where the wait stands in the text does not matter.
+        ("BRA 0x30\n.STG.E R0\nEXIT\nACQBULK\nBRA 0x10", "EXIT STG", ""),
+        ("@P0 BRA 0x30\n.UTMALDG.2D UR4\nEXIT\nACQBULK\n.STG R0\nEXIT", "EXIT UTMALDG", "same"),
+        ("@P0 BRA 0x30\nACQBULK\nEXIT\n.STG.E R0\nEXIT", "", "EXIT STG"),
+        ("@PT BRA 0x20\n.STG.E R0\nACQBULK\nEXIT", "STG", ""),
+        ("BRA UP0,0x20\n.STG.E R0\nACQBULK\nEXIT", "STG", "STG"),
+        ("BRA.DIV UR4,0x30\nACQBULK\nEXIT\nPREEXIT\nACQBULK", "", "PREEXIT"),
+        ("@P0 EXIT\nACQBULK\nEXIT", "EXIT", "EXIT"),
+        # Threads that met go on where the last BSSY of their barrier said.
+        ("BSSY B0,0x30\n@P0 BRA 0x20\nBSYNC B0\nACQBULK\n.STG.E R0\nEXIT", "", ""),
+        ("BSSY B0,0x40\nBSYNC B0\nACQBULK\nEXIT\n.STG.E R0\nACQBULK", "", "STG"),
+        ("BSSY B0,0x50\nBSSY B0,0x40\nBSYNC B0\nACQBULK\nACQBULK\n.STG.E R0", "", ""),
+        # Nobody knows where these lead.
+        ("BRX R4,-0xd0\nACQBULK\n.STG.E R0\nEXIT", "", "EXIT STG"),
+        ("CALL.REL.NOINC $k$f\nACQBULK\n.STG.E R0\nEXIT", "", "EXIT STG"),
+        ("BSYNC B0\nACQBULK\n.STG.E R0\nEXIT", "", "EXIT STG"),
+        # Not a jump, though it looks like one.
+        ("NANOSLEEP 0x20\nACQBULK\n.STG.E R0\nEXIT", "", ""),
+        (".LDG.E R0\n.IADD3 R1,R1,0x10", "LDG", "LDG"),
+    ],
+)
+def test_what_a_thread_can_come_to(text: str, early: str, unwaited: str) -> None:
+    lines = listing(text)
+    assert upstream.early(lines) == set(early.split())
+    assert upstream.unwaited(lines) == set((early if unwaited == "same" else unwaited).split())
