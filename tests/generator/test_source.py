@@ -15,4 +15,5 @@ def test_every_committed_kernel_is_proven_and_in_use() -> None:
     for kernel in source.kernels:
         assert kernel.numerics.shapes_tested >= 10, kernel.name
         assert kernel.numerics.max_rel_err < bound[str(kernel.genome["dtype"])], kernel.name
-    assert {row.kernel for row in source.table} - {None} == {k.id for k in source.kernels}
+    used = {id_ for row in source.table for id_ in (row.kernel, row.dependent)}
+    assert used - {None} == {k.id for k in source.kernels}
