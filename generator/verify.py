@@ -67,11 +67,9 @@ def _ways(pack: Pack) -> dict[str, list[bool]]:
     """By kernel id, whether it is launched dependently: as rows name it, plainly if none does."""
     rows = pack.manifest.table
     plain, dependent = {row.kernel for row in rows}, {row.dependent for row in rows}
+    named = ((False, plain), (True, dependent))
     return {
-        entry.id: [
-            *([False] if entry.id in plain or entry.id not in dependent else []),
-            *([True] if entry.id in dependent else []),
-        ]
+        entry.id: [pdl for pdl, ids in named if entry.id in ids] or [False]
         for entry in pack.manifest.kernels
     }
 

@@ -1,6 +1,6 @@
 // What a launch follows. Launched dependent, a kernel gains behind another kernel of ours, which
 // lets it start early, and loses behind a foreign one: between torch's elementwise kernels 60
-// problems ran at 1.17 of torch dependent, 1.23 plainly (benchmarks/results/chained.json).
+// problems ran at 1.18 of torch dependent, 1.21 plainly (benchmarks/results/chained.json).
 #ifndef HGP_PREDECESSOR_H
 #define HGP_PREDECESSOR_H
 

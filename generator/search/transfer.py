@@ -56,8 +56,8 @@ class Transfer:
         told = self._told.get(p, set())
         known = self._known.get((p.m, p.n, p.k), ())
         moved = [c for c in (_moved(choice, p.layout, p.dtype) for choice in known) if c]
-        listed = [each for choice in moved for each in (choice, *_ahead(choice))]
-        new = [c for c in dict.fromkeys(listed) if c not in told and space.contains(c)]
+        listed = (each for choice in moved for each in (choice, _ahead(choice)))
+        new = [c for c in dict.fromkeys(listed) if c and c not in told and space.contains(c)]
         if new:
             return [Proposal(choice, self.name, "winners") for choice in new[:n]]
         return self._then.ask(space, n) if self._then else []
@@ -78,10 +78,10 @@ def _moved(choice: Choice, layout: str, dtype: str) -> Choice | None:
     return Choice.of(choice.family, genome) if valid else None
 
 
-def _ahead(choice: Choice) -> list[Choice]:
-    """The choice that differs in reading ahead, where there is one."""
-    genome = dict(choice.genome)
-    if genome.get("reads_ahead", True):
-        return []
-    genome["reads_ahead"] = True
-    return [Choice.of(choice.family, genome)] * FAMILIES[choice.family].is_valid(genome)
+def _ahead(choice: Choice) -> Choice | None:
+    """The choice that differs in reading ahead; None where there is none."""
+    if choice.genome.get("reads_ahead", True):
+        return None
+    genome = {**choice.genome, "reads_ahead": True}
+    valid = FAMILIES[choice.family].is_valid(genome)
+    return Choice.of(choice.family, genome) if valid else None

@@ -110,6 +110,16 @@ def test_the_chosen_set_is_that_of_the_table(page: ModuleType) -> None:
     assert found["chosen"] == [1, pytest.approx(kept)]
     assert found["share"] == pytest.approx(math.log(kept) / math.log(best), rel=1e-5)
     assert (found["of"], found["kinds"], found["problems"]) == (2, {"f16 nn": 1}, 4)
+    assert found["others"] == 0
+
+
+def test_kernels_for_dependent_launch_alone_are_not_in_the_chosen_set(page: ModuleType) -> None:
+    whole = findings()
+    alone = table.source(whole, keep=0.9)
+    rows = tuple(row._replace(dependent="a") if row.kernel else row for row in alone.table)
+    both = replace(alone, table=rows, kernels=(table.source_kernel(whole, "a"), *alone.kernels))
+    want = page.document(alone, whole)["prune"]
+    assert page.document(both, whole)["prune"] == {**want, "others": 1}
 
 
 def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> None:
