@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator import build, packed, problems
@@ -33,16 +33,24 @@ Line = dict[str, Any]
 FIRST = 8
 
 
+class Described(Protocol):
+    """What kernels come from: a pack, or a folder of kernels."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+
+
 class Hopeless(RuntimeError):
     """The first FIRST jobs all failed; the message has the words of the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One job to be. `fields`, JSON values, are what its line is known by."""
+    """One job to be, on a problem where its kind has one. `fields`, JSON values, are what its line
+    is known by."""
 
     kind: str
-    problem: Problem
+    problem: Problem | None
     kernels: Callable[[], tuple[Kernel, ...]]
     fields: Mapping[str, Any]
 
@@ -147,7 +155,7 @@ def run(
             tally.written += 1
             if "error" in line:
                 tally.failed += 1
-                tally.words = f"{job.problem}: {line['error']}"
+                tally.words = f"{job.problem or task.key}: {line['error']}"
             if tally.failed == tally.written == FIRST:
                 raise Hopeless(tally.words)
             tick(len(tasks) - tally.left, len(tasks))
@@ -227,7 +235,7 @@ def asked(options: argparse.Namespace, pack: Packed) -> list[Asked]:
 
 def main(
     options: argparse.Namespace,
-    pack: Packed,
+    pack: Described,
     tasks: Sequence[Task],
     make: Callable[[int], Any],
     header: Line,
@@ -243,7 +251,7 @@ def main(
     gpus = options.gpus or torch.cuda.device_count()
     logs = options.out.with_name(f"{options.out.stem}-logs")
     screen = console()
-    screen.print(f"{len(tasks)} problems, {gpus} GPUs, deadline {options.deadline:g} s")
+    screen.print(f"{len(tasks)} jobs, {gpus} GPUs, deadline {options.deadline:g} s")
     with (
         Local(make, gpus, logs=logs, timeout_s=options.timeout) as evaluator,
         progress(screen, "measuring") as tick,
