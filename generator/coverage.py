@@ -108,11 +108,13 @@ class Known:
         self, wanted: Iterable[Pair], built: Iterable[Pair], refused: Iterable[Genome]
     ) -> list[Genome]:
         """For each wanted pair a genome that is not `refused` and has as many pairs of `built`
-        kernels as can be: where it is refused as well, the pair itself is the likeliest reason."""
+        kernels as can be: where it is refused as well, the pair itself is the likeliest reason.
+        Among equals the one least like those that were refused with this pair."""
         rows, good = self._rows, self._marked(built)
-        for genome in refused:
-            rows = rows[(rows != self._row(genome)).any(axis=1)]
-        found = [self._best(rows, self._place(pair), good) for pair in wanted]
+        unlike = np.array([self._row(genome) for genome in refused]).reshape(-1, rows.shape[1])
+        for row in unlike:
+            rows = rows[(rows != row).any(axis=1)]
+        found = [self._best(rows, self._place(pair), good, unlike) for pair in wanted]
         points = dict.fromkeys(tuple(x - self._first) for x in found if x is not None)
         return [self._genome(point) for point in points]
 
@@ -122,13 +124,19 @@ class Known:
             marks[self._place(pair)] = True
         return marks
 
-    def _best(self, rows: Rows, place: tuple[int, int], marks: Marks) -> Rows | None:
-        """Of the rows with the pair of a place, or some of them, one with most marked pairs."""
+    def _best(
+        self, rows: Rows, place: tuple[int, int], marks: Marks, unlike: Rows | None = None
+    ) -> Rows | None:
+        """Of the rows with the pair of a place, or some of them, one with most marked pairs; among
+        equals one that shares least values with any `unlike` row that has the pair."""
         having = self._having(rows, *place)
         if len(having) > CANDIDATES:
             having = having[self._rng.sample(range(len(having)), CANDIDATES)]
         marked = marks[having[:, self._one], having[:, self._other]].sum(axis=1)
-        return having[int(marked.argmax())] if len(having) else None
+        alike = np.zeros_like(marked)
+        for row in () if unlike is None else self._having(unlike, *place):
+            alike = np.maximum(alike, (having == row).sum(axis=1))
+        return having[np.lexsort((alike, -marked))[0]] if len(having) else None
 
     def _having(self, rows: Rows, one: int, other: int) -> Rows:
         """The rows with both values."""

@@ -92,6 +92,12 @@ def test_other_genomes_for_the_pairs_of_a_refused_one() -> None:
         refused += again
     assert len(refused) == sum(have(genome, pair) for genome in valid()) == 2
     assert [genome["e"] for genome in refused] == [0, 1]
+    # Where all has been built, the second is as unlike the first as can be.
+    pair, built = ("a", 3, "b", "z"), set(all_pairs(SMALL))
+    (first,) = known.replacing([pair], built, [])
+    (second,) = known.replacing([pair], built, [first])
+    assert [gene for gene in first if first[gene] == second[gene]] == ["a", "b"]
+    built = pairs_of(SMALL, [genome for genome in valid() if genome["e"] == 0])
     both = [("a", 3, "e", 1), ("a", 4, "e", 1)]
     assert [genome["a"] for genome in known.replacing(both, built, [])] == [3, 4]
 
