@@ -12,7 +12,7 @@ from hgemm_packs import launcher, matmul, timing
 from hgemm_packs.generator.arms import Arm
 from hgemm_packs.generator.measure.agreement import Agreement, edges
 from hgemm_packs.manifest import KernelEntry
-from hgemm_packs.operands import operands
+from hgemm_packs.operands import Operands, operands
 from hgemm_packs.pack import Pack
 from hgemm_packs.replay import stage
 from tests import reference
@@ -59,6 +59,48 @@ def test_a_kernel_that_reads_ahead_stays_clear_of_what_is_written(wins: Wins) ->
         found = edges(calls, one, stage(0))
         assert found == {"programmatic": seen, "full": 3 - seen}, entry.name
     assert met - {"tma3_v1"}
+
+
+@pytest.mark.parametrize("written", ["a", "b"])
+def test_what_is_read_ahead_is_what_a_foreign_kernel_wrote_two_grids_before(
+    wins: Wins, written: str
+) -> None:
+    """In each round torch negates an operand, a call of ours works on others, and the next one, a
+    kernel that reads ahead and may start before that one has ended, must see the new sign."""
+    rounds = 4  # an even number: a replay starts from the signs that the one before started from
+    pairs = [pair for pair in wins.of_each_pair() if pair[3].reads_ahead]
+    assert pairs
+    for problem, pack, _, dependent in pairs[:: -(-len(pairs) // 60)]:
+        one, other = operands(problem, 0, sets=2)
+        matmul(one.a, one.b)  # loads
+        want = torch.empty_like(one.c)
+        Arm(launcher.load(0, dependent, pack.image(dependent), False))(one.a, one.b, want)
+        outs = [torch.full_like(one.c, torch.nan) for _ in range(rounds)]
+
+        def foreign(a: torch.Tensor, b: torch.Tensor, _: torch.Tensor) -> object:
+            return (a if written == "a" else b).neg_()
+
+        def ours(*_: torch.Tensor, at: Operands = other) -> object:
+            return matmul(at.a, at.b, out=at.c)
+
+        def ahead(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> object:
+            return matmul(a, b, out=c)
+
+        found = edges([foreign, ours, ahead], one, stage(0))
+        assert found == {"programmatic": 1, "full": 1}, problem
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for out in outs:
+                for call in (foreign, ours, ahead):
+                    call(one.a, one.b, out)
+        start = one.a[0, 0].item(), one.b[0, 0].item()
+        for _ in range(50):
+            for out in outs:
+                out.fill_(torch.nan)
+            graph.replay()
+            signs = [torch.equal(out, want if i % 2 else -want) for i, out in enumerate(outs)]
+            assert all(signs), (problem, dependent.name, signs)
+        assert start == (one.a[0, 0].item(), one.b[0, 0].item())
 
 
 def test_matmul_is_dependent_behind_our_own_kernels_only(wins: Wins) -> None:
