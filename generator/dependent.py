@@ -81,12 +81,15 @@ def launched(
         if row.kernel is not None
     }
     there = {kernel.id for kernel in source.kernels}
-    kept = there.union(prune(better, KEPT_SHARE).kernels)
     built, gone = set(there), set[str]()
     while True:
-        usable = kept - gone
-        left = {key: [id_ for id_ in each if id_ in usable] for key, each in better.items()}
-        best = {key: each[0] for key, each in left.items() if each}
+        left = {
+            key: {id_: over for id_, over in each.items() if id_ not in gone}
+            for key, each in better.items()
+        }
+        kept = there.union(prune(left, KEPT_SHARE).kernels)
+        usable = {key: [id_ for id_ in each if id_ in kept] for key, each in left.items()}
+        best = {key: each[0] for key, each in usable.items() if each}
         fresh = {id_: found.kernels[id_] for id_ in best.values() if id_ not in built}
         if not fresh:
             break

@@ -104,7 +104,7 @@ def parse(values: Sequence[Any]) -> Asked:
 
 
 def read(place: str) -> list[Asked]:
-    """What to measure: "grid", "llm" or a .toml as the generator reads them; any other file is JSON
+    """What to measure: a named list or a .toml as the generator reads them; any other file is JSON
     lines, each as `parse` takes it or an object with "problem" and perhaps "kernel" (so the lines
     of an earlier run will do). Raises PackError, ValueError and OSError."""
     if place in problems.NAMED or place.endswith(".toml"):

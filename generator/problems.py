@@ -18,7 +18,7 @@ from hgemm_packs.problem import REGIMES as REGIMES
 from hgemm_packs.problem import regime as regime
 
 #: Committed lists, in manifests/shapes/.
-NAMED = {"grid": "grid.toml", "llm": "llm_layers.toml"}
+NAMED = {"grid": "grid.toml", "llm": "llm_layers.toml", "transposed": "transposed.toml"}
 
 #: Layers of models are divided by their rows: few of them stream the weights, many compute.
 LAYER_REGIMES = ("M<=256", "M>256")
@@ -60,7 +60,7 @@ def cost(problem: Problem) -> tuple[int, int, int, str, str]:
 
 
 def read(place: str | Path, models: Sequence[str] = ()) -> list[Problem]:
-    """The problems of "grid", of "llm" or of a user's file, each once, cheapest first.
+    """The problems of a list of NAMED or of a user's file, each once, cheapest first.
 
     `models` are patterns ("Llama 3.1 8B", "Qwen3 *") that leave only the layers of those models.
     Problems that no family could serve are left out, with a count in the log, for a list of real

@@ -27,7 +27,9 @@ SETS = (
     ("grid", "fp16", "nt"),
     ("grid", "bf16", "nn"),
     ("grid", "bf16", "nt"),
+    ("llm", "fp16", "nn"),
     ("llm", "fp16", "nt"),
+    ("llm", "bf16", "nn"),
     ("llm", "bf16", "nt"),
 )
 NO_PDL = "no measurement with programmatic dependent launch for these problems"

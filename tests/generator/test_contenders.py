@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -98,6 +99,20 @@ def test_what_does_not_build_any_more_is_left_to_the_next() -> None:
     assert {row.dependent for row in source.table} == {None} and gone == [NAMES["b"]]
     # A kernel of the table was built with it.
     assert made(lines, without="ab")[0] == made(lines, without="b")[0]
+
+
+def test_the_same_kernel_of_an_older_source_takes_no_place() -> None:
+    """Two ids of one name have one time; pruning needs only the first, which builds no more."""
+    times = {"a": (8.0, 9.0), "older": (8.5, 9.5), "today": (8.5, 9.5)}
+    whole = found(*both(times))
+    name = {"name": "name_b"}
+    kernels = {i: {**f, **(name if i != "a" else {})} for i, f in whole.kernels.items()}
+    whole = replace(whole, kernels=kernels)
+    now = [build.Built({"id": each}, b"") for each in ("a", "today")]
+    source, listed, _ = table.rebuilt(whole, 1.0, lambda jobs: now)
+    after, gone = dependent.launched(source, whole, listed, [line("b", 1.7)], lambda jobs: now)
+    assert [(row.kernel, row.dependent) for row in after.table] == [("a", "today")]
+    assert gone == ["name_b"]
 
 
 def test_a_kernel_that_enters_has_its_proof() -> None:

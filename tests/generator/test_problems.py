@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -13,6 +14,7 @@ from hgemm_packs.cli.shapes import tomllib
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.packer import read_source
 from hgemm_packs.generator.problems import (
+    NAMED,
     REGIMES,
     cost,
     filter,
@@ -112,9 +114,10 @@ def test_layers_are_the_models_own_each_problem_once() -> None:
         weights |= {(c["vocab_size"], hidden)}
         expected |= {(m, n, k) for n, k in weights for m in document["m"]}
     problems = read("llm")
-    assert len(problems) == len(set(problems)) == 2 * len(expected) == 2 * 3276
+    assert len(problems) == len(set(problems)) == 4 * len(expected) == 4 * 3276
     assert {(p.m, p.n, p.k) for p in problems} == expected
-    assert {(p.layout, p.dtype) for p in problems} == {("nt", "f16"), ("nt", "bf16")}
+    kinds = set(itertools.product(("nn", "nt"), ("f16", "bf16")))
+    assert {(p.layout, p.dtype) for p in problems} == kinds
     costs = [p.m * p.n * p.k for p in problems]
     assert costs == sorted(costs)
 
@@ -123,7 +126,7 @@ def test_the_layers_of_the_committed_table_are_still_listed() -> None:
     """What was measured stays in the list."""
     source = read_source(manifests_dir() / "sm_90a" / "h200.json")
     measured = {(row.m, row.n, row.k) for row in source.table} - grid_shapes()
-    assert measured <= {(p.m, p.n, p.k) for p in read("llm")}
+    assert measured <= {(p.m, p.n, p.k) for name in NAMED for p in read(name)}
     assert measured
 
 
@@ -136,7 +139,7 @@ def test_a_users_file_by_its_path(caplog: pytest.LogCaptureFixture) -> None:
     # N = 1004 at three numbers of tokens.
     assert "3 of 35 problems stay with cuBLAS" in caplog.text
     assert [(p.m, p.n) for p in read(example, ["Example*"])][:2] == [(1, 64), (1, 512)]
-    with pytest.raises(PackError, match=r"grdi is no file, and no list of \['grid', 'llm'\]"):
+    with pytest.raises(PackError, match=r"grdi is no file, and no list of \['grid', 'llm', 'transposed'\]"):
         read("grdi")
 
 

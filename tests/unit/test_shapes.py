@@ -103,7 +103,7 @@ def test_layers_follow_from_the_published_configs() -> None:
     found = shapes.read(FOLDER / "llm_layers.toml")
     by_name = {(layer.model, layer.names): (layer.n, layer.k) for layer in found.layers}
     assert {name: by_name.get(name) for name in KNOWN} == KNOWN
-    assert (found.m[0], found.m[-1], found.layouts) == (1, 8192, ("nt",))
+    assert (found.m[0], found.m[-1], found.layouts) == (1, 8192, ("nt", "nn"))
     assert all(len({each.names for each in layers}) == len(layers) for layers in _models(found))
 
 
