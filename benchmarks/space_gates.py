@@ -101,7 +101,7 @@ def figures(folder: Folder, found: Outcomes, ways: Sequence[str]) -> dict[str, L
                 if pair not in passed
             ],
             "pairs_without_genome": {
-                "proven": about["complete"],
+                "proven": about["proven"],
                 "of_genomes": about["known"],
                 "pairs": sorted(absent, key=all_pairs(family).index),
             },

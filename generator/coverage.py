@@ -63,6 +63,33 @@ def pairwise(family: Family) -> tuple[list[Genome], list[Pair]]:
     return known.covering(known.pairs), known.not_found
 
 
+def impossible(family: Family, pairs: Iterable[Pair]) -> set[Pair]:
+    """Those of the pairs that no valid genome has."""
+    left = set(pairs)
+    for part in _parts(family, {}):
+        left -= {
+            pair
+            for pair in left
+            if part.get(pair[0], pair[1]) == pair[1] and part.get(pair[2], pair[3]) == pair[3]
+        }
+    return left
+
+
+def _parts(family: Family, part: Genome) -> Iterator[Genome]:
+    """Genomes from `part` on with only the genes that `check` asks for before it is content: the
+    others can have any value. A gene that it lacks is the KeyError that it raises."""
+    try:
+        family.check(part)
+    except KeyError as lacking:
+        gene = str(lacking.args[0])
+        for value in family.genes[gene]:
+            yield from _parts(family, {**part, gene: value})
+    except InvalidGenome:
+        return
+    else:
+        yield part
+
+
 class Known:
     """Valid genomes of a family: all of them where `complete`, else those that walks through the
     space met, and further ones sought for each pair that they did not meet."""
@@ -89,8 +116,14 @@ class Known:
 
     @property
     def not_found(self) -> list[Pair]:
-        """Those that none has: where `complete`, no valid genome at all."""
+        """Those that none has: where `proven`, no valid genome at all."""
         return [pair for pair in all_pairs(self._family) if not self._met[self._place(pair)]]
+
+    @property
+    def proven(self) -> bool:
+        """Whether a pair that is not found is one that no valid genome has."""
+        lacking = self.not_found
+        return self.complete or len(impossible(self._family, lacking)) == len(lacking)
 
     def covering(self, wanted: Collection[Pair]) -> list[Genome]:
         """Genomes that together have every wanted pair that known genomes have. Rare pairs are

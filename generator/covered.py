@@ -74,7 +74,7 @@ def write(folder: Path, found: Iterable[tuple[Family, Known, Sequence[Tried]]]) 
     lines.append({"header": {"commit": commit, "nvrtc": build.NVRTC_PIN, "arch": build.ARCH}})
     with (folder / KERNELS).open("wb") as blob:
         for family, known, tried in found:
-            about = {"known": len(known), "complete": known.complete}
+            about = {"known": len(known), "proven": known.proven}
             lines.append({"family": family.name, **about, "not_found": known.not_found})
             for one in tried:
                 line: Record = {"family": family.name, "genome": one.genome, "round": one.round}

@@ -133,7 +133,7 @@ def _check(g: Genome) -> None:
         f"{accumulators} accumulators a thread do not fit {room} registers",
     )
     require(
-        _stored(g) // 2 + 4 * number(g, "slices") + 24 <= room,
+        _stored(g) // 2 + 5 * number(g, "slices") + 16 <= room,  # 4 of a part and its address
         f"{g['slices']} parts beside a share do not fit {room} registers",
     )
     grouped = g["epilogue"] == "grouped"

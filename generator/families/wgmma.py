@@ -88,7 +88,7 @@ def _check(g: Genome) -> None:
         accumulators + 40 <= room,
         f"{accumulators} accumulators a thread do not fit {room} registers",
     )
-    _check_split(g, rows)
+    _check_split(g, rows, room)
     require(smem_bytes(g) <= smem_room(number(g, "ctas_per_sm")), "shared memory")
     b_transposed = mn_major(str(g["layout"]))[1]
     require(g["epilogue"] != "grouped" or not b_transposed, "grouped epilogue is for nt and tt")
@@ -107,7 +107,7 @@ def _check(g: Genome) -> None:
     require(bool(g["persistent"]) or g["group"] != 64, "banding by 64 is for persistent grids")
 
 
-def _check_split(g: Genome, rows: int) -> None:
+def _check_split(g: Genome, rows: int, room: int) -> None:
     split = number(g, "split_k")
     if split == 1:
         return
@@ -116,6 +116,12 @@ def _check_split(g: Genome, rows: int) -> None:
     require(not g["persistent"] and rows == 64, "split_k reduces once, 64 rows a consumer")
     require(g["epilogue"] != "bulk", "split_k stores shares, not whole tiles")
     require(number(g, "tile_n") % (split * share) == 0, f"a share is a multiple of {share} columns")
+    accumulators = number(g, "tile_n") // 2
+    sums = accumulators // split  # beside what the share was before, which stays in registers
+    require(
+        accumulators + 2 * sums + 24 <= room,
+        f"{sums} sums beside {accumulators} accumulators a thread do not fit {room} registers",
+    )
 
 
 def _macros(g: Genome) -> dict[str, int | str]:

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import calibrate_prior
 from benchmarks.calibrate_prior import Timed
 from hgemm_packs.generator.devices.recording import load
-from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.families import FAMILIES, InvalidGenome
 from hgemm_packs.generator.search import roofline
 from hgemm_packs.generator.search.constants import SPLITK
 from hgemm_packs.generator.search.features import Table
@@ -48,9 +48,13 @@ def test_the_screens_are_of_every_family_and_of_no_recorded_size() -> None:
     sizes = {(t.problem.m, t.problem.n, t.problem.k) for t in times}
     for path in (calibrate_prior.RESULTS / "replay").glob("*.npz"):
         assert not sizes & {(p.m, p.n, p.k) for p in load(path, any_catalogue=True)}
-    for t in times[::200]:
-        FAMILIES[t.choice.family].validate(t.choice.genome)
-        assert 0.5 < t.us < 1e6
+    some = times[::200]
+    assert all(0.5 < t.us < 1e6 for t in some)
+    gone = [t.choice for t in some if not FAMILIES[t.choice.family].is_valid(t.choice.genome)]
+    assert len(gone) < len(some) / 20
+    for choice in gone:  # built with a reduction that held less: today's has no registers for them
+        with pytest.raises(InvalidGenome, match=r"sm90_swapab: \d+ sums of \d parts a thread"):
+            FAMILIES[choice.family].validate(choice.genome)
 
 
 def test_weights_by_hand() -> None:

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from hgemm_packs.generator import coverage
-from hgemm_packs.generator.coverage import Known, Pair, all_pairs, pairs_of, pairwise
+from hgemm_packs.generator.coverage import Known, Pair, all_pairs, impossible, pairs_of, pairwise
 from hgemm_packs.generator.families import FAMILIES, family
 from hgemm_packs.generator.families.base import Family, Genome, require
 
@@ -76,9 +76,15 @@ def test_a_larger_space_is_walked_and_rare_pairs_are_sought(
     monkeypatch.setattr(coverage, "STARTS", 2)
     monkeypatch.setattr(coverage, "STEPS", 20)
     few = Known(SMALL)
-    assert few.not_found == complete.not_found
+    assert few.not_found == complete.not_found and few.proven
     monkeypatch.setattr(coverage, "TRIES", 0)
-    assert len(Known(SMALL).not_found) > len(few.not_found)  # and says so
+    fewer = Known(SMALL)
+    assert len(fewer.not_found) > len(few.not_found) and not fewer.proven
+
+
+@pytest.mark.parametrize("f", [SMALL, FAMILIES["sm90_swapab"]], ids=lambda f: f.name)
+def test_pairs_without_genome_are_found_without_listing_the_space(f: Family) -> None:
+    assert impossible(f, all_pairs(f)) == set(Known(f).not_found)
 
 
 def test_other_genomes_for_the_pairs_of_a_refused_one() -> None:

@@ -90,6 +90,7 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
     ("sm90_wgmma", {"split_k": 2, "epilogue": "bulk"}, "split_k stores shares"),
     ("sm90_wgmma", {"split_k": 8}, "a share is a multiple of 16 columns"),
     ("sm90_wgmma", {"split_k": 4, "epilogue": "grouped"}, "a share is a multiple of 32 columns"),
+    ("sm90_wgmma", {"split_k": 2, "tile_n": 256, "stages": 2}, "64 sums beside 128 accumulators"),
     ("sm90_swapab", {"persistent": True, "reads_ahead": True}, "leaves no room ahead"),
     ("sm90_direct", {"warps_m": 2, "warps_n": 2, "warps_k": 8}, "at most 512 threads"),
     ("sm90_direct", {"ni": 8, "unroll": 8}, "about 493 registers a thread"),
@@ -128,6 +129,32 @@ def test_a_broken_constraint_is_named_and_never_compiled(
     with pytest.raises(InvalidGenome, match=words):
         build.build([(name, genome)], workers=1)
     assert not FAMILIES[name].is_valid(genome)
+
+
+#: (family, genes that a reduction in distributed shared memory has no registers for, the nearest
+#: that it has).
+REDUCED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("sm90_swapab", {"tile_m": 64, "split_k": 8}, {"tile_m": 48, "split_k": 8}),
+    ("sm90_swapab", {"tile_m": 96, "split_k": 8}, {"tile_m": 96, "split_k": 4}),
+    ("sm90_swapab", {"tile_m": 128, "split_k": 4}, {"tile_m": 128, "split_k": 2}),
+    ("sm90_swapab", {"tile_m": 128, "split_k": 8}, {"tile_m": 128, "split_k": 2}),
+    ("sm90_wgmma", {"tile_n": 256, "split_k": 2}, {"tile_n": 256, "split_k": 4}),
+    ("sm90_wgmma", {"tile_n": 256, "split_k": 2}, {"tile_n": 224, "split_k": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "spilling", "built"), REDUCED, ids=_broken_id)
+def test_a_reduction_that_spills_is_no_genome_and_the_nearest_one_builds(
+    name: str, spilling: dict[str, Any], built: dict[str, Any]
+) -> None:
+    """Five pairs of genes were in valid genomes only that the compiler refused: it spilled."""
+    f, few = FAMILIES[name], {"layout": "nt", "dtype": "f16", "persistent": False}
+    if name == "sm90_wgmma":
+        few |= {"schedule": "cooperative", "cluster_m": 1, "cluster_n": 1, "group": 1}
+        few |= {"raster": "m", "streaming": False, "bulk_blocks": 1}
+    assert not list(f.space(**few, **spilling))
+    nearest = next(f.space(**few, **built, tile_k=64, ctas_per_sm=1))
+    assert build.build_one(name, nearest).entry_fields["genome"] == nearest
 
 
 @pytest.mark.parametrize("name", FAMILIES)

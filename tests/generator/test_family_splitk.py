@@ -40,6 +40,10 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
         {"tile_m": 128, "ctas_per_sm": 3, "stages": 2, "slices": 16},
         "16 parts beside a share do not fit 72 registers",
     ),
+    (
+        {"ctas_per_sm": 3, "stages": 4, "split": 1, "slices": 16, "reads_ahead": True},
+        "16 parts beside a share do not fit 96 registers",
+    ),
     ({"layout": "nn", "epilogue": "grouped"}, "grouped epilogue is for nt and tt"),
     ({"layout": "tn", "epilogue": "grouped"}, "grouped epilogue is for nt and tt"),
     ({"split": 8}, "a share is a multiple of 16 columns"),

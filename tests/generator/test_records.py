@@ -206,7 +206,7 @@ AHEAD = [(n, {**g, "reads_ahead": True}) for n, g in BASES.items() if "reads_ahe
 
 
 @pytest.mark.parametrize(
-    "job", [*sample(21), *AHEAD], ids=lambda job: family(job[0]).kernel_name(job[1])
+    "job", [*sample(28), *AHEAD], ids=lambda job: family(job[0]).kernel_name(job[1])
 )
 def test_the_record_is_what_the_source_computes(job: Job) -> None:
     _, regs = build.compile_source(_static_asserts(job), "checked")
