@@ -8,6 +8,7 @@ these jobs alone, which `export.union` adds to those that they follow from.
 from __future__ import annotations
 
 import datetime
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,6 @@ from hgemm_packs.generator.findings import CORRECT, Field, Findings
 from hgemm_packs.generator.problems import cost
 from hgemm_packs.generator.prune import prune
 from hgemm_packs.generator.records import read_records
-from hgemm_packs.generator.schema import digest
 from hgemm_packs.generator.spec import (
     PROTOCOLS,
     Choice,
@@ -196,6 +196,7 @@ def measure(
     """Do the tasks that `out` does not have yet. Raises ValueError on another device than that of
     the export, and what `campaign.run` raises."""
     check_device(found, evaluator.facts())
+    header = {"id": secrets.token_hex(32), **header}
     return campaign.run(
         out, todo, evaluator, header, deadline_s=deadline_s, tick=tick, line_of=line
     )
@@ -296,5 +297,4 @@ def _refused(jobs: Sequence[Field]) -> dict[str, Status]:
 def _run(header: Line) -> dict[str, Any]:
     """A call of this as a run of the generator is recorded; `commit` is that of the sources."""
     started = datetime.datetime.fromisoformat(header["started"]).timestamp()
-    known = {name: value for name, value in header.items() if name not in ("device", "started")}
-    return {"id": digest("reconfirm", header), "started": started, **known}
+    return {k: v for k, v in header.items() if k != "device"} | {"started": started}
