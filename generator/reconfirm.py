@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from hgemm_packs.generator.evaluators import Evaluator
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.findings import CORRECT, Field, Findings
 from hgemm_packs.generator.problems import cost
-from hgemm_packs.generator.prune import prune
 from hgemm_packs.generator.records import read_records
 from hgemm_packs.generator.spec import (
     PROTOCOLS,
@@ -46,8 +45,8 @@ BATCH = 64  # kernels that are built between two words of progress
 NO_MEMORY = "OutOfMemoryError:"
 _ORDER = list(Status)
 
-#: Ids of the kernels of each problem, best first.
-Wanted = Mapping[Problem, Sequence[str]]
+#: Gains of the kernels of each problem by id, best first.
+Worthy = Mapping[Problem, Mapping[str, float]]
 
 
 def speedups(found: Findings) -> dict[tuple[Problem, str], float]:
@@ -62,34 +61,24 @@ def speedups(found: Findings) -> dict[tuple[Problem, str], float]:
     return best
 
 
-def worthy(found: Findings, least: float = LEAST, keep: float = 1.0) -> dict[Problem, list[str]]:
+def worthy(found: Findings, least: float = LEAST) -> dict[Problem, dict[str, float]]:
     """The kernels of each problem that may be confirmed, best first by their finals, of problems
     that have any: right, proven, of a genome that is still one, and no slower than `least` of
-    torch. With `keep` below 1 those alone that keep this share of the log gain, and for a problem
-    without any of them all that it has."""
+    torch."""
     # As finals, which have no bounds: those of confirmations take a minute.
     plain = tuple(replace(each, stage="finals" * (each.stage == "finals")) for each in found.fields)
     seen = speedups(found)
     listed = {
-        problem: [
-            c
+        problem: {
+            c.kernel: c.gain
             for c in each
             if c.kernel in found.proofs
             and seen[problem, c.kernel] >= least
             and choice(found, c.kernel) is not None
-        ]
+        }
         for problem, each in table.contenders(replace(found, fields=plain), 0.0).items()
     }
-    kept = {c.kernel for each in listed.values() for c in each}
-    if keep < 1.0:
-        kept = set(
-            prune({p: {c.kernel: c.gain for c in e} for p, e in listed.items()}, keep).kernels
-        )
-    return {
-        problem: [c.kernel for c in each if c.kernel in kept] or [c.kernel for c in each]
-        for problem, each in sorted(listed.items(), key=lambda pair: cost(pair[0]))
-        if each
-    }
+    return {problem: listed[problem] for problem in sorted(listed, key=cost) if listed[problem]}
 
 
 def choice(found: Findings, id_: str) -> Choice | None:
@@ -108,22 +97,28 @@ class Made:
     built otherwise now."""
 
     kernels: Mapping[str, Kernel]
-    wanted: Wanted
+    wanted: Mapping[Problem, Sequence[str]]
     gone: Sequence[str]
 
 
 def made(
     found: Findings,
-    listed: Wanted,
+    listed: Worthy,
     builder: Builder,
+    kept: Container[str] | None = None,
     tick: Callable[[int, int], None] = lambda done, total: None,
 ) -> Made:
     """The first COUNT of each problem's kernels that `builder` makes as they were; what it does not
-    leaves its place to the next. Problems without any are left out."""
+    leaves its place to the next. Where only `kept` kernels are wanted, a problem that has none of
+    them gets its best. Problems without any are left out."""
     kernels: dict[str, Kernel] = {}
     gone: set[str] = set()
     while True:
-        left = {p: [id_ for id_ in each if id_ not in gone][:COUNT] for p, each in listed.items()}
+        there = {p: [id_ for id_ in each if id_ not in gone] for p, each in listed.items()}
+        left = {
+            p: [id_ for id_ in each if kept is None or id_ in kept][:COUNT] or each[:1]
+            for p, each in there.items()
+        }
         fresh = sorted({id_ for each in left.values() for id_ in each} - kernels.keys())
         if not fresh:
             wanted = {problem: each for problem, each in left.items() if each}
@@ -140,7 +135,7 @@ def made(
             tick(len(kernels) + len(gone), len(kernels) + len(gone) + len(fresh[start + BATCH :]))
 
 
-def unfinished(found: Findings, listed: Wanted, out: Path) -> Wanted:
+def unfinished(found: Findings, listed: Worthy, out: Path) -> dict[Problem, Mapping[str, float]]:
     """The problems whose confirmation is not on file. Raises ValueError where `out` has lines that
     are not of this export's device."""
     _headers(found, out)
@@ -148,7 +143,7 @@ def unfinished(found: Findings, listed: Wanted, out: Path) -> Wanted:
     return {p: each for p, each in listed.items() if _task("confirm", p, ()).key not in known}
 
 
-def tasks(listed: Wanted, done: Made, every: int | None = None) -> list[Task]:
+def tasks(listed: Worthy, done: Made, every: int | None = None) -> list[Task]:
     """A confirmation of each problem of `listed` for which there are kernels, a trial of each
     `every`-th (None: as a run has them, but TRIALS at least, as far as there are problems), in an
     order that makes a run that was stopped a fair sample."""

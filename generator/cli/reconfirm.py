@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from hgemm_packs.generator.builder import Builder
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import Gpus, Keep, app
 from hgemm_packs.generator.findings import Findings
+from hgemm_packs.generator.prune import prune
 
 LINES, EXPORT = "lines.jsonl", "export"
 
@@ -52,22 +54,23 @@ def confirm_again(
     ends = time.monotonic() + deadline
     out, lines = console(), out_dir / LINES
     found = export.load(place)
-    listed = reconfirm.worthy(found, least, keep)
-    kept = problem_lists.filter(listed, layouts or (), dtypes or ())
-    listed = {problem: listed[problem] for problem in kept}
+    listed = reconfirm.worthy(found, least)
+    asked = problem_lists.filter(listed, layouts or (), dtypes or ())
+    listed = {problem: listed[problem] for problem in asked}
     if not listed:
         raise UserError(f"{place} has no kernel to confirm of these layouts and types")
+    kept = prune(listed, keep).kernels if keep < 1.0 else None
     todo = reconfirm.unfinished(found, listed, lines)
     if only_build:
         with contextlib.closing(search.ProcessBuilder(jobs)) as builder:
-            _made(found, listed, todo, builder)
+            _made(found, todo, builder, kept)
         return
     count = search.gpus_here(gpus)
     header = {"strategy": "reconfirm", "problems": len(listed), "least": least, "keep": keep}
     try:
         with search.workers(out_dir, jobs, count, "") as (builder, evaluator):
             reconfirm.check_device(found, evaluator.facts())  # before minutes of builds
-            made = _made(found, listed, todo, builder)
+            made = _made(found, todo, builder, kept)
             tasks = reconfirm.tasks(listed, made, noise)
             with progress(out, "confirming") as tick:
                 tally = reconfirm.measure(
@@ -96,15 +99,15 @@ def _sources(builder: Builder) -> campaign.Line:
 
 
 def _made(
-    found: Findings, listed: reconfirm.Wanted, todo: reconfirm.Wanted, builder: Builder
+    found: Findings, todo: reconfirm.Worthy, builder: Builder, kept: Sequence[str] | None
 ) -> reconfirm.Made:
     """The kernels of the problems to do, with a word about them."""
     out = console()
     with progress(out, "building") as tick:
-        made = reconfirm.made(found, todo, builder, tick)
+        made = reconfirm.made(found, todo, builder, kept and set(kept), tick)
     size = sum(len(kernel.cubin) for kernel in made.kernels.values()) / 1e6
     words = f"{len(made.kernels)} kernels ({size:.1f} MB) for {len(made.wanted)} problems to do"
-    out.print(f"{words}, of {len(listed)}")
+    out.print(words)
     if made.gone:
         words = f"{len(made.gone)} kernels build otherwise now, such as {made.gone[0]}: left out"
         out.print(words, markup=False, soft_wrap=True)

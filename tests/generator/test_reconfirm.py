@@ -13,6 +13,7 @@ from hgemm_packs.generator import export, reconfirm, table
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice, fake_kernel
 from hgemm_packs.generator.evaluators import Inline
 from hgemm_packs.generator.findings import Field, Findings
+from hgemm_packs.generator.prune import prune
 from hgemm_packs.generator.space import admits, catalogue
 from hgemm_packs.generator.spec import Choice, Job, Kernel, Reply, Result, Status, Verdict
 from hgemm_packs.problem import Problem
@@ -86,6 +87,10 @@ def some() -> Findings:
     )
 
 
+def ids(found: Findings, least: float = reconfirm.LEAST) -> dict[Problem, list[str]]:
+    return {problem: list(each) for problem, each in reconfirm.worthy(found, least).items()}
+
+
 # --- which kernels --------------------------------------------------------------------------------
 
 
@@ -100,26 +105,30 @@ def test_the_best_three_that_may_win_are_confirmed() -> None:
         job("confirm", {F: over(1.2, 1.2)}, SECOND, statuses={F: Status.NUMERIC}),
         job("finals", {B: over(0.98, 1.2)}, THIRD),
     )
-    assert reconfirm.worthy(found) == {FIRST: [C, F, D, A, E], SECOND: [A]}
+    assert ids(found) == {FIRST: [C, F, D, A, E], SECOND: [A]}
     made = reconfirm.made(found, reconfirm.worthy(found), Builder())
     assert made.wanted == {FIRST: [C, F, D], SECOND: [A]}
     assert made.kernels.keys() == {A, C, D, F} and not made.gone
     unproven = replace(found, proofs=dict.fromkeys((A, B, D, E, F), PROOF))
-    assert reconfirm.worthy(unproven)[FIRST] == [F, D, A, E]
+    assert ids(unproven)[FIRST] == [F, D, A, E]
     refused = replace(found, refused={F: Status.SANITIZER})
-    assert reconfirm.worthy(refused)[FIRST] == [C, D, A, E]
-    assert reconfirm.worthy(found, 1.0)[FIRST] == [C, F, D, A]
-    assert reconfirm.worthy(found, 0.96)[THIRD] == [B]
+    assert ids(refused)[FIRST] == [C, D, A, E]
+    assert ids(found, 1.0)[FIRST] == [C, F, D, A]
+    assert ids(found, 0.96)[THIRD] == [B]
 
 
 def test_few_kernels_do_for_most_of_the_gain() -> None:
-    """A problem without any of the few keeps its own."""
+    """A problem without any of the few has its best."""
     found = older(
         job("finals", {A: over(1.5, 1.5), B: over(1.501, 1.5)}, FIRST),
         job("finals", {A: over(1.5, 1.5), C: over(1.4, 1.4)}, SECOND),
-        job("finals", {D: over(1.001, 1.001)}, THIRD),
+        job("finals", {D: over(1.002, 1.002), E: over(1.001, 1.001)}, THIRD),
     )
-    assert reconfirm.worthy(found, keep=0.99) == {FIRST: [A], SECOND: [A], THIRD: [D]}
+    listed = reconfirm.worthy(found)
+    kept = set(prune(listed, 0.99).kernels)
+    assert kept == {A}
+    made = reconfirm.made(found, listed, Builder(), kept)
+    assert made.wanted == {FIRST: [A], SECOND: [A], THIRD: [D]}
 
 
 def test_what_builds_otherwise_leaves_its_place_to_the_next() -> None:
@@ -143,13 +152,14 @@ def test_what_builds_otherwise_leaves_its_place_to_the_next() -> None:
     assert made.wanted == {FIRST: [C, D, E]}
     assert made.gone == sorted(found.kernels[id_]["name"] for id_ in (A, B))
     nowhere = {**found.kernels, C: {**found.kernels[C], "family": "sm90_gone"}}
-    assert C not in reconfirm.worthy(replace(found, kernels=nowhere))[FIRST]
+    assert C not in ids(replace(found, kernels=nowhere))[FIRST]
 
 
 def test_trials_are_spread_over_the_problems() -> None:
     problems = [Problem(64 * i, 512, 512, "nt", "f16") for i in range(1, 1001)]
-    listed = {p: [A] for p in problems}
-    made = reconfirm.Made({A: fake_kernel(CHOICES[0])}, listed, ())
+    listed = {p: {A: 1.1} for p in problems}
+    wanted = {p: [A] for p in problems}
+    made = reconfirm.Made({A: fake_kernel(CHOICES[0])}, wanted, ())
 
     def trials(count: int, every: int | None) -> list[int]:
         tasks = reconfirm.tasks(dict(list(listed.items())[:count]), made, every)
@@ -262,7 +272,7 @@ def test_want_of_memory_blames_no_kernel() -> None:
     (task,) = (
         t
         for t in reconfirm.tasks(
-            {FIRST: [A]}, reconfirm.Made({A: asked.kernels[0]}, {FIRST: [A]}, ()), None
+            {FIRST: {A: 1.1}}, reconfirm.Made({A: asked.kernels[0]}, {FIRST: [A]}, ()), None
         )
         if t.kind == "confirm"
     )
@@ -304,7 +314,7 @@ def test_the_command_writes_an_export_and_goes_on(tmp_path: Path) -> None:
     assert not (tmp_path / "new" / "export").exists()
     answer = simulated(*words)
     assert (answer.code, answer.err) == (0, "")
-    assert "3 kernels (0.0 MB) for 3 problems to do, of 3" in answer.out
+    assert "3 kernels (0.0 MB) for 3 problems to do" in answer.out
     assert "3 confirmations, 2 trials, 0 kernels refused" in answer.out
     assert "5 lines written, 0 failures, 0 left" in answer.out
     again = simulated(*words)
