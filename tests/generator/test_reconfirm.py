@@ -6,10 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hgemm_packs.generator import export, reconfirm, table
+from hgemm_packs.generator.devices import gpu
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice, fake_kernel
 from hgemm_packs.generator.evaluators import Inline
 from hgemm_packs.generator.findings import Field, Findings
@@ -17,7 +19,9 @@ from hgemm_packs.generator.prune import prune
 from hgemm_packs.generator.space import admits, catalogue
 from hgemm_packs.generator.spec import Choice, Job, Kernel, Reply, Result, Status, Verdict
 from hgemm_packs.problem import Problem
+from tests import fake_driver
 
+from . import stand_in
 from .command import PROBLEMS, Builder, simulated
 from .found import DATE, NOISE, PROOF, job
 
@@ -283,6 +287,44 @@ def test_want_of_memory_blames_no_kernel() -> None:
     assert line["error"] == "no" and line["blamed"] is True
     assert line["statuses"] == {A: "LAUNCH"} and line["details"] == {A: "no"}
     assert reconfirm.line(task, asked, Reply({}, evidence={"failed": "died"}))["error"] == "died"
+
+
+def test_what_a_gpu_answers_becomes_a_field(
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The device's own code on the stand-in driver, with a kernel that computes nothing right."""
+    tuned = SimpleNamespace(hot=stand_in.tuned_hot, cold=stand_in.tuned_cold, algorithms=4)
+    monkeypatch.setattr(gpu.baselines, "best_cublaslt", lambda *_, **__: tuned)
+    image = fake_driver.image("kernel", "ptr_v1", "nn")
+    swapped = stand_in.kernel("ptr_v1", "nt", image)
+    machine.clock.us[swapped.id] = 8.0
+    square = Problem(64, 64, 64, "nt", "f16")
+    kernels = {k.id: k for k in (stand_in.GOOD[0], stand_in.GOOD[1], swapped)}
+    found = replace(
+        older(),
+        device=machine.device.facts,
+        proofs=dict.fromkeys(kernels, PROOF),
+        kernels={id_: dict(k.fields) for id_, k in kernels.items()},
+    )
+    listed = {square: dict.fromkeys(kernels, 1.1)}
+    tasks = reconfirm.tasks(listed, reconfirm.Made(kernels, {square: list(kernels)}, ()))
+    out = tmp_path / "lines.jsonl"
+    tally = reconfirm.measure(found, tasks, Inline(machine.device), out, HEADER)
+    assert (tally.written, tally.failed) == (2, 0)
+    fresh = reconfirm.read(found, out)
+    ((confirm,), (trial,)) = fresh.fields, fresh.trials
+    assert sorted(confirm.statuses.values()) == [Status.NUMERIC, Status.OK, Status.OK]
+    assert fresh.refused == {swapped.id: Status.NUMERIC}
+    for protocol in ("hot", "cold"):
+        right = {"torch", "cublaslt", *kernels} - {swapped.id}
+        assert confirm.samples[protocol].keys() == right
+        assert {len(us) for us in confirm.samples[protocol].values()} == {21}
+        assert trial.samples[protocol].keys() == {"torch", "again"}
+        assert len(trial.evidence[protocol]) == 3 and "calls" in trial.evidence["conditions"]["hot"]
+    assert confirm.evidence["algorithms"] == 4
+    assert confirm.evidence["gpu"] == machine.device.facts.uuid_hash
+    export.write(fresh, tmp_path / "export")
+    assert export.load(tmp_path / "export") == fresh
 
 
 def test_another_device_is_refused(tmp_path: Path) -> None:
