@@ -119,6 +119,8 @@ def test_the_best_three_that_may_win_are_confirmed() -> None:
     assert ids(refused)[FIRST] == [C, D, A, E]
     assert ids(found, 1.0)[FIRST] == [C, F, D, A]
     assert ids(found, 0.96)[THIRD] == [B]
+    for fields in (found.fields, found.fields[::-1]):
+        assert reconfirm.speedups(replace(found, fields=fields))[FIRST, A] == pytest.approx(1.02)
 
 
 def test_few_kernels_do_for_most_of_the_gain() -> None:
