@@ -204,7 +204,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     )
     made.add_argument("pack", type=Path, help="directory of a built pack")
     made.add_argument("out", type=Path, help="jsonl file; what it has is not measured again")
-    made.add_argument("--shapes", help='"grid", "llm", "transposed", a .toml or JSON lines; else the whole table')
+    made.add_argument(
+        "--shapes", help='"grid", "llm", "transposed", a .toml or JSON lines; else the whole table'
+    )
     made.add_argument("--layouts", default="", help="such as nn,nt; else all")
     made.add_argument("--dtypes", default="", help="such as f16,bf16; else all")
     made.add_argument("--regimes", default="", help="such as tiny,deep-K; else all")

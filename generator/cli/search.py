@@ -105,7 +105,8 @@ def _strategy(name: str, seed: int) -> Strategy:
 def search(
     context: typer.Context,
     shapes: Annotated[
-        list[str] | None, typer.Option(help='"grid", "llm", "transposed" or a TOML file; may be repeated.')
+        list[str] | None,
+        typer.Option(help='"grid", "llm", "transposed" or a TOML file; may be repeated.'),
     ] = None,
     budget: Annotated[str, typer.Option(help="GPU time over all GPUs: 600s, 10m, 2h.")] = "10m",
     run: Annotated[Path, typer.Option(help="Folder that keeps everything; go on by it.")] = Path(
