@@ -92,7 +92,7 @@ def _key(line: Line, fields: Sequence[str]) -> str:
     return json.dumps({name: line[name] for name in fields}, sort_keys=True)
 
 
-def _finished(out: Path) -> set[str]:
+def finished(out: Path) -> set[str]:
     """Keys of the tasks that need not run again: with figures, or with a kernel that killed its
     process."""
     records = read_records([out]) if out.exists() else []
@@ -135,12 +135,14 @@ def run(
     *,
     deadline_s: float = float("inf"),
     tick: Callable[[int, int], None] = lambda done, total: None,
+    line_of: Callable[[Task, Job, Reply], Line] | None = None,
 ) -> Tally:
     """Do the tasks that `out` does not have yet, in their order. At the deadline what still runs
-    is dropped. Raises Hopeless, and DevicesLost when no GPU is left."""
+    is dropped. `line_of` makes the lines of devices whose evidence is not all that they say. Raises
+    Hopeless, and DevicesLost when no GPU is left."""
     ends = time.monotonic() + deadline_s
-    finished = _finished(out)
-    todo = [task for task in tasks if task.key not in finished]
+    known = finished(out)
+    todo = [task for task in tasks if task.key not in known]
     tally, file = Tally(left=len(todo)), LinesFile(out)
     tick(len(tasks) - len(todo), len(tasks))
     try:
@@ -149,7 +151,7 @@ def run(
             device = asdict(evaluator.facts())
             file.write({"header": {**header, "started": started, "device": device}})
         for task, job, reply in _answers(todo, evaluator, ends):
-            line = _line(task, job, reply)
+            line = (line_of or _line)(task, job, reply)
             file.write(line)
             tally.left -= 1
             tally.written += 1

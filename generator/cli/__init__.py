@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from hgemm_packs.cli.console import UserError
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.build import BuildError
-from hgemm_packs.generator.cli import checks, results, search
+from hgemm_packs.generator.campaign import Hopeless
+from hgemm_packs.generator.cli import checks, reconfirm, results, search
 from hgemm_packs.generator.cli.app import app
 from hgemm_packs.generator.filelock import Locked
 from hgemm_packs.generator.gates.isolation import IsolationError
@@ -22,11 +23,21 @@ from hgemm_packs.generator.store import StoreError
 
 #: A wrong request, or a machine that lacks something: a line to the user, not a trace.
 MENDABLE = (
-    *(BuildError, DevicesLost, IsolationError, Locked, PackError, SassError, SeatLost, StoreError),
+    *(
+        BuildError,
+        DevicesLost,
+        Hopeless,
+        IsolationError,
+        Locked,
+        PackError,
+        SassError,
+        SeatLost,
+        StoreError,
+    ),
     *(sqlite3.OperationalError, ValueError),  # a full disk, among others
 )
 
-__all__ = ["app", "checks", "results", "run", "search"]
+__all__ = ["app", "checks", "reconfirm", "results", "run", "search"]
 
 
 def run(arguments: Sequence[str]) -> None:

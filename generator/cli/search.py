@@ -150,7 +150,7 @@ def search(
     with Store(run) as store:
         seed = run_seed(store, seed)
         chosen = searcher(strategy, seed % _STRATEGY_SEEDS, known)
-        with _workers(run, jobs, count, ray) as (builder, evaluator), live.watching(out) as watch:
+        with workers(run, jobs, count, ray) as (builder, evaluator), live.watching(out) as watch:
             summary = orchestrate.generate(
                 store,
                 problems,
@@ -201,7 +201,7 @@ def sanitized(kernels: Sequence[Kernel]) -> dict[str, Verdict]:
 
 
 @contextlib.contextmanager
-def _workers(run: Path, jobs: int, count: int, ray: str) -> Iterator[tuple[Builder, Evaluator]]:
+def workers(run: Path, jobs: int, count: int, ray: str) -> Iterator[tuple[Builder, Evaluator]]:
     """Compilers and GPUs, ended afterwards."""
     with (
         contextlib.closing(ProcessBuilder(jobs)) as builder,
@@ -244,7 +244,7 @@ def confirm(
     with Store(run) as store:
         spent = sum(store.spent_gpu_seconds().values())
         rest = replace(Budget(spent + more), search_share=0.0)
-        with _workers(run, 1, count, "") as (builder, evaluator), live.watching(out) as watch:
+        with workers(run, 1, count, "") as (builder, evaluator), live.watching(out) as watch:
             summary = orchestrate.generate(
                 store,
                 problems,

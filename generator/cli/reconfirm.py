@@ -1,0 +1,125 @@
+"""`generate reconfirm`: the confirmations of an export once more, on the GPUs here."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hgemm_packs.cli.console import UserError, console, progress
+from hgemm_packs.generator import build, campaign, export, reconfirm
+from hgemm_packs.generator import problems as problem_lists
+from hgemm_packs.generator.builder import Builder
+from hgemm_packs.generator.cli import search
+from hgemm_packs.generator.cli.app import Gpus, Keep, app
+from hgemm_packs.generator.findings import Findings
+from hgemm_packs.generator.prune import prune
+
+LINES, EXPORT = "lines.jsonl", "export"
+
+
+@app.command("reconfirm")
+def confirm_again(
+    place: Annotated[Path, typer.Argument(help="An export, or a run folder.")],
+    out_dir: Annotated[
+        Path, typer.Option("-o", "--out", help="Gets lines.jsonl and export/; go on by it.")
+    ],
+    gpus: Gpus = 0,
+    deadline: Annotated[float, typer.Option(help="Seconds, builds included; then stop.")] = float(
+        "inf"
+    ),
+    least: Annotated[
+        float, typer.Option(help="Of torch's speed: what was slower is left out.")
+    ] = reconfirm.LEAST,
+    keep: Keep = 1.0,
+    layouts: Annotated[list[str] | None, typer.Option(help="Only these layouts.")] = None,
+    dtypes: Annotated[list[str] | None, typer.Option(help="Only these types.")] = None,
+    jobs: Annotated[
+        int, typer.Option("-j", "--jobs", min=1, help="Compilers at a time.")
+    ] = search.CORES,
+    noise: Annotated[
+        int | None,
+        typer.Option(min=1, help="Torch against itself on each N-th problem; default: 400 or so."),
+    ] = None,
+    only_build: Annotated[
+        bool, typer.Option("--only-build", help="Fill the build cache and stop; needs no GPU.")
+    ] = False,
+) -> None:
+    """Confirm what an export has once more, and write an export of these jobs alone: `generate
+    export` unites both. The same command goes on where it stopped."""
+    ends = time.monotonic() + deadline
+    out, lines = console(), out_dir / LINES
+    found = export.load(place)
+    listed = reconfirm.worthy(found, least)
+    asked = problem_lists.filter(listed, layouts or (), dtypes or ())
+    listed = {problem: listed[problem] for problem in asked}
+    if not listed:
+        raise UserError(f"{place} has no kernel to confirm of these layouts and types")
+    kept = prune(listed, keep).kernels if keep < 1.0 else None
+    todo = reconfirm.unfinished(found, listed, lines)
+    if only_build:
+        with contextlib.closing(search.ProcessBuilder(jobs)) as builder:
+            _made(found, todo, builder, kept)
+        return
+    count = search.gpus_here(gpus)
+    header = {"strategy": "reconfirm", "problems": len(listed), "least": least, "keep": keep}
+    try:
+        with search.workers(out_dir, jobs, count, "") as (builder, evaluator):
+            reconfirm.check_device(found, evaluator.facts())  # before minutes of builds
+            made = _made(found, todo, builder, kept)
+            tasks = reconfirm.tasks(listed, made, noise)
+            with progress(out, "confirming") as tick:
+                tally = reconfirm.measure(
+                    found,
+                    tasks,
+                    evaluator,
+                    lines,
+                    {**header, **_sources(builder)},
+                    deadline_s=ends - time.monotonic(),
+                    tick=tick,
+                )
+    finally:
+        _export(found, lines, out_dir / EXPORT)
+    out.print(f"{tally.written} lines written, {tally.failed} failures, {tally.left} left")
+    if tally.words:
+        out.print(f"the last failure: {tally.words}", markup=False)
+    if tally.failed + tally.left:
+        raise typer.Exit(1)
+
+
+def _sources(builder: Builder) -> campaign.Line:
+    """What a header says of the code that built and measured."""
+    info = build.generator_info()
+    commit = info.commit + ("+" if info.dirty else "")
+    return {"commit": commit, "toolchain": dict(builder.toolchain)}
+
+
+def _made(
+    found: Findings, todo: reconfirm.Worthy, builder: Builder, kept: Sequence[str] | None
+) -> reconfirm.Made:
+    """The kernels of the problems to do, with a word about them."""
+    out = console()
+    with progress(out, "building") as tick:
+        made = reconfirm.made(found, todo, builder, kept and set(kept), tick)
+    size = sum(len(kernel.cubin) for kernel in made.kernels.values()) / 1e6
+    words = f"{len(made.kernels)} kernels ({size:.1f} MB) for {len(made.wanted)} problems to do"
+    out.print(words)
+    if made.gone:
+        words = f"{len(made.gone)} kernels build otherwise now, such as {made.gone[0]}: left out"
+        out.print(words, markup=False, soft_wrap=True)
+    return made
+
+
+def _export(found: Findings, lines: Path, folder: Path) -> None:
+    """What there are lines of, as an export; of no lines none."""
+    if not (lines.is_file() and campaign.answers([lines])):
+        return
+    fresh = reconfirm.read(found, lines)
+    export.write(fresh, folder)
+    counts = f"{len(fresh.fields)} confirmations, {len(fresh.trials)} trials"
+    words = f"{folder}: {counts}, {len(fresh.refused)} kernels refused"
+    console().print(words, markup=False, soft_wrap=True)
