@@ -46,7 +46,7 @@ def confirmed(pack: Packed, place: Path, least_flop: float = LEAST_FLOP) -> Conf
     best of the finals first. Raises ValueError, OSError."""
     found = export.load(place)
     fields = tuple(each for each in found.fields if large(each.problem, least_flop))
-    listed = table.contenders(replace(found, fields=fields), table.noise_floor(found.noise))
+    listed = table.contenders(replace(found, fields=fields), table.floors(found))
     names = {entry.id: entry.name for entry in pack.entries.values()}
     return {
         problem: [names[c.kernel] for c in each if c.proven and c.kernel in names]

@@ -150,7 +150,7 @@ def pruning(
 
 def contenders(found: Findings, source: SourceManifest) -> dict[Problem, list[Contender]]:
     """As the table was made of them: large problems by sustained times, where there are any."""
-    listed = table.contenders(found, source.policy.noise_floor)
+    listed = table.contenders(found, table.floors(found))
     names = {id_: str(fields["name"]) for id_, fields in found.kernels.items()}
     return endurance.ranked(listed, summary.energy_lines(), names)
 

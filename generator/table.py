@@ -59,6 +59,27 @@ def noise_floor(bounds: Iterable[Mapping[str, Sequence[float]]]) -> float:
     return round(deviations[min(len(deviations) - 1, math.floor(0.99 * len(deviations)))], 4)
 
 
+#: By whether the blocks were led: the noise floor of what was measured so.
+Floors = Mapping[bool, float]
+
+
+def led(field: Field) -> bool:
+    """Whether each block of a job began with a replay that is not timed (`timing.Field.block`).
+    Without it trials of torch against itself, of two arms in random order, stray by up to 8%."""
+    conditions = field.evidence.get("conditions", {})
+    return bool(conditions) and all(each.get("led", False) for each in conditions.values())
+
+
+def floors(found: Findings) -> Floors:
+    """`noise_floor` of the trials that were led and of those that were not, where there are any.
+    Raises ValueError without trials."""
+    kinds: dict[bool, list[Mapping[str, Sequence[float]]]]
+    kinds = {led(trial): [] for trial in found.trials} or {False: []}
+    for trial, bounds in zip(found.trials, found.noise, strict=True):
+        kinds[led(trial)].append(bounds)
+    return {kind: noise_floor(each) for kind, each in kinds.items()}
+
+
 def timing(samples: Mapping[str, Sequence[float]], ours: str) -> Timing:
     """Medians in us; the paired ratio of the fallback over `ours` and its lower bound. Where
     cuBLASLt has no algorithm, torch's median stands for its own."""
@@ -93,11 +114,13 @@ class Contender:
 Listed = Mapping[Problem, Sequence[Contender]]
 
 
-def contenders(found: Findings, floor: float) -> dict[Problem, list[Contender]]:
+def contenders(found: Findings, floors: Floors) -> dict[Problem, list[Contender]]:
     """Every correct kernel with finals or a confirmation on a problem, best first.
 
     Of several confirmations the one with the lowest bound counts: measuring again never turns a
-    loss into a win. A kernel that failed once on a problem is out there, a refused one everywhere.
+    loss into a win. Those that were not led, to be held against a floor of their own, count where
+    there is no other. A kernel that failed once on a problem is out there, a refused one
+    everywhere.
     """
     measured: dict[Problem, dict[str, list[Field]]] = {}
     failed = set()
@@ -107,24 +130,25 @@ def contenders(found: Findings, floor: float) -> dict[Problem, list[Contender]]:
                 failed.add((each.problem, kernel))
             elif all(kernel in each.samples.get(protocol, ()) for protocol in PROTOCOLS):
                 measured.setdefault(each.problem, {}).setdefault(kernel, []).append(each)
-    policy = Policy(floor, RULE)
     result = {}
     for problem, kernels in measured.items():
         right = (k for k in kernels if k not in found.refused and (problem, k) not in failed)
-        listed = [_contender(found, policy, kernel, kernels[kernel]) for kernel in right]
+        listed = [_contender(found, floors, kernel, kernels[kernel]) for kernel in right]
         if listed:
             result[problem] = sorted(listed, key=lambda c: (-c.gain, c.kernel))
     return result
 
 
-def _contender(found: Findings, policy: Policy, kernel: str, fields: Sequence[Field]) -> Contender:
+def _contender(found: Findings, floors: Floors, kernel: str, fields: Sequence[Field]) -> Contender:
     confirms = [each for each in fields if each.stage == "confirm"]
+    confirms = [each for each in confirms if led(each)] or confirms
     selected = next((each for each in reversed(fields) if each.stage == "finals"), fields[-1])
     gain = math.sqrt(math.prod(paired(selected.samples[p], kernel) for p in PROTOCOLS))
     rows = [(row(each, kernel, found.device.name), each) for each in confirms]
     if not rows:
         return Contender(kernel, gain, selected, None, False)
     worst, field = min(rows, key=lambda pair: min(pair[0].hot.lcb, pair[0].cold.lcb))
+    policy = Policy(floors.get(led(field), max(floors.values())), RULE)
     proven = kernel in found.proofs and gain > 1.0 and policy.clears(worst)
     return Contender(kernel, gain, field, worst, proven)
 
@@ -225,12 +249,13 @@ def made(kernels: Mapping[str, Mapping[str, Any]], compile: Compile) -> set[str]
 
 
 def judged(found: Findings) -> tuple[dict[Problem, list[Contender]], float]:
-    """`contenders` of all findings, and the noise floor. Raises what `source` does."""
-    floor = noise_floor(found.noise)
-    listed = contenders(found, floor)
+    """`contenders` of all findings, and the lowest noise floor that any of them was held against.
+    Raises what `source` does."""
+    kinds = floors(found)
+    listed = contenders(found, kinds)
     if not listed:
         raise ValueError(f"no kernel reached the finals on {found.device.name}")
-    return listed, floor
+    return listed, min(kinds.values())
 
 
 def sourced(

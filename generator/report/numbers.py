@@ -34,9 +34,9 @@ Document = dict[str, Any]
 
 def numbers(found: Findings) -> Document:
     """The whole document; JSON has no NaN and no infinity, so those are None."""
-    floor = table.noise_floor(found.noise) if found.noise else None
     # Without a floor nothing is proven, and nothing is shown as a win.
-    listed = table.contenders(found, math.inf if floor is None else floor)
+    floors = table.floors(found) if found.trials else {False: math.inf}
+    listed = table.contenders(found, floors)
     won, pruned = table.winners(listed, KEPT_SHARE)
     full, _ = table.winners(listed)
     lines = [_line(found, p, each, full.get(p)) for p, each in _judged(found, listed).items()]
@@ -46,7 +46,7 @@ def numbers(found: Findings) -> Document:
         "device": asdict(found.device),
         "protocol": table.PROTOCOL,
         "rule": table.RULE,
-        "noise_floor": floor,
+        "noise_floor": min(floors.values()) if found.trials else None,
         "counts": _counts(found, lines),
         "runs": [dict(run) for run in found.runs],
         "speedups": {p: _speedups(lines, p) for p in table.PROTOCOLS},

@@ -59,16 +59,14 @@ class FakeReplay:
 
     def __init__(self, arm: timing.Arm, sets: Sequence[Operands], calls: int) -> None:
         self.arm, self.sets, self.calls = arm, sets, calls
-        self.count = 0
 
     def queue(self) -> None:
-        self.count += 1
         FakeReplay.log.append(self.arm)
 
     def us(self) -> float:
-        # The machine slows down by half over the run; arms differ by a constant factor.
+        # The machine slows down from block to block; arms differ by a constant factor.
         factor = 1.0 if self.arm is timing.torch_mm else 0.8
-        return factor * (4.0 + 0.1 * self.count)
+        return factor * (4.0 + 0.1 * FakeReplay.log.count("sleep"))
 
     def free(self) -> None:
         FakeReplay.log.append("free")
@@ -105,8 +103,10 @@ def test_compare_interleaves_in_random_order_and_pairs_samples(fake_device: list
     arms = {"torch": timing.torch_mm, "ours": ours}
     result = timing.compare(arms, nn(64, 64, 64), blocks=30, target_us=400)
     assert (result.calls, result.sets, result.flushed) == (100, 1, False)
-    orders = [fake_device[i + 1 : i + 3] for i, item in enumerate(fake_device) if item == "sleep"]
-    assert len(orders) == 30
+    blocks = [fake_device[i + 1 : i + 4] for i, item in enumerate(fake_device) if item == "sleep"]
+    assert len(blocks) == 30
+    assert all(lead is last for lead, _, last in blocks), "no timed replay follows a pause"
+    orders = [block[1:] for block in blocks]
     assert all(set(order) == {timing.torch_mm, ours} for order in orders)
     assert 5 < sum(order[0] is ours for order in orders) < 25
     # Drift of the machine cancels in the pairs: the ratio is exact although times move by half.
@@ -131,7 +131,7 @@ def test_cold_rotates_over_all_sets_or_flushes(fake_device: list[object]) -> Non
 
 def test_screen_frees_each_arm_before_the_next(fake_device: list[object]) -> None:
     medians = timing.screen({"torch": timing.torch_mm, "ours": ours}, nn(64, 64, 64))
-    assert medians == {"torch": pytest.approx(4.2), "ours": pytest.approx(3.36)}
+    assert medians == {"torch": pytest.approx(4.2), "ours": pytest.approx(3.6)}
     assert fake_device.index("free") < fake_device.index(ours)
 
 
@@ -146,6 +146,33 @@ def test_between_blocks_a_caller_may_replay(fake_device: list[object]) -> None:
     result = timing.compare(arms, nn(64, 64, 64), blocks=3, between=between)
     assert seen == [(0, pytest.approx(3.36)), (1, pytest.approx(3.52)), (2, pytest.approx(3.68))]
     assert result.samples["ours"] == pytest.approx([3.28, 3.44, 3.6])
+
+
+@pytest.mark.parametrize(("us", "calls"), [((900.0, 7.0, 8.0), 16), ((900.0, 400.0, 420.0), None)])
+def test_a_pause_of_the_host_does_not_shorten_a_replay(
+    us: tuple[float, ...], calls: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The least of a few pilots counts; short calls get a pilot graph, as paused as the first."""
+    made: list[int | None] = []
+
+    class Pilot:
+        def __init__(self, arm: object, one: object, calls: int | None = None) -> None:
+            made.append(calls)
+            self._us = iter(us)
+
+        def us(self) -> float:
+            return next(self._us)
+
+        def free(self) -> None:
+            made.append(-1)
+
+    at = SimpleNamespace(stream=SimpleNamespace(synchronize=lambda: None))
+    monkeypatch.setattr(timing, "Single", Pilot)
+    monkeypatch.setattr(timing, "Replay", Pilot)
+    monkeypatch.setattr(timing, "queue_block", lambda replays, flushed, at: None)
+    (one,) = operands(nn(8, 8, 8), "cpu")
+    assert timing._per_call_us(ours, one, at) == min(us)  # type: ignore[arg-type]
+    assert made == ([None, calls, -1] if calls else [None])
 
 
 def test_steady_is_a_clock_within_a_hundredth() -> None:

@@ -108,7 +108,10 @@ def of_no_record(folder: Path) -> Sequence[object]:
     ("prepare", "words"),
     [
         (lambda folder: (), "say which problems: --shapes grid"),
-        (lambda folder: ("--shapes", "gird"), "gird is no file, and no list of ['grid', 'llm', 'transposed']"),
+        (
+            lambda folder: ("--shapes", "gird"),
+            "gird is no file, and no list of ['grid', 'llm', 'transposed']",
+        ),
         (shaped("--strategy", "genius"), "no strategy 'genius'; known: cma, cost, exhaustive"),
         (shaped("--budget", "10 parsecs"), "'10 parsecs' is no time: say 600s, 10m or 2h"),
         (shaped("--budget", "0"), "'0' is no time"),

@@ -143,7 +143,7 @@ def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> N
         assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
         written.append({path.name: path.read_bytes() for path in paths})
     assert written[0] == written[1]
-    names = {"heat-fp16-nn.png", "work-grid.png", "prune.png"}
+    names = {"heat-fp16-nn.png", "work-grid.png", "work-llm.png", "prune.png"}
     assert set(written[0]) == names | {"heat-fp16-nn-pdl.png"} and set(written[2]) == names
     assert written[0]["heat-fp16-nn.png"] != written[0]["heat-fp16-nn-pdl.png"]
 
@@ -160,12 +160,13 @@ def follows(
     source: SourceManifest, place: Path, step: int, lines: Any = (), seen: Any = ()
 ) -> None:
     whole = export.read(place)
-    assert table.noise_floor(whole.noise) == source.policy.noise_floor
+    floors = table.floors(whole)
+    assert min(floors.values()) == source.policy.noise_floor
     rows = {row.key: row for row in source.table}
     problems = list(dict.fromkeys(each.problem for each in whole.fields))[::step]
     sampled = set(problems)
     fields = tuple(each for each in whole.fields if each.problem in sampled)
-    listed = table.contenders(replace(whole, fields=fields), source.policy.noise_floor)
+    listed = table.contenders(replace(whole, fields=fields), floors)
     assert listed
     names = {id_: str(fields["name"]) for id_, fields in whole.kernels.items()}
     listed = endurance.ranked(listed, lines, names)

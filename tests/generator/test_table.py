@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.spec import DeviceFacts, Status
 from hgemm_packs.manifest import Numerics, Row
 
-from .found import DEVICE, FLOOR, NOISE, OTHER, PROBLEM, THIRD, both, found, job
+from .found import DEVICE, FLOOR, NOISE, OTHER, PROBLEM, THIRD, TRIAL, both, found, job
 from .measured import samples
 
 
@@ -135,6 +136,35 @@ def test_confirming_again_never_turns_a_loss_into_a_win(order: tuple[int, int]) 
     runs = [job("confirm", GOOD), job("confirm", {"a": (12.0, 14.0)})]
     row = only_row(found(job("finals", GOOD), *(runs[i] for i in order)))
     assert (row.kernel, row.hot.us) == (None, 12.0)
+
+
+LED = {"conditions": {protocol: {"led": True} for protocol in ("hot", "cold")}}
+
+
+def ahead(each: Field, **bounds: tuple[float, float, float]) -> Field:
+    """The job in blocks that were led; of a trial, with these bounds."""
+    return replace(each, evidence={**LED, **each.evidence, **bounds})
+
+
+def test_what_was_led_is_held_against_the_floor_of_what_was_led() -> None:
+    """One percent ahead of torch: above a floor of 0.4% and below one of 2%."""
+    close = {"a": (12.0 / 1.01, 14.0 / 1.01)}
+    loose = {"hot": (1.0, 0.98, 1.0), "cold": (1.0, 1.0, 1.0)}
+    trials = (replace(TRIAL, evidence=loose), ahead(TRIAL))
+    for confirmed, kernel in (
+        ([job("confirm", close)], None),
+        ([ahead(job("confirm", close))], "a"),
+        ([ahead(job("confirm", close)), job("confirm", {"a": (13.0, 15.0)})], "a"),
+        ([ahead(job("confirm", {"a": (13.0, 15.0)})), job("confirm", GOOD)], None),
+    ):
+        source = table.source(found(job("finals", GOOD), *confirmed, trials=trials))
+        assert source.policy.noise_floor == FLOOR
+        assert named(source) == {1024: kernel}
+    # A floor that nobody measured is the highest that somebody did.
+    led_alone = found(job("finals", GOOD), job("confirm", close), trials=(ahead(TRIAL),))
+    assert table.floors(led_alone) == {True: FLOOR} and only_row(led_alone).kernel == "a"
+    some = found(job("finals", GOOD), ahead(job("confirm", close)), trials=trials[:1])
+    assert table.floors(some) == {False: 0.02} and only_row(some).kernel is None
 
 
 def test_pruning_sends_a_problem_to_its_next_proven_kernel_or_to_cublas() -> None:
