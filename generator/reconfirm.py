@@ -76,7 +76,7 @@ def worthy(found: Findings, least: float = LEAST) -> dict[Problem, dict[str, flo
             and seen[problem, c.kernel] >= least
             and choice(found, c.kernel) is not None
         }
-        for problem, each in table.contenders(replace(found, fields=plain), 0.0).items()
+        for problem, each in table.contenders(replace(found, fields=plain), {}).items()
     }
     return {problem: listed[problem] for problem in sorted(listed, key=cost) if listed[problem]}
 

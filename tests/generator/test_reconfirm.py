@@ -223,9 +223,11 @@ def test_an_older_export_and_the_new_one_are_both_kept(tmp_path: Path) -> None:
     assert {canonical(f) for f in whole.fields} == {canonical(f) for p in parts for f in p.fields}
     export.write(whole, tmp_path / "united")
     assert export.load(tmp_path / "united") == whole
-    ((best, *_),) = (each for p, each in table.contenders(whole, 0.0).items() if p == SECOND)
+    ((best, *_),) = (
+        each for p, each in table.contenders(whole, {False: 0.0}).items() if p == SECOND
+    )
     assert best.kernel == A and best.row is not None  # it had no confirmation before
-    assert table.contenders(found, 0.0)[SECOND][0].row is None
+    assert table.contenders(found, {False: 0.0})[SECOND][0].row is None
 
 
 def canonical(each: Field) -> str:
@@ -257,9 +259,11 @@ def test_a_kernel_that_fails_leaves_the_table(tmp_path: Path) -> None:
     assert statuses[SECOND] == {A: Status.NUMERIC}
     assert fresh.refused == {A: Status.NUMERIC}
     whole = export.union([found, fresh])
-    listed = table.contenders(whole, 0.0)
+    listed = table.contenders(whole, {False: 0.0})
     assert [c.kernel for c in listed[FIRST]] == [B] and SECOND not in listed
-    apart = table.contenders(replace(whole, refused={}), 0.0)  # the field alone says so too
+    apart = table.contenders(
+        replace(whole, refused={}), {False: 0.0}
+    )  # the field alone says so too
     assert [c.kernel for c in apart[FIRST]] == [B]
     again = Watched()
     confirmed(found, out, again)
