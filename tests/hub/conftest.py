@@ -15,10 +15,11 @@ from tests.hub.cached import written
 from tests.hub.server import serving
 from tests.hub.world import World, make_world
 
+#: Enough for a busy machine: only the faults that are slow themselves take so long.
 HASTY = Patience(
-    silence_s=0.25,
-    head_s=0.4,
-    window_s=0.25,
+    silence_s=1.0,
+    head_s=2.0,
+    window_s=1.0,
     window_bytes=1000,
     attempts=2,
     wait_s=0.01,
