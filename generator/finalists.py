@@ -1,4 +1,5 @@
-"""From a search's best guesses to confirmed wins: race, numeric gate, finals, noise, confirmation.
+"""From a search's best guesses to confirmed wins: race, numeric gate, finals, kernels that read
+ahead, noise, confirmation.
 
 Called by `orchestrate` when the search is over. Each stage goes over all problems, most promising
 first, and starts nothing once its share of the budget is spent, so that what was begun is of use.
@@ -9,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 
 from hgemm_packs.generator.flow import PASSED, Built, Flow
 from hgemm_packs.generator.rounds import Track
+from hgemm_packs.generator.space import admits, ahead
 from hgemm_packs.generator.spec import (
     FALLBACK,
     PROTOCOLS,
@@ -38,10 +40,11 @@ Sanitize = Callable[[Sequence[Kernel]], Mapping[str, Verdict]]
 class Entrant:
     """A problem on its way through the stages. `ranking` has the kernels still in, best first;
     `gains` those that ran in the finals, with what they won there: hot and cold against torch, by
-    medians."""
+    medians. `ahead` has the winners' twins that read ahead."""
 
     track: Track
     ranking: list[Kernel] = field(default_factory=list)
+    ahead: list[Kernel] = field(default_factory=list)
     gains: dict[str, tuple[float, float]] = field(default_factory=dict)
     confirmed: tuple[float, float] | None = None
 
@@ -57,6 +60,11 @@ class Entrant:
         """What is known of this problem's win: from the finals, before that from the screen."""
         chosen = self.chosen
         return mean(self.gains[chosen]) if chosen is not None else self.track.speedup
+
+    @property
+    def winners(self) -> list[Kernel]:
+        """What looks like a win after the finals."""
+        return [k for k in self.ranking if wins(self.gains.get(k.id, (0.0, 0.0)))]
 
 
 class Finalists:
@@ -109,7 +117,10 @@ class Finalists:
     def gate(self, limit: float) -> None:
         """Binary and numeric gate of every kernel that would run in the finals, most wanted first,
         until those left have all passed: when one is refused, the next best takes its place."""
-        while wanted := self._ungated():
+        self._gate(limit, self._allowed)
+
+    def _gate(self, limit: float, of: Callable[[Entrant], list[Kernel]]) -> None:
+        while wanted := self._ungated(of):
             self._asked_gate.update(wanted)
             kernels = list(wanted.values())
             parts = [kernels[i : i + GATE_BATCH] for i in range(0, len(kernels), GATE_BATCH)]
@@ -121,12 +132,12 @@ class Finalists:
 
             self._flow.each(parts, start)
 
-    def _ungated(self) -> dict[str, Kernel]:
+    def _ungated(self, of: Callable[[Entrant], list[Kernel]]) -> dict[str, Kernel]:
         seen = self._flow.store.verdicts("numeric").keys() | self._asked_gate
         demand: Counter[str] = Counter()
         kernels = {}
         for entrant in self.entrants:
-            for kernel in self._allowed(entrant):
+            for kernel in of(entrant):
                 if kernel.id not in seen:
                     demand[kernel.id] += 1
                     kernels[kernel.id] = kernel
@@ -134,13 +145,12 @@ class Finalists:
 
     def _allowed(self, entrant: Entrant) -> list[Kernel]:
         """The finalists as far as is known."""
-        refused = self._flow.refused
-        return [k for k in entrant.ranking if k.id not in refused][: self._count]
+        return self._left(entrant.ranking)[: self._count]
 
     def finals(self, limit: float) -> None:
         """Finalists that passed the gate against torch and tuned cuBLASLt."""
         self._limit = limit
-        passed = {k for k, v in self._flow.store.verdicts("numeric").items() if v.passed}
+        passed = self._passed()
 
         def start(entrant: Entrant) -> None:
             ready = [kernel for kernel in self._allowed(entrant) if kernel.id in passed]
@@ -155,6 +165,29 @@ class Finalists:
             for id_, result in reply.results.items()
             if result.status in PASSED and id_ not in self._flow.refused
         }
+
+    def _passed(self) -> set[str]:
+        return {k for k, v in self._flow.store.verdicts("numeric").items() if v.passed}
+
+    def join(self, limit: float) -> None:
+        """To what won the finals comes the kernel that differs from it in reading ahead, through
+        the gate: as fast launched plainly, so that no search looks for it, and only dependent
+        launches can choose between the two."""
+
+        def start(entrant: Entrant) -> None:
+            problem = entrant.track.problem
+            own = (Choice.of(k.fields["family"], k.fields["genome"]) for k in entrant.winners)
+            twins = [twin for choice in own if (twin := ahead(choice)) and admits(twin, problem)]
+            self._flow.build(twins, partial(self._joined, entrant))
+
+        self._flow.each(self._likely(), start)
+        self._gate(limit, lambda entrant: self._left(entrant.ahead))
+
+    def _joined(self, entrant: Entrant, built: Built) -> None:
+        entrant.ahead = [kernel for kernel in built.values() if isinstance(kernel, Kernel)]
+
+    def _left(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+        return [kernel for kernel in kernels if kernel.id not in self._flow.refused]
 
     def noise(self, limit: float) -> None:
         """torch against itself, spread over the problems: the floor that a win must clear."""
@@ -177,24 +210,31 @@ class Finalists:
     def confirm(self, limit: float) -> None:
         """What looks like a win, once more, alone, with a new seed."""
         self._limit = limit
-        likely = [e for e in self._by_gain() if e.chosen and wins(e.gains[e.chosen])]
+        passed = self._passed()
 
         def start(entrant: Entrant) -> None:
-            gains = entrant.gains
-            winners = [k for k in entrant.ranking if k.id in gains and wins(gains[k.id])]
-            self._ask("confirm", entrant, winners, partial(self._confirmed, entrant))
+            kernels = self._entering(entrant, passed)
+            self._ask("confirm", entrant, kernels, partial(self._confirmed, entrant))
 
-        self._flow.each(likely, start)
+        self._flow.each(self._likely(), start)
+
+    def _entering(self, entrant: Entrant, passed: Container[str]) -> list[Kernel]:
+        """What a confirmation is asked of."""
+        return [*entrant.winners, *(k for k in self._left(entrant.ahead) if k.id in passed)]
+
+    def _likely(self) -> list[Entrant]:
+        return [entrant for entrant in self._by_gain() if entrant.winners]
 
     def sanitize(self, check: Sanitize) -> None:
         """The sanitizer gate over every kernel that a table may name. It costs no budget: there are
         few, and none may be left out for want of it."""
         seen = self._flow.store.verdicts("sanitizer").keys() | self._flow.refused.keys()
+        passed = self._passed()
         wanted = {
             kernel.id: kernel
             for entrant in self.entrants
-            for kernel in entrant.ranking
-            if entrant.confirmed and wins(entrant.gains.get(kernel.id, (0.0, 0.0)))
+            for kernel in self._entering(entrant, passed)
+            if entrant.confirmed
         }
         missing = [kernel for id_, kernel in wanted.items() if id_ not in seen]
         if missing:

@@ -1,4 +1,5 @@
-"""One run from problems to confirmed kernels: search, race, gate, finals, noise, confirmation.
+"""One run from problems to confirmed kernels: search, race, gate, finals, kernels that read ahead,
+noise, confirmation.
 
 Called by `hgemm-packs generate` with a store, a strategy, a builder and an evaluator. It can be
 killed at any point and called again: it goes on with what the store has. It writes nothing but the
@@ -24,8 +25,9 @@ from hgemm_packs.generator.spec import DeviceFacts, Reply, Verdict
 from hgemm_packs.generator.store import Store
 from hgemm_packs.problem import Problem
 
-#: How much of what the search leaves may be spent when the last race, gate job and finals start.
-RACED, GATED, FINISHED = 0.3, 0.4, 0.7
+#: How much of what the search leaves may be spent when the last race, gate job, finals and gate job
+#: of a kernel that reads ahead start.
+RACED, GATED, FINISHED, JOINED = 0.3, 0.4, 0.6, 0.7
 _SHOWN_S = 0.1  # between two calls of `progress` within a stage
 
 
@@ -153,6 +155,8 @@ def _stages(
     stages.gate(budget.limit(GATED))
     screen.stage("finals", lambda: sum(bool(e.gains) for e in entrants))
     stages.finals(budget.limit(FINISHED))
+    screen.stage("ahead", lambda: sum(bool(e.ahead) for e in entrants))
+    stages.join(budget.limit(JOINED))
     flow.evaluator.fresh()  # what is published comes from processes that never selected anything
     screen.stage("noise", lambda: 0)
     stages.noise(budget.limit(1.0))
@@ -230,7 +234,7 @@ def _screened(stages: Finalists) -> int:
 
 def _summary(flow: Flow, stages: Finalists) -> Summary:
     entrants = stages.entrants
-    likely = [e for e in entrants if e.chosen is not None and wins(e.gains[e.chosen])]
+    likely = [entrant for entrant in entrants if entrant.winners]
     won = [e.confirmed for e in likely if e.confirmed is not None and wins(e.confirmed)]
     return Summary(
         problems=len(entrants),

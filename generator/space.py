@@ -108,6 +108,15 @@ FOR: Mapping[str, Range] = {
 }
 
 
+def ahead(choice: Choice) -> Choice | None:
+    """The choice that differs from it in reading ahead; None where there is none."""
+    if choice.family not in FAMILIES or choice.genome.get("reads_ahead", True):
+        return None
+    genome = {**choice.genome, "reads_ahead": True}
+    valid = FAMILIES[choice.family].is_valid(genome)
+    return Choice.of(choice.family, genome) if valid else None
+
+
 def _is_for(name: str, problem: Problem) -> bool:
     size, outputs = FOR[name], problem.m * problem.n
     return (

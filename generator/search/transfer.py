@@ -2,8 +2,7 @@
 layout and type, before a search of one's own, or instead of one.
 
 Made by the CLI from exports and run folders. A winner in another layout or type is the same genome
-with those genes changed, if that is a genome. Beside each comes the kernel that differs from it in
-reading ahead: as fast launched plainly, so that only benchmarks/pdl.py can choose between the two.
+with those genes changed, if that is a genome.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ class Transfer:
         told = self._told.get(p, set())
         known = self._known.get((p.m, p.n, p.k), ())
         moved = [c for c in (_moved(choice, p.layout, p.dtype) for choice in known) if c]
-        listed = (each for choice in moved for each in (choice, _ahead(choice)))
-        new = [c for c in dict.fromkeys(listed) if c and c not in told and space.contains(c)]
+        new = [c for c in dict.fromkeys(moved) if c not in told and space.contains(c)]
         if new:
             return [Proposal(choice, self.name, "winners") for choice in new[:n]]
         return self._then.ask(space, n) if self._then else []
@@ -75,13 +73,4 @@ def _moved(choice: Choice, layout: str, dtype: str) -> Choice | None:
     if genome.get("epilogue") == "grouped" and layout[1] == "n":
         genome["epilogue"] = "staged"
     valid = choice.family in FAMILIES and FAMILIES[choice.family].is_valid(genome)
-    return Choice.of(choice.family, genome) if valid else None
-
-
-def _ahead(choice: Choice) -> Choice | None:
-    """The choice that differs in reading ahead; None where there is none."""
-    if choice.genome.get("reads_ahead", True):
-        return None
-    genome = {**choice.genome, "reads_ahead": True}
-    valid = FAMILIES[choice.family].is_valid(genome)
     return Choice.of(choice.family, genome) if valid else None

@@ -19,7 +19,7 @@ from hgemm_packs.generator.finalists import ratios, wins
 from hgemm_packs.generator.orchestrate import Budget, Snapshot, Summary, generate
 from hgemm_packs.generator.search.exhaustive import Exhaustive
 from hgemm_packs.generator.search.random_search import make as random_search
-from hgemm_packs.generator.space import Space
+from hgemm_packs.generator.space import Space, admits, ahead
 from hgemm_packs.generator.spec import Choice, Job, Kernel, Outcome, Reply, Result, Status, Verdict
 from hgemm_packs.generator.store import Store, merge
 from hgemm_packs.problem import Problem
@@ -153,6 +153,62 @@ def test_the_fastest_kernels_are_confirmed(tmp_path: Path) -> None:
     assert summary.spent == pytest.approx(spent)
     counts = jobs(tmp_path)
     assert (counts["ceilings"], counts["race"], counts["finals"], counts["noise"]) == (1, 4, 4, 4)
+
+
+def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path) -> None:
+    """Those that the gate refuses are not, and a resumed run asks nothing again."""
+    shots = [c for c in Space(FOUR[0]).core if c.family == "sm90_oneshot" and admits(c, FOUR[-1])]
+    plain = shots[:12]
+    asked: list[str] = []
+
+    def judge(kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+        asked.extend(one.id for one in kernels)
+        return {one.id: Verdict("sanitizer", Status.OK) for one in kernels}
+
+    def go(device: FakeDevice) -> Summary:
+        with Store(tmp_path) as store:
+            return generate(
+                store,
+                FOUR,
+                Listener(),
+                Builder(),
+                Inline(device),
+                PLENTY,
+                spaces=lambda problem: Space(problem, only=plain),
+                seed=5,
+                sanitize=judge,
+            )
+
+    won = [p for p in FOUR if min(true_us(p, kernel(c).id) for c in plain) < TORCH_US]
+    best = {p: min(plain, key=lambda c: true_us(p, kernel(c).id)) for p in won}
+    refused = kernel(twin(best[won[0]])).id
+    summary = go(FakeDevice(faults={refused: "gate"}))
+    assert summary.confirmed == len(won) > 1
+    seen = confirmed(tmp_path)
+    assert seen.keys() == set(won)
+    for problem in won:
+        ours = [c for c in plain if kernel(c).id in seen[problem]]
+        assert best[problem] in ours
+        both = {kernel(c).id for c in ours} | {kernel(twin(c)).id for c in ours}
+        assert set(seen[problem]) == both - {refused}
+    assert {id_ for ids in seen.values() for id_ in ids} == set(asked)
+    with Store(tmp_path, readonly=True) as store:
+        earlier = {
+            k
+            for kind in ("screen", "race", "finals")
+            for j in store.measured(kind)
+            for k in j.kernels
+        }
+    assert earlier == {kernel(c).id for c in plain}
+    before = jobs(tmp_path)
+    go(FakeDevice(faults={refused: "gate"}))
+    assert jobs(tmp_path) == before
+
+
+def twin(choice: Choice) -> Choice:
+    found = ahead(choice)
+    assert found is not None
+    return found
 
 
 def test_the_binary_gate_holds_before_the_finals(tmp_path: Path) -> None:

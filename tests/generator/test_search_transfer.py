@@ -12,8 +12,6 @@ from hgemm_packs.generator.space import Space, catalogue, limits
 from hgemm_packs.generator.spec import Choice, DeviceFacts, Outcome, Status
 from hgemm_packs.problem import Problem
 
-from .kernels import SWAPAB
-
 HERE = Problem(256, 512, 2048, "nt", "f16")
 
 
@@ -69,20 +67,6 @@ def test_a_winner_with_a_gene_that_is_no_more_is_not_asked_for() -> None:
     old = Choice.of(first.family, {**first.genome, "reduce": "last"})
     alone = Transfer(winners([seen({old: 1.0, second: 2.0})]), None)
     assert [p.choice for p in alone.ask(Space(HERE), 8)] == [second]
-
-
-def test_beside_a_winner_comes_the_kernel_that_differs_in_reading_ahead() -> None:
-    """Plainly launched they are level, and only the one that a run names can be measured later."""
-    pairs = []
-    for name in ("sm90_splitk", "sm90_oneshot"):
-        plain = next(c for c in Space(HERE).core if c.family == name)
-        pairs += [plain, Choice.of(name, {**plain.genome, "reads_ahead": True})]
-    alone = Transfer({(256, 512, 2048): [*pairs[::2], five()[0]]}, None)
-    assert [p.choice for p in alone.ask(Space(HERE), 8)] == [*pairs, five()[0]]
-    few = Problem(16, 512, 2048, "nt", "f16")
-    lasting = Choice.of("sm90_swapab", {**SWAPAB, "persistent": True})
-    alone = Transfer({(16, 512, 2048): [lasting]}, None)
-    assert [p.choice for p in alone.ask(Space(few), 8)] == [lasting]
 
 
 def test_the_search_goes_on_and_is_told_of_the_winners() -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from hgemm_packs.generator.families import FAMILIES, InvalidGenome, family
 from hgemm_packs.generator.families.variation import cross, encode, mutate, neighbours
-from hgemm_packs.generator.space import CORE, FOR, LEFT_OUT, Space, admits, catalogue
+from hgemm_packs.generator.space import CORE, FOR, LEFT_OUT, Space, admits, ahead, catalogue
 from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
 
-from .kernels import BASES, entry_of
+from .kernels import BASES, SWAPAB, entry_of
 
 SMALL = Problem(64, 64, 64, "nt", "f16")
 
@@ -211,3 +211,18 @@ def test_parsing_names_what_is_wrong() -> None:
         space.parse({"family": "sm90_direct", "genome": exact})
     with pytest.raises(InvalidGenome):
         space.parse({"family": "sm90_direct", "genome": {**genome, "unroll": 999}})
+
+
+def test_the_choice_that_differs_in_reading_ahead() -> None:
+    """No catalogue has it. A family without the gene has none, nor a genome that leaves no room."""
+    problem = Problem(256, 512, 2048, "nt", "f16")
+    for name in ("sm90_splitk", "sm90_oneshot"):
+        plain = next(c for c in Space(problem).core if c.family == name)
+        twin = ahead(plain)
+        assert twin == Choice.of(name, {**plain.genome, "reads_ahead": True})
+        assert admits(twin, problem) and twin not in Space(problem).core
+        assert ahead(twin) is None
+    assert ahead(next(c for c in Space(problem).core if c.family == "sm90_direct")) is None
+    lasting = Choice.of("sm90_swapab", {**SWAPAB, "persistent": True})
+    assert ahead(lasting) is None
+    assert ahead(Choice.of("sm90_gone", plain.genome)) is None
