@@ -21,13 +21,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator import campaign, export, packed, table
+from hgemm_packs.generator import campaign, endurance, export
 from hgemm_packs.generator.campaign import Line, Task
 from hgemm_packs.generator.endurance import LEAST_FLOP, TIE, large
 from hgemm_packs.generator.packed import Asked, Packed
@@ -44,14 +44,9 @@ Confirmed = Mapping[Problem, Sequence[str]]
 def confirmed(pack: Packed, place: Path, least_flop: float = LEAST_FLOP) -> Confirmed:
     """Large problems of an export -> names of the pack's kernels that are confirmed wins there, the
     best of the finals first. Raises ValueError, OSError."""
-    found = export.load(place)
-    fields = tuple(each for each in found.fields if large(each.problem, least_flop))
-    listed = table.contenders(replace(found, fields=fields), table.floors(found))
     names = {entry.id: entry.name for entry in pack.entries.values()}
-    return {
-        problem: [names[c.kernel] for c in each if c.proven and c.kernel in names]
-        for problem, each in listed.items()
-    }
+    listed = endurance.confirmed(export.load(place), least_flop)
+    return {p: [names[id_] for id_ in each if id_ in names] for p, each in listed.items()}
 
 
 def candidates(pack: Packed, problem: Problem, name: str | None, named: Sequence[str]) -> list[str]:
@@ -73,23 +68,13 @@ def tasks(
     least_flop: float = LEAST_FLOP,
 ) -> list[Task]:
     """One for each large problem that some kernel may be tried on; of `wins`, where there are."""
-    made = []
+    named_for: dict[Problem, Sequence[str]] = {}
     for problem, name in asked:
-        names: Sequence[str] = []
         if large(problem, least_flop) and wins is not None:
-            names = wins.get(problem, ())
+            named_for[problem] = wins.get(problem, ())
         elif large(problem, least_flop):
-            names = candidates(pack, problem, name, named)
-        if names:
-            made.append(
-                Task(
-                    "energy",
-                    problem,
-                    lambda names=names: tuple(pack.kernel(each) for each in names),
-                    {"problem": packed.listed(problem)},
-                )
-            )
-    return made
+            named_for[problem] = candidates(pack, problem, name, named)
+    return endurance.tasks(named_for, pack.kernel)
 
 
 def verdict(line: Line) -> dict[str, Any]:

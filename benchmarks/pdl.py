@@ -23,7 +23,7 @@ both, but a kernel that any has below 0.99 of torch, as a row launches it, leave
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -33,26 +33,12 @@ from typing import Any
 from rich.table import Table
 
 from hgemm_packs.cli.console import console
-from hgemm_packs.generator import campaign, packed, problems
-from hgemm_packs.generator.campaign import Line, Task
-from hgemm_packs.generator.dependent import EDGES
+from hgemm_packs.generator import campaign, problems
+from hgemm_packs.generator.campaign import Line
+from hgemm_packs.generator.dependent import EDGES, tasks
 from hgemm_packs.generator.packed import Packed
-from hgemm_packs.problem import Problem
 
 COLUMNS = tuple(f"{arm}_{protocol}" for protocol in ("hot", "cold") for arm in ("plain", "pdl"))
-
-
-def tasks(pack: Packed, pairs: Iterable[tuple[Problem, str]]) -> list[Task]:
-    """One for each problem and kernel."""
-    return [
-        Task(
-            "pdl",
-            problem,
-            lambda name=name: (pack.kernel(name),),
-            {"problem": packed.listed(problem), "kernel": name},
-        )
-        for problem, name in pairs
-    ]
 
 
 def speedups(line: Line) -> dict[str, float]:
@@ -118,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
         "random order each block, N(0,1), hot: one buffer set, cold: sets over 3x L2 in turn",
         "settings": asdict(settings),
     }
-    todo = tasks(pack, pack.named(campaign.asked(options, pack), pack.behind))
+    todo = tasks(pack.named(campaign.asked(options, pack), pack.behind), pack.kernel)
     code = campaign.main(options, pack, todo, partial(protocols.make, settings=settings), header)
     figures = summary(campaign.lines([Path(options.out)])[1])
     console().print(table(figures))

@@ -11,16 +11,17 @@ the choice is worth: `worth` has other lines for that.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
-from hgemm_packs.generator import table, worth
+from hgemm_packs.generator import packed, table, worth
+from hgemm_packs.generator.campaign import Task
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.prune import KEPT_SHARE, prune
-from hgemm_packs.generator.spec import PROTOCOLS
+from hgemm_packs.generator.spec import PROTOCOLS, Kernel
 from hgemm_packs.generator.table import Compile, Contender, Listed
 from hgemm_packs.manifest import Row
 from hgemm_packs.problem import Problem
@@ -32,6 +33,19 @@ EDGES = 2
 
 #: What a measurement is about: M, N, K, layout and dtype, and the name of a kernel.
 Pair = tuple[tuple[Any, ...], str]
+
+
+def tasks(pairs: Iterable[tuple[Problem, str]], kernel: Callable[[str], Kernel]) -> list[Task]:
+    """What measures each pair of a problem and a kernel's name; `kernel` gives the latter."""
+    return [
+        Task(
+            "pdl",
+            problem,
+            lambda name=name: (kernel(name),),
+            {"problem": packed.listed(problem), "kernel": name},
+        )
+        for problem, name in pairs
+    ]
 
 
 def pair(line: Mapping[str, Any]) -> Pair:

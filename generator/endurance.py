@@ -8,13 +8,15 @@ here, and only a confirmed win is ever chosen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hgemm_packs.generator import table
+from hgemm_packs.generator import packed, table
+from hgemm_packs.generator.campaign import Task
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest
+from hgemm_packs.generator.spec import Kernel
 from hgemm_packs.generator.table import Compile, Contender, Listed
 from hgemm_packs.problem import Problem
 
@@ -24,6 +26,28 @@ LEAST_FLOP = 1e11
 
 def large(problem: Problem, least_flop: float = LEAST_FLOP) -> bool:
     return 2 * problem.m * problem.n * problem.k >= least_flop
+
+
+def confirmed(found: Findings, least_flop: float = LEAST_FLOP) -> dict[Problem, list[str]]:
+    """Large problems -> ids of the kernels that are confirmed wins there, the best of the finals
+    first. Raises ValueError without trials."""
+    fields = tuple(each for each in found.fields if large(each.problem, least_flop))
+    listed = table.contenders(replace(found, fields=fields), table.floors(found))
+    return {problem: [c.kernel for c in each if c.proven] for problem, each in listed.items()}
+
+
+def tasks(named: Mapping[Problem, Sequence[str]], kernel: Callable[[str], Kernel]) -> list[Task]:
+    """What measures the kernels of these names on each problem for long; `kernel` gives them."""
+    return [
+        Task(
+            "energy",
+            problem,
+            lambda names=names: tuple(kernel(each) for each in names),
+            {"problem": packed.listed(problem)},
+        )
+        for problem, names in named.items()
+        if names
+    ]
 
 
 def ranked(

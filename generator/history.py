@@ -200,6 +200,11 @@ class History(Blobs):
             found[kernel] = max(found.get(kernel, Status.OK), Status(text), key=_ORDER.index)
         return found
 
+    def last_builds(self) -> set[str]:
+        """Ids of the kernels that choices were built to last: a compiler may have changed."""
+        rows = self.db.execute("SELECT candidate, kernel FROM build ORDER BY rowid")
+        return {kernel for kernel in dict(rows).values() if kernel is not None}
+
     def verdicts(self, gate: str) -> dict[str, Verdict]:
         """What a gate said of each kernel, by id; of several verdicts a refusal counts."""
         rows = self.db.execute(

@@ -1,4 +1,4 @@
-"""From what was measured to a selection table, its source manifest and its pack, for any device.
+"""From what was measured to a selection table and its source manifest, for any device.
 
 Called by the CLI with a store or an export. A row names a kernel only where the confirmation of a
 kernel that passed the numeric gate clears the noise floor; nothing is compiled here.
@@ -10,18 +10,16 @@ import importlib.metadata
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from hgemm_packs.generator import build, findings
+from hgemm_packs.generator import build
 from hgemm_packs.generator.families import FAMILIES, Genome
 from hgemm_packs.generator.findings import CORRECT, Field, Findings
 from hgemm_packs.generator.gates.plausibility import compulsory_bytes
-from hgemm_packs.generator.packer import SourceKernel, SourceManifest, write_pack, write_source
+from hgemm_packs.generator.packer import SourceKernel, SourceManifest
 from hgemm_packs.generator.prune import Pruned, prune
 from hgemm_packs.generator.spec import FALLBACK, PROTOCOLS
-from hgemm_packs.generator.store import Store
 from hgemm_packs.manifest import (
     Baseline,
     DeviceProfile,
@@ -32,7 +30,6 @@ from hgemm_packs.manifest import (
     Timing,
     Toolchain,
 )
-from hgemm_packs.pack import Pack
 from hgemm_packs.problem import Problem
 
 RULE = f"hot and cold lcb above 1 + noise_floor against {FALLBACK}, which runs otherwise"
@@ -323,18 +320,3 @@ def profile(found: Findings) -> DeviceProfile:
         for us in each.samples["cold"].values()
     )
     return DeviceProfile(device.name, device.sm_count, device.l2_bytes, round(gbps, 1))
-
-
-def write(store: Store, out: Path, keep: float = 1.0) -> Pack:
-    """Write `out`/source.json, the document that may be committed, and `out`/pack, from the cubins
-    in the store; `keep` is the share of the log gain that pruning must leave.
-
-    Raises ValueError without finals or noise, StoreError when a cubin is missing, PackError when
-    the result is no valid pack.
-    """
-    document = source(findings.read(store), keep)
-    kernels = [store.kernel(each.id) for each in document.kernels]
-    out.mkdir(parents=True, exist_ok=True)
-    write_source(out / "source.json", document)
-    built = [build.Built(dict(kernel.fields), kernel.cubin) for kernel in kernels]
-    return write_pack(out / "pack", document, built, generator_info=build.generator_info())

@@ -13,7 +13,7 @@ from hgemm_packs.cli.console import UserError
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.build import BuildError
 from hgemm_packs.generator.campaign import Hopeless
-from hgemm_packs.generator.cli import checks, reconfirm, results, search
+from hgemm_packs.generator.cli import checks, reconfirm, refine, results, search
 from hgemm_packs.generator.cli.app import app
 from hgemm_packs.generator.filelock import Locked
 from hgemm_packs.generator.gates.isolation import IsolationError
@@ -37,7 +37,7 @@ MENDABLE = (
     *(sqlite3.OperationalError, ValueError),  # a full disk, among others
 )
 
-__all__ = ["app", "checks", "reconfirm", "results", "run", "search"]
+__all__ = ["app", "checks", "reconfirm", "refine", "results", "run", "search"]
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -18,13 +18,14 @@ from hgemm_packs.generator import (
     endurance,
     export,
     packed,
+    refine,
     report,
-    table,
 )
 from hgemm_packs.generator.cli.app import Keep, Run, app
 from hgemm_packs.generator.orchestrate import Summary
 from hgemm_packs.generator.packer import write_source
 from hgemm_packs.generator.prune import KEPT_SHARE
+from hgemm_packs.generator.refine import Refinement
 from hgemm_packs.generator.store import Store, merge
 
 
@@ -44,7 +45,9 @@ def conclude(out: Console, store: Store, run: Path, summary: Summary, keep: floa
         words = "no win confirmed yet" if summary.unconfirmed else "nothing faster than cuBLAS"
         out.print(f"{words}: no pack")
         raise typer.Exit(1)
-    _pack(out, store, run, keep)
+    write_pack(out, store, run, keep)
+    more = shlex.join(["hgemm-packs", "generate", "refine", str(run)])
+    _say(out, f"next: {more}  # kernels for dependent launch, and for long")
 
 
 def _say(out: Console, line: str) -> None:
@@ -52,9 +55,9 @@ def _say(out: Console, line: str) -> None:
     out.print(line, markup=False, soft_wrap=True)
 
 
-def _pack(out: Console, store: Store, folder: Path, keep: float) -> None:
+def write_pack(out: Console, store: Store, folder: Path, keep: float) -> None:
     """Write the pack and say how to use it. Leaves with 1 when it names no kernel."""
-    made = table.write(store, folder, keep)
+    made = Refinement(store).write(folder, keep)
     rows = made.manifest.table
     wins = sum(row.kernel is not None for row in rows)
     where = (folder / "pack").resolve()
@@ -131,18 +134,16 @@ def write_table(
 
     torch.set_num_threads(1)  # thousands of small bootstraps: threads that wait for each other
     found = export.load(place)
-    names = {id_: fields["name"] for id_, fields in found.kernels.items()}
-    lasting = campaign.lines(sorted(energy or ()))[1]
-    document, listed, gone = table.rebuilt(
-        found, keep, build.build, lambda each: endurance.ranked(each, lasting, names)
+    document, gone = refine.document(
+        found,
+        keep,
+        build.build,
+        sustained=campaign.lines(sorted(energy or ()))[1],
+        choosing=campaign.answers(sorted(pdl or ())),
+        published=campaign.answers(sorted(published or ())),
     )
-    launches = campaign.answers(sorted(pdl or ()))
-    document, more = dependent.launched(document, found, listed, launches, build.build)
-    every = [*launches, *campaign.answers(sorted(published or ()))]
-    document = dependent.level(document, every)
     write_source(out, document)
     wins = sum(row.kernel is not None for row in document.table)
-    gone = sorted({*gone, *more})
     if gone:
         _say(console(), f"{len(gone)} kernels build otherwise now, such as {gone[0]}: left out")
     behind = sum(row.dependent is not None for row in document.table)
@@ -190,4 +191,4 @@ def pack(
 ) -> None:
     """Write source.json and pack/ from what a run confirmed, pruned to few kernels."""
     with Store(run, readonly=True) as store:
-        _pack(console(), store, out_dir or run, keep)
+        write_pack(console(), store, out_dir or run, keep)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator import findings, report, table
+from hgemm_packs.generator import findings, report
 from hgemm_packs.generator.devices.sim import Faults, SimDevice, fake_kernel
 from hgemm_packs.generator.evaluators import Inline
 from hgemm_packs.generator.orchestrate import Budget, generate
+from hgemm_packs.generator.refine import Refinement
 from hgemm_packs.generator.search.exhaustive import Exhaustive
 from hgemm_packs.generator.space import Space
 from hgemm_packs.generator.spec import Status
@@ -31,7 +32,7 @@ def test_a_simulated_run_ends_in_a_table_of_honest_kernels(tmp_path: Path) -> No
         search = (store, problems, Exhaustive(), Builder(), evaluator, budget)
         generate(*search, spaces=spaces.__getitem__, seed=1)
         seen = findings.read(store)
-        pack = table.write(store, tmp_path / "out")
+        pack = Refinement(store).write(tmp_path / "out", 1.0)
     with Store(tmp_path / "run", readonly=True) as store:
         report.write(store, tmp_path / "out")
     document = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))

@@ -1,0 +1,83 @@
+"""`generate refine`: what a run won, launched behind one another and for long, on the GPUs here."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hgemm_packs.cli.console import console, progress
+from hgemm_packs.generator import build, campaign, reconfirm, refine
+from hgemm_packs.generator.campaign import Task
+from hgemm_packs.generator.cli import search
+from hgemm_packs.generator.cli.app import Gpus, Keep, Run, app
+from hgemm_packs.generator.cli.results import write_pack
+from hgemm_packs.generator.evaluators import Evaluator, Local
+from hgemm_packs.generator.refine import Refinement
+from hgemm_packs.generator.store import Store
+
+SECONDS = 0.5  # of an arm that is sustained: a card settles at its power limit in half of that
+TIMEOUT_S = 120.0  # of one problem
+
+
+@app.command("refine")
+def refine_run(
+    run: Run,
+    gpus: Gpus = 0,
+    deadline: Annotated[float, typer.Option(help="Seconds, then stop.")] = float("inf"),
+    keep: Keep = 0.99,
+) -> None:
+    """Measure what a run won under programmatic dependent launch and for long, choose by that, and
+    write its pack anew. The same command goes on where it stopped."""
+    ends = time.monotonic() + deadline
+    count = search.gpus_here(gpus)
+    left = 0
+    with Store(run, readonly=True) as store:
+        mine = Refinement(store)
+        first = [(refine.DEPENDENT, mine.choosing()), (refine.SUSTAINED, mine.lasting())]
+        left += _measured(mine, first, count, ends)
+        if not left:
+            left += _measured(mine, [(refine.PUBLISHED, mine.publishing(keep))], count, ends)
+        write_pack(console(), store, run, keep)
+    if left:
+        raise typer.Exit(1)
+
+
+def _measured(
+    mine: Refinement, parts: list[tuple[str, list[Task]]], count: int, ends: float
+) -> int:
+    """Do the tasks of each file, in processes of their own; how many are left or failed."""
+    out, left = console(), 0
+    with _evaluator(mine.folder, count) as evaluator:
+        reconfirm.check_device(mine.found, evaluator.facts())
+        for name, tasks in parts:
+            with progress(out, name.removesuffix(".jsonl")) as tick:
+                tally = campaign.run(
+                    mine.folder / name,
+                    tasks,
+                    evaluator,
+                    _header(name),
+                    deadline_s=ends - time.monotonic(),
+                    tick=tick,
+                )
+            left += tally.failed + tally.left
+            out.print(f"{name}: {tally.written} lines, {tally.failed} failed, {tally.left} left")
+            if tally.words:
+                out.print(f"the last failure: {tally.words}", markup=False)
+    return left
+
+
+def _evaluator(folder: Path, count: int) -> Evaluator:
+    from hgemm_packs.generator.devices import protocols
+
+    settings = protocols.Settings(seconds=SECONDS)
+    make = partial(protocols.make, settings=settings)
+    return Local(make, count, logs=folder / "logs", timeout_s=TIMEOUT_S)
+
+
+def _header(name: str) -> campaign.Line:
+    info = build.generator_info()
+    return {"benchmark": f"refine: {name}", "commit": info.commit + ("+" if info.dirty else "")}
