@@ -219,8 +219,9 @@ class Finalists:
         self._flow.each(self._likely(), start)
 
     def _entering(self, entrant: Entrant, passed: Container[str]) -> list[Kernel]:
-        """What a confirmation is asked of."""
-        return [*entrant.winners, *(k for k in self._left(entrant.ahead) if k.id in passed)]
+        """What a confirmation is asked of, each once: a search may have found a twin itself."""
+        twins = (kernel for kernel in self._left(entrant.ahead) if kernel.id in passed)
+        return list({kernel.id: kernel for kernel in (*entrant.winners, *twins)}.values())
 
     def _likely(self) -> list[Entrant]:
         return [entrant for entrant in self._by_gain() if entrant.winners]

@@ -47,7 +47,7 @@ def conclude(out: Console, store: Store, run: Path, summary: Summary, keep: floa
         raise typer.Exit(1)
     write_pack(out, store, run, keep)
     more = shlex.join(["hgemm-packs", "generate", "refine", str(run)])
-    _say(out, f"next: {more}  # kernels for dependent launch, and for long")
+    _say(out, f"next: {more}  # dependent launch, long runs")
 
 
 def _say(out: Console, line: str) -> None:

@@ -75,10 +75,11 @@ def test_generate_writes_report_and_pack_and_says_where(made: Made) -> None:
     assert [each.id for each in manifest.kernels] == [each.id for each in source.kernels]
     kernels = len(manifest.kernels)
     where = made.run / "pack"
-    assert out.splitlines()[-3:] == [
+    assert out.splitlines()[-4:] == [
         f"report: {made.run / 'report' / 'report.html'}",
         f"pack: {where}: {kernels} kernels, {len(won)} wins in 3 rows",
         f"use:  export HGEMM_PACKS_PATH={where}",
+        f"next: hgemm-packs generate refine {made.run}  # dependent launch, long runs",
     ]
     document = json.loads((made.run / "report" / "report.json").read_text(encoding="utf-8"))
     assert document["pack"]["wins"] == len(won)
@@ -87,12 +88,12 @@ def test_generate_writes_report_and_pack_and_says_where(made: Made) -> None:
 
 
 def test_a_log_has_a_line_a_stage(made: Made) -> None:
-    stages = ["ceilings", "search", "race", "gate", "finals", "noise", "confirm"]
+    stages = ["ceilings", "search", "race", "gate", "finals", "ahead", "noise", "confirm"]
     stages += ["sanitize", "done"]
     lines = made.answer.out.splitlines()
     assert [line.split(":")[0] for line in lines[: len(stages)]] == stages
     assert "0/3 problems, 3/20 GPU-s, 0 timings" in lines[1]
-    assert "3/3 problems" in lines[8]
+    assert "3/3 problems" in lines[9]
 
 
 def test_the_same_command_again_changes_nothing(made: Made, copied: Path) -> None:

@@ -165,8 +165,8 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
         asked.extend(one.id for one in kernels)
         return {one.id: Verdict("sanitizer", Status.OK) for one in kernels}
 
-    def go(device: FakeDevice) -> Summary:
-        with Store(tmp_path) as store:
+    def go(device: FakeDevice, folder: Path, only: Sequence[Choice]) -> Summary:
+        with Store(folder) as store:
             return generate(
                 store,
                 FOUR,
@@ -174,7 +174,7 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
                 Builder(),
                 Inline(device),
                 PLENTY,
-                spaces=lambda problem: Space(problem, only=plain),
+                spaces=lambda problem: Space(problem, only=only),
                 seed=5,
                 sanitize=judge,
             )
@@ -182,7 +182,7 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
     won = [p for p in FOUR if min(true_us(p, kernel(c).id) for c in plain) < TORCH_US]
     best = {p: min(plain, key=lambda c: true_us(p, kernel(c).id)) for p in won}
     refused = kernel(twin(best[won[0]])).id
-    summary = go(FakeDevice(faults={refused: "gate"}))
+    summary = go(FakeDevice(faults={refused: "gate"}), tmp_path, plain)
     assert summary.confirmed == len(won) > 1
     seen = confirmed(tmp_path)
     assert seen.keys() == set(won)
@@ -201,8 +201,20 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
         }
     assert earlier == {kernel(c).id for c in plain}
     before = jobs(tmp_path)
-    go(FakeDevice(faults={refused: "gate"}))
+    go(FakeDevice(faults={refused: "gate"}), tmp_path, plain)
     assert jobs(tmp_path) == before
+    # Where the search finds a twin that wins as well, it is asked for once.
+    both = next(
+        [c, twin(c)]
+        for c in shots
+        if all(true_us(FOUR[0], kernel(each).id) < TORCH_US for each in (c, twin(c)))
+    )
+    found = tmp_path / "found"
+    go(FakeDevice(), found, both)
+    before = jobs(found)
+    assert set(confirmed(found)[FOUR[0]]) == {kernel(c).id for c in both}
+    go(FakeDevice(), found, both)
+    assert jobs(found) == before
 
 
 def twin(choice: Choice) -> Choice:
