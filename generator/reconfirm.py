@@ -21,6 +21,7 @@ from hgemm_packs.generator.campaign import Line, Tally, Task
 from hgemm_packs.generator.evaluators import Evaluator
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.findings import CORRECT, Field, Findings
+from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.problems import cost
 from hgemm_packs.generator.records import read_records
 from hgemm_packs.generator.spec import (
@@ -79,6 +80,11 @@ def worthy(found: Findings, least: float = LEAST) -> dict[Problem, dict[str, flo
         for problem, each in table.contenders(replace(found, fields=plain), {}).items()
     }
     return {problem: listed[problem] for problem in sorted(listed, key=cost) if listed[problem]}
+
+
+def taken(source: SourceManifest) -> set[Problem]:
+    """The problems that a table has a kernel for."""
+    return {Problem(*row.key) for row in source.table if row.kernel is not None}
 
 
 def choice(found: Findings, id_: str) -> Choice | None:

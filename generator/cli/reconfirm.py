@@ -17,6 +17,7 @@ from hgemm_packs.generator.builder import Builder
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import Gpus, Keep, app
 from hgemm_packs.generator.findings import Findings
+from hgemm_packs.generator.packer import read_source
 from hgemm_packs.generator.prune import prune
 
 LINES, EXPORT = "lines.jsonl", "export"
@@ -36,6 +37,9 @@ def confirm_again(
         float, typer.Option(help="Of torch's speed: what was slower is left out.")
     ] = reconfirm.LEAST,
     keep: Keep = 1.0,
+    left_by: Annotated[
+        Path | None, typer.Option(help="A source manifest: only problems that it leaves to torch.")
+    ] = None,
     layouts: Annotated[list[str] | None, typer.Option(help="Only these layouts.")] = None,
     dtypes: Annotated[list[str] | None, typer.Option(help="Only these types.")] = None,
     jobs: Annotated[
@@ -56,9 +60,10 @@ def confirm_again(
     found = export.load(place)
     listed = reconfirm.worthy(found, least)
     asked = problem_lists.filter(listed, layouts or (), dtypes or ())
-    listed = {problem: listed[problem] for problem in asked}
+    taken = reconfirm.taken(read_source(left_by)) if left_by else set()
+    listed = {problem: listed[problem] for problem in asked if problem not in taken}
     if not listed:
-        raise UserError(f"{place} has no kernel to confirm of these layouts and types")
+        raise UserError(f"{place} has no kernel to confirm of these problems")
     kept = prune(listed, keep).kernels if keep < 1.0 else None
     todo = reconfirm.unfinished(found, listed, lines)
     if only_build:

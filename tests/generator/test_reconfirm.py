@@ -15,6 +15,7 @@ from hgemm_packs.generator.devices import gpu
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice, fake_kernel
 from hgemm_packs.generator.evaluators import Inline
 from hgemm_packs.generator.findings import Field, Findings
+from hgemm_packs.generator.packer import write_source
 from hgemm_packs.generator.prune import prune
 from hgemm_packs.generator.space import admits, catalogue
 from hgemm_packs.generator.spec import Choice, Job, Kernel, Reply, Result, Status, Verdict
@@ -384,6 +385,11 @@ def test_the_command_says_what_it_cannot_do(tmp_path: Path) -> None:
     assert refused.code == 2 and "name Some GPU there" in refused.err
     empty = simulated(*words, "--layouts", "nn")
     assert empty.code == 2 and "no kernel to confirm" in empty.err
+    won = table.source(export.load(tmp_path / "old"))
+    assert [row.kernel is not None for row in won.table] == [True, False, False]
+    write_source(tmp_path / "table.json", won)
+    left = simulated(*words, "--left-by", tmp_path / "table.json", "--only-build")
+    assert left.code == 0 and "2 kernels" in left.out and "for 2 problems to do" in left.out
     built = simulated(*words, "--only-build")
     assert built.code == 0 and "3 kernels" in built.out
     assert not (tmp_path / "new" / "lines.jsonl").exists()
