@@ -105,14 +105,18 @@ class Refinement:
 
     def publishing(self, keep: float) -> list[Task]:
         """Dependent launches as the table has them by now."""
-        source = self.source(keep)
-        names = {kernel.id: kernel.name for kernel in source.kernels}
-        pairs = [
-            (Problem(*row.key), names[row.dependent])
-            for row in source.table
-            if row.dependent is not None
+        return dependent.tasks(_behind(self.source(keep)), self.kernel)
+
+    def gains(self, source: SourceManifest) -> list[tuple[float, float]]:
+        """torch over the kernel that a row of `source` has for dependent launch, launched plainly
+        and so, hot, of each row that was measured again."""
+        lines = {dependent.pair(line): line for line in campaign.lines(self._there(PUBLISHED))[1]}
+        asked = [lines.get((problem.key[:5], name)) for problem, name in _behind(source)]
+        return [
+            (dependent.over_torch(line, "plain")[0], dependent.over_torch(line, "pdl")[0])
+            for line in asked
+            if line is not None
         ]
-        return dependent.tasks(pairs, self.kernel)
 
     def source(self, keep: float) -> SourceManifest:
         """The table by all that is on file. Raises ValueError without finals or noise."""
@@ -141,3 +145,13 @@ class Refinement:
         kernels = [self._kernel(each.id) for each in source.kernels]
         built = [Built(dict(kernel.fields), kernel.cubin) for kernel in kernels]
         return write_pack(out / "pack", source, built, generator_info=build.generator_info())
+
+
+def _behind(source: SourceManifest) -> list[tuple[Problem, str]]:
+    """Problems with a kernel for dependent launch, and its name."""
+    names = {kernel.id: kernel.name for kernel in source.kernels}
+    return [
+        (Problem(*row.key), names[row.dependent])
+        for row in source.table
+        if row.dependent is not None
+    ]

@@ -16,6 +16,8 @@ from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import Gpus, Keep, Run, app
 from hgemm_packs.generator.cli.results import write_pack
 from hgemm_packs.generator.evaluators import Evaluator, Local
+from hgemm_packs.generator.finalists import geometric
+from hgemm_packs.generator.packer import read_source
 from hgemm_packs.generator.refine import Refinement
 from hgemm_packs.generator.store import Store
 
@@ -42,6 +44,7 @@ def refine_run(
         if not left:
             left += _measured(mine, [(refine.PUBLISHED, mine.publishing(keep))], count, ends)
         write_pack(console(), store, run, keep)
+        _say_gains(mine.gains(read_source(run / "source.json")))
     if left:
         raise typer.Exit(1)
 
@@ -68,6 +71,12 @@ def _measured(
             if tally.words:
                 out.print(f"the last failure: {tally.words}", markup=False)
     return left
+
+
+def _say_gains(gains: list[tuple[float, float]]) -> None:
+    plain, behind = (geometric(each) for each in zip(*gains, strict=True)) if gains else (1.0, 1.0)
+    words = f"{behind:.3f}x torch, {plain:.3f}x launched plainly, by the second measurement"
+    console().print(f"dependent launch: {len(gains)} problems, {words}", markup=False)
 
 
 def _evaluator(folder: Path, count: int) -> Evaluator:

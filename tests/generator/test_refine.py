@@ -128,6 +128,9 @@ def test_rows_get_what_is_fastest_dependent_and_for_long(run: Path) -> None:
     # What is published was measured by other processes, and of the chosen kernels alone.
     again = [(job.problem, job.kernels[0].fields["genome"]) for job in second.asked]
     assert dict(again) == {p: row[1] for p, row in after.items() if row[1]} and len(again) < 3
+    count = len(again)
+    assert f"dependent launch: {count} problems, " in answer.out
+    assert "x torch, 1.333x launched plainly, by the second measurement" in answer.out
     pack = json.loads((run / "pack" / "manifest.json").read_text(encoding="utf-8"))
     assert sum("dependent" in row for row in pack["table"]) == len(again)
     text = (run / "source.json").read_text(encoding="utf-8")
