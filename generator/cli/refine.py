@@ -11,7 +11,7 @@ import typer
 
 from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator import build, campaign, reconfirm, refine
-from hgemm_packs.generator.campaign import Task
+from hgemm_packs.generator.campaign import Tally, Task
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import Gpus, Keep, Run, app
 from hgemm_packs.generator.cli.results import write_pack
@@ -36,24 +36,24 @@ def refine_run(
     write its pack anew. The same command goes on where it stopped."""
     ends = time.monotonic() + deadline
     count = search.gpus_here(gpus)
-    left = 0
     with Store(run, readonly=True) as store:
         mine = Refinement(store)
         first = [(refine.DEPENDENT, mine.choosing()), (refine.SUSTAINED, mine.lasting())]
-        left += _measured(mine, first, count, ends)
-        if not left:
-            left += _measured(mine, [(refine.PUBLISHED, mine.publishing(keep))], count, ends)
+        tallies = _measured(mine, first, count, ends)
+        if not any(tally.left for tally in tallies):
+            last = [(refine.PUBLISHED, mine.publishing(keep))]
+            tallies += _measured(mine, last, count, ends)
         write_pack(console(), store, run, keep)
         _say_gains(mine.gains(read_source(run / "source.json")))
-    if left:
+    if any(tally.left + tally.failed for tally in tallies):
         raise typer.Exit(1)
 
 
 def _measured(
     mine: Refinement, parts: list[tuple[str, list[Task]]], count: int, ends: float
-) -> int:
-    """Do the tasks of each file, in processes of their own; how many are left or failed."""
-    out, left = console(), 0
+) -> list[Tally]:
+    """Do the tasks of each file, in processes of their own; how each ended."""
+    out, tallies = console(), []
     with _evaluator(mine.folder, count) as evaluator:
         reconfirm.check_device(mine.found, evaluator.facts())
         for name, tasks in parts:
@@ -66,11 +66,11 @@ def _measured(
                     deadline_s=ends - time.monotonic(),
                     tick=tick,
                 )
-            left += tally.failed + tally.left
+            tallies.append(tally)
             out.print(f"{name}: {tally.written} lines, {tally.failed} failed, {tally.left} left")
             if tally.words:
                 out.print(f"the last failure: {tally.words}", markup=False)
-    return left
+    return tallies
 
 
 def _say_gains(gains: list[tuple[float, float]]) -> None:

@@ -73,6 +73,7 @@ class Protocols:
 
     pdl: float = 4.0
     name: str = "Simulated GPU"
+    lasts: bool = True
     asked: list[Job] = field(default_factory=list)
 
     @property
@@ -82,6 +83,8 @@ class Protocols:
     def run(self, job: Job) -> Reply:
         self.asked.append(job)
         names = [str(each.fields["name"]) for each in job.kernels]
+        if job.kind == "energy" and not self.lasts:
+            return Reply({}, evidence={"error": "no counter of energy"})
         if job.kind == "energy":
             times = {"torch": 100.0, **{n: 90.0 - i for i, n in enumerate(names)}}
             runs = {arm: {"us": each} for arm, each in times.items()}
@@ -154,6 +157,14 @@ def test_it_goes_on_where_it_stopped(run: Path) -> None:
     third, fourth = Protocols(), Protocols()
     assert refined(run, third, fourth).code == 0 and not third.asked and not fourth.asked
     assert (run / refine.FOLDER / refine.DEPENDENT).read_bytes() == lines
+
+
+def test_a_failure_is_said_and_keeps_nothing_else_from_being_published(run: Path) -> None:
+    first, second = Protocols(lasts=False), Protocols()
+    answer = refined(run, first, second)
+    assert answer.code == 1 and "sustained.jsonl: 1 lines, 1 failed, 0 left" in answer.out
+    assert "no counter of energy" in answer.out
+    assert second.asked and table(run)[SMALL][1]["reads_ahead"]
 
 
 def test_another_gpu_is_refused(run: Path) -> None:
