@@ -17,6 +17,7 @@ from statistics import median
 
 from hgemm_packs.generator.flow import PASSED, Built, Flow
 from hgemm_packs.generator.rounds import Track
+from hgemm_packs.generator.search import behind
 from hgemm_packs.generator.space import admits, ahead
 from hgemm_packs.generator.spec import (
     FALLBACK,
@@ -31,6 +32,7 @@ from hgemm_packs.generator.spec import (
 
 GATE_BATCH = 4
 PROBLEMS_PER_NOISE, MIN_NOISE = 20, 4
+FOLLOWERS = 24  # kernels that read ahead, besides the winners' own, that a problem tries
 
 #: Verdicts by kernel id; none where the gate cannot work.
 Sanitize = Callable[[Sequence[Kernel]], Mapping[str, Verdict]]
@@ -40,7 +42,7 @@ Sanitize = Callable[[Sequence[Kernel]], Mapping[str, Verdict]]
 class Entrant:
     """A problem on its way through the stages. `ranking` has the kernels still in, best first;
     `gains` those that ran in the finals, with what they won there: hot and cold against torch, by
-    medians. `ahead` has the winners' twins that read ahead."""
+    medians. `ahead` has those that read ahead, the fastest behind one another first."""
 
     track: Track
     ranking: list[Kernel] = field(default_factory=list)
@@ -169,22 +171,55 @@ class Finalists:
     def _passed(self) -> set[str]:
         return {k for k, v in self._flow.store.verdicts("numeric").items() if v.passed}
 
-    def join(self, limit: float) -> None:
-        """To what won the finals comes the kernel that differs from it in reading ahead, through
-        the gate: as fast launched plainly, so that no search looks for it, and only dependent
-        launches can choose between the two."""
+    def behind(self, limit: float) -> None:
+        """To what won the finals come kernels that read ahead, the fastest launched behind one
+        another: of the winners' twins and of those that leave room for the next grid. Launched
+        plainly they are level or slower, so that no search looks for them."""
+        self._limit = limit
 
         def start(entrant: Entrant) -> None:
-            problem = entrant.track.problem
+            space = entrant.track.space
             own = (Choice.of(k.fields["family"], k.fields["genome"]) for k in entrant.winners)
-            twins = [twin for choice in own if (twin := ahead(choice)) and admits(twin, problem)]
-            self._flow.build(twins, partial(self._joined, entrant))
+            twins = [twin for each in own if (twin := ahead(each)) and admits(twin, space.problem)]
+            roomy = behind.candidates(space, self._flow.facts.sm_count, FOLLOWERS)
+            choices = list(dict.fromkeys([*twins, *roomy]))
+            self._flow.build(choices, partial(self._follow, entrant))
 
         self._flow.each(self._likely(), start)
-        self._gate(limit, lambda entrant: self._left(entrant.ahead))
+        self._gate(limit, self._followers)
 
-    def _joined(self, entrant: Entrant, built: Built) -> None:
-        entrant.ahead = [kernel for kernel in built.values() if isinstance(kernel, Kernel)]
+    def _follow(self, entrant: Entrant, built: Built) -> None:
+        """Time those of `built` that were not timed before, if there is money."""
+        problem = entrant.track.problem
+        kernels = self._left([each for each in built.values() if isinstance(each, Kernel)])
+        results: dict[str, Result] = {}
+        for reply in self._flow.known("behind", problem):
+            results |= reply.results
+        fresh = [kernel for kernel in kernels if kernel.id not in results]
+        then = partial(self._followed, entrant, kernels, results)
+        if fresh and self._flow.spent < self._limit:
+            self._flow.submit("behind", problem, fresh, lambda reply: then(reply.results))
+        else:
+            then({})
+
+    def _followed(
+        self,
+        entrant: Entrant,
+        kernels: Sequence[Kernel],
+        known: Mapping[str, Result],
+        fresh: Mapping[str, Result],
+    ) -> None:
+        us = {
+            id_: median(result.samples["hot"])
+            for id_, result in {**known, **fresh}.items()
+            if result.status in PASSED and result.samples.get("hot")
+        }
+        timed = [kernel for kernel in kernels if kernel.id in us]
+        entrant.ahead = sorted(timed, key=lambda kernel: us[kernel.id])
+
+    def _followers(self, entrant: Entrant) -> list[Kernel]:
+        """Those of `ahead` that are confirmed, as far as is known."""
+        return self._left(entrant.ahead)[: self._count]
 
     def _left(self, kernels: Sequence[Kernel]) -> list[Kernel]:
         return [kernel for kernel in kernels if kernel.id not in self._flow.refused]
@@ -219,9 +254,9 @@ class Finalists:
         self._flow.each(self._likely(), start)
 
     def _entering(self, entrant: Entrant, passed: Container[str]) -> list[Kernel]:
-        """What a confirmation is asked of, each once: a search may have found a twin itself."""
-        twins = (kernel for kernel in self._left(entrant.ahead) if kernel.id in passed)
-        return list({kernel.id: kernel for kernel in (*entrant.winners, *twins)}.values())
+        """What a confirmation is asked of, each once: a search may have found one itself."""
+        more = (kernel for kernel in self._followers(entrant) if kernel.id in passed)
+        return list({kernel.id: kernel for kernel in (*entrant.winners, *more)}.values())
 
     def _likely(self) -> list[Entrant]:
         return [entrant for entrant in self._by_gain() if entrant.winners]

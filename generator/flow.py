@@ -143,8 +143,11 @@ class Flow:
             self.failures += failed
             self.refused = self.store.refused()
 
-    def known(self, kind: str, problem: Problem | None, ids: Sequence[str]) -> list[Reply]:
-        """Answers to this job, measured before under the conditions of this run."""
+    def known(
+        self, kind: str, problem: Problem | None, ids: Sequence[str] | None = None
+    ) -> list[Reply]:
+        """Answers to this job, measured before under the conditions of this run; to any of its kind
+        and problem where no kernels are named."""
         found = (done.reply for done in self.store.measured(kind, problem, ids))
         return [r for r in found if same(r.device, self.facts) and "failed" not in r.evidence]
 

@@ -26,8 +26,8 @@ from hgemm_packs.generator.store import Store
 from hgemm_packs.problem import Problem
 
 #: How much of what the search leaves may be spent when the last race, gate job, finals and gate job
-#: of a kernel that reads ahead start.
-RACED, GATED, FINISHED, JOINED = 0.3, 0.4, 0.6, 0.7
+#: of kernels that read ahead start.
+RACED, GATED, FINISHED, FOLLOWED = 0.3, 0.4, 0.6, 0.7
 _SHOWN_S = 0.1  # between two calls of `progress` within a stage
 
 
@@ -155,8 +155,8 @@ def _stages(
     stages.gate(budget.limit(GATED))
     screen.stage("finals", lambda: sum(bool(e.gains) for e in entrants))
     stages.finals(budget.limit(FINISHED))
-    screen.stage("ahead", lambda: sum(bool(e.ahead) for e in entrants))
-    stages.join(budget.limit(JOINED))
+    screen.stage("behind", lambda: sum(bool(e.ahead) for e in entrants))
+    stages.behind(budget.limit(FOLLOWED))
     flow.evaluator.fresh()  # what is published comes from processes that never selected anything
     screen.stage("noise", lambda: 0)
     stages.noise(budget.limit(1.0))

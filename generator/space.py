@@ -108,6 +108,7 @@ FOR: Mapping[str, Range] = {
 }
 
 
+@functools.lru_cache(maxsize=1 << 15)
 def ahead(choice: Choice) -> Choice | None:
     """The choice that differs from it in reading ahead; None where there is none."""
     if choice.family not in FAMILIES or choice.genome.get("reads_ahead", True):

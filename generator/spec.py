@@ -142,10 +142,11 @@ PROTOCOLS: Final = ("hot", "cold")
 #: decides whether a table names it, is what it gains on this one.
 FALLBACK: Final = "torch"
 
-#: screen: hot, a few samples a kernel, values checked. race: hot and cold, losers dropped while it
+#: screen: hot, a few samples a kernel, values checked. behind: the same, each call launched with
+#: programmatic dependent launch behind the one before. race: hot and cold, losers dropped while it
 #: runs. finals, confirm: hot and cold against torch and tuned cuBLASLt. gate: the numeric gate.
 #: noise: torch against itself. ceilings: what the roofline veto divides by.
-JOB_KINDS = ("screen", "race", "finals", "confirm", "gate", "noise", "ceilings")
+JOB_KINDS = ("screen", "behind", "race", "finals", "confirm", "gate", "noise", "ceilings")
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ class GpuDevice:
             versions=report.runtime_versions(index),
         )
         self._kernels: dict[str, Loaded] = {}
+        self._followers: dict[str, Loaded] = {}
         self._scenes = Scenes(index, int(SCENES_SHARE * properties.total_memory))
 
     @property
@@ -85,6 +86,7 @@ class GpuDevice:
         but the job as a whole fails, as for want of memory."""
         jobs: Mapping[str, Callable[[Job], Reply]] = {
             "screen": self._screen,
+            "behind": self._behind,
             "race": self._race,
             "finals": self._finals,
             "confirm": self._finals,
@@ -102,18 +104,31 @@ class GpuDevice:
 
     def _loaded(self, kernel: Kernel) -> Loaded:
         """The kernel, loaded on first use. Raises CandidateError, RuntimeError or ValueError."""
-        if kernel.id not in self._kernels:
-            record = entry(kernel.fields, kernel.cubin)
-            handle = launcher.load(self.index, record, kernel.cubin)
-            self._kernels[kernel.id] = Loaded(record, Arm(handle), handle.max_ctas)
-        return self._kernels[kernel.id]
+        return self._load(kernel, self._kernels, pdl=False)
 
-    def _each(self, job: Job, work: Callable[[Loaded], Result]) -> dict[str, Result]:
+    def _follower(self, kernel: Kernel) -> Loaded:
+        """The kernel as it is launched behind one of ours in a graph. Raises the same."""
+        return self._load(kernel, self._followers, pdl=True)
+
+    def _load(self, kernel: Kernel, there: dict[str, Loaded], *, pdl: bool) -> Loaded:
+        if kernel.id not in there:
+            record = entry(kernel.fields, kernel.cubin)
+            handle = launcher.load(self.index, record, kernel.cubin, pdl)
+            there[kernel.id] = Loaded(record, Arm(handle), handle.max_ctas)
+        return there[kernel.id]
+
+    def _each(
+        self,
+        job: Job,
+        work: Callable[[Loaded], Result],
+        loaded: Callable[[Kernel], Loaded] | None = None,
+    ) -> dict[str, Result]:
         """`work` on each kernel by its id; failures that leave the device alive are results."""
+        loaded = loaded or self._loaded
         results = {}
         for kernel in job.kernels:
             try:
-                results[kernel.id] = work(self._loaded(kernel))
+                results[kernel.id] = work(loaded(kernel))
             except CandidateError as error:
                 results[kernel.id] = Result(Status.PARSE, detail=str(error))
             except numeric.NumericError as error:
@@ -135,6 +150,13 @@ class GpuDevice:
             raise DeviceLost(f"CUDA error in {name} ({kernel.id}): {error}") from cause
 
     def _screen(self, job: Job) -> Reply:
+        return self._screened(job, self._loaded)
+
+    def _behind(self, job: Job) -> Reply:
+        """A screen in whose graphs each call is launched dependent behind the one before."""
+        return self._screened(job, self._follower)
+
+    def _screened(self, job: Job, loaded: Callable[[Kernel], Loaded]) -> Reply:
         scene = self._scenes.of(_problem(job), job.seed)
 
         def work(one: Loaded) -> Result:
@@ -143,7 +165,7 @@ class GpuDevice:
                 return Result(Status.NUMERIC, detail=finding.detail)
             return Result(Status.OK, {"hot": samples}, evidence={"error": finding.error})
 
-        return Reply(self._each(job, work), {"torch": {"hot": scene.torch_us}})
+        return Reply(self._each(job, work, loaded), {"torch": {"hot": scene.torch_us}})
 
     def _admitted(self, job: Job, problem: Problem) -> dict[str, Result]:
         """Results so far: each kernel once on operands of the job's seed, against float64."""

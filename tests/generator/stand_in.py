@@ -61,7 +61,8 @@ def kernel(
 
 
 class Clock:
-    """How long an arm takes: `us` by kernel id, or "torch" and any other arm given by hand."""
+    """How long an arm takes: `us` by kernel id, behind another kernel by that and " behind", or
+    "torch" and any other arm given by hand."""
 
     def __init__(self) -> None:
         self.us: dict[Any, float] = {}
@@ -71,7 +72,9 @@ class Clock:
         self._random = random.Random(0)
 
     def name(self, arm: Callable[..., object]) -> Any:
-        loaded = self.device._kernels if self.device else {}
+        loaded = dict(self.device._kernels) if self.device else {}
+        if self.device:
+            loaded |= {f"{id_} behind": one for id_, one in self.device._followers.items()}
         found = [id_ for id_, one in loaded.items() if one.arm is arm]
         return found[0] if found else "torch" if arm is timing.torch_mm else arm
 

@@ -88,7 +88,7 @@ def test_generate_writes_report_and_pack_and_says_where(made: Made) -> None:
 
 
 def test_a_log_has_a_line_a_stage(made: Made) -> None:
-    stages = ["ceilings", "search", "race", "gate", "finals", "ahead", "noise", "confirm"]
+    stages = ["ceilings", "search", "race", "gate", "finals", "behind", "noise", "confirm"]
     stages += ["sanitize", "done"]
     lines = made.answer.out.splitlines()
     assert [line.split(":")[0] for line in lines[: len(stages)]] == stages

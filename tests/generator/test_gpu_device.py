@@ -78,6 +78,22 @@ def test_screen_checks_values_and_times(machine: SimpleNamespace) -> None:
     ]
 
 
+def test_behind_is_a_screen_of_dependent_launches(machine: SimpleNamespace) -> None:
+    """The same cubins, loaded to be launched so; each way keeps its own time."""
+    machine.clock.us |= {f"{GOOD[0].id} behind": 6.0, f"{GOOD[1].id} behind": 8.5}
+    run(machine, "screen", *GOOD[:2])
+    assert not machine.control.pdl
+    reply = run(machine, "behind", *GOOD[:2])
+    assert machine.control.pdl and machine.control.loads == 4
+    times = {id_: r.samples["hot"] for id_, r in reply.results.items()}
+    assert times == {GOOD[0].id: (6.0,) * 3, GOOD[1].id: (8.5,) * 3}
+    assert all(1e-4 < r.evidence["error"] < 3e-4 for r in reply.results.values())
+    assert run(machine, "screen", GOOD[0]).results[GOOD[0].id].samples["hot"] == (8.0,) * 3
+    assert not machine.control.pdl and machine.control.loads == 4
+    machine.control.noop = 1
+    assert words(run(machine, "behind", GOOD[1]))[0][0] is Status.NUMERIC
+
+
 def test_screen_loads_and_lays_out_once(machine: SimpleNamespace) -> None:
     run(machine, "screen", *GOOD)
     run(machine, "screen", *GOOD[:2], seed=6)

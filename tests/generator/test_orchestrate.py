@@ -15,8 +15,9 @@ import pytest
 
 from hgemm_packs.generator.devices.sim import Faults, SimDevice, fake_kernel
 from hgemm_packs.generator.evaluators import Inline
-from hgemm_packs.generator.finalists import ratios, wins
+from hgemm_packs.generator.finalists import FOLLOWERS, ratios, wins
 from hgemm_packs.generator.orchestrate import Budget, Snapshot, Summary, generate
+from hgemm_packs.generator.search import behind
 from hgemm_packs.generator.search.exhaustive import Exhaustive
 from hgemm_packs.generator.search.random_search import make as random_search
 from hgemm_packs.generator.space import Space, admits, ahead
@@ -156,16 +157,17 @@ def test_the_fastest_kernels_are_confirmed(tmp_path: Path) -> None:
 
 
 def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path) -> None:
-    """Those that the gate refuses are not, and a resumed run asks nothing again."""
-    shots = [c for c in Space(FOUR[0]).core if c.family == "sm90_oneshot" and admits(c, FOUR[-1])]
-    plain = shots[:12]
+    """The three fastest behind one another, of the winners' twins and of those that leave room; one
+    that the gate refuses leaves its place to the next. A run that goes on asks nothing again."""
+    plain = [c for c in Space(FOUR[0]).core if ahead(c) and admits(c, FOUR[-1])][::20][:22]
+    device = FakeDevice()
     asked: list[str] = []
 
     def judge(kernels: Sequence[Kernel]) -> dict[str, Verdict]:
         asked.extend(one.id for one in kernels)
         return {one.id: Verdict("sanitizer", Status.OK) for one in kernels}
 
-    def go(device: FakeDevice, folder: Path, only: Sequence[Choice]) -> Summary:
+    def go(folder: Path, only: Sequence[Choice]) -> Summary:
         with Store(folder) as store:
             return generate(
                 store,
@@ -179,42 +181,52 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
                 sanitize=judge,
             )
 
-    won = [p for p in FOUR if min(true_us(p, kernel(c).id) for c in plain) < TORCH_US]
-    best = {p: min(plain, key=lambda c: true_us(p, kernel(c).id)) for p in won}
-    refused = kernel(twin(best[won[0]])).id
-    summary = go(FakeDevice(faults={refused: "gate"}), tmp_path, plain)
-    assert summary.confirmed == len(won) > 1
-    seen = confirmed(tmp_path)
-    assert seen.keys() == set(won)
-    for problem in won:
-        ours = [c for c in plain if kernel(c).id in seen[problem]]
-        assert best[problem] in ours
-        both = {kernel(c).id for c in ours} | {kernel(twin(c)).id for c in ours}
-        assert set(seen[problem]) == both - {refused}
-    assert {id_ for ids in seen.values() for id_ in ids} == set(asked)
-    with Store(tmp_path, readonly=True) as store:
-        earlier = {
+    def us(problem: Problem) -> Callable[[Choice], float]:
+        return lambda choice: true_us(problem, kernel(choice).id)
+
+    def ids(choices: Sequence[Choice]) -> list[str]:
+        return [kernel(choice).id for choice in choices]
+
+    finals = {p: sorted(plain, key=us(p))[:3] for p in FOUR}
+    winners = {p: [c for c in finals[p] if us(p)(c) < TORCH_US] for p in FOUR}
+    assert all(winners.values())
+    tried = {
+        p: {twin(c) for c in winners[p]}
+        | {twin(c) for c in plain if behind.leaves_room(twin(c), p, 132)}
+        for p in FOUR
+    }
+    assert all(4 < len(each) <= FOLLOWERS for each in tried.values())
+    bad = min(tried[FOUR[0]], key=us(FOUR[0]))
+    device.faults = {kernel(bad).id: "gate"}
+    summary = go(tmp_path / "run", plain)
+    assert summary.confirmed == 4
+    seen = confirmed(tmp_path / "run")
+    for problem in FOUR:
+        fastest = sorted(tried[problem] - {bad}, key=us(problem))[:3]
+        assert set(seen[problem]) == {*ids(winners[problem]), *ids(fastest)}
+    assert {id_ for each in seen.values() for id_ in each} == set(asked)
+    with Store(tmp_path / "run", readonly=True) as store:
+        timed = {j.problem: set(j.kernels) for j in store.measured("behind")}
+        usual = {
             k
             for kind in ("screen", "race", "finals")
             for j in store.measured(kind)
             for k in j.kernels
         }
-    assert earlier == {kernel(c).id for c in plain}
-    before = jobs(tmp_path)
-    go(FakeDevice(faults={refused: "gate"}), tmp_path, plain)
-    assert jobs(tmp_path) == before
-    # Where the search finds a twin that wins as well, it is asked for once.
-    both = next(
-        [c, twin(c)]
-        for c in shots
-        if all(true_us(FOUR[0], kernel(each).id) < TORCH_US for each in (c, twin(c)))
-    )
-    found = tmp_path / "found"
-    go(FakeDevice(), found, both)
-    before = jobs(found)
-    assert set(confirmed(found)[FOUR[0]]) == {kernel(c).id for c in both}
-    go(FakeDevice(), found, both)
-    assert jobs(found) == before
+    assert usual == set(ids(plain))
+    for problem in FOUR[1:]:
+        assert timed[problem] <= set(ids(tried[problem]))
+    before = jobs(tmp_path / "run")
+    go(tmp_path / "run", plain)
+    assert jobs(tmp_path / "run") == before
+    # What the search finds itself is confirmed once.
+    device.faults = {}
+    both = next([c, twin(c)] for c in plain if max(us(FOUR[0])(c), us(FOUR[0])(twin(c))) < TORCH_US)
+    go(tmp_path / "both", both)
+    before = jobs(tmp_path / "both")
+    assert set(confirmed(tmp_path / "both")[FOUR[0]]) == set(ids(both))
+    go(tmp_path / "both", both)
+    assert jobs(tmp_path / "both") == before
 
 
 def twin(choice: Choice) -> Choice:

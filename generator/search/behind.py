@@ -1,0 +1,55 @@
+"""Which kernels are worth a launch behind another of ours: those that read ahead, and leave room.
+
+Asked by a run for problems that it won. What is fastest so is seldom fastest alone: small problems
+want a grid that fits twice on the GPU, by half of its SMs or by two CTAs an SM, for then the next
+one reads while this one still multiplies (AGENTS.md, reading ahead).
+"""
+
+from __future__ import annotations
+
+import functools
+
+from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.families.base import SM_BYTES, ceil_div
+from hgemm_packs.generator.search import prior
+from hgemm_packs.generator.space import Space, admits, ahead
+from hgemm_packs.generator.spec import Choice
+from hgemm_packs.problem import Problem
+
+SYSTEM_BYTES = 1024  # of shared memory that each CTA costs beyond its own
+SM_THREADS = 2048
+
+
+def candidates(space: Space, sms: int, n: int) -> list[Choice]:
+    """The first `n` by the prior of those kernels of the space's core, as they are when they read
+    ahead, on a GPU of `sms` SMs."""
+    found: list[Choice] = []
+    for row in prior.rank(space):
+        twin = ahead(space.core[row])
+        if twin and leaves_room(twin, space.problem, sms) and admits(twin, space.problem):
+            found.append(twin)
+        if len(found) == n:
+            break
+    return found
+
+
+def leaves_room(choice: Choice, problem: Problem, sms: int) -> bool:
+    """Whether two grids of the kernel fit on the GPU at once, as far as shared memory and threads
+    tell."""
+    tile_m, tile_n, each, fitting = _footprint(choice)
+    ctas = ceil_div(problem.m, tile_m) * ceil_div(problem.n, tile_n) * each
+    return 2 * ctas <= sms * fitting
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _footprint(choice: Choice) -> tuple[int, int, int, int]:
+    """tile_m, tile_n, CTAs a tile, CTAs that fit on an SM."""
+    record = FAMILIES[choice.family].record(choice.genome)
+    grid, cluster_k = record["grid"], record["cluster"][2]
+    by_memory = SM_BYTES // (record["smem_bytes"] + SYSTEM_BYTES)
+    return (
+        grid["tile_m"],
+        grid["tile_n"],
+        cluster_k * grid.get("slices", 1),
+        min(by_memory, SM_THREADS // record["block"]),
+    )
