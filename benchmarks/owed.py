@@ -46,7 +46,7 @@ GATE_S, COVERING = 2 * 0.1, 466  # a kernel in both ways through the numeric gat
 CASE_S, CASES = 4.0, 163  # of the red team, compilers included (redteam_h200.json)
 SWEEP_S = 0.83  # a problem: 400 to 430 for 500
 
-EXPORT = "benchmarks/results/measured"
+EXPORT, TABLE = "benchmarks/results/measured", "manifests/sm_90a/h200.json"
 _PACKS = "make packs  # no GPU"
 _TABLE = f"make table RUNS={EXPORT}  # no GPU"
 _UNITE = f"make table RUNS='{EXPORT} {{}}'  # no GPU"
@@ -56,7 +56,13 @@ _SPACE = "python benchmarks/space_gates.py"
 _SANITIZED = "benchmarks/results/sanitized.jsonl"
 _WITH_PACK = "HGEMM_PACKS_PATH=packs/sm_90a python benchmarks"
 COMMANDS = {
-    "reconfirm": (
+    # Both on one FOLDER: the second goes on where the first ended.
+    "left": (
+        f"{_RECONFIRM} --left-by {TABLE} --only-build  # no GPU",
+        f"{_RECONFIRM} --left-by {TABLE}",
+        _UNITE.format("FOLDER/export"),
+    ),
+    "rows": (
         f"{_RECONFIRM} --only-build  # no GPU",
         _RECONFIRM,
         _UNITE.format("FOLDER/export"),
@@ -127,10 +133,10 @@ class Kind:
 
 #: In the order in which a session does them: what others follow from comes first.
 KINDS = {
-    "trials": Kind("trials of torch against itself in led blocks", "reconfirm", TRIAL_S),
-    "rows": Kind("rows with a kernel, not confirmed in led blocks", "reconfirm", CONFIRM_S),
-    "near": Kind("left to torch but ahead, not confirmed in led blocks", "reconfirm", CONFIRM_S),
-    "finals": Kind("left to torch but ahead in finals, never confirmed", "reconfirm", CONFIRM_S),
+    "trials": Kind("trials of torch against itself in led blocks", "left", TRIAL_S),
+    "near": Kind("left to torch but ahead, not confirmed in led blocks", "left", CONFIRM_S),
+    "finals": Kind("left to torch but ahead in finals, never confirmed", "left", CONFIRM_S),
+    "rows": Kind("rows with a kernel, not confirmed in led blocks", "rows", CONFIRM_S),
     "sustained": Kind("rows from 1e11 flop on, kernel not sustained", "sustain", SUSTAINED_S),
     "dependent": Kind("rows whose own kernel was never launched dependent", "choose", PDL_S),
     "published": Kind("dependent kernels without a published line", "publish", PDL_S),
@@ -151,7 +157,6 @@ KINDS = {
     },
 }
 
-TABLE = "manifests/sm_90a/h200.json"
 RUNTIME = ("csrc/launcher", "hgemm_packs", ":!hgemm_packs/cli")
 GATES = ("csrc/kernels", "generator/families", "generator/gates")
 #: Of the items that are one result: its file, and what it depends on, as git takes paths.

@@ -38,7 +38,7 @@ def unled(source: SourceManifest, found: Findings) -> list[Owed]:
     confirms = [each for each in found.fields if each.stage == "confirm"]
     led = {each.problem for each in confirms if table.led(each)}
     confirmed = {each.problem for each in confirms}
-    won = _named(source).keys()
+    won = reconfirm.taken(source)
     ahead = reconfirm.worthy(found, 1.0).keys() & (_problems(source) - won)
     near = ahead & confirmed
     trials = sum(map(table.led, found.trials))

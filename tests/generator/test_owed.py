@@ -265,15 +265,14 @@ def test_what_is_printed(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is owed, in the order of a session, with seconds and commands, each command once."""
-    whole = [Owed("host", 1, 1, "[a]"), Owed("rows", 100, 300), Owed("near", 10, 20)]
+    whole = [Owed("host", 1, 1, "[a]"), Owed("finals", 100, 300), Owed("near", 10, 20)]
     monkeypatch.setattr(script, "items", lambda place: [Owed("grid", 0, 4000), *whole])
     assert script.main([]) == 0
     text = capsys.readouterr().out
-    assert re.search(
-        r"rows +\S +100 +\S +300 +\S +21 +\S +reconfirm .*near.*host.*\[a\]", text, re.S
-    )
+    row = r"finals +\S +100 +\S +300 +\S +21 +\S +left "
+    assert re.search(rf"near .*{row}.*host.*\[a\]", text, re.S)
     assert text.count("--only-build") == 1 and "host_cost.py" in text
     assert text.endswith("23 GPU-s where a pace is known\nnothing owed: grid\n")
     assert script.main(["--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["gpu_seconds"] for one in found] == [21.0, 2.1, None]
+    assert [one["gpu_seconds"] for one in found] == [2.1, 21.0, None]
