@@ -1,0 +1,140 @@
+"""What the evidence behind a table lacks, as far as files say it.
+
+Called by `benchmarks/owed.py`, which reads the files and knows what fills each item. Nothing is
+compiled: whether a kernel still builds as it did is not known here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hgemm_packs.generator import dependent, endurance, packed, reconfirm, table, worth
+from hgemm_packs.generator.findings import Findings
+from hgemm_packs.generator.packer import SourceManifest
+from hgemm_packs.generator.records import Record
+from hgemm_packs.generator.redteam.corpus import PASS
+from hgemm_packs.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """`missing` of `of` things lack what `item` is about. `lines` are these things as --shapes of
+    the benchmarks takes them, for items that a command wants them of."""
+
+    item: str
+    missing: int
+    of: int
+    detail: str = ""
+    lines: tuple[Record, ...] = ()
+
+
+def unled(source: SourceManifest, found: Findings) -> list[Owed]:
+    """Problems without a confirmation in led blocks: "rows" with a kernel; "near", those left to
+    torch of which a confirmed kernel is ahead on file; "finals", those where one is ahead that was
+    never confirmed. And the led "trials" of torch against itself that reconfirm.TRIALS wants."""
+    confirms = [each for each in found.fields if each.stage == "confirm"]
+    led = {each.problem for each in confirms if table.led(each)}
+    confirmed = {each.problem for each in confirms}
+    won = reconfirm.taken(source)
+    ahead = reconfirm.worthy(found, 1.0).keys() & (_problems(source) - won)
+    near = ahead & confirmed
+    trials = sum(map(table.led, found.trials))
+    return [
+        Owed("rows", len(won - led), len(won)),
+        Owed("near", len(near - led), len(near)),
+        Owed("finals", len(ahead - confirmed), len(ahead)),
+        Owed("trials", max(0, reconfirm.TRIALS - trials), reconfirm.TRIALS),
+    ]
+
+
+def undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> Owed:
+    """Rows whose own kernel has none of the `lines` of benchmarks/pdl.py, right or not: proven, and
+    of a pack that builds, it may be chosen for dependent launch."""
+    seen = {dependent.pair(each) for each in lines}
+    won = _named(source)
+    missing = [pair for pair in won.items() if (tuple(packed.listed(pair[0])), pair[1]) not in seen]
+    return Owed("dependent", len(missing), len(won), lines=_lines(missing))
+
+
+def unpublished(source: SourceManifest, chains: Iterable[Mapping[str, Any]]) -> Owed:
+    """Kernels for dependent launch without a line in a published run."""
+    missing = worth.unmeasured(source, chains)
+    return Owed("published", len(missing), len(worth.behind(source)), lines=_lines(missing))
+
+
+def unsustained(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> Owed:
+    """Rows from endurance.LEAST_FLOP on whose kernel has none of the `lines` of energy.py."""
+    seen = {(Problem(*each["problem"]), arm) for each in lines for arm in each["sustained"]}
+    large = [pair for pair in _named(source).items() if endurance.large(pair[0])]
+    missing = [pair for pair in large if pair not in seen]
+    kinds = _kinds(problem for problem, _ in missing)
+    return Owed("sustained", len(missing), len(large), kinds, _lines(missing))
+
+
+def unsanitized(
+    source: SourceManifest, tools: Sequence[str], done: Collection[tuple[str, str]]
+) -> Owed:
+    """Runs of a kernel under a tool; `done` are ids of kernels and tools on file."""
+    wanted = {(kernel.id, tool) for kernel in source.kernels for tool in tools}
+    return Owed("sanitized", len(wanted.difference(done)), len(wanted))
+
+
+def ungated(document: Mapping[str, Any]) -> Owed:
+    """Of space_gates.json: kernels that have not passed the numeric gate and are not too large."""
+    ends = Counter[str]()
+    for family in document["families"].values():
+        ends.update(family["genomes"])
+    built = ends["tried"] - ends["refused"]
+    detail = f"{ends['failed']} failed" if ends["failed"] else ""
+    return Owed("gated", ends["left"] + ends["failed"], built, detail)
+
+
+def undecided(document: Mapping[str, Any]) -> list[Owed]:
+    """Of the red team's verdicts, "honest" kernels that were refused, and "cheats" that were not,
+    or not by the gate that must."""
+    cases = [case for case in document["cases"] if not case["undecided"]]
+    found = []
+    for item, honest in (("honest", True), ("cheats", False)):
+        each = [case for case in cases if (case["expect"] == [PASS]) is honest]
+        wrong = [case for case in each if case["got_gate"] not in case["expect"]]
+        words = ", ".join(f"{case['name']}: {case['got_gate']}" for case in wrong)
+        found.append(Owed(item, len(wrong), len(each), words))
+    return found
+
+
+def unlisted(source: SourceManifest, name: str, wanted: Collection[Problem]) -> Owed:
+    """Problems of the list `name` that no row is about."""
+    missing = set(wanted) - _problems(source)
+    return Owed(name, len(missing), len(set(wanted)), _kinds(missing))
+
+
+def outdated(item: str, measured: str, changed: Sequence[str] | None) -> Owed:
+    """A result that holds for the sources of one commit: `measured` says which, `changed` what it
+    depends on and is another now, None where nobody knows."""
+    if changed is None:
+        return Owed(item, 1, 1, f"{measured}, which git does not know")
+    words = ", ".join(changed[:3]) + f" and {len(changed) - 3} more" * (len(changed) > 3)
+    return Owed(item, int(bool(changed)), 1, f"{measured}; since then {words}" if changed else "")
+
+
+def _named(source: SourceManifest) -> dict[Problem, str]:
+    """The problems whose row has a kernel, and its name."""
+    names = {kernel.id: kernel.name for kernel in source.kernels}
+    return {Problem(*row.key): names[row.kernel] for row in source.table if row.kernel is not None}
+
+
+def _problems(source: SourceManifest) -> set[Problem]:
+    return {Problem(*row.key) for row in source.table}
+
+
+def _lines(pairs: Iterable[tuple[Problem, str]]) -> tuple[Record, ...]:
+    return tuple({"problem": packed.listed(problem), "kernel": name} for problem, name in pairs)
+
+
+def _kinds(each: Iterable[Problem]) -> str:
+    """How many problems there are of each type and layout, in words."""
+    counts = Counter(f"{problem.dtype} {problem.layout}" for problem in each)
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))

@@ -1,0 +1,278 @@
+"""What the evidence lacks: each item comes with what is missing and goes when it is on file."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hgemm_packs.generator import export, owed, reconfirm
+from hgemm_packs.generator.devices.sim import fake_kernel
+from hgemm_packs.generator.findings import Field, Findings
+from hgemm_packs.generator.owed import Owed
+from hgemm_packs.generator.packer import read_source
+from hgemm_packs.generator.space import catalogue
+from hgemm_packs.manifest import Row, Timing
+from hgemm_packs.problem import Problem
+
+from .found import OTHER, PROBLEM, THIRD, TRIAL, found, job
+
+ROOT = Path(__file__).parents[2]
+LED = {"conditions": {"hot": {"led": True}, "cold": {"led": True}}}
+KERNELS = [fake_kernel(choice) for choice in catalogue("nn", "f16")[:2]]
+A, B = (kernel.id for kernel in KERNELS)
+NAMES = {kernel.id: str(kernel.fields["name"]) for kernel in KERNELS}
+LARGE = Problem(8192, 8192, 8192, "nn", "f16")
+AHEAD, BEHIND = (10.0, 12.0), (13.0, 15.0)  # us, where torch takes 12 and 14
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        yield importlib.import_module("owed")
+
+
+def table(*rows: tuple[Problem, str | None], dependent: str | None = None) -> Any:
+    """A source manifest's rows and kernels."""
+    figures = Timing(8.0, 12.0, 9.0, 1.5, 1.4)
+    named = [
+        Row(*p.key, id_, "GPU", figures, figures, 9, "2026-01-01", dependent if id_ else None)
+        for p, id_ in rows
+    ]
+    kernels = [SimpleNamespace(id=id_, name=name) for id_, name in NAMES.items()]
+    return SimpleNamespace(table=named, kernels=kernels)
+
+
+def findings(*fields: Field, trials: tuple[Field, ...] = (TRIAL,)) -> Findings:
+    kernels = {kernel.id: dict(kernel.fields) for kernel in KERNELS}
+    return found(*fields, trials=trials, kernels=kernels)
+
+
+def led(field: Field) -> Field:
+    return replace(field, evidence={**field.evidence, **LED})
+
+
+def missing(*each: Owed) -> dict[str, tuple[int, int]]:
+    return {one.item: (one.missing, one.of) for one in each}
+
+
+def chain(problem: Problem, kernel: str, **changes: Any) -> dict[str, Any]:
+    times = {"torch": [12.0] * 3, "plain": [5.0] * 3, "pdl": [4.0] * 3}
+    line = {"problem": [*problem.key[:5]], "kernel": NAMES[kernel], "hot": times, "cold": times}
+    return line | {"wrong": []} | changes
+
+
+# --- each item ------------------------------------------------------------------------------------
+
+
+def test_confirmations_and_trials_that_were_not_led() -> None:
+    source = table((PROBLEM, A), (OTHER, None), (THIRD, None), (LARGE, None))
+    fields = [
+        job("finals", {A: AHEAD}, PROBLEM),
+        job("confirm", {A: AHEAD}, PROBLEM),
+        job("finals", {A: AHEAD, B: BEHIND}, OTHER),
+        job("confirm", {A: BEHIND}, OTHER),  # ahead by its best job
+        job("finals", {B: AHEAD}, THIRD),
+        job("finals", {A: BEHIND, B: (10.0, 15.0)}, LARGE),  # behind with cold caches
+    ]
+    trials = {"trials": (400, 400)}
+    seen = missing(*owed.unled(source, findings(*fields)))
+    assert seen == {"rows": (1, 1), "near": (1, 1), "finals": (1, 2)} | trials
+    again = [led(job("confirm", {A: BEHIND}, problem)) for problem in (PROBLEM, OTHER, THIRD)]
+    seen = missing(*owed.unled(source, findings(*fields, *again)))
+    assert seen == {"rows": (0, 1), "near": (0, 2), "finals": (0, 2)} | trials
+    unled = missing(*owed.unled(source, findings(*fields, job("confirm", {B: AHEAD}, THIRD))))
+    assert unled == {"rows": (1, 1), "near": (2, 2), "finals": (0, 2)} | trials
+
+
+def test_trials_count_where_they_were_led() -> None:
+    enough = (TRIAL, *[led(TRIAL)] * (reconfirm.TRIALS + 5))
+    field = job("finals", {A: BEHIND})
+    for trials, left in ((enough[:10], reconfirm.TRIALS - 9), (enough, 0)):
+        one = findings(field, trials=trials)
+        assert missing(*owed.unled(table(), one))["trials"] == (left, reconfirm.TRIALS)
+
+
+def test_own_kernels_that_were_never_launched_dependent() -> None:
+    source = table((PROBLEM, A), (OTHER, B), (THIRD, None))
+    lines = [chain(PROBLEM, A, wrong=["hot"]), chain(OTHER, A), chain(THIRD, B)]
+    seen = owed.undependent(source, lines)
+    assert missing(seen) == {"dependent": (1, 2)}
+    assert seen.lines == ({"problem": [*OTHER.key[:5]], "kernel": NAMES[B]},)
+    assert missing(owed.undependent(source, [*lines, chain(OTHER, B)])) == {"dependent": (0, 2)}
+
+
+def test_dependent_kernels_without_a_published_line() -> None:
+    source = table((PROBLEM, A), (OTHER, A), (THIRD, None), dependent=B)
+    seen = owed.unpublished(source, [chain(PROBLEM, B), chain(OTHER, A)])
+    assert missing(seen) == {"published": (1, 2)}
+    assert seen.lines == ({"problem": [*OTHER.key[:5]], "kernel": NAMES[B]},)
+    lines = [chain(PROBLEM, B), chain(OTHER, B)]
+    assert missing(owed.unpublished(source, lines)) == {"published": (0, 2)}
+
+
+def test_large_rows_whose_kernel_was_not_sustained() -> None:
+    other = replace(LARGE, dtype="bf16")
+    source = table((LARGE, A), (other, None), (PROBLEM, A))
+    line = {"problem": [*LARGE.key[:5]], "sustained": {"torch": {}, NAMES[B]: {}}}
+    seen = owed.unsustained(source, [line])
+    assert missing(seen) == {"sustained": (1, 1)} and seen.detail == "f16 nn 1"
+    assert [each["problem"] for each in seen.lines] == [[*LARGE.key[:5]]]
+    line["sustained"][NAMES[A]] = {}
+    assert owed.unsustained(source, [line]) == Owed("sustained", 0, 1)
+
+
+def test_kernels_without_a_sanitizer_record() -> None:
+    done = {(A, "memcheck"), (A, "racecheck"), (B, "racecheck"), ("gone", "memcheck")}
+    tools = ("memcheck", "racecheck")
+    assert owed.unsanitized(table(), tools, done) == Owed("sanitized", 1, 4)
+    assert owed.unsanitized(table(), tools, done | {(B, "memcheck")}) == Owed("sanitized", 0, 4)
+
+
+def test_covering_genomes_that_have_not_passed() -> None:
+    def gates(**ends: int) -> Owed:
+        other = {"genomes": {"tried": 3, "passed": 3}}
+        return owed.ungated({"families": {"one": {"genomes": ends}, "other": other}})
+
+    seen = gates(tried=10, refused=2, passed=4, left=3, failed=1)
+    assert seen == Owed("gated", 4, 11, "1 failed")
+    assert gates(tried=5, passed=4, **{"too large": 1}) == Owed("gated", 0, 8)
+
+
+def test_verdicts_of_the_red_team_that_are_not_as_expected() -> None:
+    def case(name: str, expect: str, got: str, undecided: bool = False) -> dict[str, Any]:
+        return {"name": name, "expect": [expect], "got_gate": got, "undecided": undecided}
+
+    cases = [
+        case("plain", "pass", "pass"),
+        case("deep", "pass", "sanitizer"),
+        case("clock", "static", "static"),
+        case("late", "numeric", "pass"),
+        case("race", "sanitizer", "pass", undecided=True),
+    ]
+    seen = owed.undecided({"cases": cases})
+    assert seen == [Owed("honest", 1, 2, "deep: sanitizer"), Owed("cheats", 1, 2, "late: pass")]
+    right = owed.undecided({"cases": [cases[0], cases[2]]})
+    assert right == [Owed("honest", 0, 1), Owed("cheats", 0, 1)]
+
+
+def test_problems_of_a_list_without_a_row() -> None:
+    wanted = [PROBLEM, OTHER, replace(THIRD, dtype="bf16")]
+    assert owed.unlisted(table((OTHER, None)), "llm", wanted) == Owed(
+        "llm", 2, 3, "bf16 nn 1, f16 nn 1"
+    )
+    whole = table(*((problem, None) for problem in wanted))
+    assert owed.unlisted(whole, "llm", wanted) == Owed("llm", 0, 3)
+
+
+def test_a_result_is_of_the_sources_that_did_not_change() -> None:
+    assert owed.outdated("host", "measured at c0", []) == Owed("host", 0, 1)
+    one = owed.outdated("host", "measured at c0", ["a.c", "b.c", "c.c", "d.c", "e.c"])
+    assert one == Owed("host", 1, 1, "measured at c0; since then a.c, b.c, c.c and 2 more")
+    unknown = owed.outdated("host", "measured at c0", None)
+    assert (unknown.missing, unknown.detail) == (1, "measured at c0, which git does not know")
+
+
+# --- the script -----------------------------------------------------------------------------------
+
+
+def test_the_commit_that_a_result_is_compared_with(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the result says, without the mark of a tree that was changed; else what filed it."""
+    asked = []
+
+    def git(*words: str) -> list[str]:
+        asked.append(words)
+        return ["f11ed"] if words[0] == "log" else []
+
+    def result(document: dict[str, Any] | None) -> Owed:
+        return script.result("load", "load_cost.json", ("csrc",), document)
+
+    monkeypatch.setattr(script, "git", git)
+    for document, commit in (
+        ({"commit": "c0ffee+"}, "c0ffee"),
+        ({"measured_on": {"commit": "c0ffee"}}, "c0ffee"),
+        ({"kernels": {"commit": "c0ffee"}, "runs": {}}, "c0ffee"),
+        ({"kernels": 163, "runs": {}}, "f11ed"),
+    ):
+        assert result(document) == Owed("load", 0, 1)
+        assert asked[-1] == ("diff", "--name-only", commit, "HEAD", "--", "csrc")
+    assert result(None) == Owed("load", 1, 1, "load_cost.json is absent")
+    monkeypatch.undo()
+    unknown = result({"commit": "0" * 40})
+    assert unknown == Owed("load", 1, 1, "measured at 000000000, which git does not know")
+
+
+def test_commands_are_of_this_repository(script: ModuleType) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for command in (line for each in script.COMMANDS.values() for line in each):
+        for name in re.findall(r"python benchmarks/\w+\.py", command):
+            assert (ROOT / name.split()[1]).is_file(), command
+        for target in re.findall(r"^make ([\w-]+)", command):
+            assert re.search(rf"^{target}:", makefile, re.M), command
+    for _, paths in script.OF_SOURCES.values():
+        assert all((ROOT / path.removeprefix(":!")).exists() for path in paths)
+    assert {kind.how for kind in script.KINDS.values()} == script.COMMANDS.keys()
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The committed export, of one type and layout alone."""
+    place = tmp_path_factory.mktemp("measured")
+    whole, jobs = ROOT / "benchmarks" / "results" / "measured", "jobs-f16-tt.jsonl.gz"
+    for name in (export.KERNELS, jobs):
+        shutil.copy(whole / name, place)
+    facts = json.loads((whole / export.FACTS).read_text(encoding="utf-8"))
+    facts["jobs"] = len(gzip.decompress((whole / jobs).read_bytes()).splitlines())
+    (place / export.FACTS).write_text(json.dumps(facts), encoding="utf-8")
+    return place
+
+
+def test_the_committed_files(
+    script: ModuleType,
+    small: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also where half of the published lines were not there, as `summary.py --unmeasured` says."""
+    lines, source = script.summary.chain_records(), read_source(script.summary.MANIFEST)
+    for module in (script, script.summary):  # once is a second
+        monkeypatch.setattr(module, "read_source", lambda path: source)
+    monkeypatch.setattr(script, "CHOICES", ("pdl-choice-4.jsonl*",))  # the others take seconds
+    monkeypatch.setattr(script.summary, "chain_records", lambda: lines)
+    assert script.main(["--json", "--measured", str(small)]) == 0
+    found = {one["item"]: one for one in map(json.loads, capsys.readouterr().out.splitlines())}
+    unmeasured = len(script.summary.unmeasured().splitlines())
+    assert found.get("published", {"missing": 0})["missing"] == unmeasured
+    monkeypatch.setattr(script.summary, "chain_records", lambda: lines[::2])
+    assert script.main(["--list", "published", "--measured", str(small)]) == 0
+    listed = capsys.readouterr().out
+    assert listed and listed == script.summary.unmeasured()
+
+
+def test_what_is_printed(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is owed, in the order of a session, with seconds and commands, each command once."""
+    whole = [Owed("host", 1, 1, "[a]"), Owed("finals", 100, 300), Owed("near", 10, 20)]
+    monkeypatch.setattr(script, "items", lambda place: [Owed("grid", 0, 4000), *whole])
+    assert script.main([]) == 0
+    text = capsys.readouterr().out
+    row = r"finals +\S +100 +\S +300 +\S +21 +\S +left "
+    assert re.search(rf"near .*{row}.*host.*\[a\]", text, re.S)
+    assert text.count("--only-build") == 1 and "host_cost.py" in text
+    assert text.endswith("23 GPU-s where a pace is known\nnothing owed: grid\n")
+    assert script.main(["--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["gpu_seconds"] for one in found] == [2.1, 21.0, None]
