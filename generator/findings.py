@@ -93,6 +93,11 @@ def read(store: History) -> Findings:
     """Everything measured under the conditions of the last job: device and versions of torch,
     cuBLAS and driver; the rows of one table must not mix them. Of an empty store, nothing on a
     device without a name."""
+    with store.snapshot():
+        return _read(store)
+
+
+def _read(store: History) -> Findings:
     facts = {
         id_: DeviceFacts(**json.loads(text))
         for id_, text in store.db.execute("SELECT id, facts FROM device")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -57,6 +58,20 @@ def samples_of(text: str) -> dict[str, tuple[float, ...]]:
 
 class History(Blobs):
     """Reads; `Store` opens the database and adds the writing."""
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All that is read inside is of one moment, whatever a run commits meanwhile. Nests, also
+        in a transaction."""
+        if self.db.in_transaction:
+            yield
+            return
+        self.db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self.db.in_transaction:  # an error of the file has ended it already
+                self.db.execute("ROLLBACK")
 
     def problems(self) -> list[Problem]:
         """Every problem on record, in the order in which they came."""

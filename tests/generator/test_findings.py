@@ -130,6 +130,24 @@ def test_attempts_are_proposals_with_their_answers(filled: Filled) -> None:
     assert [(x.spent, x.seconds) for x in attempts] == [(0, 0), (2, 3), (2, 1), (5, 3)]
 
 
+def test_a_run_may_add_a_problem_meanwhile(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report drawn then once failed with KeyError: its proposals were newer than its problems."""
+    (a, _), (b, _) = made("k_a"), made("k_b")
+    refused = Verdict("build", Status.BUILD, "spills")
+    filled.propose(a, refused)
+    listed = Store.problems
+
+    def slow(store: Store) -> list[Problem]:
+        problems = listed(store)
+        filled.propose(b, refused, OTHER)
+        return problems
+
+    monkeypatch.setattr(Store, "problems", slow)
+    with Store(filled.store.folder, readonly=True) as reader:
+        assert [x.choice for x in findings.read(reader).attempts] == [a.key]
+        assert [x.problem for x in findings.read(reader).attempts] == [PROBLEM, OTHER]
+
+
 def test_jobs_of_a_field_keep_every_sample(filled: Filled) -> None:
     _, k = made("k_a")
     filled.measure("finals", {k.id: (10.0, 12.0)})

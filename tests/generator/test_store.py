@@ -221,6 +221,25 @@ def test_merge_copies_no_damaged_blob(tmp_path: Path) -> None:
         assert list(store.measured()) == []
 
 
+def test_a_run_that_goes_on_is_merged_as_it_was(tmp_path: Path) -> None:
+    """What it adds once its cubins are copied waits for the next merge."""
+    old, new = choices(2)
+
+    class Slow(Store):
+        def put_blob(self, data: bytes) -> str:
+            if not self.blob_path(kernel(old).id).exists():
+                fill(source, PROBLEMS[1], [new], [3.0])
+            return super().put_blob(data)
+
+    with Store(tmp_path / "a") as source, Slow(tmp_path / "b") as into:
+        fill(source, PROBLEMS[0], [old], [2.0])
+        merge(into, source.folder)
+        assert [done.problem for done in into.measured()] == [PROBLEMS[0]]
+        merge(into, source.folder)
+        assert [done.problem for done in into.measured()] == PROBLEMS[:2]
+        assert into.blob(kernel(new).id) == kernel(new).cubin
+
+
 def test_one_writer_and_readers_meanwhile(tmp_path: Path) -> None:
     (choice,) = choices(1)
     with Store(tmp_path) as store:
