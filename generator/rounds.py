@@ -177,11 +177,11 @@ def retell(
     batch: int,
 ) -> list[Track]:
     """A track for each problem, as far as the store has it; the strategy is told all that the store
-    knows, of other problems too."""
-    torch_us = flow.store.torch_us()
+    knows under the conditions of this run, of other problems too."""
+    torch_us = flow.store.torch_us(flow.facts)
     tracks: list[Track] = []
     for problem in dict.fromkeys([*problems, *flow.store.problems()]):
-        outcomes = flow.store.outcomes(problem, flow.toolchain)
+        outcomes = flow.store.outcomes(problem, flow.toolchain, flow.facts)
         track = Track(problem, spaces, len(tracks))
         track.torch_us = torch_us.get(problem, math.inf)
         track.learn(outcomes)

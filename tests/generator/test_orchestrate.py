@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +361,37 @@ def test_other_sources_are_measured_anew(tmp_path: Path) -> None:
     run(tmp_path, problems=FOUR[:1], strategy=listener, builder=builder)
     assert set(builder.built) == set(CHOICES)
     assert len(listener.heard[FOUR[0]]) == 20
+
+
+def test_under_another_driver_all_is_measured_anew(tmp_path: Path) -> None:
+    """The strategy hears of nothing that the old one timed, also when the run goes on."""
+
+    @dataclass
+    class Newer(FakeDevice):
+        facts = property(lambda self: replace(FakeDevice().facts, versions={"torch": "1"}))  # type: ignore[assignment]
+
+        def run(self, job: Job) -> Reply:
+            reply = super().run(job)
+            twice = {
+                k: replace(r, samples={p: tuple(2 * us for us in u) for p, u in r.samples.items()})
+                for k, r in reply.results.items()
+            }
+            return replace(reply, results=twice)
+
+    run(tmp_path)
+    builder, listener, again = Builder(), Listener(), Listener()
+    first = run(tmp_path, device=Newer(), strategy=listener, builder=builder)
+    assert builder.built == []
+    after = jobs(tmp_path)
+    assert run(tmp_path, device=Newer(), strategy=again).screened == first.screened == 80
+    assert jobs(tmp_path) == after
+    assert screens(tmp_path) == Counter({(p, kernel(c).id): 2 for p in FOUR for c in CHOICES})
+    for problem in FOUR:
+        for heard in (listener.heard[problem], again.heard[problem]):
+            told = {o.proposal.choice: o.us for o in heard}
+            assert len(heard) == len(told) == 20
+            right = {choice: 2 * true_us(problem, kernel(choice).id) for choice in CHOICES}
+            assert told == pytest.approx(right, rel=1e-3)
 
 
 def test_another_gpu_needs_another_folder(tmp_path: Path) -> None:
