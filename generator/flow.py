@@ -7,11 +7,12 @@ measured again, and what no machine could do is put into quarantine here.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
@@ -36,6 +37,9 @@ from hgemm_packs.problem import Problem
 
 Built = Mapping[Choice, Kernel | Verdict]
 QUEUED = 2  # jobs a device: one running, one waiting
+#: How long a run that ends by an exception waits for what its devices are about to answer: longer
+#: than most jobs take, shorter than anybody's patience.
+GRACE_S = 2.0
 _ABSENT = (math.inf,)  # the time of what was not measured
 PASSED = (Status.OK, Status.SLOWER, Status.NOISE)
 
@@ -62,14 +66,21 @@ class Flow:
         self.spent = sum(store.spent_gpu_seconds().values())
         self.jobs = self.builds = self.failures = self._running = 0
         self._waiting: deque[Callable[[], None]] = deque()
+        self._asked: dict[Future[Reply], Job] = {}  # with the evaluator, not committed yet
         #: Batches to have under way so that neither GPUs nor compilers wait.
         self.ahead = QUEUED * evaluator.capacity + 2 + builder.workers // 4
         self._threads = ThreadPoolExecutor(self.ahead, "build")
         self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def close(self) -> None:
-        """Forget what is under way; what was answered is in the store."""
+        """Forget what is under way, but for answers that are there or come within GRACE_S: they go
+        into the store, or the next run would measure them again."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        wait(self._asked, GRACE_S)
+        for future, job in self._asked.items():
+            # What ended the run is what its caller hears of, not what comes of this.
+            with contextlib.suppress(Exception):
+                self._commit(job, future.result(timeout=0))
 
     def seed(self, kind: str, problem: Problem | None, ids: Iterable[str]) -> int:
         """The seed of a job: the same when a killed run repeats it, another for every other job,
@@ -185,21 +196,23 @@ class Flow:
         seed = self.seed(kind, problem, (kernel.id for kernel in left)) + repeat
         job = Job(kind, problem, left, seed)
         self._running += 1
-        self._expect(self.evaluator.submit(job), partial(self._done, job, out, then))
+        future = self.evaluator.submit(job)
+        self._asked[future] = job
+        self._expect(future, partial(self._done, future, out, then))
 
     def _expect(self, future: Future[Any], then: Callable[[Any], None]) -> None:
         future.add_done_callback(lambda f: self._events.put(lambda: then(f.result())))
 
     def _done(
-        self, job: Job, out: Mapping[str, Result], then: Callable[[Reply], None], reply: Reply
+        self,
+        future: Future[Reply],
+        out: Mapping[str, Result],
+        then: Callable[[Reply], None],
+        reply: Reply,
     ) -> None:
-        """Commit a reply, quarantine included, before anybody sees it."""
+        """Commit a reply before anybody sees it."""
         self._running -= 1
-        hacks = self._implausible(job, reply)
-        with self.store.transaction():
-            self.store.add_reply(self.run, job, reply)
-            for kernel, verdict in hacks.items():
-                self.store.add_verdict(kernel, verdict, job.problem)
+        hacks = self._commit(self._asked.pop(future), reply)
         self.spent += reply.gpu_seconds
         failed = [k for k, r in reply.results.items() if r.status not in PASSED or k in hacks]
         if failed:
@@ -211,6 +224,16 @@ class Flow:
         }
         self._advance()
         self._answer(then, replace(reply, results={**results, **out}))
+
+    def _commit(self, job: Job, reply: Reply) -> dict[str, Verdict]:
+        """Put a reply into the store, and into quarantine what cannot be true of it: that is
+        returned."""
+        hacks = self._implausible(job, reply)
+        with self.store.transaction():
+            self.store.add_reply(self.run, job, reply)
+            for kernel, verdict in hacks.items():
+                self.store.add_verdict(kernel, verdict, job.problem)
+        return hacks
 
     def _answer(self, then: Callable[[Reply], None], reply: Reply) -> None:
         self.jobs -= 1

@@ -110,10 +110,11 @@ def generate(
 ) -> Summary:
     """Search kernels for `problems` and confirm what looks like wins, within the budget.
 
-    Every answer is committed before it is used; calling again with the same store goes on from
-    there. `seed` is the first call's, from the system if not given; the seed of every job follows
-    from it. `sanitize` judges the confirmed kernels, last of all. Raises ValueError when the store
-    has measurements of another kind of GPU, DevicesLost when the last device is gone, StoreError.
+    Every answer is committed before it is used, those that wait when an exception ends the run
+    included; calling again with the same store goes on from there. `seed` is the first call's, from
+    the system if not given; the seed of every job follows from it. `sanitize` judges the confirmed
+    kernels, last of all. Raises ValueError when the store has measurements of another kind of GPU,
+    DevicesLost when the last device is gone, StoreError.
     """
     problems = list(dict.fromkeys(problems))
     runs = store.runs()

@@ -310,7 +310,8 @@ class Interrupted(Exception):
 def test_an_interrupted_run_repeats_nothing(
     tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cut off behind any commit; the strategy hears the same, and the end is the same."""
+    """Cut off behind any commit; the strategy hears the same, and the end is the same. What was
+    answered and waited to be committed is not measured again either."""
     monkeypatch.setattr("hgemm_packs.generator.orchestrate._SHOWN_S", 0.0)
     whole, cut = Listener(), Listener()
     right = run(tmp_path / "whole", strategy=whole)
@@ -322,10 +323,13 @@ def test_an_interrupted_run_repeats_nothing(
         if steps == step:
             raise Interrupted
 
+    device = FakeDevice(log=tmp_path)
     with pytest.raises(Interrupted):
-        run(tmp_path / "cut", progress=stop)
-    summary = run(tmp_path / "cut", strategy=cut)
+        run(tmp_path / "cut", progress=stop, device=device)
+    summary = run(tmp_path / "cut", strategy=cut, device=device)
     assert jobs(tmp_path / "cut") == jobs(tmp_path / "whole")
+    (log,) = tmp_path.glob("*.jsonl")
+    assert len(log.read_text().splitlines()) == sum(jobs(tmp_path / "whole").values())
     assert confirmed(tmp_path / "cut") == confirmed(tmp_path / "whole")
     assert screens(tmp_path / "cut") == screens(tmp_path / "whole")
     assert replace(summary, spent=0.0) == replace(right, spent=0.0)
