@@ -135,6 +135,8 @@ class Finalists:
     def _allowed(self, entrant: Entrant) -> list[Kernel]:
         """The finalists as far as is known."""
         refused = self._flow.refused
+        if entrant.track.problem in self._flow.given_up:
+            return []
         return [k for k in entrant.ranking if k.id not in refused][: self._count]
 
     def finals(self, limit: float) -> None:
@@ -158,9 +160,10 @@ class Finalists:
 
     def noise(self, limit: float) -> None:
         """torch against itself, spread over the problems: the floor that a win must clear."""
-        count = max(MIN_NOISE, len(self.entrants) // PROBLEMS_PER_NOISE)
-        places = [i * len(self.entrants) // count for i in range(count)]
-        wanted = Counter(self.entrants[place].track.problem for place in places)
+        problems = [e.track.problem for e in self.entrants]
+        problems = [problem for problem in problems if problem not in self._flow.given_up]
+        count = max(MIN_NOISE, len(problems) // PROBLEMS_PER_NOISE) if problems else 0
+        wanted = Counter(problems[i * len(problems) // count] for i in range(count))
         missing = [
             (problem, i)
             for problem, times in wanted.items()
@@ -201,8 +204,8 @@ class Finalists:
             self._flow.judge(check(missing))
 
     def _confirmed(self, entrant: Entrant, reply: Reply) -> None:
-        result = reply.results[str(entrant.chosen)]
-        if result.status in PASSED:
+        result = reply.results.get(str(entrant.chosen))
+        if result is not None and result.status in PASSED:
             entrant.confirmed = ratios(reply, result)
 
 

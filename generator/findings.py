@@ -108,7 +108,12 @@ def _read(store: History) -> Findings:
         found = [(job, job.reply.device) for job in store.measured(kind)]
         return [job for job, device in found if device is None or same(device, now)]
 
-    fields = tuple(_field(job) for kind in ("finals", "confirm") for job in jobs(kind))
+    fields = tuple(
+        _field(job)
+        for kind in ("finals", "confirm")
+        for job in jobs(kind)
+        if job.reply.results  # one that failed as a whole says nothing
+    )
     gpu_seconds: dict[str, float] = {}
     for kind, _, seconds, _ in mine:
         gpu_seconds[kind] = gpu_seconds.get(kind, 0.0) + seconds

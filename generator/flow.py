@@ -2,7 +2,8 @@
 
 Called by the phases of a run (`rounds`, `finalists`), from one thread. Compilers and devices work
 meanwhile; their answers come back as events, one at a time. What was measured before is not
-measured again, and what no machine could do is put into quarantine here.
+measured again, what no machine could do is put into quarantine here, and a problem whose job fails
+whatever the kernels is given up.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Flow:
         self.facts = evaluator.facts()
         self.kernels: dict[Choice, Kernel | Verdict] = {}
         self.refused = store.refused()
+        self.given_up: dict[Problem, str] = {}  # why; until the next call on this store
         self.spent = sum(store.spent_gpu_seconds().values())
         self.jobs = self.builds = self.failures = self._running = 0
         self._waiting: deque[Callable[[], None]] = deque()
@@ -167,8 +169,8 @@ class Flow:
         then: Callable[[Reply], None],
         repeat: int = 0,
     ) -> None:
-        """Have a job done; `then` gets the reply when it is in the store. `repeat` tells a job from
-        one before that asked the same."""
+        """Have a job done; `then` gets the reply when it is in the store, at once that of a problem
+        which was given up. `repeat` tells a job from one before that asked the same."""
         self.jobs += 1
         self._waiting.append(partial(self._start, kind, problem, kernels, then, repeat))
         self._advance()
@@ -187,6 +189,10 @@ class Flow:
         then: Callable[[Reply], None],
         repeat: int,
     ) -> None:
+        if problem in self.given_up:
+            failed = Reply({}, evidence={"failed": self.given_up[problem]})
+            self._events.put(partial(self._answer, then, failed))
+            return
         unique = {kernel.id: kernel for kernel in kernels}
         out = {k: Result(self.refused[k]) for k in unique if k in self.refused}
         left = tuple(kernel for id_, kernel in unique.items() if id_ not in out)
@@ -212,8 +218,11 @@ class Flow:
     ) -> None:
         """Commit a reply before anybody sees it."""
         self._running -= 1
-        hacks = self._commit(self._asked.pop(future), reply)
+        job = self._asked.pop(future)
+        hacks = self._commit(job, reply)
         self.spent += reply.gpu_seconds
+        if job.problem is not None and "failed" in reply.evidence:
+            self.given_up[job.problem] = str(reply.evidence["failed"])
         failed = [k for k, r in reply.results.items() if r.status not in PASSED or k in hacks]
         if failed:
             self.failures += len(failed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
@@ -80,7 +80,8 @@ class Summary:
     against the baselines, `likely` won there, `confirmed` won again; `speedup` is the geometric
     mean of the latter, hot and cold, by medians and before the noise floor. `finished` searches
     came to an end of their own, the others to the end of the budget; of `unconfirmed` likely wins
-    the budget did not reach the confirmation."""
+    the budget did not reach the confirmation. `given_up` says why of problems a job of which failed
+    whatever the kernels: the next call tries them once more."""
 
     problems: int
     finished: int
@@ -93,6 +94,7 @@ class Summary:
     speedup: float
     spent: float
     quarantined: int
+    given_up: Mapping[Problem, str]
 
 
 def generate(
@@ -230,19 +232,20 @@ def _screened(stages: Finalists) -> int:
 
 
 def _summary(flow: Flow, stages: Finalists) -> Summary:
-    entrants = stages.entrants
+    entrants, given_up = stages.entrants, dict(flow.given_up)
     likely = [e for e in entrants if e.chosen is not None and wins(e.gains[e.chosen])]
     won = [e.confirmed for e in likely if e.confirmed is not None and wins(e.confirmed)]
     return Summary(
         problems=len(entrants),
-        finished=sum(entrant.track.finished for entrant in entrants),
+        finished=sum(e.track.finished and e.track.problem not in given_up for e in entrants),
         screened=_screened(stages),
         kernels=_built(flow),
         finals=sum(bool(entrant.gains) for entrant in entrants),
         likely=len(likely),
         confirmed=len(won),
-        unconfirmed=sum(entrant.confirmed is None for entrant in likely),
+        unconfirmed=sum(e.confirmed is None and e.track.problem not in given_up for e in likely),
         speedup=geometric([mean(each) for each in won]),
         spent=flow.spent,
         quarantined=len(flow.store.quarantined()),
+        given_up=given_up,
     )

@@ -96,7 +96,8 @@ class Rounds:
 
     def _rest(self, track: Track) -> None:
         """Put a track back among the waiting, unless it is finished."""
-        if not track.finished and track.since < self._patience * self._batch:
+        given_up = track.problem in self._flow.given_up
+        if not given_up and not track.finished and track.since < self._patience * self._batch:
             heapq.heappush(self._idle, (track.rounds, -track.gain, track.order))
         else:
             track.finished = True
@@ -146,9 +147,10 @@ class Rounds:
     ) -> None:
         outcomes = []
         for proposal, kernel in part:
-            result = reply.results[kernel.id]
-            us = screened_us(result)
-            outcomes.append(Outcome(proposal, result.status, us, kernel.facts))
+            result = reply.results.get(kernel.id)
+            if result is not None:  # the job may have failed before
+                us = screened_us(result)
+                outcomes.append(Outcome(proposal, result.status, us, kernel.facts))
         hot = reply.baselines.get("torch", {}).get("hot")
         if hot:
             track.torch_us = min(track.torch_us, median(hot))

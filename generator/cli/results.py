@@ -37,6 +37,11 @@ def conclude(out: Console, store: Store, run: Path, summary: Summary, keep: floa
         f"{summary.speedup:.3f}x torch over these",
         markup=False,
     )
+    if summary.given_up:
+        problem, why = next(iter(summary.given_up.items()))
+        count = f"{len(summary.given_up)} of {summary.problems} problems"
+        words = f"given up: {count}, as {problem}: {why}"
+        _say(out, words.splitlines()[0])
     if summary.unconfirmed:
         _say(out, f"{summary.unconfirmed} not confirmed yet: hgemm-packs generate confirm {run}")
     _say(out, f"report: {report.write(store, run / 'report')}")

@@ -1,13 +1,14 @@
 """One problem laid out for screening: every kernel gets a check of its values and a few hot times.
 
-Used by `devices.gpu`, which keeps the scenes of the problems it has met. What a kernel costs here
-decides how many can be tried, so most is done once per problem, hopeless kernels are not timed
-again, and long ones are not captured in a graph.
+Used by `devices.gpu`; the scenes of problems met before are kept. What a kernel costs here decides
+how many can be tried, so most is done once per problem, hopeless kernels are not timed again, and
+long ones are not captured in a graph.
 """
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from statistics import median
 
 from hgemm_packs.generator.measure.values import Finding, Reference
@@ -88,3 +89,20 @@ class Scene:
                 samples.append(replay.us())
             replay.free()
         return tuple(samples)
+
+
+class Scenes:
+    """The scenes of the problems screened last, as many as fit into `limit_bytes`."""
+
+    def __init__(self, device: int, limit_bytes: int) -> None:
+        self._device, self._limit = device, limit_bytes
+        self._kept: OrderedDict[Problem, Scene] = OrderedDict()
+
+    def of(self, problem: Problem, seed: int) -> Scene:
+        """The scene of a problem, with `seed` where it has to be made."""
+        if problem not in self._kept:
+            self._kept[problem] = Scene(problem, self._device, seed)
+        self._kept.move_to_end(problem)
+        while len(self._kept) > 1 and sum(s.bytes for s in self._kept.values()) > self._limit:
+            self._kept.popitem(last=False)
+        return self._kept[problem]

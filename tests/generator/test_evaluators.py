@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -146,6 +146,60 @@ def test_a_survivor_keeps_the_baselines_that_ran_beside_it() -> None:
     reply = Inline(device).submit(job([first, second], "confirm")).result()
     assert [reply.results[k.id].status for k in (first, second)] == [Status.OK, Status.LAUNCH]
     assert reply.baselines == {"torch": {"hot": (12.0,)}}
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A factory of devices that fail screens through no kernel: those of one problem always, of
+    another unless they come first, as where memory is held by what was measured before."""
+
+    def __call__(self, index: int) -> FakeDevice:
+        device, jobs = FakeDevice(index), 0
+
+        def run(job: Job) -> Reply:
+            nonlocal jobs
+            jobs += 1
+            lost = {PROBLEMS[0]: True, PROBLEMS[1]: jobs > 1}.get(job.problem, False)
+            evidence = {"failed": "OutOfMemoryError: much", "pid": os.getpid()}
+            return Reply({}, {}, evidence, 0.5) if lost else FakeDevice.run(device, job)
+
+        device.run = run  # type: ignore[method-assign]
+        return device
+
+
+def test_a_job_that_fails_blames_no_kernel(tmp_path: Path) -> None:
+    """It is believed of a new process, which then ends, whatever it holds."""
+    with local(tmp_path, Failing()) as evaluator:
+        first = evaluator.submit(job(KERNELS[:2], problem=2)).result(60)
+        second = evaluator.submit(job(KERNELS[:2], problem=1)).result(60)
+        third = evaluator.submit(job(KERNELS[:2], problem=0)).result(60)
+        last = evaluator.submit(job(KERNELS[:2], problem=2)).result(60)
+    pids = [reply.evidence["pid"] for reply in (first, second, third, last)]
+    assert len(set(pids)) == 4
+    assert set(second.results) == {k.id for k in KERNELS[:2]} and "failed" not in second.evidence
+    assert second.gpu_seconds == pytest.approx(0.508)
+    assert third.results == {} and third.evidence["failed"] == "OutOfMemoryError: much"
+    assert third.gpu_seconds == 1.0
+    assert plain(last) == plain(first)
+    device = FakeDevice(faults={KERNELS[0].id: "crash"})
+    device.run = Failing()(0).run  # type: ignore[method-assign]
+    reply = Inline(device).submit(job(KERNELS[:2])).result()
+    assert reply.results == {} and "failed" in reply.evidence
+
+
+def test_a_comparison_that_kills_without_a_culprit_fails(tmp_path: Path) -> None:
+    """Each kernel runs well alone: none is to blame, and figures of different jobs are none."""
+
+    class Crowded(FakeDevice):
+        def run(self, job: Job) -> Reply:
+            if len(job.kernels) > 1:
+                raise RuntimeError("context lost")
+            return super().run(job)
+
+    device = Crowded(faults={KERNELS[2].id: "raise"})
+    reply = Inline(device).submit(job(KERNELS[:3], "finals")).result()
+    assert reply.evidence["failed"] == "RuntimeError: context lost" and reply.baselines == {}
+    assert {k: r.status for k, r in reply.results.items()} == {KERNELS[2].id: Status.LAUNCH}
 
 
 def test_a_killed_worker_loses_no_job(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hgemm_packs.generator import findings
 from hgemm_packs.generator.devices.sim import Faults, SimDevice, fake_kernel
 from hgemm_packs.generator.evaluators import Inline
 from hgemm_packs.generator.finalists import ratios, wins
@@ -300,6 +301,59 @@ def test_a_finished_run_has_nothing_to_do(tmp_path: Path) -> None:
     assert jobs(tmp_path) == before and builder.built == []
     assert replace(second, spent=0.0) == replace(first, spent=0.0)
     assert second.spent == pytest.approx(first.spent)
+
+
+class Failing(FakeDevice):
+    """Fails `kinds` of jobs on `problem` through none of their kernels."""
+
+    def __init__(self, problem: Problem, kinds: Sequence[str]) -> None:
+        super().__init__()
+        self.problem, self.kinds = problem, kinds
+        self.failed: list[str] = []
+
+    def run(self, job: Job) -> Reply:
+        if job.problem == self.problem and job.kind in self.kinds:
+            self.failed.append(job.kind)
+            return Reply({}, {}, {"failed": "OutOfMemoryError: 64 GiB"}, 0.001)
+        return super().run(job)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("screen", "race", "finals", "noise", "confirm"),
+        ("race",),
+        ("finals",),
+        ("noise",),
+        ("confirm",),
+    ],
+    ids="-".join,
+)
+def test_a_problem_whose_jobs_fail_is_given_up(tmp_path: Path, kinds: Sequence[str]) -> None:
+    """Two problems that were too large once refused all their kernels everywhere. The others go on
+    as if it was not there; the next call tries it once more, and ends."""
+    whole = run(tmp_path / "whole")
+    lost = next(problem for problem in FOUR if problem in confirmed(tmp_path / "whole"))
+    for call in range(3):
+        before = sum(jobs(tmp_path / "run").values()) if call else 0
+        device, listener = Failing(lost, kinds), Listener()
+        done = run(tmp_path / "run", device=device, strategy=listener)
+        assert device.failed == [kinds[0]]
+        assert done.given_up == {lost: "OutOfMemoryError: 64 GiB"}
+        assert (done.confirmed, done.unconfirmed) == (whole.confirmed - 1, 0)
+        assert (done.problems, done.finished) == (4, 3)
+        assert (lost in listener.heard) == ("screen" not in kinds)
+        assert not call or sum(jobs(tmp_path / "run").values()) == before + 1
+    with Store(tmp_path / "run", readonly=True) as store:
+        assert store.refused() == {}
+        seen = findings.read(store)
+    assert len(seen.trials) >= 3
+    assert {f.stage for f in seen.fields if f.problem == lost} == {"finals"} - set(kinds) - (
+        {"finals"} if "race" in kinds else set()
+    )
+    mended = run(tmp_path / "run")
+    assert mended.given_up == {} and mended.confirmed == whole.confirmed
+    assert confirmed(tmp_path / "run").keys() == confirmed(tmp_path / "whole").keys()
 
 
 class Interrupted(Exception):
