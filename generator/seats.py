@@ -191,7 +191,11 @@ class Seats:
             elif (task := self._take(index)) is None:
                 break
             elif task.generation == generation:
-                self._step(index, task)
+                try:
+                    self._step(index, task)
+                except Exception as error:  # nothing that a device does; nobody may wait for it
+                    self._generations[index] = -1
+                    task.failed(error)
                 self._used[index] = True
             else:
                 generation = task.generation
@@ -204,10 +208,11 @@ class Seats:
             return True
         try:
             facts = self._seats[index].start()
-        except SeatLost as error:
+        except Exception as error:  # SeatLost, or what the host refuses, such as a process
             self._generations[index] = -1
             self._failures[index] += 1
-            self._last_words = str(error)
+            known = isinstance(error, SeatLost)
+            self._last_words = str(error) if known else f"{type(error).__name__}: {error}"
             return False
         self._generations[index] = generation
         self._failures[index] = 0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hgemm_packs.generator import evaluators
 from hgemm_packs.generator.evaluators import DevicesLost, Inline, Local
 from hgemm_packs.generator.filelock import Locked
 from hgemm_packs.generator.spec import Job, Kernel, Reply, Status
@@ -254,6 +255,29 @@ def test_no_device_is_an_exception(tmp_path: Path) -> None:
             evaluator.submit(job(KERNELS[:1])).result(1)
         with pytest.raises(DevicesLost, match="no device 0"):
             evaluator.facts()
+
+
+def test_what_the_host_refuses_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of ours in a seat's thread once ended the thread, and the run waited for ever."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    with local(tmp_path, Make()) as evaluator:
+        assert evaluator.submit(job(KERNELS[:1])).result(60).results
+        monkeypatch.setattr(evaluators._Process, "attempt", refuse)
+        futures = [evaluator.submit(job(KERNELS[:1])) for _ in range(2)]
+        for future in futures:
+            with pytest.raises(OSError, match="no more processes"):
+                future.result(10)
+        monkeypatch.undo()
+        assert evaluator.submit(job(KERNELS[:1])).result(60).results
+        monkeypatch.setattr(subprocess, "Popen", refuse)
+        evaluator.fresh()
+        with pytest.raises(DevicesLost, match="OSError: no more processes"):
+            evaluator.submit(job(KERNELS[:1])).result(10)
 
 
 def test_two_runs_never_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
