@@ -157,9 +157,11 @@ class Flow:
             self.refused = self.store.refused()
 
     def known(self, kind: str, problem: Problem | None, ids: Sequence[str]) -> list[Reply]:
-        """Answers to this job, measured before under the conditions of this run."""
+        """Answers to this job, measured before under the conditions of this run. A job all of whose
+        kernels took their device along has none on record: they failed, whoever it was."""
         found = (done.reply for done in self.store.measured(kind, problem, ids))
-        return [r for r in found if same(r.device, self.facts) and "failed" not in r.evidence]
+        found = (r for r in found if r.device is None or same(r.device, self.facts))
+        return [reply for reply in found if "failed" not in reply.evidence]
 
     def submit(
         self,

@@ -356,6 +356,26 @@ def test_a_problem_whose_jobs_fail_is_given_up(tmp_path: Path, kinds: Sequence[s
     assert confirmed(tmp_path / "run").keys() == confirmed(tmp_path / "whole").keys()
 
 
+@pytest.mark.parametrize("kind", ["race", "finals", "confirm"])
+def test_a_job_that_every_kernel_killed_is_not_done_again(tmp_path: Path, kind: str) -> None:
+    """Nobody signed its reply: each call on the store once let them kill three processes each."""
+
+    class Deadly(FakeDevice):
+        asked = 0
+
+        def run(self, job: Job) -> Reply:
+            self.asked += 1
+            if (job.kind, job.problem) == (kind, FOUR[0]):
+                raise RuntimeError("context lost")
+            return super().run(job)
+
+    first, second = Deadly(), Deadly()
+    right = run(tmp_path, device=first)
+    assert first.asked > 3 and right.confirmed > 0
+    assert replace(run(tmp_path, device=second), spent=right.spent) == right
+    assert second.asked == 0
+
+
 class Interrupted(Exception):
     pass
 
