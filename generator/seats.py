@@ -120,6 +120,7 @@ class Seats:
         self._closed = False
         self._last_words = ""
         self._home: dict[Problem | None, int] = {}
+        self._idle: set[int] = set()  # seats that wait for tasks
         self._facts: Future[DeviceFacts] = Future()
         self._threads = [
             threading.Thread(target=self._serve, args=(i,), name=f"seat-{i}", daemon=True)
@@ -211,8 +212,7 @@ class Seats:
         except Exception as error:  # SeatLost, or what the host refuses, such as a process
             self._generations[index] = -1
             self._failures[index] += 1
-            known = isinstance(error, SeatLost)
-            self._last_words = str(error) if known else f"{type(error).__name__}: {error}"
+            self._last_words = str(error) if isinstance(error, SeatLost) else repr(error)
             return False
         self._generations[index] = generation
         self._failures[index] = 0
@@ -240,17 +240,21 @@ class Seats:
 
     def _take(self, index: int) -> _Task | None:
         """The next task for a seat: the first of a problem that no other seat is at home with, else
-        the first. None when closed."""
+        the first whose home has other work. None when closed."""
         with self._ready:
-            while not self._tasks and not self._closed:
+            self._idle.add(index)
+            while not self._closed:
+                homes = [(self._home.get(t.job.problem, index), t) for t in self._tasks]
+                mine = [task for home, task in homes if home == index]
+                free = mine or [task for home, task in homes if home not in self._idle]
+                if free:
+                    self._idle.remove(index)
+                    self._tasks.remove(free[0])
+                    self._home[free[0].job.problem] = index
+                    self._ready.notify_all()  # its other tasks are for anybody now
+                    return free[0]
                 self._ready.wait()
-            if self._closed:
-                return None
-            mine = (t for t in self._tasks if self._home.get(t.job.problem, index) == index)
-            task = next(mine, self._tasks[0])
-            self._tasks.remove(task)
-            self._home[task.job.problem] = index
-            return task
+            return None
 
     def _settle(self, task: _Task, lost: Lost) -> None:
         """Who killed the process? Several suspects run alone next; one is blamed when it is enough.
