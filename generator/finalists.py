@@ -37,8 +37,8 @@ Sanitize = Callable[[Sequence[Kernel]], Mapping[str, Verdict]]
 @dataclass(slots=True)
 class Entrant:
     """A problem on its way through the stages. `ranking` has the kernels still in, best first;
-    `gains` those that ran in the finals, with what they won there: hot and cold against torch, by
-    medians."""
+    `gains` those that ran in the finals and failed nowhere since, with what they won there: hot and
+    cold against torch, by medians."""
 
     track: Track
     ranking: list[Kernel] = field(default_factory=list)
@@ -204,9 +204,13 @@ class Finalists:
             self._flow.judge(check(missing))
 
     def _confirmed(self, entrant: Entrant, reply: Reply) -> None:
-        result = reply.results.get(str(entrant.chosen))
-        if result is not None and result.status in PASSED:
-            entrant.confirmed = ratios(reply, result)
+        """What failed now has won nothing: the next best stands for the problem."""
+        for id_, result in reply.results.items():
+            if result.status not in PASSED or id_ in self._flow.refused:
+                entrant.gains.pop(id_, None)
+        chosen = reply.results.get(str(entrant.chosen))
+        if chosen is not None:
+            entrant.confirmed = ratios(reply, chosen)
 
 
 def _place(result: Result) -> tuple[int, float]:

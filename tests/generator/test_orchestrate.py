@@ -199,6 +199,40 @@ def test_the_sanitizer_judges_what_was_confirmed(tmp_path: Path) -> None:
     assert set(asked) >= {id_ for ids in confirmed(tmp_path).values() for id_ in ids[:1]}
 
 
+def test_the_next_best_stands_for_a_winner_that_is_not_confirmed(tmp_path: Path) -> None:
+    """The table names it; it once went there without the sanitizer, as if not confirmed at all."""
+    run(tmp_path / "whole")
+    problem, ids = next((p, k) for p, k in confirmed(tmp_path / "whole").items() if len(k) > 1)
+    assert problem is not None
+    first, second, *_ = sorted(ids, key=lambda id_: true_us(problem, id_))
+
+    class Late(FakeDevice):
+        """Finds out at the confirmation."""
+
+        def run(self, job: Job) -> Reply:
+            reply = super().run(job)
+            if job.kind == "confirm" and first in reply.results:
+                wrong = {first: Result(Status.NUMERIC, {}, "timed launch")}
+                reply = replace(reply, results={**reply.results, **wrong})
+            return reply
+
+    asked: list[str] = []
+
+    def judge(kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+        asked.extend(one.id for one in kernels)
+        return {one.id: Verdict("sanitizer", Status.OK) for one in kernels}
+
+    found = []
+    for _ in range(2):
+        with Store(tmp_path / "late") as store:
+            args = (store, [problem], Listener(), Builder(), Inline(Late()), PLENTY)
+            found.append(generate(*args, spaces=spaces, seed=5, sanitize=judge))
+            assert store.refused() == {first: Status.NUMERIC}
+    assert [(s.likely, s.confirmed, s.unconfirmed) for s in found] == [(1, 1, 0)] * 2
+    assert found[0].speedup == pytest.approx(TORCH_US / true_us(problem, second), rel=1e-3)
+    assert second in asked and first not in asked
+
+
 def test_what_is_published_comes_from_fresh_processes(tmp_path: Path) -> None:
     """With a new seed, and after everything that was chosen from."""
     order: list[str] = []
