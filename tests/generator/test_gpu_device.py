@@ -189,6 +189,31 @@ def test_what_a_kernel_does_wrong_is_a_result(machine: SimpleNamespace) -> None:
     assert "M=24: this kernel takes 8 to 16" in found[2][1]
 
 
+@pytest.mark.parametrize("kind", ["screen", "race"])
+def test_what_one_kernel_wrote_over_is_not_the_next_ones_fault(
+    machine: SimpleNamespace, kind: str
+) -> None:
+    """One that is right and overwrites its A made all that came later wrong, once and everywhere;
+    what is wrong by itself still is."""
+    image = fake_driver.image("kernel", "ptr_v1", "nn")
+    swapped = stand_in.kernel("ptr_v1", "nt", image)
+    machine.clock.us[swapped.id] = 8.0
+    square = Problem(64, 64, 64, "nt", "f16")
+    run(machine, "screen", *GOOD, swapped, problem=square)
+    spoils = GOOD[0].id
+    good = machine.device._kernels[spoils]
+
+    def arm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+        good.arm(a, b, c)
+        a.zero_()
+
+    machine.device._kernels[spoils] = good._replace(arm=arm)
+    for _ in range(2):  # the problem stays laid out from job to job
+        reply = run(machine, kind, GOOD[0], GOOD[1], swapped, GOOD[2], problem=square)
+        wrong = [id_ for id_, r in reply.results.items() if r.status is Status.NUMERIC]
+        assert wrong == [swapped.id] and len(reply.results) == 4
+
+
 @pytest.mark.parametrize("kind", ["screen", "race", "finals", "confirm"])
 def test_a_launch_that_fails_is_a_result_while_the_device_lives(
     machine: SimpleNamespace, kind: str
