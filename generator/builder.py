@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
@@ -65,18 +65,23 @@ class ProcessBuilder:
         return {choice: self._result(choice, future) for choice, future in futures.items()}
 
     def inspect(self, kernels: Sequence[Kernel]) -> dict[str, Verdict]:
-        futures = {kernel.id: self._pool.submit(inspect, kernel) for kernel in kernels}
+        with self._lock:
+            futures = {kernel.id: self._asked(inspect, kernel) for kernel in kernels}
         return {id_: future.result() for id_, future in futures.items()}
 
     def _submit(self, choice: Choice) -> Future[Kernel | Verdict]:
         with self._lock:
             if choice not in self._pending:
-                try:
-                    self._pending[choice] = self._pool.submit(make, choice)
-                except BrokenProcessPool:
-                    self._pool = _pool(self.workers)
-                    self._pending[choice] = self._pool.submit(make, choice)
+                self._pending[choice] = self._asked(make, choice)
             return self._pending[choice]
+
+    def _asked(self, work: Callable[[Any], Any], item: Choice | Kernel) -> Future[Any]:
+        """Work for the pool, or for a new one where a compiler has taken it down."""
+        try:
+            return self._pool.submit(work, item)
+        except BrokenProcessPool:
+            self._pool = _pool(self.workers)
+            return self._pool.submit(work, item)
 
     def _result(self, choice: Choice, future: Future[Kernel | Verdict]) -> Kernel | Verdict:
         try:

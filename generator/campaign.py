@@ -194,8 +194,9 @@ def _line(task: Task, job: Job, reply: Reply) -> Line:
     blamed = [result.detail for result in reply.results.values()]
     if blamed:
         return {**line, "error": "; ".join(blamed), "blamed": True}
-    if "error" in reply.evidence:
-        return {**line, "error": reply.evidence["error"], "blamed": False}
+    error = reply.evidence.get("error", reply.evidence.get("failed"))
+    if error is not None:
+        return {**line, "error": error, "blamed": False}
     return {**line, **reply.evidence}
 
 

@@ -22,7 +22,7 @@ from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.prune import KEPT_SHARE, prune
 from hgemm_packs.generator.spec import PROTOCOLS, Kernel
-from hgemm_packs.generator.table import Compile, Contender, Listed
+from hgemm_packs.generator.table import Contender, Listed, Usable
 from hgemm_packs.manifest import Row
 from hgemm_packs.problem import Problem
 
@@ -81,13 +81,13 @@ def launched(
     found: Findings,
     listed: Listed,
     lines: Iterable[Mapping[str, Any]],
-    compile: Compile,
+    usable: Usable,
 ) -> tuple[SourceManifest, list[str]]:
     """`source` with the kernel that each row with a kernel has for dependent launches: of the
     proven ones of `listed` the fastest by `lines` that is faster than the row's own launched
-    plainly, and that `compile` still makes; none where there is none. Besides the kernels that are
+    plainly, and `usable`; none where there is none. Besides the kernels that are
     there come as many as keep prune.KEPT_SHARE of the log gain over the rows' own. And the names of
-    those that `compile` does not make."""
+    those that are not usable."""
     gains = speedups(lines)
     better = {
         row.key: _better(row, listed.get(Problem(*row.key), ()), gains, found)
@@ -102,12 +102,12 @@ def launched(
             for key, each in better.items()
         }
         kept = there.union(prune(left, KEPT_SHARE).kernels)
-        usable = {key: [id_ for id_ in each if id_ in kept] for key, each in left.items()}
-        best = {key: each[0] for key, each in usable.items() if each}
+        inside = {key: [id_ for id_ in each if id_ in kept] for key, each in left.items()}
+        best = {key: each[0] for key, each in inside.items() if each}
         fresh = {id_: found.kernels[id_] for id_ in best.values() if id_ not in built}
         if not fresh:
             break
-        built |= table.made(fresh, compile)
+        built |= usable(fresh)
         gone |= fresh.keys() - built
     more = [table.source_kernel(found, id_) for id_ in set(best.values()) - there]
     document = replace(
@@ -133,17 +133,17 @@ def _better(
 
 
 def candidates(
-    found: Findings, compile: Compile, near: float
+    found: Findings, usable: Usable, near: float
 ) -> tuple[SourceManifest, list[tuple[Problem, str]]]:
     """What `launched` may choose among: the source manifest of all confirmed wins whose gain is no
-    more than `near` below the best of their problem, as far as `compile` still makes them, and the
+    more than `near` below the best of their problem, as far as they are `usable`, and the
     problems and names of kernels that benchmarks/pdl.py is to measure. Raises ValueError where
     there is none."""
 
     def close(_: Problem, proven: list[Contender]) -> list[Contender]:
         return [c for c in proven if c.gain * (1.0 + near) >= proven[0].gain]
 
-    document, left = table.candidates(found, compile, close)
+    document, left = table.candidates(found, usable, close)
     pairs = [
         (problem, str(found.kernels[c.kernel]["name"]))
         for problem, each in left.items()

@@ -17,7 +17,7 @@ from hgemm_packs.generator.campaign import Task
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.spec import Kernel
-from hgemm_packs.generator.table import Compile, Contender, Listed
+from hgemm_packs.generator.table import Contender, Listed, Usable
 from hgemm_packs.problem import Problem
 
 TIE = 0.005  # slower by less than this is a tie
@@ -82,10 +82,10 @@ def _by_time(
     return [*sorted(lasting, key=lambda c: (-c.gain, c.kernel)), *others]
 
 
-def candidates(found: Findings, compile: Compile, least_flop: float = LEAST_FLOP) -> SourceManifest:
+def candidates(found: Findings, usable: Usable, least_flop: float = LEAST_FLOP) -> SourceManifest:
     """The source manifest of every confirmed win on problems from `least_flop` on, unpruned, as far
-    as `compile` still makes them: what `ranked` may choose among. Raises ValueError without one."""
+    as they are `usable`: what `ranked` may choose among. Raises ValueError without one."""
     document, _ = table.candidates(
-        found, compile, lambda problem, proven: proven if large(problem, least_flop) else []
+        found, usable, lambda problem, proven: proven if large(problem, least_flop) else []
     )
     return document

@@ -41,8 +41,9 @@ Sanitize = Callable[[Sequence[Kernel]], Mapping[str, Verdict]]
 @dataclass(slots=True)
 class Entrant:
     """A problem on its way through the stages. `ranking` has the kernels still in, best first;
-    `gains` those that ran in the finals, with what they won there: hot and cold against torch, by
-    medians. `ahead` has those that read ahead, the fastest behind one another first."""
+    `gains` those that ran in the finals and failed nowhere since, with what they won there: hot and
+    cold against torch, by medians. `ahead` has those that read ahead, the fastest behind one
+    another first."""
 
     track: Track
     ranking: list[Kernel] = field(default_factory=list)
@@ -147,6 +148,8 @@ class Finalists:
 
     def _allowed(self, entrant: Entrant) -> list[Kernel]:
         """The finalists as far as is known."""
+        if entrant.track.problem in self._flow.given_up:
+            return []
         return self._left(entrant.ranking)[: self._count]
 
     def finals(self, limit: float) -> None:
@@ -226,9 +229,10 @@ class Finalists:
 
     def noise(self, limit: float) -> None:
         """torch against itself, spread over the problems: the floor that a win must clear."""
-        count = max(MIN_NOISE, len(self.entrants) // PROBLEMS_PER_NOISE)
-        places = [i * len(self.entrants) // count for i in range(count)]
-        wanted = Counter(self.entrants[place].track.problem for place in places)
+        problems = [e.track.problem for e in self.entrants]
+        problems = [problem for problem in problems if problem not in self._flow.given_up]
+        count = max(MIN_NOISE, len(problems) // PROBLEMS_PER_NOISE) if problems else 0
+        wanted = Counter(problems[i * len(problems) // count] for i in range(count))
         missing = [
             (problem, i)
             for problem, times in wanted.items()
@@ -277,9 +281,13 @@ class Finalists:
             self._flow.judge(check(missing))
 
     def _confirmed(self, entrant: Entrant, reply: Reply) -> None:
-        result = reply.results[str(entrant.chosen)]
-        if result.status in PASSED:
-            entrant.confirmed = ratios(reply, result)
+        """What failed now has won nothing: the next best stands for the problem."""
+        for id_, result in reply.results.items():
+            if result.status not in PASSED or id_ in self._flow.refused:
+                entrant.gains.pop(id_, None)
+        chosen = reply.results.get(str(entrant.chosen))
+        if chosen is not None:
+            entrant.confirmed = ratios(reply, chosen)
 
 
 def _place(result: Result) -> tuple[int, float]:

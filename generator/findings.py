@@ -93,22 +93,27 @@ def read(store: History) -> Findings:
     """Everything measured under the conditions of the last job: device and versions of torch,
     cuBLAS and driver; the rows of one table must not mix them. Of an empty store, nothing on a
     device without a name."""
-    facts = {
-        id_: DeviceFacts(**json.loads(text))
-        for id_, text in store.db.execute("SELECT id, facts FROM device")
-    }
+    with store.snapshot():
+        return _read(store)
+
+
+def _read(store: History) -> Findings:
     last = store.db.execute(_LAST_DEVICE).fetchone()
-    now = facts[last[0]] if last else DeviceFacts("no device yet", "", 0, 0)
-    here = {id_ for id_, each in facts.items() if same(each, now)}
+    now = DeviceFacts(**json.loads(last[0])) if last else DeviceFacts("no device yet", "", 0, 0)
+    here = store.alike(now)
     costs = store.db.execute(_COSTS).fetchall()
-    # A job that lost its device has none on record: its cost and failures count, whoever it was.
-    mine = [row for row in costs if row[1] is None or row[1] in here]
+    mine = [row for row in costs if row[1] in here]
 
     def jobs(kind: str) -> list[Finished]:
         found = [(job, job.reply.device) for job in store.measured(kind)]
         return [job for job, device in found if device is None or same(device, now)]
 
-    fields = tuple(_field(job) for kind in ("finals", "confirm") for job in jobs(kind))
+    fields = tuple(
+        _field(job)
+        for kind in ("finals", "confirm")
+        for job in jobs(kind)
+        if job.reply.results  # one that failed as a whole says nothing
+    )
     gpu_seconds: dict[str, float] = {}
     for kind, _, seconds, _ in mine:
         gpu_seconds[kind] = gpu_seconds.get(kind, 0.0) + seconds
@@ -164,7 +169,7 @@ def _kernels(store: History, ids: Iterable[str]) -> dict[str, Mapping[str, Any]]
     return {kernel: json.loads(row[0]) for kernel, row in rows.items() if row}
 
 
-def _attempts(store: History, here: set[str]) -> Iterable[Attempt]:
+def _attempts(store: History, here: set[str | None]) -> Iterable[Attempt]:
     """Proposals with an answer, in the order of the answers; what was not built comes first and
     cost no GPU time. A choice proposed twice for a problem counts for who proposed it first."""
     screens = _screens(store, here)
@@ -198,12 +203,12 @@ class _Screen:
         return self.status, us, self.spent, self.seconds
 
 
-def _screens(store: History, here: set[str]) -> dict[tuple[str, str], _Screen]:
+def _screens(store: History, here: set[str | None]) -> dict[tuple[str, str], _Screen]:
     """By problem id and kernel id."""
     found: dict[tuple[str, str], _Screen] = {}
     costs: dict[str, tuple[float, int]] = {}
     spent = 0.0
-    rows = [r for r in store.db.execute(_SCREENS) if r[2] is None or r[2] in here]
+    rows = [r for r in store.db.execute(_SCREENS) if r[2] in here]
     for job, _, _, gpu_seconds, *_ in rows:
         costs[job] = (gpu_seconds, costs.get(job, (0.0, 0))[1] + 1)
     before = None
@@ -218,7 +223,9 @@ def _screens(store: History, here: set[str]) -> dict[tuple[str, str], _Screen]:
     return found
 
 
-_LAST_DEVICE = "SELECT device FROM job WHERE device NOT NULL ORDER BY finished DESC, id LIMIT 1"
+_LAST_DEVICE = (
+    "SELECT facts FROM job JOIN device ON device.id = device ORDER BY finished DESC, job.id LIMIT 1"
+)
 _COSTS = "SELECT kind, device, sum(gpu_seconds), count(*) FROM job GROUP BY kind, device"
 _PROPOSALS = """
 SELECT p.problem, p.candidate, p.proposer, p.operator, b.status, b.kernel

@@ -2,16 +2,18 @@
 
 Called by the phases of a run (`rounds`, `finalists`), from one thread. Compilers and devices work
 meanwhile; their answers come back as events, one at a time. What was measured before is not
-measured again, and what no machine could do is put into quarantine here.
+measured again, what no machine could do is put into quarantine here, and a problem whose job fails
+whatever the kernels is given up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
@@ -36,6 +38,9 @@ from hgemm_packs.problem import Problem
 
 Built = Mapping[Choice, Kernel | Verdict]
 QUEUED = 2  # jobs a device: one running, one waiting
+#: How long a run that ends by an exception waits for what its devices are about to answer: longer
+#: than most jobs take, shorter than anybody's patience.
+GRACE_S = 2.0
 _ABSENT = (math.inf,)  # the time of what was not measured
 PASSED = (Status.OK, Status.SLOWER, Status.NOISE)
 
@@ -59,17 +64,25 @@ class Flow:
         self.facts = evaluator.facts()
         self.kernels: dict[Choice, Kernel | Verdict] = {}
         self.refused = store.refused()
+        self.given_up: dict[Problem, str] = {}  # why; until the next call on this store
         self.spent = sum(store.spent_gpu_seconds().values())
         self.jobs = self.builds = self.failures = self._running = 0
         self._waiting: deque[Callable[[], None]] = deque()
+        self._asked: dict[Future[Reply], Job] = {}  # with the evaluator, not committed yet
         #: Batches to have under way so that neither GPUs nor compilers wait.
         self.ahead = QUEUED * evaluator.capacity + 2 + builder.workers // 4
         self._threads = ThreadPoolExecutor(self.ahead, "build")
         self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def close(self) -> None:
-        """Forget what is under way; what was answered is in the store."""
+        """Forget what is under way, but for answers that are there or come within GRACE_S: they go
+        into the store, or the next run would measure them again."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        wait(self._asked, GRACE_S)
+        for future, job in self._asked.items():
+            # What ended the run is what its caller hears of, not what comes of this.
+            with contextlib.suppress(Exception):
+                self._commit(job, future.result(timeout=0))
 
     def seed(self, kind: str, problem: Problem | None, ids: Iterable[str]) -> int:
         """The seed of a job: the same when a killed run repeats it, another for every other job,
@@ -147,9 +160,11 @@ class Flow:
         self, kind: str, problem: Problem | None, ids: Sequence[str] | None = None
     ) -> list[Reply]:
         """Answers to this job, measured before under the conditions of this run; to any of its kind
-        and problem where no kernels are named."""
+        and problem where no kernels are named. A job all of whose kernels took their device along
+        has none on record: they failed, whoever it was."""
         found = (done.reply for done in self.store.measured(kind, problem, ids))
-        return [r for r in found if same(r.device, self.facts) and "failed" not in r.evidence]
+        found = (r for r in found if r.device is None or same(r.device, self.facts))
+        return [reply for reply in found if "failed" not in reply.evidence]
 
     def submit(
         self,
@@ -159,8 +174,8 @@ class Flow:
         then: Callable[[Reply], None],
         repeat: int = 0,
     ) -> None:
-        """Have a job done; `then` gets the reply when it is in the store. `repeat` tells a job from
-        one before that asked the same."""
+        """Have a job done; `then` gets the reply when it is in the store, at once that of a problem
+        which was given up. `repeat` tells a job from one before that asked the same."""
         self.jobs += 1
         self._waiting.append(partial(self._start, kind, problem, kernels, then, repeat))
         self._advance()
@@ -179,6 +194,10 @@ class Flow:
         then: Callable[[Reply], None],
         repeat: int,
     ) -> None:
+        if problem in self.given_up:
+            failed = Reply({}, evidence={"failed": self.given_up[problem]})
+            self._events.put(partial(self._answer, then, failed))
+            return
         unique = {kernel.id: kernel for kernel in kernels}
         out = {k: Result(self.refused[k]) for k in unique if k in self.refused}
         left = tuple(kernel for id_, kernel in unique.items() if id_ not in out)
@@ -188,22 +207,27 @@ class Flow:
         seed = self.seed(kind, problem, (kernel.id for kernel in left)) + repeat
         job = Job(kind, problem, left, seed)
         self._running += 1
-        self._expect(self.evaluator.submit(job), partial(self._done, job, out, then))
+        future = self.evaluator.submit(job)
+        self._asked[future] = job
+        self._expect(future, partial(self._done, future, out, then))
 
     def _expect(self, future: Future[Any], then: Callable[[Any], None]) -> None:
         future.add_done_callback(lambda f: self._events.put(lambda: then(f.result())))
 
     def _done(
-        self, job: Job, out: Mapping[str, Result], then: Callable[[Reply], None], reply: Reply
+        self,
+        future: Future[Reply],
+        out: Mapping[str, Result],
+        then: Callable[[Reply], None],
+        reply: Reply,
     ) -> None:
-        """Commit a reply, quarantine included, before anybody sees it."""
+        """Commit a reply before anybody sees it."""
         self._running -= 1
-        hacks = self._implausible(job, reply)
-        with self.store.transaction():
-            self.store.add_reply(self.run, job, reply)
-            for kernel, verdict in hacks.items():
-                self.store.add_verdict(kernel, verdict, job.problem)
+        job = self._asked.pop(future)
+        hacks = self._commit(job, reply)
         self.spent += reply.gpu_seconds
+        if job.problem is not None and "failed" in reply.evidence:
+            self.given_up[job.problem] = str(reply.evidence["failed"])
         failed = [k for k, r in reply.results.items() if r.status not in PASSED or k in hacks]
         if failed:
             self.failures += len(failed)
@@ -214,6 +238,16 @@ class Flow:
         }
         self._advance()
         self._answer(then, replace(reply, results={**results, **out}))
+
+    def _commit(self, job: Job, reply: Reply) -> dict[str, Verdict]:
+        """Put a reply into the store, and into quarantine what cannot be true of it: that is
+        returned."""
+        hacks = self._implausible(job, reply)
+        with self.store.transaction():
+            self.store.add_reply(self.run, job, reply)
+            for kernel, verdict in hacks.items():
+                self.store.add_verdict(kernel, verdict, job.problem)
+        return hacks
 
     def _answer(self, then: Callable[[Reply], None], reply: Reply) -> None:
         self.jobs -= 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -24,6 +25,7 @@ from hgemm_packs.generator.spec import (
     Result,
     Status,
     Verdict,
+    same,
 )
 from hgemm_packs.problem import Problem
 
@@ -58,6 +60,20 @@ def samples_of(text: str) -> dict[str, tuple[float, ...]]:
 class History(Blobs):
     """Reads; `Store` opens the database and adds the writing."""
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All that is read inside is of one moment, whatever a run commits meanwhile. Nests, also
+        in a transaction."""
+        if self.db.in_transaction:
+            yield
+            return
+        self.db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self.db.in_transaction:  # an error of the file has ended it already
+                self.db.execute("ROLLBACK")
+
     def problems(self) -> list[Problem]:
         """Every problem on record, in the order in which they came."""
         rows = self.db.execute(f"SELECT {_PROBLEM} FROM problem ORDER BY rowid")
@@ -91,10 +107,17 @@ class History(Blobs):
         """By kind of job; the sum is what counts against a budget."""
         return dict(self.db.execute("SELECT kind, sum(gpu_seconds) FROM job GROUP BY kind"))
 
-    def outcomes(self, problem: Problem, toolchain: str) -> list[Outcome]:
+    def alike(self, device: DeviceFacts) -> set[str | None]:
+        """Ids of the GPUs whose figures may stand beside those of `device`, and None: a job that
+        lost its device has none on record, and its cost and failures count, whoever it was."""
+        rows = self.db.execute("SELECT id, facts FROM device")
+        return {None, *(i for i, text in rows if same(DeviceFacts(**json.loads(text)), device))}
+
+    def outcomes(self, problem: Problem, toolchain: str, device: DeviceFacts) -> list[Outcome]:
         """What became of every choice proposed for `problem`, in the order of asking, to tell a
-        strategy again. Choices without an answer under this toolchain are left out."""
-        refused, screens = self.refused(), self._screens(problem)
+        strategy again. Choices without an answer under this toolchain, and under the conditions of
+        `device` where they were measured, are left out."""
+        refused, screens = self.refused(), self._screens(problem, device)
         found: dict[str, Outcome] = {}
         rows = self.db.execute(_OUTCOMES, {"problem": problem_id(problem), "toolchain": toolchain})
         for key, family, genome, proposer, operator, parents, status, kernel, facts in rows:
@@ -112,14 +135,17 @@ class History(Blobs):
                 found[key] = replace(told, facts={})
         return list(found.values())
 
-    def _screens(self, problem: Problem) -> dict[str, Result]:
+    def _screens(self, problem: Problem, device: DeviceFacts) -> dict[str, Result]:
         """All screens of each kernel on a problem as one; a failure outweighs successes."""
         found: dict[str, Result] = {}
-        for kernel, text, samples in self.db.execute(
-            "SELECT kernel, status, samples FROM job JOIN measurement ON job = id"
+        here = self.alike(device)
+        for kernel, text, samples, who in self.db.execute(
+            "SELECT kernel, status, samples, device FROM job JOIN measurement ON job = id"
             " WHERE kind = 'screen' AND problem = ? ORDER BY finished, id",
             (problem_id(problem),),
         ):
+            if who not in here:
+                continue
             new = Result(Status(text), samples_of(samples))
             old = found.get(kernel, new)
             if old is not new:
@@ -129,14 +155,18 @@ class History(Blobs):
             found[kernel] = new
         return found
 
-    def torch_us(self) -> dict[Problem, float]:
-        """Shortest median of torch, hot, that any screen of a problem has seen."""
+    def torch_us(self, device: DeviceFacts) -> dict[Problem, float]:
+        """Shortest median of torch, hot, that any screen of a problem has seen under the conditions
+        of `device`."""
         rows = self.db.execute(
-            f"SELECT samples, {_PROBLEM} FROM baseline JOIN job ON job.id = job"
+            f"SELECT samples, device, {_PROBLEM} FROM baseline JOIN job ON job.id = job"
             " JOIN problem ON problem.id = problem WHERE kind = 'screen' AND arm = 'torch'"
         )
         found: dict[Problem, float] = {}
-        for text, *row in rows:
+        here = self.alike(device)
+        for text, who, *row in rows:
+            if who not in here:
+                continue
             us = median(samples_of(text).get("hot") or (math.inf,))
             found[_problem(row)] = min(us, found.get(_problem(row), math.inf))
         return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
@@ -82,7 +82,8 @@ class Summary:
     against the baselines, `likely` won there, `confirmed` won again; `speedup` is the geometric
     mean of the latter, hot and cold, by medians and before the noise floor. `finished` searches
     came to an end of their own, the others to the end of the budget; of `unconfirmed` likely wins
-    the budget did not reach the confirmation."""
+    the budget did not reach the confirmation. `given_up` says why of problems a job of which failed
+    whatever the kernels: the next call tries them once more."""
 
     problems: int
     finished: int
@@ -95,6 +96,7 @@ class Summary:
     speedup: float
     spent: float
     quarantined: int
+    given_up: Mapping[Problem, str]
 
 
 def generate(
@@ -112,10 +114,11 @@ def generate(
 ) -> Summary:
     """Search kernels for `problems` and confirm what looks like wins, within the budget.
 
-    Every answer is committed before it is used; calling again with the same store goes on from
-    there. `seed` is the first call's, from the system if not given; the seed of every job follows
-    from it. `sanitize` judges the confirmed kernels, last of all. Raises ValueError when the store
-    has measurements of another kind of GPU, DevicesLost when the last device is gone, StoreError.
+    Every answer is committed before it is used, those that wait when an exception ends the run
+    included; calling again with the same store goes on from there. `seed` is the first call's, from
+    the system if not given; the seed of every job follows from it. `sanitize` judges the confirmed
+    kernels, last of all. Raises ValueError when the store has measurements of another kind of GPU,
+    DevicesLost when the last device is gone, StoreError.
     """
     problems = list(dict.fromkeys(problems))
     runs = store.runs()
@@ -233,19 +236,20 @@ def _screened(stages: Finalists) -> int:
 
 
 def _summary(flow: Flow, stages: Finalists) -> Summary:
-    entrants = stages.entrants
+    entrants, given_up = stages.entrants, dict(flow.given_up)
     likely = [entrant for entrant in entrants if entrant.winners]
     won = [e.confirmed for e in likely if e.confirmed is not None and wins(e.confirmed)]
     return Summary(
         problems=len(entrants),
-        finished=sum(entrant.track.finished for entrant in entrants),
+        finished=sum(e.track.finished and e.track.problem not in given_up for e in entrants),
         screened=_screened(stages),
         kernels=_built(flow),
         finals=sum(bool(entrant.gains) for entrant in entrants),
         likely=len(likely),
         confirmed=len(won),
-        unconfirmed=sum(entrant.confirmed is None for entrant in likely),
+        unconfirmed=sum(e.confirmed is None and e.track.problem not in given_up for e in likely),
         speedup=geometric([mean(each) for each in won]),
         spent=flow.spent,
         quarantined=len(flow.store.quarantined()),
+        given_up=given_up,
     )

@@ -8,20 +8,18 @@ nothing. All of it is lines in files of the run's folder, from which a killed ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hgemm_packs.generator import build, campaign, dependent, endurance, export, table
-from hgemm_packs.generator.build import BuildError, Built
+from hgemm_packs.generator import build, campaign, dependent, endurance, findings, table
+from hgemm_packs.generator.build import Built
 from hgemm_packs.generator.campaign import Line, Task
-from hgemm_packs.generator.families import Genome
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest, write_pack, write_source
 from hgemm_packs.generator.problems import cost
-from hgemm_packs.generator.spec import Choice, Kernel
+from hgemm_packs.generator.spec import Kernel
 from hgemm_packs.generator.store import Store
-from hgemm_packs.generator.table import Compile
+from hgemm_packs.generator.table import Usable
 from hgemm_packs.pack import Pack
 from hgemm_packs.problem import Problem
 
@@ -36,21 +34,21 @@ NEAR = 0.5
 def document(
     found: Findings,
     keep: float,
-    compile: Compile,
+    usable: Usable,
     *,
     sustained: Sequence[Line] = (),
     choosing: Sequence[Line] = (),
     published: Sequence[Line] = (),
 ) -> tuple[SourceManifest, list[str]]:
     """The source manifest that follows from findings and the lines of benchmarks/energy.py and
-    pdl.py, and the names of kernels left out because `compile` makes others now. `published` lines
+    pdl.py, and the names of kernels left out because they are not `usable`. `published` lines
     choose nothing, but what they had slower than torch leaves its row like any other. Raises what
     `table.source` does."""
     names = {id_: str(fields["name"]) for id_, fields in found.kernels.items()}
     rebuilt = table.rebuilt(
-        found, keep, compile, lambda listed: endurance.ranked(listed, sustained, names)
+        found, keep, usable, lambda listed: endurance.ranked(listed, sustained, names)
     )
-    launched, more = dependent.launched(rebuilt.source, found, rebuilt.listed, choosing, compile)
+    launched, more = dependent.launched(rebuilt.source, found, rebuilt.listed, choosing, usable)
     level = dependent.level(launched, [*choosing, *published])
     return level, sorted({*rebuilt.gone, *more})
 
@@ -60,37 +58,27 @@ class Refinement:
 
     def __init__(self, store: Store) -> None:
         self.folder = store.folder / FOLDER
-        self.found = export.load(store.folder)
+        self.found = findings.read(store)
         self._store = store
-        last = store.last_builds()
-        fields = {id_: f for id_, f in self.found.kernels.items() if id_ in last}
-        self._ids = {Choice.of(f["family"], f["genome"]): id_ for id_, f in fields.items()}
-        self._named = {str(f["name"]): id_ for id_, f in fields.items()}
+        self._last = store.last_builds()
+        self._named = {
+            str(fields["name"]): id_
+            for id_, fields in self.found.kernels.items()
+            if id_ in self._last
+        }
 
     def kernel(self, name: str) -> Kernel:
-        """The kernel of that name as it was built last, of today's genes."""
-        return self._kernel(self._named[name])
+        """The kernel of that name, as it was built last."""
+        return self._store.kernel(self._named[name])
 
-    def _kernel(self, id_: str) -> Kernel:
-        kernel = self._store.kernel(id_)
-        fields = {**kernel.fields, "genome": self.found.kernels[id_]["genome"]}
-        return replace(kernel, fields=fields)
-
-    def _compile(self, jobs: Sequence[tuple[str, Genome]]) -> list[Built | BuildError]:
-        """Out of the store: what a run measured needs no compiler to come back."""
-        done: list[Built | BuildError] = []
-        for family, genome in jobs:
-            id_ = self._ids.get(Choice.of(family, genome))
-            if id_ is None:
-                done.append(BuildError(f"{family}: not as the run built it last"))
-            else:
-                kernel = self._kernel(id_)
-                done.append(Built(dict(kernel.fields), kernel.cubin))
-        return done
+    def _usable(self, kernels: Mapping[str, object]) -> set[str]:
+        """Lines know kernels by name, so of several that a choice was built to only the last. Their
+        cubins are in the store: no compiler is asked."""
+        return kernels.keys() & self._last
 
     def choosing(self) -> list[Task]:
         """Dependent launches of confirmed kernels. Raises ValueError without any."""
-        _, pairs = dependent.candidates(self.found, self._compile, NEAR)
+        _, pairs = dependent.candidates(self.found, self._usable, NEAR)
         return dependent.tasks(pairs, self.kernel)
 
     def lasting(self) -> list[Task]:
@@ -123,7 +111,7 @@ class Refinement:
         made, _ = document(
             self.found,
             keep,
-            self._compile,
+            self._usable,
             sustained=campaign.lines(self._there(SUSTAINED))[1],
             choosing=campaign.answers(self._there(DEPENDENT)),
             published=campaign.answers(self._there(PUBLISHED)),
@@ -142,7 +130,7 @@ class Refinement:
         source = self.source(keep)
         out.mkdir(parents=True, exist_ok=True)
         write_source(out / "source.json", source)
-        kernels = [self._kernel(each.id) for each in source.kernels]
+        kernels = [self._store.kernel(each.id) for each in source.kernels]
         built = [Built(dict(kernel.fields), kernel.cubin) for kernel in kernels]
         return write_pack(out / "pack", source, built, generator_info=build.generator_info())
 

@@ -96,7 +96,8 @@ class Rounds:
 
     def _rest(self, track: Track) -> None:
         """Put a track back among the waiting, unless it is finished."""
-        if not track.finished and track.since < self._patience * self._batch:
+        given_up = track.problem in self._flow.given_up
+        if not given_up and not track.finished and track.since < self._patience * self._batch:
             heapq.heappush(self._idle, (track.rounds, -track.gain, track.order))
         else:
             track.finished = True
@@ -146,9 +147,10 @@ class Rounds:
     ) -> None:
         outcomes = []
         for proposal, kernel in part:
-            result = reply.results[kernel.id]
-            us = screened_us(result)
-            outcomes.append(Outcome(proposal, result.status, us, kernel.facts))
+            result = reply.results.get(kernel.id)
+            if result is not None:  # the job may have failed before
+                us = screened_us(result)
+                outcomes.append(Outcome(proposal, result.status, us, kernel.facts))
         hot = reply.baselines.get("torch", {}).get("hot")
         if hot:
             track.torch_us = min(track.torch_us, median(hot))
@@ -177,11 +179,11 @@ def retell(
     batch: int,
 ) -> list[Track]:
     """A track for each problem, as far as the store has it; the strategy is told all that the store
-    knows, of other problems too."""
-    torch_us = flow.store.torch_us()
+    knows under the conditions of this run, of other problems too."""
+    torch_us = flow.store.torch_us(flow.facts)
     tracks: list[Track] = []
     for problem in dict.fromkeys([*problems, *flow.store.problems()]):
-        outcomes = flow.store.outcomes(problem, flow.toolchain)
+        outcomes = flow.store.outcomes(problem, flow.toolchain, flow.facts)
         track = Track(problem, spaces, len(tracks))
         track.torch_us = torch_us.get(problem, math.inf)
         track.learn(outcomes)

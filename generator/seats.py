@@ -2,7 +2,8 @@
 
 The common part of the local and the ray evaluator. A seat is one device's process, wherever it
 runs; when it dies over a job, the job's kernels are tried one by one, and the kernel that keeps
-killing is reported as failed. Nothing here knows how a process is started.
+killing is reported as failed. A job that fails through none of its kernels ends its process too,
+and is believed of one that had done nothing else. Nothing here knows how a process is started.
 """
 
 from __future__ import annotations
@@ -91,7 +92,13 @@ class _Gathering:
             self.task.done(_united(by_outcome))
 
     def _joint(self, reply: Reply) -> None:
-        self.task.done(_united([*self.replies, reply]))
+        alone = self.replies
+        if "failed" in reply.evidence:  # what ran alone was compared with nothing
+            blamed = ({k: r for k, r in e.results.items() if _blamed(r)} for e in alone)
+            alone = [
+                replace(e, results=r, baselines={}) for e, r in zip(alone, blamed, strict=True)
+            ]
+        self.task.done(_united([*alone, reply]))
 
 
 class Seats:
@@ -109,9 +116,11 @@ class Seats:
         self._generation = 0
         self._generations = [-1] * len(seats)  # -1: no process
         self._failures = [0] * len(seats)
+        self._used = [False] * len(seats)  # the process has had jobs
         self._closed = False
         self._last_words = ""
         self._home: dict[Problem | None, int] = {}
+        self._idle: set[int] = set()  # seats that wait for tasks
         self._facts: Future[DeviceFacts] = Future()
         self._threads = [
             threading.Thread(target=self._serve, args=(i,), name=f"seat-{i}", daemon=True)
@@ -183,7 +192,12 @@ class Seats:
             elif (task := self._take(index)) is None:
                 break
             elif task.generation == generation:
-                self._step(index, task)
+                try:
+                    self._step(index, task)
+                except Exception as error:  # nothing that a device does; nobody may wait for it
+                    self._generations[index] = -1
+                    task.failed(error)
+                self._used[index] = True
             else:
                 generation = task.generation
                 self._push(task, first=True)
@@ -195,13 +209,14 @@ class Seats:
             return True
         try:
             facts = self._seats[index].start()
-        except SeatLost as error:
+        except Exception as error:  # SeatLost, or what the host refuses, such as a process
             self._generations[index] = -1
             self._failures[index] += 1
-            self._last_words = str(error)
+            self._last_words = str(error) if isinstance(error, SeatLost) else repr(error)
             return False
         self._generations[index] = generation
         self._failures[index] = 0
+        self._used[index] = False
         with self._ready:
             if not self._facts.done():
                 self._facts.set_result(facts)
@@ -213,33 +228,47 @@ class Seats:
         if isinstance(answer, Lost):
             self._generations[index] = -1
             self._settle(task, answer)
+            return
+        spent = answer.gpu_seconds + task.spent
+        failed = "failed" in answer.evidence
+        if failed:
+            self._generations[index] = -1
+        if failed and self._used[index]:  # of jobs before it may be what it lacks, or stumbled over
+            self._push(replace(task, spent=spent), first=True)
         else:
-            task.done(replace(answer, gpu_seconds=answer.gpu_seconds + task.spent))
+            task.done(replace(answer, gpu_seconds=spent))
 
     def _take(self, index: int) -> _Task | None:
         """The next task for a seat: the first of a problem that no other seat is at home with, else
-        the first. None when closed."""
+        the first whose home has other work. None when closed."""
         with self._ready:
-            while not self._tasks and not self._closed:
+            self._idle.add(index)
+            while not self._closed:
+                homes = [(self._home.get(t.job.problem, index), t) for t in self._tasks]
+                mine = [task for home, task in homes if home == index]
+                free = mine or [task for home, task in homes if home not in self._idle]
+                if free:
+                    self._idle.remove(index)
+                    self._tasks.remove(free[0])
+                    self._home[free[0].job.problem] = index
+                    self._ready.notify_all()  # its other tasks are for anybody now
+                    return free[0]
                 self._ready.wait()
-            if self._closed:
-                return None
-            mine = (t for t in self._tasks if self._home.get(t.job.problem, index) == index)
-            task = next(mine, self._tasks[0])
-            self._tasks.remove(task)
-            self._home[task.job.problem] = index
-            return task
+            return None
 
     def _settle(self, task: _Task, lost: Lost) -> None:
         """Who killed the process? Several suspects run alone next; one is blamed when it is enough.
-        A job that killed CRASHES processes as a whole fails as a whole."""
+        A job that killed CRASHES processes without a kernel, or with several of which none did so
+        alone, fails as a whole."""
         kernels, deaths = task.job.kernels, (*task.deaths, lost)
         task = replace(task, deaths=deaths, spent=task.spent + lost.seconds)
         timeouts = sum(death.status is Status.TIMEOUT for death in deaths)
         if len(deaths) >= CRASHES or (timeouts >= TIMEOUTS and len(kernels) <= 1):
-            blame = Result(lost.status, detail=lost.detail)
-            evidence = {} if kernels else {"failed": lost.detail}
-            task.done(Reply({k.id: blame for k in kernels}, {}, evidence, task.spent))
+            if len(kernels) == 1:
+                blame = Result(lost.status, detail=lost.detail)
+                task.done(Reply({kernels[0].id: blame}, gpu_seconds=task.spent))
+            else:
+                task.done(Reply({}, {}, {"failed": lost.detail}, task.spent))
         elif len(kernels) > 1:
             gathering = _Gathering(self._push, replace(task, spent=0.0))
             alone = [

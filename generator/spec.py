@@ -173,7 +173,10 @@ class Result:
 class Reply:
     """Answer to a job: results by kernel id, the baselines' samples ("torch", "cublaslt") by
     protocol, and what it cost. `evidence` holds clocks, power, noise bounds or ceilings; `device`,
-    who answered, is filled in by the evaluator."""
+    who answered, is filled in by the evaluator.
+
+    A job that failed through none of its kernels, as for want of memory, has the words of it as the
+    evidence "failed"; kernels without a result are neither right nor wrong."""
 
     results: Mapping[str, Result]
     baselines: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
@@ -189,5 +192,6 @@ class Device(Protocol):
     def facts(self) -> DeviceFacts: ...
 
     def run(self, job: Job) -> Reply:
-        """Do a job. Failures of a kernel are results; an exception means the device is lost."""
+        """Do a job. Failures of a kernel are results, one of the job as a whole is evidence; an
+        exception means the device is lost."""
         ...

@@ -230,11 +230,12 @@ def _plain(samples: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
 
 def merge(into: Store, other: Path) -> None:
     """Add all that the run folder `other` has and `into` has not; twice is the same as once, and
-    either way round gives the same rows. Blobs come first, so that no row is ever without.
+    either way round gives the same rows. Blobs come first, so that no row is ever without; of a run
+    that goes on meanwhile, what it has when the merge begins.
 
     Raises StoreError when `other` is no store or holds a damaged blob.
     """
-    with Store(other, readonly=True) as source:
+    with Store(other, readonly=True) as source, source.snapshot():
         for (sha256,) in source.db.execute("SELECT DISTINCT cubin FROM build WHERE cubin NOT NULL"):
             if not into.blob_path(sha256).exists():
                 into.put_blob(source.blob(sha256))

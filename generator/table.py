@@ -34,6 +34,8 @@ from hgemm_packs.problem import Problem
 
 RULE = f"hot and cold lcb above 1 + noise_floor against {FALLBACK}, which runs otherwise"
 VERSIONS = ("torch", "cublas", "driver")
+#: Which kernels, with their manifest fields by id, may be named by a table.
+Usable = Callable[[Mapping[str, Mapping[str, Any]]], set[str]]
 #: What compiles (family, genome) pairs: `build.build`.
 Compile = Callable[[Sequence[tuple[str, Genome]]], Sequence[build.Built | build.BuildError]]
 PROTOCOL = "CUDA-graph replay, hot and cold, interleaved, N(0,1), fp32 accumulate"
@@ -189,9 +191,9 @@ class Rebuilt(NamedTuple):
 
 
 def rebuilt(
-    found: Findings, keep: float, compile: Compile, ranked: Callable[[Listed], Listed] = dict
+    found: Findings, keep: float, usable: Usable, ranked: Callable[[Listed], Listed] = dict
 ) -> Rebuilt:
-    """`source` of the kernels alone that `compile` still makes, to the byte: sources may have moved
+    """`source` of the kernels alone that are `usable`, as `remade` tells: sources may have moved
     on since a run, and a table names nothing that cannot be built. A problem that loses its kernel
     so gets its next. `ranked` may order contenders anew. Raises what `source` does."""
     as_found, floor = judged(found)
@@ -205,7 +207,7 @@ def rebuilt(
         }
         won, _ = winners(left, keep)
         fresh = {c.kernel: found.kernels[c.kernel] for c in won.values() if c.kernel not in built}
-        built |= made(fresh, compile)
+        built |= usable(fresh)
         lost = {id_: str(fields["name"]) for id_, fields in fresh.items() if id_ not in built}
         if not lost:
             chosen = {c.kernel for c in won.values()}
@@ -216,16 +218,16 @@ def rebuilt(
 
 def candidates(
     found: Findings,
-    compile: Compile,
+    usable: Usable,
     chosen: Callable[[Problem, list[Contender]], list[Contender]],
 ) -> tuple[SourceManifest, dict[Problem, list[Contender]]]:
     """A source manifest, unpruned, of what `chosen` takes of each problem's confirmed wins, best
-    first, as far as `compile` still makes it, and what that is. Raises ValueError where nothing is
+    first, as far as it is `usable`, and what that is. Raises ValueError where nothing is
     left, and what `source` does."""
     listed, floor = judged(found)
     taken = {p: chosen(p, [c for c in each if c.proven]) for p, each in listed.items()}
     ids = {c.kernel for each in taken.values() for c in each}
-    built = made({id_: found.kernels[id_] for id_ in ids}, compile)
+    built = usable({id_: found.kernels[id_] for id_ in ids})
     left = {p: [c for c in each if c.kernel in built] for p, each in taken.items()}
     left = {p: each for p, each in left.items() if each}
     if not left:
@@ -234,15 +236,20 @@ def candidates(
     return sourced(found, left, best, floor, built), left
 
 
-def made(kernels: Mapping[str, Mapping[str, Any]], compile: Compile) -> set[str]:
-    """Those of `kernels`, by id, that are built as they were."""
-    jobs = [
-        (fields["family"], fields["genome"])
-        for _, fields in sorted(kernels.items())
-        if fields["family"] in FAMILIES and FAMILIES[fields["family"]].is_valid(fields["genome"])
-    ]
-    done = [one for one in compile(jobs) if isinstance(one, build.Built)]
-    return kernels.keys() & {one.entry_fields["id"] for one in done}
+def remade(compile: Compile) -> Usable:
+    """What is usable where kernels must be built again: those that `compile` makes as they were."""
+
+    def usable(kernels: Mapping[str, Mapping[str, Any]]) -> set[str]:
+        jobs = [
+            (fields["family"], fields["genome"])
+            for _, fields in sorted(kernels.items())
+            if fields["family"] in FAMILIES
+            and FAMILIES[fields["family"]].is_valid(fields["genome"])
+        ]
+        done = [one for one in compile(jobs) if isinstance(one, build.Built)]
+        return kernels.keys() & {one.entry_fields["id"] for one in done}
+
+    return usable
 
 
 def judged(found: Findings) -> tuple[dict[Problem, list[Contender]], float]:

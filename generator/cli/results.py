@@ -20,6 +20,7 @@ from hgemm_packs.generator import (
     packed,
     refine,
     report,
+    table,
 )
 from hgemm_packs.generator.cli.app import Keep, Run, app
 from hgemm_packs.generator.orchestrate import Summary
@@ -38,6 +39,11 @@ def conclude(out: Console, store: Store, run: Path, summary: Summary, keep: floa
         f"{summary.speedup:.3f}x torch over these",
         markup=False,
     )
+    if summary.given_up:
+        problem, why = next(iter(summary.given_up.items()))
+        count = f"{len(summary.given_up)} of {summary.problems} problems"
+        words = f"given up: {count}, as {problem}: {why}"
+        _say(out, words.splitlines()[0])
     if summary.unconfirmed:
         _say(out, f"{summary.unconfirmed} not confirmed yet: hgemm-packs generate confirm {run}")
     _say(out, f"report: {report.write(store, run / 'report')}")
@@ -137,7 +143,7 @@ def write_table(
     document, gone = refine.document(
         found,
         keep,
-        build.build,
+        table.remade(build.build),
         sustained=campaign.lines(sorted(energy or ()))[1],
         choosing=campaign.answers(sorted(pdl or ())),
         published=campaign.answers(sorted(published or ())),
@@ -171,9 +177,9 @@ def write_candidates(
     found = export.load(place)
     out_dir.mkdir(parents=True, exist_ok=True)
     if near is None:
-        document = endurance.candidates(found, build.build, least_flop)
+        document = endurance.candidates(found, table.remade(build.build), least_flop)
     else:
-        document, pairs = dependent.candidates(found, build.build, near)
+        document, pairs = dependent.candidates(found, table.remade(build.build), near)
         lines = ({"problem": packed.listed(p), "kernel": kernel} for p, kernel in pairs)
         text = "".join(f"{json.dumps(each)}\n" for each in lines)
         (out_dir / "pairs.jsonl").write_text(text, encoding="utf-8")

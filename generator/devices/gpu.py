@@ -7,11 +7,11 @@ an exception. How things are measured is `measure`'s business, what times mean i
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,14 +23,15 @@ from hgemm_packs.generator.candidate import CandidateError, entry
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.measure import ceilings, contest
 from hgemm_packs.generator.measure.audit import Audit
-from hgemm_packs.generator.measure.screening import Scene
-from hgemm_packs.generator.measure.values import sampled
+from hgemm_packs.generator.measure.screening import Scenes
+from hgemm_packs.generator.measure.values import Finding, Reference, sampled
 from hgemm_packs.generator.spec import DeviceFacts, Job, Kernel, Reply, Result, Status
 from hgemm_packs.manifest import KernelEntry
-from hgemm_packs.operands import operands
+from hgemm_packs.operands import Operands, operands
 from hgemm_packs.problem import Problem
+from hgemm_packs.replay import Arm as AnyArm
 from hgemm_packs.replay import stage
-from hgemm_packs.timing import Comparison
+from hgemm_packs.timing import Comparison, torch_mm
 
 Samples = dict[str, dict[str, tuple[float, ...]]]
 
@@ -50,6 +51,10 @@ class Loaded(NamedTuple):
 class DeviceLost(RuntimeError):
     """The CUDA context is gone, and this process with it; the message names the kernel that ran
     last, where one did."""
+
+
+class JobFailed(RuntimeError):
+    """A job failed through none of its kernels; the cause says how."""
 
 
 class GpuDevice:
@@ -82,8 +87,8 @@ class GpuDevice:
 
     def run(self, job: Job) -> Reply:
         """Do a job; `gpu_seconds` is its wall time. Raises DeviceLost, ValueError for a job of no
-        known kind or without the problem that its kind needs, and RuntimeError where not a kernel
-        but the job as a whole fails, as for want of memory."""
+        known kind or without the problem that its kind needs, and RuntimeError where kernels fail
+        that nobody can tell apart."""
         jobs: Mapping[str, Callable[[Job], Reply]] = {
             "screen": self._screen,
             "behind": self._behind,
@@ -98,8 +103,12 @@ class GpuDevice:
             raise ValueError(f"no job kind {job.kind!r}; known: {', '.join(jobs)}")
         began = time.perf_counter()
         with torch.cuda.device(self.index):
-            reply = jobs[job.kind](job)
-            torch.cuda.synchronize(self.index)
+            try:
+                reply = jobs[job.kind](job)
+                torch.cuda.synchronize(self.index)
+            except (JobFailed, torch.OutOfMemoryError) as error:
+                why = error.__cause__ or error
+                reply = Reply({}, evidence={"failed": f"{type(why).__name__}: {why}"})
         return replace(reply, gpu_seconds=time.perf_counter() - began)
 
     def _loaded(self, kernel: Kernel) -> Loaded:
@@ -157,7 +166,9 @@ class GpuDevice:
         return self._screened(job, self._follower)
 
     def _screened(self, job: Job, loaded: Callable[[Kernel], Loaded]) -> Reply:
-        scene = self._scenes.of(_problem(job), job.seed)
+        problem = _problem(job)
+        with _without_kernels():
+            scene = self._scenes.of(problem, job.seed)
 
         def work(one: Loaded) -> Result:
             finding, samples = scene.screen(one.arm)
@@ -169,13 +180,25 @@ class GpuDevice:
 
     def _admitted(self, job: Job, problem: Problem) -> dict[str, Result]:
         """Results so far: each kernel once on operands of the job's seed, against float64."""
-        operand = operands(problem, self.index, seed=job.seed)[0]
-        reference = sampled(problem, operand, job.seed)
+
+        def laid_out() -> tuple[Operands, Reference]:
+            with _without_kernels():
+                operand = operands(problem, self.index, seed=job.seed)[0]
+                return operand, sampled(problem, operand, job.seed)
+
+        def called(arm: AnyArm) -> Finding:
+            operand.c.fill_(math.nan)
+            arm(operand.a, operand.b, operand.c)
+            return reference.check(operand.c)
+
+        operand, reference = laid_out()
 
         def work(one: Loaded) -> Result:
-            operand.c.fill_(math.nan)
-            one.arm(operand.a, operand.b, operand.c)
-            finding = reference.check(operand.c)
+            nonlocal operand, reference
+            finding = called(one.arm)
+            if finding.detail and called(torch_mm).detail:  # a kernel before wrote over A or B
+                operand, reference = laid_out()
+                finding = called(one.arm)
             if finding.detail:
                 return Result(Status.NUMERIC, detail=finding.detail)
             return Result(Status.OK, evidence={"error": finding.error})
@@ -203,7 +226,8 @@ class GpuDevice:
         results = self._admitted(job, problem)
         arms = self._arms(results)
         audit = Audit(problem, list(arms), job.seed) if job.kind == "confirm" else None
-        tuned = baselines.best_cublaslt(problem, device=self.index, seed=job.seed)
+        with _without_kernels():
+            tuned = baselines.best_cublaslt(problem, device=self.index, seed=job.seed)
         done = contest.finals(
             arms,
             problem,
@@ -224,13 +248,10 @@ class GpuDevice:
         place = torch.device("cuda", self.index)
 
         def work(one: Loaded) -> Result:
-            verdict = numeric.check(
+            seen = numeric.check(
                 one.entry, one.arm, place, self._facts.sm_count, job.seed, one.max_ctas
             )
-            evidence = {
-                "max_rel_err": verdict.max_rel_err,
-                "shapes_tested": verdict.shapes_tested,
-            }
+            evidence = {"max_rel_err": seen.max_rel_err, "shapes_tested": seen.shapes_tested}
             return Result(Status.OK, evidence=evidence)
 
         return Reply(self._each(job, work), evidence={"seed": job.seed})
@@ -238,7 +259,8 @@ class GpuDevice:
     def _noise(self, job: Job) -> Reply:
         problem = _problem(job)
         blocks = contest.blocks(job.kind, problem)
-        done = contest.noise(problem, blocks=blocks, device=self.index, seed=job.seed)
+        with _without_kernels():
+            done = contest.noise(problem, blocks=blocks, device=self.index, seed=job.seed)
         evidence = self._evidence(job, done)
         for protocol, each in done.items():
             ratio = each.ratio("torch", "again", seed=job.seed)
@@ -246,8 +268,9 @@ class GpuDevice:
         return Reply({}, _samples(done), evidence)
 
     def _ceilings(self, job: Job) -> Reply:
-        streams = ceilings.measure_streams(self.index)
-        gemms = ceilings.measure_gemms(self.index, job.seed)
+        with _without_kernels():
+            streams = ceilings.measure_streams(self.index)
+            gemms = ceilings.measure_gemms(self.index, job.seed)
         mhz = stage(self.index).telemetry.top_sm_mhz()
         tensor = ceilings.tensor_tflops(self._facts.arch, self._facts.sm_count, mhz)
         evidence = ceilings.ceilings(gemms, streams, tensor)
@@ -260,21 +283,14 @@ class GpuDevice:
         return {"seed": job.seed, "conditions": conditions}
 
 
-class Scenes:
-    """The scenes of the problems screened last, as many as fit into `limit_bytes`."""
-
-    def __init__(self, device: int, limit_bytes: int) -> None:
-        self._device, self._limit = device, limit_bytes
-        self._kept: OrderedDict[Problem, Scene] = OrderedDict()
-
-    def of(self, problem: Problem, seed: int) -> Scene:
-        """The scene of a problem, with `seed` where it has to be made."""
-        if problem not in self._kept:
-            self._kept[problem] = Scene(problem, self._device, seed)
-        self._kept.move_to_end(problem)
-        while len(self._kept) > 1 and sum(s.bytes for s in self._kept.values()) > self._limit:
-            self._kept.popitem(last=False)
-        return self._kept[problem]
+@contextlib.contextmanager
+def _without_kernels() -> Iterator[None]:
+    """Inside no kernel of the job runs: whatever is raised fails the job. Where the device went
+    with it, the evaluator has the process replaced like any that failed a job."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise JobFailed from error
 
 
 def _problem(job: Job) -> Problem:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hgemm_packs.generator.spec import DeviceFacts, Job, Reply, Result, Status
 
-ERROR_M, BLAMED_M, LOST_M, DIES_M = 8, 16, 24, 32
+ERROR_M, BLAMED_M, LOST_M, DIES_M, FAILED_M = 8, 16, 24, 32, 40
 
 
 @dataclass
@@ -27,6 +27,8 @@ class Answering:
             raise RuntimeError("device lost")
         if m == BLAMED_M:
             return Reply({"k": Result(Status.TIMEOUT, detail="no answer")})
+        if m == FAILED_M:
+            return Reply({}, evidence={"failed": "no memory"})
         if m == ERROR_M:
             return Reply({}, evidence={"error": "RuntimeError: no"})
         kernels = [kernel.fields["name"] for kernel in job.kernels]

@@ -63,10 +63,13 @@ def test_the_whole_gate_judges_finalists() -> None:
 
 
 def test_a_dead_compiler_costs_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others that were with it are built after all, and so is what comes later."""
+    """The others that were with it are built after all, and so is what comes later. When it was
+    the last to be built, the whole run ended: the gate had no process for its finalists."""
     monkeypatch.setattr(builder, "make", deadly)
     with ProcessBuilder(1) as service:
         found = service.build([GOOD, DEADLY, OTHER])
+        good = found[GOOD]
+        assert isinstance(good, Kernel) and service.inspect([good])[good.id].passed
         again = service.build([OTHER])
     verdict = found[DEADLY]
     assert isinstance(verdict, Verdict) and verdict.status is Status.BUILD

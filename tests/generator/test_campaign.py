@@ -20,7 +20,7 @@ from hgemm_packs.problem import Problem
 from tests import packs
 
 from . import answering
-from .answering import BLAMED_M, DIES_M, ERROR_M, LOST_M, Answering
+from .answering import BLAMED_M, DIES_M, ERROR_M, FAILED_M, LOST_M, Answering
 
 
 def task(m: int, name: str = "k", **fields: Any) -> Task:
@@ -80,6 +80,15 @@ def test_what_is_on_file_is_not_measured_again(tmp_path: Path) -> None:
     assert all(json.loads(text) for text in out.read_text().splitlines())
     before = out.read_bytes()
     assert run(out, [task(64)], Answering()).written == 0 and out.read_bytes() == before
+
+
+def test_a_job_that_failed_has_no_figures(tmp_path: Path) -> None:
+    """Whoever says so, the device or what it runs in; it is tried again."""
+    out = tmp_path / "o.jsonl"
+    tally = run(out, [task(FAILED_M), task(64)], Answering())
+    assert (tally.written, tally.failed) == (2, 1) and tally.words.endswith(": no memory")
+    assert [line["problem"][0] for line in campaign.lines([out])[1]] == [64]
+    assert run(out, [task(FAILED_M), task(64)], Answering()).written == 1
 
 
 def test_the_last_line_of_a_task_stands(tmp_path: Path) -> None:

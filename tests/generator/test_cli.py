@@ -18,6 +18,7 @@ from hgemm_packs.generator.devices.sim import Faults
 from hgemm_packs.generator.devices.sim import SimDevice as Sim
 from hgemm_packs.generator.packer import SourceManifest, read_source
 from hgemm_packs.generator.redteam import corpus, run
+from hgemm_packs.generator.spec import Job, Reply
 from hgemm_packs.generator.store import Store
 from hgemm_packs.manifest import Manifest
 from hgemm_packs.pack import Pack
@@ -166,6 +167,22 @@ def test_a_run_keeps_the_seed_of_its_first_call(tmp_path: Path) -> None:
         assert len(drawn) == 4 and search.run_seed(store, 7) == 7
         store.add_run({"seed": 41})
         assert search.run_seed(store, None) == search.run_seed(store, 7) == 41
+
+
+def test_a_problem_that_does_not_fit_is_said(made: Made, tmp_path: Path) -> None:
+    device = machine()
+    measure = device.run
+
+    def run(job: Job) -> Reply:
+        words = "OutOfMemoryError: CUDA out of memory.\nmore"
+        return Reply({}, {}, {"failed": words}) if job.problem == PROBLEMS[0] else measure(job)
+
+    device.run = run  # type: ignore[method-assign]
+    answer = simulated(*made.options, "--run", tmp_path / "run", device=device)
+    assert answer.code == 0
+    words = f"given up: 1 of 3 problems, as {PROBLEMS[0]}: OutOfMemoryError: CUDA out of memory."
+    assert words in answer.out.splitlines()
+    assert len(opened(tmp_path / "run").table) == 2
 
 
 def test_a_machine_that_wins_nothing_makes_no_pack(made: Made, tmp_path: Path) -> None:

@@ -40,6 +40,10 @@ def compiled(without: str, jobs: object) -> list[build.Built]:
     return [build.Built({"id": id_}, b"") for id_ in FOUND.kernels if id_ not in without]
 
 
+def usable(without: str = "") -> table.Usable:
+    return table.remade(partial(compiled, without))
+
+
 def line(kernel: str, worth: float, problem: Problem = PROBLEM) -> dict[str, Any]:
     """As pdl.py writes them: torch takes `worth` times as long as the dependent launch."""
     times = {"torch": [9.0] * 3, "plain": [6.0] * 3, "pdl": [9.0 / worth] * 3}
@@ -54,9 +58,9 @@ def line(kernel: str, worth: float, problem: Problem = PROBLEM) -> dict[str, Any
 
 
 def made(lines: Iterable[dict[str, Any]], without: str = "") -> tuple[SourceManifest, list[str]]:
-    source, listed, gone = table.rebuilt(FOUND, 1.0, partial(compiled, ""))
+    source, listed, gone = table.rebuilt(FOUND, 1.0, usable())
     assert gone == []
-    return dependent.launched(source, FOUND, listed, lines, partial(compiled, without))
+    return dependent.launched(source, FOUND, listed, lines, usable(without))
 
 
 @pytest.mark.parametrize(
@@ -109,8 +113,10 @@ def test_the_same_kernel_of_an_older_source_takes_no_place() -> None:
     kernels = {i: {**f, **(name if i != "a" else {})} for i, f in whole.kernels.items()}
     whole = replace(whole, kernels=kernels)
     now = [build.Built({"id": each}, b"") for each in ("a", "today")]
-    source, listed, _ = table.rebuilt(whole, 1.0, lambda jobs: now)
-    after, gone = dependent.launched(source, whole, listed, [line("b", 1.7)], lambda jobs: now)
+    source, listed, _ = table.rebuilt(whole, 1.0, table.remade(lambda _: now))
+    after, gone = dependent.launched(
+        source, whole, listed, [line("b", 1.7)], table.remade(lambda _: now)
+    )
     assert [(row.kernel, row.dependent) for row in after.table] == [("a", "today")]
     assert gone == ["name_b"]
 
@@ -123,20 +129,20 @@ def test_a_kernel_that_enters_has_its_proof() -> None:
 
 def test_a_problem_that_torch_runs_has_no_dependent_kernel() -> None:
     lost = found(*both({"a": (12.0, 14.0)}))
-    source, listed, _ = table.rebuilt(lost, 1.0, partial(compiled, ""))
-    assert dependent.launched(source, lost, listed, [line("a", 2.0)], partial(compiled, "")) == (
+    source, listed, _ = table.rebuilt(lost, 1.0, usable())
+    assert dependent.launched(source, lost, listed, [line("a", 2.0)], usable()) == (
         source,
         [],
     )
 
 
 def test_candidates_are_confirmed_wins_near_the_best() -> None:
-    source, pairs = dependent.candidates(FOUND, partial(compiled, ""), near=0.06)
+    source, pairs = dependent.candidates(FOUND, usable(), near=0.06)
     alone = (OTHER, NAMES["a"])  # one of which there is no choice but how to launch it
     assert set(pairs) == {(PROBLEM, NAMES["a"]), (PROBLEM, NAMES["b"]), alone}
     assert [each.id for each in source.kernels] == ["a", "b"]
     assert {row.k: row.kernel for row in source.table} == {PROBLEM.k: "a", OTHER.k: "a"}
-    _, pairs = dependent.candidates(FOUND, partial(compiled, ""), near=0.05)
+    _, pairs = dependent.candidates(FOUND, usable(), near=0.05)
     assert set(pairs) == {(PROBLEM, NAMES["a"]), alone}
     with pytest.raises(ValueError, match="no confirmed win is a candidate"):
-        dependent.candidates(found(*both({"a": (12.0, 14.0)})), partial(compiled, ""), near=0.05)
+        dependent.candidates(found(*both({"a": (12.0, 14.0)})), usable(), near=0.05)

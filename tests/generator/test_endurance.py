@@ -58,7 +58,7 @@ def made(
         return [build.Built({"id": id_}, b"") for id_ in some.kernels]
 
     rank = partial(ranked, lines=lines, names=names(some))
-    source, _, gone = table.rebuilt(some, keep, compile, rank)
+    source, _, gone = table.rebuilt(some, keep, table.remade(compile), rank)
     assert gone == []
     return source, {row.k: row.kernel for row in source.table}
 
@@ -113,16 +113,16 @@ def test_candidates_are_all_confirmed_wins_of_large_problems_that_still_build() 
         return [build.Built({"id": id_}, b"") for id_ in "abce"]  # `d` builds otherwise now
 
     flop = {p: 2.0 * p.m * p.n * p.k for p in (PROBLEM, OTHER, THIRD)}
-    source = endurance.candidates(some, compile, flop[OTHER])
+    source = endurance.candidates(some, table.remade(compile), flop[OTHER])
     assert {(row.m, row.k): row.kernel for row in source.table} == {
         (OTHER.m, OTHER.k): "a",
         (THIRD.m, THIRD.k): "e",
     }
     assert [each.id for each in source.kernels] == ["a", "e"]
-    source = endurance.candidates(some, compile, flop[PROBLEM])
+    source = endurance.candidates(some, table.remade(compile), flop[PROBLEM])
     assert [each.id for each in source.kernels] == ["a", "b", "e"]
     with pytest.raises(ValueError, match="no confirmed win is a candidate"):
-        endurance.candidates(some, compile)
+        endurance.candidates(some, table.remade(compile))
 
 
 def test_energy_tries_confirmed_wins_alone(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from hgemm_packs.generator import evaluators
 from hgemm_packs.generator.evaluators import DevicesLost, Inline, Local
 from hgemm_packs.generator.filelock import Locked
 from hgemm_packs.generator.spec import Job, Kernel, Reply, Status
@@ -148,6 +149,60 @@ def test_a_survivor_keeps_the_baselines_that_ran_beside_it() -> None:
     assert reply.baselines == {"torch": {"hot": (12.0,)}}
 
 
+@dataclass(frozen=True)
+class Failing:
+    """A factory of devices that fail screens through no kernel: those of one problem always, of
+    another unless they come first, as where memory is held by what was measured before."""
+
+    def __call__(self, index: int) -> FakeDevice:
+        device, jobs = FakeDevice(index), 0
+
+        def run(job: Job) -> Reply:
+            nonlocal jobs
+            jobs += 1
+            lost = {PROBLEMS[0]: True, PROBLEMS[1]: jobs > 1}.get(job.problem, False)
+            evidence = {"failed": "OutOfMemoryError: much", "pid": os.getpid()}
+            return Reply({}, {}, evidence, 0.5) if lost else FakeDevice.run(device, job)
+
+        device.run = run  # type: ignore[method-assign]
+        return device
+
+
+def test_a_job_that_fails_blames_no_kernel(tmp_path: Path) -> None:
+    """It is believed of a new process, which then ends, whatever it holds."""
+    with local(tmp_path, Failing()) as evaluator:
+        first = evaluator.submit(job(KERNELS[:2], problem=2)).result(60)
+        second = evaluator.submit(job(KERNELS[:2], problem=1)).result(60)
+        third = evaluator.submit(job(KERNELS[:2], problem=0)).result(60)
+        last = evaluator.submit(job(KERNELS[:2], problem=2)).result(60)
+    pids = [reply.evidence["pid"] for reply in (first, second, third, last)]
+    assert len(set(pids)) == 4
+    assert set(second.results) == {k.id for k in KERNELS[:2]} and "failed" not in second.evidence
+    assert second.gpu_seconds == pytest.approx(0.508)
+    assert third.results == {} and third.evidence["failed"] == "OutOfMemoryError: much"
+    assert third.gpu_seconds == 1.0
+    assert plain(last) == plain(first)
+    device = FakeDevice(faults={KERNELS[0].id: "crash"})
+    device.run = Failing()(0).run  # type: ignore[method-assign]
+    reply = Inline(device).submit(job(KERNELS[:2])).result()
+    assert reply.results == {} and "failed" in reply.evidence
+
+
+def test_a_comparison_that_kills_without_a_culprit_fails(tmp_path: Path) -> None:
+    """Each kernel runs well alone: none is to blame, and figures of different jobs are none."""
+
+    class Crowded(FakeDevice):
+        def run(self, job: Job) -> Reply:
+            if len(job.kernels) > 1:
+                raise RuntimeError("context lost")
+            return super().run(job)
+
+    device = Crowded(faults={KERNELS[2].id: "raise"})
+    reply = Inline(device).submit(job(KERNELS[:3], "finals")).result()
+    assert reply.evidence["failed"] == "RuntimeError: context lost" and reply.baselines == {}
+    assert {k: r.status for k, r in reply.results.items()} == {KERNELS[2].id: Status.LAUNCH}
+
+
 def test_a_killed_worker_loses_no_job(tmp_path: Path) -> None:
     """kill -9 from outside: the kernels of the job are innocent and are measured after all."""
     with local(tmp_path, Make(sleep_s=0.05)) as evaluator:
@@ -179,15 +234,20 @@ def test_fresh_jobs_run_in_new_processes(tmp_path: Path) -> None:
 
 
 def test_a_problem_stays_with_its_worker(tmp_path: Path) -> None:
-    """Where another problem waits, too: the worker has its operands."""
+    """Which has its operands, whoever has waited for longer. Others take what it leaves."""
     with local(tmp_path, Make(sleep_s=0.01), 2) as evaluator:
-        homes: dict[int, list[int]] = {0: [], 1: []}
-        for _ in range(6):
-            pair = [evaluator.submit(job(KERNELS[:1], problem=i)) for i in (0, 1)]
-            for i, future in enumerate(pair):
-                homes[i].append(future.result(60).evidence["index"])
-    assert homes[0][2:] == homes[0][2:3] * 4 and homes[1][2:] == homes[1][2:3] * 4
-    assert homes[0][2] != homes[1][2]
+
+        def workers(*problems: int) -> list[int]:
+            while len(evaluator._idle) < 2:
+                time.sleep(0.001)
+            futures = [evaluator.submit(job(KERNELS[:1], problem=i)) for i in problems]
+            return [future.result(60).evidence["index"] for future in futures]
+
+        homes = workers(0, 1)
+        assert sorted(homes) == [0, 1]
+        assert all(workers(i) == [homes[i]] for i in (0, 0, 1, 0, 1, 1, 1, 0))
+        assert workers(1, 0) == homes[::-1]
+        assert set(workers(*[0] * 8)) == {0, 1}
 
 
 def test_no_device_is_an_exception(tmp_path: Path) -> None:
@@ -200,6 +260,29 @@ def test_no_device_is_an_exception(tmp_path: Path) -> None:
             evaluator.submit(job(KERNELS[:1])).result(1)
         with pytest.raises(DevicesLost, match="no device 0"):
             evaluator.facts()
+
+
+def test_what_the_host_refuses_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of ours in a seat's thread once ended the thread, and the run waited for ever."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    with local(tmp_path, Make()) as evaluator:
+        assert evaluator.submit(job(KERNELS[:1])).result(60).results
+        monkeypatch.setattr(evaluators._Process, "attempt", refuse)
+        futures = [evaluator.submit(job(KERNELS[:1])) for _ in range(2)]
+        for future in futures:
+            with pytest.raises(OSError, match="no more processes"):
+                future.result(10)
+        monkeypatch.undo()
+        assert evaluator.submit(job(KERNELS[:1])).result(60).results
+        monkeypatch.setattr(subprocess, "Popen", refuse)
+        evaluator.fresh()
+        with pytest.raises(DevicesLost, match=r"OSError.*no more processes"):
+            evaluator.submit(job(KERNELS[:1])).result(10)
 
 
 def test_two_runs_never_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from hgemm_packs.generator import findings, report, table
 from hgemm_packs.generator.packer import read_source
+from hgemm_packs.generator.refine import Refinement
 from hgemm_packs.generator.spec import (
     Choice,
     DeviceFacts,
@@ -130,6 +131,24 @@ def test_attempts_are_proposals_with_their_answers(filled: Filled) -> None:
     assert [(x.spent, x.seconds) for x in attempts] == [(0, 0), (2, 3), (2, 1), (5, 3)]
 
 
+def test_a_run_may_add_a_problem_meanwhile(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report drawn then once failed with KeyError: its proposals were newer than its problems."""
+    (a, _), (b, _) = made("k_a"), made("k_b")
+    refused = Verdict("build", Status.BUILD, "spills")
+    filled.propose(a, refused)
+    listed = Store.problems
+
+    def slow(store: Store) -> list[Problem]:
+        problems = listed(store)
+        filled.propose(b, refused, OTHER)
+        return problems
+
+    monkeypatch.setattr(Store, "problems", slow)
+    with Store(filled.store.folder, readonly=True) as reader:
+        assert [x.choice for x in findings.read(reader).attempts] == [a.key]
+        assert [x.problem for x in findings.read(reader).attempts] == [PROBLEM, OTHER]
+
+
 def test_jobs_of_a_field_keep_every_sample(filled: Filled) -> None:
     _, k = made("k_a")
     filled.measure("finals", {k.id: (10.0, 12.0)})
@@ -210,7 +229,7 @@ def _two_kernels(filled: Filled) -> tuple[Kernel, Kernel]:
 
 def test_a_pack_is_written_from_the_cubins_of_the_store(filled: Filled, tmp_path: Path) -> None:
     a, b = _two_kernels(filled)
-    pack = table.write(filled.store, tmp_path / "out")
+    pack = Refinement(filled.store).write(tmp_path / "out", 1.0)
     assert pack.path == tmp_path / "out" / "pack"
     rows = {row.k: row.kernel for row in pack.manifest.table}
     assert rows == {1024: a.id, 2048: b.id}
@@ -219,7 +238,7 @@ def test_a_pack_is_written_from_the_cubins_of_the_store(filled: Filled, tmp_path
     source = read_source(tmp_path / "out" / "source.json")
     assert source.table == pack.manifest.table
     assert source.device_profiles[0].name == "Some GPU"
-    again = table.write(filled.store, tmp_path / "out", keep=0.99)
+    again = Refinement(filled.store).write(tmp_path / "out", 0.99)
     assert {row.k: row.kernel for row in again.manifest.table} == {1024: a.id, 2048: a.id}
     assert [kernel.id for kernel in again.manifest.kernels] == [a.id]
 
@@ -228,7 +247,7 @@ def test_the_same_store_writes_the_same_bytes(filled: Filled, tmp_path: Path) ->
     _two_kernels(filled)
 
     def files(folder: Path) -> dict[str, Any]:
-        table.write(filled.store, folder / "table")
+        Refinement(filled.store).write(folder / "table", 1.0)
         assert report.write(filled.store, folder / "report").name == "report.html"
         paths = [path for path in folder.rglob("*") if path.is_file()]
         return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
@@ -250,5 +269,5 @@ def test_an_empty_store_has_nothing_and_says_so(filled: Filled, tmp_path: Path) 
     seen = findings.read(filled.store)
     assert (seen.device.name, seen.attempts, seen.fields) == ("no device yet", (), ())
     with pytest.raises(ValueError, match="no noise records"):
-        table.write(filled.store, tmp_path / "out")
+        Refinement(filled.store).write(tmp_path / "out", 1.0)
     assert not (tmp_path / "out").exists()

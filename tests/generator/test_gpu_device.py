@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hgemm_packs.generator.devices import gpu
-from hgemm_packs.generator.measure import screening
+from hgemm_packs.generator.measure import contest, screening
 from hgemm_packs.generator.spec import JOB_KINDS, Status
 from hgemm_packs.problem import Problem
 from tests import fake_driver
@@ -36,17 +36,6 @@ def test_a_worker_is_sent_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     for visible, index, made in ((1, 3, 0), (1, 0, 0), (4, 3, 3)):
         monkeypatch.setattr(torch.cuda, "device_count", lambda visible=visible: visible)
         assert gpu.make(index) == made
-
-
-def test_want_of_memory_is_not_the_kernels_fault(
-    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def screen(self: object, arm: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(screening.Scene, "screen", screen)
-    with pytest.raises(torch.OutOfMemoryError):
-        run(machine, "screen", GOOD[0])
 
 
 def test_jobs_of_no_kind_or_without_a_problem(machine: SimpleNamespace) -> None:
@@ -156,6 +145,47 @@ def test_scenes_make_room(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPa
 # --- failures -------------------------------------------------------------------------------------
 
 
+OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 64.00 GiB.")
+NOT_SUPPORTED = RuntimeError("cublasLtMatmulAlgoGetHeuristic: NOT_SUPPORTED (15)")
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "error"),
+    [
+        ("screen", (screening, "operands"), OOM),  # laying the problem out
+        ("screen", (screening, "torch_mm"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")),
+        ("screen", (screening.Scene, "screen"), OOM),  # what a kernel is compared with
+        ("race", (gpu, "operands"), OOM),
+        ("race", (contest.timing, "operands"), OOM),
+        ("finals", (gpu, "sampled"), OOM),
+        ("finals", (gpu.baselines, "best_cublaslt"), NOT_SUPPORTED),
+        ("confirm", (gpu.baselines, "best_cublaslt"), NOT_SUPPORTED),
+        ("confirm", (contest.timing, "operands"), OOM),
+        ("gate", (gpu.numeric, "check"), OOM),
+        ("noise", (contest.timing, "operands"), OOM),
+        ("noise", (contest.timing, "plan"), NOT_SUPPORTED),
+        ("ceilings", (gpu.ceilings, "measure_streams"), OOM),
+    ],
+)
+def test_what_fails_without_a_kernel_fails_the_job(
+    machine: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    where: tuple[object, str],
+    error: Exception,
+) -> None:
+    """Want of memory, and a library that cannot do the problem, once cost the kernels of the job
+    three processes each, and refused them everywhere after a second such problem."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(*where, fails)
+    reply = run(machine, kind, *(GOOD if kind not in ("noise", "ceilings") else ()))
+    assert reply.results == {} and reply.baselines == {}
+    assert reply.evidence == {"failed": f"{type(error).__name__}: {error}"}
+
+
 def test_what_a_kernel_does_wrong_is_a_result(machine: SimpleNamespace) -> None:
     record = stand_in.kernel("ptr_v1", id="1" * 64, block=33)
     image = stand_in.kernel("ptr_v1", cubin=fake_driver.image("kernel", "ptr_v1", threads=64))
@@ -173,6 +203,31 @@ def test_what_a_kernel_does_wrong_is_a_result(machine: SimpleNamespace) -> None:
     assert "block" in found[0][1]
     assert "block of 128 threads, the cubin allows 64" in found[1][1]
     assert "M=24: this kernel takes 8 to 16" in found[2][1]
+
+
+@pytest.mark.parametrize("kind", ["screen", "race"])
+def test_what_one_kernel_wrote_over_is_not_the_next_ones_fault(
+    machine: SimpleNamespace, kind: str
+) -> None:
+    """One that is right and overwrites its A made all that came later wrong, once and everywhere;
+    what is wrong by itself still is."""
+    image = fake_driver.image("kernel", "ptr_v1", "nn")
+    swapped = stand_in.kernel("ptr_v1", "nt", image)
+    machine.clock.us[swapped.id] = 8.0
+    square = Problem(64, 64, 64, "nt", "f16")
+    run(machine, "screen", *GOOD, swapped, problem=square)
+    spoils = GOOD[0].id
+    good = machine.device._kernels[spoils]
+
+    def arm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+        good.arm(a, b, c)
+        a.zero_()
+
+    machine.device._kernels[spoils] = good._replace(arm=arm)
+    for _ in range(2):  # the problem stays laid out from job to job
+        reply = run(machine, kind, GOOD[0], GOOD[1], swapped, GOOD[2], problem=square)
+        wrong = [id_ for id_, r in reply.results.items() if r.status is Status.NUMERIC]
+        assert wrong == [swapped.id] and len(reply.results) == 4
 
 
 @pytest.mark.parametrize("kind", ["screen", "race", "finals", "confirm"])

@@ -7,12 +7,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hgemm_packs.generator import findings
 from hgemm_packs.generator.devices.sim import Faults, SimDevice, fake_kernel
 from hgemm_packs.generator.evaluators import Inline
 from hgemm_packs.generator.finalists import FOLLOWERS, ratios, wins
@@ -278,6 +279,40 @@ def test_the_sanitizer_judges_what_was_confirmed(tmp_path: Path) -> None:
     assert set(asked) >= {id_ for ids in confirmed(tmp_path).values() for id_ in ids[:1]}
 
 
+def test_the_next_best_stands_for_a_winner_that_is_not_confirmed(tmp_path: Path) -> None:
+    """The table names it; it once went there without the sanitizer, as if not confirmed at all."""
+    run(tmp_path / "whole")
+    problem, ids = next((p, k) for p, k in confirmed(tmp_path / "whole").items() if len(k) > 1)
+    assert problem is not None
+    first, second, *_ = sorted(ids, key=lambda id_: true_us(problem, id_))
+
+    class Late(FakeDevice):
+        """Finds out at the confirmation."""
+
+        def run(self, job: Job) -> Reply:
+            reply = super().run(job)
+            if job.kind == "confirm" and first in reply.results:
+                wrong = {first: Result(Status.NUMERIC, {}, "timed launch")}
+                reply = replace(reply, results={**reply.results, **wrong})
+            return reply
+
+    asked: list[str] = []
+
+    def judge(kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+        asked.extend(one.id for one in kernels)
+        return {one.id: Verdict("sanitizer", Status.OK) for one in kernels}
+
+    found = []
+    for _ in range(2):
+        with Store(tmp_path / "late") as store:
+            args = (store, [problem], Listener(), Builder(), Inline(Late()), PLENTY)
+            found.append(generate(*args, spaces=spaces, seed=5, sanitize=judge))
+            assert store.refused() == {first: Status.NUMERIC}
+    assert [(s.likely, s.confirmed, s.unconfirmed) for s in found] == [(1, 1, 0)] * 2
+    assert found[0].speedup == pytest.approx(TORCH_US / true_us(problem, second), rel=1e-3)
+    assert second in asked and first not in asked
+
+
 def test_what_is_published_comes_from_fresh_processes(tmp_path: Path) -> None:
     """With a new seed, and after everything that was chosen from."""
     order: list[str] = []
@@ -382,6 +417,79 @@ def test_a_finished_run_has_nothing_to_do(tmp_path: Path) -> None:
     assert second.spent == pytest.approx(first.spent)
 
 
+class Failing(FakeDevice):
+    """Fails `kinds` of jobs on `problem` through none of their kernels."""
+
+    def __init__(self, problem: Problem, kinds: Sequence[str]) -> None:
+        super().__init__()
+        self.problem, self.kinds = problem, kinds
+        self.failed: list[str] = []
+
+    def run(self, job: Job) -> Reply:
+        if job.problem == self.problem and job.kind in self.kinds:
+            self.failed.append(job.kind)
+            return Reply({}, {}, {"failed": "OutOfMemoryError: 64 GiB"}, 0.001)
+        return super().run(job)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("screen", "race", "finals", "noise", "confirm"),
+        ("race",),
+        ("finals",),
+        ("noise",),
+        ("confirm",),
+    ],
+    ids="-".join,
+)
+def test_a_problem_whose_jobs_fail_is_given_up(tmp_path: Path, kinds: Sequence[str]) -> None:
+    """Two problems that were too large once refused all their kernels everywhere. The others go on
+    as if it was not there; the next call tries it once more, and ends."""
+    whole = run(tmp_path / "whole")
+    lost = next(problem for problem in FOUR if problem in confirmed(tmp_path / "whole"))
+    for call in range(3):
+        before = sum(jobs(tmp_path / "run").values()) if call else 0
+        device, listener = Failing(lost, kinds), Listener()
+        done = run(tmp_path / "run", device=device, strategy=listener)
+        assert device.failed == [kinds[0]]
+        assert done.given_up == {lost: "OutOfMemoryError: 64 GiB"}
+        assert (done.confirmed, done.unconfirmed) == (whole.confirmed - 1, 0)
+        assert (done.problems, done.finished) == (4, 3)
+        assert (lost in listener.heard) == ("screen" not in kinds)
+        assert not call or sum(jobs(tmp_path / "run").values()) == before + 1
+    with Store(tmp_path / "run", readonly=True) as store:
+        assert store.refused() == {}
+        seen = findings.read(store)
+    assert len(seen.trials) >= 3
+    assert {f.stage for f in seen.fields if f.problem == lost} == {"finals"} - set(kinds) - (
+        {"finals"} if "race" in kinds else set()
+    )
+    mended = run(tmp_path / "run")
+    assert mended.given_up == {} and mended.confirmed == whole.confirmed
+    assert confirmed(tmp_path / "run").keys() == confirmed(tmp_path / "whole").keys()
+
+
+@pytest.mark.parametrize("kind", ["race", "finals", "confirm"])
+def test_a_job_that_every_kernel_killed_is_not_done_again(tmp_path: Path, kind: str) -> None:
+    """Nobody signed its reply: each call on the store once let them kill three processes each."""
+
+    class Deadly(FakeDevice):
+        asked = 0
+
+        def run(self, job: Job) -> Reply:
+            self.asked += 1
+            if (job.kind, job.problem) == (kind, FOUR[0]):
+                raise RuntimeError("context lost")
+            return super().run(job)
+
+    first, second = Deadly(), Deadly()
+    right = run(tmp_path, device=first)
+    assert first.asked > 3 and right.confirmed > 0
+    assert replace(run(tmp_path, device=second), spent=right.spent) == right
+    assert second.asked == 0
+
+
 class Interrupted(Exception):
     pass
 
@@ -390,7 +498,8 @@ class Interrupted(Exception):
 def test_an_interrupted_run_repeats_nothing(
     tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cut off behind any commit; the strategy hears the same, and the end is the same."""
+    """Cut off behind any commit; the strategy hears the same, and the end is the same. What was
+    answered and waited to be committed is not measured again either."""
     monkeypatch.setattr("hgemm_packs.generator.orchestrate._SHOWN_S", 0.0)
     whole, cut = Listener(), Listener()
     right = run(tmp_path / "whole", strategy=whole)
@@ -402,10 +511,13 @@ def test_an_interrupted_run_repeats_nothing(
         if steps == step:
             raise Interrupted
 
+    device = FakeDevice(log=tmp_path)
     with pytest.raises(Interrupted):
-        run(tmp_path / "cut", progress=stop)
-    summary = run(tmp_path / "cut", strategy=cut)
+        run(tmp_path / "cut", progress=stop, device=device)
+    summary = run(tmp_path / "cut", strategy=cut, device=device)
     assert jobs(tmp_path / "cut") == jobs(tmp_path / "whole")
+    (log,) = tmp_path.glob("*.jsonl")
+    assert len(log.read_text().splitlines()) == sum(jobs(tmp_path / "whole").values())
     assert confirmed(tmp_path / "cut") == confirmed(tmp_path / "whole")
     assert screens(tmp_path / "cut") == screens(tmp_path / "whole")
     assert replace(summary, spent=0.0) == replace(right, spent=0.0)
@@ -441,6 +553,37 @@ def test_other_sources_are_measured_anew(tmp_path: Path) -> None:
     run(tmp_path, problems=FOUR[:1], strategy=listener, builder=builder)
     assert set(builder.built) == set(CHOICES)
     assert len(listener.heard[FOUR[0]]) == 20
+
+
+def test_under_another_driver_all_is_measured_anew(tmp_path: Path) -> None:
+    """The strategy hears of nothing that the old one timed, also when the run goes on."""
+
+    @dataclass
+    class Newer(FakeDevice):
+        facts = property(lambda self: replace(FakeDevice().facts, versions={"torch": "1"}))  # type: ignore[assignment]
+
+        def run(self, job: Job) -> Reply:
+            reply = super().run(job)
+            twice = {
+                k: replace(r, samples={p: tuple(2 * us for us in u) for p, u in r.samples.items()})
+                for k, r in reply.results.items()
+            }
+            return replace(reply, results=twice)
+
+    run(tmp_path)
+    builder, listener, again = Builder(), Listener(), Listener()
+    first = run(tmp_path, device=Newer(), strategy=listener, builder=builder)
+    assert builder.built == []
+    after = jobs(tmp_path)
+    assert run(tmp_path, device=Newer(), strategy=again).screened == first.screened == 80
+    assert jobs(tmp_path) == after
+    assert screens(tmp_path) == Counter({(p, kernel(c).id): 2 for p in FOUR for c in CHOICES})
+    for problem in FOUR:
+        for heard in (listener.heard[problem], again.heard[problem]):
+            told = {o.proposal.choice: o.us for o in heard}
+            assert len(heard) == len(told) == 20
+            right = {choice: 2 * true_us(problem, kernel(choice).id) for choice in CHOICES}
+            assert told == pytest.approx(right, rel=1e-3)
 
 
 def test_another_gpu_needs_another_folder(tmp_path: Path) -> None:

@@ -56,15 +56,35 @@ def test_outcomes_are_told_as_they_were(tmp_path: Path) -> None:
         store.add_candidate(run, PROBLEMS[0], Proposal(unasked, "random"))
         store.add_build(unasked, tool, kernel(unasked))
     with Store(tmp_path, readonly=True) as store:
-        told = {o.proposal.choice: o for o in store.outcomes(PROBLEMS[0], tool)}
+        told = {o.proposal.choice: o for o in store.outcomes(PROBLEMS[0], tool, FACTS)}
         assert set(told) == {good, slow, broken}
         assert (told[good].us, told[slow].us) == (5.0, 9.0)
         assert told[good].facts == {"regs": 64.0}
         assert told[good].proposal == Proposal(good, "random", "seed", ("p",))
         assert told[broken].status is Status.BUILD and told[broken].us == math.inf
         assert told[broken].proposal.parents == (good.key,)
-        assert store.outcomes(PROBLEMS[1], tool) == []
-        assert store.outcomes(PROBLEMS[0], "other sources") == []
+        assert store.outcomes(PROBLEMS[1], tool, FACTS) == []
+        assert store.outcomes(PROBLEMS[0], "other sources", FACTS) == []
+
+
+def test_what_was_measured_under_another_driver_is_not_told(tmp_path: Path) -> None:
+    """Screens of two drivers were once pooled; which one of several GPUs it was plays no part."""
+    (choice,) = choices(1)
+    twin, newer = replace(FACTS, uuid_hash="u1"), replace(FACTS, versions={"torch": "1"})
+    with Store(tmp_path) as store:
+        run, tool = fill(store, PROBLEMS[0], [choice], [5.0])
+        for us, device in ((7.0, twin), (1.0, newer)):
+            job, reply = screen(PROBLEMS[0], [kernel(choice)], [us])
+            torch = {"torch": {"hot": (2 * us,)}}
+            store.add_reply(run, job, replace(reply, baselines=torch, device=device))
+        for device, us, torch_us in ((FACTS, (5.05 + 6.93) / 2, 14.0), (newer, 1.0, 2.0)):
+            assert [o.us for o in store.outcomes(PROBLEMS[0], tool, device)] == [pytest.approx(us)]
+            assert store.torch_us(device) == {PROBLEMS[0]: torch_us}
+        other = replace(FACTS, versions={"torch": "2"})
+        assert store.outcomes(PROBLEMS[0], tool, other) == [] and store.torch_us(other) == {}
+        died = Reply({kernel(choice).id: Result(Status.TIMEOUT, detail="no answer")})
+        store.add_reply(run, job, died)  # nobody signed it
+        assert store.outcomes(PROBLEMS[0], tool, other)[0].status is Status.TIMEOUT
 
 
 def test_a_failure_anywhere_counts_everywhere(tmp_path: Path) -> None:
@@ -77,7 +97,9 @@ def test_a_failure_anywhere_counts_everywhere(tmp_path: Path) -> None:
         store.add_verdict(kernel(hack).id, Verdict("numeric", Status.NUMERIC, "too"))
         why = Verdict("plausibility", Status.HACK, "faster than copying", {"us": 1.0})
         store.add_verdict(kernel(hack).id, why, PROBLEMS[0])
-        told = {o.proposal.choice: (o.status, o.us) for o in store.outcomes(PROBLEMS[0], tool)}
+        told = {
+            o.proposal.choice: (o.status, o.us) for o in store.outcomes(PROBLEMS[0], tool, FACTS)
+        }
         assert told == {
             wrong: (Status.NUMERIC, math.inf),
             hack: (Status.HACK, math.inf),
@@ -155,7 +177,7 @@ def test_screens_of_two_hosts_are_pooled(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         run, tool = fill(store, PROBLEMS[0], [choice], [5.0])
         store.add_reply(run, *screen(PROBLEMS[0], [kernel(choice)], [7.0], seed=2))
-        assert store.outcomes(PROBLEMS[0], tool)[0].us == pytest.approx((5.05 + 6.93) / 2)
+        assert store.outcomes(PROBLEMS[0], tool, FACTS)[0].us == pytest.approx((5.05 + 6.93) / 2)
 
 
 def test_cubins_are_kept(tmp_path: Path) -> None:
@@ -203,7 +225,7 @@ def test_merge_is_a_union(tmp_path: Path) -> None:
                 merge(store, tmp_path / folder)
             dumps.append(rows(store))
             files.append(blobs(store))
-            told = {o.proposal.choice: o.us for o in store.outcomes(PROBLEMS[0], tool)}
+            told = {o.proposal.choice: o.us for o in store.outcomes(PROBLEMS[0], tool, FACTS)}
             assert told[choices(6)[0]] == 2.0 and told[choices(6)[5]] == 5.0
     assert dumps[0] == dumps[1] == dumps[2]
     assert files[0] == files[1] == files[2]
@@ -219,6 +241,25 @@ def test_merge_copies_no_damaged_blob(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="damaged"):
             merge(store, tmp_path / "a")
         assert list(store.measured()) == []
+
+
+def test_a_run_that_goes_on_is_merged_as_it_was(tmp_path: Path) -> None:
+    """What it adds once its cubins are copied waits for the next merge."""
+    old, new = choices(2)
+
+    class Slow(Store):
+        def put_blob(self, data: bytes) -> str:
+            if not self.blob_path(kernel(old).id).exists():
+                fill(source, PROBLEMS[1], [new], [3.0])
+            return super().put_blob(data)
+
+    with Store(tmp_path / "a") as source, Slow(tmp_path / "b") as into:
+        fill(source, PROBLEMS[0], [old], [2.0])
+        merge(into, source.folder)
+        assert [done.problem for done in into.measured()] == [PROBLEMS[0]]
+        merge(into, source.folder)
+        assert [done.problem for done in into.measured()] == PROBLEMS[:2]
+        assert into.blob(kernel(new).id) == kernel(new).cubin
 
 
 def test_one_writer_and_readers_meanwhile(tmp_path: Path) -> None:
