@@ -118,12 +118,11 @@ static reason check_torch(const launcher_state *state, const call *c) {
 
 // Autograd must notice that out changed, as after any in-place op. -1 with an exception set.
 static int bump_version(const launcher_state *state, PyObject *out) {
-  // One list serves all calls: nothing here lets go of the GIL or runs Python.
+  // One iterator serves all calls: nothing here lets go of the GIL or runs Python.
   Py_INCREF(out);
-  PyList_SetItem(state->bump_list, 0, out);
-  PyObject *none = state->bump(NULL, state->bump_list);
-  Py_INCREF(Py_None);
-  PyList_SetItem(state->bump_list, 0, Py_None);
+  state->bumped->tensor = out;
+  PyObject *none = state->bump(NULL, (PyObject *)state->bumped);
+  Py_CLEAR(state->bumped->tensor);  // if it never got as far as to ask for it
   Py_XDECREF(none);
   return none ? 0 : -1;
 }
