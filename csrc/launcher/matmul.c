@@ -222,8 +222,11 @@ static workspace_found choose_plan(launcher_state *state, const answer *found,
                                    const plan **run, workspace *space) {
   const plan *dependent = &found->dependent;
   int eager = 0;
+  // No capture takes the legacy stream, on which most eager calls are: it is only asked where
+  // memory for captures may have to be made, which one elsewhere can forbid.
+  const int asked = dependent->pdl && (stream || dependent->workspace_bytes);
   *run = dependent;
-  if (dependent->pdl && may_depend(state, dependent, addresses, stream, is_current, &eager) &&
+  if (asked && may_depend(state, dependent, addresses, stream, is_current, &eager) &&
       find_workspace(state, dependent, stream, space) == WORKSPACE_READY)
     return WORKSPACE_READY;
   if (eager && dependent->workspace_bytes) workspace_prepare(state, dependent->device);
