@@ -103,24 +103,26 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
   return NULL;
 }
 
-cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3], void *parts,
+cu_result plan_run(const cu_driver *driver, const plan *run, void *const addresses[3], void *parts,
                    cu_stream stream) {
   void *pointers[3] = {addresses[0], addresses[1], addresses[2]};
-  geometry *g = &run->shape;
+  cu_tensor_map mapped[MAX_MAPS];
+  geometry g = run->shape;
   void *params[MAX_PARAMS];
   void **next = params;
   const int maps = PARAM_LAYOUT[run->params].maps;
   for (int i = 0; i < maps; i++) {
-    cu_result code = driver->map_address(&run->maps[i], addresses[i]);
+    mapped[i] = run->maps[i];
+    cu_result code = driver->map_address(&mapped[i], addresses[i]);
     if (code != CU_OK) return code;
-    *next++ = &run->maps[i];
+    *next++ = &mapped[i];
   }
   for (int i = maps; i < 3; i++)
     *next++ = &pointers[i];
   if (PARAM_LAYOUT[run->params].workspace) *next++ = &parts;
-  *next++ = &g->m, *next++ = &g->n, *next++ = &g->k;
+  *next++ = &g.m, *next++ = &g.n, *next++ = &g.k;
   for (int i = maps; i < 3; i++)
-    *next++ = &g->ld[i];
+    *next++ = &g.ld[i];
 
   cu_launch_attribute attributes[3];
   uint32_t count = 0;

@@ -1,6 +1,6 @@
 // A plan is a loaded kernel bound to one geometry: grid, parameters and encoded tensor maps, all
 // but the three addresses and the stream. Making one costs about a microsecond and happens once
-// per problem; running one is a copy, up to three re-pointed maps and the driver's launch.
+// per problem; running one is up to three copied and re-pointed maps and the driver's launch.
 #ifndef HGP_LAUNCH_H
 #define HGP_LAUNCH_H
 
@@ -36,8 +36,8 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
                       void *const addresses[3], plan *result);
 
 // Launches on `stream`, in whatever context is current; `parts` is the workspace, for a plan that
-// has one. Re-points the maps of `run` in place: pass a private copy.
-cu_result plan_run(const cu_driver *driver, plan *run, void *const addresses[3], void *parts,
+// has one. Leaves `run` as it is, so that threads can launch it at once.
+cu_result plan_run(const cu_driver *driver, const plan *run, void *const addresses[3], void *parts,
                    cu_stream stream);
 
 #endif

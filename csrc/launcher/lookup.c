@@ -16,8 +16,8 @@ static answer *fallback(reason why) {
   return &FALLBACKS[why];
 }
 
-static void release(answer *entry) {
-  if (entry->fallback != REASON_COUNT) return;
+void lookup_release(answer *entry) {
+  if (entry->fallback != REASON_COUNT || --entry->users) return;
   Py_XDECREF(entry->empty_args);
   free(entry);
 }
@@ -27,7 +27,7 @@ void lookup_reset(launcher_state *state) {
   table old = state->table;
   state->table = (table){0};
   for (uint32_t i = 0; i < old.capacity; i++)
-    if (old.slots[i].value) release(old.slots[i].value);
+    if (old.slots[i].value) lookup_release(old.slots[i].value);
   free(old.slots);
 }
 
@@ -36,7 +36,7 @@ void lookup_give_up(launcher_state *state, const problem_key *key, reason why) {
   if (!slot) return;
   answer *old = slot->value;
   slot->value = fallback(why);
-  release(old);
+  lookup_release(old);
 }
 
 PyObject *problem_tuple(const problem *p) {
@@ -73,13 +73,14 @@ static answer *plan_answer(launcher_state *state, const problem *p, const loaded
   answer *entry = aligned_alloc(_Alignof(answer), sizeof *entry);
   if (!entry) return (answer *)PyErr_NoMemory();
   entry->fallback = REASON_COUNT;
+  entry->users = 1;
   entry->empty_args = empty_args(state, p);
   if (!entry->empty_args) {
     free(entry);
     return NULL;
   }
   if (make_plan(state, p, own, 0, &entry->own)) {
-    release(entry);
+    lookup_release(entry);
     return fallback(REASON_REFUSED);
   }
   if (!dependent || make_plan(state, p, dependent, 1, &entry->dependent))
@@ -119,7 +120,7 @@ static int is_capturing(launcher_state *state, const problem *p) {
   return code != CU_OK || status != CU_CAPTURE_NONE;
 }
 
-static const answer *resolve(launcher_state *state, const problem *p) {
+static answer *resolve(launcher_state *state, const problem *p) {
   PyObject *described = problem_tuple(p);
   if (!described) return NULL;
   PyObject *found = PyObject_CallFunction(state->torch.resolve, "Oii", described, p->a.device,
@@ -133,19 +134,19 @@ static const answer *resolve(launcher_state *state, const problem *p) {
   // Another thread may have answered the same problem while Python ran.
   answer *present = table_find(&state->table, &p->key);
   if (present) {
-    release(entry);
+    lookup_release(entry);
     return present;
   }
   if (state->table.count >= TABLE_LIMIT) lookup_reset(state);
   if (table_put(&state->table, &p->key, entry)) {
-    release(entry);
+    lookup_release(entry);
     PyErr_NoMemory();
     return NULL;
   }
   return entry;
 }
 
-const answer *lookup(launcher_state *state, const problem *p) {
-  const answer *entry = table_find(&state->table, &p->key);
+answer *lookup(launcher_state *state, const problem *p) {
+  answer *entry = table_find(&state->table, &p->key);
   return entry ? entry : resolve(state, p);
 }

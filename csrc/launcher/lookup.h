@@ -8,14 +8,18 @@
 // own, an ordinary launch, and perhaps another for launches that may be dependent ones.
 typedef struct {
   reason fallback;
+  int users;             // of one with plans: the table, and calls that hold it
   PyObject *empty_args;  // (size, stride, dtype) of the output of a plain 2-D call
   plan own;
   plan dependent;  // its `pdl` is 0 where there is none
 } answer;
 
 // The answer to `p`; NULL with a Python exception set when resolving failed. Valid until the next
-// call into Python.
-const answer *lookup(launcher_state *state, const problem *p);
+// call into Python, which may change the table, or for as long as it has one user more.
+answer *lookup(launcher_state *state, const problem *p);
+
+// Takes one of its users from an answer.
+void lookup_release(answer *entry);
 
 // Turns the answer to `key` into a fallback for good: its launch failed, or it finds no memory.
 void lookup_give_up(launcher_state *state, const problem_key *key, reason why);

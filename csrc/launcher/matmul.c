@@ -118,12 +118,11 @@ static reason check_torch(const launcher_state *state, const call *c) {
 
 // Autograd must notice that out changed, as after any in-place op. -1 with an exception set.
 static int bump_version(const launcher_state *state, PyObject *out) {
-  // One list serves all calls: nothing here lets go of the GIL or runs Python.
+  // One iterator serves all calls: nothing here lets go of the GIL or runs Python.
   Py_INCREF(out);
-  PyList_SetItem(state->bump_list, 0, out);
-  PyObject *none = state->bump(NULL, state->bump_list);
-  Py_INCREF(Py_None);
-  PyList_SetItem(state->bump_list, 0, Py_None);
+  state->bumped->tensor = out;
+  PyObject *none = state->bump(NULL, (PyObject *)state->bumped);
+  Py_CLEAR(state->bumped->tensor);  // if it never got as far as to ask for it
   Py_XDECREF(none);
   return none ? 0 : -1;
 }
@@ -185,8 +184,8 @@ static PyObject *allocate(const launcher_state *state, const call *c, const prob
 
 // The launch itself, with the GIL released: a full launch queue blocks, and what empties it may be
 // a host callback that needs the GIL.
-static cu_result launch(const cu_driver *driver, plan *run, void *const addresses[3], void *parts,
-                        cu_stream stream, int is_current) {
+static cu_result launch(const cu_driver *driver, const plan *run, void *const addresses[3],
+                        void *parts, cu_stream stream, int is_current) {
   PyThreadState *thread = PyEval_SaveThread();
   cu_result result = is_current ? CU_OK : driver->context_push(run->context);
   if (result == CU_OK) {
@@ -218,23 +217,27 @@ static workspace_found find_workspace(launcher_state *state, const plan *run, cu
 
 // Which plan this launch is of, in `run`, and its workspace. A dependent one that finds no memory
 // leaves the launch to the problem's own; eager calls see to it that captures find some.
-static workspace_found choose_plan(launcher_state *state, answer *mine, void *const addresses[3],
-                                   cu_stream stream, int is_current, plan **run, workspace *space) {
-  plan *dependent = &mine->dependent;
+static workspace_found choose_plan(launcher_state *state, const answer *found,
+                                   void *const addresses[3], cu_stream stream, int is_current,
+                                   const plan **run, workspace *space) {
+  const plan *dependent = &found->dependent;
   int eager = 0;
+  // No capture takes the legacy stream, on which most eager calls are: it is only asked where
+  // memory for captures may have to be made, which one elsewhere can forbid.
+  const int asked = dependent->pdl && (stream || dependent->workspace_bytes);
   *run = dependent;
-  if (dependent->pdl && may_depend(state, dependent, addresses, stream, is_current, &eager) &&
+  if (asked && may_depend(state, dependent, addresses, stream, is_current, &eager) &&
       find_workspace(state, dependent, stream, space) == WORKSPACE_READY)
     return WORKSPACE_READY;
   if (eager && dependent->workspace_bytes) workspace_prepare(state, dependent->device);
-  *run = &mine->own;
+  *run = &found->own;
   return find_workspace(state, *run, stream, space);
 }
 
-// Runs `mine`, a private copy of the answer to `p`.
-static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, answer *mine) {
+// Runs the answer to `p`, which the caller holds.
+static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, const answer *found) {
   const cu_driver *driver = &state->driver;
-  plan *run = &mine->own;  // of one context and device with the other
+  const plan *run = &found->own;  // of one context and device with the other
   void *stream;
   int is_current = is_context_current(driver, run->context);
   PyObject *out = c->out;
@@ -242,7 +245,7 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, an
     Py_INCREF(out);
   } else {
     const int shaped = p->a.leading_count > 1;
-    PyObject *empty_args = shaped ? shaped_empty_args(state, p) : mine->empty_args;
+    PyObject *empty_args = shaped ? shaped_empty_args(state, p) : found->empty_args;
     if (empty_args) out = allocate(state, c, p, empty_args, is_current, &p->c);
     if (shaped) Py_XDECREF(empty_args);
     if (!out) return NULL;
@@ -256,11 +259,11 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, an
     return NULL;
   }
   workspace space = {0};
-  const workspace_found found =
-      choose_plan(state, mine, addresses, stream, is_current, &run, &space);
-  if (found != WORKSPACE_READY)
-    return withdraw(state, c, p, out, REASON_WORKSPACE, found == WORKSPACE_NO_MEMORY);
-  if (mine->dependent.workspace_bytes || run->workspace_bytes)  // memory may have been made
+  const workspace_found memory =
+      choose_plan(state, found, addresses, stream, is_current, &run, &space);
+  if (memory != WORKSPACE_READY)
+    return withdraw(state, c, p, out, REASON_WORKSPACE, memory == WORKSPACE_NO_MEMORY);
+  if (found->dependent.workspace_bytes || run->workspace_bytes)  // memory may have been made
     is_current = is_context_current(driver, run->context);
   const cu_result code = launch(driver, run, addresses, space.parts, stream, is_current);
   Py_XDECREF(space.owner);
@@ -274,12 +277,11 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, an
 }
 
 // A problem with a kernel: runs it, unless torch is in a state that only torch can serve.
-static PyObject *serve(launcher_state *state, const call *c, problem *p, const answer *found) {
-  // Copied, because anything asked of torch from here on may run Python (a finalizer is enough),
-  // and Python may change the table.
-  answer mine = *found;
-  PyObject *empty_args = mine.empty_args, *result = NULL;
-  Py_INCREF(empty_args);
+static PyObject *serve(launcher_state *state, const call *c, problem *p, answer *found) {
+  PyObject *result = NULL;
+  // Held, because anything asked of torch from here on may run Python (a finalizer is enough), and
+  // Python may change the table.
+  found->users++;
   reason why = c->out ? problem_out(state, c->out, p) : REASON_COUNT;
   if (why == REASON_COUNT) why = check_torch(state, c);
   if (why == REASON_COUNT && c->out && bump_version(state, c->out)) {
@@ -288,8 +290,8 @@ static PyObject *serve(launcher_state *state, const call *c, problem *p, const a
     why = REASON_OUT;
   }
   if (!PyErr_Occurred())
-    result = why == REASON_COUNT ? run_kernel(state, c, p, &mine) : fall_back(state, c, why, p);
-  Py_DECREF(empty_args);
+    result = why == REASON_COUNT ? run_kernel(state, c, p, found) : fall_back(state, c, why, p);
+  lookup_release(found);
   return result;
 }
 
@@ -311,7 +313,7 @@ PyObject *matmul_py(PyObject *module, PyObject *const *args, Py_ssize_t count, P
   if (!state->exchange) return fall_back(state, &c, REASON_NO_EXCHANGE, NULL);
   reason why = problem_describe(state, c.a, c.b, &p);
   if (why != REASON_COUNT) return fall_back(state, &c, why, NULL);
-  const answer *found = lookup(state, &p);
+  answer *found = lookup(state, &p);
   if (!found) return NULL;
   if (found->fallback != REASON_COUNT) return fall_back(state, &c, found->fallback, &p);
   return serve(state, &c, &p, found);

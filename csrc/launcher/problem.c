@@ -38,9 +38,13 @@ static int is_dim(int64_t size) {
 // How an operand is stored: row by row if it can be read so without a gap, else column by column,
 // else in whichever of the two it is. A vector is both; the preference makes its layout unique.
 static int settle(const matrix *m, int *transposed, int32_t *lead, int *packed) {
-  const int64_t by_row = matrix_lead(m, 0), by_column = matrix_lead(m, 1);
-  *transposed = by_row != m->cols && (by_column == m->rows || !by_row);
-  const int64_t found = *transposed ? by_column : by_row;
+  int64_t found = matrix_lead(m, 0);
+  *transposed = 0;
+  if (found != m->cols) {
+    const int64_t by_column = matrix_lead(m, 1);
+    *transposed = by_column == m->rows || !found;
+    if (*transposed) found = by_column;
+  }
   if (!found || found > INT32_MAX) return 0;
   *packed &= found == matrix_packed(m, *transposed);
   *lead = (int32_t)found;

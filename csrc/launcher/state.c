@@ -64,13 +64,27 @@ int state_prepare(PyObject *module) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
+static PyObject *one_tensor_next(PyObject *self) {
+  PyObject *tensor = ((one_tensor *)self)->tensor;
+  ((one_tensor *)self)->tensor = NULL;
+  return tensor;
+}
+
+static one_tensor *one_tensor_new(void) {
+  PyType_Slot slots[] = {
+      {Py_tp_iter, PyObject_SelfIter}, {Py_tp_iternext, one_tensor_next}, {0, NULL}};
+  PyType_Spec spec = {"hgemm_packs._C.OneTensor", sizeof(one_tensor), 0, Py_TPFLAGS_DEFAULT, slots};
+  PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(&spec);
+  one_tensor *self = type ? PyObject_New(one_tensor, type) : NULL;
+  if (self) self->tensor = NULL;
+  return self;
+}
+
 // Every call with out needs it, so it is called without building a tuple for it.
 static int bind_bump(launcher_state *state) {
   PyObject *function = state->torch.bump_version;
-  state->bump_list = PyList_New(1);
-  if (!state->bump_list) return -1;
-  Py_INCREF(Py_None);
-  PyList_SetItem(state->bump_list, 0, Py_None);
+  state->bumped = one_tensor_new();
+  if (!state->bumped) return -1;
   if (Py_TYPE(function) == &PyCFunction_Type && PyCFunction_GetFlags(function) == METH_O)
     state->bump = PyCFunction_GetFunction(function);
   if (state->bump) return 0;

@@ -73,6 +73,13 @@ typedef struct {
   int refused;  // there was no memory for more
 } capture_memory;
 
+// An iterator that is there for good and goes over a single tensor, whenever it has one: what a
+// list would do, without an iterator of its own to make at every call.
+typedef struct {
+  PyObject base;
+  PyObject *tensor;  // owned, or NULL
+} one_tensor;
+
 typedef struct {
   int started;
   int strict;
@@ -83,8 +90,8 @@ typedef struct {
   descrgetfunc requires_grad;  // getter of torch.Tensor.requires_grad, called without a lookup
   PyObject *requires_grad_descriptor;
   torch_modes modes;
-  PyCFunction bump;     // C function of bump_version
-  PyObject *bump_list;  // its argument, a list of one tensor
+  PyCFunction bump;    // C function of bump_version
+  one_tensor *bumped;  // its argument
   PyObject *name_out, *name_input, *name_other, *name_dtype, *name_device;
   PyTypeObject *kernel_type;
   cu_driver driver;

@@ -45,19 +45,6 @@ matrix_kind matrix_view(const dl_exchange *exchange, void *tensor, matrix *resul
   return fold(&view, count, result) ? MATRIX : NOT_FOLDABLE;
 }
 
-int64_t matrix_packed(const matrix *m, int transposed) {
-  return transposed ? m->rows : m->cols;
-}
-
-int64_t matrix_lead(const matrix *m, int transposed) {
-  const int64_t inner = transposed ? m->rows : m->cols, outer = transposed ? m->cols : m->rows;
-  const int64_t step = transposed ? m->row_stride : m->col_stride;
-  const int64_t lead = transposed ? m->col_stride : m->row_stride;
-  if (inner != 1 && step != 1) return 0;
-  if (outer == 1) return inner;
-  return lead >= inner ? lead : 0;
-}
-
 int matrix_overlap(const matrix *x, const matrix *y) {
   const char *x_end = x->data + x->rows * x->cols * 2, *y_end = y->data + y->rows * y->cols * 2;
   return x->data < y_end && y->data < x_end;

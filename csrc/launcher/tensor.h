@@ -24,12 +24,21 @@ typedef enum { MATRIX, NOT_VIEWABLE, NOT_A_MATRIX, NOT_FOLDABLE } matrix_kind;
 // into rows where their strides allow it. No Python exception is left set.
 matrix_kind matrix_view(const dl_exchange *exchange, void *tensor, matrix *result);
 
-// The leading stride of `m` stored row by row, or column by column when `transposed`; 0 when it is
-// not stored that way.
-int64_t matrix_lead(const matrix *m, int transposed);
+// The smallest leading stride that the matrix could have, stored row by row or, when `transposed`,
+// column by column.
+static inline int64_t matrix_packed(const matrix *m, int transposed) {
+  return transposed ? m->rows : m->cols;
+}
 
-// The smallest leading stride that the matrix could have in that storage.
-int64_t matrix_packed(const matrix *m, int transposed);
+// Its leading stride in that storage; 0 when it is not stored that way.
+static inline int64_t matrix_lead(const matrix *m, int transposed) {
+  const int64_t inner = transposed ? m->rows : m->cols, outer = transposed ? m->cols : m->rows;
+  const int64_t step = transposed ? m->row_stride : m->col_stride;
+  const int64_t lead = transposed ? m->col_stride : m->row_stride;
+  if (inner != 1 && step != 1) return 0;
+  if (outer == 1) return inner;
+  return lead >= inner ? lead : 0;
+}
 
 // Whether the bytes of a packed `x` and a packed `y` overlap.
 int matrix_overlap(const matrix *x, const matrix *y);

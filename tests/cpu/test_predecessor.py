@@ -48,6 +48,15 @@ def test_eager_calls_are_ordinary_ones(fake: Started) -> None:
     assert [launched(served(fake)) for _ in range(3)] == [0, 0, 0]
 
 
+def test_the_legacy_stream_is_not_asked_for_a_capture(fake: Started) -> None:
+    """It can be in none, and asking costs a call of the driver."""
+    launched(served(fake))
+    for stream, times in ((fake_driver.LEGACY, 0), (0, 1)):
+        fake.set_stream(stream)
+        asked = fake.control.asked
+        assert launched(fake) == 0 and fake.control.asked == asked + times
+
+
 def test_behind_our_own_kernel_a_capture_is_dependent(fake: Started) -> None:
     launched(served(fake))  # loads
     fake.capture(7)

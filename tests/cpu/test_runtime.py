@@ -7,16 +7,18 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch._C._dynamo import guards
 
 import hgemm_packs
-from hgemm_packs import api, launcher, report
+from hgemm_packs import api, launcher, report, select
 from hgemm_packs.errors import FallbackError
 from hgemm_packs.problem import Problem
 from hgemm_packs.settings import settings
-from tests import reference
+from tests import fake_driver, reference
 from tests.fake_driver import Started
 
 
@@ -84,6 +86,33 @@ def test_four_threads(fake: Started) -> None:
         sys.setswitchinterval(old)
     assert not failures
     assert launcher.counters() == {"hits": 8 * rounds, "launches": 8 * rounds, "fallbacks": 0}
+
+
+def test_a_call_keeps_its_answer_though_the_table_forgets_it(
+    fake: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Allocating may run Python, a finalizer for one, which may reset the table; the memory of the
+    answer would then be another problem's."""
+    a, b = operands()
+    others = [operands(m) for m in range(40, 168, 8)]
+    outputs = [torch.empty(len(x), 32, dtype=torch.float16) for x, _ in others]
+    forget = False
+
+    def allocate(*args: Any) -> torch.Tensor:
+        if forget:
+            launcher.reset_table()
+            for (x, y), out in zip(others, outputs, strict=True):
+                started.matmul(x, y, out=out)
+        return torch.empty_strided(*args[:2], dtype=args[2])
+
+    monkeypatch.setattr(guards, "_empty_strided_cpu", allocate)
+    started = fake_driver.start(monkeypatch, fake.library)
+    monkeypatch.setattr(select, "resolve", started.resolve)
+    started.serve("tma3_v1")
+    reference.assert_exact(started.matmul(a, b), a, b)
+    forget = True
+    reference.assert_exact(started.matmul(a, b), a, b)
+    assert launcher.counters()["hits"] == 2 + len(others)
 
 
 def test_the_first_calls_of_many_threads(fake: Started, monkeypatch: pytest.MonkeyPatch) -> None:

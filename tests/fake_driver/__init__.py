@@ -39,6 +39,8 @@ HERE = Path(__file__).parent
 DL_CPU = 1
 #: Of a kernel with a workspace: slices of K and bytes of it for each CTA.
 SLICES, PARTIALS = 3, 8192
+#: The id, for `set_stream`, of the stream whose handle is NULL.
+LEGACY = 2**64 - 2
 
 
 class Control(ctypes.Structure):
@@ -49,8 +51,8 @@ class Control(ctypes.Structure):
         for name in (
             *("capturing", "clusters", "fail_launches", "noop", "capture_mode", "unrelaxed_loads"),
             *("dirty", "fail_objects"),
-            *("loads", "launches", "pushes", "encodes", "grid", "block", "smem_bytes", "cluster"),
-            *("pdl", "cooperative"),
+            *("loads", "launches", "pushes", "encodes", "asked", "grid", "block", "smem_bytes"),
+            *("cluster", "pdl", "cooperative"),
         )
     ] + [
         ("stream", ctypes.c_void_p),

@@ -43,6 +43,7 @@ void fake_set_stream(uint64_t id) {
 // Some streams have the same, as if one were gone when the next was made.
 static cu_stream fake_handle(void) {
   if (stream_id == UINT64_MAX) return CU_STREAM_PER_THREAD;
+  if (stream_id == UINT64_MAX - 1) return NULL;
   return (cu_stream)(uintptr_t)((stream_id % 4096 + 1) * 64);
 }
 
@@ -148,6 +149,7 @@ cu_result cuStreamIsCapturing(cu_stream stream, int *status) {
 cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *status, uint64_t *id, void **graph,
                                     const void ***dependencies, size_t *count) {
   (void)stream;
+  control.asked++;
   if (!fake_current()) return FAKE_INVALID_CONTEXT;
   if (!graph || !dependencies != !count) return CU_INVALID_VALUE;
   *status = control.capturing;

@@ -57,7 +57,7 @@ typedef struct {
   int unrelaxed_loads;  // loads in another capture mode than relaxed
   int dirty;            // leave that many words of a workspace with something in them
   int fail_objects;     // make no user objects
-  atomic_int loads, launches, pushes, encodes;
+  atomic_int loads, launches, pushes, encodes, asked;
   uint32_t grid, block, smem_bytes, cluster, pdl, cooperative;  // of the last launch
   void *stream;
   uint64_t capture_id;   // what cuStreamGetCaptureInfo answers
