@@ -80,6 +80,11 @@ def worthy(found: Findings, least: float = LEAST) -> dict[Problem, dict[str, flo
     return {problem: listed[problem] for problem in sorted(listed, key=cost) if listed[problem]}
 
 
+def settled(found: Findings) -> set[Problem]:
+    """The problems that have a confirmation in led blocks already."""
+    return {each.problem for each in found.fields if each.stage == "confirm" and table.led(each)}
+
+
 def taken(source: SourceManifest) -> set[Problem]:
     """The problems that a table has a kernel for."""
     return {Problem(*row.key) for row in source.table if row.kernel is not None}

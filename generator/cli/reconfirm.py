@@ -53,15 +53,16 @@ def confirm_again(
         bool, typer.Option("--only-build", help="Fill the build cache and stop; needs no GPU.")
     ] = False,
 ) -> None:
-    """Confirm what an export has once more, and write an export of these jobs alone: `generate
-    export` unites both. The same command goes on where it stopped."""
+    """Confirm what an export has once more, where no block was led, and write an export of these
+    jobs alone: `generate export` unites both. The same command goes on where it stopped."""
     ends = time.monotonic() + deadline
     out, lines = console(), out_dir / LINES
     found = export.load(place)
     listed = reconfirm.worthy(found, least)
     asked = problem_lists.filter(listed, layouts or (), dtypes or ())
-    taken = reconfirm.taken(read_source(left_by)) if left_by else set()
-    listed = {problem: listed[problem] for problem in asked if problem not in taken}
+    done = reconfirm.settled(found)
+    done |= reconfirm.taken(read_source(left_by)) if left_by else set()
+    listed = {problem: listed[problem] for problem in asked if problem not in done}
     if not listed:
         raise UserError(f"{place} has no kernel to confirm of these problems")
     kept = prune(listed, keep).kernels if keep < 1.0 else None

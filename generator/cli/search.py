@@ -244,7 +244,7 @@ def confirm(
     with Store(run) as store:
         spent = sum(store.spent_gpu_seconds().values())
         rest = replace(Budget(spent + more), search_share=0.0)
-        with workers(run, 1, count, "") as (builder, evaluator), live.watching(out) as watch:
+        with workers(run, CORES, count, "") as (builder, evaluator), live.watching(out) as watch:
             summary = orchestrate.generate(
                 store,
                 problems,

@@ -375,6 +375,21 @@ def test_the_command_writes_an_export_and_goes_on(tmp_path: Path) -> None:
     assert len(run["commit"].rstrip("+")) == 40 and run["problems"] == 3
 
 
+def test_what_was_led_is_not_confirmed_again(tmp_path: Path) -> None:
+    def led(each: Field) -> Field:
+        conditions = {"hot": {"led": True}, "cold": {"led": True}}
+        return replace(each, evidence={**each.evidence, "conditions": conditions})
+
+    found = some()
+    mended = [led(f) if f.problem == FIRST and f.stage == "confirm" else f for f in found.fields]
+    export.write(replace(found, fields=tuple(mended)), tmp_path / "old")
+    words = ("reconfirm", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
+    answer = simulated(*words)
+    assert answer.code == 0 and "for 2 problems to do" in answer.out
+    fresh = export.load(tmp_path / "new" / "export")
+    assert {f.problem for f in fresh.fields} == {SECOND, THIRD}
+
+
 def test_the_command_says_what_it_cannot_do(tmp_path: Path) -> None:
     found = some()
     other = replace(found, device=replace(found.device, name="Some GPU"))
