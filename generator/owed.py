@@ -35,9 +35,8 @@ def unled(source: SourceManifest, found: Findings) -> list[Owed]:
     """Problems without a confirmation in led blocks: "rows" with a kernel; "near", those left to
     torch of which a confirmed kernel is ahead on file; "finals", those where one is ahead that was
     never confirmed. And the led "trials" of torch against itself that reconfirm.TRIALS wants."""
-    confirms = [each for each in found.fields if each.stage == "confirm"]
-    led = {each.problem for each in confirms if table.led(each)}
-    confirmed = {each.problem for each in confirms}
+    led = reconfirm.settled(found)
+    confirmed = {each.problem for each in found.fields if each.stage == "confirm"}
     won = reconfirm.taken(source)
     ahead = reconfirm.worthy(found, 1.0).keys() & (_problems(source) - won)
     near = ahead & confirmed
