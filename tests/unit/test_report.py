@@ -107,6 +107,7 @@ def test_explain_prints_the_decision_for_tensors(
 
     class Tensor:
         device = type("Device", (), {"index": 3})
+        requires_grad = False
 
     asked = []
 
@@ -126,7 +127,10 @@ def test_explain_prints_the_decision_for_tensors(
     assert "no  unaligned: an operand is only 2-byte aligned" in capsys.readouterr().out
     monkeypatch.setattr(launcher, "describe", lambda a, b: "dtype")
     report.explain(Tensor(), Tensor())  # type: ignore[arg-type]
-    assert capsys.readouterr().out == "runs on   torch (fallback: dtype)\n"
+    assert capsys.readouterr().out == (
+        "runs on   torch (fallback: dtype)\n"
+        "          no  dtype: the operands are neither float16 nor bfloat16\n"
+    )
 
 
 def test_counters(monkeypatch: pytest.MonkeyPatch) -> None:
