@@ -15,7 +15,7 @@ from .. import report, select, trust
 from ..errors import PackError
 from ..pack import Pack
 from ..problem import Problem
-from .console import UserError, cuda_device, generator, progress
+from .console import UserError, cuda_device, generator, open_pack, progress
 from .devices import named
 
 
@@ -78,7 +78,7 @@ def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] 
     """
     sound = True
     if folder is not None:
-        packs = [_open(folder)]
+        packs = [open_pack(folder)]
     else:
         known = select.found()
         packs = list(known.packs)
@@ -98,13 +98,6 @@ def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] 
         if gpu:
             sound = _verify_values(out, pack) and sound
     return sound
-
-
-def _open(folder: Path) -> Pack:
-    try:
-        return Pack.open(folder)
-    except PackError as error:
-        raise UserError(f"{folder}: {error}") from error
 
 
 def _verify_trust(out: Console, pack: Pack, allow: Collection[str]) -> bool:
