@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from . import select
 from .manifest import Baseline, Row, Timing
-from .problem import DeviceInfo, Problem, Reason
+from .problem import DeviceInfo, Problem, Reason, cuda_of
 from .settings import settings
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ def explain_problem(
     choice = select.resolve(problem, device_index, device)
     lines = [
         f"problem   {problem} -> {problem.out_dtype}, {problem.acc} accumulate",
-        f"device    {device.name}, {device.arch}, {device.sm_count} SMs, driver {device.driver}",
+        f"device    {device.name}, {device.arch}, {device.sm_count} SMs, "
+        f"driver for {cuda_of(device.driver)}",
     ]
     if choice.kernel is None or choice.row is None or choice.pack is None:
         lines.append(f"runs on   torch (fallback: {choice.code})")

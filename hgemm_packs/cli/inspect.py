@@ -14,7 +14,7 @@ from rich.table import Table
 from .. import report, select, trust
 from ..errors import PackError
 from ..pack import Pack
-from ..problem import Problem
+from ..problem import Problem, cuda_of
 from .console import UserError, cuda_device, generator, open_pack, progress
 from .devices import named
 
@@ -59,7 +59,8 @@ def _show_machine(out: Console) -> None:
         out.print("no CUDA device: matmul is torch's own here")
         return
     device = named(None)
-    out.print(f"{device.name} ({device.arch}, {device.sm_count} SMs), driver {device.driver}")
+    driver = f"driver for {cuda_of(device.driver)}"
+    out.print(f"{device.name} ({device.arch}, {device.sm_count} SMs), {driver}")
 
 
 def explain(out: Console, problem: Problem, profile: str | None) -> None:

@@ -33,7 +33,7 @@ def explained(problem: Problem, **versions: str) -> list[str]:
 def test_a_kernel_is_explained_with_its_evidence(good: Path) -> None:
     assert explained(packs.WIN) == [
         "problem   256x512x1024 nn f16 -> f16, f32 accumulate",
-        "device    NVIDIA H200, sm_90a, 132 SMs, driver 13000",
+        "device    NVIDIA H200, sm_90a, 132 SMs, driver for CUDA 13.0",
         "runs on   k_tma2",
         "hot       10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x torch, at least 1.080x",
         "cold      10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x torch, at least 1.080x",
