@@ -46,6 +46,20 @@ def headline(summary: Summary) -> str:
     )
 
 
+def layouts(summary: Summary) -> str:
+    """What has kernels, by layout and type."""
+    each = [
+        f"`{layout}` "
+        + ", ".join(
+            f"{of_layout[dtype][0]} of {of_layout[dtype][1]} ({dtype})"
+            for dtype in DTYPES
+            if dtype in of_layout
+        )
+        for layout, of_layout in sorted(summary["table"]["sets"].items())
+    ]
+    return f"Problems with a kernel, of those measured: {'; '.join(each)}.\n"
+
+
 def figures(summary: Summary) -> str:
     table, host, load = summary["table"], summary["host"], summary["load"]
     rows = {
@@ -201,6 +215,7 @@ def distribution(summary: Summary) -> str:
 Blocks = Mapping[str, Callable[[Summary], str]]
 BLOCKS: Blocks = {
     "headline": headline,
+    "layouts": layouts,
     "figures": figures,
     "regimes": regimes,
     "dependent": report_protocols.dependent,

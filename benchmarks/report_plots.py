@@ -22,7 +22,9 @@ from hgemm_packs.generator.report.plots import ACCENT, INK, MUTED, SECOND, STYLE
 from hgemm_packs.generator.worth import Shape, Worth
 from hgemm_packs.manifest import Row
 
-#: A cell of this speed-up has the deepest colour.
+#: What the line is called on which a problem gains as much by one measure as by the other.
+SAME = "the same gain"
+#: A cell of this speed-up or more has the deepest colour.
 DEEPEST = 2.0
 DPI = 110
 
@@ -83,9 +85,9 @@ def chained(lines: Sequence[Mapping[str, Any]]) -> Figure:
             ):
                 pairs = [(line[arm][state], line[arm]["product"]) for line in lines]
                 _against(panel, pairs, colour, label)
-            panel.set_xlabel(f"over torch alone, {state} caches")
-            panel.set_ylabel("over torch in a chain, product alone")
-            panel.legend(loc="upper left", fontsize=7)
+            panel.set_xlabel(f"speed-up over torch, product alone, {state} caches")
+            panel.set_ylabel("speed-up over torch, product in a chain")
+            panel.legend(loc="lower right", fontsize=7)
     return figure
 
 
@@ -98,21 +100,25 @@ def energy(lines: Sequence[Mapping[str, Any]]) -> Figure:
         for panel, name, label in zip(
             panels,
             ("sustained_vs_torch", "per_watt_vs_torch"),
-            ("over torch for long", "TFLOPS per watt over torch"),
+            ("speed-up over torch for long", "TFLOPS per watt, ours over torch's"),
             strict=True,
         ):
             pairs = [(line["burst_vs_torch"], line[name]) for line in served if name in line]
-            _against(panel, pairs, ACCENT, f"{len(pairs)} problems")
-            panel.set_xlabel("over torch in bursts")
+            _against(panel, pairs, ACCENT)
+            panel.set_title(f"{len(pairs)} problems")
+            panel.set_xlabel("speed-up over torch in bursts")
             panel.set_ylabel(label)
-            panel.legend(loc="upper left", fontsize=7)
+            panel.legend(loc="lower right", fontsize=7)
     return figure
 
 
-def _against(panel: Axes, pairs: Sequence[tuple[float, float]], colour: str, label: str) -> None:
-    """Dots, with the line on which both figures are the same."""
+def _against(
+    panel: Axes, pairs: Sequence[tuple[float, float]], colour: str, label: str | None = None
+) -> None:
+    """Dots, with the line on which both figures are the same, which is named once a panel."""
     panel.scatter(*zip(*pairs, strict=True), s=8, color=colour, linewidths=0, label=label)
-    panel.axline((1.0, 1.0), slope=1.0, color=INK, linewidth=0.8)
+    same = None if any(line.get_label() == SAME for line in panel.lines) else SAME
+    panel.axline((1.0, 1.0), slope=1.0, color=INK, linewidth=0.8, label=same)
     panel.axhline(1.0, color=MUTED, linewidth=0.6, linestyle="--")
 
 
@@ -147,14 +153,17 @@ def heat(cells: Mapping[Shape, float], left: set[Shape], title: str) -> Figure:
             panel.set_xlabel("N")
             panel.set_ylabel("M")
         ticks = [1 / DEEPEST, 0.8, 1.0, 1.25, 1.5, DEEPEST]
-        bar = figure.colorbar(image, ax=panels, shrink=0.7, ticks=[math.log(t) for t in ticks])
+        bar = figure.colorbar(
+            image, ax=panels, shrink=0.7, extend="both", ticks=[math.log(t) for t in ticks]
+        )
         bar.ax.set_yticklabels([f"{t:g}x" for t in ticks])
-        figure.suptitle(title)
+        bar.set_label("speed-up over torch")
+        figure.suptitle(f"{title} (a dot: torch runs)")
     return figure
 
 
 def _diverging() -> colors.Colormap:
-    """Orange where torch is faster, blue where we are: apart for colour-blind readers."""
+    """Orange where torch is faster, violet where we are: apart for colour-blind readers."""
     return matplotlib.colormaps["PuOr"].resampled(256)
 
 
@@ -186,7 +195,7 @@ def _work(panel: Axes, title: str, rows: Sequence[Row], floor: Floor) -> None:
     panel.set_yticks([0.5, 0.75, 1, 1.5, 2, 3, 4], ["0.5", "0.75", "1", "1.5", "2", "3", "4"])
     panel.set_title(title)
     panel.set_xlabel("floating-point operations")
-    panel.set_ylabel("over torch, hot caches")
+    panel.set_ylabel("speed-up over torch, hot caches")
     panel.legend(loc="upper right", fontsize=7)
 
 
@@ -202,7 +211,7 @@ def prune(found: Mapping[str, Any]) -> Figure:
         panel.plot([count], [value], "o", color=SECOND, label=label)
         panel.axhline(values[-1], color=MUTED, linewidth=0.8, linestyle="--")
         panel.set_xlim(0, None)
-        panel.set_xlabel("kernels kept, over all layouts and types")
-        panel.set_ylabel("geometric mean over torch")
+        panel.set_xlabel("kernels kept, of all layouts and types")
+        panel.set_ylabel("speed-up over torch, geometric mean")
         panel.legend(loc="lower right")
     return figure

@@ -52,7 +52,20 @@ def table_facts(source: SourceManifest) -> dict[str, Any]:
         "kernels": len({row.kernel for row in wins}),
         "noise_floor": source.policy.noise_floor,
         "rule": source.policy.rule,
+        "sets": _sets(source),
     }
+
+
+def _sets(source: SourceManifest) -> dict[str, dict[str, list[int]]]:
+    """Layout -> type -> problems with a kernel, problems measured; what nobody measured is not
+    there."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for row in source.table:
+        of_layout = found.setdefault(row.layout, {})
+        counts = of_layout.setdefault("fp16" if row.dtype == "f16" else row.dtype, [0, 0])
+        counts[0] += row.kernel is not None
+        counts[1] += 1
+    return found
 
 
 def measured_on(source: SourceManifest) -> dict[str, Any]:

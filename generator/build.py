@@ -26,7 +26,7 @@ from hgemm_packs.generator import cubin
 from hgemm_packs.generator.cache import cache_dir, write_atomically
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families.base import Genome
-from hgemm_packs.generator.packer import read_source, write_pack
+from hgemm_packs.generator.packer import check_target, read_source, write_pack
 from hgemm_packs.generator.spec import Kernel
 from hgemm_packs.manifest import GeneratorInfo
 from hgemm_packs.pack import Pack
@@ -244,8 +244,10 @@ def build_pack(
     """Compile the kernels that a committed manifest names and write their pack to `out_dir`.
 
     Raises BuildError when a kernel does not compile, spills or is not the one that was measured
-    (its id differs), PackError for a damaged manifest.
+    (its id differs), PackError for a damaged manifest, OSError, before anything is compiled, for an
+    `out_dir` that cannot be written or holds something else than a pack.
     """
+    check_target(out_dir.absolute())
     source = read_source(source_path)
     built = build(((kernel.family, kernel.genome) for kernel in source.kernels), jobs, progress)
     for kernel, one in zip(source.kernels, built, strict=True):

@@ -22,6 +22,7 @@ from hgemm_packs.generator.build import (
     cache_dir,
 )
 from hgemm_packs.generator.space import catalogue
+from hgemm_packs.problem import cuda_of
 
 #: Room for the build cache of a long search: thousands of cubins of 20 kB.
 MIN_FREE_BYTES = 2 << 30
@@ -73,10 +74,10 @@ def _gpus() -> Iterator[Check]:
     for index in range(torch.cuda.device_count()):
         info = launcher.device_info(index)
         free, total = torch.cuda.mem_get_info(index)
-        detail = f"{info.name}, {info.arch}, driver {info.driver}"
+        detail = f"{info.name}, {info.arch}, driver for {cuda_of(info.driver)}"
         detail += f", {free / 1e9:.0f} of {total / 1e9:.0f} GB free"
         fits = info.arch == ARCH and info.driver >= MIN_DRIVER
-        remedy = f"the kernels are for {ARCH} and a driver of CUDA {MIN_DRIVER // 1000} or newer"
+        remedy = f"the kernels are for {ARCH} and a driver for CUDA {MIN_DRIVER // 1000} or newer"
         yield Check(f"GPU {index}", fits, detail, remedy)
         yield Check(
             f"GPU {index} idle",

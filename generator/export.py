@@ -20,7 +20,7 @@ from hgemm_packs.generator.findings import Field, Findings
 from hgemm_packs.generator.problems import cost
 from hgemm_packs.generator.schema import canonical
 from hgemm_packs.generator.spec import DeviceFacts, Status, same
-from hgemm_packs.generator.store import Store
+from hgemm_packs.generator.store import Store, StoreError
 from hgemm_packs.manifest import Numerics
 from hgemm_packs.problem import Problem
 
@@ -38,6 +38,8 @@ def load(place: Path) -> Findings:
     today. Raises StoreError, ValueError for an export of another version, OSError."""
     if (place / FACTS).is_file():
         found = read(place)
+    elif not (place / "store.sqlite").is_file():
+        raise StoreError(f"{place} is neither an export nor the folder of a run")
     else:
         with Store(place, readonly=True) as store:
             found = findings.read(store)

@@ -148,8 +148,7 @@ def write_pack(
         "kernels": entries,
     }
     out = Path(out_dir).absolute()
-    _check_replaceable(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    check_target(out)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         fresh = Path(scratch) / "fresh"
         fresh.mkdir()
@@ -217,17 +216,19 @@ def _compact(value: Any) -> str:
     )
 
 
-def _check_replaceable(out: Path) -> None:
-    """Nothing but an older pack is ever replaced, so a mistyped path deletes nothing."""
-    if not out.exists() and not out.is_symlink():
-        return
-    foreign = (
-        [out.name]
-        if not out.is_dir() or out.is_symlink()
-        else sorted({each.name for each in out.iterdir()} - {MANIFEST_NAME, BLOB_NAME})
-    )
-    if foreign:
-        raise FileExistsError(f"{out} is not a pack directory: it has {foreign[0]}")
+def check_target(out: Path) -> None:
+    """See that a pack may be put there, and make the folder above. Nothing but an older pack is
+    ever replaced, so a mistyped path deletes nothing. Raises OSError."""
+    if out.exists() or out.is_symlink():
+        foreign = (
+            [out.name]
+            if not out.is_dir() or out.is_symlink()
+            else sorted({each.name for each in out.iterdir()} - {MANIFEST_NAME, BLOB_NAME})
+        )
+        if foreign:
+            raise FileExistsError(f"{out} is not a pack directory: it has {foreign[0]}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent).cleanup()
 
 
 def _swap(fresh: Path, out: Path, aside: Path) -> None:

@@ -93,6 +93,19 @@ def _entry_points(torch: Any, device: str) -> dict[str, Any]:
     }
 
 
+def state(a: torch.Tensor, b: torch.Tensor) -> str | None:
+    """Why torch would do more now than multiply these two, as C asks in a call: "mode", "autograd"
+    or None."""
+    import torch
+
+    found = torch_entry_points(2)
+    probes = () if isinstance(found, str) else found["probes"]
+    if any(function(*argument) != quiet for function, quiet, *argument in probes):
+        return "mode"
+    wanted = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    return "autograd" if wanted else None
+
+
 def quiet_threads(remember: Callable[[], None]) -> None:
     """Call `remember` where torch is in no special state, once as it is and once in inference mode:
     in a thread of its own, since the caller's may have modes on."""
@@ -110,14 +123,16 @@ def quiet_threads(remember: Callable[[], None]) -> None:
 
 def refuse(reason: str, described: tuple[Any, ...] | None, device: int) -> None:
     """Under HGEMM_PACKS_STRICT=1, instead of a fallback. Always raises FallbackError."""
-    from .errors import FallbackError
-
-    if described is None:
-        raise FallbackError(f"torch would have run this call: {reason}")
     from . import select
+    from .errors import FallbackError
     from .launcher import _problem
+    from .report import WORDS
+
+    why = f"{reason}: {WORDS[reason]}" if reason in WORDS else reason
+    if described is None:
+        raise FallbackError(f"torch would have run this call: {why}")
 
     problem = _problem(described)
     choice = select.resolve(problem, device)
     steps = "; ".join(str(step) for step in choice.reasons)
-    raise FallbackError(f"torch would have run {problem} on device {device}: {reason} ({steps})")
+    raise FallbackError(f"torch would have run {problem} on device {device}: {why} ({steps})")

@@ -1,7 +1,8 @@
-"""The layer that a pack offers to users of Hugging Face's `kernels`.
+"""The layer that a pack offers to users of Hugging Face's `kernels`, and README puts into a model.
 
-Imported by the module that `kernels_layout.export` writes, never by hgemm_packs itself: it needs
-torch at import. A layer here has a forward and nothing else, for its state is the replaced layer's.
+Imported by users and by the module that `kernels_layout.export` writes, never by hgemm_packs
+itself: it needs torch at import. A layer here has a forward and nothing else, for its state is the
+replaced layer's.
 """
 
 from __future__ import annotations

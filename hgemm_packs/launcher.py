@@ -155,6 +155,7 @@ def _start(driver: str = DRIVER, device_type: int = CUDA) -> None:
     with _start_lock:
         if _started:
             return
+        here = settings()  # first of all: HGEMM_PACKS_LOG is for what is said below
         entry_points = api.torch_entry_points(device_type)
         if isinstance(entry_points, str):
             LOGGER.warning("every matmul goes to torch: %s", entry_points)
@@ -170,7 +171,7 @@ def _start(driver: str = DRIVER, device_type: int = CUDA) -> None:
             )
             api.quiet_threads(_C.remember_quiet)
             _say_without_driver(driver)
-        _C.set_strict(settings().strict)
+        _C.set_strict(here.strict)
         _started = True
 
 

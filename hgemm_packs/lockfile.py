@@ -88,7 +88,10 @@ def read(path: str | os.PathLike[str]) -> tuple[Locked, ...]:
         data = file.read(MAX_LOCK_BYTES + 1)
     if len(data) > MAX_LOCK_BYTES:
         raise PackError("lock_too_large", f"more than {MAX_LOCK_BYTES} bytes")
-    found: tuple[Locked, ...] = _LOCK(read_json(data))
+    try:
+        found: tuple[Locked, ...] = _LOCK(read_json(data))
+    except PackError as error:
+        raise PackError(error.code, error.detail, f"{path} {error.where}".rstrip()) from None
     seen: set[str] = set()
     for index, each in enumerate(found):
         if each.manifest_sha256 in seen:

@@ -98,7 +98,7 @@ def _open(name: str | Path, flags: int, folder: int | None) -> int:
         return os.open(name, flags, dir_fd=folder)
     except (OSError, ValueError) as error:
         code = _CODES.get(getattr(error, "errno", 0) or 0, "unreadable")
-        raise PackError(code, f"{name}: {error}") from None
+        raise PackError(code, f"{name}: {getattr(error, 'strerror', error)}") from None
 
 
 def _open_regular(name: str, folder: int) -> int:

@@ -69,8 +69,10 @@ class Policy:
         """This policy and what `words` name, each one of: `sha256:HEX`, `key:PATH` (PEM),
         `sigstore:ISSUER IDENTITY`, or `sigstore:https://github.com/...@REF` (a workflow).
 
-        Raises TrustError for any other word.
+        Raises TrustError for any other word, and for a str in place of a list of words.
         """
+        if isinstance(words, str):  # its letters would be taken for words
+            raise TrustError("bad_word", f"{words!r}: not a list of words")
         policy = self
         for word in words:
             try:

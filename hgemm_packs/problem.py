@@ -106,6 +106,11 @@ class DeviceInfo:
     driver: int
 
 
+def cuda_of(driver: int) -> str:
+    """The version of CUDA that a driver is for, as nvidia-smi shows it: "CUDA 13.0" of 13000."""
+    return f"CUDA {driver // 1000}.{driver % 1000 // 10}"
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """One step of a decision: a stable `code`, a sentence, and whether it spoke for the kernel."""

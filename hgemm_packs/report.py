@@ -16,22 +16,47 @@ from typing import TYPE_CHECKING
 
 from . import select
 from .manifest import Baseline, Row, Timing
-from .problem import DeviceInfo, Problem
+from .problem import DeviceInfo, Problem, Reason, cuda_of
 from .settings import settings
 
 if TYPE_CHECKING:
     import torch
 
 
+#: What a code says, of the fallbacks that no table decides. Those of `select` come with a text.
+WORDS = {
+    "torch_unsupported": "hgemm_packs needs torch 2.10 or newer, and one that it knows",
+    "no_extension": "hgemm_packs._C is not built for this Python",
+    "tensor_type": "an operand is no plain torch.Tensor",
+    "no_view": "an operand has no plain memory, or none at all",
+    "mismatch": "shapes, types or devices do not go together; torch says so if it is an error",
+    "device": "the operands are not on a CUDA device",
+    "dtype": "the operands are neither float16 nor bfloat16",
+    "shape": "not a matrix, or rows of one, by a matrix; or a side is 0",
+    "layout": "an operand's strides are not those of a matrix",
+    "out": "out shares memory with an operand, or is not stored row by row",
+    "mode": "autocast, tracing or another mode of torch is on",
+    "autograd": "a gradient would be recorded: torch.no_grad() and inference_mode() prevent that",
+    "cold_capture": "nothing is loaded while a graph is captured: call it once before",
+    "workspace": "no memory to add up partial sums in",
+    "refused": "its kernel does not take the problem",
+    "launch_failed": "the driver refused the launch",
+    "no_device": "the CUDA driver or device cannot be used",
+}
+
+
 def explain(a: torch.Tensor, b: torch.Tensor) -> None:
     """Print what `matmul(a, b)` does with these tensors, and every reason for it."""
-    from . import launcher
+    from . import api, launcher
 
-    problem = launcher.describe(a, b)
-    if isinstance(problem, str):
-        print(f"runs on   torch (fallback: {problem})")
-    else:
-        print(explain_problem(problem, a.device.index))
+    found = launcher.describe(a, b)
+    state = found if isinstance(found, str) else api.state(a, b)
+    if state is not None:
+        print(f"runs on   torch (fallback: {state})\n          {Reason(state, WORDS[state])}")
+    if isinstance(found, Problem):
+        if state is not None:
+            print("without that:")
+        print(explain_problem(found, a.device.index))
 
 
 def explain_problem(
@@ -51,7 +76,8 @@ def explain_problem(
     choice = select.resolve(problem, device_index, device)
     lines = [
         f"problem   {problem} -> {problem.out_dtype}, {problem.acc} accumulate",
-        f"device    {device.name}, {device.arch}, {device.sm_count} SMs, driver {device.driver}",
+        f"device    {device.name}, {device.arch}, {device.sm_count} SMs, "
+        f"driver for {cuda_of(device.driver)}",
     ]
     if choice.kernel is None or choice.row is None or choice.pack is None:
         lines.append(f"runs on   torch (fallback: {choice.code})")

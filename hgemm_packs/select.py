@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from . import discover, selftest
 from .manifest import KernelEntry, Manifest, Row
 from .pack import Pack
-from .problem import DeviceInfo, Problem, Reason
+from .problem import DeviceInfo, Problem, Reason, cuda_of
 from .settings import settings
 
 #: Codes of refusal from the least to the most specific: the furthest step reached names a fallback.
@@ -144,7 +144,8 @@ def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[
     if manifest.arch != device.arch:
         return no("arch", f"made for {manifest.arch}, the device is {device.arch}")
     if device.driver < manifest.min_driver:
-        return no("driver", f"needs driver {manifest.min_driver}, this one is {device.driver}")
+        needed, found = cuda_of(manifest.min_driver), cuda_of(device.driver)
+        return no("driver", f"needs a driver for {needed}, this one is for {found}")
     mine = (device.name, device.sm_count)
     if mine not in [(each.name, each.sm_count) for each in manifest.device_profiles]:
         return no("profile", f"not measured on {device.name} with {device.sm_count} SMs")

@@ -35,17 +35,25 @@ class Settings:
 def settings() -> Settings:
     """Read the environment; later changes are not seen (tests call `settings.cache_clear`)."""
     env = os.environ
+    log = env.get("HGEMM_PACKS_LOG", "").upper()
+    _configure_log(log)  # before anything below is said
     listed = env.get("HGEMM_PACKS_PATH", "")
-    values = Settings(
+    return Settings(
         path=tuple(Path(part) for part in listed.split(os.pathsep) if part),
         cache=_cache_root(),
-        log=env.get("HGEMM_PACKS_LOG", "").upper(),
-        strict=env.get("HGEMM_PACKS_STRICT") == "1",
+        log=log,
+        strict=_flag("HGEMM_PACKS_STRICT"),
         policy=Path(env["HGEMM_PACKS_POLICY"]) if env.get("HGEMM_PACKS_POLICY") else None,
-        selftest=env.get("HGEMM_PACKS_SELFTEST") == "1",
+        selftest=_flag("HGEMM_PACKS_SELFTEST"),
     )
-    _configure_log(values.log)
-    return values
+
+
+def _flag(name: str) -> bool:
+    """1 is yes. Who writes yes or true would wait in vain, so that anything else is said."""
+    value = os.environ.get(name, "")
+    if value not in ("", "0", "1"):
+        LOGGER.warning("%s=%s is neither 0 nor 1, and taken for 0", name, value)
+    return value == "1"
 
 
 def _cache_root() -> Path | None:

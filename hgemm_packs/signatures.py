@@ -153,7 +153,7 @@ def _signature(folder: Path, name: str) -> bytes:
 
 
 def _missing(error: ModuleNotFoundError) -> TrustError:
-    return TrustError("missing_extra", f"signatures need {EXTRA}: {error}")
+    return TrustError("missing_extra", f"signatures need pip install '{EXTRA}': {error}")
 
 
 def _said(error: Exception) -> str:

@@ -30,13 +30,16 @@ from hgemm_packs.generator.orchestrate import Budget
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
 from hgemm_packs.generator.spec import Choice, Kernel, Verdict
 from hgemm_packs.generator.store import Store
-from hgemm_packs.problem import Problem
+from hgemm_packs.problem import DTYPES, LAYOUTS, REGIMES, Problem
 
 CORES = os.cpu_count() or 1
 #: Seen clean over every design of the families. What synccheck and initcheck say of named barriers
 #: and bulk stores is known of the corpus's few family kernels only: `eval` and `redteam` ask them.
 SANITIZERS = ("memcheck", "racecheck")
 _STRATEGY_SEEDS = 1 << 32  # as many as NumPy and scikit-learn take
+_STRATEGIES, _LAYOUTS, _DTYPES, _REGIMES = (
+    ", ".join(each) for each in (sorted(STRATEGIES), LAYOUTS, DTYPES, REGIMES)
+)
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -117,16 +120,21 @@ def search(
         str, typer.Option(help='Use all GPUs of a Ray cluster: its address, "auto".')
     ] = "",
     strategy: Annotated[
-        str, typer.Option(help='How to search; "winners": only what --winners names.')
+        str,
+        typer.Option(help=f'How to search: {_STRATEGIES}; "winners": only what --winners names.'),
     ] = DEFAULT,
     winners: Annotated[
         list[Path] | None,
         typer.Option(help="Run folder or export whose winners come first; may be repeated."),
     ] = None,
     models: Annotated[list[str] | None, typer.Option(help='Only these models: "Qwen3 *".')] = None,
-    layouts: Annotated[list[str] | None, typer.Option(help="Only these layouts.")] = None,
-    dtypes: Annotated[list[str] | None, typer.Option(help="Only these types.")] = None,
-    regimes: Annotated[list[str] | None, typer.Option(help="Only these regimes.")] = None,
+    layouts: Annotated[
+        list[str] | None, typer.Option(help=f"Only these layouts: {_LAYOUTS}.")
+    ] = None,
+    dtypes: Annotated[list[str] | None, typer.Option(help=f"Only these types: {_DTYPES}.")] = None,
+    regimes: Annotated[
+        list[str] | None, typer.Option(help=f"Only these regimes: {_REGIMES}.")
+    ] = None,
     every: Annotated[int, typer.Option(min=1, help="Only each N-th problem.")] = 1,
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Compilers at a time.")] = CORES,
     keep: Keep = 0.99,

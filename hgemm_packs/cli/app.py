@@ -39,8 +39,15 @@ def run() -> None:
     try:
         app(prog_name="hgemm-packs")
     except (UserError, PackError, OSError) as error:
-        typer.echo(f"hgemm-packs: {error}", err=True)
+        typer.echo(f"hgemm-packs: {_words(error)}", err=True)
         sys.exit(2)
+
+
+def _words(error: Exception) -> str:
+    """An error without Python's number of it: which file, and what of it."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _leave(sound: bool) -> None:

@@ -22,7 +22,8 @@ def sources(arch: str) -> list[Path]:
 def run(out: Console, arch: str, folder: Path | None, jobs: int) -> list[Pack]:
     """Build a pack per source manifest of `arch`, into `folder` (default packs/<arch>).
 
-    Raises UserError with the compiler's words when a kernel does not build.
+    Raises UserError with the compiler's words when a kernel does not build, OSError, before any
+    is compiled, for a folder that cannot be written.
     """
     builder = generator("build")
     packs = []

@@ -11,8 +11,13 @@ from types import ModuleType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..errors import PackError
+from ..pack import Pack
+
 #: Tables of this project are laid out for this many columns; a pipe or a log gets them whole.
 LOG_COLUMNS = 120
+
+NO_TORCH = "torch 2.10 or newer is needed: see pytorch.org"
 
 Tick = Callable[[int, int], None]
 
@@ -50,9 +55,19 @@ def generator(module: str) -> ModuleType:
     try:
         return importlib.import_module(f"hgemm_packs.generator.{module}")
     except ModuleNotFoundError as error:
+        if error.name == "torch":  # no extra brings it
+            raise UserError(NO_TORCH) from error
         raise UserError(
             f"{error.name} is missing: pip install 'hgemm-packs[cli,generator]'"
         ) from error
+
+
+def open_pack(folder: Path) -> Pack:
+    """A pack directory that the user named. Raises UserError, which names it too."""
+    try:
+        return Pack.open(folder)
+    except PackError as error:
+        raise UserError(f"{folder}: {error}") from error
 
 
 def cuda_device() -> int | None:
@@ -60,7 +75,7 @@ def cuda_device() -> int | None:
     try:
         import torch
     except ModuleNotFoundError as error:
-        raise UserError("torch 2.10 or newer is needed: see pytorch.org") from error
+        raise UserError(NO_TORCH) from error
     return torch.cuda.current_device() if torch.cuda.is_available() else None
 
 

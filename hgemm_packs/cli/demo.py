@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import select
-from ..manifest import Manifest, Row
+from ..manifest import Manifest
 from ..problem import DeviceInfo
 from ..settings import settings
 from . import bench, build, inspect, layers, plots, shapes
@@ -87,15 +87,18 @@ def _show_layers(out: Console, folder: Path, manifest: Manifest) -> None:
     out.print(f"every decision with its kernel: {path}", markup=False)
 
 
-def _cell(row: Row | None) -> str:
-    return f"{row.hot.speedup:.2f}" if row else "."
+def _cell(decision: layers.Decision) -> str:
+    if decision.row is not None:
+        return f"{decision.row.hot.speedup:.2f}"
+    return "-" if decision.choice.code == "not_measured" else "."
 
 
 def _layers_table(
     counts: Sequence[int], step: int, decisions: Sequence[layers.Decision], title: str
 ) -> Table:
     """One line per layer, one column per `step`-th token count."""
-    caption = "over torch, caches hot; a dot is torch itself: no confirmed win"
+    caption = "over torch, caches hot; torch itself runs at a dot (no confirmed win) and at a dash "
+    caption += "(not measured)"
     table = Table(title=title, box=SIMPLE_HEAD, caption=caption)
     table.add_column("speed-up at M =", no_wrap=True)
     table.add_column("N x K", justify="right", no_wrap=True)
@@ -109,15 +112,18 @@ def _layers_table(
             table.add_section()
             table.add_row(layer.model, style="bold")
             model = layer.model
-        speedups = (_cell(each.row) for each in cells)
-        table.add_row(f"  {layer.names}", f"{layer.n} x {layer.k}", *speedups)
+        table.add_row(f"  {layer.names}", f"{layer.n} x {layer.k}", *map(_cell, cells))
     return table
 
 
 def _summary(out: Console, decisions: Sequence[layers.Decision]) -> None:
     kernels = Counter(each.choice.kernel.name for each in decisions if each.choice.kernel)
     ours = sum(kernels.values())
-    out.print(f"{ours} of {len(decisions)} layer calls get a kernel of this pack; most used:")
+    asked = sum(each.choice.code != "not_measured" for each in decisions)
+    out.print(
+        f"{ours} of {asked} layer calls that were measured get a kernel of this pack, "
+        f"{len(decisions) - asked} were not measured; most used:"
+    )
     for name, count in kernels.most_common(5):
         out.print(f"  {count:4} x {name}", markup=False)
 

@@ -22,7 +22,7 @@ from rich.table import Table
 from .. import cache, kernels_layout, lockfile, packs, trust
 from ..pack import FILES, Pack
 from . import plots
-from .console import UserError, console, progress
+from .console import UserError, console, open_pack, progress
 
 commands = typer.Typer()
 
@@ -79,7 +79,7 @@ def push(
     message: Annotated[str | None, typer.Option(help="Of the commit.")] = None,
 ) -> None:
     """Put a pack and a card with plots, made from its manifest, on the Hub, as one commit."""
-    pack = Pack.open(folder)
+    pack = open_pack(folder)
     sha = pack.manifest_sha256
     with tempfile.TemporaryDirectory() as scratch:
         plot = Path(scratch) / "plot.png"
@@ -100,6 +100,8 @@ def list_packs(
 ) -> None:
     """The packs of the cache and of the registry; with --remote what the Hub has, unchecked."""
     out = console()
+    if author is not None and not remote:
+        raise UserError("--author goes with --remote")
     if remote:
         with _users():
             found = packs.listed(author)
@@ -150,10 +152,10 @@ def export(
         folder = Path(pack) if Path(pack).is_dir() else packs.find(pack).pack.path
     if out.exists():
         raise UserError(f"{out} is there already")
+    open_pack(folder).close()
     if kernels:
         written = kernels_layout.export(folder, out)
     else:
-        Pack.open(folder).close()
         out.mkdir(parents=True)
         for name in FILES:
             if (folder / name).is_file():

@@ -14,8 +14,8 @@ from rich.table import Table
 from .. import report, select, trust
 from ..errors import PackError
 from ..pack import Pack
-from ..problem import Problem
-from .console import UserError, cuda_device, generator, progress
+from ..problem import Problem, cuda_of
+from .console import UserError, cuda_device, generator, open_pack, progress
 from .devices import named
 
 
@@ -59,7 +59,8 @@ def _show_machine(out: Console) -> None:
         out.print("no CUDA device: matmul is torch's own here")
         return
     device = named(None)
-    out.print(f"{device.name} ({device.arch}, {device.sm_count} SMs), driver {device.driver}")
+    driver = f"driver for {cuda_of(device.driver)}"
+    out.print(f"{device.name} ({device.arch}, {device.sm_count} SMs), {driver}")
 
 
 def explain(out: Console, problem: Problem, profile: str | None) -> None:
@@ -78,7 +79,7 @@ def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] 
     """
     sound = True
     if folder is not None:
-        packs = [_open(folder)]
+        packs = [open_pack(folder)]
     else:
         known = select.found()
         packs = list(known.packs)
@@ -98,13 +99,6 @@ def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] 
         if gpu:
             sound = _verify_values(out, pack) and sound
     return sound
-
-
-def _open(folder: Path) -> Pack:
-    try:
-        return Pack.open(folder)
-    except PackError as error:
-        raise UserError(f"{folder}: {error}") from error
 
 
 def _verify_trust(out: Console, pack: Pack, allow: Collection[str]) -> bool:

@@ -7,15 +7,16 @@ from pathlib import Path
 from rich.console import Console
 
 from .. import signatures
-from ..pack import MANIFEST_NAME, Pack
+from ..pack import MANIFEST_NAME
+from .console import open_pack
 
 
 def run(out: Console, folder: Path, key: Path | None) -> None:
     """Sign a pack that holds, with a PEM key or else with an identity of sigstore.
 
-    Raises PackError for a folder that is no pack, TrustError for a key that cannot be used.
+    Raises UserError for a folder that is no pack, TrustError for a key that cannot be used.
     """
-    pack = Pack.open(folder)
+    pack = open_pack(folder)
     pack.close()
     if key is None:
         path = signatures.sign_sigstore(folder / MANIFEST_NAME)

@@ -81,7 +81,15 @@ def test_explain_says_why_there_is_no_kernel(run: Run, pack: Path) -> None:
         (("explain", 2**31, 8, 8, "--device-profile", "NVIDIA H200"), "is not in 0.."),
         (("explain", 8, 8, 8, "--layout", "nz"), "nz"),
         (("explain", 8, "many", 8), "integer"),
-        (("verify", "--pack", "no/such/pack"), "missing_file"),
+        (("verify", "--pack", "no/such/pack"), "no/such/pack: missing_file: no/such/pack: No such"),
+        (("sign", "/", "--key", "k"), "hgemm-packs: /: missing_file: manifest.json: No such file"),
+        (("push", "/", "--repo", "a/b"), "hgemm-packs: /: missing_file: manifest.json: No such"),
+        (("export", "/", "out"), "hgemm-packs: /: missing_file: manifest.json: No such file"),
+        (("list", "--author", "me"), "--author goes with --remote"),
+        (("sync", "--file", "no.lock"), "hgemm-packs: no.lock: No such file or directory"),
+        (("sync", "--file", "/dev/null"), "hgemm-packs: not_json at /dev/null: Expecting value"),
+        (("build", "--out", "/proc/pack"), "hgemm-packs: /proc"),  # before a minute of compiling
+        (("build", "--out", "/usr"), "/usr is not a pack directory: it has"),
         (("verify", "--gpu"), "needs a CUDA device"),
         (("bench",), "needs a CUDA device"),
         (("build", "--arch", "sm_12"), "no manifest for 'sm_12'"),
@@ -250,13 +258,27 @@ def test_demo_walks_the_whole_path(
     }
     png = (tmp_path / "demo" / "speedups.png").read_bytes()
     assert png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) > 10_000
+    # What nobody measured looked like what was measured and not won.
+    codes = [each["decided"] for each in decisions]
+    asked = len(codes) - codes.count("not_measured")
+    words = " ".join(out.split())
+    assert f"{len(won)} of {asked} layer calls that were measured get a kernel" in words
+    assert words.count("- - - - 1.12 . - ") == codes.count("cublas_measured_better") == 3
     assert "compiled and hashed, not run" in out
+
+
+def no_torch(name: str) -> None:
+    raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "typer", None)
     with pytest.raises(SystemExit, match=r"typer is missing: pip install 'hgemm-packs\[cli\]'"):
         cli.main()
+    with monkeypatch.context() as without:
+        without.setattr("importlib.import_module", no_torch)
+        with pytest.raises(UserError, match=r"torch 2.10 or newer is needed: see pytorch.org"):
+            cli.console.generator("cli")
     monkeypatch.setitem(sys.modules, "hgemm_packs.generator.build", None)
     with pytest.raises(UserError, match=r"pip install 'hgemm-packs\[cli,generator\]'"):
         cli.console.generator("build")

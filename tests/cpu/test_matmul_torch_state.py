@@ -14,7 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hgemm_packs import api, launcher
+from hgemm_packs import api, launcher, report
 from tests import fake_driver, reference
 from tests.fake_driver import Started
 
@@ -58,6 +58,24 @@ def test_gradients(ready: Started) -> None:
         if wants_b:
             reference.assert_product(y.grad, a.t(), ones)
     assert ready.fallbacks() == {"autograd": 3}
+
+
+def test_explain_knows_torchs_state(
+    ready: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # explain named the kernel of an nn.Linear whose gradients kept every call with torch.
+    monkeypatch.setattr(report, "explain_problem", lambda problem, index: f"problem   {problem}")
+    a, b = operands()
+    weight = torch.nn.Parameter(b)
+    assert (api.state(a, b), api.state(a, weight)) == (None, "autograd")
+    with torch.no_grad():
+        assert api.state(a, weight) is None
+    with TorchFunctionMode():
+        assert api.state(a, b) == "mode"
+    report.explain(a, weight)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "runs on   torch (fallback: autograd)" and "inference_mode()" in said[1]
+    assert said[2] == "without that:" and said[3] == f"problem   {launcher.describe(a, weight)}"
 
 
 def test_gradients_through_layers(ready: Started) -> None:

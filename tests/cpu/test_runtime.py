@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -149,7 +150,7 @@ def test_strict(fake: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     reference.assert_exact(fake.matmul(a, b), a, b)
     with pytest.raises(FallbackError, match=r"32x32x32 nt f16 .*not_measured: not served"):
         fake.matmul(*operands(32, "nt"))
-    with pytest.raises(FallbackError, match="dtype"):
+    with pytest.raises(FallbackError, match="dtype: the operands are neither float16"):
         fake.matmul(a.float(), b.float())
     with pytest.raises(FallbackError, match="strided"):
         fake.matmul(a[:, :16], b[:16])
@@ -208,12 +209,13 @@ def test_an_error_in_python_reaches_the_caller(
     reference.assert_exact(fake.matmul(a, b), a, b)
 
 
-def run(script: str) -> str:
+def run(script: str, **environment: str) -> str:
     """Run a script in a fresh interpreter; its standard output."""
     done = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
+        env=os.environ | environment,
         cwd=Path(hgemm_packs.__file__).parents[1],
     )
     assert done.returncode == 0, done.stderr
@@ -238,6 +240,36 @@ def test_the_first_call_imports_torch() -> None:
     )
     # A machine without a driver says so after that.
     assert said.split()[:2] == ["True", "1"]
+
+
+def test_the_log_is_set_up_before_the_first_warning() -> None:
+    # The warning of a missing driver came before HGEMM_PACKS_LOG was read: no level silenced it.
+    script = "from hgemm_packs import matmul\nimport torch\na = torch.eye(3).half()\nmatmul(a, a)\n"
+    no_driver = f"from hgemm_packs import launcher\nlauncher._start('libnone.so')\n{script}"
+    assert run(no_driver, HGEMM_PACKS_LOG="error") == ""
+    said = "hgemm_packs WARNING: every matmul goes to torch: libnone.so cannot be opened\n"
+    assert run(no_driver, HGEMM_PACKS_LOG="warning") == said
+
+
+@pytest.mark.parametrize(("value", "strict"), [("1", True), ("0", False), ("yes", False)])
+def test_a_switch_that_is_neither_on_nor_off_is_said(
+    value: str,
+    strict: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    clean_process: None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # HGEMM_PACKS_STRICT=yes was as good as nothing, without a word.
+    monkeypatch.setenv("HGEMM_PACKS_STRICT", value)
+    assert settings().strict is strict
+    words = [f"HGEMM_PACKS_STRICT={value} is neither 0 nor 1, and taken for 0"]
+    assert caplog.messages == (words if value == "yes" else [])
+
+
+def test_every_fallback_has_words(fake: Started) -> None:
+    assert fake.matmul(*operands()) is not None
+    codes = set(launcher._extension().counters()["fallbacks"]) | {"no_extension"}
+    assert codes == {*report.WORDS, *select.STEPS}
 
 
 def test_a_torch_without_the_exchange_api() -> None:

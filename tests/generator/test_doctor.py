@@ -100,9 +100,9 @@ def test_gpus_are_fit_busy_or_of_another_kind(monkeypatch: pytest.MonkeyPatch) -
     gpus(monkeypatch, 0.99, packs.H200, ampere, old)
     found = by_name()
     assert found["torch"].ok
-    assert found["GPU 0"].detail == "NVIDIA H200, sm_90a, driver 13000, 99 of 100 GB free"
+    assert found["GPU 0"].detail == "NVIDIA H200, sm_90a, driver for CUDA 13.0, 99 of 100 GB free"
     assert [found[f"GPU {i}"].ok for i in range(3)] == [True, False, False]
-    assert found["GPU 2"].remedy == "the kernels are for sm_90a and a driver of CUDA 13 or newer"
+    assert found["GPU 2"].remedy == "the kernels are for sm_90a and a driver for CUDA 13 or newer"
     assert found["GPU 0 idle"].ok
     gpus(monkeypatch, 0.5, packs.H200)
     busy = by_name()["GPU 0 idle"]

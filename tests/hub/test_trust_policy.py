@@ -202,6 +202,12 @@ def test_a_word_that_names_nobody(word: str) -> None:
     assert error.value.code == "bad_word"
 
 
+def test_a_str_is_no_list_of_words() -> None:
+    # allow="sha256:..." was refused with the words: 's' names nobody.
+    with pytest.raises(TrustError, match="not a list of words"):
+        Policy().allowing(f"sha256:{HEX}")
+
+
 def test_the_examples_of_the_documentation(file: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "trust.md").read_text(encoding="utf-8")
     _, public = write_key(file.parent, "team")

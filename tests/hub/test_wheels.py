@@ -177,7 +177,7 @@ def test_matmul_in_an_environment_with_torch_alone(python: Path, tmp_path: Path)
         ),
         Scenario(driver["old"], site=sites["1.0.0"]): (
             *(fallback("driver"), ["1.0.0"]),
-            made_for + "needs driver 13000, this one is 12040",
+            made_for + "needs a driver for CUDA 13.0, this one is for CUDA 12.4",
         ),
         Scenario(driver["a100"], site=sites["1.0.0"]): (
             *(fallback("arch"), ["1.0.0"]),

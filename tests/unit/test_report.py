@@ -33,7 +33,7 @@ def explained(problem: Problem, **versions: str) -> list[str]:
 def test_a_kernel_is_explained_with_its_evidence(good: Path) -> None:
     assert explained(packs.WIN) == [
         "problem   256x512x1024 nn f16 -> f16, f32 accumulate",
-        "device    NVIDIA H200, sm_90a, 132 SMs, driver 13000",
+        "device    NVIDIA H200, sm_90a, 132 SMs, driver for CUDA 13.0",
         "runs on   k_tma2",
         "hot       10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x torch, at least 1.080x",
         "cold      10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x torch, at least 1.080x",
@@ -107,6 +107,7 @@ def test_explain_prints_the_decision_for_tensors(
 
     class Tensor:
         device = type("Device", (), {"index": 3})
+        requires_grad = False
 
     asked = []
 
@@ -126,7 +127,10 @@ def test_explain_prints_the_decision_for_tensors(
     assert "no  unaligned: an operand is only 2-byte aligned" in capsys.readouterr().out
     monkeypatch.setattr(launcher, "describe", lambda a, b: "dtype")
     report.explain(Tensor(), Tensor())  # type: ignore[arg-type]
-    assert capsys.readouterr().out == "runs on   torch (fallback: dtype)\n"
+    assert capsys.readouterr().out == (
+        "runs on   torch (fallback: dtype)\n"
+        "          no  dtype: the operands are neither float16 nor bfloat16\n"
+    )
 
 
 def test_counters(monkeypatch: pytest.MonkeyPatch) -> None:
