@@ -21,8 +21,9 @@ import report_plots
 import report_protocols
 import summary
 
-from hgemm_packs.generator import endurance, export, table, worth
+from hgemm_packs.generator import endurance, export, judge, worth
 from hgemm_packs.generator.findings import Findings
+from hgemm_packs.generator.judge import Contender
 from hgemm_packs.generator.packer import SourceManifest, read_source
 from hgemm_packs.generator.problems import REGIMES, regime
 from hgemm_packs.generator.prune import prune
@@ -31,7 +32,6 @@ from hgemm_packs.generator.search.features import Table
 from hgemm_packs.generator.search.model import BOTTLENECKS
 from hgemm_packs.generator.search.roofline import terms
 from hgemm_packs.generator.spec import Choice
-from hgemm_packs.generator.table import Contender
 from hgemm_packs.manifest import Row
 from hgemm_packs.problem import Problem
 
@@ -150,7 +150,7 @@ def pruning(
 
 def contenders(found: Findings, source: SourceManifest) -> dict[Problem, list[Contender]]:
     """As the table was made of them: large problems by sustained times, where there are any."""
-    listed = table.contenders(found, table.floors(found))
+    listed = judge.contenders(found, judge.floors(found))
     names = {id_: str(fields["name"]) for id_, fields in found.kernels.items()}
     return endurance.ranked(listed, summary.energy_lines(), names)
 

@@ -19,10 +19,11 @@ from typing import Any
 from hgemm_packs.generator import packed, table, worth
 from hgemm_packs.generator.campaign import Task
 from hgemm_packs.generator.findings import Findings
+from hgemm_packs.generator.judge import Contender, Listed
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.prune import KEPT_SHARE, prune
 from hgemm_packs.generator.spec import PROTOCOLS, Kernel
-from hgemm_packs.generator.table import Contender, Listed, Usable
+from hgemm_packs.generator.table import Usable
 from hgemm_packs.manifest import Row
 from hgemm_packs.problem import Problem
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hgemm_packs.generator import packed, table
+from hgemm_packs.generator import judge, packed, table
 from hgemm_packs.generator.campaign import Task
 from hgemm_packs.generator.findings import Findings
+from hgemm_packs.generator.judge import Contender, Listed
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.spec import Kernel
-from hgemm_packs.generator.table import Contender, Listed, Usable
+from hgemm_packs.generator.table import Usable
 from hgemm_packs.problem import Problem
 
 TIE = 0.005  # slower by less than this is a tie
@@ -32,7 +33,7 @@ def confirmed(found: Findings, least_flop: float = LEAST_FLOP) -> dict[Problem, 
     """Large problems -> ids of the kernels that are confirmed wins there, the best of the finals
     first. Raises ValueError without trials."""
     fields = tuple(each for each in found.fields if large(each.problem, least_flop))
-    listed = table.contenders(replace(found, fields=fields), table.floors(found))
+    listed = judge.contenders(replace(found, fields=fields), judge.floors(found))
     return {problem: [c.kernel for c in each if c.proven] for problem, each in listed.items()}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from hgemm_packs.generator import build, table
+from hgemm_packs.generator import build, judge
 from hgemm_packs.generator.build import BuildError, Built
 from hgemm_packs.generator.candidate import Candidate, CandidateError, entry, load, of_choice
 from hgemm_packs.generator.families import InvalidGenome
@@ -175,7 +175,7 @@ def _judged(verdict: Verdict) -> Verdict:
     found: dict[str, Any] = {}
     for protocol, ours in verdict.evidence["samples"].items():
         arms = {arm: each[protocol] for arm, each in verdict.evidence["baselines"].items()}
-        found[protocol] = table.timing({**arms, "ours": ours}, "ours")._asdict()
+        found[protocol] = judge.timing({**arms, "ours": ours}, "ours")._asdict()
     ahead = all(each["speedup"] > 1 for each in found.values())
     sure = all(each["lcb"] > 1 for each in found.values())
     status = Status.OK if sure else Status.NOISE if ahead else Status.SLOWER

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hgemm_packs.generator import dependent, endurance, packed, reconfirm, table, worth
+from hgemm_packs.generator import dependent, endurance, judge, packed, reconfirm, worth
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.records import Record
@@ -40,7 +40,7 @@ def unled(source: SourceManifest, found: Findings) -> list[Owed]:
     won = reconfirm.taken(source)
     ahead = reconfirm.worthy(found, 1.0).keys() & (_problems(source) - won)
     near = ahead & confirmed
-    trials = sum(map(table.led, found.trials))
+    trials = sum(map(judge.led, found.trials))
     return [
         Owed("rows", len(won - led), len(won)),
         Owed("near", len(near - led), len(near)),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.generator import campaign, export, packed, table
+from hgemm_packs.generator import campaign, export, judge, packed
 from hgemm_packs.generator.builder import Builder
 from hgemm_packs.generator.campaign import Line, Tally, Task
 from hgemm_packs.generator.evaluators import Evaluator
@@ -55,7 +55,7 @@ def speedups(found: Findings) -> dict[tuple[Problem, str], float]:
     for each in found.fields:
         for kernel in each.statuses:
             if all(kernel in each.samples.get(protocol, ()) for protocol in PROTOCOLS):
-                seen = min(table.paired(each.samples[p], kernel) for p in PROTOCOLS)
+                seen = min(judge.paired(each.samples[p], kernel) for p in PROTOCOLS)
                 best[each.problem, kernel] = max(seen, best.get((each.problem, kernel), 0.0))
     return best
 
@@ -75,14 +75,14 @@ def worthy(found: Findings, least: float = LEAST) -> dict[Problem, dict[str, flo
             and seen[problem, c.kernel] >= least
             and choice(found, c.kernel) is not None
         }
-        for problem, each in table.contenders(replace(found, fields=plain), {}).items()
+        for problem, each in judge.contenders(replace(found, fields=plain), {}).items()
     }
     return {problem: listed[problem] for problem in sorted(listed, key=cost) if listed[problem]}
 
 
 def settled(found: Findings) -> set[Problem]:
     """The problems that have a confirmation in led blocks already."""
-    return {each.problem for each in found.fields if each.stage == "confirm" and table.led(each)}
+    return {each.problem for each in found.fields if each.stage == "confirm" and judge.led(each)}
 
 
 def taken(source: SourceManifest) -> set[Problem]:

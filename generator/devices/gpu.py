@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -22,16 +21,14 @@ from hgemm_packs.generator.arms import Arm
 from hgemm_packs.generator.candidate import CandidateError, entry
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.measure import ceilings, contest
-from hgemm_packs.generator.measure.audit import Audit
+from hgemm_packs.generator.measure.admission import Admission
+from hgemm_packs.generator.measure.audit import Audit, audited
 from hgemm_packs.generator.measure.screening import Scenes
-from hgemm_packs.generator.measure.values import Finding, Reference, sampled
 from hgemm_packs.generator.spec import DeviceFacts, Job, Kernel, Reply, Result, Status
 from hgemm_packs.manifest import KernelEntry
-from hgemm_packs.operands import Operands, operands
 from hgemm_packs.problem import Problem
-from hgemm_packs.replay import Arm as AnyArm
 from hgemm_packs.replay import stage
-from hgemm_packs.timing import Comparison, torch_mm
+from hgemm_packs.timing import Comparison
 
 Samples = dict[str, dict[str, tuple[float, ...]]]
 
@@ -181,24 +178,11 @@ class GpuDevice:
     def _admitted(self, job: Job, problem: Problem) -> dict[str, Result]:
         """Results so far: each kernel once on operands of the job's seed, against float64."""
 
-        def laid_out() -> tuple[Operands, Reference]:
-            with _without_kernels():
-                operand = operands(problem, self.index, seed=job.seed)[0]
-                return operand, sampled(problem, operand, job.seed)
-
-        def called(arm: AnyArm) -> Finding:
-            operand.c.fill_(math.nan)
-            arm(operand.a, operand.b, operand.c)
-            return reference.check(operand.c)
-
-        operand, reference = laid_out()
+        with _without_kernels():
+            admission = Admission(problem, self.index, job.seed)
 
         def work(one: Loaded) -> Result:
-            nonlocal operand, reference
-            finding = called(one.arm)
-            if finding.detail and called(torch_mm).detail:  # a kernel before wrote over A or B
-                operand, reference = laid_out()
-                finding = called(one.arm)
+            finding = admission.check(one.arm)
             if finding.detail:
                 return Result(Status.NUMERIC, detail=finding.detail)
             return Result(Status.OK, evidence={"error": finding.error})
@@ -239,7 +223,7 @@ class GpuDevice:
         )
         samples = _samples(done)
         for id_ in arms:
-            results[id_] = _audited(replace(results[id_], samples=samples.pop(id_)), id_, audit)
+            results[id_] = audited(replace(results[id_], samples=samples.pop(id_)), id_, audit)
         evidence = self._evidence(job, done)
         evidence["algorithms"] = tuned.algorithms if tuned else 0
         return Reply(results, samples, evidence)
@@ -303,16 +287,6 @@ def _samples(done: Mapping[str, Comparison]) -> Samples:
     """arm -> protocol -> us."""
     arms = next(iter(done.values())).samples
     return {arm: {p: tuple(each.samples[arm]) for p, each in done.items()} for arm in arms}
-
-
-def _audited(result: Result, id_: str, audit: Audit | None) -> Result:
-    """The result after the audit of its timed launches."""
-    if audit is None:
-        return result
-    detail = audit.detail(id_)
-    status = Status.NUMERIC if detail else result.status
-    evidence = {**result.evidence, "audit_us": audit.us[id_]}
-    return replace(result, status=status, detail=detail, evidence=evidence)
 
 
 def make(index: int = 0) -> GpuDevice:

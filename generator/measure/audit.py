@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
 from hgemm_packs.generator.measure.values import Finding, sampled
+from hgemm_packs.generator.spec import Result, Status
 from hgemm_packs.problem import Problem
 from hgemm_packs.timing import Field
 
@@ -61,3 +63,13 @@ class Audit:
         """Empty when every output of `name` was right."""
         wrong = [f"{protocol}: {f.detail}" for protocol, f in self.findings[name] if f.detail]
         return "; ".join(f"timed launch, {text}" for text in wrong)
+
+
+def audited(result: Result, id_: str, audit: Audit | None) -> Result:
+    """The result after the audit, if there was one, of its timed launches."""
+    if audit is None:
+        return result
+    detail = audit.detail(id_)
+    status = Status.NUMERIC if detail else result.status
+    evidence = {**result.evidence, "audit_us": audit.us[id_]}
+    return replace(result, status=status, detail=detail, evidence=evidence)

@@ -13,15 +13,15 @@ from dataclasses import asdict
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator import metrics, table
+from hgemm_packs.generator import judge, metrics, table
 from hgemm_packs.generator.findings import UNBUILT, Findings
 from hgemm_packs.generator.gates.plausibility import floor_us, flops
+from hgemm_packs.generator.judge import Contender
 from hgemm_packs.generator.problems import regime
 from hgemm_packs.generator.prune import KEPT_SHARE, Pruned
 from hgemm_packs.generator.report import search
 from hgemm_packs.generator.report.bottleneck import bottleneck
-from hgemm_packs.generator.spec import FALLBACK
-from hgemm_packs.generator.table import Contender
+from hgemm_packs.generator.spec import FALLBACK, PROTOCOLS
 from hgemm_packs.problem import Problem
 
 SCHEMA = "hgemm-packs/report-1"
@@ -35,8 +35,8 @@ Document = dict[str, Any]
 def numbers(found: Findings) -> Document:
     """The whole document; JSON has no NaN and no infinity, so those are None."""
     # Without a floor nothing is proven, and nothing is shown as a win.
-    floors = table.floors(found) if found.trials else {False: math.inf}
-    listed = table.contenders(found, floors)
+    floors = judge.floors(found) if found.trials else {False: math.inf}
+    listed = judge.contenders(found, floors)
     won, pruned = table.winners(listed, KEPT_SHARE)
     full, _ = table.winners(listed)
     lines = [_line(found, p, each, full.get(p)) for p, each in _judged(found, listed).items()]
@@ -45,15 +45,15 @@ def numbers(found: Findings) -> Document:
         "schema": SCHEMA,
         "device": asdict(found.device),
         "protocol": table.PROTOCOL,
-        "rule": table.RULE,
+        "rule": judge.RULE,
         "noise_floor": min(floors.values()) if found.trials else None,
         "counts": _counts(found, lines),
         "runs": [dict(run) for run in found.runs],
-        "speedups": {p: _speedups(lines, p) for p in table.PROTOCOLS},
+        "speedups": {p: _speedups(lines, p) for p in PROTOCOLS},
         "pack": _pack(lines, full),
         "prune": _prune(pruned, full, won),
         "win": [
-            [bar, *(metrics.win_at([x[p] or 0.0 for x in lines], bar) for p in table.PROTOCOLS)]
+            [bar, *(metrics.win_at([x[p] or 0.0 for x in lines], bar) for p in PROTOCOLS)]
             for bar in BARS
         ],
         "regimes": _regimes(lines),
@@ -103,14 +103,14 @@ def _line(
     if best is None:
         return line
     fields, samples = found.kernels.get(best.kernel, {}), best.field.samples
-    us = {p: median(samples[p][best.kernel]) for p in table.PROTOCOLS}
+    us = {p: median(samples[p][best.kernel]) for p in PROTOCOLS}
     row, device = best.row, found.device
-    hot = row.hot if row else table.timing(samples["hot"], best.kernel)
+    hot = row.hot if row else judge.timing(samples["hot"], best.kernel)
     line |= {
         "evidence": best.field.stage,
         "kernel": fields.get("name", best.kernel),
         "hot": hot.speedup,
-        "cold": row.cold.speedup if row else table.paired(samples["cold"], best.kernel),
+        "cold": row.cold.speedup if row else judge.paired(samples["cold"], best.kernel),
         "lcb": min(row.hot.lcb, row.cold.lcb) if row else None,
         "us": us["hot"],
         "torch_us": hot.torch_us,
@@ -156,7 +156,7 @@ def _pack(lines: Sequence[Document], won: Mapping[Problem, Contender]) -> Docume
                 "all": mean(p, lines),
                 "worst": min((x[p] for x in served), default=None),
             }
-            for p in table.PROTOCOLS
+            for p in PROTOCOLS
         },
     }
 

@@ -14,7 +14,7 @@ import torch
 
 from hgemm_packs import baselines, report, timing
 from hgemm_packs.generator.devices import gpu
-from hgemm_packs.generator.measure import contest, screening
+from hgemm_packs.generator.measure import admission, contest, screening
 from hgemm_packs.generator.spec import Job, Kernel, Reply, Status
 from hgemm_packs.operands import Operands, operands
 from hgemm_packs.problem import Problem
@@ -138,9 +138,9 @@ def install(patch: pytest.MonkeyPatch, library: Path) -> SimpleNamespace:
         telemetry=SimpleNamespace(read=read, top_sm_mhz=lambda: 1980.0),
     )
     replay, single = _replays(clock)
-    for module in (timing, screening, contest, gpu):
-        patch.setattr(module, "stage", lambda device: at)
+    for module in (timing, screening, admission, contest, gpu):
         for name, value in (
+            ("stage", lambda device: at),
             ("Replay", replay),
             ("Single", single),
             ("operands", lambda problem, device, **kw: operands(problem, "cpu", **kw)),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build, export, table
+from hgemm_packs.generator import build, export, judge, table
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.findings import Field, Findings
 from hgemm_packs.generator.spec import DeviceFacts, Status
@@ -115,7 +115,7 @@ def test_the_last_finals_choose_after_a_union() -> None:
     )
     proven = job("confirm", {"a": (9.0, 11.0), "b": (9.0, 11.0)})
     proven = replace(proven, evidence={"finished": 3.0})
-    listed = table.contenders(export.union([found(late, proven), found(early)]), {False: FLOOR})
+    listed = judge.contenders(export.union([found(late, proven), found(early)]), {False: FLOOR})
     assert [each.kernel for each in listed[PROBLEM]] == ["b", "a"]
 
 

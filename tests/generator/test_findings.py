@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import findings, report, table
+from hgemm_packs.generator import findings, judge, report
 from hgemm_packs.generator.packer import read_source
 from hgemm_packs.generator.refine import Refinement
 from hgemm_packs.generator.spec import (
@@ -207,7 +207,7 @@ def test_a_confirmation_that_took_its_device_along_counts_against_the_kernel(
     a, b = _two_kernels(filled)
     lost = Reply({a.id: Result(Status.TIMEOUT, detail="no answer")}, {}, {}, 240.0)
     filled.reply("confirm", PROBLEM, lost)
-    listed = table.contenders(findings.read(filled.store), {False: 0.004})
+    listed = judge.contenders(findings.read(filled.store), {False: 0.004})
     assert [c.kernel for c in listed[PROBLEM]] == [b.id]
     assert {c.kernel for c in listed[OTHER]} == {a.id, b.id}
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hgemm_packs.generator.devices import gpu
-from hgemm_packs.generator.measure import contest, screening
+from hgemm_packs.generator.measure import admission, contest, screening
 from hgemm_packs.generator.spec import JOB_KINDS, Status
 from hgemm_packs.problem import Problem
 from tests import fake_driver
@@ -155,9 +155,9 @@ NOT_SUPPORTED = RuntimeError("cublasLtMatmulAlgoGetHeuristic: NOT_SUPPORTED (15)
         ("screen", (screening, "operands"), OOM),  # laying the problem out
         ("screen", (screening, "torch_mm"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")),
         ("screen", (screening.Scene, "screen"), OOM),  # what a kernel is compared with
-        ("race", (gpu, "operands"), OOM),
+        ("race", (admission, "operands"), OOM),
         ("race", (contest.timing, "operands"), OOM),
-        ("finals", (gpu, "sampled"), OOM),
+        ("finals", (admission, "sampled"), OOM),
         ("finals", (gpu.baselines, "best_cublaslt"), NOT_SUPPORTED),
         ("confirm", (gpu.baselines, "best_cublaslt"), NOT_SUPPORTED),
         ("confirm", (contest.timing, "operands"), OOM),

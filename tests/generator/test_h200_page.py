@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import campaign, endurance, export, table, worth
+from hgemm_packs.generator import campaign, endurance, export, judge, table, worth
 from hgemm_packs.generator.packer import SourceManifest, read_source
 from hgemm_packs.problem import Problem
 
@@ -160,13 +160,13 @@ def follows(
     source: SourceManifest, place: Path, step: int, lines: Any = (), seen: Any = ()
 ) -> None:
     whole = export.read(place)
-    floors = table.floors(whole)
+    floors = judge.floors(whole)
     assert min(floors.values()) == source.policy.noise_floor
     rows = {row.key: row for row in source.table}
     problems = list(dict.fromkeys(each.problem for each in whole.fields))[::step]
     sampled = set(problems)
     fields = tuple(each for each in whole.fields if each.problem in sampled)
-    listed = table.contenders(replace(whole, fields=fields), floors)
+    listed = judge.contenders(replace(whole, fields=fields), floors)
     assert listed
     names = {id_: str(fields["name"]) for id_, fields in whole.kernels.items()}
     listed = endurance.ranked(listed, lines, names)
@@ -177,7 +177,7 @@ def follows(
             kernels = [line["kernel"] for line in seen if tuple(line["problem"][:5]) == row[:5]]
             assert other.proven and names[other.kernel] in kernels
         if row.kernel is None:
-            figures = [c.row or table.row(c.field, c.kernel, whole.device.name) for c in contenders]
+            figures = [c.row or judge.row(c.field, c.kernel, whole.device.name) for c in contenders]
             of_torch = [each._replace(kernel=None) for each in figures]
             if row != of_torch[0]:  # it had a kernel, which another measurement had slow
                 named = [names[contenders[i].kernel] for i, r in enumerate(of_torch) if r == row]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hgemm_packs.generator import export, reconfirm, table
+from hgemm_packs.generator import export, judge, reconfirm, table
 from hgemm_packs.generator.devices import gpu
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice, fake_kernel
 from hgemm_packs.generator.evaluators import Inline
@@ -225,10 +225,10 @@ def test_an_older_export_and_the_new_one_are_both_kept(tmp_path: Path) -> None:
     export.write(whole, tmp_path / "united")
     assert export.load(tmp_path / "united") == whole
     ((best, *_),) = (
-        each for p, each in table.contenders(whole, {False: 0.0}).items() if p == SECOND
+        each for p, each in judge.contenders(whole, {False: 0.0}).items() if p == SECOND
     )
     assert best.kernel == A and best.row is not None  # it had no confirmation before
-    assert table.contenders(found, {False: 0.0})[SECOND][0].row is None
+    assert judge.contenders(found, {False: 0.0})[SECOND][0].row is None
 
 
 def canonical(each: Field) -> str:
@@ -260,9 +260,9 @@ def test_a_kernel_that_fails_leaves_the_table(tmp_path: Path) -> None:
     assert statuses[SECOND] == {A: Status.NUMERIC}
     assert fresh.refused == {A: Status.NUMERIC}
     whole = export.union([found, fresh])
-    listed = table.contenders(whole, {False: 0.0})
+    listed = judge.contenders(whole, {False: 0.0})
     assert [c.kernel for c in listed[FIRST]] == [B] and SECOND not in listed
-    apart = table.contenders(
+    apart = judge.contenders(
         replace(whole, refused={}), {False: 0.0}
     )  # the field alone says so too
     assert [c.kernel for c in apart[FIRST]] == [B]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.evidence import ratio
-from hgemm_packs.generator import table
+from hgemm_packs.generator import judge, table
 from hgemm_packs.generator.findings import Field, Findings
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.spec import DeviceFacts, Status
@@ -162,9 +162,9 @@ def test_what_was_led_is_held_against_the_floor_of_what_was_led() -> None:
         assert named(source) == {1024: kernel}
     # A floor that nobody measured is the highest that somebody did.
     led_alone = found(job("finals", GOOD), job("confirm", close), trials=(ahead(TRIAL),))
-    assert table.floors(led_alone) == {True: FLOOR} and only_row(led_alone).kernel == "a"
+    assert judge.floors(led_alone) == {True: FLOOR} and only_row(led_alone).kernel == "a"
     some = found(job("finals", GOOD), ahead(job("confirm", close)), trials=trials[:1])
-    assert table.floors(some) == {False: 0.02} and only_row(some).kernel is None
+    assert judge.floors(some) == {False: 0.02} and only_row(some).kernel is None
 
 
 def test_pruning_sends_a_problem_to_its_next_proven_kernel_or_to_cublas() -> None:
@@ -224,7 +224,7 @@ def test_the_order_of_the_findings_does_not_matter() -> None:
 
 
 def test_the_floor_and_the_paired_ratio() -> None:
-    assert table.noise_floor([NOISE] * 3) == FLOOR
+    assert judge.noise_floor([NOISE] * 3) == FLOOR
     # 200 deviations, 0.0001 to 0.0200 in some order: the 99th of a hundred is the 199th.
     bounds = [
         {
@@ -233,14 +233,14 @@ def test_the_floor_and_the_paired_ratio() -> None:
         }
         for i in range(100)
     ]
-    assert table.noise_floor(bounds) == table.noise_floor(bounds[::-1]) == 0.0199
+    assert judge.noise_floor(bounds) == judge.noise_floor(bounds[::-1]) == 0.0199
     arms = {"torch": [12.0, 13.0, 14.0], "ours": [10.0, 10.0, 10.0]}
-    assert table.paired(arms, "ours") == 1.3
-    assert math.isclose(table.timing(arms, "ours").speedup, 1.3)
+    assert judge.paired(arms, "ours") == 1.3
+    assert math.isclose(judge.timing(arms, "ours").speedup, 1.3)
     # All arms slow down together in later blocks: pairs know, medians of each would not.
     drift = [1.0, 1.0, 1.1, 1.2, 1.3]
     times = {"torch": 12.0, "cublaslt": 11.0, "ours": 10.0}
-    seen = table.timing({arm: [us * d for d in drift] for arm, us in times.items()}, "ours")
+    seen = judge.timing({arm: [us * d for d in drift] for arm, us in times.items()}, "ours")
     assert (seen.speedup, seen.lcb) == (1.2, 1.2)
     assert math.isclose(seen.vs_best, 1.1)
 

@@ -1,0 +1,41 @@
+"""Whether kernels compute one problem at all, before they are timed on it.
+
+Used by `devices.gpu`: each kernel is called once on the same operands, laid out anew where a kernel
+before wrote over them, and its values are held against float64.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hgemm_packs.generator.measure.values import Finding, sampled
+from hgemm_packs.operands import operands
+from hgemm_packs.problem import Problem
+from hgemm_packs.replay import Arm
+from hgemm_packs.timing import torch_mm
+
+
+class Admission:
+    """Operands and reference of a problem on a device."""
+
+    def __init__(self, problem: Problem, device: int, seed: int) -> None:
+        self._problem, self._device, self._seed = problem, device, seed
+        self._lay_out()
+
+    def check(self, arm: Arm) -> Finding:
+        """What one call gives. Raises whatever the arm raises."""
+        finding = self._called(arm)
+        if finding.detail and self._called(torch_mm).detail:  # a kernel before wrote over A or B
+            self._lay_out()
+            finding = self._called(arm)
+        return finding
+
+    def _lay_out(self) -> None:
+        self._one = operands(self._problem, self._device, seed=self._seed)[0]
+        self._reference = sampled(self._problem, self._one, self._seed)
+
+    def _called(self, arm: Arm) -> Finding:
+        one = self._one
+        one.c.fill_(math.nan)
+        arm(one.a, one.b, one.c)
+        return self._reference.check(one.c)
