@@ -16,12 +16,11 @@ from functools import partial
 from statistics import median
 
 from hgemm_packs.generator.flow import PASSED, Built, Flow
+from hgemm_packs.generator.gains import mean, ratios, wins
 from hgemm_packs.generator.rounds import Track
 from hgemm_packs.generator.search import behind
 from hgemm_packs.generator.space import admits, ahead
 from hgemm_packs.generator.spec import (
-    FALLBACK,
-    PROTOCOLS,
     Choice,
     Kernel,
     Reply,
@@ -294,28 +293,3 @@ def _place(result: Result) -> tuple[int, float]:
     """Order of arrival: survivors before the dropped, then by hot times cold."""
     logs = [math.log(median(us)) for us in result.samples.values() if us]
     return int(result.status is not Status.OK), sum(logs) / len(logs) if logs else math.inf
-
-
-def ratios(reply: Reply, result: Result) -> tuple[float, float]:
-    """The table's fallback over ours, medians, hot and cold; 0 where either is missing."""
-    found = []
-    for protocol in PROTOCOLS:
-        ours = result.samples.get(protocol)
-        theirs = reply.baselines.get(FALLBACK, {}).get(protocol)
-        found.append(median(theirs) / median(ours) if ours and theirs else 0.0)
-    return found[0], found[1]
-
-
-def wins(gains: tuple[float, float]) -> bool:
-    """Whether ours is ahead hot and cold."""
-    return min(gains) > 1.0
-
-
-def mean(gains: tuple[float, float]) -> float:
-    return math.sqrt(gains[0] * gains[1])
-
-
-def geometric(values: Mapping[object, float] | Sequence[float]) -> float:
-    """Geometric mean; 1 of nothing."""
-    listed = list(values.values()) if isinstance(values, Mapping) else list(values)
-    return math.exp(sum(map(math.log, listed)) / len(listed)) if listed else 1.0

@@ -16,8 +16,9 @@ from typing import Protocol
 
 from hgemm_packs.generator.builder import Builder
 from hgemm_packs.generator.evaluators import Evaluator
-from hgemm_packs.generator.finalists import Finalists, Sanitize, geometric, mean, wins
+from hgemm_packs.generator.finalists import Finalists, Sanitize
 from hgemm_packs.generator.flow import Flow
+from hgemm_packs.generator.gains import geometric, mean, wins
 from hgemm_packs.generator.rounds import Rounds, retell
 from hgemm_packs.generator.search.base import Strategy
 from hgemm_packs.generator.space import Space

@@ -16,7 +16,7 @@ from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import Gpus, Keep, Run, app
 from hgemm_packs.generator.cli.results import write_pack
 from hgemm_packs.generator.evaluators import Evaluator, Local
-from hgemm_packs.generator.finalists import geometric
+from hgemm_packs.generator.gains import geometric
 from hgemm_packs.generator.packer import read_source
 from hgemm_packs.generator.refine import Refinement
 from hgemm_packs.generator.store import Store

@@ -16,7 +16,8 @@ import pytest
 from hgemm_packs.generator import findings
 from hgemm_packs.generator.devices.sim import Faults, SimDevice, fake_kernel
 from hgemm_packs.generator.evaluators import Inline
-from hgemm_packs.generator.finalists import FOLLOWERS, ratios, wins
+from hgemm_packs.generator.finalists import FOLLOWERS
+from hgemm_packs.generator.gains import ratios, wins
 from hgemm_packs.generator.orchestrate import Budget, Snapshot, Summary, generate
 from hgemm_packs.generator.search import behind
 from hgemm_packs.generator.search.exhaustive import Exhaustive
