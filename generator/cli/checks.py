@@ -78,13 +78,17 @@ def redteam(
         "redteam.json"
     ),
     gpu: Annotated[bool, typer.Option("--gpu", help="Also the gates that run kernels.")] = False,
+    cases: Annotated[
+        list[str] | None,
+        typer.Option("--case", help="Only the case of this name; may be repeated."),
+    ] = None,
 ) -> None:
     """Check the gates: every cheat of the corpus must be rejected, every honest kernel pass."""
     from hgemm_packs.generator.redteam import run as corpus
 
     out = console()
     with progress(out, "red team") as tick:
-        result = corpus.run("gpu" if gpu else "cpu", tick)
+        result = corpus.run("gpu" if gpu else "cpu", tick, names=cases or ())
     found = result.document()
     out_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for case in result.cases:

@@ -100,14 +100,28 @@ def on_cpu(case: Case) -> tuple[Outcome, Any]:
     return outcome, built
 
 
-def run(stage: Stage, progress: Progress = lambda done, total: None, device: int = 0) -> Report:
-    """Every case of the corpus; `progress(done, total)` after each.
+def chosen(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
+    """The cases of these names, all where none is named. Raises ValueError for an unknown one."""
+    unknown = set(names) - {case.name for case in cases}
+    if unknown:
+        raise ValueError(f"no case {', '.join(sorted(unknown))} in the corpus")
+    return [case for case in cases if not names or case.name in names]
 
-    Raises ValueError for no stage, RuntimeError when the device fails for reasons of its own.
+
+def run(
+    stage: Stage,
+    progress: Progress = lambda done, total: None,
+    device: int = 0,
+    names: Sequence[str] = (),
+) -> Report:
+    """Every case of the corpus, or those of these names; `progress(done, total)` after each.
+
+    Raises ValueError for no stage or no such case, RuntimeError when the device fails for reasons
+    of its own.
     """
     if stage not in ("cpu", "gpu"):
         raise ValueError(f'stage must be "cpu" or "gpu", not {stage!r}')
-    cases = corpus.load()
+    cases = chosen(corpus.load(), names)
     outcomes: dict[str, Outcome] = {}
     kernels = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -252,7 +252,7 @@ def test_pack_overwrites_nothing_but_packs(made: Made, tmp_path: Path) -> None:
 def test_a_pack_without_a_win_is_called_useless(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hgemm_packs.generator.table.noise_floor", lambda bounds: 1.0)
+    monkeypatch.setattr("hgemm_packs.generator.judge.noise_floor", lambda bounds: 1.0)
     code, out, _ = generate("pack", copied)
     assert code == 1
     assert "0 kernels, 0 wins in 3 rows" in out
@@ -265,7 +265,7 @@ def test_redteam_writes_its_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     results = []
     for cases in ((known["prints"],), (known["prints"], fooled)):
         seen = run.Report("cpu", tuple(run.on_cpu(case)[0] for case in cases))
-        monkeypatch.setattr(run, "run", lambda stage, tick, seen=seen: seen)
+        monkeypatch.setattr(run, "run", lambda stage, tick, names, seen=seen: seen)
         results.append(generate("redteam", "--out", tmp_path / "seen.json"))
     assert [each.code for each in results] == [0, 1]
     assert "1 of 1 cheats rejected by the gate that names them, 0 of 0 honest" in results[0].out

@@ -48,6 +48,14 @@ def test_each_case_gets_as_far_as_it_must(report: run.Report, name: str) -> None
     assert outcome.undecided == (CASES[name].needs_gpu and name in BAD)
 
 
+def test_cases_can_be_named() -> None:
+    names = ["splitk_deep", "swapab"]
+    assert sorted(case.name for case in run.chosen(corpus.load(), names)) == names
+    assert [case.name for case in run.chosen(corpus.load(), ())] == list(CASES)
+    with pytest.raises(ValueError, match="no case swapba in the corpus"):
+        run.run("cpu", names=["swapab", "swapba"])
+
+
 def test_the_report_counts_what_was_decided(report: run.Report) -> None:
     document = report.document()
     assert json.loads(json.dumps(document)) == document
