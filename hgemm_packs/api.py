@@ -133,6 +133,8 @@ def refuse(reason: str, described: tuple[Any, ...] | None, device: int) -> None:
         raise FallbackError(f"torch would have run this call: {why}")
 
     problem = _problem(described)
-    choice = select.resolve(problem, device)
-    steps = "; ".join(str(step) for step in choice.reasons)
+    try:
+        steps = "; ".join(str(step) for step in select.resolve(problem, device).reasons)
+    except RuntimeError as error:  # of a driver or device that cannot be used
+        steps = str(error)
     raise FallbackError(f"torch would have run {problem} on device {device}: {why} ({steps})")

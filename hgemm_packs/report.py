@@ -52,11 +52,18 @@ def explain(a: torch.Tensor, b: torch.Tensor) -> None:
     found = launcher.describe(a, b)
     state = found if isinstance(found, str) else api.state(a, b)
     if state is not None:
-        print(f"runs on   torch (fallback: {state})\n          {Reason(state, WORDS[state])}")
+        print(_by_torch(state, WORDS[state]))
     if isinstance(found, Problem):
         if state is not None:
             print("without that:")
-        print(explain_problem(found, a.device.index))
+        try:
+            print(explain_problem(found, a.device.index))
+        except RuntimeError as error:
+            print(_by_torch("no_device", f"{WORDS['no_device']}: {error}"))
+
+
+def _by_torch(code: str, text: str) -> str:
+    return f"runs on   torch (fallback: {code})\n          {Reason(code, text)}"
 
 
 def explain_problem(

@@ -94,9 +94,12 @@ static PyObject *fall_back(launcher_state *state, const call *c, reason why, con
   return torch_matmul(state, c);
 }
 
+static PyObject *get(const tensor_getter *getter, PyObject *tensor) {
+  return getter->get(getter->descriptor, tensor, (PyObject *)Py_TYPE(tensor));
+}
+
 static int requires_grad(const launcher_state *state, PyObject *tensor) {
-  PyObject *answer =
-      state->requires_grad(state->requires_grad_descriptor, tensor, (PyObject *)Py_TYPE(tensor));
+  PyObject *answer = get(&state->requires_grad, tensor);
   if (!answer) return -1;
   const int yes = answer != Py_False;
   Py_DECREF(answer);
@@ -125,6 +128,20 @@ static int bump_version(const launcher_state *state, PyObject *out) {
   Py_CLEAR(state->bumped->tensor);  // if it never got as far as to ask for it
   Py_XDECREF(none);
   return none ? 0 : -1;
+}
+
+// Whether torch lets out be written; if so, its version is a new one. Outside inference mode an
+// inference tensor, the only one without a version, is torch's to refuse, in its own words.
+static reason claim_out(const launcher_state *state, PyObject *out) {
+  if (!modes_inference(&state->modes)) {
+    PyObject *version = get(&state->version, out);
+    if (!version) {
+      PyErr_Clear();
+      return REASON_MISMATCH;
+    }
+    Py_DECREF(version);
+  }
+  return bump_version(state, out) ? REASON_OUT : REASON_COUNT;
 }
 
 static PyObject *shaped_empty_args(const launcher_state *state, const problem *p) {
@@ -284,11 +301,7 @@ static PyObject *serve(launcher_state *state, const call *c, problem *p, answer 
   found->users++;
   reason why = c->out ? problem_out(state, c->out, p) : REASON_COUNT;
   if (why == REASON_COUNT) why = check_torch(state, c);
-  if (why == REASON_COUNT && c->out && bump_version(state, c->out)) {
-    // An inference tensor outside inference mode: torch refuses to write to it, in its own words.
-    PyErr_Clear();
-    why = REASON_OUT;
-  }
+  if (why == REASON_COUNT && c->out) why = claim_out(state, c->out);
   if (!PyErr_Occurred())
     result = why == REASON_COUNT ? run_kernel(state, c, p, found) : fall_back(state, c, why, p);
   lookup_release(found);

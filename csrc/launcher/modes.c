@@ -5,6 +5,7 @@
 
 static const char KEYS[] = "_ZN3c104impl26raw_local_dispatch_key_setE";
 static const char GRAD_ENABLED[] = "_ZN3c108GradMode10is_enabledEv";
+static const char INFERENCE[] = "_ZN3c1013InferenceMode10is_enabledEv";
 static const char FUNCTION_MODES[] = "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv";
 
 // This thread's instance of torch's thread-local key set.
@@ -42,9 +43,11 @@ static void bind_shortcut(torch_modes *modes) {
   void *c10 = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
   void *torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
   void *grad = loaded_symbol(c10, GRAD_ENABLED);
+  void *inference = loaded_symbol(c10, INFERENCE);
   void *function = loaded_symbol(torch, FUNCTION_MODES);
-  if (!grad || !function || !loaded_symbol(c10, KEYS)) return;
+  if (!grad || !inference || !function || !loaded_symbol(c10, KEYS)) return;
   memcpy(&modes->native_grad_enabled, &grad, sizeof grad);
+  memcpy(&modes->native_inference, &inference, sizeof inference);
   memcpy(&modes->function_modes, &function, sizeof function);
   modes->c10 = c10;
 }
@@ -94,6 +97,10 @@ int modes_quiet(const torch_modes *modes) {
   for (int i = shortcut(modes) ? modes->covered : 0; quiet == 1 && i < modes->count; i++)
     quiet = probe_quiet(&modes->probes[i]);
   return quiet;
+}
+
+int modes_inference(const torch_modes *modes) {
+  return modes->c10 && modes->native_inference();
 }
 
 int modes_grad_enabled(const torch_modes *modes) {

@@ -35,6 +35,7 @@ typedef struct {
   void *c10;  // NULL: no shortcut
   int64_t (*function_modes)(void);
   bool (*native_grad_enabled)(void);
+  bool (*native_inference)(void);
   key_set quiet[KEY_SETS];
   int quiet_count;
 } torch_modes;
@@ -53,5 +54,8 @@ int modes_unwatched(const torch_modes *modes);
 
 // 1 when gradients are being recorded, 0 when not, -1 with an exception set.
 int modes_grad_enabled(const torch_modes *modes);
+
+// 1 in inference mode, as far as the shortcut can tell.
+int modes_inference(const torch_modes *modes);
 
 #endif

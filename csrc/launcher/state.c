@@ -44,13 +44,13 @@ static const dl_exchange *find_exchange(PyObject *tensor) {
   return exchange && exchange->view && exchange->current_stream ? exchange : NULL;
 }
 
-static int bind_requires_grad(launcher_state *state) {
-  PyObject *descriptor = PyObject_GetAttrString(state->torch.tensor, "requires_grad");
+static int bind_getter(const launcher_state *state, const char *name, tensor_getter *result) {
+  PyObject *descriptor = PyObject_GetAttrString(state->torch.tensor, name);
   if (!descriptor) return -1;
-  state->requires_grad_descriptor = descriptor;
-  state->requires_grad = (descrgetfunc)PyType_GetSlot(Py_TYPE(descriptor), Py_tp_descr_get);
-  if (state->requires_grad) return 0;
-  PyErr_SetString(PyExc_TypeError, "torch.Tensor.requires_grad is not a descriptor");
+  result->descriptor = descriptor;
+  result->get = (descrgetfunc)PyType_GetSlot(Py_TYPE(descriptor), Py_tp_descr_get);
+  if (result->get) return 0;
+  PyErr_Format(PyExc_TypeError, "torch.Tensor.%s is not a descriptor", name);
   return -1;
 }
 
@@ -139,8 +139,9 @@ PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
   state->torch = t;
   state->device_type = device_type;
   state->exchange = find_exchange(t.tensor);
-  if (modes_bind(&state->modes, probes, covered, grad_enabled) || bind_requires_grad(state) ||
-      bind_bump(state))
+  if (modes_bind(&state->modes, probes, covered, grad_enabled) ||
+      bind_getter(state, "requires_grad", &state->requires_grad) ||
+      bind_getter(state, "_version", &state->version) || bind_bump(state))
     return NULL;
   state->library = strdup(driver);
   if (!state->library) return PyErr_NoMemory();

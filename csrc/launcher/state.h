@@ -80,6 +80,12 @@ typedef struct {
   PyObject *tensor;  // owned, or NULL
 } one_tensor;
 
+// The getter of an attribute of torch.Tensor, called without a lookup.
+typedef struct {
+  descrgetfunc get;
+  PyObject *descriptor;
+} tensor_getter;
+
 typedef struct {
   int started;
   int strict;
@@ -87,8 +93,7 @@ typedef struct {
   int device_type;
   char *library;
   torch_api torch;
-  descrgetfunc requires_grad;  // getter of torch.Tensor.requires_grad, called without a lookup
-  PyObject *requires_grad_descriptor;
+  tensor_getter requires_grad, version;
   torch_modes modes;
   PyCFunction bump;    // C function of bump_version
   one_tensor *bumped;  // its argument

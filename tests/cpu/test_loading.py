@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from hgemm_packs import launcher, select
+from hgemm_packs import launcher, report, select
+from hgemm_packs.errors import FallbackError
 from hgemm_packs.manifest import GridRule
 from hgemm_packs.problem import DeviceInfo
 from tests import fake_driver, reference
@@ -125,6 +126,25 @@ def test_a_driver_that_lacks_a_function(
     a, b = reference.cancelling(32, 32, 32, "nn", torch.float16)
     reference.assert_exact(old.matmul(a, b), a, b)
     assert old.fallbacks() == {"no_device": 1}
+
+
+def test_words_where_the_driver_cannot_be_used(
+    clean_process: None,
+    monkeypatch: pytest.MonkeyPatch,
+    driver_library: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # STRICT and explain raised the driver's RuntimeError themselves, naming no call.
+    fake = fake_driver.start(monkeypatch, driver_library, driver="libno-such-driver.so.1")
+    a, b = reference.cancelling(32, 32, 32, "nn", torch.float16)
+    launcher._extension().set_strict(True)
+    with pytest.raises(FallbackError, match=r"32x32x32 nn f16 .*no_device: .*libno-such-driver"):
+        fake.matmul(a, b)
+    real = report.explain_problem  # operands of the stand-in's device have no index
+    monkeypatch.setattr(report, "explain_problem", lambda problem, index: real(problem, 0))
+    report.explain(a, b)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "runs on   torch (fallback: no_device)" and "libno-such-driver" in said[1]
 
 
 def test_no_driver_at_all(

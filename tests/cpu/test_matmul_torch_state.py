@@ -5,6 +5,7 @@ kernel ran instead; a kernel stands ready for every one of these problems.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -113,6 +114,20 @@ def test_autograd_sees_that_out_changed(ready: Started) -> None:
         y.backward()
     with torch.inference_mode():
         reference.assert_exact(ready.matmul(a, b, out=torch.empty_like(out)), a, b)
+
+
+def test_an_inference_tensor_is_written_in_inference_mode_alone(ready: Started) -> None:
+    # matmul raised nothing where torch does: what bumps versions lets such tensors be.
+    a, b = operands()
+    with torch.inference_mode():
+        out = torch.zeros(32, 32, dtype=torch.float16)
+    for guard in (contextlib.nullcontext(), torch.no_grad()):
+        with guard, pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+            ready.matmul(a, b, out=out)
+    assert ready.fallbacks() == {"mismatch": 2}
+    with torch.inference_mode():
+        reference.assert_exact(ready.matmul(a, b, out=out), a, b)
+    assert launcher.counters()["hits"] == 3
 
 
 def test_autocast(ready: Started) -> None:
