@@ -262,3 +262,30 @@ def test_what_a_large_problem_won_since_is_sustained_beside_the_others(run: Path
     (energy,) = first.asked
     assert early == energy.kernels[0].fields["genome"]
     assert table(run)[LARGE][0] == energy.kernels[-1].fields["genome"] != early
+
+
+def test_a_gpu_that_sustains_nothing_publishes_dependent_launches(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight large problems in a row that failed ended the command, each time anew."""
+    monkeypatch.setattr(campaign, "FIRST", 1)
+    first, second = Protocols(lasts=False), Protocols()
+    answer = refined(run, first, second)
+    assert answer.code == 1 and "sustained.jsonl: 1 lines, 1 failed, 0 left" in answer.out
+    assert "no counter of energy" in answer.out
+    assert second.asked and table(run)[SMALL][1]["reads_ahead"]
+
+
+def test_a_run_that_goes_on_elsewhere_is_not_refined(run: Path) -> None:
+    """Two that append to the same lines would tear them."""
+    device = Protocols()
+    with Store(run):
+        answer = refined(run, device)
+    assert answer.code == 2 and f"another process writes to {run}" in answer.err
+    assert not device.asked and not (run / refine.FOLDER).exists()
+
+
+def test_a_wrong_name_is_refused_and_nothing_made_of_it(tmp_path: Path) -> None:
+    answer = refined(tmp_path / "run", Protocols())
+    assert answer.code == 2 and "no store" in answer.err
+    assert not (tmp_path / "run").exists()
