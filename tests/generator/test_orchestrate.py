@@ -463,6 +463,19 @@ class Failing(FakeDevice):
         return super().run(job)
 
 
+def test_a_win_is_confirmed_though_nothing_could_be_launched_behind_another(tmp_path: Path) -> None:
+    """Of a problem whose job of that kind failed the run gave up the win as well."""
+    plain = [c for c in Space(FOUR[0]).core if ahead(c) and admits(c, FOUR[-1])][::20][:22]
+    device = Failing(FOUR[0], ["behind"])
+    for call in range(2):
+        with Store(tmp_path) as store:
+            search = (store, FOUR[:1], Listener(), Builder(), Inline(device), PLENTY)
+            summary = generate(*search, spaces=lambda p: Space(p, only=plain), seed=5)
+        assert (summary.confirmed, summary.given_up) == (1, {})
+        assert device.failed == ["behind"] * (call + 1), "the next call tries again"
+        assert jobs(tmp_path)["confirm"] == 1
+
+
 @pytest.mark.parametrize(
     "kinds",
     [
