@@ -180,12 +180,14 @@ class Finalists:
         self._limit = limit
 
         def start(entrant: Entrant) -> None:
-            space = entrant.track.space
+            space, flow = entrant.track.space, self._flow
+            if flow.spent >= limit and not flow.known("behind", space.problem):
+                return  # nobody would time what is compiled
             own = (Choice.of(k.fields["family"], k.fields["genome"]) for k in entrant.winners)
             twins = [twin for each in own if (twin := ahead(each)) and admits(twin, space.problem)]
-            roomy = behind.candidates(space, self._flow.facts.sm_count, FOLLOWERS)
+            roomy = behind.candidates(space, flow.facts.sm_count, FOLLOWERS)
             choices = list(dict.fromkeys([*twins, *roomy]))
-            self._flow.build(choices, partial(self._follow, entrant))
+            flow.build(choices, partial(self._follow, entrant))
 
         self._flow.each(self._likely(), start)
         self._gate(limit, self._followers)

@@ -184,7 +184,7 @@ def check_device(found: Findings, here: DeviceFacts) -> None:
     words = "; ".join(
         f"{n} {theirs} there, {ours} here" for n, theirs, ours in pairs if theirs != ours
     )
-    raise ValueError(f"the export was measured under other conditions: {words}")
+    raise ValueError(f"what is there was measured under other conditions: {words}")
 
 
 def measure(

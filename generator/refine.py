@@ -3,12 +3,14 @@
 Called by the CLI when a search is over. Of all confirmed kernels it measures which one a row should
 name for dependent launch (`dependent`) and which one a large problem should have (`endurance`);
 what the table then names for dependent launch is measured once more, by processes that chose
-nothing. All of it is lines in files of the run's folder, from which a killed run goes on.
+nothing. All of it is lines in files of the run's folder, from which a killed run goes on; what they
+say of other cubins, or of other conditions than the findings', counts no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from hgemm_packs.generator import build, campaign, dependent, endurance, findings, table
@@ -17,7 +19,8 @@ from hgemm_packs.generator.campaign import Line, Task
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest, write_pack, write_source
 from hgemm_packs.generator.problems import cost
-from hgemm_packs.generator.spec import Kernel
+from hgemm_packs.generator.schema import digest
+from hgemm_packs.generator.spec import Kernel, conditions
 from hgemm_packs.generator.store import Store
 from hgemm_packs.generator.table import Usable
 from hgemm_packs.pack import Pack
@@ -60,6 +63,7 @@ class Refinement:
         self.folder = store.folder / FOLDER
         self.found = findings.read(store)
         self._store = store
+        self._under = digest(asdict(conditions(self.found.device)))[:16]
         self._last = store.last_builds()
         self._named = {
             str(fields["name"]): id_
@@ -79,7 +83,7 @@ class Refinement:
     def choosing(self) -> list[Task]:
         """Dependent launches of confirmed kernels. Raises ValueError without any."""
         _, pairs = dependent.candidates(self.found, self._usable, NEAR)
-        return dependent.tasks(pairs, self.kernel)
+        return self._pairs(pairs)
 
     def lasting(self) -> list[Task]:
         """Sustained runs of the confirmed kernels of large problems."""
@@ -89,16 +93,31 @@ class Refinement:
             problem: [names[id_] for id_ in listed[problem] if id_ in names]
             for problem in sorted(listed, key=cost)
         }
-        return endurance.tasks(named, self.kernel)
+        return [
+            self._known(task, named[Problem(*task.fields["problem"])])
+            for task in endurance.tasks(named, self.kernel)
+        ]
 
     def publishing(self, keep: float) -> list[Task]:
         """Dependent launches as the table has them by now."""
-        return dependent.tasks(_behind(self.source(keep)), self.kernel)
+        return self._pairs(_behind(self.source(keep)))
+
+    def _pairs(self, pairs: Iterable[tuple[Problem, str]]) -> list[Task]:
+        return [
+            self._known(task, [task.fields["kernel"]])
+            for task in dependent.tasks(pairs, self.kernel)
+        ]
+
+    def _known(self, task: Task, names: Iterable[str]) -> Task:
+        """The task, its line known by cubins and conditions as well: another compiler makes other
+        code of the same name, and a run that goes on confirms more of a problem."""
+        cubins = sorted(self._named[name] for name in names)
+        return replace(task, fields={**task.fields, "cubins": cubins, "under": self._under})
 
     def gains(self, source: SourceManifest) -> list[tuple[float, float]]:
         """torch over the kernel that a row of `source` has for dependent launch, launched plainly
         and so, hot, of each row that was measured again."""
-        lines = {dependent.pair(line): line for line in campaign.lines(self._there(PUBLISHED))[1]}
+        lines = {dependent.pair(line): line for line in self._figures(PUBLISHED)}
         asked = [lines.get((problem.key[:5], name)) for problem, name in _behind(source)]
         return [
             (dependent.over_torch(line, "plain")[0], dependent.over_torch(line, "pdl")[0])
@@ -112,11 +131,22 @@ class Refinement:
             self.found,
             keep,
             self._usable,
-            sustained=campaign.lines(self._there(SUSTAINED))[1],
-            choosing=campaign.answers(self._there(DEPENDENT)),
-            published=campaign.answers(self._there(PUBLISHED)),
+            sustained=self._figures(SUSTAINED),
+            choosing=self._counting(campaign.answers(self._there(DEPENDENT))),
+            published=self._counting(campaign.answers(self._there(PUBLISHED))),
         )
         return made
+
+    def _figures(self, name: str) -> list[Line]:
+        return self._counting(campaign.lines(self._there(name))[1])
+
+    def _counting(self, lines: Iterable[Line]) -> list[Line]:
+        """Those of cubins that are the last of their choice, under the findings' conditions."""
+        return [
+            line
+            for line in lines
+            if line["under"] == self._under and self._last.issuperset(line["cubins"])
+        ]
 
     def _there(self, name: str) -> list[Path]:
         path = self.folder / name

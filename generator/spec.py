@@ -125,13 +125,14 @@ class DeviceFacts:
     peak_gbps: float = 0.0
 
 
+def conditions(facts: DeviceFacts) -> DeviceFacts:
+    """What figures depend on: the kind of GPU and its libraries; which one of several it was, and
+    what its ceilings are, makes no difference."""
+    return replace(facts, uuid_hash="", peak_tflops=0.0, peak_gbps=0.0)
+
+
 def same(a: DeviceFacts | None, b: DeviceFacts) -> bool:
-    """Whether figures of both may stand in one table: the same kind of GPU under the same
-    libraries; which one of several it was, and what its ceilings are, makes no difference."""
-
-    def conditions(facts: DeviceFacts) -> DeviceFacts:
-        return replace(facts, uuid_hash="", peak_tflops=0.0, peak_gbps=0.0)
-
+    """Whether figures of both may stand in one table."""
     return a is not None and conditions(a) == conditions(b)
 
 

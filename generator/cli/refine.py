@@ -36,7 +36,8 @@ def refine_run(
     write its pack anew. The same command goes on where it stopped."""
     ends = time.monotonic() + deadline
     count = search.gpus_here(gpus)
-    with Store(run, readonly=True) as store:
+    Store(run, readonly=True).close()  # nothing is made of a wrong name
+    with Store(run) as store:  # nobody else adds to it or to the lines beside it
         mine = Refinement(store)
         first = [(refine.DEPENDENT, mine.choosing()), (refine.SUSTAINED, mine.lasting())]
         tallies = _measured(mine, first, count, ends)
@@ -58,14 +59,17 @@ def _measured(
         reconfirm.check_device(mine.found, evaluator.facts())
         for name, tasks in parts:
             with progress(out, name.removesuffix(".jsonl")) as tick:
-                tally = campaign.run(
-                    mine.folder / name,
-                    tasks,
-                    evaluator,
-                    _header(name),
-                    deadline_s=ends - time.monotonic(),
-                    tick=tick,
-                )
+                try:
+                    tally = campaign.run(
+                        mine.folder / name,
+                        tasks,
+                        evaluator,
+                        _header(name),
+                        deadline_s=ends - time.monotonic(),
+                        tick=tick,
+                    )
+                except campaign.Hopeless as error:  # of this file; the others may do
+                    tally = Tally(campaign.FIRST, campaign.FIRST, words=str(error))
             tallies.append(tally)
             out.print(f"{name}: {tally.written} lines, {tally.failed} failed, {tally.left} left")
             if tally.words:

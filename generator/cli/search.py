@@ -251,7 +251,7 @@ def confirm(
     count = gpus_here(gpus)
     with Store(run) as store:
         spent = sum(store.spent_gpu_seconds().values())
-        rest = replace(Budget(spent + more), search_share=0.0)
+        rest = Budget(spent + more, search_share=spent / (spent + more), patience=0)
         with workers(run, CORES, count, "") as (builder, evaluator), live.watching(out) as watch:
             summary = orchestrate.generate(
                 store,

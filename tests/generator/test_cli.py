@@ -141,6 +141,8 @@ def test_a_run_of_another_gpu_goes_on_nowhere_else(copied: Path, made: Made) -> 
 
 
 def test_confirm_ends_what_a_small_budget_left_open(made: Made, tmp_path: Path) -> None:
+    """Each stage has its share of the new money, not of all that was ever spent: of that the stages
+    before the confirmation had had theirs, and did nothing."""
     place = ("--run", tmp_path / "run")
     short = simulated(*made.options, "--budget", "4.5s", "--strategy", "prior", *place)
     assert short.code == 1
@@ -150,11 +152,13 @@ def test_confirm_ends_what_a_small_budget_left_open(made: Made, tmp_path: Path) 
     with Store(tmp_path / "run", readonly=True) as store:
         screens = [job.id for job in store.measured("screen")]
         assert list(store.measured("confirm")) == []
-    code, out, _ = simulated("confirm", tmp_path / "run")
+        assert sum(store.spent_gpu_seconds().values()) > 0.7 * (4.5 + 2.0)
+    code, out, _ = simulated("confirm", tmp_path / "run", "--budget", "2s")
     assert code == 0
     with Store(tmp_path / "run", readonly=True) as store:
         assert [job.id for job in store.measured("screen")] == screens
         confirmed = {job.problem for job in store.measured("confirm")}
+        assert confirmed == {job.problem for job in store.measured("behind")}
     won = {Problem(*row.key) for row in opened(tmp_path / "run").table if row.kernel}
     assert won and won <= confirmed
     assert f"{len(won)} wins in 3 rows" in out

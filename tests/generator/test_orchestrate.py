@@ -231,6 +231,36 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
     assert jobs(tmp_path / "both") == before
 
 
+def test_nothing_is_compiled_that_no_money_is_left_to_launch_behind_another(
+    tmp_path: Path,
+) -> None:
+    """A run whose money was gone after the finals compiled some 24 kernels for each win all the
+    same, while its GPUs waited; what was timed behind another before still counts."""
+    plain = [c for c in Space(FOUR[0]).core if ahead(c) and admits(c, FOUR[-1])][::20][:22]
+
+    class Dear(FakeDevice):
+        def run(self, job: Job) -> Reply:
+            reply = super().run(job)
+            cost = PLENTY.gpu_seconds if job.kind == "finals" else reply.gpu_seconds
+            return replace(reply, gpu_seconds=cost)
+
+    def go(device: FakeDevice, budget: Budget) -> tuple[Summary, set[Choice]]:
+        builder = Builder()
+        with Store(tmp_path) as store:
+            search = (store, FOUR[:1], Listener(), builder, Inline(device), budget)
+            made = generate(*search, spaces=lambda p: Space(p, only=plain), seed=5)
+        return made, set(builder.built)
+
+    first, built = go(Dear(), PLENTY)
+    assert first.likely == 1 and built == set(plain)
+    rich = Budget(10 * PLENTY.gpu_seconds)
+    second, built = go(FakeDevice(), rich)
+    assert second.confirmed == 1 and all(each.genome["reads_ahead"] for each in built)
+    (kernels,) = confirmed(tmp_path).values()
+    third, _ = go(FakeDevice(), PLENTY)
+    assert third.confirmed == 1 and confirmed(tmp_path) == {FOUR[0]: kernels}
+
+
 def twin(choice: Choice) -> Choice:
     found = ahead(choice)
     assert found is not None
@@ -431,6 +461,19 @@ class Failing(FakeDevice):
             self.failed.append(job.kind)
             return Reply({}, {}, {"failed": "OutOfMemoryError: 64 GiB"}, 0.001)
         return super().run(job)
+
+
+def test_a_win_is_confirmed_though_nothing_could_be_launched_behind_another(tmp_path: Path) -> None:
+    """Of a problem whose job of that kind failed the run gave up the win as well."""
+    plain = [c for c in Space(FOUR[0]).core if ahead(c) and admits(c, FOUR[-1])][::20][:22]
+    device = Failing(FOUR[0], ["behind"])
+    for call in range(2):
+        with Store(tmp_path) as store:
+            search = (store, FOUR[:1], Listener(), Builder(), Inline(device), PLENTY)
+            summary = generate(*search, spaces=lambda p: Space(p, only=plain), seed=5)
+        assert (summary.confirmed, summary.given_up) == (1, {})
+        assert device.failed == ["behind"] * (call + 1), "the next call tries again"
+        assert jobs(tmp_path)["confirm"] == 1
 
 
 @pytest.mark.parametrize(

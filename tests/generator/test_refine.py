@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import refine
+from hgemm_packs.generator import campaign, endurance, refine
 from hgemm_packs.generator.cli import refine as verb
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice
 from hgemm_packs.generator.evaluators import Inline
+from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.orchestrate import Budget, generate
 from hgemm_packs.generator.packer import SourceManifest, read_source
 from hgemm_packs.generator.search.exhaustive import Exhaustive
@@ -37,8 +38,20 @@ def few(problem: Problem) -> Space:
     return Space(problem, only=best[:6])
 
 
-def machine() -> SimDevice:
-    return SimDevice(1, Faults(), Noise(0.001, 0.0))
+class Machine(SimDevice):
+    """A simulated GPU under libraries of other versions."""
+
+    versions: Mapping[str, str] = SimDevice(1).facts.versions
+
+    @property
+    def facts(self) -> DeviceFacts:
+        return replace(super().facts, versions=self.versions)
+
+
+def machine(versions: Mapping[str, str] = Machine.versions) -> SimDevice:
+    made = Machine(1, Faults(), Noise(0.001, 0.0))
+    made.versions = versions
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +87,12 @@ class Protocols:
     pdl: float = 4.0
     name: str = "Simulated GPU"
     lasts: bool = True
+    versions: Mapping[str, str] = field(default_factory=lambda: Machine.versions)
     asked: list[Job] = field(default_factory=list)
 
     @property
     def facts(self) -> DeviceFacts:
-        return replace(machine().facts, name=self.name)
+        return replace(machine(self.versions).facts, name=self.name)
 
     def run(self, job: Job) -> Reply:
         self.asked.append(job)
@@ -197,3 +211,81 @@ def test_a_kernel_that_was_built_anew_since_is_not_taken_for_the_old_one(run: Pa
     with Store(run, readonly=True) as store:
         kernels = {kernel.id for kernel in refine.Refinement(store).source(1.0).kernels}
     assert won.id not in kernels
+
+
+def test_lines_of_another_driver_choose_nothing(run: Path) -> None:
+    """A run that went on after an update: its figures of before are in no table any more, and the
+    lines of before chose for it all the same."""
+    fast, again = Protocols(), Protocols()
+    assert refined(run, fast, again, words=("--keep", 1.0)).code == 0
+    newer = {"torch": "newer", "cublas": "newer", "driver": "newer"}
+    with Store(run) as store, Inline(machine(newer)) as evaluator:
+        search = (store, [SMALL, LARGE], Exhaustive(), Builder(), evaluator, Budget(1000.0))
+        assert generate(*search, spaces=few).confirmed == 2
+    assert simulated("pack", run, "--keep", 1.0).code == 0
+    assert table(run)[SMALL][1] is None
+    first, second = Protocols(versions=newer), Protocols(versions=newer)
+    assert refined(run, first, second, words=("--keep", 1.0)).code == 0
+    assert table(run)[SMALL][1]["reads_ahead"]
+    assert len(first.asked) == len(fast.asked) and len(second.asked) == len(again.asked)
+
+
+def test_lines_of_another_compilers_code_choose_nothing(run: Path) -> None:
+    """It goes by the same name."""
+    assert refined(run, Protocols(), Protocols(), words=("--keep", 1.0)).code == 0
+    path = run / refine.FOLDER / refine.DEPENDENT
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for line in lines[1:]:
+        line["cubins"] = ["f" * 64]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert simulated("pack", run, "--keep", 1.0).code == 0
+    assert table(run)[SMALL][1] is None
+    first, second = Protocols(), Protocols()
+    assert refined(run, first, second, words=("--keep", 1.0)).code == 0
+    assert len(first.asked) == len(lines) - 1 and not second.asked
+    assert table(run)[SMALL][1]["reads_ahead"]
+
+
+def test_what_a_large_problem_won_since_is_sustained_beside_the_others(run: Path) -> None:
+    """A kernel without a sustained run is named nowhere, however fast: its problem had a line."""
+    confirmed = endurance.confirmed
+
+    def fewer(found: Findings) -> dict[Problem, list[str]]:
+        return {problem: ids[:1] for problem, ids in confirmed(found).items()}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(endurance, "confirmed", fewer)
+        assert refined(run, Protocols(), Protocols(), words=("--keep", 1.0)).code == 0
+    early = table(run)[LARGE][0]
+    first = Protocols()
+    assert refined(run, first, Protocols(), words=("--keep", 1.0)).code == 0
+    (energy,) = first.asked
+    assert early == energy.kernels[0].fields["genome"]
+    assert table(run)[LARGE][0] == energy.kernels[-1].fields["genome"] != early
+
+
+def test_a_gpu_that_sustains_nothing_publishes_dependent_launches(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight large problems in a row that failed ended the command, each time anew."""
+    monkeypatch.setattr(campaign, "FIRST", 1)
+    first, second = Protocols(lasts=False), Protocols()
+    answer = refined(run, first, second)
+    assert answer.code == 1 and "sustained.jsonl: 1 lines, 1 failed, 0 left" in answer.out
+    assert "no counter of energy" in answer.out
+    assert second.asked and table(run)[SMALL][1]["reads_ahead"]
+
+
+def test_a_run_that_goes_on_elsewhere_is_not_refined(run: Path) -> None:
+    """Two that append to the same lines would tear them."""
+    device = Protocols()
+    with Store(run):
+        answer = refined(run, device)
+    assert answer.code == 2 and f"another process writes to {run}" in answer.err
+    assert not device.asked and not (run / refine.FOLDER).exists()
+
+
+def test_a_wrong_name_is_refused_and_nothing_made_of_it(tmp_path: Path) -> None:
+    answer = refined(tmp_path / "run", Protocols())
+    assert answer.code == 2 and "no store" in answer.err
+    assert not (tmp_path / "run").exists()
