@@ -15,11 +15,12 @@ from pathlib import Path
 
 from hgemm_packs.generator import build, campaign, dependent, endurance, findings, table
 from hgemm_packs.generator.build import Built
-from hgemm_packs.generator.campaign import Line, Task
+from hgemm_packs.generator.campaign import Line, LinesFile, Task
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest, write_pack, write_source
 from hgemm_packs.generator.problems import cost
-from hgemm_packs.generator.schema import digest
+from hgemm_packs.generator.records import read_records
+from hgemm_packs.generator.schema import canonical, digest
 from hgemm_packs.generator.spec import Kernel, conditions
 from hgemm_packs.generator.store import Store
 from hgemm_packs.generator.table import Usable
@@ -163,6 +164,21 @@ class Refinement:
         kernels = [self._store.kernel(each.id) for each in source.kernels]
         built = [Built(dict(kernel.fields), kernel.cubin) for kernel in kernels]
         return write_pack(out / "pack", source, built, generator_info=build.generator_info())
+
+
+def unite(into: Path, other: Path) -> None:
+    """Add to a run folder the lines that another has and it has not; twice is the same as once. For
+    the writer of `into`. Raises OSError."""
+    for name in (DEPENDENT, SUSTAINED, PUBLISHED):
+        path, there = other / FOLDER / name, into / FOLDER / name
+        if not path.is_file():
+            continue
+        known = {canonical(line) for line in read_records([there] if there.is_file() else [])}
+        lines = LinesFile(there)
+        for line in read_records([path]):
+            if canonical(line) not in known:
+                lines.write(line)
+        lines.close()
 
 
 def _behind(source: SourceManifest) -> list[tuple[Problem, str]]:

@@ -78,9 +78,11 @@ def _measured(
 
 
 def _say_gains(gains: list[tuple[float, float]]) -> None:
-    plain, behind = (geometric(each) for each in zip(*gains, strict=True)) if gains else (1.0, 1.0)
-    words = f"{behind:.3f}x torch, {plain:.3f}x launched plainly, by the second measurement"
-    console().print(f"dependent launch: {len(gains)} problems, {words}", markup=False)
+    words = ""
+    if gains:
+        plain, behind = (geometric(each) for each in zip(*gains, strict=True))
+        words = f", {behind:.3f}x torch, {plain:.3f}x launched plainly, by the second measurement"
+    console().print(f"dependent launch: {len(gains)} problems{words}", markup=False)
 
 
 def _evaluator(folder: Path, count: int) -> Evaluator:

@@ -100,6 +100,7 @@ def merge_runs(
     with Store(into) as store:
         for other in others:
             merge(store, other)
+            refine.unite(into, other)
         _say(console(), f"{into}: {len(store.problems())} problems")
 
 

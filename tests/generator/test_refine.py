@@ -181,6 +181,19 @@ def test_a_failure_is_said_and_keeps_nothing_else_from_being_published(run: Path
     assert second.asked and table(run)[SMALL][1]["reads_ahead"]
 
 
+def test_runs_are_merged_with_what_was_measured_since(run: Path, tmp_path: Path) -> None:
+    assert refined(run, Protocols(), Protocols(), words=("--keep", 1.0)).code == 0
+    for _ in range(2):
+        assert simulated("merge", tmp_path / "both", run).code == 0
+        for name in (refine.DEPENDENT, refine.SUSTAINED, refine.PUBLISHED):
+            lines = (tmp_path / "both" / refine.FOLDER / name).read_bytes()
+            assert lines == (run / refine.FOLDER / name).read_bytes() != b""
+    first, second = Protocols(), Protocols()
+    assert refined(tmp_path / "both", first, second, words=("--keep", 1.0)).code == 0
+    assert not first.asked and not second.asked
+    assert table(tmp_path / "both") == table(run)
+
+
 def test_another_gpu_is_refused(run: Path) -> None:
     device = Protocols(name="Other GPU")
     answer = refined(run, device)
