@@ -10,7 +10,10 @@ import torch
 
 from hgemm_packs import launcher, matmul, timing
 from hgemm_packs.generator.arms import Arm
+from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.measure.agreement import Agreement, edges
+from hgemm_packs.generator.packed import Packed
+from hgemm_packs.generator.spec import Job, Status
 from hgemm_packs.manifest import KernelEntry
 from hgemm_packs.operands import Operands, operands
 from hgemm_packs.pack import Pack
@@ -59,6 +62,18 @@ def test_a_kernel_that_reads_ahead_stays_clear_of_what_is_written(wins: Wins) ->
         found = edges(calls, one, stage(0))
         assert found == {"programmatic": seen, "full": 3 - seen}, entry.name
     assert met - {"tma3_v1"}
+
+
+def test_a_search_screens_launches_behind_one_another(wins: Wins) -> None:
+    problem, pack, _, entry = next(pair for pair in wins.of_each_pair() if pair[3].reads_ahead)
+    kernel, device = Packed(pack.path).kernel(entry.name), GpuDevice(0)
+    for kind in ("screen", "behind"):
+        (result,) = device.run(Job(kind, problem, (kernel,), 3)).results.values()
+        assert (result.status, result.detail) == (Status.OK, "")
+        assert len(result.samples["hot"]) == 3
+    arm = device._followers[kernel.id].arm
+    found = edges([arm, arm, arm, timing.feed], operands(problem, 0)[0], stage(0))
+    assert found == {"programmatic": 2, "full": 1}
 
 
 @pytest.mark.parametrize("written", ["a", "b"])
