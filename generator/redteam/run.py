@@ -1,8 +1,8 @@
 """The corpus through the gates: which bad kernels were rejected by the gate that must, which honest
 ones passed all.
 
-Called by `python -m hgemm_packs.generator.redteam`, by the CLI and by the tests. The stage "cpu"
-decides what needs no GPU and shows that everything else gets as far as the GPU.
+Called by the CLI and by the tests. The stage "cpu" decides what needs no GPU and shows that
+everything else gets as far as the GPU.
 """
 
 from __future__ import annotations

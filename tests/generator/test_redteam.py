@@ -6,7 +6,6 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from hgemm_packs.generator import build, evaluate, sass
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.gates.sanitizer import SanitizerUnavailable
-from hgemm_packs.generator.redteam import __main__, corpus, on_gpu, run
+from hgemm_packs.generator.redteam import corpus, on_gpu, run
 from hgemm_packs.generator.spec import Kernel, Status, Verdict
 
 CASES = {case.name: case for case in corpus.load()}
@@ -172,21 +171,6 @@ def test_every_family_that_can_read_ahead_has_honest_cases_that_do() -> None:
 def test_stages_are_a_closed_set() -> None:
     with pytest.raises(ValueError, match="'both'"):
         run.run("both")  # type: ignore[arg-type]
-
-
-def test_the_command_writes_the_report_and_fails_when_a_case_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    good = run.Outcome("a", "Cheats.", ["binary"], "binary", "", 0.1)
-    bad = run.Outcome("b", "Cheats.", ["static"], "pass", "", 0.1)
-    out = tmp_path / "out.json"
-    for cases, code in (((good,), 0), ((good, bad), 1)):
-        report = run.Report("cpu", cases)
-        monkeypatch.setattr(__main__, "run", lambda stage, report=report: report)
-        monkeypatch.setattr("sys.argv", ["redteam", str(out)])
-        assert __main__.main() == code
-        assert json.loads(out.read_text()) == report.document()
-    assert "b: expected ['static'], got pass" in capsys.readouterr().out
 
 
 class FakeGpu:
