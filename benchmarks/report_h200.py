@@ -236,9 +236,9 @@ def pruned(facts: Document) -> str:
     kinds = ", ".join(f"{n} {kind}" for kind, n in found["kinds"].items())
     return (
         f"For ordinary launches the table names {count} kernels ({kinds}) of the {found['of']} "
-        f"that add anything, and keeps {100 * found['share']:.1f}% of the log gain: {value:.4f}x "
-        f"of {found['curve'][-1][1]:.4f}x over {found['problems']} problems, hot and cold, by the "
-        f"finals. {found['others']} more are for dependent launch alone.\n\n"
+        f"that all of the log gain takes, and keeps {100 * found['share']:.1f}% of it: "
+        f"{value:.4f}x of {found['curve'][-1][1]:.4f}x over {found['problems']} problems, hot and "
+        f"cold, by the finals. {found['others']} more are for dependent launch alone.\n\n"
         "![kernels against gain](../benchmarks/results/plots/prune.png)\n"
     )
 
