@@ -2,6 +2,7 @@
 
     python benchmarks/sanitize_pack.py PACK OUT.jsonl [--tools memcheck,racecheck] [--deadline 100]
 
+PACK may be a folder of `space_gates.py build` too: then over kernels of every family's whole space.
 Each kernel runs the ragged problems of the sanitizer gate, many kernels a process, several
 processes a GPU. OUT gets a header (commit, pack) and a line for each kernel and tool; what has one
 is not run again unless its process came to no end, so a run that was stopped goes on. Where a
@@ -26,8 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hgemm_packs.cli.console import console, progress
-from hgemm_packs.generator import build
+from hgemm_packs.generator import build, covered
 from hgemm_packs.generator.campaign import FIRST, Hopeless, Line, LinesFile
+from hgemm_packs.generator.candidate import entry
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable, ToolRun
 from hgemm_packs.generator.packed import Packed
@@ -119,12 +121,12 @@ class Sweep:
             self._free.put(seat)
 
     def _file(self, batch: Batch, run: ToolRun, seconds: float) -> None:
-        for entry, _ in batch.items:
+        for one, _ in batch.items:
             self.findings.append(run.findings)
             self._write(
                 {
-                    "kernel": entry.name,
-                    "id": entry.id,
+                    "kernel": one.name,
+                    "id": one.id,
                     "tool": run.tool,
                     "findings": run.findings,
                     "launches": run.launches,
@@ -135,6 +137,17 @@ class Sweep:
             )
         if len(self.findings) >= FIRST and all(each < 0 for each in self.findings):
             raise Hopeless(run.detail)
+
+
+def kernels(place: Path) -> tuple[list[Item], Line]:
+    """Kernels of a pack or of a folder of covering genomes, and what a header says of either."""
+    if not (place / covered.GENOMES).exists():
+        packed = Packed(place)
+        entries = packed.entries.values()
+        return [(one, bytes(packed.pack.image(one))) for one in entries], packed.facts
+    folder = covered.Folder(place)
+    built = [folder.kernel(line) for line in folder.built]
+    return [(entry(kernel.fields, kernel.cubin), kernel.cubin) for kernel in built], folder.facts
 
 
 def gpus() -> list[str]:
@@ -150,7 +163,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("pack", type=Path, help="directory of a built pack")
+    made.add_argument("pack", type=Path, help="a built pack, or a folder of space_gates.py")
     made.add_argument("out", type=Path, help="jsonl file; what it has is not run again")
     made.add_argument("--tools", default="memcheck,racecheck", help="of compute-sanitizer")
     made.add_argument("--deadline", type=float, default=float("inf"), help="seconds, then stop")
@@ -164,12 +177,12 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def header(options: argparse.Namespace, pack: Packed, seats: Sequence[str]) -> Line:
+def header(options: argparse.Namespace, facts: Line, seats: Sequence[str]) -> Line:
     info = build.generator_info()
     return {
         "benchmark": "sanitize_pack",
         "commit": options.commit or (info.commit + ("+" if info.dirty else "")),
-        "pack": pack.facts,
+        "pack": facts,
         "tools": options.tools,
         "gpus": len(set(seats)),
         "processes": len(seats),
@@ -196,7 +209,7 @@ def main(arguments: Sequence[str]) -> int:
     ends = time.monotonic()
     options = parsed(arguments)
     ends += options.deadline
-    pack, names = Packed(options.pack), gpus()
+    (items, facts), names = kernels(options.pack), gpus()
     if not names:
         console().print("no GPU")
         return 2
@@ -204,15 +217,14 @@ def main(arguments: Sequence[str]) -> int:
     seats = [names[i % len(names)] for i in range(processes)]
     # Many processes on few cores: none of them shall start a thread for each.
     os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    entries = list(pack.entries.values())[:: options.every]
-    items = [(entry, bytes(pack.pack.image(entry))) for entry in entries]
+    items = items[:: options.every]
     done = finished(options.out)
     todo = batches(items, options.tools, done, processes)
     total, left, words = sum(len(batch.items) for batch in todo), 0, ""
     console().print(f"{len(items)} kernels, {total} runs left, {processes} processes")
     file = LinesFile(options.out)
     try:
-        file.write({"header": header(options, pack, seats)})
+        file.write({"header": header(options, facts, seats)})
         sweep = Sweep(seats, ends, file.write)
         with progress(console(), "sanitizing") as tick:
             left = sweep.run(todo, lambda written: tick(written, total))
@@ -220,7 +232,7 @@ def main(arguments: Sequence[str]) -> int:
         words, left = str(error), total - len(sweep.findings)
     finally:
         file.close()
-    counts = summary(options.out, {entry.id for entry in entries})
+    counts = summary(options.out, {one.id for one, _ in items})
     for tool, count in counts.items():
         console().print(f"{tool}: " + ", ".join(f"{n} {word}" for word, n in count.items()))
     console().print(f"{left} left. {words}", markup=False)

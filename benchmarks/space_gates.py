@@ -2,7 +2,7 @@
 
     python benchmarks/space_gates.py build FOLDER [-j N]
     python benchmarks/space_gates.py run FOLDER OUT.jsonl [--gpus N] [--deadline S] [--commit C]
-    python benchmarks/space_gates.py summary FOLDER OUT.jsonl...
+    python benchmarks/space_gates.py summary FOLDER OUT.jsonl... [--sanitized SAID.jsonl]
 
 `build` takes each family's covering genomes (`generator/coverage.py`) through the static gate, the
 compiler and the binary gate, without a GPU; pairs that only refused genomes have are tried again in
@@ -10,7 +10,8 @@ others (`generator/covered.py`). FOLDER gets genomes.jsonl, a line for each fami
 with what became of it, and kernels.bin, the cubins. `run` puts each kernel through the numeric
 gate, launched plainly and dependently, on all GPUs here and without a compiler; what OUT has is not
 run again, and a kernel that kills or hangs its process is a line with the "error". `summary` writes
-results/space_gates.json, where a pair is covered by a kernel that passed in both ways.
+results/space_gates.json, where a pair is covered by a kernel that passed in both ways; SAID is what
+`sanitize_pack.py FOLDER SAID.jsonl` wrote of the same kernels.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from hgemm_packs.generator.campaign import Line, Task
 from hgemm_packs.generator.coverage import Known, Pair, all_pairs, pairs_of
 from hgemm_packs.generator.covered import Folder, covered, judged, write
 from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.records import read_records
 
 RESULTS = Path(__file__).resolve().parent / "results"
 OUT = RESULTS / "space_gates.json"
@@ -136,6 +138,20 @@ def _worst(lines: Iterable[Line], found: Outcomes, way: str) -> float | None:
     return max((x["max_rel_err"] for x in answers if x["outcome"] == "passed"), default=None)
 
 
+def sanitized(path: Path, folder: Folder) -> dict[str, Line]:
+    """By tool: how many kernels are clean, and the findings of the others; -1: it did not end."""
+    names = {line["fields"]["id"]: line["fields"]["name"] for line in folder.built}
+    lines = [line for line in read_records([path]) if line.get("id") in names]
+    last = {(line["tool"], names[line["id"]]): line["findings"] for line in lines}
+    made: dict[str, Line] = {tool: {"clean": 0, "findings": {}} for tool, _ in last}
+    for (tool, name), count in last.items():
+        if count:
+            made[tool]["findings"][name] = count
+        else:
+            made[tool]["clean"] += 1
+    return made
+
+
 def table(families: dict[str, Line]) -> Table:
     ends = ("tried", "refused", "too large", "passed", "failed", "left")
     made = Table("family", "pairs", "covered", "without genome", *ends, "worst error")
@@ -169,6 +185,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     one = verbs.add_parser("summary")
     one.add_argument("folder", type=Path)
     one.add_argument("lines", type=Path, nargs="+", help="what `run` wrote, gzipped or not")
+    one.add_argument("--sanitized", type=Path, help="what sanitize_pack.py wrote, likewise")
     return parser.parse_args(arguments)
 
 
@@ -203,13 +220,18 @@ def ran(options: argparse.Namespace) -> int:
 def summary(options: argparse.Namespace) -> int:
     """1 if a kernel failed or is left."""
     headers, _ = campaign.lines(options.lines)
-    folder = Folder(options.folder)
+    folder, said = Folder(options.folder), dict[str, Line]()
     families = figures(folder, outcomes(options.lines), headers[0]["ways"])
     runs = [{x: h[x] for x in ("commit", "started", "device")} for h in headers]
     document = {"kernels": folder.facts, "runs": runs, "families": families}
+    if options.sanitized:
+        document["sanitized"] = said = sanitized(options.sanitized, folder)
     OUT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     console().print(table(families))
-    return int(any(x["genomes"].keys() & {"failed", "left"} for x in families.values()))
+    return int(
+        any(x["genomes"].keys() & {"failed", "left"} for x in families.values())
+        or any(each["findings"] for each in said.values())
+    )
 
 
 def main(arguments: Sequence[str]) -> int:

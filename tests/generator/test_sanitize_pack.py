@@ -15,7 +15,10 @@ import pytest
 
 from benchmarks import sanitize_pack
 from benchmarks.sanitize_pack import Batch, Sweep, batches
+from hgemm_packs.generator import covered
 from hgemm_packs.generator.campaign import FIRST, Hopeless
+from hgemm_packs.generator.coverage import Known
+from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable, ToolRun
 from tests import packs
@@ -147,3 +150,20 @@ def test_the_command_goes_on_where_it_was(
     out.write_text("".join(json.dumps(record) + "\n" for record in records))
     assert sanitize_pack.main(words) == 1
     assert [names for _, names, _ in tool.ran[before:]] == [(records[1]["kernel"],)]
+
+
+def test_covering_genomes_are_taken_as_a_pack_is(
+    tool: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    family = FAMILIES["sm90_writebound"]
+    (verdict, built) = covered.judged((family.name, next(family.space(layout="nt", dtype="f16"))))
+    assert built is not None
+    one = covered.Tried(built.entry_fields["genome"], verdict, built, 0)
+    covered.write(tmp_path / "space", [(family, Known(family), [one])])
+    monkeypatch.setattr(sanitize_pack, "gpus", lambda: ["0"])
+    words = [str(tmp_path / "space"), str(tmp_path / "out.jsonl"), "--processes", "1"]
+    assert sanitize_pack.main(words) == 0
+    assert [names for _, names, _ in tool.ran] == [(built.entry_fields["name"],)] * 2
+    (items, facts) = sanitize_pack.kernels(tmp_path / "space")
+    assert [cubin for _, cubin in items] == [built.cubin] and facts["kernels"] == 1
+    assert items[0][0].id == built.entry_fields["id"]

@@ -183,6 +183,26 @@ def test_what_did_not_pass_covers_nothing(folder: Path, known: Known) -> None:
     assert {"failed: dependent: NumericError: waves", "left"} <= reasons
 
 
+def test_the_summary_names_what_the_sanitizer_found(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(space_gates, "OUT", tmp_path / "space_gates.json")
+    read, out, said = Folder(folder), tmp_path / "o.jsonl", tmp_path / "s.jsonl"
+    lines(out, read, {})
+    words = ["summary", str(folder), str(out), "--sanitized", str(said)]
+    for findings, code in ((0, 0), (2, 1), (-1, 1)):
+        told = [
+            {"id": line["fields"]["id"], "tool": tool, "findings": findings if i == 3 else 0}
+            for tool in ("memcheck", "racecheck")
+            for i, line in enumerate(read.built)
+        ]
+        said.write_text("".join(json.dumps(each) + "\n" for each in told))
+        assert space_gates.main(words) == code
+    found = json.loads((tmp_path / "space_gates.json").read_text())["sanitized"]
+    name, clean = read.built[3]["fields"]["name"], len(read.built) - 1
+    assert found["racecheck"] == {"clean": clean, "findings": {name: -1}}
+
+
 def test_the_summary_is_written(
     folder: Path,
     tmp_path: Path,

@@ -28,7 +28,12 @@ __device__ __forceinline__ void open_ring(int warp, int producer, RingBarriers<k
     ring.init(releases);
     barrier_init(share, 1);
     barrier_init_fence();
-    if (sent > 0) barrier_expect(share, sent);
+    if (sent > 0) {
+      // ptxas turns a branch around so few inits into predicates of the arrival alone: the whole warp inits, and to
+      // racecheck its other lanes race with the one that arrives. A lane that waits for itself keeps the branch.
+      if constexpr (kStages * (kParts + 1) < 6) __syncwarp(__activemask());
+      barrier_expect(share, sent);
+    }
   }
   if (warp == producer && elected()) {
     prefetch_map(map_a);
