@@ -1,0 +1,32 @@
+"""How kernels open: the thread that makes the barriers is the one that arrives first.
+
+Where ptxas turns the branch around both into predicates, the whole warp makes them: no harm, for a
+warp's instructions are in order, but racecheck calls it a race.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import Any
+
+import pytest
+
+from hgemm_packs.generator import build, sass
+from hgemm_packs.generator.redteam import corpus
+
+
+def opening(cubin: bytes) -> list[dict[str, Any]]:
+    """Instructions on barriers up to the first that is not their making, that one included."""
+    steps = [one for one in sass.disassemble(cubin) if one["opcode"].startswith("SYNCS.")]
+    made = list(takewhile(lambda one: ".EXCH" in one["opcode"], steps))
+    return steps[: len(made) + 1]
+
+
+@pytest.mark.parametrize("name", ["splitk_deep", "swapab"])
+def test_two_stages_open_by_one_thread(name: str) -> None:
+    (case,) = [case for case in corpus.load() if case.name == name]
+    one = case.candidate
+    *made, first = opening(build.build_source(one.source, one.fields).cubin)
+    assert len(made) == 5, "two stages, full and empty, and the share of the cluster"
+    assert first["opcode"].startswith("SYNCS.ARRIVE")
+    assert [one.get("predicate") for one in (*made, first)] == [None] * 6
