@@ -14,39 +14,23 @@ deadline what still runs is dropped.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
-import os
-import queue
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 
 from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator import build, covered
 from hgemm_packs.generator.campaign import FIRST, Hopeless, Line, LinesFile
 from hgemm_packs.generator.candidate import entry
-from hgemm_packs.generator.gates import sanitizer
+from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable, ToolRun
+from hgemm_packs.generator.gates.sweep import Batch, Seat
 from hgemm_packs.generator.packed import Packed
 from hgemm_packs.generator.records import read_records
-
-PER_GPU = 12  # processes; they mostly wait for the host
-SMALLEST, LARGEST = 4, 32  # kernels a process: its start takes as long as ten, and one may be lost
-ROUNDS = 2  # processes one after the other, so that a slow one holds up little
-LEAST_S = 5.0  # a process that has less time does not even start
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Kernels that one process runs under one tool."""
-
-    tool: str
-    items: Sequence[Item]
 
 
 def finished(out: Path) -> set[tuple[str, str]]:
@@ -62,63 +46,30 @@ def batches(
 ) -> list[Batch]:
     """What is left, dealt out so that kernels of a family are in different processes."""
     left = {tool: [item for item in items if (item[0].id, tool) not in done] for tool in tools}
-    size = -(-sum(map(len, left.values())) // (ROUNDS * processes))
-    size = min(max(size, SMALLEST), LARGEST)
-    made = []
-    for tool, each in left.items():
-        count = -(-len(each) // size)
-        made += [Batch(tool, each[first::count]) for first in range(count)]
-    return made
+    size = sweep.group_size(sum(map(len, left.values())), processes)
+    return [Batch(tool, group) for tool, each in left.items() for group in sweep.dealt(each, size)]
 
 
 class Sweep:
     """Runs batches in as many processes at a time as there are `seats`, each the name of a GPU;
     `write` gets a line for each kernel and tool."""
 
-    def __init__(self, seats: Sequence[str], ends: float, write: Callable[[Line], None]) -> None:
-        self._count, self._ends, self._write = len(seats), ends, write
-        self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
-        for seat in seats:
-            self._free.put(seat)
-        self._stopped = threading.Event()
+    def __init__(self, seats: Sequence[Seat], ends: float, write: Callable[[Line], None]) -> None:
+        self._seats, self._ends, self._write = seats, ends, write
         self.findings: list[int] = []
 
     def run(self, todo: Sequence[Batch], tick: Callable[[int], None] = lambda written: None) -> int:
         """Returns how many lines are left. Raises SanitizerUnavailable, and Hopeless when the first
         kernels all came to no end."""
         left = 0
-        with ThreadPoolExecutor(self._count) as pool:
-            try:
-                waiting = {pool.submit(self._ask, batch): batch for batch in todo}
-                while waiting:
-                    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                        batch = waiting.pop(future)
-                        answer = future.result()
-                        if answer is None:
-                            left += len(batch.items)
-                        elif answer[0].findings and len(batch.items) > 1:
-                            alone = [Batch(batch.tool, [item]) for item in batch.items]
-                            waiting |= {pool.submit(self._ask, each): each for each in alone}
-                        else:
-                            self._file(batch, *answer)
-                            tick(len(self.findings))
-            finally:
-                self._stopped.set()
+        with contextlib.closing(sweep.swept(todo, self._seats, self._ends)) as answers:
+            for answer in answers:
+                if answer.run is None:
+                    left += len(answer.batch.items)
+                else:
+                    self._file(answer.batch, answer.run, answer.seconds)
+                    tick(len(self.findings))
         return left
-
-    def _ask(self, batch: Batch) -> tuple[ToolRun, float] | None:
-        """What the tool said and after how many seconds; None when there was no time for it."""
-        seat = self._free.get()
-        try:
-            began = time.monotonic()
-            if self._stopped.is_set() or self._ends - began < LEAST_S:
-                return None
-            limit_s = min(sanitizer.TIMEOUT_S, self._ends - began)
-            run = sanitizer.run_tool(batch.items, batch.tool, seat, limit_s)
-            late = run.findings < 0 and time.monotonic() >= self._ends
-            return None if late else (run, time.monotonic() - began)
-        finally:
-            self._free.put(seat)
 
     def _file(self, batch: Batch, run: ToolRun, seconds: float) -> None:
         for one, _ in batch.items:
@@ -150,15 +101,6 @@ def kernels(place: Path) -> tuple[list[Item], Line]:
     return [(entry(kernel.fields, kernel.cubin), kernel.cubin) for kernel in built], folder.facts
 
 
-def gpus() -> list[str]:
-    """The names by which CUDA_VISIBLE_DEVICES knows this host's GPUs."""
-    import torch
-
-    count = torch.cuda.device_count()
-    given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return given[:count] if given else [str(i) for i in range(count)]
-
-
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -167,7 +109,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     made.add_argument("out", type=Path, help="jsonl file; what it has is not run again")
     made.add_argument("--tools", default="memcheck,racecheck", help="of compute-sanitizer")
     made.add_argument("--deadline", type=float, default=float("inf"), help="seconds, then stop")
-    made.add_argument("--processes", type=int, help=f"at a time; else {PER_GPU} a GPU")
+    made.add_argument("--processes", type=int, help=f"at a time; else {sweep.PER_GPU} a GPU")
     made.add_argument("--every", type=int, default=1, help="each so manieth kernel only")
     made.add_argument("--commit", help="of the sources; else asked of git")
     options = made.parse_args(arguments)
@@ -177,7 +119,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def header(options: argparse.Namespace, facts: Line, seats: Sequence[str]) -> Line:
+def header(options: argparse.Namespace, facts: Line, seats: Sequence[Seat]) -> Line:
     info = build.generator_info()
     return {
         "benchmark": "sanitize_pack",
@@ -209,27 +151,24 @@ def main(arguments: Sequence[str]) -> int:
     ends = time.monotonic()
     options = parsed(arguments)
     ends += options.deadline
-    (items, facts), names = kernels(options.pack), gpus()
+    (items, facts), names = kernels(options.pack), sweep.gpus()
     if not names:
         console().print("no GPU")
         return 2
-    processes = options.processes or min(PER_GPU * len(names), os.cpu_count() or 1)
-    seats = [names[i % len(names)] for i in range(processes)]
-    # Many processes on few cores: none of them shall start a thread for each.
-    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    seats = sweep.seats(names, options.processes)
     items = items[:: options.every]
     done = finished(options.out)
-    todo = batches(items, options.tools, done, processes)
+    todo = batches(items, options.tools, done, len(seats))
     total, left, words = sum(len(batch.items) for batch in todo), 0, ""
-    console().print(f"{len(items)} kernels, {total} runs left, {processes} processes")
+    console().print(f"{len(items)} kernels, {total} runs left, {len(seats)} processes")
     file = LinesFile(options.out)
     try:
         file.write({"header": header(options, facts, seats)})
-        sweep = Sweep(seats, ends, file.write)
+        running = Sweep(seats, ends, file.write)
         with progress(console(), "sanitizing") as tick:
-            left = sweep.run(todo, lambda written: tick(written, total))
+            left = running.run(todo, lambda written: tick(written, total))
     except (SanitizerUnavailable, Hopeless) as error:
-        words, left = str(error), total - len(sweep.findings)
+        words, left = str(error), total - len(running.findings)
     finally:
         file.close()
     counts = summary(options.out, {one.id for one, _ in items})

@@ -22,6 +22,7 @@ from hgemm_packs.generator.gates import (
     plausibility,
     sanitizer,
     static,
+    sweep,
 )
 from hgemm_packs.generator.gates.isolation import IsolationError, Worker
 from hgemm_packs.generator.spec import Choice, DeviceFacts, Kernel, Status, Verdict
@@ -120,7 +121,9 @@ def numeric_gate(worker: Worker, kernel: Kernel, device: int, limit_s: float = G
 def sanitized(kernel: Kernel) -> Verdict:
     """Verdict of the sanitizer gate."""
     try:
-        return sanitizer.check([(entry(kernel.fields, kernel.cubin), kernel.cubin)])[0]
+        item = entry(kernel.fields, kernel.cubin), kernel.cubin
+        ((_, (verdict,)),) = sweep.checked([[item]], [None] * len(sanitizer.TOOLS))
+        return verdict
     except sanitizer.SanitizerUnavailable as error:
         return Verdict(sanitizer.GATE, Status.OK, "", {"skipped": str(error)})
 

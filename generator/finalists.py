@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
@@ -33,8 +33,8 @@ GATE_BATCH = 4
 PROBLEMS_PER_NOISE, MIN_NOISE = 20, 4
 FOLLOWERS = 24  # kernels that read ahead, besides the winners' own, that a problem tries
 
-#: Verdicts by kernel id; none where the gate cannot work.
-Sanitize = Callable[[Sequence[Kernel]], Mapping[str, Verdict]]
+#: Verdicts by kernel id, some at a time; none where the gate cannot work.
+Sanitize = Callable[[Sequence[Kernel]], Iterable[Mapping[str, Verdict]]]
 
 
 @dataclass(slots=True)
@@ -77,6 +77,7 @@ class Finalists:
         self._flow, self._width, self._count = flow, width, count
         self.entrants = [Entrant(track) for track in tracks]
         self._asked_gate: set[str] = set()
+        self.sanitized = 0  # kernels, in this call
 
     def race(self, limit: float) -> None:
         """Rank each problem's best by screened time, hot and cold; a few need no race."""
@@ -266,20 +267,20 @@ class Finalists:
     def _likely(self) -> list[Entrant]:
         return [entrant for entrant in self._by_gain() if entrant.winners]
 
-    def sanitize(self, check: Sanitize) -> None:
-        """The sanitizer gate over every kernel that a table may name. It costs no budget: there are
-        few, and none may be left out for want of it."""
+    def unsanitized(self) -> list[Kernel]:
+        """Kernels that a table may name and that the sanitizer gate has not seen."""
         seen = self._flow.store.verdicts("sanitizer").keys() | self._flow.refused.keys()
         passed = self._passed()
-        wanted = {
-            kernel.id: kernel
-            for entrant in self.entrants
-            for kernel in self._entering(entrant, passed)
-            if entrant.confirmed
-        }
-        missing = [kernel for id_, kernel in wanted.items() if id_ not in seen]
-        if missing:
-            self._flow.judge(check(missing))
+        confirmed = (entrant for entrant in self.entrants if entrant.confirmed)
+        wanted = {k.id: k for entrant in confirmed for k in self._entering(entrant, passed)}
+        return [kernel for id_, kernel in wanted.items() if id_ not in seen]
+
+    def sanitize(self, kernels: Sequence[Kernel], check: Sanitize) -> None:
+        """The sanitizer gate. It costs no budget: none may be left out for want of it."""
+        for verdicts in check(kernels) if kernels else ():
+            self._flow.judge(verdicts)
+            self.sanitized += len(verdicts)
+            self._flow.tick()
 
     def _confirmed(self, entrant: Entrant, reply: Reply) -> None:
         """What failed now has won nothing: the next best stands for the problem."""

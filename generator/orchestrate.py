@@ -54,11 +54,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Where a run stands. `done` of `total` problems are through this stage's work, or noise and
-    gate jobs are not counted; `spent` and `budget` are GPU-seconds, `spent` with earlier calls.
-    `kernels` were built or found, `failures` counts refused builds and kernels in this call.
-    `speedup` is the geometric mean, over problems with a time, of the best so far over torch,
-    screened and later by finals: to watch, not to quote."""
+    """Where a run stands. `done` of `total` problems, or what `of` says, are through this stage's
+    work, or noise and gate jobs are not counted; `spent` and `budget` are GPU-seconds, `spent` with
+    earlier calls. `kernels` were built or found, `failures` counts refused builds and kernels in
+    this call. `speedup` is the geometric mean, over problems with a time, of the best so far over
+    torch, screened and later by finals: to watch, not to quote."""
 
     stage: str
     total: int
@@ -69,6 +69,7 @@ class Snapshot:
     failures: int
     screened: int
     speedup: float
+    of: str = "problems"
 
 
 class Progress(Protocol):
@@ -111,7 +112,7 @@ def generate(
     *,
     spaces: Callable[[Problem], Space] = Space,
     seed: int | None = None,
-    sanitize: Sanitize = lambda kernels: {},
+    sanitize: Sanitize = lambda kernels: (),
 ) -> Summary:
     """Search kernels for `problems` and confirm what looks like wins, within the budget.
 
@@ -166,8 +167,9 @@ def _stages(
     stages.noise(budget.limit(1.0))
     screen.stage("confirm", lambda: sum(e.confirmed is not None for e in entrants))
     stages.confirm(budget.limit(1.0))
-    screen.stage("sanitize", lambda: sum(e.confirmed is not None for e in entrants))
-    stages.sanitize(sanitize)
+    kernels = stages.unsanitized()
+    screen.stage("sanitize", lambda: stages.sanitized, len(kernels), "kernels sanitized")
+    stages.sanitize(kernels, sanitize)
     screen.stage("done", lambda: len(entrants))
     return _summary(flow, stages)
 
@@ -202,11 +204,14 @@ class _Screen:
     def __init__(self, flow: Flow, stages: Finalists, budget: Budget, progress: Progress) -> None:
         self._flow, self._stages, self._budget = flow, stages, budget
         self._progress = progress
-        self._stage, self._shown = "", 0.0
+        self._stage, self._of, self._total, self._shown = "", "", 0, 0.0
         self._done: Callable[[], int] = int
 
-    def stage(self, name: str, done: Callable[[], int]) -> None:
+    def stage(
+        self, name: str, done: Callable[[], int], total: int | None = None, of: str = "problems"
+    ) -> None:
         self._stage, self._done, self._shown = name, done, 0.0
+        self._of, self._total = of, len(self._stages.entrants) if total is None else total
         self.tick()
 
     def tick(self) -> None:
@@ -216,7 +221,7 @@ class _Screen:
         flow, entrants = self._flow, self._stages.entrants
         snapshot = Snapshot(
             stage=self._stage,
-            total=len(entrants),
+            total=self._total,
             done=self._done(),
             spent=flow.spent,
             budget=self._budget.gpu_seconds,
@@ -224,6 +229,7 @@ class _Screen:
             failures=flow.failures,
             screened=_screened(self._stages),
             speedup=geometric([e.gain for e in entrants]),
+            of=self._of,
         )
         self._progress(snapshot)
 

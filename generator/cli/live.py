@@ -17,7 +17,7 @@ from hgemm_packs.generator.orchestrate import Snapshot
 
 def line(at: Snapshot) -> str:
     """One snapshot in words."""
-    words = [f"{at.done}/{at.total} problems", f"{at.spent:.0f}/{at.budget:.0f} GPU-s"]
+    words = [f"{at.done}/{at.total} {at.of}", f"{at.spent:.0f}/{at.budget:.0f} GPU-s"]
     words += [f"{at.screened} timings", f"{at.kernels} kernels"]
     if at.failures:
         words.append(f"{at.failures} refused")

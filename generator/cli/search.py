@@ -9,6 +9,7 @@ import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
@@ -25,7 +26,8 @@ from hgemm_packs.generator.cli import live
 from hgemm_packs.generator.cli.app import Gpus, Keep, Run, app
 from hgemm_packs.generator.cli.results import conclude
 from hgemm_packs.generator.evaluators import Evaluator, Local
-from hgemm_packs.generator.gates import sanitizer
+from hgemm_packs.generator.gates import sweep
+from hgemm_packs.generator.gates.sanitizer import SanitizerUnavailable
 from hgemm_packs.generator.orchestrate import Budget
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
 from hgemm_packs.generator.spec import Choice, Kernel, Verdict
@@ -168,7 +170,7 @@ def search(
                 limit,
                 watch,
                 seed=seed,
-                sanitize=sanitized,
+                sanitize=partial(sanitized, count or 1),
             )
         conclude(out, store, run, summary, keep)
 
@@ -196,16 +198,21 @@ def allowed(strategy: str, gpu_seconds: float) -> Budget:
     return replace(budget, patience=sys.maxsize) if strategy == "exhaustive" else budget
 
 
-def sanitized(kernels: Sequence[Kernel]) -> dict[str, Verdict]:
-    """Verdicts of compute-sanitizer on the first GPU here, by kernel id; none where it cannot work,
-    which is said."""
-    items = [(entry(kernel.fields, kernel.cubin), kernel.cubin) for kernel in kernels]
+def sanitized(count: int, kernels: Sequence[Kernel]) -> Iterator[dict[str, Verdict]]:
+    """Verdicts of compute-sanitizer on `count` GPUs here, by kernel id, some at a time; none where
+    it cannot work, which is said."""
+    left, seats = len(kernels), sweep.seats(sweep.gpus()[:count])
     try:
-        verdicts = sanitizer.check(items, tools=SANITIZERS)
-    except sanitizer.SanitizerUnavailable as error:
-        console().print(f"{len(items)} kernels without the sanitizer gate: {error}", markup=False)
-        return {}
-    return dict(zip((kernel.id for kernel in kernels), verdicts, strict=True))
+        if not seats:
+            raise SanitizerUnavailable("no GPU here")
+        size = sweep.group_size(left * len(SANITIZERS), len(seats))
+        groups = sweep.dealt(kernels, size)
+        items = [[(entry(one.fields, one.cubin), one.cubin) for one in each] for each in groups]
+        for place, verdicts in sweep.checked(items, seats, SANITIZERS):
+            yield dict(zip((one.id for one in groups[place]), verdicts, strict=True))
+            left -= len(verdicts)
+    except SanitizerUnavailable as error:
+        console().print(f"{left} kernels without the sanitizer gate: {error}", markup=False)
 
 
 @contextlib.contextmanager
@@ -261,6 +268,6 @@ def confirm(
                 evaluator,
                 rest,
                 watch,
-                sanitize=sanitized,
+                sanitize=partial(sanitized, count),
             )
         conclude(out, store, run, summary, keep)

@@ -1,6 +1,6 @@
 """Sanitizer gate: kernels on small ragged problems under the tools of compute-sanitizer.
 
-`check` gives a verdict on each kernel; `python -m hgemm_packs.generator.gates.sanitizer PACK
+`sweep` gives verdicts on many kernels; `python -m hgemm_packs.generator.gates.sanitizer PACK
 --tool memcheck racecheck -o RESULT.json` takes a pack. Both start the tool on this module itself,
 which is then the program under test. Operands are made and results compared on the CPU, so that
 nothing but our kernels runs on the GPU. compute-sanitizer comes with the CUDA toolkit.
@@ -9,6 +9,7 @@ nothing but our kernels runs on the GPU. compute-sanitizer comes with the CUDA t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -19,8 +20,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -40,8 +43,8 @@ PROGRAM = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 BOUND = {"f16": 3e-4, "bf16": 2.4e-3}  # relative error of rounding, with room for small sizes
 ALIGN = 8  # elements: a leading stride is a multiple of 16 bytes
-BATCH = 8  # kernels a process: its start costs about as much as this many kernels
 TIMEOUT_S = 120.0
+POLL_S = 0.2  # between two looks whether to stop
 _SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (\d+)")
 
 Item = tuple[KernelEntry, bytes]
@@ -121,12 +124,17 @@ def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
 
 
 def run_tool(
-    items: Sequence[Item], tool: str, gpu: str | None = None, timeout_s: float | None = None
+    items: Sequence[Item],
+    tool: str,
+    gpu: str | None = None,
+    timeout_s: float | None = None,
+    stop: threading.Event | None = None,
 ) -> ToolRun:
     """One tool over some kernels, in a process of its own, on the first GPU here or on the one that
     CUDA_VISIBLE_DEVICES calls `gpu`; TIMEOUT_S is its time if none is given.
 
-    Raises SanitizerUnavailable where the tool cannot work at all.
+    Raises SanitizerUnavailable where the tool cannot work at all, CancelledError once `stop` is
+    set.
     """
     timeout_s = timeout_s or TIMEOUT_S
     if shutil.which(PROGRAM) is None:
@@ -138,11 +146,13 @@ def run_tool(
         # The launcher asks for one kernel parameter too many on purpose: an error tells the end.
         words += ["--report-api-errors", "no"] if tool == "memcheck" else []
         words += [sys.executable, "-m", "hgemm_packs.generator.gates.sanitizer", str(kernels)]
-        # Each tensor an allocation of its own, whose end the tool knows.
+        # Each tensor an allocation of its own, whose end the tool knows; and many processes on few
+        # cores, none of which shall start a thread for each.
         environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         if gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = gpu
-        done = _finished(words, environment, timeout_s)
+        done = _finished(words, environment, timeout_s, stop or threading.Event())
         if done is None:
             return ToolRun(tool, len(items), 0, -1, f"no end after {timeout_s:.0f} s")
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
@@ -150,10 +160,10 @@ def run_tool(
 
 
 def _finished(
-    words: Sequence[str], environment: Mapping[str, str], timeout_s: float
+    words: Sequence[str], environment: Mapping[str, str], timeout_s: float, stop: threading.Event
 ) -> subprocess.CompletedProcess[str] | None:
-    """The ended program, or None when it took too long: then it is killed with all it started,
-    the program under test first of all."""
+    """The ended program, or None when it took too long. Whatever happens, nothing is left of it nor
+    of what it started, the program under test first of all. Raises CancelledError."""
     process = subprocess.Popen(
         words,
         stdout=subprocess.PIPE,
@@ -162,13 +172,19 @@ def _finished(
         env=environment,
         start_new_session=True,
     )
+    ends = time.monotonic() + timeout_s
     try:
-        out, err = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return None
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+        while not stop.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                out, err = process.communicate(timeout=POLL_S)
+                return subprocess.CompletedProcess(words, process.returncode, out, err)
+            if time.monotonic() >= ends:
+                return None
+        raise CancelledError
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
 
 def _outcome(tool: str, count: int, text: str, done: subprocess.CompletedProcess[str]) -> ToolRun:
@@ -185,40 +201,8 @@ def _outcome(tool: str, count: int, text: str, done: subprocess.CompletedProcess
     return ToolRun(tool, count, launches, 0, "")
 
 
-def _alone(items: Sequence[Item], tool: str, together: bool) -> list[ToolRun]:
-    """What the tool says of each kernel: from one run, unless that found something."""
-    if together and len(items) > 1:
-        run = run_tool(items, tool)
-        if run.findings == 0:
-            return [run] * len(items)
-    return [run_tool([item], tool) for item in items]
-
-
-def check(
-    items: Sequence[Item], *, together: bool = True, jobs: int = 4, tools: Sequence[str] = TOOLS
-) -> list[Verdict]:
-    """Verdicts on kernels, in order, by all `tools`. `together` runs them in batches, each kernel
-    of a batch with findings again alone; `jobs` processes at a time.
-
-    Raises SanitizerUnavailable.
-    """
-    step = BATCH if together else 1
-    batches = [items[i : i + step] for i in range(0, len(items), step)]
-    with ThreadPoolExecutor(jobs) as pool:
-        work = {
-            (i, tool): pool.submit(_alone, batch, tool, together)
-            for tool in tools
-            for i, batch in enumerate(batches)
-        }
-        runs = {key: future.result() for key, future in work.items()}
-    verdicts = []
-    for i, batch in enumerate(batches):
-        for j in range(len(batch)):
-            verdicts.append(_verdict([runs[i, tool][j] for tool in tools]))
-    return verdicts
-
-
-def _verdict(runs: Sequence[ToolRun]) -> Verdict:
+def verdict(runs: Sequence[ToolRun]) -> Verdict:
+    """The gate's verdict on a kernel by what each tool said of it."""
     bad = [run for run in runs if run.findings]
     evidence = {run.tool: run.findings for run in runs}
     detail = "; ".join(f"{run.tool}: {_first_finding(run)}" for run in bad)

@@ -1,5 +1,5 @@
 """The part of the red-team run that launches kernels: numeric and isolation gates in many processes
-at a time, then the sanitizer in batches, then times, alone.
+at a time, then the sanitizer in as many, then times, alone.
 
 Called by `run`. A process that has seen a bad kernel is never used again.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from hgemm_packs.generator import build, evaluate
 from hgemm_packs.generator.build import Built
 from hgemm_packs.generator.candidate import entry
-from hgemm_packs.generator.gates import device_side, isolation, sanitizer
+from hgemm_packs.generator.gates import device_side, isolation, sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import Worker
 from hgemm_packs.generator.redteam.corpus import PASS, Case
 from hgemm_packs.generator.spec import DeviceFacts, Kernel, Verdict
@@ -110,31 +110,31 @@ class _Pass:
         self.told(name, gate, verdict.detail, seconds, final=not more)
 
     def sanitize(self) -> None:
-        """The sanitizer: honest kernels in batches, each bad one alone."""
+        """The sanitizer: each bad kernel alone, the slowest of all, then honest ones in groups."""
         names = self.alive()
         honest = [n for n in names if self.cases[n].honest]
         bad = [n for n in names if sanitizer.GATE in self.cases[n].expect]
-        cpus = os.cpu_count() or 1
-        with ThreadPoolExecutor(2) as pool:
-            groups = [(honest, True, max(1, cpus * 5 // 8)), (bad, False, max(1, cpus * 3 // 8))]
-            for future in [pool.submit(self._sanitize, *group) for group in groups if group[0]]:
-                future.result()
-
-    def _sanitize(self, names: Sequence[str], together: bool, jobs: int) -> None:
-        kernels = [self.kernels[name] for name in names]
-        items = [(entry(kernel.fields, kernel.cubin), kernel.cubin) for kernel in kernels]
-        began = time.monotonic()
+        seats: list[sweep.Seat] = [None] * (os.cpu_count() or 1)
+        size = sweep.group_size(len(honest) * len(sanitizer.TOOLS), len(seats))
+        groups = [*([name] for name in bad), *sweep.dealt(honest, size)]
+        items = [[self._item(name) for name in names] for names in groups]
+        told, last = set(), time.monotonic()
         try:
-            verdicts = sanitizer.check(items, together=together, jobs=jobs)
+            for place, verdicts in sweep.checked(items, seats):
+                now = time.monotonic()
+                for name, verdict in zip(groups[place], verdicts, strict=True):
+                    gate, final = PASS if verdict.passed else verdict.gate, name in bad
+                    self.told(name, gate, verdict.detail, (now - last) / len(verdicts), final)
+                told.update(groups[place])
+                last = now
         except sanitizer.SanitizerUnavailable as error:
-            for name in names:
-                if not self.cases[name].honest:  # an honest kernel goes on without
+            for name in bad:
+                if name not in told:  # an honest kernel goes on without
                     self.told(name, "unavailable", str(error), 0.0, final=True)
-            return
-        seconds = (time.monotonic() - began) / max(1, len(names))
-        for name, verdict in zip(names, verdicts, strict=True):
-            gate = PASS if verdict.passed else verdict.gate
-            self.told(name, gate, verdict.detail, seconds, final=not self.cases[name].honest)
+
+    def _item(self, name: str) -> sanitizer.Item:
+        kernel = self.kernels[name]
+        return entry(kernel.fields, kernel.cubin), kernel.cubin
 
     def measure(self) -> None:
         """Times of the honest kernels, one after the other, for the plausibility gate."""

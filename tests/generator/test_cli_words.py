@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sqlite3
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,9 +14,9 @@ import pytest
 
 from hgemm_packs.generator.cli import live, search
 from hgemm_packs.generator.devices.fake import fake_kernel
+from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.orchestrate import Snapshot
 from hgemm_packs.generator.space import catalogue
-from hgemm_packs.generator.spec import Status, Verdict
 from hgemm_packs.generator.store import Store
 
 from . import foreign
@@ -173,12 +174,40 @@ def test_without_the_sanitizer_kernels_are_unjudged_and_it_is_said(
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda program: None)
     kernels = [fake_kernel(choice) for choice in catalogue("nt", "f16")[:2]]
-    assert search.sanitized(kernels) == {}
+    for names, why in ((["0"], "no compute-sanitizer on the PATH"), ([], "no GPU here")):
+        monkeypatch.setattr(sweep, "gpus", lambda names=names: names)
+        assert list(search.sanitized(1, kernels)) == []
+        said = capsys.readouterr().out
+        assert f"2 kernels without the sanitizer gate: {why}" in said
+
+
+def test_the_sanitizer_runs_on_all_gpus_of_the_run_and_verdicts_come_group_by_group(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four processes on the first GPU took over four minutes, and told nothing before the end."""
+    kernels = [fake_kernel(choice) for choice in catalogue("nt", "f16")[:80]]
+    ran: list[tuple[str, str | None]] = []
+
+    def run_tool(
+        items: Sequence[sanitizer.Item], tool: str, gpu: str | None, *_: object
+    ) -> sanitizer.ToolRun:
+        ran.append((tool, gpu))
+        if len(ran) > 4:
+            raise sanitizer.SanitizerUnavailable("lost")
+        time.sleep(0.1)
+        return sanitizer.ToolRun(tool, len(items), 2 * len(items), 0, "")
+
+    monkeypatch.setattr(sanitizer, "run_tool", run_tool)
+    monkeypatch.setattr(sweep, "gpus", lambda: ["5", "6", "7"])
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    parts = list(search.sanitized(2, kernels))
+    assert {gpu for _, gpu in ran} == {"5", "6"}
+    assert {tool for tool, _ in ran} == {*search.SANITIZERS}
+    assert parts[0].keys() == {one.id for one in kernels[::3]}
+    assert all(verdict.passed for part in parts for verdict in part.values())
+    left = len(kernels) - sum(map(len, parts))
     said = capsys.readouterr().out
-    assert "2 kernels without the sanitizer gate: no compute-sanitizer on the PATH" in said
-    judged = [Verdict("sanitizer", status) for status in (Status.OK, Status.SANITIZER)]
-    monkeypatch.setattr("hgemm_packs.generator.gates.sanitizer.check", lambda items, tools: judged)
-    assert search.sanitized(kernels) == dict(zip([k.id for k in kernels], judged, strict=True))
+    assert left >= 26 and f"{left} kernels without the sanitizer gate: lost" in said
 
 
 @pytest.mark.parametrize(
@@ -214,5 +243,7 @@ def test_a_snapshot_in_words() -> None:
     at = Snapshot("search", 12, 3, 41.6, 600.0, 70, 0, 128, 1.0625)
     words = "3/12 problems, 42/600 GPU-s, 128 timings, 70 kernels, best so far 1.062x torch"
     assert live.line(at) == words
+    other = dataclasses.replace(at, of="kernels sanitized")
+    assert live.line(other) == words.replace("problems", "kernels sanitized")
     failing = dataclasses.replace(at, failures=5)
     assert live.line(failing) == words.replace("kernels,", "kernels, 5 refused,")

@@ -13,7 +13,7 @@ import pytest
 from hgemm_packs.generator import evaluate
 from hgemm_packs.generator.candidate import CandidateError, candidate, entry, load, of_choice
 from hgemm_packs.generator.families.base import LARGEST
-from hgemm_packs.generator.gates import device_side, sanitizer
+from hgemm_packs.generator.gates import device_side, sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import IsolationError
 from hgemm_packs.generator.gates.numeric import Numeric, NumericError
 from hgemm_packs.generator.redteam import corpus
@@ -204,7 +204,8 @@ def fake(monkeypatch: pytest.MonkeyPatch, kept: str) -> type[FakeWorker]:
         "measure": timed(5.0, 6.0),
     }
     monkeypatch.setattr(evaluate, "Worker", FakeWorker)
-    monkeypatch.setattr(sanitizer, "check", lambda items: [Verdict("sanitizer", Status.OK)])
+    clean = Verdict("sanitizer", Status.OK)
+    monkeypatch.setattr(sweep, "checked", lambda groups, seats: [(0, [clean])])
     return FakeWorker
 
 
@@ -265,17 +266,17 @@ def test_findings_of_the_sanitizer_end_it(
     fake: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = Verdict("sanitizer", Status.SANITIZER, "racecheck: hazard")
-    monkeypatch.setattr(sanitizer, "check", lambda items: [bad])
+    monkeypatch.setattr(sweep, "checked", lambda groups, seats: [(0, [bad])])
     assert on_device()[-1] == bad
 
 
 def test_a_sanitizer_that_is_not_there_is_said(
     fake: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def absent(items: object) -> list[Verdict]:
+    def absent(groups: object, seats: object) -> None:
         raise sanitizer.SanitizerUnavailable("no compute-sanitizer")
 
-    monkeypatch.setattr(sanitizer, "check", absent)
+    monkeypatch.setattr(sweep, "checked", absent)
     verdicts = {v.gate: v for v in on_device()}
     assert verdicts["sanitizer"].evidence == {"skipped": "no compute-sanitizer"}
     assert verdicts["timing"].passed

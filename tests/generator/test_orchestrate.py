@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -165,9 +165,9 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
     device = FakeDevice()
     asked: list[str] = []
 
-    def judge(kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+    def judge(kernels: Sequence[Kernel]) -> list[dict[str, Verdict]]:
         asked.extend(one.id for one in kernels)
-        return {one.id: Verdict("sanitizer", Status.OK) for one in kernels}
+        return [{one.id: Verdict("sanitizer", Status.OK)} for one in kernels]
 
     def go(folder: Path, only: Sequence[Choice]) -> Summary:
         with Store(folder) as store:
@@ -288,10 +288,10 @@ def test_the_sanitizer_judges_what_was_confirmed(tmp_path: Path) -> None:
     asked: list[str] = []
     racy = kernel(best(FOUR[0])).id
 
-    def judge(kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+    def judge(kernels: Sequence[Kernel]) -> Iterator[dict[str, Verdict]]:
         asked.extend(one.id for one in kernels)
         words = {one.id: Status.SANITIZER if one.id == racy else Status.OK for one in kernels}
-        return {id_: Verdict("sanitizer", status) for id_, status in words.items()}
+        yield {id_: Verdict("sanitizer", status) for id_, status in words.items()}
 
     for _ in range(2):
         with Store(tmp_path) as store:
@@ -308,6 +308,52 @@ def test_the_sanitizer_judges_what_was_confirmed(tmp_path: Path) -> None:
             assert store.refused() == {racy: Status.SANITIZER}
     assert sorted(asked) == sorted(set(asked))
     assert set(asked) >= {id_ for ids in confirmed(tmp_path).values() for id_ in ids[:1]}
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_verdicts_of_the_sanitizer_are_kept_as_they_come(
+    tmp_path: Path, within: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stage killed after four minutes began again from nothing, and had shown nothing. Now an
+    interrupt, while the gate runs or while it waits, costs only what runs."""
+    monkeypatch.setattr("hgemm_packs.generator.orchestrate._SHOWN_S", 0.0)
+    asked: list[list[str]] = []
+    shown: list[tuple[int, int, str]] = []
+    ended: list[bool] = []
+
+    def judge(kernels: Sequence[Kernel]) -> Iterator[dict[str, Verdict]]:
+        asked.append([one.id for one in kernels])
+        try:
+            for i, one in enumerate(kernels):
+                if within and i == 2 and len(asked) == 1:
+                    raise KeyboardInterrupt
+                yield {one.id: Verdict("sanitizer", Status.OK)}
+        finally:
+            ended.append(True)
+
+    def progress(snapshot: Snapshot) -> None:
+        if snapshot.stage == "sanitize":
+            shown.append((snapshot.done, snapshot.total, snapshot.of))
+            if not within and snapshot.done == 2 and len(asked) == 1:
+                raise KeyboardInterrupt
+
+    def go() -> None:
+        with Store(tmp_path) as store:
+            args = (store, FOUR, Listener(), Builder(), Inline(FakeDevice()), PLENTY, progress)
+            generate(*args, spaces=spaces, seed=5, sanitize=judge)
+
+    with pytest.raises(KeyboardInterrupt):
+        go()
+    assert ended == [True], "what the gate runs outlived the stage"
+    with Store(tmp_path, readonly=True) as store:
+        assert list(store.verdicts("sanitizer")) == sorted(asked[0][:2])
+    count = len(asked[0])
+    assert count > 3 and shown == [(i, count, "kernels sanitized") for i in range(3)]
+    go()
+    assert asked[1:] == [asked[0][2:]]
+    assert shown[3:] == [(i, count - 2, "kernels sanitized") for i in range(count - 1)]
+    with Store(tmp_path, readonly=True) as store:
+        assert set(store.verdicts("sanitizer")) == set(asked[0])
 
 
 def test_the_next_best_stands_for_a_winner_that_is_not_confirmed(tmp_path: Path) -> None:
@@ -329,9 +375,9 @@ def test_the_next_best_stands_for_a_winner_that_is_not_confirmed(tmp_path: Path)
 
     asked: list[str] = []
 
-    def judge(kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+    def judge(kernels: Sequence[Kernel]) -> list[dict[str, Verdict]]:
         asked.extend(one.id for one in kernels)
-        return {one.id: Verdict("sanitizer", Status.OK) for one in kernels}
+        return [{one.id: Verdict("sanitizer", Status.OK)} for one in kernels]
 
     found = []
     for _ in range(2):

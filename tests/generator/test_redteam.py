@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from hgemm_packs.generator import build, evaluate, sass
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.gates import sanitizer
+from hgemm_packs.generator.gates import sweep
 from hgemm_packs.generator.gates.sanitizer import SanitizerUnavailable
 from hgemm_packs.generator.redteam import corpus, on_gpu, run
 from hgemm_packs.generator.spec import Kernel, Status, Verdict
@@ -179,11 +180,11 @@ class FakeGpu:
     def __init__(self, patch: pytest.MonkeyPatch, behaviour: dict[str, str]) -> None:
         self.behaviour = behaviour
         self.order: list[str] = []
-        self.together: list[tuple[list[str], bool]] = []
+        self.groups: list[list[str]] = []
         self.started = 0
         patch.setattr(on_gpu, "_warmed", lambda device: self.worker())
         patch.setattr(evaluate, "numeric_gate", self.numeric)
-        patch.setattr(sanitizer, "check", self.sanitize)
+        patch.setattr(sweep, "checked", self.sanitize)
         patch.setattr(evaluate, "measured_facts", lambda worker, device: corpus.device_facts())
         patch.setattr(evaluate, "called", self.measure)
 
@@ -206,16 +207,15 @@ class FakeGpu:
         worker.close()
         return Verdict(does, Status.NUMERIC if does == "numeric" else Status.TIMEOUT, "wrong")
 
-    def sanitize(self, items: list[Any], *, together: bool, jobs: int) -> list[Verdict]:
-        names = [entry.name for entry, _ in items]
-        self.together.append((names, together))
+    def sanitize(self, groups: list[Any], seats: list[None]) -> Iterator[tuple[int, list[Verdict]]]:
+        assert len(seats) == (os.cpu_count() or 1)
+        self.groups = [[entry.name for entry, _ in group] for group in groups]
         if "unavailable" in self.behaviour.values():
             raise SanitizerUnavailable("not here")
-        found = [self.behaviour.get(name) == "sanitizer" for name in names]
-        return [
-            Verdict("sanitizer", Status.SANITIZER if bad else Status.OK, "hazard" * bad)
-            for bad in found
-        ]
+        for place, names in reversed([*enumerate(self.groups)]):
+            found = [self.behaviour.get(name) == "sanitizer" for name in names]
+            words = [(Status.SANITIZER, "hazard") if bad else (Status.OK, "") for bad in found]
+            yield place, [Verdict("sanitizer", *each) for each in words]
 
     def measure(self, worker: FakeWorker, *arguments: Any, limit_s: float) -> Verdict:
         us = 1e-6 if self.does(arguments[2]) == "plausibility" else 50.0
@@ -260,7 +260,7 @@ def test_the_gpu_stage_decides_every_case(monkeypatch: pytest.MonkeyPatch, kept:
         "split_k",
     ]
     assert gpu.order[-1] == "spins", "what kills its process comes last"
-    assert sorted(gpu.together) == [(["plain", "split_k"], True), (["race_by_luck"], False)]
+    assert gpu.groups == [["race_by_luck"], ["plain", "split_k"]]
 
 
 @pytest.mark.parametrize(

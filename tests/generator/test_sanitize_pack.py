@@ -19,7 +19,7 @@ from hgemm_packs.generator import covered
 from hgemm_packs.generator.campaign import FIRST, Hopeless
 from hgemm_packs.generator.coverage import Known
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.gates import sanitizer
+from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable, ToolRun
 from tests import packs
 
@@ -40,7 +40,7 @@ class StandIn:
     lock: Any = field(default_factory=threading.Lock)
 
     def __call__(
-        self, items: Sequence[Item], tool: str, gpu: str | None, timeout_s: float
+        self, items: Sequence[Item], tool: str, gpu: str | None, timeout_s: float, stop: Any
     ) -> ToolRun:
         names = tuple(entry.name for entry, _ in items)
         with self.lock:
@@ -103,9 +103,18 @@ def test_as_many_processes_as_seats_each_on_its_gpu(tool: StandIn) -> None:
     assert {gpu for _, _, gpu in tool.ran} == {"0", "1"}
 
 
+def test_the_gpus_have_their_processes_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 32)
+    assert sweep.seats(["2", "3"]) == ["2", "3"] * 12
+    assert sweep.seats(["2"]) == ["2"] * 12 and sweep.seats([]) == []
+    assert sweep.seats(["2", "3"], 3) == ["2", "3", "2"]
+    monkeypatch.setattr("os.cpu_count", lambda: 5)
+    assert sweep.seats(["2", "3"]) == ["2", "3", "2", "3", "2"]
+
+
 def test_at_the_deadline_the_rest_is_left(tool: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     tool.takes_s = 0.2
-    monkeypatch.setattr(sanitize_pack, "LEAST_S", 0.05)
+    monkeypatch.setattr(sweep, "LEAST_S", 0.05)
     todo = [Batch("memcheck", [item(f"k{i}"), item(f"l{i}")]) for i in range(20)]
     *lines, left = swept(todo, ends=time.monotonic() + 0.5)
     assert len(lines) + left == 40 and 0 < len(lines) <= 4
@@ -127,10 +136,8 @@ def test_the_command_goes_on_where_it_was(
 ) -> None:
     packs.write_good(tmp_path / "pack")
     out = tmp_path / "out.jsonl"
-    monkeypatch.setattr(sanitize_pack, "gpus", lambda: ["0", "1"])
+    monkeypatch.setattr(sweep, "gpus", lambda: ["0", "1"])
     words = [str(tmp_path / "pack"), str(out), "--commit", "abc", "--processes", "2"]
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        monkeypatch.setenv(name, "4")
     assert sanitize_pack.main([*words, "--tools", "memcheck"]) == 0
     header, *lines = map(json.loads, out.read_text().splitlines())
     assert header["header"]["commit"] == "abc" and header["header"]["gpus"] == 2
@@ -160,7 +167,7 @@ def test_covering_genomes_are_taken_as_a_pack_is(
     assert built is not None
     one = covered.Tried(built.entry_fields["genome"], verdict, built, 0)
     covered.write(tmp_path / "space", [(family, Known(family), [one])])
-    monkeypatch.setattr(sanitize_pack, "gpus", lambda: ["0"])
+    monkeypatch.setattr(sweep, "gpus", lambda: ["0"])
     words = [str(tmp_path / "space"), str(tmp_path / "out.jsonl"), "--processes", "1"]
     assert sanitize_pack.main(words) == 0
     assert [names for _, names, _ in tool.ran] == [(built.entry_fields["name"],)] * 2

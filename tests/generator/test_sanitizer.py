@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from hgemm_packs.generator.candidate import candidate, entry
-from hgemm_packs.generator.gates import sanitizer
+from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable
-from hgemm_packs.generator.spec import Status
+from hgemm_packs.generator.spec import Status, Verdict
 from tests import fake_driver
 
 RECORD = {"block": 32, "grid": {"tile_m": 16, "tile_n": 8}}
@@ -24,7 +29,8 @@ STAND_IN = """#!{python}
 import os, pickle, subprocess, sys
 words = sys.argv[1:]
 tool, log, kernels = words[1], words[3], words[-1]
-assert os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] == "1"
+for name in ("PYTORCH_NO_CUDA_MEMORY_CACHING", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    assert os.environ[name] == "1"
 assert ("--report-api-errors" in words) == (tool == "memcheck")
 items = pickle.load(open(kernels, "rb"))
 with open({journal!r}, "a") as journal:
@@ -36,7 +42,10 @@ if ["ends", "badly"] in said:
 if ["raises", "late"] in said:
     raise AssertionError("relative error 1")
 if ["never", "ends"] in said:
-    subprocess.run(["{python}", "-c", "import time; time.sleep(60)"])
+    child = subprocess.Popen(["{python}", "-c", "import time; time.sleep(60)"])
+    with open({journal!r}, "a") as journal:
+        journal.write("pids %d %d\\n" % (os.getpid(), child.pid))
+    child.wait()
 if ["no", "device"] in said:
     open(log, "w").write("========= Device not supported. Please refer to the manual.\\n")
     sys.exit(1)
@@ -63,9 +72,18 @@ def item(name: str, says: str = "memcheck 0") -> Item:
     return entry(candidate(name, "", RECORD).fields, cubin), cubin
 
 
+def judged(
+    items: Sequence[Item], size: int = 32, tools: Sequence[str] = sanitizer.TOOLS
+) -> list[Verdict]:
+    """Verdicts in order, by two processes at a time."""
+    groups = [items[i : i + size] for i in range(0, len(items), size)]
+    found = dict(sweep.checked(groups, [None, None], tools))
+    return [verdict for place in range(len(groups)) for verdict in found[place]]
+
+
 def test_clean_kernels_share_their_processes(journal: Path) -> None:
-    items = [item(f"k{i}") for i in range(sanitizer.BATCH + 2)]
-    verdicts = sanitizer.check(items, jobs=2)
+    items = [item(f"k{i}") for i in range(10)]
+    verdicts = judged(items, 8)
     assert [(v.gate, v.status, v.detail) for v in verdicts] == [
         ("sanitizer", Status.OK, "") for _ in items
     ]
@@ -77,7 +95,7 @@ def test_clean_kernels_share_their_processes(journal: Path) -> None:
 @pytest.mark.parametrize("tool", sanitizer.TOOLS)
 def test_a_finding_is_laid_to_its_kernel(journal: Path, tool: str, together: bool) -> None:
     items = [item("good"), item("bad", f"{tool} 3"), item("fine")]
-    verdicts = sanitizer.check(items, together=together, jobs=2)
+    verdicts = judged(items, 3 if together else 1)
     assert [v.passed for v in verdicts] == [True, False, True]
     assert verdicts[1].status is Status.SANITIZER
     assert verdicts[1].detail.startswith(f"{tool}: Invalid __global__ read")
@@ -88,14 +106,14 @@ def test_a_finding_is_laid_to_its_kernel(journal: Path, tool: str, together: boo
 
 
 def test_a_program_that_ends_badly_is_a_finding(journal: Path) -> None:
-    good, bad = sanitizer.check([item("good"), item("bad", "ends badly")], jobs=2)
+    good, bad = judged([item("good"), item("bad", "ends badly")])
     assert (good.passed, bad.passed) == (True, False)
     assert "Segmentation fault" in bad.detail
     assert set(bad.evidence.values()) == {-1}
 
 
 def test_an_exception_is_quoted_by_its_last_line(journal: Path) -> None:
-    (verdict,) = sanitizer.check([item("bad", "raises late")])
+    (verdict,) = judged([item("bad", "raises late")])
     said = [f"{tool}: AssertionError: relative error 1" for tool in sanitizer.TOOLS]
     assert verdict.detail == "; ".join(said)
 
@@ -103,7 +121,7 @@ def test_an_exception_is_quoted_by_its_last_line(journal: Path) -> None:
 def test_a_program_without_end_is_a_finding(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitizer, "TIMEOUT_S", 1.0)
     began = time.monotonic()
-    (verdict,) = sanitizer.check([item("bad", "never ends")], tools=("memcheck",))
+    (verdict,) = judged([item("bad", "never ends")], tools=("memcheck",))
     assert (verdict.status, verdict.detail) == (
         Status.SANITIZER,
         "memcheck: no end after 1 s",
@@ -111,12 +129,54 @@ def test_a_program_without_end_is_a_finding(journal: Path, monkeypatch: pytest.M
     assert time.monotonic() - began < 20, "what the tool had started held its output open"
 
 
+def test_an_interrupt_ends_all_that_runs_and_starts_nothing_more(journal: Path) -> None:
+    """Ctrl-C once waited for every queued process, each up to its two minutes."""
+    groups = [[item(f"k{i}", "never ends")] for i in range(6)]
+
+    def interrupt() -> None:
+        while not journal.exists() or journal.read_text().count("pids") < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(sweep.checked(groups, [None, None], ("memcheck",)))
+    assert time.monotonic() - began < 20
+    other.join()
+    text = journal.read_text()
+    assert text.count("memcheck") == 2
+    pids = [int(pid) for line in text.splitlines() if "pids" in line for pid in line.split()[1:]]
+    assert len(pids) == 4 and not any(map(running, pids))
+
+
+def running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def test_who_has_enough_of_the_verdicts_leaves_nothing_running(journal: Path) -> None:
+    """What is known comes while others still run, and a run that stops there stops them."""
+    groups = [[item("good")], *([item(f"k{i}", "never ends")] for i in range(3))]
+    for place, verdicts in sweep.checked(groups, [None, None], ("memcheck",)):
+        assert (place, [v.status for v in verdicts]) == (0, [Status.OK])
+        while journal.read_text().count("pids") < 2:
+            time.sleep(0.01)
+        break
+    lines = [line.split()[1:] for line in journal.read_text().splitlines() if "pids" in line]
+    assert len(lines) == 2 and not any(running(int(pid)) for pids in lines for pid in pids)
+
+
 def test_a_run_can_name_its_gpu_and_its_time(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
 
-    def ended(words: object, environment: dict[str, str], timeout_s: float) -> None:
+    def ended(words: Any, environment: dict[str, str], timeout_s: float, stop: Any) -> None:
         seen.append((environment.get("CUDA_VISIBLE_DEVICES"), timeout_s))
 
     monkeypatch.setattr(sanitizer, "_finished", ended)
@@ -131,10 +191,10 @@ def test_where_it_cannot_work_it_says_so(
     journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SanitizerUnavailable, match="does not support the device"):
-        sanitizer.check([item("k", "no device")])
+        judged([item("k", "no device")])
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     with pytest.raises(SanitizerUnavailable, match="no compute-sanitizer on the PATH"):
-        sanitizer.check([item("k")])
+        judged([item("k")])
 
 
 def test_every_problem_is_ragged_and_admitted() -> None:

@@ -1,0 +1,146 @@
+"""The sanitizer gate over many kernels: more processes than GPUs, dealt, watched, ended together.
+
+`checked` gives verdicts on groups of kernels as they are known, `swept` what each process said.
+Called by `generate`, `eval`, the red team and benchmarks/sanitize_pack.py. Whoever leaves either
+before its end, by an interrupt say, leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import queue
+import threading
+import time
+from collections.abc import Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hgemm_packs.generator.gates import sanitizer
+from hgemm_packs.generator.gates.sanitizer import Item, ToolRun
+from hgemm_packs.generator.spec import Verdict
+
+PER_GPU = 12  # processes; they mostly wait for the host
+SMALLEST, LARGEST = 4, 32  # kernels a process: its start takes as long as ten, and one may be lost
+ROUNDS = 2  # processes one after the other, so that a slow one holds up little
+LEAST_S = 5.0  # a process that has less time does not even start
+
+#: What CUDA_VISIBLE_DEVICES calls the GPU of a process; None: the first one here.
+Seat = str | None
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Kernels that one process runs under one tool."""
+
+    tool: str
+    items: Sequence[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the tool said of a batch, None where no time was left for it."""
+
+    batch: Batch
+    run: ToolRun | None
+    seconds: float
+
+
+def gpus() -> list[str]:
+    """The names by which CUDA_VISIBLE_DEVICES knows this host's GPUs."""
+    import torch
+
+    count = torch.cuda.device_count()
+    given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return given[:count] if given else [str(i) for i in range(count)]
+
+
+def seats(names: Sequence[str], processes: int | None = None) -> list[Seat]:
+    """One for each process at a time, the GPUs in turn; none without a GPU."""
+    count = processes or min(PER_GPU * len(names), os.cpu_count() or 1)
+    return [names[i % len(names)] for i in range(count)] if names else []
+
+
+def group_size(runs: int, processes: int) -> int:
+    """Kernels a process, when so many runs of a kernel under a tool are to be done."""
+    return min(max(-(-runs // (ROUNDS * processes)), SMALLEST), LARGEST)
+
+
+def dealt(things: Sequence[T], size: int) -> list[Sequence[T]]:
+    """Groups of at most that size, neighbours, of one family often, in different ones."""
+    count = -(-len(things) // size)
+    return [things[first::count] for first in range(count)]
+
+
+def swept(
+    todo: Sequence[Batch], seats: Sequence[Seat], ends: float = math.inf
+) -> Generator[Answer, None, None]:
+    """Answers as they come, from as many processes at a time as there are seats; each kernel of a
+    batch with findings runs again alone. At `ends` (of time.monotonic) what still runs is dropped.
+
+    Raises SanitizerUnavailable.
+    """
+    stop = threading.Event()
+    free: queue.SimpleQueue[Seat] = queue.SimpleQueue()
+    for seat in seats:
+        free.put(seat)
+
+    def ask(batch: Batch) -> Answer:
+        seat = free.get()
+        began = time.monotonic()
+        try:
+            if ends - began < LEAST_S:
+                return Answer(batch, None, 0.0)
+            limit_s = min(sanitizer.TIMEOUT_S, ends - began)
+            run = sanitizer.run_tool(batch.items, batch.tool, seat, limit_s, stop)
+        finally:
+            free.put(seat)
+        now = time.monotonic()
+        late = run.findings < 0 and now >= ends
+        return Answer(batch, None if late else run, now - began)
+
+    pool = ThreadPoolExecutor(len(seats))
+    try:
+        waiting = {pool.submit(ask, batch) for batch in todo}
+        while waiting:
+            # With an end: a signal that another thread took does not wake this one.
+            done, waiting = wait(waiting, sanitizer.POLL_S, FIRST_COMPLETED)
+            for future in done:
+                answer = future.result()
+                batch, run = answer.batch, answer.run
+                if run is not None and run.findings and len(batch.items) > 1:
+                    alone = (Batch(batch.tool, [item]) for item in batch.items)
+                    waiting |= {pool.submit(ask, each) for each in alone}
+                else:
+                    yield answer
+    finally:
+        # Without these an interrupt would wait for all that is queued.
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def checked(
+    groups: Sequence[Sequence[Item]], seats: Sequence[Seat], tools: Sequence[str] = sanitizer.TOOLS
+) -> Generator[tuple[int, list[Verdict]], None, None]:
+    """(place, verdicts) of each group that is through all `tools`, in any order. A group shares its
+    processes, one a tool, until one finds something.
+
+    Raises SanitizerUnavailable.
+    """
+    todo = [Batch(tool, group) for group in groups for tool in tools]
+    place = {id(item): i for i, group in enumerate(groups) for item in group}
+    left = [len(group) * len(tools) for group in groups]
+    runs: dict[tuple[int, str], ToolRun] = {}
+    with contextlib.closing(swept(todo, seats)) as answers:
+        for answer in answers:
+            assert answer.run is not None, "there was no end to run out of"
+            for item in answer.batch.items:
+                runs[id(item), answer.batch.tool] = answer.run
+                i = place[id(item)]
+                left[i] -= 1
+                if not left[i]:
+                    said = ([runs[id(each), tool] for tool in tools] for each in groups[i])
+                    yield i, [sanitizer.verdict(each) for each in said]
