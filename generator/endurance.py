@@ -58,9 +58,12 @@ def ranked(
     problems with a line of which a proven kernel takes part; `names` are those of kernels by id.
 
     So pruning weighs those kernels by that gain too, a tie as nothing. One that is slower than
-    torch by more than TIE, or was not sustained, may not be named there any more.
+    torch by more than TIE, or was not sustained, may not be named there any more: where there are
+    lines, a large problem without one has no kernel.
     """
-    made = {problem: list(each) for problem, each in listed.items()}
+    lines, made = list(lines), {problem: list(each) for problem, each in listed.items()}
+    if lines:
+        made |= {p: _by_time(each, {}, names) for p, each in made.items() if large(p)}
     for line in lines:
         problem = Problem(*line["problem"])
         us = {arm: run["us"] for arm, run in line["sustained"].items()}

@@ -15,6 +15,7 @@ from hgemm_packs.generator.endurance import ranked
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packed import Packed
 from hgemm_packs.generator.packer import SourceManifest
+from hgemm_packs.problem import Problem
 from tests import packs
 
 from .found import OTHER, PROBLEM, THIRD, both, found, job
@@ -94,6 +95,16 @@ def test_a_tie_with_torch_keeps_a_kernel_that_the_pack_has(us: float, kernel: st
     """`a` is in the pack for the other problem; alone, a tie is worth no kernel."""
     assert made(line(12.0, a=us))[1] == {1024: kernel, 2048: "a"}
     assert made(line(12.0, a=us), some=found(*FIELDS[:2]))[1] == {1024: None}
+
+
+def test_where_some_were_sustained_a_large_problem_that_was_not_goes_to_torch() -> None:
+    large = Problem(8192, 8192, 8192, "nn", "f16")
+    some = found(*FIELDS, *both({"d": (9.0, 10.0)}, large))
+    assert made(some=some)[1] == {1024: "a", 2048: "a", 8192: "d"}
+    here = line(12.0, a=10.0)
+    assert made(here, some=some)[1] == {1024: "a", 2048: "a", 8192: None}
+    assert made(here, line(12.0, large, d=11.0), some=some)[1][8192] == "d"
+    assert made(here, line(12.0, large, a=11.0), some=some)[1][8192] is None
 
 
 def test_pruning_weighs_by_the_sustained_gain() -> None:
