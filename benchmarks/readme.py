@@ -72,7 +72,7 @@ def figures(summary: Summary) -> str:
         "over the better of torch and tuned cuBLASLt, hot": f"{table['gmean_vs_best']:.3f}x",
         "smallest and largest of them over torch": f"{table['worst']:.3f}x, {table['best']:.2f}x",
         "smallest lower 95% bound over torch, hot or cold": f"{table['worst_lower_bound']:.3f}x",
-        "noise floor (torch against itself)": f"{100 * table['noise_floor']:.1f}%",
+        "lowest noise floor (torch against itself)": f"{100 * table['noise_floor']:.1f}%",
         "host time of a hit, of torch.mm(out=)": f"{host['hit_ratio']:.2f}",
         "host time a fallback adds to torch": f"{host['miss_extra_us']:.2f} us",
         "import after torch": f"{load['import_ms']:.0f} ms",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import geometric_mean, median
 from typing import Any
@@ -167,9 +168,19 @@ def document(source: SourceManifest, found: Findings | None) -> Document:
         "behind": _listed(behind, best, found),
         "missed": _listed(missed[:LISTED], best, found),
         "prune": pruning(source, listed) if found else None,
+        "trials": trials(found) if found else None,
         "left": len(left),
         "ahead_but_unproven": sum(min(row.hot.speedup, row.cold.speedup) > 1.0 for row in left),
         "median_behind": round(median(row.hot.speedup for row in left), 4) if left else None,
+    }
+
+
+def trials(found: Findings) -> Document:
+    """Of torch against itself, in blocks that were led and in others: how many, and their floor."""
+    counts = Counter(map(judge.led, found.trials))
+    return {
+        "led" if led else "others": {"count": counts[led], "floor": floor}
+        for led, floor in sorted(judge.floors(found).items(), reverse=True)
     }
 
 
@@ -206,8 +217,15 @@ def _cases(lines: Sequence[Document]) -> str:
 
 def behind(facts: Document) -> str:
     report = facts["report"]
+    held = ", ".join(
+        f"{100 * each['floor']:.1f}% in {name if name == 'others' else 'led blocks'} "
+        f"({each['count']} trials)"
+        for name, each in (report["trials"] or {}).items()
+    )
+    floors = f"Noise floors, by torch against itself: {held}.\n\n" if held else ""
     return (
-        f"{report['left']} problems are left to torch. On {report['ahead_but_unproven']} of them "
+        f"{floors}{report['left']} problems are left to torch. "
+        f"On {report['ahead_but_unproven']} of them "
         "the best kernel was ahead hot and cold by medians, without a confirmation above the noise "
         f"floor; over all, the median of the best kernels is {report['median_behind']:.3f}x torch."
         "\n\n" + _cases(report["behind"])

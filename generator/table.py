@@ -7,7 +7,7 @@ kernel that passed the numeric gate clears the noise floor; nothing is compiled 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
@@ -129,6 +129,11 @@ def remade(compile: Compile) -> Usable:
         return kernels.keys() & {one.entry_fields["id"] for one in done}
 
     return usable
+
+
+def among(ids: Container[str], usable: Usable) -> Usable:
+    """Of these kernels alone what is `usable`; the others are not even asked of."""
+    return lambda kernels: usable({id_: each for id_, each in kernels.items() if id_ in ids})
 
 
 def judged(found: Findings) -> tuple[dict[Problem, list[Contender]], float]:

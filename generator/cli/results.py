@@ -23,9 +23,11 @@ from hgemm_packs.generator import (
     table,
 )
 from hgemm_packs.generator.cli.app import Keep, Run, app
+from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.orchestrate import Summary
 from hgemm_packs.generator.packer import write_source
 from hgemm_packs.generator.prune import KEPT_SHARE
+from hgemm_packs.generator.records import read_records
 from hgemm_packs.generator.refine import Refinement
 from hgemm_packs.generator.store import Store, merge
 
@@ -129,30 +131,43 @@ def write_table(
     ] = None,
     published: Annotated[
         list[Path] | None,
-        typer.Option(help="The same, measured apart: what any run had slow leaves its row."),
+        typer.Option(
+            help="The same, measured apart: only what is in these is chosen, and what any run had "
+            "slow leaves its row."
+        ),
     ] = None,
     energy: Annotated[
         list[Path] | None,
         typer.Option(help="What benchmarks/energy.py wrote: sustained times choose there."),
+    ] = None,
+    sanitized: Annotated[
+        list[Path] | None,
+        typer.Option(help="What benchmarks/sanitize_pack.py wrote: only kernels clean by these."),
     ] = None,
 ) -> None:
     """Write the source manifest that follows from an export, of kernels that still build so."""
     import torch
 
     torch.set_num_threads(1)  # thousands of small bootstraps: threads that wait for each other
-    found = export.load(place)
+    found, usable = export.load(place), table.remade(build.build)
+    if sanitized:
+        usable = table.among(sanitizer.clean(read_records(sanitized)), usable)
+    choosing, second = (campaign.answers(sorted(each or ())) for each in (pdl, published))
+    if published:
+        choosing = dependent.seen(choosing, second)
     document, gone = refine.document(
         found,
         keep,
-        table.remade(build.build),
+        usable,
         sustained=campaign.lines(sorted(energy or ()))[1],
-        choosing=campaign.answers(sorted(pdl or ())),
-        published=campaign.answers(sorted(published or ())),
+        choosing=choosing,
+        published=second,
     )
     write_source(out, document)
     wins = sum(row.kernel is not None for row in document.table)
     if gone:
-        _say(console(), f"{len(gone)} kernels build otherwise now, such as {gone[0]}: left out")
+        why = "build otherwise now or have no clean record" if sanitized else "build otherwise now"
+        _say(console(), f"{len(gone)} kernels {why}, such as {gone[0]}: left out")
     behind = sum(row.dependent is not None for row in document.table)
     counts = f"{len(document.kernels)} kernels, {wins} wins in {len(document.table)} rows"
     _say(console(), f"{out}: {counts}, {behind} with a kernel for dependent launch")

@@ -27,7 +27,7 @@ from hgemm_packs.generator.cli.app import Gpus, Keep, Run, app
 from hgemm_packs.generator.cli.results import conclude
 from hgemm_packs.generator.evaluators import Evaluator, Local
 from hgemm_packs.generator.gates import sweep
-from hgemm_packs.generator.gates.sanitizer import SanitizerUnavailable
+from hgemm_packs.generator.gates.sanitizer import OF_TABLES, SanitizerUnavailable
 from hgemm_packs.generator.orchestrate import Budget
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
 from hgemm_packs.generator.spec import Choice, Kernel, Verdict
@@ -37,7 +37,6 @@ from hgemm_packs.problem import DTYPES, LAYOUTS, REGIMES, Problem
 CORES = os.cpu_count() or 1
 #: Seen clean over every design of the families. What synccheck and initcheck say of named barriers
 #: and bulk stores is known of the corpus's few family kernels only: `eval` and `redteam` ask them.
-SANITIZERS = ("memcheck", "racecheck")
 _STRATEGY_SEEDS = 1 << 32  # as many as NumPy and scikit-learn take
 _STRATEGIES, _LAYOUTS, _DTYPES, _REGIMES = (
     ", ".join(each) for each in (sorted(STRATEGIES), LAYOUTS, DTYPES, REGIMES)
@@ -205,10 +204,10 @@ def sanitized(count: int, kernels: Sequence[Kernel]) -> Iterator[dict[str, Verdi
     try:
         if not seats:
             raise SanitizerUnavailable("no GPU here")
-        size = sweep.group_size(left * len(SANITIZERS), len(seats))
+        size = sweep.group_size(left * len(OF_TABLES), len(seats))
         groups = sweep.dealt(kernels, size)
         items = [[(entry(one.fields, one.cubin), one.cubin) for one in each] for each in groups]
-        for place, verdicts in sweep.checked(items, seats, SANITIZERS):
+        for place, verdicts in sweep.checked(items, seats, OF_TABLES):
             yield dict(zip((one.id for one in groups[place]), verdicts, strict=True))
             left -= len(verdicts)
     except SanitizerUnavailable as error:

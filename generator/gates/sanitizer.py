@@ -22,10 +22,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -41,6 +42,7 @@ from hgemm_packs.pack import Pack
 GATE = "sanitizer"
 PROGRAM = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+OF_TABLES = ("memcheck", "racecheck")  # what every kernel of a table has passed
 BOUND = {"f16": 3e-4, "bf16": 2.4e-3}  # relative error of rounding, with room for small sizes
 ALIGN = 8  # elements: a leading stride is a multiple of 16 bytes
 TIMEOUT_S = 120.0
@@ -63,6 +65,13 @@ class ToolRun:
     launches: int
     findings: int
     detail: str
+
+
+def clean(lines: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Ids of the kernels in which, by the last lines of benchmarks/sanitize_pack.py, each tool of
+    OF_TABLES found nothing."""
+    last = {(line["id"], line["tool"]): line["findings"] for line in lines if "tool" in line}
+    return {id_ for id_, _ in last if all(last.get((id_, tool)) == 0 for tool in OF_TABLES)}
 
 
 def problems(entry: KernelEntry, max_ctas: int | None = None) -> Iterator[tuple[int, int, int]]:

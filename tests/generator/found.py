@@ -88,6 +88,7 @@ def found(*fields: Field, **changes: Any) -> Findings:
                 "genome": {"tile": 64},
                 "grid": {"tile_m": 64, "tile_n": 64, "persistent": False},
                 "cluster": [1, 1, 1],
+                "param_layout": "tma2_v1",
             }
             for kernel in kernels
         },

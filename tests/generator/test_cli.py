@@ -327,9 +327,32 @@ def chosen_by_protocols(own: SourceManifest, folder: Path) -> None:
         assert (row.kernel, row.dependent) == kernels
     assert generate(*words, "--published", folder / "pdl.jsonl").code == 0
     assert read_source(folder / "p.json") == own
+    # Nothing is chosen that another run would have to publish.
+    elsewhere = {**pdl[-1], "kernel": "another"}
+    (folder / "again.jsonl").write_text(json.dumps(elsewhere) + "\n", encoding="utf-8")
+    assert generate(*words, *lines, "--published", folder / "again.jsonl").code == 0
+    assert read_source(folder / "p.json") == own
     assert generate(*words, "--energy", folder / "energy.jsonl").code == 0
     kept = [row for row in read_source(folder / "p.json").table if row.kernel]
     assert sorted(row.key for row in kept) == sorted(row.key for row in others)
+
+
+def only_sanitized(own: SourceManifest, folder: Path) -> None:
+    """The export in `folder`/raw without one kernel that a tool found fault with."""
+    bad = next(row.kernel for row in own.table if row.kernel)
+    said = [
+        {"id": kernel.id, "tool": tool, "findings": int(kernel.id == bad and tool == "racecheck")}
+        for kernel in own.kernels
+        for tool in ("memcheck", "racecheck")
+    ]
+    text = "".join(json.dumps(each) + "\n" for each in ({"header": {}}, *said))
+    (folder / "said.jsonl").write_text(text, encoding="utf-8")
+    words = ("table", folder / "raw", "--out", folder / "p.json")
+    code, out, _ = generate(*words, "--sanitized", folder / "said.jsonl")
+    assert code == 0 and "have no clean record" in out
+    kept = read_source(folder / "p.json")
+    assert {kernel.id for kernel in kept.kernels} <= {k.id for k in own.kernels} - {bad}
+    assert [row.kernel for row in kept.table].count(bad) == 0
 
 
 def test_candidates_are_written_as_a_pack(
@@ -390,6 +413,7 @@ def test_an_export_makes_the_table_of_its_run(
     assert again.kernels == own.kernels
     assert [row.kernel for row in again.table] == [row.kernel for row in own.table]
     chosen_by_protocols(again, tmp_path)
+    only_sanitized(again, tmp_path)
     assert generate("export", tmp_path / "raw", "--out", tmp_path / "copy").code == 0
     assert hashes(tmp_path / "copy") == hashes(tmp_path / "raw")
     assert generate("export", tmp_path / "absent", "--out", tmp_path / "copy").code == 2

@@ -89,8 +89,10 @@ def test_the_document_of_a_small_run(page: ModuleType) -> None:
     assert made["behind"][0]["hot"] == 0.5 and made["behind"][0]["kernel"] == "name_c"
     assert made["behind"][0]["bound"] == "tail wave", "no model of this family: by its time"
     assert (made["left"], made["ahead_but_unproven"]) == (2, 0)
+    (floor,) = judge.floors(whole).values()
+    assert made["trials"] == {"others": {"count": len(whole.trials), "floor": floor}}
     without = page.document(table.source(whole), None)
-    assert without["prune"] is None and without["behind"][0]["kernel"] is None
+    assert without["prune"] is without["trials"] is None and without["behind"][0]["kernel"] is None
     assert without["behind"][0]["bound"] == "launch (of the floor)"
 
 
