@@ -64,13 +64,18 @@ def unpublished(source: SourceManifest, chains: Iterable[Mapping[str, Any]]) -> 
     return Owed("published", len(missing), len(worth.behind(source)), lines=_lines(missing))
 
 
-def unsustained(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> Owed:
-    """Rows from endurance.LEAST_FLOP on whose kernel has none of the `lines` of energy.py."""
+def unsustained(found: Findings, lines: Iterable[Mapping[str, Any]]) -> Owed:
+    """Problems from endurance.LEAST_FLOP on with confirmed wins, none of which has one of the
+    `lines` of energy.py: a table leaves them to torch. Each with the best of its wins."""
     seen = {(Problem(*each["problem"]), arm) for each in lines for arm in each["sustained"]}
-    large = [pair for pair in _named(source).items() if endurance.large(pair[0])]
-    missing = [pair for pair in large if pair not in seen]
+    missing, large = [], 0
+    for problem, ids in endurance.confirmed(found).items():
+        names = [str(found.kernels[id_]["name"]) for id_ in ids]
+        large += bool(names)
+        if names and not any((problem, name) in seen for name in names):
+            missing.append((problem, names[0]))
     kinds = _kinds(problem for problem, _ in missing)
-    return Owed("sustained", len(missing), len(large), kinds, _lines(missing))
+    return Owed("sustained", len(missing), large, kinds, _lines(missing))
 
 
 def unsanitized(

@@ -24,7 +24,7 @@ from hgemm_packs.generator.space import catalogue
 from hgemm_packs.manifest import Row, Timing
 from hgemm_packs.problem import Problem
 
-from .found import OTHER, PROBLEM, THIRD, TRIAL, found, job
+from .found import OTHER, PROBLEM, THIRD, TRIAL, both, found, job
 
 ROOT = Path(__file__).parents[2]
 LED = {"conditions": {"hot": {"led": True}, "cold": {"led": True}}}
@@ -121,15 +121,20 @@ def test_dependent_kernels_without_a_published_line() -> None:
     assert missing(owed.unpublished(source, lines)) == {"published": (0, 2)}
 
 
-def test_large_rows_whose_kernel_was_not_sustained() -> None:
+def test_large_wins_that_were_not_sustained() -> None:
+    """By any of their kernels; what is small, or has no win, is none."""
     other = replace(LARGE, dtype="bf16")
-    source = table((LARGE, A), (other, None), (PROBLEM, A))
-    line = {"problem": [*LARGE.key[:5]], "sustained": {"torch": {}, NAMES[B]: {}}}
-    seen = owed.unsustained(source, [line])
+    some = findings(
+        *both({A: AHEAD, B: (11.0, 13.0)}, LARGE),
+        *both({A: BEHIND}, other),
+        *both({A: AHEAD}, PROBLEM),
+    )
+    line = {"problem": [*other.key[:5]], "sustained": {"torch": {}, NAMES[A]: {}}}
+    seen = owed.unsustained(some, [line])
     assert missing(seen) == {"sustained": (1, 1)} and seen.detail == "f16 nn 1"
-    assert [each["problem"] for each in seen.lines] == [[*LARGE.key[:5]]]
-    line["sustained"][NAMES[A]] = {}
-    assert owed.unsustained(source, [line]) == Owed("sustained", 0, 1)
+    assert seen.lines == ({"problem": [*LARGE.key[:5]], "kernel": NAMES[A]},)
+    line = {"problem": [*LARGE.key[:5]], "sustained": {"torch": {}, NAMES[B]: {}}}
+    assert owed.unsustained(some, [line]) == Owed("sustained", 0, 1)
 
 
 def test_kernels_without_a_sanitizer_record() -> None:
@@ -228,13 +233,18 @@ def test_commands_are_of_this_repository(script: ModuleType) -> None:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The committed export, of one type and layout alone."""
+    """The committed export, of one type and layout alone, with some trials of another."""
     place = tmp_path_factory.mktemp("measured")
-    whole, jobs = ROOT / "benchmarks" / "results" / "measured", "jobs-f16-tt.jsonl.gz"
-    for name in (export.KERNELS, jobs):
-        shutil.copy(whole / name, place)
+    whole = ROOT / "benchmarks" / "results" / "measured"
+    shutil.copy(whole / export.KERNELS, place)
     facts = json.loads((whole / export.FACTS).read_text(encoding="utf-8"))
-    facts["jobs"] = len(gzip.decompress((whole / jobs).read_bytes()).splitlines())
+    facts["jobs"] = 0
+    for jobs, stage in (("jobs-f16-tt.jsonl.gz", b""), ("jobs-f16-tn.jsonl.gz", b'"noise"')):
+        lines = gzip.decompress((whole / jobs).read_bytes()).splitlines(keepends=True)
+        kept = [line for line in lines if stage in line]
+        assert kept
+        (place / jobs).write_bytes(gzip.compress(b"".join(kept)))
+        facts["jobs"] += len(kept)
     (place / export.FACTS).write_text(json.dumps(facts), encoding="utf-8")
     return place
 
@@ -269,10 +279,10 @@ def test_what_is_printed(
     monkeypatch.setattr(script, "items", lambda place: [Owed("grid", 0, 4000), *whole])
     assert script.main([]) == 0
     text = capsys.readouterr().out
-    row = r"finals +\S +100 +\S +300 +\S +21 +\S +left "
+    row = r"finals +\S +100 +\S +300 +\S +30 +\S +left "
     assert re.search(rf"near .*{row}.*host.*\[a\]", text, re.S)
     assert text.count("--only-build") == 1 and "host_cost.py" in text
-    assert text.endswith("23 GPU-s where a pace is known\nnothing owed: grid\n")
+    assert text.endswith("33 GPU-s where a pace is known\nnothing owed: grid\n")
     assert script.main(["--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["gpu_seconds"] for one in found] == [2.1, 21.0, None]
+    assert [one["gpu_seconds"] for one in found] == [3.0, 30.0, None]
