@@ -33,7 +33,8 @@ def refine_run(
     keep: Keep = 0.99,
 ) -> None:
     """Measure what a run won under programmatic dependent launch and for long, choose by that, and
-    write its pack anew. The same command goes on where it stopped."""
+    write its pack anew. The same command goes on where it stopped: until it has, a large problem
+    that was not measured for long is left to torch."""
     ends = time.monotonic() + deadline
     count = search.gpus_here(gpus)
     Store(run, readonly=True).close()  # nothing is made of a wrong name
