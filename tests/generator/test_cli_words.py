@@ -202,7 +202,7 @@ def test_the_sanitizer_runs_on_all_gpus_of_the_run_and_verdicts_come_group_by_gr
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     parts = list(search.sanitized(2, kernels))
     assert {gpu for _, gpu in ran} == {"5", "6"}
-    assert {tool for tool, _ in ran} == {*search.SANITIZERS}
+    assert {tool for tool, _ in ran} == {*search.OF_TABLES}
     assert parts[0].keys() == {one.id for one in kernels[::3]}
     assert all(verdict.passed for part in parts for verdict in part.values())
     left = len(kernels) - sum(map(len, parts))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import tracemalloc
 from pathlib import Path
-from time import process_time
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -165,24 +166,28 @@ def test_an_error_says_where(tmp_path: Path) -> None:
 
 
 def test_a_pack_of_100_kernels_opens_fast_and_stays_small(tmp_path: Path) -> None:
-    """The promise is 100 ms and 50 MB of memory; here with a row for each of the grid's shapes and
-    6 MB of cubins. CPU time, because CI machines are shared."""
+    """The promise is 100 ms (benchmarks/load_cost.py) and 50 MB of memory; here with a row for each
+    of the grid's shapes and 6 MB of cubins. Calls are counted, because machines are shared."""
     kernels = [packs.built(f"k{i}", "tma3_v1", size=60_000) for i in range(100)]
     rows = [packs.row(Problem(*shape, "nn", "f16"), kernels[0]) for shape in shapes.grid()]
     packs.write_pack(
         tmp_path / "large", packs.source(kernels, rows), kernels, generator_info=packs.GENERATOR
     ).close()
 
-    def seconds() -> float:
-        start = process_time()
-        Pack.open(tmp_path / "large").close()
-        return process_time() - start
+    calls = 0
 
-    fastest = min(seconds() for _ in range(5))
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    Pack.open(tmp_path / "large").close()
+    sys.setprofile(before)
     tracemalloc.start()
     pack = Pack.open(tmp_path / "large")
     idle, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(pack.manifest.rows) == 1000
-    assert fastest < 0.1, f"{fastest * 1e3:.0f} ms"
+    assert calls < 115_000  # 95,700 take 60 to 100 ms
     assert idle < 4e6 and peak < 12e6, f"{idle / 1e6:.1f} MB idle, {peak / 1e6:.1f} MB at most"
