@@ -28,13 +28,13 @@ from rich.table import Table
 
 from hgemm_packs.cli.console import console
 from hgemm_packs.generator import campaign, export, owed, problems
+from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.owed import Owed
 from hgemm_packs.generator.packer import read_source
 
 RESULTS = summary.RESULTS
 #: What chooses kernels for dependent launch.
 CHOICES = ("pdl-choice*.jsonl*", "pdl-contenders*.jsonl*")
-TOOLS = ("memcheck", "racecheck")
 
 # GPU-seconds on an H200, by AGENTS.md unless another source is named.
 CONFIRM_S = TRIAL_S = 0.3  # a problem, a trial: 1130 of both in 170 s on two GPUs, in led blocks
@@ -186,7 +186,7 @@ def items(place: Path) -> Iterator[Owed]:
     yield owed.unpublished(source, chains)
     yield owed.unsustained(found, summary.energy_lines())
     done = sanitize_pack.finished(RESULTS / "sanitized.jsonl.gz")
-    yield owed.unsanitized(source, TOOLS, done)
+    yield owed.unsanitized(source, sanitizer.OF_TABLES, done)
     for item, (file, paths) in OF_SOURCES.items():
         document = read(file)
         yield result(item, file, paths, document)

@@ -107,7 +107,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     )
     made.add_argument("pack", type=Path, help="a built pack, or a folder of space_gates.py")
     made.add_argument("out", type=Path, help="jsonl file; what it has is not run again")
-    made.add_argument("--tools", default="memcheck,racecheck", help="of compute-sanitizer")
+    made.add_argument("--tools", default=",".join(sanitizer.OF_TABLES), help="of compute-sanitizer")
     made.add_argument("--deadline", type=float, default=float("inf"), help="seconds, then stop")
     made.add_argument("--processes", type=int, help=f"at a time; else {sweep.PER_GPU} a GPU")
     made.add_argument("--every", type=int, default=1, help="each so manieth kernel only")
@@ -136,11 +136,10 @@ def header(options: argparse.Namespace, facts: Line, seats: Sequence[Seat]) -> L
 def summary(out: Path, ids: set[str]) -> dict[str, Counter[str]]:
     """Of each tool, kernels that are clean, with findings, or without an end, by their last
     line."""
-    lines = [line for line in read_records([out]) if line.get("id") in ids]
-    last = {(line["id"], line["tool"]): line for line in lines}
     counts: dict[str, Counter[str]] = {}
-    for (_, tool), line in sorted(last.items()):
-        found = line["findings"]
+    for (id_, tool), found in sorted(sanitizer.findings(read_records([out])).items()):
+        if id_ not in ids:
+            continue
         word = "clean" if found == 0 else "with findings" if found > 0 else "without an end"
         counts.setdefault(tool, Counter())[word] += 1
     return counts

@@ -34,6 +34,7 @@ from hgemm_packs.generator.campaign import Line, Task
 from hgemm_packs.generator.coverage import Known, Pair, all_pairs, pairs_of
 from hgemm_packs.generator.covered import Folder, covered, judged, write
 from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.records import read_records
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -141,12 +142,12 @@ def _worst(lines: Iterable[Line], found: Outcomes, way: str) -> float | None:
 def sanitized(path: Path, folder: Folder) -> dict[str, Line]:
     """By tool: how many kernels are clean, and the findings of the others; -1: it did not end."""
     names = {line["fields"]["id"]: line["fields"]["name"] for line in folder.built}
-    lines = [line for line in read_records([path]) if line.get("id") in names]
-    last = {(line["tool"], names[line["id"]]): line["findings"] for line in lines}
-    made: dict[str, Line] = {tool: {"clean": 0, "findings": {}} for tool, _ in last}
-    for (tool, name), count in last.items():
+    last = sanitizer.findings(read_records([path]))
+    known = {key: count for key, count in last.items() if key[0] in names}
+    made: dict[str, Line] = {tool: {"clean": 0, "findings": {}} for _, tool in known}
+    for (id_, tool), count in known.items():
         if count:
-            made[tool]["findings"][name] = count
+            made[tool]["findings"][names[id_]] = count
         else:
             made[tool]["clean"] += 1
     return made

@@ -67,10 +67,14 @@ class ToolRun:
     detail: str
 
 
+def findings(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
+    """(kernel id, tool) -> findings, by the last lines of benchmarks/sanitize_pack.py."""
+    return {(line["id"], line["tool"]): line["findings"] for line in lines if "tool" in line}
+
+
 def clean(lines: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Ids of the kernels in which, by the last lines of benchmarks/sanitize_pack.py, each tool of
-    OF_TABLES found nothing."""
-    last = {(line["id"], line["tool"]): line["findings"] for line in lines if "tool" in line}
+    """Ids of the kernels in which each tool of OF_TABLES found nothing."""
+    last = findings(lines)
     return {id_ for id_, _ in last if all(last.get((id_, tool)) == 0 for tool in OF_TABLES)}
 
 
