@@ -77,6 +77,10 @@ LEFT_OUT: Mapping[str, Sequence[Mapping[str, Values]]] = {
         {"schedule": ("pingpong",), "tile_n": (32,)},
     ),
     "sm90_splitk": ({"split": (2, 4, 8), "slices": (2, 3, 4, 6, 8, 16)},),
+    "sm90_oneshot": (
+        {"cp_async": (True,), "k_slice": (768, 1024)},
+        {"cp_async": (True,), "slab_group": (4,), "k_slice": (64, 128, 256)},
+    ),
     "sm90_writebound": ({"layout": ("nt", "tt"), "epilogue": ("staged",)},),
     "sm90_direct": ({"exact": (False,), "cluster_k": (4, 8)},),
 }

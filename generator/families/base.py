@@ -28,7 +28,7 @@ class InvalidGenome(ValueError):
 
 #: Genes that came after kernels were measured, with the value at which those are the same: it is
 #: left out of their names.
-UNNAMED: Mapping[str, int | str | bool] = {"reads_ahead": False}
+UNNAMED: Mapping[str, int | str | bool] = {"reads_ahead": False, "cp_async": False}
 
 
 @dataclass(frozen=True, slots=True)

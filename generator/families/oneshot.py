@@ -12,6 +12,7 @@ from hgemm_packs.generator.families.base import (
     Genome,
     common_macros,
     dims,
+    dims_ptr,
     number,
     reads_ahead,
     require,
@@ -28,6 +29,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "split": (1, 2, 4, 8, 16),
     "epilogue": ("staged", "grouped", "plain"),
     "reads_ahead": (False, True),
+    "cp_async": (False, True),  # all threads copy, no tensor maps
 }
 
 #: Epilogue -> what a CTA's share of the tile must be a multiple of, in floats of each thread: 4 are
@@ -62,6 +64,8 @@ def _check(g: Genome) -> None:
         n % (2 * split * share) == 0 or n in parts,
         f"{n} columns do not split into {split} shares for the {epilogue} epilogue",
     )
+    # Copies by threads could meet no stale line of L1, but the binary gate knows TMA alone to be safe.
+    require(not (g["cp_async"] and g["reads_ahead"]), "what reads ahead is copied by TMA")
     groups = number(g, "k_slice") % (64 * number(g, "slab_group")) == 0
     require(groups, "groups of slabs fill the slice")
     require(smem_bytes(g) <= SMEM_LIMIT_BYTES, "shared memory")
@@ -72,6 +76,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
     return {
         **common_macros(g, *genes),
         "HGP_READS_AHEAD": int(bool(g["reads_ahead"])),
+        "HGP_CP_ASYNC": int(bool(g["cp_async"])),
         "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
         "HGP_EPILOGUE_STAGED": int(g["epilogue"] == "staged"),
     }
@@ -81,20 +86,22 @@ def _record(g: Genome) -> dict[str, Any]:
     m, n, k, split = (number(g, gene) for gene in ("tile_m", "tile_n", "k_slice", "split"))
     a_mn_major, b_mn_major = mn_major(str(g["layout"]))
     row_group = 32 if g["epilogue"] == "grouped" else 0
-    sizes = dims(m=8 if a_mn_major else 1, n=row_group or 8)
+    multiples = (8 if a_mn_major else 1, row_group or 8)
+    sizes = dims_ptr(n, *multiples) if g["cp_async"] else dims(*multiples)
     sizes["m"]["max"] = sizes["n"]["max"] = LARGEST_SIDE
+    maps = [
+        operand_map("a", m, a_mn_major),
+        operand_map("b", n, b_mn_major, row_group=row_group),
+    ]
     # Every CTA of a cluster has something to multiply; what a slice has too much is read as zeros.
     sizes["k"] = {"min": (split - 1) * k + 8, "max": split * k, "multiple_of": 8}
     return {
-        "param_layout": "tma2_v1",
+        "param_layout": "ptr_v1" if g["cp_async"] else "tma2_v1",
         "block": m * 2 + (32 if g["reads_ahead"] else 0),
         "cluster": [1, 1, split],
         "grid": {"tile_m": m, "tile_n": n, "persistent": False},
         "smem_bytes": smem_bytes(g),
-        "tma": [
-            operand_map("a", m, a_mn_major),
-            operand_map("b", n, b_mn_major, row_group=row_group),
-        ],
+        "tma": [] if g["cp_async"] else maps,
         "dims": sizes,
         **reads_ahead(g),
     }
@@ -106,6 +113,7 @@ OPERATORS = {
     "depth": ("slab_group",),
     "epilogue": ("epilogue",),
     "ahead": ("reads_ahead",),
+    "copies": ("cp_async",),
 }
 
 FAMILY = Family("sm90_oneshot", "sm90/oneshot.cuh", GENES, _check, _macros, _record, OPERATORS)

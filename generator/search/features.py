@@ -33,7 +33,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         *("grouped", "threads", "smem"),
     ),
     "sm90_oneshot": (
-        *("tile_m", "tile_n", "k_slice", "slab_group", "split"),
+        *("tile_m", "tile_n", "k_slice", "slab_group", "split", "cp_async"),
         *("grouped", "plain", "threads", "smem"),
     ),
     "sm90_swapab": (

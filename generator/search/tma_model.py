@@ -30,6 +30,7 @@ Constants = Mapping[str, float]
 USUAL: Constants = {
     **dict.fromkeys(("cluster_m", "cluster_n", "split_k", "slices", "ctas_per_sm", "reload"), 1.0),
     **dict.fromkeys(("persistent", "pingpong", "raster_n", "grouped", "bulk", "plain"), 0.0),
+    "cp_async": 0.0,
     "group": 8.0,
 }
 
@@ -71,9 +72,10 @@ def wgmma(q: Columns, problem: Sizes, c: Constants = WGMMA) -> Terms:
     across = c.get("slice", 0.0) + partial / c.get("slice_bytes", 1.0)
     reduce = reduce + np.where(q["slices"] > 1, across, 0.0)
     kept = np.where(resident > 1, c["overlap"], 1.0)
-    single = (c["fill"] + store + reduce) * (1 + (np.ceil(most / resident) - 1) * kept)
+    fill = c["fill"] - c.get("cp_async", 0.0) * q["cp_async"]
+    single = (fill + store + reduce) * (1 + (np.ceil(most / resident) - 1) * kept)
     hidden = np.hypot(body, c["pingpong_store"] * store) - body
-    looped = c["fill"] + store
+    looped = fill + store
     looped = looped + np.where(q["pingpong"] > 0, items * hidden, (items - 1) * store * kept)
     serial = np.where(q["persistent"] > 0, looped, single)
     serial = serial + np.where(ranks > 1, c["cluster"], 0.0)

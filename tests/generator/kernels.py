@@ -80,6 +80,7 @@ ONESHOT: Genome = {
     "split": 2,
     "epilogue": "staged",
     "reads_ahead": False,
+    "cp_async": False,
 }
 SWAPAB: Genome = {
     "layout": "nt",

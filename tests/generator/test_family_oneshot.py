@@ -25,6 +25,7 @@ BASE: Genome = {
     "split": 1,
     "epilogue": "staged",
     "reads_ahead": False,
+    "cp_async": False,
 }
 
 
@@ -102,6 +103,7 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"epilogue": "plain", "tile_n": 16, "split": 16}, "do not split into 16 shares for the plain"),
     ({"epilogue": "plain", "tile_n": 96, "split": 8}, "do not split into 8 shares for the plain"),
     ({"k_slice": 192}, "groups of slabs fill the slice"),
+    ({"cp_async": True, "reads_ahead": True}, "what reads ahead is copied by TMA"),
     ({"k_slice": 1024, "tile_n": 64}, "shared memory"),
 ]
 
@@ -135,3 +137,33 @@ def test_a_kernel_is_unrolled_and_holds_no_static_shared_memory(
     assert sum(form.count for form in census.mma) == int(genome["k_slice"]) // 16
     assert census.count("UTMALDG") == copies
     assert census.count("STAS") == sends
+
+
+def test_a_kernel_whose_threads_copy_takes_pointers_and_no_maps() -> None:
+    entry, other = (record(FAMILY.fields({**BASE, "cp_async": x})) for x in (True, False))
+    assert (entry.param_layout, len(entry.tma), len(other.tma)) == ("ptr_v1", 0, 2)
+    assert (entry.smem_bytes, entry.grid, entry.k) == (other.smem_bytes, other.grid, other.k)
+    grouped = {**BASE, "cp_async": True, "epilogue": "grouped", "tile_n": 96}
+    entry = record(FAMILY.fields(grouped))
+    assert [n for n in range(8, 100, 8) if entry.admits(_problem(1, n, 64)) is None] == [32, 64, 96]
+    transposed = record(FAMILY.fields({**BASE, "cp_async": True, "layout": "tn", "tile_n": 64}))
+    assert (transposed.m.multiple_of, transposed.n.multiple_of) == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("genes", "copies"),
+    [
+        ({}, 2 * (64 + 32)),
+        ({"layout": "nn", "tile_n": 96, "tile_m": 128}, 2 * (128 + 96)),
+        ({"layout": "tt", "tile_n": 16, "dtype": "bf16"}, 2 * (64 + 16)),
+        ({"layout": "tn", "tile_n": 128, "split": 4}, 2 * (64 + 128)),
+        ({"epilogue": "grouped", "tile_m": 128, "tile_n": 96, "slab_group": 1}, 2 * (128 + 96)),
+    ],
+)
+def test_threads_copy_each_unit_of_both_operands_once(genes: dict[str, Any], copies: int) -> None:
+    """Rows of 64 of K, 128 bytes or eight units of 16 each, dealt to all threads."""
+    genome = {**BASE, "cp_async": True, **genes}
+    census = sass.census(build.build_one(FAMILY.name, genome).cubin)
+    threads = 2 * int(genome["tile_m"])
+    assert (census.count("UTMALDG"), census.count("LDGSTS")) == (0, copies * 8 // threads)
+    assert census.count("LDGDEPBAR") == int(genome["k_slice"]) // 64 // int(genome["slab_group"])

@@ -203,10 +203,12 @@ def _static_asserts(job: Job) -> str:
 
 #: Kernels that read ahead, which no catalogue lists.
 AHEAD = [(n, {**g, "reads_ahead": True}) for n, g in BASES.items() if "reads_ahead" in g]
+#: One whose threads copy.
+COPIED = ("sm90_oneshot", {**BASES["sm90_oneshot"], "cp_async": True})
 
 
 @pytest.mark.parametrize(
-    "job", [*sample(28), *AHEAD], ids=lambda job: family(job[0]).kernel_name(job[1])
+    "job", [*sample(28), *AHEAD, COPIED], ids=lambda job: family(job[0]).kernel_name(job[1])
 )
 def test_the_record_is_what_the_source_computes(job: Job) -> None:
     _, regs = build.compile_source(_static_asserts(job), "checked")
@@ -258,7 +260,8 @@ def test_tensor_maps_cover_a_stage() -> None:
         entry = entry_of((name, genome))
         boxes = {spec.operand: tuple(spec.box) for spec in entry.tma}
         assert ("c" in boxes) == (g.get("epilogue") == "bulk")
-        assert (boxes.keys() >= {"a", "b"}) == (name not in ("sm90_direct", "sm90_gemv"))
+        copied = name in ("sm90_direct", "sm90_gemv") or g.get("cp_async", False)
+        assert (boxes.keys() >= {"a", "b"}) == (not copied)
         if "a" not in boxes:
             continue
         depth = g.get("tile_k") or g.get("k") or g["k_slice"]

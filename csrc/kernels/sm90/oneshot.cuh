@@ -3,9 +3,10 @@
 //
 // Idea: a CTA owns a tile and asks for its whole slice of K at once. One thread issues every copy as the first thing
 // it does, one mbarrier counts each group of slabs (64 of K), and the warpgroups multiply group by group as they land:
-// no ring, no producer warp, nothing is ever waited for twice. With `split` above 1 the CTAs of a cluster take one
-// slice each and add their accumulators through distributed shared memory; their one barrier is entered once the
-// copies are on their way, and passed before the first has landed.
+// no ring, no producer warp, nothing is ever waited for twice. With `cp_async` all threads copy, each 16 bytes at a time
+// (common/thread_copy.cuh). With `split` above 1 the CTAs of a cluster take one slice each and add their accumulators
+// through distributed shared memory; their one barrier is entered once the copies are on their way, and passed before
+// the first has landed.
 // Valid: M and N up to 32768, N a multiple of 8 (32 for the grouped epilogue), M of 8 where A is stored [K,M], K a
 // multiple of 8, at most split * k_slice and more than (split - 1) * k_slice; 16-byte aligned operands.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/oneshot.py).
@@ -13,6 +14,9 @@
 #include "common/epilogue.cuh"
 #include "common/operand.cuh"
 #include "common/schedule.cuh"
+#if HGP_CP_ASYNC
+#include "common/thread_copy.cuh"
+#endif
 
 constexpr int kTileM = HGP_TILE_M;  // 64 rows a warpgroup
 constexpr int kTileN = HGP_TILE_N;
@@ -150,6 +154,32 @@ struct Origin {
   int row, column;
 };
 
+#if HGP_CP_ASYNC
+using CopyA = ThreadCopy<kTileM, HGP_A_MN_MAJOR, false, kThreads>;
+using CopyB = ThreadCopy<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED, kThreads>;
+
+// First element of this cluster's tile: the grid has two dimensions.
+__device__ __forceinline__ Origin tile_origin(int) {
+  return {(int)blockIdx.x / kSplit * kTileM, (int)blockIdx.y * kTileN};
+}
+
+// By all threads: all copies of this CTA, in the order in which they are multiplied.
+__device__ __forceinline__ void load(const CopyA& a, const CopyB& b, int k) {
+#pragma unroll
+  for (int slab = 0; slab < kSlice / 64; ++slab) {
+    a.slab(slab * kSlabBytes, k + slab * 64);
+    b.slab(slab * kSlabBytes, k + slab * 64);
+    if ((slab + 1) % kGroup == 0) commit_copies();
+  }
+}
+
+// What this thread has copied of the group is there, then that of all, and wgmma may read it.
+__device__ __forceinline__ void wait_for_group(Barriers&, int group) {
+  wait_for_copies<kGroups - 1>(kGroups - 1 - group);
+  proxy_fence();
+  __syncthreads();
+}
+#else
 // First element of this cluster's tile; tiles follow each other along M, and there are fewer than 2^20.
 __device__ __forceinline__ Origin tile_origin(int m) {
   const int tile = blockIdx.x / kSplit;
@@ -175,13 +205,18 @@ __device__ __forceinline__ void load(u8* slabs, Barriers& barriers, const Tensor
   }
 }
 
+__device__ __forceinline__ void wait_for_group(Barriers& barriers, int group) {
+  barrier_wait(&barriers.landed[group], 0);
+}
+#endif
+
 // All products of one warpgroup's 64 rows.
 __device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], const u8* slabs, Barriers& barriers, int warpgroup) {
   const Descriptor base_a = A::descriptor(slabs, warpgroup);
   const Descriptor base_b = B::descriptor(slabs + A::kSlabBytes);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
-    barrier_wait(&barriers.landed[group], 0);
+    wait_for_group(barriers, group);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kGroup * 4; ++step) {
@@ -194,14 +229,36 @@ __device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], const u8* sla
   wgmma_wait<0>();
 }
 
+#if HGP_CP_ASYNC
+#define HGP_OPERANDS const u16 *a, const u16 *b
+#define HGP_STRIDES int lda, int ldb, int ldc
+#else
+#define HGP_OPERANDS const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b
+#define HGP_STRIDES int ldc
+#endif
+
 extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 0))
-    HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, u16* c, int m, int n,
-               int k, int ldc) {
+    HGP_SYMBOL(HGP_OPERANDS, u16* c, int m, int n, int k, HGP_STRIDES) {
   extern __shared__ __align__(1024) u8 smem[];
   Barriers& barriers = *reinterpret_cast<Barriers*>(smem + kBarriersAt);
   const Origin at = tile_origin(m);
   const int rank = blockIdx.x % kSplit;
 
+#if HGP_CP_ASYNC
+  const CopyA copy_a(smem, a, lda, m, k, at.row);
+  const CopyB copy_b(smem + A::kSlabBytes, b, ldb, n, k, at.column);
+  wait_for_upstream();
+  load(copy_a, copy_b, rank * kSlice);
+  allow_dependents();
+  if (kSplit > 1) {
+    if (threadIdx.x < 32 && elected()) {
+      barrier_init(&barriers.share, 1);
+      barrier_init_fence();
+      barrier_expect(&barriers.share, Reduce::arriving_bytes());
+    }
+    cluster_arrive();
+  }
+#else
   if (threadIdx.x < 32 && elected()) {
     prefetch_map(&map_a);
     prefetch_map(&map_b);
@@ -222,6 +279,7 @@ extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 
   if constexpr (HGP_READS_AHEAD) {
     if (threadIdx.x >= kThreads) return keep_door();
   }
+#endif
 
   const int warp = threadIdx.x / 32;
   const int warpgroup = kTileM > 64 ? warp_uniform(warp / 4) : 0;
