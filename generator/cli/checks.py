@@ -10,9 +10,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from hgemm_packs import report
 from hgemm_packs.cli.console import UserError, console, progress
 from hgemm_packs.generator import doctor as doctor_checks
 from hgemm_packs.generator import evaluate
+from hgemm_packs.generator.build import generator_info
 from hgemm_packs.generator.candidate import Candidate, load
 from hgemm_packs.generator.cli.app import app
 from hgemm_packs.generator.space import Space
@@ -82,6 +84,7 @@ def redteam(
         list[str] | None,
         typer.Option("--case", help="Only the case of this name; may be repeated."),
     ] = None,
+    commit: Annotated[str | None, typer.Option(help="Of the sources; else asked of git.")] = None,
 ) -> None:
     """Check the gates: every cheat of the corpus must be rejected, every honest kernel pass."""
     from hgemm_packs.generator.redteam import run as corpus
@@ -89,7 +92,11 @@ def redteam(
     out = console()
     with progress(out, "red team") as tick:
         result = corpus.run("gpu" if gpu else "cpu", tick, names=cases or ())
-    found = result.document()
+    found = {
+        "commit": commit or generator_info().commit,
+        "device": _device() if gpu else "none",
+        **result.document(),
+    }
     out_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for case in result.cases:
         if not case.undecided and not case.as_expected:
@@ -100,6 +107,15 @@ def redteam(
     )
     if not result.clean:
         raise typer.Exit(1)
+
+
+def _device() -> str:
+    """The first GPU, its driver and torch, in words."""
+    import torch
+
+    versions = report.runtime_versions(0)
+    name = torch.cuda.get_device_name(0)
+    return f"{name}, driver {versions.get('driver', 'unknown')}, torch {versions['torch']}"
 
 
 @app.command()

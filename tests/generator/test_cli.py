@@ -274,7 +274,10 @@ def test_redteam_writes_its_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [each.code for each in results] == [0, 1]
     assert "1 of 1 cheats rejected by the gate that names them, 0 of 0 honest" in results[0].out
     assert "no_tensor_core: expected ['build'], got binary" in results[1].out
-    assert json.loads((tmp_path / "seen.json").read_text(encoding="utf-8"))["total"] == 2
+    found = json.loads((tmp_path / "seen.json").read_text(encoding="utf-8"))
+    assert (found["total"], found["device"], len(found["commit"])) == (2, "none", 40)
+    generate("redteam", "--out", tmp_path / "seen.json", "--commit", "abc1234")
+    assert json.loads((tmp_path / "seen.json").read_text(encoding="utf-8"))["commit"] == "abc1234"
 
 
 def test_what_another_process_holds_is_said_and_not_traced(

@@ -14,6 +14,8 @@ import pytest
 from hgemm_packs.generator import build, sass
 from hgemm_packs.generator.redteam import corpus
 
+from .kernels import ONESHOT
+
 
 def opening(cubin: bytes) -> list[dict[str, Any]]:
     """Instructions on barriers up to the first that is not their making, that one included."""
@@ -30,3 +32,12 @@ def test_two_stages_open_by_one_thread(name: str) -> None:
     assert len(made) == 5, "two stages, full and empty, and the share of the cluster"
     assert first["opcode"].startswith("SYNCS.ARRIVE")
     assert [one.get("predicate") for one in (*made, first)] == [None] * 6
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_a_cluster_whose_threads_copy_opens_by_one_thread(layout: str) -> None:
+    genome = {**ONESHOT, "layout": layout, "cp_async": True}
+    *made, first = opening(build.build_one("sm90_oneshot", genome).cubin)
+    assert len(made) == 1, "the share of the cluster"
+    assert first["opcode"].startswith("SYNCS.ARRIVE")
+    assert [one.get("predicate") for one in (*made, first)] == [None] * 2

@@ -254,6 +254,7 @@ extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 
     if (threadIdx.x < 32 && elected()) {
       barrier_init(&barriers.share, 1);
       barrier_init_fence();
+      __syncwarp(__activemask());  // keeps the branch, as in open_ring
       barrier_expect(&barriers.share, Reduce::arriving_bytes());
     }
     cluster_arrive();
