@@ -24,6 +24,11 @@ def _times(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
+def _per_watt(gain: float | None) -> str:
+    """The end of a line on sustained runs; the card's energy is not always read."""
+    return "." if gain is None else f", {gain:.3f}x its TFLOPS per watt."
+
+
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.0f}%"
 
@@ -140,8 +145,8 @@ def headline(summary: Summary) -> str:
     else:
         lines += [
             f"- For long, from 1e11 operations ({name}, {each['problems']} problems with a "
-            f"confirmed kernel): {each['sustained_vs_torch']:.3f}x torch, "
-            f"{_times(each['per_watt_vs_torch'])}x its TFLOPS per watt."
+            f"confirmed kernel): {each['sustained_vs_torch']:.3f}x torch"
+            + _per_watt(each["per_watt_vs_torch"])
             for name, each in sorted(power.items(), reverse=True)
         ]
     return "\n".join(lines) + "\n"

@@ -112,6 +112,13 @@ def test_in_few_words(page: ModuleType) -> None:
     ]
 
 
+def test_nothing_is_said_per_watt_where_no_energy_was_read(page: ModuleType) -> None:
+    power = facts(page)["energy"]
+    power["groups"]["f16 nn"]["per_watt_vs_torch"] = None
+    text = page.report_protocols.headline(facts(page, energy=power))
+    assert text.splitlines()[-1].endswith("confirmed kernel): 1.062x torch.")
+
+
 def test_plots_of_what_was_measured(page: ModuleType, tmp_path: Path) -> None:
     draw = page.report_plots.draw_protocols
     paths = list(draw(documents(), tmp_path))
