@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -184,13 +185,24 @@ def write_candidates(
         float | None,
         typer.Option(help="For benchmarks/pdl.py: of all problems, what is so near the best."),
     ] = None,
+    only: Annotated[
+        Path | None,
+        typer.Option(help="An export, or a run folder: only problems that it confirms."),
+    ] = None,
 ) -> None:
     """Write a pack of all confirmed kernels of large problems, unpruned, for benchmarks/energy.py
-    to choose among; with --near also the pairs.jsonl that benchmarks/pdl.py takes as --shapes."""
+    to choose among; with --near also the pairs.jsonl that benchmarks/pdl.py takes as --shapes.
+
+    A pack has no more than 4096 kernels: of an export with more of them, those of new problems are
+    had by --only.
+    """
     import torch
 
     torch.set_num_threads(1)
     found = export.load(place)
+    if only is not None:
+        new = {each.problem for each in export.load(only).fields if each.stage == "confirm"}
+        found = replace(found, fields=tuple(f for f in found.fields if f.problem in new))
     out_dir.mkdir(parents=True, exist_ok=True)
     if near is None:
         document = endurance.candidates(found, table.remade(build.build), least_flop)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hgemm_packs import select
-from hgemm_packs.generator import build, filelock, findings
+from hgemm_packs.generator import build, export, filelock, findings
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.devices.sim import Faults
 from hgemm_packs.generator.devices.sim import SimDevice as Sim
@@ -395,6 +395,28 @@ def test_candidates_are_written_as_a_pack(
     problems = [tuple(each["problem"]) for each in pairs]
     assert set(problems) == {row.key[:5] for row in several.table}
     assert set(alone) <= set(problems) and all(problems.count(each) > 1 for each in alone)
+
+
+def test_candidates_of_the_problems_that_another_export_confirms(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = export.load(made.run)
+    ids = {(f["family"], str(f["genome"])): id_ for id_, f in found.kernels.items()}
+
+    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[build.Built]:
+        return [build.Built({"id": ids[name, str(genome)]}, b"") for name, genome in jobs]
+
+    monkeypatch.setattr(build, "build", compiled)
+    monkeypatch.setattr(build, "build_pack", lambda *places: None)
+    words = ("candidates", made.run, "--out", tmp_path / "c", "--near", "9")
+    assert generate(*words).code == 0
+    everything = {row.key for row in read_source(tmp_path / "c" / "source.json").table}
+    key = max(everything)
+    less = [f for f in found.fields if f.stage != "confirm" or f.problem.key == key]
+    export.write(dataclasses.replace(found, fields=tuple(less)), tmp_path / "less")
+    assert generate(*words, "--only", tmp_path / "less").code == 0
+    assert {row.key for row in read_source(tmp_path / "c" / "source.json").table} == {key}
+    assert len(everything) > 1
 
 
 def test_an_export_makes_the_table_of_its_run(

@@ -19,6 +19,14 @@ __device__ __forceinline__ void wait_for_copies(int groups) {
   asm volatile("cp.async.wait_group %0;" ::"n"(kMost) : "memory");
 }
 
+// The same for what all threads of the CTA have copied; wgmma may read it then.
+template <int kMost>
+__device__ __forceinline__ void wait_for_copies_of_all(int groups) {
+  wait_for_copies<kMost>(groups);
+  proxy_fence();
+  __syncthreads();
+}
+
 // One operand of a tile; all kThreads threads take part. What lies outside the matrix, or beyond `k`, becomes zeros.
 template <int kRows, bool kMnMajor, bool kGrouped, int kThreads>
 struct ThreadCopy {

@@ -14,9 +14,7 @@
 #include "common/epilogue.cuh"
 #include "common/operand.cuh"
 #include "common/schedule.cuh"
-#if HGP_CP_ASYNC
 #include "common/thread_copy.cuh"
-#endif
 
 constexpr int kTileM = HGP_TILE_M;  // 64 rows a warpgroup
 constexpr int kTileN = HGP_TILE_N;
@@ -155,6 +153,8 @@ struct Origin {
 };
 
 #if HGP_CP_ASYNC
+#define HGP_OPERANDS const u16 *a, const u16 *b
+#define HGP_STRIDES int lda, int ldb, int ldc
 using CopyA = ThreadCopy<kTileM, HGP_A_MN_MAJOR, false, kThreads>;
 using CopyB = ThreadCopy<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED, kThreads>;
 
@@ -173,13 +173,13 @@ __device__ __forceinline__ void load(const CopyA& a, const CopyB& b, int k) {
   }
 }
 
-// What this thread has copied of the group is there, then that of all, and wgmma may read it.
 __device__ __forceinline__ void wait_for_group(Barriers&, int group) {
-  wait_for_copies<kGroups - 1>(kGroups - 1 - group);
-  proxy_fence();
-  __syncthreads();
+  wait_for_copies_of_all<kGroups - 1>(kGroups - 1 - group);
 }
 #else
+#define HGP_OPERANDS const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b
+#define HGP_STRIDES int ldc
+
 // First element of this cluster's tile; tiles follow each other along M, and there are fewer than 2^20.
 __device__ __forceinline__ Origin tile_origin(int m) {
   const int tile = blockIdx.x / kSplit;
@@ -228,14 +228,6 @@ __device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], const u8* sla
   wgmma_commit();
   wgmma_wait<0>();
 }
-
-#if HGP_CP_ASYNC
-#define HGP_OPERANDS const u16 *a, const u16 *b
-#define HGP_STRIDES int lda, int ldb, int ldc
-#else
-#define HGP_OPERANDS const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b
-#define HGP_STRIDES int ldc
-#endif
 
 extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 0))
     HGP_SYMBOL(HGP_OPERANDS, u16* c, int m, int n, int k, HGP_STRIDES) {
