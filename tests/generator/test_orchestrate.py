@@ -161,7 +161,8 @@ def test_the_fastest_kernels_are_confirmed(tmp_path: Path) -> None:
 def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path) -> None:
     """The three fastest behind one another, of the winners' twins and of those that leave room; one
     that the gate refuses leaves its place to the next. A run that goes on asks nothing again."""
-    plain = [c for c in Space(FOUR[0]).core if ahead(c) and admits(c, FOUR[-1])][::20][:22]
+    listed = [c for c in Space(FOUR[0]).core if ahead(c) and admits(c, FOUR[-1])]
+    plain = listed[::20][:22]
     device = FakeDevice()
     asked: list[str] = []
 
@@ -223,7 +224,8 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
     assert jobs(tmp_path / "run") == before
     # What the search finds itself is confirmed once.
     device.faults = {}
-    both = next([c, twin(c)] for c in plain if max(us(FOUR[0])(c), us(FOUR[0])(twin(c))) < TORCH_US)
+    small = us(FOUR[0])
+    both = next([c, twin(c)] for c in listed if max(small(c), small(twin(c))) < TORCH_US)
     go(tmp_path / "both", both)
     before = jobs(tmp_path / "both")
     assert set(confirmed(tmp_path / "both")[FOUR[0]]) == set(ids(both))
