@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,15 @@ def test_a_program_without_end_is_a_finding(journal: Path, monkeypatch: pytest.M
     assert time.monotonic() - began < 20, "what the tool had started held its output open"
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt: a shell starts what runs in the background without."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_all_that_runs_and_starts_nothing_more(journal: Path) -> None:
     """Ctrl-C once waited for every queued process, each up to its two minutes."""
     groups = [[item(f"k{i}", "never ends")] for i in range(6)]
