@@ -12,7 +12,6 @@ from hgemm_packs.generator.families.base import (
     Genome,
     common_macros,
     dims,
-    dims_ptr,
     number,
     reads_ahead,
     require,
@@ -86,8 +85,7 @@ def _record(g: Genome) -> dict[str, Any]:
     m, n, k, split = (number(g, gene) for gene in ("tile_m", "tile_n", "k_slice", "split"))
     a_mn_major, b_mn_major = mn_major(str(g["layout"]))
     row_group = 32 if g["epilogue"] == "grouped" else 0
-    multiples = (8 if a_mn_major else 1, row_group or 8)
-    sizes = dims_ptr(n, *multiples) if g["cp_async"] else dims(*multiples)
+    sizes = dims(m=8 if a_mn_major else 1, n=row_group or 8)
     sizes["m"]["max"] = sizes["n"]["max"] = LARGEST_SIDE
     maps = [
         operand_map("a", m, a_mn_major),
