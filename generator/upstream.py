@@ -16,9 +16,12 @@ Instruction = Mapping[str, Any]
 #: What must come after the wait for the grid ahead: accesses to global memory, the end of a thread,
 #: leave for the next grid to start.
 UPSTREAM = {
-    *("LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "EXIT", "PREEXIT"),
-    *("UTMALDG", "UTMAPF", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKPF", "UBLKRED"),
+    *("LD", "LDG", "LDGSTS", "LDGSTS.BYPASS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG"),
+    *("EXIT", "PREEXIT", "UTMALDG", "UTMAPF", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKPF", "UBLKRED"),
 }
+#: Of these, copies to shared memory that go past L1: they see what a grid that has ended wrote,
+#: whenever their own began.
+PAST_L1 = {"UTMALDG", "LDGSTS.BYPASS"}
 _WAIT = "ACQBULK"
 _BYTES = 16  # of an instruction
 _ADDRESS = re.compile(r"(?:^|,)(0x[0-9a-f]+)$")
@@ -32,13 +35,20 @@ def word(one: Instruction) -> str:
     return str(one["opcode"]).split(".", 1)[0]
 
 
+def _access(one: Instruction) -> str:
+    """An instruction as UPSTREAM has it: its first word, but a copy by a thread that goes past L1
+    is told from one that does not."""
+    past_l1 = word(one) == "LDGSTS" and "BYPASS" in str(one["opcode"]).split(".")
+    return "LDGSTS.BYPASS" if past_l1 else word(one)
+
+
 def early(instructions: Sequence[Instruction]) -> set[str]:
     """What of UPSTREAM stands before the first wait, or anywhere where there is none."""
     found = set()
     for one in instructions:
         if word(one) == _WAIT:
             break
-        found.add(word(one))
+        found.add(_access(one))
     return found & UPSTREAM
 
 
@@ -55,7 +65,7 @@ def unwaited(instructions: Sequence[Instruction]) -> set[str]:
         one = instructions[state.at]
         if word(one) != _WAIT or not _always(one):
             todo += _next(state, one, len(instructions))
-    return {word(instructions[state.at]) for state in seen} & UPSTREAM
+    return {_access(instructions[state.at]) for state in seen} & UPSTREAM
 
 
 class _State(NamedTuple):

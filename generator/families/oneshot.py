@@ -63,8 +63,6 @@ def _check(g: Genome) -> None:
         n % (2 * split * share) == 0 or n in parts,
         f"{n} columns do not split into {split} shares for the {epilogue} epilogue",
     )
-    # cp.async goes past L1 as TMA does, but the binary gate knows TMA alone to be safe.
-    require(not (g["cp_async"] and g["reads_ahead"]), "what reads ahead is copied by TMA")
     groups = number(g, "k_slice") % (64 * number(g, "slab_group")) == 0
     require(groups, "groups of slabs fill the slice")
     require(smem_bytes(g) <= SMEM_LIMIT_BYTES, "shared memory")

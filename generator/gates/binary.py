@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hgemm_packs.generator import cubin as elf
-from hgemm_packs.generator import sass
+from hgemm_packs.generator import sass, upstream
 from hgemm_packs.generator.families.base import SMEM_LIMIT_BYTES, Genome
 from hgemm_packs.generator.spec import Status, Verdict
 
@@ -199,7 +199,7 @@ def _instructions(fields: Mapping[str, Any], census: sass.Census) -> Iterator[st
     # of it that only load may end without a wait of their own.
     ahead = bool(fields.get("reads_ahead"))
     early = set(census.early) | set(census.unwaited) - ({"EXIT"} if ahead else set())
-    early -= {"UTMALDG"} if ahead else set()
+    early -= upstream.PAST_L1 if ahead else set()
     if early and (fields.get("family") in FAMILY_MMA or census.count("ACQBULK", "PREEXIT")):
         yield f"upstream: {', '.join(sorted(early))} before the grid ahead has ended"
     atomics = census.count(*sass.MEMORY["atomics"])

@@ -103,7 +103,6 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"epilogue": "plain", "tile_n": 16, "split": 16}, "do not split into 16 shares for the plain"),
     ({"epilogue": "plain", "tile_n": 96, "split": 8}, "do not split into 8 shares for the plain"),
     ({"k_slice": 192}, "groups of slabs fill the slice"),
-    ({"cp_async": True, "reads_ahead": True}, "what reads ahead is copied by TMA"),
     ({"k_slice": 1024, "tile_n": 64}, "shared memory"),
 ]
 
@@ -158,6 +157,7 @@ def test_a_kernel_whose_threads_copy_takes_pointers_and_no_maps() -> None:
         ({"layout": "tt", "tile_n": 16, "dtype": "bf16"}, 2 * (64 + 16)),
         ({"layout": "tn", "tile_n": 128, "split": 4}, 2 * (64 + 128)),
         ({"epilogue": "grouped", "tile_m": 128, "tile_n": 96, "slab_group": 1}, 2 * (128 + 96)),
+        ({"layout": "nn", "tile_n": 64, "split": 2, "reads_ahead": True}, 2 * (64 + 64)),
     ],
 )
 def test_threads_copy_each_unit_of_both_operands_once(genes: dict[str, Any], copies: int) -> None:

@@ -174,7 +174,7 @@ __device__ __forceinline__ void load(const CopyA& a, const CopyB& b, int k) {
 }
 
 __device__ __forceinline__ void wait_for_group(Barriers&, int group) {
-  wait_for_copies_of_all<kGroups - 1>(kGroups - 1 - group);
+  wait_for_copies_of_all<kGroups - 1, HGP_READS_AHEAD ? kThreads : 0>(kGroups - 1 - group);
 }
 #else
 #define HGP_OPERANDS const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b
@@ -237,19 +237,18 @@ extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 
   const int rank = blockIdx.x % kSplit;
 
 #if HGP_CP_ASYNC
-  const CopyA copy_a(smem, a, lda, m, k, at.row);
-  const CopyB copy_b(smem + A::kSlabBytes, b, ldb, n, k, at.column);
-  wait_for_upstream();
-  load(copy_a, copy_b, rank * kSlice);
-  allow_dependents();
-  if (kSplit > 1) {
-    if (threadIdx.x < 32 && elected()) {
-      barrier_init(&barriers.share, 1);
-      barrier_init_fence();
-      __syncwarp(__activemask());  // keeps the branch, as in open_ring
-      barrier_expect(&barriers.share, Reduce::arriving_bytes());
-    }
-    cluster_arrive();
+  if (!HGP_READS_AHEAD || threadIdx.x < kThreads) {
+    const CopyA copy_a(smem, a, lda, m, k, at.row);
+    const CopyB copy_b(smem + A::kSlabBytes, b, ldb, n, k, at.column);
+    if constexpr (!HGP_READS_AHEAD) wait_for_upstream();
+    load(copy_a, copy_b, rank * kSlice);
+  }
+  if constexpr (!HGP_READS_AHEAD) allow_dependents();
+  if (kSplit > 1 && threadIdx.x < 32 && elected()) {
+    barrier_init(&barriers.share, 1);
+    barrier_init_fence();
+    __syncwarp(__activemask());  // keeps the branch, as in open_ring
+    barrier_expect(&barriers.share, Reduce::arriving_bytes());
   }
 #else
   if (threadIdx.x < 32 && elected()) {
@@ -268,11 +267,11 @@ extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 
     allow_dependents();
   }
   __syncthreads();
+#endif
   if (kSplit > 1) cluster_arrive();
   if constexpr (HGP_READS_AHEAD) {
     if (threadIdx.x >= kThreads) return keep_door();
   }
-#endif
 
   const int warp = threadIdx.x / 32;
   const int warpgroup = kTileM > 64 ? warp_uniform(warp / 4) : 0;
