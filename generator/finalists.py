@@ -28,6 +28,7 @@ from hgemm_packs.generator.spec import (
     Status,
     Verdict,
 )
+from hgemm_packs.problem import Problem
 
 GATE_BATCH = 4
 PROBLEMS_PER_NOISE, MIN_NOISE = 20, 4
@@ -35,6 +36,8 @@ FOLLOWERS = 24  # kernels that read ahead, besides the winners' own, that a prob
 
 #: Verdicts by kernel id, some at a time; none where the gate cannot work.
 Sanitize = Callable[[Sequence[Kernel]], Iterable[Mapping[str, Verdict]]]
+#: Of a problem, kernels that read ahead and were confirmed by earlier runs.
+Followers = Callable[[Problem], Sequence[Choice]]
 
 
 @dataclass(slots=True)
@@ -73,8 +76,11 @@ class Finalists:
     """The stages, to be called in the order in which they stand here, each with the GPU-seconds
     that all of the run may have spent when it starts its last job."""
 
-    def __init__(self, flow: Flow, tracks: Sequence[Track], *, width: int, count: int) -> None:
+    def __init__(
+        self, flow: Flow, tracks: Sequence[Track], width: int, count: int, followers: Followers
+    ) -> None:
         self._flow, self._width, self._count = flow, width, count
+        self._elsewhere = followers
         self.entrants = [Entrant(track) for track in tracks]
         self._asked_gate: set[str] = set()
         self.sanitized = 0  # kernels, in this call
@@ -176,8 +182,9 @@ class Finalists:
 
     def behind(self, limit: float) -> None:
         """To what won the finals come kernels that read ahead, the fastest launched behind one
-        another: of the winners' twins and of those that leave room for the next grid. Launched
-        plainly they are level or slower, so that no search looks for them."""
+        another: of the winners' twins, of what earlier runs confirmed on these sizes, and of those
+        that leave room for the next grid. Launched plainly they are level or slower, so that no
+        search looks for them."""
         self._limit = limit
 
         def start(entrant: Entrant) -> None:
@@ -185,9 +192,11 @@ class Finalists:
             if flow.spent >= limit and not flow.known("behind", space.problem):
                 return  # nobody would time what is compiled
             own = (Choice.of(k.fields["family"], k.fields["genome"]) for k in entrant.winners)
-            twins = [twin for each in own if (twin := ahead(each)) and admits(twin, space.problem)]
+            twins = [twin for each in own if (twin := ahead(each))]
+            known = [*twins, *self._elsewhere(space.problem)]
             roomy = behind.candidates(space, flow.facts.sm_count, FOLLOWERS)
-            choices = list(dict.fromkeys([*twins, *roomy]))
+            fitting = (choice for choice in known if admits(choice, space.problem))
+            choices = list(dict.fromkeys([*fitting, *roomy]))
             flow.build(choices, partial(self._follow, entrant))
 
         self._flow.each(self._likely(), start)

@@ -16,10 +16,10 @@ from typing import Protocol
 
 from hgemm_packs.generator.builder import Builder
 from hgemm_packs.generator.evaluators import Evaluator
-from hgemm_packs.generator.finalists import Finalists, Sanitize
+from hgemm_packs.generator.finalists import Finalists, Followers, Sanitize
 from hgemm_packs.generator.flow import Flow
 from hgemm_packs.generator.gains import geometric, mean, wins
-from hgemm_packs.generator.rounds import Rounds, retell
+from hgemm_packs.generator.rounds import Rounds, Track, retell
 from hgemm_packs.generator.search.base import Strategy
 from hgemm_packs.generator.space import Space
 from hgemm_packs.generator.spec import DeviceFacts, Reply, Verdict
@@ -113,14 +113,16 @@ def generate(
     spaces: Callable[[Problem], Space] = Space,
     seed: int | None = None,
     sanitize: Sanitize = lambda kernels: (),
+    followers: Followers = lambda problem: (),
 ) -> Summary:
     """Search kernels for `problems` and confirm what looks like wins, within the budget.
 
     Every answer is committed before it is used, those that wait when an exception ends the run
     included; calling again with the same store goes on from there. `seed` is the first call's, from
     the system if not given; the seed of every job follows from it. `sanitize` judges the confirmed
-    kernels, last of all. Raises ValueError when the store has measurements of another kind of GPU,
-    DevicesLost when the last device is gone, StoreError.
+    kernels, last of all. `followers` are tried behind one another beside what every run tries so.
+    Raises ValueError when the store has measurements of another kind of GPU, DevicesLost when the
+    last device is gone, StoreError.
     """
     problems = list(dict.fromkeys(problems))
     runs = store.runs()
@@ -130,22 +132,22 @@ def generate(
     config |= {"problems": len(problems), "toolchain": dict(builder.toolchain)}
     flow = Flow(store, builder, evaluator, run=store.add_run(config), seed=seed)
     try:
-        return _stages(flow, problems, strategy, budget, progress, spaces, sanitize)
+        tracks = retell(flow, strategy, problems, spaces, budget.batch)
+        stages = Finalists(flow, tracks, budget.race_width, budget.finalists, followers)
+        return _stages(flow, stages, tracks, strategy, budget, progress, sanitize)
     finally:
         flow.close()
 
 
 def _stages(
     flow: Flow,
-    problems: Sequence[Problem],
+    stages: Finalists,
+    tracks: Sequence[Track],
     strategy: Strategy,
     budget: Budget,
     progress: Progress,
-    spaces: Callable[[Problem], Space],
     sanitize: Sanitize,
 ) -> Summary:
-    tracks = retell(flow, strategy, problems, spaces, budget.batch)
-    stages = Finalists(flow, tracks, width=budget.race_width, count=budget.finalists)
     screen = _Screen(flow, stages, budget, progress)
     flow.tick = screen.tick
     screen.stage("ceilings", lambda: 0)

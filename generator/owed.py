@@ -96,6 +96,14 @@ def ungated(document: Mapping[str, Any]) -> Owed:
     return Owed("gated", ends["left"] + ends["failed"], built, detail)
 
 
+def unclean(document: Mapping[str, Any], tools: Sequence[str]) -> Owed:
+    """Of space_gates.json: runs of a kernel under a tool of the sanitizer that found nothing."""
+    said = document.get("sanitized", {})
+    clean = sum(said[tool]["clean"] for tool in tools if tool in said)
+    runs = document["kernels"]["kernels"] * len(tools)
+    return Owed("clean", runs - clean, runs)
+
+
 def undecided(document: Mapping[str, Any]) -> list[Owed]:
     """Of the red team's verdicts, "honest" kernels that were refused, and "cheats" that were not,
     or not by the gate that must."""

@@ -126,7 +126,10 @@ def search(
     ] = DEFAULT,
     winners: Annotated[
         list[Path] | None,
-        typer.Option(help="Run folder or export whose winners come first; may be repeated."),
+        typer.Option(
+            help="Run folder or export whose winners come first, and whose kernels that read ahead "
+            "are tried so; may be repeated."
+        ),
     ] = None,
     models: Annotated[list[str] | None, typer.Option(help='Only these models: "Qwen3 *".')] = None,
     layouts: Annotated[
@@ -151,7 +154,8 @@ def search(
     if not shapes:
         raise UserError("say which problems: --shapes grid, --shapes llm or --shapes FILE.toml")
     limit = allowed(strategy, seconds(budget))
-    known = transfer.winners(export.load(place) for place in winners or ())
+    earlier = [export.load(place) for place in winners or ()]
+    known, behind = transfer.winners(earlier), transfer.followers(earlier)
     searcher(strategy, 0, known)  # refused before a store is made
     problems = listed(shapes, models or (), layouts or (), dtypes or (), regimes or (), every)
     out = console()
@@ -170,6 +174,7 @@ def search(
                 watch,
                 seed=seed,
                 sanitize=partial(sanitized, count or 1),
+                followers=partial(transfer.moved, behind),
             )
         conclude(out, store, run, summary, keep)
 

@@ -7,15 +7,16 @@ with those genes changed, if that is a genome.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
 from hgemm_packs.generator.devices.recording import completed
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.findings import Findings
+from hgemm_packs.generator.findings import Field, Findings
 from hgemm_packs.generator.search.base import Strategy
 from hgemm_packs.generator.space import Space
 from hgemm_packs.generator.spec import Choice, Outcome, Proposal, Status
+from hgemm_packs.problem import Problem
 
 Sizes = tuple[int, int, int]
 
@@ -25,21 +26,56 @@ ONLY = "winners"  # the name of the strategy that does nothing else
 
 def winners(parts: Iterable[Findings]) -> dict[Sizes, list[Choice]]:
     """By M, N and K, the kernels that were fastest by hot median in finals and confirmations."""
+
+    def fastest(part: Findings, one: Field) -> list[str]:
+        us = {
+            kernel: median(samples)
+            for kernel, samples in one.samples["hot"].items()
+            if one.statuses.get(kernel) is Status.OK and kernel not in part.refused
+        }
+        return sorted(us, key=us.__getitem__)[:EACH]
+
+    return _listed(parts, fastest)
+
+
+def followers(parts: Iterable[Findings]) -> dict[Sizes, list[Choice]]:
+    """By M, N and K, the kernels that read ahead and were confirmed: a run had found them by
+    launches behind one another, and their times alone say nothing of that."""
+
+    def ahead(part: Findings, one: Field) -> list[str]:
+        return [
+            kernel
+            for kernel, status in one.statuses.items()
+            if one.stage == "confirm" and status is Status.OK and kernel not in part.refused
+            if part.kernels[kernel]["genome"].get("reads_ahead")
+        ]
+
+    return _listed(parts, ahead)
+
+
+def _listed(
+    parts: Iterable[Findings], of: Callable[[Findings, Field], Iterable[str]]
+) -> dict[Sizes, list[Choice]]:
+    """By M, N and K, each once, the kernels that `of` names of each finals and confirmation."""
     found: dict[Sizes, dict[Choice, None]] = {}
     for part in parts:
         for one in part.fields:
-            us = {
-                kernel: median(samples)
-                for kernel, samples in one.samples["hot"].items()
-                if one.statuses.get(kernel) is Status.OK and kernel not in part.refused
-            }
             p = one.problem
             mine = found.setdefault((p.m, p.n, p.k), {})
-            for kernel in sorted(us, key=us.__getitem__)[:EACH]:
+            for kernel in of(part, one):
                 fields = part.kernels[kernel]
                 if choice := completed(fields["family"], fields["genome"]):
                     mine[choice] = None
     return {sizes: list(choices) for sizes, choices in found.items()}
+
+
+def moved(known: Mapping[Sizes, Sequence[Choice]], problem: Problem) -> list[Choice]:
+    """What is known of the sizes of `problem`, each once, in its layout and type."""
+    here = (
+        _moved(choice, problem.layout, problem.dtype)
+        for choice in known.get((problem.m, problem.n, problem.k), ())
+    )
+    return list(dict.fromkeys(choice for choice in here if choice))
 
 
 class Transfer:
@@ -51,11 +87,9 @@ class Transfer:
         self._told: dict[object, set[Choice]] = {}
 
     def ask(self, space: Space, n: int) -> list[Proposal]:
-        p = space.problem
-        told = self._told.get(p, set())
-        known = self._known.get((p.m, p.n, p.k), ())
-        moved = [c for c in (_moved(choice, p.layout, p.dtype) for choice in known) if c]
-        new = [c for c in dict.fromkeys(moved) if c not in told and space.contains(c)]
+        told = self._told.get(space.problem, set())
+        here = moved(self._known, space.problem)
+        new = [choice for choice in here if choice not in told and space.contains(choice)]
         if new:
             return [Proposal(choice, self.name, "winners") for choice in new[:n]]
         return self._then.ask(space, n) if self._then else []

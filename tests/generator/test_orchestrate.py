@@ -22,7 +22,7 @@ from hgemm_packs.generator.orchestrate import Budget, Snapshot, Summary, generat
 from hgemm_packs.generator.search import behind
 from hgemm_packs.generator.search.exhaustive import Exhaustive
 from hgemm_packs.generator.search.random_search import make as random_search
-from hgemm_packs.generator.space import Space, admits, ahead
+from hgemm_packs.generator.space import Space, admits, ahead, catalogue
 from hgemm_packs.generator.spec import Choice, Job, Kernel, Outcome, Reply, Result, Status, Verdict
 from hgemm_packs.generator.store import Store, merge
 from hgemm_packs.problem import Problem
@@ -231,6 +231,32 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
     assert set(confirmed(tmp_path / "both")[FOUR[0]]) == set(ids(both))
     go(tmp_path / "both", both)
     assert jobs(tmp_path / "both") == before
+
+
+def test_what_earlier_runs_had_reading_ahead_is_tried_behind_another(tmp_path: Path) -> None:
+    """Beside the winners' twins and those that leave room; what a problem does not admit is not."""
+    problem = FOUR[-1]
+    listed = [c for c in Space(problem).core if ahead(c) and admits(c, problem)]
+    plain, elsewhere = listed[::20][:6], [twin(c) for c in listed[1::20][:12]]
+    deep = next(
+        found
+        for c in catalogue(problem.layout, problem.dtype)
+        if (found := ahead(c)) and not admits(found, problem)
+    )
+    with Store(tmp_path) as store:
+        search = (store, [problem], Listener(), Builder(), Inline(FakeDevice()), PLENTY)
+        generate(
+            *search,
+            spaces=lambda p: Space(p, only=plain),
+            seed=5,
+            followers=lambda p: [deep, *elsewhere],
+        )
+        (timed,) = (set(job.kernels) for job in store.measured("behind"))
+    ids = {kernel(choice).id for choice in elsewhere}
+    assert ids <= timed and kernel(deep).id not in timed
+    fastest = sorted(timed, key=lambda id_: true_us(problem, id_))[:3]
+    assert ids & set(fastest)
+    assert set(fastest) <= set(confirmed(tmp_path)[problem])
 
 
 def test_nothing_is_compiled_that_no_money_is_left_to_launch_behind_another(

@@ -154,6 +154,14 @@ def test_covering_genomes_that_have_not_passed() -> None:
     assert gates(tried=5, passed=4, **{"too large": 1}) == Owed("gated", 0, 8)
 
 
+def test_covering_genomes_that_a_sanitizer_has_not_seen() -> None:
+    tools = ("memcheck", "racecheck")
+    document: dict[str, Any] = {"kernels": {"kernels": 5}}
+    assert owed.unclean(document, tools) == Owed("clean", 10, 10)
+    document["sanitized"] = {"memcheck": {"clean": 5}, "racecheck": {"clean": 3}, "synccheck": {}}
+    assert owed.unclean(document, tools) == Owed("clean", 2, 10)
+
+
 def test_verdicts_of_the_red_team_that_are_not_as_expected() -> None:
     def case(name: str, expect: str, got: str, undecided: bool = False) -> dict[str, Any]:
         return {"name": name, "expect": [expect], "got_gate": got, "undecided": undecided}

@@ -7,20 +7,27 @@ from dataclasses import replace
 
 from hgemm_packs.generator.findings import Field, Findings
 from hgemm_packs.generator.search import STRATEGIES
-from hgemm_packs.generator.search.transfer import EACH, ONLY, Transfer, winners
-from hgemm_packs.generator.space import Space, catalogue, limits
+from hgemm_packs.generator.search.transfer import (
+    EACH,
+    ONLY,
+    Transfer,
+    followers,
+    moved,
+    winners,
+)
+from hgemm_packs.generator.space import Space, ahead, catalogue, limits
 from hgemm_packs.generator.spec import Choice, DeviceFacts, Outcome, Status
 from hgemm_packs.problem import Problem
 
 HERE = Problem(256, 512, 2048, "nt", "f16")
 
 
-def seen(us: dict[Choice, float], bad: Choice | None = None) -> Findings:
+def seen(us: dict[Choice, float], bad: Choice | None = None, stage: str = "finals") -> Findings:
     """Finals of HERE in which each choice took so many us; `bad` was refused by a gate."""
     ids = {choice: f"{i:064x}" for i, choice in enumerate(us)}
     final = Field(
         HERE,
-        "finals",
+        stage,
         {"hot": {ids[c]: [t, t, t] for c, t in us.items()} | {"torch": [9.0] * 3}, "cold": {}},
         {ids[c]: Status.OK for c in us},
         "2026-11-21",
@@ -42,6 +49,22 @@ def test_the_fastest_right_kernels_of_a_size_are_its_winners() -> None:
     found = winners([seen(times, bad=choices[1])])
     assert found == {(256, 512, 2048): [choices[3], choices[2], choices[4]]}
     assert len(found[256, 512, 2048]) == EACH
+
+
+def test_what_reads_ahead_and_was_confirmed_follows_elsewhere_however_slow() -> None:
+    core = Space(HERE).core
+    twins = [twin for c in core if c.family == "sm90_splitk" and (twin := ahead(c))][:4]
+    times = dict.fromkeys([*five(), *twins], 1.0) | dict.fromkeys(twins, 9.0)
+    found = followers(
+        [seen(times, bad=twins[1], stage="confirm"), seen(dict.fromkeys(twins[2:], 1.0))]
+    )
+    assert found == {(256, 512, 2048): [twins[0], *twins[2:]]}
+    there = moved(found, replace(HERE, dtype="bf16"))
+    assert there == [
+        Choice.of(c.family, {**c.genome, "dtype": "bf16"}) for c in (twins[0], *twins[2:])
+    ]
+    assert moved(found, replace(HERE, m=128)) == []
+    assert followers([seen(dict.fromkeys(twins, 1.0))]) == {(256, 512, 2048): []}
 
 
 def test_winners_are_asked_for_once_and_in_the_type_and_layout_at_hand() -> None:
