@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hgemm_packs.generator import dependent, endurance, judge, packed, reconfirm, worth
+from hgemm_packs.generator import dependent, endurance, packed, reconfirm, worth
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.records import Record
@@ -40,12 +40,11 @@ def unled(source: SourceManifest, found: Findings) -> list[Owed]:
     won = reconfirm.taken(source)
     ahead = reconfirm.worthy(found, 1.0).keys() & (_problems(source) - won)
     near = ahead & confirmed
-    trials = sum(map(judge.led, found.trials))
     return [
         Owed("rows", len(won - led), len(won)),
         Owed("near", len(near - led), len(near)),
         Owed("finals", len(ahead - confirmed), len(ahead)),
-        Owed("trials", max(0, reconfirm.TRIALS - trials), reconfirm.TRIALS),
+        Owed("trials", reconfirm.missing(found), reconfirm.TRIALS),
     ]
 
 

@@ -152,11 +152,17 @@ def unfinished(found: Findings, listed: Worthy, out: Path) -> dict[Problem, Mapp
     return {p: each for p, each in listed.items() if _task("confirm", p, ()).key not in known}
 
 
-def tasks(listed: Worthy, done: Made, every: int | None = None) -> list[Task]:
+def missing(found: Findings) -> int:
+    """How many of the led trials that a noise floor wants are not on file."""
+    return max(0, TRIALS - sum(map(judge.led, found.trials)))
+
+
+def tasks(listed: Worthy, done: Made, every: int | None = None, trials: int = TRIALS) -> list[Task]:
     """A confirmation of each problem of `listed` for which there are kernels, a trial of each
-    `every`-th (None: as a run has them, but TRIALS at least, as far as there are problems), in an
+    `every`-th (None: as a run has them, but `trials` at least, as far as there are problems), in an
     order that makes a run that was stopped a fair sample."""
-    each = every or max(1, min(PROBLEMS_PER_TRIAL, len(listed) // TRIALS))
+    spread = len(listed) // trials if trials else PROBLEMS_PER_TRIAL
+    each = every or max(1, min(PROBLEMS_PER_TRIAL, spread))
     problems = sorted(listed, key=cost)
     tried = set(problems[::each])
     steps = max(1, round(len(problems) ** 0.5))

@@ -47,7 +47,9 @@ def confirm_again(
     ] = search.CORES,
     noise: Annotated[
         int | None,
-        typer.Option(min=1, help="Torch against itself on each N-th problem; default: 400 or so."),
+        typer.Option(
+            min=1, help="Torch against itself on each N-th problem; default: 400 with the export's."
+        ),
     ] = None,
     only_build: Annotated[
         bool, typer.Option("--only-build", help="Fill the build cache and stop; needs no GPU.")
@@ -77,7 +79,7 @@ def confirm_again(
         with search.workers(out_dir, jobs, count, "") as (builder, evaluator):
             reconfirm.check_device(found, evaluator.facts())  # before minutes of builds
             made = _made(found, todo, builder, kept)
-            tasks = reconfirm.tasks(listed, made, noise)
+            tasks = reconfirm.tasks(listed, made, noise, reconfirm.missing(found))
             with progress(out, "confirming") as tick:
                 tally = reconfirm.measure(
                     found,

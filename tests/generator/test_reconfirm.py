@@ -168,14 +168,17 @@ def test_trials_are_spread_over_the_problems() -> None:
     wanted = {p: [A] for p in problems}
     made = reconfirm.Made({A: fake_kernel(CHOICES[0])}, wanted, ())
 
-    def trials(count: int, every: int | None) -> list[int]:
-        tasks = reconfirm.tasks(dict(list(listed.items())[:count]), made, every)
+    def trials(count: int, every: int | None, missing: int = reconfirm.TRIALS) -> list[int]:
+        tasks = reconfirm.tasks(dict(list(listed.items())[:count]), made, every, missing)
         assert sum(task.kind == "confirm" for task in tasks) == count
         return sorted(t.problem.m // 64 for t in tasks if t.kind == "noise" and t.problem)
 
     assert trials(1000, None) == list(range(1, 1001, 2))
     assert trials(30, None) == list(range(1, 31))
     assert trials(1000, 300) == [1, 301, 601, 901]
+    # What the export has of led ones is not asked again, but for one in twenty problems.
+    assert trials(1000, None, 100) == list(range(1, 1001, 10))
+    assert trials(1000, None, 0) == trials(1000, None, 10) == list(range(1, 1001, 20))
     few = [t.problem.m // 64 for t in reconfirm.tasks(listed, made, 10**6) if t.problem][:32]
     assert min(few) < 40 and max(few) > 960  # a run that was stopped is a fair sample
 
