@@ -105,6 +105,14 @@ COMMANDS = {
         f"{_SPACE} summary FOLDER benchmarks/results/space_gates.jsonl --sanitized {_CLEAN}",
         f"gzip -9 {_CLEAN} benchmarks/results/space_gates.jsonl",
     ),
+    "lag": (
+        f"hgemm-packs generate --shapes grid --strategy winners --winners {EXPORT} "
+        "--dtypes TYPE --layouts LAYOUT --regimes REGIME --run FOLDER",
+        f"hgemm-packs generate export {EXPORT} FOLDER --out UNION  # no GPU",
+        "hgemm-packs generate candidates UNION --only FOLDER --near 0.5 --out NEW  # no GPU",
+        "python benchmarks/sanitize_pack.py and pdl.py, twice, over NEW/pack and NEW/pairs.jsonl",
+        _UNITE.format("FOLDER"),
+    ),
     "redteam": ("hgemm-packs generate redteam --gpu --out benchmarks/results/redteam_h200.json",),
     "tests": ("make test-gpu",),
     "host": (_PACKS, f"{_WITH_PACK}/host_cost.py"),
@@ -151,6 +159,7 @@ KINDS = {
     "sanitized": Kind("kernels and sanitizers without a record", "sanitize", SANITIZED_S),
     "gated": Kind("kernels of covering genomes, numeric gate not passed", "space", GATE_S),
     "clean": Kind("covering genomes and sanitizers without a record", "clean", SANITIZED_S),
+    "lagging": Kind("rows that lag the other type by 2%, by another kernel", "lag", SWEEP_S),
     "honest": Kind("honest kernels that the red team saw refused", "redteam", CASE_S),
     "cheats": Kind("cheats that the gate that must did not reject", "redteam", CASE_S),
     "tests": Kind("GPU tests of these sources", "tests"),
@@ -193,6 +202,7 @@ def items(place: Path) -> Iterator[Owed]:
     yield from owed.unled(source, found)
     yield owed.undependent(source, [*choices, *chains])
     yield owed.unpublished(source, chains)
+    yield owed.lagging(source, chains)
     yield owed.unsustained(found, summary.energy_lines())
     done = sanitize_pack.finished(RESULTS / "sanitized.jsonl.gz")
     yield owed.unsanitized(source, sanitizer.OF_TABLES, done)

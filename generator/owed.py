@@ -11,12 +11,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hgemm_packs.generator import dependent, endurance, packed, reconfirm, worth
+from hgemm_packs.generator import dependent, endurance, packed, problems, reconfirm, worth
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.records import Record
 from hgemm_packs.generator.redteam.corpus import PASS
+from hgemm_packs.manifest import Row
 from hgemm_packs.problem import Problem
+
+#: Types are within so much of each other, or one has not seen the other's kernels.
+LAG = 0.98
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,34 @@ def undecided(document: Mapping[str, Any]) -> list[Owed]:
         words = ", ".join(f"{case['name']}: {case['got_gate']}" for case in wrong)
         found.append(Owed(item, len(wrong), len(each), words))
     return found
+
+
+def lagging(source: SourceManifest, chains: Iterable[Mapping[str, Any]]) -> Owed:
+    """Rows that gain less than LAG of what the same sizes and layout gain in the other type, hot,
+    launched plainly or dependently, by another genome: one that nobody tried here, perhaps."""
+    rows = {row[:5]: row for row in source.table}
+    behind = worth.chains(source, chains)
+    genomes = {
+        kernel.id: (kernel.family, {**kernel.genome, "dtype": ""}) for kernel in source.kernels
+    }
+
+    def ways(row: Row) -> list[tuple[float, Any]]:
+        """What the row gains plainly and at best, and by which genome."""
+        plain = worth.plain(row).hot, genomes.get(row.kernel or "")
+        chained = behind.get(row[:5])
+        if chained is None or chained.hot < plain[0]:
+            return [plain, plain]
+        return [plain, (chained.hot, genomes[row.dependent or ""])]
+
+    late = []
+    for key, row in rows.items():
+        other = rows.get((*key[:4], "bf16" if row.dtype == "f16" else "f16"))
+        pairs = zip(ways(row), ways(other), strict=True) if other else ()
+        if any(mine[0] < LAG * theirs[0] and mine[1] != theirs[1] for mine, theirs in pairs):
+            late.append(row)
+    kinds = Counter(f"{r.dtype} {r.layout} {problems.regime(r.m, r.n, r.k)}" for r in late)
+    words = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(3))
+    return Owed("lagging", len(late), len(rows), f"most: {words}" if late else "")
 
 
 def unlisted(source: SourceManifest, name: str, wanted: Collection[Problem]) -> Owed:

@@ -144,6 +144,47 @@ def test_kernels_without_a_sanitizer_record() -> None:
     assert owed.unsanitized(table(), tools, done | {(B, "memcheck")}) == Owed("sanitized", 0, 4)
 
 
+def test_rows_that_lag_the_other_type_by_another_kernel() -> None:
+    """By the same kernel in both types there is nothing to try; nor is there within 2%."""
+    own = {"tile": 64, "dtype": "f16"}
+    genomes = {"a": own, "b": {**own, "dtype": "bf16"}, "c": {"tile": 128, "dtype": "bf16"}}
+    kernels = [
+        SimpleNamespace(id=id_, name=f"kernel {id_}", family="f", genome=genome)
+        for id_, genome in genomes.items()
+    ]
+
+    def row(dtype: str, kernel: str | None, gain: float, behind: str | None = None) -> Row:
+        timing = Timing(12.0 / gain, 12.0, 12.0, gain, gain)
+        key = Problem(512, 512, 4096, "nn", dtype).key
+        return Row(*key, kernel, "GPU", timing, timing, 9, "2026-01-01", behind)
+
+    def seen(first: Row, second: Row, **chained: float) -> Owed:
+        lines = [
+            {
+                "problem": list((first if name == "a" else second)[:5]),
+                "kernel": f"kernel {name}",
+                "hot": {"torch": [12.0], "pdl": [12.0 / gain]},
+                "cold": {},
+                "wrong": [],
+            }
+            for name, gain in chained.items()
+        ]
+        source: Any = SimpleNamespace(table=[first, second], kernels=kernels)
+        return owed.lagging(source, lines)
+
+    late = Owed("lagging", 1, 2, "most: bf16 nn deep-K 1")
+    level = Owed("lagging", 0, 2)
+    assert seen(row("f16", "a", 1.5), row("bf16", "c", 1.46)) == late
+    assert seen(row("f16", "a", 1.5), row("bf16", None, 1.0)) == late
+    assert seen(row("f16", "a", 1.5), row("bf16", "c", 1.48)) == level
+    assert seen(row("f16", "a", 1.5), row("bf16", "b", 1.2)) == level
+    # Launched dependently, as measured; a row without such a line has what it has plainly.
+    both = row("f16", "a", 1.5, "a"), row("bf16", "b", 1.5, "c")
+    assert seen(*both, a=2.0, c=1.9) == late
+    assert seen(*both, a=2.0, c=1.97) == seen(*both, a=1.4, c=1.45) == level
+    assert seen(*both, c=1.9) == replace(late, detail="most: f16 nn deep-K 1")
+
+
 def test_covering_genomes_that_have_not_passed() -> None:
     def gates(**ends: int) -> Owed:
         other = {"genomes": {"tried": 3, "passed": 3}}
