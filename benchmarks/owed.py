@@ -49,7 +49,8 @@ EXPORT, TABLE = "benchmarks/results/measured", "manifests/sm_90a/h200.json"
 _PACKS = "make packs  # no GPU"
 _TABLE = f"make table RUNS={EXPORT}  # no GPU"
 _UNITE = f"make table RUNS='{EXPORT} {{}}'  # no GPU"
-_PDL = "python benchmarks/pdl.py packs/sm_90a benchmarks/results/{}-N.jsonl --shapes pairs.jsonl"
+_PDL_OF = "python benchmarks/pdl.py {} benchmarks/results/{}-N.jsonl --shapes {}"
+_PDL = _PDL_OF.format("packs/sm_90a", "{}", "pairs.jsonl")
 _RECONFIRM = f"hgemm-packs generate reconfirm {EXPORT} --least 1 --out FOLDER"
 _SPACE = "python benchmarks/space_gates.py"
 _SANITIZED = "benchmarks/results/sanitized.jsonl"
@@ -110,7 +111,11 @@ COMMANDS = {
         "--dtypes TYPE --layouts LAYOUT --regimes REGIME --run FOLDER",
         f"hgemm-packs generate export {EXPORT} FOLDER --out UNION  # no GPU",
         "hgemm-packs generate candidates UNION --only FOLDER --near 0.5 --out NEW  # no GPU",
-        "python benchmarks/sanitize_pack.py and pdl.py, twice, over NEW/pack and NEW/pairs.jsonl",
+        f"gunzip {_SANITIZED}.gz",
+        f"python benchmarks/sanitize_pack.py NEW/pack {_SANITIZED}",
+        f"gzip -9 {_SANITIZED}",
+        _PDL_OF.format("NEW/pack", "pdl-contenders", "NEW/pairs.jsonl"),
+        _PDL_OF.format("NEW/pack", "pdl", "NEW/pairs.jsonl"),
         _UNITE.format("FOLDER"),
     ),
     "redteam": ("hgemm-packs generate redteam --gpu --out benchmarks/results/redteam_h200.json",),
