@@ -100,7 +100,7 @@ def ungated(document: Mapping[str, Any]) -> Owed:
 
 
 def unclean(document: Mapping[str, Any], tools: Sequence[str]) -> Owed:
-    """Of space_gates.json: runs of a kernel under a tool of the sanitizer without a clean record."""
+    """Of space_gates.json: kernels and tools of the sanitizer without a clean record."""
     said = document.get("sanitized", {})
     clean = sum(said[tool]["clean"] for tool in tools if tool in said)
     runs = document["kernels"]["kernels"] * len(tools)
