@@ -182,9 +182,9 @@ class Finalists:
 
     def behind(self, limit: float) -> None:
         """To what won the finals come kernels that read ahead, the fastest launched behind one
-        another: of the winners' twins, of what earlier runs confirmed on these sizes, and of those
-        that leave room for the next grid. Launched plainly they are level or slower, so that no
-        search looks for them."""
+        another: of the winners' twins, of what earlier runs confirmed on these sizes or earlier
+        calls tried, and of those that leave room for the next grid. Launched plainly they are level
+        or slower, so that no search looks for them."""
         self._limit = limit
 
         def start(entrant: Entrant) -> None:
@@ -193,7 +193,8 @@ class Finalists:
                 return  # nobody would time what is compiled
             own = (Choice.of(k.fields["family"], k.fields["genome"]) for k in entrant.winners)
             twins = [twin for each in own if (twin := ahead(each))]
-            known = [*twins, *self._elsewhere(space.problem)]
+            before = flow.store.choices("behind", space.problem, flow.toolchain)
+            known = [*twins, *before, *self._elsewhere(space.problem)]
             roomy = behind.candidates(space, flow.facts.sm_count, FOLLOWERS)
             fitting = (choice for choice in known if admits(choice, space.problem))
             choices = list(dict.fromkeys([*fitting, *roomy]))

@@ -221,6 +221,17 @@ class History(Blobs):
         named = _problem(row) if row else None
         return Finished(id_, run, kind, named, tuple(json.loads(kernels)), seed, finished, reply)
 
+    def choices(self, kind: str, problem: Problem, toolchain: str) -> list[Choice]:
+        """What jobs of one kind measured for a problem, of what this toolchain built."""
+        rows = self.db.execute(
+            "SELECT DISTINCT family, genome FROM job JOIN measurement ON measurement.job = job.id"
+            " JOIN build ON build.kernel = measurement.kernel"
+            " JOIN candidate ON candidate.id = build.candidate"
+            " WHERE kind = ? AND problem = ? AND toolchain = ? ORDER BY candidate.id",
+            (kind, problem_id(problem), toolchain),
+        )
+        return [Choice.of(family, json.loads(genome)) for family, genome in rows]
+
     def refused(self) -> dict[str, Status]:
         """Kernels that are never run again, by id, with how far they got: whatever was wrong once,
         and whatever could not be launched on two problems, or came to no end there. Want of memory

@@ -48,7 +48,7 @@ def unled(source: SourceManifest, found: Findings) -> list[Owed]:
         Owed("rows", len(won - led), len(won)),
         Owed("near", len(near - led), len(near)),
         Owed("finals", len(ahead - confirmed), len(ahead)),
-        Owed("trials", reconfirm.missing(found), reconfirm.TRIALS),
+        Owed("trials", reconfirm.missing_trials(found), reconfirm.TRIALS),
     ]
 
 

@@ -152,7 +152,7 @@ def unfinished(found: Findings, listed: Worthy, out: Path) -> dict[Problem, Mapp
     return {p: each for p, each in listed.items() if _task("confirm", p, ()).key not in known}
 
 
-def missing(found: Findings) -> int:
+def missing_trials(found: Findings) -> int:
     """How many of the led trials that a noise floor wants are not on file."""
     return max(0, TRIALS - sum(map(judge.led, found.trials)))
 

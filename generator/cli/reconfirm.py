@@ -79,7 +79,7 @@ def confirm_again(
         with search.workers(out_dir, jobs, count, "") as (builder, evaluator):
             reconfirm.check_device(found, evaluator.facts())  # before minutes of builds
             made = _made(found, todo, builder, kept)
-            tasks = reconfirm.tasks(listed, made, noise, reconfirm.missing(found))
+            tasks = reconfirm.tasks(listed, made, noise, reconfirm.missing_trials(found))
             with progress(out, "confirming") as tick:
                 tally = reconfirm.measure(
                     found,
