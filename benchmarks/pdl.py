@@ -101,7 +101,8 @@ def main(arguments: Sequence[str]) -> int:
     header = {
         "benchmark": "pdl",
         "protocol": "paired CUDA-graph replays of back-to-back calls, torch, plain and pdl in "
-        "random order each block, N(0,1), hot: one buffer set, cold: sets over 3x L2 in turn",
+        "random order each block, N(0,1), hot: one buffer set, two in turn where L2 does not hold "
+        "both, cold: sets over 3x L2 in turn",
         "settings": asdict(settings),
     }
     todo = tasks(pack.named(campaign.asked(options, pack), pack.behind), pack.kernel)

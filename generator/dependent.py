@@ -24,7 +24,7 @@ from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.prune import KEPT_SHARE, prune
 from hgemm_packs.generator.spec import PROTOCOLS, Kernel
 from hgemm_packs.generator.table import Usable
-from hgemm_packs.manifest import MAPPED, Row
+from hgemm_packs.manifest import Row
 from hgemm_packs.problem import Problem
 
 #: torch over ours that no launch may fall below: what is promised of every problem.
@@ -132,14 +132,12 @@ def _better(
     row: Row, each: Iterable[Contender], gains: Mapping[Pair, float], found: Findings
 ) -> dict[str, float]:
     """Proven kernels that are faster dependent than the row's own plainly, best first, and by how
-    much. Of a row's calls one after the other the first runs its own kernel: where that stores C
-    through a tensor map, nothing tells what it wrote, and no kernel that reads ahead may follow."""
+    much."""
     own = math.sqrt(row.hot.speedup * row.cold.speedup)
-    hidden = "c" in MAPPED[found.kernels[str(row.kernel)]["param_layout"]]
     over = {
         c.kernel: gains.get((row[:5], str(found.kernels[c.kernel]["name"])), 0.0) / own
         for c in each
-        if c.proven and not (hidden and found.kernels[c.kernel].get("reads_ahead"))
+        if c.proven
     }
     return {id_: over[id_] for id_ in sorted(over, key=lambda i: (-over[i], i)) if over[id_] > 1.0}
 

@@ -19,7 +19,7 @@ from hgemm_packs.generator.flow import PASSED, Built, Flow
 from hgemm_packs.generator.gains import mean, ratios, wins
 from hgemm_packs.generator.rounds import Track
 from hgemm_packs.generator.search import behind
-from hgemm_packs.generator.space import admits, ahead
+from hgemm_packs.generator.space import admits
 from hgemm_packs.generator.spec import (
     Choice,
     Kernel,
@@ -32,12 +32,14 @@ from hgemm_packs.problem import Problem
 
 GATE_BATCH = 4
 PROBLEMS_PER_NOISE, MIN_NOISE = 20, 4
-FOLLOWERS = 24  # kernels that read ahead, besides the winners' own, that a problem tries
+FOLLOWERS = 32  # kernels that read ahead, besides the winners' own, that a problem tries
 
 #: Verdicts by kernel id, some at a time; none where the gate cannot work.
 Sanitize = Callable[[Sequence[Kernel]], Iterable[Mapping[str, Verdict]]]
 #: Of a problem, kernels that read ahead and were confirmed by earlier runs.
 Followers = Callable[[Problem], Sequence[Choice]]
+#: What each problem's kernels won elsewhere, hot and cold against torch.
+Won = Mapping[Problem, Mapping[Choice, tuple[float, float]]]
 
 
 @dataclass(slots=True)
@@ -180,11 +182,27 @@ class Finalists:
     def _passed(self) -> set[str]:
         return {k for k, v in self._flow.store.verdicts("numeric").items() if v.passed}
 
+    def won(self, gains: Won) -> None:
+        """What earlier runs won stands for the finals."""
+
+        def start(entrant: Entrant) -> None:
+            mine = gains[entrant.track.problem]
+            self._flow.build(list(mine), partial(self._won, entrant, mine))
+
+        self._flow.each(self.entrants, start)
+
+    def _won(
+        self, entrant: Entrant, gains: Mapping[Choice, tuple[float, float]], built: Built
+    ) -> None:
+        kernels = {choice: one for choice, one in built.items() if isinstance(one, Kernel)}
+        entrant.ranking = self._left([kernels[choice] for choice in gains if choice in kernels])
+        entrant.gains = {kernels[c].id: gains[c] for c in gains if c in kernels}
+
     def behind(self, limit: float) -> None:
         """To what won the finals come kernels that read ahead, the fastest launched behind one
-        another: of the winners' twins, of what earlier runs confirmed on these sizes or earlier
-        calls tried, and of those that leave room for the next grid. Launched plainly they are level
-        or slower, so that no search looks for them."""
+        another: of the winners, of what earlier runs confirmed on these sizes or earlier calls
+        tried, each as it reads ahead, and of those that leave room for the next grid. Launched
+        plainly they are level or slower, so that no search looks for them."""
         self._limit = limit
 
         def start(entrant: Entrant) -> None:
@@ -192,10 +210,14 @@ class Finalists:
             if flow.spent >= limit and not flow.known("behind", space.problem):
                 return  # nobody would time what is compiled
             own = (Choice.of(k.fields["family"], k.fields["genome"]) for k in entrant.winners)
-            twins = [twin for each in own if (twin := ahead(each))]
             before = flow.store.choices("behind", space.problem, flow.toolchain)
-            known = [*twins, *before, *self._elsewhere(space.problem)]
-            roomy = behind.candidates(space, flow.facts.sm_count, FOLLOWERS)
+            sms = flow.facts.sm_count
+            known = [
+                one
+                for each in (*own, *before, *self._elsewhere(space.problem))
+                for one in behind.twins(each, space.problem, sms)
+            ]
+            roomy = behind.candidates(space, sms, FOLLOWERS)
             fitting = (choice for choice in known if admits(choice, space.problem))
             choices = list(dict.fromkeys([*fitting, *roomy]))
             flow.build(choices, partial(self._follow, entrant))

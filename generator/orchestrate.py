@@ -8,15 +8,16 @@ store, and decides no table: `table` does, from what is measured here.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
 from hgemm_packs.generator.builder import Builder
 from hgemm_packs.generator.evaluators import Evaluator
-from hgemm_packs.generator.finalists import Finalists, Followers, Sanitize
+from hgemm_packs.generator.finalists import Finalists, Followers, Sanitize, Won
 from hgemm_packs.generator.flow import Flow
 from hgemm_packs.generator.gains import geometric, mean, wins
 from hgemm_packs.generator.rounds import Rounds, Track, retell
@@ -125,43 +126,80 @@ def generate(
     last device is gone, StoreError.
     """
     problems = list(dict.fromkeys(problems))
+    with _flowing(store, builder, evaluator, budget, strategy.name, problems, seed) as flow:
+        tracks = retell(flow, strategy, problems, spaces, budget.batch)
+        stages = Finalists(flow, tracks, budget.race_width, budget.finalists, followers)
+        screen = _begun(flow, stages, budget, progress)
+        rounds = Rounds(flow, strategy, tracks, batch=budget.batch, patience=budget.patience)
+        screen.stage("search", lambda: sum(track.finished for track in tracks))
+        rounds.run(budget.limit(0.0))
+        entrants = stages.entrants
+        screen.stage("race", lambda: sum(bool(e.ranking) for e in entrants))
+        stages.race(budget.limit(RACED))
+        screen.stage("gate", lambda: 0)
+        stages.gate(budget.limit(GATED))
+        screen.stage("finals", lambda: sum(bool(e.gains) for e in entrants))
+        stages.finals(budget.limit(FINISHED))
+        return _confirmed(flow, stages, screen, budget, sanitize)
+
+
+def follow(
+    store: Store,
+    won: Won,
+    builder: Builder,
+    evaluator: Evaluator,
+    budget: Budget,
+    progress: Progress = lambda snapshot: None,
+    *,
+    spaces: Callable[[Problem], Space] = Space,
+    seed: int | None = None,
+    sanitize: Sanitize = lambda kernels: (),
+    followers: Followers = lambda problem: (),
+) -> Summary:
+    """What `generate` does behind its finals, for what earlier runs `won`: kernels that read ahead
+    are sought, and confirmed beside those. Goes on and raises as `generate` does."""
+    with _flowing(store, builder, evaluator, budget, "follow", list(won), seed) as flow:
+        tracks = [Track(problem, spaces, order) for order, problem in enumerate(won)]
+        stages = Finalists(flow, tracks, budget.race_width, budget.finalists, followers)
+        screen = _begun(flow, stages, budget, progress)
+        screen.stage("build", lambda: sum(bool(e.gains) for e in stages.entrants))
+        stages.won(won)
+        return _confirmed(flow, stages, screen, budget, sanitize)
+
+
+@contextlib.contextmanager
+def _flowing(
+    store: Store,
+    builder: Builder,
+    evaluator: Evaluator,
+    budget: Budget,
+    strategy: str,
+    problems: Sequence[Problem],
+    seed: int | None,
+) -> Iterator[Flow]:
     runs = store.runs()
     seed = runs[0]["seed"] if runs else secrets.randbits(63) if seed is None else seed
     _same_gpu(store, evaluator.facts())
-    config = {"strategy": strategy.name, "seed": seed, "budget": asdict(budget)}
+    config = {"strategy": strategy, "seed": seed, "budget": asdict(budget)}
     config |= {"problems": len(problems), "toolchain": dict(builder.toolchain)}
-    flow = Flow(store, builder, evaluator, run=store.add_run(config), seed=seed)
-    try:
-        tracks = retell(flow, strategy, problems, spaces, budget.batch)
-        stages = Finalists(flow, tracks, budget.race_width, budget.finalists, followers)
-        return _stages(flow, stages, tracks, strategy, budget, progress, sanitize)
-    finally:
-        flow.close()
+    with contextlib.closing(
+        Flow(store, builder, evaluator, run=store.add_run(config), seed=seed)
+    ) as flow:
+        yield flow
 
 
-def _stages(
-    flow: Flow,
-    stages: Finalists,
-    tracks: Sequence[Track],
-    strategy: Strategy,
-    budget: Budget,
-    progress: Progress,
-    sanitize: Sanitize,
-) -> Summary:
+def _begun(flow: Flow, stages: Finalists, budget: Budget, progress: Progress) -> _Screen:
     screen = _Screen(flow, stages, budget, progress)
     flow.tick = screen.tick
     screen.stage("ceilings", lambda: 0)
     _ceilings(flow)
-    rounds = Rounds(flow, strategy, tracks, batch=budget.batch, patience=budget.patience)
-    screen.stage("search", lambda: sum(track.finished for track in tracks))
-    rounds.run(budget.limit(0.0))
+    return screen
+
+
+def _confirmed(
+    flow: Flow, stages: Finalists, screen: _Screen, budget: Budget, sanitize: Sanitize
+) -> Summary:
     entrants = stages.entrants
-    screen.stage("race", lambda: sum(bool(e.ranking) for e in entrants))
-    stages.race(budget.limit(RACED))
-    screen.stage("gate", lambda: 0)
-    stages.gate(budget.limit(GATED))
-    screen.stage("finals", lambda: sum(bool(e.gains) for e in entrants))
-    stages.finals(budget.limit(FINISHED))
     screen.stage("behind", lambda: sum(bool(e.ahead) for e in entrants))
     stages.behind(budget.limit(FOLLOWED))
     flow.evaluator.fresh()  # what is published comes from processes that never selected anything

@@ -33,6 +33,7 @@ CORE: Mapping[str, Mapping[str, Values]] = {
         "raster": ("m",),
         "group": (8,),
         "streaming": (False,),
+        "reads_ahead": (False,),
     },
     "sm90_splitk": {
         "stages": (3, 4, 5, 6, 8),
@@ -52,7 +53,7 @@ CORE: Mapping[str, Mapping[str, Values]] = {
         "ctas_per_sm": (1, 2, 3),
         "reads_ahead": (False,),
     },
-    "sm90_writebound": {"stages": (2, 3, 4, 6)},
+    "sm90_writebound": {"stages": (2, 3, 4, 6), "reads_ahead": (False,)},
     "sm90_direct": {"fixed_k": (0, 64, 128, 256, 512), "cluster_k": (1, 4, 8)},
     "sm90_gemv": {
         "warps_n": (1, 2, 4),

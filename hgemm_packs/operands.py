@@ -46,6 +46,12 @@ def cold_sets(problem: Problem, l2_bytes: int) -> int:
     return 1 if needed <= 1 else needed + 1
 
 
+def overlap_sets(problem: Problem, l2_bytes: int) -> int:
+    """Sets that calls take in turn where one may begin while the one before still runs: two, unless
+    an L2 of `l2_bytes` holds both. On one set memory would be read once for two calls."""
+    return 1 if 2 * set_bytes(problem) <= l2_bytes else 2
+
+
 def operands(
     problem: Problem,
     device: torch.device | str | int = "cuda",

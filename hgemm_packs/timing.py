@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 
 from .evidence import Ratio, ratio
-from .operands import Operands, cold_sets, operands
+from .operands import Operands, cold_sets, operands, overlap_sets
 from .problem import Problem
 from .replay import Arm, Replay, Single, Stage, queue_block, stage
 from .telemetry import Conditions
@@ -124,14 +124,22 @@ def _per_call_us(arm: Arm, one: Operands, at: Stage) -> float:
 
 
 def plan(
-    arm: Arm, problem: Problem, protocol: Protocol, *, target_us: float, device: int, seed: int
+    arm: Arm,
+    problem: Problem,
+    protocol: Protocol,
+    *,
+    target_us: float,
+    device: int,
+    seed: int,
+    overlapping: bool = False,
 ) -> Plan:
     """Buffers and replay length so that one replay of `arm` lasts about `target_us`.
 
     Cold rotates over more than three times the L2. Where that takes more calls than the target
     allows (tiny problems), fewer sets are used, each once per replay, and L2 is flushed before.
     Chained is a model: one A and C, and layers with weights of their own, so that small weights
-    are found in L2 and large ones are not.
+    are found in L2 and large ones are not. Calls of `overlapping` arms may begin while the one
+    before still runs, and never read the same memory then, but where L2 holds it.
     """
     if protocol not in ("hot", "cold", "chained"):
         raise ValueError(f'protocol must be "hot", "cold" or "chained", not {protocol!r}')
@@ -145,6 +153,8 @@ def plan(
         sets = operands(problem, device, seed=seed, sets=count, chained=True)
         return Plan(sets, count * max(1, round(calls / count)), flushed=False, chained=True)
     needed = cold_sets(problem, at.l2_bytes) if protocol == "cold" else 1
+    if overlapping:
+        needed = max(needed, overlap_sets(problem, at.l2_bytes))
     if needed == 1:
         return Plan(first, calls, flushed=False)
     count = min(needed, max(MIN_COLD_SETS, calls))
@@ -206,12 +216,14 @@ def compare(
     device: int = 0,
     seed: int = 0,
     between: Callable[[int, Field], None] | None = None,
+    overlapping: bool = False,
 ) -> Comparison:
     """Time all `arms` on the same buffers, once each per block, in random order.
 
     The first arm sets the replay length for all. A block in which the clock moved is dropped and
     repeated, half as many times as there are blocks at most. `between` is called after each block
-    with its number, and may replay and overwrite. Raises whatever an arm raises.
+    with its number, and may replay and overwrite. `overlapping` is for arms that launch kernels
+    which read ahead: see `plan`. Raises whatever an arm raises.
 
     Chained samples are of an arm's call and `feed` together; those of the arm ELEMENTWISE, which
     is added, of `feed` alone.
@@ -219,7 +231,13 @@ def compare(
     if protocol == "chained":
         arms = {**arms, ELEMENTWISE: feed}
     how = plan(
-        next(iter(arms.values())), problem, protocol, target_us=target_us, device=device, seed=seed
+        next(iter(arms.values())),
+        problem,
+        protocol,
+        target_us=target_us,
+        device=device,
+        seed=seed,
+        overlapping=overlapping,
     )
     at = stage(device)
     result = Comparison({name: [] for name in arms}, how.calls, len(how.sets), how.flushed)

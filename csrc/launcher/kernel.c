@@ -69,6 +69,8 @@ static const char *count_ctas(const cu_driver *driver, const gpu *device, loaded
   }
   if (result != CU_OK) return REFUSE("occupancy: %s", driver_error(driver, result));
   if (groups < 1) return REFUSE("no block of this kernel fits the device");
+  // A persistent grid that reads ahead leaves half of the room to the one that reads behind it.
+  if (record->persistent && record->reads_ahead) groups = (groups + 1) / 2;
   kernel->max_ctas = groups * cluster;
   return NULL;
 }

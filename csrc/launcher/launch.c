@@ -28,10 +28,8 @@ static const char *check_shape(const loaded_kernel *kernel, const geometry *shap
   return NULL;
 }
 
-// The map of operand `i` (0 A, 1 B, 2 C): its contiguous dimension is the inner one.
-static cu_result encode_map(const cu_driver *driver, const loaded_kernel *kernel,
-                            const geometry *shape, int i, void *address, cu_tensor_map *map) {
-  const launch_record *record = &kernel->record;
+cu_result encode_map(const cu_driver *driver, const launch_record *record, const geometry *shape,
+                     int i, void *address, cu_tensor_map *map) {
   const map_spec *spec = &record->maps[i];
   const int32_t stored[3][2] = {{shape->k, shape->m}, {shape->n, shape->k}, {shape->n, shape->m}};
   const int flip = i < 2 && record->transposed[i];
@@ -97,7 +95,7 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
                    .reads_ahead = record->reads_ahead,
                    .transposed = {record->transposed[0], record->transposed[1]}};
   for (int i = 0; i < PARAM_LAYOUT[record->params].maps; i++) {
-    cu_result code = encode_map(driver, kernel, shape, i, addresses[i], &result->maps[i]);
+    cu_result code = encode_map(driver, record, shape, i, addresses[i], &result->maps[i]);
     if (code != CU_OK) return REFUSE("tensor map of %c: %s", "ABC"[i], driver_error(driver, code));
   }
   return NULL;

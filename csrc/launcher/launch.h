@@ -30,6 +30,10 @@ typedef struct {
 // CTAs of the grid of an M x N output, along x; y has one, or the tiles along N.
 int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y);
 
+// The map of operand `i` (0 A, 1 B, 2 C), with its contiguous dimension as the inner one.
+cu_result encode_map(const cu_driver *driver, const launch_record *record, const geometry *shape,
+                     int i, void *address, cu_tensor_map *map);
+
 // Binds `kernel` to `shape`; `addresses` (A, B, C) only have to be valid for the encoding. Returns
 // NULL, or why this kernel cannot run this geometry (valid until the next call).
 const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,

@@ -1,5 +1,6 @@
 #include "predecessor.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 // Bytes from the first to the last of a matrix, the gaps between its rows with them.
@@ -25,13 +26,18 @@ static problem_key key_of(cu_function function, int device) {
 
 int predecessor_add(launcher_state *state, const loaded_kernel *kernel) {
   const problem_key key = key_of(kernel->function, kernel->device);
-  return table_put(&state->functions, &key, (void *)&PARAM_LAYOUT[kernel->record.params]);
+  launch_record *record = malloc(sizeof *record);
+  if (!record) return -1;
+  *record = kernel->record;
+  if (table_put(&state->functions, &key, record) == 0) return 0;
+  free(record);
+  return -1;
 }
 
-// The layout of the kernel that the next launch of `run` waits for, and its node; NULL when it is
+// The record of the kernel that the next launch of `run` waits for, and its node; NULL when it is
 // not ours, or not all that is waited for.
-static const param_layout_info *find(const launcher_state *state, const plan *run, cu_stream stream,
-                                     int is_current, int *eager, cu_kernel_node *node) {
+static const launch_record *find(const launcher_state *state, const plan *run, cu_stream stream,
+                                 int is_current, int *eager, cu_kernel_node *node) {
   const cu_driver *driver = &state->driver;
   int status = CU_CAPTURE_NONE, type;
   uint64_t capture;
@@ -52,15 +58,31 @@ static const param_layout_info *find(const launcher_state *state, const plan *ru
   return table_find(&state->functions, &key);
 }
 
-// C of a launch of ours. As a tensor map it says nothing, nor do parameters that are no array.
-static extent written_by(const cu_kernel_node *node, const param_layout_info *layout) {
-  if (!node->params || layout->maps == MAX_MAPS) return EVERYTHING;
+// Whether `map` is that of a packed C of these sizes at `c`.
+static int maps_packed(const cu_driver *driver, const launch_record *record, int32_t m, int32_t n,
+                       void *c, const void *map) {
+  const geometry shape = {.m = m, .n = n, .ld = {0, 0, n}};
+  cu_tensor_map packed;
+  return encode_map(driver, record, &shape, 2, c, &packed) == CU_OK &&
+         memcmp(&packed, map, sizeof packed) == 0;
+}
+
+// C of a launch of ours. Parameters that are no array say nothing. Nor does a tensor map, but it
+// can be held against another: its first word is C's address, if the map of a packed C that begins
+// there is the same.
+static extent written_by(const cu_driver *driver, const cu_kernel_node *node,
+                         const launch_record *record) {
+  const param_layout_info *layout = &PARAM_LAYOUT[record->params];
+  if (!node->params) return EVERYTHING;
   void *const *sizes = node->params + 3 + layout->workspace;
-  const void *c;
+  void *c;
   int32_t m, n, lead;
   memcpy(&c, node->params[2], sizeof c);
   memcpy(&m, sizes[0], sizeof m);
   memcpy(&n, sizes[1], sizeof n);
+  if (layout->maps == MAX_MAPS)
+    return maps_packed(driver, record, m, n, c, node->params[2]) ? extent_of(c, m, n, n)
+                                                                 : EVERYTHING;
   memcpy(&lead, node->params[layout->count - 1], sizeof lead);
   return extent_of(c, m, n, lead);
 }
@@ -79,8 +101,9 @@ static int reads(const plan *run, void *const addresses[3], extent written) {
 int may_depend(const launcher_state *state, const plan *run, void *const addresses[3],
                cu_stream stream, int is_current, int *eager) {
   cu_kernel_node node;
-  const param_layout_info *layout = find(state, run, stream, is_current, eager, &node);
+  const launch_record *record = find(state, run, stream, is_current, eager, &node);
   // A kernel of ours lets others start only when all before it has ended: nothing but it still
   // writes, and of what others may read it writes C alone.
-  return layout && (!run->reads_ahead || !reads(run, addresses, written_by(&node, layout)));
+  return record &&
+         (!run->reads_ahead || !reads(run, addresses, written_by(&state->driver, &node, record)));
 }

@@ -29,6 +29,7 @@ from hgemm_packs.generator.evaluators import Evaluator, Local
 from hgemm_packs.generator.gates import sweep
 from hgemm_packs.generator.gates.sanitizer import OF_TABLES, SanitizerUnavailable
 from hgemm_packs.generator.orchestrate import Budget
+from hgemm_packs.generator.packer import read_source
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
 from hgemm_packs.generator.spec import Choice, Kernel, Verdict
 from hgemm_packs.generator.store import Store
@@ -244,6 +245,59 @@ def _evaluator(run: Path, count: int, ray: str) -> Evaluator:
             raise UserError(f"--ray needs {error.name}: {extra}") from error
         return RayEvaluator(gpu.make, address=ray)
     return Local(gpu.make, count, logs=run / "logs")
+
+
+@app.command()
+def follow(
+    table: Annotated[Path, typer.Argument(help="A source manifest: the rows to find more for.")],
+    budget: Annotated[str, typer.Option(help="GPU time over all GPUs.")] = "10m",
+    run: Annotated[Path, typer.Option(help="Folder that keeps everything; go on by it.")] = Path(
+        "generate-run"
+    ),
+    gpus: Gpus = 0,
+    layouts: Annotated[
+        list[str] | None, typer.Option(help=f"Only these layouts: {_LAYOUTS}.")
+    ] = None,
+    dtypes: Annotated[list[str] | None, typer.Option(help=f"Only these types: {_DTYPES}.")] = None,
+    regimes: Annotated[
+        list[str] | None, typer.Option(help=f"Only these regimes: {_REGIMES}.")
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Only each N-th problem.")] = 1,
+    shapes: Annotated[
+        list[str] | None, typer.Option(help="Only problems of these lists; may be repeated.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Compilers at a time.")] = CORES,
+    keep: Keep = 0.99,
+) -> None:
+    """Find kernels that read ahead for the rows of a table: nothing else is searched anew.
+
+    Those that are fastest behind one another are confirmed beside the row's own kernel;
+    `generate export` unites that with what the table was made of.
+    """
+    limit = Budget(seconds(budget), search_share=0.0)
+    won, beside = transfer.rows(read_source(table))
+    asked = problem_lists.filter(
+        sorted(won, key=problem_lists.cost), layouts or (), dtypes or (), regimes or (), every
+    )
+    if shapes:
+        listed_there = {p for place in shapes for p in problem_lists.read(place)}
+        asked = [problem for problem in asked if problem in listed_there]
+    if not asked:
+        raise UserError(f"{table} has no row of these problems")
+    out, count = console(), gpus_here(gpus)
+    with Store(run) as store:
+        with workers(run, jobs, count, "") as (builder, evaluator), live.watching(out) as watch:
+            summary = orchestrate.follow(
+                store,
+                {problem: won[problem] for problem in asked},
+                builder,
+                evaluator,
+                limit,
+                watch,
+                sanitize=partial(sanitized, count),
+                followers=partial(transfer.moved, beside),
+            )
+        conclude(out, store, run, summary, keep)
 
 
 @app.command()

@@ -156,19 +156,21 @@ class GpuDevice:
             raise DeviceLost(f"CUDA error in {name} ({kernel.id}): {error}") from cause
 
     def _screen(self, job: Job) -> Reply:
-        return self._screened(job, self._loaded)
+        return self._screened(job, self._loaded, overlapping=False)
 
     def _behind(self, job: Job) -> Reply:
         """A screen in whose graphs each call is launched dependent behind the one before."""
-        return self._screened(job, self._follower)
+        return self._screened(job, self._follower, overlapping=True)
 
-    def _screened(self, job: Job, loaded: Callable[[Kernel], Loaded]) -> Reply:
+    def _screened(
+        self, job: Job, loaded: Callable[[Kernel], Loaded], *, overlapping: bool
+    ) -> Reply:
         problem = _problem(job)
         with _without_kernels():
             scene = self._scenes.of(problem, job.seed)
 
         def work(one: Loaded) -> Result:
-            finding, samples = scene.screen(one.arm)
+            finding, samples = scene.screen(one.arm, overlapping=overlapping)
             if finding.detail:
                 return Result(Status.NUMERIC, detail=finding.detail)
             return Result(Status.OK, {"hot": samples}, evidence={"error": finding.error})

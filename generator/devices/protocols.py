@@ -153,6 +153,7 @@ class Protocols(GpuDevice):
                 device=self.index,
                 seed=seed,
                 between=agree,
+                overlapping=True,
             )
             line[protocol] = {
                 arm: [round(us, 4) for us in done.samples[arm]] for arm in done.samples

@@ -11,6 +11,7 @@ from hgemm_packs.generator.families.base import (
     common_macros,
     dims,
     number,
+    reads_ahead,
     register_room,
     require,
     smem_room,
@@ -36,6 +37,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "epilogue": ("staged", "grouped", "bulk"),
     "bulk_blocks": (1, 2),  # 64 x 64 blocks that are stored together
     "streaming": (False, True),
+    "reads_ahead": (False, True),
 }
 
 
@@ -66,8 +68,10 @@ def _reallocate(g: Genome) -> bool:
 
 
 def _threads(g: Genome) -> int:
-    """Consumer warpgroups, and one producer warp or warpgroup."""
-    return number(g, "consumers") * 128 + (128 if _reallocate(g) else 32)
+    """Consumer warpgroups, and a producer warpgroup, or a producer warp and, in kernels that read
+    ahead, one that lets dependents start."""
+    ahead = 64 if g["reads_ahead"] else 32
+    return number(g, "consumers") * 128 + (128 if _reallocate(g) else ahead)
 
 
 def _registers(g: Genome) -> int:
@@ -82,6 +86,14 @@ def _check(g: Genome) -> None:
     require(not pingpong or consumers == 2, "pingpong needs two consumers")
     require(not pingpong or bool(g["persistent"]), "pingpong needs a persistent grid")
     require(rows in (64, 128), "a consumer holds 64 or 128 rows")
+    require(
+        not g["reads_ahead"] or not g["persistent"],
+        "a persistent grid leaves no room ahead",
+    )
+    require(
+        not g["reads_ahead"] or number(g, "cluster_m") * number(g, "cluster_n") == 1,
+        "what reads ahead shares no operand",
+    )
     accumulators = rows * n // 128
     room = _registers(g)
     require(
@@ -147,6 +159,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
         "HGP_EPILOGUE_BULK": int(g["epilogue"] == "bulk"),
         "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
         "HGP_STREAMING": int(bool(g["streaming"])),
+        "HGP_READS_AHEAD": int(bool(g["reads_ahead"])),
     }
 
 
@@ -172,6 +185,7 @@ def _record(g: Genome) -> dict[str, Any]:
         "smem_bytes": smem_bytes(g),
         "tma": maps,
         "dims": sizes,
+        **reads_ahead(g),
     }
 
 
@@ -183,6 +197,7 @@ OPERATORS = {
     "split": ("split_k",),
     "raster": ("raster", "group"),
     "epilogue": ("epilogue", "bulk_blocks", "streaming"),
+    "ahead": ("reads_ahead",),
 }
 
 FAMILY = Family("sm90_wgmma", "sm90/wgmma.cuh", GENES, _check, _macros, _record, OPERATORS)

@@ -12,6 +12,7 @@ from hgemm_packs.generator.families.base import (
     common_macros,
     dims,
     number,
+    reads_ahead,
     register_room,
     require,
     smem_room,
@@ -30,6 +31,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "ctas_per_sm": (1, 2),
     "epilogue": ("staged", "grouped", "bulk"),
     "streaming": (False, True),
+    "reads_ahead": (False, True),
 }
 
 _TILE_M = 64
@@ -57,8 +59,8 @@ def smem_bytes(g: Genome) -> int:
 
 
 def _threads(g: Genome) -> int:
-    """Consumer warpgroups and one producer warp."""
-    return number(g, "consumers") * 128 + 32
+    """Consumer warpgroups, one producer warp, and one that lets dependents start."""
+    return number(g, "consumers") * 128 + (64 if g["reads_ahead"] else 32)
 
 
 def _check(g: Genome) -> None:
@@ -69,6 +71,10 @@ def _check(g: Genome) -> None:
     require(
         number(g, "stages") % number(g, "consumers") == 0,
         "a stage is always read by the same consumer: stages are a multiple of consumers",
+    )
+    require(
+        not g["reads_ahead"] or g["ctas_per_sm"] == 2,
+        "a grid that reads ahead leaves room for as many CTAs of the next",
     )
     require(
         accumulators + 32 <= room,
@@ -92,6 +98,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
         "HGP_EPILOGUE_BULK": int(g["epilogue"] == "bulk"),
         "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
         "HGP_STREAMING": int(bool(g["streaming"])),
+        "HGP_READS_AHEAD": int(bool(g["reads_ahead"])),
     }
 
 
@@ -115,6 +122,7 @@ def _record(g: Genome) -> dict[str, Any]:
         "smem_bytes": smem_bytes(g),
         "tma": maps,
         "dims": sizes,
+        **reads_ahead(g),
     }
 
 
@@ -123,6 +131,7 @@ OPERATORS = {
     "depth": ("stages", "stages_b"),
     "schedule": ("consumers", "ordered", "ctas_per_sm"),
     "epilogue": ("epilogue", "streaming"),
+    "ahead": ("reads_ahead",),
 }
 
 FAMILY = Family(

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from statistics import median
 
 from hgemm_packs.generator.measure.values import Finding, Reference
-from hgemm_packs.operands import operands, set_bytes
+from hgemm_packs.operands import Operands, operands, overlap_sets, set_bytes
 from hgemm_packs.problem import Problem
 from hgemm_packs.replay import Arm, Replay, Single, queue_block, stage
 from hgemm_packs.timing import torch_mm
@@ -40,8 +40,10 @@ class Scene:
     def __init__(self, problem: Problem, device: int, seed: int) -> None:
         self._at = stage(device)
         self._problem, self._device, self._seed = problem, device, seed
+        self._other: Operands | None = None
         self._lay_out()
-        self.bytes = set_bytes(problem) + self._reference.bytes
+        sets = overlap_sets(problem, self._at.l2_bytes)
+        self.bytes = sets * set_bytes(problem) + self._reference.bytes
         # torch is within a small factor of the best, so it sets the length of a replay for all.
         with self._at.active():
             torch_mm(self._one.a, self._one.b, self._one.c)
@@ -50,9 +52,10 @@ class Scene:
         self.torch_us = self._times(torch_mm, self._best_us)
         self._calls = calls_for(median(self.torch_us))
 
-    def screen(self, arm: Arm) -> Screened:
+    def screen(self, arm: Arm, *, overlapping: bool = False) -> Screened:
         """Check one call and time a few. No times where the values are wrong; one where the kernel
-        is hopeless. Raises whatever the arm raises."""
+        is hopeless. Calls that may overlap with the one before (`overlapping`) read other memory
+        than that, but where L2 holds it. Raises whatever the arm raises."""
         finding, first = self._first(arm)
         if finding.detail and self._first(torch_mm)[0].detail:  # a kernel before wrote over A or B
             self._lay_out()
@@ -62,14 +65,23 @@ class Scene:
         if first > HOPELESS * self._best_us:
             return finding, (first,)
         self._best_us = min(self._best_us, first)
-        return finding, self._times(arm, first)
+        return finding, self._times(arm, first, overlapping)
 
     def _lay_out(self) -> None:
         self._one = operands(self._problem, self._device, seed=self._seed)[0]
         self._reference = Reference(self._problem, self._one)
 
-    def _times(self, arm: Arm, first: float) -> tuple[float, ...]:
-        return (first, *self._again(arm)) if first > SINGLE_ABOVE_US else self._replays(arm)
+    def _sets(self, overlapping: bool) -> list[Operands]:
+        if not overlapping or overlap_sets(self._problem, self._at.l2_bytes) == 1:
+            return [self._one]
+        if self._other is None:
+            self._other = operands(self._problem, self._device, seed=self._seed + 1)[0]
+        return [self._one, self._other]
+
+    def _times(self, arm: Arm, first: float, overlapping: bool = False) -> tuple[float, ...]:
+        if first > SINGLE_ABOVE_US:
+            return (first, *self._again(arm))
+        return self._replays(arm, self._sets(overlapping))
 
     def _first(self, arm: Arm) -> tuple[Finding, float]:
         one, single = self._one, Single(arm, self._one)
@@ -86,10 +98,10 @@ class Scene:
             self._at.stream.synchronize()
         return [single.us() for single in singles]
 
-    def _replays(self, arm: Arm) -> tuple[float, ...]:
+    def _replays(self, arm: Arm, sets: list[Operands]) -> tuple[float, ...]:
         samples = []
         with self._at.active():
-            replay = Replay(arm, [self._one], self._calls)
+            replay = Replay(arm, sets, self._calls + self._calls % len(sets))
             for _ in range(SAMPLES):
                 queue_block([replay], False, self._at)
                 self._at.stream.synchronize()

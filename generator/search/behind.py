@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.families.base import SM_BYTES, ceil_div
+from hgemm_packs.generator.families.base import SM_BYTES, ceil_div, number
 from hgemm_packs.generator.search import prior
 from hgemm_packs.generator.space import Space, admits, ahead
 from hgemm_packs.generator.spec import Choice
@@ -33,9 +33,28 @@ def candidates(space: Space, sms: int, n: int) -> list[Choice]:
     return found
 
 
+def twins(choice: Choice, problem: Problem, sms: int) -> list[Choice]:
+    """The choice as it reads ahead, which it may do already: as deep as it is, and as deep as
+    leaves room. None where its kind cannot."""
+    same = choice if choice.genome.get("reads_ahead") else ahead(choice)
+    if same is None:
+        return []
+    deep = number(same.genome, "stages") if "stages" in same.genome else 0
+    fewer = sorted(n for n in FAMILIES[same.family].genes.get("stages", ()) if int(n) <= deep)
+    for stages in reversed(fewer):
+        genome = {**same.genome, "stages": stages}
+        if not FAMILIES[same.family].is_valid(genome):
+            continue
+        if leaves_room(twin := Choice.of(same.family, genome), problem, sms):
+            return list(dict.fromkeys([same, twin]))
+    return [same]
+
+
 def leaves_room(choice: Choice, problem: Problem, sms: int) -> bool:
     """Whether two grids of the kernel fit on the GPU at once, as far as shared memory and threads
-    tell."""
+    tell. Persistent ones always do: the launcher gives them half of the room."""
+    if FAMILIES[choice.family].record(choice.genome)["grid"]["persistent"]:
+        return True
     tile_m, tile_n, each, fitting = _footprint(choice)
     ctas = ceil_div(problem.m, tile_m) * ceil_div(problem.n, tile_n) * each
     return 2 * ctas <= sms * fitting

@@ -1,8 +1,8 @@
 """What won elsewhere comes first: kernels that earlier runs timed best on the same sizes, in any
 layout and type, before a search of one's own, or instead of one.
 
-Made by the CLI from exports and run folders. A winner in another layout or type is the same genome
-with those genes changed, if that is a genome.
+Made by the CLI from exports, run folders and tables. A winner in another layout or type is the same
+genome with those genes changed, if that is a genome.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from statistics import median
 from hgemm_packs.generator.devices.recording import completed
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.findings import Field, Findings
+from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.search.base import Strategy
 from hgemm_packs.generator.space import Space
 from hgemm_packs.generator.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.problem import Problem
 
 Sizes = tuple[int, int, int]
+Gain = tuple[float, float]
 
 EACH = 3  # winners of one size in one layout and type
 ONLY = "winners"  # the name of the strategy that does nothing else
@@ -51,6 +53,28 @@ def followers(parts: Iterable[Findings]) -> dict[Sizes, list[Choice]]:
         ]
 
     return _listed(parts, ahead)
+
+
+def rows(
+    source: SourceManifest,
+) -> tuple[dict[Problem, dict[Choice, Gain]], dict[Sizes, list[Choice]]]:
+    """Of a table: what each row's own kernel won, hot and cold against torch, and by M, N and K,
+    each once, the kernels that rows name, for plain or for dependent launch."""
+    built = {
+        kernel.id: choice
+        for kernel in source.kernels
+        if (choice := completed(kernel.family, kernel.genome))
+    }
+    won: dict[Problem, dict[Choice, Gain]] = {}
+    named: dict[Sizes, dict[Choice, None]] = {}
+    for row in source.table:
+        for id_ in (row.kernel, row.dependent):
+            if id_ in built:
+                named.setdefault((row.m, row.n, row.k), {})[built[id_]] = None
+        if row.kernel in built:
+            gain = row.hot.speedup, row.cold.speedup
+            won[Problem(*row.key)] = {built[row.kernel]: gain}
+    return won, {sizes: list(choices) for sizes, choices in named.items()}
 
 
 def _listed(

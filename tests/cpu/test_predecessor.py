@@ -129,25 +129,29 @@ def placed(
     return stored if letter == "n" else stored.t(), start + (outer - 1) * lead + inner
 
 
-@pytest.mark.parametrize("before", ["ptr_v1", "tma2_v1", "tma2_ws_v2"])
+@pytest.mark.parametrize("before", ["ptr_v1", "tma2_v1", "tma2_ws_v2", "tma3_v1"])
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_reading_ahead_stays_clear_of_what_is_written_to_the_element(
     bare: Started, layout: str, before: str
 ) -> None:
-    """C of the kernel before is 8 rows of 16 in steps of 32: from its first element to its last."""
-    first = loaded(0, False, before, align=(16, 16, 2))
+    """C of the kernel before is 8 rows of 16 in steps of 32, packed where it is a tensor map, which
+    begins at multiples of 16 bytes: from its first element to its last."""
+    step, lead = (8, 16) if before == "tma3_v1" else (1, 32)
+    first = loaded(0, False, before, align=(16, 16, 16 if step > 1 else 2))
     kernel = loaded(0, True, layout=layout, reads_ahead=True)
     memory = torch.randint(0, 2, (16384,), generator=torch.Generator().manual_seed(1)).half()
     (a, a_end), (b, b_end) = (
         placed(memory, start, *sizes, letter)
         for start, sizes, letter in ((4096, (24, 16), layout[0]), (8192, (16, 40), layout[1]))
     )
-    written = 7 * 32 + 16
+    written = 7 * lead + 16
     for start, end in ((4096, a_end), (8192, b_end)):
-        for c, pdl in ((start - written, 1), (start - written + 1, 0), (end - 1, 0), (end, 1)):
+        inside, behind = (end - 1) // step * step, -(-end // step) * step
+        before_it, into_it = start - written, start - written + step
+        for c, pdl in ((before_it, 1), (into_it, 0), (inside, 0), (behind, 1)):
             bare.capture(7)
             launcher.launch(
-                first, zeros(8, 16), zeros(16, 16), placed(memory, c, 8, 16, lead=32)[0]
+                first, zeros(8, 16), zeros(16, 16), placed(memory, c, 8, 16, lead=lead)[0]
             )
             out = torch.full((24, 40), torch.nan, dtype=torch.float16)
             launcher.launch(kernel, a, b, out)
@@ -180,11 +184,16 @@ def test_matmul_reading_ahead_of_its_own_operands(fake: Started, reads_ahead: bo
 
 
 def test_reading_ahead_where_nothing_says_what_is_written(fake: Started) -> None:
-    """C as a tensor map, and parameters that the node has not as an array."""
+    """A tensor map of a C with gaps between its rows, and parameters that the node has not as an
+    array."""
     launched(served(fake, reads_ahead=True))
-    hidden, seen = loaded(0, False, "tma3_v1"), loaded(0, False)
-    out = zeros(64, 32)
-    for kernel, pdl in ((hidden, 0), (seen, 1)):
+    mapped, seen = loaded(0, False, "tma3_v1"), loaded(0, False)
+    wide = zeros(64, 64)
+    for kernel, out, pdl in (
+        (mapped, wide[:, :32], 0),
+        (mapped, zeros(64, 32), 1),
+        (seen, wide[:, :32], 1),
+    ):
         fake.capture(7)
         launcher.launch(kernel, zeros(64, 64), zeros(64, 32), out)
         assert launched(fake) == pdl

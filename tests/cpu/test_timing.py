@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hgemm_packs import evidence, timing
-from hgemm_packs.operands import Operands, cold_sets, operands, set_bytes
+from hgemm_packs.operands import Operands, cold_sets, operands, overlap_sets, set_bytes
 from hgemm_packs.problem import Problem
 from hgemm_packs.telemetry import Conditions, Telemetry
 
@@ -50,6 +50,9 @@ def test_cold_sets_cover_three_caches_even_without_the_set_in_use(
 
 def test_a_problem_larger_than_three_caches_is_its_own_cold_set() -> None:
     assert cold_sets(nn(8192, 8192, 8192), L2) == 1
+
+
+BIG = nn(64, 8192, 12288)
 
 
 class FakeReplay:
@@ -127,6 +130,20 @@ def test_cold_rotates_over_all_sets_or_flushes(fake_device: list[object]) -> Non
     small = timing.compare(arms, nn(64, 64, 64), protocol="cold", target_us=100, blocks=4)
     assert (small.sets, small.calls, small.flushed) == (25, 25, True)
     assert fake_device.count("flush") == 4
+
+
+@pytest.mark.parametrize("protocol", ["hot", "cold"])
+@pytest.mark.parametrize(
+    ("problem", "hot", "cold"), [(nn(64, 64, 64), 1, 25), (nn(64, 4096, 4096), 2, 6), (BIG, 2, 2)]
+)
+def test_calls_that_overlap_share_no_operands_beyond_the_cache(
+    fake_device: list[object], protocol: timing.Protocol, problem: Problem, hot: int, cold: int
+) -> None:
+    assert overlap_sets(problem, L2) == hot
+    arms = {"torch": timing.torch_mm}
+    found = timing.compare(arms, problem, protocol=protocol, target_us=4, overlapping=True)
+    wanted = hot if protocol == "hot" else min(cold, timing.MIN_COLD_SETS)
+    assert found.sets == wanted and found.calls % found.sets == 0
 
 
 def test_screen_frees_each_arm_before_the_next(fake_device: list[object]) -> None:

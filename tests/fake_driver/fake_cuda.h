@@ -27,7 +27,7 @@ typedef struct {
 #define FAKE_MAP_MAGIC UINT64_C(0x6d61705f74657374)
 
 typedef struct {
-  uint64_t magic, address;
+  uint64_t address, magic;  // as the driver has it, the address comes first
   uint32_t dims[4];
   uint64_t strides[3];
   uint16_t box[4];

@@ -42,6 +42,7 @@ WGMMA: Genome = {
     "epilogue": "staged",
     "bulk_blocks": 1,
     "streaming": False,
+    "reads_ahead": False,
 }
 DIRECT: Genome = {
     "layout": "nt",
@@ -107,6 +108,7 @@ WRITEBOUND: Genome = {
     "ctas_per_sm": 1,
     "epilogue": "grouped",
     "streaming": True,
+    "reads_ahead": False,
 }
 GEMV: Genome = {
     "layout": "nt",
@@ -130,6 +132,10 @@ BASES = {
     "sm90_writebound": WRITEBOUND,
     "sm90_direct": DIRECT,
     "sm90_gemv": GEMV,
+}
+#: Of each family that can, a genome that is valid where it reads ahead as well.
+READABLE_AHEAD = {name: genome for name, genome in BASES.items() if "reads_ahead" in genome} | {
+    "sm90_writebound": {**WRITEBOUND, "ctas_per_sm": 2}
 }
 
 

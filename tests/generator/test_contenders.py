@@ -94,23 +94,6 @@ def test_who_is_launched_dependently(lines: list[dict[str, Any]], kernel: str | 
     assert [each.id for each in source.kernels] == sorted({"a", kernel or "a"})
 
 
-@pytest.mark.parametrize(
-    ("layout", "ahead", "kernel"),
-    [("tma2_v1", True, "b"), ("tma3_v1", True, "a"), ("tma3_v1", False, "b")],
-)
-def test_none_that_reads_ahead_behind_a_kernel_that_hides_what_it_writes(
-    layout: str, ahead: bool, kernel: str
-) -> None:
-    """`a` is the row's own. A launch behind it would be a plain one, whatever was measured."""
-    kernels = {id_: dict(fields) for id_, fields in FOUND.kernels.items()}
-    kernels["a"]["param_layout"], kernels["b"]["reads_ahead"] = layout, ahead
-    whole = replace(FOUND, kernels=kernels)
-    source, listed, _ = table.rebuilt(whole, 1.0, usable())
-    lines = [line("a", 1.6), line("b", 1.7)]
-    after, _ = dependent.launched(source, whole, listed, lines, usable())
-    assert {row.k: row.dependent for row in after.table} == {PROBLEM.k: kernel, OTHER.k: None}
-
-
 def test_what_does_not_build_any_more_is_left_to_the_next() -> None:
     lines = [line("a", 1.6), line("b", 1.7), line("a", 1.9, OTHER)]
     source, gone = made(lines, without="b")

@@ -27,6 +27,7 @@ BASE: Genome = {
     "ctas_per_sm": 1,
     "epilogue": "grouped",
     "streaming": True,
+    "reads_ahead": False,
 }
 SM_BYTES = 228 * 1024
 
@@ -103,6 +104,8 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"layout": "tn"}, "grouped epilogue is for nt and tt"),
     ({"tile_n": 96, "epilogue": "bulk"}, "bulk epilogue stores 64 columns"),
     ({"tile_n": 160}, "tile_n=160 is not one of"),
+    ({"reads_ahead": True}, "leaves room for as many CTAs of the next"),
+    ({"ctas_per_sm": 2, "reads_ahead": True, "consumers": 3, "stages": 3}, "fit 72 registers"),
 ]
 
 

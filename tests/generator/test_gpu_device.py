@@ -123,6 +123,18 @@ def test_long_kernels_are_not_captured(machine: SimpleNamespace) -> None:
     assert machine.clock.captured == [(GOOD[1].id, 1, 1)]
 
 
+def test_calls_behind_one_another_read_memory_of_their_own(machine: SimpleNamespace) -> None:
+    """Where L2 does not hold it: of such the driver's stand-in has little."""
+    machine.clock.us |= {f"{GOOD[0].id} behind": 50.0, GOOD[0].id: 50.0, "torch": 50.0}
+    small, large = Problem(8, 8, 8, "nt", "f16"), Problem(64, 64, 64, "nt", "f16")
+    for problem, sets in ((small, 1), (large, 2)):
+        for kind, taken in (("screen", 1), ("behind", sets)):
+            machine.clock.captured.clear()
+            run(machine, kind, GOOD[0], problem=problem)
+            name = f"{GOOD[0].id} behind" if kind == "behind" else GOOD[0].id
+            assert machine.clock.captured[-1] == (name, taken, 2 + taken)
+
+
 @pytest.mark.parametrize(("us", "calls"), [(1.0, 32), (5.0, 30), (60.0, 2), (5000.0, 1)])
 def test_calls_of_a_replay(us: float, calls: int) -> None:
     assert screening.calls_for(us) == calls
@@ -130,7 +142,7 @@ def test_calls_of_a_replay(us: float, calls: int) -> None:
 
 def test_scenes_make_room(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     problems = [Problem(64, 64, 64 * i, "nt", "f16") for i in (1, 2, 3)]
-    size = 2 * (64 * 64 * 3) + 4 * 64 * 64  # of the first: operands and reference
+    size = 2 * 2 * (64 * 64 * 3) + 4 * 64 * 64  # of the first: two sets, and the reference
     scenes = gpu.Scenes(0, 3 * size)
     first, second = (scenes.of(problem, 1) for problem in problems[:2])
     assert first.bytes == size

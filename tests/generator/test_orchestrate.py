@@ -18,7 +18,7 @@ from hgemm_packs.generator.devices.sim import Faults, SimDevice, fake_kernel
 from hgemm_packs.generator.evaluators import Inline
 from hgemm_packs.generator.finalists import FOLLOWERS
 from hgemm_packs.generator.gains import ratios, wins
-from hgemm_packs.generator.orchestrate import Budget, Snapshot, Summary, generate
+from hgemm_packs.generator.orchestrate import Budget, Snapshot, Summary, follow, generate
 from hgemm_packs.generator.search import behind
 from hgemm_packs.generator.search.exhaustive import Exhaustive
 from hgemm_packs.generator.search.random_search import make as random_search
@@ -259,6 +259,45 @@ def test_what_earlier_runs_had_reading_ahead_is_tried_behind_another(tmp_path: P
     fastest = sorted(timed, key=lambda id_: true_us(problem, id_))[:3]
     assert ids & set(fastest)
     assert set(fastest) <= set(confirmed(tmp_path)[problem])
+    before = jobs(tmp_path)
+    go()
+    assert jobs(tmp_path) == before
+
+
+def test_the_rows_of_a_table_get_followers_without_a_search(tmp_path: Path) -> None:
+    """Their kernels are confirmed beside the fastest that read ahead; nothing is tried where they
+    do not build, and nothing is asked again by a call that goes on."""
+    listed = [c for c in Space(FOUR[0]).core if ahead(c) and admits(c, FOUR[-1])]
+    own, plain, elsewhere = listed[0], listed[1::20][:9], twin(listed[7])
+    won = {problem: {own: (1.3, 1.2)} for problem in FOUR}
+
+    def go(refuses: Sequence[Choice] = (), sources: str = "1") -> Summary:
+        with Store(tmp_path) as store:
+            return follow(
+                store,
+                won,
+                Builder(refuses, sources=sources),
+                Inline(FakeDevice()),
+                Budget(1000.0, search_share=0.0),
+                spaces=lambda problem: Space(problem, only=plain),
+                seed=5,
+                followers=lambda problem: [elsewhere, listed[8]],
+            )
+
+    assert go([own], "0").likely == 0 and set(jobs(tmp_path)) == {"ceilings", "noise"}
+    summary = go()
+    assert set(jobs(tmp_path)) == {"ceilings", "behind", "gate", "noise", "confirm"}
+    assert summary.likely == 4 and summary.screened == 0
+    for problem, seen in confirmed(tmp_path).items():
+        assert problem is not None
+        with Store(tmp_path, readonly=True) as store:
+            (timed,) = (set(j.kernels) for j in store.measured("behind", problem))
+        tried = {each for c in (own, listed[8]) for each in behind.twins(c, problem, 132)}
+        tried |= {*behind.twins(elsewhere, problem, 132)}
+        tried |= {twin(c) for c in plain if behind.leaves_room(twin(c), problem, 132)}
+        assert timed == {kernel(c).id for c in tried}
+        fastest = sorted(timed, key=lambda id_: true_us(problem, id_))[:3]
+        assert set(seen) == {kernel(own).id, *fastest}
     before = jobs(tmp_path)
     go()
     assert jobs(tmp_path) == before

@@ -58,7 +58,7 @@ def test_pdl_times_three_arms_hot_and_cold(device: Protocols) -> None:
     for protocol in ("hot", "cold"):
         assert line[protocol] == {"torch": [10.0] * 5, "plain": [8.0] * 5, "pdl": [6.0] * 5}
     assert (line["wrong"], line["edges"]) == ([], EDGES)
-    assert line["conditions"]["hot"]["sets"] == 1
+    assert line["conditions"]["hot"]["sets"] == 2  # of the stand-in's L2, which holds one
     assert line["conditions"]["cold"]["sets"] > 3
     assert line["conditions"]["hot"]["sm_mhz"] == [1980.0] * 5
 

@@ -17,13 +17,26 @@ from hgemm_packs.generator.packer import SourceKernel, read_source
 from hgemm_packs.generator.sass import census
 from hgemm_packs.generator.spec import Status
 
-from .kernels import BASES, DIRECT, ONESHOT, SPLITK, SWAPAB, Job, candidates, record
+from .kernels import (
+    BASES,
+    DIRECT,
+    ONESHOT,
+    READABLE_AHEAD,
+    SPLITK,
+    SWAPAB,
+    WGMMA,
+    Job,
+    candidates,
+    record,
+)
 
 COMMITTED = Path(__file__).parents[2] / "manifests" / "sm_90a" / "h200.json"
-FAMILIES = ("sm90_splitk", "sm90_oneshot", "sm90_swapab")
+FAMILIES = ("sm90_wgmma", "sm90_splitk", "sm90_oneshot", "sm90_swapab", "sm90_writebound")
 # Two consumers of 64 x 256 and a whole producer warpgroup, three warps of which have nothing to do.
 LARGE: Genome = {**SPLITK, "tile_m": 128, "tile_n": 256, "stages": 4, "slices": 8}
 COPIED: Genome = {**ONESHOT, "cp_async": True}
+PAIRED: Genome = {**WGMMA, "tile_m": 128, "consumers": 2}
+LASTING: Genome = READABLE_AHEAD["sm90_writebound"]
 
 JOBS: list[Job] = [
     ("sm90_splitk", SPLITK),
@@ -37,6 +50,15 @@ JOBS: list[Job] = [
     ("sm90_swapab", SWAPAB),
     ("sm90_swapab", {**SWAPAB, "split_k": 4}),
     ("sm90_swapab", {**SWAPAB, "layout": "nn", "tile_n": 128, "consumers": 2}),
+    ("sm90_wgmma", {**WGMMA, "layout": "nn"}),
+    ("sm90_wgmma", {**WGMMA, "split_k": 2}),
+    ("sm90_wgmma", {**WGMMA, "layout": "tn", "dtype": "bf16", "tile_n": 128, "epilogue": "bulk"}),
+    ("sm90_wgmma", {**PAIRED, "tile_n": 256, "epilogue": "grouped"}),
+    ("sm90_wgmma", {**PAIRED, "stages": 2, "ctas_per_sm": 2}),
+    ("sm90_writebound", LASTING),
+    ("sm90_writebound", {**LASTING, "layout": "nn", "k": 64, "epilogue": "staged"}),
+    ("sm90_writebound", {**LASTING, "layout": "tn", "dtype": "bf16", "k": 64, "epilogue": "bulk"}),
+    ("sm90_writebound", {**LASTING, "tile_n": 64, "consumers": 3, "stages": 6, "ordered": True}),
 ]
 WAIT = "if constexpr (HGP_READS_AHEAD) wait_for_upstream();"
 DOOR = "  wait_for_upstream();\n  allow_dependents();\n}"
@@ -87,6 +109,15 @@ def test_every_measured_kernel_keeps_its_name(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_record_says_so_and_has_one_warp_more(name: str) -> None:
     """The warp lets dependents start; where the producer is a warpgroup, it has one to spare."""
+
+    def spare(genome: Genome) -> bool:
+        if name == "sm90_wgmma":
+            return (genome["consumers"], genome["ctas_per_sm"]) == (2, 1)
+        large = (
+            (genome["tile_m"], genome["tile_n"]) == (128, 256) if name == "sm90_splitk" else False
+        )
+        return large and genome["ctas_per_sm"] == 1
+
     f = family(name)
     plain = [{**g, "reads_ahead": False} for listed, g in candidates() if listed == name]
     pairs = [(genome, ahead(genome)) for genome in plain if f.is_valid(ahead(genome))]
@@ -97,16 +128,15 @@ def test_the_record_says_so_and_has_one_warp_more(name: str) -> None:
         before, after = f.fields(genome), f.fields(other)
         assert "reads_ahead" not in before and after["reads_ahead"] is True
         assert (record(before).reads_ahead, record(after).reads_ahead) == (False, True)
-        spare = (genome["tile_m"], genome["tile_n"], genome.get("ctas_per_sm")) == (128, 256, 1)
-        warps = 0 if name == "sm90_splitk" and spare else 1
-        assert after["block"] == before["block"] + 32 * warps
+        assert after["block"] == before["block"] + 32 * (not spare(genome))
         same = before.keys() - {"name", "symbol", "genome", "block"}
         assert {field: after[field] for field in same} == {field: before[field] for field in same}
 
 
 def test_blocks_of_kernels_that_read_ahead() -> None:
     blocks = {job: family(name).fields(ahead(g))["block"] for job, (name, g) in enumerate(JOBS)}
-    assert [*blocks.values()] == [192, 192, 192, 384, 160, 288, 160, 160, 192, 192, 320]
+    swapped = [192, 192, 192, 384, 160, 288, 160, 160, 192, 192, 320]
+    assert [*blocks.values()] == [*swapped, 192, 192, 192, 384, 320, 320, 320, 320, 448]
 
 
 def test_families_without_the_gene_have_no_such_field() -> None:
@@ -123,7 +153,8 @@ def test_only_copies_of_a_and_b_stand_before_the_wait(name: str, genome: Genome)
     one = build.build_one(name, ahead(genome))
     found = census(one.cubin)
     copy = "LDGSTS.BYPASS" if genome.get("cp_async") else "UTMALDG"
-    assert found.early == (copy,)
+    # Consumers that wait stand before the producer in the text of a writebound kernel.
+    assert found.early == (() if name == "sm90_writebound" else (copy,))
     # A producer of splitk only loads, and ends without a wait of its own.
     assert set(found.unwaited) - {"EXIT"} == {copy}
     assert ("EXIT" in found.unwaited) == (name == "sm90_splitk")
@@ -145,6 +176,8 @@ def test_only_copies_of_a_and_b_stand_before_the_wait(name: str, genome: Genome)
         ("sm90_oneshot", ONESHOT, "EXIT, STG"),
         ("sm90_oneshot", COPIED, "EXIT, STG"),
         ("sm90_swapab", SWAPAB, "EXIT, STG"),
+        ("sm90_wgmma", WGMMA, "EXIT, STG"),
+        ("sm90_writebound", LASTING, "EXIT, STG"),
     ],
 )
 def test_a_kernel_that_also_writes_early_is_refused(name: str, genome: Genome, early: str) -> None:
@@ -161,7 +194,8 @@ def test_a_kernel_that_also_writes_early_is_refused(name: str, genome: Genome, e
     "door", ["  allow_dependents();\n  wait_for_upstream();\n}", "  allow_dependents();\n}"]
 )
 @pytest.mark.parametrize(
-    ("name", "genome"), [*((name, BASES[name]) for name in FAMILIES), ("sm90_oneshot", COPIED)]
+    ("name", "genome"),
+    [*((name, READABLE_AHEAD[name]) for name in FAMILIES), ("sm90_oneshot", COPIED)],
 )
 def test_a_door_that_opens_without_having_waited_is_refused(
     name: str, genome: Genome, door: str

@@ -13,7 +13,7 @@ from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families import wgmma as wgmma_family
 from hgemm_packs.problem import Problem
 
-from .kernels import BASES, WGMMA, Job, candidates, entry_of, sample
+from .kernels import BASES, READABLE_AHEAD, WGMMA, Job, candidates, entry_of, sample
 
 SM_SMEM = 228 * 1024  # shared memory of an SM; each resident CTA costs 1024 bytes more than it asks
 SM_LANES = 65536 // 32  # registers of an SM, counted in whole warps
@@ -121,6 +121,7 @@ def test_shared_memory_is_what_the_kernels_lay_out_and_fits() -> None:
         ({"ctas_per_sm": 2}, 168),  # 10 warps: three
         ({"ctas_per_sm": 3}, 128),  # 15 warps: four
         ({"ctas_per_sm": 4}, 96),  # 20 warps: five
+        ({"ctas_per_sm": 4, "reads_ahead": True}, 80),  # 24 warps: six
         ({"tile_m": 128, "consumers": 2, "ctas_per_sm": 2}, 96),  # 18 warps: five
         ({"tile_m": 128, "consumers": 2}, 232),  # setmaxnreg hands the producer's share over
     ],
@@ -202,7 +203,7 @@ def _static_asserts(job: Job) -> str:
 
 
 #: Kernels that read ahead, which no catalogue lists.
-AHEAD = [(n, {**g, "reads_ahead": True}) for n, g in BASES.items() if "reads_ahead" in g]
+AHEAD = [(name, {**genome, "reads_ahead": True}) for name, genome in READABLE_AHEAD.items()]
 #: One whose threads copy.
 COPIED = ("sm90_oneshot", {**BASES["sm90_oneshot"], "cp_async": True})
 

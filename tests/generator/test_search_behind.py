@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.families import FAMILIES, Genome
 from hgemm_packs.generator.search import behind, prior
 from hgemm_packs.generator.space import Space, admits
 from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
 
-from .kernels import BASES
+from .kernels import BASES, READABLE_AHEAD
 
 DEEP = Problem(256, 512, 8192, "nn", "f16")
 SMS = 132
@@ -56,3 +56,52 @@ def test_where_nothing_leaves_room_nothing_is_tried() -> None:
         )
         == []
     )
+
+
+@pytest.mark.parametrize(
+    ("m", "stages", "found"),
+    [
+        (512, 4, [4]),  # 128 CTAs: two an SM, of up to six stages
+        (512, 6, [6]),
+        (512, 12, [12, 6]),
+        (1024, 4, [4, 2]),  # 256: four an SM, of two stages
+        (1024, 2, [2]),
+        (2048, 4, [4]),  # 512: eight an SM, of none
+    ],
+)
+def test_twins_are_as_deep_as_the_choice_and_as_deep_as_leaves_room(
+    m: int, stages: int, found: list[int]
+) -> None:
+    problem = Problem(m, 1024, 1024, "nt", "f16")
+    plain = {**BASES["sm90_wgmma"], "stages": stages}
+    twins = behind.twins(Choice.of("sm90_wgmma", plain), problem, SMS)
+    assert [twin.genome for twin in twins] == [
+        {**plain, "stages": each, "reads_ahead": True} for each in found
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "genes", "count"),
+    [
+        ("sm90_oneshot", {}, 1),  # has no stages
+        ("sm90_writebound", {"ctas_per_sm": 2}, 1),  # always leaves room
+        ("sm90_writebound", {}, 0),
+        ("sm90_wgmma", {"persistent": True}, 0),
+        ("sm90_wgmma", {"reads_ahead": True}, 0),  # is one itself
+        ("sm90_direct", {}, 0),
+    ],
+)
+def test_twins_of_what_has_no_other_depth(name: str, genes: Genome, count: int) -> None:
+    plain = {**BASES[name], **genes}
+    wide = Problem(8192, 8192, 128, "nt", "f16")
+    twins = behind.twins(Choice.of(name, plain), wide, SMS)
+    assert [twin.genome for twin in twins] == [{**plain, "reads_ahead": True}] * count
+
+
+def test_persistent_kernels_leave_room_whatever_the_size() -> None:
+    wide = Problem(8192, 8192, 128, "nt", "f16")
+    for name, room in (("sm90_writebound", True), ("sm90_wgmma", False)):
+        choice = Choice.of(name, {**READABLE_AHEAD[name], "reads_ahead": True})
+        assert behind.leaves_room(choice, wide, SMS) == room
+    found = behind.candidates(Space(wide), SMS, 400)
+    assert len(found) > 20 and {choice.family for choice in found} == {"sm90_writebound"}

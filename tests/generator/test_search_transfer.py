@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
+from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.findings import Field, Findings
+from hgemm_packs.generator.packer import SourceKernel, read_source
 from hgemm_packs.generator.search import STRATEGIES
 from hgemm_packs.generator.search.transfer import (
     EACH,
@@ -13,12 +16,14 @@ from hgemm_packs.generator.search.transfer import (
     Transfer,
     followers,
     moved,
+    rows,
     winners,
 )
 from hgemm_packs.generator.space import Space, ahead, catalogue, limits
 from hgemm_packs.generator.spec import Choice, DeviceFacts, Outcome, Status
 from hgemm_packs.problem import Problem
 
+COMMITTED = Path(__file__).parents[2] / "manifests" / "sm_90a" / "h200.json"
 HERE = Problem(256, 512, 2048, "nt", "f16")
 
 
@@ -65,6 +70,23 @@ def test_what_reads_ahead_and_was_confirmed_follows_elsewhere_however_slow() -> 
     ]
     assert moved(found, replace(HERE, m=128)) == []
     assert followers([seen(dict.fromkeys(twins, 1.0))]) == {(256, 512, 2048): []}
+
+
+def chosen(kernel: SourceKernel) -> Choice:
+    return Choice.of(kernel.family, FAMILIES[kernel.family].whole(kernel.genome))
+
+
+def test_a_table_says_what_won_and_what_else_its_rows_name() -> None:
+    source = read_source(COMMITTED)
+    won, named = rows(source)
+    kernels = {each.id: each for each in source.kernels}
+    mine = [row for row in source.table if row.kernel is not None]
+    assert len(won) == len(mine) > 5000
+    for row in mine[::97]:
+        own, behind = (chosen(kernels[i or str(row.kernel)]) for i in (row.kernel, row.dependent))
+        assert won[Problem(*row.key)] == {own: (row.hot.speedup, row.cold.speedup)}
+        there = named[row.m, row.n, row.k]
+        assert own in there and behind in there and len(set(there)) == len(there)
 
 
 def test_winners_are_asked_for_once_and_in_the_type_and_layout_at_hand() -> None:

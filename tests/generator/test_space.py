@@ -216,7 +216,7 @@ def test_parsing_names_what_is_wrong() -> None:
 def test_the_choice_that_differs_in_reading_ahead() -> None:
     """No catalogue has it. A family without the gene has none, nor a genome that leaves no room."""
     problem = Problem(256, 512, 2048, "nt", "f16")
-    for name in ("sm90_splitk", "sm90_oneshot"):
+    for name in ("sm90_wgmma", "sm90_splitk", "sm90_oneshot"):
         plain = next(c for c in Space(problem).core if c.family == name)
         twin = ahead(plain)
         assert twin == Choice.of(name, {**plain.genome, "reads_ahead": True})
@@ -225,4 +225,10 @@ def test_the_choice_that_differs_in_reading_ahead() -> None:
     assert ahead(next(c for c in Space(problem).core if c.family == "sm90_direct")) is None
     lasting = Choice.of("sm90_swapab", {**SWAPAB, "persistent": True})
     assert ahead(lasting) is None
+    filling, leaving = (
+        Choice.of("sm90_writebound", {**BASES["sm90_writebound"], "ctas_per_sm": n}) for n in (1, 2)
+    )
+    assert ahead(filling) is None
+    twin = ahead(leaving)
+    assert twin and twin.genome == {**leaving.genome, "reads_ahead": True}
     assert ahead(Choice.of("sm90_gone", plain.genome)) is None

@@ -39,7 +39,7 @@ constexpr int kShareN = kTileN / kSplitK;  // columns that a CTA stores
 // warps into one of them, so each gets 168; a whole producer warpgroup can hand its share over
 // instead.
 constexpr bool kReallocate = HGP_REALLOCATE;
-constexpr int kThreads = kConsumerThreads + (kReallocate ? 128 : 32);
+constexpr int kThreads = kConsumerThreads + (kReallocate ? 128 : HGP_READS_AHEAD ? 64 : 32);
 constexpr int kOrderBarrier = 1;     // ids 1, 2: whose turn the tensor cores are (pingpong)
 constexpr int kEpilogueBarrier = 3;  // ids 3, 4: one per consumer
 constexpr int kReadyBarrier = 5;     // the mbarriers are initialised
@@ -196,16 +196,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   } else {
     named_sync(kReadyBarrier, kThreads);
   }
-  wait_for_upstream();
+  if constexpr (!HGP_READS_AHEAD) wait_for_upstream();
   // Here and not with the others, whose code lies far away.
   if (!HGP_PERSISTENT && warp == kConsumers * 4 && elected()) {
     barrier_expect(barriers.ring.full[0], kStageBytes);
     load_stage(ring, barriers.ring.full[0], &map_a, &map_b, tiles, tiles.only, range.begin * kTileK);
   }
-  allow_dependents();
+  if constexpr (!HGP_READS_AHEAD) allow_dependents();
 
   if (producer) {
     if (kReallocate) give_registers<40>();
+    if constexpr (HGP_READS_AHEAD) {
+      if (warp == kConsumers * 4 + 1) keep_door();
+    }
     const bool issues = HGP_PERSISTENT ? threadIdx.x == kConsumerThreads : warp == kConsumers * 4 && elected();
     if (issues) produce(ring, barriers, &map_a, &map_b, tiles, range);
   } else {
@@ -235,6 +238,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       }
       wgmma_wait<0>();
       release(last);
+      if constexpr (HGP_READS_AHEAD) wait_for_upstream();
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         const int row = at.m + (first_block + block) * 64;

@@ -27,7 +27,7 @@ constexpr int kSlabs = kDepth / 64;
 constexpr int kStageBytes = kSlabs * OperandA::kSlabBytes;
 constexpr int kBytesB = kSlabs * OperandB::kSlabBytes;
 constexpr int kConsumerThreads = kConsumers * 128;
-constexpr int kThreads = kConsumerThreads + 32;
+constexpr int kThreads = kConsumerThreads + (HGP_READS_AHEAD ? 64 : 32);
 constexpr int kReadyBarrier = 1;     // the mbarriers are initialised
 constexpr int kEpilogueBarrier = 2;  // and up: one a consumer
 constexpr int kOrderBarrier = 6;     // and up: a consumer's turn on the tensor cores
@@ -156,10 +156,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   } else {
     named_sync(kReadyBarrier, kThreads);
   }
-  wait_for_upstream();
-  allow_dependents();
+  if constexpr (!HGP_READS_AHEAD) {
+    wait_for_upstream();
+    allow_dependents();
+  }
 
   if (producer) {
+    if constexpr (HGP_READS_AHEAD) {
+      if (warp > kConsumers * 4) keep_door();
+    }
     if (threadIdx.x == kConsumerThreads) produce(ring, tiles_b, barriers, &map_a, &map_b, run);
     return;
   }
@@ -198,6 +203,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       cursor_b.advance();
       ++column;
     }
+    if constexpr (HGP_READS_AHEAD) wait_for_upstream();
 #if HGP_EPILOGUE_BULK
     Epilogue::store(acc, &map_c, row, first_column, staging + consumer * 4 * Epilogue::kWarpBytes,
                     kEpilogueBarrier + consumer, turn);
