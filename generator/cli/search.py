@@ -36,8 +36,7 @@ from hgemm_packs.generator.store import Store
 from hgemm_packs.problem import DTYPES, LAYOUTS, REGIMES, Problem
 
 CORES = os.cpu_count() or 1
-#: Seen clean over every design of the families. What synccheck and initcheck say of named barriers
-#: and bulk stores is known of the corpus's few family kernels only: `eval` and `redteam` ask them.
+FOLLOWERS = 2  # kernels that read ahead which `follow` confirms of a row
 _STRATEGY_SEEDS = 1 << 32  # as many as NumPy and scikit-learn take
 _STRATEGIES, _LAYOUTS, _DTYPES, _REGIMES = (
     ", ".join(each) for each in (sorted(STRATEGIES), LAYOUTS, DTYPES, REGIMES)
@@ -274,7 +273,7 @@ def follow(
     Those that are fastest behind one another are confirmed beside the row's own kernel;
     `generate export` unites that with what the table was made of.
     """
-    limit = Budget(seconds(budget), search_share=0.0)
+    limit = Budget(seconds(budget), search_share=0.0, finalists=FOLLOWERS)
     won, beside = transfer.rows(read_source(table))
     asked = problem_lists.filter(
         sorted(won, key=problem_lists.cost), layouts or (), dtypes or (), regimes or (), every

@@ -58,7 +58,7 @@ JOBS: list[Job] = [
     ("sm90_writebound", LASTING),
     ("sm90_writebound", {**LASTING, "layout": "nn", "k": 64, "epilogue": "staged"}),
     ("sm90_writebound", {**LASTING, "layout": "tn", "dtype": "bf16", "k": 64, "epilogue": "bulk"}),
-    ("sm90_writebound", {**LASTING, "tile_n": 64, "consumers": 3, "stages": 6, "ordered": True}),
+    ("sm90_writebound", {**LASTING, "tile_n": 64, "k": 64, "consumers": 3, "stages": 6}),
 ]
 WAIT = "if constexpr (HGP_READS_AHEAD) wait_for_upstream();"
 DOOR = "  wait_for_upstream();\n  allow_dependents();\n}"
@@ -72,6 +72,16 @@ def name_of(family_name: str, genome: dict[str, Any]) -> str:
     """The last eight digits of a name, by the rule and not by the family's own function."""
     text = json.dumps({"family": family_name, **genome}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def copy_of(genome: Genome) -> str:
+    """The instruction that its operands are copied by."""
+    return "LDGSTS.BYPASS" if genome.get("cp_async") else "UTMALDG"
+
+
+def first_in_text(name: str, genome: Genome) -> tuple[str, ...]:
+    """What stands before the first wait: in a writebound kernel that of the consumers is first."""
+    return () if name == "sm90_writebound" else (copy_of(genome),)
 
 
 def measured(family_name: str) -> list[SourceKernel]:
@@ -113,10 +123,8 @@ def test_the_record_says_so_and_has_one_warp_more(name: str) -> None:
     def spare(genome: Genome) -> bool:
         if name == "sm90_wgmma":
             return (genome["consumers"], genome["ctas_per_sm"]) == (2, 1)
-        large = (
-            (genome["tile_m"], genome["tile_n"]) == (128, 256) if name == "sm90_splitk" else False
-        )
-        return large and genome["ctas_per_sm"] == 1
+        alone = name == "sm90_splitk" and genome["ctas_per_sm"] == 1
+        return alone and (genome["tile_m"], genome["tile_n"]) == (128, 256)
 
     f = family(name)
     plain = [{**g, "reads_ahead": False} for listed, g in candidates() if listed == name]
@@ -152,9 +160,8 @@ def test_families_without_the_gene_have_no_such_field() -> None:
 def test_only_copies_of_a_and_b_stand_before_the_wait(name: str, genome: Genome) -> None:
     one = build.build_one(name, ahead(genome))
     found = census(one.cubin)
-    copy = "LDGSTS.BYPASS" if genome.get("cp_async") else "UTMALDG"
-    # Consumers that wait stand before the producer in the text of a writebound kernel.
-    assert found.early == (() if name == "sm90_writebound" else (copy,))
+    copy = copy_of(genome)
+    assert found.early == first_in_text(name, genome)
     # A producer of splitk only loads, and ends without a wait of its own.
     assert set(found.unwaited) - {"EXIT"} == {copy}
     assert ("EXIT" in found.unwaited) == (name == "sm90_splitk")
@@ -206,7 +213,7 @@ def test_a_door_that_opens_without_having_waited_is_refused(
     source, fields = build.render(name, genome), family(name).fields(genome)
     assert source.count(DOOR) == 1
     image, _ = build.compile_source(source.replace(DOOR, door), fields["symbol"])
-    assert census(image).early == ("LDGSTS.BYPASS" if genome.get("cp_async") else "UTMALDG",)
+    assert census(image).early == first_in_text(name, genome)
     verdict = binary.check(fields, image)
     assert verdict.status is Status.BINARY
     assert verdict.detail == "upstream: PREEXIT before the grid ahead has ended"

@@ -58,6 +58,7 @@ def test_where_nothing_leaves_room_nothing_is_tried() -> None:
     )
 
 
+@pytest.mark.parametrize("already", [False, True])
 @pytest.mark.parametrize(
     ("m", "stages", "found"),
     [
@@ -70,11 +71,13 @@ def test_where_nothing_leaves_room_nothing_is_tried() -> None:
     ],
 )
 def test_twins_are_as_deep_as_the_choice_and_as_deep_as_leaves_room(
-    m: int, stages: int, found: list[int]
+    m: int, stages: int, found: list[int], already: bool
 ) -> None:
+    """Also of one that reads ahead itself."""
     problem = Problem(m, 1024, 1024, "nt", "f16")
     plain = {**BASES["sm90_wgmma"], "stages": stages}
-    twins = behind.twins(Choice.of("sm90_wgmma", plain), problem, SMS)
+    choice = Choice.of("sm90_wgmma", {**plain, "reads_ahead": already})
+    twins = behind.twins(choice, problem, SMS)
     assert [twin.genome for twin in twins] == [
         {**plain, "stages": each, "reads_ahead": True} for each in found
     ]
@@ -87,7 +90,6 @@ def test_twins_are_as_deep_as_the_choice_and_as_deep_as_leaves_room(
         ("sm90_writebound", {"ctas_per_sm": 2}, 1),  # always leaves room
         ("sm90_writebound", {}, 0),
         ("sm90_wgmma", {"persistent": True}, 0),
-        ("sm90_wgmma", {"reads_ahead": True}, 0),  # is one itself
         ("sm90_direct", {}, 0),
     ],
 )

@@ -262,6 +262,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     if (threadIdx.x % 128 == 0) store_wait_all();
 #endif
   }
+  // A grid never ends before the one ahead.
+  if constexpr (HGP_READS_AHEAD) wait_for_upstream();
   // No CTA may leave while a peer can still write into its ring or arrive on its barriers.
   if (kPeers > 1) {
     __syncwarp();

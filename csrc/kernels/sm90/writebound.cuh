@@ -166,6 +166,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       if (warp > kConsumers * 4) keep_door();
     }
     if (threadIdx.x == kConsumerThreads) produce(ring, tiles_b, barriers, &map_a, &map_b, run);
+    // A grid never ends before the one ahead, nor do its threads.
+    if constexpr (HGP_READS_AHEAD) wait_for_upstream();
     return;
   }
   const int consumer = warp / 4;
@@ -212,6 +214,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
                     smem_address(staging) + warp * Epilogue::kWarpBytes);
 #endif
   }
+  if constexpr (HGP_READS_AHEAD) wait_for_upstream();
 #if HGP_EPILOGUE_BULK
   if (threadIdx.x % 128 == 0) store_wait_all();
 #endif
