@@ -14,9 +14,10 @@ Markdown = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
 
 #: What the figures with dependent launch are of.
 CHAINS = (
-    "In these chains no product reads what the one before wrote; kernels marked `reads_ahead` then "
-    "load their operands while it still runs. Where a product reads the previous one's output, the "
-    "kernel for ordinary launches runs in their place."
+    "In these chains no product reads what the one before wrote, nor what that one reads where L2 "
+    "does not hold the operands of both; kernels marked `reads_ahead` then load their operands "
+    "while it still runs. Where a product reads the previous one's output, the kernel for ordinary "
+    "launches runs in their place."
 )
 
 
