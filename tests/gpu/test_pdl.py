@@ -44,7 +44,8 @@ def into(c: torch.Tensor, arm: Arm) -> Callable[[torch.Tensor, torch.Tensor, tor
 
 def test_a_kernel_that_reads_ahead_stays_clear_of_what_is_written(wins: Wins) -> None:
     """Said of one kernel for each parameter layout that does not: what it follows decides, as the
-    driver's nodes have it. The last call reads as A what the one before it wrote."""
+    driver's nodes have it, a tensor map of C among them. The last call reads as A what the one
+    before it wrote."""
     met = set()
     for problem, pack, entry in wins.of_each_named():
         m, n, k = problem.m, problem.n, problem.k
@@ -58,10 +59,9 @@ def test_a_kernel_that_reads_ahead_stays_clear_of_what_is_written(wins: Wins) ->
         flat, c = shared[: m * k], shared[: m * n].view(m, n)
         a = flat.view(m, k) if problem.layout[0] == "n" else flat.view(k, m).t()
         calls = [arm, arm, into(c, arm), lambda _, b, out, a=a, arm=arm: arm(a, b, out)]
-        seen = 0 if entry.param_layout == "tma3_v1" else 2
         found = edges(calls, one, stage(0))
-        assert found == {"programmatic": seen, "full": 3 - seen}, entry.name
-    assert met - {"tma3_v1"}
+        assert found == {"programmatic": 2, "full": 1}, entry.name
+    assert "tma3_v1" in met and len(met) > 2
 
 
 def test_a_search_screens_launches_behind_one_another(wins: Wins) -> None:
