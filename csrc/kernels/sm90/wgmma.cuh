@@ -211,9 +211,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     }
     const bool issues = HGP_PERSISTENT ? threadIdx.x == kConsumerThreads : warp == kConsumers * 4 && elected();
     if (issues) produce(ring, barriers, &map_a, &map_b, tiles, range);
-    // A grid never ends before the one ahead. Not for consumers, who have waited: a second wait holds them back until
-    // their stores are done.
-    if constexpr (HGP_READS_AHEAD) wait_for_upstream();
   } else {
     if (kReallocate) take_registers<232>();
     const int consumer = warp / 4;
@@ -227,7 +224,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       t += tiles.step;
       cursor.skip(k_tiles);
     }
-    for (; HGP_READS_AHEAD || t < tiles.total; t += kPingpong ? 2 * tiles.step : tiles.step) {
+    for (; t < tiles.total; t += kPingpong ? 2 * tiles.step : tiles.step) {
       const TileIndex at = tiles.origin(t);
       float acc[kBlocks][kTileN / 2];
       // In turn, tile by tile: a parity wait one whole ring round ahead would pass too early.
@@ -260,12 +257,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
                         smem_address(staging) + warp * Epilogue::kWarpBytes);
 #endif
       }
-      if (HGP_READS_AHEAD) break;  // one tile, which every CTA has: none ends without the wait
     }
 #if HGP_EPILOGUE_BULK
     if (threadIdx.x % 128 == 0) store_wait_all();
 #endif
   }
+  // A grid never ends before the one ahead.
+  if constexpr (HGP_READS_AHEAD) wait_for_upstream();
   // No CTA may leave while a peer can still write into its ring or arrive on its barriers.
   if (kPeers > 1) {
     __syncwarp();
