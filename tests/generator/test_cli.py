@@ -140,6 +140,26 @@ def test_a_run_of_another_gpu_goes_on_nowhere_else(copied: Path, made: Made) -> 
     assert words in err
 
 
+def test_follow_confirms_the_rows_of_a_table_beside_kernels_that_read_ahead(
+    made: Made, tmp_path: Path
+) -> None:
+    """By their choices: nothing is screened. Only rows with a kernel, and those asked for."""
+    table = made.run / "source.json"
+    won = {Problem(*row.key) for row in read_source(table).table if row.kernel is not None}
+    code, out, err = simulated("follow", table, "--run", tmp_path / "run", "--budget", "20s")
+    assert (code, err) == (0, "") and f"pack: {tmp_path / 'run' / 'pack'}: " in out
+    with Store(tmp_path / "run", readonly=True) as store:
+        kinds = {job.kind for job in store.measured()}
+        assert {job.problem for job in store.measured("confirm")} == won
+        kernels = {each for job in store.measured("confirm") for each in job.kernels}
+        found = findings.read(store).kernels
+    assert kinds <= {"ceilings", "behind", "gate", "noise", "confirm"}
+    assert {bool(found[each]["genome"].get("reads_ahead")) for each in kernels} == {False, True}
+    none = simulated("follow", table, "--run", tmp_path / "none", "--layouts", "tt")
+    assert none.code == 2 and "source.json has no row of these problems" in none.err
+    assert not (tmp_path / "none").exists()
+
+
 def test_confirm_ends_what_a_small_budget_left_open(made: Made, tmp_path: Path) -> None:
     """Each stage has its share of the new money, not of all that was ever spent: of that the stages
     before the confirmation had had theirs, and did nothing."""
