@@ -105,9 +105,10 @@ def test_in_few_words(page: ModuleType) -> None:
         "them another kernel than for ordinary launches: it measured faster than the ordinary "
         "launch, right, and no more than 1% slower than torch. All other launches are plain. What "
         "that is worth comes from another run than chose it.",
-        "In these chains no product reads what the one before wrote; kernels marked `reads_ahead` "
-        "then load their operands while it still runs. Where a product reads the previous one's "
-        "output, the kernel for ordinary launches runs in their place.",
+        "In these chains no product reads what the one before wrote, nor what that one reads where "
+        "L2 does not hold the operands of both; kernels marked `reads_ahead` then load their "
+        "operands while it still runs. Where a product reads the previous one's output, the kernel "
+        "for ordinary launches runs in their place.",
         "No figure for grid fp16 nt: only 1 of 2.",
     ]
 
