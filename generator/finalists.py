@@ -195,8 +195,8 @@ class Finalists:
         self, entrant: Entrant, gains: Mapping[Choice, tuple[float, float]], built: Built
     ) -> None:
         kernels = {choice: one for choice, one in built.items() if isinstance(one, Kernel)}
-        entrant.ranking = self._left([kernels[choice] for choice in gains if choice in kernels])
-        entrant.gains = {kernels[c].id: gains[c] for c in gains if c in kernels}
+        entrant.ranking = self._left(list(kernels.values()))
+        entrant.gains = {kernel.id: gains[choice] for choice, kernel in kernels.items()}
 
     def behind(self, limit: float) -> None:
         """To what won the finals come kernels that read ahead, the fastest launched behind one

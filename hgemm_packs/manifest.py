@@ -89,8 +89,9 @@ class TensorMapSpec:
 
 @dataclass(frozen=True, slots=True)
 class GridRule:
-    """Tiles of C in elements; a persistent kernel's grid is capped at the co-resident CTAs.
-    `slices` is parts of K that clusters of their own work on, each with the whole grid of tiles."""
+    """Tiles of C in elements; a persistent kernel's grid is capped at the co-resident CTAs, at half
+    of them where it reads ahead. `slices` is parts of K that clusters of their own work on, each
+    with the whole grid of tiles."""
 
     tile_m: int
     tile_n: int

@@ -40,11 +40,9 @@ def confirm_again(
     left_by: Annotated[
         Path | None, typer.Option(help="A source manifest: only problems that it leaves to torch.")
     ] = None,
-    layouts: Annotated[list[str] | None, typer.Option(help="Only these layouts.")] = None,
-    dtypes: Annotated[list[str] | None, typer.Option(help="Only these types.")] = None,
-    jobs: Annotated[
-        int, typer.Option("-j", "--jobs", min=1, help="Compilers at a time.")
-    ] = search.CORES,
+    layouts: search.Layouts = None,
+    dtypes: search.Dtypes = None,
+    jobs: search.Jobs = search.CORES,
     noise: Annotated[
         int | None,
         typer.Option(

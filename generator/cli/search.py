@@ -36,12 +36,18 @@ from hgemm_packs.generator.store import Store
 from hgemm_packs.problem import DTYPES, LAYOUTS, REGIMES, Problem
 
 CORES = os.cpu_count() or 1
-FOLLOWERS = 2  # kernels that read ahead which `follow` confirms of a row
+FOLLOWED_BY = 2  # kernels that read ahead which `follow` confirms of a row
 _STRATEGY_SEEDS = 1 << 32  # as many as NumPy and scikit-learn take
 _STRATEGIES, _LAYOUTS, _DTYPES, _REGIMES = (
     ", ".join(each) for each in (sorted(STRATEGIES), LAYOUTS, DTYPES, REGIMES)
 )
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+Layouts = Annotated[list[str] | None, typer.Option(help=f"Only these layouts: {_LAYOUTS}.")]
+Dtypes = Annotated[list[str] | None, typer.Option(help=f"Only these types: {_DTYPES}.")]
+Regimes = Annotated[list[str] | None, typer.Option(help=f"Only these regimes: {_REGIMES}.")]
+Every = Annotated[int, typer.Option(min=1, help="Only each N-th problem.")]
+Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Compilers at a time.")]
 
 
 def seconds(text: str) -> float:
@@ -132,15 +138,11 @@ def search(
         ),
     ] = None,
     models: Annotated[list[str] | None, typer.Option(help='Only these models: "Qwen3 *".')] = None,
-    layouts: Annotated[
-        list[str] | None, typer.Option(help=f"Only these layouts: {_LAYOUTS}.")
-    ] = None,
-    dtypes: Annotated[list[str] | None, typer.Option(help=f"Only these types: {_DTYPES}.")] = None,
-    regimes: Annotated[
-        list[str] | None, typer.Option(help=f"Only these regimes: {_REGIMES}.")
-    ] = None,
-    every: Annotated[int, typer.Option(min=1, help="Only each N-th problem.")] = 1,
-    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Compilers at a time.")] = CORES,
+    layouts: Layouts = None,
+    dtypes: Dtypes = None,
+    regimes: Regimes = None,
+    every: Every = 1,
+    jobs: Jobs = CORES,
     keep: Keep = 0.99,
     seed: Annotated[int | None, typer.Option(help="Of the search; default: by the system.")] = None,
 ) -> None:
@@ -254,18 +256,14 @@ def follow(
         "generate-run"
     ),
     gpus: Gpus = 0,
-    layouts: Annotated[
-        list[str] | None, typer.Option(help=f"Only these layouts: {_LAYOUTS}.")
-    ] = None,
-    dtypes: Annotated[list[str] | None, typer.Option(help=f"Only these types: {_DTYPES}.")] = None,
-    regimes: Annotated[
-        list[str] | None, typer.Option(help=f"Only these regimes: {_REGIMES}.")
-    ] = None,
-    every: Annotated[int, typer.Option(min=1, help="Only each N-th problem.")] = 1,
+    layouts: Layouts = None,
+    dtypes: Dtypes = None,
+    regimes: Regimes = None,
+    every: Every = 1,
     shapes: Annotated[
         list[str] | None, typer.Option(help="Only problems of these lists; may be repeated.")
     ] = None,
-    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Compilers at a time.")] = CORES,
+    jobs: Jobs = CORES,
     keep: Keep = 0.99,
 ) -> None:
     """Find kernels that read ahead for the rows of a table: nothing else is searched anew.
@@ -273,14 +271,11 @@ def follow(
     Those that are fastest behind one another are confirmed beside the row's own kernel;
     `generate export` unites that with what the table was made of.
     """
-    limit = Budget(seconds(budget), search_share=0.0, finalists=FOLLOWERS)
+    limit = Budget(seconds(budget), search_share=0.0, finalists=FOLLOWED_BY)
     won, beside = transfer.rows(read_source(table))
-    asked = problem_lists.filter(
-        sorted(won, key=problem_lists.cost), layouts or (), dtypes or (), regimes or (), every
-    )
-    if shapes:
-        listed_there = {p for place in shapes for p in problem_lists.read(place)}
-        asked = [problem for problem in asked if problem in listed_there]
+    named = {p for place in shapes for p in problem_lists.read(place)} if shapes else won.keys()
+    rows = sorted(won.keys() & named, key=problem_lists.cost)
+    asked = problem_lists.filter(rows, layouts or (), dtypes or (), regimes or (), every)
     if not asked:
         raise UserError(f"{table} has no row of these problems")
     out, count = console(), gpus_here(gpus)

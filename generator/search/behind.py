@@ -39,11 +39,10 @@ def twins(choice: Choice, problem: Problem, sms: int) -> list[Choice]:
     same = choice if choice.genome.get("reads_ahead") else ahead(choice)
     if same is None:
         return []
-    deep = number(same.genome, "stages") if "stages" in same.genome else 0
-    fewer = sorted(n for n in FAMILIES[same.family].genes.get("stages", ()) if int(n) <= deep)
-    for stages in reversed(fewer):
+    family = FAMILIES[same.family]
+    for stages in sorted(family.genes.get("stages", ()), key=int, reverse=True):
         genome = {**same.genome, "stages": stages}
-        if not FAMILIES[same.family].is_valid(genome):
+        if int(stages) > number(same.genome, "stages") or not family.is_valid(genome):
             continue
         if leaves_room(twin := Choice.of(same.family, genome), problem, sms):
             return list(dict.fromkeys([same, twin]))

@@ -17,6 +17,7 @@ from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.devices.sim import Faults
 from hgemm_packs.generator.devices.sim import SimDevice as Sim
 from hgemm_packs.generator.packer import SourceManifest, read_source
+from hgemm_packs.generator.problems import cost
 from hgemm_packs.generator.redteam import corpus, run
 from hgemm_packs.generator.spec import Job, Reply
 from hgemm_packs.generator.store import Store
@@ -155,6 +156,12 @@ def test_follow_confirms_the_rows_of_a_table_beside_kernels_that_read_ahead(
         found = findings.read(store).kernels
     assert kinds <= {"ceilings", "behind", "gate", "noise", "confirm"}
     assert {bool(found[each]["genome"].get("reads_ahead")) for each in kernels} == {False, True}
+    # Each second of the rows that a list names, not those of each second that it does.
+    last = sorted(won, key=cost)[-1:]
+    few = ("--shapes", listed(tmp_path / "last.toml", last), "--every", 2, "--budget", "20s")
+    assert simulated("follow", table, "--run", tmp_path / "last", *few).code == 0
+    with Store(tmp_path / "last", readonly=True) as store:
+        assert {job.problem for job in store.measured("confirm")} == set(last)
     none = simulated("follow", table, "--run", tmp_path / "none", "--layouts", "tt")
     assert none.code == 2 and "source.json has no row of these problems" in none.err
     assert not (tmp_path / "none").exists()
