@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from hgemm_packs.generator.gates.sanitizer import OF_TABLES, SanitizerUnavailabl
 from hgemm_packs.generator.orchestrate import Budget
 from hgemm_packs.generator.packer import read_source
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
-from hgemm_packs.generator.spec import Choice, Kernel, Verdict
+from hgemm_packs.generator.spec import Kernel, Verdict
 from hgemm_packs.generator.store import Store
 from hgemm_packs.problem import DTYPES, LAYOUTS, REGIMES, Problem
 
@@ -88,9 +88,7 @@ def gpus_here(asked: int = 0) -> int:
     return asked or count
 
 
-def searcher(
-    name: str, seed: int, known: Mapping[transfer.Sizes, Sequence[Choice]] = MappingProxyType({})
-) -> Strategy:
+def searcher(name: str, seed: int, known: transfer.Known = MappingProxyType({})) -> Strategy:
     """The strategy of that name, after what is `known` to win. Raises UserError when it is unknown
     or lacks a package, or when nothing is left to ask for."""
     if name == transfer.ONLY:
@@ -133,8 +131,8 @@ def search(
     winners: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Run folder or export whose winners come first, and whose kernels that read ahead "
-            "are tried so; may be repeated."
+            help="Run folder, export or source manifest whose winners come first, and whose "
+            "kernels that read ahead are tried so; may be repeated."
         ),
     ] = None,
     models: Annotated[list[str] | None, typer.Option(help='Only these models: "Qwen3 *".')] = None,
@@ -156,8 +154,7 @@ def search(
     if not shapes:
         raise UserError("say which problems: --shapes grid, --shapes llm or --shapes FILE.toml")
     limit = allowed(strategy, seconds(budget))
-    earlier = [export.load(place) for place in winners or ()]
-    known, behind = transfer.winners(earlier), transfer.followers(earlier)
+    known, behind = earlier(winners or ())
     searcher(strategy, 0, known)  # refused before a store is made
     problems = listed(shapes, models or (), layouts or (), dtypes or (), regimes or (), every)
     out = console()
@@ -179,6 +176,17 @@ def search(
                 followers=partial(transfer.moved, behind),
             )
         conclude(out, store, run, summary, keep)
+
+
+def earlier(places: Sequence[Path]) -> tuple[transfer.Known, transfer.Known]:
+    """What won in these run folders, exports and source manifests, and what read ahead there."""
+    tables = [place for place in places if place.suffix == ".json"]
+    named = [transfer.rows(read_source(place))[1] for place in tables]
+    found = [export.load(place) for place in places if place not in tables]
+    return (
+        transfer.united([transfer.winners(found), *named]),
+        transfer.united([transfer.followers(found), *named]),
+    )
 
 
 def _no_options(context: typer.Context) -> None:

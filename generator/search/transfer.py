@@ -21,6 +21,11 @@ from hgemm_packs.problem import Problem
 
 Sizes = tuple[int, int, int]
 Gain = tuple[float, float]
+#: What is known to win, by M, N and K.
+Known = Mapping[Sizes, Sequence[Choice]]
+
+#: Genes that change places where M and N do.
+TURNS = (("tile_m", "tile_n"), ("cluster_m", "cluster_n"), ("mi", "ni"), ("warps_m", "warps_n"))
 
 EACH = 3  # winners of one size in one layout and type
 ONLY = "winners"  # the name of the strategy that does nothing else
@@ -93,19 +98,47 @@ def _listed(
     return {sizes: list(choices) for sizes, choices in found.items()}
 
 
-def moved(known: Mapping[Sizes, Sequence[Choice]], problem: Problem) -> list[Choice]:
-    """What is known of the sizes of `problem`, each once, in its layout and type."""
-    here = (
-        _moved(choice, problem.layout, problem.dtype)
-        for choice in known.get((problem.m, problem.n, problem.k), ())
-    )
+def united(parts: Iterable[Known]) -> dict[Sizes, list[Choice]]:
+    """What any of the parts knows, each choice once."""
+    found: dict[Sizes, dict[Choice, None]] = {}
+    for part in parts:
+        for sizes, choices in part.items():
+            found.setdefault(sizes, {}).update(dict.fromkeys(choices))
+    return {sizes: list(choices) for sizes, choices in found.items()}
+
+
+def moved(known: Known, problem: Problem) -> list[Choice]:
+    """What is known of the sizes of `problem`, each once, in its layout and type, and then, turned,
+    what is known of M and N exchanged: searches find one of the two more often than both."""
+    m, n, k = problem.m, problem.n, problem.k
+    known_so = [*known.get((m, n, k), ())]
+    if m != n:
+        known_so += filter(None, map(turned, known.get((n, m, k), ())))
+    here = (_moved(choice, problem.layout, problem.dtype) for choice in known_so)
     return list(dict.fromkeys(choice for choice in here if choice))
+
+
+def turned(choice: Choice) -> Choice | None:
+    """The choice with rows and columns exchanged, in the same layout; None when that is no genome,
+    or its kind has nothing to exchange."""
+    genome = choice.genome
+    pairs = [pair for pair in TURNS if set(pair) <= genome.keys()]
+    if choice.family not in FAMILIES or not pairs:
+        return None
+    family = FAMILIES[choice.family]
+    other = {**genome, **{n: genome[m] for m, n in pairs}, **{m: genome[n] for m, n in pairs}}
+    if "raster" in other:
+        other["raster"] = {"m": "n", "n": "m"}[str(other["raster"])]
+    # Consumers share the rows of a tile: where there are too few now, one consumer has them all.
+    each = [other, {**other, "consumers": 1}] if "consumers" in other else [other]
+    valid = next((genome for genome in each if family.is_valid(genome)), None)
+    return Choice.of(choice.family, valid) if valid else None
 
 
 class Transfer:
     """Asks for winners, then what `then` asks; tells `then` everything."""
 
-    def __init__(self, known: Mapping[Sizes, Sequence[Choice]], then: Strategy | None) -> None:
+    def __init__(self, known: Known, then: Strategy | None) -> None:
         self.name = then.name if then else ONLY
         self._known, self._then = known, then
         self._told: dict[object, set[Choice]] = {}

@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+from hgemm_packs.generator import export
+from hgemm_packs.generator.cli.search import earlier
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.findings import Field, Findings
 from hgemm_packs.generator.packer import SourceKernel, read_source
@@ -17,6 +19,7 @@ from hgemm_packs.generator.search.transfer import (
     followers,
     moved,
     rows,
+    turned,
     winners,
 )
 from hgemm_packs.generator.space import Space, ahead, catalogue, limits
@@ -70,6 +73,54 @@ def test_what_reads_ahead_and_was_confirmed_follows_elsewhere_however_slow() -> 
     ]
     assert moved(found, replace(HERE, m=128)) == []
     assert followers([seen(dict.fromkeys(twins, 1.0))]) == {(256, 512, 2048): []}
+
+
+def test_a_table_beside_an_export_lends_its_kernels(tmp_path: Path) -> None:
+    place = tmp_path / "export"
+    choices = five()
+    export.write(seen(dict.fromkeys(choices, 1.0)), place)
+    known, behind = earlier([place])
+    assert known == {(256, 512, 2048): choices[:EACH]} and behind == {(256, 512, 2048): []}
+    both, ahead_too = earlier([place, COMMITTED])
+    _, named = rows(read_source(COMMITTED))
+    assert len(named) > 1000 and both.keys() == {*named, (256, 512, 2048)}
+    assert ahead_too[64, 64, 64] == both[64, 64, 64] == named[64, 64, 64]
+    assert both[256, 512, 2048][:EACH] == choices[:EACH]
+    assert [*both[256, 512, 2048][EACH:]] == [
+        c for c in named.get((256, 512, 2048), []) if c not in choices[:EACH]
+    ]
+
+
+def test_the_transposed_sizes_lend_their_kernels_turned() -> None:
+    core = Space(HERE).core
+    wide, *_ = (c for c in core if c.family == "sm90_splitk" and c.genome["tile_n"] == 128)
+    other = turned(wide)
+    assert other is not None and turned(other) == wide
+    assert (other.genome["tile_m"], other.genome["tile_n"]) == (128, wide.genome["tile_m"])
+    known = {(512, 256, 2048): [wide], (256, 512, 2048): [wide]}
+    assert moved(known, HERE) == [wide, other]
+    square = replace(HERE, m=512)
+    assert moved({(512, 512, 2048): [wide]}, square) == [wide]
+
+
+def test_a_turned_tile_of_few_rows_has_one_consumer_and_rows_and_rasters_change() -> None:
+    shared = next(
+        c
+        for c in Space(HERE).core
+        if c.family == "sm90_wgmma"
+        and (c.genome["tile_m"], c.genome["tile_n"], c.genome["consumers"]) == (128, 64, 2)
+    )
+    other = turned(shared)
+    assert other is not None
+    assert (other.genome["tile_m"], other.genome["tile_n"], other.genome["consumers"]) == (
+        64,
+        128,
+        1,
+    )
+    assert {shared.genome["raster"], other.genome["raster"]} == {"m", "n"}
+    swapped = next(c for c in Space(replace(HERE, m=8)).core if c.family == "sm90_swapab")
+    assert turned(swapped) is None, "tokens are no rows of weights"
+    assert turned(Choice.of("sm90_gemv", {"mi": 1})) is None
 
 
 def chosen(kernel: SourceKernel) -> Choice:
