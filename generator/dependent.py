@@ -1,6 +1,7 @@
 """The second kernel of a row: the one that is launched with programmatic dependent launch, behind
-another kernel of ours in a CUDA graph. Of a problem's confirmed wins it is the one that measured
-fastest so, right, no slower than torch, and faster than the row's own kernel launched plainly.
+another kernel of ours in a CUDA graph. Of the kernels that were confirmed on the problem, and alone
+are not slower than torch, it is the one that measured fastest so, right, no slower than torch, and
+faster than the row's own kernel launched plainly.
 
 That a row decides and not a kernel comes from benchmarks/pdl.py over whole tables: one kernel gains
 on some problems and loses on others, and what is best launched plainly need not be best dependent.
@@ -94,8 +95,8 @@ def launched(
     usable: Usable,
 ) -> tuple[SourceManifest, list[str]]:
     """`source` with the kernel that each row with a kernel has for dependent launches: of the
-    proven ones of `listed` the fastest by `lines` that is faster than the row's own launched
-    plainly, and `usable`; none where there is none. Besides the kernels that are
+    right ones of `listed` that are level alone the fastest by `lines` that is faster than the row's
+    own launched plainly, and `usable`; none where there is none. Besides the kernels that are
     there come as many as keep prune.KEPT_SHARE of the log gain over the rows' own. And the names of
     those that are not usable."""
     gains = speedups(lines)
@@ -131,27 +132,36 @@ def launched(
 def _better(
     row: Row, each: Iterable[Contender], gains: Mapping[Pair, float], found: Findings
 ) -> dict[str, float]:
-    """Proven kernels that are faster dependent than the row's own plainly, best first, and by how
-    much."""
+    """Kernels that are faster dependent than the row's own plainly, best first, and by how much:
+    those that `_alone` are never slower than torch."""
     own = math.sqrt(row.hot.speedup * row.cold.speedup)
     over = {
         c.kernel: gains.get((row[:5], str(found.kernels[c.kernel]["name"])), 0.0) / own
         for c in each
-        if c.proven
+        if _alone(c, found)
     }
     return {id_: over[id_] for id_ in sorted(over, key=lambda i: (-over[i], i)) if over[id_] > 1.0}
+
+
+def _alone(c: Contender, found: Findings) -> bool:
+    """Whether the kernel is right, and launched plainly no slower than torch: a dependent launch
+    may find nothing to overlap with, as where the grid ahead has taken all SMs."""
+    bounds = [c.row.hot.lcb, c.row.cold.lcb] if c.row else [0.0]
+    return c.kernel in found.proofs and min(bounds) >= LEAST
 
 
 def candidates(
     found: Findings, usable: Usable, near: float
 ) -> tuple[SourceManifest, list[tuple[Problem, str]]]:
-    """What `launched` may choose among: the source manifest of all confirmed wins whose gain is no
-    more than `near` below the best of their problem, as far as they are `usable`, and the
-    problems and names of kernels that benchmarks/pdl.py is to measure. Raises ValueError where
-    there is none."""
+    """What `launched` may choose among where a kernel has won: the source manifest of the wins and
+    of what else is level alone, if the gain is no more than `near` below the best win of the
+    problem, as far as they are `usable`, and the problems and names of kernels that
+    benchmarks/pdl.py is to measure. Raises ValueError where there is none."""
 
-    def close(_: Problem, proven: list[Contender]) -> list[Contender]:
-        return [c for c in proven if c.gain * (1.0 + near) >= proven[0].gain]
+    def close(_: Problem, each: list[Contender]) -> list[Contender]:
+        wins = [c for c in each if c.proven]
+        others = [c for c in each if not c.proven and _alone(c, found)]
+        return [c for c in (*wins, *others) if wins and c.gain * (1.0 + near) >= wins[0].gain]
 
     document, left = table.candidates(found, usable, close)
     pairs = [

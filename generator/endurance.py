@@ -89,7 +89,9 @@ def _by_time(
 def candidates(found: Findings, usable: Usable, least_flop: float = LEAST_FLOP) -> SourceManifest:
     """The source manifest of every confirmed win on problems from `least_flop` on, unpruned, as far
     as they are `usable`: what `ranked` may choose among. Raises ValueError without one."""
-    document, _ = table.candidates(
-        found, usable, lambda problem, proven: proven if large(problem, least_flop) else []
-    )
+
+    def wins(problem: Problem, each: list[Contender]) -> list[Contender]:
+        return [c for c in each if c.proven] if large(problem, least_flop) else []
+
+    document, _ = table.candidates(found, usable, wins)
     return document

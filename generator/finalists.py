@@ -200,9 +200,10 @@ class Finalists:
 
     def behind(self, limit: float) -> None:
         """To what won the finals come kernels that read ahead, the fastest launched behind one
-        another: of the winners, of what earlier runs confirmed on these sizes or earlier calls
-        tried, each as it reads ahead, and of those that leave room for the next grid. Launched
-        plainly they are level or slower, so that no search looks for them."""
+        another that launched plainly are level with torch (see `_behind_us`): of the winners, of
+        what earlier runs confirmed on these sizes or earlier calls tried, each as it reads ahead,
+        and of those that leave room for the next grid. Launched plainly they are no faster than
+        others, so that no search looks for them."""
         self._limit = limit
 
         def start(entrant: Entrant) -> None:
@@ -229,28 +230,19 @@ class Finalists:
         """Time those of `built` that were not timed before, if there is money."""
         problem = entrant.track.problem
         kernels = self._left([each for each in built.values() if isinstance(each, Kernel)])
-        results: dict[str, Result] = {}
-        for reply in self._flow.known("behind", problem):
-            results |= reply.results
-        fresh = [kernel for kernel in kernels if kernel.id not in results]
-        then = partial(self._followed, entrant, kernels, results)
+        known = list(self._flow.known("behind", problem))
+        seen = {id_ for reply in known for id_ in reply.results}
+        fresh = [kernel for kernel in kernels if kernel.id not in seen]
         if fresh and self._flow.spent < self._limit:
-            self._flow.submit("behind", problem, fresh, lambda reply: then(reply.results))
+            then = partial(self._followed, entrant, kernels, known)
+            self._flow.submit("behind", problem, fresh, then)
         else:
-            then({})
+            self._followed(entrant, kernels, known)
 
     def _followed(
-        self,
-        entrant: Entrant,
-        kernels: Sequence[Kernel],
-        known: Mapping[str, Result],
-        fresh: Mapping[str, Result],
+        self, entrant: Entrant, kernels: Sequence[Kernel], known: Sequence[Reply], *fresh: Reply
     ) -> None:
-        us = {
-            id_: median(result.samples["hot"])
-            for id_, result in {**known, **fresh}.items()
-            if result.status in PASSED and result.samples.get("hot")
-        }
+        us = {id_: us for reply in (*known, *fresh) for id_, us in _behind_us(reply).items()}
         timed = [kernel for kernel in kernels if kernel.id in us]
         entrant.ahead = sorted(timed, key=lambda kernel: us[kernel.id])
 
@@ -322,6 +314,19 @@ class Finalists:
         chosen = reply.results.get(str(entrant.chosen))
         if chosen is not None:
             entrant.confirmed = ratios(reply, chosen)
+
+
+def _behind_us(reply: Reply) -> dict[str, float]:
+    """us of each kernel launched behind itself, of those that torch does not beat when they run
+    alone. A kernel for half of the SMs may be the fastest behind another such; but a graph may hold
+    one call of it, with nothing to overlap, and no call is to be slower than torch."""
+    torch_us = median(reply.baselines["torch"]["hot"]) if reply.results else 0.0
+    return {
+        id_: median(one.samples["hot"])
+        for id_, one in reply.results.items()
+        if one.status in PASSED and one.samples.get("hot")
+        if median(one.samples.get("alone") or (0.0,)) <= torch_us
+    }
 
 
 def _place(result: Result) -> tuple[int, float]:

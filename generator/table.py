@@ -100,15 +100,15 @@ def candidates(
     usable: Usable,
     chosen: Callable[[Problem, list[Contender]], list[Contender]],
 ) -> tuple[SourceManifest, dict[Problem, list[Contender]]]:
-    """A source manifest, unpruned, of what `chosen` takes of each problem's confirmed wins, best
-    first, as far as it is `usable`, and what that is. Raises ValueError where nothing is
-    left, and what `source` does."""
+    """A source manifest, unpruned, of what `chosen` takes of each problem's contenders, as far as
+    it is `usable`, and what that is; the first of a problem is its row's own, and must be proven.
+    Raises ValueError where nothing is left, and what `source` does."""
     listed, floor = judged(found)
-    taken = {p: chosen(p, [c for c in each if c.proven]) for p, each in listed.items()}
+    taken = {problem: chosen(problem, list(each)) for problem, each in listed.items()}
     ids = {c.kernel for each in taken.values() for c in each}
     built = usable({id_: found.kernels[id_] for id_ in ids})
     left = {p: [c for c in each if c.kernel in built] for p, each in taken.items()}
-    left = {p: each for p, each in left.items() if each}
+    left = {p: each for p, each in left.items() if each and each[0].proven}
     if not left:
         raise ValueError("no confirmed win is a candidate")
     best = {problem: each[0] for problem, each in left.items()}

@@ -159,8 +159,15 @@ class GpuDevice:
         return self._screened(job, self._loaded, overlapping=False)
 
     def _behind(self, job: Job) -> Reply:
-        """A screen in whose graphs each call is launched dependent behind the one before."""
-        return self._screened(job, self._follower, overlapping=True)
+        """A screen in whose graphs each call is launched dependent behind the one before; "alone"
+        has the times of ordinary launches."""
+        alone = self._screened(job, self._loaded, overlapping=False).results
+        reply = self._screened(job, self._follower, overlapping=True)
+        both = {
+            id_: replace(one, samples={**one.samples, "alone": alone[id_].samples.get("hot", ())})
+            for id_, one in reply.results.items()
+        }
+        return replace(reply, results=both)
 
     def _screened(
         self, job: Job, loaded: Callable[[Kernel], Loaded], *, overlapping: bool

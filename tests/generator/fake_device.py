@@ -28,7 +28,8 @@ def true_us(problem: Problem, kernel_id: str) -> float:
 @dataclass
 class FakeDevice:
     """`faults`: kernel id -> "crash", "hang", "raise", "wrong", "launch", "gate" (wrong only for
-    the numeric gate) or "hack" (too fast to be true). `log`: a folder for one file a process, a
+    the numeric gate), "alone" (slower than torch where it is not launched behind itself) or "hack"
+    (too fast to be true). `log`: a folder for one file a process, a
     line a finished job. `sleep_s`: of each kernel."""
 
     index: int = 0
@@ -80,9 +81,10 @@ class FakeDevice:
             return Result(Status.OK, {}, "", {"max_rel_err": 2e-4, "shapes_tested": 9})
         assert job.problem is not None
         us = 1e-3 if fault == "hack" else true_us(job.problem, kernel.id)
-        return Result(
-            Status.OK, {p: self._samples(job, kernel.id, us) for p in self._protocols(job)}
-        )
+        samples = {p: self._samples(job, kernel.id, us) for p in self._protocols(job)}
+        if job.kind == "behind":
+            samples["alone"] = (TORCH_US * (1.1 if fault == "alone" else 0.9),) * 5
+        return Result(Status.OK, samples)
 
     def _write(self, job: Job, began: float) -> None:
         ids = sorted(kernel.id for kernel in job.kernels)

@@ -17,12 +17,12 @@ from hgemm_packs.problem import Problem
 
 from .found import OTHER, PROBLEM, both, found, job
 
-#: On PROBLEM `a` is worth 1.528 and `b` 1.442, and `c` was not confirmed there. `d` wins nowhere.
+#: On PROBLEM `a` is worth 1.528 and `b` 1.442, and `c` was not confirmed there. `d` loses.
 FIELDS = (
     job("finals", {"a": (8.0, 9.0), "b": (8.5, 9.5), "c": (7.0, 8.0)}),
     job("confirm", {"a": (8.0, 9.0), "b": (8.5, 9.5)}),
     *both({"a": (9.0, 10.0)}, OTHER),
-    *both({"d": (12.0, 14.0)}, OTHER),
+    *both({"d": (13.0, 15.0)}, OTHER),
 )
 FOUND = found(*FIELDS)
 NAMES = {id_: str(fields["name"]) for id_, fields in FOUND.kernels.items()}
@@ -94,6 +94,20 @@ def test_who_is_launched_dependently(lines: list[dict[str, Any]], kernel: str | 
     assert [each.id for each in source.kernels] == sorted({"a", kernel or "a"})
 
 
+@pytest.mark.parametrize(
+    ("alone", "kernel"),
+    [((12.0, 14.0), "d"), ((12.1, 14.1), "d"), ((12.2, 14.0), None), ((12.0, 14.3), None)],
+)
+def test_a_follower_is_no_slower_than_torch_alone(
+    alone: tuple[float, float], kernel: str | None
+) -> None:
+    """A launch may find nothing to overlap with."""
+    level = found(*both({"a": (9.0, 10.0)}), *both({"d": alone}))
+    source, listed, _ = table.rebuilt(level, 1.0, usable())
+    after, _ = dependent.launched(source, level, listed, [line("d", 9.0)], usable())
+    assert [(row.kernel, row.dependent) for row in after.table] == [("a", kernel)]
+
+
 def test_what_does_not_build_any_more_is_left_to_the_next() -> None:
     lines = [line("a", 1.6), line("b", 1.7), line("a", 1.9, OTHER)]
     source, gone = made(lines, without="b")
@@ -144,5 +158,11 @@ def test_candidates_are_confirmed_wins_near_the_best() -> None:
     assert {row.k: row.kernel for row in source.table} == {PROBLEM.k: "a", OTHER.k: "a"}
     _, pairs = dependent.candidates(FOUND, usable(), near=0.05)
     assert set(pairs) == {(PROBLEM, NAMES["a"]), alone}
+    beside = found(
+        *both({"a": (11.0, 13.0)}), *both({"d": (12.0, 14.0)}), *both({"c": (13.0, 14.0)})
+    )
+    source, pairs = dependent.candidates(beside, usable(), near=0.5)
+    assert set(pairs) == {(PROBLEM, NAMES["a"]), (PROBLEM, NAMES["d"])}, "level with torch alone"
+    assert [row.kernel for row in source.table] == ["a"]
     with pytest.raises(ValueError, match="no confirmed win is a candidate"):
         dependent.candidates(found(*both({"a": (12.0, 14.0)})), usable(), near=0.05)

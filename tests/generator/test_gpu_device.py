@@ -76,6 +76,8 @@ def test_behind_is_a_screen_of_dependent_launches(machine: SimpleNamespace) -> N
     assert machine.control.pdl and machine.control.loads == 4
     times = {id_: r.samples["hot"] for id_, r in reply.results.items()}
     assert times == {GOOD[0].id: (6.0,) * 3, GOOD[1].id: (8.5,) * 3}
+    alone = {id_: r.samples["alone"] for id_, r in reply.results.items()}
+    assert alone == {kernel.id: (machine.clock.us[kernel.id],) * 3 for kernel in GOOD[:2]}
     assert all(1e-4 < r.evidence["error"] < 3e-4 for r in reply.results.values())
     assert run(machine, "screen", GOOD[0]).results[GOOD[0].id].samples["hot"] == (8.0,) * 3
     assert not machine.control.pdl and machine.control.loads == 4

@@ -265,8 +265,9 @@ def test_what_earlier_runs_had_reading_ahead_is_tried_behind_another(tmp_path: P
 
 
 def test_the_rows_of_a_table_get_followers_without_a_search(tmp_path: Path) -> None:
-    """Their kernels are confirmed beside the fastest that read ahead; nothing is tried where they
-    do not build, and nothing is asked again by a call that goes on."""
+    """Their kernels are confirmed beside the fastest that read ahead and are level with torch
+    alone; nothing is tried where they do not build, and nothing is asked again by a call that goes
+    on."""
     listed = [c for c in Space(FOUR[0]).core if ahead(c) and admits(c, FOUR[-1])]
     own, plain, elsewhere = listed[0], listed[1::20][:9], twin(listed[7])
     won = {problem: {own: (1.3, 1.2)} for problem in FOUR}
@@ -277,13 +278,14 @@ def test_the_rows_of_a_table_get_followers_without_a_search(tmp_path: Path) -> N
                 store,
                 won,
                 Builder(refuses, sources=sources),
-                Inline(FakeDevice()),
+                Inline(FakeDevice(faults={slow: "alone"})),
                 Budget(1000.0, search_share=0.0),
                 spaces=lambda problem: Space(problem, only=plain),
                 seed=5,
                 followers=lambda problem: [elsewhere, listed[8]],
             )
 
+    slow, tempting = kernel(elsewhere).id, False
     assert go([own], "0").likely == 0 and set(jobs(tmp_path)) == {"ceilings", "noise"}
     summary = go()
     assert set(jobs(tmp_path)) == {"ceilings", "behind", "gate", "noise", "confirm"}
@@ -296,8 +298,10 @@ def test_the_rows_of_a_table_get_followers_without_a_search(tmp_path: Path) -> N
         tried |= {*behind.twins(elsewhere, problem, 132)}
         tried |= {twin(c) for c in plain if behind.leaves_room(twin(c), problem, 132)}
         assert timed == {kernel(c).id for c in tried}
-        fastest = sorted(timed, key=lambda id_: true_us(problem, id_))[:3]
-        assert set(seen) == {kernel(own).id, *fastest}
+        fastest = sorted(timed - {slow}, key=lambda id_: true_us(problem, id_))[:3]
+        assert slow in timed and set(seen) == {kernel(own).id, *fastest}
+        tempting |= slow in sorted(timed, key=lambda id_: true_us(problem, id_))[:3]
+    assert tempting, "what is slower than torch alone was among the fastest behind itself"
     before = jobs(tmp_path)
     go()
     assert jobs(tmp_path) == before
