@@ -67,22 +67,44 @@ def test_screen_checks_values_and_times(machine: SimpleNamespace) -> None:
     ]
 
 
-def test_behind_is_a_screen_of_dependent_launches(machine: SimpleNamespace) -> None:
+def test_behind_is_a_screen_of_dependent_launches(
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same cubins, loaded to be launched so; each way keeps its own time."""
     machine.clock.us |= {f"{GOOD[0].id} behind": 6.0, f"{GOOD[1].id} behind": 8.5}
+    dependent, load = [], gpu.launcher.load
+    monkeypatch.setattr(gpu.launcher, "load", lambda *a: (dependent.append(a[3]), load(*a))[1])
     run(machine, "screen", *GOOD[:2])
-    assert not machine.control.pdl
     reply = run(machine, "behind", *GOOD[:2])
-    assert machine.control.pdl and machine.control.loads == 4
+    assert dependent == [False, False, True, True]
+    assert [name for name, *_ in machine.clock.captured][-4:] == [
+        *(f"{kernel.id} behind" for kernel in GOOD[:2]),
+        *(kernel.id for kernel in GOOD[:2]),
+    ]
+    assert machine.control.loads == 4
     times = {id_: r.samples["hot"] for id_, r in reply.results.items()}
     assert times == {GOOD[0].id: (6.0,) * 3, GOOD[1].id: (8.5,) * 3}
     alone = {id_: r.samples["alone"] for id_, r in reply.results.items()}
-    assert alone == {kernel.id: (machine.clock.us[kernel.id],) * 3 for kernel in GOOD[:2]}
+    assert alone == {GOOD[0].id: (8.0,) * 3, GOOD[1].id: (9.0,) * 3}
     assert all(1e-4 < r.evidence["error"] < 3e-4 for r in reply.results.values())
     assert run(machine, "screen", GOOD[0]).results[GOOD[0].id].samples["hot"] == (8.0,) * 3
     assert not machine.control.pdl and machine.control.loads == 4
     machine.control.noop = 1
     assert words(run(machine, "behind", GOOD[1]))[0][0] is Status.NUMERIC
+
+
+def test_alone_the_fastest_behind_one_another_are_timed_until_enough_are_level(
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch takes 10 us, so that GOOD[2], alone 11, is not one of them."""
+    monkeypatch.setattr(gpu, "ENOUGH_LEVEL", 1)
+    for order, timed in (((2, 0, 1), {2, 0}), ((0, 1, 2), {0})):
+        for place, i in enumerate(order):
+            machine.clock.us[f"{GOOD[i].id} behind"] = 6.0 + place
+        results = run(machine, "behind", *GOOD).results
+        seen = {i for i, kernel in enumerate(GOOD) if "alone" in results[kernel.id].samples}
+        assert seen == timed
+    assert results[GOOD[0].id].samples["alone"] == (8.0,) * 3
 
 
 def test_screen_loads_and_lays_out_once(machine: SimpleNamespace) -> None:
@@ -134,7 +156,8 @@ def test_calls_behind_one_another_read_memory_of_their_own(machine: SimpleNamesp
             machine.clock.captured.clear()
             run(machine, kind, GOOD[0], problem=problem)
             name = f"{GOOD[0].id} behind" if kind == "behind" else GOOD[0].id
-            assert machine.clock.captured[-1] == (name, taken, 2 + taken)
+            (calls,) = (each for each in machine.clock.captured if each[0] == name)
+            assert calls == (name, taken, 2 + taken)
 
 
 @pytest.mark.parametrize(("us", "calls"), [(1.0, 32), (5.0, 30), (60.0, 2), (5000.0, 1)])
