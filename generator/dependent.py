@@ -133,17 +133,17 @@ def _better(
     row: Row, each: Iterable[Contender], gains: Mapping[Pair, float], found: Findings
 ) -> dict[str, float]:
     """Kernels that are faster dependent than the row's own plainly, best first, and by how much:
-    those that `_alone` are never slower than torch."""
+    those that are `level_alone`."""
     own = math.sqrt(row.hot.speedup * row.cold.speedup)
     over = {
         c.kernel: gains.get((row[:5], str(found.kernels[c.kernel]["name"])), 0.0) / own
         for c in each
-        if _alone(c, found)
+        if level_alone(c, found)
     }
     return {id_: over[id_] for id_ in sorted(over, key=lambda i: (-over[i], i)) if over[id_] > 1.0}
 
 
-def _alone(c: Contender, found: Findings) -> bool:
+def level_alone(c: Contender, found: Findings) -> bool:
     """Whether the kernel is right, and launched plainly no slower than torch: a dependent launch
     may find nothing to overlap with, as where the grid ahead has taken all SMs."""
     bounds = [c.row.hot.lcb, c.row.cold.lcb] if c.row else [0.0]
@@ -160,7 +160,7 @@ def candidates(
 
     def close(_: Problem, each: list[Contender]) -> list[Contender]:
         wins = [c for c in each if c.proven]
-        others = [c for c in each if not c.proven and _alone(c, found)]
+        others = [c for c in each if not c.proven and level_alone(c, found)]
         return [c for c in (*wins, *others) if wins and c.gain * (1.0 + near) >= wins[0].gain]
 
     document, left = table.candidates(found, usable, close)

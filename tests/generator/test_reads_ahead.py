@@ -4,17 +4,18 @@ before that has ended. Kernels without it are the ones that were measured before
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build
+from hgemm_packs.generator import build, upstream
 from hgemm_packs.generator.families import Genome, family
 from hgemm_packs.generator.gates import binary
 from hgemm_packs.generator.packer import SourceKernel, read_source
-from hgemm_packs.generator.sass import census
+from hgemm_packs.generator.sass import census, disassemble
 from hgemm_packs.generator.spec import Status
 
 from .kernels import (
@@ -61,6 +62,10 @@ JOBS: list[Job] = [
     ("sm90_writebound", {**LASTING, "tile_n": 64, "k": 64, "consumers": 3, "stages": 6}),
 ]
 WAIT = "if constexpr (HGP_READS_AHEAD) wait_for_upstream();"
+TOGETHER = """if constexpr (HGP_READS_AHEAD) {
+    __syncwarp();
+    wait_for_upstream();
+  }"""
 DOOR = "  wait_for_upstream();\n  allow_dependents();\n}"
 
 
@@ -176,6 +181,14 @@ def test_only_copies_of_a_and_b_stand_before_the_wait(name: str, genome: Genome)
     assert verdict.detail == f"upstream: {early} before the grid ahead has ended"
 
 
+@pytest.mark.parametrize(("name", "genome"), [("sm90_swapab", SWAPAB), ("sm90_wgmma", WGMMA)])
+def test_idle_lanes_do_not_wait_before_the_one_that_copies(name: str, genome: Genome) -> None:
+    """The wait holds a whole warp: idle lanes that came to it first stopped the copies (1.22)."""
+    words = [upstream.word(one) for one in disassemble(build.build_one(name, ahead(genome)).cubin)]
+    before = [one for one, then in itertools.pairwise(words) if then == "ACQBULK"]
+    assert before.count("WARPSYNC") == 1
+
+
 @pytest.mark.parametrize(
     ("name", "genome", "early"),
     [
@@ -191,7 +204,8 @@ def test_a_kernel_that_also_writes_early_is_refused(name: str, genome: Genome, e
     genome = ahead(genome)
     source, fields = build.render(name, genome), family(name).fields(genome)
     assert source.count(WAIT) > 0
-    image, _ = build.compile_source(source.replace(WAIT, ""), fields["symbol"])
+    without = source.replace(WAIT, "").replace(TOGETHER, "")
+    image, _ = build.compile_source(without, fields["symbol"])
     verdict = binary.check(fields, image)
     assert verdict.status is Status.BINARY
     assert verdict.detail == f"upstream: {early} before the grid ahead has ended"
