@@ -47,8 +47,8 @@ def dependent(summary: Summary) -> str:
         "launched with programmatic dependent launch where the call follows another kernel of ours "
         f"in a CUDA graph, {launch['another']} of them another kernel than for ordinary launches: "
         "it measured faster than the ordinary launch, right, and no more than 1% slower than "
-        "torch. All other launches are plain. What that is worth comes from another run than chose "
-        f"it.\n{CHAINS}\n"
+        "torch, nor is it alone. All other launches are plain. What that is worth comes from "
+        f"another run than chose it.\n{CHAINS}\n"
     )
     without: dict[str, list[str]] = {}
     for name in ("grid", "llm"):

@@ -103,8 +103,8 @@ def test_in_few_words(page: ModuleType) -> None:
         "1600 of the 2800 problems with a kernel have one that is launched with programmatic "
         "dependent launch where the call follows another kernel of ours in a CUDA graph, 700 of "
         "them another kernel than for ordinary launches: it measured faster than the ordinary "
-        "launch, right, and no more than 1% slower than torch. All other launches are plain. What "
-        "that is worth comes from another run than chose it.",
+        "launch, right, and no more than 1% slower than torch, nor is it alone. All other launches "
+        "are plain. What that is worth comes from another run than chose it.",
         "In these chains no product reads what the one before wrote, nor what that one reads where "
         "L2 does not hold the operands of both; kernels marked `reads_ahead` then load their "
         "operands while it still runs. Where a product reads the previous one's output, the kernel "
