@@ -44,7 +44,7 @@ SANITIZED_S = 0.1  # a kernel and tool, with twelve processes a GPU (space_gates
 GATE_S, COVERING = 2 * 0.13, 466  # a kernel in both ways through the numeric gate; kernels
 CASE_S, CASES = 0.8, 163  # of the red team, compilers included: 125 s with 16 cores, 95 with 32
 SWEEP_S = 0.83  # a problem: 400 to 430 for 500
-FOLLOW_S = 0.4  # a row: 228 for 563 nt of the grid
+FOLLOW_S = 0.6  # a row: 210 for 332 skinny ones, with 96 candidates of the prior
 
 EXPORT, TABLE = "benchmarks/results/measured", "manifests/sm_90a/h200.json"
 _PACKS = "make packs  # no GPU"
