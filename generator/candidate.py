@@ -134,6 +134,7 @@ def load(path: str | Path) -> Candidate:
 
 
 def of_choice(choice: Choice) -> Candidate:
-    """The candidate that a family makes of a genome. Raises KeyError or InvalidGenome."""
-    genome = choice.genome
+    """The candidate that a family makes of a genome, of any age. Raises KeyError or
+    InvalidGenome."""
+    genome = family(choice.family).whole(choice.genome)
     return Candidate(build.render(choice.family, genome), family(choice.family).fields(genome))

@@ -1,7 +1,7 @@
 """The second kernel of a row: the one that is launched with programmatic dependent launch, behind
-another kernel of ours in a CUDA graph. Of the kernels that were confirmed on the problem, and alone
-are not slower than torch, it is the one that measured fastest so, right, no slower than torch, and
-faster than the row's own kernel launched plainly.
+another kernel of ours in a CUDA graph. Of the kernels that passed the numeric gate, and launched
+plainly are not slower than torch, it is the one that measured fastest so, right, no slower than
+torch, and faster than the row's own kernel launched plainly.
 
 That a row decides and not a kernel comes from benchmarks/pdl.py over whole tables: one kernel gains
 on some problems and loses on others, and what is best launched plainly need not be best dependent.
@@ -12,12 +12,12 @@ the choice is worth: `worth` has other lines for that.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
-from hgemm_packs.generator import packed, table, worth
+from hgemm_packs.generator import judge, packed, table, worth
 from hgemm_packs.generator.campaign import Task
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.judge import Contender, Listed
@@ -81,27 +81,42 @@ def seen(
 
 def speedups(lines: Iterable[Mapping[str, Any]]) -> dict[Pair, float]:
     """`speedup` of every kernel on every problem; of several measurements the least."""
+    return _least(lines, speedup)
+
+
+def _least(
+    lines: Iterable[Mapping[str, Any]], of: Callable[[Mapping[str, Any]], float]
+) -> dict[Pair, float]:
     least: dict[Pair, float] = {}
     for line in lines:
-        least[pair(line)] = min(least.get(pair(line), math.inf), speedup(line))
+        least[pair(line)] = min(least.get(pair(line), math.inf), of(line))
     return least
+
+
+def _plainly(line: Mapping[str, Any]) -> float:
+    """torch over the kernel of a line launched plainly, hot or cold, whichever is less."""
+    return 0.0 if line.get("error") else min(over_torch(line, "plain"), default=0.0)
 
 
 def launched(
     source: SourceManifest,
     found: Findings,
     listed: Listed,
-    lines: Iterable[Mapping[str, Any]],
+    lines: Sequence[Mapping[str, Any]],
     usable: Usable,
+    second: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[SourceManifest, list[str]]:
     """`source` with the kernel that each row with a kernel has for dependent launches: of the
-    right ones of `listed` that are level alone the fastest by `lines` that is faster than the row's
-    own launched plainly, and `usable`; none where there is none. Besides the kernels that are
-    there come as many as keep prune.KEPT_SHARE of the log gain over the rows' own. And the names of
-    those that are not usable."""
+    right ones that are level alone the fastest by `lines` that is faster than the row's own
+    launched plainly, and `usable`; none where there is none. Which are level alone their
+    confirmations in `listed` say, and of those that have none the `lines` and the `second`
+    measurement (see `_level`). Besides the kernels that are there come as many as keep
+    prune.KEPT_SHARE of the log gain over the rows' own. And the names of those that are not
+    usable."""
     gains = speedups(lines)
+    level = _level(found, listed, _least([*lines, *second], _plainly))
     better = {
-        row.key: _better(row, listed.get(Problem(*row.key), ()), gains, found)
+        row.key: _better(row, level.get(row[:5], set()), gains, found)
         for row in source.table
         if row.kernel is not None
     }
@@ -130,17 +145,39 @@ def launched(
 
 
 def _better(
-    row: Row, each: Iterable[Contender], gains: Mapping[Pair, float], found: Findings
+    row: Row, level: Iterable[str], gains: Mapping[Pair, float], found: Findings
 ) -> dict[str, float]:
-    """Kernels that are faster dependent than the row's own plainly, best first, and by how much:
-    those that are `level_alone`."""
+    """Kernels that are faster dependent than the row's own plainly, best first, and by how much: of
+    those that are `level` alone."""
     own = math.sqrt(row.hot.speedup * row.cold.speedup)
-    over = {
-        c.kernel: gains.get((row[:5], str(found.kernels[c.kernel]["name"])), 0.0) / own
-        for c in each
-        if level_alone(c, found)
-    }
+    over = {k: gains.get((row[:5], str(found.kernels[k]["name"])), 0.0) / own for k in level}
     return {id_: over[id_] for id_ in sorted(over, key=lambda i: (-over[i], i)) if over[id_] > 1.0}
+
+
+def _level(
+    found: Findings, listed: Listed, plainly: Mapping[Pair, float]
+) -> dict[tuple[Any, ...], set[str]]:
+    """By problem, the kernels that are level alone: by their confirmation, if they have one there
+    (`level_alone`), else where no measurement of dependent launch had torch ahead of their plain
+    arm (`plainly`) and they have passed the numeric gate and failed nowhere on the problem. A
+    median of a few blocks and no lower bound: so more is asked of it."""
+    found_level: dict[tuple[Any, ...], set[str]] = {}
+    confirmed = set()
+    for problem, each in listed.items():
+        for c in each:
+            if c.row is not None:
+                confirmed.add((problem, c.kernel))
+                if level_alone(c, found):
+                    found_level.setdefault(problem.key[:5], set()).add(c.kernel)
+    out = confirmed | judge.failures(found)
+    ids: dict[str, list[str]] = {}
+    for id_ in found.proofs.keys() & found.kernels.keys() - found.refused.keys():
+        ids.setdefault(str(found.kernels[id_]["name"]), []).append(id_)
+    for (key, name), over in plainly.items():
+        for id_ in ids.get(name, ()) if over >= 1.0 else ():
+            if (Problem(*key), id_) not in out:
+                found_level.setdefault(key, set()).add(id_)
+    return found_level
 
 
 def level_alone(c: Contender, found: Findings) -> bool:

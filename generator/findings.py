@@ -66,8 +66,8 @@ class Field:
 class Findings:
     """`proofs` are the kernels that passed the full numeric gate, `refused` those that failed
     anywhere, with the worst status. `trials` are the jobs of torch against itself; `kernels` has
-    the manifest fields, by id, of those in `fields`. GPU-seconds are by kind of job. `left_out`
-    counts the jobs of other devices or library versions.
+    the manifest fields, by id, of those in `fields` and `proofs`. GPU-seconds are by kind of job.
+    `left_out` counts the jobs of other devices or library versions.
 
     `device` has the ceilings that efficiency is quoted against: of the best GEMM and best copy.
     """
@@ -114,6 +114,7 @@ def _read(store: History) -> Findings:
         for job in jobs(kind)
         if job.reply.results  # one that failed as a whole says nothing
     )
+    proofs = _proofs(store)
     gpu_seconds: dict[str, float] = {}
     for kind, _, seconds, _ in mine:
         gpu_seconds[kind] = gpu_seconds.get(kind, 0.0) + seconds
@@ -121,14 +122,18 @@ def _read(store: History) -> Findings:
         device=_device(now, jobs("ceilings")),
         attempts=tuple(_attempts(store, here)),
         fields=fields,
-        proofs=_proofs(store),
+        proofs=proofs,
         refused=store.refused(),
         trials=tuple(_field(job) for job in jobs("noise") if "hot" in job.reply.evidence),
-        kernels=_kernels(store, sorted({kernel for each in fields for kernel in each.statuses})),
+        kernels=_kernels(store, sorted(proofs.keys() | _measured(fields))),
         gpu_seconds=gpu_seconds,
         runs=tuple(store.runs()),
         left_out=sum(row[3] for row in costs) - sum(row[3] for row in mine),
     )
+
+
+def _measured(fields: Iterable[Field]) -> set[str]:
+    return {kernel for each in fields for kernel in each.statuses}
 
 
 def _device(now: DeviceFacts, jobs: Iterable[Finished]) -> DeviceFacts:

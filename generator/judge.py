@@ -100,12 +100,12 @@ def contenders(found: Findings, floors: Floors) -> dict[Problem, list[Contender]
     everywhere.
     """
     measured: dict[Problem, dict[str, list[Field]]] = {}
-    failed = set()
+    failed = failures(found)
     for each in found.fields:
         for kernel, status in each.statuses.items():
-            if status not in CORRECT:
-                failed.add((each.problem, kernel))
-            elif all(kernel in each.samples.get(protocol, ()) for protocol in PROTOCOLS):
+            if status in CORRECT and all(
+                kernel in each.samples.get(protocol, ()) for protocol in PROTOCOLS
+            ):
                 measured.setdefault(each.problem, {}).setdefault(kernel, []).append(each)
     result = {}
     for problem, kernels in measured.items():
@@ -114,6 +114,16 @@ def contenders(found: Findings, floors: Floors) -> dict[Problem, list[Contender]
         if listed:
             result[problem] = sorted(listed, key=lambda c: (-c.gain, c.kernel))
     return result
+
+
+def failures(found: Findings) -> set[tuple[Problem, str]]:
+    """The kernels that failed on a problem, in finals or a confirmation."""
+    return {
+        (each.problem, kernel)
+        for each in found.fields
+        for kernel, status in each.statuses.items()
+        if status not in CORRECT
+    }
 
 
 def _contender(found: Findings, floors: Floors, kernel: str, fields: Sequence[Field]) -> Contender:

@@ -52,7 +52,9 @@ def document(
     rebuilt = table.rebuilt(
         found, keep, usable, lambda listed: endurance.ranked(listed, sustained, names)
     )
-    launched, more = dependent.launched(rebuilt.source, found, rebuilt.listed, choosing, usable)
+    launched, more = dependent.launched(
+        rebuilt.source, found, rebuilt.listed, choosing, usable, published
+    )
     level = dependent.level(launched, [*choosing, *published])
     return level, sorted({*rebuilt.gone, *more})
 

@@ -34,6 +34,7 @@ CORE: Mapping[str, Mapping[str, Values]] = {
         "group": (8,),
         "streaming": (False,),
         "reads_ahead": (False,),
+        "triggers_early": (False,),
     },
     "sm90_splitk": {
         "stages": (3, 4, 5, 6, 8),
@@ -42,18 +43,25 @@ CORE: Mapping[str, Mapping[str, Values]] = {
         "ctas_per_sm": (1,),
         "epilogue": ("staged",),
         "reads_ahead": (False,),
+        "triggers_early": (False,),
     },
     "sm90_oneshot": {
         "k_slice": (64, 128, 256, 384, 512, 768, 1024),
         "reads_ahead": (False,),
+        "triggers_early": (False,),
     },
     "sm90_swapab": {
         "tile_m": (8, 16, 32, 64, 96, 128),
         "stages": (3, 4, 6, 8, 12),
         "ctas_per_sm": (1, 2, 3),
         "reads_ahead": (False,),
+        "triggers_early": (False,),
     },
-    "sm90_writebound": {"stages": (2, 3, 4, 6), "reads_ahead": (False,)},
+    "sm90_writebound": {
+        "stages": (2, 3, 4, 6),
+        "reads_ahead": (False,),
+        "triggers_early": (False,),
+    },
     "sm90_direct": {"fixed_k": (0, 64, 128, 256, 512), "cluster_k": (1, 4, 8)},
     "sm90_gemv": {
         "warps_n": (1, 2, 4),
@@ -115,10 +123,11 @@ FOR: Mapping[str, Range] = {
 
 @functools.lru_cache(maxsize=1 << 15)
 def ahead(choice: Choice) -> Choice | None:
-    """The choice that differs from it in reading ahead; None where there is none."""
-    if choice.family not in FAMILIES or choice.genome.get("reads_ahead", True):
+    """The choice as it reads ahead and lets the next grid start at once, which it may do already;
+    None where there is none."""
+    if choice.family not in FAMILIES or "reads_ahead" not in choice.genome:
         return None
-    genome = {**choice.genome, "reads_ahead": True}
+    genome = {**choice.genome, "reads_ahead": True, "triggers_early": True}
     valid = FAMILIES[choice.family].is_valid(genome)
     return Choice.of(choice.family, genome) if valid else None
 

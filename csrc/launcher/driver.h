@@ -69,7 +69,8 @@ typedef struct {
   _Alignas(64) uint64_t opaque[16];
 } cu_tensor_map;
 
-enum { CU_NODE_KERNEL = 0 };  // cuGraphNodeGetType
+enum { CU_NODE_KERNEL = 0 };        // cuGraphNodeGetType
+enum { CU_EDGE_PROGRAMMATIC = 1 };  // type of an edge that leads to a dependent launch
 
 typedef struct {
   cu_function function;  // NULL where `kernel` says it
@@ -78,14 +79,19 @@ typedef struct {
   void *kernel, *context;
 } cu_kernel_node;
 
+typedef struct {
+  uint8_t from_port, to_port, type, reserved[5];
+} cu_edge;
+
 _Static_assert(sizeof(cu_launch_attribute) == 72, "CUlaunchAttribute");
 _Static_assert(sizeof(cu_launch_config) == 56, "CUlaunchConfig");
 _Static_assert(offsetof(cu_launch_config, attributes) == 40, "CUlaunchConfig.attrs");
 _Static_assert(sizeof(cu_tensor_map) == 128, "CUtensorMap");
 _Static_assert(sizeof(cu_kernel_node) == 72, "CUDA_KERNEL_NODE_PARAMS_v2");
+_Static_assert(sizeof(cu_edge) == 8, "CUgraphEdgeData");
 
-// X(member, exported symbol, parameters): one row per driver function. The _v2 names are the ones
-// that every driver since CUDA 4 exports under those signatures.
+// X(member, exported symbol, parameters): one row per driver function, by the name that has this
+// signature. Drivers since CUDA 12.4 export all of them.
 #define CU_FUNCTIONS(X)                                                                            \
   X(init, "cuInit", (unsigned))                                                                    \
   X(driver_version, "cuDriverGetVersion", (int *))                                                 \
@@ -104,6 +110,8 @@ _Static_assert(sizeof(cu_kernel_node) == 72, "CUDA_KERNEL_NODE_PARAMS_v2");
   X(stream_id, "cuStreamGetId", (cu_stream, unsigned long long *))                                 \
   X(node_type, "cuGraphNodeGetType", (const void *, int *))                                        \
   X(kernel_node, "cuGraphKernelNodeGetParams_v2", (const void *, cu_kernel_node *))                \
+  X(node_dependencies, "cuGraphNodeGetDependencies_v2",                                            \
+    (const void *, const void **, cu_edge *, size_t *))                                            \
   X(object_create, "cuUserObjectCreate", (void **, void *, void (*)(void *), unsigned, unsigned))  \
   X(graph_retain, "cuGraphRetainUserObject", (void *, void *, unsigned, unsigned))                 \
   X(module_load, "cuModuleLoadData", (cu_module *, const void *))                                  \

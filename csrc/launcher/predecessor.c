@@ -3,6 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+// How many grids a launch looks back on: each costs three calls of the driver, and a plain launch
+// begins a row anew.
+enum { MOST_AHEAD = 64 };
+
 // Bytes from the first to the last of a matrix, the gaps between its rows with them.
 typedef struct {
   uintptr_t start, end;
@@ -34,27 +38,35 @@ int predecessor_add(launcher_state *state, const loaded_kernel *kernel) {
   return -1;
 }
 
-// The record of the kernel that the next launch of `run` waits for, and its node; NULL when it is
-// not ours, or not all that is waited for.
-static const launch_record *find(const launcher_state *state, const plan *run, cu_stream stream,
-                                 int is_current, int *eager, cu_kernel_node *node) {
+// Whether the next launch of `run` waits for one node alone, and that node.
+static int find(const launcher_state *state, const plan *run, cu_stream stream, int is_current,
+                int *eager, const void **node) {
   const cu_driver *driver = &state->driver;
-  int status = CU_CAPTURE_NONE, type;
+  int status = CU_CAPTURE_NONE;
   uint64_t capture;
   void *graph;
   const void **nodes = NULL;
   size_t count = 0;
   *eager = 0;
   // The default streams are those of the current context.
-  if (!is_current && driver->context_push(run->context) != CU_OK) return NULL;
+  if (!is_current && driver->context_push(run->context) != CU_OK) return 0;
   const cu_result code = driver->stream_capture(stream, &status, &capture, &graph, &nodes, &count);
   device_leave(driver, !is_current);
   *eager = code == CU_OK && status == CU_CAPTURE_NONE;
-  if (code != CU_OK || status != CU_CAPTURE_ACTIVE || count != 1) return NULL;
-  if (driver->node_type(nodes[0], &type) != CU_OK || type != CU_NODE_KERNEL ||
-      driver->kernel_node(nodes[0], node) != CU_OK || !node->function)
+  if (code != CU_OK || status != CU_CAPTURE_ACTIVE || count != 1) return 0;
+  *node = nodes[0];
+  return 1;
+}
+
+// What a node launches: its parameters, and the record if it is a kernel of ours, else NULL.
+static const launch_record *record_of(const launcher_state *state, int device, const void *node,
+                                      cu_kernel_node *launched) {
+  const cu_driver *driver = &state->driver;
+  int type;
+  if (driver->node_type(node, &type) != CU_OK || type != CU_NODE_KERNEL ||
+      driver->kernel_node(node, launched) != CU_OK || !launched->function)
     return NULL;
-  const problem_key key = key_of(node->function, run->device);
+  const problem_key key = key_of(launched->function, device);
   return table_find(&state->functions, &key);
 }
 
@@ -100,10 +112,26 @@ static int reads(const plan *run, void *const addresses[3], extent written) {
 
 int may_depend(const launcher_state *state, const plan *run, void *const addresses[3],
                cu_stream stream, int is_current, int *eager) {
-  cu_kernel_node node;
-  const launch_record *record = find(state, run, stream, is_current, eager, &node);
-  // A kernel of ours lets others start only when all before it has ended: nothing but it still
-  // writes, and of what others may read it writes C alone.
-  return record &&
-         (!run->reads_ahead || !reads(run, addresses, written_by(&state->driver, &node, record)));
+  const cu_driver *driver = &state->driver;
+  const void *node;
+  if (!find(state, run, stream, is_current, eager, &node)) return 0;
+  // Kernels that read ahead let others start at once, so all grids of a row of them may still run.
+  // Of what others may read a kernel of ours writes C alone.
+  for (int i = 0; i < MOST_AHEAD; i++) {
+    cu_kernel_node launched;
+    const launch_record *record = record_of(state, run->device, node, &launched);
+    if (!record) return 0;
+    if (!run->reads_ahead) return 1;
+    if (reads(run, addresses, written_by(driver, &launched, record))) return 0;
+    // It had waited for all before it when it let others start.
+    if (!record->reads_ahead) return 1;
+    const void *before[2];
+    cu_edge edges[2];
+    size_t count = 2;
+    if (driver->node_dependencies(node, before, edges, &count) != CU_OK) return 0;
+    // Launched plainly: all before it had ended when it began.
+    if (count != 1 || edges[0].type != CU_EDGE_PROGRAMMATIC) return 1;
+    node = before[0];
+  }
+  return 0;
 }

@@ -11,10 +11,10 @@
 int predecessor_add(launcher_state *state, const loaded_kernel *kernel);
 
 // Whether the next launch of `run` on `stream`, with these addresses of A, B and C, may be a
-// dependent one: it waits for nothing but a kernel of ours, of the same device, which writes
-// neither A nor B if `run` reads them ahead. Only a capture tells: an eager stream does not say
-// what it was given last. `is_current`: whether the context of `run` is. `eager`: set to whether
-// the stream is certainly under no capture.
+// dependent one: it waits for nothing but a kernel of ours, of the same device, and if `run`
+// reads A and B ahead, neither is written by that kernel nor by one that may still run beside it.
+// Only a capture tells: an eager stream does not say what it was given last. `is_current`: whether
+// the context of `run` is. `eager`: set to whether the stream is certainly under no capture.
 int may_depend(const launcher_state *state, const plan *run, void *const addresses[3],
                cu_stream stream, int is_current, int *eager);
 

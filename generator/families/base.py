@@ -28,7 +28,17 @@ class InvalidGenome(ValueError):
 
 #: Genes that came after kernels were measured, with the value at which those are the same: it is
 #: left out of their names.
-UNNAMED: Mapping[str, int | str | bool] = {"reads_ahead": False, "cp_async": False}
+UNNAMED: Mapping[str, int | str | bool] = {
+    "reads_ahead": False,
+    "triggers_early": False,
+    "cp_async": False,
+}
+#: Genes of kernels that may read A and B before they wait for the grid ahead, and then also let the
+#: next grid start (CUDA's programmatic trigger) before that has ended.
+AHEAD: dict[str, tuple[int | str | bool, ...]] = {
+    "reads_ahead": (False, True),
+    "triggers_early": (False, True),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +139,19 @@ class Family:
             "deterministic": True,
             **record,
         }
+
+
+def check_ahead(genome: Genome) -> None:
+    """Behind one that reads nothing ahead, grids that start early would only wait."""
+    require(
+        bool(genome["reads_ahead"]) or not genome["triggers_early"],
+        "only what reads ahead triggers early",
+    )
+
+
+def ahead_macros(genome: Genome) -> dict[str, int | str]:
+    """The HGP_* definitions of the genes AHEAD."""
+    return {f"HGP_{gene.upper()}": int(bool(genome[gene])) for gene in AHEAD}
 
 
 def reads_ahead(genome: Genome) -> dict[str, bool]:

@@ -6,10 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 from hgemm_packs.generator.families.base import (
+    AHEAD,
     LARGEST_SIDE,
     SMEM_LIMIT_BYTES,
     Family,
     Genome,
+    ahead_macros,
+    check_ahead,
     common_macros,
     dims,
     number,
@@ -27,7 +30,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "slab_group": (1, 2, 4),
     "split": (1, 2, 4, 8, 16),
     "epilogue": ("staged", "grouped", "plain"),
-    "reads_ahead": (False, True),
+    **AHEAD,
     "cp_async": (False, True),  # all threads copy, no tensor maps
 }
 
@@ -52,6 +55,7 @@ def smem_bytes(g: Genome) -> int:
 
 
 def _check(g: Genome) -> None:
+    check_ahead(g)
     n, split = number(g, "tile_n"), number(g, "split")
     epilogue, b_mn_major = str(g["epilogue"]), mn_major(str(g["layout"]))[1]
     require(not b_mn_major or n % 32 == 0, "B stored [K,N] comes in boxes of 32 columns")
@@ -72,7 +76,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tile_m", "tile_n", "k_slice", "slab_group", "split")
     return {
         **common_macros(g, *genes),
-        "HGP_READS_AHEAD": int(bool(g["reads_ahead"])),
+        **ahead_macros(g),
         "HGP_CP_ASYNC": int(bool(g["cp_async"])),
         "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
         "HGP_EPILOGUE_STAGED": int(g["epilogue"] == "staged"),
@@ -108,7 +112,7 @@ OPERATORS = {
     "slice": ("k_slice", "split"),
     "depth": ("slab_group",),
     "epilogue": ("epilogue",),
-    "ahead": ("reads_ahead",),
+    "ahead": tuple(AHEAD),
     "copies": ("cp_async",),
 }
 

@@ -6,9 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from hgemm_packs.generator.families.base import (
+    AHEAD,
     LARGEST_SIDE,
     Family,
     Genome,
+    ahead_macros,
+    check_ahead,
     common_macros,
     dims,
     number,
@@ -31,7 +34,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "run": (0, 4),  # neighbouring tiles before their next slice; 0: all tiles
     "ctas_per_sm": (1, 2, 3),
     "epilogue": ("staged", "grouped"),
-    "reads_ahead": (False, True),
+    **AHEAD,
 }
 
 
@@ -123,6 +126,7 @@ def _loads(g: Genome) -> int:
 
 
 def _check(g: Genome) -> None:
+    check_ahead(g)
     room, accumulators = _registers(g), number(g, "tile_n") // 2
     require(_parts(g) > 1, "K is shared by two CTAs at least")
     require(_parts(g) <= 64, "K is shared by 64 CTAs at most")
@@ -156,7 +160,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
         "HGP_REALLOCATE": int(_reallocate(g)),
         "HGP_LOADS": _loads(g),
         "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
-        "HGP_READS_AHEAD": int(bool(g["reads_ahead"])),
+        **ahead_macros(g),
     }
 
 
@@ -194,7 +198,7 @@ OPERATORS = {
     "depth": ("tile_k", "stages", "ctas_per_sm"),
     "split": ("split", "slices", "run"),
     "epilogue": ("epilogue",),
-    "ahead": ("reads_ahead",),
+    "ahead": tuple(AHEAD),
 }
 
 FAMILY = Family("sm90_splitk", "sm90/splitk.cuh", GENES, _check, _macros, _record, OPERATORS)

@@ -6,8 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from hgemm_packs.generator.families.base import (
+    AHEAD,
     Family,
     Genome,
+    ahead_macros,
+    check_ahead,
     common_macros,
     dims,
     number,
@@ -29,7 +32,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "split_k": (1, 2, 4, 8),
     "persistent": (False, True),
     "ctas_per_sm": (1, 2, 3, 4),
-    "reads_ahead": (False, True),
+    **AHEAD,
 }
 
 
@@ -47,6 +50,7 @@ def _threads(g: Genome) -> int:
 
 
 def _check(g: Genome) -> None:
+    check_ahead(g)
     consumers, ctas, split = number(g, "consumers"), number(g, "ctas_per_sm"), number(g, "split_k")
     rows = number(g, "tile_n") // consumers
     require(rows in (64, 128), "a consumer holds 64 or 128 rows of weights")
@@ -74,7 +78,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
     return {
         **common_macros(g, *genes),
         "HGP_PERSISTENT": int(bool(g["persistent"])),
-        "HGP_READS_AHEAD": int(bool(g["reads_ahead"])),
+        **ahead_macros(g),
     }
 
 
@@ -103,7 +107,7 @@ OPERATORS = {
     "depth": ("tile_k", "stages"),
     "schedule": ("consumers", "persistent", "ctas_per_sm"),
     "split": ("split_k",),
-    "ahead": ("reads_ahead",),
+    "ahead": tuple(AHEAD),
 }
 
 FAMILY = Family("sm90_swapab", "sm90/swapab.cuh", GENES, _check, _macros, _record, OPERATORS)

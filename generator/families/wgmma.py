@@ -6,8 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from hgemm_packs.generator.families.base import (
+    AHEAD,
     Family,
     Genome,
+    ahead_macros,
+    check_ahead,
     common_macros,
     dims,
     number,
@@ -37,7 +40,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "epilogue": ("staged", "grouped", "bulk"),
     "bulk_blocks": (1, 2),  # 64 x 64 blocks that are stored together
     "streaming": (False, True),
-    "reads_ahead": (False, True),
+    **AHEAD,
 }
 
 
@@ -80,6 +83,7 @@ def _registers(g: Genome) -> int:
 
 
 def _check(g: Genome) -> None:
+    check_ahead(g)
     m, n, consumers = number(g, "tile_m"), number(g, "tile_n"), number(g, "consumers")
     pingpong = g["schedule"] == "pingpong"
     rows = m if pingpong else m // consumers
@@ -159,7 +163,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
         "HGP_EPILOGUE_BULK": int(g["epilogue"] == "bulk"),
         "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
         "HGP_STREAMING": int(bool(g["streaming"])),
-        "HGP_READS_AHEAD": int(bool(g["reads_ahead"])),
+        **ahead_macros(g),
     }
 
 
@@ -197,7 +201,7 @@ OPERATORS = {
     "split": ("split_k",),
     "raster": ("raster", "group"),
     "epilogue": ("epilogue", "bulk_blocks", "streaming"),
-    "ahead": ("reads_ahead",),
+    "ahead": tuple(AHEAD),
 }
 
 FAMILY = Family("sm90_wgmma", "sm90/wgmma.cuh", GENES, _check, _macros, _record, OPERATORS)

@@ -6,9 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from hgemm_packs.generator.families.base import (
+    AHEAD,
     SM_BYTES,
     Family,
     Genome,
+    ahead_macros,
+    check_ahead,
     common_macros,
     dims,
     number,
@@ -31,7 +34,7 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
     "ctas_per_sm": (1, 2),
     "epilogue": ("staged", "grouped", "bulk"),
     "streaming": (False, True),
-    "reads_ahead": (False, True),
+    **AHEAD,
 }
 
 _TILE_M = 64
@@ -64,6 +67,7 @@ def _threads(g: Genome) -> int:
 
 
 def _check(g: Genome) -> None:
+    check_ahead(g)
     accumulators, room = (
         number(g, "tile_n") // 2,
         register_room(_threads(g), number(g, "ctas_per_sm")),
@@ -98,7 +102,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
         "HGP_EPILOGUE_BULK": int(g["epilogue"] == "bulk"),
         "HGP_EPILOGUE_GROUPED": int(g["epilogue"] == "grouped"),
         "HGP_STREAMING": int(bool(g["streaming"])),
-        "HGP_READS_AHEAD": int(bool(g["reads_ahead"])),
+        **ahead_macros(g),
     }
 
 
@@ -131,7 +135,7 @@ OPERATORS = {
     "depth": ("stages", "stages_b"),
     "schedule": ("consumers", "ordered", "ctas_per_sm"),
     "epilogue": ("epilogue", "streaming"),
-    "ahead": ("reads_ahead",),
+    "ahead": tuple(AHEAD),
 }
 
 FAMILY = Family(

@@ -195,11 +195,12 @@ def _instructions(fields: Mapping[str, Any], census: sass.Census) -> Iterator[st
     # A row may launch any of a family's kernels while the grid ahead still runs, and no run can
     # show that one reads too early. ptxas moves ld.global.nc across griddepcontrol.wait. A foreign
     # kernel enters no table; one with an instruction of dependent launch has to do all of it. What
-    # reads ahead is launched dependent only where its operands are not written ahead, and warps
-    # of it that only load may end without a wait of their own.
+    # reads ahead is launched dependent only where its operands are not written ahead, by any grid
+    # that may still run, and warps of it that only load may end without a wait of their own.
     ahead = bool(fields.get("reads_ahead"))
     early = set(census.early) | set(census.unwaited) - ({"EXIT"} if ahead else set())
     early -= upstream.PAST_L1 if ahead else set()
+    early -= {"PREEXIT"} if ahead and fields["genome"].get("triggers_early") else set()
     if early and (fields.get("family") in FAMILY_MMA or census.count("ACQBULK", "PREEXIT")):
         yield f"upstream: {', '.join(sorted(early))} before the grid ahead has ended"
     atomics = census.count(*sass.MEMORY["atomics"])

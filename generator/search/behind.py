@@ -36,7 +36,7 @@ def candidates(space: Space, sms: int, n: int) -> list[Choice]:
 def twins(choice: Choice, problem: Problem, sms: int) -> list[Choice]:
     """The choice as it reads ahead, which it may do already: as deep as it is, and as deep as
     leaves room. None where its kind cannot."""
-    same = choice if choice.genome.get("reads_ahead") else ahead(choice)
+    same = ahead(choice)
     if same is None:
         return []
     family = FAMILIES[same.family]

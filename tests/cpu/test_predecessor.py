@@ -1,5 +1,5 @@
 """A row's dependent launch is one only where the capture says that the kernel before is ours and,
-for a kernel that reads its operands before it waits, that the one before does not write them."""
+for a kernel that reads its operands before it waits, that none which may still run writes them."""
 
 from __future__ import annotations
 
@@ -174,10 +174,10 @@ def test_matmul_reading_ahead_of_its_own_operands(fake: Started, reads_ahead: bo
     assert called(a, b)[1] == 0  # loads, eagerly
     fake.capture(7)
     found = []
-    for left, right in ((a, b), (a, b), (None, eye), (eye, None), (a, b), (kept[0], eye)):
-        last = kept[-1]
-        found.append(called(last if left is None else left, last if right is None else right)[1])
-    assert found == ([0, 1, 0, 0, 1, 1] if reads_ahead else [0, 1, 1, 1, 1, 1])
+    for left, right in ((a, b), (a, b), (-1, eye), (eye, -1), (a, b), (0, eye), (4, eye), (3, eye)):
+        operands = (kept[x] if isinstance(x, int) else x for x in (left, right))
+        found.append(called(*operands)[1])
+    assert found == ([0, 1, 0, 0, 1, 1, 0, 1] if reads_ahead else [0, 1, 1, 1, 1, 1, 1, 1])
     assert not any(fake.fallbacks().values())
     fake.capture(0)
     assert called(a, b)[1] == 0
@@ -232,3 +232,115 @@ def test_pairs_are_for_dependent_launches_of_this_very_kernel(bare: Started) -> 
     for out, cluster in zip(outs, (1, 2), strict=True):
         launcher.launch(kernel, a, b, out)
         assert (bare.control.grid, bare.control.cluster) == (4, cluster)
+
+
+class Line:
+    """Products under one capture, one after the other and each into memory of its own."""
+
+    def __init__(self, bare: Started, size: int = 16) -> None:
+        self.fake = bare
+        self.ahead = loaded(0, True, reads_ahead=True)
+        self.a, _ = reference.cancelling(size, size, 64, "nn", torch.float16)
+        self.a, self.eye = self.a[:, :size].contiguous(), torch.eye(size, dtype=torch.float16)
+        self.outs: list[torch.Tensor] = []
+        self.nodes: list[int] = []
+        bare.capture(7)
+
+    def call(self, written: int | None = None, side: int = 0, kernel: Any = None) -> int:
+        """One more, which reads as A or B what an earlier one wrote; whether it is dependent."""
+        operands = [self.a, self.eye]
+        if written is not None:
+            operands = [self.outs[written], self.eye][:: -1 if side else 1]
+        out = torch.full_like(self.a, torch.nan)
+        launcher.launch(kernel or self.ahead, *operands, out)
+        reference.assert_exact(out, *operands)
+        self.outs.append(out)
+        self.nodes.append(self.fake.control.nodes[0])
+        return int(self.fake.control.pdl)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("written", range(4))
+def test_reading_ahead_stays_clear_of_all_that_may_still_run(
+    bare: Started, written: int, side: int
+) -> None:
+    """Kernels that read ahead let others start at once: four of them may all be running. The plain
+    launch begins when they have ended, so behind it their C may be read, and its own may not."""
+    line = Line(bare)
+    assert [line.call() for _ in range(4)] == [0, 1, 1, 1]
+    assert [line.call(written, side), line.call(written, side)] == [0, 1]
+    assert [line.call(4, side), line.call(4, side)] == [0, 1]
+
+
+def test_reading_ahead_behind_what_was_loaded_for_plain_launches(bare: Started) -> None:
+    line = Line(bare)
+    plain = loaded(0, False, reads_ahead=True)
+    assert [line.call(), line.call(), line.call(kernel=plain)] == [0, 1, 0]
+    assert [line.call(0), line.call(1), line.call(2)] == [1, 1, 0]
+
+
+def test_reading_ahead_behind_one_of_ours_that_waits(bare: Started) -> None:
+    """It lets others start when all before it has ended."""
+    line = Line(bare)
+    waits = loaded(0, True)
+    assert [line.call(), line.call(), line.call(1, kernel=waits)] == [0, 1, 1]
+    assert [line.call(0), line.call(1), line.call(2)] == [1, 1, 0]
+
+
+def test_reading_ahead_behind_a_node_of_two_dependencies_or_none(bare: Started) -> None:
+    line = Line(bare)
+    assert [line.call(), line.call()] == [0, 1]
+    for nodes in (line.nodes, []):
+        follow(bare, *nodes)
+        assert [line.call(), line.call(0), line.call(1)] == [0, 1, 1]
+    for nodes in ([MEMSET, MEMSET], []):  # though launched dependent
+        assert line.call() == 1
+        bare.put_behind(*nodes)
+        assert [line.call(0), line.call(1)] == [1, 1]
+
+
+def test_reading_ahead_where_a_dependent_launch_follows_what_is_foreign(bare: Started) -> None:
+    line = Line(bare)
+    first = bare.control.loaded
+    loaded(1, True, reads_ahead=True)
+    assert [line.call(), line.call()] == [0, 1]
+    own = line.nodes[0]
+    for node, pdl in ((own, 1), (MEMSET, 0), (own + 8, 0), (None, 0), (bare.control.loaded, 0)):
+        assert line.call() == 1
+        bare.put_behind(node)
+        assert [line.call(), line.call()] == [pdl, 1]
+    assert line.call() == 1
+    bare.put_behind(first)  # ours, but without an array of parameters
+    assert [line.call(), line.call()] == [0, 1]
+
+
+def test_reading_ahead_where_the_driver_does_not_say_what_was_before(bare: Started) -> None:
+    line = Line(bare)
+    assert [line.call(), line.call()] == [0, 1]
+    bare.control.fail_edges = 1
+    assert [line.call(), line.call()] == [0, 0]
+    waits = loaded(0, True)
+    assert [line.call(kernel=waits), line.call()] == [1, 1]  # nobody asks
+    bare.control.fail_edges = 0
+    assert [line.call(), line.call()] == [1, 1]
+
+
+def test_a_launch_that_reads_ahead_looks_back_on_64_nodes(bare: Started) -> None:
+    line = Line(bare, 8)
+    begun = [0] + [1] * 64
+    assert [line.call() for _ in range(len(begun) * 2 + 2)] == begun * 2 + begun[:2]
+    for _ in range(50):
+        assert line.call() == 1
+    assert line.call(130) == 0  # the first of the row
+
+
+def test_matmul_that_does_not_read_ahead_looks_at_one_node(fake: Started) -> None:
+    """Whatever reads ahead before it: it waits for all of it."""
+    launched(served(fake))
+    ahead = loaded(0, True, reads_ahead=True)
+    a, b = reference.cancelling(64, 32, 64, "nn", torch.float16)
+    fake.capture(7)
+    fake.control.fail_edges = 1
+    for pdl in (0, 1):
+        launcher.launch(ahead, a, b, zeros(64, 32))
+        assert fake.control.pdl == 0 and launched(fake) == 1, pdl

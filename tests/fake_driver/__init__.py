@@ -50,7 +50,7 @@ class Control(ctypes.Structure):
         (name, ctypes.c_int)
         for name in (
             *("capturing", "clusters", "fail_launches", "noop", "capture_mode", "unrelaxed_loads"),
-            *("dirty", "fail_objects"),
+            *("dirty", "fail_objects", "fail_edges"),
             *("loads", "launches", "pushes", "encodes", "asked", "grid", "block", "smem_bytes"),
             *("cluster", "pdl", "cooperative"),
         )
@@ -205,6 +205,12 @@ class Started:
         """From now on every stream is under this capture, or under none with 0."""
         self.control.capturing, self.control.capture_id = int(number > 0), number
         self.control.node_count = 0
+
+    def put_behind(self, *nodes: int | None) -> None:
+        """Make the last launch of a capture depend on these, by edges of the kind that it has."""
+        first, second = map(ctypes.c_void_p, [*nodes, None, None][:2])
+        last = ctypes.c_void_p(self.control.nodes[0])
+        self._library.fake_put_behind(last, first, second, ctypes.c_uint64(len(nodes)))
 
     def destroy(self, number: int) -> int:
         """Destroy the graph of a capture; how many objects that only it owned are gone with it."""

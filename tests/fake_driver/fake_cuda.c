@@ -173,11 +173,17 @@ cu_result cuStreamGetId(cu_stream stream, unsigned long long *id) {
   return CU_OK;
 }
 
-fake_launch captured;
+fake_node fake_nodes[FAKE_NODES];
 
-// A node is the function that it launches; FAKE_MEMSET is one that launches none, NULL one whose
-// kernel is said by another handle. One that was not captured last has no array of parameters, as
-// if they had come in one piece.
+static const fake_node *launched(const void *node) {
+  for (int i = 0; i < FAKE_NODES; i++)
+    if (node == &fake_nodes[i]) return node;
+  return NULL;
+}
+
+// A node is a launch under capture, or the function that it launches: then it has no array of
+// parameters, as if they had come in one piece, and depends on nothing. FAKE_MEMSET is one that
+// launches none, NULL one whose kernel is said by another handle.
 cu_result cuGraphNodeGetType(const void *node, int *type) {
   *type = node == FAKE_MEMSET ? CU_NODE_KERNEL + 2 : CU_NODE_KERNEL;
   return CU_OK;
@@ -185,9 +191,32 @@ cu_result cuGraphNodeGetType(const void *node, int *type) {
 
 cu_result cuGraphKernelNodeGetParams_v2(const void *node, cu_kernel_node *params) {
   if (node == FAKE_MEMSET) return CU_INVALID_VALUE;
-  *params = (cu_kernel_node){.function = (cu_function)node};
-  if (node && node == captured.function) params->params = captured.params;
+  const fake_node *known = launched(node);
+  *params = (cu_kernel_node){.function = known ? known->function : (cu_function)node};
+  if (known) params->params = (void **)known->params;
   return CU_OK;
+}
+
+// Edges beyond those that there are look programmatic: nobody may read them.
+cu_result cuGraphNodeGetDependencies_v2(const void *node, const void **before, cu_edge *edges,
+                                        size_t *count) {
+  const fake_node *known = launched(node);
+  const size_t room = *count;
+  if (control.fail_edges || !before || !edges) return CU_INVALID_VALUE;
+  *count = 0;
+  for (size_t i = 0; i < room; i++) {
+    const int there = known && i < known->count;
+    before[i] = there ? known->before[i] : NULL;
+    edges[i] = (cu_edge){.type = !there || known->programmatic ? CU_EDGE_PROGRAMMATIC : 0};
+    *count += (size_t)there;
+  }
+  return CU_OK;
+}
+
+// Makes a launch depend on other nodes, by edges of the kind that it has.
+void fake_put_behind(fake_node *node, const void *first, const void *second, uint64_t count) {
+  node->before[0] = first, node->before[1] = second;
+  node->count = count;
 }
 
 // A graph is the number of its capture; what it owns is in this list.

@@ -36,14 +36,19 @@ typedef struct {
 
 _Static_assert(sizeof(fake_map) <= sizeof(cu_tensor_map), "a map must fit");
 
-// The last launch under capture: its node has parameters of its own.
+// A launch under capture: a node with parameters of its own.
 typedef struct {
   cu_function function;
+  const void *before[2];  // what it depends on
+  uint64_t count;
+  int programmatic;  // whether its edges are
   void *params[16];
   char values[16][128];
-} fake_launch;
+} fake_node;
 
-extern fake_launch captured;
+// The last of them, in a ring: more than a launch may look back on.
+enum { FAKE_NODES = 256 };
+extern fake_node fake_nodes[FAKE_NODES];
 
 #define FAKE_MEMSET ((const void *)1)
 enum { FAKE_INVALIDATED = 2 };  // a capture that takes no more launches
@@ -57,6 +62,7 @@ typedef struct {
   int unrelaxed_loads;  // loads in another capture mode than relaxed
   int dirty;            // leave that many words of a workspace with something in them
   int fail_objects;     // make no user objects
+  int fail_edges;       // do not say what a node depends on
   atomic_int loads, launches, pushes, encodes, asked;
   uint32_t grid, block, smem_bytes, cluster, pdl, cooperative;  // of the last launch
   void *stream;

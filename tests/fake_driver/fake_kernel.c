@@ -142,13 +142,19 @@ static int read_attributes(const cu_launch_config *config) {
 }
 
 static void capture(cu_function function, void **params) {
+  static unsigned made;
   const fake_function *f = function;
-  control.nodes[0] = captured.function = function;
-  control.node_count = 1;
+  fake_node *node = &fake_nodes[made++ % FAKE_NODES];
+  node->function = function;
+  node->count = control.node_count;
+  node->programmatic = (int)control.pdl;
+  memcpy(node->before, control.nodes, sizeof node->before);
   for (int i = 0; i < f->count; i++) {
-    captured.params[i] = captured.values[i];
-    memcpy(captured.values[i], params[i], (size_t)f->sizes[i]);
+    node->params[i] = node->values[i];
+    memcpy(node->values[i], params[i], (size_t)f->sizes[i]);
   }
+  control.nodes[0] = node;
+  control.node_count = 1;
 }
 
 cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **params,

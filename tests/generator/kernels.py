@@ -43,6 +43,7 @@ WGMMA: Genome = {
     "bulk_blocks": 1,
     "streaming": False,
     "reads_ahead": False,
+    "triggers_early": False,
 }
 DIRECT: Genome = {
     "layout": "nt",
@@ -70,6 +71,7 @@ SPLITK: Genome = {
     "ctas_per_sm": 1,
     "epilogue": "staged",
     "reads_ahead": False,
+    "triggers_early": False,
 }
 ONESHOT: Genome = {
     "layout": "nt",
@@ -81,6 +83,7 @@ ONESHOT: Genome = {
     "split": 2,
     "epilogue": "staged",
     "reads_ahead": False,
+    "triggers_early": False,
     "cp_async": False,
 }
 SWAPAB: Genome = {
@@ -95,6 +98,7 @@ SWAPAB: Genome = {
     "persistent": False,
     "ctas_per_sm": 1,
     "reads_ahead": False,
+    "triggers_early": False,
 }
 WRITEBOUND: Genome = {
     "layout": "nt",
@@ -109,6 +113,7 @@ WRITEBOUND: Genome = {
     "epilogue": "grouped",
     "streaming": True,
     "reads_ahead": False,
+    "triggers_early": False,
 }
 GEMV: Genome = {
     "layout": "nt",

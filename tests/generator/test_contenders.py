@@ -13,16 +13,19 @@ import pytest
 
 from hgemm_packs.generator import build, dependent, families, table
 from hgemm_packs.generator.packer import SourceManifest
+from hgemm_packs.generator.spec import Status
 from hgemm_packs.problem import Problem
 
 from .found import OTHER, PROBLEM, both, found, job
 
-#: On PROBLEM `a` is worth 1.528 and `b` 1.442, and `c` was not confirmed there. `d` loses.
+#: On PROBLEM `a` is worth 1.528 and `b` 1.442, and `c` was not confirmed there. `d` loses on OTHER,
+#: `e` failed on PROBLEM.
 FIELDS = (
     job("finals", {"a": (8.0, 9.0), "b": (8.5, 9.5), "c": (7.0, 8.0)}),
     job("confirm", {"a": (8.0, 9.0), "b": (8.5, 9.5)}),
     *both({"a": (9.0, 10.0)}, OTHER),
     *both({"d": (13.0, 15.0)}, OTHER),
+    job("finals", {"e": (7.0, 8.0)}, statuses={"e": Status.NUMERIC}),
 )
 FOUND = found(*FIELDS)
 NAMES = {id_: str(fields["name"]) for id_, fields in FOUND.kernels.items()}
@@ -44,9 +47,11 @@ def usable(without: str = "") -> table.Usable:
     return table.remade(partial(compiled, without))
 
 
-def line(kernel: str, worth: float, problem: Problem = PROBLEM) -> dict[str, Any]:
+def line(
+    kernel: str, worth: float, problem: Problem = PROBLEM, plain: float = 6.0
+) -> dict[str, Any]:
     """As pdl.py writes them: torch takes `worth` times as long as the dependent launch."""
-    times = {"torch": [9.0] * 3, "plain": [6.0] * 3, "pdl": [9.0 / worth] * 3}
+    times = {"torch": [9.0] * 3, "plain": [plain] * 3, "pdl": [9.0 / worth] * 3}
     return {
         "problem": [*problem.key[:5]],
         "kernel": NAMES[kernel],
@@ -78,8 +83,14 @@ def made(lines: Iterable[dict[str, Any]], without: str = "") -> tuple[SourceMani
         ([line("a", 0.5), line("b", 1.6)], "b"),
         ([line("a", 1.6), line("b", 1.7) | {"wrong": ["hot"]}], "a"),
         ([line("a", 1.6), line("b", 1.7) | {"edges": {"programmatic": 1}}], "a"),
-        ([line("c", 9.0)], None),  # no confirmed win
-        ([line("b", 9.0, OTHER), line("d", 9.0, OTHER)], None),
+        ([line("c", 9.0)], "c"),  # level alone by the line
+        ([line("c", 9.0, plain=9.0)], "c"),
+        ([line("c", 9.0, plain=9.01)], None),
+        ([line("c", 9.0), line("c", 9.0, plain=9.01)], None),
+        ([line("b", 1.7, plain=9.01)], "b"),  # its confirmation says more
+        ([line("e", 9.0)], None),  # failed on the problem
+        ([line("c", 9.0) | {"wrong": ["hot"]}], None),
+        ([line("b", 9.0, OTHER, plain=13.0), line("d", 9.0, OTHER)], None),
         ([{"problem": [], "kernel": NAMES["b"], "error": "killed its process"}], None),
     ],
 )
@@ -106,6 +117,26 @@ def test_a_follower_is_no_slower_than_torch_alone(
     source, listed, _ = table.rebuilt(level, 1.0, usable())
     after, _ = dependent.launched(source, level, listed, [line("d", 9.0)], usable())
     assert [(row.kernel, row.dependent) for row in after.table] == [("a", kernel)]
+
+
+@pytest.mark.parametrize(("plain", "kernel"), [(9.0, "c"), (9.1, None)])
+def test_the_second_measurement_tells_who_is_level_alone_and_chooses_nothing(
+    plain: float, kernel: str | None
+) -> None:
+    source, listed, _ = table.rebuilt(FOUND, 1.0, usable())
+    second = [line("c", 0.5, plain=plain), line("b", 9.0)]
+    after, _ = dependent.launched(source, FOUND, listed, [line("c", 2.0)], usable(), second)
+    assert {row.k: row.dependent for row in after.table} == {PROBLEM.k: kernel, OTHER.k: None}
+
+
+@pytest.mark.parametrize("without", ["proofs", "refused"])
+def test_a_kernel_that_was_never_confirmed_has_passed_every_gate(without: str) -> None:
+    proofs = {k: v for k, v in FOUND.proofs.items() if without != "proofs" or k != "c"}
+    refused = {"c": Status.SANITIZER} if without == "refused" else {}
+    less = replace(FOUND, proofs=proofs, refused=refused)
+    source, listed, _ = table.rebuilt(less, 1.0, usable())
+    after, _ = dependent.launched(source, less, listed, [line("c", 2.0)], usable())
+    assert {row.dependent for row in after.table} == {None}
 
 
 def test_what_does_not_build_any_more_is_left_to_the_next() -> None:

@@ -25,6 +25,7 @@ BASE: Genome = {
     "split": 1,
     "epilogue": "staged",
     "reads_ahead": False,
+    "triggers_early": False,
     "cp_async": False,
 }
 

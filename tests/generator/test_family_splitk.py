@@ -27,6 +27,7 @@ BASE: Genome = {
     "ctas_per_sm": 1,
     "epilogue": "staged",
     "reads_ahead": False,
+    "triggers_early": False,
 }
 # Two consumers of 64 x 256: no room for an inbox beside the ring.
 LARGE: Genome = {**BASE, "tile_m": 128, "tile_n": 256, "stages": 4, "slices": 8}

@@ -28,6 +28,7 @@ BASE: Genome = {
     "epilogue": "grouped",
     "streaming": True,
     "reads_ahead": False,
+    "triggers_early": False,
 }
 SM_BYTES = 228 * 1024
 

@@ -66,11 +66,14 @@ TOGETHER = """if constexpr (HGP_READS_AHEAD) {
     __syncwarp();
     wait_for_upstream();
   }"""
-DOOR = "  wait_for_upstream();\n  allow_dependents();\n}"
+DOOR = """  if constexpr (kEarly) allow_dependents();
+  wait_for_upstream();
+  if constexpr (!kEarly) allow_dependents();
+"""
 
 
-def ahead(genome: Genome) -> Genome:
-    return {**genome, "reads_ahead": True}
+def ahead(genome: Genome, early: bool = False) -> Genome:
+    return {**genome, "reads_ahead": True, "triggers_early": early}
 
 
 def name_of(family_name: str, genome: dict[str, Any]) -> str:
@@ -104,9 +107,11 @@ def test_the_name_of_a_measured_kernel_is_that_of_its_genome_without_the_gene() 
     today = {**genome, "cp_async": False}
     f, name = family("sm90_oneshot"), "sm90_hgemm_nn_bf16_f32acc_oneshot_128x64_69b40fc5"
     assert name[-8:] == name_of("sm90_oneshot", genome)
-    assert f.kernel_name({**today, "reads_ahead": False}) == name
-    other = f.kernel_name(ahead(today))
-    assert other == name[:-8] + name_of("sm90_oneshot", ahead(genome)) != name
+    assert f.kernel_name({**today, "reads_ahead": False, "triggers_early": False}) == name
+    for early in ({}, {"triggers_early": True}):
+        other = f.kernel_name(ahead(today, bool(early)))
+        named = {**genome, "reads_ahead": True, **early}
+        assert other == name[:-8] + name_of("sm90_oneshot", named) != name
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -114,7 +119,8 @@ def test_every_measured_kernel_keeps_its_name(name: str) -> None:
     kernels = [each for each in measured(name) if not each.genome["reads_ahead"]]
     assert len(kernels) > 50
     for kernel in kernels:
-        later = {"reads_ahead"} if kernel.genome.get("cp_async") else {"reads_ahead", "cp_async"}
+        later = {"reads_ahead", "triggers_early"}
+        later |= set() if kernel.genome.get("cp_async") else {"cp_async"}
         before = {gene: v for gene, v in kernel.genome.items() if gene not in later}
         assert kernel.name[-8:] == name_of(name, before)
         assert family(name).kernel_name(kernel.genome) == kernel.name
@@ -161,14 +167,18 @@ def test_families_without_the_gene_have_no_such_field() -> None:
 # --- cubins -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize(("name", "genome"), JOBS)
-def test_only_copies_of_a_and_b_stand_before_the_wait(name: str, genome: Genome) -> None:
-    one = build.build_one(name, ahead(genome))
+def test_only_copies_of_a_and_b_stand_before_the_wait(
+    name: str, genome: Genome, early: bool
+) -> None:
+    """And leave for the next grid, where the genome says so."""
+    one = build.build_one(name, ahead(genome, early))
     found = census(one.cubin)
-    copy = copy_of(genome)
-    assert found.early == first_in_text(name, genome)
+    copy, leave = copy_of(genome), {"PREEXIT"} if early else set()
+    assert set(found.early) - leave == set(first_in_text(name, genome))
     # A producer of splitk only loads, and ends without a wait of its own.
-    assert set(found.unwaited) - {"EXIT"} == {copy}
+    assert set(found.unwaited) - {"EXIT"} == {copy} | leave
     assert ("EXIT" in found.unwaited) == (name == "sm90_splitk")
     # The warp at the door and the writers wait, each in its own code; the door opens once.
     assert found.count("ACQBULK") >= 2 and found.count("PREEXIT") == 1
@@ -176,9 +186,9 @@ def test_only_copies_of_a_and_b_stand_before_the_wait(name: str, genome: Genome)
     assert verdict.passed, verdict.detail
     silent = {field: v for field, v in one.entry_fields.items() if field != "reads_ahead"}
     verdict = binary.check(silent, one.cubin)
-    early = f"EXIT, {copy}" if name == "sm90_splitk" else copy
+    words = ", ".join(sorted({copy} | leave | ({"EXIT"} if name == "sm90_splitk" else set())))
     assert verdict.status is Status.BINARY
-    assert verdict.detail == f"upstream: {early} before the grid ahead has ended"
+    assert verdict.detail == f"upstream: {words} before the grid ahead has ended"
 
 
 @pytest.mark.parametrize(("name", "genome"), [("sm90_swapab", SWAPAB), ("sm90_wgmma", WGMMA)])
@@ -212,7 +222,7 @@ def test_a_kernel_that_also_writes_early_is_refused(name: str, genome: Genome, e
 
 
 @pytest.mark.parametrize(
-    "door", ["  allow_dependents();\n  wait_for_upstream();\n}", "  allow_dependents();\n}"]
+    "door", ["  allow_dependents();\n  wait_for_upstream();\n", "  allow_dependents();\n"]
 )
 @pytest.mark.parametrize(
     ("name", "genome"),
@@ -238,7 +248,7 @@ def test_writers_whose_wait_stands_elsewhere_in_the_text_are_refused() -> None:
     genome = ahead({**ONESHOT, "split": 1})
     source, fields = build.render("sm90_oneshot", genome), family("sm90_oneshot").fields(genome)
     first = "if (threadIdx.x < 32 && elected()) {\n    prefetch_map(&map_a);"
-    door = "if (threadIdx.x >= kThreads) keep_door();\n  "
+    door = "if (threadIdx.x >= kThreads) keep_door<HGP_TRIGGERS_EARLY>();\n  "
     assert source.count(first) == 1 and source.count(WAIT) == 2
     changed = source.replace(WAIT, "").replace(first, door + first)
     image, _ = build.compile_source(changed, fields["symbol"])

@@ -53,7 +53,7 @@ def line(problem: Problem) -> dict[str, Any]:
         elif result.status is Status.TIMEOUT:
             failed[choice.name] = "hung"
     top = sorted(us, key=lambda name: median(us[name]))[:3]
-    again = {"torch": [9.5, 9.4], "cublaslt": [9.1], **{name: [us[name][0]] * 9 for name in top}}
+    again = {"torch": [9.5, 9.4], "cublaslt": [9.1], **{n: [median(us[n])] * 9 for n in top}}
     key = [problem.m, problem.n, problem.k, problem.layout, problem.dtype]
     return {"problem": key, "us": us, "failed": failed, "again": again}
 
@@ -411,7 +411,8 @@ def test_figures_of_made_up_runs(screens: dict[Problem, Screen]) -> None:
     assert tests["tpe"]["p"] == tests["tpe"]["p_holm"] == 1.0
     assert summary["halves"]["fitted"]["8"]["ahead"] == "5/5"
     assert summary["halves"]["reinforced"]["1"]["p"] == 1.0
-    assert summary["recorded"]["optimum_again"] == 1.0  # the second measurement repeats the first
+    # The second measurement repeats the first, to what a recording keeps.
+    assert summary["recorded"]["optimum_again"] == pytest.approx(1.0, abs=5e-4)
 
 
 def test_the_committed_figures_follow_from_the_committed_runs() -> None:
@@ -446,7 +447,7 @@ def test_the_committed_recordings_hold_what_was_measured(
     assert len(screens) == 54
     choice, time = screens[Problem(*problem)].optimum()
     later = {
-        "sm90_wgmma": {"bulk_blocks": 1, "reads_ahead": False},
+        "sm90_wgmma": {"bulk_blocks": 1, "reads_ahead": False, "triggers_early": False},
         "sm90_direct": {"fixed_k": 0, "cluster_k": 1},
     }[choice.family]
     assert later.items() <= choice.genome.items()

@@ -14,6 +14,7 @@ from hgemm_packs.problem import Problem
 
 from .kernels import BASES, READABLE_AHEAD
 
+AHEAD = {"reads_ahead": True, "triggers_early": True}
 DEEP = Problem(256, 512, 8192, "nn", "f16")
 SMS = 132
 
@@ -26,9 +27,10 @@ def test_candidates_are_the_priors_first_that_leave_room(sms: int) -> None:
     order = {space.core[row]: place for place, row in enumerate(prior.rank(space))}
     places = []
     for choice in found:
-        assert choice.genome["reads_ahead"] and admits(choice, DEEP)
+        assert choice.genome.items() >= AHEAD.items() and admits(choice, DEEP)
         assert behind.leaves_room(choice, DEEP, sms)
-        places.append(order[Choice.of(choice.family, {**choice.genome, "reads_ahead": False})])
+        plain = {**choice.genome, **dict.fromkeys(AHEAD, False)}
+        places.append(order[Choice.of(choice.family, plain)])
     assert places == sorted(places)
     assert behind.candidates(space, sms, 3) == found[:3]
 
@@ -58,7 +60,7 @@ def test_where_nothing_leaves_room_nothing_is_tried() -> None:
     )
 
 
-@pytest.mark.parametrize("already", [False, True])
+@pytest.mark.parametrize("already", [{}, {"reads_ahead": True}, AHEAD])
 @pytest.mark.parametrize(
     ("m", "stages", "found"),
     [
@@ -71,16 +73,14 @@ def test_where_nothing_leaves_room_nothing_is_tried() -> None:
     ],
 )
 def test_twins_are_as_deep_as_the_choice_and_as_deep_as_leaves_room(
-    m: int, stages: int, found: list[int], already: bool
+    m: int, stages: int, found: list[int], already: Genome
 ) -> None:
     """Also of one that reads ahead itself."""
     problem = Problem(m, 1024, 1024, "nt", "f16")
     plain = {**BASES["sm90_wgmma"], "stages": stages}
-    choice = Choice.of("sm90_wgmma", {**plain, "reads_ahead": already})
+    choice = Choice.of("sm90_wgmma", {**plain, **already})
     twins = behind.twins(choice, problem, SMS)
-    assert [twin.genome for twin in twins] == [
-        {**plain, "stages": each, "reads_ahead": True} for each in found
-    ]
+    assert [twin.genome for twin in twins] == [{**plain, "stages": each, **AHEAD} for each in found]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_twins_of_what_has_no_other_depth(name: str, genes: Genome, count: int) 
     plain = {**BASES[name], **genes}
     wide = Problem(8192, 8192, 128, "nt", "f16")
     twins = behind.twins(Choice.of(name, plain), wide, SMS)
-    assert [twin.genome for twin in twins] == [{**plain, "reads_ahead": True}] * count
+    assert [twin.genome for twin in twins] == [{**plain, **AHEAD}] * count
 
 
 def test_persistent_kernels_leave_room_whatever_the_size() -> None:

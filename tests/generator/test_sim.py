@@ -80,7 +80,7 @@ def test_noise_has_the_stated_spread_and_outliers_only_add_time() -> None:
 
 
 def test_the_optimum_is_the_least_of_all_honest_times() -> None:
-    device = SimDevice(8, Faults(hack=0.2, numeric=0.3))  # whose best of all has a fault
+    device = SimDevice(9, Faults(hack=0.2, numeric=0.3))  # whose best of all has a fault
     choice, us = device.optimum(PROBLEM)
     honest = [device.true_us(c, PROBLEM) for c in CHOICES if device.fault(c) == ""]
     assert us == min(honest) == device.true_us(choice, PROBLEM)

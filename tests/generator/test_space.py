@@ -213,15 +213,17 @@ def test_parsing_names_what_is_wrong() -> None:
         space.parse({"family": "sm90_direct", "genome": {**genome, "unroll": 999}})
 
 
-def test_the_choice_that_differs_in_reading_ahead() -> None:
+def test_the_choice_as_it_reads_ahead() -> None:
     """No catalogue has it. A family without the gene has none, nor a genome that leaves no room."""
     problem = Problem(256, 512, 2048, "nt", "f16")
+    both = {"reads_ahead": True, "triggers_early": True}
     for name in ("sm90_wgmma", "sm90_splitk", "sm90_oneshot"):
         plain = next(c for c in Space(problem).core if c.family == name)
         twin = ahead(plain)
-        assert twin == Choice.of(name, {**plain.genome, "reads_ahead": True})
+        assert twin == Choice.of(name, {**plain.genome, **both})
         assert admits(twin, problem) and twin not in Space(problem).core
-        assert ahead(twin) is None
+        assert ahead(twin) == twin
+        assert ahead(Choice.of(name, {**plain.genome, "reads_ahead": True})) == twin
     assert ahead(next(c for c in Space(problem).core if c.family == "sm90_direct")) is None
     lasting = Choice.of("sm90_swapab", {**SWAPAB, "persistent": True})
     assert ahead(lasting) is None
@@ -230,5 +232,5 @@ def test_the_choice_that_differs_in_reading_ahead() -> None:
     )
     assert ahead(filling) is None
     twin = ahead(leaving)
-    assert twin and twin.genome == {**leaving.genome, "reads_ahead": True}
+    assert twin and twin.genome == {**leaving.genome, **both}
     assert ahead(Choice.of("sm90_gone", plain.genome)) is None

@@ -10,15 +10,20 @@ __device__ __forceinline__ u32 smem_address(const void* p) { return static_cast<
 // Must stand before the first read of upstream data and the first write.
 __device__ __forceinline__ void wait_for_upstream() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-// Only after wait_for_upstream: earlier, grids pile up behind the wait (256^3: 2.19 -> 3.04 us).
+// In a kernel that reads nothing ahead only after wait_for_upstream: earlier, grids pile up behind the wait (256^3: 2.19
+// -> 3.04 us).
 __device__ __forceinline__ void allow_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 // HGP_READS_AHEAD: a kernel reads A and B, and multiplies, while the grid ahead still runs, and waits for it before its
-// first write. It is launched dependent only where that grid writes neither. A warp of its own lets the next grid start
-// as soon as that has ended; no earlier, so that a grid overlaps with no more than the one ahead.
+// first write. It is launched dependent only where no grid that may still run writes either. A warp of its own lets the
+// next grid start: at once with kEarly (HGP_TRIGGERS_EARLY), so that as many overlap as there is room for, else when the
+// grid ahead has ended. It waits in any case, so that no CTA ends before the grid ahead: that one has ended, and with
+// it all before it, once this one has.
+template <bool kEarly>
 __device__ __forceinline__ void keep_door() {
+  if constexpr (kEarly) allow_dependents();
   wait_for_upstream();
-  allow_dependents();
+  if constexpr (!kEarly) allow_dependents();
 }
 
 // --- mbarrier (9.7.13.15) ---

@@ -270,7 +270,7 @@ extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 
 #endif
   if (kSplit > 1) cluster_arrive();
   if constexpr (HGP_READS_AHEAD) {
-    if (threadIdx.x >= kThreads) return keep_door();
+    if (threadIdx.x >= kThreads) return keep_door<HGP_TRIGGERS_EARLY>();
   }
 
   const int warp = threadIdx.x / 32;

@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   if (producer) {
     if (kReallocate) give_registers<40>();
     if constexpr (HGP_READS_AHEAD) {
-      if (warp == kConsumers * 4 + 1) keep_door();
+      if (warp == kConsumers * 4 + 1) keep_door<HGP_TRIGGERS_EARLY>();
     }
     if (warp == kConsumers * 4 && elected()) produce(ring, barriers.ring, &map_a, &map_b, work);
     __syncwarp();

@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   }
   if constexpr (!HGP_READS_AHEAD) allow_dependents();
   if constexpr (HGP_READS_AHEAD) {
-    if (warp > kWarps) return keep_door();
+    if (warp > kWarps) return keep_door<HGP_TRIGGERS_EARLY>();
   }
 
   if (producer) {

@@ -207,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   if (producer) {
     if (kReallocate) give_registers<40>();
     if constexpr (HGP_READS_AHEAD) {
-      if (warp == kConsumers * 4 + 1) keep_door();
+      if (warp == kConsumers * 4 + 1) keep_door<HGP_TRIGGERS_EARLY>();
     }
     const bool issues = HGP_PERSISTENT ? threadIdx.x == kConsumerThreads : warp == kConsumers * 4 && elected();
     if (issues) produce(ring, barriers, &map_a, &map_b, tiles, range);

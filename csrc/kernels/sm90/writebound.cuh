@@ -163,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 
   if (producer) {
     if constexpr (HGP_READS_AHEAD) {
-      if (warp > kConsumers * 4) keep_door();
+      if (warp > kConsumers * 4) keep_door<HGP_TRIGGERS_EARLY>();
     }
     if (threadIdx.x == kConsumerThreads) produce(ring, tiles_b, barriers, &map_a, &map_b, run);
     // A grid never ends before the one ahead, nor do its threads.
