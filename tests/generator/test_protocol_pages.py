@@ -107,8 +107,10 @@ def test_in_few_words(page: ModuleType) -> None:
         "are plain. What that is worth comes from another run than chose it.",
         "In these chains no product reads what the one before wrote, nor what that one reads where "
         "L2 does not hold the operands of both; kernels marked `reads_ahead` then load their "
-        "operands while it still runs. Where a product reads the previous one's output, the kernel "
-        "for ordinary launches runs in their place.",
+        "operands while it still runs, and where they also let the next one start early, as many "
+        "run at once as fit: a figure is the chain's time by its calls, not how long one call "
+        "takes. Where a product reads the output of one that may still run, it is launched "
+        "plainly.",
         "No figure for grid fp16 nt: only 1 of 2.",
     ]
 
