@@ -13,7 +13,12 @@ PACK := packs/$(ARCH)
 C_HOST := $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch] tests/fake_*/*.[ch])
 EXTENSIONS := setup.py $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch])
 
-.PHONY: demo test test-gpu bench table figures packs fmt lint type wheel data-wheel wheel-check clean
+TABLE = $(BIN)/hgemm-packs generate table benchmarks/results/measured \
+  $(addprefix --pdl ,$(wildcard benchmarks/results/pdl-choice*.jsonl* benchmarks/results/pdl-contenders*.jsonl*)) \
+  $(addprefix --published ,$(wildcard benchmarks/results/pdl.jsonl* benchmarks/results/pdl-[0-9]*.jsonl*)) \
+  $(addprefix --energy ,$(wildcard benchmarks/results/energy*.jsonl*))
+
+.PHONY: demo test test-gpu bench table waiting figures packs fmt lint type wheel data-wheel wheel-check clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/built
@@ -40,12 +45,14 @@ bench: $(STAMPS)/built packs
 # Needs no GPU. RUNS=benchmarks/results/measured makes it again from the export alone.
 table: $(STAMPS)/built
 	$(BIN)/hgemm-packs generate export $(RUNS) --out benchmarks/results/measured
-	$(BIN)/hgemm-packs generate table benchmarks/results/measured --out manifests/sm_90a/h200.json \
-	  $(addprefix --pdl ,$(wildcard benchmarks/results/pdl-choice*.jsonl* benchmarks/results/pdl-contenders*.jsonl*)) \
-	  $(addprefix --published ,$(wildcard benchmarks/results/pdl.jsonl* benchmarks/results/pdl-[0-9]*.jsonl*)) \
-	  $(addprefix --energy ,$(wildcard benchmarks/results/energy*.jsonl*)) \
+	$(TABLE) --out manifests/sm_90a/h200.json \
 	  $(addprefix --sanitized ,$(wildcard benchmarks/results/sanitized.jsonl*))
 	$(MAKE) figures
+
+# What the table would name if every kernel had a clean record, for benchmarks/sanitize_pack.py.
+waiting: $(STAMPS)/built
+	mkdir -p waiting
+	$(TABLE) --out waiting/source.json --pack waiting/pack
 
 # Every published number, page and plot from the raw results and the table.
 figures: $(STAMPS)/built

@@ -44,7 +44,7 @@ SANITIZED_S = 0.1  # a kernel and tool, with twelve processes a GPU (space_gates
 GATE_S, COVERING = 2 * 0.13, 466  # a kernel in both ways through the numeric gate; kernels
 CASE_S, CASES = 0.8, 163  # of the red team, compilers included: 125 s with 16 cores, 95 with 32
 SWEEP_S = 0.83  # a problem: 400 to 430 for 500
-FOLLOW_S = 0.6  # a row: 210 for 332 skinny ones, with 96 candidates of the prior
+FOLLOW_S = 0.25  # a row: 226 of launches behind one another, 280 of the gate, for 2137
 
 EXPORT, TABLE = "benchmarks/results/measured", "manifests/sm_90a/h200.json"
 _PACKS = "make packs  # no GPU"
@@ -90,10 +90,11 @@ COMMANDS = {
         _TABLE,
     ),
     "sanitize": (
-        _PACKS,
+        "make waiting  # no GPU",
         f"gunzip {_SANITIZED}.gz",
-        f"python benchmarks/sanitize_pack.py packs/sm_90a {_SANITIZED}",
+        f"python benchmarks/sanitize_pack.py waiting/pack {_SANITIZED}",
         f"gzip -9 {_SANITIZED}",
+        _TABLE,
     ),
     "space": (
         f"{_SPACE} build FOLDER  # no GPU",
@@ -110,13 +111,11 @@ COMMANDS = {
     "lag": (
         f"hgemm-packs generate follow {TABLE} --shapes grid "
         "--dtypes TYPE --layouts LAYOUT --regimes REGIME --run FOLDER",
-        f"hgemm-packs generate export {EXPORT} FOLDER --out UNION  # no GPU",
-        "hgemm-packs generate candidates UNION --only FOLDER --near 0.5 --out NEW  # no GPU",
+        _PDL_OF.format("FOLDER/pack", "pdl-contenders", "FOLDER/pairs.jsonl"),
+        _PDL_OF.format("FOLDER/pack", "pdl", "FOLDER/pairs.jsonl"),
         f"gunzip {_SANITIZED}.gz",
-        f"python benchmarks/sanitize_pack.py NEW/pack {_SANITIZED}",
+        f"python benchmarks/sanitize_pack.py FOLDER/pack {_SANITIZED}",
         f"gzip -9 {_SANITIZED}",
-        _PDL_OF.format("NEW/pack", "pdl-contenders", "NEW/pairs.jsonl"),
-        _PDL_OF.format("NEW/pack", "pdl", "NEW/pairs.jsonl"),
         _UNITE.format("FOLDER"),
     ),
     "redteam": ("hgemm-packs generate redteam --gpu --out benchmarks/results/redteam_h200.json",),
@@ -211,7 +210,8 @@ def items(place: Path) -> Iterator[Owed]:
     yield owed.lagging(source, chains)
     yield owed.unsustained(found, summary.energy_lines())
     done = sanitize_pack.finished(RESULTS / "sanitized.jsonl.gz")
-    yield owed.unsanitized(source, sanitizer.OF_TABLES, done)
+    wanted = owed.wanted(source, found, choices, chains)
+    yield owed.unsanitized(wanted, sanitizer.OF_TABLES, done)
     for item, (file, paths) in OF_SOURCES.items():
         document = read(file)
         yield result(item, file, paths, document)

@@ -17,6 +17,7 @@ from statistics import median
 
 from hgemm_packs.generator.flow import PASSED, Built, Flow
 from hgemm_packs.generator.gains import mean, ratios, wins
+from hgemm_packs.generator.prune import prune
 from hgemm_packs.generator.rounds import Track
 from hgemm_packs.generator.search import behind
 from hgemm_packs.generator.space import admits
@@ -47,12 +48,13 @@ class Entrant:
     """A problem on its way through the stages. `ranking` has the kernels still in, best first;
     `gains` those that ran in the finals and failed nowhere since, with what they won there: hot and
     cold against torch, by medians. `ahead` has those that read ahead, the fastest behind one
-    another first."""
+    another first, and `behind` torch over each of them so."""
 
     track: Track
     ranking: list[Kernel] = field(default_factory=list)
     ahead: list[Kernel] = field(default_factory=list)
     gains: dict[str, tuple[float, float]] = field(default_factory=dict)
+    behind: dict[str, float] = field(default_factory=dict)
     confirmed: tuple[float, float] | None = None
 
     @property
@@ -200,31 +202,54 @@ class Finalists:
 
     def behind(self, limit: float) -> None:
         """To what won the finals come kernels that read ahead, the fastest launched behind one
-        another that launched plainly are level with torch (see `_behind_us`): of the winners, of
+        another that launched plainly are level with torch (see `_behind`): of the winners, of
         what earlier runs confirmed on these sizes or earlier calls tried, each as it reads ahead,
-        and of those that leave room for the next grid. Launched plainly they are no faster than
-        others, so that no search looks for them."""
+        of those that leave room for the next grid, and then of what is around the fastest of these.
+        Launched plainly they are no faster than others, so that no search looks for them."""
         self._limit = limit
 
         def start(entrant: Entrant) -> None:
             space, flow = entrant.track.space, self._flow
             if flow.spent >= limit and not flow.known("behind", space.problem):
                 return  # nobody would time what is compiled
-            own = (Choice.of(k.fields["family"], k.fields["genome"]) for k in entrant.winners)
+            own = map(_choice, entrant.winners)
             before = flow.store.choices("behind", space.problem, flow.toolchain)
             sms = flow.facts.sm_count
-            known = [
+            twins = (
                 one
-                for each in (*own, *before, *self._elsewhere(space.problem))
+                for each in (*own, *self._elsewhere(space.problem))
                 for one in behind.twins(each, space.problem, sms)
-            ]
+            )
+            fitting = (one for one in (*before, *twins) if admits(one, space.problem))
             roomy = behind.candidates(space, sms, FOLLOWERS)
-            fitting = (choice for choice in known if admits(choice, space.problem))
             choices = list(dict.fromkeys([*fitting, *roomy]))
             flow.build(choices, partial(self._follow, entrant))
 
         self._flow.each(self._likely(), start)
-        self._gate(limit, self._followers)
+        best = self._first()
+
+        def go_on(entrant: Entrant) -> None:
+            problem = entrant.track.problem
+            if self._flow.spent < limit:
+                choices = dict.fromkeys(
+                    [*map(_choice, entrant.ahead), *behind.around(problem, best)]
+                )
+                self._flow.build(list(choices), partial(self._follow, entrant))
+
+        self._flow.each(self._likely(), go_on)
+
+    def _first(self) -> dict[Problem, list[Choice]]:
+        """Of each problem the fastest by the first job that asked, refused since or not: a call
+        that goes on asks nothing else around them than the call before."""
+        flow = self._flow
+        choices = {one.id: c for c, one in flow.kernels.items() if isinstance(one, Kernel)}
+        found = {}
+        for entrant in self.entrants:
+            for reply in flow.known("behind", entrant.track.problem)[:1]:
+                over = _behind(reply)
+                timed = sorted(over.keys() & choices.keys(), key=lambda id_: (-over[id_], id_))
+                found[entrant.track.problem] = [choices[id_] for id_ in timed]
+        return found
 
     def _follow(self, entrant: Entrant, built: Built) -> None:
         """Time those of `built` that were not timed before, if there is money."""
@@ -242,9 +267,34 @@ class Finalists:
     def _followed(
         self, entrant: Entrant, kernels: Sequence[Kernel], known: Sequence[Reply], *fresh: Reply
     ) -> None:
-        us = {id_: us for reply in (*known, *fresh) for id_, us in _behind_us(reply).items()}
-        timed = [kernel for kernel in kernels if kernel.id in us]
-        entrant.ahead = sorted(timed, key=lambda kernel: us[kernel.id])
+        over = {id_: over for reply in (*known, *fresh) for id_, over in _behind(reply).items()}
+        timed = {kernel.id: kernel for kernel in kernels if kernel.id in over}
+        entrant.ahead = sorted(timed.values(), key=lambda kernel: -over[kernel.id])
+        entrant.behind = {kernel.id: over[kernel.id] for kernel in entrant.ahead}
+
+    def confirmable(self, limit: float) -> None:
+        """The gate for what is confirmed beside the winners."""
+        self._gate(limit, self._followers)
+
+    def few(self, limit: float, each: int) -> dict[Problem, list[Kernel]]:
+        """Of each problem the `each` fastest behind one another that passed the gate, among few
+        kernels that have nearly all of what all of them gain (`prune`)."""
+        fastest: dict[Problem, list[Kernel]] = {}
+        refused = -1
+        while refused < len(self._flow.refused):  # without those the choice of few is another
+            refused = len(self._flow.refused)
+            over = {
+                e.track.problem: {k.id: e.behind[k.id] for k in self._left(e.ahead)}
+                for e in self.entrants
+            }
+            kept = set(prune(over).kernels)
+            fastest = {
+                e.track.problem: [k for k in self._left(e.ahead) if k.id in kept][:each]
+                for e in self.entrants
+            }
+            self._gate(limit, lambda e, now=fastest: now[e.track.problem])
+        passed = self._passed()
+        return {problem: [k for k in few if k.id in passed] for problem, few in fastest.items()}
 
     def _followers(self, entrant: Entrant) -> list[Kernel]:
         """Those of `ahead` that are confirmed, as far as is known."""
@@ -316,14 +366,18 @@ class Finalists:
             entrant.confirmed = ratios(reply, chosen)
 
 
-def _behind_us(reply: Reply) -> dict[str, float]:
-    """us of each kernel launched behind itself, of those that torch does not beat when they run
-    alone. A kernel for half of the SMs may be the fastest behind another such; but a graph may hold
-    one call of it, with nothing to overlap, and no call is to be slower than torch. What was not
-    timed alone is slower behind itself than enough that are level, and may stay."""
+def _choice(kernel: Kernel) -> Choice:
+    return Choice.of(kernel.fields["family"], kernel.fields["genome"])
+
+
+def _behind(reply: Reply) -> dict[str, float]:
+    """torch over each kernel launched behind itself, of those that torch does not beat when they
+    run alone. A kernel for half of the SMs may be the fastest behind another such; but a graph may
+    hold one call of it, with nothing to overlap, and no call is to be slower than torch. What was
+    not timed alone is slower behind itself than enough that are level, and may stay."""
     torch_us = median(reply.baselines["torch"]["hot"]) if reply.results else 0.0
     return {
-        id_: median(one.samples["hot"])
+        id_: torch_us / median(one.samples["hot"])
         for id_, one in reply.results.items()
         if one.status in PASSED and one.samples.get("hot")
         if median(one.samples.get("alone", (0.0,))) <= torch_us

@@ -23,7 +23,7 @@ from hgemm_packs.generator.gains import geometric, mean, wins
 from hgemm_packs.generator.rounds import Rounds, Track, retell
 from hgemm_packs.generator.search.base import Strategy
 from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import DeviceFacts, Reply, Verdict
+from hgemm_packs.generator.spec import DeviceFacts, Kernel, Reply, Verdict
 from hgemm_packs.generator.store import Store
 from hgemm_packs.problem import Problem
 
@@ -153,18 +153,21 @@ def follow(
     *,
     spaces: Callable[[Problem], Space] = Space,
     seed: int | None = None,
-    sanitize: Sanitize = lambda kernels: (),
     followers: Followers = lambda problem: (),
-) -> Summary:
-    """What `generate` does behind its finals, for what earlier runs `won`: kernels that read ahead
-    are sought, and confirmed beside those. Goes on and raises as `generate` does."""
+) -> dict[Problem, list[Kernel]]:
+    """Kernels that read ahead, for what earlier runs `won`: of each problem the `budget.finalists`
+    fastest behind one another, among few that passed the gate. What they are worth
+    benchmarks/pdl.py measures, so nothing is confirmed. Goes on and raises as `generate` does."""
     with _flowing(store, builder, evaluator, budget, "follow", list(won), seed) as flow:
         tracks = [Track(problem, spaces, order) for order, problem in enumerate(won)]
         stages = Finalists(flow, tracks, budget.race_width, budget.finalists, followers)
         screen = _begun(flow, stages, budget, progress)
         screen.stage("build", lambda: sum(bool(e.gains) for e in stages.entrants))
         stages.won(won)
-        return _confirmed(flow, stages, screen, budget, sanitize)
+        screen.stage("behind", lambda: sum(bool(e.ahead) for e in stages.entrants))
+        stages.behind(budget.limit(FOLLOWED))
+        screen.stage("gate", lambda: 0)
+        return stages.few(budget.limit(1.0), budget.finalists)
 
 
 @contextlib.contextmanager
@@ -202,6 +205,7 @@ def _confirmed(
     entrants = stages.entrants
     screen.stage("behind", lambda: sum(bool(e.ahead) for e in entrants))
     stages.behind(budget.limit(FOLLOWED))
+    stages.confirmable(budget.limit(FOLLOWED))
     flow.evaluator.fresh()  # what is published comes from processes that never selected anything
     screen.stage("noise", lambda: 0)
     stages.noise(budget.limit(1.0))

@@ -81,6 +81,20 @@ def unsustained(found: Findings, lines: Iterable[Mapping[str, Any]]) -> Owed:
     return Owed("sustained", len(missing), large, kinds, _lines(missing))
 
 
+def wanted(
+    source: SourceManifest,
+    found: Findings,
+    lines: Sequence[Mapping[str, Any]],
+    second: Sequence[Mapping[str, Any]],
+) -> SourceManifest:
+    """`source` with the kernels for dependent launch that `lines` choose and the `second`
+    measurement has seen, a clean record or not. By these lines alone: confirmations, and what
+    builds as it did, are for `refine.document` to look at."""
+    seen = dependent.seen(lines, second)
+    document, _ = dependent.launched(source, found, {}, seen, set, second)
+    return dependent.level(document, [*lines, *second])
+
+
 def unsanitized(
     source: SourceManifest, tools: Sequence[str], done: Collection[tuple[str, str]]
 ) -> Owed:

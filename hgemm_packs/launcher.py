@@ -51,7 +51,8 @@ _loaded: dict[tuple[int, str, bool], Kernel] = {}
 def load(device: int, entry: KernelEntry, image: memoryview | bytes, pdl: bool = False) -> Kernel:
     """Load a kernel's cubin on a device and check it against its launch record. With `pdl` every
     `launch` is a programmatic dependent one; of a `reads_ahead` kernel only behind one of ours, in
-    a CUDA graph, that writes neither A nor B. matmul launches so behind kernels of ours alone.
+    a CUDA graph, where no kernel that may still run writes A or B. matmul launches so behind
+    kernels of ours alone.
 
     Raises ValueError for a record this launcher does not know, RuntimeError when the driver or the
     cubin disagrees with it or there is no such device.
@@ -71,6 +72,7 @@ def load(device: int, entry: KernelEntry, image: memoryview | bytes, pdl: bool =
         pdl=pdl,
         cooperative=entry.cooperative,
         reads_ahead=entry.reads_ahead,
+        triggers_early=entry.triggers_early,
         smem_bytes=entry.smem_bytes,
         workspace_bytes=entry.workspace_bytes,
         layout=entry.layout,

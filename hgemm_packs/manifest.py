@@ -132,7 +132,9 @@ class KernelEntry:
     0 where none go through global memory: words that are all ones before a launch and after it;
     CTAs of a `cooperative` kernel wait for each other, so that it takes no grid that the device
     cannot run at once; a `reads_ahead` kernel reads A and B before it waits for the grid ahead: it
-    is launched dependent only where that grid is known not to write them."""
+    is launched dependent only where every grid that may still run is known not to write them;
+    behind one that `triggers_early`, which lets the next grid start before the one ahead has ended,
+    there may be many."""
 
     id: str
     name: str
@@ -163,6 +165,7 @@ class KernelEntry:
     numerics: Numerics
     cooperative: bool = False
     reads_ahead: bool = False
+    triggers_early: bool = False
 
     def admits(self, problem: Problem | Row) -> Reason | None:
         """None when the kernel takes the problem, else the first thing that speaks against it.

@@ -129,7 +129,7 @@ def _kernel(dims: tuple[Range, Range, Range], **fields: Any) -> KernelEntry:
 
 KERNEL = record(
     _kernel,
-    {"cooperative": boolean, "reads_ahead": boolean},
+    {"cooperative": boolean, "reads_ahead": boolean, "triggers_early": boolean},
     id=SHA256,
     name=NAME,
     symbol=SYMBOL,

@@ -31,6 +31,7 @@ typedef struct {
   int pdl;              // programmatic dependent launch
   int cooperative;      // CTAs wait for each other: all of the grid must run at the same time
   int reads_ahead;      // reads A and B before it waits for the grid ahead
+  int triggers_early;   // lets the next grid start before that
   int transposed[2];    // how A and B are stored: 0 as the product reads them, 1 transposed
   int dtype;            // DL_FLOAT (f16) or DL_BFLOAT (bf16)
   int align[3];         // bytes, of the pointers and leading strides of A, B, C

@@ -146,11 +146,28 @@ static int check_record(const launch_record *r) {
 }
 
 PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
-  static char *names[] = {
-      "device",      "image",       "symbol",     "param_layout",    "param_sizes", "maps",
-      "block",       "cluster",     "tile",       "slices",          "persistent",  "pdl",
-      "cooperative", "reads_ahead", "smem_bytes", "workspace_bytes", "layout",      "dtype",
-      "align",       "dims",        NULL};
+  static char *names[] = {"device",
+                          "image",
+                          "symbol",
+                          "param_layout",
+                          "param_sizes",
+                          "maps",
+                          "block",
+                          "cluster",
+                          "tile",
+                          "slices",
+                          "persistent",
+                          "pdl",
+                          "cooperative",
+                          "reads_ahead",
+                          "triggers_early",
+                          "smem_bytes",
+                          "workspace_bytes",
+                          "layout",
+                          "dtype",
+                          "align",
+                          "dims",
+                          NULL};
   launcher_state *state = state_of(module);
   loaded_kernel kernel = {0};
   launch_record *r = &kernel.record;
@@ -158,13 +175,13 @@ PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
   PyObject *image, *sizes, *maps;
   const char *symbol, *params, *layout, *dtype;
   if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "$iSssO!O!i(iii)(ii)ippppiiss(iii)((LLL)(LLL)(LLL))", names, &kernel.device,
-          &image, &symbol, &params, &PyTuple_Type, &sizes, &PyTuple_Type, &maps, &r->block,
-          &r->cluster[0], &r->cluster[1], &r->cluster[2], &r->tile[0], &r->tile[1], &r->slices,
-          &r->persistent, &r->pdl, &r->cooperative, &r->reads_ahead, &r->smem_bytes,
-          &r->workspace_bytes, &layout, &dtype, &r->align[0], &r->align[1], &r->align[2], &d[0].min,
-          &d[0].max, &d[0].multiple_of, &d[1].min, &d[1].max, &d[1].multiple_of, &d[2].min,
-          &d[2].max, &d[2].multiple_of) ||
+          args, kwargs, "$iSssO!O!i(iii)(ii)ipppppiiss(iii)((LLL)(LLL)(LLL))", names,
+          &kernel.device, &image, &symbol, &params, &PyTuple_Type, &sizes, &PyTuple_Type, &maps,
+          &r->block, &r->cluster[0], &r->cluster[1], &r->cluster[2], &r->tile[0], &r->tile[1],
+          &r->slices, &r->persistent, &r->pdl, &r->cooperative, &r->reads_ahead, &r->triggers_early,
+          &r->smem_bytes, &r->workspace_bytes, &layout, &dtype, &r->align[0], &r->align[1],
+          &r->align[2], &d[0].min, &d[0].max, &d[0].multiple_of, &d[1].min, &d[1].max,
+          &d[1].multiple_of, &d[2].min, &d[2].max, &d[2].multiple_of) ||
       read_params(params, sizes, r) || read_maps(maps, r) || read_enums(layout, dtype, r) ||
       check_record(r))
     return NULL;

@@ -115,16 +115,16 @@ int may_depend(const launcher_state *state, const plan *run, void *const address
   const cu_driver *driver = &state->driver;
   const void *node;
   if (!find(state, run, stream, is_current, eager, &node)) return 0;
-  // Kernels that read ahead let others start at once, so all grids of a row of them may still run.
-  // Of what others may read a kernel of ours writes C alone.
+  // Kernels that trigger early let others start at once, so all grids of a row of them may still
+  // run. Of what others may read a kernel of ours writes C alone.
   for (int i = 0; i < MOST_AHEAD; i++) {
     cu_kernel_node launched;
     const launch_record *record = record_of(state, run->device, node, &launched);
     if (!record) return 0;
     if (!run->reads_ahead) return 1;
     if (reads(run, addresses, written_by(driver, &launched, record))) return 0;
-    // It had waited for all before it when it let others start.
-    if (!record->reads_ahead) return 1;
+    // All before it had ended when it let others start.
+    if (!record->triggers_early) return 1;
     const void *before[2];
     cu_edge edges[2];
     size_t count = 2;

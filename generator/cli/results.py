@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +19,9 @@ from hgemm_packs.generator import (
     dependent,
     endurance,
     export,
+    findings,
     packed,
+    packer,
     refine,
     report,
     table,
@@ -26,11 +29,13 @@ from hgemm_packs.generator import (
 from hgemm_packs.generator.cli.app import Keep, Run, app
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.orchestrate import Summary
-from hgemm_packs.generator.packer import write_source
+from hgemm_packs.generator.packer import SourceManifest, write_source
 from hgemm_packs.generator.prune import KEPT_SHARE
 from hgemm_packs.generator.records import read_records
 from hgemm_packs.generator.refine import Refinement
+from hgemm_packs.generator.spec import Kernel
 from hgemm_packs.generator.store import Store, merge
+from hgemm_packs.problem import Problem
 
 
 def conclude(out: Console, store: Store, run: Path, summary: Summary, keep: float) -> None:
@@ -77,6 +82,40 @@ def write_pack(out: Console, store: Store, folder: Path, keep: float) -> None:
         out.print(f"no win clears the noise floor of {floor:g}: the pack is of no use")
         raise typer.Exit(1)
     _say(out, f"use:  export HGEMM_PACKS_PATH={shlex.quote(str(where))}")
+
+
+def write_followers(
+    out: Console, store: Store, source: SourceManifest, found: Mapping[Problem, Sequence[Kernel]]
+) -> None:
+    """Write what `follow` found beside the store: pack/, and pairs.jsonl, which names each problem
+    and kernel for benchmarks/pdl.py. Leaves with 1 where nothing was found."""
+    kernels = {kernel.id: kernel for each in found.values() for kernel in each}
+    if not kernels:
+        out.print("no kernel that reads ahead is level with torch alone: no pack")
+        raise typer.Exit(1)
+    known = findings.read(store)
+    listed = tuple(table.source_kernel(known, id_) for id_ in sorted(kernels))
+    built = [build.Built(dict(kernel.fields), kernel.cubin) for kernel in kernels.values()]
+    where = store.folder / "pack"
+    packer.write_pack(
+        where,
+        replace(source, kernels=listed, table=()),
+        built,
+        generator_info=build.generator_info(),
+    )
+    pairs = [(problem, str(k.fields["name"])) for problem, each in found.items() for k in each]
+    _write_pairs(store.folder / "pairs.jsonl", pairs)
+    _say(
+        out, f"pack: {where.resolve()}: {len(kernels)} kernels in {len(pairs)} pairs of pairs.jsonl"
+    )
+    command = ["python", "benchmarks/pdl.py", str(where), "OUT.jsonl"]
+    _say(out, f"next: {shlex.join([*command, '--shapes', str(store.folder / 'pairs.jsonl')])}")
+
+
+def _write_pairs(path: Path, pairs: Iterable[tuple[Problem, str]]) -> None:
+    """Problems and names of kernels, as benchmarks/pdl.py takes them by --shapes."""
+    lines = ({"problem": packed.listed(p), "kernel": kernel} for p, kernel in pairs)
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
 
 
 @app.command("report")
@@ -145,6 +184,9 @@ def write_table(
         list[Path] | None,
         typer.Option(help="What benchmarks/sanitize_pack.py wrote: only kernels clean by these."),
     ] = None,
+    pack: Annotated[
+        Path | None, typer.Option(help="Also build its pack, into this folder.")
+    ] = None,
 ) -> None:
     """Write the source manifest that follows from an export, of kernels that still build so."""
     import torch
@@ -165,6 +207,8 @@ def write_table(
         published=second,
     )
     write_source(out, document)
+    if pack is not None:
+        build.build_pack(out, pack)
     wins = sum(row.kernel is not None for row in document.table)
     if gone:
         why = "build otherwise now or have no clean record" if sanitized else "build otherwise now"
@@ -208,9 +252,7 @@ def write_candidates(
         document = endurance.candidates(found, table.remade(build.build), least_flop)
     else:
         document, pairs = dependent.candidates(found, table.remade(build.build), near)
-        lines = ({"problem": packed.listed(p), "kernel": kernel} for p, kernel in pairs)
-        text = "".join(f"{json.dumps(each)}\n" for each in lines)
-        (out_dir / "pairs.jsonl").write_text(text, encoding="utf-8")
+        _write_pairs(out_dir / "pairs.jsonl", pairs)
     write_source(out_dir / "source.json", document)
     build.build_pack(out_dir / "source.json", out_dir / "pack")
     counts = f"{len(document.kernels)} kernels for {len(document.table)} problems"

@@ -24,7 +24,7 @@ from hgemm_packs.generator.builder import Builder, ProcessBuilder
 from hgemm_packs.generator.candidate import entry
 from hgemm_packs.generator.cli import live
 from hgemm_packs.generator.cli.app import Gpus, Keep, Run, app
-from hgemm_packs.generator.cli.results import conclude
+from hgemm_packs.generator.cli.results import conclude, write_followers
 from hgemm_packs.generator.evaluators import Evaluator, Local
 from hgemm_packs.generator.gates import sweep
 from hgemm_packs.generator.gates.sanitizer import OF_TABLES, SanitizerUnavailable
@@ -36,7 +36,7 @@ from hgemm_packs.generator.store import Store
 from hgemm_packs.problem import DTYPES, LAYOUTS, REGIMES, Problem
 
 CORES = os.cpu_count() or 1
-FOLLOWED_BY = 2  # kernels that read ahead which `follow` confirms of a row
+FOLLOWED_BY = 2  # kernels that read ahead which `follow` finds for a row
 _STRATEGY_SEEDS = 1 << 32  # as many as NumPy and scikit-learn take
 _STRATEGIES, _LAYOUTS, _DTYPES, _REGIMES = (
     ", ".join(each) for each in (sorted(STRATEGIES), LAYOUTS, DTYPES, REGIMES)
@@ -272,15 +272,16 @@ def follow(
         list[str] | None, typer.Option(help="Only problems of these lists; may be repeated.")
     ] = None,
     jobs: Jobs = CORES,
-    keep: Keep = 0.99,
 ) -> None:
     """Find kernels that read ahead for the rows of a table: nothing else is searched anew.
 
-    Those that are fastest behind one another are confirmed beside the row's own kernel;
-    `generate export` unites that with what the table was made of.
+    Writes a pack of those that are fastest behind one another and passed the gate, and pairs.jsonl,
+    with which benchmarks/pdl.py measures them; `generate export` unites their proofs with what the
+    table was made of.
     """
     limit = Budget(seconds(budget), search_share=0.0, finalists=FOLLOWED_BY)
-    won, beside = transfer.rows(read_source(table))
+    source = read_source(table)
+    won, beside = transfer.rows(source)
     named = {p for place in shapes for p in problem_lists.read(place)} if shapes else won.keys()
     rows = sorted(won.keys() & named, key=problem_lists.cost)
     asked = problem_lists.filter(rows, layouts or (), dtypes or (), regimes or (), every)
@@ -289,17 +290,16 @@ def follow(
     out, count = console(), gpus_here(gpus)
     with Store(run) as store:
         with workers(run, jobs, count, "") as (builder, evaluator), live.watching(out) as watch:
-            summary = orchestrate.follow(
+            found = orchestrate.follow(
                 store,
                 {problem: won[problem] for problem in asked},
                 builder,
                 evaluator,
                 limit,
                 watch,
-                sanitize=partial(sanitized, count),
                 followers=partial(transfer.moved, beside),
             )
-        conclude(out, store, run, summary, keep)
+        write_followers(out, store, source, found)
 
 
 @app.command()

@@ -155,8 +155,8 @@ def ahead_macros(genome: Genome) -> dict[str, int | str]:
 
 
 def reads_ahead(genome: Genome) -> dict[str, bool]:
-    """The manifest field of a kernel that reads A and B before it waits for the grid ahead."""
-    return {"reads_ahead": True} if genome["reads_ahead"] else {}
+    """The manifest fields of a kernel that reads A and B before it waits for the grid ahead."""
+    return {gene: True for gene in AHEAD if genome[gene]}
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -200,7 +200,7 @@ def _instructions(fields: Mapping[str, Any], census: sass.Census) -> Iterator[st
     ahead = bool(fields.get("reads_ahead"))
     early = set(census.early) | set(census.unwaited) - ({"EXIT"} if ahead else set())
     early -= upstream.PAST_L1 if ahead else set()
-    early -= {"PREEXIT"} if ahead and fields["genome"].get("triggers_early") else set()
+    early -= {"PREEXIT"} if ahead and fields.get("triggers_early") else set()
     if early and (fields.get("family") in FAMILY_MMA or census.count("ACQBULK", "PREEXIT")):
         yield f"upstream: {', '.join(sorted(early))} before the grid ahead has ended"
     atomics = census.count(*sass.MEMORY["atomics"])

@@ -1,15 +1,18 @@
 """Which kernels are worth a launch behind another of ours: those that read ahead, and leave room.
 
 Asked by a run for problems that it won. What is fastest so is seldom fastest alone: small problems
-want a grid that fits twice on the GPU, by half of its SMs or by two CTAs an SM, for then the next
-one reads while this one still multiplies (AGENTS.md, reading ahead).
+want a grid that fits more than once on the GPU, by a part of its SMs or by some CTAs an SM, for
+then the next ones read while this one still multiplies (AGENTS.md, reading ahead).
 """
 
 from __future__ import annotations
 
 import functools
+import heapq
+import math
+from collections.abc import Mapping, Sequence
 
-from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.families import FAMILIES, variation
 from hgemm_packs.generator.families.base import SM_BYTES, ceil_div, number
 from hgemm_packs.generator.search import prior
 from hgemm_packs.generator.space import Space, admits, ahead
@@ -18,6 +21,9 @@ from hgemm_packs.problem import Problem
 
 SYSTEM_BYTES = 1024  # of shared memory that each CTA costs beyond its own
 SM_THREADS = 2048
+
+BEST = 2  # choices of a problem whose neighbours are tried
+NEAREST = 8  # sizes whose best is tried
 
 
 def candidates(space: Space, sms: int, n: int) -> list[Choice]:
@@ -47,6 +53,30 @@ def twins(choice: Choice, problem: Problem, sms: int) -> list[Choice]:
         if leaves_room(twin := Choice.of(same.family, genome), problem, sms):
             return list(dict.fromkeys([same, twin]))
     return [same]
+
+
+def around(problem: Problem, best: Mapping[Problem, Sequence[Choice]]) -> list[Choice]:
+    """What to try once the fastest of each problem so far are known, `best` by problem: those that
+    differ in one gene from this one's, and the best of the nearest sizes in its layout and type."""
+    near = [choice for other in _nearest(problem, best) for choice in best[other][:1]]
+    neighbours = (
+        ahead(Choice.of(choice.family, genome))
+        for choice in best.get(problem, ())[:BEST]
+        for genome in variation.neighbours(FAMILIES[choice.family], choice.genome)
+    )
+    found = dict.fromkeys([*near, *filter(None, neighbours)])
+    return [choice for choice in found if admits(choice, problem)]
+
+
+def _nearest(problem: Problem, others: Mapping[Problem, object]) -> list[Problem]:
+    """The NEAREST of the others by the ratios of their sizes."""
+    alike = (o for o in others if (o.layout, o.dtype) == (problem.layout, problem.dtype))
+
+    def distance(other: Problem) -> float:
+        sides = zip(problem.key[:3], other.key[:3], strict=True)
+        return sum(math.log2(mine / its) ** 2 for mine, its in sides)
+
+    return heapq.nsmallest(NEAREST, (o for o in alike if o != problem), key=distance)
 
 
 def leaves_room(choice: Choice, problem: Problem, sms: int) -> bool:

@@ -240,6 +240,9 @@ FIELDS = [
     Case("null_slices", "wrong_type", _workspace(4096, slices=None), schema=True),
     Case("cooperative_as_int", "wrong_type", _workspace(4096, cooperative=1), schema=True),
     Case("reads_ahead_as_int", "wrong_type", put(1, "kernels", 0, "reads_ahead"), schema=True),
+    Case(
+        "triggers_early_as_int", "wrong_type", put(1, "kernels", 0, "triggers_early"), schema=True
+    ),
     Case("unknown_grid_field", "unknown_field", put(1, "kernels", 0, "grid", "waves"), schema=True),
     Case("huge_kernel_count", "bad_count", _repeat("kernels", 4097), schema=True),
     Case("huge_param_count", "bad_count", put([8] * 999, "kernels", 0, "param_sizes"), schema=True),

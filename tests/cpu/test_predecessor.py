@@ -14,6 +14,7 @@ from tests import fake_driver, reference
 from tests.fake_driver import Started
 
 MEMSET = 1  # a node that launches no kernel
+EARLY = {"reads_ahead": True, "triggers_early": True}
 
 
 def served(fake: Started, **changes: Any) -> Started:
@@ -161,7 +162,7 @@ def test_reading_ahead_stays_clear_of_what_is_written_to_the_element(
 
 @pytest.mark.parametrize("reads_ahead", [False, True])
 def test_matmul_reading_ahead_of_its_own_operands(fake: Started, reads_ahead: bool) -> None:
-    served(fake, reads_ahead=reads_ahead)
+    served(fake, reads_ahead=reads_ahead, triggers_early=reads_ahead)
     a, b = reference.cancelling(64, 64, 64, "nn", torch.float16)
     eye = torch.eye(64, dtype=torch.float16)
     kept = []  # what is freed may come back as an operand
@@ -239,7 +240,7 @@ class Line:
 
     def __init__(self, bare: Started, size: int = 16) -> None:
         self.fake = bare
-        self.ahead = loaded(0, True, reads_ahead=True)
+        self.ahead = loaded(0, True, **EARLY)
         self.a, _ = reference.cancelling(size, size, 64, "nn", torch.float16)
         self.a, self.eye = self.a[:, :size].contiguous(), torch.eye(size, dtype=torch.float16)
         self.outs: list[torch.Tensor] = []
@@ -264,8 +265,8 @@ class Line:
 def test_reading_ahead_stays_clear_of_all_that_may_still_run(
     bare: Started, written: int, side: int
 ) -> None:
-    """Kernels that read ahead let others start at once: four of them may all be running. The plain
-    launch begins when they have ended, so behind it their C may be read, and its own may not."""
+    """Kernels that trigger early let others start at once: four of them may all be running. The
+    plain launch begins when they have ended: behind it their C may be read, and its own not."""
     line = Line(bare)
     assert [line.call() for _ in range(4)] == [0, 1, 1, 1]
     assert [line.call(written, side), line.call(written, side)] == [0, 1]
@@ -274,7 +275,7 @@ def test_reading_ahead_stays_clear_of_all_that_may_still_run(
 
 def test_reading_ahead_behind_what_was_loaded_for_plain_launches(bare: Started) -> None:
     line = Line(bare)
-    plain = loaded(0, False, reads_ahead=True)
+    plain = loaded(0, False, **EARLY)
     assert [line.call(), line.call(), line.call(kernel=plain)] == [0, 1, 0]
     assert [line.call(0), line.call(1), line.call(2)] == [1, 1, 0]
 
@@ -285,6 +286,15 @@ def test_reading_ahead_behind_one_of_ours_that_waits(bare: Started) -> None:
     waits = loaded(0, True)
     assert [line.call(), line.call(), line.call(1, kernel=waits)] == [0, 1, 1]
     assert [line.call(0), line.call(1), line.call(2)] == [1, 1, 0]
+
+
+def test_reading_ahead_behind_one_that_does_not_trigger_early(bare: Started) -> None:
+    """It lets others start when the grid ahead has ended; but may itself start before."""
+    line = Line(bare)
+    late = loaded(0, True, reads_ahead=True)
+    assert [line.call(), line.call(), line.call(kernel=late)] == [0, 1, 1]
+    assert [line.call(0), line.call(1), line.call(2)] == [1, 1, 0]
+    assert [line.call(), line.call(5, kernel=late)] == [1, 0]
 
 
 def test_reading_ahead_behind_a_node_of_two_dependencies_or_none(bare: Started) -> None:
@@ -302,7 +312,7 @@ def test_reading_ahead_behind_a_node_of_two_dependencies_or_none(bare: Started) 
 def test_reading_ahead_where_a_dependent_launch_follows_what_is_foreign(bare: Started) -> None:
     line = Line(bare)
     first = bare.control.loaded
-    loaded(1, True, reads_ahead=True)
+    loaded(1, True, **EARLY)
     assert [line.call(), line.call()] == [0, 1]
     own = line.nodes[0]
     for node, pdl in ((own, 1), (MEMSET, 0), (own + 8, 0), (None, 0), (bare.control.loaded, 0)):
@@ -337,7 +347,7 @@ def test_a_launch_that_reads_ahead_looks_back_on_64_nodes(bare: Started) -> None
 def test_matmul_that_does_not_read_ahead_looks_at_one_node(fake: Started) -> None:
     """Whatever reads ahead before it: it waits for all of it."""
     launched(served(fake))
-    ahead = loaded(0, True, reads_ahead=True)
+    ahead = loaded(0, True, **EARLY)
     fake.capture(7)
     fake.control.fail_edges = 1
     launcher.launch(ahead, zeros(64, 64), zeros(64, 32), zeros(64, 32))

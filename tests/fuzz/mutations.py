@@ -20,7 +20,7 @@ _WORDS = r"""
 2147483647 2147483648 4294967296 9223372036854775808 -0 -0.0 1e308 1e309 -1e999 1e-400 0.5 1.0 1.02
 1.5 16.0 NaN Infinity -Infinity true false null [] {} [[]] [null] [1,1,1] [16,16,16] [ ] { } , :
 "" "a" "b" "c" "nn" "nt" "f16" "bf16" "f32" "none" "ptr_v1" "tma2_v1" "tma3_v1" "tma2_ws_v2"
-"schema" "kernels" "table" "blob" "dependent" "slices" "cooperative" "reads_ahead"
+"schema" "kernels" "table" "blob" "dependent" "slices" "cooperative" "reads_ahead" "triggers_early"
 "hgemm-packs/1" "hgemm-packs/2" "sm_90a" "2026-02-31"
 "\ud800" "\u0000" "/etc/passwd\n" "../../etc/passwd"
 """

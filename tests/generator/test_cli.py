@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hgemm_packs import select
-from hgemm_packs.generator import build, export, filelock, findings
+from hgemm_packs.generator import build, export, filelock, findings, packed
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.devices.sim import Faults
 from hgemm_packs.generator.devices.sim import SimDevice as Sim
@@ -141,27 +141,36 @@ def test_a_run_of_another_gpu_goes_on_nowhere_else(copied: Path, made: Made) -> 
     assert words in err
 
 
-def test_follow_confirms_the_rows_of_a_table_beside_kernels_that_read_ahead(
+def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
     made: Made, tmp_path: Path
 ) -> None:
-    """By their choices: nothing is screened. Only rows with a kernel, and those asked for."""
+    """Nothing else is screened, nothing confirmed: a pack, and what benchmarks/pdl.py is to measure
+    of it. Only rows with a kernel, and those asked for."""
     table = made.run / "source.json"
     won = {Problem(*row.key) for row in read_source(table).table if row.kernel is not None}
     code, out, err = simulated("follow", table, "--run", tmp_path / "run", "--budget", "20s")
     assert (code, err) == (0, "") and f"pack: {tmp_path / 'run' / 'pack'}: " in out
     with Store(tmp_path / "run", readonly=True) as store:
-        kinds = {job.kind for job in store.measured()}
-        assert {job.problem for job in store.measured("confirm")} == won
-        kernels = {each for job in store.measured("confirm") for each in job.kernels}
-        found = findings.read(store).kernels
-    assert kinds <= {"ceilings", "behind", "gate", "noise", "confirm"}
-    assert {bool(found[each]["genome"].get("reads_ahead")) for each in kernels} == {False, True}
+        assert {job.kind for job in store.measured()} == {"ceilings", "behind", "gate"}
+        assert {job.problem for job in store.measured("behind")} == won
+        found = findings.read(store)
+    pack = packed.Packed(tmp_path / "run" / "pack")
+    asked = packed.read(str(tmp_path / "run" / "pairs.jsonl"))
+    assert {problem for problem, _ in asked} == won
+    assert {name for _, name in asked} == set(pack.entries)
+    assert pack.named(asked, {}) == asked
+    for entry in pack.entries.values():
+        assert entry.reads_ahead and entry.triggers_early
+        assert entry.numerics.max_rel_err == round(found.proofs[entry.id].max_rel_err, 9)
+    # What they are worth is for another measurement to say: an export has their proofs alone.
+    assert simulated("export", tmp_path / "run", "--out", tmp_path / "export").code == 0
+    assert export.read(tmp_path / "export").proofs == found.proofs
     # Each second of the rows that a list names, not those of each second that it does.
     last = sorted(won, key=cost)[-1:]
     few = ("--shapes", listed(tmp_path / "last.toml", last), "--every", 2, "--budget", "20s")
     assert simulated("follow", table, "--run", tmp_path / "last", *few).code == 0
     with Store(tmp_path / "last", readonly=True) as store:
-        assert {job.problem for job in store.measured("confirm")} == set(last)
+        assert {job.problem for job in store.measured("behind")} == set(last)
     none = simulated("follow", table, "--run", tmp_path / "none", "--layouts", "tt")
     assert none.code == 2 and "source.json has no row of these problems" in none.err
     assert not (tmp_path / "none").exists()

@@ -127,8 +127,9 @@ def test_every_measured_kernel_keeps_its_name(name: str) -> None:
         assert family(name).kernel_name(ahead(kernel.genome)) != kernel.name
 
 
+@pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_record_says_so_and_has_one_warp_more(name: str) -> None:
+def test_the_record_says_so_and_has_one_warp_more(name: str, early: bool) -> None:
     """The warp lets dependents start; where the producer is a warpgroup, it has one to spare."""
 
     def spare(genome: Genome) -> bool:
@@ -139,14 +140,17 @@ def test_the_record_says_so_and_has_one_warp_more(name: str) -> None:
 
     f = family(name)
     plain = [{**g, "reads_ahead": False} for listed, g in candidates() if listed == name]
-    pairs = [(genome, ahead(genome)) for genome in plain if f.is_valid(ahead(genome))]
+    both = [(genome, ahead(genome, early)) for genome in plain]
+    pairs = [(genome, other) for genome, other in both if f.is_valid(other)]
     if name == "sm90_splitk":
-        pairs.append((LARGE, ahead(LARGE)))
+        pairs.append((LARGE, ahead(LARGE, early)))
     assert len(pairs) > 20
     for genome, other in pairs:
         before, after = f.fields(genome), f.fields(other)
         assert "reads_ahead" not in before and after["reads_ahead"] is True
         assert (record(before).reads_ahead, record(after).reads_ahead) == (False, True)
+        assert (record(before).triggers_early, record(after).triggers_early) == (False, early)
+        assert f.is_valid({**genome, "triggers_early": True}) is False
         assert after["block"] == before["block"] + 32 * (not spare(genome))
         same = before.keys() - {"name", "symbol", "genome", "block"}
         assert {field: after[field] for field in same} == {field: before[field] for field in same}

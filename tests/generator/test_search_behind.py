@@ -107,3 +107,40 @@ def test_persistent_kernels_leave_room_whatever_the_size() -> None:
         assert behind.leaves_room(choice, wide, SMS) == room
     found = behind.candidates(Space(wide), SMS, 400)
     assert len(found) > 20 and {choice.family for choice in found} == {"sm90_writebound"}
+
+
+def test_around_the_best_are_its_neighbours_and_what_is_best_nearby() -> None:
+    """Of this problem two choices count, of the eight nearest of its layout and type one."""
+    base = Choice.of("sm90_wgmma", {**BASES["sm90_wgmma"], **AHEAD})
+    deeper, deepest = (
+        Choice.of("sm90_wgmma", {**base.genome, "stages": stages}) for stages in (5, 12)
+    )
+    problem = Problem(512, 1024, 1024, "nt", "f16")
+    assert behind.around(problem, {}) == []
+    found = behind.around(problem, {problem: [base, deeper, deepest]})
+    assert len(found) == len(set(found)) > 10
+    for choice in found:
+        genes = [
+            sum(one.genome[gene] != choice.genome[gene] for gene in one.genome)
+            for one in (base, deeper)
+        ]
+        assert min(genes) <= 1 and choice.genome.items() >= AHEAD.items()
+        assert admits(choice, problem)
+    assert deepest not in found
+    nearby = [Problem(512, 1024, 1024 << i, "nt", "f16") for i in range(1, 12)]
+    others = [
+        choice for choice in behind.candidates(Space(problem), SMS, 80) if admits(choice, nearby[0])
+    ]
+    best = {other: [one, base] for other, one in zip(nearby, others, strict=False)}
+    strange = Problem(512, 1024, 1024, "nn", "f16"), Problem(512, 1024, 1024, "nt", "bf16")
+    turned = {other: [behind.candidates(Space(other), SMS, 1)[0]] for other in strange}
+    assert behind.around(problem, {**turned, **best}) == others[:8]
+
+
+def test_what_is_best_nearby_may_not_take_the_problem() -> None:
+    problem, other = Problem(64, 64, 64, "nt", "f16"), Problem(64, 64, 4096, "nt", "f16")
+    large = Choice.of(
+        "sm90_oneshot", {**BASES["sm90_oneshot"], **AHEAD, "k_slice": 256, "split": 16}
+    )
+    assert admits(large, other) and not admits(large, problem)
+    assert behind.around(problem, {other: [large]}) == []
