@@ -4,7 +4,7 @@
     python benchmarks/owed.py --list ITEM > pairs.jsonl
 
 The second prints the problems and kernels of an item as the --shapes of pdl.py and energy.py. All
-follows from committed files; nothing is measured or compiled (20 s). So of the kernels that may be
+follows from committed files; nothing is measured or compiled (30 s). So of the kernels that may be
 chosen for dependent launch only rows' own are looked at: which others build as they did is known to
 a compiler alone, and `generate candidates --near` lists those. GPU-seconds are by the paces below,
 "?" where none is known. A list, no gate: it exits with 0.

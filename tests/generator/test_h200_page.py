@@ -175,9 +175,16 @@ def follows(
     for problem, contenders in listed.items():
         row = rows[problem.key]
         if row.dependent is not None:
-            (other,) = [each for each in contenders if each.kernel == row.dependent]
-            kernels = [line["kernel"] for line in seen if tuple(line["problem"][:5]) == row[:5]]
-            assert dependent.level_alone(other, whole) and names[other.kernel] in kernels
+            behind = [
+                line
+                for line in seen
+                if (tuple(line["problem"][:5]), line["kernel"]) == (row[:5], names[row.dependent])
+            ]
+            confirmed = [c for c in contenders if c.kernel == row.dependent and c.row]
+            assert behind and row.dependent in whole.proofs
+            assert all(dependent.level_alone(each, whole) for each in confirmed)
+            if not confirmed:
+                assert all(min(dependent.over_torch(line, "plain")) >= 1.0 for line in behind)
         if row.kernel is None:
             figures = [c.row or judge.row(c.field, c.kernel, whole.device.name) for c in contenders]
             of_torch = [each._replace(kernel=None) for each in figures]

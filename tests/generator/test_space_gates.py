@@ -147,7 +147,7 @@ def test_a_pair_counts_where_a_kernel_passed(folder: Path, known: Known) -> None
     refused = figures["refused"][f"build: {SPILLS}"]
     assert refused >= ROUNDS
     assert figures["genomes"] == {"tried": built + refused, "passed": built, "refused": refused}
-    assert figures["space"] == 230400 and figures["genes"]["layout"] == 4
+    assert figures["space"] == 460800 and figures["genes"]["layout"] == 4
     assert figures["pairs"] == len(known.pairs) == figures["pairs_covered"] + 1
     (lacking,) = figures["not_covered"]
     assert lacking["pair"] == ("dtype", "bf16", "k", 64)

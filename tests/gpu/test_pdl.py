@@ -126,6 +126,35 @@ def test_what_is_read_ahead_is_what_a_foreign_kernel_wrote_two_grids_before(
         assert start == (one.a[0, 0].item(), one.b[0, 0].item())
 
 
+@pytest.mark.parametrize("between", range(4))
+def test_what_is_read_ahead_is_what_ours_wrote_some_grids_before(wins: Wins, between: int) -> None:
+    """Of kernels that trigger early all before it may still run. A is where the first of the row
+    writes; calls between the two work on others."""
+    pairs = [pair for pair in wins.of_each_pair() if pair[3].reads_ahead]
+    for problem, pack, _, dependent in pairs[:: -(-len(pairs) // 30)]:
+        m, n, k = problem.m, problem.n, problem.k
+        one, other = operands(problem, 0, sets=2)
+        one.b.mul_(k**-0.5)  # C is an operand of the same size as A
+        arm = Arm(launcher.load(0, dependent, pack.image(dependent), True))
+        shared = torch.zeros(m * max(n, k), dtype=one.a.dtype, device="cuda")
+        flat, c = shared[: m * k], shared[: m * n].view(m, n)
+        a = flat.view(m, k) if problem.layout[0] == "n" else flat.view(k, m).t()
+        want, out = torch.empty_like(one.c), torch.empty_like(one.c)
+        arm(one.a, one.b, c)
+        arm(a, one.b, want)  # eager calls are plain
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            arm(one.a, one.b, c)
+            for _ in range(between):
+                arm(other.a, other.b, other.c)
+            arm(a, one.b, out)
+        for _ in range(50):
+            shared.zero_()
+            out.fill_(torch.nan)
+            graph.replay()
+            assert torch.equal(out, want), (problem, dependent.name)
+
+
 def test_matmul_is_dependent_behind_our_own_kernels_only(wins: Wins) -> None:
     """Of four calls in a capture, ours, ours, torch's and ours, the second alone."""
     marked = {False: 0, True: 0}  # by whether the dependent kernel has a workspace
