@@ -62,10 +62,7 @@ JOBS: list[Job] = [
     ("sm90_writebound", {**LASTING, "tile_n": 64, "k": 64, "consumers": 3, "stages": 6}),
 ]
 WAIT = "if constexpr (HGP_READS_AHEAD) wait_for_upstream();"
-TOGETHER = """if constexpr (HGP_READS_AHEAD) {
-    __syncwarp();
-    wait_for_upstream();
-  }"""
+TOGETHER = "if constexpr (HGP_READS_AHEAD) wait_together();"
 DOOR = """  if constexpr (kEarly) allow_dependents();
   wait_for_upstream();
   if constexpr (!kEarly) allow_dependents();

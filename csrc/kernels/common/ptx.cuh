@@ -14,6 +14,12 @@ __device__ __forceinline__ void wait_for_upstream() { asm volatile("griddepcontr
 // -> 3.04 us).
 __device__ __forceinline__ void allow_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
+// The wait holds a whole warp: its lanes come to it together, or the one that copies would stop copying.
+__device__ __forceinline__ void wait_together() {
+  __syncwarp();
+  wait_for_upstream();
+}
+
 // HGP_READS_AHEAD: a kernel reads A and B, and multiplies, while the grid ahead still runs, and waits for it before its
 // first write. It is launched dependent only where no grid that may still run writes either. A warp of its own lets the
 // next grid start: at once with kEarly (HGP_TRIGGERS_EARLY), so that as many overlap as there is room for, else when the

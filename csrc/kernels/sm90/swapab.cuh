@@ -166,10 +166,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       }
     }
   }
-  // A grid never ends before the one ahead. The wait holds a whole warp: its lanes come to it together, or the one that
-  // copies would stop copying.
-  if constexpr (HGP_READS_AHEAD) {
-    __syncwarp();
-    wait_for_upstream();
-  }
+  // A grid never ends before the one ahead.
+  if constexpr (HGP_READS_AHEAD) wait_together();
 }

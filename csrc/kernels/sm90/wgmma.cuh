@@ -262,12 +262,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     if (threadIdx.x % 128 == 0) store_wait_all();
 #endif
   }
-  // A grid never ends before the one ahead. The wait holds a whole warp: its lanes come to it together, or the one that
-  // copies would stop copying.
-  if constexpr (HGP_READS_AHEAD) {
-    __syncwarp();
-    wait_for_upstream();
-  }
+  // A grid never ends before the one ahead.
+  if constexpr (HGP_READS_AHEAD) wait_together();
   // No CTA may leave while a peer can still write into its ring or arrive on its barriers.
   if (kPeers > 1) {
     __syncwarp();
