@@ -102,9 +102,8 @@ def write(found: Findings, out: Path) -> None:
     """Put an export into the folder `out`, replacing one that is there; the same findings write the
     same bytes. Raises ValueError for a problem that no table row could name."""
     found = union([found])
-    measured = {id_ for each in found.fields for id_ in each.statuses}
     # Of what passed the gate alone, lines of dependent launch may speak.
-    ids = sorted(measured | found.proofs.keys())
+    ids = sorted(findings.measured(found.fields) | found.proofs.keys())
     places = {id_: str(place) for place, id_ in enumerate(ids)}
     kinds: dict[str, list[Field]] = {}
     for each in (*found.fields, *found.trials):
