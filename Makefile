@@ -93,7 +93,7 @@ wheel-check: wheel data-wheel
 	$(BIN)/python packaging/check_wheels.py dist/*.whl
 
 clean:
-	rm -rf $(VENV) build dist demo packs *.egg-info hgemm_packs/*.so
+	rm -rf $(VENV) build dist demo packs waiting *.egg-info hgemm_packs/*.so
 
 # A torch that sees CUDA belongs to the machine and is kept; elsewhere the pinned one is installed.
 $(STAMPS)/venv:

@@ -27,9 +27,9 @@ from hgemm_packs.generator.spec import DeviceFacts, Kernel, Reply, Verdict
 from hgemm_packs.generator.store import Store
 from hgemm_packs.problem import Problem
 
-#: How much of what the search leaves may be spent when the last race, gate job, finals and gate job
-#: of kernels that read ahead start.
-RACED, GATED, FINISHED, FOLLOWED = 0.3, 0.4, 0.6, 0.7
+#: How much of what the search leaves may be spent when the last race, gate job, finals, launches
+#: behind one another and gate job of kernels that read ahead start.
+RACED, GATED, FINISHED, TIMED, FOLLOWED = 0.3, 0.4, 0.6, 0.66, 0.7
 _SHOWN_S = 0.1  # between two calls of `progress` within a stage
 
 
@@ -165,7 +165,7 @@ def follow(
         screen.stage("build", lambda: sum(bool(e.gains) for e in stages.entrants))
         stages.won(won)
         screen.stage("behind", lambda: sum(bool(e.ahead) for e in stages.entrants))
-        stages.behind(budget.limit(FOLLOWED))
+        stages.behind(budget.limit(TIMED))
         screen.stage("gate", lambda: 0)
         return stages.few(budget.limit(1.0), budget.finalists)
 
@@ -204,7 +204,7 @@ def _confirmed(
 ) -> Summary:
     entrants = stages.entrants
     screen.stage("behind", lambda: sum(bool(e.ahead) for e in entrants))
-    stages.behind(budget.limit(FOLLOWED))
+    stages.behind(budget.limit(TIMED))
     stages.confirmable(budget.limit(FOLLOWED))
     flow.evaluator.fresh()  # what is published comes from processes that never selected anything
     screen.stage("noise", lambda: 0)

@@ -105,9 +105,7 @@ def write_followers(
     )
     pairs = [(problem, str(k.fields["name"])) for problem, each in found.items() for k in each]
     _write_pairs(store.folder / "pairs.jsonl", pairs)
-    _say(
-        out, f"pack: {where.resolve()}: {len(kernels)} kernels in {len(pairs)} pairs of pairs.jsonl"
-    )
+    _say(out, f"pack: {where.resolve()}: {len(kernels)} kernels, {len(pairs)} pairs to measure")
     command = ["python", "benchmarks/pdl.py", str(where), "OUT.jsonl"]
     _say(out, f"next: {shlex.join([*command, '--shapes', str(store.folder / 'pairs.jsonl')])}")
 

@@ -154,7 +154,7 @@ def ahead_macros(genome: Genome) -> dict[str, int | str]:
     return {f"HGP_{gene.upper()}": int(bool(genome[gene])) for gene in AHEAD}
 
 
-def reads_ahead(genome: Genome) -> dict[str, bool]:
+def ahead_fields(genome: Genome) -> dict[str, bool]:
     """The manifest fields of a kernel that reads A and B before it waits for the grid ahead."""
     return {gene: True for gene in AHEAD if genome[gene]}
 

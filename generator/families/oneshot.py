@@ -11,12 +11,12 @@ from hgemm_packs.generator.families.base import (
     SMEM_LIMIT_BYTES,
     Family,
     Genome,
+    ahead_fields,
     ahead_macros,
     check_ahead,
     common_macros,
     dims,
     number,
-    reads_ahead,
     require,
 )
 from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
@@ -103,7 +103,7 @@ def _record(g: Genome) -> dict[str, Any]:
         "smem_bytes": smem_bytes(g),
         "tma": [] if g["cp_async"] else maps,
         "dims": sizes,
-        **reads_ahead(g),
+        **ahead_fields(g),
     }
 
 

@@ -10,12 +10,12 @@ from hgemm_packs.generator.families.base import (
     LARGEST_SIDE,
     Family,
     Genome,
+    ahead_fields,
     ahead_macros,
     check_ahead,
     common_macros,
     dims,
     number,
-    reads_ahead,
     register_room,
     require,
     smem_room,
@@ -189,7 +189,7 @@ def _record(g: Genome) -> dict[str, Any]:
         ],
         "dims": sizes,
         **workspace,
-        **reads_ahead(g),
+        **ahead_fields(g),
     }
 
 

@@ -9,12 +9,12 @@ from hgemm_packs.generator.families.base import (
     AHEAD,
     Family,
     Genome,
+    ahead_fields,
     ahead_macros,
     check_ahead,
     common_macros,
     dims,
     number,
-    reads_ahead,
     register_room,
     require,
     smem_room,
@@ -98,7 +98,7 @@ def _record(g: Genome) -> dict[str, Any]:
             operand_map("b", rows, mn_major(str(g["layout"]))[1]),
         ],
         "dims": sizes,
-        **reads_ahead(g),
+        **ahead_fields(g),
     }
 
 

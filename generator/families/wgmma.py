@@ -9,12 +9,12 @@ from hgemm_packs.generator.families.base import (
     AHEAD,
     Family,
     Genome,
+    ahead_fields,
     ahead_macros,
     check_ahead,
     common_macros,
     dims,
     number,
-    reads_ahead,
     register_room,
     require,
     smem_room,
@@ -189,7 +189,7 @@ def _record(g: Genome) -> dict[str, Any]:
         "smem_bytes": smem_bytes(g),
         "tma": maps,
         "dims": sizes,
-        **reads_ahead(g),
+        **ahead_fields(g),
     }
 
 
