@@ -15,7 +15,11 @@ from hgemm_packs import matmul
 from tests import reference
 from tests.gpu.conftest import Counts, Wins, exact
 
-pytestmark = [pytest.mark.gpu, pytest.mark.multigpu]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.multigpu,
+    pytest.mark.skipif(torch.cuda.device_count() == 1, reason="needs two CUDA devices"),
+]
 
 
 def test_the_second_device_while_the_first_is_current(wins: Wins) -> None:
