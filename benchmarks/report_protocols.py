@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from hgemm_packs.generator import worth
+
 Summary = dict[str, Any]
 Markdown = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
 
@@ -17,8 +19,10 @@ CHAINS = (
     "In these chains no product reads what the one before wrote, nor what that one reads where L2 "
     "does not hold the operands of both; kernels marked `reads_ahead` then load their operands "
     "while it still runs, and where they also let the next one start early, as many run at once as "
-    "fit: a figure is the chain's time by its calls, not how long one call takes. Where a product "
-    "reads the output of one that may still run, it is launched plainly."
+    "fit: a figure is the chain's time by its calls, not how long one call takes. Calls that "
+    "run at once share operands; so no hot time counts as less than A, B and C take at "
+    f"{worth.L2_RATE / 1e12:g} TB/s, the most that L2 gave a kernel alone. Where a product reads "
+    "the output of one that may still run, it is launched plainly."
 )
 
 

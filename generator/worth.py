@@ -32,6 +32,8 @@ SETS = (
     ("llm", "bf16", "nn"),
     ("llm", "bf16", "nt"),
 )
+#: The most that L2 gave a kernel launched plainly, bytes/s (H200, `tried/placement.jsonl.gz`).
+L2_RATE = 6.1e12
 NO_PDL = "no measurement with programmatic dependent launch for these problems"
 SOME_PDL = "only {} of {} problems launched so were measured with programmatic dependent launch"
 
@@ -70,14 +72,22 @@ def paired(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
 def chained(row: Row, line: Mapping[str, Any]) -> Worth:
     """Of a row whose dependent kernel runs in a chain: torch over its dependent launch, both sides
     of one run, which must be another than chose that kernel. It has no cuBLASLt; that takes part
-    through torch, as of the row."""
+    through torch, as of the row. Calls of a hot chain that run at once share their operands, which
+    may be read once for several; so none counts as faster than L2 gives all that it moves."""
     hot = paired(line, "hot", "pdl")
     if hot is None:
         raise ValueError(f"no hot samples of {line['problem']}")
     best = min(row.hot.torch_us, row.hot.cublaslt_us)
     shape = (row.m, row.n, row.k)
+    hot *= min(1.0, median(line["hot"]["pdl"]) / _from_l2_us(shape))
     cold = paired(line, "cold", "pdl")
     return Worth(shape, row.dependent, hot, cold, hot * best / row.hot.torch_us)
+
+
+def _from_l2_us(shape: Shape) -> float:
+    """How long A, B and C of two bytes an element take at `L2_RATE`, each once."""
+    m, n, k = shape
+    return 2e6 * (m * k + k * n + m * n) / L2_RATE
 
 
 def in_set(rows: Iterable[Row], name: str, dtype: str, layout: str) -> list[Row]:

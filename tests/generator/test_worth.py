@@ -134,6 +134,18 @@ def test_what_is_still_to_be_measured_is_listed() -> None:
     assert [chains[each[:5]].kernel for each in (ROWS[0], also)] == ["b", "a"]
 
 
+def test_no_hot_call_of_a_chain_is_faster_than_l2_gives_its_operands() -> None:
+    wide = row((8, 3584, 3584), "a", (8.0, 8.0), dependent="b")
+    us = 1e6 * 2 * (8 * 3584 * 2 + 3584 * 3584) / worth.L2_RATE
+    assert us == pytest.approx(4.23, abs=0.01)
+    for took, counted in ((us / 2, us), (us, us), (2 * us, 2 * us)):
+        samples = {"torch": [12.0] * 3, "pdl": [took] * 3}
+        found = worth.chained(wide, chain(wide[:3], hot=samples, cold=samples))
+        assert found.hot == pytest.approx(12.0 / counted)
+        assert found.cold == pytest.approx(12.0 / took)
+        assert found.vs_best == pytest.approx(9.0 / counted)
+
+
 def test_a_chain_without_cold_samples_has_no_cold_mean() -> None:
     line = chain(TINY)
     del line["cold"]
