@@ -13,6 +13,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from hgemm_packs.generator import problems
+from hgemm_packs.generator.gates.plausibility import compulsory_bytes
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.manifest import Row
 from hgemm_packs.problem import Problem
@@ -79,15 +80,10 @@ def chained(row: Row, line: Mapping[str, Any]) -> Worth:
         raise ValueError(f"no hot samples of {line['problem']}")
     best = min(row.hot.torch_us, row.hot.cublaslt_us)
     shape = (row.m, row.n, row.k)
-    hot *= min(1.0, median(line["hot"]["pdl"]) / _from_l2_us(shape))
+    from_l2_us = 1e6 * compulsory_bytes(Problem(*row.key)) / L2_RATE
+    hot *= min(1.0, median(line["hot"]["pdl"]) / from_l2_us)
     cold = paired(line, "cold", "pdl")
     return Worth(shape, row.dependent, hot, cold, hot * best / row.hot.torch_us)
-
-
-def _from_l2_us(shape: Shape) -> float:
-    """How long A, B and C of two bytes an element take at `L2_RATE`, each once."""
-    m, n, k = shape
-    return 2e6 * (m * k + k * n + m * n) / L2_RATE
 
 
 def in_set(rows: Iterable[Row], name: str, dtype: str, layout: str) -> list[Row]:
