@@ -4,7 +4,7 @@
 
 #define REFUSE(...) (snprintf(refusal, sizeof refusal, __VA_ARGS__), refusal)
 
-static char refusal[256];
+static _Thread_local char refusal[256];
 
 static const char *check_params(const cu_driver *driver, cu_function function,
                                 const param_layout_info *layout) {
@@ -31,7 +31,7 @@ static const char *check_limits(const cu_driver *driver, const gpu *device, cu_f
   if (result != CU_OK) return REFUSE("cuFuncGetAttribute: %s", driver_error(driver, result));
   if (record->block > threads)
     return REFUSE("block of %d threads, the cubin allows %d", record->block, threads);
-  if (record->smem_bytes + static_smem > device->smem_optin_bytes)
+  if (record->smem_bytes > device->smem_optin_bytes - static_smem)
     return REFUSE("%d + %d bytes of shared memory, the device allows %d", record->smem_bytes,
                   static_smem, device->smem_optin_bytes);
   return NULL;
@@ -69,8 +69,6 @@ static const char *count_ctas(const cu_driver *driver, const gpu *device, loaded
   }
   if (result != CU_OK) return REFUSE("occupancy: %s", driver_error(driver, result));
   if (groups < 1) return REFUSE("no block of this kernel fits the device");
-  // A persistent grid that reads ahead leaves half of the room to the one that reads behind it.
-  if (record->persistent && record->reads_ahead) groups = (groups + 1) / 2;
   kernel->max_ctas = groups * cluster;
   return NULL;
 }

@@ -22,7 +22,7 @@ typedef struct {
 typedef struct {
   param_layout params;
   int block;
-  int cluster[3];  // CTAs along M, N and K; those along K share a tile
+  int cluster[3];  // CTAs along M, N and K, 16 at most; those along K share a tile
   int tile[2];     // elements of C along M and N
   int slices;      // parts of K that clusters of their own work on
   int persistent;
@@ -62,8 +62,8 @@ typedef struct {
 } loaded_kernel;
 
 // Loads `image` (a cubin) on `device` and takes `symbol` from it. Returns NULL, or the reason for
-// refusing the kernel (valid until the next call). The module is never unloaded afterwards: a
-// captured graph may replay the kernel for as long as the process lives.
+// refusing the kernel (valid until the thread's next call). Needs no GIL. The module is never
+// unloaded afterwards: a captured graph may replay the kernel for as long as the process lives.
 const char *kernel_load(const cu_driver *driver, const gpu *device, const void *image,
                         const char *symbol, loaded_kernel *kernel);
 

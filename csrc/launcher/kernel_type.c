@@ -38,6 +38,8 @@ static PyObject *kernel_workspace(PyObject *self, PyObject *args) {
   long long m, n;
   int64_t y;
   if (!PyArg_ParseTuple(args, "LL", &m, &n)) return NULL;
+  if (m < 1 || n < 1 || m > INT32_MAX || n > INT32_MAX)
+    return PyErr_Format(PyExc_ValueError, "workspace: no %lldx%lld product", m, n);
   const long long ctas = each ? grid_of(kernel, m, n, &y) : 0;
   // Nobody shall allocate what a launch then refuses.
   if (ctas > kernel->max_ctas)
@@ -135,6 +137,13 @@ static int check_record(const launch_record *r) {
     PyErr_SetString(PyExc_ValueError, "a launch record needs positive numbers");
     return -1;
   }
+  const int *each = r->cluster;
+  // As many as a device takes. Each is looked at first, for their product may be no integer.
+  if (each[0] > 16 || each[1] > 16 || each[2] > 16 || cluster_size(r) > 16) {
+    PyErr_Format(PyExc_ValueError, "a cluster of %dx%dx%d CTAs, 16 at most", each[0], each[1],
+                 each[2]);
+    return -1;
+  }
   const int has = PARAM_LAYOUT[r->params].workspace;
   if ((r->workspace_bytes > 0) == has && (r->slices > 1) == has && r->cooperative == has &&
       !(has && r->persistent))
@@ -187,11 +196,16 @@ PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
     return NULL;
   const gpu *device = state_device(state, kernel.device);
   if (!device) return NULL;
-  const char *refusal =
-      kernel_load(&state->driver, device, PyBytes_AsString(image), symbol, &kernel);
+  // Without the GIL: a load may wait for a host callback that wants it. The caller holds `image`,
+  // and what `device` points to never changes.
+  const char *bytes = PyBytes_AsString(image);
+  if (!bytes) return NULL;
+  PyThreadState *thread = PyEval_SaveThread();
+  const char *refusal = kernel_load(&state->driver, device, bytes, symbol, &kernel);
+  PyEval_RestoreThread(thread);
   if (refusal) return PyErr_Format(PyExc_RuntimeError, "%s", refusal);
   if (predecessor_add(state, &kernel)) return PyErr_NoMemory();
-  if (r->workspace_bytes) workspace_prepare(state, kernel.device);
+  if (r->workspace_bytes && workspace_prepare(state, kernel.device)) return NULL;
   kernel_object *object = PyObject_New(kernel_object, state->kernel_type);
   if (object) object->kernel = kernel;
   return (PyObject *)object;
@@ -203,9 +217,8 @@ static int read_operands(const launcher_state *state, PyObject *const *args,
   for (int i = 0; i < 3; i++) {
     matrix *m = &operands[i];
     if (!PyObject_TypeCheck(args[i], (PyTypeObject *)state->torch.tensor) ||
-        matrix_view(state->exchange, args[i], m) != MATRIX || m->leading_count != 1 ||
-        m->device_type != state->device_type || m->device != kernel->device ||
-        m->type_code != kernel->record.dtype || m->type_bits != 16) {
+        matrix_view(&state->reader, args[i], i == 2, m) != MATRIX || m->leading_count != 1 ||
+        m->device != kernel->device || m->type != kernel->record.dtype || !m->data) {
       PyErr_Format(PyExc_ValueError, "%s must be a 2-D tensor of the kernel's dtype on device %d",
                    OPERANDS[i], kernel->device);
       return -1;
@@ -230,15 +243,17 @@ static int read_operands(const launcher_state *state, PyObject *const *args,
 static int find_workspace(launcher_state *state, const plan *run, PyObject *given, cu_stream stream,
                           workspace *result) {
   if (given == Py_None) {
-    if (!run->workspace_bytes || workspace_take(state, run, stream, result) == WORKSPACE_READY)
-      return 0;
-    PyErr_SetString(PyExc_RuntimeError, "launch: no workspace for this kernel");
+    const workspace_found found =
+        run->workspace_bytes ? workspace_take(state, run, stream, result) : WORKSPACE_READY;
+    if (found == WORKSPACE_READY) return 0;
+    if (found == WORKSPACE_NONE)
+      PyErr_SetString(PyExc_RuntimeError, "launch: no workspace for this kernel");
     return -1;
   }
   unsigned long long parts;
   Py_ssize_t bytes;
   if (!PyArg_ParseTuple(given, "Kn", &parts, &bytes)) return -1;
-  if ((size_t)bytes < run->workspace_bytes) {
+  if (bytes < 0 || (size_t)bytes < run->workspace_bytes) {
     PyErr_Format(PyExc_ValueError, "a workspace of %zd bytes, not %zu", bytes,
                  run->workspace_bytes);
     return -1;

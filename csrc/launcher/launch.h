@@ -27,7 +27,8 @@ typedef struct {
 // Why a grid of a cooperative kernel is refused: CTAs of it, CTAs that fit.
 #define TOO_MANY_CTAS "%lld CTAs that wait for each other, the device runs %d at once"
 
-// CTAs of the grid of an M x N output, along x; y has one, or the tiles along N.
+// CTAs of the grid of an M x N output (no side above INT32_MAX), along x; y has one, or the tiles
+// along N.
 int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y);
 
 // The map of operand `i` (0 A, 1 B, 2 C), with its contiguous dimension as the inner one.

@@ -41,7 +41,7 @@ void lookup_give_up(launcher_state *state, const problem_key *key, reason why) {
 
 PyObject *problem_tuple(const problem *p) {
   return Py_BuildValue("(iiissii)", p->shape.m, p->shape.n, p->shape.k, problem_layout(p),
-                       p->a.type_code == DL_BFLOAT ? "bf16" : "f16", p->align, p->packed);
+                       p->a.type == DL_BFLOAT ? "bf16" : "f16", p->align, p->packed);
 }
 
 static reason named_reason(PyObject *name) {
@@ -51,7 +51,7 @@ static reason named_reason(PyObject *name) {
 }
 
 static PyObject *empty_args(const launcher_state *state, const problem *p) {
-  PyObject *dtype = p->a.type_code == DL_BFLOAT ? state->torch.bf16 : state->torch.f16;
+  PyObject *dtype = p->a.type == DL_BFLOAT ? state->torch.bf16 : state->torch.f16;
   return Py_BuildValue("((ii)(ii)O)", p->shape.m, p->shape.n, p->shape.n, 1, dtype);
 }
 
@@ -61,7 +61,7 @@ static int make_plan(launcher_state *state, const problem *p, const loaded_kerne
   // C is not known yet; A stands in for it, equally aligned in a problem that gets a kernel.
   void *const addresses[3] = {p->a.data, p->b.data, p->a.data};
   const launch_record *record = &kernel->record;
-  const int fits = kernel->device == p->a.device && record->dtype == p->a.type_code &&
+  const int fits = kernel->device == p->a.device && record->dtype == p->a.type &&
                    record->transposed[0] == p->transposed[0] &&
                    record->transposed[1] == p->transposed[1] && record->pdl == pdl;
   return fits && !plan_make(&state->driver, kernel, &p->shape, addresses, result) ? 0 : -1;

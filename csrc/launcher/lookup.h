@@ -21,7 +21,7 @@ answer *lookup(launcher_state *state, const problem *p);
 // Takes one of its users from an answer.
 void lookup_release(answer *entry);
 
-// Turns the answer to `key` into a fallback for good: its launch failed, or it finds no memory.
+// Turns the answer to `key` into a fallback for good: its launch failed.
 void lookup_give_up(launcher_state *state, const problem_key *key, reason why);
 
 // Forgets every answer.

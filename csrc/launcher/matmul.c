@@ -1,23 +1,16 @@
 #include "matmul.h"
 
-#include "lookup.h"
 #include "predecessor.h"
+#include "torch_call.h"
 #include "workspace.h"
-
-// One call as Python made it, and its operands once they are known.
-typedef struct {
-  PyObject *const *args;
-  Py_ssize_t count;
-  PyObject *names;
-  PyObject *a, *b, *out;  // out: NULL for None
-} call;
 
 // Keyword names of a call site are interned, so the pointer nearly always decides.
 static int is_named(PyObject *name, PyObject *interned, const char *text) {
   return name == interned || PyUnicode_CompareWithASCIIString(name, text) == 0;
 }
 
-// Finds a, b and out; 0 when the arguments are not torch.matmul's, which torch then says itself.
+// Finds a, b and out; 0 when the arguments are not those of the function, as torch then says
+// itself.
 static int parse(const launcher_state *state, call *c) {
   PyObject *const *values = c->args + c->count;
   const Py_ssize_t named = c->names ? PyTuple_Size(c->names) : 0;
@@ -26,11 +19,12 @@ static int parse(const launcher_state *state, call *c) {
   if (c->count > 2) return 0;
   for (Py_ssize_t i = 0; i < named; i++) {
     PyObject *name = PyTuple_GetItem(c->names, i), **slot;
-    if (is_named(name, state->name_out, "out"))
+    if (!c->linear && is_named(name, state->name_out, "out"))
       slot = &c->out;
     else if (is_named(name, state->name_input, "input"))
       slot = &c->a;
-    else if (is_named(name, state->name_other, "other"))
+    else if (c->linear ? is_named(name, state->name_weight, "weight")
+                       : is_named(name, state->name_other, "other"))
       slot = &c->b;
     else
       return 0;
@@ -39,59 +33,6 @@ static int parse(const launcher_state *state, call *c) {
   }
   if (c->out == Py_None) c->out = NULL;
   return c->a && c->b;
-}
-
-// torch.matmul with exactly the caller's arguments.
-static PyObject *torch_matmul(const launcher_state *state, const call *c) {
-  PyObject *args = PyTuple_New(c->count), *kwargs = NULL, *result = NULL;
-  if (!args) return NULL;
-  for (Py_ssize_t i = 0; i < c->count; i++) {
-    Py_INCREF(c->args[i]);
-    PyTuple_SetItem(args, i, c->args[i]);
-  }
-  const Py_ssize_t named = c->names ? PyTuple_Size(c->names) : 0;
-  if (named && !(kwargs = PyDict_New())) goto done;
-  for (Py_ssize_t i = 0; i < named; i++)
-    if (PyDict_SetItem(kwargs, PyTuple_GetItem(c->names, i), c->args[c->count + i])) goto done;
-  result = PyObject_Call(state->torch.matmul, args, kwargs);
-done:
-  Py_DECREF(args);
-  Py_XDECREF(kwargs);
-  return result;
-}
-
-// A product of two matrices that fit, without what torch.matmul does to find out (0.1 us).
-static PyObject *torch_mm(const launcher_state *state, const call *c) {
-  if (!c->out) return PyObject_CallFunctionObjArgs(state->torch.mm, c->a, c->b, NULL);
-  PyObject *args = PyTuple_Pack(2, c->a, c->b), *kwargs = PyDict_New(), *result = NULL;
-  if (args && kwargs && !PyDict_SetItem(kwargs, state->name_out, c->out))
-    result = PyObject_Call(state->torch.mm, args, kwargs);
-  Py_XDECREF(args);
-  Py_XDECREF(kwargs);
-  return result;
-}
-
-// Hands the call to torch and counts why. `p` is NULL when the operands never made a problem.
-static PyObject *fall_back(launcher_state *state, const call *c, reason why, const problem *p) {
-  state->fallbacks[why]++;
-  // A mismatch is the caller's mistake: torch says so better than STRICT could.
-  if (state->strict && why != REASON_MISMATCH) {
-    PyObject *described = p ? problem_tuple(p) : Py_None;
-    if (!described) return NULL;
-    PyObject *none = PyObject_CallFunction(state->torch.refuse, "sOi", REASON_NAMES[why], described,
-                                           p ? p->a.device : 0);
-    if (p) Py_DECREF(described);
-    if (!none) return NULL;
-    Py_DECREF(none);
-  }
-  // Where a function mode watches, the call has to be matmul's own. So has an error, whose words
-  // name the function: a refused call has done nothing yet and is made again under the other name.
-  if (p && p->a.leading_count == 1 && modes_unwatched(&state->modes)) {
-    PyObject *result = torch_mm(state, c);
-    if (result || !PyErr_ExceptionMatches(PyExc_Exception)) return result;
-    PyErr_Clear();
-  }
-  return torch_matmul(state, c);
 }
 
 static PyObject *get(const tensor_getter *getter, PyObject *tensor) {
@@ -112,8 +53,8 @@ static reason check_torch(const launcher_state *state, const call *c) {
   if (modes_quiet(&state->modes) != 1) return REASON_MODE;
   int grad = modes_grad_enabled(&state->modes);
   if (grad == 1) {
-    grad = requires_grad(state, c->a);
-    if (!grad) grad = requires_grad(state, c->b);
+    grad = requires_grad(state, c->b);  // first, for most weights do
+    if (!grad) grad = requires_grad(state, c->a);
     if (!grad && c->out) grad = requires_grad(state, c->out);
   }
   return grad ? REASON_AUTOGRAD : REASON_COUNT;
@@ -131,72 +72,12 @@ static int bump_version(const launcher_state *state, PyObject *out) {
 }
 
 // Whether torch lets out be written; if so, its version is a new one. Outside inference mode an
-// inference tensor, the only one without a version, is torch's to refuse, in its own words.
-static reason claim_out(const launcher_state *state, PyObject *out) {
-  if (!modes_inference(&state->modes)) {
-    PyObject *version = get(&state->version, out);
-    if (!version) {
-      PyErr_Clear();
-      return REASON_MISMATCH;
-    }
-    Py_DECREF(version);
-  }
+// inference tensor is torch's to refuse, in its own words.
+static reason claim_out(const launcher_state *state, PyObject *out, problem *p) {
+  if (p->c.is_inference && !modes_inference(&state->modes)) return REASON_MISMATCH;
+  // Not before: an output that torch refuses stays as it is, a copy on write not made.
+  if (matrix_claim(&state->reader, out, &p->c)) return REASON_OUT;
   return bump_version(state, out) ? REASON_OUT : REASON_COUNT;
-}
-
-static PyObject *shaped_empty_args(const launcher_state *state, const problem *p) {
-  const matrix *a = &p->a;
-  const int count = a->leading_count + 1;
-  PyObject *size = PyTuple_New(count), *stride = PyTuple_New(count), *args = NULL;
-  int64_t step = 1;
-  for (int i = count - 1; size && stride && i >= 0; i--) {
-    const int64_t extent = i < count - 1 ? a->leading[i] : p->b.cols;
-    PyTuple_SetItem(size, i, PyLong_FromLongLong(extent));
-    PyTuple_SetItem(stride, i, PyLong_FromLongLong(step));
-    step *= extent;
-  }
-  if (size && stride && !PyErr_Occurred())
-    args = PyTuple_Pack(3, size, stride,
-                        a->type_code == DL_BFLOAT ? state->torch.bf16 : state->torch.f16);
-  Py_XDECREF(size);
-  Py_XDECREF(stride);
-  return args;
-}
-
-// torch.empty on the device of `a`, for when that is not the current one.
-static PyObject *empty_elsewhere(const launcher_state *state, PyObject *a, PyObject *empty_args) {
-  PyObject *device = PyObject_GetAttr(a, state->name_device);
-  PyObject *args = PyTuple_Pack(1, PyTuple_GetItem(empty_args, 0)), *result = NULL;
-  PyObject *kwargs = PyDict_New();
-  if (device && args && kwargs &&
-      !PyDict_SetItem(kwargs, state->name_dtype, PyTuple_GetItem(empty_args, 2)) &&
-      !PyDict_SetItem(kwargs, state->name_device, device))
-    result = PyObject_Call(state->torch.empty, args, kwargs);
-  Py_XDECREF(device);
-  Py_XDECREF(args);
-  Py_XDECREF(kwargs);
-  return result;
-}
-
-// The output of a call without out: an ordinary tensor of torch's allocator. Torch's "current
-// device" can differ from the driver's, so where the tensor landed is read back, not assumed.
-static PyObject *allocate(const launcher_state *state, const call *c, const problem *p,
-                          PyObject *empty_args, int is_current, matrix *result) {
-  PyObject *out = NULL;
-  if (is_current && state->torch.empty_current != Py_None) {
-    out = PyObject_Call(state->torch.empty_current, empty_args, NULL);
-    if (!out) return NULL;
-    if (matrix_view(state->exchange, out, result) == MATRIX && result->device == p->a.device)
-      return out;
-    Py_DECREF(out);
-  }
-  out = empty_elsewhere(state, c->a, empty_args);
-  if (out && matrix_view(state->exchange, out, result) != MATRIX) {
-    PyErr_SetString(PyExc_RuntimeError, "torch.empty returned a tensor that cannot be viewed");
-    Py_DECREF(out);
-    return NULL;
-  }
-  return out;
 }
 
 // The launch itself, with the GIL released: a full launch queue blocks, and what empties it may be
@@ -223,7 +104,7 @@ static PyObject *withdraw(launcher_state *state, const call *c, problem *p, PyOb
                           reason why, int lasting) {
   Py_DECREF(out);
   if (lasting) lookup_give_up(state, &p->key, why);
-  return fall_back(state, c, why, p);
+  return torch_fall_back(state, c, why, p);
 }
 
 // Memory for a launch of `run`, if it wants any.
@@ -243,10 +124,12 @@ static workspace_found choose_plan(launcher_state *state, const answer *found,
   // memory for captures may have to be made, which one elsewhere can forbid.
   const int asked = dependent->pdl && (stream || dependent->workspace_bytes);
   *run = dependent;
-  if (asked && may_depend(state, dependent, addresses, stream, is_current, &eager) &&
-      find_workspace(state, dependent, stream, space) == WORKSPACE_READY)
-    return WORKSPACE_READY;
-  if (eager && dependent->workspace_bytes) workspace_prepare(state, dependent->device);
+  if (asked && may_depend(state, dependent, addresses, stream, is_current, &eager)) {
+    const workspace_found memory = find_workspace(state, dependent, stream, space);
+    if (memory != WORKSPACE_NONE) return memory;
+  }
+  if (eager && dependent->workspace_bytes && workspace_prepare(state, dependent->device))
+    return WORKSPACE_FAILED;
   *run = &found->own;
   return find_workspace(state, *run, stream, space);
 }
@@ -261,10 +144,7 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, co
   if (out) {
     Py_INCREF(out);
   } else {
-    const int shaped = p->a.leading_count > 1;
-    PyObject *empty_args = shaped ? shaped_empty_args(state, p) : found->empty_args;
-    if (empty_args) out = allocate(state, c, p, empty_args, is_current, &p->c);
-    if (shaped) Py_XDECREF(empty_args);
+    out = torch_allocate(state, c, p, found->empty_args, is_current);
     if (!out) return NULL;
     // The allocation may have made another device's context current: torch's "current device" need
     // not be the driver's, as in a process that has only used its second GPU.
@@ -278,8 +158,11 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, co
   workspace space = {0};
   const workspace_found memory =
       choose_plan(state, found, addresses, stream, is_current, &run, &space);
-  if (memory != WORKSPACE_READY)
-    return withdraw(state, c, p, out, REASON_WORKSPACE, memory == WORKSPACE_NO_MEMORY);
+  if (memory == WORKSPACE_FAILED) {
+    Py_DECREF(out);
+    return NULL;
+  }
+  if (memory == WORKSPACE_NONE) return withdraw(state, c, p, out, REASON_WORKSPACE, 0);
   if (found->dependent.workspace_bytes || run->workspace_bytes)  // memory may have been made
     is_current = is_context_current(driver, run->context);
   const cu_result code = launch(driver, run, addresses, space.parts, stream, is_current);
@@ -301,33 +184,45 @@ static PyObject *serve(launcher_state *state, const call *c, problem *p, answer 
   found->users++;
   reason why = c->out ? problem_out(state, c->out, p) : REASON_COUNT;
   if (why == REASON_COUNT) why = check_torch(state, c);
-  if (why == REASON_COUNT && c->out) why = claim_out(state, c->out);
+  if (why == REASON_COUNT && c->out) why = claim_out(state, c->out, p);
   if (!PyErr_Occurred())
-    result = why == REASON_COUNT ? run_kernel(state, c, p, found) : fall_back(state, c, why, p);
+    result =
+        why == REASON_COUNT ? run_kernel(state, c, p, found) : torch_fall_back(state, c, why, p);
   lookup_release(found);
   return result;
 }
 
 // The first call lets Python import torch and hand over its entry points.
-static int start(void) {
+static int start(const launcher_state *state) {
   PyObject *launcher = PyImport_ImportModule("hgemm_packs.launcher");
   PyObject *none = launcher ? PyObject_CallMethod(launcher, "_start", NULL) : NULL;
   Py_XDECREF(launcher);
   Py_XDECREF(none);
-  return none ? 0 : -1;
+  if (!none) return -1;
+  if (state->started) return 0;
+  PyErr_SetString(PyExc_RuntimeError,
+                  "this is a second instance of hgemm_packs._C, and the first is in use");
+  return -1;
+}
+
+static PyObject *product(launcher_state *state, call c) {
+  problem p;
+  if (!state->started && start(state)) return NULL;
+  if (!parse(state, &c)) return torch_call(state, &c);
+  if (!state->exchange) return torch_fall_back(state, &c, REASON_NO_EXCHANGE, NULL);
+  reason why = problem_describe(state, c.a, c.b, c.linear, &p);
+  if (why != REASON_COUNT) return torch_fall_back(state, &c, why, NULL);
+  answer *found = lookup(state, &p);
+  if (!found) return NULL;
+  if (found->fallback != REASON_COUNT) return torch_fall_back(state, &c, found->fallback, &p);
+  return serve(state, &c, &p, found);
 }
 
 PyObject *matmul_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names) {
-  launcher_state *state = state_of(module);
-  call c = {.args = args, .count = count, .names = names};
-  problem p;
-  if (!state->started && start()) return NULL;
-  if (!parse(state, &c)) return torch_matmul(state, &c);
-  if (!state->exchange) return fall_back(state, &c, REASON_NO_EXCHANGE, NULL);
-  reason why = problem_describe(state, c.a, c.b, &p);
-  if (why != REASON_COUNT) return fall_back(state, &c, why, NULL);
-  answer *found = lookup(state, &p);
-  if (!found) return NULL;
-  if (found->fallback != REASON_COUNT) return fall_back(state, &c, found->fallback, &p);
-  return serve(state, &c, &p, found);
+  return product(state_of(module), (call){.args = args, .count = count, .names = names});
+}
+
+PyObject *linear_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+  return product(state_of(module),
+                 (call){.linear = 1, .args = args, .count = count, .names = names});
 }

@@ -50,7 +50,7 @@ static PyObject *describe(PyObject *module, PyObject *args) {
   PyObject *a, *b;
   problem p;
   if (!PyArg_ParseTuple(args, "OO", &a, &b)) return NULL;
-  reason why = state->exchange ? problem_describe(state, a, b, &p) : REASON_NO_EXCHANGE;
+  reason why = state->exchange ? problem_describe(state, a, b, 0, &p) : REASON_NO_EXCHANGE;
   return why == REASON_COUNT ? problem_tuple(&p) : PyUnicode_FromString(REASON_NAMES[why]);
 }
 
@@ -62,6 +62,9 @@ static PyMethodDef METHODS[] = {
      "torch.matmul(input, other, out=out), run by a kernel of an installed pack where one was\n"
      "measured faster than cuBLAS on this GPU, and by torch itself everywhere else.\n\n"
      "Takes what torch.matmul takes and raises what torch.matmul raises."},
+    {"linear", FUNCTION(linear_py), METH_FASTCALL | METH_KEYWORDS,  // matmul.c
+     "linear($module, input, weight)\n--\n\n"
+     "torch.nn.functional.linear(input, weight), run as matmul runs it."},
     {"init", FUNCTION(state_init), METH_VARARGS | METH_KEYWORDS, NULL},      // state.c
     {"load", FUNCTION(kernel_load_py), METH_VARARGS | METH_KEYWORDS, NULL},  // kernel_type.c
     {"launch", FUNCTION(kernel_launch_py), METH_FASTCALL, NULL},             // kernel_type.c

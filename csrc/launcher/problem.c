@@ -10,9 +10,11 @@ static int is_tensor(const launcher_state *state, PyObject *object) {
 
 static reason view(const launcher_state *state, PyObject *object, matrix *result) {
   if (!is_tensor(state, object)) return REASON_TENSOR_TYPE;
-  switch (matrix_view(state->exchange, object, result)) {
+  switch (matrix_view(&state->reader, object, 0, result)) {
     case MATRIX:
       return REASON_COUNT;
+    case ELSEWHERE:
+      return REASON_DEVICE;
     case NOT_VIEWABLE:
       return REASON_NO_VIEW;
     case NOT_A_MATRIX:
@@ -23,12 +25,11 @@ static reason view(const launcher_state *state, PyObject *object, matrix *result
 }
 
 static int is_half(const matrix *m) {
-  return m->type_bits == 16 && (m->type_code == DL_FLOAT || m->type_code == DL_BFLOAT);
+  return m->type == DL_FLOAT || m->type == DL_BFLOAT;
 }
 
 static int same_kind(const matrix *x, const matrix *y) {
-  return x->device_type == y->device_type && x->device == y->device &&
-         x->type_code == y->type_code && x->type_bits == y->type_bits;
+  return x->device == y->device && x->type == y->type;
 }
 
 static int is_dim(int64_t size) {
@@ -57,22 +58,33 @@ static void make_key(problem *p) {
     bits |= (uintptr_t)p->shape.ld[i] * 2;
   p->align = (int)(bits & -bits);
   if (p->align < 2) p->align = 2;
-  const uint32_t bf16 = p->a.type_code == DL_BFLOAT;
+  const uint32_t bf16 = p->a.type == DL_BFLOAT;
   p->key = (problem_key){(uint32_t)p->shape.m, (uint32_t)p->shape.n, (uint32_t)p->shape.k,
                          (uint32_t)p->a.device | (uint32_t)p->transposed[0] << 8 |
                              (uint32_t)p->transposed[1] << 9 | bf16 << 10 |
                              (uint32_t)p->packed << 11 | (uint32_t)p->align << 12};
 }
 
-reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, problem *p) {
-  reason why = view(state, a, &p->a);
-  if (why == REASON_COUNT) why = view(state, b, &p->b);
-  if (why != REASON_COUNT) return why;
+// Rows are columns, and columns rows.
+static void transpose(matrix *m) {
+  const int64_t rows = m->rows, row_stride = m->row_stride;
+  m->rows = m->leading[0] = m->cols, m->row_stride = m->col_stride;
+  m->cols = rows, m->col_stride = row_stride;
+}
+
+reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, int linear,
+                        problem *p) {
+  const reason first = view(state, a, &p->a), second = view(state, b, &p->b);
+  if ((first == REASON_COUNT && second == REASON_DEVICE) ||
+      (first == REASON_DEVICE && second == REASON_COUNT))
+    return REASON_MISMATCH;
+  if (first != REASON_COUNT) return first;
+  if (second != REASON_COUNT) return second;
   if (!same_kind(&p->a, &p->b)) return REASON_MISMATCH;
-  if (p->a.device_type != state->device_type || (uint32_t)p->a.device >= MAX_DEVICES)
-    return REASON_DEVICE;
+  if ((uint32_t)p->a.device >= MAX_DEVICES) return REASON_DEVICE;
   if (!is_half(&p->a)) return REASON_DTYPE;
   if (p->b.leading_count != 1) return REASON_SHAPE;
+  if (linear) transpose(&p->b);
   if (p->a.cols != p->b.rows) return REASON_MISMATCH;
   if (!is_dim(p->a.rows) || !is_dim(p->a.cols) || !is_dim(p->b.cols)) return REASON_SHAPE;
   if (!p->a.data || !p->b.data) return REASON_NO_VIEW;
@@ -91,10 +103,11 @@ reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, p
 reason problem_out(const launcher_state *state, PyObject *out, problem *p) {
   const matrix *a = &p->a, *c = &p->c;
   const reason why = view(state, out, &p->c);
-  if (why != REASON_COUNT) return why;
+  if (why != REASON_COUNT) return why == REASON_DEVICE ? REASON_MISMATCH : why;
   if (!same_kind(a, c) || c->leading_count != a->leading_count || c->cols != p->b.cols ||
       memcmp(c->leading, a->leading, (size_t)a->leading_count * sizeof *a->leading))
     return REASON_MISMATCH;
+  if (!c->data) return REASON_NO_VIEW;
   const int64_t lead = matrix_lead(c, 0);
   if (!lead) return REASON_OUT;
   if (lead != c->cols) return REASON_STRIDED;

@@ -16,9 +16,10 @@ typedef struct {
 } problem;
 
 // Fills `result` and returns REASON_COUNT when a and b make a problem that the table can answer; a
-// reason otherwise. No Python exception is left set. C is taken to be packed and aligned as its
-// rows allow: a fallback then needs no look at out.
-reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, problem *result);
+// reason otherwise. Of a `linear` call b is the transpose of what is multiplied. Runs no Python. C
+// is taken to be packed and aligned as its rows allow: a fallback then needs no look at out.
+reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, int linear,
+                        problem *result);
 
 // Checks that `out` is what a kernel of `p` can write to and fills p->c. REASON_COUNT when it is.
 reason problem_out(const launcher_state *state, PyObject *out, problem *p);

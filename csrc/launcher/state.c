@@ -41,7 +41,7 @@ static const dl_exchange *find_exchange(PyObject *tensor) {
   while (header && header->major != DL_MAJOR)
     header = header->previous;
   const dl_exchange *exchange = (const dl_exchange *)header;
-  return exchange && exchange->view && exchange->current_stream ? exchange : NULL;
+  return exchange && exchange->current_stream ? exchange : NULL;
 }
 
 static int bind_getter(const launcher_state *state, const char *name, tensor_getter *result) {
@@ -59,6 +59,7 @@ int state_prepare(PyObject *module) {
   state->name_out = PyUnicode_InternFromString("out");
   state->name_input = PyUnicode_InternFromString("input");
   state->name_other = PyUnicode_InternFromString("other");
+  state->name_weight = PyUnicode_InternFromString("weight");
   state->name_dtype = PyUnicode_InternFromString("dtype");
   state->name_device = PyUnicode_InternFromString("device");
   return PyErr_Occurred() ? -1 : 0;
@@ -106,31 +107,38 @@ static int check_unused(const launcher_state *state) {
 
 PyObject *state_use_torch(PyObject *module, PyObject *args) {
   launcher_state *state = state_of(module);
-  PyObject *matmul, *refuse;
-  if (check_unused(state) || !PyArg_ParseTuple(args, "OO", &matmul, &refuse)) return NULL;
+  PyObject *matmul, *linear, *refuse;
+  int strict;
+  if (check_unused(state) || !PyArg_ParseTuple(args, "OOOp", &matmul, &linear, &refuse, &strict))
+    return NULL;
   Py_INCREF(matmul);
+  Py_INCREF(linear);
   Py_INCREF(refuse);
   state->torch.matmul = matmul;
+  state->torch.linear = linear;
   state->torch.refuse = refuse;
+  state->strict = strict;
   state->started = 1;
   Py_RETURN_NONE;
 }
 
 PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
   static char *names[] = {
-      "driver", "device_type",   "tensor", "parameter", "matmul",       "mm",
-      "empty",  "empty_current", "f16",    "bf16",      "bump_version", "grad_enabled",
-      "probes", "covered",       "keep",   "resolve",   "refuse",       NULL};
+      "driver",  "device_type",   "tensor", "parameter", "matmul",       "mm",           "linear",
+      "empty",   "empty_current", "f16",    "bf16",      "bump_version", "grad_enabled", "probes",
+      "covered", "places",        "keep",   "resolve",   "refuse",       "strict",       NULL};
   launcher_state *state = state_of(module);
   torch_api t = {0};
   const char *driver;
   PyObject *grad_enabled, *probes;
-  int device_type, covered;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$siOOOOOOOOOOO!iOOO", names, &driver,
-                                   &device_type, &t.tensor, &t.parameter, &t.matmul, &t.mm,
-                                   &t.empty, &t.empty_current, &t.f16, &t.bf16, &t.bump_version,
-                                   &grad_enabled, &PyTuple_Type, &probes, &covered, &t.keep,
-                                   &t.resolve, &t.refuse))
+  int device_type, covered, strict;
+  tensor_reader reader = {0};
+  unsigned long long keys[2];
+  if (!PyArg_ParseTupleAndKeywords(
+          args, kwargs, "$siOOOOOOOOOOOO!i(nnKK)OOOp", names, &driver, &device_type, &t.tensor,
+          &t.parameter, &t.matmul, &t.mm, &t.linear, &t.empty, &t.empty_current, &t.f16, &t.bf16,
+          &t.bump_version, &grad_enabled, &PyTuple_Type, &probes, &covered, &reader.tensor,
+          &reader.keys, &keys[0], &keys[1], &t.keep, &t.resolve, &t.refuse, &strict))
     return NULL;
   if (check_unused(state)) return NULL;
   PyObject **members = (PyObject **)&t;
@@ -138,10 +146,12 @@ PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
     Py_INCREF(members[i]);
   state->torch = t;
   state->device_type = device_type;
-  state->exchange = find_exchange(t.tensor);
+  state->strict = strict;
+  reader.ordinary[0] = keys[0], reader.ordinary[1] = keys[1];
+  if (reader_bind(&reader, device_type)) state->exchange = find_exchange(t.tensor);
+  state->reader = reader;
   if (modes_bind(&state->modes, probes, covered, grad_enabled) ||
-      bind_getter(state, "requires_grad", &state->requires_grad) ||
-      bind_getter(state, "_version", &state->version) || bind_bump(state))
+      bind_getter(state, "requires_grad", &state->requires_grad) || bind_bump(state))
     return NULL;
   state->library = strdup(driver);
   if (!state->library) return PyErr_NoMemory();

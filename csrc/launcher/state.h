@@ -12,6 +12,7 @@
 #include "modes.h"
 #include "slab.h"
 #include "table.h"
+#include "tensor.h"
 
 // Why a call went to torch. X(enumerator, the name that counters and STRICT show). The second group
 // are the codes of hgemm_packs.select, which answer for a problem.
@@ -57,7 +58,7 @@ extern const char *const REASON_NAMES[REASON_COUNT];
 // Python objects of torch and of the package, handed over once by `init`; all owned.
 typedef struct {
   PyObject *tensor, *parameter;  // exact types of the fast path
-  PyObject *matmul, *mm;
+  PyObject *matmul, *mm, *linear;
   PyObject *empty;          // torch.empty
   PyObject *empty_current;  // on the current device: (size, stride, dtype); or None
   PyObject *bump_version;   // (tensors): what every in-place torch op does to its output
@@ -67,11 +68,18 @@ typedef struct {
   PyObject *refuse;   // launcher._refuse: raises FallbackError under STRICT
 } torch_api;
 
-// Workspaces of launches under capture, of one device.
+// Requests for memory that are let pass before torch is asked again, which empties its caches
+// before it says no: the more, the more often it has.
+typedef struct {
+  uint32_t left, next;
+} patience;
+
+// Workspaces of one device: of launches under capture, and how soon memory is asked for again, for
+// those and for eager calls.
 typedef struct {
   slab *slab;
-  int refused;  // there was no memory for more
-} capture_memory;
+  patience captures, eager;
+} workspaces;
 
 // An iterator that is there for good and goes over a single tensor, whenever it has one: what a
 // list would do, without an iterator of its own to make at every call.
@@ -87,24 +95,25 @@ typedef struct {
 } tensor_getter;
 
 typedef struct {
-  int started;
+  int started;  // last of all: a call that sees it finds everything else
   int strict;
-  const dl_exchange *exchange;  // NULL: torch is too old, every call goes to it
+  const dl_exchange *exchange;  // NULL: torch cannot be used, every call goes to it
+  tensor_reader reader;
   int device_type;
   char *library;
   torch_api torch;
-  tensor_getter requires_grad, version;
+  tensor_getter requires_grad;
   torch_modes modes;
   PyCFunction bump;    // C function of bump_version
   one_tensor *bumped;  // its argument
-  PyObject *name_out, *name_input, *name_other, *name_dtype, *name_device;
+  PyObject *name_out, *name_input, *name_other, *name_weight, *name_dtype, *name_device;
   PyTypeObject *kernel_type;
   cu_driver driver;
   table functions;  // of loaded kernels: predecessor.c
   gpu devices[MAX_DEVICES];
   table table;
   table buffers;  // (stream, device) -> workspace of eager calls
-  capture_memory captures[MAX_DEVICES];
+  workspaces workspaces[MAX_DEVICES];
   uint64_t hits, launches, fallbacks[REASON_COUNT];
 } launcher_state;
 
@@ -113,11 +122,12 @@ launcher_state *state_of(PyObject *module);
 // Interns the names that every call compares; part of making the module.
 int state_prepare(PyObject *module);
 
-// init(...): hands over torch's entry points, once per module object. True when torch offers the
-// exchange table, False when every call will go to torch.
+// init(...): hands over torch's entry points, once per module object. False when every call will
+// go to torch, which offers no exchange table or not what tensors are read with.
 PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs);
 
-// use_torch(matmul, refuse): instead of init where torch cannot be used; every call goes to it.
+// use_torch(matmul, linear, refuse, strict): instead of init where torch cannot be used; every call
+// goes to it.
 PyObject *state_use_torch(PyObject *module, PyObject *args);
 
 // remember_quiet(): the calling thread is in no special state of torch.

@@ -1,51 +1,110 @@
-#define PY_SSIZE_T_CLEAN
 #include "tensor.h"
 
-#include <Python.h>
+#include <dlfcn.h>
+#include <string.h>
+
+#include "dlpack.h"
+
+int reader_bind(tensor_reader *reader, int dl_device_type) {
+  tensor_reader *r = reader;
+  int32_t (*device_type)(void), (*f16)(void), (*bf16)(void);
+  const int on_cuda = dl_device_type == DL_CUDA;
+  const struct {
+    const char *name;
+    void *function;
+  } wanted[] = {
+      {"aoti_torch_get_dim", &r->get_dim},
+      {"aoti_torch_get_sizes", &r->get_sizes},
+      {"aoti_torch_get_strides", &r->get_strides},
+      {"aoti_torch_get_storage_offset", &r->get_offset},
+      {"aoti_torch_get_dtype", &r->get_type},
+      {"aoti_torch_get_device_type", &r->get_device_type},
+      {"aoti_torch_get_device_index", &r->get_device},
+      {"torch_get_const_data_ptr", &r->get_data},
+      {"torch_get_mutable_data_ptr", &r->get_data_to_write},
+      {on_cuda ? "aoti_torch_device_type_cuda" : "aoti_torch_device_type_cpu", &device_type},
+      {"aoti_torch_dtype_float16", &f16},
+      {"aoti_torch_dtype_bfloat16", &bf16},
+  };
+  void *torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    void *found = torch ? dlsym(torch, wanted[i].name) : NULL;
+    if (!found) return 0;
+    memcpy(wanted[i].function, &found, sizeof found);
+  }
+  r->device_type = device_type(), r->f16 = f16(), r->bf16 = bf16();
+  return 1;
+}
+
+static uint64_t keys_of(const tensor_reader *reader, const void *tensor) {
+  const char *place;
+  uint64_t keys;
+  memcpy(&place, tensor, sizeof place);
+  memcpy(&keys, place + reader->keys, sizeof keys);
+  return keys;
+}
 
 // Folds dimensions 0..count-1 into rows of one stride, as torch.matmul does for `x @ w`.
-static int fold(const dl_tensor *view, int count, matrix *result) {
+static int fold(const int64_t *sizes, const int64_t *strides, int count, matrix *result) {
+  int64_t step;
   result->rows = 1;
   result->row_stride = 0;
   for (int i = count - 1; i >= 0; i--) {
-    const int64_t size = view->shape[i];
+    const int64_t size = sizes[i];
     result->leading[i] = size;
     if (size == 1) continue;
     if (result->rows == 1)
-      result->row_stride = view->strides[i];
-    else if (view->strides[i] != result->row_stride * result->rows)
+      result->row_stride = strides[i];
+    else if (__builtin_mul_overflow(result->row_stride, result->rows, &step) || strides[i] != step)
       return 0;
     if (__builtin_mul_overflow(result->rows, size, &result->rows)) return 0;
   }
   return 1;
 }
 
-matrix_kind matrix_view(const dl_exchange *exchange, void *tensor, matrix *result) {
-  dl_tensor view;
-  if (exchange->view(tensor, &view)) {
-    PyErr_Clear();
+matrix_kind matrix_view(const tensor_reader *reader, PyObject *object, int to_write,
+                        matrix *result) {
+  const tensor_reader *r = reader;
+  void *tensor = (char *)object + r->tensor, *data;
+  const uint64_t keys = keys_of(r, tensor);
+  int64_t dim, offset, *sizes, *strides;
+  int32_t type, device;
+  result->is_inference = keys == r->ordinary[1];
+  if (!result->is_inference && keys != r->ordinary[0])
+    return r->get_device_type(tensor, &type) || type == r->device_type ? NOT_VIEWABLE : ELSEWHERE;
+  if (r->get_dim(tensor, &dim) || r->get_sizes(tensor, &sizes) ||
+      r->get_strides(tensor, &strides) || r->get_offset(tensor, &offset) ||
+      r->get_type(tensor, &type) || r->get_device(tensor, &device) ||
+      (to_write ? r->get_data_to_write(tensor, &data) : r->get_data(tensor, (const void **)&data)))
     return NOT_VIEWABLE;
-  }
-  // Every field is copied: the view borrows from the tensor, and Python may run before the launch.
-  const int count = view.ndim - 1;
-  result->data = (char *)view.data + view.byte_offset;
-  result->device_type = view.device_type;
-  result->device = view.device_id;
-  result->type_code = view.type_code;
-  result->type_bits = view.type_bits;
-  if (count < 1 || count > MAX_LEADING) return NOT_A_MATRIX;
+  // Every field is copied: sizes and strides are the tensor's, and Python may run before the
+  // launch.
+  result->type = type == r->f16 ? DL_FLOAT : type == r->bf16 ? DL_BFLOAT : -1 - type;
+  result->device = device < 0 ? 0 : device;  // a CPU has no number
+  // Of a storage without memory the address is NULL, and the tensor's so many elements further.
+  result->data = (uintptr_t)data == (uintptr_t)offset * 2 ? NULL : data;
+  if (dim < 2 || dim > MAX_LEADING + 1) return NOT_A_MATRIX;
+  const int count = (int)dim - 1;
   result->leading_count = count;
-  result->cols = view.shape[count];
-  result->col_stride = view.strides[count];
+  result->cols = sizes[count];
+  result->col_stride = strides[count];
   if (count == 1) {
-    result->rows = result->leading[0] = view.shape[0];
-    result->row_stride = view.strides[0];
+    result->rows = result->leading[0] = sizes[0];
+    result->row_stride = strides[0];
     return MATRIX;
   }
-  return fold(&view, count, result) ? MATRIX : NOT_FOLDABLE;
+  return fold(sizes, strides, count, result) ? MATRIX : NOT_FOLDABLE;
+}
+
+int matrix_claim(const tensor_reader *reader, PyObject *object, matrix *m) {
+  void *data;
+  if (reader->get_data_to_write((char *)object + reader->tensor, &data)) return -1;
+  m->data = data;
+  return 0;
 }
 
 int matrix_overlap(const matrix *x, const matrix *y) {
-  const char *x_end = x->data + x->rows * x->cols * 2, *y_end = y->data + y->rows * y->cols * 2;
-  return x->data < y_end && y->data < x_end;
+  const uintptr_t from_x = (uintptr_t)x->data, from_y = (uintptr_t)y->data;
+  return from_x < from_y + (uintptr_t)y->rows * (uintptr_t)y->cols * 2 &&
+         from_y < from_x + (uintptr_t)x->rows * (uintptr_t)x->cols * 2;
 }

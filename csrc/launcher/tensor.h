@@ -1,28 +1,64 @@
-// Tensors as matrices. Reads torch tensors through the DLPack exchange table, copies out what a
-// call needs, and decides how a matrix lies in memory, including the dimensions of size 1 whose
-// strides mean nothing.
+// Tensors as matrices: what a call needs of a torch tensor, and how a matrix lies in memory,
+// including the dimensions of size 1 whose strides mean nothing.
+//
+// Sizes, strides and addresses come from torch's C shim, functions for ahead-of-time compiled
+// models that keep their ABI from version to version. Before, a tensor's dispatch keys have to be
+// those of plain memory on our device: no negative bit, no tensor of zeros, nothing of functorch.
+// Where they lie in it carries no promise, so Python looks for the place at the start
+// (tensor_keys.py), and a torch in which it is not found runs every call itself. DLPack's view of a
+// tensor costs three times as much, takes freed memory for memory at a low address, knows no
+// negative bit, and copies a copy-on-write tensor.
 #ifndef HGP_TENSOR_H
 #define HGP_TENSOR_H
 
-#include "dlpack.h"
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
 
 enum { MAX_LEADING = 6 };  // leading dimensions of `x @ w` that are folded into rows
 
+// How torch's tensors are read. Functions return 0, or else what they were to find is not there.
 typedef struct {
-  char *data;
+  size_t tensor;         // bytes from a Python tensor to its C++ one, a pointer
+  size_t keys;           // bytes from where that points to the dispatch keys
+  uint64_t ordinary[2];  // keys of plain memory on our device; of such made in inference mode
+  int32_t device_type, f16, bf16;  // torch's numbers
+  int32_t (*get_dim)(void *tensor, int64_t *);
+  int32_t (*get_sizes)(void *tensor, int64_t **);
+  int32_t (*get_strides)(void *tensor, int64_t **);
+  int32_t (*get_offset)(void *tensor, int64_t *);
+  int32_t (*get_type)(void *tensor, int32_t *);
+  int32_t (*get_device_type)(void *tensor, int32_t *);
+  int32_t (*get_device)(void *tensor, int32_t *);
+  int32_t (*get_data)(void *tensor, const void **);
+  int32_t (*get_data_to_write)(void *tensor, void **);
+} tensor_reader;
+
+typedef struct {
+  char *data;  // NULL where the storage has no memory
   int64_t rows, cols;
   int64_t row_stride, col_stride;  // elements
-  int32_t device_type, device;
-  uint8_t type_code, type_bits;
+  int32_t device;
+  int32_t type;       // of an element: DL_FLOAT (f16), DL_BFLOAT (bf16), others below 0
+  int is_inference;   // made in inference mode
   int leading_count;  // 1 for a plain matrix
   int64_t leading[MAX_LEADING];
 } matrix;
 
-typedef enum { MATRIX, NOT_VIEWABLE, NOT_A_MATRIX, NOT_FOLDABLE } matrix_kind;
+typedef enum { MATRIX, ELSEWHERE, NOT_VIEWABLE, NOT_A_MATRIX, NOT_FOLDABLE } matrix_kind;
+
+// Finds torch's functions and constants, for the device type of that DLPack number; the places and
+// keys are the caller's to fill in. 0 where this torch has them not.
+int reader_bind(tensor_reader *reader, int dl_device_type);
 
 // Views `tensor` (a torch.Tensor, checked by the caller) as a matrix; leading dimensions are folded
-// into rows where their strides allow it. No Python exception is left set.
-matrix_kind matrix_view(const dl_exchange *exchange, void *tensor, matrix *result);
+// into rows where their strides allow it. A copy-on-write tensor becomes one of its own where the
+// view is `to_write`. Runs no Python.
+matrix_kind matrix_view(const tensor_reader *reader, PyObject *tensor, int to_write,
+                        matrix *result);
+
+// Makes a matrix viewed to be read one to be written: a copy on write is made now. -1 where torch
+// has no memory for it.
+int matrix_claim(const tensor_reader *reader, PyObject *tensor, matrix *m);
 
 // The smallest leading stride that the matrix could have, stored row by row or, when `transposed`,
 // column by column.
@@ -40,7 +76,7 @@ static inline int64_t matrix_lead(const matrix *m, int transposed) {
   return lead >= inner ? lead : 0;
 }
 
-// Whether the bytes of a packed `x` and a packed `y` overlap.
+// Whether the bytes of a packed `x` and a packed `y` overlap; no side is above INT32_MAX.
 int matrix_overlap(const matrix *x, const matrix *y);
 
 #endif

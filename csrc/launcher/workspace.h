@@ -23,18 +23,18 @@ typedef struct {
 
 typedef enum {
   WORKSPACE_READY,
-  WORKSPACE_NONE,      // none for this call: an unprepared capture, or a stream too many
-  WORKSPACE_NO_MEMORY  // nor for the next one
+  WORKSPACE_NONE,   // none for this call: an unprepared capture, no memory, or a stream too many
+  WORKSPACE_FAILED  // an exception that is none of memory is set, KeyboardInterrupt for one
 } workspace_found;
 
 // Finds memory for one launch of `run`, which has a workspace, on `stream`, torch's current one.
-// May run Python; no exception is left set.
+// May run Python.
 workspace_found workspace_take(launcher_state *state, const plan *run, cu_stream stream,
                                workspace *result);
 
 // Makes sure that there is memory for captures on a device, as far as there is any. Not to be
-// called while the current stream is being captured.
-void workspace_prepare(launcher_state *state, int device);
+// called while the current stream is being captured. -1 with an exception set, as above.
+int workspace_prepare(launcher_state *state, int device);
 
 // relaxed(function): calls it while captures of other threads do not restrict this one.
 PyObject *workspace_relaxed(PyObject *module, PyObject *function);
