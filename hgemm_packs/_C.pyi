@@ -26,6 +26,7 @@ class _Counters(TypedDict):
 def matmul(
     input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None = None
 ) -> torch.Tensor: ...
+def linear(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor: ...
 def init(
     *,
     driver: str,
@@ -34,6 +35,7 @@ def init(
     parameter: type,
     matmul: Callable[..., Any],
     mm: Callable[..., Any],
+    linear: Callable[..., Any],
     empty: Callable[..., Any],
     empty_current: Callable[..., Any] | None,
     f16: torch.dtype,
@@ -42,12 +44,18 @@ def init(
     grad_enabled: Callable[[], bool],
     probes: tuple[tuple[Any, ...], ...],
     covered: int,
+    places: tuple[int, int, int, int],
     keep: Callable[[int, int, int], tuple[int, object] | None],
     resolve: Callable[[_Described, int, int], tuple[Kernel, Kernel | None] | str],
     refuse: Callable[[str, _Described | None, int], None],
+    strict: bool,
 ) -> bool: ...
 def use_torch(
-    matmul: Callable[..., Any], refuse: Callable[[str, _Described | None, int], None], /
+    matmul: Callable[..., Any],
+    linear: Callable[..., Any],
+    refuse: Callable[[str, _Described | None, int], None],
+    strict: bool,
+    /,
 ) -> None: ...
 def remember_quiet() -> None: ...
 def load(

@@ -6,10 +6,10 @@ Called by `launcher`; decides nothing about kernels. torch is imported by the fi
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from . import neutral, tensor_keys
 from .settings import LOGGER, settings
 
 if TYPE_CHECKING:
@@ -22,17 +22,27 @@ def matmul(
     input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
     """torch.matmul: all there is without the C extension. Says so once."""
+    _count()
+    return torch_matmul()(input, other, **({} if out is None else {"out": out}))
+
+
+def linear(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """torch.nn.functional.linear without a bias, as `matmul` is torch.matmul."""
+    _count()
+    return torch_linear()(input, weight)
+
+
+def _count() -> None:
     global _calls
     if not _calls:
         LOGGER.warning("every matmul goes to torch: hgemm_packs._C is not built for this Python")
     _calls += 1
     if settings().strict:
         refuse("no_extension", None, 0)
-    return torch_matmul()(input, other, out=out)
 
 
 def calls() -> int:
-    """How many calls `matmul` of this module has taken."""
+    """How many calls `matmul` and `linear` of this module have taken."""
     return _calls
 
 
@@ -40,6 +50,12 @@ def torch_matmul() -> Callable[..., torch.Tensor]:
     import torch
 
     return torch.matmul
+
+
+def torch_linear() -> Callable[..., torch.Tensor]:
+    import torch
+
+    return torch.nn.functional.linear
 
 
 def torch_entry_points(device_type: int) -> dict[str, Any] | str:
@@ -60,27 +76,14 @@ def torch_entry_points(device_type: int) -> dict[str, Any] | str:
 
 def _entry_points(torch: Any, device: str) -> dict[str, Any]:
     from torch._C._dynamo import guards
-    from torch.autograd import forward_ad
 
-    state = torch._C
-    # Each: a function, its answer when nothing special is going on, perhaps an argument. Modes see
-    # every torch call; autocast changes dtypes; tracing records calls; dual numbers carry tangents.
-    # Functorch's wrapped tensors need no question: they have no data to view.
-    dual_level = vars(forward_ad)
-    if dual_level.get("_current_level", None) is None:
-        raise AttributeError("torch.autograd.forward_ad has no _current_level")
-    probes = (
-        (state._len_torch_function_stack, 0),
-        (state._len_torch_dispatch_stack, 0),
-        (torch.is_autocast_enabled, False, *(() if device == "cuda" else (device,))),
-        (state._is_tracing, False),
-        (dual_level.__getitem__, -1, "_current_level"),
-    )
+    state, probes = torch._C, _probes(torch, device)
     return {
         "tensor": torch.Tensor,
         "parameter": torch.nn.Parameter,
         "matmul": torch.matmul,
         "mm": torch.mm,
+        "linear": torch.nn.functional.linear,
         "empty": torch.empty,
         # Inductor's allocation: torch.empty without the dispatcher, on the current device.
         "empty_current": getattr(guards, f"_empty_strided_{device}", None),
@@ -90,7 +93,41 @@ def _entry_points(torch: Any, device: str) -> dict[str, Any]:
         "grad_enabled": torch.is_grad_enabled,
         "probes": probes,
         "covered": len(probes) - 1,  # all but dual numbers show in a thread's dispatch keys
+        "places": tensor_keys.places(device.upper()),
     }
+
+
+def _watched(state: Any) -> Callable[[], bool]:
+    """Whether a function mode sees torch's calls. A default device is one, too, which torch keeps
+    below all others; it only says where new tensors go, and a product's place is its operands'."""
+    from torch.utils._device import DeviceContext
+
+    count, mode_at = state._len_torch_function_stack, state._get_function_stack_at
+
+    def watched() -> bool:
+        modes = count()
+        return modes > 1 or (modes == 1 and type(mode_at(0)) is not DeviceContext)
+
+    return watched
+
+
+def _probes(torch: Any, device: str) -> tuple[tuple[Any, ...], ...]:
+    from torch.autograd import forward_ad
+
+    state = torch._C
+    # Each: a function, its answer when nothing special is going on, perhaps an argument. Modes see
+    # every torch call; autocast changes dtypes; tracing records calls; dual numbers carry tangents.
+    # Functorch's wrapped tensors need no question: they have no data to view.
+    dual_level = vars(forward_ad)
+    if dual_level.get("_current_level", None) is None:
+        raise AttributeError("torch.autograd.forward_ad has no _current_level")
+    return (
+        (_watched(state), False),
+        (state._len_torch_dispatch_stack, 0),
+        (torch.is_autocast_enabled, False, *(() if device == "cuda" else (device,))),
+        (state._is_tracing, False),
+        (dual_level.__getitem__, -1, "_current_level"),
+    )
 
 
 def state(a: torch.Tensor, b: torch.Tensor) -> str | None:
@@ -98,8 +135,7 @@ def state(a: torch.Tensor, b: torch.Tensor) -> str | None:
     or None."""
     import torch
 
-    found = torch_entry_points(2)
-    probes = () if isinstance(found, str) else found["probes"]
+    probes = _probes(torch, "cuda")
     if any(function(*argument) != quiet for function, quiet, *argument in probes):
         return "mode"
     wanted = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
@@ -116,9 +152,7 @@ def quiet_threads(remember: Callable[[], None]) -> None:
         with torch.inference_mode():
             remember()
 
-    thread = threading.Thread(target=work, name="hgemm_packs")
-    thread.start()
-    thread.join()
+    neutral.call(work)
 
 
 def refuse(reason: str, described: tuple[Any, ...] | None, device: int) -> None:
@@ -135,6 +169,6 @@ def refuse(reason: str, described: tuple[Any, ...] | None, device: int) -> None:
     problem = _problem(described)
     try:
         steps = "; ".join(str(step) for step in select.resolve(problem, device).reasons)
-    except RuntimeError as error:  # of a driver or device that cannot be used
+    except (RuntimeError, OSError) as error:  # of a driver, device or file that cannot be used
         steps = str(error)
     raise FallbackError(f"torch would have run {problem} on device {device}: {why} ({steps})")

@@ -31,6 +31,7 @@ from .cache_folders import (
     sweep_downloads,
     used_file,
 )
+from .cache_folders import touch as touch
 from .errors import PackError
 from .manifest import MAX_MANIFEST_BYTES
 from .pack import FILES, MANIFEST_NAME, Pack, read_file
@@ -95,22 +96,6 @@ def packs(root: Path | None = None) -> list[Entry]:
         return []
     entries = (_entry(folder) for folder in folders if is_sha256(folder.name))
     return [entry for entry in entries if entry is not None]
-
-
-def touch(path: Path) -> None:
-    """Note that a pack is used now. Nothing happens outside a cache or where it cannot be noted."""
-    if not (is_sha256(path.name) and path.parent.name == "packs"):
-        return
-    try:
-        handle = os.open(
-            used_file(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-        try:
-            os.utime(handle)
-        finally:
-            os.close(handle)
-    except OSError:
-        return
 
 
 def remove(manifest_sha256: str, root: Path | None = None) -> bool:
@@ -211,7 +196,7 @@ def _check_pack(folder: Path, sha: str) -> None:
     found = hashlib.sha256(data).hexdigest()
     if found != sha:
         raise PackError("manifest_hash", f"sha256 of {MANIFEST_NAME} is {found}, not {sha}")
-    Pack.open(folder).close()
+    Pack.verified(folder).close()
 
 
 def _sync(path: Path) -> None:

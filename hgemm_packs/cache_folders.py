@@ -144,7 +144,7 @@ def _delete_dead(folder: Path, lock: Lock, least_age_s: float) -> None:
         least_age_s = max(least_age_s, DAY_S)
     try:
         written = max(os.lstat(each).st_mtime for each in (folder, *folder.iterdir()))
-    except FileNotFoundError:
+    except OSError:  # gone meanwhile, no folder, or one that may not be looked into
         return
     if lock is not Lock.BUSY and time.time() - written >= least_age_s:
         shutil.rmtree(folder, ignore_errors=True)
@@ -167,3 +167,19 @@ def move_out(target: Path, temps: Path) -> None:
 def used_file(target: Path) -> Path:
     """The empty file whose time is that of a pack's last use."""
     return target.parent.parent / "used" / target.name
+
+
+def touch(path: Path) -> None:
+    """Note that a pack is used now. Nothing happens outside a cache or where it cannot be noted."""
+    if not (is_sha256(path.name) and path.parent.name == "packs"):
+        return
+    try:
+        handle = os.open(
+            used_file(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        try:
+            os.utime(handle)
+        finally:
+            os.close(handle)
+    except OSError:
+        return

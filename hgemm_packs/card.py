@@ -11,7 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from .manifest import Manifest, Policy, Row, Timing
+from .manifest import Policy, Row, Timing
+from .manifest_reader import Manifest
 from .pack import Pack
 from .problem import REGIMES, regime
 

@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from .cache_folders import check_private
 from .errors import CacheError, PackError
 from .pack import Pack
-from .receipts import read_receipt
 from .settings import LOGGER, settings
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 PROVIDERS_GROUP = "hgemm_packs.providers"
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """A place that was asked to be a pack, and why it is none."""
 
     place: str
     error: PackError
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """Packs in search order, and what was refused on the way."""
 
     packs: tuple[Pack, ...]
@@ -58,15 +59,20 @@ def find() -> Found:
         except PackError as error:
             refused.append(Refused(str(place), error))
             continue
+        except Exception as error:  # whatever reading a pack comes to, the others are to be used
+            detail = f"{type(error).__name__}: {error}"
+            refused.append(Refused(str(place), PackError("unreadable", detail)))
+            continue
         if pack.manifest_sha256 not in seen:
             seen.add(pack.manifest_sha256)
             opened.append(pack)
     for each in refused:
-        _warn_once(each)
+        warn_once(each)
     return Found(tuple(opened), tuple(refused))
 
 
-def _warn_once(refused: Refused) -> None:
+def warn_once(refused: Refused) -> None:
+    """Say that a pack is refused, once for each reason."""
     # The log and not warnings.warn: under -W error a warning would raise inside matmul.
     key = (refused.place, refused.error.code)
     if key not in _warned:
@@ -82,17 +88,43 @@ def _places() -> Iterator[Path | Refused]:
 
 def _provided() -> Iterator[Path | Refused]:
     """Paths of installed provider wheels: entry points that are a path or return one."""
-    from importlib import metadata
-
-    for point in sorted(metadata.entry_points(group=PROVIDERS_GROUP), key=lambda p: p.name):
+    points, failed = _entry_points()
+    yield from failed
+    for point in sorted(points, key=lambda p: p.name):
         try:
             value = point.load()
             place = Path(os.fspath(value() if callable(value) else value))
-        except Exception as error:  # a provider is somebody else's code and may raise anything
-            detail = f"{type(error).__name__}: {error}"
-            yield Refused(point.value, PackError("provider_failed", detail))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # somebody else's code may raise anything, SystemExit too
+            yield _failed(point.value, error)
         else:
             yield place
+
+
+def _entry_points() -> tuple[list[EntryPoint], list[Refused]]:
+    """Those of the providers, and the distributions whose own could not be read."""
+    from importlib import metadata
+
+    with suppress(Exception):
+        return list(metadata.entry_points(group=PROVIDERS_GROUP)), []
+    # One distribution that is damaged, anybody's, spoils them all: each by itself, which is slow.
+    points: list[EntryPoint] = []
+    failed, seen = [], set()
+    for each in metadata.distributions():
+        place = str(each.locate_file(""))
+        try:
+            place = each.metadata["Name"] or place
+            if place not in seen:  # of one name the first on the path counts, as above
+                points += each.entry_points.select(group=PROVIDERS_GROUP)
+        except Exception as error:
+            failed.append(_failed(place, error))
+        seen.add(place)
+    return points, failed
+
+
+def _failed(place: str, error: BaseException) -> Refused:
+    return Refused(place, PackError("provider_failed", f"{type(error).__name__}: {error}"))
 
 
 def _cached() -> Iterator[Path | Refused]:
@@ -119,6 +151,8 @@ def open_pack(place: Path) -> Pack:
     root = settings().cache
     if root is None or place.parent != root / "v1" / "packs":
         return Pack.open(place)
+    from .receipts import read_receipt
+
     receipt = read_receipt(root, place.name)
     if receipt is None:
         raise PackError("no_receipt", "nothing says that it was checked: fetch it again")

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import cache, manifest_checks, trust
+from . import cache, manifest_reader, trust
 from .cache_folders import base_of, locked, make_all, make_private
 from .errors import PackError, TrustError
 from .pack import BLOB_NAME, MANIFEST_NAME
@@ -121,20 +121,24 @@ class _Job:
                 receipt = trust.read_receipt(self.root, entry.manifest_sha256)
                 if receipt is None or (receipt.repo, receipt.revision) != wanted:
                     continue
-                self.verify(entry.path, commit)
+                self.verify(entry.path, commit, known=True)
             except PackError:
                 continue
             cache.touch(entry.path)
             return entry.path
         return None
 
-    def verify(self, folder: Path, commit: str) -> trust.Receipt:
+    def verify(self, folder: Path, commit: str, known: bool = False) -> trust.Receipt:
+        # Who asks for a commit gets it from the cache, however old. What a server says is at a
+        # commit or a branch must be no step back.
+        asked = known and self.source.commit is not None
         return trust.verify(
             folder,
             pin=self.source.pin,
             policy=self.policy,
             repo=self.source.repo,
             revision=commit,
+            root=None if asked else self.root,
         )
 
     def download(
@@ -179,7 +183,7 @@ class _Job:
         except PackError as error:
             if isinstance(error, TrustError) or error.code != "missing_file":
                 raise
-        return manifest_checks.parse(manifest).blob.bytes
+        return manifest_reader.parse(manifest).blob.bytes
 
     def fill_blob(
         self, remote: Remote, commit: str, size: int, staged: Path, temp: Path, tick: Tick | None

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import torch
 
-from .launcher import matmul
+from .launcher import linear
 
 
 class Linear(torch.nn.Module):
-    """torch.nn.Linear's forward with `matmul`. With a bias it is torch's own, which adds it inside
-    the product: no kernel of a pack does, and an addition of its own would eat the gain.
+    """torch.nn.Linear's forward with the kernels of `matmul`. With a bias it is torch's own, which
+    adds it inside the product: no kernel of a pack does, and an addition of its own would eat the
+    gain.
 
     Raises what torch.nn.functional.linear raises.
     """
@@ -25,4 +26,4 @@ class Linear(torch.nn.Module):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if self.bias is not None:
             return torch.nn.functional.linear(input, self.weight, self.bias)
-        return matmul(input, self.weight.t())
+        return linear(input, self.weight)

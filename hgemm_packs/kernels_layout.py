@@ -17,7 +17,8 @@ from pathlib import Path
 
 from . import cache, packs, trust
 from .errors import PackError
-from .manifest import MAX_MANIFEST_BYTES, Manifest
+from .manifest import MAX_MANIFEST_BYTES
+from .manifest_reader import Manifest
 from .pack import BLOB_NAME, FILES, MANIFEST_NAME, Pack, read_file
 from .receipts import has_receipt
 
@@ -60,7 +61,7 @@ def export(
     The same pack gives the same bytes. Raises PackError for a bad pack, FileExistsError when the
     variant is there already.
     """
-    pack = Pack.open(folder)
+    pack = Pack.verified(folder)
     pack.close()
     manifest, sha = pack.manifest, pack.manifest_sha256
     target = Path(out) / "build" / VARIANT
@@ -110,7 +111,8 @@ def register(folder: Path, manifest_sha256: str) -> Pack:
     pack of links is copied into the cache of packs, once. Who runs the module, which names the
     manifest's hash, has allowed that hash.
 
-    Raises PackError for any other pack or a damaged one, CacheError, OSError.
+    Raises PackError for another manifest, CacheError, OSError. What is damaged is refused when it
+    is used.
     """
     if (folder / MANIFEST_NAME).is_symlink() or (folder / BLOB_NAME).is_symlink():
         return packs.use(_copied(folder, manifest_sha256))

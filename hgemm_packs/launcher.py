@@ -1,4 +1,4 @@
-"""The one door to the C extension: matmul, and what it asks of Python.
+"""The one door to the C extension: matmul, linear, and what they ask of Python.
 
 C remembers, Python decides: `_C.matmul` calls `_start` at its first call and `_resolve` once per
 problem. Generator and timing load and launch single kernels through here. Nothing else in the
@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from . import api, workspace
+from .identity import identity, launch_record
 from .problem import DeviceInfo, Problem
 from .settings import LOGGER, settings
 
@@ -37,14 +38,15 @@ ALWAYS = frozenset({"no_pack", "arch", "driver", "profile"})
 # which loads no abi3 extension. Anything else that goes wrong below is an error and stays one.
 if find_spec(f"{__package__}._C") is None:
     _C: Any = None
-    matmul = api.matmul
+    matmul, linear = api.matmul, api.linear
 else:
     from . import _C
 
-    matmul = _C.matmul
+    matmul, linear = _C.matmul, _C.linear
 
 _start_lock = threading.Lock()
 _load_lock = threading.Lock()
+#: By device, identity, and whether launched dependent.
 _loaded: dict[tuple[int, str, bool], Kernel] = {}
 
 
@@ -58,27 +60,7 @@ def load(device: int, entry: KernelEntry, image: memoryview | bytes, pdl: bool =
     cubin disagrees with it or there is no such device.
     """
     kernel: Kernel = _extension().load(
-        device=device,
-        image=bytes(image),
-        symbol=entry.symbol,
-        param_layout=entry.param_layout,
-        param_sizes=tuple(entry.param_sizes),
-        maps=tuple((s.box, s.swizzle, s.row_group, s.l2_promotion) for s in entry.tma),
-        block=entry.block,
-        cluster=entry.cluster,
-        tile=(entry.grid.tile_m, entry.grid.tile_n),
-        slices=entry.grid.slices,
-        persistent=entry.grid.persistent,
-        pdl=pdl,
-        cooperative=entry.cooperative,
-        reads_ahead=entry.reads_ahead,
-        triggers_early=entry.triggers_early,
-        smem_bytes=entry.smem_bytes,
-        workspace_bytes=entry.workspace_bytes,
-        layout=entry.layout,
-        dtype=entry.dtype,
-        align=entry.align,
-        dims=tuple((r.min, r.max, r.multiple_of) for r in (entry.m, entry.n, entry.k)),
+        device=device, image=bytes(image), pdl=pdl, **launch_record(entry)
     )
     return kernel
 
@@ -161,19 +143,21 @@ def _start(driver: str = DRIVER, device_type: int = CUDA) -> None:
         entry_points = api.torch_entry_points(device_type)
         if isinstance(entry_points, str):
             LOGGER.warning("every matmul goes to torch: %s", entry_points)
-            _C.use_torch(api.torch_matmul(), api.refuse)
+            _C.use_torch(api.torch_matmul(), api.torch_linear(), api.refuse, here.strict)
         else:
-            _C.init(
+            read = _C.init(
                 driver=driver,
                 device_type=device_type,
                 keep=functools.partial(workspace.keep, _C.relaxed, device_type),
                 resolve=functools.partial(_resolve, "cuda" if device_type == CUDA else "cpu"),
                 refuse=api.refuse,
+                strict=here.strict,  # of the first call already, in every thread
                 **entry_points,
             )
+            if not read:
+                LOGGER.warning("every matmul goes to torch: its tensors are not to be read from C")
             api.quiet_threads(_C.remember_quiet)
             _say_without_driver(driver)
-        _C.set_strict(here.strict)
         _started = True
 
 
@@ -199,7 +183,7 @@ def _resolve(
         choice = select.resolve(problem, device)
         while choice.kernel is not None and choice.pack is not None:
             both = ((choice.kernel, False), (choice.dependent, True))
-            keys = [(device, entry.id, pdl) for entry, pdl in both if entry is not None]
+            keys = [(device, identity(entry), pdl) for entry, pdl in both if entry is not None]
             if capturing and any(key not in _loaded for key in keys):
                 return "cold_capture"
             own, dependent = _load_chosen(choice.pack, choice.kernel, False, device, prove), None
@@ -211,6 +195,11 @@ def _resolve(
     except RuntimeError as error:
         _say_once(str(error))
         return "no_device"
+    except OSError as error:  # files, of a network perhaps; torch can still multiply
+        if error.errno is None:  # of no file: a TimeoutError that a signal handler raised
+            raise
+        _say_once(f"packs cannot be read: {error}")
+        return "pack_refused"
     if choice.code in ALWAYS:
         _say_once("; ".join(each.text for each in choice.reasons if each.code == choice.code))
     _log(problem, choice)
@@ -225,28 +214,35 @@ def _load_chosen(
     prove: Callable[[Kernel, KernelEntry], object],
 ) -> Kernel | None:
     """Load what select chose, once for each way of launching it, and `prove` it where the user
-    wants that. A kernel that fails is never chosen again, and costs one warning; where it only
-    fails to load for dependent launches, it is still chosen for others."""
-    from . import cache, select
+    wants that. A kernel that fails is never chosen again, and costs one warning, nor is any of a
+    pack whose cubin is not what it says; where it only fails to load for dependent launches, it is
+    still chosen for others."""
+    from . import cache_folders, select
     from .errors import PackError
     from .selftest import SelfTestError
 
+    key = device, identity(entry), pdl
     with _load_lock:
-        kernel = _loaded.get((device, entry.id, pdl))
+        kernel = _loaded.get(key)
         if kernel is not None:
             return kernel
         try:
             kernel = load(device, entry, pack.image(entry), pdl)
             if settings().selftest:
                 prove(kernel, entry)
-        except (PackError, RuntimeError, ValueError) as error:
+        except PackError as error:
+            select.refuse(pack, error)
+            return None
+        except (OSError, RuntimeError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is None:
+                raise
             way = " behind our own kernels" if pdl else ""
             LOGGER.warning("kernel %s is not used%s: %s", entry.name, way, error)
             wholly = not pdl or isinstance(error, SelfTestError)
-            (select.quarantine if wholly else select.quarantine_dependent)(entry.id, str(error))
+            (select.quarantine if wholly else select.quarantine_dependent)(entry, str(error))
             return None
-        _loaded[device, entry.id, pdl] = kernel
-        cache.touch(pack.path)  # last use, for `gc`; nothing outside the cache
+        _loaded[key] = kernel
+        cache_folders.touch(pack.path)  # last use, for `gc`; nothing outside the cache
         return kernel
 
 
@@ -275,13 +271,11 @@ def _say_once(why: str) -> None:
 
 
 def _prove(kind: str, problem: Problem, kernel: Kernel, entry: KernelEntry) -> None:
-    """The self-test, which another thread's capture must not restrict. Raises RuntimeError."""
-    import torch
+    """The self-test, where the caller's state of torch does not reach. Raises RuntimeError."""
+    from . import neutral, selftest
 
-    from . import selftest
-
-    place = torch.device(kind, kernel.device)
-    _C.relaxed(functools.partial(selftest.prove, kernel, entry, problem, place))
+    proof = functools.partial(selftest.prove, kernel, entry, problem)
+    neutral.call_on(kind, kernel.device, _C.relaxed, proof)
 
 
 def _log(problem: Problem, choice: Choice) -> None:

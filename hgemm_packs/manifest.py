@@ -1,19 +1,22 @@
-"""The manifest of a pack as dataclasses, and the limits of the format.
+"""What a manifest is made of, and the limits of the format.
 
-`manifest_checks.parse` is the only way from bytes to a Manifest; everything that holds one may
-therefore trust it. Nothing here reads a file or knows about devices.
+`manifest_reader.parse` is the only way from bytes to these; everything that holds one may therefore
+trust it. Tuples, as dataclasses cost 1 ms each of a process's first product. Nothing here reads a
+file or knows about devices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .problem import Key, Problem, Reason
 
-SCHEMA = "hgemm-packs/1"
+SCHEMA = "hgemm-packs/2"
 LAUNCHER_ABI = 4
+#: Part of every kernel's `identity`. Raise it when the same launch record becomes another launch:
+#: another grid or cap of it, other attributes, pairs, or another choice of when to be dependent.
+LAUNCH_RULES = 2
 MAX_MANIFEST_BYTES = 16 << 20
 MAX_BLOB_BYTES = 512 << 20
 
@@ -34,8 +37,7 @@ WITH_WORKSPACE = frozenset({"tma2_ws_v2"})
 
 class Timing(NamedTuple):
     """Microseconds per call of ours and of both baselines; `speedup` is torch, what runs without a
-    kernel, over ours, `lcb` its lower 95% confidence bound. A tuple because a pack has thousands.
-    """
+    kernel, over ours, `lcb` its lower 95% confidence bound."""
 
     us: float
     torch_us: float
@@ -76,8 +78,7 @@ class Row(NamedTuple):
         return self[:8]
 
 
-@dataclass(frozen=True, slots=True)
-class TensorMapSpec:
+class TensorMapSpec(NamedTuple):
     """How one operand's tensor map is encoded. `box` is [inner, outer] in elements."""
 
     operand: str
@@ -87,10 +88,10 @@ class TensorMapSpec:
     l2_promotion: int
 
 
-@dataclass(frozen=True, slots=True)
-class GridRule:
+class GridRule(NamedTuple):
     """Tiles of C in elements; a persistent kernel's grid is capped at the co-resident CTAs, at half
-    of them where it reads ahead. `slices` is parts of K that clusters of their own work on, each
+    of them where it reads ahead, but where a dependent launch would then have over three tiles a
+    CTA. `slices` is parts of K that clusters of their own work on, each
     with the whole grid of tiles."""
 
     tile_m: int
@@ -99,8 +100,7 @@ class GridRule:
     slices: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """Sizes of one dimension that a kernel takes."""
 
     min: int
@@ -115,8 +115,7 @@ class Range:
         return f"{self.min}..{self.max}{step}"
 
 
-@dataclass(frozen=True, slots=True)
-class Numerics:
+class Numerics(NamedTuple):
     """What the numeric gate saw: the worst error against the reference, over how many shapes."""
 
     reference: str
@@ -124,8 +123,7 @@ class Numerics:
     shapes_tested: int
 
 
-@dataclass(frozen=True, slots=True)
-class KernelEntry:
+class KernelEntry(NamedTuple):
     """One kernel: identity, launch record, and the problems that it takes. `id` is the sha256 of
     the cubin at `offset`, `size` bytes long, in the blob; `align` is bytes for a, b, c; `cluster`
     is CTAs along M, N and K; `workspace_bytes` is what partial sums take for each CTA of the grid,
@@ -183,8 +181,7 @@ class KernelEntry:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceProfile:
+class DeviceProfile(NamedTuple):
     """The device that measurements are valid for."""
 
     name: str
@@ -193,36 +190,31 @@ class DeviceProfile:
     mem_bw_gbps: float
 
 
-@dataclass(frozen=True, slots=True)
-class PackInfo:
+class PackInfo(NamedTuple):
     name: str
     version: str
     license: str
     created: str
 
 
-@dataclass(frozen=True, slots=True)
-class Toolchain:
+class Toolchain(NamedTuple):
     nvrtc: str
     cuda_core: str
     flags: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratorInfo:
+class GeneratorInfo(NamedTuple):
     version: str
     commit: str
     dirty: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(NamedTuple):
     bytes: int
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(NamedTuple):
     """Versions that the table was measured against; the never-slower promise holds for these."""
 
     torch: str
@@ -231,8 +223,7 @@ class Baseline:
     protocol: str
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     """When a row is a win: `rule` names it, `noise_floor` is the relative A/A deviation."""
 
     noise_floor: float
@@ -241,25 +232,3 @@ class Policy:
     def clears(self, row: Row) -> bool:
         """Both lower bounds, hot and cold, are above one plus the noise floor."""
         return min(row.hot.lcb, row.cold.lcb) > 1.0 + self.noise_floor
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """A manifest that passed every check. `rows` finds a row by profile name and problem key,
-    `by_id` a kernel by its id; both hold the objects of `table` and `kernels`."""
-
-    schema: str
-    pack: PackInfo
-    launcher_abi: int
-    arch: str
-    device_profiles: tuple[DeviceProfile, ...]
-    min_driver: int
-    toolchain: Toolchain
-    generator: GeneratorInfo
-    blob: Blob
-    kernels: tuple[KernelEntry, ...]
-    table: tuple[Row, ...]
-    baseline: Baseline
-    policy: Policy
-    rows: Mapping[tuple[str, Key], Row] = field(repr=False, compare=False)
-    by_id: Mapping[str, KernelEntry] = field(repr=False, compare=False)

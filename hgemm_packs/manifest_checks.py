@@ -1,8 +1,8 @@
-"""From bytes to a Manifest, or a PackError that says what is wrong and where.
+"""What no schema can say of a manifest: references, uniqueness, the order of the blob, fields that
+must fit each other.
 
-Called by `pack` with what it read and by the generator's packer on its source document. Types and
-bounds are in `manifest_fields`; here is what a schema cannot say: references, uniqueness, the order
-of the blob, fields that must fit each other.
+Called by `manifest_reader`, for some kernels and rows or for all, and by the generator's packer on
+its source document. Types and bounds are in `manifest_fields`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from .manifest import (
     MAPPED,
     MAX_MANIFEST_BYTES,
     PARAM_LAYOUTS,
-    SCHEMA,
     WITH_WORKSPACE,
     DeviceProfile,
     KernelEntry,
-    Manifest,
     Range,
     Row,
     TensorMapSpec,
 )
-from .manifest_fields import FIELDS, MAX_CLUSTER
+from .manifest_fields import MAX_CLUSTER
 from .problem import Key
-from .strict_json import Check, read_json, record
+from .strict_json import Check, read_json
 
 #: Cubins start at multiples of this in the blob, in bytes.
 OFFSET_ALIGN = 256
@@ -46,23 +44,17 @@ class Named(Protocol):
 NamedT = TypeVar("NamedT", bound=Named)
 
 
-def parse(data: bytes) -> Manifest:
-    """Decode and check a pack's manifest. Raises PackError."""
-    manifest: Manifest = read_document(data, SCHEMA, record(_manifest, **FIELDS))
-    return manifest
-
-
 def read_document(data: bytes, schema: str, check: Check) -> Any:
     """Decode a document of the format named `schema` and check it. Raises PackError."""
     if len(data) > MAX_MANIFEST_BYTES:
         detail = f"{len(data)} bytes, not at most {MAX_MANIFEST_BYTES}"
         raise PackError("manifest_too_large", detail)
     value = read_json(data)
-    _check_head(value, schema)
+    check_head(value, schema)
     return check(value)
 
 
-def _check_head(value: Any, schema: str) -> None:
+def check_head(value: Any, schema: str) -> None:
     """Refuse another format or launcher ABI by name, before fields that only they have."""
     if type(value) is not dict:
         raise PackError("wrong_type", "the document is not an object")
@@ -74,20 +66,6 @@ def _check_head(value: Any, schema: str) -> None:
     if type(abi) is int and abi != LAUNCHER_ABI:
         detail = f"made for launcher ABI {str(abi)[:60]}, this launcher has {LAUNCHER_ABI}"
         raise PackError("launcher_abi", detail, "launcher_abi")
-
-
-def _manifest(**fields: Any) -> Manifest:
-    kernels, blob = fields["kernels"], fields["blob"]
-    by_id = unique_kernels(kernels)
-    for index, entry in enumerate(kernels):
-        try:
-            check_launch_record(entry)
-        except PackError as error:
-            raise error.within(f"kernels[{index}]") from None
-    check_blob_order(kernels, blob.bytes)
-    rows = index_rows(fields["table"], by_id, fields["device_profiles"])
-    check_rows_admitted(fields["table"], by_id)
-    return Manifest(by_id=by_id, rows=rows, **fields)
 
 
 def unique_kernels(kernels: Iterable[NamedT]) -> dict[str, NamedT]:
@@ -162,8 +140,18 @@ def _outer_dim(entry: KernelEntry, operand: str) -> Range:
     return entry.m
 
 
+def check_place(entry: KernelEntry, blob_bytes: int) -> None:
+    """A cubin is within the blob, and aligned."""
+    if entry.offset % OFFSET_ALIGN:
+        detail = f"offset {entry.offset} is not in steps of {OFFSET_ALIGN}"
+        raise PackError("blob_unaligned", detail, "offset")
+    end = entry.offset + entry.size
+    if end > blob_bytes:
+        raise PackError("blob_end", f"a cubin ends at {end} of {blob_bytes}", "offset")
+
+
 def check_blob_order(kernels: Sequence[KernelEntry], blob_bytes: int) -> None:
-    """Cubins stand in manifest order, aligned, with padding only, up to the blob's last byte."""
+    """Cubins stand in manifest order, with padding only, up to the blob's last byte."""
     offsets = [entry.offset for entry in kernels]
     if offsets != sorted(offsets):
         raise PackError("blob_order", "offsets do not rise in the order of the kernels", "kernels")
@@ -172,7 +160,6 @@ def check_blob_order(kernels: Sequence[KernelEntry], blob_bytes: int) -> None:
         expected = -(-end // OFFSET_ALIGN) * OFFSET_ALIGN
         if entry.offset != expected:
             code = "blob_overlap" if entry.offset < end else "blob_hole"
-            code = "blob_unaligned" if entry.offset % OFFSET_ALIGN else code
             detail = f"offset {entry.offset}, where {expected} is next"
             raise PackError(code, detail, f"kernels[{index}].offset")
         end = entry.offset + entry.size

@@ -1,7 +1,8 @@
 """A pack: manifest and blob of one directory, verified before anything of it is used.
 
-Opened by `discover` and by the generator's packer as its self-check. Reads two fixed file names and
-no other; never follows a link, never joins a name from a manifest to a path.
+Opened by `discover`, which leaves kernels and rows unread until they are asked for; verified as a
+whole by whoever makes, fetches or passes on a pack. Reads two fixed file names and no other; never
+follows a link, never joins a name from a manifest to a path.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import errno
 import hashlib
 import os
 import stat
+import struct
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 
-from . import manifest_checks
+from . import manifest_reader
 from .errors import PackError
-from .manifest import MAX_BLOB_BYTES, MAX_MANIFEST_BYTES, KernelEntry, Manifest
+from .manifest import MAX_BLOB_BYTES, MAX_MANIFEST_BYTES, KernelEntry
+from .manifest_reader import Manifest
 
 MANIFEST_NAME = "manifest.json"
 BLOB_NAME = "kernels.bin"
@@ -30,9 +34,14 @@ FILES = (
     *(LICENSE_NAME, REPORT_NAME, CARD_NAME),
 )
 
+# Of the header of a cubin: magic; class, data, version, ABI; type and machine; flags.
+_HEADER = struct.Struct("<4s3BxB7xHH28xI")
+#: An ELF of 64 bits as CUDA 13 writes it (ABI 8), linked, for a GPU.
+_CUBIN = (b"\x7fELF", 2, 1, 1, 8, 2, 190)
+
 
 class Pack:
-    """A verified pack. It keeps the blob's file open and nothing of it in memory.
+    """An open pack. It keeps the blob's file open and nothing of it in memory.
 
     The blob is read with pread, not mapped: a file truncated under a mapping kills the process, and
     bytes that were hashed in a mapping may change before the driver reads them.
@@ -47,7 +56,8 @@ class Pack:
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> Pack:
-        """Open and verify a pack directory: manifest, blob size, padding and every hash.
+        """Open a pack directory and check the head of its manifest and the blob's size. Kernels,
+        rows and cubins are checked when they are asked for.
 
         Raises PackError, and no OSError, whatever the directory holds.
         """
@@ -55,23 +65,41 @@ class Pack:
         folder = _open(path, os.O_DIRECTORY, None)
         try:
             data = _read_whole(MANIFEST_NAME, folder, MAX_MANIFEST_BYTES)
-            manifest = manifest_checks.parse(data)
+            manifest = manifest_reader.parse(data)
             blob = _open_regular(BLOB_NAME, folder)
         finally:
             os.close(folder)
+        pack = cls(path, manifest, hashlib.sha256(data).hexdigest(), blob)
+        declared, size = manifest.blob.bytes, _facts(blob).st_size
+        if size != declared or size > MAX_BLOB_BYTES:
+            pack.close()
+            raise PackError("blob_size", f"{size} bytes, the manifest says {declared}")
+        return pack
+
+    @classmethod
+    def verified(cls, directory: str | os.PathLike[str]) -> Pack:
+        """Open a pack directory and check all of it. Raises as `open` does."""
+        pack = cls.open(directory)
         try:
-            _check_blob(blob, manifest)
+            pack.verify()
         except BaseException:
-            os.close(blob)
+            pack.close()
             raise
-        return cls(path, manifest, hashlib.sha256(data).hexdigest(), blob)
+        return pack
+
+    def verify(self) -> None:
+        """Check every kernel and row, all of them against each other, padding and every hash.
+        Raises PackError."""
+        self.manifest.check()
+        manifest = self.manifest
+        _check_blob(self._blob, manifest.kernels, manifest.blob.sha256, manifest.arch)
 
     def image(self, entry: KernelEntry) -> memoryview:
         """The cubin of a kernel of this pack, read and hashed anew: the bytes handed out are the
         bytes that were checked. Raises PackError when the file changed since it was opened."""
-        if self.manifest.by_id.get(entry.id) is not entry:
+        if not self.manifest.holds(entry):
             raise PackError("foreign_kernel", f"{entry.name} is not a kernel of {self.path}")
-        return memoryview(_read_image(self._blob, entry))
+        return memoryview(_read_image(self._blob, entry, self.manifest.arch))
 
     def __repr__(self) -> str:
         info = self.manifest.pack
@@ -103,16 +131,26 @@ def _open(name: str | Path, flags: int, folder: int | None) -> int:
 
 def _open_regular(name: str, folder: int) -> int:
     handle = _open(name, os.O_NOFOLLOW, folder)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    try:
+        if not stat.S_ISREG(_facts(handle).st_mode):
+            raise PackError("not_regular_file", f"{name} is not a regular file")
+    except BaseException:
         os.close(handle)
-        raise PackError("not_regular_file", f"{name} is not a regular file")
+        raise
     return handle
+
+
+def _facts(handle: int) -> os.stat_result:
+    try:
+        return os.fstat(handle)
+    except OSError as error:  # a network file that is gone
+        raise PackError("unreadable", str(error)) from None
 
 
 def _read_whole(name: str, folder: int, limit: int) -> bytes:
     handle = _open_regular(name, folder)
     try:
-        size = os.fstat(handle).st_size
+        size = _facts(handle).st_size
         if size > limit:
             code = "manifest_too_large" if name == MANIFEST_NAME else "file_too_large"
             raise PackError(code, f"{name}: {size} bytes, not at most {limit}")
@@ -137,27 +175,36 @@ def _read(handle: int, offset: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _read_image(blob: int, entry: KernelEntry) -> bytes:
+def _read_image(blob: int, entry: KernelEntry, arch: str) -> bytes:
     image = _read(blob, entry.offset, entry.size)
     found = hashlib.sha256(image).hexdigest()
     if found != entry.id:
         raise PackError("kernel_hash", f"{entry.name}: sha256 is {found}, the id is {entry.id}")
+    _check_cubin(image, entry.name, arch)
     return image
 
 
-def _check_blob(blob: int, manifest: Manifest) -> None:
-    """Size, padding, every cubin against its id, the whole against its hash; one cubin in memory
-    at a time. Both kinds of hash cost about 1 ms per MB together, once per process."""
-    declared, size = manifest.blob.bytes, os.fstat(blob).st_size
-    if size != declared or size > MAX_BLOB_BYTES:
-        raise PackError("blob_size", f"{size} bytes, the manifest says {declared}")
+def _check_cubin(image: bytes, name: str, arch: str) -> None:
+    """Code for this architecture and nothing that a driver would compile, as it does with PTX:
+    only what was measured runs. The header does not tell sm_90a from sm_90."""
+    *kind, flags = _HEADER.unpack_from(image) if len(image) >= _HEADER.size else (b"", 0)
+    if tuple(kind) != _CUBIN:
+        raise PackError("not_cubin", f"{name} is no cubin as CUDA 13 writes them")
+    sm = f"sm_{flags >> 8 & 0xFF}"
+    if sm != arch.rstrip("af"):
+        raise PackError("cubin_arch", f"{name} is code for {sm}, the pack is for {arch}")
+
+
+def _check_blob(blob: int, kernels: Iterable[KernelEntry], sha256: str, arch: str) -> None:
+    """Padding, every cubin against its id, the whole against its hash; one cubin in memory at a
+    time."""
     whole, end = hashlib.sha256(), 0
-    for entry in manifest.kernels:
+    for entry in kernels:
         padding = _read(blob, end, entry.offset - end)
         if padding.strip(b"\0"):
             raise PackError("blob_padding", f"bytes before {entry.name} are not zero")
         whole.update(padding)
-        whole.update(_read_image(blob, entry))
+        whole.update(_read_image(blob, entry, arch))
         end = entry.offset + entry.size
-    if whole.hexdigest() != manifest.blob.sha256:
-        raise PackError("blob_hash", f"sha256 is {whole.hexdigest()}, not {manifest.blob.sha256}")
+    if whole.hexdigest() != sha256:
+        raise PackError("blob_hash", f"sha256 is {whole.hexdigest()}, not {sha256}")

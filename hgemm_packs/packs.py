@@ -27,7 +27,7 @@ __all__ = ["HubError", "Installed", "Listed", "fetch", "installed", "listed", "p
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A pack of the cache with its receipt, opened and verified."""
+    """A pack of the cache with its receipt; what is used of it is checked then, as always."""
 
     pack: Pack
     receipt: Receipt
@@ -36,7 +36,7 @@ class Installed:
 
 
 def installed() -> list[Installed]:
-    """The packs of the cache that have a receipt and hold, by name, the last used first within one.
+    """The packs of the cache that have a receipt and open, by name, the last used first within one.
     Raises CacheError."""
     place = root_of(None)
     found = []
@@ -73,6 +73,7 @@ def find(spec: str) -> Installed:
             for each in here
             if each.receipt.repo == source.repo
             and (moving or each.receipt.revision == source.revision)
+            and (source.pin is None or each.pack.manifest_sha256 == source.pin.manifest_sha256)
         ]
     if not chosen:
         raise ValueError(f"{spec[:200]!a} is not in the cache: hgemm-packs fetch it first")

@@ -41,12 +41,27 @@ class Signer:
 
 
 @dataclass(frozen=True, slots=True)
+class Key:
+    """A public key: the bytes of a PEM file as they were when it was checked, and its path for
+    messages. What is in the file later vouches for nothing."""
+
+    path: Path
+    pem: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> Key:
+        """The key in a file that nobody else can write to; whether it is one is looked at when a
+        signature is. Raises PackError."""
+        return cls(path, _read_own(path, MAX_POLICY_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
-    """What is accepted: sha256 of manifests, sigstore signers, public keys (PEM files)."""
+    """What is accepted: sha256 of manifests, sigstore signers, public keys."""
 
     sha256: frozenset[str] = frozenset()
     signers: tuple[Signer, ...] = ()
-    keys: tuple[Path, ...] = ()
+    keys: tuple[Key, ...] = ()
 
     @classmethod
     def load(cls) -> Policy:
@@ -60,8 +75,9 @@ class Policy:
         if path is None or (named is None and not os.path.lexists(path)):
             return cls()
         try:
-            policy: Policy = _DOCUMENT(_read_toml(path))
-            return replace(policy, keys=tuple(_key(path.parent / key) for key in policy.keys))
+            policy: Policy
+            policy, keys = _DOCUMENT(_read_toml(path))
+            return replace(policy, keys=tuple(Key.read(path.parent / key) for key in keys))
         except PackError as error:
             raise TrustError("bad_policy", f"{path}: {error.detail}", error.where) from None
 
@@ -86,7 +102,7 @@ class Policy:
         if kind == "sha256":
             return replace(self, sha256=self.sha256 | {SHA256(value)})
         if kind == "key":
-            return replace(self, keys=(*self.keys, _key(Path(_FILE(value)))))
+            return replace(self, keys=(*self.keys, Key.read(Path(_FILE(value)))))
         if kind == "sigstore":
             issuer, _, identity = value.rpartition(" ")
             if not issuer and identity.startswith("https://github.com/"):
@@ -102,8 +118,8 @@ SIGNER = record(Signer, issuer=_ISSUER, identity=_IDENTITY)
 
 def _policy(
     sha256: tuple[str, ...] = (), sigstore: tuple[Signer, ...] = (), keys: tuple[str, ...] = ()
-) -> Policy:
-    return Policy(frozenset(sha256), sigstore, tuple(Path(key) for key in keys))
+) -> tuple[Policy, tuple[str, ...]]:
+    return Policy(frozenset(sha256), sigstore), keys
 
 
 _DOCUMENT = record(
@@ -137,13 +153,6 @@ def _read_toml(path: Path) -> Any:
         return tomllib.loads(_read_own(path, MAX_POLICY_BYTES).decode())
     except (ValueError, RecursionError) as error:  # tomllib does not name every refusal itself
         raise PackError("bad_policy", f"not TOML: {str(error)[:200]}") from None
-
-
-def _key(path: Path) -> Path:
-    """The path of a public key that nobody else can exchange. Its contents are looked at when a
-    signature is."""
-    _read_own(path, MAX_POLICY_BYTES)
-    return path
 
 
 def _read_own(path: Path, limit: int) -> bytes:

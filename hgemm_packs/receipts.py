@@ -88,6 +88,22 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
+def read_own(path: Path, limit: int, code: str) -> bytes:
+    """The first `limit` bytes of a regular file that only this user can have written, in a folder
+    of the same kind.
+
+    Raises PackError(code) for any other, OSError for one that cannot be read.
+    """
+    _check_own(os.lstat(path.parent), path.parent, code)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise PackError(code, f"{path.name} is not a regular file")
+        _check_own(facts, path, code)
+        return file.read(limit)
+
+
 def read_receipt(root: Path, manifest_sha256: str) -> Receipt | None:
     """The receipt of a pack below the cache `root`, or None where there is none.
 
@@ -96,7 +112,7 @@ def read_receipt(root: Path, manifest_sha256: str) -> Receipt | None:
     """
     path = root / "v1" / "receipts" / f"{manifest_sha256}.json"
     try:
-        data = _read_own(path)
+        data = read_own(path, MAX_RECEIPT_BYTES, "bad_receipt")
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -129,18 +145,6 @@ def _parse(data: bytes) -> Receipt:
     return receipt
 
 
-def _read_own(path: Path) -> bytes:
-    """A small regular file that only this user can have written, in a folder of the same kind."""
-    _check_own(os.lstat(path.parent), path.parent)
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(handle, "rb") as file:
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode):
-            raise PackError("bad_receipt", f"{path.name} is not a regular file")
-        _check_own(facts, path)
-        return file.read(MAX_RECEIPT_BYTES)
-
-
-def _check_own(facts: os.stat_result, path: Path) -> None:
+def _check_own(facts: os.stat_result, path: Path, code: str) -> None:
     if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
-        raise PackError("bad_receipt", f"others can write to {path}")
+        raise PackError(code, f"others can write to {path}")

@@ -7,7 +7,6 @@ the endpoint, the token and the session, and is imported by the first use.
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from .errors import PackError
 from .manifest import MAX_MANIFEST_BYTES
 from .pack import (
     BLOB_NAME,
@@ -26,6 +26,7 @@ from .pack import (
     REPORT_NAME,
     SIGNATURE_NAME,
 )
+from .strict_json import read_json
 from .transfer import HubError, Patience, Request, Tick, receive
 
 #: What is asked for, with the most bytes each may have. The card is for readers of the Hub.
@@ -69,10 +70,10 @@ class Remote:
         sink = io.BytesIO()
         receive(Request(url, what, MAX_INFO_BYTES, self.headers), sink, PATIENCE)
         try:
-            info = json.loads(sink.getvalue())
+            info = read_json(sink.getvalue())
             commit = str(info["sha"])
             names = frozenset(str(each["rfilename"]) for each in info["siblings"])
-        except (ValueError, RecursionError, LookupError, TypeError):
+        except (PackError, LookupError, TypeError):
             raise HubError("bad_answer", f"{what}: not what a Hub says of a revision") from None
         if COMMIT.fullmatch(commit) is None:
             raise HubError("bad_answer", f"{what}: {commit[:60]!a} is not a commit")

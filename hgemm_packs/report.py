@@ -158,7 +158,7 @@ def show_config() -> str:
         f"cache       {here.cache or 'none'}",
         f"strict      {'yes' if here.strict else 'no'}",
     ]
-    known = select.found()
+    known = select.verified()
     for pack in known.packs:
         m = pack.manifest
         lines.append(

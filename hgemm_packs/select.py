@@ -7,10 +7,13 @@ goes to a kernel only on measured evidence for this very device profile; a guess
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import discover, selftest
-from .manifest import KernelEntry, Manifest, Row
+from .errors import PackError
+from .identity import identity
+from .manifest import KernelEntry, Row
+from .manifest_reader import Manifest
 from .pack import Pack
 from .problem import DeviceInfo, Problem, Reason, cuda_of
 from .settings import settings
@@ -32,8 +35,7 @@ STEPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The decision: all of `pack`, `kernel` and `row`, or none of them and a fallback. `dependent`
     is the kernel for launches behind our own ones in a graph, where there is one."""
 
@@ -53,6 +55,7 @@ class Choice:
 
 _lock = threading.RLock()  # a provider wheel's own code runs below it and may call us
 _found: discover.Found | None = None
+# By identity, of earlier versions by cubin: such a record is of all kernels of that cubin.
 _quarantine: dict[str, str] = {}
 _never_dependent: dict[str, str] = {}  # beside those of the quarantine
 
@@ -63,8 +66,8 @@ def found() -> discover.Found:
     with _lock:
         if _found is None:
             _found = discover.find()
-            for kernel_id, reason in selftest.quarantined(settings().cache).items():
-                _quarantine.setdefault(kernel_id, reason)
+            for name, reason in selftest.quarantined(settings().cache).items():
+                _quarantine.setdefault(name, reason)
         return _found
 
 
@@ -77,6 +80,29 @@ def prefer(pack: Pack) -> None:
         _found = discover.Found((pack, *rest), known.refused)
 
 
+def refuse(pack: Pack, error: PackError) -> None:
+    """Take a pack out, as if it had been refused when it was looked for: what was wanted of it now
+    is damaged, so nothing of it is believed any more."""
+    global _found
+    refused = discover.Refused(str(pack.path), error)
+    with _lock:
+        known = found()
+        rest = tuple(each for each in known.packs if each is not pack)
+        if len(rest) < len(known.packs):
+            _found = discover.Found(rest, (*known.refused, refused))
+    discover.warn_once(refused)
+
+
+def verified() -> discover.Found:
+    """As `found`, after every check of every pack, for those who show or measure whole packs."""
+    for pack in found().packs:
+        try:
+            pack.verify()
+        except PackError as error:
+            refuse(pack, error)
+    return found()
+
+
 def reset() -> None:
     """Forget packs and quarantine; the next decision looks again, at the cache's quarantine too."""
     global _found
@@ -86,16 +112,23 @@ def reset() -> None:
         _never_dependent.clear()
 
 
-def quarantine(kernel_id: str, reason: str) -> None:
+def quarantine(kernel: KernelEntry, reason: str) -> None:
     """Never choose this kernel again in this process: it failed to load or to prove itself."""
     with _lock:
-        _quarantine.setdefault(kernel_id, reason)
+        _quarantine.setdefault(identity(kernel), reason)
 
 
-def quarantine_dependent(kernel_id: str, reason: str) -> None:
+def quarantine_dependent(kernel: KernelEntry, reason: str) -> None:
     """The same for dependent launches alone: the kernel failed to load for these."""
     with _lock:
-        _never_dependent.setdefault(kernel_id, reason)
+        _never_dependent.setdefault(identity(kernel), reason)
+
+
+def kept_out(kernel: KernelEntry, dependent: bool = False) -> str | None:
+    """Why this kernel is never chosen, or never for `dependent` launches; None where it may be."""
+    name = identity(kernel)
+    why = _quarantine.get(name, _quarantine.get(kernel.id))
+    return _never_dependent.get(name) if why is None and dependent else why
 
 
 def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = None) -> Choice:
@@ -108,16 +141,18 @@ def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = Non
 
         device = device_info(device_index)
     reasons: list[Reason] = []
-    known = found()
-    for pack in known.packs:
-        row, reason = _consult(pack.manifest, problem, device)
-        reasons.append(reason)
-        if row is not None and row.kernel is not None:
-            dependent, refusal = _behind_ours(pack.manifest, row)
-            reasons += [refusal] if refusal else []
-            kernel = pack.manifest.by_id[row.kernel]
-            return Choice(pack, kernel, row, tuple(reasons), dependent)
-    for refused in known.refused:
+    for pack in found().packs:
+        try:
+            row, reason = _consult(pack.manifest, problem, device)
+            reasons.append(reason)
+            if row is not None and row.kernel is not None:
+                dependent, refusal = _behind_ours(pack.manifest, row)
+                reasons += [refusal] if refusal else []
+                kernel = pack.manifest.kernel(row.kernel)
+                return Choice(pack, kernel, row, tuple(reasons), dependent)
+        except PackError as error:
+            refuse(pack, error)
+    for refused in found().refused:
         code = "launcher_abi" if refused.error.code == "launcher_abi" else "pack_refused"
         reasons.append(Reason(code, f"{refused.place}: {refused.error}"))
     if not reasons:
@@ -149,7 +184,7 @@ def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[
     mine = (device.name, device.sm_count)
     if mine not in [(each.name, each.sm_count) for each in manifest.device_profiles]:
         return no("profile", f"not measured on {device.name} with {device.sm_count} SMs")
-    row = manifest.rows.get((device.name, problem.key))
+    row = manifest.row(device.name, problem.key)
     if row is None:
         return no("not_measured", f"{problem} is not in the table")
     if row.kernel is None:
@@ -157,9 +192,10 @@ def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[
     if not manifest.policy.clears(row):
         floor = manifest.policy.noise_floor
         return no("below_noise_floor", f"a lower bound is not above 1 + {floor:g}")
-    kernel = manifest.by_id[row.kernel]
-    if row.kernel in _quarantine:
-        return no("quarantined", f"{kernel.name}: {_quarantine[row.kernel]}")
+    kernel = manifest.kernel(row.kernel)
+    why = kept_out(kernel)
+    if why is not None:
+        return no("quarantined", f"{kernel.name}: {why}")
     gain = f"{row.hot.speedup:.3f}x hot, {row.cold.speedup:.3f}x cold on {row.date}"
     return row, Reason("kernel", f"{name}: {kernel.name}, measured {gain}", accepted=True)
 
@@ -169,8 +205,8 @@ def _behind_ours(manifest: Manifest, row: Row) -> tuple[KernelEntry | None, Reas
     own serves all the same."""
     if row.dependent is None:
         return None, None
-    kernel = manifest.by_id[row.dependent]
-    why = _quarantine.get(row.dependent) or _never_dependent.get(row.dependent)
+    kernel = manifest.kernel(row.dependent)
+    why = kept_out(kernel, dependent=True)
     if why is None:
         return kernel, None
     name = f"{manifest.pack.name} {manifest.pack.version}"

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import PackError
-from .receipts import write_whole
+from .identity import identity
+from .receipts import read_own, write_whole
 from .settings import LOGGER, settings
 from .strict_json import read_json, record, text
 
@@ -30,6 +31,7 @@ SUMMATION = 2.0**-20
 #: Rows that are compared at once, so that the float32 copies of a large problem find room.
 ROWS = 4096
 
+MAX_RECORD_BYTES = 4096
 _FILE = re.compile(r"([0-9a-f]{64})\.json")
 _RECORD = record(lambda reason: reason, reason=text(r"[ -~]{1,500}"))
 
@@ -66,13 +68,14 @@ def prove(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.dev
     if wrong:
         values = problem.m * problem.n
         reason = f"self-test on {problem}: {wrong} of {values} values differ, by up to {worst:.3g}"
-        keep_out(settings().cache, entry.id, reason)
+        keep_out(settings().cache, entry, reason)
         raise SelfTestError(reason)
 
 
 def quarantined(root: Path | None) -> dict[str, str]:
-    """Kernel id -> reason, as earlier processes left them in v1/quarantine below the cache `root`.
-    A damaged record keeps its kernel out all the same."""
+    """Identity -> reason, as earlier processes left them in v1/quarantine below the cache `root`;
+    earlier versions left ids of cubins. A record that is damaged, or that another user can have
+    written, is not read and keeps its kernel out all the same."""
     known: dict[str, str] = {}
     if root is None:
         return known
@@ -81,27 +84,28 @@ def quarantined(root: Path | None) -> dict[str, str]:
             named = _FILE.fullmatch(path.name)
             if named:
                 known[named[1]] = _reason(path)
-    except OSError:
-        pass  # no such folder: nothing ever failed here
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # nothing ever failed here
+    except OSError as error:
+        LOGGER.warning("which kernels failed before is not known: %s", error)
     return known
 
 
-def keep_out(root: Path | None, kernel_id: str, reason: str) -> None:
+def keep_out(root: Path | None, kernel: KernelEntry, reason: str) -> None:
     """Remember for later processes that this kernel failed. Where nothing can be written only this
     process knows, and says so."""
     data = json.dumps({"reason": reason}).encode() + b"\n"
     try:
         if root is None:
             raise OSError("there is no cache")
-        write_whole(root / "v1" / "quarantine" / f"{kernel_id}.json", data)
+        write_whole(root / "v1" / "quarantine" / f"{identity(kernel)}.json", data)
     except OSError as error:
-        LOGGER.warning("kernel %s failed, and no later process will know: %s", kernel_id, error)
+        LOGGER.warning("kernel %s failed, and no later process will know: %s", kernel.name, error)
 
 
 def _reason(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            reason: str = _RECORD(read_json(file.read(4096)))
-    except (OSError, PackError):
-        return f"{path} says so, unreadably"
+        reason: str = _RECORD(read_json(read_own(path, MAX_RECORD_BYTES, "bad_record")))
+    except (OSError, PackError) as error:
+        return f"{path} says so, unread: {error}"
     return reason

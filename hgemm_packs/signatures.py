@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from .errors import PackError, TrustError
 from .manifest import MAX_MANIFEST_BYTES
 from .pack import BUNDLE_NAME, MANIFEST_NAME, SIGNATURE_NAME, read_file
+from .policy import Key
+from .strict_json import check_depth
 
 if TYPE_CHECKING:
     from sigstore.oidc import IdentityToken
@@ -102,38 +104,29 @@ def sign_key(folder: Path, private_key: Path) -> Path:
     return path
 
 
-def verify_key(folder: Path, public_key: Path, manifest: bytes | None = None) -> str:
-    """Check that folder/manifest.json.sig is a signature by this key (PEM) of `manifest` (default:
-    the bytes of folder/manifest.json). Returns the sha256 of the key's file.
-
-    Raises TrustError when it is none, or when the key cannot be read.
-    """
+def verify_key(manifest: bytes, signature: Path, key: Key) -> str:
+    """Returns the sha256 of the key's PEM text. Raises TrustError unless the file is a signature of
+    these bytes by this key."""
     hashing, verifying = _model_signing("hashing"), _model_signing("verifying")
     every_file = hashing.Config()
     # A signature may name files that it leaves out. Here there is one, and it counts.
     every_file.add_ignored_paths = lambda **_: None
-    if manifest is None:
-        manifest = read_file(folder, MANIFEST_NAME, MAX_MANIFEST_BYTES)
-    data = _signature(folder, SIGNATURE_NAME)
-    try:
-        pem = public_key.read_bytes()
-    except OSError as error:
-        raise TrustError("bad_key", f"{public_key}: {error.strerror}") from None
+    data = _signature(signature.parent, signature.name)
     with tempfile.TemporaryDirectory() as own:  # the library wants files; these nobody exchanges
-        signed, signature, key = (Path(own, name) for name in (MANIFEST_NAME, "sig", "key.pem"))
-        for path, content in ((signed, manifest), (signature, data), (key, pem)):
+        signed, by, pem = (Path(own, name) for name in (MANIFEST_NAME, "sig", "key.pem"))
+        for path, content in ((signed, manifest), (by, data), (pem, key.pem)):
             path.write_bytes(content)
         try:
-            config = verifying.Config().use_elliptic_key_verifier(public_key=key)
+            config = verifying.Config().use_elliptic_key_verifier(public_key=pem)
         except Exception as error:
-            raise TrustError("bad_key", f"{public_key}: {_said(error)}") from None
+            raise TrustError("bad_key", f"{key.path}: {_said(error)}") from None
         try:
-            config.set_hashing_config(every_file).verify(signed, signature)
+            config.set_hashing_config(every_file).verify(signed, by)
         except Exception as error:  # as above: any file may lie here
             raise TrustError(
-                "bad_signature", f"{SIGNATURE_NAME} is no signature by {public_key}: {_said(error)}"
+                "bad_signature", f"{signature.name} is no signature by {key.path}: {_said(error)}"
             ) from None
-    return hashlib.sha256(pem).hexdigest()
+    return hashlib.sha256(key.pem).hexdigest()
 
 
 def _model_signing(name: str) -> Any:
@@ -146,7 +139,9 @@ def _model_signing(name: str) -> Any:
 
 def _signature(folder: Path, name: str) -> bytes:
     try:
-        return read_file(folder, name, MAX_SIGNATURE_BYTES)
+        data = read_file(folder, name, MAX_SIGNATURE_BYTES)
+        check_depth(data)  # the libraries decode it
+        return data
     except PackError as error:
         code = "no_signature" if error.code == "missing_file" else "bad_signature"
         raise TrustError(code, str(error)) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,22 +19,55 @@ from .errors import PackError
 Check = Callable[[Any], Any]
 
 
+#: Arrays and objects within one another: more than any document of ours or a Hub's has.
+MAX_DEPTH = 32
+#: Python's own recursion limit. As long as it stands, decoders give up before the stack ends.
+_SAFE_RECURSION = 1000
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_MARK = bytes(set(range(256)) - set(b'"[]{}'))
+
+
 def read_json(data: bytes) -> Any:
-    """Decode UTF-8 JSON. Raises PackError for anything that two readers could see differently."""
+    """Decode UTF-8 JSON. Raises PackError for anything that two readers could see differently, and
+    for nesting that no document of ours has."""
     try:
+        text = data.decode("utf-8")
+        check_depth(data)
         return json.loads(
-            data.decode("utf-8"),
+            text,
             object_pairs_hook=_unique,
             parse_constant=_refuse_constant,
         )
     except UnicodeDecodeError as error:
         raise PackError("not_utf8", f"byte {error.start} is not UTF-8") from None
     except RecursionError:
-        raise PackError("too_deep", "nested deeper than any document of ours") from None
+        raise _deep() from None
     except json.JSONDecodeError as error:
         raise PackError("not_json", f"{error.msg} at character {error.pos}") from None
     except ValueError as error:  # int() refuses thousands of digits
         raise PackError("out_of_bounds", str(error)) from None
+
+
+def check_depth(data: bytes) -> None:
+    """Raises PackError for JSON that would lead a decoder to the end of the stack.
+
+    Brackets outside strings may nest MAX_DEPTH deep; of those that nothing closes as many more
+    pass. To look costs 3 ms per MB, so it is done where the program has raised the limit only.
+    """
+    if sys.getrecursionlimit() <= _SAFE_RECURSION:
+        return
+    if b"\\" in data:  # what it escapes ends no string
+        data = re.sub(rb"\\.", b"", data, flags=re.DOTALL)
+    marks = data.translate(_BRACKETS, _NO_MARK).replace(b'""', b"")
+    marks = b"".join(marks.split(b'"')[::2])
+    for _ in range(MAX_DEPTH):
+        marks = marks.replace(b"[]", b"")  # the innermost of every branch
+    if b"[]" in marks or marks.count(b"[") > MAX_DEPTH:
+        raise _deep()
+
+
+def _deep() -> PackError:
+    return PackError("too_deep", "nested deeper than any document of ours")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -53,9 +87,12 @@ def _refuse_constant(name: str) -> Any:
 
 def _show(value: Any) -> str:
     """At most 60 characters of a value. Containers are only named: to print one that is nested as
-    deep as the decoder allows would exceed the same limit, and all of 16 MB for 60 characters."""
+    deep as the decoder allows would exceed the same limit, and all of 16 MB for 60 characters. Nor
+    does Python print integers of thousands of digits."""
     if type(value) in (list, dict):
         return "an array" if type(value) is list else "an object"
+    if type(value) is int and value.bit_length() > 180:
+        return f"an integer of {value.bit_length()} bits"
     text = ascii(value[:60] if type(value) is str else value)
     return text if len(text) <= 60 else text[:57] + "..."
 

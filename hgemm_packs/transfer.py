@@ -36,9 +36,9 @@ class HubError(OSError):
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long a server is waited for. An attempt ends after `silence_s` without a byte, `head_s`
-    without a whole head, or `window_s` with under `window_bytes`; one that brought `progress_bytes`
-    is not counted among the `attempts`. Waits between them double from `wait_s`; a server that asks
-    for more than `longest_wait_s` is given up."""
+    without a whole head, or `window_s` with under `window_bytes`; one that went on where the last
+    ended and brought `progress_bytes` is not counted among the `attempts`. Waits between them
+    double from `wait_s`; a server that asks for more than `longest_wait_s` is given up."""
 
     silence_s: float = 20.0
     head_s: float = 60.0
@@ -64,7 +64,10 @@ class Request:
 
 
 class _Again(Exception):
-    """An attempt that failed as networks do; `wait_s` is what the server asked for."""
+    """An attempt that failed as networks do; `wait_s` is what the server asked for. `anew`: it
+    began with the first byte again, though some had come."""
+
+    anew = False
 
     def __init__(self, code: str, text: str, wait_s: float | None = None) -> None:
         super().__init__(text)
@@ -84,7 +87,8 @@ def receive(request: Request, sink: BinaryIO, patience: Patience, tick: Tick | N
             _once(request, sink, patience, tick)
             return
         except _Again as error:
-            if sink.tell() - before < patience.progress_bytes:
+            # A file that begins anew each time, a little longer, would come many times over.
+            if error.anew or sink.tell() - before < patience.progress_bytes:
                 failures += 1
             if failures >= patience.attempts:
                 tried = f"given up after {failures} attempts"
@@ -109,17 +113,23 @@ def _once(request: Request, sink: BinaryIO, patience: Patience, tick: Tick | Non
     have = sink.tell()
     if have and have == request.size:
         return
-    with _opened(request, have, patience) as response:
-        if response.status_code == 416 and _span(response) == (None, have):
-            return  # the sink holds the whole file
-        if response.status_code == 416 or (have and response.status_code == 200):
-            have = sink.seek(0)
-            sink.truncate()
-        _check_status(request, response)
-        total = _check_head(request, response, have)
-        _pump(request, response, sink, total, patience, tick)
-    if total is not None and sink.tell() < total:
-        raise _Again("truncated", f"{sink.tell()} of {total} bytes came")
+    anew = False
+    try:
+        with _opened(request, have, patience) as response:
+            if have and response.status_code == 416 and _span(response) == (None, have):
+                _check_size(request, have)
+                return  # the sink holds the whole file
+            if have and response.status_code in (200, 416):
+                anew, have = True, sink.seek(0)
+                sink.truncate()
+            _check_status(request, response, anew)
+            total = _check_head(request, response, have)
+            _pump(request, response, sink, total, patience, tick)
+        if total is not None and sink.tell() < total:
+            raise _Again("truncated", f"{sink.tell()} of {total} bytes came")
+    except _Again as error:
+        error.anew = anew
+        raise
 
 
 @contextlib.contextmanager
@@ -166,7 +176,7 @@ def _opened(request: Request, have: int, patience: Patience) -> Iterator[httpx2.
         timer.cancel()
 
 
-_AGAIN = {408, 416, 429, 500, 502, 503, 504}
+_AGAIN = {408, 429, 500, 502, 503, 504}
 _REFUSED = {
     "RepoNotFound": ("no_repo", "no such repository, or a private one that the token cannot see"),
     "GatedRepo": ("gated", "the repository wants its conditions accepted on its page first"),
@@ -178,11 +188,11 @@ _REFUSED = {
 }
 
 
-def _check_status(request: Request, response: httpx2.Response) -> None:
+def _check_status(request: Request, response: httpx2.Response, anew: bool) -> None:
     status = response.status_code
     if status in (200, 206):
         return
-    if status in _AGAIN:
+    if status in _AGAIN or (anew and status == 416):  # a range that was not asked for is no answer
         code = "rate_limited" if status == 429 else "server_error"
         raise _Again(code, f"the server answers {status}", _asked_wait_s(response))
     known = _REFUSED.get(response.headers.get("X-Error-Code", "")) or _REFUSED.get(status)

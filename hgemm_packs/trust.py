@@ -15,13 +15,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
 
-from . import signatures
+from . import cache, manifest_reader, signatures
 from .errors import PackError
 from .errors import TrustError as TrustError
 from .manifest import MAX_MANIFEST_BYTES
 from .manifest_fields import COMMIT, NAME, SHA256
 from .pack import BUNDLE_NAME, MANIFEST_NAME, SIGNATURE_NAME, Pack, read_file
 from .policy import SIGNER
+from .policy import Key as Key
 from .policy import Policy as Policy
 from .policy import Signer as Signer
 from .receipts import REPO
@@ -81,14 +82,16 @@ def verify(
     allow: Collection[str] = (),
     repo: str | None = None,
     revision: str | None = None,
+    root: Path | None = None,
 ) -> Receipt:
     """Check the pack in `folder`: first who vouches for the raw bytes of its manifest, and only
     then what these bytes say, down to the hash of every kernel.
 
     With `pin` nothing but the pinned bytes pass. Else the manifest's hash must be in `policy`
     (default: Policy.load()) or `allow` (words as of Policy.allowing), or a signature beside it must
-    be by one of their signers or keys. `repo` and `revision` go on the receipt where there is no
-    pin. Asks no network.
+    be by one of their signers or keys. A signature does not vouch for a pack that is older than one
+    of its name that the same signer vouched for in the cache `root`. `repo` and `revision` go on
+    the receipt where there is no pin. Asks no network.
 
     Raises TrustError when nobody vouches for the manifest, PackError when the pack is not what its
     manifest says. The receipt is returned, not written.
@@ -101,7 +104,9 @@ def verify(
     else:
         policy = (Policy.load() if policy is None else policy).allowing(allow)
         authority, signer = _vouched(folder, data, digest, policy)
-    pack = Pack.open(folder)
+        if signer is not None and root is not None:
+            _check_newest(data, digest, signer, root)
+    pack = Pack.verified(folder)
     pack.close()
     if pack.manifest_sha256 != digest:
         raise TrustError("changed", f"{MANIFEST_NAME} changed while it was checked")
@@ -142,7 +147,7 @@ def _vouched(folder: Path, data: bytes, digest: str, policy: Policy) -> tuple[st
             failed = error
     for key in policy.keys if _there(folder, SIGNATURE_NAME) else ():
         try:
-            return "key", "key:" + signatures.verify_key(folder, key, data)
+            return "key", "key:" + signatures.verify_key(data, folder / SIGNATURE_NAME, key)
         except TrustError as error:
             failed = error
     if failed is not None:
@@ -152,6 +157,29 @@ def _vouched(folder: Path, data: bytes, digest: str, policy: Policy) -> tuple[st
         f"nobody you trust vouches for the manifest with sha256 {digest}: allow this hash if its "
         "publisher names the same, or name the publisher's signer or key",
     )
+
+
+def _check_newest(data: bytes, digest: str, signer: str, root: Path) -> None:
+    """Raises TrustError for a pack that its signer has replaced, as far as the cache knows. An old
+    signature holds as well as a new one: without this a server could bring back old faults."""
+    ours = manifest_reader.parse(data)
+    for entry in cache.packs(root):
+        try:
+            receipt = read_receipt(root, entry.manifest_sha256)
+            if receipt is None or receipt.signer != signer:
+                continue
+            other = manifest_reader.parse(read_file(entry.path, MANIFEST_NAME, MAX_MANIFEST_BYTES))
+        except PackError:
+            continue
+        if (other.pack.name, other.arch) != (ours.pack.name, ours.arch):
+            continue
+        if other.pack.created > ours.pack.created:
+            raise TrustError(
+                "older_pack",
+                f"{ours.pack.name} {ours.pack.version} of {ours.pack.created} is older than "
+                f"{other.pack.version} of {other.pack.created}, which the same signer vouched for: "
+                f"allow sha256:{digest} if you want it",
+            )
 
 
 def _there(folder: Path, name: str) -> bool:

@@ -6,11 +6,10 @@ Which launch uses what is decided in csrc/launcher/workspace.c. torch is importe
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from . import neutral
 from .settings import LOGGER
 
 if TYPE_CHECKING:
@@ -54,29 +53,18 @@ def keep(
     """`size` bytes that outlive every capture and memory pool, ABSENT for the current stream, or
     for all streams with `everywhere`; None when there is no memory.
 
-    In a thread of its own: what the caller's thread allocates may go to a pool that is not ours,
-    and `relaxed` calls a function while another thread's capture does not restrict this one.
+    In a thread of its own: what the caller's thread allocates may go to a pool that is not ours.
     """
     import torch
 
-    place = torch.device("cuda", device) if device_type == 2 else torch.device("cpu")
-    stream = torch.cuda.current_stream(place) if place.type == "cuda" else None
-    found: list[Memory] = []
+    def allocate(place: torch.device) -> Memory:
+        memory = absent(size, place)
+        if everywhere and place.type == "cuda":
+            torch.cuda.current_stream(place).synchronize()
+        return memory.data_ptr(), memory
 
-    def allocate() -> None:
-        with torch.cuda.stream(stream) if stream is not None else contextlib.nullcontext():
-            memory = absent(size, place)
-            if stream is not None and everywhere:
-                stream.synchronize()
-        found.append((memory.data_ptr(), memory))
-
-    def work() -> None:
-        try:
-            relaxed(allocate)
-        except RuntimeError as error:  # out of memory, mostly
-            LOGGER.warning("no workspace of %d bytes on device %d: %s", size, device, error)
-
-    thread = threading.Thread(target=work, name="hgemm_packs")
-    thread.start()
-    thread.join()
-    return found[0] if found else None
+    try:
+        return neutral.call_on("cuda" if device_type == 2 else "cpu", device, relaxed, allocate)
+    except RuntimeError as error:  # out of memory, mostly
+        LOGGER.warning("no workspace of %d bytes on device %d: %s", size, device, error)
+        return None

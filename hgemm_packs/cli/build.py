@@ -40,7 +40,6 @@ def run(out: Console, arch: str, folder: Path | None, jobs: int) -> list[Pack]:
         out.print(
             f"{manifest.pack.name} {manifest.pack.version}: {len(manifest.kernels)} kernels, "
             f"{len(manifest.table)} rows, {manifest.blob.bytes / 1e6:.1f} MB in {target}",
-            markup=False,
         )
         packs.append(pack)
     return packs

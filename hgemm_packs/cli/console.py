@@ -27,16 +27,19 @@ class UserError(Exception):
 
 
 def console() -> Console:
-    """A console on standard output."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(width=LOG_COLUMNS, highlight=False)
+    """A console on standard output. It prints words as they are: names come from packs, paths from
+    users, and neither is markup."""
+    out = Console(highlight=False, markup=False, emoji=False)
+    if not out.is_terminal:
+        out.width = LOG_COLUMNS
+    return out
 
 
 @contextlib.contextmanager
 def progress(out: Console, text: str) -> Iterator[Tick]:
     """A bar that a callback `tick(done, total)` moves; in a log it prints one line at the end."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
@@ -63,9 +66,10 @@ def generator(module: str) -> ModuleType:
 
 
 def open_pack(folder: Path) -> Pack:
-    """A pack directory that the user named. Raises UserError, which names it too."""
+    """A pack directory that the user named, all of it checked. Raises UserError, which names it
+    too."""
     try:
-        return Pack.open(folder)
+        return Pack.verified(folder)
     except PackError as error:
         raise UserError(f"{folder}: {error}") from error
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import select
-from ..manifest import Manifest
+from ..manifest_reader import Manifest
 from ..problem import DeviceInfo
 from ..settings import settings
 from . import bench, build, inspect, layers, plots, shapes
@@ -42,7 +42,7 @@ def run(out: Console, folder: Path, jobs: int) -> bool:
     manifest = pack.manifest
     _show_layers(out, folder, manifest)
     if plots.confirmed(manifest, folder / "speedups.png"):
-        out.print(f"plot of all measured wins: {folder / 'speedups.png'}", markup=False)
+        out.print(f"plot of all measured wins: {folder / 'speedups.png'}")
     sound = _check_matmul(out) and sound
     if _gpu_of(manifest):
         sound = inspect.verify(out, folder / "pack", gpu=True) and sound
@@ -84,7 +84,7 @@ def _show_layers(out: Console, folder: Path, manifest: Manifest) -> None:
     path = folder / "layers.json"
     text = json.dumps([each.as_json() for each in everything], indent=1)
     path.write_text(text + "\n", encoding="utf-8")
-    out.print(f"every decision with its kernel: {path}", markup=False)
+    out.print(f"every decision with its kernel: {path}")
 
 
 def _cell(decision: layers.Decision) -> str:
@@ -125,7 +125,7 @@ def _summary(out: Console, decisions: Sequence[layers.Decision]) -> None:
         f"{len(decisions) - asked} were not measured; most used:"
     )
     for name, count in kernels.most_common(5):
-        out.print(f"  {count:4} x {name}", markup=False)
+        out.print(f"  {count:4} x {name}")
 
 
 def _check_matmul(out: Console) -> bool:

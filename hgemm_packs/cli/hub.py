@@ -59,7 +59,7 @@ def fetch(
         path = packs.fetch(spec, allow=allow or (), tick=tick)
     receipt = trust.read_receipt(path.parents[2], path.name)
     vouched = f"{receipt.authority} {receipt.signer or ''}".strip() if receipt else "nobody"
-    out.print(f"{_title(path)} at {path}, vouched for by {vouched}", markup=False, soft_wrap=True)
+    out.print(f"{_title(path)} at {path}, vouched for by {vouched}", soft_wrap=True)
 
 
 def _title(path: Path) -> str:
@@ -87,10 +87,8 @@ def push(
     with _users():
         commit = packs.push(folder, repo, private=private, message=message, picture=picture)
     out = console()
-    out.print(f"pushed {repo}@{commit}", markup=False, soft_wrap=True)
-    out.print(
-        f"hgemm-packs fetch {repo}@{commit} --allow sha256:{sha}", markup=False, soft_wrap=True
-    )
+    out.print(f"pushed {repo}@{commit}", soft_wrap=True)
+    out.print(f"hgemm-packs fetch {repo}@{commit} --allow sha256:{sha}", soft_wrap=True)
 
 
 @commands.command("list")
@@ -106,14 +104,14 @@ def list_packs(
         with _users():
             found = packs.listed(author)
         for each in found:
-            out.print(f"{each.repo}@{each.commit}", markup=False, soft_wrap=True)
+            out.print(f"{each.repo}@{each.commit}", soft_wrap=True)
         return
     here = packs.installed()
     _print_installed(out, here)
-    revisions = {(each.receipt.repo, each.receipt.revision) for each in here}
+    fetched = {each.pack.manifest_sha256 for each in here}
     for name, pin in sorted(trust.registry().items()):
-        if (pin.repo, pin.revision) not in revisions:
-            out.print(f"official, not fetched: {name} ({pin.repo})", markup=False, soft_wrap=True)
+        if pin.manifest_sha256 not in fetched:
+            out.print(f"official, not fetched: {name} ({pin.repo})", soft_wrap=True)
 
 
 def _print_installed(out: Console, here: list[packs.Installed]) -> None:
@@ -161,8 +159,8 @@ def export(
             if (folder / name).is_file():
                 shutil.copyfile(folder / name, out / name)
         written = out
-        Pack.open(out).close()
-    console().print(f"wrote {written}", markup=False, soft_wrap=True)
+        Pack.verified(out).close()
+    console().print(f"wrote {written}", soft_wrap=True)
 
 
 @commands.command()
@@ -182,9 +180,7 @@ def gc(
     out = console()
     for entry in gone:
         said = "would remove" if dry_run else "removed"
-        out.print(
-            f"{said} {entry.path.name}, {entry.bytes / MB:.1f} MB", markup=False, soft_wrap=True
-        )
+        out.print(f"{said} {entry.path.name}, {entry.bytes / MB:.1f} MB", soft_wrap=True)
     out.print(f"{len(gone)} packs, {sum(entry.bytes for entry in gone) / MB:.1f} MB")
 
 
@@ -199,7 +195,7 @@ def lock(
     with _users():
         text = lockfile.lock(specs or ())
     file.write_text(text, encoding="utf-8")
-    console().print(f"wrote {file}: {len(lockfile.read(file))} packs", markup=False, soft_wrap=True)
+    console().print(f"wrote {file}: {len(lockfile.read(file))} packs", soft_wrap=True)
 
 
 @commands.command()
@@ -217,4 +213,4 @@ def sync(
         with _users(), progress(out, str(file)) as tick:
             found = lockfile.sync(file, tick=tick)
     for path in found.values():
-        out.print(f"{_title(path)} at {path}", markup=False, soft_wrap=True)
+        out.print(f"{_title(path)} at {path}", soft_wrap=True)

@@ -21,7 +21,7 @@ from .devices import named
 
 def show(out: Console) -> None:
     """Packs in search order with their tables, then every place that was refused and why."""
-    known = select.found()
+    known = select.verified()
     table = Table(title="packs in search order")
     for name in ("pack", "arch", "profile", "path"):
         table.add_column(name, overflow="fold")
@@ -42,7 +42,7 @@ def show(out: Console) -> None:
     else:
         out.print("no pack found: `hgemm-packs build` makes one, HGEMM_PACKS_PATH names one")
     for refused in known.refused:
-        out.print(f"refused {refused.place}: {refused.error}", markup=False)
+        out.print(f"refused {refused.place}: {refused.error}")
     _show_machine(out)
 
 
@@ -68,7 +68,7 @@ def explain(out: Console, problem: Problem, profile: str | None) -> None:
     device = named(profile)
     # Versions of this process belong to the answer only where the device is this machine's.
     versions = report.runtime_versions(cuda_device() or 0) if profile is None else {}
-    out.print(report.explain_problem(problem, device=device, versions=versions), markup=False)
+    out.print(report.explain_problem(problem, device=device, versions=versions))
 
 
 def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] = ()) -> bool:
@@ -81,11 +81,11 @@ def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] 
     if folder is not None:
         packs = [open_pack(folder)]
     else:
-        known = select.found()
+        known = select.verified()
         packs = list(known.packs)
         for refused in known.refused:
             sound = False
-            out.print(f"REFUSED {refused.place}: {refused.error}", markup=False)
+            out.print(f"REFUSED {refused.place}: {refused.error}")
         if not packs and sound:
             raise UserError("no pack found to verify: give --pack or set HGEMM_PACKS_PATH")
     for pack in packs:
@@ -105,10 +105,10 @@ def _verify_trust(out: Console, pack: Pack, allow: Collection[str]) -> bool:
     try:
         receipt = trust.verify(pack.path, allow=allow)
     except PackError as error:
-        out.print(f"REFUSED {pack.path}: {error}", markup=False)
+        out.print(f"REFUSED {pack.path}: {error}")
         return False
     vouched = f"{receipt.authority} {receipt.signer or receipt.manifest_sha256}"
-    out.print(f"vouched for by {vouched}", markup=False)
+    out.print(f"vouched for by {vouched}")
     return True
 
 
@@ -121,7 +121,7 @@ def _verify_values(out: Console, pack: Pack) -> bool:
         results = check.verify_kernels(pack, index, tick)
     failed = [result for result in results if not result.ok]
     for result in failed:
-        out.print(f"WRONG {result.name}: {result.detail}", markup=False)
+        out.print(f"WRONG {result.name}: {result.detail}")
     right = [result.max_rel_err for result in results if result.ok]
     worst = f", largest relative error {max(right):.1e}" if right else ""
     out.print(f"{len(right)} of {len(results)} kernels right{worst}")

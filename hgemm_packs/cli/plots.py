@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..manifest import Manifest, Row
+from ..manifest import Row
+from ..manifest_reader import Manifest
 
 #: Two hues that stay apart for colour-blind readers and in grey print.
 HOT, COLD = "#0072B2", "#E69F00"
@@ -50,7 +51,7 @@ def speedups(rows: Sequence[Row], path: Path, title: str) -> None:
     axes.axhline(1.0, color="black", linewidth=0.8)
     axes.set_xlabel("problem, sorted by its speed-up with hot caches")
     axes.set_ylabel("speed-up over torch")
-    axes.set_title(title)
+    axes.set_title(title, parse_math=False)  # a name may hold dollars
     axes.legend(frameon=False, loc="upper left")
     axes.grid(axis="y", linewidth=0.3)
     axes.spines[["top", "right"]].set_visible(False)

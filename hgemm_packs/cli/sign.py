@@ -22,5 +22,5 @@ def run(out: Console, folder: Path, key: Path | None) -> None:
         path = signatures.sign_sigstore(folder / MANIFEST_NAME)
     else:
         path = signatures.sign_key(folder, key)
-    out.print(f"wrote {path}", markup=False)
-    out.print(f"manifest sha256:{pack.manifest_sha256}", markup=False)
+    out.print(f"wrote {path}")
+    out.print(f"manifest sha256:{pack.manifest_sha256}")
