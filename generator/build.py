@@ -22,6 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from hgemm_packs.generator import cubin
 from hgemm_packs.generator.cache import cache_dir, write_atomically
 from hgemm_packs.generator.families import family
@@ -110,7 +112,7 @@ def render(family_name: str, genome: Genome) -> str:
 def check_nvrtc() -> None:
     """Raise BuildError unless the installed NVRTC wheel is the pinned one."""
     found = importlib.metadata.version("nvidia-cuda-nvrtc")
-    if found != NVRTC_PIN:
+    if Version(found) != Version(NVRTC_PIN):
         raise BuildError(f"kernel ids need nvidia-cuda-nvrtc=={NVRTC_PIN}, found {found}")
 
 

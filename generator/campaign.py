@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from hgemm_packs import report
 from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator import build, packed, problems
 from hgemm_packs.generator.evaluators import Evaluator
@@ -262,6 +263,58 @@ def main(
         progress(screen, "measuring") as tick,
     ):
         tally = run(options.out, tasks, evaluator, header, deadline_s=options.deadline, tick=tick)
+    screen.print(f"{tally.written} lines written, {tally.failed} failures, {tally.left} left")
+    if tally.words:
+        screen.print(f"the last failure: {tally.words}", markup=False)
+    return int(tally.failed + tally.left > 0)
+
+
+def alone(
+    options: argparse.Namespace,
+    pack: Described,
+    tasks: Sequence[Task],
+    header: Line,
+    measured: Callable[[Task], Line],
+) -> int:
+    """Do the tasks in this very process, on its current GPU: for what has to be as a program has
+    it. `measured` gives a task's figures; where it raises RuntimeError the line has the words, and
+    the run goes on as long as the GPU answers. 1 if any failed or is left."""
+    import torch
+
+    info = build.generator_info()
+    facts = {
+        "commit": options.commit or (info.commit + ("+" if info.dirty else "")),
+        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "device": torch.cuda.get_device_name(),
+        "versions": report.runtime_versions(torch.cuda.current_device()),
+        "pack": pack.facts,
+        "python": sys.version.split()[0],
+    }
+    known = finished(options.out)
+    todo = [task for task in tasks if task.key not in known]
+    tally, ends = Tally(left=len(todo)), time.monotonic() + options.deadline
+    screen, file = console(), LinesFile(options.out)
+    try:
+        if todo:
+            file.write({"header": {**header, **facts}})
+        with progress(screen, "measuring") as tick:
+            for task in todo:
+                if time.monotonic() >= ends or tally.failed == tally.written == FIRST:
+                    break
+                line = {**task.fields, "fields": list(task.fields)}
+                try:
+                    line |= measured(task)
+                except RuntimeError as error:
+                    torch.cuda.synchronize()
+                    line |= {"error": f"{type(error).__name__}: {error}", "blamed": False}
+                    tally.failed += 1
+                    tally.words = f"{task.key}: {line['error']}"
+                file.write(line)
+                tally.left -= 1
+                tally.written += 1
+                tick(len(tasks) - tally.left, len(tasks))
+    finally:
+        file.close()
     screen.print(f"{tally.written} lines written, {tally.failed} failures, {tally.left} left")
     if tally.words:
         screen.print(f"the last failure: {tally.words}", markup=False)

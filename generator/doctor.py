@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.version import Version
+
 from hgemm_packs.generator.build import (
     ARCH,
     MIN_DRIVER,
@@ -24,6 +26,8 @@ from hgemm_packs.generator.build import (
 from hgemm_packs.generator.space import catalogue
 from hgemm_packs.problem import cuda_of
 
+#: The first release of torch that hands tensors to C without a call of Python.
+MIN_TORCH = (2, 10)
 #: Room for the build cache of a long search: thousands of cubins of 20 kB.
 MIN_FREE_BYTES = 2 << 30
 
@@ -44,7 +48,8 @@ def _version(package: str, pin: str, remedy: str, needed: bool = True) -> Check:
         found = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return Check(package, False, "not installed", remedy, needed)
-    return Check(package, pin in ("", found), found, remedy, needed)
+    ok = not pin or Version(found) == Version(pin)
+    return Check(package, ok, found, remedy, needed)
 
 
 def _compiler() -> Check:
@@ -58,11 +63,14 @@ def _compiler() -> Check:
 
 
 def _torch() -> Check:
+    newer = "see pytorch.org, torch 2.10 or newer"
     try:
         import torch
     except ImportError:
-        return Check("torch", False, "not installed", "see pytorch.org, torch 2.10 or newer")
+        return Check("torch", False, "not installed", newer)
     detail = f"{torch.__version__}, CUDA {torch.version.cuda or 'none'}"
+    if Version(torch.__version__).release < MIN_TORCH:  # of 2.10.0a0, too, which has it
+        return Check("torch", False, detail, newer)
     return Check("torch", torch.cuda.is_available(), detail, "a CUDA build of torch and a GPU")
 
 

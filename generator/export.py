@@ -155,7 +155,7 @@ def _kernel(found: Findings, id_: str) -> dict[str, Any]:
     return {
         "id": id_,
         "fields": found.kernels.get(id_),
-        "proof": asdict(proof) if proof else None,
+        "proof": proof._asdict() if proof else None,
         "refused": refused.value if refused else None,
     }
 

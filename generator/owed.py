@@ -11,7 +11,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hgemm_packs.generator import dependent, endurance, packed, problems, reconfirm, worth
+from hgemm_packs.generator import (
+    between,
+    dependent,
+    endurance,
+    packed,
+    problems,
+    published,
+    reconfirm,
+    worth,
+)
 from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.records import Record
@@ -61,10 +70,10 @@ def undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> O
     return Owed("dependent", len(missing), len(won), lines=_lines(missing))
 
 
-def unpublished(source: SourceManifest, chains: Iterable[Mapping[str, Any]]) -> Owed:
-    """Kernels for dependent launch without a line in a published run."""
-    missing = worth.unmeasured(source, chains)
-    return Owed("published", len(missing), len(worth.behind(source)), lines=_lines(missing))
+def unpublished(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Owed:
+    """Rows whose kernels have no line of benchmarks/public.py."""
+    missing = worth.unmeasured(source, calls)
+    return Owed("published", len(missing), len(_named(source)), lines=_lines(missing))
 
 
 def unsustained(found: Findings, lines: Iterable[Mapping[str, Any]]) -> Owed:
@@ -86,13 +95,19 @@ def wanted(
     found: Findings,
     lines: Sequence[Mapping[str, Any]],
     second: Sequence[Mapping[str, Any]],
+    mixed: Sequence[Mapping[str, Any]],
+    calls: Sequence[Mapping[str, Any]],
 ) -> SourceManifest:
     """`source` with the kernels for dependent launch that `lines` choose and the `second`
-    measurement has seen, a clean record or not. By these lines alone: confirmations, and what
-    builds as it did, are for `refine.document` to look at."""
+    measurement has seen, that `mixed` ones then choose of these, and that `calls` in public have
+    not vetoed, a clean record or not. By these lines alone: confirmations, and what builds as it
+    did, are for `refine.document` to look at."""
     seen = dependent.seen(lines, second)
     document, _ = dependent.launched(source, found, {}, seen, set, second)
-    return dependent.level(document, [*lines, *second])
+    document = dependent.level(document, [*lines, *second])
+    if mixed:
+        document = between.chosen(document, mixed, calls)
+    return published.level(document, calls, unseen=True)
 
 
 def unsanitized(
@@ -134,11 +149,12 @@ def undecided(document: Mapping[str, Any]) -> list[Owed]:
     return found
 
 
-def lagging(source: SourceManifest, chains: Iterable[Mapping[str, Any]]) -> Owed:
+def lagging(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Owed:
     """Rows that gain less than LAG of what the same sizes and layout gain in the other type, hot,
-    launched plainly or dependently, by another genome: one that nobody tried here, perhaps."""
+    confirmed or in `calls` behind one another, by another genome: one that nobody tried here,
+    perhaps."""
     rows = {row[:5]: row for row in source.table}
-    behind = worth.chains(source, chains)
+    behind = worth.chains(source, calls)
     genomes = {
         kernel.id: (kernel.family, {**kernel.genome, "dtype": ""}) for kernel in source.kernels
     }

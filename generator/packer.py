@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,18 +106,11 @@ def read_source(path: str | os.PathLike[str]) -> SourceManifest:
 
 
 def write_source(path: str | os.PathLike[str], source: SourceManifest) -> None:
-    """Write a source document, sorted, one kernel and one row a line, after checking it.
+    """Write a source document, one kernel and one row a line, after checking it.
 
     Raises PackError for a document that `read_source` would refuse; the old file then stays.
     """
-    lines = []
-    for name, value in sorted(_plain(_sorted(source)).items()):
-        if name in ("kernels", "table"):
-            rows = ",\n".join(_compact(each) for each in value)
-            lines.append(f"{_compact(name)}:[\n{rows}\n]")
-        else:
-            lines.append(f"{_compact(name)}:{_compact(value)}")
-    data = ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")
+    data = _in_lines(_plain(_sorted(source)))
     manifest_checks.read_document(data, SOURCE_SCHEMA, _SOURCE)
     target = Path(path)
     temporary = target.with_name(target.name + ".new")
@@ -143,7 +136,7 @@ def write_pack(
     shared = {name: getattr(source, name) for name in manifest_fields.SHARED_FIELDS}
     document = _plain(shared) | {
         "schema": SCHEMA,
-        "generator": asdict(generator_info),
+        "generator": generator_info._asdict(),
         "blob": {"bytes": len(blob), "sha256": hashlib.sha256(blob).hexdigest()},
         "kernels": entries,
     }
@@ -153,9 +146,9 @@ def write_pack(
         fresh = Path(scratch) / "fresh"
         fresh.mkdir()
         _write(fresh / BLOB_NAME, blob)
-        _write(fresh / MANIFEST_NAME, (_compact(document) + "\n").encode("ascii"))
+        _write(fresh / MANIFEST_NAME, _in_lines(document))
         _sync(fresh)
-        Pack.open(fresh).close()
+        Pack.verified(fresh).close()
         _swap(fresh, out, Path(scratch) / "replaced")
         _sync(out.parent)
     return Pack.open(out)
@@ -177,7 +170,7 @@ def _assemble(source: SourceManifest, built: Iterable[Built]) -> tuple[list[dict
             if facts[name] != getattr(kernel, name):
                 raise PackError("build_differs", f"{name} is {facts[name]!r}", kernel.name)
         blob.extend(bytes(-len(blob) % manifest_checks.OFFSET_ALIGN))
-        place = {"offset": len(blob), "size": len(one.cubin), "numerics": asdict(kernel.numerics)}
+        place = {"offset": len(blob), "size": len(one.cubin), "numerics": kernel.numerics._asdict()}
         entries.append(facts | place)
         blob.extend(one.cubin)
     if extra:
@@ -207,6 +200,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_plain(each) for each in value]
     return value
+
+
+def _in_lines(document: Mapping[str, Any]) -> bytes:
+    """A document sorted, one field a line, and one kernel and one row."""
+    lines = []
+    for name, value in sorted(document.items()):
+        if name in ("kernels", "table"):
+            rows = ",\n".join(_compact(each) for each in value)
+            lines.append(f"{_compact(name)}:[\n{rows}\n]")
+        else:
+            lines.append(f"{_compact(name)}:{_compact(value)}")
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")
 
 
 def _compact(value: Any) -> str:

@@ -13,7 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from hgemm_packs.generator import build, campaign, dependent, endurance, findings, table
+from hgemm_packs.generator import (
+    between,
+    build,
+    campaign,
+    dependent,
+    endurance,
+    findings,
+    table,
+)
+from hgemm_packs.generator import published as veto
 from hgemm_packs.generator.build import Built
 from hgemm_packs.generator.campaign import Line, LinesFile, Task
 from hgemm_packs.generator.findings import Findings
@@ -43,11 +52,15 @@ def document(
     sustained: Sequence[Line] = (),
     choosing: Sequence[Line] = (),
     published: Sequence[Line] = (),
+    mixed: Sequence[Line] = (),
+    public: Sequence[Line] = (),
+    unseen: bool = False,
 ) -> tuple[SourceManifest, list[str]]:
     """The source manifest that follows from findings and the lines of benchmarks/energy.py and
     pdl.py, and the names of kernels left out because they are not `usable`. `published` lines
-    choose nothing, but what they had slower than torch leaves its row like any other. Raises what
-    `table.source` does."""
+    choose nothing, but what they had slower than torch leaves its row like any other. `mixed` lines
+    choose again, between other problems; `public` ones veto, and what they have not seen stays out
+    unless `unseen`. Raises what `table.source` does."""
     names = {id_: str(fields["name"]) for id_, fields in found.kernels.items()}
     rebuilt = table.rebuilt(
         found, keep, usable, lambda listed: endurance.ranked(listed, sustained, names)
@@ -56,7 +69,9 @@ def document(
         rebuilt.source, found, rebuilt.listed, choosing, usable, published
     )
     level = dependent.level(launched, [*choosing, *published])
-    return level, sorted({*rebuilt.gone, *more})
+    if mixed:
+        level = between.chosen(level, mixed, public)
+    return veto.level(level, public, unseen), sorted({*rebuilt.gone, *more})
 
 
 class Refinement:

@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from hgemm_packs.generator import upstream
 from hgemm_packs.generator.cache import cache_root, write_atomically
 
@@ -144,7 +146,7 @@ def nvdisasm() -> Path:
         found = importlib.metadata.version(_WHEEL)
     except importlib.metadata.PackageNotFoundError:
         raise SassError(f"{_WHEEL}=={NVDISASM_PIN} is not installed") from None
-    if found != NVDISASM_PIN:
+    if Version(found) != Version(NVDISASM_PIN):
         raise SassError(f"counts need {_WHEEL}=={NVDISASM_PIN}, found {found}")
     for file in files:
         if file.name in ("nvdisasm", "nvdisasm.exe"):

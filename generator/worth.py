@@ -1,8 +1,8 @@
 """What `matmul` is worth with a table: over torch, problem by problem, and over sets of problems.
 
-Called by the benchmarks that publish figures. A problem with a row counts what its confirmation
-measured, any other runs on torch and counts 1, for that is what a caller gets; nothing is measured
-here, and what was not measured stays None.
+Called by the benchmarks that publish figures. A problem with a kernel counts what calls of `matmul`
+measured (`published`), any other runs on torch and counts 1, for that is what a caller gets.
+Nothing is measured here, and what was not measured stays None.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator import problems
+from hgemm_packs.generator import problems, published
 from hgemm_packs.generator.gates.plausibility import compulsory_bytes
 from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.manifest import Row
@@ -35,8 +35,9 @@ SETS = (
 )
 #: The most that L2 gave a kernel launched plainly, bytes/s (H200, `tried/placement.jsonl.gz`).
 L2_RATE = 6.1e12
-NO_PDL = "no measurement with programmatic dependent launch for these problems"
-SOME_PDL = "only {} of {} problems launched so were measured with programmatic dependent launch"
+#: Published columns -> the graph of a line that they are of: alone between torch's kernels, between
+#: other products, in a chain of its own.
+COLUMNS = {"plain": published.PLAIN, "mixed": published.MIXED[0], "chain": published.CHAIN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +71,17 @@ def paired(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
     return float(median(torch / ours for torch, ours in pairs))
 
 
-def chained(row: Row, line: Mapping[str, Any]) -> Worth:
-    """Of a row whose dependent kernel runs in a chain: torch over its dependent launch, both sides
-    of one run, which must be another than chose that kernel. It has no cuBLASLt; that takes part
-    through torch, as of the row. Calls of a hot chain that run at once share their operands, which
+def called(row: Row, line: Mapping[str, Any], graph: str) -> Worth:
+    """Of a row, by calls of `matmul` in one graph of a line of benchmarks/public.py; its cuBLASLt
+    and its cold figure are the row's. Calls of a chain that run at once share their operands, which
     may be read once for several; so none counts as faster than L2 gives all that it moves."""
-    hot = paired(line, "hot", "pdl")
-    if hot is None:
-        raise ValueError(f"no hot samples of {line['problem']}")
-    best = min(row.hot.torch_us, row.hot.cublaslt_us)
-    shape = (row.m, row.n, row.k)
-    from_l2_us = 1e6 * compulsory_bytes(Problem(*row.key)) / L2_RATE
-    hot *= min(1.0, median(line["hot"]["pdl"]) / from_l2_us)
-    cold = paired(line, "cold", "pdl")
-    return Worth(shape, row.dependent, hot, cold, hot * best / row.hot.torch_us)
+    hot = published.over_torch(line, graph)
+    if graph in published.CHAINS and graph in line["us"]:
+        us = median(line["us"][graph][published.OURS]) / published.calls(graph)
+        hot *= min(1.0, us * L2_RATE / (1e6 * compulsory_bytes(Problem(*row.key))))
+    best = min(row.hot.torch_us, row.hot.cublaslt_us) / row.hot.torch_us
+    cold = row.cold.speedup if graph == published.PLAIN else None
+    return Worth((row.m, row.n, row.k), row.kernel, hot, cold, hot * best)
 
 
 def in_set(rows: Iterable[Row], name: str, dtype: str, layout: str) -> list[Row]:
@@ -108,80 +106,79 @@ def regime_of(name: str) -> Callable[[Shape], str]:
 def chains(
     source: SourceManifest, lines: Iterable[Mapping[str, Any]]
 ) -> dict[tuple[Any, ...], Worth]:
-    """By M, N, K, layout and dtype: rows whose kernel for dependent launch was measured so, and
-    computed there what it computes alone. Of several measurements the slowest counts."""
-    rows = {(row[:5], name): row for row, name in behind(source)}
-    found: dict[tuple[Any, ...], Worth] = {}
-    for line in lines:
-        row = rows.get((tuple(line["problem"][:5]), line["kernel"]))
-        if row is not None and "error" not in line and not line.get("wrong"):
-            each = chained(row, line)
-            found[row[:5]] = min(found.get(row[:5], each), each, key=lambda w: w.hot)
-    return found
-
-
-def behind(source: SourceManifest) -> list[tuple[Row, str]]:
-    """The rows with a kernel for dependent launch, and its name."""
-    names = {kernel.id: kernel.name for kernel in source.kernels}
-    return [(row, names[row.dependent]) for row in source.table if row.dependent is not None]
+    """By M, N, K, layout and dtype: rows with a kernel for dependent launch, in chains of their
+    own."""
+    rows = {row[:5]: row for row in source.table if row.dependent is not None}
+    found = published.of_rows(source, lines)
+    return {
+        key: called(rows[key], line, published.CHAIN) for key, line in found.items() if key in rows
+    }
 
 
 def unmeasured(
     source: SourceManifest, lines: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Problem, str]]:
-    """What benchmarks/pdl.py has yet to measure before every row has its figure in a chain."""
-    seen = chains(source, lines)
-    return [(Problem(*row.key), name) for row, name in behind(source) if row[:5] not in seen]
-
-
-def complete(rows: Iterable[Row], measured: Iterable[tuple[Any, ...]]) -> bool:
-    """Whether `rows` have kernels for dependent launch and `measured`, of `chains`, has all."""
-    wanted = {row[:5] for row in rows if row.dependent is not None}
-    return bool(wanted) and wanted <= set(measured)
+    """Rows with a kernel that benchmarks/public.py has yet to measure, and the name of the kernel:
+    that for dependent launch, where there is one."""
+    names = {kernel.id: kernel.name for kernel in source.kernels}
+    found = published.of_rows(source, lines)
+    return [
+        (Problem(*row.key), names[row.dependent or row.kernel])
+        for row in source.table
+        if row.kernel is not None and row[:5] not in found
+    ]
 
 
 def figures(source: SourceManifest, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Nested by list, type and layout: the figures of every set. `lines` are the measurements with
-    programmatic dependent launch; those of a kernel that the row does not name so do not count."""
-    measured = chains(source, lines)
+    """Nested by list, type and layout: the figures of every set. `lines` are of
+    benchmarks/public.py; those of other kernels than the row's do not count."""
+    measured = published.of_rows(source, lines)
     found: dict[str, Any] = {}
     for name, dtype, layout in SETS:
         rows = in_set(source.table, name, dtype, layout)
-        if not rows:
-            continue
-        pdl = {row[:3]: measured[row[:5]] for row in rows if row[:5] in measured}
-        every = shapes(name) if name == "grid" else set()
-        of = sum(row.dependent is not None for row in rows)
-        here = _set([plain(row) for row in rows], pdl, of, every, name)
-        found.setdefault(name, {}).setdefault(dtype, {})[layout] = here
+        if rows:
+            every = shapes(name) if name == "grid" else set()
+            here = _set(rows, measured, every, name)
+            found.setdefault(name, {}).setdefault(dtype, {})[layout] = here
     return found
 
 
 def _set(
-    measured: Sequence[Worth], pdl: Mapping[Shape, Worth], of: int, every: set[Shape], name: str
+    rows: Sequence[Row],
+    measured: Mapping[tuple[Any, ...], Mapping[str, Any]],
+    every: set[Shape],
+    name: str,
 ) -> dict[str, Any]:
-    """One set. What was never measured runs on torch. In a chain a problem without a kernel for
-    dependent launch is worth what it is plainly. Unless all `of` that have one were measured in a
-    chain, there are no figures of chains, but a reason."""
-    unmeasured = every - {each.shape for each in measured}
-    worths = [*measured, *(Worth(shape, None) for shape in sorted(unmeasured))]
-    served = sum(each.kernel is not None for each in worths)
-    regime = regime_of(name)
+    """One set. What was never measured runs on torch. A row whose kernel was not called in public
+    yet counts what its confirmation says, in each column; `called` of `served` were."""
+    missing = [Worth(shape, None) for shape in sorted(every - {row[:3] for row in rows})]
+    members = [
+        *map(regime_of(name), [row[:3] for row in rows]),
+        *map(regime_of(name), _of(missing)),
+    ]
     order = (*problems.REGIMES, *problems.LAYER_REGIMES)
-    members = [regime(each.shape) for each in worths]
     regimes = sorted(set(members), key=order.index)
-    in_chain = [pdl.get(each.shape, each) for each in worths]
-    reason = SOME_PDL.format(len(pdl), of) if pdl else NO_PDL
+    served = [row for row in rows if row.kernel is not None]
+
+    def column(graph: str) -> list[Worth]:
+        return [
+            called(row, measured[row[:5]], graph) if row[:5] in measured else plain(row)
+            for row in rows
+        ] + missing
+
     return {
-        "shapes": len(worths),
-        "unmeasured": len(unmeasured),
-        "kernel_share": round(served / len(worths), 4),
+        "shapes": len(members),
+        "unmeasured": len(missing),
+        "kernel_share": round(len(served) / len(members), 4),
+        "served": len(served),
+        "called": sum(row[:5] in measured for row in served),
         "regime_shapes": {one: members.count(one) for one in regimes},
-        "plain": _means(worths, members, regimes),
-        "pdl": {**_means(in_chain, members, regimes), "measured": len(pdl), "of": of}
-        if pdl and len(pdl) == of
-        else {**dict.fromkeys(_means(worths, members, regimes)), "reason": reason},
+        **{one: _means(column(graph), members, regimes) for one, graph in COLUMNS.items()},
     }
+
+
+def _of(worths: Iterable[Worth]) -> list[Shape]:
+    return [each.shape for each in worths]
 
 
 def _means(

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from hgemm_packs import report
 from hgemm_packs.cli.console import UserError, console, progress
@@ -55,7 +54,7 @@ def evaluate_one(
     verdicts = evaluate.evaluate(one, problem, device=device)
     for verdict in verdicts:
         detail = verdict.detail or str(verdict.evidence.get("skipped", ""))
-        rows.add_row(verdict.gate, verdict.status.value, Text(detail))  # may hold brackets
+        rows.add_row(verdict.gate, verdict.status.value, detail)
     out.print(rows)
     if device is None:
         out.print("no GPU here: the gates that run the kernel did not")
@@ -100,7 +99,7 @@ def redteam(
     out_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for case in result.cases:
         if not case.undecided and not case.as_expected:
-            out.print(f"{case.name}: expected {case.expect}, got {case.got_gate}", markup=False)
+            out.print(f"{case.name}: expected {case.expect}, got {case.got_gate}")
     out.print(
         f"{found['rejected']} of {found['total']} cheats rejected by the gate that names them, "
         f"{found['honest_passed']} of {found['honest_total']} honest kernels passed"
@@ -128,7 +127,7 @@ def doctor() -> None:
         missing += check.needed and not check.ok
         mark = "ok" if check.ok else "MISSING" if check.needed else "optional"
         remedy = "" if check.ok else check.remedy
-        rows.add_row(mark, *map(Text, (check.name, check.detail, remedy)))  # brackets of extras
+        rows.add_row(mark, check.name, check.detail, remedy)
     out.print(rows)
     out.print("ready" if not missing else f"{missing} needed, see the right column")
     if missing:

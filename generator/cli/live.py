@@ -35,14 +35,14 @@ def watching(out: Console) -> Iterator[Callable[[Snapshot], None]]:
             nonlocal stage
             if at.stage != stage:
                 stage = at.stage
-                out.print(f"{stage}: {line(at)}", markup=False)
+                out.print(f"{stage}: {line(at)}")
 
         yield note
         return
     columns = (
-        TextColumn("{task.fields[stage]:>8}"),
+        TextColumn("{task.fields[stage]:>8}", markup=False),
         BarColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=out) as bar:

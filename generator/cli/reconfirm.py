@@ -92,7 +92,7 @@ def confirm_again(
         _export(found, lines, out_dir / EXPORT)
     out.print(f"{tally.written} lines written, {tally.failed} failures, {tally.left} left")
     if tally.words:
-        out.print(f"the last failure: {tally.words}", markup=False)
+        out.print(f"the last failure: {tally.words}")
     if tally.failed + tally.left:
         raise typer.Exit(1)
 
@@ -116,7 +116,7 @@ def _made(
     out.print(words)
     if made.gone:
         words = f"{len(made.gone)} kernels build otherwise now, such as {made.gone[0]}: left out"
-        out.print(words, markup=False, soft_wrap=True)
+        out.print(words, soft_wrap=True)
     return made
 
 
@@ -128,4 +128,4 @@ def _export(found: Findings, lines: Path, folder: Path) -> None:
     export.write(fresh, folder)
     counts = f"{len(fresh.fields)} confirmations, {len(fresh.trials)} trials"
     words = f"{folder}: {counts}, {len(fresh.refused)} kernels refused"
-    console().print(words, markup=False, soft_wrap=True)
+    console().print(words, soft_wrap=True)

@@ -74,7 +74,7 @@ def _measured(
             tallies.append(tally)
             out.print(f"{name}: {tally.written} lines, {tally.failed} failed, {tally.left} left")
             if tally.words:
-                out.print(f"the last failure: {tally.words}", markup=False)
+                out.print(f"the last failure: {tally.words}")
     return tallies
 
 
@@ -83,7 +83,7 @@ def _say_gains(gains: list[tuple[float, float]]) -> None:
     if gains:
         plain, behind = (geometric(each) for each in zip(*gains, strict=True))
         words = f", {behind:.3f}x torch, {plain:.3f}x launched plainly, by the second measurement"
-    console().print(f"dependent launch: {len(gains)} problems{words}", markup=False)
+    console().print(f"dependent launch: {len(gains)} problems{words}")
 
 
 def _evaluator(folder: Path, count: int) -> Evaluator:

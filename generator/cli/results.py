@@ -45,7 +45,6 @@ def conclude(out: Console, store: Store, run: Path, summary: Summary, keep: floa
         f"{summary.spent:.0f} GPU-s: {summary.confirmed} of {summary.likely} likely "
         f"wins confirmed, "
         f"{summary.speedup:.3f}x torch over these",
-        markup=False,
     )
     if summary.given_up:
         problem, why = next(iter(summary.given_up.items()))
@@ -66,7 +65,7 @@ def conclude(out: Console, store: Store, run: Path, summary: Summary, keep: floa
 
 def _say(out: Console, line: str) -> None:
     """Print a line with a path in it, which nobody could copy were it broken in two."""
-    out.print(line, markup=False, soft_wrap=True)
+    out.print(line, soft_wrap=True)
 
 
 def write_pack(out: Console, store: Store, folder: Path, keep: float) -> None:
@@ -174,6 +173,17 @@ def write_table(
             "slow leaves its row."
         ),
     ] = None,
+    mixed: Annotated[
+        list[Path] | None,
+        typer.Option(help="What benchmarks/mixed.py wrote: chooses again, between other problems."),
+    ] = None,
+    public: Annotated[
+        list[Path] | None,
+        typer.Option(help="What benchmarks/public.py wrote: what is slow there leaves its row."),
+    ] = None,
+    unseen: Annotated[
+        bool, typer.Option("--unseen", help="Name also what benchmarks/public.py has yet to see.")
+    ] = False,
     energy: Annotated[
         list[Path] | None,
         typer.Option(help="What benchmarks/energy.py wrote: sustained times choose there."),
@@ -203,6 +213,9 @@ def write_table(
         sustained=campaign.lines(sorted(energy or ()))[1],
         choosing=choosing,
         published=second,
+        mixed=campaign.answers(sorted(mixed or ())),
+        public=campaign.answers(sorted(public or ())),
+        unseen=unseen,
     )
     write_source(out, document)
     if pack is not None:

@@ -226,7 +226,7 @@ def sanitized(count: int, kernels: Sequence[Kernel]) -> Iterator[dict[str, Verdi
             yield dict(zip((one.id for one in groups[place]), verdicts, strict=True))
             left -= len(verdicts)
     except SanitizerUnavailable as error:
-        console().print(f"{left} kernels without the sanitizer gate: {error}", markup=False)
+        console().print(f"{left} kernels without the sanitizer gate: {error}")
 
 
 @contextlib.contextmanager
