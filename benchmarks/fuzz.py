@@ -42,6 +42,7 @@ SHARES = {
 READERS = (
     "strict_json",
     "manifest_checks",
+    "manifest_reader",
     "manifest_fields",
     "manifest",
     "pack",

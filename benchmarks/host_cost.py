@@ -1,18 +1,23 @@
-"""What a call costs the host: matmul against torch on the same tensors, in one process.
+"""What a call costs the host: matmul and a layer against torch on the same tensors, in one process.
 
 python benchmarks/host_cost.py [OUT.json] needs a GPU and a pack on HGEMM_PACKS_PATH.
 
 All arms run in every round, in an order that rotates, in blocks of a few calls with a synchronise
 before each block: the launch queue never fills, so the GPU's own speed does not show. The problem
 is so small that the GPU keeps up anyway. A figure is the median over rounds of a block's mean.
+
+A name begins with the path that its calls take, `hit` or `miss`, or with `torch`; `grad` at the end
+means that a gradient is recorded, which torch does, whether or not there is a kernel.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import platform
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median, quantiles
@@ -22,6 +27,7 @@ from typing import Any
 import torch
 
 from hgemm_packs import launcher, matmul, report, select
+from hgemm_packs.kernels_layers import Linear
 from hgemm_packs.problem import Problem
 
 OUT = Path(__file__).resolve().parent / "results" / "host_cost.json"
@@ -30,20 +36,31 @@ ROUNDS = 400
 WARM_ROUNDS = 20
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 
-#: Aligned and packed, so it is looked up, and on no grid, so it is not in the table.
+#: Aligned and packed, so they are looked up, and on no grid, so they are not in the table.
 MISS = Problem(72, 72, 72, "nn", "f16")
+MISS_LAYER = Problem(72, 72, 72, "nt", "f16")
 
 Arm = Callable[[], Any]
 
 
-def smallest_win() -> Problem:
-    """The smallest problem that a kernel of the installed packs runs on device 0."""
+MODES: dict[str, Callable[[], Any]] = {
+    "inference_mode": torch.inference_mode,
+    "no_grad": torch.no_grad,
+    "grad": contextlib.nullcontext,
+}
+
+
+def smallest_win(*layouts: str) -> Problem:
+    """The smallest problem of these layouts that an installed pack has a kernel for on device 0."""
     profile = launcher.device_info(0).name
     wins = [
         Problem(*row.key)
         for pack in select.found().packs
         for row in pack.manifest.table
-        if row.kernel and row.profile == profile and pack.manifest.policy.clears(row)
+        if row.layout in layouts
+        and row.kernel
+        and row.profile == profile
+        and pack.manifest.policy.clears(row)
     ]
     if not wins:
         sys.exit("no installed pack has a win on this device: nothing to measure")
@@ -80,6 +97,12 @@ def block_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Arm:
         def run() -> None:
             for _ in calls:
                 function(a, b, out=out)
+    elif len(args) == 1:
+        (x,) = args
+
+        def run() -> None:
+            for _ in calls:
+                function(x)
     elif args:
         a, b = args
 
@@ -95,7 +118,38 @@ def block_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Arm:
     return run
 
 
-def arms(hit: Problem) -> dict[str, Arm]:
+def layers(p: Problem) -> tuple[torch.Tensor, torch.nn.Linear, torch.nn.Linear]:
+    """x [M, K], and two layers of one weight: torch's, and one with our forward (as in README)."""
+    x, weight, _ = operands(p)
+    theirs = torch.nn.Linear(p.k, p.n, bias=False, device="cuda", dtype=DTYPES[p.dtype])
+    with torch.no_grad():
+        theirs.weight.copy_(weight.t())
+    ours = torch.nn.Linear(p.k, p.n, bias=False, device="cuda", dtype=DTYPES[p.dtype])
+    ours.weight = theirs.weight
+    ours.forward = types.MethodType(Linear.forward, ours)  # type: ignore[method-assign]
+    return x, theirs, ours
+
+
+def in_every_mode(hit: Problem) -> dict[str, Arm]:
+    """Misses of matmul and of a layer, and a layer that has a kernel, beside torch's."""
+    a, b, out = operands(MISS)
+    with_grad = a.clone().requires_grad_()
+    found = {}
+    for mode, guard in MODES.items():
+        x = with_grad if mode == "grad" else a
+        for prefix, function in (("miss", matmul), ("miss.torch.matmul", torch.matmul)):
+            found[f"{prefix}.alloc.{mode}"] = guarded(guard, block_of(function, x, b))
+            if mode != "grad":
+                found[f"{prefix}.out.{mode}"] = guarded(guard, block_of(function, x, b, out=out))
+        for problem, name in ((MISS_LAYER, "layer"), (hit, "layer.kernel")):
+            x, theirs, ours = layers(problem)
+            path = "hit" if problem is hit and mode != "grad" else "miss"
+            found[f"{path}.{name}.{mode}"] = guarded(guard, block_of(ours, x))
+            found[f"{path}.torch.Linear.{name}.{mode}"] = guarded(guard, block_of(theirs, x))
+    return found
+
+
+def arms(hit: Problem, hit_layer: Problem) -> dict[str, Arm]:
     """Every block by name."""
     a, b, c = operands(hit)
     x, y, z = operands(MISS)
@@ -119,7 +173,7 @@ def arms(hit: Problem) -> dict[str, Arm]:
         "new_empty": block_of(lambda: a.new_empty(size)),
         "no call": block_of(lambda: None),
     }
-    return found
+    return found | in_every_mode(hit_layer)
 
 
 def measure(blocks: dict[str, Arm]) -> dict[str, list[float]]:
@@ -151,39 +205,63 @@ def difference(samples: dict[str, list[float]], one: str, other: str) -> float:
     return median(x - y for x, y in zip(samples[one], samples[other], strict=True))
 
 
-def check_counters(before: dict[str, int], after: dict[str, int]) -> None:
+def path_of(name: str) -> str:
+    """What an arm's calls are counted as: "hits", "fallbacks", or nothing for those of torch."""
+    path = name.partition(".")[0]
+    return "" if "torch" in name else {"hit": "hits", "miss": "fallbacks"}.get(path, "")
+
+
+def check_counters(names: list[str], before: dict[str, int], after: dict[str, int]) -> None:
     """Every call that claims a kernel had one, and the others had none."""
     rounds = (WARM_ROUNDS + ROUNDS) * CALLS
-    wanted = {"hits": 4 * rounds, "fallbacks": 2 * rounds}
+    paths = [path_of(name) for name in names]
+    wanted = {path: paths.count(path) * rounds for path in ("hits", "fallbacks")}
     moved = {name: after[name] - before[name] for name in wanted}
     if moved != wanted:
         sys.exit(f"calls did not take their paths: {moved}, wanted {wanted}; {after}")
 
 
+def extra_of_misses(samples: dict[str, list[float]]) -> dict[str, float]:
+    """Microseconds that each way of missing costs more than torch's own call."""
+    extra = {}
+    for name in samples:
+        if path_of(name) == "fallbacks":
+            kind = name.removeprefix("miss.")
+            function = "Linear" if kind.startswith("layer") else "matmul"
+            extra[kind] = round(difference(samples, name, f"miss.torch.{function}.{kind}"), 4)
+    return extra
+
+
 def main(out: Path) -> None:
-    hit = smallest_win()
-    blocks = arms(hit)
+    hit, hit_layer = smallest_win("nn", "nt", "tn", "tt"), smallest_win("nt")
+    blocks = arms(hit, hit_layer)
     before = launcher.counters()
     gc.collect()
     gc.disable()
     samples = measure(blocks)
     gc.enable()
-    check_counters(before, launcher.counters())
+    check_counters([*blocks], before, launcher.counters())
     medians = {name: median(values) for name, values in samples.items()}
-    extra = {
-        kind: round(difference(samples, f"miss.{kind}", f"miss.torch.matmul.{kind}"), 4)
-        for kind in ("out", "alloc")
-    }
+    extra = extra_of_misses(samples)
+    of_layers = {kind: extra.pop(kind) for kind in [*extra] if kind.startswith("layer")}
+    layer_hit = medians["hit.layer.kernel.inference_mode"]
     result = {
         "hit_ratio": round(medians["hit.out"] / medians["torch.mm.out"], 4),
         "hit_ratio_alloc": round(medians["hit.alloc"] / medians["torch.mm.alloc"], 4),
         "miss_extra_us": max(extra.values()),
         "miss_extra_us_by_call": extra,
+        "layer_hit_ratio": round(
+            layer_hit / medians["hit.torch.Linear.layer.kernel.inference_mode"], 4
+        ),
+        "layer_miss_extra_us": max(of_layers.values()),
+        "layer_miss_extra_us_by_mode": of_layers,
         "us_per_call": {name: spread(values) for name, values in samples.items()},
         "blocks_us": {name: [round(v, 3) for v in values] for name, values in samples.items()},
         "problem": {"hit": str(hit), "miss": str(MISS)},
+        "layer": {"hit": str(hit_layer), "miss": str(MISS_LAYER)},
         "protocol": f"{ROUNDS} rounds of interleaved blocks of {CALLS} calls, synchronise before "
-        "each block; medians over rounds; miss_extra_us is the larger of both call forms",
+        "each block; medians over rounds; miss_extra_us and layer_miss_extra_us are the largest of "
+        "the call forms and of inference mode, no_grad and a recorded gradient",
         "machine": {
             "device": torch.cuda.get_device_name(0),
             "cpu": platform.processor() or platform.machine(),
@@ -194,8 +272,10 @@ def main(out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     for name, value in sorted(medians.items(), key=lambda item: item[1]):
-        print(f"{name:26} {value:8.3f} us")
-    print(f"hit_ratio {result['hit_ratio']}, miss_extra_us {result['miss_extra_us']}, wrote {out}")
+        print(f"{name:44} {value:8.3f} us")
+    for name in ("hit_ratio", "miss_extra_us", "layer_hit_ratio", "layer_miss_extra_us"):
+        print(name, result[name])
+    print(f"wrote {out}")
 
 
 if __name__ == "__main__":

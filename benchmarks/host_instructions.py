@@ -62,7 +62,8 @@ MISS, HIT, DEPENDENT, SLICES = 8, 16, 24, 32
 def loop(call: str, function: Any = None, size: int = 1) -> Callable[[int], float]:
     """Makes a call that many times."""
     given = (function, *(torch.ones(size, size, dtype=torch.float16) for _ in range(3)))
-    return Timer(call, "f, a, b, c = given", globals={"given": given}).timeit
+    weight = torch.nn.Parameter(given[2].clone())
+    return Timer(call, "f, a, b, c = given", globals={"given": given, "p": weight}).timeit
 
 
 def loops(fake: fake_driver.Started) -> dict[str, Callable[[int], float]]:
@@ -71,7 +72,7 @@ def loops(fake: fake_driver.Started) -> dict[str, Callable[[int], float]]:
     def resolve(problem: Problem, device: int) -> select.Choice:
         fake.kernels.clear()
         if problem.m != MISS:
-            fake.serve("tma2_ws_v2" if problem.m == SLICES else "tma3_v1")
+            fake.serve("tma2_ws_v2" if problem.m == SLICES else "tma3_v1", problem.layout)
         return fake.resolve(problem, device)
 
     fake.dependent = lambda problem: problem.m > HIT
@@ -88,6 +89,11 @@ def loops(fake: fake_driver.Started) -> dict[str, Callable[[int], float]]:
         "miss.alloc": loop("f(a, b)", fake.matmul, MISS),
         "torch.matmul.out": loop("f(a, b, out=c)", torch.matmul, MISS),
         "torch.matmul.alloc": loop("f(a, b)", torch.matmul, MISS),
+        "hit.linear": loop("f(a, b)", fake.linear, HIT),
+        "miss.linear": loop("f(a, b)", fake.linear, MISS),
+        "miss.linear.grad": loop("f(a, p)", fake.linear, MISS),
+        "torch.linear": loop("f(a, b)", torch.nn.functional.linear, MISS),
+        "torch.linear.grad": loop("f(a, p)", torch.nn.functional.linear, MISS),
     }
 
 
@@ -103,7 +109,7 @@ def count(folder: Path) -> None:
         run(CALLS)
         marks.stop(name.encode())
     counters, ran = launcher.counters(), WARM_CALLS + CALLS
-    if (counters["hits"], counters["fallbacks"]) != (5 * ran, 2 * ran):
+    if (counters["hits"], counters["fallbacks"]) != (6 * ran, 4 * ran):
         sys.exit(f"calls did not take their paths: {counters}")
 
 

@@ -3,9 +3,11 @@
 python benchmarks/load_cost.py [OUT.json] needs a GPU and a pack on HGEMM_PACKS_PATH.
 
 Everything is measured in fresh processes, and a figure is the median over them. `pack100_ms` is
-opening and verifying the pack plus loading every one of its kernels, brought to 100 kernels by
-proportion: the most that the lazy loading of a process can add up to. `idle_pack_mb` is what an
-opened pack, none of whose kernels has been used, adds to the resident memory.
+opening the pack plus loading every one of its kernels, brought to 100 kernels by proportion: the
+most that the lazy loading of a process can add up to. `first_product_ms` is the first `matmul` of a
+process that has used torch's on the same operands: packs found and opened, one row, its kernel,
+until the product is there. `idle_pack_mb` is what an opened pack that was asked about one problem
+adds to the resident memory.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ print(json.dumps({"import_ms": (time.perf_counter() - start) * 1e3}))
 OPEN_AND_LOAD = """
 import gc, json, time, torch
 from hgemm_packs import launcher, select
+from hgemm_packs.problem import Problem
 
 def resident_mb():
     gc.collect()
@@ -46,9 +49,12 @@ before = resident_mb()
 opening = time.perf_counter()
 packs = select.found().packs
 opened = time.perf_counter()
+select.resolve(Problem(8, 8, 8, "nn", "f16"), 0)
 idle = resident_mb() - before
 mine = [pack for pack in packs if pack.manifest.arch == device.arch]
 assert mine, "no installed pack is for this device"
+served = next(row for pack in mine for row in pack.manifest.table if row.layout == "nn"
+              and select.resolve(Problem(*row.key), 0, device).row == row)
 entries = [(pack, entry) for pack in mine for entry in pack.manifest.kernels]
 loading = time.perf_counter()
 each = []
@@ -65,34 +71,50 @@ print(json.dumps({
     "slowest_kernel_ms": max(each),
     "idle_pack_mb": idle,
     "kernels": len(entries),
+    "problem": [served.m, served.n, served.k, served.dtype],
     "blob_mb": sum(pack.manifest.blob.bytes for pack in mine) / 2**20,
     "device": torch.cuda.get_device_name(0),
     "torch": torch.__version__,
 }))
 """
 
-FIRST_CALL = """
-import json, time, torch
-from hgemm_packs import counters, launcher, matmul, select
+OPERANDS = """
+import json, sys, time, torch
+from hgemm_packs import counters, matmul
 
-row = next(row for pack in select.found().packs for row in pack.manifest.table
-           if row.kernel and pack.manifest.policy.clears(row) and row.layout == "nn")
-dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[row.dtype]
-a = torch.randn(row.m, row.k, device="cuda").to(dtype)
-b = torch.randn(row.k, row.n, device="cuda").to(dtype)
+m, n, k, name = json.loads(sys.argv[1])
+dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[name]
+a = torch.randn(m, k, device="cuda").to(dtype)
+b = torch.randn(k, n, device="cuda").to(dtype)
+torch.matmul(a, b)
 torch.cuda.synchronize()
+"""
+
+FIRST_PRODUCT = f"""{OPERANDS}
+start = time.perf_counter()
+matmul(a, b)
+torch.cuda.synchronize()
+first = time.perf_counter()
+assert counters()["hits"] == 1, counters()
+print(json.dumps({{"first_product_ms": (first - start) * 1e3}}))
+"""
+
+FIRST_CALL = f"""{OPERANDS}
+from hgemm_packs import select
+
+select.found()
 start = time.perf_counter()
 matmul(a, b)
 first = time.perf_counter()
 assert counters()["hits"] == 1, counters()
-torch.cuda.synchronize()
-print(json.dumps({"first_call_ms": (first - start) * 1e3}))
+print(json.dumps({{"first_call_ms": (first - start) * 1e3}}))
 """
 
 
-def run(script: str) -> dict[str, Any]:
+def run(script: str, problem: list[Any] | None = None) -> dict[str, Any]:
     """One fresh process's figures."""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    command = [sys.executable, "-c", script, json.dumps(problem)]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr)
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -112,8 +134,10 @@ def main(out: Path) -> None:
     runs = {
         "import": [run(IMPORT) for _ in range(PROCESSES)],
         "load": [run(OPEN_AND_LOAD) for _ in range(PROCESSES // 3)],
-        "first_call": [run(FIRST_CALL) for _ in range(PROCESSES // 3)],
     }
+    problem = runs["load"][0]["problem"]
+    runs["first_product"] = [run(FIRST_PRODUCT, problem) for _ in range(PROCESSES)]
+    runs["first_call"] = [run(FIRST_CALL, problem) for _ in range(PROCESSES // 3)]
     result: dict[str, Any] = {}
     for each in runs.values():
         result |= medians(each)
@@ -123,8 +147,9 @@ def main(out: Path) -> None:
     result["machine"] = {"python": platform.python_version(), "cpus": os.cpu_count()}
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    for name in ("import_ms", "open_ms", "load_all_ms", "first_call_ms", "idle_pack_mb"):
-        print(f"{name:14} {result[name]}")
+    names = ("import_ms", "open_ms", "load_all_ms", "first_product_ms", "first_call_ms")
+    for name in (*names, "idle_pack_mb"):
+        print(f"{name:16} {result[name]}")
     print(f"pack100_ms {result['pack100_ms']} ({result['kernels']} kernels), wrote {out}")
 
 

@@ -3,7 +3,7 @@
     python benchmarks/owed.py [--json] [--measured EXPORT]
     python benchmarks/owed.py --list ITEM > pairs.jsonl
 
-The second prints the problems and kernels of an item as the --shapes of pdl.py and energy.py. All
+The second prints the problems and kernels of an item as --shapes of pdl, energy and public.py. All
 follows from committed files; nothing is measured or compiled (30 s). So of the kernels that may be
 chosen for dependent launch only rows' own are looked at: which others build as they did is known to
 a compiler alone, and `generate candidates --near` lists those. GPU-seconds are by the paces below,
@@ -35,9 +35,14 @@ from hgemm_packs.generator.packer import read_source
 RESULTS = summary.RESULTS
 #: What chooses kernels for dependent launch.
 CHOICES = ("pdl-choice*.jsonl*", "pdl-contenders*.jsonl*")
+#: And what chose none of them: runs of benchmarks/pdl.py after that.
+SECOND = ("pdl.jsonl*", "pdl-[0-9]*.jsonl*")
+#: What chooses once more, between other products.
+MIXED = "mixed*.jsonl*"
 
 # GPU-seconds on an H200, by AGENTS.md unless another source is named.
 CONFIRM_S = TRIAL_S = 0.3  # a problem, a trial: 1130 of both in 170 s on two GPUs, in led blocks
+PUBLIC_S = 0.06  # a row, in one process on one GPU
 PDL_S = 0.1  # a line: 1712 of pdl-contenders-3 in 100 s on one GPU, 515 of -choice-3 in 36 on two
 SUSTAINED_S = 2.4  # a line: 170 of energy-3 in 207 s on two GPUs, 4.5 arms of 0.4
 SANITIZED_S = 0.1  # a kernel and tool, with twelve processes a GPU (space_gates_sanitized.jsonl.gz)
@@ -85,8 +90,9 @@ COMMANDS = {
     ),
     "publish": (
         _PACKS,
-        "python benchmarks/summary.py --unmeasured > pairs.jsonl  # no GPU",
-        _PDL.format("pdl"),
+        "python benchmarks/summary.py --unmeasured > rows.jsonl  # no GPU",
+        "python benchmarks/public.py packs/sm_90a benchmarks/results/public-N.jsonl "
+        "--shapes rows.jsonl",
         _TABLE,
     ),
     "sanitize": (
@@ -160,7 +166,7 @@ KINDS = {
     "rows": Kind("rows with a kernel, not confirmed in led blocks", "rows", CONFIRM_S),
     "sustained": Kind("confirmed wins from 1e11 flop on, not sustained", "sustain", SUSTAINED_S),
     "dependent": Kind("rows whose own kernel was never launched dependent", "choose", PDL_S),
-    "published": Kind("dependent kernels without a published line", "publish", PDL_S),
+    "published": Kind("rows that nobody called in public", "publish", PUBLIC_S),
     "sanitized": Kind("kernels and sanitizers without a record", "sanitize", SANITIZED_S),
     "gated": Kind("kernels of covering genomes, numeric gate not passed", "space", GATE_S),
     "clean": Kind("covering genomes and sanitizers without a record", "clean", SANITIZED_S),
@@ -187,7 +193,15 @@ OF_SOURCES = {
     "tests": ("gpu_tests.json", (*RUNTIME, "csrc/kernels", "tests/gpu", TABLE)),
     "redteam": ("redteam_h200.json", (*GATES, "csrc/launcher", "generator/redteam")),
     "space": ("space_gates.json", GATES),
-    "host": ("host_cost.json", ("csrc/launcher", "hgemm_packs/api.py", "hgemm_packs/launcher.py")),
+    "host": (
+        "host_cost.json",
+        (
+            "csrc/launcher",
+            "hgemm_packs/api.py",
+            "hgemm_packs/kernels_layers.py",
+            "hgemm_packs/launcher.py",
+        ),
+    ),
     "load": ("load_cost.json", (*RUNTIME, TABLE)),
     "wheel": ("distribution/wheel_gpu.json", (*RUNTIME, "packaging", "setup.py", TABLE)),
     "chained": (
@@ -201,16 +215,20 @@ def items(place: Path) -> Iterator[Owed]:
     """All that is or could be owed, in no order; `place` is the export. Raises OSError, ValueError
     and PackError for files that are not as they are committed."""
     source = read_source(summary.MANIFEST)
-    chains = summary.chain_records()
-    choices = campaign.answers(sorted(path for each in CHOICES for path in RESULTS.glob(each)))
+    calls = summary.chain_records()
+    choices, second = (
+        campaign.answers(sorted(path for each in kind for path in RESULTS.glob(each)))
+        for kind in (CHOICES, SECOND)
+    )
     found = export.load(place)
     yield from owed.unled(source, found)
-    yield owed.undependent(source, [*choices, *chains])
-    yield owed.unpublished(source, chains)
-    yield owed.lagging(source, chains)
+    yield owed.undependent(source, [*choices, *second])
+    yield owed.unpublished(source, calls)
+    yield owed.lagging(source, calls)
     yield owed.unsustained(found, summary.energy_lines())
     done = sanitize_pack.finished(RESULTS / "sanitized.jsonl.gz")
-    wanted = owed.wanted(source, found, choices, chains)
+    mixed = campaign.answers(sorted(RESULTS.glob(MIXED)))
+    wanted = owed.wanted(source, found, choices, second, mixed, calls)
     yield owed.unsanitized(wanted, sanitizer.OF_TABLES, done)
     for item, (file, paths) in OF_SOURCES.items():
         document = read(file)

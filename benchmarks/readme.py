@@ -1,5 +1,5 @@
-"""The numbers in README.md, written between markers from summary.json, generator.json and
-distribution.json of benchmarks/results/.
+"""The numbers in README.md, written between markers from summary.json, generator.json,
+distribution.json and models.json of benchmarks/results/.
 
     python benchmarks/readme.py          rewrite README.md
     python benchmarks/readme.py --check  exit 1 when README.md is not what would be written
@@ -19,7 +19,7 @@ from typing import Any
 import report_protocols
 
 from hgemm_packs.generator.problems import LAYER_REGIMES, REGIMES
-from hgemm_packs.generator.worth import DTYPES
+from hgemm_packs.generator.worth import COLUMNS, DTYPES
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 README = REPOSITORY / "README.md"
@@ -34,16 +34,56 @@ BLOCK = re.compile(
 
 def headline(summary: Summary) -> str:
     grid, host, on = summary["grid"]["fp16"]["nn"], summary["host"], summary["measured_on"]
-    plain = grid["plain"]
+    plain, mixed = grid["plain"], grid["mixed"]
     return (
         f"- **{plain['gmean_vs_torch_hot']:.2f}x** torch over all {grid['shapes']} shapes of the "
         f"grid (fp16, nn, geometric mean, hot caches) on an {on['device']}, "
-        f"{plain['gmean_vs_best_hot']:.2f}x the better of torch and tuned cuBLASLt; "
+        f"{plain['gmean_vs_best_hot']:.2f}x the better of torch and tuned cuBLASLt, "
+        f"{mixed['gmean_vs_torch_hot']:.2f}x in CUDA graphs of many products; "
         f"{100 * grid['kernel_share']:.0f}% of them by kernels of ours, the rest by torch itself, "
         "none slower.\n"
         f"- **{host['hit_ratio']:.2f}** of the host time of `torch.mm(a, b, out=c)` for a call "
         "that is in the table.\n"
     )
+
+
+#: Below this a mean is no gain that anyone would see, and below the other a loss.
+GAIN, LOSS = 1.01, 0.99
+#: Row of the table on whole models -> where models.json has its figures, and the mean's key.
+MODES = {
+    "a decode step of 1 to 64 tokens, CUDA graph": ("graph", "gmean_upto64"),
+    "a decode step of 1 to 64 tokens, eager": ("eager", "gmean_upto64"),
+    "a decode step, `torch.compile`": ("compile", "gmean"),
+    "a prompt of 512 to 2048 tokens": ("prompts", "gmean"),
+    "one product at a time, at random intervals": ("server", "gmean"),
+    "products back to back": ("offline", "gmean"),
+}
+
+
+def models(summary: Summary) -> str:
+    """Two rows a mode: the mean, and the worst case, of all tokens where steps have some."""
+    found = summary["models"]
+    if found is None:
+        return "Whole models: not measured yet.\n"
+    rows = []
+    for what, (mode, mean) in MODES.items():
+        figures = found.get(mode)
+        if figures is None or mean not in figures:
+            rows.append([what, "not measured yet"])
+            continue
+        rows.append([f"{what}, geometric mean", gained(figures[mean])])
+        worst = f"its worst case ({figures['worst_case']})"
+        rows.append([worst, gained(figures["worst"])])
+    on = found["measured_on"]
+    layers = f", of {on['settings']['layers']} layers" if on else ""
+    heads = (f"{len(found['models'])} language models of transformers{layers}", "over torch")
+    return markdown(heads, rows)
+
+
+def gained(ratio: float) -> str:
+    """A ratio, with the words that a small one wants."""
+    words = "" if ratio >= GAIN else ": nothing gained" if ratio >= LOSS else ": slower than torch"
+    return f"{ratio:.3f}x{words}"
 
 
 def layouts(summary: Summary) -> str:
@@ -74,9 +114,14 @@ def figures(summary: Summary) -> str:
         "smallest lower 95% bound over torch, hot or cold": f"{table['worst_lower_bound']:.3f}x",
         "lowest noise floor (torch against itself)": f"{100 * table['noise_floor']:.1f}%",
         "host time of a hit, of torch.mm(out=)": f"{host['hit_ratio']:.2f}",
-        "host time a fallback adds to torch": f"{host['miss_extra_us']:.2f} us",
+        "host time a fallback adds to torch, at most": f"{host['miss_extra_us']:.2f} us",
+        "host time a layer without a kernel adds to nn.Linear, at most": (
+            f"{host['layer_miss_extra_us']:.2f} us"
+        ),
         "import after torch": f"{load['import_ms']:.0f} ms",
         "loading a pack of 100 kernels": f"{load['pack100_ms']:.0f} ms",
+        "first product of a process": f"{load['first_product_ms']:.0f} ms",
+        "memory of an idle pack": f"{load['idle_pack_mb']:.0f} MB",
     }
     return markdown(("figure", "value"), rows.items())
 
@@ -101,10 +146,10 @@ def _sets(summary: Summary, name: str) -> dict[str, Summary]:
     }
 
 
-def _both(found: Summary, *path: str) -> str:
-    """A figure plain / PDL."""
+def _columns(found: Summary, *path: str) -> str:
+    """A figure in each of worth's columns."""
     cells = []
-    for column in ("plain", "pdl"):
+    for column in COLUMNS:
         value: Any = found[column]
         for step in path:
             value = value.get(step) if value else None
@@ -126,7 +171,7 @@ def _counts(of_sets: Iterable[int]) -> str:
 
 
 def regimes(summary: Summary) -> str:
-    """A table a list: `matmul` over torch by regime, hot, plain / PDL."""
+    """A table a list: `matmul` over torch by regime, hot, in each of worth's columns."""
     texts = []
     for name, title in (("grid", "1000-shape grid"), ("llm", "layers of language models")):
         sets = _sets(summary, name)
@@ -136,12 +181,12 @@ def regimes(summary: Summary) -> str:
             if any(one in found["regime_shapes"] for found in sets.values())
         }
         rows = [
-            [one, shapes[one], *(_both(found, "regimes", one) for found in sets.values())]
+            [one, shapes[one], *(_columns(found, "regimes", one) for found in sets.values())]
             for one in shapes
         ]
         total = _counts(found["shapes"] for found in sets.values())
         rows += [
-            [what, total, *(_both(found, key) for found in sets.values())]
+            [what, total, *(_columns(found, key) for found in sets.values())]
             for what, key in ALL.items()
         ]
         texts.append(markdown((title, "shapes", *sets), rows))
@@ -215,6 +260,7 @@ def distribution(summary: Summary) -> str:
 Blocks = Mapping[str, Callable[[Summary], str]]
 BLOCKS: Blocks = {
     "headline": headline,
+    "models": models,
     "layouts": layouts,
     "figures": figures,
     "regimes": regimes,
@@ -227,11 +273,14 @@ BLOCKS: Blocks = {
 
 
 def facts() -> dict[str, Any]:
-    """summary.json, with generator.json and distribution.json as its parts of those names."""
+    """summary.json, with generator.json, distribution.json and models.json as its parts of those
+    names; the last is None until it was measured."""
     parts = {
         name: json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("summary", "generator", "distribution")
     }
+    models = RESULTS / "models.json"
+    parts["models"] = json.loads(models.read_text(encoding="utf-8")) if models.exists() else None
     return {**parts.pop("summary"), **parts}
 
 

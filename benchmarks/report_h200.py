@@ -240,7 +240,7 @@ def shapes(facts: Document) -> str:
     lines = []
     for dtype, layouts in sorted(facts["grid"].items(), reverse=True):
         for layout, found in sorted(layouts.items()):
-            for suffix in ("", "-pdl") if found["pdl"].get("measured") else ("",):
+            for suffix in ("", "-pdl") if found["called"] else ("",):
                 name = f"heat-{dtype}-{layout}{suffix}"
                 lines.append(f"![{name}](../benchmarks/results/plots/{name}.png)\n")
     return "\n".join(lines)

@@ -45,7 +45,7 @@ def draw(
             left = {row[:3] for row in rows if row.kernel is None}
             yield _save(out / f"heat-{dtype}-{layout}.png", heat(cells, left, title))
             pdl = {row[:3]: chains[row[:5]].hot for row in rows if row[:5] in chains}
-            if worth.complete(rows, chains):
+            if pdl:
                 whole = {shape: pdl.get(shape, value) for shape, value in cells.items()}
                 chained = _save(
                     out / f"heat-{dtype}-{layout}-pdl.png",

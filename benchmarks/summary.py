@@ -4,7 +4,7 @@ Run after the raw files changed (`make bench` does). It measures nothing; the sa
 the same bytes. A raw file that is missing is an error: a half-filled summary would look measured.
 Dependent launch, chained layers and sustained runs alone may be missing: null, with the reason.
 
-    python benchmarks/summary.py --unmeasured     print what benchmarks/pdl.py has yet to measure
+    python benchmarks/summary.py --unmeasured     print what benchmarks/public.py has yet to measure
                                                   for the figures, as its --shapes takes it
 """
 
@@ -24,9 +24,12 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "benchmarks" / "results"
 MANIFEST = REPOSITORY / "manifests" / "sm_90a" / "h200.json"
 SUMMARY = RESULTS / "summary.json"
-#: Not pdl-choice*: figures of the samples that chose the launches would flatter.
-CHAINS = ("pdl.jsonl*", "pdl-[0-9]*.jsonl*")
+#: Not mixed*: figures of the samples that chose the launches would flatter.
+CALLED = "public*.jsonl*"
 ENERGY = "energy*.jsonl*"
+#: What is published of host_cost.json and load_cost.json.
+HOST = ("hit_ratio", "miss_extra_us", "layer_miss_extra_us")
+LOAD = ("import_ms", "pack100_ms", "first_product_ms", "idle_pack_mb")
 #: What a part of chained.json and energy.json is called where its benchmark has not run.
 UNMEASURED = {"groups": None, "reason": "not measured yet"}
 
@@ -98,12 +101,12 @@ def summarise(
     chains: list[Record],
     protocols: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    """The summary of the raw results; `chains` are the measurements with programmatic dependent
-    launch, `protocols` what chained.json and energy.json have. `grid` and `llm` are `matmul` over
-    all problems, torch where the table has no kernel."""
+    """The summary of the raw results; `chains` are the calls of public `matmul`, `protocols` what
+    chained.json and energy.json have. `grid` and `llm` are `matmul` over all problems, torch where
+    the table has no kernel."""
     return {
-        "host": {name: host[name] for name in ("hit_ratio", "miss_extra_us")},
-        "load": {name: load[name] for name in ("import_ms", "pack100_ms")},
+        "host": {name: host[name] for name in HOST},
+        "load": {name: load[name] for name in LOAD},
         "table": table_facts(source),
         **worth.figures(source, chains),
         "launch": dependent_facts(source),
@@ -140,8 +143,8 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def chain_records() -> list[Record]:
-    """What benchmarks/pdl.py measured that chose nothing; nothing before it has run."""
-    return campaign.answers(sorted(path for each in CHAINS for path in RESULTS.glob(each)))
+    """What benchmarks/public.py measured, which chose nothing; nothing before it has run."""
+    return campaign.answers(sorted(RESULTS.glob(CALLED)))
 
 
 def energy_lines() -> list[Record]:
@@ -158,7 +161,7 @@ def text() -> str:
 
 
 def unmeasured() -> str:
-    """The problems and kernels of the table without a figure in a chain, as lines."""
+    """The problems and kernels of the table that were not called in public yet, as lines."""
     pairs = worth.unmeasured(read_source(MANIFEST), chain_records())
     lines = ({"problem": packed.listed(problem), "kernel": kernel} for problem, kernel in pairs)
     return "".join(f"{json.dumps(each)}\n" for each in lines)
