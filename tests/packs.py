@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hgemm_packs.generator.devices import fake
 from hgemm_packs.generator.packer import SourceKernel, SourceManifest, write_pack
 from hgemm_packs.manifest import (
     MAPPED,
@@ -31,6 +32,7 @@ from hgemm_packs.pack import Pack
 from hgemm_packs.problem import DeviceInfo, Problem
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90a", 132, 62914560, 13000)
+HEADER_BYTES = len(fake.fake_cubin(b""))
 GENERATOR = GeneratorInfo("0.1.0", "0" * 40, False)
 NUMERICS = Numerics("float64", 2.5e-4, 40)
 TENSOR_MAPS = {
@@ -54,8 +56,8 @@ class FakeBuilt:
 
 
 def fake_cubin(name: str, size: int) -> bytes:
-    """Bytes that are the same in every run and alike in no two kernels."""
-    return hashlib.shake_256(name.encode()).digest(size)
+    """A cubin whose code is noise, the same in every run and alike in no two kernels."""
+    return fake.fake_cubin(hashlib.shake_256(name.encode()).digest(size - HEADER_BYTES))
 
 
 def built(name: str, param_layout: str, *, size: int = 1000, **changes: Any) -> FakeBuilt:
@@ -131,16 +133,14 @@ CubinMaker = Callable[[str, str], bytes]
 _GOOD = (("k_direct", "ptr_v1", 700), ("k_tma2", "tma2_v1", 1300), ("k_tma3", "tma3_v1", 900))
 
 
-def good_kernels(make: CubinMaker | None = None) -> list[FakeBuilt]:
+def good_kernels(make: CubinMaker | None = None, arch: str = "sm_90a") -> list[FakeBuilt]:
     """One kernel of each parameter layout, none of a size that needs no padding."""
-    return [
-        built(
-            name,
-            layout,
-            cubin=(make(name, layout) if make else fake_cubin(name, size)).ljust(size, b"\0"),
-        )
-        for name, layout, size in _GOOD
-    ]
+
+    def cubin(name: str, layout: str, size: int) -> bytes:
+        made = make(name, layout) if make else fake_cubin(name, size)
+        return fake.fake_cubin(made[HEADER_BYTES:], arch).ljust(size, b"\0")
+
+    return [built(name, layout, cubin=cubin(name, layout, size)) for name, layout, size in _GOOD]
 
 
 def good_rows(kernels: list[FakeBuilt]) -> list[Row]:
@@ -149,7 +149,7 @@ def good_rows(kernels: list[FakeBuilt]) -> list[Row]:
 
 def write_good(directory: Path, make: CubinMaker | None = None, **changes: Any) -> Pack:
     """Write the good pack; `changes` replace fields of its source document."""
-    kernels = good_kernels(make)
+    kernels = good_kernels(make, changes.get("arch", "sm_90a"))
     return write_pack(
         directory,
         source(kernels, good_rows(kernels), **changes),

@@ -16,12 +16,27 @@ from typing import Any
 Change = Callable[[Path], None]
 
 
+def in_lines(document: dict[str, Any]) -> bytes:
+    """A manifest as the packer writes it, whatever is in it."""
+    lines = []
+    for name, value in sorted(document.items()):
+        text = compact(value)
+        if name in ("kernels", "table") and isinstance(value, list):
+            text = "[\n" + ",\n".join(map(compact, value)) + "\n]"
+        lines.append(f"{json.dumps(name)}:{text}")
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
 def edit(pack: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Change the decoded manifest in place and write it back."""
     path = pack / "manifest.json"
     document = json.loads(path.read_text())
     change(document)
-    path.write_text(json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n")
+    path.write_bytes(in_lines(document))
 
 
 def edit_blob(pack: Path, change: Callable[[bytearray], None]) -> None:
@@ -32,6 +47,26 @@ def edit_blob(pack: Path, change: Callable[[bytearray], None]) -> None:
     path.write_bytes(blob)
     facts = {"bytes": len(blob), "sha256": hashlib.sha256(blob).hexdigest()}
     edit(pack, lambda document: document.update(blob=facts))
+
+
+def on_cubin(change: Callable[[bytes], bytes], index: int = 0) -> Change:
+    """Exchange one cubin for bytes of no greater length, filled up with zeros; its id follows."""
+
+    def exchange(pack: Path) -> None:
+        entry = json.loads((pack / "manifest.json").read_text())["kernels"][index]
+        place = slice(entry["offset"], entry["offset"] + entry["size"])
+        made = b""
+
+        def write(blob: bytearray) -> None:
+            nonlocal made
+            made = change(bytes(blob[place])).ljust(entry["size"], b"\0")
+            blob[place] = made
+
+        edit_blob(pack, write)
+        new = hashlib.sha256(made).hexdigest()
+        replace_all(entry["id"], new)(pack)
+
+    return exchange
 
 
 def put(value: Any, *keys: str | int) -> Change:
@@ -56,6 +91,10 @@ def replace_text(old: str, new: str) -> Change:
         path.write_text(text.replace(old, new, 1))
 
     return change
+
+
+def replace_all(old: str, new: str) -> Change:
+    return manifest_bytes(lambda data: data.replace(old.encode(), new.encode()))
 
 
 def manifest_bytes(make: Callable[[bytes], bytes]) -> Change:

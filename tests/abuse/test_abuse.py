@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from hgemm_packs import discover, select
 from hgemm_packs.errors import PackError
+from hgemm_packs.generator.devices.fake import fake_cubin
 from hgemm_packs.pack import Pack
+from hgemm_packs.problem import Problem
 from tests import packs
 from tests.abuse.builder import edit, put
-from tests.abuse.cases import CASES, Case
+from tests.abuse.cases import CASES, OPEN, WHOLE, Case
 
 by_name = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -37,9 +40,9 @@ def test_case_names_are_unique() -> None:
 
 
 @by_name
-def test_open_refuses_with_exactly_this_code(case: Case, bad: Path) -> None:
+def test_the_check_of_all_refuses_with_exactly_this_code(case: Case, bad: Path) -> None:
     with pytest.raises(PackError) as caught:
-        Pack.open(bad)
+        Pack.verified(bad)
     assert caught.value.code == case.code
     assert len(str(caught.value)) < 600
 
@@ -48,13 +51,36 @@ def test_open_refuses_with_exactly_this_code(case: Case, bad: Path) -> None:
 def test_no_file_stays_open(case: Case, bad: Path) -> None:
     before = open_files()
     with pytest.raises(PackError):
-        Pack.open(bad)
+        Pack.verified(bad)
     assert open_files() == before
 
 
 @by_name
+def test_it_is_seen_when_the_case_says(case: Case, bad: Path) -> None:
+    if case.seen == OPEN:
+        with pytest.raises(PackError) as caught:
+            Pack.open(bad)
+        assert caught.value.code == case.code
+    else:
+        Pack.open(bad).close()
+
+
+def used(problem: Problem) -> tuple[str, bytes] | None:
+    """What a process launches, found as the launcher does it: a pack whose cubin is not what it
+    says is refused, and the next one asked."""
+    while True:
+        choice = select.resolve(problem, 0, packs.H200)
+        if choice.pack is None or choice.kernel is None:
+            return None
+        try:
+            return choice.kernel.name, bytes(choice.pack.image(choice.kernel))
+        except PackError as error:
+            select.refuse(choice.pack, error)
+
+
+@by_name
 @pytest.mark.usefixtures("clean_process")
-def test_the_good_pack_beside_it_is_still_used(
+def test_what_is_used_is_right_with_the_good_pack_beside_it(
     case: Case,
     bad: Path,
     tmp_path: Path,
@@ -63,18 +89,20 @@ def test_the_good_pack_beside_it_is_still_used(
 ) -> None:
     good = packs.write_good(tmp_path / "good")
     monkeypatch.setenv("HGEMM_PACKS_PATH", os.pathsep.join([str(bad), str(good.path)]))
+    code = case.used or case.code
     with caplog.at_level(logging.WARNING, logger="hgemm_packs"):
-        choice = select.resolve(packs.WIN, 0, packs.H200)
-        select.reset()
-        again = select.resolve(packs.WIN, 0, packs.H200)
-    for each in (choice, again):
-        assert each.kernel is not None and each.pack is not None
-        assert each.kernel.name == "k_tma2"
-        assert each.pack.path == good.path
-        assert bytes(each.pack.image(each.kernel)) == packs.fake_cubin("k_tma2", 1300)
-    assert [refused.error.code for refused in select.found().refused] == [case.code]
-    warnings = [record for record in caplog.records if case.code in record.getMessage()]
-    assert len(warnings) == 1 and len(caplog.records) == 1
+        for _ in range(2):
+            assert used(packs.WIN) == ("k_tma2", packs.fake_cubin("k_tma2", 1300))
+            assert used(packs.WIN_SMALL) == ("k_direct", packs.fake_cubin("k_direct", 700))
+            assert used(packs.CUBLAS) is None
+            refused = [each.error.code for each in select.found().refused]
+            assert refused == ([] if case.seen == WHOLE else [code])
+            select.reset()
+        known = select.verified()
+    assert [each.error.code for each in known.refused] == [case.code]
+    assert [each.path for each in known.packs] == [good.path]
+    warned = Counter(record.getMessage().split(": ")[2].split(" ")[0] for record in caplog.records)
+    assert warned == Counter({case.code} if case.seen == WHOLE else {code, case.code})
 
 
 @pytest.mark.usefixtures("clean_process")
@@ -93,9 +121,6 @@ def test_an_abusive_pack_alone_means_fallback(
 @pytest.mark.parametrize(
     ("value", "keys", "code"),
     [
-        ("sm_80", ("arch",), "arch"),
-        ("sm_90", ("arch",), "arch"),
-        ("sm_100a", ("arch",), "arch"),
         (13010, ("min_driver",), "driver"),
         (114, ("device_profiles", 0, "sm_count"), "profile"),
     ],
@@ -110,6 +135,20 @@ def test_a_pack_for_another_device_is_passed_over(
 ) -> None:
     packs.write_good(tmp_path / "other").close()
     put(value, *keys)(tmp_path / "other")
+    _passed_over(tmp_path, monkeypatch, code)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100a"])
+@pytest.mark.usefixtures("clean_process")
+def test_a_pack_of_another_arch_is_passed_over(
+    arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packs.write_good(tmp_path / "other", arch=arch).close()
+    _passed_over(tmp_path, monkeypatch, "arch")
+
+
+def _passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """The pack at `other`, alone and beside a good one."""
     good = packs.write_good(tmp_path / "good")
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(tmp_path / "other"))
     alone = select.resolve(packs.WIN, 0, packs.H200)
@@ -147,7 +186,7 @@ def test_a_file_without_permission(name: str) -> None:
             os.seteuid(65534)
         try:
             with pytest.raises(PackError) as caught:
-                Pack.open(bad)
+                Pack.verified(bad)
         finally:
             os.seteuid(user)
     assert caught.value.code == "unreadable" and name in caught.value.detail
@@ -201,3 +240,11 @@ def test_edits_of_the_builder_are_what_is_refused(tmp_path: Path) -> None:
     packs.write_good(tmp_path / "good").close()
     edit(tmp_path / "good", lambda document: None)
     assert len(Pack.open(tmp_path / "good").manifest.kernels) == 3
+
+
+def test_a_cubin_that_ends_in_its_header(tmp_path: Path) -> None:
+    kernel = packs.built("k", "ptr_v1", cubin=fake_cubin(b"")[:51])
+    source = packs.source([kernel], [packs.row(packs.WIN, kernel)])
+    with pytest.raises(PackError) as caught:
+        packs.write_pack(tmp_path / "pack", source, [kernel], generator_info=packs.GENERATOR)  # type: ignore[list-item]
+    assert caught.value.code == "not_cubin"

@@ -14,7 +14,7 @@ import pytest
 from hgemm_packs import baselines, cli, launcher, timing
 from hgemm_packs.cli import bench as bench_verb
 from hgemm_packs.cli import build as build_verb
-from hgemm_packs.cli import inspect
+from hgemm_packs.cli import inspect, plots
 from hgemm_packs.cli.console import UserError
 from hgemm_packs.errors import PackError
 from hgemm_packs.problem import Problem
@@ -52,6 +52,23 @@ def test_show_lists_packs_and_what_was_refused(
     assert [cell.strip() for cell in line.strip("│").split("│")][-3:] == ["3", "3", "2"]
     assert "refused" in out and "missing_file" in out
     assert "no CUDA device" in out
+
+
+@pytest.mark.parametrize("name", ["H200 [/nope]", "[red]H200 :cat:", r"H200 $\frac$"])
+def test_defect_16_a_device_profile_is_no_markup(
+    name: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = packs.source([], []).device_profiles[0]._replace(name=name)
+    rows = [row._replace(profile=name) for row in packs.good_rows(packs.good_kernels())]
+    made = packs.write_good(tmp_path / "pack", device_profiles=(profile,), table=tuple(rows))
+    monkeypatch.setenv("HGEMM_PACKS_PATH", str(made.path))
+    monkeypatch.setattr(inspect, "cuda_device", lambda: 0)
+    monkeypatch.setattr(inspect, "named", lambda _: replace(packs.H200, name=name))
+    code, out, _ = run("show")
+    cells = [line.split("│")[3].strip() for line in out.splitlines() if line.startswith("│")]
+    assert (code, " ".join(filter(None, cells))) == (0, name)  # folded at spaces
+    assert f"{name} (sm_90a, 132 SMs)" in out
+    assert plots.confirmed(made.manifest, tmp_path / "plot.png")
 
 
 def test_show_without_a_pack_says_how_to_get_one(run: Run) -> None:
@@ -112,7 +129,7 @@ def test_verify_passes_a_sound_pack_and_fails_a_changed_one(run: Run, pack: Path
     data[1500] ^= 1
     blob.write_bytes(data)
     with pytest.raises(PackError, match="kernel_hash"):
-        packs.Pack.open(pack)
+        packs.Pack.verified(pack)
     code, out, _ = run("verify", "--pack", pack)
     assert code == 2
     inspect.select.reset()

@@ -120,7 +120,7 @@ def test_a_capture_that_comes_before_one_of_them_is_loaded(fake: Started) -> Non
 
 def test_a_quarantined_one_is_none(fake: Started) -> None:
     kernel = served(fake)
-    select.quarantine(kernel.id, "made up")
+    select.quarantine(kernel, "made up")
     launched(fake)
     fake.capture(7)
     assert [launched(fake) for _ in range(2)] == [PLAINLY] * 2
@@ -137,7 +137,7 @@ def test_one_that_does_not_load_is_none(fake: Started, caplog: pytest.LogCapture
     assert said.startswith(f"kernel {kernel.name} is not used behind our own kernels: ")
     fake.capture(7)
     assert [launched(fake) for _ in range(2)] == [PLAINLY] * 2
-    assert kernel.id not in select._quarantine
+    assert select.kept_out(kernel) is None
     assert fake.fallbacks() == {}
 
 

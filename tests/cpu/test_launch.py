@@ -120,37 +120,44 @@ def test_pairs_of_a_full_device_are_those_the_driver_fits(bare: Started) -> None
 
 
 @pytest.mark.parametrize(
-    ("persistent", "reads_ahead", "pdl", "most", "grid"),
+    ("persistent", "reads_ahead", "pdl", "tiles", "most", "grid"),
     [
-        (True, True, False, 132, 132),
-        (True, True, True, 32, 32),  # 16 of 31 pairs
-        (True, False, False, 264, 264),
-        (True, False, True, 62, 62),
-        (False, True, False, 264, 400),
-        (False, True, True, 264, 400),
+        (True, True, False, 400, 264, 132),
+        (True, True, True, 96, 62, 32),  # 16 of 31 pairs, of three tiles a CTA
+        (True, True, True, 97, 62, 62),
+        (True, True, True, 400, 62, 62),
+        (True, False, False, 400, 264, 264),
+        (True, False, True, 400, 62, 62),
+        (False, True, False, 400, 264, 400),
+        (False, True, True, 400, 264, 400),
     ],
 )
 def test_a_persistent_kernel_that_reads_ahead_leaves_half_of_the_room(
-    bare: Started, persistent: bool, reads_ahead: bool, pdl: bool, most: int, grid: int
+    bare: Started, persistent: bool, reads_ahead: bool, pdl: bool, tiles: int, most: int, grid: int
 ) -> None:
-    """To the next one, which reads while this one still multiplies: it would have none."""
+    """To the next one, which reads while this one still multiplies: it would have none. But where
+    CTAs of a dependent grid have many tiles, SMs that none of them got would wait for long."""
     bare.control.clusters = 31
     image = fake_driver.image("kernel", "tma2_v1")
     changes = {"grid": GridRule(8, 8, persistent, 1), "reads_ahead": reads_ahead}
     entry = fake_driver.entry("tma2_v1", cubin=image, **changes)
     kernel = launcher.load(0, entry, image, pdl)
-    a, b = reference.cancelling(160, 160, 64, "nn", torch.float16)
-    out = torch.full((160, 160), torch.nan, dtype=torch.float16)
+    a, b = reference.cancelling(8 * tiles, 8, 64, "nn", torch.float16)
+    out = torch.full((8 * tiles, 8), torch.nan, dtype=torch.float16)
     launcher.launch(kernel, a, b, out)
     reference.assert_exact(out, a, b)
     assert (kernel.max_ctas, bare.control.grid) == (most, grid)
 
 
-@pytest.mark.parametrize(("clusters", "most"), [(1, 4), (2, 4), (5, 12)])
-def test_half_of_the_room_is_of_whole_clusters(bare: Started, clusters: int, most: int) -> None:
+@pytest.mark.parametrize(("clusters", "grid"), [(1, 4), (2, 4), (5, 12)])
+def test_half_of_the_room_is_of_whole_clusters(bare: Started, clusters: int, grid: int) -> None:
     bare.control.clusters = clusters
     image = fake_driver.image("kernel", "tma2_v1")
     rule = GridRule(64, 32, True, 1)
     changes = {"grid": rule, "cluster": (2, 2, 1), "reads_ahead": True}
     entry = fake_driver.entry("tma2_v1", cubin=image, **changes)
-    assert [launcher.load(0, entry, image, pdl).max_ctas for pdl in (False, True)] == [most] * 2
+    a, b = reference.cancelling(6 * 64, 64, 64, "nn", torch.float16)
+    for pdl in (False, True):
+        kernel = launcher.load(0, entry, image, pdl)
+        launcher.launch(kernel, a, b, torch.empty(6 * 64, 64, dtype=torch.float16))
+        assert (kernel.max_ctas, bare.control.grid) == (4 * clusters, grid)

@@ -4,8 +4,9 @@ with its own words when it is loaded, and matmul goes on without it.
 
 from __future__ import annotations
 
-import dataclasses
+import ctypes
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 
 from hgemm_packs import launcher, report, select
 from hgemm_packs.errors import FallbackError
+from hgemm_packs.identity import identity
 from hgemm_packs.manifest import GridRule
 from hgemm_packs.problem import DeviceInfo
 from tests import fake_driver, reference
@@ -50,6 +52,8 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "no slices": ({"grid": GridRule(64, 32, False, 0)}, "positive"),
     "slices of no use": ({"grid": GridRule(64, 32, False, 2)}, "ptr_v1: 2 slices, 0 bytes"),
     "cooperative without slices": ({"cooperative": True}, "0 bytes of workspace, cooperative"),
+    "a cluster of no size (defect 19)": ({"cluster": (1 << 16, 1 << 16, 1)}, "cluster of 65536x"),
+    "a cluster that is too large": ({"cluster": (4, 4, 2)}, "cluster of 4x4x2 CTAs, 16 at most"),
     "workspace of no use": ({"workspace_bytes": 16}, "ptr_v1: 1 slices, 16 bytes"),
 }
 
@@ -65,7 +69,7 @@ def test_a_disagreeing_cubin_is_refused(bare: Started, name: str) -> None:
 def test_an_impossible_record_is_refused(bare: Started, name: str) -> None:
     changes, words = IMPOSSIBLE[name]
     with pytest.raises(ValueError, match=words):
-        launcher.load(0, dataclasses.replace(fake_driver.entry("ptr_v1"), **changes), cubin())
+        launcher.load(0, fake_driver.entry("ptr_v1")._replace(**changes), cubin())
     assert bare.control.loads == 0
 
 
@@ -94,7 +98,7 @@ def test_matmul_goes_on_without_it(
             reference.assert_exact(fake.matmul(a, b[:, :n].contiguous()), a, b[:, :n])
     assert fake.fallbacks() == {"quarantined": 3}
     assert len(caplog.records) == 1 and "is not used" in caplog.text
-    assert list(select._quarantine) == [fake.kernels["nn", "f16"].id]
+    assert list(select._quarantine) == [identity(fake.kernels["nn", "f16"])]
 
 
 def test_a_kernel_is_loaded_once(fake: Started) -> None:
@@ -107,6 +111,15 @@ def test_a_kernel_is_loaded_once(fake: Started) -> None:
     assert fake.control.loads == 1 and len(fake.asked) == 4
     # A load outside relaxed mode could spoil a graph capture in another thread.
     assert fake.control.unrelaxed_loads == 0 and fake.control.capture_mode == 0
+
+
+def test_a_load_lets_go_of_the_gil(bare: Started) -> None:
+    """A host callback that wants it, and for which the load waits, was a deadlock."""
+    called = []
+    callback = ctypes.CFUNCTYPE(None)(lambda: called.append(threading.get_ident()))
+    bare.control.host_callback = ctypes.cast(callback, ctypes.c_void_p).value
+    kernel = launcher.load(0, fake_driver.entry("ptr_v1"), cubin())
+    assert kernel.max_ctas and len(called) == 1 and called != [threading.get_ident()]
 
 
 def test_device_info(bare: Started) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hgemm_packs import api, launcher, report
@@ -153,6 +154,46 @@ def test_function_mode(ready: Started) -> None:
     with Negate():
         c = ready.matmul(a, b)
     reference.assert_exact(-c, a, b)
+
+
+def test_a_default_device_is_no_reason_for_torch(ready: Started) -> None:
+    """It is a function mode of torch's own that gives new tensors a device: nothing to a product.
+    Every call went to torch, and nothing but the counters said so."""
+    a, b = operands()
+    for there in ("cpu", "meta"):  # a result that went by it would have no memory on the latter
+        with torch.device(there):
+            reference.assert_exact(ready.matmul(a, b), a, b)
+            assert api.state(a, b) is None
+        torch.set_default_device(there)
+        try:
+            reference.assert_exact(ready.matmul(a, b), a, b)
+            reference.assert_exact(ready.matmul(a.view(2, 16, 32), b).view(32, 32), a, b)
+        finally:
+            torch.set_default_device(None)
+    assert launcher.counters()["hits"] == 2 + 6 and ready.fallbacks() == {}
+
+
+def test_a_default_device_hides_no_other_mode(ready: Started) -> None:
+    class Seen(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(func)
+            return func(*args, **kwargs or {})
+
+    class Derived(DeviceContext):  # type: ignore[misc]
+        pass
+
+    a, b = operands()
+    seen: list[Any] = []
+    with torch.device("cpu"), Seen():
+        reference.assert_exact(ready.matmul(a, b), a, b)
+    assert torch.matmul in seen
+    with Derived("cpu"):
+        reference.assert_exact(ready.matmul(a, b), a, b)
+    with torch.device("cpu"), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert ready.matmul(a, b).dtype == torch.bfloat16
+    assert ready.fallbacks() == {"mode": 3} and launcher.counters()["hits"] == 2
 
 
 def test_dispatch_mode(ready: Started) -> None:

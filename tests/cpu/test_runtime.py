@@ -315,6 +315,28 @@ def test_no_extension() -> None:
     assert "not built for this Python" in said
 
 
+def test_defect_20_without_the_extension_only_what_was_given(
+    monkeypatch: pytest.MonkeyPatch, clean_process: None
+) -> None:
+    """out=None was passed on, which a strict __torch_function__ does not know."""
+    seen = []
+
+    class Strict(torch.Tensor):
+        @classmethod
+        def __torch_function__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append((len(args), sorted(kwargs or {})))
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    a, b = operands()
+    out = torch.zeros(32, 32, dtype=torch.float16)
+    reference.assert_exact(api.matmul(a.as_subclass(Strict), b).as_subclass(torch.Tensor), a, b)
+    api.matmul(a.as_subclass(Strict), b, out=out)
+    reference.assert_exact(out, a, b)
+    assert [x for x in seen if x[0] == 2] == [(2, []), (2, ["out"])]
+
+
 def test_no_extension_and_strict(
     monkeypatch: pytest.MonkeyPatch, clean_process: None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -325,3 +347,71 @@ def test_no_extension_and_strict(
         settings.cache_clear()
         with pytest.raises(FallbackError, match="no_extension"):
             api.matmul(a, b)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            "keys = torch._C._dispatch_keys\n"
+            "negative = torch._C.DispatchKey.Negative\n"
+            "torch._C._dispatch_keys = lambda tensor: keys(tensor).add(negative)",
+            "tensors have other dispatch keys",
+        ),
+        (
+            "from hgemm_packs import tensor_keys\ntensor_keys.TENSOR_BYTES = 40",
+            "tensors are laid out in another way",
+        ),
+    ],
+)
+def test_a_torch_whose_tensors_are_others(change: str, words: str) -> None:
+    said = run(
+        f"import torch\n{change}\n"
+        "from hgemm_packs import matmul, counters\n"
+        "a = torch.eye(3).half()\n"
+        "print(all(torch.equal(matmul(a + a, a), a + a) for _ in range(3)))\n"
+    )
+    assert said.startswith("True") and said.count(words) == 1
+
+
+def test_defect_09_strict_begins_at_the_first_call() -> None:
+    """Other threads' calls went to torch until the thread that starts had read the setting."""
+    said = run(
+        "import threading, torch\n"
+        "from hgemm_packs import api, errors, launcher, matmul\n"
+        "waits, goes_on = threading.Event(), threading.Event()\n"
+        "quiet_threads = api.quiet_threads\n"
+        "def slowly(remember):\n"
+        "    waits.set(); goes_on.wait(); quiet_threads(remember)\n"
+        "api.quiet_threads = slowly\n"
+        "a = torch.eye(3).half()\n"
+        "def call():\n"
+        "    try: matmul(a, a); print('torch')\n"
+        "    except errors.FallbackError: print('refused')\n"
+        "first = threading.Thread(target=call)\n"
+        "first.start(); waits.wait(); call(); goes_on.set(); first.join()\n",
+        HGEMM_PACKS_STRICT="1",
+    )
+    assert said.split()[:2] == ["refused", "refused"] and "torch\n" not in said
+
+
+def test_defect_12_a_second_instance_is_refused() -> None:
+    """It crashed at the first call, and so did `relaxed` where no driver is open."""
+    said = run(
+        "import importlib, sys, torch\n"
+        "from hgemm_packs import matmul\n"
+        "a = torch.eye(3).half()\n"
+        "matmul(a, a)\n"
+        "del sys.modules['hgemm_packs._C']\n"
+        "again = importlib.import_module('hgemm_packs._C')\n"
+        "calls = [lambda: again.matmul(a, a), lambda: again.matmul()]\n"
+        "calls += [lambda: again.relaxed(list), lambda: again.describe(a, a)]\n"
+        "calls += [lambda: again.device_info(0), lambda: again.launch(a, a, a, a, None)]\n"
+        "calls += [again.counters, again.remember_quiet, again.reset_table]\n"
+        "for call in calls:\n"
+        "    try: print(call())\n"
+        "    except (RuntimeError, TypeError) as error: print(error)\n"
+        "print(torch.equal(matmul(a + a, a), a + a))\n"
+    )
+    assert said.count("second instance of hgemm_packs._C") == 2, said
+    assert said.count("no driver is open") == 1 and said.splitlines()[9] == "True"

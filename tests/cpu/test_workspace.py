@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -224,7 +227,7 @@ def no_memory(*_: object, **__: object) -> None:
     raise torch.OutOfMemoryError("made up")
 
 
-def test_want_of_memory_is_torchs_from_then_on(
+def test_want_of_memory_is_torchs_for_a_while(
     fake: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served(fake)
@@ -236,6 +239,49 @@ def test_want_of_memory_is_torchs_from_then_on(
     torch_runs(fake, 500, 320)
     assert fake.fallbacks() == {"workspace": 3}
     assert place(fake) == first
+
+
+def test_defect_10_memory_is_asked_for_again(
+    fake: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A problem stayed with torch, and captures had no workspace, once an allocation had failed."""
+    served(fake)
+    asked = []
+
+    def count(*_: object, **__: object) -> None:
+        asked.append(0)
+        no_memory()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "full", count)
+        for _ in range(50):
+            torch_runs(fake)
+        assert len(asked) == 2  # the slab when the kernel is loaded, the buffer
+    for _ in range(200):
+        a, b = operands()
+        reference.assert_exact(fake.matmul(a, b), a, b)
+    assert fake.control.launches > 50
+    fake.capture(1)
+    place(fake)
+
+
+def test_defect_10_an_interrupt_is_the_callers(
+    fake: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served(fake)
+    place(fake)
+
+    def interrupt(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)
+        no_memory()
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(torch, "full", interrupt)
+        fake.matmul(*operands(500, 320))
+    time.sleep(0.5)
+    place(fake, 500, 320)
+    assert launcher.counters()["fallbacks"] == 0
 
 
 def test_captures_without_any_memory(fake: Started, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,6 +330,23 @@ def test_a_workspace_of_ones_own(bare: Started) -> None:
     with pytest.raises(ValueError, match="not aligned to 16 bytes"):
         launcher.launch(kernel, a, b, out, crooked)
     assert bare.control.launches == 2
+
+
+def test_defect_19_numbers_beyond_the_integers(bare: Started) -> None:
+    """They wrapped around: a workspace of -1 bytes was taken, and grids had any number of CTAs."""
+    kernel = load(grid=GridRule(1, 1, False, SLICES))
+    most = 2**31 - 1
+    with pytest.raises(ValueError, match="CTAs that wait for each other"):
+        kernel.workspace(most, most)
+    for m, n in ((most + 1, 8), (8, 1 << 62), (0, 8), (8, -8)):
+        with pytest.raises(ValueError, match=f"no {m}x{n} product"):
+            kernel.workspace(m, n)
+    a, b = operands(8, 8)
+    words = Workspace(absent(64 * SLICES * PARTIALS, torch.device("cpu")))
+    words.where = (words.where[0], -1)
+    with pytest.raises(ValueError, match="a workspace of -1 bytes"):
+        launcher.launch(kernel, a, b, torch.zeros(8, 8, dtype=torch.float16), words)
+    assert bare.control.launches == 0
 
 
 def test_words_that_are_not_absent(bare: Started) -> None:

@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import importlib.util
 import os
+import shlex
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ import pytest
 import torch
 
 from hgemm_packs import launcher, select
+from hgemm_packs.generator.devices.fake import fake_cubin
 from hgemm_packs.manifest import (
     MAPPED,
     PARAM_LAYOUTS,
@@ -61,6 +63,7 @@ class Control(ctypes.Structure):
         ("nodes", ctypes.c_void_p * 2),
         ("node_count", ctypes.c_uint64),
         ("loaded", ctypes.c_void_p),
+        ("host_callback", ctypes.c_void_p),
     ]
 
 
@@ -97,12 +100,18 @@ def streams_of(library: ctypes.CDLL) -> Any:
 def compile_driver(target: Path, *flags: str) -> Path:
     """Compile the stand-in driver with the machine's C compiler."""
     sources = [str(HERE / "fake_cuda.c"), str(HERE / "fake_kernel.c")]
-    options = ["-std=c11", "-O2", "-shared", "-fPIC", *flags]
+    options = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", *flags]
     compiler = os.environ.get("CC", "cc")
     subprocess.run(
-        [compiler, *options, *sources, "-lm", "-lpthread", "-o", str(target)], check=True
+        [compiler, *options, *_added_flags(), *sources, "-lm", "-lpthread", "-o", str(target)],
+        check=True,
     )
     return target
+
+
+def _added_flags() -> list[str]:
+    """What `make sanitize` has every compiler told."""
+    return shlex.split(os.environ.get("CFLAGS", ""))
 
 
 def fresh_extension() -> Any:
@@ -120,7 +129,8 @@ def image(
     """A cubin for the stand-in; `changes` make it disagree: threads, static_smem, sizes."""
     sizes = changes.get("sizes", PARAM_LAYOUTS[param_layout])
     numbers = [changes.get("threads", 1024), changes.get("static_smem", 0), len(sizes), *sizes]
-    return f"fake {symbol} {layout} {dtype} {' '.join(map(str, numbers))}\0".encode()
+    code = f"fake {symbol} {layout} {dtype} {' '.join(map(str, numbers))}\0"
+    return fake_cubin(code.encode())
 
 
 def entry(
@@ -178,7 +188,8 @@ class FakePack:
 
 
 class Started:
-    """One started launcher: `matmul`, the stand-in's `control`, and a policy that tests can set."""
+    """One started launcher: `matmul`, `linear`, the stand-in's `control`, and a policy that tests
+    can set."""
 
     def __init__(self, library: Path, extension: Any) -> None:
         self.library = library
@@ -186,6 +197,7 @@ class Started:
         self.control = Control.in_dll(self._library, "control")
         self.streams = streams_of(self._library)
         self.matmul = extension.matmul
+        self.linear = extension.linear
         self.pack = FakePack()
         self.kernels: dict[tuple[str, str], KernelEntry] = {}
         self.asked: list[Problem] = []
@@ -252,14 +264,14 @@ class Started:
         kernel = self.kernels.get((problem.layout, problem.dtype))
         if unfit is None and (kernel is None or kernel.admits(problem)):
             unfit = Reason("not_measured", "not served")
-        if unfit is None and kernel is not None and kernel.id in select._quarantine:
-            unfit = Reason("quarantined", select._quarantine[kernel.id])
+        if unfit is None and kernel is not None and (why := select.kept_out(kernel)):
+            unfit = Reason("quarantined", why)
         if unfit is not None or kernel is None:
             return Choice(None, None, None, (unfit,) if unfit else ())
         timing = Timing(1.0, 2.0, 2.0, 2.0, 1.9)
         behind = self.behind[problem.layout, problem.dtype] if self.dependent(problem) else None
         facts = (kernel.id, "fake", timing, timing, 9, "2026-01-01", behind and behind.id)
-        if behind and (behind.id in select._quarantine or behind.id in select._never_dependent):
+        if behind and select.kept_out(behind, dependent=True):
             behind = None
         row = Row(*problem.key, *facts)
         return Choice(self.pack, kernel, row, (), behind)  # type: ignore[arg-type]
@@ -277,6 +289,7 @@ def start(patch: pytest.MonkeyPatch, library: Path, *, driver: str = "") -> Star
     extension = fresh_extension()
     patch.setattr(launcher, "_C", extension)
     patch.setattr(launcher, "matmul", extension.matmul)
+    patch.setattr(launcher, "linear", extension.linear)
     patch.setattr(launcher, "_started", False)
     patch.setattr(launcher, "_loaded", {})
     patch.setattr(launcher, "_said", set())

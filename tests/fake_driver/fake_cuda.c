@@ -279,13 +279,33 @@ int fake_destroy_graph(uint64_t number) {
   return (int)(uintptr_t)count;
 }
 
+static void *call_host(void *unused) {
+  control.host_callback();
+  return unused;
+}
+
+// Where a host callback is under way, a load waits for it: five seconds, and then fails.
+static int callback_ends(void) {
+  pthread_t thread;
+  struct timespec end;
+  if (!control.host_callback) return 1;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_sec += 5;
+  if (pthread_create(&thread, NULL, call_host, NULL)) return 0;
+  return !pthread_timedjoin_np(thread, NULL, &end);
+}
+
 cu_result cuModuleLoadData(cu_module *module, const void *image) {
+  if (!callback_ends()) return FAKE_LAUNCH_FAILED;
   fake_function *f = calloc(1, sizeof *f);
   int used = 0;
   control.unrelaxed_loads += control.capture_mode != CU_CAPTURE_RELAXED;
-  const int fields = sscanf(image, "fake %63s %7s %7s %d %d %d%n", f->symbol, f->layout, f->dtype,
+  // An ELF of 64 bits has a header of that many bytes; what is behind it is ours.
+  const int elf = !strncmp(image, "\177ELF\2\1\1", 7);
+  const char *next = (const char *)image + (elf ? 64 : 0);
+  const int fields = sscanf(next, "fake %63s %7s %7s %d %d %d%n", f->symbol, f->layout, f->dtype,
                             &f->threads, &f->static_smem, &f->count, &used);
-  const char *next = (const char *)image + used;
+  next += used;
   for (int i = 0; fields == 6 && i < f->count; i++, next += used)
     if (sscanf(next, "%d%n", &f->sizes[i], &used) != 1) f->count = -1;
   if (fields != 6 || f->count < 0 || !fake_current()) {

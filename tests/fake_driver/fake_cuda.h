@@ -70,7 +70,8 @@ typedef struct {
   void *parts;           // of the last launch, NULL without a workspace
   const void *nodes[2];  // what the next launch of a capture waits for
   uint64_t node_count;
-  void *loaded;  // the last kernel that was
+  void *loaded;                 // the last kernel that was
+  void (*host_callback)(void);  // runs on another thread before a load is done
 } fake_control;
 
 extern fake_control control;

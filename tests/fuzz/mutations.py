@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from tests.abuse.builder import in_lines
 from tests.fuzz.targets import SEPARATOR
 
 _WORDS = r"""
@@ -21,7 +22,7 @@ _WORDS = r"""
 1.5 16.0 NaN Infinity -Infinity true false null [] {} [[]] [null] [1,1,1] [16,16,16] [ ] { } , :
 "" "a" "b" "c" "nn" "nt" "f16" "bf16" "f32" "none" "ptr_v1" "tma2_v1" "tma3_v1" "tma2_ws_v2"
 "schema" "kernels" "table" "blob" "dependent" "slices" "cooperative" "reads_ahead" "triggers_early"
-"hgemm-packs/1" "hgemm-packs/2" "sm_90a" "2026-02-31"
+"hgemm-packs/2" "hgemm-packs/3" "sm_90a" "2026-02-31"
 "\ud800" "\u0000" "/etc/passwd\n" "../../etc/passwd"
 """
 #: What stands in for a value or a bracket of a document, as JSON text.
@@ -87,7 +88,7 @@ def change_tree(rng: random.Random, data: bytes) -> bytes:
         holder[f"{key}{rng.randrange(3)}"] = value
     else:
         holder[key] = value
-    return json.dumps(document).encode()
+    return in_lines(document) if type(document) is dict else json.dumps(document).encode()
 
 
 def cut_or_flip(rng: random.Random, data: bytes) -> bytes:
@@ -113,7 +114,7 @@ def seal(data: bytes) -> bytes:
         for row in document["table"]:
             row["kernel"] = renamed.get(row["kernel"], row["kernel"])
         document["blob"] = {"bytes": len(blob), "sha256": hashlib.sha256(blob).hexdigest()}
-        return json.dumps(document).encode() + SEPARATOR + blob
+        return in_lines(document) + SEPARATOR + blob
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return data
 

@@ -7,6 +7,7 @@ accepts; any exception but PackError, and any read outside a file, is a finding.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,11 +17,14 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from hgemm_packs import lockfile, manifest_checks, pack, policy, receipts, strict_json
+from hgemm_packs import lockfile, manifest_reader, pack, policy, receipts, strict_json
 from hgemm_packs.errors import PackError
+from hgemm_packs.problem import Problem
 
 #: Between manifest and blob in an input of the pack target.
 SEPARATOR = b"\n--blob--\n"
+#: What a row of the good manifest is about.
+ASKED = "NVIDIA H200", Problem(256, 512, 1024, "nn", "f16").key
 #: A refusal is shown in a log line, whatever stands in the pack.
 LONGEST_MESSAGE = 600
 
@@ -70,14 +74,28 @@ def read_json(data: bytes) -> None:
 
 
 def read_manifest(data: bytes) -> None:
-    """A manifest; what is accepted has every row in its index and a blob without holes."""
-    manifest = manifest_checks.parse(data)
-    assert len(manifest.rows) == len(manifest.table)
-    assert set(manifest.by_id) == {entry.id for entry in manifest.kernels}
+    """A manifest, by one problem and as a whole. What is accepted as a whole is accepted row by row
+    and kernel by kernel, and says the same; it is the document that any reader of JSON sees."""
+    alone, whole = manifest_reader.parse(data), manifest_reader.parse(data)
+    refused = None
+    try:
+        alone.row(*ASKED)
+    except PackError as error:
+        refused = error
+    whole.check()
+    assert refused is None, refused
+    document = json.loads(data)
+    assert [row["m"] for row in document["table"]] == [row.m for row in whole.table]
+    assert [kernel["id"] for kernel in document["kernels"]] == list(whole.by_id)
+    for row in whole.table:
+        assert alone.row(row.profile, row.key) == row == whole.rows[row.profile, row.key]
+    for entry in whole.kernels:
+        assert alone.kernel(entry.id) == entry
 
 
 class PackReader:
-    """Opens pack directories made of the two halves of an input, and reads every kernel."""
+    """Opens pack directories made of the two halves of an input, reads the kernel of one problem,
+    and then all."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -97,6 +115,10 @@ class PackReader:
             os.pwrite(handle, half, 0)
         opened = pack.Pack.open(self._folder)
         try:
+            row = opened.manifest.row(*ASKED)
+            if row is not None and row.kernel is not None:
+                opened.image(opened.manifest.kernel(row.kernel))
+            opened.verify()
             for entry in opened.manifest.kernels:
                 image = opened.image(entry)
                 assert bytes(image) == blob[entry.offset : entry.offset + entry.size]

@@ -74,7 +74,7 @@ def main() -> None:
         packs.write_good(Path(scratch) / "good").close()
         write_pair("good", Path(scratch) / "good")
         for layout in PARAM_LAYOUTS:
-            kernels = [packs.built(f"k_{layout}", layout, size=24)]
+            kernels = [packs.built(f"k_{layout}", layout, size=80)]
             win = packs.row(packs.WIN, kernels[0], dependent=kernels[0])
             rows = [win, packs.row(packs.CUBLAS, None)]
             folder = Path(scratch) / layout

@@ -21,7 +21,7 @@ from hgemm_packs.generator.problems import cost
 from hgemm_packs.generator.redteam import corpus, run
 from hgemm_packs.generator.spec import Job, Reply
 from hgemm_packs.generator.store import Store
-from hgemm_packs.manifest import Manifest
+from hgemm_packs.manifest_reader import Manifest
 from hgemm_packs.pack import Pack
 from hgemm_packs.problem import Problem
 from hgemm_packs.settings import settings

@@ -67,6 +67,20 @@ def test_a_missing_or_other_compiler_is_named_with_the_command(
     assert by_name()["nvidia-cuda-nvrtc"].ok
 
 
+@pytest.mark.parametrize(
+    ("version", "ok"),
+    [("2.9.1+cu130", False), ("2.10.0", True), ("2.10.0a0+git1f2e", True), ("2.100.0.dev1", True)],
+)
+def test_torch_is_new_enough_by_its_version(
+    version: str, ok: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.__version__", version)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    check = doctor._torch()
+    assert (check.ok, check.detail.split(",")[0]) == (ok, version)
+    assert ok or "torch 2.10 or newer" in check.remedy
+
+
 def test_a_compiler_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(family: str, genome: object) -> None:
         raise BuildError("no libnvrtc\nmore words")

@@ -14,10 +14,21 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import campaign, dependent, endurance, export, judge, table, worth
+from hgemm_packs.generator import (
+    between,
+    campaign,
+    dependent,
+    endurance,
+    export,
+    judge,
+    published,
+    table,
+    worth,
+)
 from hgemm_packs.generator.packer import SourceManifest, read_source
 from hgemm_packs.problem import Problem
 
+from . import called
 from .found import both, found, job
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -129,17 +140,18 @@ def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> N
     source = table.source(whole)
     source = replace(source, table=tuple(r._replace(dependent=r.kernel) for r in source.table))
     made = page.document(source, whole)
-    both_wins = [
+    wins = [row for row in source.table if row.kernel is not None]
+    assert [row[:3] for row in wins] == SHAPES[:2]
+    lines = [called.line(Problem(*row.key), [called.A, called.B], {"32x2": 1.2}) for row in wins]
+    none, one, both_wins = (
         {
-            "problem": [*shape, "nn", "f16"],
-            "kernel": f"name_{kernel}",
-            "hot": {"torch": [12.0], "pdl": [6.0]},
+            row[:5]: worth.called(row, line, "32x2")
+            for row, line in zip(wins[:count], lines, strict=False)
         }
-        for shape, kernel in zip(SHAPES, "ab", strict=False)
-    ]
+        for count in range(3)
+    )
     written = []
-    for folder, lines in (("1", both_wins), ("2", both_wins), ("3", both_wins[:1])):
-        chains = worth.chains(source, lines)
+    for folder, chains in (("1", both_wins), ("2", both_wins), ("3", none), ("4", one)):
         out = tmp_path / folder
         paths = list(page.report_plots.draw(source, chains, made, page.floor_us, out))
         assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
@@ -147,20 +159,44 @@ def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> N
     assert written[0] == written[1]
     names = {"heat-fp16-nn.png", "work-grid.png", "work-llm.png", "prune.png"}
     assert set(written[0]) == names | {"heat-fp16-nn-pdl.png"} and set(written[2]) == names
-    assert written[0]["heat-fp16-nn.png"] != written[0]["heat-fp16-nn-pdl.png"]
+    assert set(written[3]) == set(written[0])
+    plain, behind = "heat-fp16-nn.png", "heat-fp16-nn-pdl.png"
+    assert len({written[0][plain], written[0][behind], written[3][behind]}) == 3
 
 
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="no export is committed")
 def test_the_committed_table_follows_from_the_committed_export() -> None:
     """Every 32nd problem, for time; the noise floor from all."""
     lines = campaign.lines(sorted(MEASURED.parent.glob("energy*.jsonl*")))[1]
-    seen = campaign.answers(sorted(MEASURED.parent.glob("pdl*.jsonl*")))
-    follows(read_source(COMMITTED), MEASURED, 32, lines, seen)
+    seen, mixed, calls = (
+        campaign.answers(sorted(MEASURED.parent.glob(f"{name}*.jsonl*")))
+        for name in ("pdl", "mixed", "public")
+    )
+    source = read_source(COMMITTED)
+    chosen_again(source, mixed, calls)
+    follows(source, MEASURED, 32, lines, seen, mixed, calls)
+
+
+def chosen_again(source: SourceManifest, mixed: list[Any], calls: list[Any]) -> None:
+    """Of every row: calls of `matmul` let its own kernel stay, and its kernel for dependent launch,
+    which is the best of those in the table. A row may have none as its best is in no table."""
+    again = published.level(between.chosen(source, mixed, calls) if mixed else source, calls)
+    for row, same in zip(source.table, again.table, strict=True):
+        assert row.kernel == same.kernel and row.dependent in (None, same.dependent), row
 
 
 def follows(
-    source: SourceManifest, place: Path, step: int, lines: Any = (), seen: Any = ()
+    source: SourceManifest,
+    place: Path,
+    step: int,
+    lines: Any = (),
+    seen: Any = (),
+    mixed: Any = (),
+    calls: Any = (),
 ) -> None:
+    """`mixed` lines choose again, whatever those `seen` say: of rows that have one `chosen_again`
+    looks at that. `calls` may have sent a row to torch."""
+    again = {(tuple(line["problem"]), line["kernel"]) for line in mixed if "problem" in line}
     whole = export.read(place)
     floors = judge.floors(whole)
     assert min(floors.values()) == source.policy.noise_floor
@@ -175,13 +211,15 @@ def follows(
     for problem, contenders in listed.items():
         row = rows[problem.key]
         if row.dependent is not None:
+            assert row.dependent in whole.proofs
+        if row.dependent is not None and (row[:5], names[str(row.kernel)]) not in again:
             behind = [
                 line
                 for line in seen
                 if (tuple(line["problem"][:5]), line["kernel"]) == (row[:5], names[row.dependent])
             ]
             confirmed = [c for c in contenders if c.kernel == row.dependent and c.row]
-            assert behind and row.dependent in whole.proofs
+            assert behind
             assert all(dependent.level_alone(each, whole) for each in confirmed)
             if not confirmed:
                 assert all(min(dependent.over_torch(line, "plain")) >= 1.0 for line in behind)
@@ -190,8 +228,12 @@ def follows(
             of_torch = [each._replace(kernel=None) for each in figures]
             if row != of_torch[0]:  # it had a kernel, which another measurement had slow
                 named = [names[contenders[i].kernel] for i, r in enumerate(of_torch) if r == row]
-                mine = [line for line in seen if tuple(line["problem"][:5]) == row[:5]]
-                assert any(slow(line) for line in mine if line["kernel"] in named)
+                mine = [
+                    one
+                    for one in (*seen, *published.measured(calls))
+                    if tuple(one["problem"][:5]) == row[:5] and one["kernel"] in named
+                ]
+                assert any(published.slow([one])[0] if "us" in one else slow(one) for one in mine)
         else:
             (mine,) = [each for each in contenders if each.kernel == row.kernel]
             assert mine.proven and mine.row == row._replace(dependent=None)
@@ -221,3 +263,25 @@ def test_what_does_not_follow_from_an_export_is_noticed(tmp_path: Path) -> None:
     follows(replace(source, table=tuple(rows)), tmp_path, 1, seen=lines)
     with pytest.raises(AssertionError):
         follows(replace(source, table=tuple(rows)), tmp_path, 1, seen=lines[1:])
+
+
+def test_another_choice_than_the_lines_make_is_noticed() -> None:
+    a, b = called.A, called.B
+    source = called.source(called.row(WON, a, b), called.row(ALSO, a), called.row(FAR, None))
+    calls = [called.line(WON, [a, b]), called.line(ALSO, [a])]
+    better = {
+        "problem": [*WON.key[:5]],
+        "kernel": called.NAMES[a],
+        "identities": {called.NAMES[b]: called.identity(b), called.NAMES[a]: called.identity(a)},
+        "wrong": [],
+        **{
+            around: {"plain": [3.0], called.NAMES[a]: [2.9], called.NAMES[b]: [2.0]}
+            for around in between.AROUND
+        },
+    }
+    chosen_again(source, [better], calls)
+    worse = {**better, **{around: {**better[around], "name_a": [1.0]} for around in between.AROUND}}
+    slow = called.line(ALSO, [a], {"plain": 0.9})
+    for mixed, said in (([worse], calls), ([better], calls[1:]), ([better], [*calls, slow])):
+        with pytest.raises(AssertionError):
+            chosen_again(source, mixed, said)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import export, owed, reconfirm
+from hgemm_packs.generator import export, owed, published, reconfirm
 from hgemm_packs.generator.devices.sim import fake_kernel
 from hgemm_packs.generator.findings import Field, Findings
 from hgemm_packs.generator.owed import Owed
@@ -24,7 +24,9 @@ from hgemm_packs.generator.space import catalogue
 from hgemm_packs.manifest import Row, Timing
 from hgemm_packs.problem import Problem
 
+from . import called
 from .found import OTHER, PROBLEM, THIRD, TRIAL, both, found, job
+from .kernels import DIRECT
 
 ROOT = Path(__file__).parents[2]
 LED = {"conditions": {"hot": {"led": True}, "cold": {"led": True}}}
@@ -112,12 +114,18 @@ def test_own_kernels_that_were_never_launched_dependent() -> None:
     assert missing(owed.undependent(source, [*lines, chain(OTHER, B)])) == {"dependent": (0, 2)}
 
 
-def test_dependent_kernels_without_a_published_line() -> None:
-    source = table((PROBLEM, A), (OTHER, A), (THIRD, None), dependent=B)
-    seen = owed.unpublished(source, [chain(PROBLEM, B), chain(OTHER, A)])
+def test_rows_that_nobody_called_in_public() -> None:
+    a, b = called.A, called.B
+    rows = (called.row(PROBLEM, a, b), called.row(OTHER, a), called.row(THIRD, None))
+    source = called.source(*rows)
+    seen = owed.unpublished(source, [called.line(PROBLEM, [a, b]), called.line(OTHER, [a, b])])
     assert missing(seen) == {"published": (1, 2)}
-    assert seen.lines == ({"problem": [*OTHER.key[:5]], "kernel": NAMES[B]},)
-    lines = [chain(PROBLEM, B), chain(OTHER, B)]
+    assert seen.lines == ({"problem": [*OTHER.key[:5]], "kernel": called.NAMES[a]},)
+    lines = [called.line(PROBLEM, [a]), called.line(OTHER, [a])]
+    seen = owed.unpublished(source, lines)
+    assert missing(seen) == {"published": (1, 2)}
+    assert seen.lines == ({"problem": [*PROBLEM.key[:5]], "kernel": called.NAMES[b]},)
+    lines.append(called.line(PROBLEM, [a, b]))
     assert missing(owed.unpublished(source, lines)) == {"published": (0, 2)}
 
 
@@ -146,30 +154,27 @@ def test_kernels_without_a_sanitizer_record() -> None:
 
 def test_rows_that_lag_the_other_type_by_another_kernel() -> None:
     """By the same kernel in both types there is nothing to try; nor is there within 2%."""
-    own = {"tile": 64, "dtype": "f16"}
-    genomes = {"a": own, "b": {**own, "dtype": "bf16"}, "c": {"tile": 128, "dtype": "bf16"}}
-    kernels = [
-        SimpleNamespace(id=id_, name=f"kernel {id_}", family="f", genome=genome)
-        for id_, genome in genomes.items()
-    ]
+    own = {**DIRECT, "dtype": "f16"}
+    genomes = {"a": own, "b": {**own, "dtype": "bf16"}, "c": {**own, "dtype": "bf16", "unroll": 4}}
+    kernels = tuple(
+        replace(called.kernel(letter * 64), genome=genome) for letter, genome in genomes.items()
+    )
+    identities = {each.name[-1]: published.kernel_identity(each) for each in kernels}
 
     def row(dtype: str, kernel: str | None, gain: float, behind: str | None = None) -> Row:
-        timing = Timing(12.0 / gain, 12.0, 12.0, gain, gain)
-        key = Problem(512, 512, 4096, "nn", dtype).key
-        return Row(*key, kernel, "GPU", timing, timing, 9, "2026-01-01", behind)
+        ids = [letter and letter * 64 for letter in (kernel, behind)]
+        us = 12.0 / gain
+        return called.row(Problem(512, 512, 4096, "nn", dtype), *ids, us=(us, us), tuned=12.0)
 
     def seen(first: Row, second: Row, **chained: float) -> Owed:
-        lines = [
-            {
-                "problem": list((first if name == "a" else second)[:5]),
-                "kernel": f"kernel {name}",
-                "hot": {"torch": [12.0], "pdl": [12.0 / gain]},
-                "cold": {},
-                "wrong": [],
-            }
-            for name, gain in chained.items()
-        ]
-        source: Any = SimpleNamespace(table=[first, second], kernels=kernels)
+        lines = []
+        for name, gain in chained.items():
+            one = first if name == "a" else second
+            pair = [str(one.kernel), name * 64]
+            known = [identities[id_[0]] for id_ in pair]
+            problem = Problem(*one.key)
+            lines.append(called.line(problem, pair, {"32x2": gain}, us=1e4, identities=known))
+        source = replace(called.source(first, second), kernels=kernels)
         return owed.lagging(source, lines)
 
     late = Owed("lagging", 1, 2, "most: bf16 nn deep-K 1")
@@ -178,7 +183,7 @@ def test_rows_that_lag_the_other_type_by_another_kernel() -> None:
     assert seen(row("f16", "a", 1.5), row("bf16", None, 1.0)) == late
     assert seen(row("f16", "a", 1.5), row("bf16", "c", 1.48)) == level
     assert seen(row("f16", "a", 1.5), row("bf16", "b", 1.2)) == level
-    # Launched dependently, as measured; a row without such a line has what it has plainly.
+    # In a chain, as called; a row without such a line has what it has plainly.
     both = row("f16", "a", 1.5, "a"), row("bf16", "b", 1.5, "c")
     assert seen(*both, a=2.0, c=1.9) == late
     assert seen(*both, a=2.0, c=1.97) == seen(*both, a=1.4, c=1.45) == level
@@ -304,11 +309,13 @@ def test_the_committed_files(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Also where half of the published lines were not there, as `summary.py --unmeasured` says."""
+    """Also where half of the public lines were not there, as `summary.py --unmeasured` says."""
     lines, source = script.summary.chain_records(), read_source(script.summary.MANIFEST)
     for module in (script, script.summary):  # once is a second
         monkeypatch.setattr(module, "read_source", lambda path: source)
-    monkeypatch.setattr(script, "CHOICES", ("pdl-choice-4.jsonl*",))  # the others take seconds
+    # The others take seconds.
+    monkeypatch.setattr(script, "CHOICES", ("pdl-choice-4.jsonl*",))
+    monkeypatch.setattr(script, "SECOND", ("pdl-12.jsonl*",))
     monkeypatch.setattr(script.summary, "chain_records", lambda: lines)
     assert script.main(["--json", "--measured", str(small)]) == 0
     found = {one["item"]: one for one in map(json.loads, capsys.readouterr().out.splitlines())}

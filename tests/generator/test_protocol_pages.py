@@ -6,6 +6,7 @@ import gzip
 import importlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,9 +15,9 @@ import pytest
 
 from benchmarks import chained, energy
 from hgemm_packs.generator import packed, packer
-from hgemm_packs.problem import Problem
 from tests import packs
 
+from . import called
 from .test_protocol_figures import energy_line, line, us
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -97,14 +98,18 @@ def test_in_few_words(page: ModuleType) -> None:
         "- For long, from 1e11 operations (f16 nn, 1 problems with a confirmed kernel): 1.062x "
         "torch, 1.127x its TFLOPS per watt.",
     ]
-    sets = {"fp16": {"nn": {"pdl": {}}, "nt": {"pdl": {"reason": "only 1 of 2"}}}}
+    sets = {
+        "fp16": {"nn": {"served": 2, "called": 2}, "nt": {"served": 7, "called": 5}},
+        "bf16": {"nt": {"served": 3, "called": 0}},
+    }
     text = page.report_protocols.dependent(facts(page, grid=sets))
     assert text.splitlines() == [
         "1600 of the 2800 problems with a kernel have one that is launched with programmatic "
         "dependent launch where the call follows another kernel of ours in a CUDA graph, 700 of "
         "them another kernel than for ordinary launches: it measured faster than the ordinary "
-        "launch, right, and no more than 1% slower than torch, nor is it alone. All other launches "
-        "are plain. What that is worth comes from another run than chose it.",
+        "launch between other products. All other launches are plain. Calls of `matmul` that chose "
+        "nothing say what it is worth; where any of their graphs was below 0.99 of torch, the row "
+        "has no such kernel any more.",
         "In these chains no product reads what the one before wrote, nor what that one reads where "
         "L2 does not hold the operands of both; kernels marked `reads_ahead` then load their "
         "operands while it still runs, and where they also let the next one start early, as many "
@@ -112,8 +117,11 @@ def test_in_few_words(page: ModuleType) -> None:
         "takes. Calls that run at once share operands; so no hot time counts as less than A, B and "
         "C take at 6.1 TB/s, the most that L2 gave a kernel alone. Where a product reads the "
         "output of one that may still run, it is launched plainly.",
-        "No figure for grid fp16 nt: only 1 of 2.",
+        "Rows that count what their confirmation measured, as nobody has called them so yet: 2 of "
+        "grid fp16 nt, 3 of grid bf16 nt.",
     ]
+    del sets["bf16"], sets["fp16"]["nt"]
+    assert "confirmation" not in page.report_protocols.dependent(facts(page, grid=sets))
 
 
 def test_nothing_is_said_per_watt_where_no_energy_was_read(page: ModuleType) -> None:
@@ -144,11 +152,12 @@ def test_files_of_a_campaign_are_read_without_headers(
     error = {"problem": one["problem"], "kernel": "a", "fields": one["fields"], "error": "no"}
     lines = [{"header": {}}, one, {**error, "blamed": False}, {**error, "blamed": True}]
     text = "".join(json.dumps(each) + "\n" for each in lines)
-    (tmp_path / "pdl.jsonl").write_text(text + '{"problem": [64')
-    (tmp_path / "pdl-2.jsonl.gz").write_bytes(gzip.compress(text.encode()))
-    chose = {**one, "kernel": "b"}  # by this its launch was chosen: no figure of it
-    (tmp_path / "pdl-choice.jsonl").write_text(json.dumps(chose) + "\n")
-    (tmp_path / "pdl-choice-2.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "public.jsonl").write_text(text + '{"problem": [64')
+    (tmp_path / "public-2.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    chose = {**one, "kernel": "b"}  # by these its launch was chosen: no figure of it
+    for name in ("mixed", "pdl", "pdl-choice", "pdl-contenders"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(chose) + "\n")
+    (tmp_path / "mixed-2.jsonl.gz").write_bytes(gzip.compress(text.encode()))
     assert summary.chain_records() == [one, lines[3], one, lines[3]]
     (tmp_path / "energy.jsonl").write_text(
         "".join(json.dumps(each) + "\n" for each in [{"header": {}}, energy_line(), energy_line()])
@@ -161,29 +170,27 @@ def test_files_of_a_campaign_are_read_without_headers(
 def test_rows_with_a_dependent_kernel_are_counted_and_those_without_a_figure_listed(
     page: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    kernels = packs.good_kernels()
     rows = [
-        packs.row(packs.WIN, kernels[0], dependent=kernels[1]),
-        packs.row(packs.WIN_SMALL, kernels[0], dependent=kernels[0]),
-        packs.row(packs.NOISE, kernels[2]),
-        packs.row(packs.CUBLAS, None),
+        called.row(packs.WIN, called.A, called.B, lcb=1.4),
+        called.row(packs.WIN_SMALL, called.A, called.A, lcb=1.4),
+        called.row(packs.NOISE, called.C),
+        called.row(packs.CUBLAS, None),
     ]
-    summary, source = page.summary, packs.source(kernels, rows)
-    assert summary.dependent_facts(source) == {"rows": 3, "dependent": 2, "another": 1}
+    summary = page.summary
+    launched = summary.dependent_facts(called.source(*rows))
+    assert launched == {"rows": 3, "dependent": 2, "another": 1}
     # NOISE, whose bound is in the noise, is no row that may be written.
     rows.pop(2)
-    packer.write_source(tmp_path / "table.json", packs.source(kernels[:2], rows))
+    written = called.source(*rows)
+    packer.write_source(tmp_path / "table.json", replace(written, kernels=written.kernels[:2]))
     monkeypatch.setattr(summary, "MANIFEST", tmp_path / "table.json")
     monkeypatch.setattr(summary, "RESULTS", tmp_path)
-    chosen = {"problem": [*packs.WIN.key[:5]], "kernel": "k_tma2", "wrong": []}
-    line = {**chosen, "hot": {"torch": [3.0], "pdl": [1.0]}}
-    for name in ("pdl-choice.jsonl", "pdl-contenders.jsonl"):  # by this it was chosen
-        (tmp_path / name).write_text(json.dumps(line) + "\n")
-    mine = {"problem": chosen["problem"], "kernel": "k_tma2"}
-    other = {"problem": [*packs.WIN_SMALL.key[:5]], "kernel": "k_direct"}
+    line = json.dumps(called.line(packs.WIN, [called.A, called.B])) + "\n"
+    for name in ("pdl-contenders.jsonl", "mixed.jsonl"):  # by these it was chosen
+        (tmp_path / name).write_text(line)
+    mine, other = (packs.WIN, "name_b"), (packs.WIN_SMALL, "name_a")
     listed = tmp_path / "pairs.jsonl"
-    for lines, left in (("", [mine, other]), (json.dumps(line) + "\n", [other])):
-        (tmp_path / "pdl-2.jsonl").write_text(lines)
+    for lines, left in (("", {mine, other}), (line, {other})):
+        (tmp_path / "public-2.jsonl").write_text(lines)
         listed.write_text(summary.unmeasured())
-        wanted = {(Problem(*each["problem"]), each["kernel"]) for each in left}
-        assert set(packed.read(str(listed))) == wanted
+        assert set(packed.read(str(listed))) == left

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def swept(todo: Sequence[Batch], seats: Sequence[str] = ("0",), ends: float = FA
 
 
 def test_kernels_are_dealt_out_and_what_is_done_is_left_out() -> None:
-    items = [(replace(item(f"k{i}")[0], id=f"{i:064x}"), b"") for i in range(40)]
+    items = [(item(f"k{i}")[0]._replace(id=f"{i:064x}"), b"") for i in range(40)]
     made = batches(items, BOTH, set(), 4)
     assert {batch.tool for batch in made} == {*BOTH} and len(made) == 8
     assert [entry.name for entry, _ in made[1].items] == [f"k{i}" for i in range(1, 40, 4)]

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +208,7 @@ def test_where_it_cannot_work_it_says_so(
 def test_every_problem_is_ragged_and_admitted() -> None:
     made, _ = item("k")
     assert list(sanitizer.problems(made)) == [(13, 8, 72), (21, 16, 104)]
-    waits = replace(made, cooperative=True, grid=replace(made.grid, slices=4))
+    waits = made._replace(cooperative=True, grid=made.grid._replace(slices=4))
     assert list(sanitizer.problems(waits, 9)) == [(13, 8, 72), (5, 16, 200)]
     small = candidate("s", "", {**RECORD, "dims": {"m": {"max": 16}, "k": {"max": 64}}})
     assert list(sanitizer.problems(entry(small.fields))) == [(13, 8, 64), (16, 16, 64)]

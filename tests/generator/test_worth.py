@@ -2,58 +2,39 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hgemm_packs.generator import problems, worth
-from hgemm_packs.manifest import Row, Timing
+from hgemm_packs.generator.gates.plausibility import compulsory_bytes
+from hgemm_packs.manifest import Row
 from hgemm_packs.problem import Problem
 
-LLM = min(worth.shapes("llm"))
+from .called import FORMER, A, B, line, row, source
 
-
-def row(
-    shape: tuple[int, int, int],
-    kernel: str | None,
-    us: tuple[float, float],
-    *,
-    torch: float = 12.0,
-    tuned: float = 9.0,
-    kind: tuple[str, str] = ("nn", "f16"),
-    dependent: str | None = None,
-) -> Row:
-    hot, cold = (Timing(ours, torch, tuned, torch / ours, 1.0) for ours in us)
-    rest = (kind[1], "f32", "none", kernel, "GPU", hot, cold, 9, "2026-01-01", dependent)
-    return Row(*shape, *kind, *rest)
-
-
-def source(*rows: Row) -> Any:
-    kernels = [SimpleNamespace(id=name, name=f"name_{name}") for name in "ab"]
-    return SimpleNamespace(table=rows, kernels=kernels)
+LLM = Problem(*min(worth.shapes("llm")), "nt", "bf16")
+TINY, MID = Problem(64, 64, 64, "nn", "f16"), Problem(1024, 1024, 1024, "nn", "f16")
+ALSO, PLAINLY = replace(TINY, k=128), replace(TINY, k=256)
+ROWS = (
+    row(TINY, A, B),  # 2x torch, 1.5x the better one
+    row(MID, None, us=(13.0, 13.0)),  # torch, which a tuned cuBLASLt beats
+    row(replace(TINY, m=100), A, us=(1.0, 1.0)),  # in no list
+)
 
 
 def figures(*rows: Row, lines: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
     return worth.figures(source(*rows), lines)
 
 
-def chain(shape: tuple[int, int, int], kernel: str = "name_b", **changes: Any) -> dict[str, Any]:
-    times = {"torch": [12.0, 12.0, 24.0], "plain": [5.0, 5.0, 5.0], "pdl": [4.0, 4.0, 4.0]}
-    line = {"problem": [*shape, "nn", "f16"], "kernel": kernel, "hot": times, "cold": times}
-    return line | {"wrong": False} | changes
-
-
-TINY, MID = (64, 64, 64), (1024, 1024, 1024)
-ROWS = (
-    row(TINY, "a", (6.0, 8.0), dependent="b"),  # 2x torch, 1.5x the better one
-    row(MID, None, (13.0, 13.0)),  # torch, which a tuned cuBLASLt beats
-    row((100, 64, 64), "a", (1.0, 1.0)),  # in no list
-)
+def grid(*rows: Row, lines: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    found: dict[str, Any] = figures(*rows, lines=lines)["grid"]["fp16"]["nn"]
+    return found
 
 
 def test_a_fallback_counts_as_torch_and_loses_what_torch_loses() -> None:
-    found = figures(*ROWS)["grid"]["fp16"]["nn"]
+    found = grid(*ROWS)
     assert (found["shapes"], found["unmeasured"], found["kernel_share"]) == (1000, 998, 0.001)
     plain = found["plain"]
     assert plain["gmean_vs_torch_hot"] == round(2.0 ** (1 / 1000), 4)
@@ -66,8 +47,7 @@ def test_a_fallback_counts_as_torch_and_loses_what_torch_loses() -> None:
 
 
 def test_layers_are_those_that_were_measured() -> None:
-    kind = ("nt", "bf16")
-    found = figures(row(LLM, "b", (6.0, 8.0), kind=kind), ROWS[0], ROWS[2])
+    found = figures(row(LLM, B), ROWS[0], ROWS[2])
     assert set(found) == {"grid", "llm"} and set(found["llm"]) == {"bf16"}
     layers = found["llm"]["bf16"]["nt"]
     assert (layers["shapes"], layers["unmeasured"], layers["kernel_share"]) == (1, 0, 1.0)
@@ -76,81 +56,82 @@ def test_layers_are_those_that_were_measured() -> None:
     assert (problems.layer_regime(256), problems.layer_regime(257)) == ("M<=256", "M>256")
 
 
-def test_without_a_chain_measured_there_is_no_figure_but_a_reason() -> None:
-    for lines in (
+@pytest.mark.parametrize(
+    "lines",
+    [
         (),
-        (chain(TINY, "name_a"),),  # the kernel of the row, but not for that
-        (chain(TINY, wrong=True),),
-        (chain(MID),),  # torch runs there
-        ({"problem": chain(TINY)["problem"], "kernel": "name_b", "error": "killed"},),
-    ):
-        pdl = figures(*ROWS, lines=lines)["grid"]["fp16"]["nn"]["pdl"]
-        assert pdl.pop("reason") == worth.NO_PDL
-        assert set(pdl.values()) == {None} and "gmean_vs_torch_hot" in pdl
-    # Measured, but the table launches nothing so.
-    rows = [each._replace(dependent=None) for each in ROWS]
-    pdl = figures(*rows, lines=(chain(TINY),))["grid"]["fp16"]["nn"]["pdl"]
-    assert pdl["gmean_vs_torch_hot"] is None and pdl["reason"] == worth.NO_PDL
+        (line(TINY, [A]),),  # the row's kernel, before it had one for dependent launch
+        (line(TINY, [A, A]),),
+        (line(TINY, [FORMER[A], B]),),
+        (line(MID, [A, B]),),  # torch runs there
+        ({"problem": [*TINY.key[:5]], "fields": ["problem"], "error": "killed", "blamed": True},),
+        ({"group": ["f16", "nn", "tiny", 0], "us": {}},),
+    ],
+)
+def test_rows_that_nobody_called_count_their_confirmation(lines: tuple[dict[str, Any]]) -> None:
+    found = grid(*ROWS, lines=lines)
+    assert (found["served"], found["called"]) == (1, 0)
+    assert found["plain"] == found["mixed"] == found["chain"]
+    assert found["plain"]["gmean_vs_torch_hot"] == round(2.0 ** (1 / 1000), 4)
+    assert worth.chains(source(*ROWS), lines) == {}
 
 
-def test_chains_count_once_all_were_measured() -> None:
-    # Three problems of the set, on two of them a kernel for dependent launch.
-    also, plainly = (64, 64, 128), row((64, 64, 256), "a", (4.0, 4.0))
-    rows = (*ROWS, row(also, "a", (6.0, 6.0), dependent="a"), plainly)
-    better = chain(TINY, hot={"torch": [20.0], "pdl": [1.0]})  # measured twice: the slower counts
-    pdl = figures(*rows, lines=(chain(TINY), better))["grid"]["fp16"]["nn"]["pdl"]
-    assert pdl.pop("reason") == worth.SOME_PDL.format(1, 2) and set(pdl.values()) == {None}
-    for bad in (
-        chain(also, "name_a", wrong=["hot: pdl differs"]),
-        chain(also),
-        chain(plainly[:3], "name_a"),
+def test_calls_count_each_in_its_column() -> None:
+    rows = (*ROWS, row(ALSO, A, us=(4.0, 4.0)), row(PLAINLY, B, us=(6.0, 6.0)))
+    both = line(TINY, [A, B], {"plain": 2.5, "regime": 3.0, "all": 9.0, "32x2": 4.0, "8x1": 9.0})
+    alone = line(ALSO, [A], {"plain": 2.0, "regime": 1.25, "8x1": 0.995})
+    former = line(TINY, [A, B], {"plain": 7.0})  # measured again since: the last counts
+    found = grid(*rows, lines=(former, both, alone))
+    assert (found["served"], found["called"]) == (3, 2)
+    # TINY, ALSO, and PLAINLY, which nobody called.
+    for column, each in (
+        ("plain", (2.5, 2.0, 2.0)),
+        ("mixed", (3.0, 1.25, 2.0)),
+        ("chain", (4.0, 0.995, 2.0)),  # 8x1 stands for the chains that ALSO has not
     ):
-        pdl = figures(*rows, lines=(chain(TINY), better, bad))["grid"]["fp16"]["nn"]["pdl"]
-        assert pdl["reason"] == worth.SOME_PDL.format(1, 2)
-    other = chain(also, "name_a", cold={"torch": [12.0], "pdl": [6.0]})
-    pdl = figures(*rows, lines=(chain(TINY), better, other))["grid"]["fp16"]["nn"]["pdl"]
-    assert (pdl["measured"], pdl["of"]) == (2, 2) and "reason" not in pdl
-    # 3x torch in the chain, twice hot; the row without counts as it is launched plainly; medians of
-    # pairs, not of sides.
-    assert pdl["regimes"]["tiny"] == round((3.0 * 3.0 * 3.0) ** (1 / 120), 4)
-    best = 3.0 * 0.75
-    assert pdl["gmean_vs_best_hot"] == round((best * best * 2.25 * 0.75) ** (1 / 4), 4)
-    assert pdl["gmean_vs_torch_cold"] == round((3.0 * 2.0 * 3.0) ** (1 / 1000), 4)
+        product = each[0] * each[1] * each[2]
+        assert found[column]["regimes"]["tiny"] == round(product ** (1 / 120), 4)
+        assert found[column]["gmean_vs_torch_hot"] == round(product ** (1 / 1000), 4)
+        # Of torch's 12 us cuBLASLt takes 9, on each of them and on MID.
+        best = (product * 0.75**4) ** (1 / 4)
+        assert found[column]["gmean_vs_best_hot"] == round(best, 4)
+    assert found["chain"]["worst_vs_torch_hot"] == 0.995
+    assert found["mixed"]["worst_vs_torch_hot"] == 1.0  # torch itself
+    # Cold caches are the confirmation's, and single calls' alone.
+    assert found["plain"]["gmean_vs_torch_cold"] == round((1.5 * 3.0 * 2.0) ** (1 / 1000), 4)
+    assert found["mixed"]["gmean_vs_torch_cold"] is found["chain"]["gmean_vs_torch_cold"] is None
 
 
 def test_what_is_still_to_be_measured_is_listed() -> None:
-    also = row((64, 64, 128), "a", (6.0, 6.0), dependent="a", kind=("nt", "bf16"))
-    table = source(*ROWS, also, row((64, 64, 256), "a", (4.0, 4.0)))
-    mine = Problem(*TINY, "nn", "f16"), "name_b"
-    other = Problem(64, 64, 128, "nt", "bf16"), "name_a"
-    assert worth.unmeasured(table, ()) == [mine, other]
-    assert worth.unmeasured(table, [chain(TINY), chain(TINY, "name_a")]) == [other]
-    assert worth.unmeasured(table, [chain(TINY, wrong=["x"])]) == [mine, other]
-    measured = chain(also[:3], "name_a", problem=[*also[:5]])
-    assert worth.unmeasured(table, [chain(TINY), measured]) == []
-    chains = worth.chains(table, [chain(TINY), measured])
-    assert worth.complete(ROWS, chains) and worth.complete([also], chains)
-    assert not worth.complete([also], {TINY}) and not worth.complete(ROWS[1:], chains)
-    assert [chains[each[:5]].kernel for each in (ROWS[0], also)] == ["b", "a"]
+    other = replace(ALSO, layout="nt", dtype="bf16")
+    table = source(*ROWS, row(other, A, A), row(PLAINLY, B))
+    far = Problem(*ROWS[2].key), "name_a"
+    mine, same, plainly = (TINY, "name_b"), (other, "name_a"), (PLAINLY, "name_b")
+    assert worth.unmeasured(table, ()) == [mine, far, same, plainly]
+    lines = [line(TINY, [A, B]), line(far[0], [A])]
+    assert worth.unmeasured(table, lines) == [same, plainly]
+    # Of kernels that the rows have no more; without figures.
+    stale = [line(other, [A]), line(PLAINLY, [FORMER[B]]), line(PLAINLY, [B], error="no")]
+    assert worth.unmeasured(table, [*lines, *stale]) == [same, plainly]
+    lines += [line(other, [A, A], {"32x2": 1.25}), line(PLAINLY, [B])]
+    assert worth.unmeasured(table, lines) == []
+    chains = worth.chains(table, lines)
+    assert {key: each.hot for key, each in chains.items()} == {
+        TINY.key[:5]: 1.5,
+        other.key[:5]: 1.25,
+    }
 
 
-def test_no_hot_call_of_a_chain_is_faster_than_l2_gives_its_operands() -> None:
-    wide = row((8, 3584, 3584), "a", (8.0, 8.0), dependent="b")
-    us = 1e6 * 2 * (8 * 3584 * 2 + 3584 * 3584) / worth.L2_RATE
+def test_no_call_of_a_chain_is_faster_than_l2_gives_its_operands() -> None:
+    wide = row(Problem(8, 3584, 3584, "nn", "f16"), A, B)
+    us = 1e6 * compulsory_bytes(Problem(*wide.key)) / worth.L2_RATE
     assert us == pytest.approx(4.23, abs=0.01)
     for took, counted in ((us / 2, us), (us, us), (2 * us, 2 * us)):
-        samples = {"torch": [12.0] * 3, "pdl": [took] * 3}
-        found = worth.chained(wide, chain(wide[:3], hot=samples, cold=samples))
-        assert found.hot == pytest.approx(12.0 / counted)
-        assert found.cold == pytest.approx(12.0 / took)
-        assert found.vs_best == pytest.approx(9.0 / counted)
-
-
-def test_a_chain_without_cold_samples_has_no_cold_mean() -> None:
-    line = chain(TINY)
-    del line["cold"]
-    pdl = figures(*ROWS, lines=(line,))["grid"]["fp16"]["nn"]["pdl"]
-    assert pdl["gmean_vs_torch_cold"] is None
-    assert pdl["gmean_vs_torch_hot"] == round(3.0 ** (1 / 1000), 4)
-    with pytest.raises(ValueError, match="no hot samples"):
-        worth.chained(ROWS[0], {**line, "hot": {}})
+        of_32 = line(Problem(*wide.key), [A, B], us=32 * took)
+        found = worth.called(wide, of_32, "32x2")
+        assert found.hot == pytest.approx(1.5 * took / counted)
+        assert found.vs_best == pytest.approx(0.75 * found.hot)
+        assert found.cold is None
+        # Others run between these, or torch's kernels: nothing is shared.
+        assert worth.called(wide, of_32, "regime").hot == pytest.approx(1.5)
+        assert worth.called(wide, of_32, "plain").hot == pytest.approx(1.5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -60,7 +59,7 @@ def test_a_kernel_that_reads_ahead_stays_clear_of_what_is_written(wins: Wins) ->
             continue
         met.add(entry.param_layout)
         one = operands(problem, 0)[0]
-        ahead = replace(entry, reads_ahead=True, triggers_early=True)
+        ahead = entry._replace(reads_ahead=True, triggers_early=True)
         arm = Arm(launcher.load(0, ahead, pack.image(entry), True))
         shared = torch.zeros(m * max(n, k), dtype=one.a.dtype, device="cuda")
         flat, c = shared[: m * k], shared[: m * n].view(m, n)

@@ -295,6 +295,8 @@ def _many_names(count: int) -> list[dict[str, str]]:
     return [{"rfilename": f"{number:0100d}"} for number in range(count)]
 
 
+NOTHING_MORE = send(416, Content_Range="bytes */0")
+ENDS_HERE = send(416, Content_Range="bytes */1000")
 DEEP = b'{"sha":' + b"[" * 200_000
 PORTAL = b"<html><body>Please log in to the network</body></html>"
 TWENTY_GB = 20 << 30
@@ -328,6 +330,9 @@ TRANSFER = (
     Case("blob shorter than its manifest says", at(BLOB, advertise(1000)), "wrong_size", "1000"),
     Case("compressed", at(BLOB, send(200, Content_Encoding="gzip")), "encoded", "compresses"),
     Case("resume without ranges", then(at(BLOB, cut, 1), at(BLOB, no_ranges, 1))),
+    Case("nothing, as if all were there", at(BLOB, NOTHING_MORE), "bad_status", "(status 416)"),
+    Case("no manifest, as if it were there", at(MANIFEST, NOTHING_MORE), "bad_status", "416"),
+    Case("a shorter file is whole", then(torn_part, at(BLOB, ENDS_HERE)), "wrong_size", "1000"),
     Case("another range", then(at(BLOB, cut, 1), at(BLOB, wrong_range)), "bad_range", "from byte"),
     Case("redirects in a circle", at(BLOB, send(302, Location="?again")), "protocol", "redirect"),
     Case("redirect to a file", at(BLOB, send(302, Location="file:///etc/passwd")), "protocol"),

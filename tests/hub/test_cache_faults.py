@@ -238,6 +238,20 @@ def test_what_dead_processes_left_is_swept_by_the_next_writer(
     assert {temp.name for temp in temps(root)} == {"notes"}
 
 
+@pytest.mark.parametrize("place", ["temp", "downloads"])
+def test_defect_14_a_stray_file_is_stepped_over(place: str, pack: Pack, root: Path) -> None:
+    folder = root / "v1" / place
+    folder.mkdir(parents=True, mode=0o700)
+    for part in (root, root / "v1"):
+        part.chmod(0o700)
+    (folder / ("a" * 64)).write_bytes(b"stray")
+    (folder / ("b" * 64)).symlink_to(folder / ("a" * 64))
+    added = add(pack, root)
+    cache.gc(root)
+    assert [entry.path for entry in cache.packs(root)] == [added]
+    assert {each.name[0] for each in folder.iterdir()} == {"a", "b"}
+
+
 def test_gc_leaves_a_download_a_week_to_be_gone_on_with(pack: Pack, root: Path) -> None:
     add(pack, root)
     cache.gc(root)  # there is no folder of downloads yet

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import itertools
 import json
 import resource
 import subprocess
@@ -15,15 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs import cache, hub, packs, publish, select, signatures, trust
+from hgemm_packs import cache, hub, packs, publish, remote, select, signatures, trust
 from hgemm_packs.errors import PackError, TrustError
+from hgemm_packs.manifest import PackInfo
 from hgemm_packs.packs import HubError
 from hgemm_packs.settings import settings
 from hgemm_packs.trust import Pin
 from tests.hub import faults
 from tests.hub.server import Fault, serving
+from tests.hub.sigstore_world import write_key
 from tests.hub.world import ALICE, BLOB, BOB, MANIFEST, REPO, World, read, sha_of, tree
-from tests.packs import H200, WIN
+from tests.packs import H200, WIN, write_good
 
 
 @pytest.fixture
@@ -172,6 +175,30 @@ def test_download_goes_on_where_it_ended(world: World) -> None:
     assert not world.staged.exists()
 
 
+def test_defect_18_a_server_without_ranges_sends_a_file_a_few_times_at_most(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer begins with the first byte and is cut a little later than the one before: all of
+    them together are as long as the file times half the number of steps."""
+    patience = dataclasses.replace(remote.PATIENCE, progress_bytes=10)
+    monkeypatch.setattr(remote, "PATIENCE", patience)
+    lengths = itertools.count(500, 20)
+
+    def longer(handler: faults.Handler, content: bytes) -> bool:
+        handler.head(200, len(content))
+        handler.send(content[: min(next(lengths), len(content) - 1)])
+        handler.drop()
+        return True
+
+    world.fault(BLOB, longer)
+    before = world.server.sent_bytes
+    with pytest.raises(HubError, match="given up after 2 attempts"):
+        world.fetch()
+    assert world.server.gets(BLOB) == patience.attempts + 1  # the first had nothing to go on from
+    sent = world.server.sent_bytes - before
+    assert sent < (patience.attempts + 1) * len(world.files[BLOB]) + 20_000
+
+
 def test_commit_in_the_cache_needs_no_network(world: World) -> None:
     path = world.fetch()
     world.spec = f"{REPO}@{world.commit}"
@@ -200,6 +227,52 @@ def test_moved_branch_brings_the_new_commit_and_keeps_the_old(world: World) -> N
     assert packs.find(f"{REPO}@{old}").pack.path == first
 
 
+def signed(place: Path, key: Path, created: str, name: str = "test-pack") -> dict[str, bytes]:
+    """The files of a pack that was made and signed at some time."""
+    made = write_good(place, pack=PackInfo(name, "2.0.0", "Apache-2.0", created))
+    signatures.sign_key(made.path, key)
+    return read(made.path)
+
+
+def test_a_server_cannot_go_back_to_a_pack_that_its_signer_has_replaced(
+    world: World, tmp_path: Path
+) -> None:
+    old, first = world.commit, world.fetch()
+    files = signed(tmp_path / "new", world.private_key, "2026-12-01T00:00:00Z")
+    world.repo.commit(files)
+    newest = world.fetch()
+    assert newest.name == sha_of(files)
+    world.repo.branches["main"] = old
+    before = tree(world.root)
+    words = "1.0.0 of 2026-11-20T00:00:00Z is older than 2.0.0 of 2026-12-01T00:00:00Z"
+    with pytest.raises(TrustError, match=words):
+        world.fetch()
+    assert tree(world.root) == before
+    world.spec = f"{REPO}@{old}"  # the user names it, and it is here
+    assert world.fetch() == first
+    cache.remove(first.name)
+    for world.spec in (REPO, f"{REPO}@{old}"):  # only the server says that it is this
+        with pytest.raises(TrustError, match="older_pack"):
+            world.fetch()
+    world.allow.append(f"sha256:{sha_of(world.files)}")
+    assert world.fetch() == first and newest.exists()
+
+
+@pytest.mark.parametrize("differs", ["name", "signer", "time"])
+def test_what_is_no_step_back(differs: str, world: World, tmp_path: Path) -> None:
+    key = world.private_key
+    if differs == "signer":
+        key, public = write_key(tmp_path, "bob")
+        world.allow.append(f"key:{public}")
+    created = "2026-11-20T00:00:00Z" if differs == "time" else "2026-12-01T00:00:00Z"
+    name = "another-pack" if differs == "name" else "test-pack"
+    good = world.commit
+    world.repo.commit(signed(tmp_path / "new", key, created, name))
+    world.fetch()
+    world.repo.branches["main"] = good
+    assert world.fetch().name == sha_of(world.files)
+
+
 def test_name_of_the_registry_is_its_commit_and_its_bytes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +295,20 @@ def test_name_of_the_registry_is_its_commit_and_its_bytes(
     world.spec = f"official@{world.commit}"  # a commit that the pin does not vouch for
     with pytest.raises(TrustError, match="nobody you trust"):
         world.fetch()
+
+
+def test_defect_07_a_name_of_the_registry_is_used_by_its_bytes_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Hub that answered another pack for the pinned commit, which the user's key vouched for: it
+    is in the cache under that commit, and is not the official pack."""
+    path = world.fetch()
+    pin = Pin("official", REPO, world.commit, sha_of(world.other))
+    monkeypatch.setattr(trust, "registry", lambda: {"official": pin})
+    assert packs.use(f"{REPO}@{world.commit}").path == path
+    for spec in ("official", f"official@{world.commit}"):
+        with pytest.raises(ValueError, match="is not in the cache"):
+            packs.use(spec)
 
 
 def test_only_fixed_names_are_asked_for(world: World) -> None:

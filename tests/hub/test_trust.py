@@ -19,7 +19,7 @@ import pytest
 
 from hgemm_packs import signatures, trust
 from hgemm_packs.errors import PackError, TrustError
-from hgemm_packs.trust import Pin, Policy, Receipt, Signer
+from hgemm_packs.trust import Key, Pin, Policy, Receipt, Signer
 from tests import packs
 from tests.hub.sigstore_world import IDENTITY, ISSUER, SIGNED_AT, World, world, write_key
 
@@ -230,7 +230,7 @@ def test_a_signature_by_another_key(folder: Path, tmp_path: Path) -> None:
     private, _ = write_key(tmp_path, "theirs")
     signatures.sign_key(folder, private)
     _, public = write_key(tmp_path, "mine")
-    assert refused(folder, policy=Policy(keys=(public,))) == "bad_signature"
+    assert refused(folder, policy=Policy(keys=(Key.read(public),))) == "bad_signature"
 
 
 def test_a_key_signature_of_another_manifest(folder: Path, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_key_signature_of_another_manifest(folder: Path, tmp_path: Path) -> No
     other = packs.write_good(tmp_path / "other", pack=info).path
     signatures.sign_key(other, private)
     (other / "manifest.json.sig").rename(folder / "manifest.json.sig")
-    assert refused(folder, policy=Policy(keys=(public,))) == "bad_signature"
+    assert refused(folder, policy=Policy(keys=(Key.read(public),))) == "bad_signature"
 
 
 def test_a_key_signature_that_leaves_the_manifest_out(folder: Path, tmp_path: Path) -> None:
@@ -253,23 +253,36 @@ def test_a_key_signature_that_leaves_the_manifest_out(folder: Path, tmp_path: Pa
     hashed = hashing.Config().set_ignored_paths(paths=["."])
     config = signing.Config().use_elliptic_key_signer(private_key=private)
     config.set_hashing_config(hashed).sign(empty, folder / "manifest.json.sig")
-    assert refused(folder, policy=Policy(keys=(public,))) == "bad_signature"
+    assert refused(folder, policy=Policy(keys=(Key.read(public),))) == "bad_signature"
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b"[]"])
 def test_a_key_signature_that_is_none(folder: Path, tmp_path: Path, content: bytes) -> None:
     _, public = write_key(tmp_path, "mine")
     (folder / "manifest.json.sig").write_bytes(content)
-    assert refused(folder, policy=Policy(keys=(public,))) == "bad_signature"
+    assert refused(folder, policy=Policy(keys=(Key.read(public),))) == "bad_signature"
 
 
 def test_a_key_that_is_none(folder: Path, tmp_path: Path) -> None:
     private, public = write_key(tmp_path, "mine")
     signatures.sign_key(folder, private)
     public.write_text("no key")
-    assert refused(folder, policy=Policy(keys=(public,))) == "bad_key"
+    assert refused(folder, policy=Policy(keys=(Key.read(public),))) == "bad_key"
     with pytest.raises(TrustError, match="bad_key"):
         signatures.sign_key(folder, public)
+
+
+def test_defect_08_a_key_is_read_once(folder: Path, tmp_path: Path) -> None:
+    """What was checked vouches, not what lies under the name when a signature is looked at."""
+    private, public = write_key(tmp_path, "mine")
+    other, theirs = write_key(tmp_path, "theirs")
+    policy = Policy().allowing([f"key:{public}"])
+    name = hashlib.sha256(public.read_bytes()).hexdigest()
+    theirs.replace(public)
+    signatures.sign_key(folder, other)
+    assert refused(folder, policy=policy) == "bad_signature"
+    signatures.sign_key(folder, private)
+    assert trust.verify(folder, policy=policy).signer == f"key:{name}"
 
 
 def test_a_valid_key_signature_beside_a_bad_bundle(folder: Path, tmp_path: Path) -> None:
@@ -277,7 +290,7 @@ def test_a_valid_key_signature_beside_a_bad_bundle(folder: Path, tmp_path: Path)
     private, public = write_key(tmp_path, "mine")
     signatures.sign_key(folder, private)
     (folder / signatures.BUNDLE_NAME).write_bytes(b"{}")
-    policy = Policy(signers=(SIGNER,), keys=(public,))
+    policy = Policy(signers=(SIGNER,), keys=(Key.read(public),))
     assert trust.verify(folder, policy=policy).authority == "key"
 
 
@@ -292,7 +305,7 @@ def test_without_the_extra_a_signature_is_refused(
     (folder / file).write_bytes(b"{}")
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(TrustError, match=r"need pip install 'hgemm-packs\[verify\]'") as error:
-        trust.verify(folder, policy=Policy(signers=(SIGNER,), keys=(public,)))
+        trust.verify(folder, policy=Policy(signers=(SIGNER,), keys=(Key.read(public),)))
     assert error.value.code == "missing_extra"
 
 

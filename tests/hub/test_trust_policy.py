@@ -13,7 +13,7 @@ import pytest
 
 from hgemm_packs import trust
 from hgemm_packs.errors import TrustError
-from hgemm_packs.trust import Pin, Policy, Signer
+from hgemm_packs.trust import Key, Pin, Policy, Signer
 from tests.hub.sigstore_world import IDENTITY, ISSUER, write_key
 
 pytestmark = pytest.mark.usefixtures("clean_process")
@@ -53,7 +53,7 @@ def test_a_whole_policy(file: Path) -> None:
         f'sha256 = ["{HEX}"]\nkeys = ["team.pem"]\n'
         f'[[sigstore]]\nissuer = "{ISSUER}"\nidentity = "{IDENTITY}"\n'
     )
-    expected = Policy(frozenset({HEX}), (Signer(ISSUER, IDENTITY),), (public,))
+    expected = Policy(frozenset({HEX}), (Signer(ISSUER, IDENTITY),), (Key.read(public),))
     assert Policy.load() == expected
 
 
@@ -127,6 +127,17 @@ def test_a_policy_that_is_none(file: Path, text: str) -> None:
     assert code() == "bad_policy"
 
 
+@pytest.mark.parametrize("number", ["0x" + "f" * 5000, "1" * 5000])
+@pytest.mark.parametrize(
+    "text", ["sha256 = {}", "sha256 = [{}]", "x = {}", "[[sigstore]]\nissuer = {}"]
+)
+def test_defect_15_a_policy_with_an_integer_that_python_does_not_print(
+    file: Path, text: str, number: str
+) -> None:
+    file.write_text(text.format(number))
+    assert code() == "bad_policy"
+
+
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_a_policy_that_others_can_write(file: Path, mode: int) -> None:
     file.write_text("")
@@ -138,7 +149,7 @@ def test_a_policy_that_others_can_write(file: Path, mode: int) -> None:
 def test_a_key_that_others_can_write(file: Path) -> None:
     _, public = write_key(file.parent, "team")
     file.write_text('keys = ["team.pem"]\n')
-    assert Policy.load().keys == (public,)
+    assert Policy.load().keys == (Key.read(public),)
     public.chmod(0o666)
     assert code() == "bad_policy"
 
@@ -172,7 +183,7 @@ def test_words_of_a_call(tmp_path: Path) -> None:
     words = ["sha256:" + "b" * 64, f"key:{public}", f"sigstore:{IDENTITY}"]
     words.append("sigstore:https://accounts.example me@example.org")
     signers = (Signer(ISSUER, IDENTITY), Signer("https://accounts.example", "me@example.org"))
-    assert start.allowing(words) == Policy(frozenset({HEX, "b" * 64}), signers, (public,))
+    assert start.allowing(words) == Policy(frozenset({HEX, "b" * 64}), signers, (Key.read(public),))
     assert start.allowing([]) == start
     assert start == Policy(frozenset({HEX}))
 
@@ -215,14 +226,14 @@ def test_the_examples_of_the_documentation(file: Path) -> None:
     file.write_text(example)
     repo_identity = IDENTITY.replace("owner/packs", "owner/repo")
     signer = Signer(ISSUER, repo_identity)
-    assert Policy.load() == Policy(frozenset({HEX}), (signer,), (public,))
+    assert Policy.load() == Policy(frozenset({HEX}), (signer,), (Key.read(public),))
 
     words = re.findall(r'allow=\["(.*?)"\]', page)
     words = [
         word.replace("0123...", HEX).replace("/etc/hgemm_packs", str(file.parent)) for word in words
     ]
     google = Signer("https://accounts.google.com", "me@example.org")
-    expected = Policy(frozenset({HEX}), (signer, google), (public,))
+    expected = Policy(frozenset({HEX}), (signer, google), (Key.read(public),))
     assert Policy().allowing(words) == expected
 
 

@@ -73,10 +73,16 @@ def test_another_architecture_is_another_package(tmp_path: Path) -> None:
     assert wheel.name == "hgemm_packs_sm80-1.0.0-py3-none-any.whl"
 
 
-@pytest.mark.parametrize("version", ["1.0-final", "v1", "1.0+local"])
+@pytest.mark.parametrize("version", ["1.0-final", "v1", "1.0+local", "01.0", "1.0RC1", "one"])
 def test_a_version_that_python_does_not_know_is_refused(version: str, tmp_path: Path) -> None:
     with pytest.raises(PackError, match=r"wheel_name: sm_90a .* cannot be a wheel's name"):
         data_wheel.build(pack(tmp_path / "pack", version), tmp_path / "dist")
+
+
+@pytest.mark.parametrize("version", ["2.10.0", "1.0rc1", "1.0.post2", "1.0.dev3"])
+def test_a_version_as_python_writes_it_names_the_wheel(version: str, tmp_path: Path) -> None:
+    wheel = data_wheel.build(pack(tmp_path / "pack", version), tmp_path / "dist")
+    assert wheel.name == f"hgemm_packs_sm90a-{version}-py3-none-any.whl"
 
 
 def test_a_pack_that_does_not_open_is_refused(

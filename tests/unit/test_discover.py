@@ -113,6 +113,54 @@ def test_a_broken_provider_costs_one_warning(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "raise SystemExit(3)",
+        "class Own(BaseException): pass\ndef FOLDER(): raise Own('broken')",
+        "def FOLDER(): raise GeneratorExit",
+    ],
+)
+def test_defect_17_a_provider_that_would_end_the_process(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = packs.write_good(tmp_path / "good").path
+    (tmp_path / "provider.py").write_text(f"{body}\n\nGOOD = {str(good)!r}\n")
+    provide(tmp_path, monkeypatch, a="provider:FOLDER")
+    monkeypatch.setenv("HGEMM_PACKS_PATH", str(good))
+    assert paths(discover.packs()) == [good]
+    (refused,) = discover.find().refused
+    assert (refused.place, refused.error.code) == ("provider:FOLDER", "provider_failed")
+
+
+def test_a_user_who_interrupts_a_provider_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "provider.py").write_text("raise KeyboardInterrupt\n")
+    provide(tmp_path, monkeypatch, a="provider:FOLDER")
+    with pytest.raises(KeyboardInterrupt):
+        discover.find()
+
+
+def test_defect_17_a_distribution_that_cannot_be_read_spoils_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = packs.write_good(tmp_path / "good").path
+    (tmp_path / "provider.py").write_text(f"FOLDER = {str(good)!r}\n")
+    provide(tmp_path, monkeypatch, a="provider:FOLDER")
+    later = tmp_path / "later"
+    points = {"provider": b"old = provider:OLD", "foreign": b"x = \xff\xfe"}
+    for name, line in points.items():  # an older provider is shadowed, as it always was
+        dist = later / f"{name}-0.9.dist-info"
+        dist.mkdir(parents=True)
+        (dist / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.9\n")
+        (dist / "entry_points.txt").write_bytes(b"[hgemm_packs.providers]\n" + line + b"\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(later)])
+    assert paths(discover.packs()) == [good]
+    (refused,) = discover.find().refused
+    assert (refused.place, refused.error.code) == ("foreign", "provider_failed")
+
+
 @pytest.mark.parametrize("part", [".", "v1", "v1/packs"])
 def test_a_cache_that_others_can_write_to_is_not_used(cache: Path, part: str) -> None:
     pack = into_cache(cache, "1")

@@ -12,8 +12,13 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 SUMMARY = {
-    "host": {"hit_ratio": 0.456, "miss_extra_us": 0.211},
-    "load": {"import_ms": 12.3, "pack100_ms": 45.6},
+    "host": {"hit_ratio": 0.456, "miss_extra_us": 0.211, "layer_miss_extra_us": 0.317},
+    "load": {
+        "import_ms": 12.3,
+        "pack100_ms": 45.6,
+        "first_product_ms": 51.4,
+        "idle_pack_mb": 6.2,
+    },
     "table": {
         "wins": 654,
         "grid_wins": 321,
@@ -34,6 +39,8 @@ SUMMARY = {
             "nn": {
                 "shapes": 500,
                 "kernel_share": 0.242,
+                "served": 121,
+                "called": 110,
                 "regime_shapes": {"tiny": 20, "mid": 480},
                 "plain": {
                     "gmean_vs_torch_hot": 1.2678,
@@ -42,12 +49,19 @@ SUMMARY = {
                     "worst_vs_torch_hot": 1.0,
                     "regimes": {"tiny": 1.61, "mid": 1.2},
                 },
-                "pdl": {
+                "mixed": {
                     "gmean_vs_torch_hot": 1.31,
                     "gmean_vs_torch_cold": None,
                     "gmean_vs_best_hot": 1.1,
                     "worst_vs_torch_hot": 1.0,
                     "regimes": {"tiny": 2.42, "mid": 1.22},
+                },
+                "chain": {
+                    "gmean_vs_torch_hot": 1.52,
+                    "gmean_vs_torch_cold": None,
+                    "gmean_vs_best_hot": 1.3,
+                    "worst_vs_torch_hot": 0.99,
+                    "regimes": {"tiny": 3.03, "mid": 1.33},
                 },
             }
         }
@@ -112,6 +126,22 @@ SUMMARY = {
         "fuzz": {"executions": 11_234_567, "findings_open": 3},
         "hub": {"faults_total": 14, "faults_handled": 13},
     },
+    "models": {
+        "graph": {
+            "gmean_upto64": 1.0789,
+            "gmean": 1.05,
+            "worst": 0.9961,
+            "worst_case": "Qwen3 8B bf16, graph, 100 tokens",
+        },
+        "eager": {
+            "gmean_upto64": 1.0099,
+            "worst": 0.95,
+            "worst_case": "Llama fp16, eager, 3 tokens",
+        },
+        "server": {"gmean": 1.3004, "worst": 1.01, "worst_case": "64x64x64 nn f16"},
+        "models": {"Qwen3 8B": {}, "Llama": {}},
+        "measured_on": {"settings": {"layers": 12}},
+    },
 }
 
 
@@ -162,15 +192,20 @@ def test_every_block_is_in_the_readme_and_filled() -> None:
     filled = readme.render(text, SUMMARY)
     for expected in (
         "**1.27x** torch over all 500 shapes",
-        "1.05x the better of torch and tuned cuBLASLt; 24% of them",
+        "1.05x the better of torch and tuned cuBLASLt, 1.31x in CUDA graphs of many products; 24% "
+        "of them",
         "measured: `nn` 330 of 501 (fp16), 321 of 500 (bf16); `tn` 3 of 4 (fp16).",
         "| 654 (321) |",
         "1.021x, 2.50x",
         "**0.46**",
         "0.21 us",
+        "0.32 us",
+        "| first product of a process | 51 ms |",
+        "| memory of an idle pack | 6 MB |",
         "| 1000-shape grid | shapes | fp16 nn |",
-        "| tiny | 20 | 1.610 / 2.420 |",
-        "| all, cold | 500 | 1.250 / - |",
+        "| tiny | 20 | 1.610 / 2.420 / 3.030 |",
+        "| all, cold | 500 | 1.250 / - / - |",
+        "| worst, hot | 500 | 1.000 / 1.000 / 0.990 |",
         "| 40 of 41 |",
         "| 97.6% |",
         "| 3.0e-03 |",
@@ -179,6 +214,7 @@ def test_every_block_is_in_the_readme_and_filled() -> None:
         "31 of the 77 problems with a kernel have one that is launched with",
         "13 of them another kernel than for ordinary launches",
         "no product reads what the one before wrote",
+        "as nobody has called them so yet: 11 of grid fp16 nn.",
         "(60 problems of the grid): 1.111x launched plainly, as `matmul` does there, 1.200x with "
         "dependent launch; alone 1.222x hot, 1.200x cold.",
         "(f16 nn, 77 problems with a confirmed kernel): 1.030x torch, 1.040x its TFLOPS per watt.",
@@ -188,11 +224,39 @@ def test_every_block_is_in_the_readme_and_filled() -> None:
         "| 103, 2 |",
         "| 11.2 million, 3 |",
         "| 13 of 14 |",
+        "| 2 language models of transformers, of 12 layers | over torch |",
+        "| a decode step of 1 to 64 tokens, CUDA graph, geometric mean | 1.079x |",
+        "| its worst case (Qwen3 8B bf16, graph, 100 tokens) | 0.996x: nothing gained |",
+        "| a decode step of 1 to 64 tokens, eager, geometric mean | 1.010x: nothing gained |",
+        "| its worst case (Llama fp16, eager, 3 tokens) | 0.950x: slower than torch |",
+        "| a decode step, `torch.compile` | not measured yet |",
+        "| one product at a time, at random intervals, geometric mean | 1.300x |",
+        "| its worst case (64x64x64 nn f16) | 1.010x |",
     ):
         assert expected in filled
     assert "2026-01-02 to 2026-01-03" in filled
     # Rendering replaces what an earlier run wrote, it never adds to it.
     assert readme.render(filled, SUMMARY) == filled
+
+
+def test_what_no_models_were_measured_for_says_so() -> None:
+    assert script("readme").models({"models": None}) == "Whole models: not measured yet.\n"
+
+
+def test_models_say_what_their_lines_say() -> None:
+    summary = script("models_summary")
+    of_models, of_calls = summary.files()
+    assert summary.OUT.exists() == bool(of_models + of_calls)
+    if summary.OUT.exists():
+        assert summary.OUT.read_text(encoding="utf-8") == summary.text()
+
+
+def test_public_figures_say_what_their_lines_say() -> None:
+    public = script("public")
+    lines = sorted(public.OUT.parent.glob("public*.jsonl*"))
+    assert public.OUT.exists() == bool(lines)
+    if lines:
+        assert public.OUT.read_text(encoding="utf-8") == public.text(lines)
 
 
 def test_an_unknown_block_is_an_error() -> None:

@@ -52,7 +52,8 @@ def test_a_dependent_launch_is_named(good: Path) -> None:
     ]
     assert explained(packs.WIN_SMALL)[2] == "runs on   k_direct"
     assert explained(packs.WIN_SMALL)[3].startswith("hot ")
-    select.quarantine(direct, "wrong")
+    (found,) = select.found().packs
+    select.quarantine(found.manifest.by_id[direct], "wrong")
     assert explained(packs.WIN)[2] == "runs on   k_tma2"
     assert explained(packs.WIN)[3].startswith("hot ")
     assert explained(packs.WIN)[-1] == (
@@ -66,12 +67,9 @@ def test_a_dependent_launch_is_named(good: Path) -> None:
 def test_a_fallback_is_explained_with_every_reason(
     good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, keys, value in (
-        ("ampere", ("arch",), "sm_80"),
-        ("future", ("launcher_abi",), 5),
-    ):
-        packs.write_good(tmp_path / name).close()
-        put(value, *keys)(tmp_path / name)
+    packs.write_good(tmp_path / "ampere", arch="sm_80").close()
+    packs.write_good(tmp_path / "future").close()
+    put(5, "launcher_abi")(tmp_path / "future")
     places = [tmp_path / "ampere", tmp_path / "future", good]
     monkeypatch.setenv("HGEMM_PACKS_PATH", os.pathsep.join(map(str, places)))
     assert explained(packs.CUBLAS)[2:] == [

@@ -26,7 +26,7 @@ def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     noisy = packs.row(packs.NOISE, None, lcb=1.02)._replace(kernel=kernel)
     raw = noisy._asdict() | {"hot": noisy.hot._asdict(), "cold": noisy.cold._asdict()}
     del raw["dependent"]
-    edit(pack.path, lambda document: document["table"].append(raw))
+    edit(pack.path, lambda document: document["table"].insert(1, raw))
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(pack.path))
     return pack.path
 
@@ -111,7 +111,7 @@ def test_a_quarantined_kernel_is_passed_over_for_the_next_pack(
 ) -> None:
     before = resolve(packs.WIN).kernel
     assert before is not None
-    select.quarantine(before.id, "the driver refused it")
+    select.quarantine(before, "the driver refused it")
     after = resolve(packs.WIN)
     assert (after.kernel, after.code) == (None, "quarantined")
     assert "the driver refused it" in after.reasons[0].text
@@ -128,31 +128,44 @@ def test_a_quarantined_kernel_is_passed_over_for_the_next_pack(
     settings.cache_clear()
     select.reset()
     assert resolve(packs.WIN).kernel == before, "reset forgets the quarantine"
-    select.quarantine(before.id, "the driver refused it")
+    select.quarantine(before, "the driver refused it")
     beside = resolve(packs.WIN)
     assert beside.kernel is not None and beside.kernel.name == "k_tma3"
+
+
+def test_a_kernel_that_failed_without_a_word_is_kept_out(good: Path) -> None:
+    """Chosen again it would fail again, without end."""
+    choice = resolve(packs.WIN)
+    assert choice.kernel is not None
+    assert select.kept_out(choice.kernel, dependent=True) is None
+    select.quarantine_dependent(choice.kernel, "")
+    assert select.kept_out(choice.kernel, dependent=True) == ""
+    assert select.kept_out(choice.kernel) is None
+    select.quarantine(choice.kernel, "")
+    assert select.kept_out(choice.kernel) == "" and resolve(packs.WIN).code == "quarantined"
 
 
 def test_a_row_names_the_kernel_of_dependent_launches_too(good: Path) -> None:
     """The row's own is chosen whatever becomes of the other."""
     direct, tma2, tma3 = (each.entry_fields["id"] for each in packs.good_kernels())
     for behind in (direct, tma2):  # another, and the row's own
-        put(behind, "table", 1, "dependent")(good)  # the row of WIN
+        put(behind, "table", 2, "dependent")(good)  # the row of WIN
         select.reset()
         choice, small = resolve(packs.WIN), resolve(packs.WIN_SMALL)
-        assert choice.kernel is not None and choice.kernel.id == tma2
+        assert choice.kernel is not None and choice.kernel.id == tma2 and choice.pack is not None
         assert choice.dependent is not None and choice.dependent.id == behind
         assert small.kernel is not None and small.kernel.id == direct and small.dependent is None
-        select.quarantine(tma3, "another")
+        by_id = choice.pack.manifest.by_id
+        select.quarantine(by_id[tma3], "another")
         assert resolve(packs.WIN) == choice
-        select.quarantine_dependent(behind, "it does not load")
+        select.quarantine_dependent(by_id[behind], "it does not load")
         without = resolve(packs.WIN)
         assert (without.kernel, without.row) == (choice.kernel, choice.row)
         assert without.code == "kernel" and without.dependent is None
         assert [reason.code for reason in without.reasons] == ["kernel", "quarantined"]
         assert "it does not load" in without.reasons[1].text
         assert resolve(packs.WIN_SMALL) == small, "it is still right for ordinary launches"
-        select.quarantine(behind, "wrong values")
+        select.quarantine(by_id[behind], "wrong values")
         assert resolve(packs.WIN).code == ("kernel" if behind == direct else "quarantined")
         assert resolve(packs.WIN).dependent is None
         assert (resolve(packs.WIN_SMALL).kernel is None) == (behind == direct)
