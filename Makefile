@@ -16,9 +16,15 @@ EXTENSIONS := setup.py $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch])
 TABLE = $(BIN)/hgemm-packs generate table benchmarks/results/measured \
   $(addprefix --pdl ,$(wildcard benchmarks/results/pdl-choice*.jsonl* benchmarks/results/pdl-contenders*.jsonl*)) \
   $(addprefix --published ,$(wildcard benchmarks/results/pdl.jsonl* benchmarks/results/pdl-[0-9]*.jsonl*)) \
+  $(addprefix --mixed ,$(wildcard benchmarks/results/mixed*.jsonl*)) \
+  $(addprefix --public ,$(wildcard benchmarks/results/public*.jsonl*)) \
   $(addprefix --energy ,$(wildcard benchmarks/results/energy*.jsonl*))
 
-.PHONY: demo test test-gpu bench table waiting figures packs fmt lint type wheel data-wheel wheel-check clean
+# What `make sanitize` has compilers told. A report ends the process.
+SANITIZED := build/sanitized
+SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
+
+.PHONY: demo test sanitize test-gpu bench bench-host table waiting figures packs fmt lint type wheel data-wheel wheel-check clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/built
@@ -26,6 +32,21 @@ demo: $(STAMPS)/built
 
 test: $(STAMPS)/built
 	$(BIN)/python -m pytest -m "not gpu and not multigpu"
+
+# The launcher's tests and the campaign, extensions and stand-in driver under gcc's sanitizers of
+# addresses and undefined behaviour. Their library has to be there before Python is, and C++ with it.
+# What Python and torch leave behind is not looked at. Reports of processes that a test starts are
+# in files, those of the tests' own are seen because pytest takes Python's output alone.
+sanitize: $(STAMPS)/built
+	rm -rf $(SANITIZED)
+	CC=gcc CFLAGS="$(SANITIZERS)" $(BIN)/python setup.py --quiet build_ext --force \
+	  --build-lib $(SANITIZED) --build-temp $(SANITIZED)/objects
+	CC=gcc CFLAGS="$(SANITIZERS)" PYTHONPATH=tests/sanitized \
+	  ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/$(SANITIZED)/report \
+	  UBSAN_OPTIONS=print_stacktrace=1 \
+	  LD_PRELOAD="$$(gcc -print-file-name=libasan.so) libstdc++.so.6" \
+	  $(BIN)/python -m pytest --capture=sys -p no:cacheprovider tests/cpu tests/campaign; \
+	  code=$$?; cat $(SANITIZED)/report.* 2>/dev/null && exit 1; exit $$code
 
 # Needs an H200. Compiles nothing: the pack comes from `make packs`.
 test-gpu: $(STAMPS)/built packs
@@ -38,6 +59,14 @@ bench: $(STAMPS)/built packs
 	HGEMM_PACKS_PATH=$(PACK) $(BIN)/hgemm-packs bench --out benchmarks/results
 	$(MAKE) figures
 
+# What a call costs the host, by pytest-benchmark, into the file HOST_PATH: on a GPU with the pack,
+# elsewhere on the stand-in driver. `pytest-benchmark compare` takes two such files.
+HOST_PATH ?= benchmarks/results/host_path.json
+bench-host: $(STAMPS)/built
+	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m pytest benchmarks/test_host_path.py \
+	  --benchmark-json=$(HOST_PATH) --benchmark-time-unit=ns --benchmark-sort=name \
+	  --benchmark-columns=median,iqr,min,rounds
+
 # The committed table from the run folders in RUNS, by way of the export that is committed with it.
 # pdl-choice* and pdl-contenders* (several kernels a problem) say which kernel a row names for
 # dependent launch; figures come from pdl.jsonl*, measured after: nothing that these lack is chosen,
@@ -49,16 +78,22 @@ table: $(STAMPS)/built
 	  $(addprefix --sanitized ,$(wildcard benchmarks/results/sanitized.jsonl*))
 	$(MAKE) figures
 
-# What the table would name if every kernel had a clean record, for benchmarks/sanitize_pack.py.
+# What the table would name if every kernel had a clean record and every chain had been measured, for
+# benchmarks/sanitize_pack.py and public.py.
 waiting: $(STAMPS)/built
 	mkdir -p waiting
-	$(TABLE) --out waiting/source.json --pack waiting/pack
+	$(TABLE) --unseen --out waiting/source.json --pack waiting/pack
 
 # Every published number, page and plot from the raw results and the table.
 figures: $(STAMPS)/built
 	$(foreach one,chained energy,$(if $(wildcard benchmarks/results/$(one)*.jsonl*),\
 	  $(BIN)/python benchmarks/$(one).py --summary \
 	  $(sort $(wildcard benchmarks/results/$(one)*.jsonl*)) &&)) true
+	$(if $(wildcard benchmarks/results/models*.jsonl* benchmarks/results/serving*.jsonl*),\
+	  $(BIN)/python benchmarks/models.py --summary)
+	$(if $(wildcard benchmarks/results/public*.jsonl*),\
+	  $(BIN)/python benchmarks/public.py --summary \
+	  $(sort $(wildcard benchmarks/results/public*.jsonl*)))
 	$(BIN)/python benchmarks/summary.py
 	$(BIN)/python benchmarks/report_h200.py
 	$(BIN)/python benchmarks/generator.py
@@ -109,9 +144,9 @@ $(STAMPS)/venv:
 
 $(STAMPS)/deps: $(STAMPS)/venv pyproject.toml
 	@if $(BIN)/python -c 'import torch; assert torch.version.cuda' 2>/dev/null; then \
-	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,rivals,hub,verify,dev]"; \
+	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,rivals,hub,verify,models,dev]"; \
 	else \
-	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,rivals,hub,verify,dev,torch]"; \
+	  $(BIN)/python -m pip install --quiet -e ".[cli,generator,rivals,hub,verify,models,dev,torch]"; \
 	fi
 	@touch $@
 

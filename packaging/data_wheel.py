@@ -14,6 +14,7 @@ from pathlib import Path
 
 import wheel_zip
 from pack_report import report
+from packaging.version import InvalidVersion, Version
 
 from hgemm_packs.errors import PackError
 from hgemm_packs.pack import (
@@ -31,8 +32,6 @@ LICENSE = Path(__file__).parents[1] / "LICENSE"
 MAX_BYTES = 100 << 20
 #: These travel with a pack that has them; a wheel is attested by itself.
 OPTIONAL = (BUNDLE_NAME, SIGNATURE_NAME)
-#: PEP 440 without epochs and local parts: a file name needs no escaping then.
-VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
 ARCH = re.compile(r"sm_(\d+[af]?)")
 
 INIT = '''"""The {arch} pack of hgemm_packs: data, found through the entry point below `folder`."""
@@ -71,20 +70,30 @@ Tag: py3-none-any
 """
 
 
+def _names_a_file(version: str) -> bool:
+    """Whether it is a version as Python writes it, without the local part that a file name would
+    have to escape; a manifest has no epochs."""
+    try:
+        found = Version(version)
+    except InvalidVersion:
+        return False
+    return str(found) == version == found.public
+
+
 def build(folder: Path, out: Path) -> Path:
     """Write the wheel of the pack in `folder` into `out` and return its path.
 
     Raises PackError for a pack that does not open (with its code), or that no wheel can carry: a
     version that is no Python version ("wheel_name"), or files over the limit ("wheel_size").
     """
-    pack = Pack.open(folder)
+    pack = Pack.verified(folder)
     manifest = pack.manifest
     pack.close()
     files = {name: (folder / name).read_bytes() for name in (MANIFEST_NAME, BLOB_NAME)}
     files |= {name: (folder / name).read_bytes() for name in OPTIONAL if (folder / name).is_file()}
     arch, version = ARCH.fullmatch(manifest.arch), manifest.pack.version
     devices = ", ".join(profile.name for profile in manifest.device_profiles)
-    if arch is None or not VERSION.fullmatch(version):
+    if arch is None or not _names_a_file(version):
         raise PackError("wheel_name", f"{manifest.arch} {version} cannot be a wheel's name")
     if not (devices + manifest.pack.license).isprintable():
         raise PackError("wheel_name", "a device's name or the licence cannot be in METADATA")
