@@ -131,6 +131,17 @@ class Cache:
         return self._pasts[layer_idx] + query_length, 0
 
 
+def unmasked_attention() -> str:
+    """torch's fused attention by a name of its own, for which transformers makes no masks. In a
+    capture it would make one for tokens that all see the whole cache, and no fused attention takes
+    it: a step of 100 tokens of Llama 3.1 8B came to 16 ms for 8. No engine serves so."""
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    AttentionInterface.register("sdpa_unmasked", sdpa_attention_forward)
+    return "sdpa_unmasked"
+
+
 class Pair:
     """One model twice, with the same weights in memory: as it is, and with linear layers of ours.
     `changes` replace fields of its configuration."""
@@ -144,7 +155,7 @@ class Pair:
         own = {"num_hidden_layers": layers, "tie_word_embeddings": False}
         config = AutoConfig.for_model(kind, **{**sizes, **own, **changes})
         # gpt-oss adds a column to the scores, which no fused attention of torch does.
-        attention = "eager" if kind == "gpt_oss" else "sdpa"
+        attention = "eager" if kind == "gpt_oss" else unmasked_attention()
         with device:
             made = AutoModelForCausalLM.from_config(
                 config, dtype=DTYPES[dtype], attn_implementation=attention

@@ -40,8 +40,6 @@ Samples = dict[str, list[float]]
 MIN_BLOCKS = 5
 BLOCKS = 11
 PILOTS = 3
-#: Share of an arm's samples that the host's own time lies above.
-UNDISTURBED = 0.25
 
 
 def key(fields: Fields) -> str:
@@ -162,19 +160,6 @@ def speedup(
 ) -> float:
     """`base` over an arm: the median of the pairs."""
     return median(b / o for b, o in zip(samples[base], samples[arm], strict=True))
-
-
-def host_speedup(
-    samples: Mapping[str, Sequence[float]], base: str = "torch", arm: str = "ours"
-) -> float:
-    """`base` over an arm, where the host's time counts: by the lower quartile of each, for whatever
-    disturbs a host only makes it slower, by more than most arms differ."""
-    return _undisturbed(samples[base]) / _undisturbed(samples[arm])
-
-
-def _undisturbed(us: Sequence[float]) -> float:
-    ordered = sorted(us)
-    return ordered[int(UNDISTURBED * len(ordered))]
 
 
 def parser(description: str) -> argparse.ArgumentParser:

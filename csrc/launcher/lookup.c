@@ -18,7 +18,6 @@ static answer *fallback(reason why) {
 
 void lookup_release(answer *entry) {
   if (entry->fallback != REASON_COUNT || --entry->users) return;
-  Py_XDECREF(entry->empty_args);
   free(entry);
 }
 
@@ -50,11 +49,6 @@ static reason named_reason(PyObject *name) {
   return REASON_REFUSED;
 }
 
-static PyObject *empty_args(const launcher_state *state, const problem *p) {
-  PyObject *dtype = p->a.type == DL_BFLOAT ? state->torch.bf16 : state->torch.f16;
-  return Py_BuildValue("((ii)(ii)O)", p->shape.m, p->shape.n, p->shape.n, 1, dtype);
-}
-
 // Binds a kernel that is launched dependent or not to `p`; -1 where it is none for that.
 static int make_plan(launcher_state *state, const problem *p, const loaded_kernel *kernel, int pdl,
                      plan *result) {
@@ -74,11 +68,6 @@ static answer *plan_answer(launcher_state *state, const problem *p, const loaded
   if (!entry) return (answer *)PyErr_NoMemory();
   entry->fallback = REASON_COUNT;
   entry->users = 1;
-  entry->empty_args = empty_args(state, p);
-  if (!entry->empty_args) {
-    free(entry);
-    return NULL;
-  }
   if (make_plan(state, p, own, 0, &entry->own)) {
     lookup_release(entry);
     return fallback(REASON_REFUSED);

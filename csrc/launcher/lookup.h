@@ -8,8 +8,7 @@
 // own, an ordinary launch, and perhaps another for launches that may be dependent ones.
 typedef struct {
   reason fallback;
-  int users;             // of one with plans: the table, and calls that hold it
-  PyObject *empty_args;  // (size, stride, dtype) of the output of a plain 2-D call
+  int users;  // of one with plans: the table, and calls that hold it
   plan own;
   plan dependent;  // its `pdl` is 0 where there is none
 } answer;

@@ -1,7 +1,8 @@
 #include "matmul.h"
 
+#include "output.h"
 #include "predecessor.h"
-#include "torch_call.h"
+#include "torch_product.h"
 #include "workspace.h"
 
 // Keyword names of a call site are interned, so the pointer nearly always decides.
@@ -44,6 +45,8 @@ static PyObject *get(const tensor_getter *getter, PyObject *tensor) {
 }
 
 static int requires_grad(const launcher_state *state, PyObject *tensor) {
+  const int known = tensor_requires_grad(&state->reader, tensor);
+  if (known >= 0) return known;
   PyObject *answer = get(&state->requires_grad, tensor);
   if (!answer) return -1;
   const int yes = answer != Py_False;
@@ -60,6 +63,7 @@ static reason check_torch(const launcher_state *state, const call *c) {
     grad = requires_grad(state, c->b);  // first, for most weights do
     if (!grad) grad = requires_grad(state, c->a);
     if (!grad && c->out) grad = requires_grad(state, c->out);
+    if (!grad && c->bias) grad = requires_grad(state, c->bias);
   }
   return grad ? REASON_AUTOGRAD : REASON_COUNT;
 }
@@ -148,7 +152,7 @@ static PyObject *run_kernel(launcher_state *state, const call *c, problem *p, co
   if (out) {
     Py_INCREF(out);
   } else {
-    out = torch_allocate(state, c, p, found->empty_args, is_current);
+    out = output_allocate(state, c, p, is_current);
     if (!out) return NULL;
     // The allocation may have made another device's context current: torch's "current device" need
     // not be the driver's, as in a process that has only used its second GPU.
@@ -196,6 +200,19 @@ static PyObject *serve(launcher_state *state, const call *c, problem *p, answer 
   return result;
 }
 
+// A problem without a kernel: torch's product itself where torch would do nothing else, or the call
+// as it is.
+static PyObject *serve_by_torch(launcher_state *state, const call *c, problem *p, reason why) {
+  if (torch_count(state, why, p)) return NULL;
+  reason odd = c->out ? problem_out(state, c->out, p) : REASON_COUNT;
+  if (odd == REASON_COUNT && c->bias) odd = problem_bias(state, c->bias, p);
+  if (odd == REASON_COUNT) odd = check_torch(state, c);
+  if (odd == REASON_COUNT && c->out) odd = claim_out(state, c->out, p);
+  if (PyErr_Occurred()) return NULL;
+  PyObject *result = odd == REASON_COUNT ? torch_product(state, c, p) : NULL;
+  return result || PyErr_Occurred() ? result : torch_call(state, c, p);
+}
+
 // The first call lets Python import torch and hand over its entry points.
 static int start(const launcher_state *state) {
   PyObject *launcher = PyImport_ImportModule("hgemm_packs.launcher");
@@ -212,14 +229,14 @@ static int start(const launcher_state *state) {
 static PyObject *product(launcher_state *state, call c) {
   problem p;
   if (!state->started && start(state)) return NULL;
-  if (!parse(state, &c)) return torch_call(state, &c);
+  if (!parse(state, &c)) return torch_call(state, &c, NULL);
   if (!state->exchange) return torch_fall_back(state, &c, REASON_NO_EXCHANGE, NULL);
-  if (c.bias) return torch_fall_back(state, &c, REASON_BIAS, NULL);  // no kernel adds one
   reason why = problem_describe(state, c.a, c.b, c.linear, &p);
   if (why != REASON_COUNT) return torch_fall_back(state, &c, why, NULL);
+  if (c.bias) return serve_by_torch(state, &c, &p, REASON_BIAS);  // no kernel adds one
   answer *found = lookup(state, &p);
   if (!found) return NULL;
-  if (found->fallback != REASON_COUNT) return torch_fall_back(state, &c, found->fallback, &p);
+  if (found->fallback != REASON_COUNT) return serve_by_torch(state, &c, &p, found->fallback);
   return serve(state, &c, &p, found);
 }
 

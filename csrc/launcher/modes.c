@@ -8,8 +8,8 @@ static const char GRAD_ENABLED[] = "_ZN3c108GradMode10is_enabledEv";
 static const char INFERENCE[] = "_ZN3c1013InferenceMode10is_enabledEv";
 static const char FUNCTION_MODES[] = "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv";
 
-// This thread's instance of torch's thread-local key set.
-static _Thread_local const key_set *keys;
+// This thread's instance of torch's thread-local key set: included and excluded keys.
+static _Thread_local key_set *keys;
 
 static void probe_bind(probe *p, PyObject *function, PyObject *quiet, PyObject *argument) {
   Py_INCREF(function);
@@ -68,7 +68,7 @@ int modes_bind(torch_modes *modes, PyObject *tuples, int covered, PyObject *grad
   return 0;
 }
 
-static const key_set *thread_keys(const torch_modes *modes) {
+static key_set *thread_keys(const torch_modes *modes) {
   // dlsym of a thread-local variable gives the calling thread's instance.
   if (!keys) keys = dlsym(modes->c10, KEYS);
   return keys;
@@ -77,6 +77,19 @@ static const key_set *thread_keys(const torch_modes *modes) {
 void modes_remember(torch_modes *modes) {
   if (!modes->c10 || modes->quiet_count == KEY_SETS) return;
   modes->quiet[modes->quiet_count++] = *thread_keys(modes);
+}
+
+// torch keeps what is excluded as its difference from what is by default; no key that is asked for
+// here is excluded by default.
+uint64_t modes_exclude(const torch_modes *modes, uint64_t dispatch_keys) {
+  key_set *now = thread_keys(modes);
+  const uint64_t excluded = now->words[1];
+  now->words[1] |= dispatch_keys;
+  return excluded;
+}
+
+void modes_restore(const torch_modes *modes, uint64_t excluded) {
+  thread_keys(modes)->words[1] = excluded;
 }
 
 int modes_unwatched(const torch_modes *modes) {

@@ -52,6 +52,11 @@ int modes_quiet(const torch_modes *modes);
 // 1 when no function mode is on, as far as the shortcut can tell.
 int modes_unwatched(const torch_modes *modes);
 
+// Excludes dispatch keys in this thread, as torch does below its autograd; returns what was
+// excluded for modes_restore. Only where `c10` is there.
+uint64_t modes_exclude(const torch_modes *modes, uint64_t dispatch_keys);
+void modes_restore(const torch_modes *modes, uint64_t excluded);
+
 // 1 when gradients are being recorded, 0 when not, -1 with an exception set.
 int modes_grad_enabled(const torch_modes *modes);
 

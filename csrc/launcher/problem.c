@@ -117,6 +117,18 @@ reason problem_out(const launcher_state *state, PyObject *out, problem *p) {
   return REASON_COUNT;
 }
 
+reason problem_bias(const launcher_state *state, PyObject *bias, const problem *p) {
+  matrix found = {.leading_count = -1};
+  if (!is_tensor(state, bias)) return REASON_TENSOR_TYPE;
+  // With more leading dimensions, or rows apart, torch adds it after the product.
+  const int inside =
+      p->a.leading_count == 1 || (p->a.leading_count == 2 && p->packed && !p->transposed[0]);
+  const int is_vector = matrix_view(&state->reader, bias, 0, &found) == NOT_A_MATRIX &&
+                        !found.leading_count && found.cols == p->b.cols &&
+                        same_kind(&p->a, &found) && found.data;
+  return inside && is_vector ? REASON_COUNT : REASON_BIAS;
+}
+
 const char *problem_layout(const problem *p) {
   static const char *const NAMES[2][2] = {{"nn", "nt"}, {"tn", "tt"}};
   return NAMES[p->transposed[0]][p->transposed[1]];

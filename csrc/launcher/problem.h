@@ -24,6 +24,9 @@ reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, i
 // Checks that `out` is what a kernel of `p` can write to and fills p->c. REASON_COUNT when it is.
 reason problem_out(const launcher_state *state, PyObject *out, problem *p);
 
+// Whether torch adds `bias` to the product inside it: a vector of N, as torch.addmm takes it.
+reason problem_bias(const launcher_state *state, PyObject *bias, const problem *p);
+
 // "nn", "nt", "tn" or "tt".
 const char *problem_layout(const problem *p);
 

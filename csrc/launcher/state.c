@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "torch_product.h"
+
 const char *const REASON_NAMES[REASON_COUNT] = {
 #define REASON_TEXT(name, text) text,
     REASONS(REASON_TEXT)
@@ -151,6 +153,7 @@ PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
   state->strict = strict;
   reader.ordinary[0] = keys[0], reader.ordinary[1] = keys[1];
   if (reader_bind(&reader, device_type)) state->exchange = find_exchange(t.tensor);
+  products_bind(&state->products, device_type == DL_CUDA);
   state->reader = reader;
   if (modes_bind(&state->modes, probes, covered, grad_enabled) ||
       bind_getter(state, "requires_grad", &state->requires_grad) || bind_bump(state))

@@ -69,6 +69,24 @@ typedef struct {
   PyObject *refuse;   // launcher._refuse: raises FallbackError under STRICT
 } torch_api;
 
+// torch's products below its dispatcher (torch_product.c); none where `mm` is NULL. They return 0,
+// or else have said on standard error what is wrong.
+typedef struct {
+  int32_t (*mm)(void *out, void *a, void *b);
+  int32_t (*addmm)(void *out, void *bias, void *a, void *b, double beta, double alpha);
+  int32_t (*view)(void *tensor, int64_t dims, const int64_t *sizes, const int64_t *strides,
+                  int64_t offset, void **result);
+  int32_t (*drop)(void *tensor);
+} torch_products;
+
+// What torch is told of an output's shape, kept from call to call of that shape.
+enum { OUTPUT_BITS = 6 };
+typedef struct {
+  int64_t sizes[MAX_LEADING + 1];
+  int dims, type;
+  PyObject *args;  // (size, stride, dtype), or NULL
+} output_args;
+
 // Requests for memory that are let pass before torch is asked again, which empties its caches
 // before it says no: the more, the more often it has.
 typedef struct {
@@ -103,6 +121,8 @@ typedef struct {
   int device_type;
   char *library;
   torch_api torch;
+  torch_products products;
+  output_args outputs[1 << OUTPUT_BITS];
   tensor_getter requires_grad;
   torch_modes modes;
   PyCFunction bump;    // C function of bump_version

@@ -32,6 +32,9 @@ int reader_bind(tensor_reader *reader, int dl_device_type) {
     if (!found) return 0;
     memcpy(wanted[i].function, &found, sizeof found);
   }
+  void *c10 = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
+  void *grad = c10 ? dlsym(c10, "_ZNK3c1010TensorImpl13requires_gradEv") : NULL;
+  memcpy(&r->requires_grad, &grad, sizeof grad);
   r->device_type = device_type(), r->f16 = f16(), r->bf16 = bf16();
   return 1;
 }
@@ -118,17 +121,23 @@ matrix_kind matrix_view(const tensor_reader *reader, PyObject *object, int to_wr
   result->device = device < 0 ? 0 : device;  // a CPU has no number
   // Of a storage without memory the address is NULL, and the tensor's so many elements further.
   result->data = (uintptr_t)data == (uintptr_t)g.offset * 2 ? NULL : data;
-  if (g.dim < 2 || g.dim > MAX_LEADING + 1) return NOT_A_MATRIX;
+  if (g.dim < 1 || g.dim > MAX_LEADING + 1) return NOT_A_MATRIX;
   const int count = (int)g.dim - 1;
   result->leading_count = count;
   result->cols = g.sizes[count];
   result->col_stride = g.strides[count];
+  if (!count) return NOT_A_MATRIX;
   if (count == 1) {
     result->rows = result->leading[0] = g.sizes[0];
     result->row_stride = g.strides[0];
     return MATRIX;
   }
   return fold(g.sizes, g.strides, count, result) ? MATRIX : NOT_FOLDABLE;
+}
+
+int tensor_requires_grad(const tensor_reader *reader, PyObject *tensor) {
+  return reader->requires_grad ? reader->requires_grad(inside((char *)tensor + reader->tensor))
+                               : -1;
 }
 
 int matrix_claim(const tensor_reader *reader, PyObject *object, matrix *m) {

@@ -15,6 +15,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdbool.h>
 
 enum { MAX_LEADING = 6 };  // leading dimensions of `x @ w` that are folded into rows
 
@@ -36,6 +37,7 @@ typedef struct {
   int32_t (*get_device)(void *tensor, int32_t *);
   int32_t (*get_data)(void *tensor, const void **);
   int32_t (*get_data_to_write)(void *tensor, void **);
+  bool (*requires_grad)(const void *inside);  // of torch's own C++ tensor; NULL where not found
 } tensor_reader;
 
 typedef struct {
@@ -57,7 +59,8 @@ int reader_bind(tensor_reader *reader, int dl_device_type);
 
 // Views `tensor` (a torch.Tensor, checked by the caller) as a matrix; leading dimensions are folded
 // into rows where their strides allow it. A copy-on-write tensor becomes one of its own where the
-// view is `to_write`. Runs no Python.
+// view is `to_write`. Of a vector its columns, type and device are read, though it is no matrix.
+// Runs no Python.
 matrix_kind matrix_view(const tensor_reader *reader, PyObject *tensor, int to_write,
                         matrix *result);
 
@@ -80,6 +83,9 @@ static inline int64_t matrix_lead(const matrix *m, int transposed) {
   if (outer == 1) return inner;
   return lead >= inner ? lead : 0;
 }
+
+// 1 when gradients of it are wanted, 0 when not, -1 where torch is to be asked another way.
+int tensor_requires_grad(const tensor_reader *reader, PyObject *tensor);
 
 // Whether the bytes of a packed `x` and a packed `y` overlap; no side is above INT32_MAX.
 int matrix_overlap(const matrix *x, const matrix *y);

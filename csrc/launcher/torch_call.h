@@ -13,16 +13,15 @@ typedef struct {
   PyObject *a, *b, *out, *bias;  // out, bias: NULL for None
 } call;
 
-// The function that the caller could have called instead, with exactly the caller's arguments.
-PyObject *torch_call(const launcher_state *state, const call *c);
+// The function that the caller could have called instead, with exactly the caller's arguments; of a
+// problem `p`, if it is not NULL, one that comes to the same.
+PyObject *torch_call(const launcher_state *state, const call *c, const problem *p);
+
+// Counts a call that torch runs, and why. -1 with an exception set under STRICT.
+int torch_count(launcher_state *state, reason why, const problem *p);
 
 // Hands the call to torch, once, and counts why; the result or the exception is torch's. `p` is
 // NULL when the operands never made a problem.
 PyObject *torch_fall_back(launcher_state *state, const call *c, reason why, const problem *p);
-
-// The output of a call without out, also in p->c: an ordinary tensor of torch's allocator.
-// `flat_args` are those of torch.empty for a plain 2-D call.
-PyObject *torch_allocate(const launcher_state *state, const call *c, problem *p,
-                         PyObject *flat_args, int is_current);
 
 #endif
