@@ -54,18 +54,29 @@ static int requires_grad(const launcher_state *state, PyObject *tensor) {
   return yes;
 }
 
+// 1 when a gradient would be recorded, 0 when not, -1 with an exception set.
+static int records_gradient(const launcher_state *state, const call *c) {
+  int grad = modes_grad_enabled(&state->modes);
+  if (grad != 1) return grad;
+  grad = requires_grad(state, c->b);  // first, for most weights do
+  if (!grad) grad = requires_grad(state, c->a);
+  if (!grad && c->out) grad = requires_grad(state, c->out);
+  if (!grad && c->bias) grad = requires_grad(state, c->bias);
+  return grad;
+}
+
 // Whether torch's own matmul would do more than multiply. REASON_COUNT when not; an exception is
 // left set when asking failed.
 static reason check_torch(const launcher_state *state, const call *c) {
   if (modes_quiet(&state->modes) != 1) return REASON_MODE;
-  int grad = modes_grad_enabled(&state->modes);
-  if (grad == 1) {
-    grad = requires_grad(state, c->b);  // first, for most weights do
-    if (!grad) grad = requires_grad(state, c->a);
-    if (!grad && c->out) grad = requires_grad(state, c->out);
-    if (!grad && c->bias) grad = requires_grad(state, c->bias);
-  }
-  return grad ? REASON_AUTOGRAD : REASON_COUNT;
+  return records_gradient(state, c) ? REASON_AUTOGRAD : REASON_COUNT;
+}
+
+// A call whose weight wants a gradient is torch's whatever its problem: asked first of all, where
+// that is cheap, training pays for nothing else. STRICT says what is wrong with the problem.
+static int trains(const launcher_state *state, const call *c) {
+  return !state->strict && is_tensor(state, c->b) && modes_grad_enabled(&state->modes) == 1 &&
+         tensor_requires_grad(&state->reader, c->b) == 1;
 }
 
 // Autograd must notice that out changed, as after any in-place op. -1 with an exception set.
@@ -231,6 +242,7 @@ static PyObject *product(launcher_state *state, call c) {
   if (!state->started && start(state)) return NULL;
   if (!parse(state, &c)) return torch_call(state, &c, NULL);
   if (!state->exchange) return torch_fall_back(state, &c, REASON_NO_EXCHANGE, NULL);
+  if (trains(state, &c)) return torch_fall_back(state, &c, REASON_AUTOGRAD, NULL);
   reason why = problem_describe(state, c.a, c.b, c.linear, &p);
   if (why != REASON_COUNT) return torch_fall_back(state, &c, why, NULL);
   if (c.bias) return serve_by_torch(state, &c, &p, REASON_BIAS);  // no kernel adds one

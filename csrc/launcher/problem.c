@@ -2,8 +2,7 @@
 
 #include <string.h>
 
-static int is_tensor(const launcher_state *state, PyObject *object) {
-  // Exact types only: subclasses and FakeTensor have their own idea of matmul.
+int is_tensor(const launcher_state *state, PyObject *object) {
   PyObject *type = (PyObject *)Py_TYPE(object);
   return type == state->torch.tensor || type == state->torch.parameter;
 }

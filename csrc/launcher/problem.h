@@ -15,6 +15,10 @@ typedef struct {
   int packed;
 } problem;
 
+// Whether it is a torch.Tensor or a Parameter, and of no class of its own: subclasses and
+// FakeTensor have their own idea of matmul.
+int is_tensor(const launcher_state *state, PyObject *object);
+
 // Fills `result` and returns REASON_COUNT when a and b make a problem that the table can answer; a
 // reason otherwise. Of a `linear` call b is the transpose of what is multiplied. Runs no Python. C
 // is taken to be packed and aligned as its rows allow: a fallback then needs no look at out.
