@@ -1,7 +1,7 @@
 """Where C finds a tensor's dispatch keys, which tell plain memory from all else that is a tensor.
 
-Asked by `api` once, when the launcher starts. torch says what the keys are, not where they lie, so
-they are looked for in tensors of different kinds; nothing else of torch's objects is read.
+Asked by `torch_state` once, when the launcher starts. torch says what the keys are, not where they
+lie, so they are looked for in tensors of different kinds; nothing else of torch's objects is read.
 """
 
 from __future__ import annotations

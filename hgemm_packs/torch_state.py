@@ -1,7 +1,8 @@
-"""Where a call meets torch: torch's entry points for C, the whole of matmul where there is no C
-extension, and the error that STRICT raises in place of a fallback.
+"""Where a call meets torch: torch's entry points for C, what C asks of torch's state, and the whole
+of matmul where there is no C extension.
 
-Called by `launcher`; decides nothing about kernels. torch is imported by the first call.
+Called by `launcher` and `dispatch`; decides nothing about kernels. torch is imported by the first
+call.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import neutral, tensor_keys
+from . import neutral, reasons, tensor_keys
+from .errors import FallbackError
 from .settings import LOGGER, settings
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def _count() -> None:
         LOGGER.warning("every matmul goes to torch: hgemm_packs._C is not built for this Python")
     _calls += 1
     if settings().strict:
-        refuse("no_extension", None, 0)
+        raise FallbackError(reasons.refusal("no_extension"))
 
 
 def calls() -> int:
@@ -153,22 +155,3 @@ def quiet_threads(remember: Callable[[], None]) -> None:
             remember()
 
     neutral.call(work)
-
-
-def refuse(reason: str, described: tuple[Any, ...] | None, device: int) -> None:
-    """Under HGEMM_PACKS_STRICT=1, instead of a fallback. Always raises FallbackError."""
-    from . import select
-    from .errors import FallbackError
-    from .launcher import _problem
-    from .report import WORDS
-
-    why = f"{reason}: {WORDS[reason]}" if reason in WORDS else reason
-    if described is None:
-        raise FallbackError(f"torch would have run this call: {why}")
-
-    problem = _problem(described)
-    try:
-        steps = "; ".join(str(step) for step in select.resolve(problem, device).reasons)
-    except (RuntimeError, OSError) as error:  # of a driver, device or file that cannot be used
-        steps = str(error)
-    raise FallbackError(f"torch would have run {problem} on device {device}: {why} ({steps})")

@@ -1,6 +1,6 @@
 """The cache of packs under kill -9 and under sixteen processes at once.
 
-    python -m benchmarks.cache_campaign [--rounds 100] [--together 20] [--out FOLDER]
+    python -m benchmarks.distribution.cache_campaign [--rounds 100] [--together 20] [--out FOLDER]
 
 Rounds alternate between a pack from a local folder and one fetched from a Hub on this machine.
 kill9.json: a round lets processes add, open and remove the pack without end, kills each at a random
@@ -26,9 +26,9 @@ from typing import Any
 
 from hgemm_packs.cli.console import console, progress
 from tests import packs
-from tests.hub import server
+from tests.distribution.hub import server
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 OUT = REPOSITORY / "benchmarks" / "results" / "distribution"
 CONCURRENT = 16
 KILLED = 4  # processes of a round
@@ -54,7 +54,7 @@ def campaign() -> Iterator[tuple[Verb, server.Hub]]:
 
         def run(verb: str, *rest: object) -> dict[str, Any]:
             with tempfile.TemporaryDirectory(dir=scratch) as place:
-                program = [sys.executable, "-m", "tests.hub.cache_rounds", verb]
+                program = [sys.executable, "-m", "tests.distribution.cache.cache_rounds", verb]
                 words = [Path(place, "cache"), source, *rest]
                 done = subprocess.run(
                     program + [str(word) for word in words],

@@ -1,9 +1,10 @@
 """results/distribution/hub.json: what a fetch does when a Hub goes wrong, fault by fault.
 
-    python benchmarks/hub_faults.py
+    python -m benchmarks.distribution.hub_faults
 
-The faults are those of tests/hub/faults.py, here with a blob of some megabytes and seconds of
-patience instead of fractions. Needs no network and no GPU; exits 1 where a fault was not handled.
+The faults are those of tests/distribution/hub/faults.py, here with a blob of some megabytes and
+seconds of patience instead of fractions. Needs no network and no GPU; exits 1 where a fault was not
+handled.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from hgemm_packs import remote, trust  # noqa: E402
+from hgemm_packs.distribution import remote, trust  # noqa: E402
+from hgemm_packs.distribution.transfer import Patience  # noqa: E402
 from hgemm_packs.settings import settings  # noqa: E402
-from hgemm_packs.transfer import Patience  # noqa: E402
-from tests.hub import faults, server, world  # noqa: E402
+from tests.distribution import world  # noqa: E402
+from tests.distribution.hub import faults, server  # noqa: E402
 
 OUT = ROOT / "benchmarks" / "results" / "distribution" / "hub.json"
 #: Bytes of each of the pack's three cubins.

@@ -1,6 +1,6 @@
 """Facts of the wheels as they would be published: sizes, checks, the same bytes twice, upgrades.
 
-    python benchmarks/wheel_facts.py packs/sm_90a
+    python -m benchmarks.distribution.wheel_facts packs/sm_90a
 
 Needs the extra `release` and no GPU; takes minutes. Builds the commit that is checked out, not what
 lies about, and writes results/distribution/wheels.json. What the aarch64 wheel does when it runs is
@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "packaging")]
 
 import check_wheels  # noqa: E402
@@ -31,10 +31,10 @@ import core_wheel  # noqa: E402
 import data_wheel  # noqa: E402
 import wheel_zip  # noqa: E402
 
-from hgemm_packs.manifest import LAUNCHER_ABI, PackInfo  # noqa: E402
+from hgemm_packs.pack.manifest import LAUNCHER_ABI, PackInfo  # noqa: E402
 from tests import fake_driver, packs  # noqa: E402
-from tests.hub import installed  # noqa: E402
-from tests.hub.installed import CUDA, NONE, REAL, Scenario  # noqa: E402
+from tests.distribution.wheels import installed  # noqa: E402
+from tests.distribution.wheels.installed import CUDA, NONE, REAL, Scenario  # noqa: E402
 
 OUT = ROOT / "benchmarks" / "results" / "distribution" / "wheels.json"
 MODULE = "hgemm_packs_sm90a"

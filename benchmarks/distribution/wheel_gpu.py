@@ -2,7 +2,7 @@
 installed into it, one row that names each kernel of the pack (for each way to launch it, of which
 both are loaded and the plain one runs) through `matmul`.
 
-    python benchmarks/wheel_gpu.py hgemm_packs-*.whl hgemm_packs_sm90a-*.whl --out OUT.json
+    python -m benchmarks.distribution.wheel_gpu CORE.whl DATA.whl --out OUT.json
 
 Values are compared with float64; every call must be a hit. Needs a GPU that the pack has a profile
 of; without one every call goes to torch and the result says so. Times nothing.
@@ -20,10 +20,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
-from tests.hub import installed  # noqa: E402
+from tests.distribution.wheels import installed  # noqa: E402
 
 OUT = ROOT / "benchmarks" / "results" / "distribution" / "wheel_gpu.json"
 

@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of everything that reads bytes of others: manifests, packs, receipts.
 
-nice python -m benchmarks.fuzz WORK [--executions 10000000] [--out FILE] needs atheris==3.0.0 and
-goes on where it stopped.
+nice python -m benchmarks.gates.fuzz WORK [--executions 10000000] [--out FILE] needs atheris==3.0.0
+and goes on where it stopped.
 
 Rounds of libFuzzer through atheris, each a process of its own over the corpus in WORK, which starts
 as tests/fuzz/seeds. A finding is any exception but PackError, more than 100 ms of processor time,
@@ -27,7 +27,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SEEDS = ROOT / "tests" / "fuzz" / "seeds"
 OUT = ROOT / "benchmarks" / "results" / "distribution" / "fuzz.json"
 #: Share of the executions. One costs 30 us of the decoder, 0.2 ms of a manifest and more of a pack.
@@ -40,15 +40,15 @@ SHARES = {
     "policy": 0.005,
 }
 READERS = (
-    "strict_json",
-    "manifest_checks",
-    "manifest_reader",
-    "manifest_fields",
-    "manifest",
-    "pack",
-    "receipts",
-    "policy",
-    "lockfile",
+    "pack.strict_json",
+    "pack.manifest_checks",
+    "pack.manifest_reader",
+    "pack.manifest_fields",
+    "pack.manifest",
+    "pack.folder",
+    "pack.receipts",
+    "distribution.policy",
+    "distribution.lockfile",
 )
 MODULES = [*(f"hgemm_packs.{name}" for name in READERS), "tomllib._parser"]
 ROUND = 50_000
@@ -156,7 +156,7 @@ def one_round(target: str, work: Path, seed: int) -> dict[str, Any]:
     count = work / f"{target}.count"
     count.unlink(missing_ok=True)
     begin = time.monotonic()
-    command = [sys.executable, "-m", "benchmarks.fuzz", str(work), "--round", target]
+    command = [sys.executable, "-m", "benchmarks.gates.fuzz", str(work), "--round", target]
     command += ["--seed", str(seed)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace")
     runs, taken = map(int, count.read_text().split()) if count.exists() else (0, 0)

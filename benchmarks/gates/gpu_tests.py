@@ -1,6 +1,6 @@
 """Runs the tests marked gpu and multigpu and records each verdict with the commit it ran on.
 
-    python benchmarks/gpu_tests.py [OUT.json] [--from JUNIT.xml COMMIT]
+    python -m benchmarks.gates.gpu_tests [OUT.json] [--from JUNIT.xml COMMIT]
 
 Running them needs a GPU and a pack on HGEMM_PACKS_PATH; --from records a run made elsewhere. On one
 GPU those that want two are left out. Ends with 1 unless all passed: a skip is no pass.
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 OUT = REPOSITORY / "benchmarks" / "results" / "gpu_tests.json"
 
 

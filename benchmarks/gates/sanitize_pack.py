@@ -1,6 +1,6 @@
 """compute-sanitizer over every kernel of a pack, on all GPUs of this host.
 
-    python benchmarks/sanitize_pack.py PACK OUT.jsonl [--tools memcheck,racecheck] [--deadline 100]
+    python -m benchmarks.gates.sanitize_pack PACK OUT.jsonl [--tools memcheck,racecheck] ...
 
 PACK may be a folder of `space_gates.py build` too: then over kernels of every family's whole space.
 Each kernel runs the ragged problems of the sanitizer gate, many kernels a process, several
@@ -23,14 +23,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hgemm_packs.cli.console import console, progress
-from hgemm_packs.generator import build, covered
-from hgemm_packs.generator.campaign import FIRST, Hopeless, Line, LinesFile
-from hgemm_packs.generator.candidate import entry
+from hgemm_packs.generator.campaigns import covering_kernels
+from hgemm_packs.generator.campaigns.campaign import FIRST, Hopeless, Line, LinesFile
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.candidate import entry
+from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable, ToolRun
 from hgemm_packs.generator.gates.sweep import Batch, Seat
-from hgemm_packs.generator.packed import Packed
-from hgemm_packs.generator.records import read_records
+from hgemm_packs.generator.store.lines import read_records
 
 
 def finished(out: Path) -> set[tuple[str, str]]:
@@ -92,11 +93,11 @@ class Sweep:
 
 def kernels(place: Path) -> tuple[list[Item], Line]:
     """Kernels of a pack or of a folder of covering genomes, and what a header says of either."""
-    if not (place / covered.GENOMES).exists():
+    if not (place / covering_kernels.GENOMES).exists():
         packed = Packed(place)
         entries = packed.entries.values()
         return [(one, bytes(packed.pack.image(one))) for one in entries], packed.facts
-    folder = covered.Folder(place)
+    folder = covering_kernels.Folder(place)
     built = [folder.kernel(line) for line in folder.built]
     return [(entry(kernel.fields, kernel.cubin), kernel.cubin) for kernel in built], folder.facts
 
@@ -120,7 +121,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def header(options: argparse.Namespace, facts: Line, seats: Sequence[Seat]) -> Line:
-    info = build.generator_info()
+    info = compiler.generator_info()
     return {
         "benchmark": "sanitize_pack",
         "commit": options.commit or (info.commit + ("+" if info.dirty else "")),

@@ -1,17 +1,17 @@
 """Every gate over the whole space of every family: each pair of gene values in a tested kernel.
 
-    python benchmarks/space_gates.py build FOLDER [-j N]
-    python benchmarks/space_gates.py run FOLDER OUT.jsonl [--gpus N] [--deadline S] [--commit C]
-    python benchmarks/space_gates.py summary FOLDER OUT.jsonl... [--sanitized SAID.jsonl]
+    python -m benchmarks.gates.space_gates build FOLDER [-j N]
+    python -m benchmarks.gates.space_gates run FOLDER OUT.jsonl [--gpus N] [--deadline S] ...
+    python -m benchmarks.gates.space_gates summary FOLDER OUT.jsonl... [--sanitized SAID.jsonl]
 
-`build` takes each family's covering genomes (`generator/coverage.py`) through the static gate, the
-compiler and the binary gate, without a GPU; pairs that only refused genomes have are tried again in
-others (`generator/covered.py`). FOLDER gets genomes.jsonl, a line for each family and each genome
-with what became of it, and kernels.bin, the cubins. `run` puts each kernel through the numeric
-gate, launched plainly and dependently, on all GPUs here and without a compiler; what OUT has is not
-run again, and a kernel that kills or hangs its process is a line with the "error". `summary` writes
-results/space_gates.json, where a pair is covered by a kernel that passed in both ways; SAID is what
-`sanitize_pack.py FOLDER SAID.jsonl` wrote of the same kernels.
+`build` takes each family's covering genomes (`generator/campaigns/coverage.py`) through the static
+gate, the compiler and the binary gate, without a GPU; pairs that only refused genomes have are
+tried again in others (`generator/campaigns/covering_kernels.py`). FOLDER gets genomes.jsonl, a line
+for each family and each genome with what became of it, and kernels.bin, the cubins. `run` puts each
+kernel through the numeric gate, launched plainly and dependently, on all GPUs here and without a
+compiler; what OUT has is not run again, and a kernel that kills or hangs its process is a line with
+the "error". `summary` writes results/space_gates.json, where a pair is covered by a kernel that
+passed in both ways; SAID is what `sanitize_pack.py FOLDER SAID.jsonl` wrote of the same kernels.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from pathlib import Path
 from rich.table import Table
 
 from hgemm_packs.cli.console import console, progress
-from hgemm_packs.generator import campaign
-from hgemm_packs.generator.campaign import Line, Task
-from hgemm_packs.generator.coverage import Known, Pair, all_pairs, pairs_of
-from hgemm_packs.generator.covered import Folder, covered, judged, write
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.campaigns.campaign import Line, Task
+from hgemm_packs.generator.campaigns.coverage import Known, Pair, all_pairs, pairs_of
+from hgemm_packs.generator.campaigns.covering_kernels import Folder, covered, judged, write
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.gates import sanitizer
-from hgemm_packs.generator.records import read_records
+from hgemm_packs.generator.store.lines import read_records
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 OUT = RESULTS / "space_gates.json"
 
 

@@ -1,6 +1,6 @@
 """What a call costs the host: matmul and a layer against torch on the same tensors, in one process.
 
-python benchmarks/host_cost.py [OUT.json] needs a GPU and a pack on HGEMM_PACKS_PATH.
+python -m benchmarks.host.host_cost [OUT.json] needs a GPU and a pack on HGEMM_PACKS_PATH.
 
 All arms run in every round, in an order that rotates, in blocks of a few calls with a synchronise
 before each block: the launch queue never fills, so the GPU's own speed does not show. The problem
@@ -27,10 +27,10 @@ from typing import Any
 import torch
 
 from hgemm_packs import launcher, matmul, report, select
-from hgemm_packs.kernels_layers import Linear
+from hgemm_packs.nn import Linear
 from hgemm_packs.problem import Problem
 
-OUT = Path(__file__).resolve().parent / "results" / "host_cost.json"
+OUT = Path(__file__).resolve().parents[1] / "results" / "host_cost.json"
 CALLS = 50
 ROUNDS = 400
 WARM_ROUNDS = 20

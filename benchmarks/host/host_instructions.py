@@ -1,6 +1,6 @@
 """What a call costs the host, in instructions: counts that repeat, and no GPU.
 
-python -m benchmarks.host_instructions FOLDER [OUT.json] needs valgrind with its headers, a C
+python -m benchmarks.host.host_instructions FOLDER [OUT.json] needs valgrind with its headers, a C
 compiler and a minute. Profiles stay in FOLDER: callgrind_annotate FOLDER/profile.N names functions.
 
 The launcher runs on the stand-in driver of the tests, from CPU tensors. A figure is of one call in
@@ -31,7 +31,7 @@ from hgemm_packs import launcher, select
 from hgemm_packs.problem import Problem
 from tests import fake_driver
 
-OUT = Path(__file__).resolve().parent / "results" / "host_instructions.json"
+OUT = Path(__file__).resolve().parents[1] / "results" / "host_instructions.json"
 CALLS, WARM_CALLS = 1000, 100
 
 #: Counting starts and ends here; an end leaves a file.
@@ -137,7 +137,7 @@ def main(folder: Path, out: Path = OUT) -> None:
     cc = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-xc", "-", "-o", f"{folder}/marks.so"]
     subprocess.run(cc, input=MARKS, text=True, check=True)
     tool = ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no"]
-    again = [sys.executable, "-m", "benchmarks.host_instructions", "--count", str(folder)]
+    again = [sys.executable, "-m", "benchmarks.host.host_instructions", "--count", str(folder)]
     tool += [f"--callgrind-out-file={folder}/profile"]
     subprocess.run([*tool, *again], check=True, env=os.environ | {"PYTHONHASHSEED": "0"})
     profiles = [path.read_text(encoding="utf-8") for path in folder.glob("profile.*")]

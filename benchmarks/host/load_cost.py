@@ -1,6 +1,6 @@
 """What having packs costs before the first product: import, opening a pack, loading its kernels.
 
-python benchmarks/load_cost.py [OUT.json] needs a GPU and a pack on HGEMM_PACKS_PATH.
+python -m benchmarks.host.load_cost [OUT.json] needs a GPU and a pack on HGEMM_PACKS_PATH.
 
 Everything is measured in fresh processes, and a figure is the median over them. `pack100_ms` is
 opening the pack plus loading every one of its kernels, brought to 100 kernels by proportion: the
@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-OUT = Path(__file__).resolve().parent / "results" / "load_cost.json"
+OUT = Path(__file__).resolve().parents[1] / "results" / "load_cost.json"
 PROCESSES = 15
 
 IMPORT = """

@@ -23,8 +23,8 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from benchmarks.host_cost import CALLS, DTYPES, MISS, ROUNDS, WARM_ROUNDS
-from hgemm_packs import kernels_layers, launcher, select
+from benchmarks.host.host_cost import CALLS, DTYPES, MISS, ROUNDS, WARM_ROUNDS
+from hgemm_packs import launcher, nn, select
 from hgemm_packs.problem import Problem
 from tests import fake_driver
 
@@ -74,7 +74,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     for layout in ("nn", "nt"):
         fake.serve("tma3_v1", layout)
     monkeypatch.setattr(select, "resolve", fake.resolve)
-    monkeypatch.setattr(kernels_layers, "linear", launcher.linear)
+    monkeypatch.setattr(nn, "linear", launcher.linear)
     hit = Problem(16, 16, 16, "nn", "f16")
     miss, layer = Problem(16, 16, 16, "nn", "bf16"), Problem(16, 16, 16, "nt", "f16")
     yield Place("cpu", hit, miss, layer)
@@ -127,7 +127,7 @@ def test_layer(forward: str, place: Place, benchmark: BenchmarkFixture) -> None:
         problem.k, problem.n, bias=False, device=place.device, dtype=DTYPES[problem.dtype]
     )
     if forward == "hgemm_packs":  # as README puts it into a model
-        layer.forward = types.MethodType(kernels_layers.Linear.forward, layer)  # type: ignore[method-assign]
+        layer.forward = types.MethodType(nn.Linear.forward, layer)  # type: ignore[method-assign]
     x = tensor(place, problem, problem.m, problem.k)
     with torch.inference_mode():
         took = measure(benchmark, place, "layer", "layer(x)", layer=layer, x=x)

@@ -1,7 +1,7 @@
 """The chained protocol: what of a kernel's gain survives between torch's own elementwise kernels.
 
-    python benchmarks/chained.py PACK OUT.jsonl [--count 60] [--layers 20] [--seed 4]
-    python benchmarks/chained.py --summary OUT.jsonl...
+    python -m benchmarks.measure.chained PACK OUT.jsonl [--count 60] [--layers 20] [--seed 4]
+    python -m benchmarks.measure.chained --summary OUT.jsonl...
 
 The first measures, on every GPU here, and goes on where an earlier run stopped; the second writes
 results/chained.json from lines on file.
@@ -35,13 +35,15 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator import campaign, packed, problems
-from hgemm_packs.generator.campaign import Line, Task
-from hgemm_packs.generator.packed import Packed
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.campaigns.campaign import Line, Task
+from hgemm_packs.generator.compile import pack_kernels
+from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.core import problems
+from hgemm_packs.measure.timing import ELEMENTWISE
 from hgemm_packs.problem import Problem
-from hgemm_packs.timing import ELEMENTWISE
 
-OUT = Path(__file__).resolve().parent / "results" / "chained.json"
+OUT = Path(__file__).resolve().parents[1] / "results" / "chained.json"
 ARMS = ("plain", "pdl")
 #: A gain below this is noise: no share of it can be named.
 LEAST_GAIN = 0.01
@@ -183,7 +185,7 @@ def measure(arguments: Sequence[str]) -> int:
             "chained",
             problem,
             lambda name=kernels[problem]: (pack.kernel(name),),
-            {"problem": packed.listed(problem), "kernel": kernels[problem]},
+            {"problem": pack_kernels.listed(problem), "kernel": kernels[problem]},
         )
         for problem in drawn
     ]

@@ -1,8 +1,8 @@
 """Large problems for seconds on end: time, watts and clock, and which kernel that would choose.
 
     hgemm-packs generate candidates EXPORT --out FOLDER     makes FOLDER/pack
-    python benchmarks/energy.py FOLDER/pack OUT.jsonl --measured EXPORT [--seconds 0.5]
-    python benchmarks/energy.py --summary OUT.jsonl...
+    python -m benchmarks.measure.energy FOLDER/pack OUT.jsonl --measured EXPORT [--seconds 0.5]
+    python -m benchmarks.measure.energy --summary OUT.jsonl...
 
 The second measures, on every GPU here, and goes on where an earlier run stopped; the third writes
 results/energy.json from lines on file. `generate table --energy OUT.jsonl` chooses by them.
@@ -27,13 +27,16 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator import campaign, endurance, export
-from hgemm_packs.generator.campaign import Line, Task
-from hgemm_packs.generator.endurance import LEAST_FLOP, TIE, large
-from hgemm_packs.generator.packed import Asked, Packed
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.campaigns.campaign import Line, Task
+from hgemm_packs.generator.campaigns.tasks import sustained_tasks
+from hgemm_packs.generator.compile.pack_kernels import Asked, Packed
+from hgemm_packs.generator.store import export
+from hgemm_packs.generator.tables import sustained
+from hgemm_packs.generator.tables.sustained import LEAST_FLOP, TIE, large
 from hgemm_packs.problem import Problem
 
-OUT = Path(__file__).resolve().parent / "results" / "energy.json"
+OUT = Path(__file__).resolve().parents[1] / "results" / "energy.json"
 #: Elements of C a tile from which a kernel is worth a try on a large problem.
 LEAST_TILE = 64 * 128
 LIBRARIES = ("torch", "cublaslt")
@@ -45,7 +48,7 @@ def confirmed(pack: Packed, place: Path, least_flop: float = LEAST_FLOP) -> Conf
     """Large problems of an export -> names of the pack's kernels that are confirmed wins there, the
     best of the finals first. Raises ValueError, OSError."""
     names = {entry.id: entry.name for entry in pack.entries.values()}
-    listed = endurance.confirmed(export.load(place), least_flop)
+    listed = sustained.confirmed(export.load(place), least_flop)
     return {p: [names[id_] for id_ in each if id_ in names] for p, each in listed.items()}
 
 
@@ -74,7 +77,7 @@ def tasks(
             named_for[problem] = wins.get(problem, ())
         elif large(problem, least_flop):
             named_for[problem] = candidates(pack, problem, name, named)
-    return endurance.tasks(named_for, pack.kernel)
+    return sustained_tasks(named_for, pack.kernel)
 
 
 def verdict(line: Line) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Language models of transformers in their published widths, with few layers and random weights.
 
-Used by benchmarks/models.py: a model twice with the same weights, torch's linear layers and ours,
-and what a step of serving asks of it. transformers is imported when the first model is made; 5.17
-and 5.23 were tried.
+Used by benchmarks/measure/models.py: a model twice with the same weights, torch's linear layers and
+ours, and what a step of serving asks of it. transformers is imported when the first model is made;
+5.17 and 5.23 were tried.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from hgemm_packs import kernels_layers
+from hgemm_packs import nn
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: Positions that each sequence of a decode step has, its new token among them.
@@ -156,7 +156,7 @@ class Pair:
         self.ours = copy.deepcopy(made, held)
         for layer in self.ours.modules():
             if type(layer) is torch.nn.Linear:
-                layer.forward = types.MethodType(kernels_layers.Linear.forward, layer)
+                layer.forward = types.MethodType(nn.Linear.forward, layer)
         self.rounding = self._rounding()
 
     @torch.no_grad()

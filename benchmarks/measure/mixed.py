@@ -1,6 +1,6 @@
 """Which kernel a row should have for dependent launch: in chains with other products between.
 
-    python benchmarks/mixed.py PACK OUT.jsonl [--pairs FILE] [--layouts nn] [--dtypes f16] ...
+    python -m benchmarks.measure.mixed PACK OUT.jsonl [--pairs FILE] [--layouts nn] ...
 
 runs on one GPU and goes on where an earlier run stopped. Each problem with a kernel stands behind
 eight others, drawn from its regime and from all of its type and layout, in one CUDA graph of
@@ -11,7 +11,8 @@ name. All arms share operands and are replayed in turn, in an order drawn for ea
 one kernel would be no measure: where the CTAs of a dependent grid settle depends on the grid ahead,
 and in a program that is hardly ever the same kernel.
 
-`make table` chooses by results/mixed*.jsonl.gz; what the choice is worth benchmarks/public.py says.
+`make table` chooses by results/mixed*.jsonl.gz; what the choice is worth
+benchmarks/measure/public.py says.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ from pathlib import Path
 import torch
 
 from hgemm_packs import matmul
-from hgemm_packs.generator import campaign, packed
-from hgemm_packs.generator.campaign import Line, Task
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.campaigns.campaign import Line, Task
+from hgemm_packs.generator.compile import pack_kernels
+from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.measure import chains, programs
 from hgemm_packs.generator.measure.chains import product
 from hgemm_packs.generator.measure.programs import AROUND, Bench, differs
-from hgemm_packs.generator.packed import Packed
-from hgemm_packs.identity import identity
-from hgemm_packs.operands import Operands
+from hgemm_packs.measure.operands import Operands
+from hgemm_packs.pack.identity import identity
 from hgemm_packs.problem import Problem
 
 #: From here on a dependent launch has nothing to gain: the way from grid to grid is below 1% of it.
@@ -97,7 +99,7 @@ def candidates(pack: Packed, pairs: Mapping[Problem, Sequence[str]]) -> Iterator
         if 2.0 * problem.m * problem.n * problem.k < MOST_FLOP:
             named = [own, *([pack.behind[problem]] if problem in pack.behind else [])]
             names = tuple(dict.fromkeys([*named, *pairs.get(problem, ())]))
-            fields = {"problem": packed.listed(problem), "candidates": list(names)}
+            fields = {"problem": pack_kernels.listed(problem), "candidates": list(names)}
             yield Task("mixed", problem, tuple, fields)
 
 
@@ -105,7 +107,9 @@ def read_pairs(path: Path | None, pack: Packed) -> dict[Problem, list[str]]:
     """Further candidates by problem, of those that the pack has."""
     found: dict[Problem, list[str]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path else ():
-        problem, name = packed.parse([*json.loads(line)["problem"], json.loads(line)["kernel"]])
+        problem, name = pack_kernels.parse(
+            [*json.loads(line)["problem"], json.loads(line)["kernel"]]
+        )
         if name in pack.entries and pack.entries[name].admits(problem) is None:
             found.setdefault(problem, []).append(name)
     return found

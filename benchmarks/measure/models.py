@@ -1,11 +1,11 @@
 """Whole language models, torch's linear layers against ours, step by step of serving.
 
-    python benchmarks/models.py PACK OUT.jsonl [--deadline S] [--models ...] [--modes ...] ...
-    python benchmarks/models.py --summary
+    python -m benchmarks.measure.models PACK OUT.jsonl [--deadline S] [--models ...] ...
+    python -m benchmarks.measure.models --summary
 
 The first measures, on one GPU (the whole set in less than ten minutes), and goes on where an
 earlier run stopped; the second writes results/models.json from results/models*.jsonl* and from
-results/serving*.jsonl*, which benchmarks/serving.py fills.
+results/serving*.jsonl*, which benchmarks/measure/serving.py fills.
 
 Models are those of transformers, in their published widths, with LAYERS layers and random weights;
 lm_head is there, so it weighs more than in the whole model. "ours" has the same weights in memory
@@ -38,16 +38,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import models_summary
 import torch
-from language_models import CONTEXT, DTYPES, MODELS, Pair, Step, apart
-from models_summary import COMPILED
 
+from benchmarks.measure.language_models import CONTEXT, DTYPES, MODELS, Pair, Step, apart
+from benchmarks.publish import models_summary
+from benchmarks.publish.models_summary import COMPILED
 from hgemm_packs import launcher
-from hgemm_packs.generator import cases
-from hgemm_packs.generator.campaign import Line
-from hgemm_packs.generator.cases import Fields
-from hgemm_packs.generator.packed import Packed
+from hgemm_packs.generator.campaigns import cases
+from hgemm_packs.generator.campaigns.campaign import Line
+from hgemm_packs.generator.campaigns.cases import Fields
+from hgemm_packs.generator.compile.pack_kernels import Packed
 
 DEVICE = torch.device("cuda", 0)
 LAYERS = 12

@@ -1,6 +1,6 @@
 """Kernels of a pack with and without programmatic dependent launch, against torch, hot and cold.
 
-    python benchmarks/pdl.py PACK OUT.jsonl [--shapes grid] [--layouts nn] [--dtypes f16] ...
+    python -m benchmarks.measure.pdl PACK OUT.jsonl [--shapes grid] [--layouts nn] ...
 
 runs on every GPU here and goes on where an earlier run stopped. Without names of kernels (in a
 file of JSON lines given by --shapes) each problem has the kernel that its row in the table names
@@ -16,8 +16,8 @@ A run kept as results/pdl-choice*.jsonl.gz or pdl-contenders*.jsonl.gz chooses t
 row names in `make table` for dependent launch; to choose among confirmed ones, the --shapes are the
 pairs.jsonl that `hgemm-packs generate candidates --near` writes with its pack. One kept as
 results/pdl.jsonl.gz, pdl-2... is what the published figures are made of, of the kernels that rows
-name so (`benchmarks/summary.py --unmeasured` lists those that have no line yet). No run may be
-both, but a kernel that any has below 0.99 of torch, as a row launches it, leaves that row.
+name so (`benchmarks/publish/summary.py --unmeasured` lists those that have no line yet). No run may
+be both, but a kernel that any has below 0.99 of torch, as a row launches it, leaves that row.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from typing import Any
 from rich.table import Table
 
 from hgemm_packs.cli.console import console
-from hgemm_packs.generator import campaign, problems
-from hgemm_packs.generator.campaign import Line
-from hgemm_packs.generator.dependent import EDGES, tasks
-from hgemm_packs.generator.packed import Packed
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.campaigns.campaign import Line
+from hgemm_packs.generator.campaigns.tasks import dependent_tasks
+from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.core import problems
+from hgemm_packs.generator.tables.dependent import EDGES
 
 COLUMNS = tuple(f"{arm}_{protocol}" for protocol in ("hot", "cold") for arm in ("plain", "pdl"))
 
@@ -105,7 +107,7 @@ def main(arguments: Sequence[str]) -> int:
         "both, cold: sets over 3x L2 in turn",
         "settings": asdict(settings),
     }
-    todo = tasks(pack.named(campaign.asked(options, pack), pack.behind), pack.kernel)
+    todo = dependent_tasks(pack.named(campaign.asked(options, pack), pack.behind), pack.kernel)
     code = campaign.main(options, pack, todo, partial(protocols.make, settings=settings), header)
     figures = summary(campaign.lines([Path(options.out)])[1])
     console().print(table(figures))

@@ -1,7 +1,7 @@
 """What public `matmul` does with a pack in programs: CUDA graphs that torch captures.
 
-    python benchmarks/public.py PACK OUT.jsonl [--layouts nn] [--dtypes f16] ... [--deadline S]
-    python benchmarks/public.py --summary FILE.jsonl...
+    python -m benchmarks.measure.public PACK OUT.jsonl [--layouts nn] [--dtypes f16] ...
+    python -m benchmarks.measure.public --summary FILE.jsonl...
 
 The first measures every problem with a kernel on one GPU, the largest results of kernels that read
 ahead first, and goes on where an earlier run stopped. The second writes results/public.json.
@@ -40,17 +40,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.generator import campaign, packed, problems, published
-from hgemm_packs.generator.campaign import Line, Task
-from hgemm_packs.generator.packed import Packed
-from hgemm_packs.generator.packer import read_source
-from hgemm_packs.generator.published import OURS, PLAIN, TORCH
-from hgemm_packs.identity import identity
-from hgemm_packs.manifest import Row
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.campaigns.campaign import Line, Task
+from hgemm_packs.generator.compile import pack_kernels
+from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.compile.pack_writer import read_source
+from hgemm_packs.generator.core import problems
+from hgemm_packs.generator.tables import published
+from hgemm_packs.generator.tables.published import OURS, PLAIN, TORCH
+from hgemm_packs.pack.identity import identity
+from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import Problem, regime
 
-OUT = Path(__file__).resolve().parent / "results" / "public.json"
-MANIFEST = Path(__file__).resolve().parents[1] / "manifests" / "sm_90a" / "h200.json"
+OUT = Path(__file__).resolve().parents[1] / "results" / "public.json"
+MANIFEST = Path(__file__).resolve().parents[2] / "manifests" / "sm_90a" / "h200.json"
 BLOCKS = 3
 AGAIN = 15
 SIXTEEN = 16
@@ -227,7 +230,7 @@ def ordered(pack: Packed, wanted: Sequence[Problem]) -> list[Task]:
         return (0 if worst else 1 if name else 2, problem.dtype)
 
     return [
-        Task("public", problem, tuple, {"problem": packed.listed(problem)})
+        Task("public", problem, tuple, {"problem": pack_kernels.listed(problem)})
         for problem in sorted(wanted, key=first)
     ]
 

@@ -1,7 +1,7 @@
 """Single products as a program calls them, back to back and now and then: the offline and the
 server mode of CUDA-L2, with torch, ours and the best of cuBLASLt.
 
-    python benchmarks/serving.py PACK OUT.jsonl [--grid 200] [--layers 100] [--deadline S]
+    python -m benchmarks.measure.serving PACK OUT.jsonl [--grid 200] [--layers 100] [--deadline S]
 
 measures on one GPU (two minutes) and goes on where an earlier run stopped; `models.py --summary`
 takes its lines (results/serving*.jsonl*) to results/models.json.
@@ -32,13 +32,16 @@ from itertools import pairwise
 import torch
 
 import hgemm_packs
-from hgemm_packs import baselines
-from hgemm_packs.generator import cases, packed, problems, worth
-from hgemm_packs.generator.campaign import Line
-from hgemm_packs.generator.cases import Arm, Fields, Samples
+from hgemm_packs.generator.campaigns import cases
+from hgemm_packs.generator.campaigns.campaign import Line
+from hgemm_packs.generator.campaigns.cases import Arm, Fields, Samples
+from hgemm_packs.generator.compile import pack_kernels
+from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.measure.values import sampled
-from hgemm_packs.generator.packed import Packed
-from hgemm_packs.operands import operands
+from hgemm_packs.generator.tables import speedups
+from hgemm_packs.measure import baselines
+from hgemm_packs.measure.operands import operands
 from hgemm_packs.problem import Problem
 
 DEVICE = torch.device("cuda", 0)
@@ -70,7 +73,7 @@ def drawn(listed: Iterable[Problem], count: int, seed: int) -> list[Problem]:
 
 def every_case(pack: Packed, grid: int, layers: int, seed: int) -> list[Fields]:
     """Grid and layers in turn, so that each has its share of a run that was stopped."""
-    listed = worth.shapes("llm")
+    listed = speedups.shapes("llm")
     sets = {
         "grid": drawn(
             [p for p in problems.read("grid") if (p.layout, p.dtype) == ("nn", "f16")], grid, seed
@@ -86,7 +89,7 @@ def every_case(pack: Packed, grid: int, layers: int, seed: int) -> list[Fields]:
         ),
     }
     placed = [
-        ((i + 0.5) / len(chosen), {"set": name, "problem": packed.listed(p)})
+        ((i + 0.5) / len(chosen), {"set": name, "problem": pack_kernels.listed(p)})
         for name, chosen in sets.items()
         for i, p in enumerate(chosen)
     ]
@@ -140,7 +143,7 @@ class Bench:
 
     def measure(self, case: Fields) -> Line:
         """Samples of both modes, what runs the product, and what is wrong."""
-        problem, _ = packed.parse(case["problem"])
+        problem, _ = pack_kernels.parse(case["problem"])
         one = operands(problem, self._device, seed=self._seed)[0]
 
         def ours() -> object:

@@ -1,6 +1,6 @@
 """results/distribution.json: how packs reach users, in one place, from the raw results beside it.
 
-    python benchmarks/distribution.py
+    python -m benchmarks.publish.distribution
 
 Called by `make figures`. It measures nothing: wheel_facts.py, wheel_gpu.py, cache_campaign.py,
 fuzz.py and hub_faults.py wrote results/distribution/. A figure whose raw result is missing is null.
@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 RAW = RESULTS / "distribution"
 OUT = RESULTS / "distribution.json"
 

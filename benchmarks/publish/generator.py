@@ -1,7 +1,7 @@
 """The generator's figures in one place: benchmarks/results/generator.json.
 
-python benchmarks/generator.py reads the raw results of the red team, of the replayed searches and
-of the runs on H200s, and copies nothing by hand.
+python -m benchmarks.publish.generator reads the raw results of the red team, of the replayed
+searches and of the runs on H200s, and copies nothing by hand.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 OUT = RESULTS / "generator.json"
 #: What is quoted: no constant of a search was fitted to its problems.
 HEADLINE = "h200_held_out"

@@ -1,6 +1,6 @@
 """docs/h200.md, its figures and its plots: the H200's table by regime, shape and bottleneck.
 
-    python benchmarks/report_h200.py
+    python -m benchmarks.publish.h200_page
 
 reads the committed table, the export of the runs that it was made from (results/measured/, where
 there is one) and summary.json. What takes long to compute goes to results/report_h200.json first,
@@ -17,23 +17,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import geometric_mean, median
 from typing import Any
 
-import readme
-import report_plots
-import report_protocols
-import summary
-
-from hgemm_packs.generator import endurance, export, judge, worth
-from hgemm_packs.generator.findings import Findings
-from hgemm_packs.generator.judge import Contender
-from hgemm_packs.generator.packer import SourceManifest, read_source
-from hgemm_packs.generator.problems import REGIMES, regime
-from hgemm_packs.generator.prune import prune
+from benchmarks.publish import h200_plots, protocol_texts, readme, summary
+from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
+from hgemm_packs.generator.core.problems import REGIMES, regime
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.report.bottleneck import bottleneck
-from hgemm_packs.generator.search.features import Table
-from hgemm_packs.generator.search.model import BOTTLENECKS
-from hgemm_packs.generator.search.roofline import terms
-from hgemm_packs.generator.spec import Choice
-from hgemm_packs.manifest import Row
+from hgemm_packs.generator.search.analytic.features import Table
+from hgemm_packs.generator.search.analytic.model import BOTTLENECKS
+from hgemm_packs.generator.search.analytic.roofline import terms
+from hgemm_packs.generator.store import export
+from hgemm_packs.generator.store.findings import Findings
+from hgemm_packs.generator.tables import judge, speedups, sustained
+from hgemm_packs.generator.tables.judge import Contender
+from hgemm_packs.generator.tables.prune import prune
+from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import Problem
 
 RESULTS = summary.RESULTS
@@ -62,12 +59,12 @@ def floor_binds(m: int, n: int, k: int) -> str:
 def over_floor(source: SourceManifest) -> Document:
     """By type and layout of the grid, per regime: torch and `matmul` over the floor, hot."""
     found: Document = {}
-    for name, dtype, layout in worth.SETS:
-        rows = worth.in_set(source.table, name, dtype, layout) if name == "grid" else []
+    for name, dtype, layout in speedups.SETS:
+        rows = speedups.in_set(source.table, name, dtype, layout) if name == "grid" else []
         groups: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
             torch = row.hot.torch_us / floor_us(*row[:3])
-            pair = (torch, torch / worth.plain(row).hot)
+            pair = (torch, torch / speedups.plain(row).hot)
             for one in (regime(*row[:3]), "all"):
                 groups.setdefault(one, []).append(pair)
         if rows:
@@ -153,7 +150,7 @@ def contenders(found: Findings, source: SourceManifest) -> dict[Problem, list[Co
     """As the table was made of them: large problems by sustained times, where there are any."""
     listed = judge.contenders(found, judge.floors(found))
     names = {id_: str(fields["name"]) for id_, fields in found.kernels.items()}
-    return endurance.ranked(listed, summary.energy_lines(), names)
+    return sustained.ranked(listed, summary.energy_lines(), names)
 
 
 def document(source: SourceManifest, found: Findings | None) -> Document:
@@ -268,16 +265,16 @@ def _plot(name: str, facts: Document) -> str:
 
 
 def chained(facts: Document) -> str:
-    return report_protocols.chained(facts, readme.markdown) + _plot("chained", facts)
+    return protocol_texts.chained(facts, readme.markdown) + _plot("chained", facts)
 
 
 def energy(facts: Document) -> str:
-    return report_protocols.energy(facts, readme.markdown) + _plot("energy", facts)
+    return protocol_texts.energy(facts, readme.markdown) + _plot("energy", facts)
 
 
 BLOCKS = {
     "regimes": regimes,
-    "dependent": report_protocols.dependent,
+    "dependent": protocol_texts.dependent,
     "chained": chained,
     "energy": energy,
     "protocol": readme.protocol,
@@ -309,10 +306,10 @@ def main() -> int:
     REPORT.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(text(), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(summary.REPOSITORY)} and {REPORT.name}")
-    chains = worth.chains(source, summary.chain_records())
+    chains = speedups.chains(source, summary.chain_records())
     plots, protocols = RESULTS / "plots", summary.protocol_files()
-    drawn = report_plots.draw(source, chains, made, floor_us, plots)
-    for path in (*drawn, *report_plots.draw_protocols(protocols, plots)):
+    drawn = h200_plots.draw(source, chains, made, floor_us, plots)
+    for path in (*drawn, *h200_plots.draw_protocols(protocols, plots)):
         print(f"wrote {path.relative_to(summary.REPOSITORY)}, {path.stat().st_size / 1e3:.0f} kB")
     return 0
 

@@ -1,6 +1,6 @@
 """The plots of docs/h200.md: heat maps by shape, speed-up against work, kernels against gain.
 
-Called by report_h200.py, with what it read and computed. PNGs, the same bytes for the same data and
+Called by h200_page.py, with what it read and computed. PNGs, the same bytes for the same data and
 the same matplotlib; nothing is computed here that decides a figure.
 """
 
@@ -16,11 +16,11 @@ from matplotlib import colors, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hgemm_packs.generator import worth
-from hgemm_packs.generator.packer import SourceManifest
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.report.plots import ACCENT, INK, MUTED, SECOND, STYLE
-from hgemm_packs.generator.worth import Shape, Worth
-from hgemm_packs.manifest import Row
+from hgemm_packs.generator.tables import speedups
+from hgemm_packs.generator.tables.speedups import Shape, Worth
+from hgemm_packs.pack.manifest import Row
 
 #: What the line is called on which a problem gains as much by one measure as by the other.
 SAME = "the same gain"
@@ -37,8 +37,8 @@ def draw(
 ) -> Iterator[Path]:
     """Write every plot into `out`; yields their paths."""
     out.mkdir(parents=True, exist_ok=True)
-    for name, dtype, layout in worth.SETS:
-        rows = worth.in_set(source.table, name, dtype, layout)
+    for name, dtype, layout in speedups.SETS:
+        rows = speedups.in_set(source.table, name, dtype, layout)
         if rows and name == "grid":
             title = f"best kernel over torch, {dtype} {layout}, hot caches"
             cells = {row[:3]: row.hot.speedup for row in rows}
@@ -54,8 +54,8 @@ def draw(
                 yield chained
     for name in ("grid", "llm"):
         sets = {
-            f"{dtype} {layout}": worth.in_set(source.table, name, dtype, layout)
-            for each, dtype, layout in worth.SETS
+            f"{dtype} {layout}": speedups.in_set(source.table, name, dtype, layout)
+            for each, dtype, layout in speedups.SETS
             if each == name
         }
         sets = {title: rows for title, rows in sets.items() if rows}

@@ -1,7 +1,7 @@
 """What the committed evidence lacks and what fills it: where a session on a GPU begins.
 
-    python benchmarks/owed.py [--json] [--measured EXPORT]
-    python benchmarks/owed.py --list ITEM > pairs.jsonl
+    python -m benchmarks.publish.missing [--json] [--measured EXPORT]
+    python -m benchmarks.publish.missing --list ITEM > pairs.jsonl
 
 The second prints the problems and kernels of an item as --shapes of pdl, energy and public.py. All
 follows from committed files; nothing is measured or compiled (30 s). So of the kernels that may be
@@ -21,21 +21,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sanitize_pack
-import summary
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.gates import sanitize_pack
+from benchmarks.publish import summary
 from hgemm_packs.cli.console import console
-from hgemm_packs.generator import campaign, export, owed, problems
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.campaigns import missing as owed
+from hgemm_packs.generator.campaigns.missing import Owed
+from hgemm_packs.generator.compile.pack_writer import read_source
+from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.gates import sanitizer
-from hgemm_packs.generator.owed import Owed
-from hgemm_packs.generator.packer import read_source
+from hgemm_packs.generator.store import export
 
 RESULTS = summary.RESULTS
 #: What chooses kernels for dependent launch.
 CHOICES = ("pdl-choice*.jsonl*", "pdl-contenders*.jsonl*")
-#: And what chose none of them: runs of benchmarks/pdl.py after that.
+#: And what chose none of them: runs of benchmarks/measure/pdl.py after that.
 SECOND = ("pdl.jsonl*", "pdl-[0-9]*.jsonl*")
 #: What chooses once more, between other products.
 MIXED = "mixed*.jsonl*"
@@ -55,13 +58,13 @@ EXPORT, TABLE = "benchmarks/results/measured", "manifests/sm_90a/h200.json"
 _PACKS = "make packs  # no GPU"
 _TABLE = f"make table RUNS={EXPORT}  # no GPU"
 _UNITE = f"make table RUNS='{EXPORT} {{}}'  # no GPU"
-_PDL_OF = "python benchmarks/pdl.py {} benchmarks/results/{}-N.jsonl --shapes {}"
+_PDL_OF = "python -m benchmarks.measure.pdl {} benchmarks/results/{}-N.jsonl --shapes {}"
 _PDL = _PDL_OF.format("packs/sm_90a", "{}", "pairs.jsonl")
 _RECONFIRM = f"hgemm-packs generate reconfirm {EXPORT} --least 1 --out FOLDER"
-_SPACE = "python benchmarks/space_gates.py"
+_SPACE = "python -m benchmarks.gates.space_gates"
 _SANITIZED = "benchmarks/results/sanitized.jsonl"
 _CLEAN = "benchmarks/results/space_gates_sanitized.jsonl"
-_WITH_PACK = "HGEMM_PACKS_PATH=packs/sm_90a python benchmarks"
+_WITH_PACK = "HGEMM_PACKS_PATH=packs/sm_90a python -m benchmarks"
 COMMANDS = {
     # Both on one FOLDER: the second goes on where the first ended.
     "left": (
@@ -76,29 +79,29 @@ COMMANDS = {
     ),
     "sustain": (
         f"hgemm-packs generate candidates {EXPORT} --out FOLDER  # no GPU",
-        "python benchmarks/owed.py --list sustained > large.jsonl  # no GPU",
-        "python benchmarks/energy.py FOLDER/pack benchmarks/results/energy-N.jsonl "
+        "python -m benchmarks.publish.missing --list sustained > large.jsonl  # no GPU",
+        "python -m benchmarks.measure.energy FOLDER/pack benchmarks/results/energy-N.jsonl "
         f"--measured {EXPORT} --seconds 0.4 --shapes large.jsonl",
         _TABLE,
     ),
     "choose": (
         _PACKS,
-        "python benchmarks/owed.py --list dependent > pairs.jsonl  # no GPU",
+        "python -m benchmarks.publish.missing --list dependent > pairs.jsonl  # no GPU",
         _PDL.format("pdl-contenders"),
         _PDL.format("pdl"),
         _TABLE,
     ),
     "publish": (
         _PACKS,
-        "python benchmarks/summary.py --unmeasured > rows.jsonl  # no GPU",
-        "python benchmarks/public.py packs/sm_90a benchmarks/results/public-N.jsonl "
+        "python -m benchmarks.publish.summary --unmeasured > rows.jsonl  # no GPU",
+        "python -m benchmarks.measure.public packs/sm_90a benchmarks/results/public-N.jsonl "
         "--shapes rows.jsonl",
         _TABLE,
     ),
     "sanitize": (
         "make waiting  # no GPU",
         f"gunzip {_SANITIZED}.gz",
-        f"python benchmarks/sanitize_pack.py waiting/pack {_SANITIZED}",
+        f"python -m benchmarks.gates.sanitize_pack waiting/pack {_SANITIZED}",
         f"gzip -9 {_SANITIZED}",
         _TABLE,
     ),
@@ -110,7 +113,7 @@ COMMANDS = {
     "clean": (
         f"{_SPACE} build FOLDER  # no GPU",
         f"gunzip {_CLEAN}.gz benchmarks/results/space_gates.jsonl.gz",
-        f"python benchmarks/sanitize_pack.py FOLDER {_CLEAN}",
+        f"python -m benchmarks.gates.sanitize_pack FOLDER {_CLEAN}",
         f"{_SPACE} summary FOLDER benchmarks/results/space_gates.jsonl --sanitized {_CLEAN}",
         f"gzip -9 {_CLEAN} benchmarks/results/space_gates.jsonl",
     ),
@@ -120,22 +123,23 @@ COMMANDS = {
         _PDL_OF.format("FOLDER/pack", "pdl-contenders", "FOLDER/pairs.jsonl"),
         _PDL_OF.format("FOLDER/pack", "pdl", "FOLDER/pairs.jsonl"),
         f"gunzip {_SANITIZED}.gz",
-        f"python benchmarks/sanitize_pack.py FOLDER/pack {_SANITIZED}",
+        f"python -m benchmarks.gates.sanitize_pack FOLDER/pack {_SANITIZED}",
         f"gzip -9 {_SANITIZED}",
         _UNITE.format("FOLDER"),
     ),
     "redteam": ("hgemm-packs generate redteam --gpu --out benchmarks/results/redteam_h200.json",),
     "tests": ("make test-gpu",),
-    "host": (_PACKS, f"{_WITH_PACK}/host_cost.py"),
-    "load": (_PACKS, f"{_WITH_PACK}/load_cost.py"),
+    "host": (_PACKS, f"{_WITH_PACK}.host.host_cost"),
+    "load": (_PACKS, f"{_WITH_PACK}.host.load_cost"),
     "wheel": (
         "make wheel data-wheel  # no GPU",
-        "python benchmarks/wheel_gpu.py dist/hgemm_packs-*x86_64.whl dist/hgemm_packs_sm90a-*.whl",
+        "python -m benchmarks.distribution.wheel_gpu "
+        "dist/hgemm_packs-*x86_64.whl dist/hgemm_packs_sm90a-*.whl",
     ),
     "chained": (
         _PACKS,
         "git rm benchmarks/results/chained.jsonl.gz",
-        "python benchmarks/chained.py packs/sm_90a benchmarks/results/chained.jsonl",
+        "python -m benchmarks.measure.chained packs/sm_90a benchmarks/results/chained.jsonl",
         "make figures  # no GPU",
     ),
     **{
@@ -195,12 +199,7 @@ OF_SOURCES = {
     "space": ("space_gates.json", GATES),
     "host": (
         "host_cost.json",
-        (
-            "csrc/launcher",
-            "hgemm_packs/api.py",
-            "hgemm_packs/kernels_layers.py",
-            "hgemm_packs/launcher.py",
-        ),
+        ("csrc/launcher", *(f"hgemm_packs/{one}.py" for one in ("launcher", "nn", "torch_state"))),
     ),
     "load": ("load_cost.json", (*RUNTIME, TABLE)),
     "wheel": ("distribution/wheel_gpu.json", (*RUNTIME, "packaging", "setup.py", TABLE)),

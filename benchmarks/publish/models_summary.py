@@ -1,4 +1,5 @@
-"""benchmarks/results/models.json from the lines of benchmarks/models.py and benchmarks/serving.py.
+"""benchmarks/results/models.json from the lines of benchmarks/measure/models.py and
+benchmarks/measure/serving.py.
 
 Called by `models.py --summary`. It measures nothing; the same lines give the same bytes.
 """
@@ -11,13 +12,13 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator import campaign, cases
-from hgemm_packs.generator.campaign import Line
-from hgemm_packs.generator.records import read_records
+from hgemm_packs.generator.campaigns import campaign, cases
+from hgemm_packs.generator.campaigns.campaign import Line
+from hgemm_packs.generator.store.lines import read_records
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 OUT = RESULTS / "models.json"
-#: A mode of benchmarks/models.py -> torch.compile's.
+#: A mode of benchmarks/measure/models.py -> torch.compile's.
 COMPILED = {"compile": "default", "reduce-overhead": "reduce-overhead"}
 #: Steps up to so many tokens have a mean of their own.
 FEW_TOKENS = 64

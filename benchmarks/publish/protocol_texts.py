@@ -1,6 +1,6 @@
 """What README.md and docs/h200.md say of dependent launch, chained layers and sustained runs.
 
-Called by readme.py and report_h200.py with the summary; nothing is computed here that decides a
+Called by readme.py and h200_page.py with the summary; nothing is computed here that decides a
 figure, and what was not measured is said to be so.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from hgemm_packs.generator import worth
+from hgemm_packs.generator.tables import speedups
 
 Summary = dict[str, Any]
 Markdown = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
@@ -21,8 +21,8 @@ CHAINS = (
     "while it still runs, and where they also let the next one start early, as many run at once as "
     "fit: a figure is the chain's time by its calls, not how long one call takes. Calls that "
     "run at once share operands; so no hot time counts as less than A, B and C take at "
-    f"{worth.L2_RATE / 1e12:g} TB/s, the most that L2 gave a kernel alone. Where a product reads "
-    "the output of one that may still run, it is launched plainly."
+    f"{speedups.L2_RATE / 1e12:g} TB/s, the most that L2 gave a kernel alone. Where a product "
+    "reads the output of one that may still run, it is launched plainly."
 )
 
 
@@ -76,7 +76,7 @@ def _order(name: str) -> tuple[bool, bool, str]:
 def chained(summary: Summary, markdown: Markdown) -> str:
     """By regime: the gain alone, in the chain, and what share of it is left; plain / PDL."""
     found = summary["chained"]
-    missing = _missing(found, "benchmarks/chained.py")
+    missing = _missing(found, "benchmarks/measure/chained.py")
     if missing:
         return missing
     rows = []
@@ -100,7 +100,7 @@ def energy(summary: Summary, markdown: Markdown) -> str:
     """By type and layout: bursts against seconds, work per joule, and what a choice by bursts
     costs."""
     found = summary["energy"]
-    missing = _missing(found, "benchmarks/energy.py")
+    missing = _missing(found, "benchmarks/measure/energy.py")
     if missing:
         return missing
     rows = []

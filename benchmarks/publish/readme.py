@@ -1,8 +1,8 @@
 """The numbers in README.md, written between markers from summary.json, generator.json,
 distribution.json and models.json of benchmarks/results/.
 
-    python benchmarks/readme.py          rewrite README.md
-    python benchmarks/readme.py --check  exit 1 when README.md is not what would be written
+    python -m benchmarks.publish.readme          rewrite README.md
+    python -m benchmarks.publish.readme --check  exit 1 when README.md is not what would be written
 
 Nobody edits text between `<!-- generated:NAME -->` and `<!-- /generated -->` by hand.
 """
@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import report_protocols
+from benchmarks.publish import protocol_texts
+from hgemm_packs.generator.core.problems import LAYER_REGIMES, REGIMES
+from hgemm_packs.generator.tables.speedups import COLUMNS, DTYPES
 
-from hgemm_packs.generator.problems import LAYER_REGIMES, REGIMES
-from hgemm_packs.generator.worth import COLUMNS, DTYPES
-
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 README = REPOSITORY / "README.md"
 RESULTS = REPOSITORY / "benchmarks" / "results"
 
@@ -264,8 +263,8 @@ BLOCKS: Blocks = {
     "layouts": layouts,
     "figures": figures,
     "regimes": regimes,
-    "dependent": report_protocols.dependent,
-    "lasting": report_protocols.headline,
+    "dependent": protocol_texts.dependent,
+    "lasting": protocol_texts.headline,
     "protocol": protocol,
     "generator": generator,
     "distribution": distribution,

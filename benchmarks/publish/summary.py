@@ -4,8 +4,10 @@ Run after the raw files changed (`make bench` does). It measures nothing; the sa
 the same bytes. A raw file that is missing is an error: a half-filled summary would look measured.
 Dependent launch, chained layers and sustained runs alone may be missing: null, with the reason.
 
-    python benchmarks/summary.py --unmeasured     print what benchmarks/public.py has yet to measure
-                                                  for the figures, as its --shapes takes it
+    python -m benchmarks.publish.summary --unmeasured
+
+prints what benchmarks/measure/public.py has yet to measure for the figures, as its --shapes takes
+it.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from hgemm_packs.generator import campaign, packed, worth
-from hgemm_packs.generator.packer import SourceManifest, read_source
-from hgemm_packs.generator.records import Record
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.compile import pack_kernels
+from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
+from hgemm_packs.generator.store.lines import Record
+from hgemm_packs.generator.tables import speedups
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
 MANIFEST = REPOSITORY / "manifests" / "sm_90a" / "h200.json"
 SUMMARY = RESULTS / "summary.json"
@@ -41,7 +45,7 @@ def table_facts(source: SourceManifest) -> dict[str, Any]:
     wins = [row for row in source.table if row.kernel is not None]
     if not wins:
         raise SystemExit(f"{MANIFEST} has no confirmed win to summarise")
-    grid = worth.shapes("grid")
+    grid = speedups.shapes("grid")
     return {
         "wins": len(wins),
         "grid_wins": sum((row.m, row.n, row.k) in grid for row in wins),
@@ -108,7 +112,7 @@ def summarise(
         "host": {name: host[name] for name in HOST},
         "load": {name: load[name] for name in LOAD},
         "table": table_facts(source),
-        **worth.figures(source, chains),
+        **speedups.figures(source, chains),
         "launch": dependent_facts(source),
         **{name: _groups(found) for name, found in protocols.items()},
         "measured_on": measured_on(source),
@@ -143,12 +147,12 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def chain_records() -> list[Record]:
-    """What benchmarks/public.py measured, which chose nothing; nothing before it has run."""
+    """What benchmarks/measure/public.py measured, which chose nothing; nothing before it ran."""
     return campaign.answers(sorted(RESULTS.glob(CALLED)))
 
 
 def energy_lines() -> list[Record]:
-    """What benchmarks/energy.py measured; nothing before it has run."""
+    """What benchmarks/measure/energy.py measured; nothing before it has run."""
     return campaign.lines(sorted(RESULTS.glob(ENERGY)))[1]
 
 
@@ -162,8 +166,10 @@ def text() -> str:
 
 def unmeasured() -> str:
     """The problems and kernels of the table that were not called in public yet, as lines."""
-    pairs = worth.unmeasured(read_source(MANIFEST), chain_records())
-    lines = ({"problem": packed.listed(problem), "kernel": kernel} for problem, kernel in pairs)
+    pairs = speedups.unmeasured(read_source(MANIFEST), chain_records())
+    lines = (
+        {"problem": pack_kernels.listed(problem), "kernel": kernel} for problem, kernel in pairs
+    )
     return "".join(f"{json.dumps(each)}\n" for each in lines)
 
 

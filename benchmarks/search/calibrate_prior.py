@@ -1,9 +1,11 @@
-"""Fits the constants of the analytic prior (generator/search/constants.py) to screens of all
-families and prints them. Run by hand when formulas or kernels change: needs no GPU, takes seconds.
+"""Fits the constants of the analytic prior (generator/search/analytic/constants.py) to screens of
+all families and prints them. Run by hand when formulas or kernels change: needs no GPU, takes
+seconds.
 
-`python benchmarks/calibrate_prior.py [FAMILY...]` reads results/screens/*.json.gz. The problems of
-the recordings are left out, in any layout and dtype: a search that is judged on them has not seen
-them. What counts is the order within a problem, near the family's front and the problem's.
+`python -m benchmarks.search.calibrate_prior [FAMILY...]` reads results/screens/*.json.gz. The
+problems of the recordings are left out, in any layout and dtype: a search that is judged on them
+has not seen them. What counts is the order within a problem, near the family's front and the
+problem's.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.devices.recording import completed, load
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.search import constants, roofline
-from hgemm_packs.generator.search.features import Table
-from hgemm_packs.generator.spec import Choice
+from hgemm_packs.generator.search.analytic import constants, roofline
+from hgemm_packs.generator.search.analytic.features import Table
 from hgemm_packs.problem import Problem
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 #: Where a weight has fallen to 1/e, in logs of time: behind the family's best of a problem, and of
 #: the family's best behind the best of all; and what is left of a weight however far behind.
 NEAR, FLOOR = 0.15, 0.02

@@ -1,8 +1,9 @@
 """The generator on real GPUs: A/A, the same search twice, `kill -9`, one GPU against all.
 
-python benchmarks/generator_h200.py WORK [OUT.json] runs `hgemm-packs generate` on every GPU here
-(four, for the committed figures) with run folders below WORK, and writes raw figures and summary.
-Each step is on file when it is done and is not done again: the script may be killed as well.
+python -m benchmarks.search.generator_h200 WORK [OUT.json] runs `hgemm-packs generate` on every GPU
+here (four, for the committed figures) with run folders below WORK, and writes raw figures and
+summary. Each step is on file when it is done and is not done again: the script may be killed as
+well.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hgemm_packs.generator import findings
-from hgemm_packs.generator.store import Store
+from hgemm_packs.generator.store import findings
+from hgemm_packs.generator.store.run_folder import Store
 
-OUT = Path(__file__).resolve().parent / "results" / "generator_h200.json"
+OUT = Path(__file__).resolve().parents[1] / "results" / "generator_h200.json"
 SEARCH = ["--shapes", "grid", "--layouts", "nt", "--dtypes", "f16", "--every", "10"]
 KILLED = [*SEARCH[:-1], "20"]
 SWEEP = ["--shapes", "grid", "--layouts", "nn", "--dtypes", "f16", "--regimes", "mid"]

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from hgemm_packs.generator.core.space import Space, catalogue
+from hgemm_packs.generator.core.spec import Choice, Status
 from hgemm_packs.generator.devices.recording import SAMPLES, Screen, save
-from hgemm_packs.generator.records import Record, read_records
-from hgemm_packs.generator.space import Space, catalogue
-from hgemm_packs.generator.spec import Choice, Status
+from hgemm_packs.generator.store.lines import Record, read_records
 from hgemm_packs.problem import Problem
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 RECORDING = RESULTS / "replay" / "h200.npz"
 BASELINES = ("torch", "cublaslt")
 

@@ -1,8 +1,8 @@
 """Every search on the recorded problems: benchmarks/results/replay_search.json and .png.
 
-`python benchmarks/replay_search.py` runs what is not on file yet, two processes at a time, and then
-computes every figure from the raw lines. It needs no GPU: the times come from recordings. A line is
-one run; it counts only with the recording and the sources that it was made from.
+`python -m benchmarks.search.replay_search` runs what is not on file yet, two processes at a time,
+and then computes every figure from the raw lines. It needs no GPU: the times come from recordings.
+A line is one run; it counts only with the recording and the sources that it was made from.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from typing import Any
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from hgemm_packs.generator import search, space
+from hgemm_packs.generator import search
+from hgemm_packs.generator.core import space
+from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.devices import recording, replay
 from hgemm_packs.generator.devices.recording import Screen
-from hgemm_packs.generator.records import read_records
-from hgemm_packs.generator.search import DEFAULT, STRATEGIES, compare
-from hgemm_packs.generator.space import Space
+from hgemm_packs.generator.search import DEFAULT, STRATEGIES
+from hgemm_packs.generator.search.rivals import compare
+from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.problem import Problem
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 #: Recordings and seeds. Settings of the searches, the rivals' too, were chosen on `h200`; what is
 #: claimed comes from the first, which shares no problem with it.
 SEEDS = {"h200_held_out": 20, "h200": 5}
@@ -42,8 +44,12 @@ RAW = RESULTS / "replay" / "search.jsonl.gz"
 SCRATCH = RESULTS / "scratch" / "replay_search.jsonl"
 SEARCHES = ("portfolio", "prior", "policy", "islands", "cost", "random", "tpe", "cma")
 #: Rivals follow from their own module and these; a search of ours may follow from any module.
-RIVALS = {"random": "random_search.py", "tpe": "tpe.py", "cma": "cma.py"}
-SHARED = ("base.py", "compare.py", "lattice.py")
+RIVALS = {
+    "random": "rivals/random_search.py",
+    "tpe": "rivals/tpe.py",
+    "cma": "rivals/cma.py",
+}
+SHARED = ("base.py", "rivals/compare.py", "rivals/lattice.py")
 HALVES = "halves"
 BUDGET, BATCH = 64, 8
 AT = (8, 16, 32, 64)  # measurements that the figures name
@@ -67,7 +73,8 @@ def sources(recorded: str, name: str) -> str:
     if name in RIVALS:
         files = [folder / each for each in (RIVALS[name], *SHARED)]
     else:
-        files = [each for each in folder.glob("*.py") if each.name not in RIVALS.values()]
+        rivals = {folder / each for each in RIVALS.values()}
+        files = [each for each in folder.rglob("*.py") if each not in rivals]
     files += [path_of(recorded), Path(space.__file__), Path(replay.__file__)]
     files += (folder.parent / "families").glob("*.py")
     digest = hashlib.sha256(repr((BUDGET, BATCH, FIRST)).encode())

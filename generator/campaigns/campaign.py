@@ -21,11 +21,12 @@ from typing import Any, Protocol
 
 from hgemm_packs import report
 from hgemm_packs.cli.console import console, progress
-from hgemm_packs.generator import build, packed, problems
-from hgemm_packs.generator.evaluators import Evaluator
-from hgemm_packs.generator.packed import Asked, Packed
-from hgemm_packs.generator.records import read_records
-from hgemm_packs.generator.spec import Job, Kernel, Reply
+from hgemm_packs.generator.compile import compiler, pack_kernels
+from hgemm_packs.generator.compile.pack_kernels import Asked, Packed
+from hgemm_packs.generator.core import problems
+from hgemm_packs.generator.core.spec import Job, Kernel, Reply
+from hgemm_packs.generator.store.lines import read_records
+from hgemm_packs.generator.workers.evaluators import Evaluator
 from hgemm_packs.problem import Problem
 
 Line = dict[str, Any]
@@ -225,7 +226,9 @@ def parser(description: str) -> argparse.ArgumentParser:
 def asked(options: argparse.Namespace, pack: Packed) -> list[Asked]:
     """The problems that the arguments name, each with the kernel that they name for it, in an order
     that makes a run that was stopped a fair sample."""
-    found = packed.read(options.shapes) if options.shapes else [(p, None) for p in pack.measured]
+    found = (
+        pack_kernels.read(options.shapes) if options.shapes else [(p, None) for p in pack.measured]
+    )
     words = {
         name: [word for word in getattr(options, name).split(",") if word]
         for name in ("layouts", "dtypes", "regimes")
@@ -249,9 +252,9 @@ def main(
     """Run the tasks on this host's GPUs; 1 if any failed or is left."""
     import torch
 
-    from hgemm_packs.generator.evaluators import Local
+    from hgemm_packs.generator.workers.evaluators import Local
 
-    info = build.generator_info()
+    info = compiler.generator_info()
     commit = options.commit or (info.commit + ("+" if info.dirty else ""))
     header = {**header, "commit": commit, "pack": pack.facts, "python": sys.version.split()[0]}
     gpus = options.gpus or torch.cuda.device_count()
@@ -281,7 +284,7 @@ def alone(
     the run goes on as long as the GPU answers. 1 if any failed or is left."""
     import torch
 
-    info = build.generator_info()
+    info = compiler.generator_info()
     facts = {
         "commit": options.commit or (info.commit + ("+" if info.dirty else "")),
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

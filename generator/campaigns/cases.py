@@ -24,10 +24,11 @@ from typing import Any
 import torch
 
 from hgemm_packs.cli.console import console, progress
-from hgemm_packs.generator import build, campaign
-from hgemm_packs.generator.campaign import FIRST, Hopeless, Line, LinesFile, Tally
-from hgemm_packs.generator.packed import Packed
-from hgemm_packs.generator.records import read_records
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.campaigns.campaign import FIRST, Hopeless, Line, LinesFile, Tally
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.store.lines import read_records
 
 #: What a case is known by: JSON values.
 Fields = Mapping[str, Any]
@@ -160,11 +161,11 @@ def main(
 ) -> int:
     """Measure the cases on this process's GPU with `pack` ahead of all others; 1 if any failed, is
     wrong or is left."""
-    from hgemm_packs import packs
+    from hgemm_packs.distribution import packs
     from hgemm_packs.generator.devices.gpu import GpuDevice
 
     packs.use(options.pack)
-    info = build.generator_info()
+    info = compiler.generator_info()
     header = {
         **header,
         "commit": options.commit or (info.commit + ("+" if info.dirty else "")),

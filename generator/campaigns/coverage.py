@@ -4,7 +4,7 @@ A covering array of strength two over a space with constraints: a fault that one
 values makes is in at least one of its genomes (Kuhn, Kacker, Lei, "Practical Combinatorial
 Testing", NIST SP 800-142). The array is greedy as in Cohen, Dalal, Fredman, Patton, "The AETG
 System", IEEE TSE 1997: among candidates with a wanted pair, the one with most pairs that are still
-wanted. Used by `benchmarks/space_gates.py`; nothing is compiled here.
+wanted. Used by `benchmarks/gates/space_gates.py`; nothing is compiled here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The covering genomes of families, judged by the gates that need no GPU, as a folder of kernels.
 
-Called by `benchmarks/space_gates.py`: a machine with a compiler writes the folder, one with GPUs
-reads it and needs no compiler. A refused genome is a result, and other genomes are tried for the
-pairs that it alone had.
+Called by `benchmarks/gates/space_gates.py`: a machine with a compiler writes the folder, one with
+GPUs reads it and needs no compiler. A refused genome is a result, and other genomes are tried for
+the pairs that it alone had.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgemm_packs.generator import build
-from hgemm_packs.generator.build import Built
-from hgemm_packs.generator.coverage import Known, pairs_of
+from hgemm_packs.generator.campaigns.coverage import Known, pairs_of
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.compiler import Built
+from hgemm_packs.generator.core.spec import Choice, Kernel, Verdict
 from hgemm_packs.generator.families import Family, Genome
-from hgemm_packs.generator.records import Record, read_records
-from hgemm_packs.generator.spec import Choice, Kernel, Verdict
+from hgemm_packs.generator.store.lines import Record, read_records
 
 GENOMES, KERNELS = "genomes.jsonl", "kernels.bin"
 ROUNDS = 6  # of other genomes for pairs that only refused ones have
@@ -29,7 +29,8 @@ Judge = Callable[[Sequence[tuple[str, Genome]]], Iterable[tuple[Verdict, Built |
 
 def judged(job: tuple[str, Genome]) -> tuple[Verdict, Built | None]:
     """What the gates that need no GPU say of a genome; sent to processes."""
-    from hgemm_packs.generator import candidate, evaluate  # not where a folder is only read
+    from hgemm_packs.generator.compile import candidate  # not where a folder is only read
+    from hgemm_packs.generator.run import evaluate  # not where a folder is only read
 
     verdicts, built = evaluate.build_gates(candidate.of_choice(Choice.of(*job)))
     return verdicts[-1], built
@@ -69,9 +70,9 @@ def covered(family: Family, known: Known, judge: Judge) -> list[Tried]:
 def write(folder: Path, found: Iterable[tuple[Family, Known, Sequence[Tried]]]) -> None:
     """The folder of all families; genomes.jsonl takes its place last."""
     folder.mkdir(parents=True, exist_ok=True)
-    info, lines, offset = build.generator_info(), [], 0
+    info, lines, offset = compiler.generator_info(), [], 0
     commit = info.commit + ("+" if info.dirty else "")
-    lines.append({"header": {"commit": commit, "nvrtc": build.NVRTC_PIN, "arch": build.ARCH}})
+    lines.append({"header": {"commit": commit, "nvrtc": compiler.NVRTC_PIN, "arch": compiler.ARCH}})
     with (folder / KERNELS).open("wb") as blob:
         for family, known, tried in found:
             about = {"known": len(known), "proven": known.proven}

@@ -1,7 +1,7 @@
 """What the evidence behind a table lacks, as far as files say it.
 
-Called by `benchmarks/owed.py`, which reads the files and knows what fills each item. Nothing is
-compiled: whether a kernel still builds as it did is not known here.
+Called by `benchmarks/publish/missing.py`, which reads the files and knows what fills each item.
+Nothing is compiled: whether a kernel still builds as it did is not known here.
 """
 
 from __future__ import annotations
@@ -11,21 +11,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hgemm_packs.generator import (
-    between,
-    dependent,
-    endurance,
-    packed,
-    problems,
-    published,
-    reconfirm,
-    worth,
-)
-from hgemm_packs.generator.findings import Findings
-from hgemm_packs.generator.packer import SourceManifest
-from hgemm_packs.generator.records import Record
+from hgemm_packs.generator.campaigns import remeasure
+from hgemm_packs.generator.compile import pack_kernels
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
+from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.redteam.corpus import PASS
-from hgemm_packs.manifest import Row
+from hgemm_packs.generator.store.findings import Findings
+from hgemm_packs.generator.store.lines import Record
+from hgemm_packs.generator.tables import dependent, mixed_chains, published, speedups, sustained
+from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import Problem
 
 #: Types are within so much of each other, or one has not seen the other's kernels.
@@ -48,31 +42,33 @@ def unled(source: SourceManifest, found: Findings) -> list[Owed]:
     """Problems without a confirmation in led blocks: "rows" with a kernel; "near", those left to
     torch of which a confirmed kernel is ahead on file; "finals", those where one is ahead that was
     never confirmed. And the led "trials" of torch against itself that reconfirm.TRIALS wants."""
-    led = reconfirm.settled(found)
+    led = remeasure.settled(found)
     confirmed = {each.problem for each in found.fields if each.stage == "confirm"}
-    won = reconfirm.taken(source)
-    ahead = reconfirm.worthy(found, 1.0).keys() & (_problems(source) - won)
+    won = remeasure.taken(source)
+    ahead = remeasure.worthy(found, 1.0).keys() & (_problems(source) - won)
     near = ahead & confirmed
     return [
         Owed("rows", len(won - led), len(won)),
         Owed("near", len(near - led), len(near)),
         Owed("finals", len(ahead - confirmed), len(ahead)),
-        Owed("trials", reconfirm.missing_trials(found), reconfirm.TRIALS),
+        Owed("trials", remeasure.missing_trials(found), remeasure.TRIALS),
     ]
 
 
 def undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> Owed:
-    """Rows whose own kernel has none of the `lines` of benchmarks/pdl.py, right or not: proven, and
-    of a pack that builds, it may be chosen for dependent launch."""
+    """Rows whose own kernel has none of the `lines` of benchmarks/measure/pdl.py, right or not:
+    proven, and of a pack that builds, it may be chosen for dependent launch."""
     seen = {dependent.pair(each) for each in lines}
     won = _named(source)
-    missing = [pair for pair in won.items() if (tuple(packed.listed(pair[0])), pair[1]) not in seen]
+    missing = [
+        pair for pair in won.items() if (tuple(pack_kernels.listed(pair[0])), pair[1]) not in seen
+    ]
     return Owed("dependent", len(missing), len(won), lines=_lines(missing))
 
 
 def unpublished(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Owed:
-    """Rows whose kernels have no line of benchmarks/public.py."""
-    missing = worth.unmeasured(source, calls)
+    """Rows whose kernels have no line of benchmarks/measure/public.py."""
+    missing = speedups.unmeasured(source, calls)
     return Owed("published", len(missing), len(_named(source)), lines=_lines(missing))
 
 
@@ -81,7 +77,7 @@ def unsustained(found: Findings, lines: Iterable[Mapping[str, Any]]) -> Owed:
     `lines` of energy.py: a table leaves them to torch. Each with the best of its wins."""
     seen = {(Problem(*each["problem"]), arm) for each in lines for arm in each["sustained"]}
     missing, large = [], 0
-    for problem, ids in endurance.confirmed(found).items():
+    for problem, ids in sustained.confirmed(found).items():
         names = [str(found.kernels[id_]["name"]) for id_ in ids]
         large += bool(names)
         if names and not any((problem, name) in seen for name in names):
@@ -106,7 +102,7 @@ def wanted(
     document, _ = dependent.launched(source, found, {}, seen, set, second)
     document = dependent.level(document, [*lines, *second])
     if mixed:
-        document = between.chosen(document, mixed, calls)
+        document = mixed_chains.chosen(document, mixed, calls)
     return published.level(document, calls, unseen=True)
 
 
@@ -154,14 +150,14 @@ def lagging(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Owed:
     confirmed or in `calls` behind one another, by another genome: one that nobody tried here,
     perhaps."""
     rows = {row[:5]: row for row in source.table}
-    behind = worth.chains(source, calls)
+    behind = speedups.chains(source, calls)
     genomes = {
         kernel.id: (kernel.family, {**kernel.genome, "dtype": ""}) for kernel in source.kernels
     }
 
     def ways(row: Row) -> list[tuple[float, Any]]:
         """What the row gains plainly and at best, and by which genome."""
-        plain = worth.plain(row).hot, genomes.get(row.kernel or "")
+        plain = speedups.plain(row).hot, genomes.get(row.kernel or "")
         chained = behind.get(row[:5])
         if chained is None or chained.hot < plain[0]:
             return [plain, plain]
@@ -204,7 +200,9 @@ def _problems(source: SourceManifest) -> set[Problem]:
 
 
 def _lines(pairs: Iterable[tuple[Problem, str]]) -> tuple[Record, ...]:
-    return tuple({"problem": packed.listed(problem), "kernel": name} for problem, name in pairs)
+    return tuple(
+        {"problem": pack_kernels.listed(problem), "kernel": name} for problem, name in pairs
+    )
 
 
 def _kinds(each: Iterable[Problem]) -> str:

@@ -1,7 +1,7 @@
 """What a run won, launched behind one another and for long, and the pack that follows from that.
 
 Called by the CLI when a search is over. Of all confirmed kernels it measures which one a row should
-name for dependent launch (`dependent`) and which one a large problem should have (`endurance`);
+name for dependent launch (`dependent`) and which one a large problem should have (`sustained`);
 what the table then names for dependent launch is measured once more, by processes that chose
 nothing. All of it is lines in files of the run's folder, from which a killed run goes on; what they
 say of other cubins, or of other conditions than the findings', counts no more.
@@ -13,27 +13,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from hgemm_packs.generator import (
-    between,
-    build,
-    campaign,
-    dependent,
-    endurance,
-    findings,
-    table,
-)
-from hgemm_packs.generator import published as veto
-from hgemm_packs.generator.build import Built
-from hgemm_packs.generator.campaign import Line, LinesFile, Task
-from hgemm_packs.generator.findings import Findings
-from hgemm_packs.generator.packer import SourceManifest, write_pack, write_source
-from hgemm_packs.generator.problems import cost
-from hgemm_packs.generator.records import read_records
-from hgemm_packs.generator.schema import canonical, digest
-from hgemm_packs.generator.spec import Kernel, conditions
-from hgemm_packs.generator.store import Store
-from hgemm_packs.generator.table import Usable
-from hgemm_packs.pack import Pack
+from hgemm_packs.generator.campaigns import campaign, tasks
+from hgemm_packs.generator.campaigns.campaign import Line, LinesFile, Task
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.compiler import Built
+from hgemm_packs.generator.compile.pack_writer import SourceManifest, write_pack, write_source
+from hgemm_packs.generator.core.problems import cost
+from hgemm_packs.generator.core.spec import Kernel, conditions
+from hgemm_packs.generator.store import findings
+from hgemm_packs.generator.store.findings import Findings
+from hgemm_packs.generator.store.lines import read_records
+from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.store.schema import canonical, digest
+from hgemm_packs.generator.tables import dependent, mixed_chains, table
+from hgemm_packs.generator.tables import published as veto
+from hgemm_packs.generator.tables import sustained as endurance
+from hgemm_packs.generator.tables.table import Usable
+from hgemm_packs.pack.folder import Pack
 from hgemm_packs.problem import Problem
 
 #: In the run's folder, and the files of lines there.
@@ -56,8 +52,8 @@ def document(
     public: Sequence[Line] = (),
     unseen: bool = False,
 ) -> tuple[SourceManifest, list[str]]:
-    """The source manifest that follows from findings and the lines of benchmarks/energy.py and
-    pdl.py, and the names of kernels left out because they are not `usable`. `published` lines
+    """The source manifest that follows from findings and the lines of benchmarks/measure/energy.py
+    and pdl.py, and the names of kernels left out because they are not `usable`. `published` lines
     choose nothing, but what they had slower than torch leaves its row like any other. `mixed` lines
     choose again, between other problems; `public` ones veto, and what they have not seen stays out
     unless `unseen`. Raises what `table.source` does."""
@@ -70,7 +66,7 @@ def document(
     )
     level = dependent.level(launched, [*choosing, *published])
     if mixed:
-        level = between.chosen(level, mixed, public)
+        level = mixed_chains.chosen(level, mixed, public)
     return veto.level(level, public, unseen), sorted({*rebuilt.gone, *more})
 
 
@@ -113,7 +109,7 @@ class Refinement:
         }
         return [
             self._known(task, named[Problem(*task.fields["problem"])])
-            for task in endurance.tasks(named, self.kernel)
+            for task in tasks.sustained_tasks(named, self.kernel)
         ]
 
     def publishing(self, keep: float) -> list[Task]:
@@ -123,7 +119,7 @@ class Refinement:
     def _pairs(self, pairs: Iterable[tuple[Problem, str]]) -> list[Task]:
         return [
             self._known(task, [task.fields["kernel"]])
-            for task in dependent.tasks(pairs, self.kernel)
+            for task in tasks.dependent_tasks(pairs, self.kernel)
         ]
 
     def _known(self, task: Task, names: Iterable[str]) -> Task:
@@ -180,7 +176,7 @@ class Refinement:
         write_source(out / "source.json", source)
         kernels = [self._store.kernel(each.id) for each in source.kernels]
         built = [Built(dict(kernel.fields), kernel.cubin) for kernel in kernels]
-        return write_pack(out / "pack", source, built, generator_info=build.generator_info())
+        return write_pack(out / "pack", source, built, generator_info=compiler.generator_info())
 
 
 def unite(into: Path, other: Path) -> None:

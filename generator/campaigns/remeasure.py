@@ -15,16 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.generator import campaign, export, judge, packed
-from hgemm_packs.generator.builder import Builder
-from hgemm_packs.generator.campaign import Line, Tally, Task
-from hgemm_packs.generator.evaluators import Evaluator
-from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.findings import CORRECT, Field, Findings
-from hgemm_packs.generator.packer import SourceManifest
-from hgemm_packs.generator.problems import cost
-from hgemm_packs.generator.records import read_records
-from hgemm_packs.generator.spec import (
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.campaigns.campaign import Line, Tally, Task
+from hgemm_packs.generator.compile import pack_kernels
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
+from hgemm_packs.generator.core.problems import cost
+from hgemm_packs.generator.core.spec import (
     PROTOCOLS,
     Choice,
     DeviceFacts,
@@ -34,12 +30,19 @@ from hgemm_packs.generator.spec import (
     Status,
     same,
 )
+from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.store import export
+from hgemm_packs.generator.store.findings import CORRECT, Field, Findings
+from hgemm_packs.generator.store.lines import read_records
+from hgemm_packs.generator.tables import judge
+from hgemm_packs.generator.workers.builder import Builder
+from hgemm_packs.generator.workers.evaluators import Evaluator
 from hgemm_packs.problem import Problem
 
 COUNT = 3  # kernels of a problem, as many as a run's finals have
 LEAST = 0.985
 #: Trials of torch against itself that a noise floor wants, and how many problems one stands for in
-#: a run (`finalists`).
+#: a run (`finals`).
 TRIALS, PROBLEMS_PER_TRIAL = 400, 20
 BATCH = 64  # kernels that are built between two words of progress
 _ORDER = list(Status)
@@ -177,7 +180,7 @@ def tasks(listed: Worthy, done: Made, every: int | None = None, trials: int = TR
 
 
 def _task(stage: str, problem: Problem, kernels: tuple[Kernel, ...]) -> Task:
-    fields = {"stage": stage, "problem": packed.listed(problem)}
+    fields = {"stage": stage, "problem": pack_kernels.listed(problem)}
     return Task(stage, problem, lambda: kernels, fields)
 
 

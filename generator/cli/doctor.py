@@ -15,7 +15,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from hgemm_packs.generator.build import (
+from hgemm_packs.generator.compile.compiler import (
     ARCH,
     MIN_DRIVER,
     NVRTC_PIN,
@@ -23,7 +23,7 @@ from hgemm_packs.generator.build import (
     build_one,
     cache_dir,
 )
-from hgemm_packs.generator.space import catalogue
+from hgemm_packs.generator.core.space import catalogue
 from hgemm_packs.problem import cuda_of
 
 #: The first release of torch that hands tensors to C without a call of Python.

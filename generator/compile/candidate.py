@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator import build
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families.base import dims
-from hgemm_packs.generator.spec import Choice
-from hgemm_packs.manifest import PARAM_LAYOUTS, KernelEntry
-from hgemm_packs.manifest_checks import check_launch_record
-from hgemm_packs.manifest_fields import KERNEL
+from hgemm_packs.pack.manifest import PARAM_LAYOUTS, KernelEntry
+from hgemm_packs.pack.manifest_checks import check_launch_record
+from hgemm_packs.pack.manifest_fields import KERNEL
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -107,7 +107,7 @@ def candidate(name: str, source: str, record: Mapping[str, Any]) -> Candidate:
         **fields,
     }
     entry(fields)
-    return Candidate(build.expand_includes(source), fields)
+    return Candidate(compiler.expand_includes(source), fields)
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,4 +137,4 @@ def of_choice(choice: Choice) -> Candidate:
     """The candidate that a family makes of a genome, of any age. Raises KeyError or
     InvalidGenome."""
     genome = family(choice.family).whole(choice.genome)
-    return Candidate(build.render(choice.family, genome), family(choice.family).fields(genome))
+    return Candidate(compiler.render(choice.family, genome), family(choice.family).fields(genome))

@@ -1,10 +1,9 @@
 """Genome -> source -> NVRTC -> cubin, with what the compiler says about it, and a cache keyed by
 all that decides it.
 
-`build` compiles many genomes in parallel processes; `build_pack` makes the pack that a committed
-manifest names. No GPU and no CUDA toolkit are needed: NVRTC comes as a pinned wheel, and the
-kernels include no CUDA header. The cubin depends on the sources, the genome, the flags and the
-NVRTC version alone, not on paths or time.
+`build` compiles many genomes in parallel processes. No GPU and no CUDA toolkit are needed: NVRTC
+comes as a pinned wheel, and the kernels include no CUDA header. The cubin depends on the sources,
+the genome, the flags and the NVRTC version alone, not on paths or time.
 """
 
 from __future__ import annotations
@@ -24,14 +23,12 @@ from typing import Any
 
 from packaging.version import Version
 
-from hgemm_packs.generator import cubin
-from hgemm_packs.generator.cache import cache_dir, write_atomically
+from hgemm_packs.generator.compile import cubin
+from hgemm_packs.generator.compile.cache import cache_dir, write_atomically
+from hgemm_packs.generator.core.spec import Kernel
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families.base import Genome
-from hgemm_packs.generator.packer import check_target, read_source, write_pack
-from hgemm_packs.generator.spec import Kernel
-from hgemm_packs.manifest import GeneratorInfo
-from hgemm_packs.pack import Pack
+from hgemm_packs.pack.manifest import GeneratorInfo
 
 ARCH = "sm_90a"
 MIN_DRIVER = 13000  # cubins of CUDA 13 need a driver of CUDA 13
@@ -67,7 +64,7 @@ class Built:
 def sources_dir() -> Path:
     """Folder of the kernel sources: beside the generator in a checkout, inside the package when
     installed."""
-    here = Path(__file__).resolve().parent
+    here = Path(__file__).resolve().parents[1]
     for folder in (here.parent / "csrc" / "kernels", here / "kernels"):
         if (folder / "common").is_dir():
             return folder
@@ -235,27 +232,3 @@ def generator_info() -> GeneratorInfo:
         return GeneratorInfo(version, git("rev-parse", "HEAD"), bool(git("status", "--porcelain")))
     except (OSError, subprocess.CalledProcessError):
         return GeneratorInfo(version, "0" * 40, False)
-
-
-def build_pack(
-    source_path: Path,
-    out_dir: Path,
-    jobs: int | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Pack:
-    """Compile the kernels that a committed manifest names and write their pack to `out_dir`.
-
-    Raises BuildError when a kernel does not compile, spills or is not the one that was measured
-    (its id differs), PackError for a damaged manifest, OSError, before anything is compiled, for an
-    `out_dir` that cannot be written or holds something else than a pack.
-    """
-    check_target(out_dir.absolute())
-    source = read_source(source_path)
-    built = build(((kernel.family, kernel.genome) for kernel in source.kernels), jobs, progress)
-    for kernel, one in zip(source.kernels, built, strict=True):
-        if isinstance(one, BuildError):
-            raise one
-        if one.entry_fields["id"] != kernel.id:
-            raise BuildError(f"{kernel.name}: built {one.entry_fields['id']}, measured {kernel.id}")
-    done = [one for one in built if isinstance(one, Built)]
-    return write_pack(out_dir, source, done, generator_info=generator_info())

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator import problems
-from hgemm_packs.generator.spec import Kernel
-from hgemm_packs.manifest import KernelEntry
-from hgemm_packs.pack import MANIFEST_NAME, Pack
+from hgemm_packs.generator.core import problems
+from hgemm_packs.generator.core.spec import Kernel
+from hgemm_packs.pack.folder import MANIFEST_NAME, Pack
+from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem
 
 #: A problem and the name of a kernel for it, where one is asked for by name.

@@ -12,14 +12,17 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hgemm_packs import manifest_checks, manifest_fields
 from hgemm_packs.errors import PackError
-from hgemm_packs.manifest import (
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.compiler import BuildError, Built
+from hgemm_packs.pack import manifest_checks, manifest_fields
+from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME, Pack
+from hgemm_packs.pack.manifest import (
     LAUNCHER_ABI,
     SCHEMA,
     Baseline,
@@ -31,11 +34,7 @@ from hgemm_packs.manifest import (
     Row,
     Toolchain,
 )
-from hgemm_packs.pack import BLOB_NAME, MANIFEST_NAME, Pack
-from hgemm_packs.strict_json import listing, one_of, record
-
-if TYPE_CHECKING:
-    from .build import Built
+from hgemm_packs.pack.strict_json import listing, one_of, record
 
 SOURCE_SCHEMA = "hgemm-packs/source-1"
 
@@ -152,6 +151,32 @@ def write_pack(
         _swap(fresh, out, Path(scratch) / "replaced")
         _sync(out.parent)
     return Pack.open(out)
+
+
+def build_pack(
+    source_path: Path,
+    out_dir: Path,
+    jobs: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Pack:
+    """Compile the kernels that a committed manifest names and write their pack to `out_dir`.
+
+    Raises BuildError when a kernel does not compile, spills or is not the one that was measured
+    (its id differs), PackError for a damaged manifest, OSError, before anything is compiled, for an
+    `out_dir` that cannot be written or holds something else than a pack.
+    """
+    check_target(out_dir.absolute())
+    source = read_source(source_path)
+    built = compiler.build(
+        ((kernel.family, kernel.genome) for kernel in source.kernels), jobs, progress
+    )
+    for kernel, one in zip(source.kernels, built, strict=True):
+        if isinstance(one, BuildError):
+            raise one
+        if one.entry_fields["id"] != kernel.id:
+            raise BuildError(f"{kernel.name}: built {one.entry_fields['id']}, measured {kernel.id}")
+    done = [one for one in built if isinstance(one, Built)]
+    return write_pack(out_dir, source, done, generator_info=compiler.generator_info())
 
 
 def _assemble(source: SourceManifest, built: Iterable[Built]) -> tuple[list[dict[str, Any]], bytes]:

@@ -22,8 +22,8 @@ from typing import Any
 
 from packaging.version import Version
 
-from hgemm_packs.generator import upstream
-from hgemm_packs.generator.cache import cache_root, write_atomically
+from hgemm_packs.generator.compile import grid_wait
+from hgemm_packs.generator.compile.cache import cache_root, write_atomically
 
 NVDISASM_PIN = "13.5.37"
 _WHEEL = "nvidia-cuda-nvdisasm"
@@ -200,7 +200,7 @@ def _count(instructions: Sequence[Mapping[str, Any]]) -> Census:
     banks: dict[str, set[str]] = {}
     for one in instructions:
         opcode, operands = str(one["opcode"]), str(one.get("operands", ""))
-        word = upstream.word(one)
+        word = grid_wait.word(one)
         words[word] += 1
         for bank, place in _CONSTANT.findall(operands):
             banks.setdefault(bank, set()).add(place)
@@ -215,8 +215,8 @@ def _count(instructions: Sequence[Mapping[str, Any]]) -> Census:
         opcodes=dict(sorted(words.items())),
         specials=dict(sorted(specials.items())),
         banks={bank: tuple(sorted(places)) for bank, places in sorted(banks.items())},
-        early=tuple(sorted(upstream.early(instructions))),
-        unwaited=tuple(sorted(upstream.unwaited(instructions))),
+        early=tuple(sorted(grid_wait.early(instructions))),
+        unwaited=tuple(sorted(grid_wait.unwaited(instructions))),
     )
 
 

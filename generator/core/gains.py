@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from hgemm_packs.generator.spec import FALLBACK, PROTOCOLS, Reply, Result
+from hgemm_packs.generator.core.spec import FALLBACK, PROTOCOLS, Reply, Result
 
 
 def ratios(reply: Reply, result: Result) -> tuple[float, float]:

@@ -14,8 +14,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import FAMILIES, Genome, family
-from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
 
 Values = tuple[int | str | bool, ...]

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.generator.arms import Arm
-from hgemm_packs.generator.candidate import CandidateError, entry
+from hgemm_packs.generator.compile.candidate import CandidateError, entry
+from hgemm_packs.generator.core.spec import DeviceFacts, Job, Kernel, Status
 from hgemm_packs.generator.devices.gpu import DeviceLost, GpuDevice
 from hgemm_packs.generator.gates import isolation, numeric
-from hgemm_packs.generator.spec import DeviceFacts, Job, Kernel, Status
+from hgemm_packs.generator.gates.arm import Arm
 from hgemm_packs.problem import Problem
 
 Answer = dict[str, Any]

@@ -1,8 +1,8 @@
 """Every kernel of a pack through the numeric gate on one GPU; what `hgemm-packs verify` runs where
 there is one.
 
-`python -m hgemm_packs.generator.verify PACK FACTS.json` also writes the verdicts down, with the
-date and the versions of this machine.
+`python -m hgemm_packs.generator.gates.pack_gate PACK FACTS.json` also writes the verdicts down,
+with the date and the versions of this machine.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 
 from hgemm_packs import launcher, report
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator.arms import Arm
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.pack import Pack
+from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.pack.folder import Pack
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any
 
-from hgemm_packs.generator import metrics
-from hgemm_packs.generator.findings import CORRECT, UNBUILT, Attempt, Findings
+from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates.plausibility import floor_us
-from hgemm_packs.generator.spec import Status
+from hgemm_packs.generator.report import metrics
+from hgemm_packs.generator.store.findings import CORRECT, UNBUILT, Attempt, Findings
 from hgemm_packs.problem import Problem
 
 KS = (1, 2, 4, 8, 16, 32, 64)

@@ -12,20 +12,22 @@ from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from hgemm_packs.generator import build, judge
-from hgemm_packs.generator.build import BuildError, Built
-from hgemm_packs.generator.candidate import Candidate, CandidateError, entry, load, of_choice
-from hgemm_packs.generator.families import InvalidGenome
-from hgemm_packs.generator.gates import (
-    binary,
-    device_side,
-    plausibility,
-    sanitizer,
-    static,
-    sweep,
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.candidate import (
+    Candidate,
+    CandidateError,
+    entry,
+    load,
+    of_choice,
 )
+from hgemm_packs.generator.compile.compiler import BuildError, Built
+from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Kernel, Status, Verdict
+from hgemm_packs.generator.devices import in_process
+from hgemm_packs.generator.families import InvalidGenome
+from hgemm_packs.generator.gates import binary, plausibility, sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import IsolationError, Worker
-from hgemm_packs.generator.spec import Choice, DeviceFacts, Kernel, Status, Verdict
+from hgemm_packs.generator.gates.source import static
+from hgemm_packs.generator.tables import judge
 from hgemm_packs.problem import Problem
 
 __all__ = ["build_gates", "evaluate", "load", "numeric_gate"]
@@ -48,7 +50,7 @@ def build_gates(one: Candidate, skip: tuple[str, ...] = ()) -> tuple[list[Verdic
         if not verdicts[-1].passed:
             return verdicts, None
     try:
-        built = build.build_source(one.source, one.fields)
+        built = compiler.build_source(one.source, one.fields)
     except BuildError as error:
         return [*verdicts, Verdict("build", Status.BUILD, str(error))], None
     verdicts.append(Verdict("build", Status.OK, "", {"registers": built.entry_fields["regs"]}))
@@ -78,7 +80,7 @@ def evaluate(
         return [Verdict("record", Status.PARSE, unfit.text)]
     verdicts, built = build_gates(made)
     if built is not None and device is not None:
-        for verdict in _on_device(build.as_kernel(built), problem, device):
+        for verdict in _on_device(compiler.as_kernel(built), problem, device):
             verdicts.append(verdict)
             if not verdict.passed:
                 break
@@ -97,7 +99,7 @@ def _on_device(kernel: Kernel, problem: Problem, device: int) -> Iterator[Verdic
 def called(
     worker: Worker, function: Callable[..., Any], *arguments: Any, limit_s: float
 ) -> Verdict:
-    """The verdict that a function of `device_side` answers, or that there was no answer.
+    """The verdict that a function of `in_process` answers, or that there was no answer.
 
     The process is ended unless the kernel passed: what a bad kernel left behind meets nobody.
     """
@@ -113,9 +115,9 @@ def called(
 
 def numeric_gate(worker: Worker, kernel: Kernel, device: int, limit_s: float = GATE_S) -> Verdict:
     """Verdict of the numeric gate, or of the isolation gate when the process was lost over it."""
-    worker.call(device_side.warm_up, device, timeout_s=WARM_UP_S)
+    worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
     seed = secrets.randbits(48)
-    return called(worker, device_side.numeric_gate, kernel, device, seed, limit_s=limit_s)
+    return called(worker, in_process.numeric_gate, kernel, device, seed, limit_s=limit_s)
 
 
 def sanitized(kernel: Kernel) -> Verdict:
@@ -150,19 +152,19 @@ def _measured(worker: Worker, kernel: Kernel, problem: Problem, device: int) -> 
 
 def measured_facts(worker: Worker, device: int) -> DeviceFacts:
     """The device with its ceilings. Raises IsolationError or RuntimeError when it has none."""
-    worker.call(device_side.warm_up, device, timeout_s=WARM_UP_S)
+    worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
     seed = secrets.randbits(48)
-    answer = worker.call(device_side.ceilings, device, seed, timeout_s=CEILINGS_S)
+    answer = worker.call(in_process.ceilings, device, seed, timeout_s=CEILINGS_S)
     return DeviceFacts(**answer)
 
 
 def _confirmed(worker: Worker, kernel: Kernel, problem: Problem, device: int) -> Verdict:
     """The timing verdict of a confirm job, which also audits timed launches."""
-    worker.call(device_side.warm_up, device, timeout_s=WARM_UP_S)
+    worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
     seed = secrets.randbits(48)
     verdict = called(
         worker,
-        device_side.measure,
+        in_process.measure,
         "confirm",
         kernel,
         problem,

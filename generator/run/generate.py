@@ -15,16 +15,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
-from hgemm_packs.generator.builder import Builder
-from hgemm_packs.generator.evaluators import Evaluator
-from hgemm_packs.generator.finalists import Finalists, Followers, Sanitize, Won
-from hgemm_packs.generator.flow import Flow
-from hgemm_packs.generator.gains import geometric, mean, wins
-from hgemm_packs.generator.rounds import Rounds, Track, retell
+from hgemm_packs.generator.core.gains import geometric, mean, wins
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import DeviceFacts, Kernel, Reply, Verdict
+from hgemm_packs.generator.run.finals import Finalists, Sanitize, Won
+from hgemm_packs.generator.run.followers import Followers
+from hgemm_packs.generator.run.jobs import Flow
+from hgemm_packs.generator.run.rounds import Rounds, Track, retell
 from hgemm_packs.generator.search.base import Strategy
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import DeviceFacts, Kernel, Reply, Verdict
-from hgemm_packs.generator.store import Store
+from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.workers.builder import Builder
+from hgemm_packs.generator.workers.evaluators import Evaluator
 from hgemm_packs.problem import Problem
 
 #: How much of what the search leaves may be spent when the last race, gate job, finals, launches
@@ -157,7 +158,8 @@ def follow(
 ) -> dict[Problem, list[Kernel]]:
     """Kernels that read ahead, for what earlier runs `won`: of each problem the `budget.finalists`
     fastest behind one another, among few that passed the gate. What they are worth
-    benchmarks/pdl.py measures, so nothing is confirmed. Goes on and raises as `generate` does."""
+    benchmarks/measure/pdl.py measures, so nothing is confirmed. Goes on and raises as `generate`
+    does."""
     with _flowing(store, builder, evaluator, budget, "follow", list(won), seed) as flow:
         tracks = [Track(problem, spaces, order) for order, problem in enumerate(won)]
         stages = Finalists(flow, tracks, budget.race_width, budget.finalists, followers)

@@ -1,6 +1,6 @@
 """Jobs and builds on their way: what keeps every GPU busy, and commits each answer before use.
 
-Called by the phases of a run (`rounds`, `finalists`), from one thread. Compilers and devices work
+Called by the phases of a run (`rounds`, `finals`), from one thread. Compilers and devices work
 meanwhile; their answers come back as events, one at a time. What was measured before is not
 measured again, what no machine could do is put into quarantine here, and a problem whose job fails
 whatever the kernels is given up.
@@ -20,10 +20,7 @@ from queue import SimpleQueue
 from statistics import median
 from typing import Any
 
-from hgemm_packs.generator.builder import Builder
-from hgemm_packs.generator.evaluators import Evaluator
-from hgemm_packs.generator.gates import plausibility
-from hgemm_packs.generator.spec import (
+from hgemm_packs.generator.core.spec import (
     Choice,
     Job,
     Kernel,
@@ -33,7 +30,10 @@ from hgemm_packs.generator.spec import (
     Verdict,
     same,
 )
-from hgemm_packs.generator.store import Store
+from hgemm_packs.generator.gates import plausibility
+from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.workers.builder import Builder
+from hgemm_packs.generator.workers.evaluators import Evaluator
 from hgemm_packs.problem import Problem
 
 Built = Mapping[Choice, Kernel | Verdict]

@@ -1,7 +1,7 @@
 """The search of a run: rounds of ask, build, screen and tell over all problems, until the money is
 spent or nothing gets better.
 
-Called by `orchestrate`. Every problem has at most one batch under way, so that a strategy always
+Called by `generate`. Every problem has at most one batch under way, so that a strategy always
 knows what became of the last; other problems keep the GPUs busy meanwhile.
 """
 
@@ -14,11 +14,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 
-from hgemm_packs.generator.flow import Built, Flow
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import (
+    Choice,
+    Kernel,
+    Outcome,
+    Proposal,
+    Reply,
+    Status,
+    Verdict,
+)
+from hgemm_packs.generator.run.jobs import Built, Flow
 from hgemm_packs.generator.search.base import Strategy
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Kernel, Outcome, Proposal, Reply, Status, Verdict
-from hgemm_packs.generator.store import screened_us
+from hgemm_packs.generator.store.run_folder import screened_us
 from hgemm_packs.problem import Problem
 
 #: A best time must fall by this much to count as progress: three samples tell no less apart.

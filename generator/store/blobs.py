@@ -1,6 +1,6 @@
 """The kernels that a store has: records in its database, cubins beside it under their hashes.
 
-The part of `history` that looks at files. A cubin is complete or absent; what was changed since is
+The part of `reader` that looks at files. A cubin is complete or absent; what was changed since is
 not handed out.
 """
 
@@ -11,8 +11,8 @@ import json
 import sqlite3
 from pathlib import Path
 
-from hgemm_packs.generator.schema import StoreError
-from hgemm_packs.generator.spec import Choice, Kernel, Status, Verdict
+from hgemm_packs.generator.core.spec import Choice, Kernel, Status, Verdict
+from hgemm_packs.generator.store.schema import StoreError
 
 
 class Blobs:

@@ -14,14 +14,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.generator import findings
+from hgemm_packs.generator.core.problems import cost
+from hgemm_packs.generator.core.spec import DeviceFacts, Status, same
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.findings import Field, Findings
-from hgemm_packs.generator.problems import cost
-from hgemm_packs.generator.schema import canonical
-from hgemm_packs.generator.spec import DeviceFacts, Status, same
-from hgemm_packs.generator.store import Store, StoreError
-from hgemm_packs.manifest import Numerics
+from hgemm_packs.generator.store import findings
+from hgemm_packs.generator.store.findings import Field, Findings
+from hgemm_packs.generator.store.run_folder import Store, StoreError
+from hgemm_packs.generator.store.schema import canonical
+from hgemm_packs.pack.manifest import Numerics
 from hgemm_packs.problem import Problem
 
 SCHEMA = "hgemm-packs/measured-1"

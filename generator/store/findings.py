@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from hgemm_packs.generator.history import Finished, History, problem_id, samples_of
-from hgemm_packs.generator.spec import PROTOCOLS, DeviceFacts, Status, same
-from hgemm_packs.manifest import Numerics
+from hgemm_packs.generator.core.spec import PROTOCOLS, DeviceFacts, Status, same
+from hgemm_packs.generator.store.reader import Finished, History, problem_id, samples_of
+from hgemm_packs.pack.manifest import Numerics
 from hgemm_packs.problem import Problem
 
 #: Every gate that the kernel met was passed; the last two only say that it is no faster.

@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from hgemm_packs.generator.blobs import Blobs
-from hgemm_packs.generator.schema import PASSED, canonical
-from hgemm_packs.generator.spec import (
+from hgemm_packs.generator.core.spec import (
     Choice,
     DeviceFacts,
     Outcome,
@@ -27,6 +25,8 @@ from hgemm_packs.generator.spec import (
     Verdict,
     same,
 )
+from hgemm_packs.generator.store.blobs import Blobs
+from hgemm_packs.generator.store.schema import PASSED, canonical
 from hgemm_packs.problem import Problem
 
 _PROBLEM = "m, n, k, layout, dtype, out_dtype, acc, epilogue, align, packed"

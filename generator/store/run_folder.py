@@ -16,11 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hgemm_packs.generator.cache import write_atomically
-from hgemm_packs.generator.filelock import FileLock, Locked
-from hgemm_packs.generator.history import Finished, History, problem_id, problem_row, screened_us
-from hgemm_packs.generator.schema import TABLES, StoreError, canonical, connect, digest, insert
-from hgemm_packs.generator.spec import (
+from hgemm_packs.generator.compile.cache import write_atomically
+from hgemm_packs.generator.core.spec import (
     Choice,
     DeviceFacts,
     Job,
@@ -29,6 +26,22 @@ from hgemm_packs.generator.spec import (
     Reply,
     Status,
     Verdict,
+)
+from hgemm_packs.generator.store.filelock import FileLock, Locked
+from hgemm_packs.generator.store.reader import (
+    Finished,
+    History,
+    problem_id,
+    problem_row,
+    screened_us,
+)
+from hgemm_packs.generator.store.schema import (
+    TABLES,
+    StoreError,
+    canonical,
+    connect,
+    digest,
+    insert,
 )
 from hgemm_packs.problem import Problem
 

@@ -1,7 +1,7 @@
 """The store's tables, and what is needed to trust a file as one of ours.
 
-Called by `store` alone. Every row is identified by a hash of what it says, so that the rows of two
-stores can be put together without asking which is right.
+Called by `run_folder` alone. Every row is identified by a hash of what it says, so that the rows of
+two stores can be put together without asking which is right.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@ another kernel of ours in a CUDA graph. Of the kernels that passed the numeric g
 plainly are not slower than torch, it is the one that measured fastest so, right, no slower than
 torch, and faster than the row's own kernel launched plainly.
 
-That a row decides and not a kernel comes from benchmarks/pdl.py over whole tables: one kernel gains
-on some problems and loses on others, and what is best launched plainly need not be best dependent.
-Called by the CLI when it writes a table. It measures nothing, and what chose is no measure of what
-the choice is worth: `worth` has other lines for that.
+That a row decides and not a kernel comes from benchmarks/measure/pdl.py over whole tables: one
+kernel gains on some problems and loses on others, and what is best launched plainly need not be
+best dependent. Called by the CLI when it writes a table. It measures nothing, and what chose is no
+measure of what the choice is worth: `speedups` has other lines for that.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
-from hgemm_packs.generator import judge, packed, table, worth
-from hgemm_packs.generator.campaign import Task
-from hgemm_packs.generator.findings import Findings
-from hgemm_packs.generator.judge import Contender, Listed
-from hgemm_packs.generator.packer import SourceManifest
-from hgemm_packs.generator.prune import KEPT_SHARE, prune
-from hgemm_packs.generator.spec import PROTOCOLS, Kernel
-from hgemm_packs.generator.table import Usable
-from hgemm_packs.manifest import Row
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
+from hgemm_packs.generator.core.spec import PROTOCOLS
+from hgemm_packs.generator.store.findings import Findings
+from hgemm_packs.generator.tables import judge, table
+from hgemm_packs.generator.tables import speedups as worth
+from hgemm_packs.generator.tables.judge import Contender, Listed
+from hgemm_packs.generator.tables.prune import KEPT_SHARE, prune
+from hgemm_packs.generator.tables.table import Usable
+from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import Problem
 
 #: torch over ours that no launch may fall below: what is promised of every problem.
@@ -35,19 +35,6 @@ EDGES = 2
 
 #: What a measurement is about: M, N, K, layout and dtype, and the name of a kernel.
 Pair = tuple[tuple[Any, ...], str]
-
-
-def tasks(pairs: Iterable[tuple[Problem, str]], kernel: Callable[[str], Kernel]) -> list[Task]:
-    """What measures each pair of a problem and a kernel's name; `kernel` gives the latter."""
-    return [
-        Task(
-            "pdl",
-            problem,
-            lambda name=name: (kernel(name),),
-            {"problem": packed.listed(problem), "kernel": name},
-        )
-        for problem, name in pairs
-    ]
 
 
 def pair(line: Mapping[str, Any]) -> Pair:
@@ -63,7 +50,7 @@ def over_torch(line: Mapping[str, Any], arm: str) -> list[float]:
 def speedup(line: Mapping[str, Any]) -> float:
     """torch over dependent launch by one measurement, in the geometric mean of hot and cold (where
     that was measured): 0 unless values and edges are as they must be and torch is level at least.
-    Raises KeyError for a line that is not of benchmarks/pdl.py."""
+    Raises KeyError for a line that is not of benchmarks/measure/pdl.py."""
     if line.get("error") or line["wrong"] or line["edges"]["programmatic"] < EDGES:
         return 0.0
     each = over_torch(line, "pdl")
@@ -193,7 +180,7 @@ def candidates(
     """What `launched` may choose among where a kernel has won: the source manifest of the wins and
     of what else is level alone, if the gain is no more than `near` below the best win of the
     problem, as far as they are `usable`, and the problems and names of kernels that
-    benchmarks/pdl.py is to measure. Raises ValueError where there is none."""
+    benchmarks/measure/pdl.py is to measure. Raises ValueError where there is none."""
 
     def close(_: Problem, each: list[Contender]) -> list[Contender]:
         wins = [c for c in each if c.proven]

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hgemm_packs.generator.findings import CORRECT, Field, Findings
-from hgemm_packs.generator.spec import FALLBACK, PROTOCOLS
-from hgemm_packs.manifest import Policy, Row, Timing
+from hgemm_packs.generator.core.spec import FALLBACK, PROTOCOLS
+from hgemm_packs.generator.store.findings import CORRECT, Field, Findings
+from hgemm_packs.pack.manifest import Policy, Row, Timing
 from hgemm_packs.problem import Problem
 
 RULE = f"hot and cold lcb above 1 + noise_floor against {FALLBACK}, which runs otherwise"
@@ -60,7 +60,7 @@ def floors(found: Findings) -> Floors:
 def timing(samples: Mapping[str, Sequence[float]], ours: str) -> Timing:
     """Medians in us; the paired ratio of the fallback over `ours` and its lower bound. Where
     cuBLASLt has no algorithm, torch's median stands for its own."""
-    from hgemm_packs.evidence import ratio
+    from hgemm_packs.measure.evidence import ratio
 
     r = ratio(samples[FALLBACK], samples[ours])
     tuned = samples.get("cublaslt", samples["torch"])

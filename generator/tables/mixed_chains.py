@@ -1,5 +1,5 @@
-"""The kernel that a row has for dependent launch, chosen by lines of benchmarks/mixed.py: in chains
-in which other products run between the row's.
+"""The kernel that a row has for dependent launch, chosen by lines of benchmarks/measure/mixed.py:
+in chains in which other products run between the row's.
 
 Called when a table is made, on rows that have the choice of chains of one kernel (`dependent`). It
 chooses among kernels that are in the table for some row, so nothing is built for it.
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator import published
-from hgemm_packs.generator.packer import SourceManifest
-from hgemm_packs.manifest import Row
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
+from hgemm_packs.generator.tables import published
+from hgemm_packs.pack.manifest import Row
 
 Line = Mapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""What lines of benchmarks/public.py say: figures of `matmul` as programs call it.
+"""What lines of benchmarks/measure/public.py say: figures of `matmul` as programs call it.
 
 Called by that benchmark, by the table (what is slow there leaves its row) and by the pages. A line
 counts for a row as long as it is of the row's kernels: the identities of both, which change with
@@ -12,12 +12,12 @@ from dataclasses import replace
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator import problems
-from hgemm_packs.generator.candidate import entry
+from hgemm_packs.generator.compile.candidate import entry
+from hgemm_packs.generator.compile.pack_writer import SourceKernel, SourceManifest
+from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.packer import SourceKernel, SourceManifest
-from hgemm_packs.identity import identity
-from hgemm_packs.manifest import Row
+from hgemm_packs.pack.identity import identity
+from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import REGIMES, Problem, regime
 
 Line = Mapping[str, Any]

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator import problems, published
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
+from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.gates.plausibility import compulsory_bytes
-from hgemm_packs.generator.packer import SourceManifest
-from hgemm_packs.manifest import Row
+from hgemm_packs.generator.tables import published
+from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import Problem
 
 Shape = tuple[int, int, int]
@@ -62,8 +63,8 @@ def plain(row: Row) -> Worth:
 
 
 def paired(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
-    """torch over an arm of one measurement of benchmarks/pdl.py: the median of the pairs. None
-    where the protocol was not measured."""
+    """torch over an arm of one measurement of benchmarks/measure/pdl.py: the median of the pairs.
+    None where the protocol was not measured."""
     times = line.get(protocol)
     if not times:
         return None
@@ -72,9 +73,10 @@ def paired(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
 
 
 def called(row: Row, line: Mapping[str, Any], graph: str) -> Worth:
-    """Of a row, by calls of `matmul` in one graph of a line of benchmarks/public.py; its cuBLASLt
-    and its cold figure are the row's. Calls of a chain that run at once share their operands, which
-    may be read once for several; so none counts as faster than L2 gives all that it moves."""
+    """Of a row, by calls of `matmul` in one graph of a line of benchmarks/measure/public.py; its
+    cuBLASLt and its cold figure are the row's. Calls of a chain that run at once share their
+    operands, which may be read once for several; so none counts as faster than L2 gives all that it
+    moves."""
     hot = published.over_torch(line, graph)
     if graph in published.CHAINS and graph in line["us"]:
         us = median(line["us"][graph][published.OURS]) / published.calls(graph)
@@ -118,8 +120,8 @@ def chains(
 def unmeasured(
     source: SourceManifest, lines: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Problem, str]]:
-    """Rows with a kernel that benchmarks/public.py has yet to measure, and the name of the kernel:
-    that for dependent launch, where there is one."""
+    """Rows with a kernel that benchmarks/measure/public.py has yet to measure, and the name of the
+    kernel: that for dependent launch, where there is one."""
     names = {kernel.id: kernel.name for kernel in source.kernels}
     found = published.of_rows(source, lines)
     return [
@@ -131,7 +133,7 @@ def unmeasured(
 
 def figures(source: SourceManifest, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Nested by list, type and layout: the figures of every set. `lines` are of
-    benchmarks/public.py; those of other kernels than the row's do not count."""
+    benchmarks/measure/public.py; those of other kernels than the row's do not count."""
     measured = published.of_rows(source, lines)
     found: dict[str, Any] = {}
     for name, dtype, layout in SETS:

@@ -1,5 +1,5 @@
 """Which kernel of a large problem a table names: the one that is fastest for long, where
-benchmarks/energy.py measured that; and the pack of kernels that it chooses among.
+benchmarks/measure/energy.py measured that; and the pack of kernels that it chooses among.
 
 Called by the CLI when it writes a table. From 1e11 operations on a card runs at its power limit,
 and what is fastest in a burst need not be what is fastest once it has settled. Nothing is measured
@@ -8,17 +8,15 @@ here, and only a confirmed win is ever chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hgemm_packs.generator import judge, packed, table
-from hgemm_packs.generator.campaign import Task
-from hgemm_packs.generator.findings import Findings
-from hgemm_packs.generator.judge import Contender, Listed
-from hgemm_packs.generator.packer import SourceManifest
-from hgemm_packs.generator.spec import Kernel
-from hgemm_packs.generator.table import Usable
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
+from hgemm_packs.generator.store.findings import Findings
+from hgemm_packs.generator.tables import judge, table
+from hgemm_packs.generator.tables.judge import Contender, Listed
+from hgemm_packs.generator.tables.table import Usable
 from hgemm_packs.problem import Problem
 
 TIE = 0.005  # slower by less than this is a tie
@@ -35,20 +33,6 @@ def confirmed(found: Findings, least_flop: float = LEAST_FLOP) -> dict[Problem, 
     fields = tuple(each for each in found.fields if large(each.problem, least_flop))
     listed = judge.contenders(replace(found, fields=fields), judge.floors(found))
     return {problem: [c.kernel for c in each if c.proven] for problem, each in listed.items()}
-
-
-def tasks(named: Mapping[Problem, Sequence[str]], kernel: Callable[[str], Kernel]) -> list[Task]:
-    """What measures the kernels of these names on each problem for long; `kernel` gives them."""
-    return [
-        Task(
-            "energy",
-            problem,
-            lambda names=names: tuple(kernel(each) for each in names),
-            {"problem": packed.listed(problem)},
-        )
-        for problem, names in named.items()
-        if names
-    ]
 
 
 def ranked(

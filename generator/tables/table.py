@@ -12,14 +12,15 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
 
-from hgemm_packs.generator import build, judge
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.pack_writer import SourceKernel, SourceManifest
 from hgemm_packs.generator.families import FAMILIES, Genome
-from hgemm_packs.generator.findings import Findings
 from hgemm_packs.generator.gates.plausibility import compulsory_bytes
-from hgemm_packs.generator.judge import Contender, Listed
-from hgemm_packs.generator.packer import SourceKernel, SourceManifest
-from hgemm_packs.generator.prune import Pruned, prune
-from hgemm_packs.manifest import (
+from hgemm_packs.generator.store.findings import Findings
+from hgemm_packs.generator.tables import judge
+from hgemm_packs.generator.tables.judge import Contender, Listed
+from hgemm_packs.generator.tables.prune import Pruned, prune
+from hgemm_packs.pack.manifest import (
     Baseline,
     DeviceProfile,
     Numerics,
@@ -34,7 +35,7 @@ VERSIONS = ("torch", "cublas", "driver")
 #: Which kernels, with their manifest fields by id, may be named by a table.
 Usable = Callable[[Mapping[str, Mapping[str, Any]]], set[str]]
 #: What compiles (family, genome) pairs: `build.build`.
-Compile = Callable[[Sequence[tuple[str, Genome]]], Sequence[build.Built | build.BuildError]]
+Compile = Callable[[Sequence[tuple[str, Genome]]], Sequence[compiler.Built | compiler.BuildError]]
 PROTOCOL = "CUDA-graph replay, hot and cold, interleaved, N(0,1), fp32 accumulate"
 
 
@@ -125,7 +126,7 @@ def remade(compile: Compile) -> Usable:
             if fields["family"] in FAMILIES
             and FAMILIES[fields["family"]].is_valid(fields["genome"])
         ]
-        done = [one for one in compile(jobs) if isinstance(one, build.Built)]
+        done = [one for one in compile(jobs) if isinstance(one, compiler.Built)]
         return kernels.keys() & {one.entry_fields["id"] for one in done}
 
     return usable
@@ -180,8 +181,10 @@ def document(
         ),
         arch=arch,
         device_profiles=(device,),
-        min_driver=build.MIN_DRIVER,
-        toolchain=Toolchain(build.NVRTC_PIN, importlib.metadata.version("cuda-core"), build.FLAGS),
+        min_driver=compiler.MIN_DRIVER,
+        toolchain=Toolchain(
+            compiler.NVRTC_PIN, importlib.metadata.version("cuda-core"), compiler.FLAGS
+        ),
         baseline=Baseline(*(versions[key] for key in VERSIONS), PROTOCOL),
         policy=Policy(floor, judge.RULE),
         kernels=tuple(kernels),

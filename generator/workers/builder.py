@@ -1,8 +1,8 @@
 """The build service of a run: choices in, kernels that passed the binary gate out, in parallel.
 
 Called by the orchestrator from several threads while GPUs measure. Compilation itself, its cache
-and the gate are `build`'s and `gates.binary`'s; here are the processes, and what happens when the
-compiler takes one of them down.
+and the gate are `compiler`'s and `gates.binary`'s; here are the processes, and what happens when
+the compiler takes one of them down.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 from typing import Any, Protocol
 
-from hgemm_packs.generator import build
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core.spec import Choice, Kernel, Status, Verdict
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.families.base import InvalidGenome
 from hgemm_packs.generator.gates import binary
-from hgemm_packs.generator.spec import Choice, Kernel, Status, Verdict
 
 #: A kernel takes a second; a compiler that takes this long has lost its way and is ended.
 COMPILE_S = 120
@@ -30,7 +30,7 @@ COMPILE_S = 120
 
 class Builder(Protocol):
     """Compiles choices. `toolchain` is all that decides the result; `workers` is how many kernels
-    are built at a time, 0 when `build` does its work in the caller's thread."""
+    are built at a time, 0 when `compiler` does its work in the caller's thread."""
 
     workers: int
     toolchain: Mapping[str, Any]
@@ -51,7 +51,7 @@ class ProcessBuilder:
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        build.check_nvrtc()
+        compiler.check_nvrtc()
         self.workers = workers or os.cpu_count() or 1
         self.toolchain = toolchain()
         self._lock = threading.Lock()
@@ -114,12 +114,12 @@ class ProcessBuilder:
 
 def toolchain() -> dict[str, Any]:
     """Compiler, options, and a hash over the sources of all families as the compiler sees them."""
-    sources = {name: build.expanded_source(family.source) for name, family in FAMILIES.items()}
+    sources = {name: compiler.expanded_source(family.source) for name, family in FAMILIES.items()}
     text = "\0".join(f"{name}\0{source}" for name, source in sorted(sources.items()))
     return {
-        "nvrtc": build.NVRTC_PIN,
-        "arch": build.ARCH,
-        "flags": list(build.FLAGS),
+        "nvrtc": compiler.NVRTC_PIN,
+        "arch": compiler.ARCH,
+        "flags": list(compiler.FLAGS),
         "sources": hashlib.sha256(text.encode()).hexdigest(),
     }
 
@@ -129,15 +129,15 @@ def make(choice: Choice) -> Kernel | Verdict:
     that would take as long as the compiler, and only finalists need it."""
     signal.alarm(COMPILE_S)  # unhandled: ends the process, in the midst of the compiler as well
     try:
-        built = build.build_one(choice.family, choice.genome)
+        built = compiler.build_one(choice.family, choice.genome)
     except InvalidGenome as error:
         return Verdict("build", Status.PARSE, str(error))
-    except build.BuildError as error:
+    except compiler.BuildError as error:
         return Verdict("build", Status.BUILD, str(error))
     finally:
         signal.alarm(0)
     verdict = binary.check_image(built.entry_fields, built.cubin)
-    return build.as_kernel(built) if verdict.passed else verdict
+    return compiler.as_kernel(built) if verdict.passed else verdict
 
 
 def inspect(kernel: Kernel) -> Verdict:

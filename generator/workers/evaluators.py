@@ -19,10 +19,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from hgemm_packs.generator.filelock import FileLock
-from hgemm_packs.generator.seats import DevicesLost, Lost, SeatLost, Seats
-from hgemm_packs.generator.spec import Device, DeviceFacts, Job, Reply, Status
-from hgemm_packs.generator.worker import BOOT, Factory, answer
+from hgemm_packs.generator.core.spec import Device, DeviceFacts, Job, Reply, Status
+from hgemm_packs.generator.store.filelock import FileLock
+from hgemm_packs.generator.workers.seats import DevicesLost, Lost, SeatLost, Seats
+from hgemm_packs.generator.workers.worker import BOOT, Factory, answer
 
 __all__ = ["DevicesLost", "Evaluator", "Inline", "Local", "gpu_lock"]
 

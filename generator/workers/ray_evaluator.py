@@ -14,10 +14,10 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 
-from hgemm_packs.generator.evaluators import START_S, TIMEOUT_S, gpu_lock, visible_gpu
-from hgemm_packs.generator.seats import Lost, SeatLost, Seats
-from hgemm_packs.generator.spec import DeviceFacts, Job, Reply, Status
-from hgemm_packs.generator.worker import Factory, answer
+from hgemm_packs.generator.core.spec import DeviceFacts, Job, Reply, Status
+from hgemm_packs.generator.workers.evaluators import START_S, TIMEOUT_S, gpu_lock, visible_gpu
+from hgemm_packs.generator.workers.seats import Lost, SeatLost, Seats
+from hgemm_packs.generator.workers.worker import Factory, answer
 
 
 class RayEvaluator(Seats):

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from hgemm_packs.generator.spec import DeviceFacts, Job, Reply, Result, Status
+from hgemm_packs.generator.core.spec import DeviceFacts, Job, Reply, Result, Status
 from hgemm_packs.problem import Problem
 
 #: Deaths that a kernel must take part in, the last of them alone, to be blamed.

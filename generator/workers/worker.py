@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
-from hgemm_packs.generator.spec import Device, Job, Reply
+from hgemm_packs.generator.core.spec import Device, Job, Reply
 
 Factory = Callable[[int], Device]
 
@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 BOOT = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[3])
-from hgemm_packs.generator.worker import main
+from hgemm_packs.generator.workers.worker import main
 main(int(sys.argv[1]), int(sys.argv[2]))
 """
 

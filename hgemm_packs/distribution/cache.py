@@ -17,7 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cache_folders import (
+from ..errors import PackError
+from ..pack.cache_folders import (
     DAY_S,
     base_of,
     is_sha256,
@@ -31,11 +32,10 @@ from .cache_folders import (
     sweep_downloads,
     used_file,
 )
-from .cache_folders import touch as touch
-from .errors import PackError
-from .manifest import MAX_MANIFEST_BYTES
-from .pack import FILES, MANIFEST_NAME, Pack, read_file
-from .settings import LOGGER
+from ..pack.cache_folders import touch as touch
+from ..pack.folder import FILES, MANIFEST_NAME, Pack, read_file
+from ..pack.manifest import MAX_MANIFEST_BYTES
+from ..settings import LOGGER
 
 #: What rename says of a folder that is there.
 _OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})

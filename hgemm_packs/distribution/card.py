@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from .manifest import Policy, Row, Timing
-from .manifest_reader import Manifest
-from .pack import Pack
-from .problem import REGIMES, regime
+from ..pack.folder import Pack
+from ..pack.manifest import Policy, Row, Timing
+from ..pack.manifest_reader import Manifest
+from ..problem import REGIMES, regime
 
 #: Of the card, beside it on the Hub. Nobody fetches it.
 PICTURE_NAME = "speedups.png"

@@ -15,11 +15,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import cache, manifest_reader, trust
-from .cache_folders import base_of, locked, make_all, make_private
-from .errors import PackError, TrustError
-from .pack import BLOB_NAME, MANIFEST_NAME
-from .receipts import HUB_NAME, has_receipt
+from ..errors import PackError, TrustError
+from ..pack import manifest_reader
+from ..pack.cache_folders import base_of, locked, make_all, make_private
+from ..pack.folder import BLOB_NAME, MANIFEST_NAME
+from ..pack.receipts import HUB_NAME, has_receipt
+from . import cache, trust
 from .remote import COMMIT, LIMITS, Remote
 from .transfer import Tick
 

@@ -15,12 +15,12 @@ import re
 import shutil
 from pathlib import Path
 
+from ..errors import PackError
+from ..pack.folder import BLOB_NAME, FILES, MANIFEST_NAME, Pack, read_file
+from ..pack.manifest import MAX_MANIFEST_BYTES
+from ..pack.manifest_reader import Manifest
+from ..pack.receipts import has_receipt
 from . import cache, packs, trust
-from .errors import PackError
-from .manifest import MAX_MANIFEST_BYTES
-from .manifest_reader import Manifest
-from .pack import BLOB_NAME, FILES, MANIFEST_NAME, Pack, read_file
-from .receipts import has_receipt
 
 #: The one build variant: Python without a compiled part, for any backend. Elsewhere than on the
 #: pack's GPU it is torch's own matmul.
@@ -31,7 +31,8 @@ _INIT = '''"""{name} {version}: measured matmul kernels for {arch}, run by hgemm
 from pathlib import Path
 
 try:
-    from hgemm_packs import kernels_layout, matmul
+    from hgemm_packs import matmul
+    from hgemm_packs.distribution import kernels_layout
 except ImportError as error:
     raise ImportError(
         "this kernel is data for hgemm_packs, which is not installed or too old: "
@@ -46,7 +47,7 @@ __all__ = ["layers", "matmul", "pack"]
 '''
 _LAYERS = '''"""Layers that `kernels.kernelize` puts in place of torch's."""
 
-from hgemm_packs.kernels_layers import Linear
+from hgemm_packs.nn import Linear
 
 __all__ = ["Linear"]
 '''

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..errors import PackError
+from ..pack.cache_folders import root_of
+from ..pack.folder import MANIFEST_NAME, Pack
+from ..pack.manifest_fields import COMMIT, NAME, SHA256
+from ..pack.receipts import REPO
+from ..pack.strict_json import listing, nullable, one_of, read_json, record
 from . import cache, hub, packs, trust
-from .cache_folders import root_of
-from .errors import PackError
-from .manifest_fields import COMMIT, NAME, SHA256
-from .pack import MANIFEST_NAME, Pack
-from .receipts import REPO
-from .strict_json import listing, nullable, one_of, read_json, record
 from .transfer import Tick
 
 FILE_NAME = "hgemm-packs.lock"

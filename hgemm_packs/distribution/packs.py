@@ -10,16 +10,18 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import cache, discover, launcher, select
-from .cache_folders import root_of
-from .errors import PackError
+from .. import launcher, select
+from ..errors import PackError
+from ..pack import discover
+from ..pack.cache_folders import root_of
+from ..pack.folder import Pack
+from ..pack.receipts import Receipt, read_receipt
+from . import cache
 from .hub import fetch as fetch
 from .hub import resolve
-from .pack import Pack
 from .publish import Listed as Listed
 from .publish import listed as listed
 from .publish import push as push
-from .receipts import Receipt, read_receipt
 from .transfer import HubError as HubError
 
 __all__ = ["HubError", "Installed", "Listed", "fetch", "installed", "listed", "push", "use"]

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .errors import PackError, TrustError
-from .manifest_fields import SHA256
-from .settings import settings
-from .strict_json import listing, record, text
+from ..errors import PackError, TrustError
+from ..pack.manifest_fields import SHA256
+from ..pack.strict_json import listing, record, text
+from ..settings import settings
 
 #: The issuer that stands behind every identity that is a workflow on GitHub.
 GITHUB = "https://token.actions.githubusercontent.com"

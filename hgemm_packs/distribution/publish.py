@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import PackError
+from ..pack.folder import BLOB_NAME, BUNDLE_NAME, CARD_NAME, SIGNATURE_NAME, Pack
+from ..pack.receipts import HUB_NAME
 from .card import PICTURE_NAME, TAG, card
-from .errors import PackError
-from .pack import BLOB_NAME, BUNDLE_NAME, CARD_NAME, SIGNATURE_NAME, Pack
-from .receipts import HUB_NAME
 from .remote import LIMITS, library
 from .transfer import HubError
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from .errors import PackError
-from .manifest import MAX_MANIFEST_BYTES
-from .pack import (
+from ..errors import PackError
+from ..pack.folder import (
     BLOB_NAME,
     BUNDLE_NAME,
     LICENSE_NAME,
@@ -26,7 +25,8 @@ from .pack import (
     REPORT_NAME,
     SIGNATURE_NAME,
 )
-from .strict_json import read_json
+from ..pack.manifest import MAX_MANIFEST_BYTES
+from ..pack.strict_json import read_json
 from .transfer import HubError, Patience, Request, Tick, receive
 
 #: What is asked for, with the most bytes each may have. The card is for readers of the Hub.

@@ -13,11 +13,11 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import PackError, TrustError
-from .manifest import MAX_MANIFEST_BYTES
-from .pack import BUNDLE_NAME, MANIFEST_NAME, SIGNATURE_NAME, read_file
+from ..errors import PackError, TrustError
+from ..pack.folder import BUNDLE_NAME, MANIFEST_NAME, SIGNATURE_NAME, read_file
+from ..pack.manifest import MAX_MANIFEST_BYTES
+from ..pack.strict_json import check_depth
 from .policy import Key
-from .strict_json import check_depth
 
 if TYPE_CHECKING:
     from sigstore.oidc import IdentityToken

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from .settings import LOGGER
+from ..settings import LOGGER
 
 if TYPE_CHECKING:
     import httpx2

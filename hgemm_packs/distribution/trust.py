@@ -15,21 +15,22 @@ from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
 
-from . import cache, manifest_reader, signatures
-from .errors import PackError
-from .errors import TrustError as TrustError
-from .manifest import MAX_MANIFEST_BYTES
-from .manifest_fields import COMMIT, NAME, SHA256
-from .pack import BUNDLE_NAME, MANIFEST_NAME, SIGNATURE_NAME, Pack, read_file
+from ..errors import PackError
+from ..errors import TrustError as TrustError
+from ..pack import manifest_reader
+from ..pack.folder import BUNDLE_NAME, MANIFEST_NAME, SIGNATURE_NAME, Pack, read_file
+from ..pack.manifest import MAX_MANIFEST_BYTES
+from ..pack.manifest_fields import COMMIT, NAME, SHA256
+from ..pack.receipts import REPO
+from ..pack.receipts import Receipt as Receipt
+from ..pack.receipts import read_receipt as read_receipt
+from ..pack.receipts import write_receipt as write_receipt
+from ..pack.strict_json import listing, nullable, one_of, read_json, record
+from . import cache, signatures
 from .policy import SIGNER
 from .policy import Key as Key
 from .policy import Policy as Policy
 from .policy import Signer as Signer
-from .receipts import REPO
-from .receipts import Receipt as Receipt
-from .receipts import read_receipt as read_receipt
-from .receipts import write_receipt as write_receipt
-from .strict_json import listing, nullable, one_of, read_json, record
 
 REGISTRY = Path(__file__).with_name("registry.json")
 REGISTRY_SCHEMA = "hgemm-packs-registry/1"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import torch
 
-from . import _cublaslt
+from .. import _cublaslt
+from ..problem import Problem
+from ..settings import LOGGER
 from .operands import operands
-from .problem import Problem
 from .replay import Arm
-from .settings import LOGGER
 from .timing import Protocol, screen, torch_mm
 
 __all__ = ["TunedCublasLt", "best_cublaslt", "cublaslt_version", "torch_mm", "tuned_cublaslt"]

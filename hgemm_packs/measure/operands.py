@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .problem import Problem
+from ..problem import Problem
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 ELEMENT_BYTES = 2

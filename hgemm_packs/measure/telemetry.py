@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .settings import LOGGER
+from ..settings import LOGGER
 
 
 @dataclass(frozen=True, slots=True)

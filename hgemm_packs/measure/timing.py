@@ -17,9 +17,9 @@ from typing import Literal
 
 import torch
 
+from ..problem import Problem
 from .evidence import Ratio, ratio
 from .operands import Operands, cold_sets, operands, overlap_sets
-from .problem import Problem
 from .replay import Arm, Replay, Single, Stage, queue_block, stage
 from .telemetry import Conditions
 

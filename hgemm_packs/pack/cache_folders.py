@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .errors import CacheError
-from .settings import LOGGER, settings
+from ..errors import CacheError
+from ..settings import LOGGER, settings
 
 DAY_S = 86400.0
 _ANY_AGE = float("-inf")  # a file server's clock may be ahead of ours

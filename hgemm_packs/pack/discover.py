@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import CacheError, PackError
+from ..settings import LOGGER, settings
 from .cache_folders import check_private
-from .errors import CacheError, PackError
-from .pack import Pack
-from .settings import LOGGER, settings
+from .folder import Pack
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

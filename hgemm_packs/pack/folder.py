@@ -16,8 +16,8 @@ import weakref
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..errors import PackError
 from . import manifest_reader
-from .errors import PackError
 from .manifest import MAX_BLOB_BYTES, MAX_MANIFEST_BYTES, KernelEntry
 from .manifest_reader import Manifest
 

@@ -1,6 +1,6 @@
 """What a kernel is: its cubin, and how the launcher launches it.
 
-Whoever keeps something about a kernel keeps it by `identity`: `launcher` what is loaded, `select`
+Whoever keeps something about a kernel keeps it by `identity`: `dispatch` what is loaded, `select`
 and `selftest` what failed, the generator what was measured. Nothing here loads or knows a device.
 """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .problem import Key, Problem, Reason
+from ..problem import Key, Problem, Reason
 
 SCHEMA = "hgemm-packs/2"
 LAUNCHER_ABI = 4

@@ -11,7 +11,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from .errors import PackError
+from ..errors import PackError
+from ..problem import Key
 from .manifest import (
     LAUNCHER_ABI,
     MAPPED,
@@ -25,7 +26,6 @@ from .manifest import (
     TensorMapSpec,
 )
 from .manifest_fields import MAX_CLUSTER
-from .problem import Key
 from .strict_json import Check, read_json
 
 #: Cubins start at multiples of this in the blob, in bytes.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..problem import ACCUMULATORS, ALIGNMENTS, DTYPES, EPILOGUES, LARGEST_DIM, LAYOUTS
 from .manifest import (
     LAUNCHER_ABI,
     MAX_BLOB_BYTES,
@@ -28,7 +29,6 @@ from .manifest import (
     Timing,
     Toolchain,
 )
-from .problem import ACCUMULATORS, ALIGNMENTS, DTYPES, EPILOGUES, LARGEST_DIM, LAYOUTS
 from .strict_json import (
     Check,
     boolean,

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from .errors import PackError
+from ..errors import PackError
+from ..problem import Key
 from .manifest import (
     MAX_MANIFEST_BYTES,
     SCHEMA,
@@ -35,7 +36,6 @@ from .manifest_checks import (
     unique_kernels,
 )
 from .manifest_fields import FIELDS, KERNEL, MAX_KERNELS, MAX_ROWS, ROW
-from .problem import Key
 from .strict_json import Check, read_json, record
 
 #: Of what is no kernel and no row, and of one of these; no valid ones are longer.

@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .errors import PackError
+from ..errors import PackError
 from .manifest_fields import COMMIT, MOMENT, SHA256
 from .strict_json import nullable, one_of, read_json, record, text
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .errors import PackError
+from ..errors import PackError
 
 #: Every check has this shape. The values are whatever JSON holds, hence Any.
 Check = Callable[[Any], Any]

@@ -8,18 +8,17 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks import calibrate_prior
-from benchmarks.calibrate_prior import Timed
+from benchmarks.search import calibrate_prior
+from benchmarks.search.calibrate_prior import Timed
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.devices.recording import load
 from hgemm_packs.generator.families import FAMILIES, InvalidGenome
-from hgemm_packs.generator.search import roofline
-from hgemm_packs.generator.search.constants import SPLITK
-from hgemm_packs.generator.search.features import Table
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice
+from hgemm_packs.generator.search.analytic import roofline
+from hgemm_packs.generator.search.analytic.constants import SPLITK
+from hgemm_packs.generator.search.analytic.features import Table
 from hgemm_packs.problem import Problem
-
-from .kernels import BASES
+from tests.generator.kernels import BASES
 
 PROBLEMS = [
     Problem(256, 512, k, layout, "f16") for k in (2048, 8192, 32768) for layout in ("nt", "nn")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -14,22 +13,21 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import (
-    between,
-    campaign,
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
+from hgemm_packs.generator.store import export
+from hgemm_packs.generator.tables import (
     dependent,
-    endurance,
-    export,
     judge,
+    mixed_chains,
     published,
+    speedups,
+    sustained,
     table,
-    worth,
 )
-from hgemm_packs.generator.packer import SourceManifest, read_source
 from hgemm_packs.problem import Problem
-
-from . import called
-from .found import both, found, job
+from tests.generator import called
+from tests.generator.found import both, found, job
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MEASURED = BENCHMARKS / "results" / "measured"
@@ -39,10 +37,8 @@ WON, ALSO, BEHIND, FAR = (Problem(*shape, "nn", "f16") for shape in SHAPES)
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module("report_h200")
+def page() -> ModuleType:
+    return importlib.import_module("benchmarks.publish.h200_page")
 
 
 def findings() -> Any:
@@ -145,7 +141,7 @@ def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> N
     lines = [called.line(Problem(*row.key), [called.A, called.B], {"32x2": 1.2}) for row in wins]
     none, one, both_wins = (
         {
-            row[:5]: worth.called(row, line, "32x2")
+            row[:5]: speedups.called(row, line, "32x2")
             for row, line in zip(wins[:count], lines, strict=False)
         }
         for count in range(3)
@@ -153,7 +149,7 @@ def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> N
     written = []
     for folder, chains in (("1", both_wins), ("2", both_wins), ("3", none), ("4", one)):
         out = tmp_path / folder
-        paths = list(page.report_plots.draw(source, chains, made, page.floor_us, out))
+        paths = list(page.h200_plots.draw(source, chains, made, page.floor_us, out))
         assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
         written.append({path.name: path.read_bytes() for path in paths})
     assert written[0] == written[1]
@@ -180,7 +176,7 @@ def test_the_committed_table_follows_from_the_committed_export() -> None:
 def chosen_again(source: SourceManifest, mixed: list[Any], calls: list[Any]) -> None:
     """Of every row: calls of `matmul` let its own kernel stay, and its kernel for dependent launch,
     which is the best of those in the table. A row may have none as its best is in no table."""
-    again = published.level(between.chosen(source, mixed, calls) if mixed else source, calls)
+    again = published.level(mixed_chains.chosen(source, mixed, calls) if mixed else source, calls)
     for row, same in zip(source.table, again.table, strict=True):
         assert row.kernel == same.kernel and row.dependent in (None, same.dependent), row
 
@@ -207,7 +203,7 @@ def follows(
     listed = judge.contenders(replace(whole, fields=fields), floors)
     assert listed
     names = {id_: str(fields["name"]) for id_, fields in whole.kernels.items()}
-    listed = endurance.ranked(listed, lines, names)
+    listed = sustained.ranked(listed, lines, names)
     for problem, contenders in listed.items():
         row = rows[problem.key]
         if row.dependent is not None:
@@ -240,7 +236,7 @@ def follows(
 
 
 def slow(line: dict[str, Any]) -> bool:
-    """Whether torch was faster than an arm of benchmarks/pdl.py."""
+    """Whether torch was faster than an arm of benchmarks/measure/pdl.py."""
     return any(
         median(line[p]["torch"]) < 0.995 * median(line[p][arm])
         for p in ("hot", "cold")
@@ -276,11 +272,14 @@ def test_another_choice_than_the_lines_make_is_noticed() -> None:
         "wrong": [],
         **{
             around: {"plain": [3.0], called.NAMES[a]: [2.9], called.NAMES[b]: [2.0]}
-            for around in between.AROUND
+            for around in mixed_chains.AROUND
         },
     }
     chosen_again(source, [better], calls)
-    worse = {**better, **{around: {**better[around], "name_a": [1.0]} for around in between.AROUND}}
+    worse = {
+        **better,
+        **{around: {**better[around], "name_a": [1.0]} for around in mixed_chains.AROUND},
+    }
     slow = called.line(ALSO, [a], {"plain": 0.9})
     for mixed, said in (([worse], calls), ([better], calls[1:]), ([better], [*calls, slow])):
         with pytest.raises(AssertionError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,11 +12,9 @@ import pytest
 import torch
 
 import hgemm_packs
-from hgemm_packs import kernels_layers
+from hgemm_packs import nn
+from tests.fake_driver import Started
 
-from ..fake_driver import Started
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CPU = torch.device("cpu")
 TINY = {
     "hidden_size": 64,
@@ -37,20 +34,18 @@ PRODUCTS = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def siblings() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # products this small are slower on several
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield
+    yield
     torch.set_num_threads(threads)
 
 
 @pytest.fixture
 def models(fake: Started, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The benchmark, its blocks as short as they can be, on a launcher without kernels."""
-    monkeypatch.setattr(kernels_layers, "linear", fake.linear)
-    found = importlib.import_module("models")
+    monkeypatch.setattr(nn, "linear", fake.linear)
+    found = importlib.import_module("benchmarks.measure.models")
     monkeypatch.setattr(found, "TARGET_US", 1.0)
     monkeypatch.setattr(found, "BUDGET_US", 1.0)
     return found
@@ -106,7 +101,7 @@ def test_wrong_values_are_seen(fake: Started, models: ModuleType) -> None:
 
 
 def test_both_arms_have_the_same_weights_and_overwrite_the_same_places(models: ModuleType) -> None:
-    language_models = importlib.import_module("language_models")
+    language_models = importlib.import_module("benchmarks.measure.language_models")
     name = "gpt-oss 20b"
     pair = language_models.Pair(name, "bf16", 2, CPU, 0, **tiny(name))
     for one, other in zip(pair.torch.parameters(), pair.ours.parameters(), strict=True):
@@ -123,7 +118,7 @@ def test_both_arms_have_the_same_weights_and_overwrite_the_same_places(models: M
 
 
 def test_masks_are_those_of_transformers(models: ModuleType) -> None:
-    language_models = importlib.import_module("language_models")
+    language_models = importlib.import_module("benchmarks.measure.language_models")
     name = "gpt-oss 20b"
     pair = language_models.Pair(name, "bf16", 2, CPU, 0, **tiny(name))
     step = language_models.Step(pair, "prompt", 200)
@@ -135,7 +130,7 @@ def test_masks_are_those_of_transformers(models: ModuleType) -> None:
 
 def test_a_decode_step_follows_from_its_cache(models: ModuleType) -> None:
     """The last token of a prompt, and the same token behind a cache of those before."""
-    language_models = importlib.import_module("language_models")
+    language_models = importlib.import_module("benchmarks.measure.language_models")
     name = "Qwen3 8B"
     pair = language_models.Pair(name, "fp16", 2, CPU, 0, **tiny(name))
     prompt = language_models.Step(pair, "prompt", language_models.CONTEXT)
@@ -151,7 +146,7 @@ def test_a_decode_step_follows_from_its_cache(models: ModuleType) -> None:
 
 
 def test_single_calls(fake: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    serving = importlib.import_module("serving")
+    serving = importlib.import_module("benchmarks.measure.serving")
     monkeypatch.setattr(serving, "OTHER_BYTES", (4096, 65536))
     monkeypatch.setattr(serving, "PAUSE_US", 1.0)
     monkeypatch.setattr(serving, "TARGET_US", 1.0)

@@ -7,7 +7,6 @@ import importlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -15,18 +14,20 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import export, owed, published, reconfirm
+from hgemm_packs.generator.campaigns import missing as owed
+from hgemm_packs.generator.campaigns import remeasure
+from hgemm_packs.generator.campaigns.missing import Owed
+from hgemm_packs.generator.compile.pack_writer import read_source
+from hgemm_packs.generator.core.space import catalogue
 from hgemm_packs.generator.devices.sim import fake_kernel
-from hgemm_packs.generator.findings import Field, Findings
-from hgemm_packs.generator.owed import Owed
-from hgemm_packs.generator.packer import read_source
-from hgemm_packs.generator.space import catalogue
-from hgemm_packs.manifest import Row, Timing
+from hgemm_packs.generator.store import export
+from hgemm_packs.generator.store.findings import Field, Findings
+from hgemm_packs.generator.tables import published
+from hgemm_packs.pack.manifest import Row, Timing
 from hgemm_packs.problem import Problem
-
-from . import called
-from .found import OTHER, PROBLEM, THIRD, TRIAL, both, found, job
-from .kernels import DIRECT
+from tests.generator import called
+from tests.generator.found import OTHER, PROBLEM, THIRD, TRIAL, both, found, job
+from tests.generator.kernels import DIRECT
 
 ROOT = Path(__file__).parents[2]
 LED = {"conditions": {"hot": {"led": True}, "cold": {"led": True}}}
@@ -38,10 +39,8 @@ AHEAD, BEHIND = (10.0, 12.0), (13.0, 15.0)  # us, where torch takes 12 and 14
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield importlib.import_module("owed")
+def script() -> ModuleType:
+    return importlib.import_module("benchmarks.publish.missing")
 
 
 def table(*rows: tuple[Problem, str | None], dependent: str | None = None) -> Any:
@@ -98,11 +97,11 @@ def test_confirmations_and_trials_that_were_not_led() -> None:
 
 
 def test_trials_count_where_they_were_led() -> None:
-    enough = (TRIAL, *[led(TRIAL)] * (reconfirm.TRIALS + 5))
+    enough = (TRIAL, *[led(TRIAL)] * (remeasure.TRIALS + 5))
     field = job("finals", {A: BEHIND})
-    for trials, left in ((enough[:10], reconfirm.TRIALS - 9), (enough, 0)):
+    for trials, left in ((enough[:10], remeasure.TRIALS - 9), (enough, 0)):
         one = findings(field, trials=trials)
-        assert missing(*owed.unled(table(), one))["trials"] == (left, reconfirm.TRIALS)
+        assert missing(*owed.unled(table(), one))["trials"] == (left, remeasure.TRIALS)
 
 
 def test_own_kernels_that_were_never_launched_dependent() -> None:
@@ -276,8 +275,9 @@ def test_the_commit_that_a_result_is_compared_with(
 def test_commands_are_of_this_repository(script: ModuleType) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for command in (line for each in script.COMMANDS.values() for line in each):
-        for name in re.findall(r"python benchmarks/\w+\.py", command):
-            assert (ROOT / name.split()[1]).is_file(), command
+        assert "python benchmarks/" not in command
+        for name in re.findall(r"python -m (benchmarks[\w.]+)", command):
+            assert (ROOT / f"{name.replace('.', '/')}.py").is_file(), command
         for target in re.findall(r"^make ([\w-]+)", command):
             assert re.search(rf"^{target}:", makefile, re.M), command
     for _, paths in script.OF_SOURCES.values():
@@ -337,7 +337,7 @@ def test_what_is_printed(
     text = capsys.readouterr().out
     row = r"finals +\S +100 +\S +300 +\S +30 +\S +left "
     assert re.search(rf"near .*{row}.*host.*\[a\]", text, re.S)
-    assert text.count("--only-build") == 1 and "host_cost.py" in text
+    assert text.count("--only-build") == 1 and "host.host_cost" in text
     assert text.endswith("33 GPU-s where a pace is known\nnothing owed: grid\n")
     assert script.main(["--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -11,24 +11,22 @@ import pytest
 import torch
 
 import hgemm_packs
-from hgemm_packs import kernels_layers, launcher, packs
-from hgemm_packs.generator import campaign
-from hgemm_packs.generator.packer import write_pack
+from hgemm_packs import launcher, nn
+from hgemm_packs.distribution import packs
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.compile.pack_writer import write_pack
 from hgemm_packs.problem import Problem
 from tests import packs as made_packs
+from tests.generator import stand_in
 
-from . import stand_in
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TINY = Problem(64, 64, 64, "nn", "f16")
 
 
 @pytest.fixture
 def pack(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A pack with one win, TINY, on the stand-in driver."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.setattr(hgemm_packs, "matmul", launcher.matmul)
-    monkeypatch.setattr(kernels_layers, "linear", launcher.linear)
+    monkeypatch.setattr(nn, "linear", launcher.linear)
     one = stand_in.kernel("tma2_v1", "nn")
     kernel = made_packs.FakeBuilt(dict(one.fields), one.cubin)
     made = made_packs.source([kernel], [made_packs.row(TINY, kernel)])
@@ -37,7 +35,7 @@ def pack(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def script(name: str, patch: pytest.MonkeyPatch) -> ModuleType:
-    module = importlib.import_module(name)
+    module = importlib.import_module(f"benchmarks.measure.{name}")
     for constant, value in (("DEVICE", torch.device("cpu")), ("TARGET_US", 1.0), ("BUDGET_US", 1)):
         patch.setattr(module, constant, value)
     return module

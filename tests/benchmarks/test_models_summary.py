@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -15,32 +14,26 @@ import pytest
 
 from hgemm_packs.cli.console import manifests_dir
 from hgemm_packs.cli.shapes import tomllib
-from hgemm_packs.generator import cases, problems
+from hgemm_packs.generator.campaigns import cases
+from hgemm_packs.generator.core import problems
 from hgemm_packs.problem import Problem
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
-def siblings() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield
+def summary() -> ModuleType:
+    return importlib.import_module("benchmarks.publish.models_summary")
 
 
 @pytest.fixture(scope="module")
-def summary(siblings: None) -> ModuleType:
-    return importlib.import_module("models_summary")
+def models() -> ModuleType:
+    return importlib.import_module("benchmarks.measure.models")
 
 
 @pytest.fixture(scope="module")
-def models(siblings: None) -> ModuleType:
-    return importlib.import_module("models")
-
-
-@pytest.fixture(scope="module")
-def serving(siblings: None) -> ModuleType:
-    return importlib.import_module("serving")
+def serving() -> ModuleType:
+    return importlib.import_module("benchmarks.measure.serving")
 
 
 def line(

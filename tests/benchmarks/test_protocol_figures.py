@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import chained, energy, pdl
-from hgemm_packs.generator import dependent, problems
-from hgemm_packs.generator.packed import Packed
+from benchmarks.measure import chained, energy, pdl
+from hgemm_packs.generator.campaigns.tasks import dependent_tasks
+from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.core import problems
 from hgemm_packs.problem import Problem
 from tests import packs
 
@@ -67,7 +68,7 @@ def test_pdl_means_are_of_problems_and_of_each_ones_best_kernel() -> None:
 def test_pdl_tasks_bring_their_kernels(tmp_path: Path) -> None:
     packs.write_good(tmp_path / "pack")
     pack = Packed(tmp_path / "pack")
-    tasks = dependent.tasks([(packs.WIN, "k_tma2"), (packs.CUBLAS, "k_tma3")], pack.kernel)
+    tasks = dependent_tasks([(packs.WIN, "k_tma2"), (packs.CUBLAS, "k_tma3")], pack.kernel)
     assert [each.kernels()[0].fields["name"] for each in tasks] == ["k_tma2", "k_tma3"]
     assert [each.fields["kernel"] for each in tasks] == ["k_tma2", "k_tma3"]
     assert len({each.key for each in tasks}) == 2

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from benchmarks import chained, energy, pdl
-from hgemm_packs.generator import campaign, evaluators
-from hgemm_packs.generator.evaluators import Inline
+from benchmarks.measure import chained, energy, pdl
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.compile.pack_writer import write_pack
 from hgemm_packs.generator.measure import sustained
 from hgemm_packs.generator.measure.sustained import Reading
-from hgemm_packs.generator.packer import write_pack
+from hgemm_packs.generator.workers import evaluators
+from hgemm_packs.generator.workers.evaluators import Inline
 from hgemm_packs.problem import Problem
 from tests import packs
-
-from . import protocol_device, stand_in
+from tests.generator import stand_in
+from tests.generator.devices import protocol_device
 
 TINY = Problem(64, 64, 64, "nn", "f16")
 Line = dict[str, Any]

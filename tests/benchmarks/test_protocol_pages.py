@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -13,21 +12,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks import chained, energy
-from hgemm_packs.generator import packed, packer
+from benchmarks.measure import chained, energy
+from hgemm_packs.generator.compile import pack_kernels, pack_writer
 from tests import packs
-
-from . import called
-from .test_protocol_figures import energy_line, line, us
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from tests.benchmarks.test_protocol_figures import energy_line, line, us
+from tests.generator import called
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module("report_h200")
+def page() -> ModuleType:
+    return importlib.import_module("benchmarks.publish.h200_page")
 
 
 def documents() -> dict[str, Any]:
@@ -73,7 +67,7 @@ def test_chained_is_told_by_regime(page: ModuleType) -> None:
     ]
     assert "not counted: 1.\n" in text and "plots/chained.png" in text
     text = page.chained(facts(page, chained=UNMEASURED))
-    assert text == "`benchmarks/chained.py`: not measured yet.\n"
+    assert text == "`benchmarks/measure/chained.py`: not measured yet.\n"
 
 
 def test_energy_is_told_by_type_and_layout(page: ModuleType) -> None:
@@ -88,7 +82,7 @@ def test_energy_is_told_by_type_and_layout(page: ModuleType) -> None:
 
 
 def test_in_few_words(page: ModuleType) -> None:
-    text = page.report_protocols.headline(facts(page))
+    text = page.protocol_texts.headline(facts(page))
     assert text.splitlines() == [
         "- Between torch's elementwise kernels (1 problems of the grid): 1.333x launched plainly, "
         "as `matmul` does there, 2.000x with dependent launch; alone 2.000x hot, 1.005x cold.",
@@ -102,7 +96,7 @@ def test_in_few_words(page: ModuleType) -> None:
         "fp16": {"nn": {"served": 2, "called": 2}, "nt": {"served": 7, "called": 5}},
         "bf16": {"nt": {"served": 3, "called": 0}},
     }
-    text = page.report_protocols.dependent(facts(page, grid=sets))
+    text = page.protocol_texts.dependent(facts(page, grid=sets))
     assert text.splitlines() == [
         "1600 of the 2800 problems with a kernel have one that is launched with programmatic "
         "dependent launch where the call follows another kernel of ours in a CUDA graph, 700 of "
@@ -121,18 +115,18 @@ def test_in_few_words(page: ModuleType) -> None:
         "grid fp16 nt, 3 of grid bf16 nt.",
     ]
     del sets["bf16"], sets["fp16"]["nt"]
-    assert "confirmation" not in page.report_protocols.dependent(facts(page, grid=sets))
+    assert "confirmation" not in page.protocol_texts.dependent(facts(page, grid=sets))
 
 
 def test_nothing_is_said_per_watt_where_no_energy_was_read(page: ModuleType) -> None:
     power = facts(page)["energy"]
     power["groups"]["f16 nn"]["per_watt_vs_torch"] = None
-    text = page.report_protocols.headline(facts(page, energy=power))
+    text = page.protocol_texts.headline(facts(page, energy=power))
     assert text.splitlines()[-1].endswith("confirmed kernel): 1.062x torch.")
 
 
 def test_plots_of_what_was_measured(page: ModuleType, tmp_path: Path) -> None:
-    draw = page.report_plots.draw_protocols
+    draw = page.h200_plots.draw_protocols
     paths = list(draw(documents(), tmp_path))
     assert [path.name for path in paths] == ["chained.png", "energy.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
@@ -182,7 +176,7 @@ def test_rows_with_a_dependent_kernel_are_counted_and_those_without_a_figure_lis
     # NOISE, whose bound is in the noise, is no row that may be written.
     rows.pop(2)
     written = called.source(*rows)
-    packer.write_source(tmp_path / "table.json", replace(written, kernels=written.kernels[:2]))
+    pack_writer.write_source(tmp_path / "table.json", replace(written, kernels=written.kernels[:2]))
     monkeypatch.setattr(summary, "MANIFEST", tmp_path / "table.json")
     monkeypatch.setattr(summary, "RESULTS", tmp_path)
     line = json.dumps(called.line(packs.WIN, [called.A, called.B])) + "\n"
@@ -193,4 +187,4 @@ def test_rows_with_a_dependent_kernel_are_counted_and_those_without_a_figure_lis
     for lines, left in (("", {mine, other}), (line, {other})):
         (tmp_path / "public-2.jsonl").write_text(lines)
         listed.write_text(summary.unmeasured())
-        assert set(packed.read(str(listed))) == left
+        assert set(pack_kernels.read(str(listed))) == left

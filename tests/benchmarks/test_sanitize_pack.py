@@ -13,17 +13,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks import sanitize_pack
-from benchmarks.sanitize_pack import Batch, Sweep, batches
-from hgemm_packs.generator import covered
-from hgemm_packs.generator.campaign import FIRST, Hopeless
-from hgemm_packs.generator.coverage import Known
+from benchmarks.gates import sanitize_pack
+from benchmarks.gates.sanitize_pack import Batch, Sweep, batches
+from hgemm_packs.generator.campaigns import covering_kernels
+from hgemm_packs.generator.campaigns.campaign import FIRST, Hopeless
+from hgemm_packs.generator.campaigns.coverage import Known
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable, ToolRun
 from tests import packs
-
-from .test_sanitizer import item
+from tests.generator.gates.test_sanitizer import item
 
 FAR = time.monotonic() + 3600.0
 BOTH = ("memcheck", "racecheck")
@@ -163,10 +162,12 @@ def test_covering_genomes_are_taken_as_a_pack_is(
     tool: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     family = FAMILIES["sm90_writebound"]
-    (verdict, built) = covered.judged((family.name, next(family.space(layout="nt", dtype="f16"))))
+    (verdict, built) = covering_kernels.judged(
+        (family.name, next(family.space(layout="nt", dtype="f16")))
+    )
     assert built is not None
-    one = covered.Tried(built.entry_fields["genome"], verdict, built, 0)
-    covered.write(tmp_path / "space", [(family, Known(family), [one])])
+    one = covering_kernels.Tried(built.entry_fields["genome"], verdict, built, 0)
+    covering_kernels.write(tmp_path / "space", [(family, Known(family), [one])])
     monkeypatch.setattr(sweep, "gpus", lambda: ["0"])
     words = [str(tmp_path / "space"), str(tmp_path / "out.jsonl"), "--processes", "1"]
     assert sanitize_pack.main(words) == 0

@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import space_gates
+from benchmarks.gates import space_gates
 from hgemm_packs import launcher
-from hgemm_packs.generator import campaign, covered, evaluators
-from hgemm_packs.generator.build import Built
-from hgemm_packs.generator.coverage import Known, pairs_of
-from hgemm_packs.generator.covered import ROUNDS, Folder, Tried, write
+from hgemm_packs.generator.campaigns import campaign, covering_kernels
+from hgemm_packs.generator.campaigns.coverage import Known, pairs_of
+from hgemm_packs.generator.campaigns.covering_kernels import ROUNDS, Folder, Tried, write
+from hgemm_packs.generator.compile.compiler import Built
+from hgemm_packs.generator.core.spec import Job, Kernel, Status, Verdict
 from hgemm_packs.generator.devices import gated
 from hgemm_packs.generator.devices.gated import NO_ROOM, WAYS
-from hgemm_packs.generator.evaluators import Inline
 from hgemm_packs.generator.families import Genome, family
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.numeric import Numeric, NumericError
-from hgemm_packs.generator.spec import Job, Kernel, Status, Verdict
-
-from . import stand_in
+from hgemm_packs.generator.workers import evaluators
+from hgemm_packs.generator.workers.evaluators import Inline
+from tests.generator import stand_in
 
 NAME = "sm90_writebound"
 OURS = family(NAME)
@@ -35,7 +35,7 @@ SPILLS = "spills or uses a stack frame"
 Answer = tuple[Verdict, Built | None]
 
 
-def judge(refuses: Callable[[Genome], bool], asked: list[Genome]) -> covered.Judge:
+def judge(refuses: Callable[[Genome], bool], asked: list[Genome]) -> covering_kernels.Judge:
     """Refuses some genomes in the compiler's words; others are "built" in no time."""
 
     def one(job: tuple[str, Genome]) -> Answer:
@@ -67,7 +67,7 @@ def test_pairs_of_a_refused_genome_are_tried_in_others(known: Known) -> None:
     def refuses(g: Genome) -> bool:
         return g["consumers"] == 4 and g["epilogue"] == "staged"
 
-    tried = covered.covered(OURS, known, judge(refuses, asked))
+    tried = covering_kernels.covered(OURS, known, judge(refuses, asked))
     assert [one.genome for one in tried] == asked and len(set(map(str, asked))) == len(asked)
     refused = [one for one in tried if one.built is None]
     assert refused and all(refuses(one.genome) for one in refused)
@@ -80,13 +80,13 @@ def test_pairs_of_a_refused_genome_are_tried_in_others(known: Known) -> None:
 
 def test_nothing_is_tried_again_where_all_is_built(known: Known) -> None:
     asked: list[Genome] = []
-    tried = covered.covered(OURS, known, judge(lambda g: False, asked))
+    tried = covering_kernels.covered(OURS, known, judge(lambda g: False, asked))
     assert {one.round for one in tried} == {0} and len(asked) < 60
 
 
 def test_a_genome_goes_through_the_gates_that_need_no_gpu() -> None:
     genome = next(OURS.space(layout="nt", dtype="f16"))
-    verdict, built = covered.judged((NAME, genome))
+    verdict, built = covering_kernels.judged((NAME, genome))
     assert verdict.passed and verdict.gate == "binary"
     assert built is not None and built.entry_fields["name"] == OURS.kernel_name(genome)
 
@@ -95,7 +95,9 @@ def test_a_genome_goes_through_the_gates_that_need_no_gpu() -> None:
 def folder(tmp_path: Path, known: Known) -> Path:
     """The family's genomes, none of bf16 and k 64 built."""
     refuses = lambda g: g["dtype"] == "bf16" and g["k"] == 64  # noqa: E731
-    write(tmp_path / "f", [(OURS, known, covered.covered(OURS, known, judge(refuses, [])))])
+    write(
+        tmp_path / "f", [(OURS, known, covering_kernels.covered(OURS, known, judge(refuses, [])))]
+    )
     return tmp_path / "f"
 
 
@@ -110,7 +112,7 @@ def test_a_folder_has_what_was_written(folder: Path, known: Known) -> None:
         else:
             assert read.kernel(line).cubin == f"cubin of {name}".encode()
     assert read.facts["kernels"] == len(read.built) and read.facts["nvrtc"]
-    blob = folder / covered.KERNELS
+    blob = folder / covering_kernels.KERNELS
     blob.write_bytes(blob.read_bytes()[:-1] + b"!")
     with pytest.raises(ValueError, match=r"kernels.bin: not the cubin of sm90_"):
         Folder(folder)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs import remote
-from hgemm_packs.pack import Pack
+from hgemm_packs.distribution import remote
+from hgemm_packs.distribution.transfer import Patience
+from hgemm_packs.pack.folder import Pack
 from hgemm_packs.settings import settings
-from hgemm_packs.transfer import Patience
-from tests.hub.cached import written
-from tests.hub.server import serving
-from tests.hub.world import World, make_world
+from tests.distribution.cache.cached import written
+from tests.distribution.hub.server import serving
+from tests.distribution.world import World, make_world
 
 #: Enough for a busy machine: only the faults that are slow themselves take so long.
 HASTY = Patience(

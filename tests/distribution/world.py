@@ -1,6 +1,7 @@
 """A Hub with one good signed pack, a cache that holds another one, and somebody who fetches.
 
-What test_hub*.py and benchmarks/hub_faults.py start from; faults.py says what is then made wrong.
+What test_hub*.py and benchmarks/distribution/hub_faults.py start from; faults.py says what is then
+made wrong.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgemm_packs import cache, hub, signatures, trust
-from hgemm_packs.manifest import PackInfo
+from hgemm_packs.distribution import cache, hub, signatures, trust
+from hgemm_packs.pack.manifest import PackInfo
 from tests import packs
-from tests.hub.server import Act, Fault, Hub, Repo
-from tests.hub.sigstore_world import write_key
+from tests.distribution.hub.server import Act, Fault, Hub, Repo
+from tests.distribution.trust.sigstore_world import write_key
 
 REPO = "alice/pack"
 ALICE, BOB = "token-alice", "token-bob"

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from hgemm_packs.generator.gates.condition import ConditionError, evaluate
+from hgemm_packs.generator.gates.source.condition import ConditionError, evaluate
 
 #: What NVRTC defines and a kernel may ask for.
 PREDEFINED: Mapping[str, str] = {

@@ -15,10 +15,10 @@ from typing import Any
 
 from tree_sitter import Language, Node, Parser
 
-from hgemm_packs.generator.build import expand_includes
-from hgemm_packs.generator.gates import ptx
-from hgemm_packs.generator.gates.preprocess import Hidden, Source, Token, preprocess
-from hgemm_packs.generator.spec import Status, Verdict
+from hgemm_packs.generator.compile.compiler import expand_includes
+from hgemm_packs.generator.core.spec import Status, Verdict
+from hgemm_packs.generator.gates.source import ptx
+from hgemm_packs.generator.gates.source.preprocess import Hidden, Source, Token, preprocess
 
 #: Names that begin with two underscores: qualifiers, and what the compiler offers to a kernel.
 _RESERVED = re.compile(

@@ -1,4 +1,4 @@
-"""What each family's formulas were fitted to; benchmarks/calibrate_prior.py prints them.
+"""What each family's formulas were fitted to; benchmarks/search/calibrate_prior.py prints them.
 
 Read by the analytic prior only; nothing here is a claim. Clocks, bytes a clock and SM, or shares,
 unless the name says otherwise.

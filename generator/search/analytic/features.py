@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
 
 Array = NDArray[np.float64]

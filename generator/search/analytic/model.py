@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hgemm_packs.generator.search.features import Array, Places
+from hgemm_packs.generator.search.analytic.features import Array, Places
 
 SMS = 132
 CLOCKS_PER_US = 1700.0

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from hgemm_packs.generator.search.constants import DIRECT, GEMV
-from hgemm_packs.generator.search.features import Array
-from hgemm_packs.generator.search.model import (
+from hgemm_packs.generator.search.analytic.constants import DIRECT, GEMV
+from hgemm_packs.generator.search.analytic.features import Array
+from hgemm_packs.generator.search.analytic.model import (
     CLOCKS_PER_US,
     SM_SMEM,
     SMS,

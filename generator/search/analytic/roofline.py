@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from hgemm_packs.generator.search.features import Table
-from hgemm_packs.generator.search.model import BOTTLENECKS, Sizes, Terms
-from hgemm_packs.generator.search.register_model import REGISTER_MODELS
-from hgemm_packs.generator.search.tma_model import TMA_MODELS
+from hgemm_packs.generator.search.analytic.features import Table
+from hgemm_packs.generator.search.analytic.model import BOTTLENECKS, Sizes, Terms
+from hgemm_packs.generator.search.analytic.register_model import REGISTER_MODELS
+from hgemm_packs.generator.search.analytic.tma_model import TMA_MODELS
 
 MODELS = {**TMA_MODELS, **REGISTER_MODELS}
 

@@ -14,9 +14,9 @@ import cma
 import numpy as np
 from numpy.typing import NDArray
 
-from hgemm_packs.generator.search.lattice import Lattice, generator, lattice_of
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Outcome, Proposal, Status
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
+from hgemm_packs.generator.search.rivals.lattice import Lattice, generator, lattice_of
 from hgemm_packs.problem import Problem
 
 #: The best at 32 measurements on the recorded problems, of populations of 6, 8 and 12, steps of

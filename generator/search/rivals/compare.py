@@ -14,12 +14,12 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal
 from hgemm_packs.generator.devices.replay import ReplayBench
 from hgemm_packs.generator.search.base import Strategy
 from hgemm_packs.generator.search.history import History
 from hgemm_packs.generator.search.policy import Policy, PolicySearch
 from hgemm_packs.generator.search.prior import rows_of
-from hgemm_packs.generator.spec import Choice, Outcome, Proposal
 from hgemm_packs.problem import Problem
 
 #: What a problem counts until something has worked on it.

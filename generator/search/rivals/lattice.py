@@ -15,9 +15,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import family
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Outcome, Proposal
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal
 from hgemm_packs.problem import Problem
 
 

@@ -15,9 +15,9 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import Trial, TrialState
 
-from hgemm_packs.generator.search.lattice import Grid, Lattice, generator, lattice_of
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Outcome, Proposal, Status
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
+from hgemm_packs.generator.search.rivals.lattice import Grid, Lattice, generator, lattice_of
 from hgemm_packs.problem import Problem
 
 #: Choices drawn uniformly before the estimators propose: optuna's own default number, and the best

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hgemm_packs import launcher, select
-from hgemm_packs.manifest import GridRule, KernelEntry
+from hgemm_packs.pack.manifest import GridRule, KernelEntry
 from tests import fake_driver, reference
 from tests.fake_driver import Started
 

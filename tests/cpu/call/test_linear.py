@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
-from hgemm_packs import api, kernels_layers, launcher
+from hgemm_packs import launcher, nn, torch_state
 from hgemm_packs.errors import FallbackError
 from hgemm_packs.problem import Problem
 from tests import reference
@@ -136,11 +136,11 @@ def test_gradients(ready: Started, shape: tuple[int, ...]) -> None:
 
 
 def test_a_checkpoint_of_a_layer(ready: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels_layers, "linear", ready.linear)
+    monkeypatch.setattr(nn, "linear", ready.linear)
     linear, x = layer(), operands()[0].requires_grad_()
 
     def forward(x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(kernels_layers.Linear.forward(linear, x))  # type: ignore[arg-type]
+        return torch.relu(nn.Linear.forward(linear, x))  # type: ignore[arg-type]
 
     checkpoint(forward, x, use_reentrant=False).sum().backward()
     assert linear.weight.grad is not None and x.grad is not None
@@ -218,8 +218,8 @@ def test_weights_that_are_no_plain_memory(ready: Started, kind: str) -> None:
 
 @pytest.mark.parametrize("guard", GUARDS)
 def test_layers(ready: Started, guard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels_layers, "linear", ready.linear)
-    forward: Any = kernels_layers.Linear.forward
+    monkeypatch.setattr(nn, "linear", ready.linear)
+    forward: Any = nn.Linear.forward
     x = operands()[0]
     with guard():
         c = forward(layer(), x)
@@ -239,6 +239,6 @@ def test_strict(ready: Started) -> None:
 
 def test_without_the_extension(monkeypatch: pytest.MonkeyPatch, clean_process: None) -> None:
     x, weight = operands()
-    before = api.calls()
-    reference.assert_exact(api.linear(x, weight), x, weight.t())
-    assert api.calls() == before + 1
+    before = torch_state.calls()
+    reference.assert_exact(torch_state.linear(x, weight), x, weight.t())
+    assert torch_state.calls() == before + 1

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.manifest import MAPPED, GridRule, TensorMapSpec
+from hgemm_packs.pack.manifest import MAPPED, GridRule, TensorMapSpec
 from tests import reference, shapes
 from tests.fake_driver import Started
 

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from hgemm_packs import discover, launcher, select
-from hgemm_packs.cache_folders import used_file
+from hgemm_packs import launcher, select
 from hgemm_packs.errors import FallbackError
-from hgemm_packs.generator.packer import write_pack
-from hgemm_packs.manifest import MAPPED, KernelEntry, PackInfo
-from hgemm_packs.pack import Pack
+from hgemm_packs.generator.compile.pack_writer import write_pack
+from hgemm_packs.pack import discover
+from hgemm_packs.pack.cache_folders import used_file
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.manifest import MAPPED, KernelEntry, PackInfo
 from hgemm_packs.settings import settings
 from tests import fake_driver, packs, reference
 from tests.abuse.builder import edit

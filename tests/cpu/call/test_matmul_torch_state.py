@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hgemm_packs import api, launcher, report
+from hgemm_packs import launcher, report, torch_state
 from tests import fake_driver, reference
 from tests.fake_driver import Started
 
@@ -26,7 +26,7 @@ def ready(fake: Started, request: pytest.FixtureRequest) -> Iterator[Started]:
     """A kernel for every layout; asked with and without the shortcut through dispatch keys."""
     if request.param == "probes":
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(api, "quiet_threads", lambda remember: None)
+            patch.setattr(torch_state, "quiet_threads", lambda remember: None)
             again = fake_driver.start(patch, fake.library)
             patch.setattr("hgemm_packs.select.resolve", again.resolve)
             yield serve(again)
@@ -69,11 +69,11 @@ def test_explain_knows_torchs_state(
     monkeypatch.setattr(report, "explain_problem", lambda problem, index: f"problem   {problem}")
     a, b = operands()
     weight = torch.nn.Parameter(b)
-    assert (api.state(a, b), api.state(a, weight)) == (None, "autograd")
+    assert (torch_state.state(a, b), torch_state.state(a, weight)) == (None, "autograd")
     with torch.no_grad():
-        assert api.state(a, weight) is None
+        assert torch_state.state(a, weight) is None
     with TorchFunctionMode():
-        assert api.state(a, b) == "mode"
+        assert torch_state.state(a, b) == "mode"
     report.explain(a, weight)
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "runs on   torch (fallback: autograd)" and "inference_mode()" in said[1]
@@ -163,7 +163,7 @@ def test_a_default_device_is_no_reason_for_torch(ready: Started) -> None:
     for there in ("cpu", "meta"):  # a result that went by it would have no memory on the latter
         with torch.device(there):
             reference.assert_exact(ready.matmul(a, b), a, b)
-            assert api.state(a, b) is None
+            assert torch_state.state(a, b) is None
         torch.set_default_device(there)
         try:
             reference.assert_exact(ready.matmul(a, b), a, b)

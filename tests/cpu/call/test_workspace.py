@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from hgemm_packs import launcher
-from hgemm_packs.manifest import GridRule
+from hgemm_packs import dispatch, launcher
+from hgemm_packs.pack.manifest import GridRule
 from hgemm_packs.workspace import Workspace, absent
 from tests import fake_driver, reference
 from tests.fake_driver import PARTIALS, SLICES, Started
@@ -375,7 +375,7 @@ def test_ctas_that_wait_for_each_other(fake: Started) -> None:
     found = []
     for cluster in (1, 2):
         launcher.reset_table()
-        launcher._loaded.clear()
+        dispatch._loaded.clear()
         served(fake, cluster=(1, 1, cluster))
         place(fake, 64, 96)
         found.append((fake.control.cooperative, fake.control.cluster, fake.control.grid))
@@ -407,7 +407,7 @@ def test_both_attributes_reach_the_driver(fake: Started) -> None:
     found = []
     for params, pdl in (("tma2_ws_v2", True), ("tma2_ws_v2", False), ("tma2_v1", True)):
         launcher.reset_table()
-        launcher._loaded.clear()
+        dispatch._loaded.clear()
         fake.serve(params, cluster=(1, 1, 2))
         fake.dependent = lambda problem, pdl=pdl: pdl  # type: ignore[misc]
         a, b = operands(64, 96)

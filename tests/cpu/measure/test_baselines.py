@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hgemm_packs import _cublaslt, baselines
-from hgemm_packs.operands import Operands, operands
+from hgemm_packs import _cublaslt
+from hgemm_packs.measure import baselines
+from hgemm_packs.measure.operands import Operands, operands
 from hgemm_packs.problem import Problem
 
-SOURCE = Path(__file__).parents[1] / "fake_cublaslt" / "fake.c"
+SOURCE = Path(__file__).parents[2] / "fake_cublaslt" / "fake.c"
 TOLERANCE = {"f16": 2e-3, "bf16": 1.2e-2}
 
 

@@ -11,10 +11,10 @@ from typing import ClassVar
 import pytest
 import torch
 
-from hgemm_packs import evidence, timing
-from hgemm_packs.operands import Operands, cold_sets, operands, overlap_sets, set_bytes
+from hgemm_packs.measure import evidence, timing
+from hgemm_packs.measure.operands import Operands, cold_sets, operands, overlap_sets, set_bytes
+from hgemm_packs.measure.telemetry import Conditions, Telemetry
 from hgemm_packs.problem import Problem
-from hgemm_packs.telemetry import Conditions, Telemetry
 
 L2 = 50 << 20
 

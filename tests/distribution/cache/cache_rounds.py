@@ -1,13 +1,13 @@
 """Processes that use one cache at once, and what they leave when they are killed.
 
-    python -m tests.hub.cache_rounds together ROOT SOURCE FROM COUNT
-    python -m tests.hub.cache_rounds killed ROOT SOURCE FROM MOMENT_S...
-    python -m tests.hub.cache_rounds steps ROOT SOURCE
+    python -m tests.distribution.cache.cache_rounds together ROOT SOURCE FROM COUNT
+    python -m tests.distribution.cache.cache_rounds killed ROOT SOURCE FROM MOMENT_S...
+    python -m tests.distribution.cache.cache_rounds steps ROOT SOURCE
 
 SOURCE is a pack's folder. It is added from there where FROM is "folder", else fetched by
 `hub.fetch`, FROM being the name that the Hub at HF_ENDPOINT has it under. Each prints one JSON
 object. A program of its own, because it forks and kills; run by the tests and, a hundred times, by
-benchmarks/cache_campaign.py.
+benchmarks/distribution/cache_campaign.py.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs import cache, hub, remote
+from hgemm_packs.distribution import cache, hub, remote
 from hgemm_packs.errors import PackError
-from hgemm_packs.pack import MANIFEST_NAME, Pack
-from tests.hub import cache_steps
+from hgemm_packs.pack.folder import MANIFEST_NAME, Pack
+from tests.distribution.cache import cache_steps
 
 CHUNK = 1 << 16
 #: A fill takes this much longer than copying, so that sixteen processes do meet.

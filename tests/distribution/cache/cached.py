@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hgemm_packs import cache
-from hgemm_packs.pack import Pack
+from hgemm_packs.distribution import cache
+from hgemm_packs.pack.folder import Pack
 from tests import packs
-from tests.hub import cache_steps
+from tests.distribution.cache import cache_steps
 
 DAY_S = 86400.0
 

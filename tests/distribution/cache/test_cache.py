@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs import cache
+from hgemm_packs.distribution import cache
 from hgemm_packs.errors import CacheError, PackError
-from hgemm_packs.manifest import MAX_MANIFEST_BYTES
-from hgemm_packs.pack import Pack
-from tests.hub import cache_steps
-from tests.hub.cached import add, contents, flip, no_fill, temps
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.manifest import MAX_MANIFEST_BYTES
+from tests.distribution.cache import cache_steps
+from tests.distribution.cache.cached import add, contents, flip, no_fill, temps
 
 pytestmark = pytest.mark.usefixtures("clean_process")
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs import cache
-from hgemm_packs.cache_folders import Lock, locked
-from hgemm_packs.pack import Pack
-from tests.hub import cache_steps
-from tests.hub.cached import DAY_S, add, contents, flip, no_fill, temps, written
+from hgemm_packs.distribution import cache
+from hgemm_packs.pack.cache_folders import Lock, locked
+from hgemm_packs.pack.folder import Pack
+from tests.distribution.cache import cache_steps
+from tests.distribution.cache.cached import DAY_S, add, contents, flip, no_fill, temps, written
 
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
 

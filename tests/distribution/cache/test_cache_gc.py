@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs import cache
-from hgemm_packs.pack import Pack
-from tests.hub.cached import DAY_S, add, contents, temps, written
+from hgemm_packs.distribution import cache
+from hgemm_packs.pack.folder import Pack
+from tests.distribution.cache.cached import DAY_S, add, contents, temps, written
 
 pytestmark = pytest.mark.usefixtures("clean_process")
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import cache_campaign
-from hgemm_packs import cache
-from hgemm_packs.pack import Pack
+from benchmarks.distribution import cache_campaign
+from hgemm_packs.distribution import cache
+from hgemm_packs.pack.folder import Pack
 from tests import packs
-from tests.hub import cache_steps
+from tests.distribution.cache import cache_steps
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -31,7 +31,15 @@ def root(tmp_path: Path) -> Path:
 
 
 def rounds(verb: str, root: Path, pack: Pack, *rest: object) -> Any:
-    command = [sys.executable, "-m", "tests.hub.cache_rounds", verb, root, pack.path, *rest]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.distribution.cache.cache_rounds",
+        verb,
+        root,
+        pack.path,
+        *rest,
+    ]
     done = subprocess.run(
         list(map(str, command)), cwd=REPOSITORY, capture_output=True, text=True, timeout=120
     )
@@ -93,7 +101,7 @@ def test_the_campaign_counts_what_is_bad(change: dict[str, Any], bad: bool) -> N
 
 READER = """
 import mmap, sys
-from hgemm_packs.pack import Pack
+from hgemm_packs.pack.folder import Pack
 pack = Pack.open(sys.argv[1])
 with open(pack.path / "kernels.bin", "rb") as file:
     mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)

@@ -1,7 +1,8 @@
 """What can go wrong between a Hub and a cache: one case each, with the outcome that is right.
 
-Run by test_hub_faults.py with little patience and by benchmarks/hub_faults.py with more. `run` says
-whether the outcome was that and the cache as it was before, and whether a fetch works afterwards.
+Run by test_hub_faults.py with little patience and by benchmarks/distribution/hub_faults.py with
+more. `run` says whether the outcome was that and the cache as it was before, and whether a fetch
+works afterwards.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hgemm_packs import signatures
+from hgemm_packs.distribution import signatures
 from hgemm_packs.errors import PackError
-from tests.hub.server import Act, Handler
-from tests.hub.sigstore_world import write_key
-from tests.hub.world import BLOB, BOB, MANIFEST, SIGNATURE, World, read, sha_of, tree
+from tests.distribution.hub.server import Act, Handler
+from tests.distribution.trust.sigstore_world import write_key
+from tests.distribution.world import BLOB, BOB, MANIFEST, SIGNATURE, World, read, sha_of, tree
 
 INFO = "/revision/main"
 

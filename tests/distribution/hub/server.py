@@ -1,7 +1,8 @@
 """A Hub on this machine with the calls that huggingface_hub makes for model repositories.
 
-Used by the tests of this folder and by benchmarks/hub_faults.py; accounts, repositories and commits
-live in memory. A `Fault` makes one kind of answer go wrong. It is no Hub for anything else.
+Used by the tests of this folder and by benchmarks/distribution/hub_faults.py; accounts,
+repositories and commits live in memory. A `Fault` makes one kind of answer go wrong. It is no Hub
+for anything else.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.card import BAR_WIDTH, EDGES, card
-from hgemm_packs.generator.packer import write_pack
-from hgemm_packs.manifest import Baseline, PackInfo, Policy, Timing
-from hgemm_packs.pack import Pack
+from hgemm_packs.distribution.card import BAR_WIDTH, EDGES, card
+from hgemm_packs.generator.compile.pack_writer import write_pack
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.manifest import Baseline, PackInfo, Policy, Timing
 from hgemm_packs.problem import regime
 from tests import packs
 

@@ -16,16 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs import cache, hub, packs, publish, remote, select, signatures, trust
+from hgemm_packs import select
+from hgemm_packs.distribution import cache, hub, packs, publish, remote, signatures, trust
+from hgemm_packs.distribution.packs import HubError
+from hgemm_packs.distribution.trust import Pin
 from hgemm_packs.errors import PackError, TrustError
-from hgemm_packs.manifest import PackInfo
-from hgemm_packs.packs import HubError
+from hgemm_packs.pack.manifest import PackInfo
 from hgemm_packs.settings import settings
-from hgemm_packs.trust import Pin
-from tests.hub import faults
-from tests.hub.server import Fault, serving
-from tests.hub.sigstore_world import write_key
-from tests.hub.world import ALICE, BLOB, BOB, MANIFEST, REPO, World, read, sha_of, tree
+from tests.distribution.hub import faults
+from tests.distribution.hub.server import Fault, serving
+from tests.distribution.trust.sigstore_world import write_key
+from tests.distribution.world import ALICE, BLOB, BOB, MANIFEST, REPO, World, read, sha_of, tree
 from tests.packs import H200, WIN, write_good
 
 
@@ -427,9 +428,9 @@ def test_installed_names_only_packs_with_a_receipt(world: World) -> None:
 def test_python_api_imports_nothing_of_the_network() -> None:
     program = (
         "import sys, hgemm_packs\n"
-        "assert 'hgemm_packs.packs' not in sys.modules\n"
+        "assert 'hgemm_packs.distribution.packs' not in sys.modules\n"
         "hgemm_packs.packs.fetch, hgemm_packs.packs.use\n"
-        "import hgemm_packs.lockfile\n"
+        "import hgemm_packs.distribution.lockfile\n"
         "print([n for n in ('huggingface_hub', 'httpx2', 'sigstore', 'ssl', 'http.client')"
         " if n in sys.modules])"
     )

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.kernels_layout import VARIANT
+from hgemm_packs.distribution.kernels_layout import VARIANT
 from hgemm_packs.settings import settings
-from tests.hub.world import ALICE, BLOB, MANIFEST, REPO, SIGNATURE, World, read, sha_of
+from tests.distribution.world import ALICE, BLOB, MANIFEST, REPO, SIGNATURE, World, read, sha_of
 from tests.packs import H200, WIN
 
 Run = Callable[..., tuple[int, str, str]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.hub import faults
-from tests.hub.world import World
+from tests.distribution.hub import faults
+from tests.distribution.world import World
 
 
 @pytest.mark.parametrize("case", faults.CASES, ids=lambda case: case.name)

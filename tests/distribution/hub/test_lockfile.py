@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs import cache, lockfile, packs, trust
+from hgemm_packs.distribution import cache, lockfile, packs, trust
+from hgemm_packs.distribution.packs import HubError
 from hgemm_packs.errors import PackError
-from hgemm_packs.packs import HubError
-from tests.hub import faults
-from tests.hub.world import BLOB, MANIFEST, REPO, World, read, sha_of
+from tests.distribution.hub import faults
+from tests.distribution.world import BLOB, MANIFEST, REPO, World, read, sha_of
 
 
 @pytest.fixture

@@ -17,11 +17,18 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs import signatures, trust
+from hgemm_packs.distribution import signatures, trust
+from hgemm_packs.distribution.trust import Key, Pin, Policy, Receipt, Signer
 from hgemm_packs.errors import PackError, TrustError
-from hgemm_packs.trust import Key, Pin, Policy, Receipt, Signer
 from tests import packs
-from tests.hub.sigstore_world import IDENTITY, ISSUER, SIGNED_AT, World, world, write_key
+from tests.distribution.trust.sigstore_world import (
+    IDENTITY,
+    ISSUER,
+    SIGNED_AT,
+    World,
+    world,
+    write_key,
+)
 
 pytestmark = pytest.mark.usefixtures("clean_process")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs import trust
+from hgemm_packs.distribution import trust
+from hgemm_packs.distribution.trust import Key, Pin, Policy, Signer
 from hgemm_packs.errors import TrustError
-from hgemm_packs.trust import Key, Pin, Policy, Signer
-from tests.hub.sigstore_world import IDENTITY, ISSUER, write_key
+from tests.distribution.trust.sigstore_world import IDENTITY, ISSUER, write_key
 
 pytestmark = pytest.mark.usefixtures("clean_process")
 
@@ -220,7 +220,7 @@ def test_a_str_is_no_list_of_words() -> None:
 
 
 def test_the_examples_of_the_documentation(file: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "trust.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "trust.md").read_text(encoding="utf-8")
     _, public = write_key(file.parent, "team")
     (example,) = re.findall(r"```toml\n(.*?)```", page, flags=re.S)
     file.write_text(example)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hgemm_packs.distribution.trust import Receipt, read_receipt, write_receipt
 from hgemm_packs.errors import PackError
-from hgemm_packs.trust import Receipt, read_receipt, write_receipt
 
 RECEIPT = Receipt(
     "a" * 64, "b" * 64, "owner/repo", "c" * 40, "sha256", None, "2026-11-20T00:00:00Z"

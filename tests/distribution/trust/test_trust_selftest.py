@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from hgemm_packs import launcher, select, selftest, settings
-from hgemm_packs.identity import identity
+from hgemm_packs.pack.identity import identity
 from tests import fake_driver, packs, reference
 from tests.cpu.conftest import driver_library as driver_library  # fixtures of the stand-in driver
 from tests.fake_driver import Started

@@ -1,5 +1,6 @@
 """An environment with torch and what torch needs, and nothing else; wheels put into it; matmul run
-there on the stand-in driver. Used by the tests of wheels and by `benchmarks/wheel_facts.py`.
+there on the stand-in driver. Used by the tests of wheels and by
+`benchmarks/distribution/wheel_facts.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 #: "libcuda.so.1" is what the launcher opens by itself.
 REAL, NONE = "libcuda.so.1", "libno-such-driver.so.1"
@@ -45,9 +46,9 @@ def multiply(driver, device_type, site):
     said = io.StringIO()
     logging.basicConfig(stream=said, level=logging.WARNING, format="%(message)s")
     import hgemm_packs
-    from hgemm_packs import launcher, matmul, select
-    if driver != launcher.DRIVER:
-        launcher._start(driver, device_type)
+    from hgemm_packs import dispatch, launcher, matmul, select
+    if driver != dispatch.DRIVER:
+        dispatch.start(driver, device_type)
     if driver.startswith("/"):
         ctypes.CDLL(driver).fake_set_device(0)
     right = []

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from hgemm_packs import kernels_layout, select
+from hgemm_packs import select
+from hgemm_packs.distribution import kernels_layout
 from hgemm_packs.errors import PackError
-from hgemm_packs.kernels_layers import Linear
-from hgemm_packs.pack import BLOB_NAME, MANIFEST_NAME
-from hgemm_packs.receipts import read_receipt
+from hgemm_packs.nn import Linear
+from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME
+from hgemm_packs.pack.receipts import read_receipt
 from tests import packs, reference
 
 kernels = pytest.importorskip("kernels")

@@ -15,11 +15,11 @@ import data_wheel
 import pytest
 
 from hgemm_packs.errors import PackError
-from hgemm_packs.manifest import PackInfo
+from hgemm_packs.pack.manifest import PackInfo
 from tests import fake_driver, packs
 from tests.abuse.builder import put
-from tests.hub import installed
-from tests.hub.installed import CUDA, NONE, ROOT, Scenario
+from tests.distribution.wheels import installed
+from tests.distribution.wheels.installed import CUDA, NONE, ROOT, Scenario
 
 import wheel_zip  # isort: skip
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator import campaign, packed
-from hgemm_packs.generator.campaign import Task
-from hgemm_packs.generator.evaluators import Inline
-from hgemm_packs.generator.packed import Packed
-from hgemm_packs.generator.spec import Kernel
+from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.campaigns.campaign import Task
+from hgemm_packs.generator.compile import pack_kernels
+from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.core.spec import Kernel
+from hgemm_packs.generator.workers.evaluators import Inline
 from hgemm_packs.problem import Problem
 from tests import packs
-
-from . import answering
-from .answering import BLAMED_M, DIES_M, ERROR_M, FAILED_M, LOST_M, Answering
+from tests.generator import answering
+from tests.generator.answering import BLAMED_M, DIES_M, ERROR_M, FAILED_M, LOST_M, Answering
 
 
 def task(m: int, name: str = "k", **fields: Any) -> Task:
@@ -29,7 +29,7 @@ def task(m: int, name: str = "k", **fields: Any) -> Task:
         "pdl",
         problem,
         lambda: (Kernel({"id": name, "name": name}, b""),),
-        {"problem": packed.listed(problem), "kernel": name, **fields},
+        {"problem": pack_kernels.listed(problem), "kernel": name, **fields},
     )
 
 
@@ -181,17 +181,17 @@ def test_problems_are_read_from_lines_and_files(tmp_path: Path, pack: Packed) ->
         '{"problem": [8, 8, 8, "nn", "f16"], "kernel": "k", "hot": {}}\n'
         '{"problem": [16, 8, 8, "nn", "f16"]}\n'
     )
-    assert packed.read(str(listing)) == [
+    assert pack_kernels.read(str(listing)) == [
         (Problem(64, 64, 8, "nn", "f16"), None),
         (Problem(64, 64, 8, "nt", "bf16"), "k_tma3"),
         (Problem(8, 8, 8, "nn", "f16"), "k"),
         (Problem(16, 8, 8, "nn", "f16"), None),
     ]
     with pytest.raises(ValueError, match="is not"):
-        packed.parse([1, 2, 3])
+        pack_kernels.parse([1, 2, 3])
     mine = tmp_path / "mine.toml"
     mine.write_text('[[problem]]\nm = 8\nn = 8\nk = 8\nlayout = "nn"\n')
-    assert packed.read(str(mine)) == [(Problem(8, 8, 8, "nn", "f16"), None)]
+    assert pack_kernels.read(str(mine)) == [(Problem(8, 8, 8, "nn", "f16"), None)]
 
 
 def test_arguments_choose_among_the_table(tmp_path: Path, pack: Packed) -> None:

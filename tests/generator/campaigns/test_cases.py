@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from hgemm_packs.generator import campaign, cases
+from hgemm_packs.generator.campaigns import campaign, cases
 
 CPU = torch.device("cpu")
 CASES = [{"model": name, "tokens": n} for name in ("a", "b") for n in (1, 8)]

@@ -8,8 +8,15 @@ import random
 
 import pytest
 
-from hgemm_packs.generator import coverage
-from hgemm_packs.generator.coverage import Known, Pair, all_pairs, impossible, pairs_of, pairwise
+from hgemm_packs.generator.campaigns import coverage
+from hgemm_packs.generator.campaigns.coverage import (
+    Known,
+    Pair,
+    all_pairs,
+    impossible,
+    pairs_of,
+    pairwise,
+)
 from hgemm_packs.generator.families import FAMILIES, family
 from hgemm_packs.generator.families.base import Family, Genome, require
 

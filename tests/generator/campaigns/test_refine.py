@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import campaign, endurance, refine
+from hgemm_packs.generator.campaigns import campaign, refine
 from hgemm_packs.generator.cli import refine as verb
+from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
+from hgemm_packs.generator.core.space import Space, ahead
+from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Job, Kernel, Reply
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice
-from hgemm_packs.generator.evaluators import Inline
-from hgemm_packs.generator.findings import Findings
-from hgemm_packs.generator.orchestrate import Budget, generate
-from hgemm_packs.generator.packer import SourceManifest, read_source
-from hgemm_packs.generator.search.exhaustive import Exhaustive
-from hgemm_packs.generator.space import Space, ahead
-from hgemm_packs.generator.spec import Choice, DeviceFacts, Job, Kernel, Reply
-from hgemm_packs.generator.store import Store
+from hgemm_packs.generator.run.generate import Budget, generate
+from hgemm_packs.generator.search.rivals.exhaustive import Exhaustive
+from hgemm_packs.generator.store.findings import Findings
+from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.tables import sustained
+from hgemm_packs.generator.workers.evaluators import Inline
 from hgemm_packs.problem import Problem
-
-from .command import Answer, Builder, simulated
+from tests.generator.command import Answer, Builder, simulated
 
 SMALL = Problem(128, 512, 2048, "nt", "f16")
 LARGE = Problem(8192, 8192, 1024, "nt", "f16")
@@ -261,13 +261,13 @@ def test_lines_of_another_compilers_code_choose_nothing(run: Path) -> None:
 
 def test_what_a_large_problem_won_since_is_sustained_beside_the_others(run: Path) -> None:
     """A kernel without a sustained run is named nowhere, however fast: its problem had a line."""
-    confirmed = endurance.confirmed
+    confirmed = sustained.confirmed
 
     def fewer(found: Findings) -> dict[Problem, list[str]]:
         return {problem: ids[:1] for problem, ids in confirmed(found).items()}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(endurance, "confirmed", fewer)
+        patch.setattr(sustained, "confirmed", fewer)
         assert refined(run, Protocols(), Protocols(), words=("--keep", 1.0)).code == 0
     early = table(run)[LARGE][0]
     first = Protocols()

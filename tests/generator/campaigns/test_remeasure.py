@@ -10,21 +10,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from hgemm_packs.generator import export, judge, reconfirm, table
+from hgemm_packs.generator.campaigns import remeasure
+from hgemm_packs.generator.compile.pack_writer import write_source
+from hgemm_packs.generator.core.space import admits, catalogue
+from hgemm_packs.generator.core.spec import Choice, Job, Kernel, Reply, Result, Status, Verdict
 from hgemm_packs.generator.devices import gpu
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice, fake_kernel
-from hgemm_packs.generator.evaluators import Inline
-from hgemm_packs.generator.findings import Field, Findings
-from hgemm_packs.generator.packer import write_source
-from hgemm_packs.generator.prune import prune
-from hgemm_packs.generator.space import admits, catalogue
-from hgemm_packs.generator.spec import Choice, Job, Kernel, Reply, Result, Status, Verdict
+from hgemm_packs.generator.store import export
+from hgemm_packs.generator.store.findings import Field, Findings
+from hgemm_packs.generator.tables import judge, table
+from hgemm_packs.generator.tables.prune import prune
+from hgemm_packs.generator.workers.evaluators import Inline
 from hgemm_packs.problem import Problem
 from tests import fake_driver
-
-from . import stand_in
-from .command import PROBLEMS, Builder, machine, simulated
-from .found import DATE, NOISE, PROOF, job
+from tests.generator import stand_in
+from tests.generator.command import PROBLEMS, Builder, machine, simulated
+from tests.generator.found import DATE, NOISE, PROOF, job
 
 HEADER = {"strategy": "reconfirm", "commit": "c" * 40}
 #: Kernels that any of PROBLEMS may run, none of which fails on the command's GPU, and their ids.
@@ -77,11 +78,11 @@ def confirmed(
     found: Findings, out: Path, device: Watched, *, every: int = 2, deadline_s: float = 60.0
 ) -> Findings:
     """Everything of `found`, measured on a device and read from the lines."""
-    listed = reconfirm.worthy(found)
-    made = reconfirm.made(found, reconfirm.unfinished(found, listed, out), Builder())
-    tasks = reconfirm.tasks(listed, made, every)
-    reconfirm.measure(found, tasks, Inline(device), out, HEADER, deadline_s=deadline_s)
-    return reconfirm.read(found, out)
+    listed = remeasure.worthy(found)
+    made = remeasure.made(found, remeasure.unfinished(found, listed, out), Builder())
+    tasks = remeasure.tasks(listed, made, every)
+    remeasure.measure(found, tasks, Inline(device), out, HEADER, deadline_s=deadline_s)
+    return remeasure.read(found, out)
 
 
 def some() -> Findings:
@@ -93,8 +94,8 @@ def some() -> Findings:
     )
 
 
-def ids(found: Findings, least: float = reconfirm.LEAST) -> dict[Problem, list[str]]:
-    return {problem: list(each) for problem, each in reconfirm.worthy(found, least).items()}
+def ids(found: Findings, least: float = remeasure.LEAST) -> dict[Problem, list[str]]:
+    return {problem: list(each) for problem, each in remeasure.worthy(found, least).items()}
 
 
 # --- which kernels --------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def test_the_best_three_that_may_win_are_confirmed() -> None:
         job("finals", {B: over(0.98, 1.2)}, THIRD),
     )
     assert ids(found) == {FIRST: [C, F, D, A, E], SECOND: [A]}
-    made = reconfirm.made(found, reconfirm.worthy(found), Builder())
+    made = remeasure.made(found, remeasure.worthy(found), Builder())
     assert made.wanted == {FIRST: [C, F, D], SECOND: [A]}
     assert made.kernels.keys() == {A, C, D, F} and not made.gone
     unproven = replace(found, proofs=dict.fromkeys((A, B, D, E, F), PROOF))
@@ -122,7 +123,7 @@ def test_the_best_three_that_may_win_are_confirmed() -> None:
     assert ids(found, 1.0)[FIRST] == [C, F, D, A]
     assert ids(found, 0.96)[THIRD] == [B]
     for fields in (found.fields, found.fields[::-1]):
-        assert reconfirm.speedups(replace(found, fields=fields))[FIRST, A] == pytest.approx(1.02)
+        assert remeasure.speedups(replace(found, fields=fields))[FIRST, A] == pytest.approx(1.02)
 
 
 def test_few_kernels_do_for_most_of_the_gain() -> None:
@@ -132,10 +133,10 @@ def test_few_kernels_do_for_most_of_the_gain() -> None:
         job("finals", {A: over(1.5, 1.5), C: over(1.4, 1.4)}, SECOND),
         job("finals", {D: over(1.002, 1.002), E: over(1.001, 1.001)}, THIRD),
     )
-    listed = reconfirm.worthy(found)
+    listed = remeasure.worthy(found)
     kept = set(prune(listed, 0.99).kernels)
     assert kept == {A}
-    made = reconfirm.made(found, listed, Builder(), kept)
+    made = remeasure.made(found, listed, Builder(), kept)
     assert made.wanted == {FIRST: [A], SECOND: [A], THIRD: [D]}
 
 
@@ -156,7 +157,7 @@ def test_what_builds_otherwise_leaves_its_place_to_the_next() -> None:
     found = older(
         job("finals", {**ours, E: over(1.1, 1.1)}, FIRST), job("finals", {A: ours[A]}, SECOND)
     )
-    made = reconfirm.made(found, reconfirm.worthy(found), Moved())
+    made = remeasure.made(found, remeasure.worthy(found), Moved())
     assert made.wanted == {FIRST: [C, D, E]}
     assert made.gone == sorted(found.kernels[id_]["name"] for id_ in (A, B))
     nowhere = {**found.kernels, C: {**found.kernels[C], "family": "sm90_gone"}}
@@ -167,10 +168,10 @@ def test_trials_are_spread_over_the_problems() -> None:
     problems = [Problem(64 * i, 512, 512, "nt", "f16") for i in range(1, 1001)]
     listed = {p: {A: 1.1} for p in problems}
     wanted = {p: [A] for p in problems}
-    made = reconfirm.Made({A: fake_kernel(CHOICES[0])}, wanted, ())
+    made = remeasure.Made({A: fake_kernel(CHOICES[0])}, wanted, ())
 
-    def trials(count: int, every: int | None, missing: int = reconfirm.TRIALS) -> list[int]:
-        tasks = reconfirm.tasks(dict(list(listed.items())[:count]), made, every, missing)
+    def trials(count: int, every: int | None, missing: int = remeasure.TRIALS) -> list[int]:
+        tasks = remeasure.tasks(dict(list(listed.items())[:count]), made, every, missing)
         assert sum(task.kind == "confirm" for task in tasks) == count
         return sorted(t.problem.m // 64 for t in tasks if t.kind == "noise" and t.problem)
 
@@ -180,7 +181,7 @@ def test_trials_are_spread_over_the_problems() -> None:
     # What the export has of led ones is not asked again, but for one in twenty problems.
     assert trials(1000, None, 100) == list(range(1, 1001, 10))
     assert trials(1000, None, 0) == trials(1000, None, 10) == list(range(1, 1001, 20))
-    few = [t.problem.m // 64 for t in reconfirm.tasks(listed, made, 10**6) if t.problem][:32]
+    few = [t.problem.m // 64 for t in remeasure.tasks(listed, made, 10**6) if t.problem][:32]
     assert min(few) < 40 and max(few) > 960  # a run that was stopped is a fair sample
 
 
@@ -277,24 +278,24 @@ def test_a_kernel_that_fails_leaves_the_table(tmp_path: Path) -> None:
 
 def test_stopped_kernels_are_refused_from_the_second_problem_on() -> None:
     one = job("confirm", {A: TORCH}, FIRST, statuses={A: Status.TIMEOUT})
-    assert reconfirm._refused([one, one]) == {}
+    assert remeasure._refused([one, one]) == {}
     two = replace(one, problem=SECOND, statuses={A: Status.LAUNCH, B: Status.OK})
-    assert reconfirm._refused([one, two]) == {A: Status.LAUNCH}
+    assert remeasure._refused([one, two]) == {A: Status.LAUNCH}
 
 
 def test_want_of_memory_blames_no_kernel() -> None:
     asked = Job("confirm", FIRST, (fake_kernel(CHOICES[0]),), 7)
     (task,) = (
         t
-        for t in reconfirm.tasks(
-            {FIRST: {A: 1.1}}, reconfirm.Made({A: asked.kernels[0]}, {FIRST: [A]}, ()), None
+        for t in remeasure.tasks(
+            {FIRST: {A: 1.1}}, remeasure.Made({A: asked.kernels[0]}, {FIRST: [A]}, ()), None
         )
         if t.kind == "confirm"
     )
     words = "OutOfMemoryError: CUDA out of memory"
-    line = reconfirm.line(task, asked, Reply({}, evidence={"failed": words}))
+    line = remeasure.line(task, asked, Reply({}, evidence={"failed": words}))
     assert line["error"] == words and line["blamed"] is False and "statuses" not in line
-    line = reconfirm.line(task, asked, Reply({A: Result(Status.LAUNCH, detail="no")}))
+    line = remeasure.line(task, asked, Reply({A: Result(Status.LAUNCH, detail="no")}))
     assert line["error"] == "no" and line["blamed"] is True
     assert line["statuses"] == {A: "LAUNCH"} and line["details"] == {A: "no"}
 
@@ -317,11 +318,11 @@ def test_what_a_gpu_answers_becomes_a_field(
         kernels={id_: dict(k.fields) for id_, k in kernels.items()},
     )
     listed = {square: dict.fromkeys(kernels, 1.1)}
-    tasks = reconfirm.tasks(listed, reconfirm.Made(kernels, {square: list(kernels)}, ()))
+    tasks = remeasure.tasks(listed, remeasure.Made(kernels, {square: list(kernels)}, ()))
     out = tmp_path / "lines.jsonl"
-    tally = reconfirm.measure(found, tasks, Inline(machine.device), out, HEADER)
+    tally = remeasure.measure(found, tasks, Inline(machine.device), out, HEADER)
     assert (tally.written, tally.failed) == (2, 0)
-    fresh = reconfirm.read(found, out)
+    fresh = remeasure.read(found, out)
     ((confirm,), (trial,)) = fresh.fields, fresh.trials
     assert sorted(confirm.statuses.values()) == [Status.NUMERIC, Status.OK, Status.OK]
     assert fresh.refused == {swapped.id: Status.NUMERIC}
@@ -350,9 +351,9 @@ def test_another_device_is_refused(tmp_path: Path) -> None:
     assert not device.asked and not out.exists()
     confirmed(found, out, device)
     with pytest.raises(ValueError, match="other conditions"):
-        reconfirm.unfinished(other, {}, out)
+        remeasure.unfinished(other, {}, out)
     with pytest.raises(ValueError, match="kernels that the export has not"):
-        reconfirm.read(replace(found, proofs={}), out)
+        remeasure.read(replace(found, proofs={}), out)
 
 
 # --- the command ----------------------------------------------------------------------------------

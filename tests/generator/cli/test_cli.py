@@ -12,22 +12,22 @@ from pathlib import Path
 import pytest
 
 from hgemm_packs import select
-from hgemm_packs.generator import build, export, filelock, findings, packed
 from hgemm_packs.generator.cli import search
+from hgemm_packs.generator.compile import compiler, pack_kernels, pack_writer
+from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
+from hgemm_packs.generator.core.problems import cost
+from hgemm_packs.generator.core.spec import Job, Reply
 from hgemm_packs.generator.devices.sim import Faults
 from hgemm_packs.generator.devices.sim import SimDevice as Sim
-from hgemm_packs.generator.packer import SourceManifest, read_source
-from hgemm_packs.generator.problems import cost
 from hgemm_packs.generator.redteam import corpus, run
-from hgemm_packs.generator.spec import Job, Reply
-from hgemm_packs.generator.store import Store
-from hgemm_packs.manifest_reader import Manifest
-from hgemm_packs.pack import Pack
+from hgemm_packs.generator.store import export, filelock, findings
+from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.manifest_reader import Manifest
 from hgemm_packs.problem import Problem
 from hgemm_packs.settings import settings
 from tests import packs
-
-from .command import PROBLEMS, Answer, generate, listed, machine, simulated
+from tests.generator.command import PROBLEMS, Answer, generate, listed, machine, simulated
 
 OTHER = Problem(64, 4096, 4096, "nt", "f16")
 
@@ -144,8 +144,8 @@ def test_a_run_of_another_gpu_goes_on_nowhere_else(copied: Path, made: Made) -> 
 def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
     made: Made, tmp_path: Path
 ) -> None:
-    """Nothing else is screened, nothing confirmed: a pack, and what benchmarks/pdl.py is to measure
-    of it. Only rows with a kernel, and those asked for."""
+    """Nothing else is screened, nothing confirmed: a pack, and what benchmarks/measure/pdl.py is to
+    measure of it. Only rows with a kernel, and those asked for."""
     table = made.run / "source.json"
     won = {Problem(*row.key) for row in read_source(table).table if row.kernel is not None}
     code, out, err = simulated("follow", table, "--run", tmp_path / "run", "--budget", "20s")
@@ -154,8 +154,8 @@ def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
         assert {job.kind for job in store.measured()} == {"ceilings", "behind", "gate"}
         assert {job.problem for job in store.measured("behind")} == won
         found = findings.read(store)
-    pack = packed.Packed(tmp_path / "run" / "pack")
-    asked = packed.read(str(tmp_path / "run" / "pairs.jsonl"))
+    pack = pack_kernels.Packed(tmp_path / "run" / "pack")
+    asked = pack_kernels.read(str(tmp_path / "run" / "pairs.jsonl"))
     assert {problem for problem, _ in asked} == won
     assert {name for _, name in asked} == set(pack.entries)
     assert pack.named(asked, {}) == asked
@@ -292,7 +292,7 @@ def test_pack_overwrites_nothing_but_packs(made: Made, tmp_path: Path) -> None:
 def test_a_pack_without_a_win_is_called_useless(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hgemm_packs.generator.judge.noise_floor", lambda bounds: 1.0)
+    monkeypatch.setattr("hgemm_packs.generator.tables.judge.noise_floor", lambda bounds: 1.0)
     code, out, _ = generate("pack", copied)
     assert code == 1
     assert "0 kernels, 0 wins in 3 rows" in out
@@ -401,12 +401,12 @@ def test_candidates_are_written_as_a_pack(
     ids = {(kernel.family, str(kernel.genome)): kernel.id for kernel in own.kernels}
     asked = []
 
-    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[build.Built]:
+    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[compiler.Built]:
         known = [ids[name, str(genome)] for name, genome in jobs if (name, str(genome)) in ids]
-        return [build.Built({"id": each}, b"") for each in known]
+        return [compiler.Built({"id": each}, b"") for each in known]
 
-    monkeypatch.setattr(build, "build", compiled)
-    monkeypatch.setattr(build, "build_pack", lambda *places: asked.append(places))
+    monkeypatch.setattr(compiler, "build", compiled)
+    monkeypatch.setattr(pack_writer, "build_pack", lambda *places: asked.append(places))
     words = ("candidates", made.run, "--out", tmp_path / "c")
     code, out, _ = generate(*words, "--least-flop", "1")
     assert code == 0 and "kernels for" in out
@@ -439,11 +439,11 @@ def test_candidates_of_the_problems_that_another_export_confirms(
     found = export.load(made.run)
     ids = {(f["family"], str(f["genome"])): id_ for id_, f in found.kernels.items()}
 
-    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[build.Built]:
-        return [build.Built({"id": ids[name, str(genome)]}, b"") for name, genome in jobs]
+    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[compiler.Built]:
+        return [compiler.Built({"id": ids[name, str(genome)]}, b"") for name, genome in jobs]
 
-    monkeypatch.setattr(build, "build", compiled)
-    monkeypatch.setattr(build, "build_pack", lambda *places: None)
+    monkeypatch.setattr(compiler, "build", compiled)
+    monkeypatch.setattr(pack_writer, "build_pack", lambda *places: None)
     words = ("candidates", made.run, "--out", tmp_path / "c", "--near", "9")
     assert generate(*words).code == 0
     everything = {row.key for row in read_source(tmp_path / "c" / "source.json").table}
@@ -463,10 +463,10 @@ def test_an_export_makes_the_table_of_its_run(
     own = read_source(made.run / "source.json")
     ids = {(kernel.family, str(kernel.genome)): kernel.id for kernel in own.kernels}
 
-    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[build.Built]:
-        return [build.Built({"id": ids[name, str(genome)]}, b"") for name, genome in jobs]
+    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[compiler.Built]:
+        return [compiler.Built({"id": ids[name, str(genome)]}, b"") for name, genome in jobs]
 
-    monkeypatch.setattr(build, "build", compiled)
+    monkeypatch.setattr(compiler, "build", compiled)
     for i in range(2):
         assert generate("table", tmp_path / "raw", "--out", tmp_path / f"{i}.json").code == 0
     assert (tmp_path / "0.json").read_bytes() == (tmp_path / "1.json").read_bytes()

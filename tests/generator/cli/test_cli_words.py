@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 
 from hgemm_packs.generator.cli import live, search
+from hgemm_packs.generator.core.space import catalogue
 from hgemm_packs.generator.devices.fake import fake_kernel
 from hgemm_packs.generator.gates import sanitizer, sweep
-from hgemm_packs.generator.orchestrate import Snapshot
-from hgemm_packs.generator.space import catalogue
-from hgemm_packs.generator.store import Store
-
-from . import foreign
-from .command import PROBLEMS, Builder, generate, listed
+from hgemm_packs.generator.run.generate import Snapshot
+from hgemm_packs.generator.store.run_folder import Store
+from tests.generator import foreign
+from tests.generator.command import PROBLEMS, Builder, generate, listed
 
 #: One of the smallest kernels: compiles in a second.
 DIRECT = {
@@ -157,12 +156,12 @@ def test_a_wrong_request_exits_2_with_one_line(
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "hgemm_packs.generator.search.tpe", raising=False)
+    monkeypatch.delitem(sys.modules, "hgemm_packs.generator.search.rivals.tpe", raising=False)
     monkeypatch.setitem(sys.modules, "optuna", None)
     code, _, err = generate(*shaped("--strategy", "tpe")(tmp_path))
     assert code == 2
     assert "strategy 'tpe' needs optuna: pip install 'hgemm-packs[rivals]'" in err
-    monkeypatch.delitem(sys.modules, "hgemm_packs.generator.ray_evaluator", raising=False)
+    monkeypatch.delitem(sys.modules, "hgemm_packs.generator.workers.ray_evaluator", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setattr(search, "ProcessBuilder", lambda jobs: Builder())
     code, _, err = generate(*shaped("--ray", "auto")(tmp_path))

@@ -9,12 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from hgemm_packs import launcher
-from hgemm_packs.generator import doctor
-from hgemm_packs.generator.build import NVRTC_PIN, BuildError
+from hgemm_packs.generator.cli import doctor
+from hgemm_packs.generator.compile.compiler import NVRTC_PIN, BuildError
 from hgemm_packs.problem import DeviceInfo
 from tests import packs
-
-from .command import generate
+from tests.generator.command import generate
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator import build
-from hgemm_packs.generator.build import BuildError, Built
+from hgemm_packs.generator.compile import compiler as build
+from hgemm_packs.generator.compile import pack_writer
+from hgemm_packs.generator.compile.compiler import BuildError, Built
+from hgemm_packs.generator.compile.pack_writer import SourceKernel, read_source, write_source
 from hgemm_packs.generator.devices.fake import fake_cubin
 from hgemm_packs.generator.families import FAMILIES, family
-from hgemm_packs.generator.packer import SourceKernel, read_source, write_source
 from tests import packs
+from tests.generator.kernels import DIRECT, WGMMA, Job, record, sample, sources_at
 
-from .kernels import DIRECT, WGMMA, Job, record, sample, sources_at
-
-COMMITTED = Path(__file__).parents[2] / "manifests" / "sm_90a" / "h200.json"
+COMMITTED = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200.json"
 QUICK: Job = ("sm90_direct", DIRECT)
 PRODUCTS: Job = ("sm90_wgmma", WGMMA)
 
@@ -200,7 +200,9 @@ def _source_of(built: list[Built], path: Path) -> Path:
 
 def test_build_pack_holds_what_the_manifest_names(tmp_path: Path) -> None:
     built = [build.build_one(*job) for job in (QUICK, PRODUCTS)]
-    pack = build.build_pack(_source_of(built, tmp_path / "h200.json"), tmp_path / "pack", jobs=1)
+    pack = pack_writer.build_pack(
+        _source_of(built, tmp_path / "h200.json"), tmp_path / "pack", jobs=1
+    )
     for one in built:
         entry = pack.manifest.by_id[one.entry_fields["id"]]
         assert bytes(pack.image(entry)) == one.cubin
@@ -214,7 +216,7 @@ def test_build_pack_refuses_a_kernel_that_was_not_measured(tmp_path: Path) -> No
     other = Built(built.entry_fields | {"id": measured}, built.cubin)
     source = _source_of([other], tmp_path / "h200.json")
     with pytest.raises(BuildError) as caught:
-        build.build_pack(source, tmp_path / "pack", jobs=1)
+        pack_writer.build_pack(source, tmp_path / "pack", jobs=1)
     fields = built.entry_fields
     assert str(caught.value) == f"{fields['name']}: built {fields['id']}, measured {measured}"
     assert not (tmp_path / "pack").exists()
@@ -226,7 +228,7 @@ def test_build_pack_raises_what_the_compiler_said(
     source = _source_of([build.build_one(*QUICK)], tmp_path / "h200.json")
     monkeypatch.setattr(build, "build", lambda *_: [BuildError("kernel.cu(1): error")])
     with pytest.raises(BuildError, match=r"kernel\.cu\(1\): error"):
-        build.build_pack(source, tmp_path / "pack")
+        pack_writer.build_pack(source, tmp_path / "pack")
     assert not (tmp_path / "pack").exists()
 
 

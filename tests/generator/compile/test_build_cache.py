@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build
-from hgemm_packs.generator.build import BuildError
-
-from .kernels import DIRECT, Job, sources_at
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.compiler import BuildError
+from tests.generator.kernels import DIRECT, Job, sources_at
 
 QUICK: Job = ("sm90_direct", DIRECT)
 
@@ -24,8 +23,8 @@ def entries(cache: Path) -> list[Path]:
 
 
 def test_a_second_build_compiles_nothing(compilations: list[str]) -> None:
-    first = build.build_one(*QUICK)
-    assert build.build_one(*QUICK) == first
+    first = compiler.build_one(*QUICK)
+    assert compiler.build_one(*QUICK) == first
     assert compilations == [first.entry_fields["symbol"]]
 
 
@@ -50,12 +49,12 @@ def _flip(data: bytes, at: int) -> bytes:
 def test_a_damaged_entry_is_compiled_again(
     damage: Any, cache: Path, compilations: list[str]
 ) -> None:
-    good = build.build_one(*QUICK)
+    good = compiler.build_one(*QUICK)
     (path,) = entries(cache)
     data = path.read_bytes()
     path.write_bytes(damage(data))
     assert path.read_bytes() != data
-    assert build.build_one(*QUICK) == good
+    assert compiler.build_one(*QUICK) == good
     assert len(compilations) == 2
     assert path.read_bytes() == data, "and mended"
 
@@ -70,9 +69,9 @@ def test_a_failed_write_leaves_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(os, step, full)
         with pytest.raises(OSError, match="no space left"):
-            build.build_one(*QUICK)
+            compiler.build_one(*QUICK)
     assert entries(cache) == []
-    build.build_one(*QUICK)
+    compiler.build_one(*QUICK)
     assert len(entries(cache)) == 1
 
 
@@ -82,23 +81,23 @@ def test_a_killed_write_is_no_entry(cache: Path) -> None:
 
     def die() -> None:
         os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
-        build._write_entry(path, b"cubin", 32)
+        compiler._write_entry(path, b"cubin", 32)
 
     child = multiprocessing.get_context("fork").Process(target=die)
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL
     assert not path.exists()
-    assert build._read_entry(path) is None
-    build._write_entry(path, b"cubin", 32)
-    assert build._read_entry(path) == (b"cubin", 32)
+    assert compiler._read_entry(path) is None
+    compiler._write_entry(path, b"cubin", 32)
+    assert compiler._read_entry(path) == (b"cubin", 32)
 
 
 def test_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert build.cache_dir() == tmp_path / "cache" / "v1" / "build"
+    assert compiler.cache_dir() == tmp_path / "cache" / "v1" / "build"
     monkeypatch.delenv("HGEMM_PACKS_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert build.cache_dir() == tmp_path / "xdg" / "hgemm_packs" / "v1" / "build"
+    assert compiler.cache_dir() == tmp_path / "xdg" / "hgemm_packs" / "v1" / "build"
 
 
 def test_a_refused_kernel_is_not_cached(
@@ -108,14 +107,14 @@ def test_a_refused_kernel_is_not_cached(
     path.write_text(path.read_text(encoding="utf-8").replace("kMI = HGP_MI;", "kMI = ;"))
     for _ in range(2):
         with pytest.raises(BuildError, match="expected an expression"):
-            build.build_one(*QUICK)
+            compiler.build_one(*QUICK)
     assert entries(cache) == []
 
 
 def test_another_compiler_version_is_refused(
     cache: Path, monkeypatch: pytest.MonkeyPatch, compilations: list[str]
 ) -> None:
-    monkeypatch.setattr(build.importlib.metadata, "version", lambda _: "13.0.89")
+    monkeypatch.setattr(compiler.importlib.metadata, "version", lambda _: "13.0.89")
     with pytest.raises(BuildError, match=r"need nvidia-cuda-nvrtc==13\.0\.88, found 13\.0\.89"):
-        build.build_one(*QUICK)
+        compiler.build_one(*QUICK)
     assert (compilations, entries(cache)) == ([], [])

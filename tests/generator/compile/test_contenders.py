@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build, dependent, families, owed, table
-from hgemm_packs.generator.packer import SourceManifest
-from hgemm_packs.generator.spec import Status
+from hgemm_packs.generator import families
+from hgemm_packs.generator.campaigns import missing
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
+from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.tables import dependent, table
 from hgemm_packs.problem import Problem
-
-from .found import OTHER, PROBLEM, both, found, job
+from tests.generator.found import OTHER, PROBLEM, both, found, job
 
 #: On PROBLEM `a` is worth 1.528 and `b` 1.442, and `c` was not confirmed there. `d` loses on OTHER,
 #: `e` failed on PROBLEM.
@@ -39,8 +41,8 @@ def valid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(families.FAMILIES, "sm90_test", family)
 
 
-def compiled(without: str, jobs: object) -> list[build.Built]:
-    return [build.Built({"id": id_}, b"") for id_ in FOUND.kernels if id_ not in without]
+def compiled(without: str, jobs: object) -> list[compiler.Built]:
+    return [compiler.Built({"id": id_}, b"") for id_ in FOUND.kernels if id_ not in without]
 
 
 def usable(without: str = "") -> table.Usable:
@@ -132,12 +134,12 @@ def test_the_second_measurement_tells_who_is_level_alone_and_chooses_nothing(
 def test_what_a_row_would_name_had_it_a_clean_record_is_owed() -> None:
     source, _, _ = table.rebuilt(FOUND, 1.0, usable())
     lines = [line("c", 2.0), line("b", 9.0, OTHER)]
-    wanted = owed.wanted(source, FOUND, lines, lines[:1], [], [])
+    wanted = missing.wanted(source, FOUND, lines, lines[:1], [], [])
     assert {row.k: row.dependent for row in wanted.table} == {PROBLEM.k: "c", OTHER.k: None}
     done = {(kernel.id, "memcheck") for kernel in source.kernels}
-    assert owed.unsanitized(wanted, ["memcheck"], done).missing == 1
+    assert missing.unsanitized(wanted, ["memcheck"], done).missing == 1
     for second in ([], [line("c", 0.5)], [line("c", 2.0, plain=9.1)]):
-        assert owed.wanted(source, FOUND, lines, second, [], []) == source
+        assert missing.wanted(source, FOUND, lines, second, [], []) == source
 
 
 @pytest.mark.parametrize("without", ["proofs", "refused"])
@@ -168,7 +170,7 @@ def test_the_same_kernel_of_an_older_source_takes_no_place() -> None:
     name = {"name": "name_b"}
     kernels = {i: {**f, **(name if i != "a" else {})} for i, f in whole.kernels.items()}
     whole = replace(whole, kernels=kernels)
-    now = [build.Built({"id": each}, b"") for each in ("a", "today")]
+    now = [compiler.Built({"id": each}, b"") for each in ("a", "today")]
     source, listed, _ = table.rebuilt(whole, 1.0, table.remade(lambda _: now))
     after, gone = dependent.launched(
         source, whole, listed, [line("b", 1.7)], table.remade(lambda _: now)

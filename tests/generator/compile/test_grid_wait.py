@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build, upstream
+from hgemm_packs.generator.compile import compiler, grid_wait
+from hgemm_packs.generator.compile.sass import census
+from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.families.base import Genome
 from hgemm_packs.generator.gates import binary
-from hgemm_packs.generator.sass import census
-from hgemm_packs.generator.spec import Status
-
-from . import foreign
-from .kernels import BASES, DIRECT, GEMV, SPLITK, WGMMA, sources_at
+from tests.generator import foreign
+from tests.generator.kernels import BASES, DIRECT, GEMV, SPLITK, WGMMA, sources_at
 
 JOBS: list[tuple[str, Genome]] = [
     *BASES.items(),
@@ -31,7 +30,7 @@ JOBS: list[tuple[str, Genome]] = [
 
 @pytest.mark.parametrize(("family", "genome"), JOBS)
 def test_nothing_before_the_grid_ahead_has_ended(family: str, genome: Genome) -> None:
-    found = census(build.build_one(family, genome).cubin)
+    found = census(compiler.build_one(family, genome).cubin)
     assert found.early == found.unwaited == () and found.count("ACQBULK") > 0
 
 
@@ -42,7 +41,7 @@ def test_a_kernel_that_reads_first(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     wait, later = "  wait_for_upstream();\n  allow_dependents();\n", "  const TileMeeting meeting{"
     assert wait in text and later in text
     source.write_text(text.replace(wait, "").replace(later, wait + later))
-    one = build.build_one("sm90_direct", DIRECT)
+    one = compiler.build_one("sm90_direct", DIRECT)
     verdict = binary.check(one.entry_fields, one.cubin)
     assert verdict.status is Status.BINARY
     assert verdict.detail == "upstream: LDG before the grid ahead has ended"
@@ -50,7 +49,7 @@ def test_a_kernel_that_reads_first(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_no_operand_is_loaded_as_if_it_never_changed() -> None:
     """ptxas may move ld.global.nc to before the wait: in which kernels, chance decides."""
-    sources = [*build.sources_dir().rglob("*.cuh")]
+    sources = [*compiler.sources_dir().rglob("*.cuh")]
     assert len(sources) > 10
     assert [x.name for x in sources if re.search(r"ld\.global\S*\.nc\b|__ldg", x.read_text())] == []
 
@@ -106,5 +105,5 @@ def listing(text: str) -> list[dict[str, Any]]:
 )
 def test_what_a_thread_can_come_to(text: str, early: str, unwaited: str) -> None:
     lines = listing(text)
-    assert upstream.early(lines) == set(early.split())
-    assert upstream.unwaited(lines) == set((early if unwaited == "same" else unwaited).split())
+    assert grid_wait.early(lines) == set(early.split())
+    assert grid_wait.unwaited(lines) == set((early if unwaited == "same" else unwaited).split())

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator import build, sass
-from hgemm_packs.generator.build import as_kernel
-from hgemm_packs.generator.sass import Mma, SassError, census
-
-from . import foreign
-from .kernels import DIRECT, WGMMA
+from hgemm_packs.generator.compile import compiler, sass
+from hgemm_packs.generator.compile.compiler import as_kernel
+from hgemm_packs.generator.compile.sass import Mma, SassError, census
+from tests.generator import foreign
+from tests.generator.kernels import DIRECT, WGMMA
 
 
 def test_a_wgmma_kernel_is_counted() -> None:
-    one = build.build_one("sm90_wgmma", {**WGMMA, "dtype": "bf16", "epilogue": "bulk"})
+    one = compiler.build_one("sm90_wgmma", {**WGMMA, "dtype": "bf16", "epilogue": "bulk"})
     found = census(one.cubin)
     # Three copies of the loop over four steps of K.
     assert found.mma == (Mma("HGMMA", (64, 64, 16), "f32", "bf16", False, 12),)
@@ -31,7 +30,7 @@ def test_a_wgmma_kernel_is_counted() -> None:
 
 
 def test_a_warp_level_kernel_is_counted() -> None:
-    one = build.build_one("sm90_direct", DIRECT)
+    one = compiler.build_one("sm90_direct", DIRECT)
     found = census(one.cubin)
     assert found.mma == (Mma("HMMA", (16, 8, 16), "f32", "f16", False, 16),)
     assert found.count("LDG") == 16
@@ -49,7 +48,7 @@ def test_facts_without_a_disassembly(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("disassembled")
 
     monkeypatch.setattr(sass, "disassemble", refused)
-    one = build.build_one("sm90_wgmma", WGMMA)
+    one = compiler.build_one("sm90_wgmma", WGMMA)
     kernel = as_kernel(one)
     assert kernel.id == one.entry_fields["id"]
     assert (kernel.fields, kernel.cubin) == (one.entry_fields, one.cubin)

@@ -12,8 +12,8 @@ import pytest
 from hgemm_packs.cli.console import manifests_dir
 from hgemm_packs.cli.shapes import tomllib
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator.packer import read_source
-from hgemm_packs.generator.problems import (
+from hgemm_packs.generator.compile.pack_writer import read_source
+from hgemm_packs.generator.core.problems import (
     NAMED,
     REGIMES,
     cost,
@@ -25,8 +25,7 @@ from hgemm_packs.generator.problems import (
 )
 from hgemm_packs.problem import Problem
 from tests import shapes
-
-from .kernels import candidates, entry_of
+from tests.generator.kernels import candidates, entry_of
 
 #: Shapes of the grid in each regime, as published with the first comparisons on it.
 PUBLISHED = {

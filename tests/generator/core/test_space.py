@@ -9,13 +9,12 @@ import random
 
 import pytest
 
+from hgemm_packs.generator.core.space import CORE, FOR, LEFT_OUT, Space, admits, ahead, catalogue
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import FAMILIES, InvalidGenome, family
 from hgemm_packs.generator.families.variation import cross, encode, mutate, neighbours
-from hgemm_packs.generator.space import CORE, FOR, LEFT_OUT, Space, admits, ahead, catalogue
-from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
-
-from .kernels import BASES, SWAPAB, entry_of
+from tests.generator.kernels import BASES, SWAPAB, entry_of
 
 SMALL = Problem(64, 64, 64, "nt", "f16")
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from hgemm_packs import timing
 from hgemm_packs.generator.devices import gpu, protocols
-from hgemm_packs.operands import Operands, operands
+from hgemm_packs.measure import timing
+from hgemm_packs.measure.operands import Operands, operands
 
 EDGES = {"programmatic": 2, "full": 1}
 

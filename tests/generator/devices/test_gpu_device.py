@@ -9,14 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from hgemm_packs.generator.core.spec import JOB_KINDS, Status
 from hgemm_packs.generator.devices import gpu
 from hgemm_packs.generator.measure import admission, contest, screening
-from hgemm_packs.generator.spec import JOB_KINDS, Status
 from hgemm_packs.problem import Problem
 from tests import fake_driver
-
-from . import stand_in
-from .stand_in import GOOD, run, words
+from tests.generator import stand_in
+from tests.generator.stand_in import GOOD, run, words
 
 # --- the device -----------------------------------------------------------------------------------
 

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from hgemm_packs import timing
+from hgemm_packs.generator.core.spec import Job, Kernel, Reply
 from hgemm_packs.generator.devices import gpu, protocols
 from hgemm_packs.generator.devices.protocols import Protocols, Settings
 from hgemm_packs.generator.measure import sustained
 from hgemm_packs.generator.measure.sustained import Reading
-from hgemm_packs.generator.spec import Job, Kernel, Reply
-from hgemm_packs.operands import Operands, operands
+from hgemm_packs.measure import timing
+from hgemm_packs.measure.operands import Operands, operands
 from hgemm_packs.problem import Problem
-
-from . import protocol_device, stand_in
-from .protocol_device import EDGES
-from .stand_in import GOOD, PROBLEM
+from tests.generator import stand_in
+from tests.generator.devices import protocol_device
+from tests.generator.devices.protocol_device import EDGES
+from tests.generator.stand_in import GOOD, PROBLEM
 
 SETTINGS = Settings(blocks=5, target_us=40.0)
 

@@ -14,20 +14,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import replay_convert, replay_search
+from benchmarks.search import replay_convert, replay_search
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import (
+    Choice,
+    DeviceFacts,
+    Job,
+    Outcome,
+    Proposal,
+    Result,
+    Status,
+)
 from hgemm_packs.generator.devices import recording
 from hgemm_packs.generator.devices.fake import fake_kernel
 from hgemm_packs.generator.devices.recording import Screen
 from hgemm_packs.generator.devices.replay import ReplayBench, ReplayDevice, spaces_of
 from hgemm_packs.generator.devices.sim import Faults, SimDevice
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.search import compare, random_search
 from hgemm_packs.generator.search.prior import rows_of
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, DeviceFacts, Job, Outcome, Proposal, Result, Status
+from hgemm_packs.generator.search.rivals import compare, random_search
 from hgemm_packs.problem import Problem
-
-from .kernels import BASES
+from tests.generator.kernels import BASES
 
 PROBLEMS = (
     Problem(64, 512, 512, "nt", "f16"),

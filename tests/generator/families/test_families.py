@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator import build
+from hgemm_packs.generator.compile import compiler as build
 from hgemm_packs.generator.families import FAMILIES, InvalidGenome, family
-from hgemm_packs.manifest import PARAM_LAYOUTS
-
-from .kernels import BASES, DIRECT, WGMMA, candidates, entry_of, record
+from hgemm_packs.pack.manifest import PARAM_LAYOUTS
+from tests.generator.kernels import BASES, DIRECT, WGMMA, candidates, entry_of, record
 
 
 def test_every_candidate_is_valid_and_its_record_passes_the_manifest_reader() -> None:

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build, sass
+from hgemm_packs.generator.compile import compiler, sass
 from hgemm_packs.generator.families import FAMILIES, Genome, InvalidGenome, gemv
-
-from .kernels import record
+from tests.generator.kernels import record
 
 BASE: Genome = {
     "layout": "nt",
@@ -108,7 +107,7 @@ def test_every_record_passes_the_manifest_reader_and_fits_the_sm() -> None:
 )
 def test_it_builds_with_whole_turns_of_tensor_core_work(genes: Genome) -> None:
     genome = with_genes(**genes)
-    built = build.build_one("sm90_gemv", genome)  # raises for a spill
+    built = compiler.build_one("sm90_gemv", genome)  # raises for a spill
     census = sass.census(built.cubin)
     (form,) = census.mma
     assert (form.opcode, form.acc, form.element) == ("HMMA", "f32", genome["dtype"])
@@ -123,6 +122,6 @@ def test_it_builds_with_whole_turns_of_tensor_core_work(genes: Genome) -> None:
 def test_no_load_has_half_a_descriptor(genes: Genome) -> None:
     """ptxas made that of short loads with a policy, and an H200 refused it as illegal."""
     genome = with_genes(layout="nn", dtype="bf16", tokens=16, mi=2, warps_k=16, stages=2, **genes)
-    code = str(sass.disassemble(build.build_one("sm90_gemv", genome).cubin))
+    code = str(sass.disassemble(compiler.build_one("sm90_gemv", genome).cubin))
     assert re.findall(r"desc\[UR\d*[02468]\]", code)
     assert re.findall(r"desc\[UR\d*[13579]\]", code) == []

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build, cubin, sass
+from hgemm_packs.generator.compile import compiler, cubin, sass
 from hgemm_packs.generator.families import FAMILIES, Genome, InvalidGenome
 from hgemm_packs.generator.families.oneshot import FAMILY, LARGEST_SIDE
 from hgemm_packs.problem import Problem
-
-from .kernels import record
+from tests.generator.kernels import record
 
 BASE: Genome = {
     "layout": "nt",
@@ -130,7 +129,7 @@ def test_a_kernel_is_unrolled_and_holds_no_static_shared_memory(
     """Slabs are swizzled by address: dynamic memory has to begin at the kernel's own alignment."""
     monkeypatch.setitem(FAMILIES, FAMILY.name, FAMILY)
     genome = {**BASE, **genes}
-    built = build.build_one(FAMILY.name, genome)
+    built = compiler.build_one(FAMILY.name, genome)
     (entry,) = cubin.read(built.cubin).entries
     assert entry.static_smem_bytes == 0
     census = sass.census(built.cubin)
@@ -164,7 +163,7 @@ def test_a_kernel_whose_threads_copy_takes_pointers_and_no_maps() -> None:
 def test_threads_copy_each_unit_of_both_operands_once(genes: dict[str, Any], copies: int) -> None:
     """Rows of 64 of K, 128 bytes or eight units of 16 each, dealt to all threads."""
     genome = {**BASE, "cp_async": True, **genes}
-    census = sass.census(build.build_one(FAMILY.name, genome).cubin)
+    census = sass.census(compiler.build_one(FAMILY.name, genome).cubin)
     threads = 2 * int(genome["tile_m"])
     assert (census.count("UTMALDG"), census.count("LDGSTS")) == (0, copies * 8 // threads)
     assert census.count("LDGDEPBAR") == int(genome["k_slice"]) // 64 // int(genome["slab_group"])

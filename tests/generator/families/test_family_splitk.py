@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build, sass
+from hgemm_packs.generator.compile import compiler, sass
 from hgemm_packs.generator.families import Genome, InvalidGenome
 from hgemm_packs.generator.families.splitk import FAMILY
-from hgemm_packs.manifest import PARAM_LAYOUTS
-
-from .kernels import record
+from hgemm_packs.pack.manifest import PARAM_LAYOUTS
+from tests.generator.kernels import record
 
 BASE: Genome = {
     "layout": "nt",
@@ -181,8 +180,8 @@ def test_kernels_compile_without_atomics(
     genes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     genome = {**BASE, **genes}
-    monkeypatch.setattr(build, "family", lambda _: FAMILY)
-    built = build.build_one("sm90_splitk", genome)
+    monkeypatch.setattr(compiler, "family", lambda _: FAMILY)
+    built = compiler.build_one("sm90_splitk", genome)
     census = sass.census(built.cubin)
     loops = census.mma_count("HGMMA", "f32")
     assert loops and loops % (int(genome["tile_k"]) // 16) == 0

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build
+from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.families import FAMILIES, Genome, InvalidGenome
 from hgemm_packs.generator.families.writebound import FAMILY
 from hgemm_packs.generator.gates import binary
-
-from .kernels import record
+from tests.generator.kernels import record
 
 BASE: Genome = {
     "layout": "nt",
@@ -139,7 +138,7 @@ def test_a_kernel_is_what_its_record_declares(
 ) -> None:
     monkeypatch.setitem(FAMILIES, FAMILY.name, FAMILY)
     genome = {**BASE, **genes}
-    one = build.build_one(FAMILY.name, genome)
+    one = compiler.build_one(FAMILY.name, genome)
     verdict = binary.check_image(one.entry_fields, one.cubin)
     assert verdict.passed, verdict.detail
     # Registers of a partition (512 a lane) for all warps that share it.

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build, sass
+from hgemm_packs.generator.compile import compiler, sass
 from hgemm_packs.generator.redteam import corpus
-
-from .kernels import ONESHOT
+from tests.generator.kernels import ONESHOT
 
 
 def opening(cubin: bytes) -> list[dict[str, Any]]:
@@ -28,7 +27,7 @@ def opening(cubin: bytes) -> list[dict[str, Any]]:
 def test_two_stages_open_by_one_thread(name: str) -> None:
     (case,) = [case for case in corpus.load() if case.name == name]
     one = case.candidate
-    *made, first = opening(build.build_source(one.source, one.fields).cubin)
+    *made, first = opening(compiler.build_source(one.source, one.fields).cubin)
     assert len(made) == 5, "two stages, full and empty, and the share of the cluster"
     assert first["opcode"].startswith("SYNCS.ARRIVE")
     assert [one.get("predicate") for one in (*made, first)] == [None] * 6
@@ -37,7 +36,7 @@ def test_two_stages_open_by_one_thread(name: str) -> None:
 @pytest.mark.parametrize("layout", ["nn", "nt"])
 def test_a_cluster_whose_threads_copy_opens_by_one_thread(layout: str) -> None:
     genome = {**ONESHOT, "layout": layout, "cp_async": True}
-    *made, first = opening(build.build_one("sm90_oneshot", genome).cubin)
+    *made, first = opening(compiler.build_one("sm90_oneshot", genome).cubin)
     assert len(made) == 1, "the share of the cluster"
     assert first["opcode"].startswith("SYNCS.ARRIVE")
     assert [one.get("predicate") for one in (*made, first)] == [None] * 2

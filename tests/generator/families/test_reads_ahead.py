@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build, upstream
+from hgemm_packs.generator.compile import compiler, grid_wait
+from hgemm_packs.generator.compile.pack_writer import SourceKernel, read_source
+from hgemm_packs.generator.compile.sass import census, disassemble
+from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.families import Genome, family
 from hgemm_packs.generator.gates import binary
-from hgemm_packs.generator.packer import SourceKernel, read_source
-from hgemm_packs.generator.sass import census, disassemble
-from hgemm_packs.generator.spec import Status
-
-from .kernels import (
+from tests.generator.kernels import (
     BASES,
     DIRECT,
     ONESHOT,
@@ -31,7 +30,7 @@ from .kernels import (
     record,
 )
 
-COMMITTED = Path(__file__).parents[2] / "manifests" / "sm_90a" / "h200.json"
+COMMITTED = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200.json"
 FAMILIES = ("sm90_wgmma", "sm90_splitk", "sm90_oneshot", "sm90_swapab", "sm90_writebound")
 # Two consumers of 64 x 256 and a whole producer warpgroup, three warps of which have nothing to do.
 LARGE: Genome = {**SPLITK, "tile_m": 128, "tile_n": 256, "stages": 4, "slices": 8}
@@ -174,7 +173,7 @@ def test_only_copies_of_a_and_b_stand_before_the_wait(
     name: str, genome: Genome, early: bool
 ) -> None:
     """And leave for the next grid, where the genome says so."""
-    one = build.build_one(name, ahead(genome, early))
+    one = compiler.build_one(name, ahead(genome, early))
     found = census(one.cubin)
     copy, leave = copy_of(genome), {"PREEXIT"} if early else set()
     assert set(found.early) - leave == set(first_in_text(name, genome))
@@ -195,7 +194,9 @@ def test_only_copies_of_a_and_b_stand_before_the_wait(
 @pytest.mark.parametrize(("name", "genome"), [("sm90_swapab", SWAPAB), ("sm90_wgmma", WGMMA)])
 def test_idle_lanes_do_not_wait_before_the_one_that_copies(name: str, genome: Genome) -> None:
     """The wait holds a whole warp: idle lanes that came to it first stopped the copies (1.22)."""
-    words = [upstream.word(one) for one in disassemble(build.build_one(name, ahead(genome)).cubin)]
+    words = [
+        grid_wait.word(one) for one in disassemble(compiler.build_one(name, ahead(genome)).cubin)
+    ]
     before = [one for one, then in itertools.pairwise(words) if then == "ACQBULK"]
     assert before.count("WARPSYNC") == 1
 
@@ -213,10 +214,10 @@ def test_idle_lanes_do_not_wait_before_the_one_that_copies(name: str, genome: Ge
 )
 def test_a_kernel_that_also_writes_early_is_refused(name: str, genome: Genome, early: str) -> None:
     genome = ahead(genome)
-    source, fields = build.render(name, genome), family(name).fields(genome)
+    source, fields = compiler.render(name, genome), family(name).fields(genome)
     assert source.count(WAIT) > 0
     without = source.replace(WAIT, "").replace(TOGETHER, "")
-    image, _ = build.compile_source(without, fields["symbol"])
+    image, _ = compiler.compile_source(without, fields["symbol"])
     verdict = binary.check(fields, image)
     assert verdict.status is Status.BINARY
     assert verdict.detail == f"upstream: {early} before the grid ahead has ended"
@@ -235,9 +236,9 @@ def test_a_door_that_opens_without_having_waited_is_refused(
     """The story: by the order of the text the wait of the writers, which stands first, was taken
     for the door's, and both doors passed. They let two grids ahead still run."""
     genome = ahead(genome)
-    source, fields = build.render(name, genome), family(name).fields(genome)
+    source, fields = compiler.render(name, genome), family(name).fields(genome)
     assert source.count(DOOR) == 1
-    image, _ = build.compile_source(source.replace(DOOR, door), fields["symbol"])
+    image, _ = compiler.compile_source(source.replace(DOOR, door), fields["symbol"])
     assert census(image).early == first_in_text(name, genome)
     verdict = binary.check(fields, image)
     assert verdict.status is Status.BINARY
@@ -247,12 +248,12 @@ def test_a_door_that_opens_without_having_waited_is_refused(
 def test_writers_whose_wait_stands_elsewhere_in_the_text_are_refused() -> None:
     """The door of this one comes first in the text."""
     genome = ahead({**ONESHOT, "split": 1})
-    source, fields = build.render("sm90_oneshot", genome), family("sm90_oneshot").fields(genome)
+    source, fields = compiler.render("sm90_oneshot", genome), family("sm90_oneshot").fields(genome)
     first = "if (threadIdx.x < 32 && elected()) {\n    prefetch_map(&map_a);"
     door = "if (threadIdx.x >= kThreads) keep_door<HGP_TRIGGERS_EARLY>();\n  "
     assert source.count(first) == 1 and source.count(WAIT) == 2
     changed = source.replace(WAIT, "").replace(first, door + first)
-    image, _ = build.compile_source(changed, fields["symbol"])
+    image, _ = compiler.compile_source(changed, fields["symbol"])
     found = census(image)
     verdict = binary.check(fields, image)
     assert (found.early, verdict.status) == ((), Status.BINARY)
@@ -262,22 +263,22 @@ def test_writers_whose_wait_stands_elsewhere_in_the_text_are_refused() -> None:
 def test_the_field_excuses_no_copy_through_l1() -> None:
     """A line of L1 may be of before the grid ahead wrote it; cp.async.ca leaves one there."""
     genome = ahead(COPIED)
-    source, fields = build.render("sm90_oneshot", genome), family("sm90_oneshot").fields(genome)
+    source, fields = compiler.render("sm90_oneshot", genome), family("sm90_oneshot").fields(genome)
     assert source.count("cp.async.cg.") == 1
     through = source.replace("cp.async.cg.", "cp.async.ca.")
-    image, _ = build.compile_source(through, fields["symbol"])
+    image, _ = compiler.compile_source(through, fields["symbol"])
     verdict = binary.check(fields, image)
     assert verdict.status is Status.BINARY
     assert verdict.detail == "upstream: LDGSTS before the grid ahead has ended"
 
 
 def test_the_field_excuses_no_load_to_registers() -> None:
-    source = build.render("sm90_direct", DIRECT)
+    source = compiler.render("sm90_direct", DIRECT)
     wait, later = "  wait_for_upstream();\n  allow_dependents();\n", "  const TileMeeting meeting{"
     assert wait in source and later in source
     fields = {**family("sm90_direct").fields(DIRECT), "reads_ahead": True}
     changed = source.replace(wait, "").replace(later, wait + later)
-    image, _ = build.compile_source(changed, fields["symbol"])
+    image, _ = compiler.compile_source(changed, fields["symbol"])
     assert binary.check(fields, image).detail == "upstream: LDG before the grid ahead has ended"
 
 
@@ -286,6 +287,6 @@ def test_a_measured_kernel_is_the_same_to_the_byte(name: str) -> None:
     """Of those that `test_build` leaves out."""
     kernels = [each for each in measured(name) if not each.genome["reads_ahead"]]
     kernel = kernels[len(kernels) // 2]
-    one = build.build_one(name, kernel.genome)
+    one = compiler.build_one(name, kernel.genome)
     assert hashlib.sha256(one.cubin).hexdigest() == kernel.id == one.entry_fields["id"]
     assert one.entry_fields["name"] == kernel.name

@@ -134,8 +134,9 @@ def _inheritable(number: int) -> bool:
 
 def main() -> None:
     from hgemm_packs.generator.gates.isolation import Worker
-
-    from . import misbehaviour  # its functions by a name that the child can import
+    from tests.generator.gates import (
+        misbehaviour,
+    )  # its functions by a name that the child can import
 
     made: list[Worker] = []
     thread = threading.Thread(target=lambda: made.append(Worker()))

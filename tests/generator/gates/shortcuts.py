@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from .cheats import TILE_M, Cheat, Remembers, Tensor, honest, product, zero
+from tests.generator.redteam.cheats import TILE_M, Cheat, Remembers, Tensor, honest, product, zero
 
 
 def first_row_only(a: Tensor, b: Tensor, c: Tensor) -> None:

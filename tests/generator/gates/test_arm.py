@@ -10,16 +10,15 @@ import pytest
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.generator.arms import Arm
+from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates import numeric
+from hgemm_packs.generator.gates.arm import Arm
 from hgemm_packs.generator.gates.checker import Checker, NumericError
-from hgemm_packs.generator.spec import Status
-from hgemm_packs.manifest import GridRule, KernelEntry
+from hgemm_packs.pack.manifest import GridRule, KernelEntry
 from tests import fake_driver, reference
 from tests.fake_driver import PARTIALS, SLICES, Started
-
-from . import stand_in
-from .stand_in import run, words
+from tests.generator import stand_in
+from tests.generator.stand_in import run, words
 
 CPU = torch.device("cpu")
 

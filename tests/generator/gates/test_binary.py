@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build, cubin
+from hgemm_packs.generator.compile import compiler, cubin
+from hgemm_packs.generator.compile.sass import Census
+from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates import binary
-from hgemm_packs.generator.sass import Census
-from hgemm_packs.generator.spec import Status
-
-from . import foreign
-from .foreign import compile_any, fields, source
-from .kernels import DIRECT, WGMMA, Job
+from tests.generator import foreign
+from tests.generator.foreign import compile_any, fields, source
+from tests.generator.kernels import DIRECT, WGMMA, Job
 
 HONEST: list[Job] = [
     ("sm90_wgmma", {**WGMMA, "layout": "nn", "dtype": "bf16", "tile_n": 128, "split_k": 2}),
@@ -37,7 +36,7 @@ HONEST: list[Job] = [
 
 @pytest.mark.parametrize("job", HONEST, ids=["split", "cluster", "direct"])
 def test_kernels_of_the_families_pass(job: Job) -> None:
-    one = build.build_one(*job)
+    one = compiler.build_one(*job)
     verdict = binary.check(one.entry_fields, one.cubin)
     assert verdict.passed, verdict.detail
     grid = one.entry_fields["grid"]
@@ -72,8 +71,8 @@ def _refused_when_declared_otherwise(record: dict[str, Any], image: bytes, famil
 
 def test_a_lost_part_of_a_loop_shows() -> None:
     """One of the four products of an unrolled k-tile is missing."""
-    text = build.render("sm90_wgmma", WGMMA).replace("step < 4", "step < 3")
-    record = build.build_one("sm90_wgmma", WGMMA).entry_fields
+    text = compiler.render("sm90_wgmma", WGMMA).replace("step < 4", "step < 3")
+    record = compiler.build_one("sm90_wgmma", WGMMA).entry_fields
     image = compile_any(text)
     record = {name: value for name, value in record.items() if name not in ("id", "regs")}
     assert binary.check(record, image).detail == "work: HGMMA count is no multiple of 4"
@@ -225,7 +224,7 @@ def test_the_elf_tells_what_the_compiler_told() -> None:
     assert entry.frame_bytes == 0
     assert 16 <= entry.registers <= 64
     assert (image.externals, image.code_relocations) == ((), 0)
-    one = build.build_one("sm90_direct", DIRECT)
+    one = compiler.build_one("sm90_direct", DIRECT)
     read = cubin.read(one.cubin)
     assert read.entries[0].registers == one.entry_fields["regs"]
     assert read.entries[0].params == tuple(one.entry_fields["param_sizes"])

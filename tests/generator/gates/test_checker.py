@@ -13,8 +13,7 @@ from hgemm_packs.generator.gates.checker import (
     operand,
     rounding_slack,
 )
-
-from .cheats import Tensor, beyond, honest, made_up
+from tests.generator.redteam.cheats import Tensor, beyond, honest, made_up
 
 CPU = torch.device("cpu")
 

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates import isolation
 from hgemm_packs.generator.gates.isolation import IsolationError, Worker
-from hgemm_packs.generator.spec import Status
+from tests.generator.gates import misbehaviour
 
-from . import misbehaviour
-
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +134,7 @@ def test_a_child_that_holds_the_pipe_does_not_hold_the_caller(tmp_path: Path) ->
 
 def test_the_process_ends_with_its_parent(tmp_path: Path) -> None:
     """Not with the thread that started it."""
-    words = [sys.executable, "-m", "tests.generator.misbehaviour", str(tmp_path / "pid")]
+    words = [sys.executable, "-m", "tests.generator.gates.misbehaviour", str(tmp_path / "pid")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "3\n", done.stderr
     pid = int((tmp_path / "pid").read_text())

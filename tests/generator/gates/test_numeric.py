@@ -9,10 +9,24 @@ import torch
 
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.checker import Checker, Launch, Numeric, NumericError
-from hgemm_packs.manifest import KernelEntry
+from hgemm_packs.pack.manifest import KernelEntry
 from tests import packs
-
-from .cheats import (
+from tests.generator.gates.shortcuts import (
+    Meets,
+    RemembersSome,
+    assumes_packed,
+    every_other_k,
+    fills_nan_only,
+    first_row_only,
+    guesses_constant,
+    guesses_zero,
+    guesses_zero_in_b,
+    operands_in_8_bits,
+    rows_from,
+    writes_transposed,
+)
+from tests.generator.kernels import record
+from tests.generator.redteam.cheats import (
     RING,
     SMS,
     STAGES,
@@ -50,21 +64,6 @@ from .cheats import (
     whole_rows_only,
     writes,
     zero,
-)
-from .kernels import record
-from .shortcuts import (
-    Meets,
-    RemembersSome,
-    assumes_packed,
-    every_other_k,
-    fills_nan_only,
-    first_row_only,
-    guesses_constant,
-    guesses_zero,
-    guesses_zero_in_b,
-    operands_in_8_bits,
-    rows_from,
-    writes_transposed,
 )
 
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator import verify
-from hgemm_packs.generator.arms import Arm
+from hgemm_packs.generator.gates import pack_gate
+from hgemm_packs.generator.gates.arm import Arm
 from hgemm_packs.generator.gates.numeric import Numeric, NumericError
 
 
@@ -39,13 +39,13 @@ def test_only_kernels_that_passed_are_listed(
         return SimpleNamespace(max_ctas=264, pdl=pdl, workspace_bytes=0)
 
     device = SimpleNamespace(sm_count=132)
-    monkeypatch.setattr(verify.launcher, "device_info", lambda index: device)
-    monkeypatch.setattr(verify.launcher, "load", load)
-    monkeypatch.setattr(verify.report, "runtime_versions", lambda index: {"driver": "580.1"})
-    monkeypatch.setattr(verify.numeric, "check", check)
+    monkeypatch.setattr(pack_gate.launcher, "device_info", lambda index: device)
+    monkeypatch.setattr(pack_gate.launcher, "load", load)
+    monkeypatch.setattr(pack_gate.report, "runtime_versions", lambda index: {"driver": "580.1"})
+    monkeypatch.setattr(pack_gate.numeric, "check", check)
     pack = SimpleNamespace(manifest=SimpleNamespace(kernels=entries, table=table), image=image)
 
-    assert verify.write_facts(pack, tmp_path / "facts.json") == 3  # type: ignore[arg-type]
+    assert pack_gate.write_facts(pack, tmp_path / "facts.json") == 3  # type: ignore[arg-type]
     # A kernel is launched in each way that a row names it.
     both = [(name, pdl) for name in ("good", "late") for pdl in (False, True)]
     assert sorted(ways) == sorted([*both, ("wrong", False), ("behind", True), ("spare", False)])

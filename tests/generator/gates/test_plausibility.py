@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from hgemm_packs.generator.core.spec import DeviceFacts, Status
 from hgemm_packs.generator.gates import plausibility
-from hgemm_packs.generator.spec import DeviceFacts, Status
 from hgemm_packs.problem import Problem
 
 #: 1000 TFLOP/s and 4000 GB/s: arithmetic binds from 250 flops a byte on.

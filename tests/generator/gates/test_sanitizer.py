@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 
-from hgemm_packs.generator.candidate import candidate, entry
+from hgemm_packs.generator.compile.candidate import candidate, entry
+from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable
-from hgemm_packs.generator.spec import Status, Verdict
 from tests import fake_driver
 
 RECORD = {"block": 32, "grid": {"tile_m": 16, "tile_n": 8}}

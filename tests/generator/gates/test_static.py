@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hgemm_packs.generator import build
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.gates import static
-from hgemm_packs.generator.gates.preprocess import Hidden, preprocess
-from hgemm_packs.generator.spec import Status
-
-from .foreign import fields, source
-from .kernels import BASES, Job, sample
+from hgemm_packs.generator.gates.source import static
+from hgemm_packs.generator.gates.source.preprocess import Hidden, preprocess
+from tests.generator.foreign import fields, source
+from tests.generator.kernels import BASES, Job, sample
 
 
 def every_gene() -> list[Job]:
@@ -29,7 +28,7 @@ def every_gene() -> list[Job]:
 def test_the_families_sources_pass() -> None:
     texts = {}
     for name, genome in [*sample(8), *every_gene()[::4]]:
-        texts[build.render(name, genome)] = FAMILIES[name].kernel_name(genome)
+        texts[compiler.render(name, genome)] = FAMILIES[name].kernel_name(genome)
     assert len(texts) > 20
     for text, symbol in texts.items():
         verdict = static.check(text, {"symbol": symbol})

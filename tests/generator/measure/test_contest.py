@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from hgemm_packs import baselines
-from hgemm_packs.generator import judge
-from hgemm_packs.generator.findings import Field
+from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.measure import ceilings, contest
 from hgemm_packs.generator.measure.audit import Audit
-from hgemm_packs.generator.spec import Status
+from hgemm_packs.generator.store.findings import Field
+from hgemm_packs.generator.tables import judge
+from hgemm_packs.measure import baselines
 from hgemm_packs.problem import Problem
 from tests import fake_driver
-
-from . import stand_in
-from .stand_in import GOOD, PROBLEM, run, words
+from tests.generator import stand_in
+from tests.generator.stand_in import GOOD, PROBLEM, run, words
 
 # --- race, finals, confirm ------------------------------------------------------------------------
 

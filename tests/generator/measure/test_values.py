@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hgemm_packs.generator.measure.values import Reference, sampled
-from hgemm_packs.operands import operands
+from hgemm_packs.measure.operands import operands
 from hgemm_packs.problem import Problem
 
 

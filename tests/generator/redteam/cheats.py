@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
-from hgemm_packs.manifest import KernelEntry
+from hgemm_packs.pack.manifest import KernelEntry
 from tests import packs
-
-from .kernels import record
+from tests.generator.kernels import record
 
 TILE_M, TILE_N, TILE_K, STAGES, SMS = 16, 16, 16, 5, 4
 RING = TILE_K * STAGES

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build, evaluate, sass
+from hgemm_packs.generator.compile import compiler, sass
+from hgemm_packs.generator.core.spec import Kernel, Status, Verdict
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.gates import sweep
 from hgemm_packs.generator.gates.sanitizer import SanitizerUnavailable
 from hgemm_packs.generator.redteam import corpus, on_gpu, run
-from hgemm_packs.generator.spec import Kernel, Status, Verdict
+from hgemm_packs.generator.run import evaluate
 
 CASES = {case.name: case for case in corpus.load()}
 BAD = [name for name, case in CASES.items() if not case.honest]
@@ -105,7 +106,7 @@ def test_the_compiler_leaves_in_what_only_tools_see(kept: str, report: run.Repor
         for name in ("plain", "reads_behind_a", "reads_c", "divergent_barrier"):
             one = CASES[name].candidate
             assert one is not None
-            counts[name] = sass.census(build.build_source(one.source, one.fields).cubin).opcodes
+            counts[name] = sass.census(compiler.build_source(one.source, one.fields).cubin).opcodes
     loads = counts["plain"]["LDG"]
     assert counts["reads_behind_a"]["LDG"] == loads + 1
     assert counts["reads_c"]["LDG"] == loads + 4

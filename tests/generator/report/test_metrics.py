@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from hgemm_packs.generator import metrics
+from hgemm_packs.generator.report import metrics
 
 
 @pytest.mark.parametrize("n", range(1, 8))

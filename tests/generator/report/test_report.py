@@ -11,16 +11,26 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator.findings import Findings
-from hgemm_packs.generator.prune import prune
+from hgemm_packs.generator.core.spec import DeviceFacts, Status
 from hgemm_packs.generator.report import plots
 from hgemm_packs.generator.report.bottleneck import bottleneck
 from hgemm_packs.generator.report.numbers import numbers
 from hgemm_packs.generator.report.page import page
-from hgemm_packs.generator.spec import DeviceFacts, Status
+from hgemm_packs.generator.store.findings import Findings
+from hgemm_packs.generator.tables.prune import prune
 from hgemm_packs.problem import Problem
-
-from .found import DEVICE, FLOOR, OTHER, PROBLEM, THIRD, TRIAL, attempt, both, found, job
+from tests.generator.found import (
+    DEVICE,
+    FLOOR,
+    OTHER,
+    PROBLEM,
+    THIRD,
+    TRIAL,
+    attempt,
+    both,
+    found,
+    job,
+)
 
 LOST = Problem(64, 64, 64, "nn", "f16")
 

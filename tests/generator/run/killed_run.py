@@ -1,7 +1,7 @@
 """The run that test_kill kills: two processes measure, every commit is written down.
 
-`python -m tests.generator.killed_run FOLDER` goes on with the run in FOLDER and prints a line for
-every commit.
+`python -m tests.generator.run.killed_run FOLDER` goes on with the run in FOLDER and prints a line
+for every commit.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from hgemm_packs.generator import orchestrate
-from hgemm_packs.generator.evaluators import Evaluator, Local
-from hgemm_packs.generator.orchestrate import Budget, Snapshot, Summary, generate
-from hgemm_packs.generator.search.exhaustive import Exhaustive
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Job, Kernel, Reply, Status, Verdict
-from hgemm_packs.generator.store import Store
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice, Job, Kernel, Reply, Status, Verdict
+from hgemm_packs.generator.run import generate as orchestrate
+from hgemm_packs.generator.run.generate import Budget, Snapshot, Summary, generate
+from hgemm_packs.generator.search.rivals.exhaustive import Exhaustive
+from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.workers.evaluators import Evaluator, Local
 from hgemm_packs.problem import Problem
 from tests.generator.fake_device import Make
-from tests.generator.sample_store import PROBLEMS, choices, kernel
+from tests.generator.store.sample_store import PROBLEMS, choices, kernel
 
 CHOICES = choices(20)
 BUDGET = Budget(1000.0, patience=100)

@@ -10,17 +10,23 @@ from typing import Any, ClassVar
 
 import pytest
 
-from hgemm_packs.generator import evaluate
-from hgemm_packs.generator.candidate import CandidateError, candidate, entry, load, of_choice
+from hgemm_packs.generator.compile.candidate import (
+    CandidateError,
+    candidate,
+    entry,
+    load,
+    of_choice,
+)
+from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Kernel, Status, Verdict
+from hgemm_packs.generator.devices import in_process
 from hgemm_packs.generator.families.base import LARGEST
-from hgemm_packs.generator.gates import device_side, sanitizer, sweep
+from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import IsolationError
 from hgemm_packs.generator.gates.numeric import Numeric, NumericError
 from hgemm_packs.generator.redteam import corpus
-from hgemm_packs.generator.spec import Choice, DeviceFacts, Kernel, Status, Verdict
+from hgemm_packs.generator.run import evaluate
 from hgemm_packs.problem import Problem
-
-from .kernels import DIRECT
+from tests.generator.kernels import DIRECT
 
 RECORD = "block = 32\ngrid = { tile_m = 16, tile_n = 8 }\n"
 PROBLEM = Problem(64, 64, 64, "nn", "f16")
@@ -183,7 +189,7 @@ def timed(hot: float, cold: float, rival: float = 10.0) -> dict[str, Any]:
         "torch": {"hot": [rival * 2] * 5, "cold": [rival * 2] * 5},
         "cublaslt": {"hot": [rival] * 5, "cold": [rival] * 5},
     }
-    return device_side._answer("timing", Status.OK, samples=samples, baselines=baselines)
+    return in_process._answer("timing", Status.OK, samples=samples, baselines=baselines)
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +205,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, kept: str) -> type[FakeWorker]:
     facts = {n: getattr(corpus.device_facts(), n) for n in DeviceFacts.__slots__}
     FakeWorker.answers = {
         "warm_up": "here",
-        "numeric_gate": device_side._answer("numeric", Status.OK, shapes_tested=90),
+        "numeric_gate": in_process._answer("numeric", Status.OK, shapes_tested=90),
         "ceilings": facts,
         "measure": timed(5.0, 6.0),
     }
@@ -238,8 +244,8 @@ def test_all_gates_of_a_good_kernel(fake: type[FakeWorker]) -> None:
 @pytest.mark.parametrize(
     ("answer", "gate", "status"),
     [
-        (device_side._answer("numeric", Status.NUMERIC, "wrong"), "numeric", Status.NUMERIC),
-        (device_side._answer("isolation", Status.LAUNCH, "lost"), "isolation", Status.LAUNCH),
+        (in_process._answer("numeric", Status.NUMERIC, "wrong"), "numeric", Status.NUMERIC),
+        (in_process._answer("isolation", Status.LAUNCH, "lost"), "isolation", Status.LAUNCH),
         (IsolationError(Status.TIMEOUT, "no answer"), "isolation", Status.TIMEOUT),
         (IsolationError(Status.LAUNCH, "killed by SIGSEGV"), "isolation", Status.LAUNCH),
     ],
@@ -326,7 +332,7 @@ def test_a_suspect_time_is_measured_again_in_a_fresh_process(
 
 
 def test_wrong_values_in_a_timed_launch_end_it(fake: type[FakeWorker]) -> None:
-    fake.answers["measure"] = device_side._answer("numeric", Status.NUMERIC, "timed launch, hot")
+    fake.answers["measure"] = in_process._answer("numeric", Status.NUMERIC, "timed launch, hot")
     verdict = on_device()[-1]
     assert (verdict.gate, verdict.detail) == ("numeric", "timed launch, hot")
 
@@ -351,12 +357,12 @@ def test_what_the_isolated_process_answers(
             raise error
         return Numeric(max_rel_err=2e-4, shapes_tested=90)
 
-    monkeypatch.setattr(device_side.numeric, "check", check)
+    monkeypatch.setattr(in_process.numeric, "check", check)
     loaded = SimpleNamespace(max_ctas=264)
-    monkeypatch.setattr(device_side.launcher, "load", lambda *_: loaded)
+    monkeypatch.setattr(in_process.launcher, "load", lambda *_: loaded)
     info = SimpleNamespace(sm_count=132)
-    monkeypatch.setattr(device_side.launcher, "device_info", lambda index: info)
-    answer = device_side.numeric_gate(Kernel(case("plain").fields, b"cubin"), 0, 7)
+    monkeypatch.setattr(in_process.launcher, "device_info", lambda index: info)
+    answer = in_process.numeric_gate(Kernel(case("plain").fields, b"cubin"), 0, 7)
     assert (answer["gate"], answer["status"]) == (gate, status.value)
     assert answer["detail"] == ("" if error is None else str(error))
     assert given[3:] == [132, 7, 264]

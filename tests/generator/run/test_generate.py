@@ -13,22 +13,31 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import findings
+from hgemm_packs.generator.core.gains import ratios, wins
+from hgemm_packs.generator.core.space import Space, admits, ahead, catalogue
+from hgemm_packs.generator.core.spec import (
+    Choice,
+    Job,
+    Kernel,
+    Outcome,
+    Reply,
+    Result,
+    Status,
+    Verdict,
+)
 from hgemm_packs.generator.devices.sim import Faults, SimDevice, fake_kernel
-from hgemm_packs.generator.evaluators import Inline
-from hgemm_packs.generator.finalists import FOLLOWERS
-from hgemm_packs.generator.gains import ratios, wins
-from hgemm_packs.generator.orchestrate import Budget, Snapshot, Summary, follow, generate
-from hgemm_packs.generator.prune import prune
+from hgemm_packs.generator.run.followers import FOLLOWERS
+from hgemm_packs.generator.run.generate import Budget, Snapshot, Summary, follow, generate
 from hgemm_packs.generator.search import behind
-from hgemm_packs.generator.search.exhaustive import Exhaustive
-from hgemm_packs.generator.search.random_search import make as random_search
-from hgemm_packs.generator.space import Space, admits, ahead, catalogue
-from hgemm_packs.generator.spec import Choice, Job, Kernel, Outcome, Reply, Result, Status, Verdict
-from hgemm_packs.generator.store import Store, merge
+from hgemm_packs.generator.search.rivals.exhaustive import Exhaustive
+from hgemm_packs.generator.search.rivals.random_search import make as random_search
+from hgemm_packs.generator.store import findings
+from hgemm_packs.generator.store.run_folder import Store, merge
+from hgemm_packs.generator.tables.prune import prune
+from hgemm_packs.generator.workers.evaluators import Inline
 from hgemm_packs.problem import Problem
 from tests.generator.fake_device import TORCH_US, FakeDevice, true_us
-from tests.generator.sample_store import PROBLEMS, choices, kernel
+from tests.generator.store.sample_store import PROBLEMS, choices, kernel
 
 CHOICES = choices(20)
 FOUR = PROBLEMS[:4]
@@ -422,7 +431,7 @@ def test_verdicts_of_the_sanitizer_are_kept_as_they_come(
 ) -> None:
     """A stage killed after four minutes began again from nothing, and had shown nothing. Now an
     interrupt, while the gate runs or while it waits, costs only what runs."""
-    monkeypatch.setattr("hgemm_packs.generator.orchestrate._SHOWN_S", 0.0)
+    monkeypatch.setattr("hgemm_packs.generator.run.generate._SHOWN_S", 0.0)
     asked: list[list[str]] = []
     shown: list[tuple[int, int, str]] = []
     ended: list[bool] = []
@@ -696,7 +705,7 @@ def test_an_interrupted_run_repeats_nothing(
 ) -> None:
     """Cut off behind any commit; the strategy hears the same, and the end is the same. What was
     answered and waited to be committed is not measured again either."""
-    monkeypatch.setattr("hgemm_packs.generator.orchestrate._SHOWN_S", 0.0)
+    monkeypatch.setattr("hgemm_packs.generator.run.generate._SHOWN_S", 0.0)
     whole, cut = Listener(), Listener()
     right = run(tmp_path / "whole", strategy=whole)
     steps = 0
@@ -879,7 +888,7 @@ def test_every_device_has_work_waiting(
                 evaluator.answer()
             return self.items.pop(0)
 
-    monkeypatch.setattr("hgemm_packs.generator.flow.SimpleQueue", Events)
+    monkeypatch.setattr("hgemm_packs.generator.run.jobs.SimpleQueue", Events)
     with Store(tmp_path) as store:
         generate(
             store, PROBLEMS[:problems], Exhaustive(), Builder(), evaluator, PLENTY, spaces=spaces

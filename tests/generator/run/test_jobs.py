@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator import flow
-from hgemm_packs.generator.evaluators import Inline
-from hgemm_packs.generator.flow import Flow
-from hgemm_packs.generator.spec import Job, Reply
-from hgemm_packs.generator.store import Store
+from hgemm_packs.generator.core.spec import Job, Reply
+from hgemm_packs.generator.run import jobs
+from hgemm_packs.generator.run.jobs import Flow
+from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.workers.evaluators import Inline
 from tests.generator.fake_device import FakeDevice
-from tests.generator.killed_run import Builder
-from tests.generator.sample_store import PROBLEMS, choices, kernel
+from tests.generator.run.killed_run import Builder
+from tests.generator.store.sample_store import PROBLEMS, choices, kernel
 
 ONE = kernel(choices(1)[0])
 
@@ -40,7 +40,7 @@ class Asked(Inline):
 def test_answers_that_nobody_took_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that are there and those that come at once; one that cannot be written, one that is an
     error and one that never comes keep nobody from leaving."""
-    monkeypatch.setattr(flow, "GRACE_S", 0.5)
+    monkeypatch.setattr(jobs, "GRACE_S", 0.5)
     evaluator, heard = Asked(), []
     with Store(tmp_path) as store:
         under_way = Flow(store, Builder(), evaluator, run=store.add_run({}), seed=1)

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import orchestrate
-from hgemm_packs.generator.evaluators import Inline
-from hgemm_packs.generator.orchestrate import Summary
-from hgemm_packs.generator.store import Store
-from tests.generator import killed_run
+from hgemm_packs.generator.run import generate
+from hgemm_packs.generator.run.generate import Summary
+from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.workers.evaluators import Inline
 from tests.generator.fake_device import FakeDevice
+from tests.generator.run import killed_run
 
 KILLS = 10
 
@@ -65,7 +65,7 @@ def check(folder: Path, tmp_path: Path) -> Summary:
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     rng, folder = random.Random(3), tmp_path / "cut"
-    words = [sys.executable, "-m", "tests.generator.killed_run", str(folder)]
+    words = [sys.executable, "-m", "tests.generator.run.killed_run", str(folder)]
     folder.mkdir()
     seen: set[str] = set()
     for kill in range(KILLS + 1):
@@ -101,7 +101,7 @@ def _children() -> list[int]:
 
 
 def test_a_run_survives_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orchestrate, "_SHOWN_S", 0.0)
+    monkeypatch.setattr(generate, "_SHOWN_S", 0.0)
     rng, folder = random.Random(4), tmp_path / "hit"
     killed: list[int] = []
     over = threading.Event()

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator import findings, report
+from hgemm_packs.generator import report
+from hgemm_packs.generator.campaigns.refine import Refinement
+from hgemm_packs.generator.core.space import Space, ahead
+from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.devices.sim import Faults, SimDevice, fake_kernel
-from hgemm_packs.generator.evaluators import Inline
-from hgemm_packs.generator.orchestrate import Budget, generate
-from hgemm_packs.generator.refine import Refinement
-from hgemm_packs.generator.search.exhaustive import Exhaustive
-from hgemm_packs.generator.space import Space, ahead
-from hgemm_packs.generator.spec import Status
-from hgemm_packs.generator.store import Store
+from hgemm_packs.generator.run.generate import Budget, generate
+from hgemm_packs.generator.search.rivals.exhaustive import Exhaustive
+from hgemm_packs.generator.store import findings
+from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.workers.evaluators import Inline
 from hgemm_packs.problem import Problem
-
-from .command import Builder
+from tests.generator.command import Builder
 
 
 def test_a_simulated_run_ends_in_a_table_of_honest_kernels(tmp_path: Path) -> None:

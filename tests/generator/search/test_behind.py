@@ -6,13 +6,12 @@ import math
 
 import pytest
 
+from hgemm_packs.generator.core.space import Space, admits
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import FAMILIES, Genome
 from hgemm_packs.generator.search import behind, prior
-from hgemm_packs.generator.space import Space, admits
-from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
-
-from .kernels import BASES, READABLE_AHEAD
+from tests.generator.kernels import BASES, READABLE_AHEAD
 
 AHEAD = {"reads_ahead": True, "triggers_early": True}
 DEEP = Problem(256, 512, 8192, "nn", "f16")

@@ -6,16 +6,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.search import cost
 from hgemm_packs.generator.search.cost import CostModel, Field, lesson
 from hgemm_packs.generator.search.history import History
 from hgemm_packs.generator.search.kriging import NOISE, REACH, Kriging, alike, closeness
 from hgemm_packs.generator.search.prior import Rows, rows_of
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
-
-from .searched import PROBLEMS, outcome, spaces
+from tests.generator.searched import PROBLEMS, outcome, spaces
 
 HOT = np.array([[1.0, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [0, 1, 0, 0, 1]])
 

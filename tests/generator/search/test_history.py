@@ -7,8 +7,10 @@ import random
 
 import numpy as np
 
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.generator.search import history as module
-from hgemm_packs.generator.search.features import Table
+from hgemm_packs.generator.search.analytic.features import Table
 from hgemm_packs.generator.search.history import (
     BROKEN,
     MOST_NEAR,
@@ -17,11 +19,8 @@ from hgemm_packs.generator.search.history import (
     adapted,
     distance,
 )
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.problem import Problem
-
-from .searched import outcome, spaces
+from tests.generator.searched import outcome, spaces
 
 PROBLEM = Problem(256, 512, 1024, "nt", "f16")
 

@@ -6,14 +6,13 @@ from __future__ import annotations
 import itertools
 import random
 
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.search.islands import CROSS, Islands, cell, elites
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.problem import Problem
-
-from .kernels import DIRECT, WGMMA
-from .searched import outcome, search, spaces
+from tests.generator.kernels import DIRECT, WGMMA
+from tests.generator.searched import outcome, search, spaces
 
 PROBLEM = Problem(256, 512, 1024, "nt", "f16")
 

@@ -11,16 +11,15 @@ import random
 import numpy as np
 import pytest
 
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Proposal
 from hgemm_packs.generator.devices.model import kernel_us
-from hgemm_packs.generator.search.features import Array
+from hgemm_packs.generator.search.analytic.features import Array
 from hgemm_packs.generator.search.history import History
 from hgemm_packs.generator.search.policy import Policy, PolicySearch, leave_one_out
 from hgemm_packs.generator.search.prior import Rows
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Proposal
 from hgemm_packs.problem import Problem
-
-from .searched import PROBLEMS, optimum, outcome, search, spaces
+from tests.generator.searched import PROBLEMS, optimum, outcome, search, spaces
 
 PROBLEM = Problem(256, 512, 1024, "nt", "f16")
 STEP = 1e-5

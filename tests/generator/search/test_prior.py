@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.devices.recording import load
-from hgemm_packs.generator.search.constants import (
+from hgemm_packs.generator.search.analytic.constants import (
     DIRECT,
     GEMV,
     ONESHOT,
@@ -17,17 +19,14 @@ from hgemm_packs.generator.search.constants import (
     WGMMA,
     WRITEBOUND,
 )
-from hgemm_packs.generator.search.features import PLACES, Table, shape
-from hgemm_packs.generator.search.model import BOTTLENECKS, CLOCKS_PER_US
+from hgemm_packs.generator.search.analytic.features import PLACES, Table, shape
+from hgemm_packs.generator.search.analytic.model import BOTTLENECKS, CLOCKS_PER_US
+from hgemm_packs.generator.search.analytic.roofline import terms
 from hgemm_packs.generator.search.prior import Rows, estimate_us, rank
-from hgemm_packs.generator.search.roofline import terms
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
+from tests.generator import kernels
 
-from . import kernels
-
-RECORDING = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "replay" / "h200.npz"
+RECORDING = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "replay" / "h200.npz"
 PLAIN = {
     **kernels.WGMMA,
     **{"tile_m": 128, "tile_n": 128, "tile_k": 64, "stages": 4, "consumers": 1, "split_k": 1},

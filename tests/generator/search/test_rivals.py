@@ -11,15 +11,14 @@ from statistics import fmean
 import numpy as np
 import pytest
 
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.generator.devices.sim import SimDevice
-from hgemm_packs.generator.search import cma, random_search, tpe
 from hgemm_packs.generator.search.base import Strategy
-from hgemm_packs.generator.search.lattice import Lattice, lattice_of
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Outcome, Proposal, Status
+from hgemm_packs.generator.search.rivals import cma, random_search, tpe
+from hgemm_packs.generator.search.rivals.lattice import Lattice, lattice_of
 from hgemm_packs.problem import Problem
-
-from .kernels import WGMMA
+from tests.generator.kernels import WGMMA
 
 PROBLEM = Problem(256, 512, 1024, "nt", "f16")
 OTHER = Problem(2048, 512, 1024, "nt", "f16")

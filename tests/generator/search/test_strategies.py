@@ -8,16 +8,15 @@ import random
 
 import pytest
 
+from hgemm_packs.generator.core.space import Space, admits, catalogue
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES
-from hgemm_packs.generator.search.features import FIELDS
+from hgemm_packs.generator.search.analytic.features import FIELDS
+from hgemm_packs.generator.search.analytic.roofline import MODELS
 from hgemm_packs.generator.search.prior import rank
-from hgemm_packs.generator.search.roofline import MODELS
-from hgemm_packs.generator.space import Space, admits, catalogue
-from hgemm_packs.generator.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.problem import Problem
-
-from .searched import PROBLEMS, outcome, search, share, spaces
+from tests.generator.searched import PROBLEMS, outcome, search, share, spaces
 
 OURS = ("prior", "policy", "islands", "cost", "portfolio")
 SMALL = Problem(256, 512, 1024, "nt", "f16")

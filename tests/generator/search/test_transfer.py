@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from hgemm_packs.generator import export
 from hgemm_packs.generator.cli.search import earlier
+from hgemm_packs.generator.compile.pack_writer import SourceKernel, read_source
+from hgemm_packs.generator.core.space import Space, ahead, catalogue, limits
+from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Outcome, Status
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.findings import Field, Findings
-from hgemm_packs.generator.packer import SourceKernel, read_source
 from hgemm_packs.generator.search import STRATEGIES
 from hgemm_packs.generator.search.transfer import (
     EACH,
@@ -22,11 +22,11 @@ from hgemm_packs.generator.search.transfer import (
     turned,
     winners,
 )
-from hgemm_packs.generator.space import Space, ahead, catalogue, limits
-from hgemm_packs.generator.spec import Choice, DeviceFacts, Outcome, Status
+from hgemm_packs.generator.store import export
+from hgemm_packs.generator.store.findings import Field, Findings
 from hgemm_packs.problem import Problem
 
-COMMITTED = Path(__file__).parents[2] / "manifests" / "sm_90a" / "h200.json"
+COMMITTED = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200.json"
 HERE = Problem(256, 512, 2048, "nt", "f16")
 
 

@@ -6,9 +6,9 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 
+from hgemm_packs.generator.core.space import admits
+from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Job, Kernel, Reply, Result, Status
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.space import admits
-from hgemm_packs.generator.spec import Choice, DeviceFacts, Job, Kernel, Reply, Result, Status
 from hgemm_packs.problem import Problem
 
 PROBLEMS = [Problem(128, 256, 64 << i, "nt", "f16") for i in range(8)]

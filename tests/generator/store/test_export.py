@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build, export, judge, table
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core.spec import DeviceFacts, Status
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.findings import Field, Findings
-from hgemm_packs.generator.spec import DeviceFacts, Status
-from hgemm_packs.manifest import Numerics
-
-from .found import DEVICE, FLOOR, NOISE, OTHER, PROBLEM, both, found, job
+from hgemm_packs.generator.store import export
+from hgemm_packs.generator.store.findings import Field, Findings
+from hgemm_packs.generator.tables import judge, table
+from hgemm_packs.pack.manifest import Numerics
+from tests.generator.found import DEVICE, FLOOR, NOISE, OTHER, PROBLEM, both, found, job
 
 CLOCKS = {"conditions": {"hot": {"sm_mhz": [1980.0, 1410.0], "power_w": [512.5, 699.9]}}}
 
@@ -151,7 +152,7 @@ def test_a_table_names_only_what_still_builds(monkeypatch: pytest.MonkeyPatch) -
         id_: {**fields, "family": "sm90_direct", "genome": genome}
         for id_, fields in whole.kernels.items()
     }
-    monkeypatch.setattr(build, "Built", SimpleNamespace)
+    monkeypatch.setattr(compiler, "Built", SimpleNamespace)
     made = {"a": "other", "b": None, "c": "c"}
     asked: list[int] = []
 
@@ -199,7 +200,7 @@ def test_a_table_comes_with_what_it_was_chosen_among() -> None:
         id_: {**fields, "family": "sm90_direct", "genome": genome}
         for id_, fields in whole.kernels.items()
     }
-    usable = table.remade(lambda _: [build.Built({"id": "b"}, b"")])
+    usable = table.remade(lambda _: [compiler.Built({"id": "b"}, b"")])
     document, listed, gone = table.rebuilt(replace(whole, kernels=kernels), 1.0, usable)
     assert [row.kernel for row in document.table] == ["b"] and gone == ["name_a"]
     ((first, second),) = listed.values()

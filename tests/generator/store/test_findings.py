@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import findings, judge, report
-from hgemm_packs.generator.packer import read_source
-from hgemm_packs.generator.refine import Refinement
-from hgemm_packs.generator.spec import (
+from hgemm_packs.generator import report
+from hgemm_packs.generator.campaigns.refine import Refinement
+from hgemm_packs.generator.compile.pack_writer import read_source
+from hgemm_packs.generator.core.spec import (
     Choice,
     DeviceFacts,
     Job,
@@ -24,12 +24,13 @@ from hgemm_packs.generator.spec import (
     Status,
     Verdict,
 )
-from hgemm_packs.generator.store import Store
-from hgemm_packs.manifest import Numerics
+from hgemm_packs.generator.store import findings
+from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.tables import judge
+from hgemm_packs.pack.manifest import Numerics
 from hgemm_packs.problem import Problem
 from tests import packs
-
-from .measured import samples
+from tests.generator.measured import samples
 
 PROBLEM = Problem(256, 512, 1024, "nn", "f16")
 OTHER = Problem(512, 512, 2048, "nn", "f16")
@@ -51,7 +52,9 @@ class Filled:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = iter(range(1_795_000_000, 1_796_000_000))
-        monkeypatch.setattr("hgemm_packs.generator.store.time.time", lambda: float(next(clock)))
+        monkeypatch.setattr(
+            "hgemm_packs.generator.store.run_folder.time.time", lambda: float(next(clock))
+        )
         self.store = Store(folder)
         self.run = self.store.add_run({"strategy": "prior"})
         self.tool = self.store.add_toolchain({"nvrtc": "13.0.88"})

@@ -6,7 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
-from hgemm_packs.generator.records import Record, read_records
+from hgemm_packs.generator.store.lines import Record, read_records
 
 RECORDS: list[Record] = [{"error": 1e-4}, {"error": 2e-4}, {"error": float("inf")}]
 

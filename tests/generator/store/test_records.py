@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build
+from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families import wgmma as wgmma_family
 from hgemm_packs.problem import Problem
-
-from .kernels import BASES, READABLE_AHEAD, WGMMA, Job, candidates, entry_of, sample
+from tests.generator.kernels import BASES, READABLE_AHEAD, WGMMA, Job, candidates, entry_of, sample
 
 SM_SMEM = 228 * 1024  # shared memory of an SM; each resident CTA costs 1024 bytes more than it asks
 SM_LANES = 65536 // 32  # registers of an SM, counted in whole warps
@@ -139,7 +138,7 @@ def test_register_budget(genes: dict[str, Any], registers: int) -> None:
 def test_a_reallocating_block_has_the_registers_that_it_hands_out() -> None:
     """Two consumer warpgroups that take and one producer that gives, in one CTA an SM."""
     genome = {**WGMMA, "tile_m": 128, "consumers": 2}
-    source = build.render("sm90_wgmma", genome)
+    source = compiler.render("sm90_wgmma", genome)
     give, take = (
         int(found[1])
         for word in ("give", "take")
@@ -199,7 +198,7 @@ def _static_asserts(job: Job) -> str:
     if entry.genome.get("exact"):
         facts["(kFixedK ? kFixedK : kWindow) * kRanks"] = entry.k.multiple_of
     lines = [f'static_assert(({ours}) == {value}, "{value}");' for ours, value in facts.items()]
-    return "\n".join([build.render(*job), *lines])
+    return "\n".join([compiler.render(*job), *lines])
 
 
 #: Kernels that read ahead, which no catalogue lists.
@@ -212,7 +211,7 @@ COPIED = ("sm90_oneshot", {**BASES["sm90_oneshot"], "cp_async": True})
     "job", [*sample(28), *AHEAD, COPIED], ids=lambda job: family(job[0]).kernel_name(job[1])
 )
 def test_the_record_is_what_the_source_computes(job: Job) -> None:
-    _, regs = build.compile_source(_static_asserts(job), "checked")
+    _, regs = compiler.compile_source(_static_asserts(job), "checked")
     entry = entry_of(job)
     budget = 65536 // (entry.block * int(entry.genome.get("ctas_per_sm", 1))) // 8 * 8
     assert regs <= min(255, budget), "a CTA could not be resident"
@@ -222,8 +221,8 @@ def test_the_source_would_notice_a_wrong_record() -> None:
     source = _static_asserts(("sm90_wgmma", WGMMA))
     wrong = source.replace("(kThreads) == 160", "(kThreads) == 192")
     assert wrong != source
-    with pytest.raises(build.BuildError, match="static assertion failed"):
-        build.compile_source(wrong, "checked")
+    with pytest.raises(compiler.BuildError, match="static assertion failed"):
+        compiler.compile_source(wrong, "checked")
 
 
 def test_admitted_sizes_follow_from_the_design() -> None:

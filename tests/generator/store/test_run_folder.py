@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator import schema
-from hgemm_packs.generator.spec import Choice, Job, Proposal, Reply, Result, Status, Verdict
-from hgemm_packs.generator.store import Store, StoreError, merge
+from hgemm_packs.generator.core.spec import Choice, Job, Proposal, Reply, Result, Status, Verdict
+from hgemm_packs.generator.store import schema
+from hgemm_packs.generator.store.run_folder import Store, StoreError, merge
 from hgemm_packs.problem import Problem
-from tests.generator.sample_store import FACTS, PROBLEMS, choices, kernel, screen
+from tests.generator.store.sample_store import FACTS, PROBLEMS, choices, kernel, screen
 
 
 def rows(store: Store) -> dict[str, list[tuple[object, ...]]]:
@@ -343,8 +343,8 @@ def test_a_full_disk_is_named_and_costs_only_what_did_not_fit(tmp_path: Path) ->
 WRITER = """
 import sys
 from pathlib import Path
-from hgemm_packs.generator.store import Store
-from tests.generator.sample_store import PROBLEMS, choices, kernel, screen
+from hgemm_packs.generator.store.run_folder import Store
+from tests.generator.store.sample_store import PROBLEMS, choices, kernel, screen
 store = Store(Path(sys.argv[1]))
 run = store.add_run({})
 one = kernel(choices(1)[0])

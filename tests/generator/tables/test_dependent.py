@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import packer
-from hgemm_packs.generator.dependent import level, speedup, speedups
+from hgemm_packs.generator.compile import pack_writer
+from hgemm_packs.generator.tables.dependent import level, speedup, speedups
 from tests import packs
 
 
@@ -72,7 +72,7 @@ def test_of_several_measurements_the_least_counts(other: dict[str, Any]) -> None
     )
 
 
-def source() -> packer.SourceManifest:
+def source() -> pack_writer.SourceManifest:
     """Two problems of one kernel, of which one has another for dependent launch and one itself, one
     of that other, and one that torch keeps."""
     kernels = packs.good_kernels()[:2]
@@ -89,14 +89,14 @@ def test_document_and_pack_keep_both_kernels(tmp_path: Path) -> None:
     before = source()
     (a, b), problems = before.kernels, [packs.WIN, packs.WIN_SMALL, packs.CUBLAS]
     before = replace(before, table=tuple(r for r in before.table if r[:8] != packs.NOISE.key))
-    packer.write_source(tmp_path / "s.json", before)
-    read = packer.read_source(tmp_path / "s.json")
+    pack_writer.write_source(tmp_path / "s.json", before)
+    read = pack_writer.read_source(tmp_path / "s.json")
     ids = [(a.id, b.id), (a.id, a.id), (None, None)]
     both = {p.key: each for p, each in zip(problems, ids, strict=True)}
     assert {row.key: (row.kernel, row.dependent) for row in read.table} == both
     text = (tmp_path / "s.json").read_text(encoding="ascii")
     assert text.count('"dependent":"') == text.count('"dependent"') == 2
-    pack = packer.write_pack(
+    pack = pack_writer.write_pack(
         tmp_path / "pack",
         read,
         packs.good_kernels()[:2],  # type: ignore[arg-type]

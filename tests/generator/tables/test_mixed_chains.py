@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import between
-from hgemm_packs.manifest import Row
+from hgemm_packs.generator.tables import mixed_chains
+from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import Problem
-
-from .called import FORMER, NAMES, A, B, C, identity, row, source
-from .called import line as called
+from tests.generator.called import FORMER, NAMES, A, B, C, identity, row, source
+from tests.generator.called import line as called
 
 ONE = Problem(64, 64, 64, "nn", "f16")
 LARGE = Problem(4096, 4096, 1024, "nn", "f16")
-assert 2.0 * LARGE.m * LARGE.n * LARGE.k >= between.LARGE_FLOP
+assert 2.0 * LARGE.m * LARGE.n * LARGE.k >= mixed_chains.LARGE_FLOP
 
 
 def line(
@@ -52,7 +51,7 @@ def chosen(
 ) -> str | None:
     """The kernel that the row has for dependent launch then."""
     rows = (of or row(ONE, A, A), row(replace(ONE, m=512), C, B))
-    found = between.chosen(source(*rows), lines, public)
+    found = mixed_chains.chosen(source(*rows), lines, public)
     assert found.table[1:] == rows[1:]
     assert found.table[0]._replace(dependent=rows[0].dependent) == rows[0]
     used = {id_ for each in found.table for id_ in (each.kernel, each.dependent)}
@@ -64,7 +63,7 @@ def test_gains_are_medians_of_pairs_over_the_own_kernel() -> None:
     one = line({A: (1.0, 1.0), B: (1.2, 1.25)})
     one["regime"][NAMES[A]] = [45.0, 30.0, 90.0]
     want = {NAMES[A]: 2.0**0.5, NAMES[B]: (1.2 * 1.25) ** 0.5}
-    assert between.gains(one) == pytest.approx(want)
+    assert mixed_chains.gains(one) == pytest.approx(want)
 
 
 def test_the_best_in_both_kinds_of_chain() -> None:

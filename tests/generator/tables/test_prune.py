@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from hgemm_packs.generator.prune import Gains, prune
+from hgemm_packs.generator.tables.prune import Gains, prune
 
 
 def gain(gains: Gains, kernels: Iterable[str]) -> float:

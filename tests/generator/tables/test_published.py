@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import published
-from hgemm_packs.generator.packer import SourceManifest
-from hgemm_packs.manifest import Row
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
+from hgemm_packs.generator.tables import published
+from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import Problem
-
-from .called import FORMER, A, B, C, identity, line, row, source
-from .kernels import SPLITK
+from tests.generator.called import FORMER, A, B, C, identity, line, row, source
+from tests.generator.kernels import SPLITK
 
 ONE = Problem(64, 64, 64, "nn", "f16")
 TWO, THREE = replace(ONE, m=128), replace(ONE, m=256)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import problems, worth
+from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.gates.plausibility import compulsory_bytes
-from hgemm_packs.manifest import Row
+from hgemm_packs.generator.tables import speedups
+from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import Problem
+from tests.generator.called import FORMER, A, B, line, row, source
 
-from .called import FORMER, A, B, line, row, source
-
-LLM = Problem(*min(worth.shapes("llm")), "nt", "bf16")
+LLM = Problem(*min(speedups.shapes("llm")), "nt", "bf16")
 TINY, MID = Problem(64, 64, 64, "nn", "f16"), Problem(1024, 1024, 1024, "nn", "f16")
 ALSO, PLAINLY = replace(TINY, k=128), replace(TINY, k=256)
 ROWS = (
@@ -25,7 +25,7 @@ ROWS = (
 
 
 def figures(*rows: Row, lines: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
-    return worth.figures(source(*rows), lines)
+    return speedups.figures(source(*rows), lines)
 
 
 def grid(*rows: Row, lines: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_rows_that_nobody_called_count_their_confirmation(lines: tuple[dict[str,
     assert (found["served"], found["called"]) == (1, 0)
     assert found["plain"] == found["mixed"] == found["chain"]
     assert found["plain"]["gmean_vs_torch_hot"] == round(2.0 ** (1 / 1000), 4)
-    assert worth.chains(source(*ROWS), lines) == {}
+    assert speedups.chains(source(*ROWS), lines) == {}
 
 
 def test_calls_count_each_in_its_column() -> None:
@@ -107,15 +107,15 @@ def test_what_is_still_to_be_measured_is_listed() -> None:
     table = source(*ROWS, row(other, A, A), row(PLAINLY, B))
     far = Problem(*ROWS[2].key), "name_a"
     mine, same, plainly = (TINY, "name_b"), (other, "name_a"), (PLAINLY, "name_b")
-    assert worth.unmeasured(table, ()) == [mine, far, same, plainly]
+    assert speedups.unmeasured(table, ()) == [mine, far, same, plainly]
     lines = [line(TINY, [A, B]), line(far[0], [A])]
-    assert worth.unmeasured(table, lines) == [same, plainly]
+    assert speedups.unmeasured(table, lines) == [same, plainly]
     # Of kernels that the rows have no more; without figures.
     stale = [line(other, [A]), line(PLAINLY, [FORMER[B]]), line(PLAINLY, [B], error="no")]
-    assert worth.unmeasured(table, [*lines, *stale]) == [same, plainly]
+    assert speedups.unmeasured(table, [*lines, *stale]) == [same, plainly]
     lines += [line(other, [A, A], {"32x2": 1.25}), line(PLAINLY, [B])]
-    assert worth.unmeasured(table, lines) == []
-    chains = worth.chains(table, lines)
+    assert speedups.unmeasured(table, lines) == []
+    chains = speedups.chains(table, lines)
     assert {key: each.hot for key, each in chains.items()} == {
         TINY.key[:5]: 1.5,
         other.key[:5]: 1.25,
@@ -124,14 +124,14 @@ def test_what_is_still_to_be_measured_is_listed() -> None:
 
 def test_no_call_of_a_chain_is_faster_than_l2_gives_its_operands() -> None:
     wide = row(Problem(8, 3584, 3584, "nn", "f16"), A, B)
-    us = 1e6 * compulsory_bytes(Problem(*wide.key)) / worth.L2_RATE
+    us = 1e6 * compulsory_bytes(Problem(*wide.key)) / speedups.L2_RATE
     assert us == pytest.approx(4.23, abs=0.01)
     for took, counted in ((us / 2, us), (us, us), (2 * us, 2 * us)):
         of_32 = line(Problem(*wide.key), [A, B], us=32 * took)
-        found = worth.called(wide, of_32, "32x2")
+        found = speedups.called(wide, of_32, "32x2")
         assert found.hot == pytest.approx(1.5 * took / counted)
         assert found.vs_best == pytest.approx(0.75 * found.hot)
         assert found.cold is None
         # Others run between these, or torch's kernels: nothing is shared.
-        assert worth.called(wide, of_32, "regime").hot == pytest.approx(1.5)
-        assert worth.called(wide, of_32, "plain").hot == pytest.approx(1.5)
+        assert speedups.called(wide, of_32, "regime").hot == pytest.approx(1.5)
+        assert speedups.called(wide, of_32, "plain").hot == pytest.approx(1.5)

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
-from benchmarks import energy
-from hgemm_packs.generator import build, endurance, export, families, packer, table
-from hgemm_packs.generator.endurance import ranked
-from hgemm_packs.generator.findings import Findings
-from hgemm_packs.generator.packed import Packed
-from hgemm_packs.generator.packer import SourceManifest
+from benchmarks.measure import energy
+from hgemm_packs.generator import families
+from hgemm_packs.generator.compile import compiler, pack_writer
+from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
+from hgemm_packs.generator.store import export
+from hgemm_packs.generator.store.findings import Findings
+from hgemm_packs.generator.tables import sustained, table
+from hgemm_packs.generator.tables.sustained import ranked
 from hgemm_packs.problem import Problem
 from tests import packs
-
-from .found import OTHER, PROBLEM, THIRD, both, found, job
+from tests.generator.found import OTHER, PROBLEM, THIRD, both, found, job
 
 #: `a` is the best of the finals on PROBLEM, `c` was not confirmed there.
 FIELDS = (
@@ -55,8 +57,8 @@ def made(
     """The document, and the kernel of each row by K."""
     some = some or found(*FIELDS)
 
-    def compile(jobs: object) -> list[build.Built]:
-        return [build.Built({"id": id_}, b"") for id_ in some.kernels]
+    def compile(jobs: object) -> list[compiler.Built]:
+        return [compiler.Built({"id": id_}, b"") for id_ in some.kernels]
 
     rank = partial(ranked, lines=lines, names=names(some))
     source, _, gone = table.rebuilt(some, keep, table.remade(compile), rank)
@@ -120,20 +122,20 @@ def test_pruning_weighs_by_the_sustained_gain() -> None:
 def test_candidates_are_all_confirmed_wins_of_large_problems_that_still_build() -> None:
     some = found(*FIELDS, *both({"d": (9.0, 10.0), "e": (9.5, 10.0)}, THIRD))
 
-    def compile(jobs: object) -> list[build.Built]:
-        return [build.Built({"id": id_}, b"") for id_ in "abce"]  # `d` builds otherwise now
+    def compile(jobs: object) -> list[compiler.Built]:
+        return [compiler.Built({"id": id_}, b"") for id_ in "abce"]  # `d` builds otherwise now
 
     flop = {p: 2.0 * p.m * p.n * p.k for p in (PROBLEM, OTHER, THIRD)}
-    source = endurance.candidates(some, table.remade(compile), flop[OTHER])
+    source = sustained.candidates(some, table.remade(compile), flop[OTHER])
     assert {(row.m, row.k): row.kernel for row in source.table} == {
         (OTHER.m, OTHER.k): "a",
         (THIRD.m, THIRD.k): "e",
     }
     assert [each.id for each in source.kernels] == ["a", "e"]
-    source = endurance.candidates(some, table.remade(compile), flop[PROBLEM])
+    source = sustained.candidates(some, table.remade(compile), flop[PROBLEM])
     assert [each.id for each in source.kernels] == ["a", "b", "e"]
     with pytest.raises(ValueError, match="no confirmed win is a candidate"):
-        endurance.candidates(some, table.remade(compile))
+        sustained.candidates(some, table.remade(compile))
 
 
 def test_energy_tries_confirmed_wins_alone(tmp_path: Path) -> None:
@@ -144,7 +146,7 @@ def test_energy_tries_confirmed_wins_alone(tmp_path: Path) -> None:
     win = {first: (9.0, 10.0), second: (8.0, 9.0), "absent": (7.0, 8.0)}
     some = found(*both(win), job("finals", {third: (8.0, 9.0)}, OTHER))
     export.write(some, tmp_path / "raw")
-    packer.write_pack(
+    pack_writer.write_pack(
         tmp_path / "pack",
         packs.source(built, [packs.row(PROBLEM, built[1])]),
         built,  # type: ignore[arg-type]

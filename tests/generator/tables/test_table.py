@@ -8,15 +8,25 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.evidence import ratio
-from hgemm_packs.generator import judge, table
-from hgemm_packs.generator.findings import Field, Findings
-from hgemm_packs.generator.packer import SourceManifest
-from hgemm_packs.generator.spec import DeviceFacts, Status
-from hgemm_packs.manifest import Numerics, Row
-
-from .found import DEVICE, FLOOR, NOISE, OTHER, PROBLEM, THIRD, TRIAL, both, found, job
-from .measured import samples
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
+from hgemm_packs.generator.core.spec import DeviceFacts, Status
+from hgemm_packs.generator.store.findings import Field, Findings
+from hgemm_packs.generator.tables import judge, table
+from hgemm_packs.measure.evidence import ratio
+from hgemm_packs.pack.manifest import Numerics, Row
+from tests.generator.found import (
+    DEVICE,
+    FLOOR,
+    NOISE,
+    OTHER,
+    PROBLEM,
+    THIRD,
+    TRIAL,
+    both,
+    found,
+    job,
+)
+from tests.generator.measured import samples
 
 
 def named(source: SourceManifest) -> dict[int, str | None]:

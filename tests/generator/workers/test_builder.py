@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator import build, builder
-from hgemm_packs.generator.builder import ProcessBuilder
-from hgemm_packs.generator.spec import Choice, Kernel, Status, Verdict
-from tests.generator.sample_store import choices
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core.spec import Choice, Kernel, Status, Verdict
+from hgemm_packs.generator.workers import builder
+from hgemm_packs.generator.workers.builder import ProcessBuilder
+from tests.generator.store.sample_store import choices
 
 GOOD, OTHER, DEADLY = choices(3)
 INVALID = Choice.of(GOOD.family, {**GOOD.genome, "unroll": 999})
@@ -35,7 +36,7 @@ def test_kernels_and_refusals() -> None:
     with ProcessBuilder(1) as service:
         found = service.build([GOOD, INVALID])
     kernel, refused = found[GOOD], found[INVALID]
-    expected = build.as_kernel(build.build_one(GOOD.family, GOOD.genome))
+    expected = compiler.as_kernel(compiler.build_one(GOOD.family, GOOD.genome))
     assert isinstance(kernel, Kernel) and isinstance(refused, Verdict)
     assert (kernel.cubin, kernel.fields, kernel.facts) == (
         expected.cubin,
@@ -81,16 +82,16 @@ def test_a_dead_compiler_costs_one_kernel(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_toolchain_names_the_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     before = builder.toolchain()
-    assert before == builder.toolchain() and before["nvrtc"] == build.NVRTC_PIN
+    assert before == builder.toolchain() and before["nvrtc"] == compiler.NVRTC_PIN
     edited = functools.cache(lambda stem: f"// {stem}, edited")
-    monkeypatch.setattr(build, "expanded_source", edited)
+    monkeypatch.setattr(compiler, "expanded_source", edited)
     assert builder.toolchain()["sources"] != before["sources"]
 
 
 PARENT = """
 import multiprocessing, sys
-from hgemm_packs.generator.builder import ProcessBuilder
-from tests.generator.sample_store import choices
+from hgemm_packs.generator.workers.builder import ProcessBuilder
+from tests.generator.store.sample_store import choices
 if __name__ == "__main__":
     service = ProcessBuilder(1)
     service.build(choices(1))
@@ -102,7 +103,7 @@ if __name__ == "__main__":
 def test_compilers_end_with_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     parent = subprocess.Popen(
         [sys.executable, str(script)],
         stdin=subprocess.PIPE,

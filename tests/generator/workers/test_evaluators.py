@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator import evaluators
-from hgemm_packs.generator.evaluators import DevicesLost, Inline, Local
-from hgemm_packs.generator.filelock import Locked
-from hgemm_packs.generator.spec import Job, Kernel, Reply, Status
+from hgemm_packs.generator.core.spec import Job, Kernel, Reply, Status
+from hgemm_packs.generator.store.filelock import Locked
+from hgemm_packs.generator.workers import evaluators
+from hgemm_packs.generator.workers.evaluators import DevicesLost, Inline, Local
 from tests.generator.fake_device import FakeDevice, Make, broken, true_us
-from tests.generator.sample_store import PROBLEMS, choices, kernel
+from tests.generator.store.sample_store import PROBLEMS, choices, kernel
 
 KERNELS = [kernel(choice) for choice in choices(6)]
 
@@ -286,7 +286,7 @@ def test_what_the_host_refuses_ends_the_run(
 
 
 def test_two_runs_never_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hgemm_packs.generator.evaluators.LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr("hgemm_packs.generator.workers.evaluators.LOCK_WAIT_S", 0.1)
     with local(tmp_path, Make(), 2), pytest.raises(Locked, match=f"process {os.getpid()}"):
         local(tmp_path, Make())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
@@ -303,10 +303,10 @@ def test_two_runs_never_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 PARENT = """
 import sys
 from pathlib import Path
-from hgemm_packs.generator.evaluators import Local
-from hgemm_packs.generator.spec import Job
+from hgemm_packs.generator.workers.evaluators import Local
+from hgemm_packs.generator.core.spec import Job
 from tests.generator.fake_device import Make
-from tests.generator.sample_store import PROBLEMS, choices, kernel
+from tests.generator.store.sample_store import PROBLEMS, choices, kernel
 folder = Path(sys.argv[1])
 if __name__ == "__main__":
     one = kernel(choices(1)[0])

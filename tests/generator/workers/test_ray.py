@@ -17,14 +17,14 @@ ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from hgemm_packs.generator.evaluators import Inline  # noqa: E402
-from hgemm_packs.generator.ray_evaluator import RayEvaluator  # noqa: E402
-from hgemm_packs.generator.seats import DevicesLost  # noqa: E402
-from hgemm_packs.generator.spec import Job, Status  # noqa: E402
-from hgemm_packs.generator.store import Store  # noqa: E402
-from tests.generator import killed_run  # noqa: E402
+from hgemm_packs.generator.core.spec import Job, Status  # noqa: E402
+from hgemm_packs.generator.store.run_folder import Store  # noqa: E402
+from hgemm_packs.generator.workers.evaluators import Inline  # noqa: E402
+from hgemm_packs.generator.workers.ray_evaluator import RayEvaluator  # noqa: E402
+from hgemm_packs.generator.workers.seats import DevicesLost  # noqa: E402
 from tests.generator.fake_device import FakeDevice, Make, broken  # noqa: E402
-from tests.generator.sample_store import PROBLEMS, choices, kernel  # noqa: E402
+from tests.generator.run import killed_run  # noqa: E402
+from tests.generator.store.sample_store import PROBLEMS, choices, kernel  # noqa: E402
 
 SIMULATED = {"num_cpus": 0, "resources": {"simulated": 1}}
 KERNELS = [kernel(choice) for choice in choices(4)]
