@@ -26,7 +26,9 @@ class _Counters(TypedDict):
 def matmul(
     input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None = None
 ) -> torch.Tensor: ...
-def linear(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor: ...
+def linear(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor: ...
 def init(
     *,
     driver: str,
@@ -44,7 +46,7 @@ def init(
     grad_enabled: Callable[[], bool],
     probes: tuple[tuple[Any, ...], ...],
     covered: int,
-    places: tuple[int, int, int, int],
+    places: tuple[int, int, tuple[int, int], tuple[int, int, int]],
     keep: Callable[[int, int, int], tuple[int, object] | None],
     resolve: Callable[[_Described, int, int], tuple[Kernel, Kernel | None] | str],
     refuse: Callable[[str, _Described | None, int], None],

@@ -17,6 +17,7 @@ WORDS = {
     "shape": "not a matrix, or rows of one, by a matrix; or a side is 0",
     "layout": "an operand's strides are not those of a matrix",
     "out": "out shares memory with an operand, or is not stored row by row",
+    "bias": "the layer has a bias, which no kernel adds",
     "mode": "autocast, tracing or another mode of torch is on",
     "autograd": "a gradient would be recorded: torch.no_grad() and inference_mode() prevent that",
     "cold_capture": "nothing is loaded while a graph is captured: call it once before",

@@ -28,10 +28,12 @@ def matmul(
     return torch_matmul()(input, other, **({} if out is None else {"out": out}))
 
 
-def linear(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """torch.nn.functional.linear without a bias, as `matmul` is torch.matmul."""
+def linear(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """torch.nn.functional.linear, as `matmul` is torch.matmul."""
     _count()
-    return torch_linear()(input, weight)
+    return torch_linear()(input, weight, bias)
 
 
 def _count() -> None:

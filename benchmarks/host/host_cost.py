@@ -2,7 +2,7 @@
 
 python -m benchmarks.host.host_cost [OUT.json] needs a GPU and a pack on HGEMM_PACKS_PATH.
 
-All arms run in every round, in an order that rotates, in blocks of a few calls with a synchronise
+All arms run in every round, in random order, in blocks of a few calls with a synchronise
 before each block: the launch queue never fills, so the GPU's own speed does not show. The problem
 is so small that the GPU keeps up anyway. A figure is the median over rounds of a block's mean.
 
@@ -16,6 +16,7 @@ import contextlib
 import gc
 import json
 import platform
+import random
 import sys
 import types
 from collections.abc import Callable
@@ -180,9 +181,10 @@ def measure(blocks: dict[str, Arm]) -> dict[str, list[float]]:
     """Microseconds per call of every round, by arm."""
     names = list(blocks)
     samples: dict[str, list[float]] = {name: [] for name in names}
+    shuffled = random.Random(0)
     for turn in range(WARM_ROUNDS + ROUNDS):
-        for i in range(len(names)):
-            name = names[(turn + i) % len(names)]
+        shuffled.shuffle(names)  # an arm costs more behind some than behind others
+        for name in names:
             block = blocks[name]
             torch.cuda.synchronize()
             start = perf_counter_ns()
@@ -259,9 +261,9 @@ def main(out: Path) -> None:
         "blocks_us": {name: [round(v, 3) for v in values] for name, values in samples.items()},
         "problem": {"hit": str(hit), "miss": str(MISS)},
         "layer": {"hit": str(hit_layer), "miss": str(MISS_LAYER)},
-        "protocol": f"{ROUNDS} rounds of interleaved blocks of {CALLS} calls, synchronise before "
-        "each block; medians over rounds; miss_extra_us and layer_miss_extra_us are the largest of "
-        "the call forms and of inference mode, no_grad and a recorded gradient",
+        "protocol": f"{ROUNDS} rounds, in random order, of blocks of {CALLS} calls, synchronise "
+        "before each block; medians over rounds; miss_extra_us and layer_miss_extra_us are the "
+        "largest of the call forms and of inference mode, no_grad and a recorded gradient",
         "machine": {
             "device": torch.cuda.get_device_name(0),
             "cpu": platform.processor() or platform.machine(),

@@ -178,20 +178,17 @@ class Pair:
         return apart(logits, wanted)
 
     def never_ours(self) -> Counter[str]:
-        """Products of a step that `matmul` is not asked for, by reason: weights of linear layers
-        with a bias, and those that are no linear layer's."""
+        """Products of a step that no layer of ours is asked for: weights that are no linear
+        layer's."""
         linear = {
-            id(layer.weight): layer.bias is not None
-            for layer in self.torch.modules()
-            if type(layer) is torch.nn.Linear
+            id(layer.weight) for layer in self.torch.modules() if type(layer) is torch.nn.Linear
         }
         embeddings = id(self.torch.get_input_embeddings().weight)
         found: Counter[str] = Counter()
         for name, weight in self.torch.named_parameters():
             if weight.ndim < 2 or name.endswith("bias") or id(weight) == embeddings:
                 continue
-            if linear.get(id(weight), True):
-                found["bias" if id(weight) in linear else "no linear layer"] += 1
+            found["no linear layer"] += id(weight) not in linear
         return found
 
 

@@ -20,6 +20,8 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 OUT = RESULTS / "models.json"
 #: A mode of benchmarks/measure/models.py -> torch.compile's.
 COMPILED = {"compile": "default", "reduce-overhead": "reduce-overhead"}
+#: Where a step takes the host's time, and the GPU waits.
+HOST_MODES = {"eager", *COMPILED}
 #: Steps up to so many tokens have a mean of their own.
 FEW_TOKENS = 64
 
@@ -34,9 +36,30 @@ def mean(ratios: Iterable[float]) -> float:
     return round(geometric_mean(ratios), 4)
 
 
+def gain(line: Line, arm: str = "ours") -> float:
+    """torch over an arm, as the line's mode has it: eager steps are the host's."""
+    of = cases.host_speedup if line["mode"] in HOST_MODES else cases.speedup
+    return of(line["us"], arm=arm)
+
+
+def noise(lines: Sequence[Line]) -> dict[str, Any]:
+    """Torch over itself, by mode: how far from 1 chance alone takes a case."""
+    found: dict[str, Any] = {}
+    for mode in sorted({line["mode"] for line in lines if "again" in line["us"]}):
+        ratios = [
+            gain(line, "again") for line in lines if line["mode"] == mode and "again" in line["us"]
+        ]
+        found[mode] = {
+            "cases": len(ratios),
+            "least": round(min(ratios), 4),
+            "most": round(max(ratios), 4),
+        }
+    return {"noise": found} if found else {}
+
+
 def figures(lines: Sequence[Line]) -> dict[str, Any]:
     """torch over ours: the geometric mean, the worst case and which it is."""
-    ratios = [cases.speedup(line["us"]) for line in lines]
+    ratios = [gain(line) for line in lines]
     few = [r for r, line in zip(ratios, lines, strict=True) if line["tokens"] <= FEW_TOKENS]
     worst, which = min(zip(ratios, map(named, lines), strict=True))
     products = sum(line["served"]["products"] for line in lines)
@@ -78,15 +101,19 @@ def models(headers: Sequence[Line], lines: Sequence[Line]) -> dict[str, Any]:
         apiece.setdefault(model, {})[dtype] = groups(mine)
     each = [
         {name: line[name] for name in line["fields"]}
-        | {"over_torch": round(cases.speedup(line["us"]), 4), "served": line["served"]}
+        | {"over_torch": round(gain(line), 4), "served": line["served"]}
         for line in right
     ]
-    return groups(right) | {
-        "models": apiece,
-        "cases": sorted(each, key=cases.key),
-        "wrong": sorted(f"{named(line)}: {why}" for line in lines for why in line["wrong"]),
-        "measured_on": headers[-1] if headers else {},
-    }
+    return (
+        groups(right)
+        | noise(right)
+        | {
+            "models": apiece,
+            "cases": sorted(each, key=cases.key),
+            "wrong": sorted(f"{named(line)}: {why}" for line in lines for why in line["wrong"]),
+            "measured_on": headers[-1] if headers else {},
+        }
+    )
 
 
 def over(samples: Mapping[str, Sequence[float]]) -> tuple[float, float]:

@@ -9,14 +9,15 @@ static int is_named(PyObject *name, PyObject *interned, const char *text) {
   return name == interned || PyUnicode_CompareWithASCIIString(name, text) == 0;
 }
 
-// Finds a, b and out; 0 when the arguments are not those of the function, as torch then says
+// Finds a, b, out and bias; 0 when the arguments are not those of the function, as torch then says
 // itself.
 static int parse(const launcher_state *state, call *c) {
   PyObject *const *values = c->args + c->count;
   const Py_ssize_t named = c->names ? PyTuple_Size(c->names) : 0;
   if (c->count > 0) c->a = c->args[0];
   if (c->count > 1) c->b = c->args[1];
-  if (c->count > 2) return 0;
+  if (c->count > 2 && c->linear) c->bias = c->args[2];
+  if (c->count > 2 + c->linear) return 0;
   for (Py_ssize_t i = 0; i < named; i++) {
     PyObject *name = PyTuple_GetItem(c->names, i), **slot;
     if (!c->linear && is_named(name, state->name_out, "out"))
@@ -26,12 +27,15 @@ static int parse(const launcher_state *state, call *c) {
     else if (c->linear ? is_named(name, state->name_weight, "weight")
                        : is_named(name, state->name_other, "other"))
       slot = &c->b;
+    else if (c->linear && is_named(name, state->name_bias, "bias"))
+      slot = &c->bias;
     else
       return 0;
     if (*slot) return 0;
     *slot = values[i];
   }
   if (c->out == Py_None) c->out = NULL;
+  if (c->bias == Py_None) c->bias = NULL;
   return c->a && c->b;
 }
 
@@ -208,6 +212,7 @@ static PyObject *product(launcher_state *state, call c) {
   if (!state->started && start(state)) return NULL;
   if (!parse(state, &c)) return torch_call(state, &c);
   if (!state->exchange) return torch_fall_back(state, &c, REASON_NO_EXCHANGE, NULL);
+  if (c.bias) return torch_fall_back(state, &c, REASON_BIAS, NULL);  // no kernel adds one
   reason why = problem_describe(state, c.a, c.b, c.linear, &p);
   if (why != REASON_COUNT) return torch_fall_back(state, &c, why, NULL);
   answer *found = lookup(state, &p);

@@ -63,8 +63,10 @@ static PyMethodDef METHODS[] = {
      "measured faster than cuBLAS on this GPU, and by torch itself everywhere else.\n\n"
      "Takes what torch.matmul takes and raises what torch.matmul raises."},
     {"linear", FUNCTION(linear_py), METH_FASTCALL | METH_KEYWORDS,  // matmul.c
-     "linear($module, input, weight)\n--\n\n"
-     "torch.nn.functional.linear(input, weight), run as matmul runs it."},
+     "linear($module, input, weight, bias=None)\n--\n\n"
+     "torch.nn.functional.linear(input, weight, bias), run as matmul runs it; with a bias by "
+     "torch,\n"
+     "which adds it inside the product."},
     {"init", FUNCTION(state_init), METH_VARARGS | METH_KEYWORDS, NULL},      // state.c
     {"load", FUNCTION(kernel_load_py), METH_VARARGS | METH_KEYWORDS, NULL},  // kernel_type.c
     {"launch", FUNCTION(kernel_launch_py), METH_FASTCALL, NULL},             // kernel_type.c

@@ -60,6 +60,7 @@ int state_prepare(PyObject *module) {
   state->name_input = PyUnicode_InternFromString("input");
   state->name_other = PyUnicode_InternFromString("other");
   state->name_weight = PyUnicode_InternFromString("weight");
+  state->name_bias = PyUnicode_InternFromString("bias");
   state->name_dtype = PyUnicode_InternFromString("dtype");
   state->name_device = PyUnicode_InternFromString("device");
   return PyErr_Occurred() ? -1 : 0;
@@ -144,10 +145,11 @@ PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
   tensor_reader reader = {0};
   unsigned long long keys[2];
   if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "$siOOOOOOOOOOOO!i(nnKK)OOOp", names, &driver, &device_type, &t.tensor,
-          &t.parameter, &t.matmul, &t.mm, &t.linear, &t.empty, &t.empty_current, &t.f16, &t.bf16,
-          &t.bump_version, &grad_enabled, &PyTuple_Type, &probes, &covered, &reader.tensor,
-          &reader.keys, &keys[0], &keys[1], &t.keep, &t.resolve, &t.refuse, &strict))
+          args, kwargs, "$siOOOOOOOOOOOO!i(nn(KK)(nnn))OOOp", names, &driver, &device_type,
+          &t.tensor, &t.parameter, &t.matmul, &t.mm, &t.linear, &t.empty, &t.empty_current, &t.f16,
+          &t.bf16, &t.bump_version, &grad_enabled, &PyTuple_Type, &probes, &covered, &reader.tensor,
+          &reader.keys, &keys[0], &keys[1], &reader.dims, &reader.offset, &reader.type, &t.keep,
+          &t.resolve, &t.refuse, &strict))
     return NULL;
   if (check_unused(state)) return NULL;
   PyObject **members = (PyObject **)&t;

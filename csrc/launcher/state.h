@@ -26,6 +26,7 @@
   X(SHAPE, "shape")                          \
   X(LAYOUT, "layout")                        \
   X(OUT, "out")                              \
+  X(BIAS, "bias")                            \
   X(MODE, "mode")                            \
   X(AUTOGRAD, "autograd")                    \
   X(COLD_CAPTURE, "cold_capture")            \
@@ -107,7 +108,7 @@ typedef struct {
   torch_modes modes;
   PyCFunction bump;    // C function of bump_version
   one_tensor *bumped;  // its argument
-  PyObject *name_out, *name_input, *name_other, *name_weight, *name_dtype, *name_device;
+  PyObject *name_out, *name_input, *name_other, *name_weight, *name_bias, *name_dtype, *name_device;
   PyTypeObject *kernel_type;
   cu_driver driver;
   table functions;  // of loaded kernels: predecessor.c

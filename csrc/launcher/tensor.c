@@ -36,12 +36,48 @@ int reader_bind(tensor_reader *reader, int dl_device_type) {
   return 1;
 }
 
-static uint64_t keys_of(const tensor_reader *reader, const void *tensor) {
+// torch's own C++ tensor, which a Python one points to.
+static const char *inside(const void *tensor) {
   const char *place;
-  uint64_t keys;
   memcpy(&place, tensor, sizeof place);
-  memcpy(&keys, place + reader->keys, sizeof keys);
+  return place;
+}
+
+static uint64_t keys_of(const tensor_reader *reader, const void *tensor) {
+  uint64_t keys;
+  memcpy(&keys, inside(tensor) + reader->keys, sizeof keys);
   return keys;
+}
+
+// Up to so many dimensions sizes and strides lie in the tensor itself, one array after the other.
+enum { INLINE_DIMS = 5 };
+
+typedef struct {
+  int64_t dim, offset;
+  const int64_t *sizes, *strides;
+  int32_t type;
+} geometry;
+
+// -1 where torch does not say.
+static int read_geometry(const tensor_reader *r, void *tensor, geometry *g) {
+  if (r->dims) {
+    const char *place = inside(tensor);
+    uint16_t type;
+    memcpy(&g->dim, place + r->dims, sizeof g->dim);
+    memcpy(&g->offset, place + r->offset, sizeof g->offset);
+    memcpy(&type, place + r->type, sizeof type);
+    g->type = type;
+    g->sizes = (const int64_t *)(place + r->dims) + 1;
+    g->strides = g->sizes + INLINE_DIMS;
+    if (g->dim <= INLINE_DIMS) return 0;
+  }
+  int64_t *sizes, *strides;
+  if (r->get_dim(tensor, &g->dim) || r->get_sizes(tensor, &sizes) ||
+      r->get_strides(tensor, &strides) || r->get_offset(tensor, &g->offset) ||
+      r->get_type(tensor, &g->type))
+    return -1;
+  g->sizes = sizes, g->strides = strides;
+  return 0;
 }
 
 // Folds dimensions 0..count-1 into rows of one stride, as torch.matmul does for `x @ w`.
@@ -67,33 +103,32 @@ matrix_kind matrix_view(const tensor_reader *reader, PyObject *object, int to_wr
   const tensor_reader *r = reader;
   void *tensor = (char *)object + r->tensor, *data;
   const uint64_t keys = keys_of(r, tensor);
-  int64_t dim, offset, *sizes, *strides;
-  int32_t type, device;
+  geometry g;
+  int32_t device;
   result->is_inference = keys == r->ordinary[1];
   if (!result->is_inference && keys != r->ordinary[0])
-    return r->get_device_type(tensor, &type) || type == r->device_type ? NOT_VIEWABLE : ELSEWHERE;
-  if (r->get_dim(tensor, &dim) || r->get_sizes(tensor, &sizes) ||
-      r->get_strides(tensor, &strides) || r->get_offset(tensor, &offset) ||
-      r->get_type(tensor, &type) || r->get_device(tensor, &device) ||
+    return r->get_device_type(tensor, &g.type) || g.type == r->device_type ? NOT_VIEWABLE
+                                                                           : ELSEWHERE;
+  if (read_geometry(r, tensor, &g) || r->get_device(tensor, &device) ||
       (to_write ? r->get_data_to_write(tensor, &data) : r->get_data(tensor, (const void **)&data)))
     return NOT_VIEWABLE;
   // Every field is copied: sizes and strides are the tensor's, and Python may run before the
   // launch.
-  result->type = type == r->f16 ? DL_FLOAT : type == r->bf16 ? DL_BFLOAT : -1 - type;
+  result->type = g.type == r->f16 ? DL_FLOAT : g.type == r->bf16 ? DL_BFLOAT : -1 - g.type;
   result->device = device < 0 ? 0 : device;  // a CPU has no number
   // Of a storage without memory the address is NULL, and the tensor's so many elements further.
-  result->data = (uintptr_t)data == (uintptr_t)offset * 2 ? NULL : data;
-  if (dim < 2 || dim > MAX_LEADING + 1) return NOT_A_MATRIX;
-  const int count = (int)dim - 1;
+  result->data = (uintptr_t)data == (uintptr_t)g.offset * 2 ? NULL : data;
+  if (g.dim < 2 || g.dim > MAX_LEADING + 1) return NOT_A_MATRIX;
+  const int count = (int)g.dim - 1;
   result->leading_count = count;
-  result->cols = sizes[count];
-  result->col_stride = strides[count];
+  result->cols = g.sizes[count];
+  result->col_stride = g.strides[count];
   if (count == 1) {
-    result->rows = result->leading[0] = sizes[0];
-    result->row_stride = strides[0];
+    result->rows = result->leading[0] = g.sizes[0];
+    result->row_stride = g.strides[0];
     return MATRIX;
   }
-  return fold(sizes, strides, count, result) ? MATRIX : NOT_FOLDABLE;
+  return fold(g.sizes, g.strides, count, result) ? MATRIX : NOT_FOLDABLE;
 }
 
 int matrix_claim(const tensor_reader *reader, PyObject *object, matrix *m) {

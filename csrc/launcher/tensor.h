@@ -5,7 +5,9 @@
 // models that keep their ABI from version to version. Before, a tensor's dispatch keys have to be
 // those of plain memory on our device: no negative bit, no tensor of zeros, nothing of functorch.
 // Where they lie in it carries no promise, so Python looks for the place at the start
-// (tensor_keys.py), and a torch in which it is not found runs every call itself. DLPack's view of a
+// (tensor_keys.py), and a torch in which it is not found runs every call itself. Sizes, strides,
+// offset and type are read from their places too where Python has found those: five functions of
+// the shim less a tensor, which were most of what a call without a kernel cost. DLPack's view of a
 // tensor costs three times as much, takes freed memory for memory at a low address, knows no
 // negative bit, and copies a copy-on-write tensor.
 #ifndef HGP_TENSOR_H
@@ -18,8 +20,11 @@ enum { MAX_LEADING = 6 };  // leading dimensions of `x @ w` that are folded into
 
 // How torch's tensors are read. Functions return 0, or else what they were to find is not there.
 typedef struct {
-  size_t tensor;         // bytes from a Python tensor to its C++ one, a pointer
-  size_t keys;           // bytes from where that points to the dispatch keys
+  size_t tensor;  // bytes from a Python tensor to its C++ one, a pointer
+  size_t keys;    // bytes from where that points to the dispatch keys
+  // To the number of dimensions, behind which are sizes and strides; to the storage offset; to the
+  // number of the type. All 0 where they are not known: the functions are asked.
+  size_t dims, offset, type;
   uint64_t ordinary[2];  // keys of plain memory on our device; of such made in inference mode
   int32_t device_type, f16, bf16;  // torch's numbers
   int32_t (*get_dim)(void *tensor, int64_t *);

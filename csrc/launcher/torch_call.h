@@ -6,11 +6,11 @@
 
 // One call as Python made it, and its operands once they are known.
 typedef struct {
-  int linear;  // torch.nn.functional.linear without a bias, and b its weight; else torch.matmul
+  int linear;  // torch.nn.functional.linear, and b its weight; else torch.matmul
   PyObject *const *args;
   Py_ssize_t count;
   PyObject *names;
-  PyObject *a, *b, *out;  // out: NULL for None
+  PyObject *a, *b, *out, *bias;  // out, bias: NULL for None
 } call;
 
 // The function that the caller could have called instead, with exactly the caller's arguments.

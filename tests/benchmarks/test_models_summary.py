@@ -81,6 +81,18 @@ def test_models_by_mode_model_and_type(summary: ModuleType) -> None:
     assert found["models"]["A"]["bf16"]["graph"]["worst"] == 0.9
     assert found["wrong"] == ["B bf16, eager, 16 tokens: logits 1.00e+00 apart"]
     assert len(found["cases"]) == 9 and found["measured_on"] == {"commit": "last"}
+    assert "noise" not in found
+
+
+def test_torch_against_itself_says_what_chance_is(summary: ModuleType) -> None:
+    us = {"torch": [1.0] * 4, "ours": [0.9] * 4}
+    twice = [
+        line("A", "graph", n, 1.0, us=us | {"again": [again] * 4})
+        for n, again in ((1, 1.01), (8, 0.99), (64, 1.0))
+    ]
+    assert summary.models([], [*LINES, *twice])["noise"] == {
+        "graph": {"cases": 3, "least": 0.9901, "most": 1.0101}
+    }
 
 
 def call(problem: list[Any], ours: float, server: float, **changes: Any) -> dict[str, Any]:

@@ -105,7 +105,9 @@ OTHERS: dict[str, Callable[[Any], Any]] = {
     "part of k": lambda f: f(half(8, 32)[:, :16], half(8, 32)[:, 16:]),
     "with a bias": lambda f: f(half(8, 16), half(8, 16), half(8)),
     "with a bias by name": lambda f: f(half(8, 16), half(8, 16), bias=half(8)),
-    "bias None": lambda f: f(half(8, 16), half(8, 16), bias=None),
+    "a bias that does not fit": lambda f: f(half(8, 16), half(8, 16), half(3)),
+    "a bias twice": lambda f: f(half(8, 16), half(8, 16), half(8), bias=half(8)),
+    "four arguments": lambda f: f(half(8, 16), half(8, 16), half(8), half(8)),
     "no arguments": lambda f: f(),
     "one argument": lambda f: f(half(8, 16)),
     "out": lambda f: f(half(8, 16), half(8, 16), out=half(8, 8)),
@@ -119,6 +121,13 @@ OTHERS: dict[str, Callable[[Any], Any]] = {
 def test_the_same_as_torch(ready: Started, name: str) -> None:
     assert outcome(OTHERS[name], ready.linear) == outcome(OTHERS[name], functional.linear)
     assert launcher.counters()["hits"] == 1
+
+
+def test_no_bias(ready: Started) -> None:
+    x, weight = operands()
+    for c in (ready.linear(x, weight, None), ready.linear(x, weight, bias=None)):
+        reference.assert_exact(c, x, weight.t())
+    assert launcher.counters()["hits"] == 3
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (2, 16, 32)], ids=str)
@@ -226,6 +235,7 @@ def test_layers(ready: Started, guard: Any, monkeypatch: pytest.MonkeyPatch) -> 
         reference.assert_exact(c.detach(), x, operands()[1].t())
         biased = torch.nn.Linear(32, 40, dtype=torch.float16)
         assert torch.equal(forward(biased, x), biased(x))
+    assert ready.fallbacks()["bias"] == 1
     assert launcher.counters()["hits"] == (1 if guard is contextlib.nullcontext else 2)
 
 
@@ -233,6 +243,8 @@ def test_strict(ready: Started) -> None:
     launcher._extension().set_strict(True)
     with pytest.raises(FallbackError, match="not_measured"):
         ready.linear(operands()[0], operands()[1].t().contiguous().t())
+    with pytest.raises(FallbackError, match="bias"):
+        ready.linear(half(8, 16), half(8, 16), half(8))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         ready.linear(half(8, 16), half(8, 24))
 
@@ -241,4 +253,6 @@ def test_without_the_extension(monkeypatch: pytest.MonkeyPatch, clean_process: N
     x, weight = operands()
     before = torch_state.calls()
     reference.assert_exact(torch_state.linear(x, weight), x, weight.t())
-    assert torch_state.calls() == before + 1
+    bias = half(40)
+    assert torch.equal(torch_state.linear(x, weight, bias), functional.linear(x, weight, bias))
+    assert torch_state.calls() == before + 2

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from hgemm_packs import launcher
+from hgemm_packs import launcher, tensor_keys
+from hgemm_packs.problem import Problem
 from tests import fake_driver, reference
 from tests.fake_driver import Started
 
@@ -112,3 +114,59 @@ def test_defect_21_copies_that_are_not_made_yet(fake: Started) -> None:
     reference.assert_exact(fake.matmul(-a, b, out=lazy_out), -a, b)
     reference.assert_exact(out, a, b)
     assert launcher.counters()["hits"] == 2
+
+
+def views() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Pairs of every kind of matrix that a call may bring: of few and many dimensions, offset,
+    strided, transposed, of other types, of nothing."""
+    room = torch.arange(1 << 14, dtype=torch.int32) % 7 - 3
+    found = []
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.int8):
+        all_of = room.to(dtype)
+        b = all_of[:512].view(16, 32)
+        for a in (
+            all_of[:128].view(8, 16),
+            all_of[24:152].view(8, 16),
+            all_of[:192].view(8, 24)[:, 4:20],
+            all_of[:128].view(16, 8).t(),
+            all_of[:128].view(2, 4, 16),
+            all_of[:128].view(2, 1, 2, 1, 2, 16),
+            all_of[:128].view(2, 1, 2, 1, 1, 2, 16),
+            all_of[:128].view(1, 2, 1, 2, 1, 1, 2, 16),
+            all_of[:16].expand(8, 16),
+            all_of[:16],
+            all_of[0],
+            all_of[:0].view(0, 16),
+        ):
+            found += [(a, b), (a, b.t().contiguous().t()), (b, a)]
+    return found
+
+
+def test_places_and_functions_say_the_same(
+    monkeypatch: pytest.MonkeyPatch, driver_library: Path, clean_process: None
+) -> None:
+    """Sizes, strides, offsets and types are read where they lie; a torch that has them elsewhere is
+    asked by functions."""
+    assert tensor_keys.places("CPU")[3] != tensor_keys.UNKNOWN
+    with monkeypatch.context() as patch:
+        fake_driver.start(patch, driver_library)
+        read = [launcher.describe(*pair) for pair in views()]
+    with monkeypatch.context() as patch:
+        patch.setattr(tensor_keys, "_geometry", lambda torch: tensor_keys.UNKNOWN)
+        fake_driver.start(patch, driver_library)
+        asked = [launcher.describe(*pair) for pair in views()]
+    assert read == asked
+    assert {"dtype", "shape", "layout", "mismatch"} <= {e for e in read if isinstance(e, str)}
+    problems = [each for each in read if isinstance(each, Problem)]
+    assert Problem(8, 32, 16, "nn", "f16", align=16, packed=True) in problems
+    assert Problem(8, 32, 16, "tt", "bf16", align=16, packed=True) in problems
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_places_that_are_wrong_in_one_tensor_do_not_count(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    found = tensor_keys._lies
+    calls = iter(range(100))
+    monkeypatch.setattr(tensor_keys, "_lies", lambda *of: found(*of) and next(calls) != number)
+    assert tensor_keys._geometry(torch) == tensor_keys.UNKNOWN

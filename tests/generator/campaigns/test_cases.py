@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -92,6 +93,23 @@ def test_blocks_are_led_paired_and_within_the_budget(monkeypatch: pytest.MonkeyP
     few, _ = cases.paired(arms, target_us=80.0, budget_us=0.0, **settings)
     many, _ = cases.paired(arms, target_us=80.0, budget_us=1e9, **settings)
     assert (len(few["ours"]), len(many["ours"])) == (cases.MIN_BLOCKS, cases.BLOCKS)
+
+
+def test_most_blocks_and_no_garbage_collection_among_them() -> None:
+    collecting = []
+    arms = {"torch": lambda: collecting.append(gc.isenabled()), "ours": lambda: None}
+    samples, _ = cases.paired(arms, target_us=1.0, budget_us=1e9, device=CPU, seed=1, most=13)
+    assert len(samples["torch"]) == 13
+    assert not any(collecting[2 * cases.PILOTS :]) and gc.isenabled()
+
+
+def test_a_host_is_only_ever_made_slower() -> None:
+    quiet = {"torch": [1.1] * 8, "ours": [1.0] * 8, "again": [1.1] * 8}
+    assert cases.host_speedup(quiet) == pytest.approx(1.1)
+    paused = {**quiet, "ours": [9.0, 1.0, 5.0, 1.0, 1.0, 9.0, 7.0, 1.0]}
+    assert cases.speedup(paused) < 0.7  # half of its blocks are disturbed
+    assert cases.host_speedup(paused) == pytest.approx(1.1)
+    assert cases.host_speedup(paused, arm="again") == pytest.approx(1.0)
 
 
 def test_a_speedup_is_the_median_of_pairs() -> None:
