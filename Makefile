@@ -98,6 +98,7 @@ figures: $(STAMPS)/built
 	$(BIN)/python -m benchmarks.publish.h200_page
 	$(BIN)/python -m benchmarks.publish.generator
 	$(BIN)/python -m benchmarks.publish.distribution
+	$(BIN)/python -m benchmarks.publish.house
 	$(BIN)/python -m benchmarks.publish.readme
 
 packs: $(STAMPS)/built
