@@ -50,12 +50,12 @@ sanitize: $(STAMPS)/built
 
 # Needs an H200. Compiles nothing: the pack comes from `make packs`.
 test-gpu: $(STAMPS)/built packs
-	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python benchmarks/gpu_tests.py
+	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m benchmarks.gates.gpu_tests
 
 # Rewrites the raw results, then every number that README quotes.
 bench: $(STAMPS)/built packs
-	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python benchmarks/host_cost.py
-	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python benchmarks/load_cost.py
+	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m benchmarks.host.host_cost
+	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m benchmarks.host.load_cost
 	HGEMM_PACKS_PATH=$(PACK) $(BIN)/hgemm-packs bench --out benchmarks/results
 	$(MAKE) figures
 
@@ -63,7 +63,7 @@ bench: $(STAMPS)/built packs
 # elsewhere on the stand-in driver. `pytest-benchmark compare` takes two such files.
 HOST_PATH ?= benchmarks/results/host_path.json
 bench-host: $(STAMPS)/built
-	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m pytest benchmarks/test_host_path.py \
+	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m pytest benchmarks/host/test_host_path.py \
 	  --benchmark-json=$(HOST_PATH) --benchmark-time-unit=ns --benchmark-sort=name \
 	  --benchmark-columns=median,iqr,min,rounds
 
@@ -79,7 +79,7 @@ table: $(STAMPS)/built
 	$(MAKE) figures
 
 # What the table would name if every kernel had a clean record and every chain had been measured, for
-# benchmarks/sanitize_pack.py and public.py.
+# benchmarks/gates/sanitize_pack.py and benchmarks/measure/public.py.
 waiting: $(STAMPS)/built
 	mkdir -p waiting
 	$(TABLE) --unseen --out waiting/source.json --pack waiting/pack
@@ -87,18 +87,19 @@ waiting: $(STAMPS)/built
 # Every published number, page and plot from the raw results and the table.
 figures: $(STAMPS)/built
 	$(foreach one,chained energy,$(if $(wildcard benchmarks/results/$(one)*.jsonl*),\
-	  $(BIN)/python benchmarks/$(one).py --summary \
+	  $(BIN)/python -m benchmarks.measure.$(one) --summary \
 	  $(sort $(wildcard benchmarks/results/$(one)*.jsonl*)) &&)) true
 	$(if $(wildcard benchmarks/results/models*.jsonl* benchmarks/results/serving*.jsonl*),\
-	  $(BIN)/python benchmarks/models.py --summary)
+	  $(BIN)/python -m benchmarks.measure.models --summary)
 	$(if $(wildcard benchmarks/results/public*.jsonl*),\
-	  $(BIN)/python benchmarks/public.py --summary \
+	  $(BIN)/python -m benchmarks.measure.public --summary \
 	  $(sort $(wildcard benchmarks/results/public*.jsonl*)))
-	$(BIN)/python benchmarks/summary.py
-	$(BIN)/python benchmarks/report_h200.py
-	$(BIN)/python benchmarks/generator.py
-	$(BIN)/python benchmarks/distribution.py
-	$(BIN)/python benchmarks/readme.py
+	$(BIN)/python -m benchmarks.publish.summary
+	$(BIN)/python -m benchmarks.publish.h200_page
+	$(BIN)/python -m benchmarks.publish.generator
+	$(BIN)/python -m benchmarks.publish.distribution
+	$(BIN)/python -m benchmarks.publish.house
+	$(BIN)/python -m benchmarks.publish.readme
 
 packs: $(STAMPS)/built
 	$(BIN)/hgemm-packs build --arch $(ARCH) --out $(PACK) -j $(JOBS)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import dispatch, launcher
 from .launcher import counters, matmul
 
 if TYPE_CHECKING:
-    from . import packs
+    from .distribution import packs
     from .report import explain
 
 __all__ = ["counters", "explain", "matmul", "packs"]
+
+launcher.on_first_use(dispatch.start)
 
 
 def __getattr__(name: str) -> Any:
@@ -22,5 +25,5 @@ def __getattr__(name: str) -> Any:
     if name == "packs":
         from importlib import import_module
 
-        return import_module(".packs", __name__)
+        return import_module(".distribution.packs", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

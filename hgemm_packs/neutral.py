@@ -1,7 +1,7 @@
 """Work in a thread of its own, where nothing reaches that the caller has set in torch: modes,
 autocast, gradients, the default device, memory pools, and what captures forbid.
 
-Called by `workspace`, `launcher` and `api`. Knows nothing of what is done in it.
+Called by `workspace`, `dispatch` and `torch_state`. Knows nothing of what is done in it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a decision is made about and from: a problem, a device, and a reason.
 
-Used by every layer above the C launcher; built on a miss by `launcher`, by `report` for explain,
+Used by every layer above the C launcher; built on a miss by `dispatch`, by `report` for explain,
 and by the generator. It decides nothing itself.
 """
 

@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import select
-from .manifest import Baseline, Row, Timing
+from . import reasons, select
+from .pack.manifest import Baseline, Row, Timing
 from .problem import DeviceInfo, Problem, Reason, cuda_of
 from .settings import settings
 
@@ -23,44 +23,21 @@ if TYPE_CHECKING:
     import torch
 
 
-#: What a code says, of the fallbacks that no table decides. Those of `select` come with a text.
-WORDS = {
-    "torch_unsupported": "hgemm_packs needs torch 2.10 or newer, and one that it knows",
-    "no_extension": "hgemm_packs._C is not built for this Python",
-    "tensor_type": "an operand is no plain torch.Tensor",
-    "no_view": "an operand has no plain memory, or none at all",
-    "mismatch": "shapes, types or devices do not go together; torch says so if it is an error",
-    "device": "the operands are not on a CUDA device",
-    "dtype": "the operands are neither float16 nor bfloat16",
-    "shape": "not a matrix, or rows of one, by a matrix; or a side is 0",
-    "layout": "an operand's strides are not those of a matrix",
-    "out": "out shares memory with an operand, or is not stored row by row",
-    "bias": "the layer has a bias, which no kernel adds",
-    "mode": "autocast, tracing or another mode of torch is on",
-    "autograd": "a gradient would be recorded: torch.no_grad() and inference_mode() prevent that",
-    "cold_capture": "nothing is loaded while a graph is captured: call it once before",
-    "workspace": "no memory to add up partial sums in",
-    "refused": "its kernel does not take the problem",
-    "launch_failed": "the driver refused the launch",
-    "no_device": "the CUDA driver or device cannot be used",
-}
-
-
 def explain(a: torch.Tensor, b: torch.Tensor) -> None:
     """Print what `matmul(a, b)` does with these tensors, and every reason for it."""
-    from . import api, launcher
+    from . import launcher, torch_state
 
     found = launcher.describe(a, b)
-    state = found if isinstance(found, str) else api.state(a, b)
+    state = found if isinstance(found, str) else torch_state.state(a, b)
     if state is not None:
-        print(_by_torch(state, WORDS[state]))
+        print(_by_torch(state, reasons.WORDS[state]))
     if isinstance(found, Problem):
         if state is not None:
             print("without that:")
         try:
             print(explain_problem(found, a.device.index))
         except RuntimeError as error:
-            print(_by_torch("no_device", f"{WORDS['no_device']}: {error}"))
+            print(_by_torch("no_device", f"{reasons.WORDS['no_device']}: {error}"))
 
 
 def _by_torch(code: str, text: str) -> str:
@@ -132,7 +109,7 @@ def runtime_versions(device_index: int) -> dict[str, str]:
         driver = Path("/sys/module/nvidia/version").read_text(encoding="ascii")
         versions["driver"] = driver.strip()
     with contextlib.suppress(RuntimeError):
-        from .baselines import cublaslt_version
+        from .measure.baselines import cublaslt_version
 
         versions["cublas"] = cublaslt_version(device_index)
     return versions

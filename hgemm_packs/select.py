@@ -1,6 +1,6 @@
 """Problem -> kernel or fallback, with every step of the decision as a value.
 
-Called by `launcher` on a miss, once per problem and device, and by `report` for explain. A problem
+Called by `dispatch` on a miss, once per problem and device, and by `report` for explain. A problem
 goes to a kernel only on measured evidence for this very device profile; a guess is never made.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from . import discover, selftest
+from . import selftest
 from .errors import PackError
-from .identity import identity
-from .manifest import KernelEntry, Row
-from .manifest_reader import Manifest
-from .pack import Pack
+from .pack import discover
+from .pack.folder import Pack
+from .pack.identity import identity
+from .pack.manifest import KernelEntry, Row
+from .pack.manifest_reader import Manifest
 from .problem import DeviceInfo, Problem, Reason, cuda_of
 from .settings import settings
 

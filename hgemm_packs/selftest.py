@@ -1,6 +1,6 @@
 """First use of a kernel against torch (HGEMM_PACKS_SELFTEST=1), and the quarantine on disk.
 
-Called by `launcher` after loading a kernel, and by `select` for what earlier processes found out.
+Called by `dispatch` after loading a kernel, and by `select` for what earlier processes found out.
 A kernel that failed stays out until a person removes its file; nothing here ever lets one back in.
 """
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import PackError
-from .identity import identity
-from .receipts import read_own, write_whole
+from .pack.identity import identity
+from .pack.receipts import read_own, write_whole
+from .pack.strict_json import read_json, record, text
 from .settings import LOGGER, settings
-from .strict_json import read_json, record, text
 
 if TYPE_CHECKING:
     import torch
 
     from ._C import Kernel
-    from .manifest import KernelEntry
+    from .pack.manifest import KernelEntry
     from .problem import Problem
 
 #: Rounding of the result to its type: half a unit in the last place, relative.
@@ -50,7 +50,7 @@ def prove(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.dev
     import torch
 
     from .launcher import launch
-    from .operands import operands
+    from .measure.operands import operands
 
     with torch.no_grad():
         (case,) = operands(problem, place, seed=int(entry.id[:12], 16))

@@ -1,8 +1,9 @@
 """Where C finds in a torch tensor what it would else ask torch's functions for at every call: the
 dispatch keys, which tell plain memory from all else that is a tensor, sizes, strides, offset, type.
 
-Asked by `api` once, when the launcher starts. torch says what they are, not where they lie, so they
-are looked for in tensors of different kinds, and only a place that is right in all of them counts.
+Asked by `torch_state` once, when the launcher starts. torch says what they are, not where they lie,
+so they are looked for in tensors of different kinds, and only a place that is right in all of them
+counts.
 """
 
 from __future__ import annotations

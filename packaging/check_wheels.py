@@ -1,8 +1,8 @@
 """What a wheel must pass before it is published: `python packaging/check_wheels.py dist/*.whl`.
 
-Run by `make wheel-check`, the release workflow and `benchmarks/wheel_facts.py`. Asks the tools that
-know (auditwheel, abi3audit, check-wheel-contents, twine), and looks itself for what they do not:
-sizes, names of folders of the machine that built it. It changes nothing.
+Run by `make wheel-check`, the release workflow and `benchmarks/distribution/wheel_facts.py`. Asks
+the tools that know (auditwheel, abi3audit, check-wheel-contents, twine), and looks itself for what
+they do not: sizes, names of folders of the machine that built it. It changes nothing.
 """
 
 from __future__ import annotations

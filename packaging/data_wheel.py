@@ -17,7 +17,7 @@ from pack_report import report
 from packaging.version import InvalidVersion, Version
 
 from hgemm_packs.errors import PackError
-from hgemm_packs.pack import (
+from hgemm_packs.pack.folder import (
     BLOB_NAME,
     BUNDLE_NAME,
     LICENSE_NAME,

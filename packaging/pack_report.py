@@ -6,8 +6,8 @@ same pack has the same report, and its figures are those of the pack's card on t
 
 from __future__ import annotations
 
-from hgemm_packs import card
-from hgemm_packs.manifest_reader import Manifest
+from hgemm_packs.distribution import card
+from hgemm_packs.pack.manifest_reader import Manifest
 
 INTRODUCTION = """\
 # {name} {version}

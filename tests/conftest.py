@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs import discover, select
+from hgemm_packs import select
+from hgemm_packs.pack import discover
 from hgemm_packs.settings import settings
 
 

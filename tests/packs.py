@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hgemm_packs.generator.compile.pack_writer import SourceKernel, SourceManifest, write_pack
 from hgemm_packs.generator.devices import fake
-from hgemm_packs.generator.packer import SourceKernel, SourceManifest, write_pack
-from hgemm_packs.manifest import (
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.manifest import (
     MAPPED,
     PARAM_LAYOUTS,
     WITH_WORKSPACE,
@@ -28,7 +29,6 @@ from hgemm_packs.manifest import (
     Timing,
     Toolchain,
 )
-from hgemm_packs.pack import Pack
 from hgemm_packs.problem import DeviceInfo, Problem
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90a", 132, 62914560, 13000)

@@ -1,6 +1,6 @@
 // hgemm_packs._cublaslt: every algorithm that cuBLASLt's heuristic offers for a problem, callable
-// one by one on torch's own copy of the library. Used by hgemm_packs.baselines as the strongest
-// opponent a pack has to beat; `matmul` never goes through here.
+// one by one on torch's own copy of the library. Used by hgemm_packs.measure.baselines as the
+// strongest opponent a pack has to beat; `matmul` never goes through here.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdlib.h>

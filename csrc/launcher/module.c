@@ -71,6 +71,7 @@ static PyMethodDef METHODS[] = {
     {"load", FUNCTION(kernel_load_py), METH_VARARGS | METH_KEYWORDS, NULL},  // kernel_type.c
     {"launch", FUNCTION(kernel_launch_py), METH_FASTCALL, NULL},             // kernel_type.c
     {"use_torch", state_use_torch, METH_VARARGS, NULL},                      // state.c
+    {"on_first_call", state_on_first_call, METH_O, NULL},                    // state.c
     {"remember_quiet", state_remember_quiet, METH_NOARGS, NULL},             // state.c
     {"relaxed", workspace_relaxed, METH_O, NULL},                            // workspace.c
     {"describe", describe, METH_VARARGS, NULL},

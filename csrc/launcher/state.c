@@ -96,6 +96,15 @@ static int bind_bump(launcher_state *state) {
   return -1;
 }
 
+PyObject *state_on_first_call(PyObject *module, PyObject *start) {
+  launcher_state *state = state_of(module);
+  PyObject *before = state->start;
+  Py_INCREF(start);
+  state->start = start;
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}
+
 PyObject *state_remember_quiet(PyObject *module, PyObject *unused) {
   (void)unused;
   modes_remember(&state_of(module)->modes);

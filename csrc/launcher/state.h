@@ -65,8 +65,8 @@ typedef struct {
   PyObject *bump_version;   // (tensors): what every in-place torch op does to its output
   PyObject *f16, *bf16;
   PyObject *keep;     // of workspace.py
-  PyObject *resolve;  // launcher._resolve
-  PyObject *refuse;   // launcher._refuse: raises FallbackError under STRICT
+  PyObject *resolve;  // of dispatch.py
+  PyObject *refuse;   // of dispatch.py: raises FallbackError under STRICT
 } torch_api;
 
 // torch's products below its dispatcher (torch_product.c); none where `mm` is NULL. They return 0,
@@ -116,6 +116,7 @@ typedef struct {
 typedef struct {
   int started;  // last of all: a call that sees it finds everything else
   int strict;
+  PyObject *start;  // (): Python's part of the first call, owned; NULL until it is known
   const dl_exchange *exchange;  // NULL: torch cannot be used, every call goes to it
   tensor_reader reader;
   int device_type;
@@ -150,6 +151,10 @@ PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs);
 // use_torch(matmul, linear, refuse, strict): instead of init where torch cannot be used; every call
 // goes to it.
 PyObject *state_use_torch(PyObject *module, PyObject *args);
+
+// on_first_call(start): before its first product this module calls `start`, which ends in `init` or
+// `use_torch`.
+PyObject *state_on_first_call(PyObject *module, PyObject *start);
 
 // remember_quiet(): the calling thread is in no special state of torch.
 PyObject *state_remember_quiet(PyObject *module, PyObject *unused);

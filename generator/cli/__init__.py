@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 from hgemm_packs.cli.console import UserError
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator.build import BuildError
-from hgemm_packs.generator.campaign import Hopeless
+from hgemm_packs.generator.campaigns.campaign import Hopeless
 from hgemm_packs.generator.cli import checks, reconfirm, refine, results, search
 from hgemm_packs.generator.cli.app import app
-from hgemm_packs.generator.filelock import Locked
+from hgemm_packs.generator.compile.compiler import BuildError
+from hgemm_packs.generator.compile.sass import SassError
 from hgemm_packs.generator.gates.isolation import IsolationError
-from hgemm_packs.generator.sass import SassError
-from hgemm_packs.generator.seats import DevicesLost, SeatLost
-from hgemm_packs.generator.store import StoreError
+from hgemm_packs.generator.store.filelock import Locked
+from hgemm_packs.generator.store.run_folder import StoreError
+from hgemm_packs.generator.workers.seats import DevicesLost, SeatLost
 
 #: A wrong request, or a machine that lacks something: a line to the user, not a trace.
 MENDABLE = (

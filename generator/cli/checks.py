@@ -11,13 +11,13 @@ from rich.table import Table
 
 from hgemm_packs import report
 from hgemm_packs.cli.console import UserError, console, progress
-from hgemm_packs.generator import doctor as doctor_checks
-from hgemm_packs.generator import evaluate
-from hgemm_packs.generator.build import generator_info
-from hgemm_packs.generator.candidate import Candidate, load
+from hgemm_packs.generator.cli import doctor as doctor_checks
 from hgemm_packs.generator.cli.app import app
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice
+from hgemm_packs.generator.compile.candidate import Candidate, load
+from hgemm_packs.generator.compile.compiler import generator_info
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice
+from hgemm_packs.generator.run import evaluate
 from hgemm_packs.problem import Problem
 
 

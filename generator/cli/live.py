@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hgemm_packs.generator.orchestrate import Snapshot
+from hgemm_packs.generator.run.generate import Snapshot
 
 
 def line(at: Snapshot) -> str:

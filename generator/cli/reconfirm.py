@@ -11,14 +11,16 @@ from typing import Annotated
 import typer
 
 from hgemm_packs.cli.console import UserError, console, progress
-from hgemm_packs.generator import build, campaign, export, reconfirm
-from hgemm_packs.generator import problems as problem_lists
-from hgemm_packs.generator.builder import Builder
+from hgemm_packs.generator.campaigns import campaign, remeasure
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import Gpus, Keep, app
-from hgemm_packs.generator.findings import Findings
-from hgemm_packs.generator.packer import read_source
-from hgemm_packs.generator.prune import prune
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.pack_writer import read_source
+from hgemm_packs.generator.core import problems as problem_lists
+from hgemm_packs.generator.store import export
+from hgemm_packs.generator.store.findings import Findings
+from hgemm_packs.generator.tables.prune import prune
+from hgemm_packs.generator.workers.builder import Builder
 
 LINES, EXPORT = "lines.jsonl", "export"
 
@@ -35,7 +37,7 @@ def confirm_again(
     ),
     least: Annotated[
         float, typer.Option(help="Of torch's speed: what was slower is left out.")
-    ] = reconfirm.LEAST,
+    ] = remeasure.LEAST,
     keep: Keep = 1.0,
     left_by: Annotated[
         Path | None, typer.Option(help="A source manifest: only problems that it leaves to torch.")
@@ -58,15 +60,15 @@ def confirm_again(
     ends = time.monotonic() + deadline
     out, lines = console(), out_dir / LINES
     found = export.load(place)
-    listed = reconfirm.worthy(found, least)
+    listed = remeasure.worthy(found, least)
     asked = problem_lists.filter(listed, layouts or (), dtypes or ())
-    done = reconfirm.settled(found)
-    done |= reconfirm.taken(read_source(left_by)) if left_by else set()
+    done = remeasure.settled(found)
+    done |= remeasure.taken(read_source(left_by)) if left_by else set()
     listed = {problem: listed[problem] for problem in asked if problem not in done}
     if not listed:
         raise UserError(f"{place} has no kernel to confirm of these problems")
     kept = prune(listed, keep).kernels if keep < 1.0 else None
-    todo = reconfirm.unfinished(found, listed, lines)
+    todo = remeasure.unfinished(found, listed, lines)
     if only_build:
         with contextlib.closing(search.ProcessBuilder(jobs)) as builder:
             _made(found, todo, builder, kept)
@@ -75,11 +77,11 @@ def confirm_again(
     header = {"strategy": "reconfirm", "problems": len(listed), "least": least, "keep": keep}
     try:
         with search.workers(out_dir, jobs, count, "") as (builder, evaluator):
-            reconfirm.check_device(found, evaluator.facts())  # before minutes of builds
+            remeasure.check_device(found, evaluator.facts())  # before minutes of builds
             made = _made(found, todo, builder, kept)
-            tasks = reconfirm.tasks(listed, made, noise, reconfirm.missing_trials(found))
+            tasks = remeasure.tasks(listed, made, noise, remeasure.missing_trials(found))
             with progress(out, "confirming") as tick:
-                tally = reconfirm.measure(
+                tally = remeasure.measure(
                     found,
                     tasks,
                     evaluator,
@@ -99,18 +101,18 @@ def confirm_again(
 
 def _sources(builder: Builder) -> campaign.Line:
     """What a header says of the code that built and measured."""
-    info = build.generator_info()
+    info = compiler.generator_info()
     commit = info.commit + ("+" if info.dirty else "")
     return {"commit": commit, "toolchain": dict(builder.toolchain)}
 
 
 def _made(
-    found: Findings, todo: reconfirm.Worthy, builder: Builder, kept: Sequence[str] | None
-) -> reconfirm.Made:
+    found: Findings, todo: remeasure.Worthy, builder: Builder, kept: Sequence[str] | None
+) -> remeasure.Made:
     """The kernels of the problems to do, with a word about them."""
     out = console()
     with progress(out, "building") as tick:
-        made = reconfirm.made(found, todo, builder, kept and set(kept), tick)
+        made = remeasure.made(found, todo, builder, kept and set(kept), tick)
     size = sum(len(kernel.cubin) for kernel in made.kernels.values()) / 1e6
     words = f"{len(made.kernels)} kernels ({size:.1f} MB) for {len(made.wanted)} problems to do"
     out.print(words)
@@ -124,7 +126,7 @@ def _export(found: Findings, lines: Path, folder: Path) -> None:
     """What there are lines of, as an export; of no lines none."""
     if not (lines.is_file() and campaign.answers([lines])):
         return
-    fresh = reconfirm.read(found, lines)
+    fresh = remeasure.read(found, lines)
     export.write(fresh, folder)
     counts = f"{len(fresh.fields)} confirmations, {len(fresh.trials)} trials"
     words = f"{folder}: {counts}, {len(fresh.refused)} kernels refused"

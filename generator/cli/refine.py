@@ -10,16 +10,17 @@ from typing import Annotated
 import typer
 
 from hgemm_packs.cli.console import console, progress
-from hgemm_packs.generator import build, campaign, reconfirm, refine
-from hgemm_packs.generator.campaign import Tally, Task
+from hgemm_packs.generator.campaigns import campaign, refine, remeasure
+from hgemm_packs.generator.campaigns.campaign import Tally, Task
+from hgemm_packs.generator.campaigns.refine import Refinement
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import Gpus, Keep, Run, app
 from hgemm_packs.generator.cli.results import write_pack
-from hgemm_packs.generator.evaluators import Evaluator, Local
-from hgemm_packs.generator.gains import geometric
-from hgemm_packs.generator.packer import read_source
-from hgemm_packs.generator.refine import Refinement
-from hgemm_packs.generator.store import Store
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.pack_writer import read_source
+from hgemm_packs.generator.core.gains import geometric
+from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.workers.evaluators import Evaluator, Local
 
 SECONDS = 0.5  # of an arm that is sustained: a card settles at its power limit in half of that
 TIMEOUT_S = 120.0  # of one problem
@@ -57,7 +58,7 @@ def _measured(
     """Do the tasks of each file, in processes of their own; how each ended."""
     out, tallies = console(), []
     with _evaluator(mine.folder, count) as evaluator:
-        reconfirm.check_device(mine.found, evaluator.facts())
+        remeasure.check_device(mine.found, evaluator.facts())
         for name, tasks in parts:
             with progress(out, name.removesuffix(".jsonl")) as tick:
                 try:
@@ -95,5 +96,5 @@ def _evaluator(folder: Path, count: int) -> Evaluator:
 
 
 def _header(name: str) -> campaign.Line:
-    info = build.generator_info()
+    info = compiler.generator_info()
     return {"benchmark": f"refine: {name}", "commit": info.commit + ("+" if info.dirty else "")}

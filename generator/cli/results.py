@@ -13,28 +13,20 @@ import typer
 from rich.console import Console
 
 from hgemm_packs.cli.console import console
-from hgemm_packs.generator import (
-    build,
-    campaign,
-    dependent,
-    endurance,
-    export,
-    findings,
-    packed,
-    packer,
-    refine,
-    report,
-    table,
-)
+from hgemm_packs.generator import report
+from hgemm_packs.generator.campaigns import campaign, refine
+from hgemm_packs.generator.campaigns.refine import Refinement
 from hgemm_packs.generator.cli.app import Keep, Run, app
+from hgemm_packs.generator.compile import compiler, pack_kernels, pack_writer
+from hgemm_packs.generator.compile.pack_writer import SourceManifest, write_source
+from hgemm_packs.generator.core.spec import Kernel
 from hgemm_packs.generator.gates import sanitizer
-from hgemm_packs.generator.orchestrate import Summary
-from hgemm_packs.generator.packer import SourceManifest, write_source
-from hgemm_packs.generator.prune import KEPT_SHARE
-from hgemm_packs.generator.records import read_records
-from hgemm_packs.generator.refine import Refinement
-from hgemm_packs.generator.spec import Kernel
-from hgemm_packs.generator.store import Store, merge
+from hgemm_packs.generator.run.generate import Summary
+from hgemm_packs.generator.store import export, findings
+from hgemm_packs.generator.store.lines import read_records
+from hgemm_packs.generator.store.run_folder import Store, merge
+from hgemm_packs.generator.tables import dependent, sustained, table
+from hgemm_packs.generator.tables.prune import KEPT_SHARE
 from hgemm_packs.problem import Problem
 
 
@@ -87,31 +79,31 @@ def write_followers(
     out: Console, store: Store, source: SourceManifest, found: Mapping[Problem, Sequence[Kernel]]
 ) -> None:
     """Write what `follow` found beside the store: pack/, and pairs.jsonl, which names each problem
-    and kernel for benchmarks/pdl.py. Leaves with 1 where nothing was found."""
+    and kernel for benchmarks/measure/pdl.py. Leaves with 1 where nothing was found."""
     kernels = {kernel.id: kernel for each in found.values() for kernel in each}
     if not kernels:
         out.print("no kernel that reads ahead is level with torch alone: no pack")
         raise typer.Exit(1)
     known = findings.read(store)
     listed = tuple(table.source_kernel(known, id_) for id_ in sorted(kernels))
-    built = [build.Built(dict(kernel.fields), kernel.cubin) for kernel in kernels.values()]
+    built = [compiler.Built(dict(kernel.fields), kernel.cubin) for kernel in kernels.values()]
     where = store.folder / "pack"
-    packer.write_pack(
+    pack_writer.write_pack(
         where,
         replace(source, kernels=listed, table=()),
         built,
-        generator_info=build.generator_info(),
+        generator_info=compiler.generator_info(),
     )
     pairs = [(problem, str(k.fields["name"])) for problem, each in found.items() for k in each]
     _write_pairs(store.folder / "pairs.jsonl", pairs)
     _say(out, f"pack: {where.resolve()}: {len(kernels)} kernels, {len(pairs)} pairs to measure")
-    command = ["python", "benchmarks/pdl.py", str(where), "OUT.jsonl"]
+    command = ["python", "-m", "benchmarks.measure.pdl", str(where), "OUT.jsonl"]
     _say(out, f"next: {shlex.join([*command, '--shapes', str(store.folder / 'pairs.jsonl')])}")
 
 
 def _write_pairs(path: Path, pairs: Iterable[tuple[Problem, str]]) -> None:
-    """Problems and names of kernels, as benchmarks/pdl.py takes them by --shapes."""
-    lines = ({"problem": packed.listed(p), "kernel": kernel} for p, kernel in pairs)
+    """Problems and names of kernels, as benchmarks/measure/pdl.py takes them by --shapes."""
+    lines = ({"problem": pack_kernels.listed(p), "kernel": kernel} for p, kernel in pairs)
     path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
 
 
@@ -164,7 +156,9 @@ def write_table(
     keep: Keep = KEPT_SHARE,
     pdl: Annotated[
         list[Path] | None,
-        typer.Option(help="What benchmarks/pdl.py wrote: chooses kernels for dependent launch."),
+        typer.Option(
+            help="What benchmarks/measure/pdl.py wrote: chooses kernels for dependent launch."
+        ),
     ] = None,
     published: Annotated[
         list[Path] | None,
@@ -175,22 +169,31 @@ def write_table(
     ] = None,
     mixed: Annotated[
         list[Path] | None,
-        typer.Option(help="What benchmarks/mixed.py wrote: chooses again, between other problems."),
+        typer.Option(
+            help="What benchmarks/measure/mixed.py wrote: chooses again, between other problems."
+        ),
     ] = None,
     public: Annotated[
         list[Path] | None,
-        typer.Option(help="What benchmarks/public.py wrote: what is slow there leaves its row."),
+        typer.Option(
+            help="What benchmarks/measure/public.py wrote: what is slow there leaves its row."
+        ),
     ] = None,
     unseen: Annotated[
-        bool, typer.Option("--unseen", help="Name also what benchmarks/public.py has yet to see.")
+        bool,
+        typer.Option(
+            "--unseen", help="Name also what benchmarks/measure/public.py has yet to see."
+        ),
     ] = False,
     energy: Annotated[
         list[Path] | None,
-        typer.Option(help="What benchmarks/energy.py wrote: sustained times choose there."),
+        typer.Option(help="What benchmarks/measure/energy.py wrote: sustained times choose there."),
     ] = None,
     sanitized: Annotated[
         list[Path] | None,
-        typer.Option(help="What benchmarks/sanitize_pack.py wrote: only kernels clean by these."),
+        typer.Option(
+            help="What benchmarks/gates/sanitize_pack.py wrote: only kernels clean by these."
+        ),
     ] = None,
     pack: Annotated[
         Path | None, typer.Option(help="Also build its pack, into this folder.")
@@ -200,7 +203,7 @@ def write_table(
     import torch
 
     torch.set_num_threads(1)  # thousands of small bootstraps: threads that wait for each other
-    found, usable = export.load(place), table.remade(build.build)
+    found, usable = export.load(place), table.remade(compiler.build)
     if sanitized:
         usable = table.among(sanitizer.clean(read_records(sanitized)), usable)
     choosing, second = (campaign.answers(sorted(each or ())) for each in (pdl, published))
@@ -219,7 +222,7 @@ def write_table(
     )
     write_source(out, document)
     if pack is not None:
-        build.build_pack(out, pack)
+        pack_writer.build_pack(out, pack)
     wins = sum(row.kernel is not None for row in document.table)
     if gone:
         why = "build otherwise now or have no clean record" if sanitized else "build otherwise now"
@@ -235,18 +238,21 @@ def write_candidates(
     out_dir: Annotated[Path, typer.Option("-o", "--out", help="Gets source.json and pack/.")],
     least_flop: Annotated[
         float, typer.Option(help="Operations from which a problem counts.")
-    ] = endurance.LEAST_FLOP,
+    ] = sustained.LEAST_FLOP,
     near: Annotated[
         float | None,
-        typer.Option(help="For benchmarks/pdl.py: of all problems, what is so near the best."),
+        typer.Option(
+            help="For benchmarks/measure/pdl.py: of all problems, what is so near the best."
+        ),
     ] = None,
     only: Annotated[
         Path | None,
         typer.Option(help="An export, or a run folder: only problems that it confirms."),
     ] = None,
 ) -> None:
-    """Write a pack of all confirmed kernels of large problems, unpruned, for benchmarks/energy.py
-    to choose among; with --near also the pairs.jsonl that benchmarks/pdl.py takes as --shapes.
+    """Write a pack of all confirmed kernels of large problems, unpruned, for
+    benchmarks/measure/energy.py to choose among; with --near also the pairs.jsonl that
+    benchmarks/measure/pdl.py takes as --shapes.
 
     A pack has no more than 4096 kernels: of an export with more of them, those of new problems are
     had by --only.
@@ -260,12 +266,12 @@ def write_candidates(
         found = replace(found, fields=tuple(f for f in found.fields if f.problem in new))
     out_dir.mkdir(parents=True, exist_ok=True)
     if near is None:
-        document = endurance.candidates(found, table.remade(build.build), least_flop)
+        document = sustained.candidates(found, table.remade(compiler.build), least_flop)
     else:
-        document, pairs = dependent.candidates(found, table.remade(build.build), near)
+        document, pairs = dependent.candidates(found, table.remade(compiler.build), near)
         _write_pairs(out_dir / "pairs.jsonl", pairs)
     write_source(out_dir / "source.json", document)
-    build.build_pack(out_dir / "source.json", out_dir / "pack")
+    pack_writer.build_pack(out_dir / "source.json", out_dir / "pack")
     counts = f"{len(document.kernels)} kernels for {len(document.table)} problems"
     _say(console(), f"{out_dir / 'pack'}: {counts}")
 

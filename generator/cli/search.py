@@ -18,21 +18,22 @@ import typer
 from threadpoolctl import threadpool_limits
 
 from hgemm_packs.cli.console import UserError, console
-from hgemm_packs.generator import export, orchestrate
-from hgemm_packs.generator import problems as problem_lists
-from hgemm_packs.generator.builder import Builder, ProcessBuilder
-from hgemm_packs.generator.candidate import entry
 from hgemm_packs.generator.cli import live
 from hgemm_packs.generator.cli.app import Gpus, Keep, Run, app
 from hgemm_packs.generator.cli.results import conclude, write_followers
-from hgemm_packs.generator.evaluators import Evaluator, Local
+from hgemm_packs.generator.compile.candidate import entry
+from hgemm_packs.generator.compile.pack_writer import read_source
+from hgemm_packs.generator.core import problems as problem_lists
+from hgemm_packs.generator.core.spec import Kernel, Verdict
 from hgemm_packs.generator.gates import sweep
 from hgemm_packs.generator.gates.sanitizer import OF_TABLES, SanitizerUnavailable
-from hgemm_packs.generator.orchestrate import Budget
-from hgemm_packs.generator.packer import read_source
+from hgemm_packs.generator.run import generate
+from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
-from hgemm_packs.generator.spec import Kernel, Verdict
-from hgemm_packs.generator.store import Store
+from hgemm_packs.generator.store import export
+from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.workers.builder import Builder, ProcessBuilder
+from hgemm_packs.generator.workers.evaluators import Evaluator, Local
 from hgemm_packs.problem import DTYPES, LAYOUTS, REGIMES, Problem
 
 CORES = os.cpu_count() or 1
@@ -163,7 +164,7 @@ def search(
         seed = run_seed(store, seed)
         chosen = searcher(strategy, seed % _STRATEGY_SEEDS, known)
         with workers(run, jobs, count, ray) as (builder, evaluator), live.watching(out) as watch:
-            summary = orchestrate.generate(
+            summary = generate.generate(
                 store,
                 problems,
                 chosen,
@@ -248,7 +249,7 @@ def _evaluator(run: Path, count: int, ray: str) -> Evaluator:
 
     if ray:
         try:
-            from hgemm_packs.generator.ray_evaluator import RayEvaluator
+            from hgemm_packs.generator.workers.ray_evaluator import RayEvaluator
         except ModuleNotFoundError as error:
             extra = "pip install 'hgemm-packs[ray]'"
             raise UserError(f"--ray needs {error.name}: {extra}") from error
@@ -276,8 +277,8 @@ def follow(
     """Find kernels that read ahead for the rows of a table: nothing else is searched anew.
 
     Writes a pack of those that are fastest behind one another and passed the gate, and pairs.jsonl,
-    with which benchmarks/pdl.py measures them; `generate export` unites their proofs with what the
-    table was made of.
+    with which benchmarks/measure/pdl.py measures them; `generate export` unites their proofs with
+    what the table was made of.
     """
     limit = Budget(seconds(budget), search_share=0.0, finalists=FOLLOWED_BY)
     source = read_source(table)
@@ -290,7 +291,7 @@ def follow(
     out, count = console(), gpus_here(gpus)
     with Store(run) as store:
         with workers(run, jobs, count, "") as (builder, evaluator), live.watching(out) as watch:
-            found = orchestrate.follow(
+            found = generate.follow(
                 store,
                 {problem: won[problem] for problem in asked},
                 builder,
@@ -320,7 +321,7 @@ def confirm(
         spent = sum(store.spent_gpu_seconds().values())
         rest = Budget(spent + more, search_share=spent / (spent + more), patience=0)
         with workers(run, CORES, count, "") as (builder, evaluator), live.watching(out) as watch:
-            summary = orchestrate.generate(
+            summary = generate.generate(
                 store,
                 problems,
                 searcher(DEFAULT, 0),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import struct
 
+from hgemm_packs.generator.core.spec import Choice, Kernel
 from hgemm_packs.generator.families import family
-from hgemm_packs.generator.spec import Choice, Kernel
 
 REGISTERS = 128
 # ELF of 64 bits and ABI 8; linked, for a GPU; no sections; flags of the architecture.

@@ -1,8 +1,8 @@
 """Kernels through the numeric gate in each way that a row may launch them, whether or not any row
 does.
 
-A `GpuDevice` whose workers are asked by `benchmarks/space_gates.py` through `campaign`. A reply's
-evidence is the line that goes on file: the gate's verdict is an answer, not a failed job.
+A `GpuDevice` whose workers are asked by `benchmarks/gates/space_gates.py` through `campaign`. A
+reply's evidence is the line that goes on file: the gate's verdict is an answer, not a failed job.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.generator.arms import Arm
-from hgemm_packs.generator.candidate import entry
+from hgemm_packs.generator.compile.candidate import entry
+from hgemm_packs.generator.core.spec import Job, Kernel, Reply
 from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.generator.spec import Job, Kernel, Reply
+from hgemm_packs.generator.gates.arm import Arm
 
 WAYS = ("plain", "dependent")  # job kinds
 NO_ROOM = "no block of this kernel fits the device"  # csrc/launcher/kernel.c

@@ -17,19 +17,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hgemm_packs import baselines, launcher, report
-from hgemm_packs.generator.arms import Arm
-from hgemm_packs.generator.candidate import CandidateError, entry
+from hgemm_packs import launcher, report
+from hgemm_packs.generator.compile.candidate import CandidateError, entry
+from hgemm_packs.generator.core.spec import DeviceFacts, Job, Kernel, Reply, Result, Status
 from hgemm_packs.generator.gates import numeric
+from hgemm_packs.generator.gates.arm import Arm
 from hgemm_packs.generator.measure import ceilings, contest
 from hgemm_packs.generator.measure.admission import Admission
 from hgemm_packs.generator.measure.audit import Audit, audited
 from hgemm_packs.generator.measure.screening import Scenes
-from hgemm_packs.generator.spec import DeviceFacts, Job, Kernel, Reply, Result, Status
-from hgemm_packs.manifest import KernelEntry
+from hgemm_packs.measure import baselines
+from hgemm_packs.measure.replay import stage
+from hgemm_packs.measure.timing import Comparison
+from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem
-from hgemm_packs.replay import stage
-from hgemm_packs.timing import Comparison
 
 Samples = dict[str, dict[str, tuple[float, ...]]]
 

@@ -10,8 +10,8 @@ import hashlib
 import math
 from functools import lru_cache
 
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import FAMILIES, Genome
-from hgemm_packs.generator.spec import Choice
 from hgemm_packs.problem import Problem
 
 SMS = 132

@@ -16,19 +16,20 @@ from typing import Any
 
 import torch
 
-from hgemm_packs import baselines, launcher, timing
-from hgemm_packs.generator.arms import Arm
-from hgemm_packs.generator.candidate import entry
+from hgemm_packs import launcher
+from hgemm_packs.generator.compile.candidate import entry
+from hgemm_packs.generator.core.spec import PROTOCOLS, Job, Kernel, Reply
 from hgemm_packs.generator.devices.gpu import DeviceLost, GpuDevice
+from hgemm_packs.generator.gates.arm import Arm
 from hgemm_packs.generator.measure import contest, sustained
 from hgemm_packs.generator.measure.agreement import Agreement, edges
 from hgemm_packs.generator.measure.values import sampled
-from hgemm_packs.generator.spec import PROTOCOLS, Job, Kernel, Reply
-from hgemm_packs.operands import Operands, cold_sets, operands
+from hgemm_packs.measure import baselines, timing
+from hgemm_packs.measure.operands import Operands, cold_sets, operands
+from hgemm_packs.measure.replay import Arm as AnyArm
+from hgemm_packs.measure.replay import Single, Stage, stage
+from hgemm_packs.measure.timing import feed, torch_mm
 from hgemm_packs.problem import Problem
-from hgemm_packs.replay import Arm as AnyArm
-from hgemm_packs.replay import Single, Stage, stage
-from hgemm_packs.timing import feed, torch_mm
 
 GOOD_FLOP_PER_US = 7e8
 MIN_BLOCKS = 5

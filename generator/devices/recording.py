@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hgemm_packs.generator.core.space import catalogue
+from hgemm_packs.generator.core.spec import Choice, Status
 from hgemm_packs.generator.families import FAMILIES, Genome
-from hgemm_packs.generator.space import catalogue
-from hgemm_packs.generator.spec import Choice, Status
 from hgemm_packs.problem import Problem
 
 SCHEMA = "hgemm-packs/recording-1"

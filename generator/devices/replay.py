@@ -11,10 +11,8 @@ from zlib import crc32
 
 import numpy as np
 
-from hgemm_packs.generator.devices.fake import choice_of
-from hgemm_packs.generator.devices.recording import Screen, Times
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import (
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import (
     Choice,
     DeviceFacts,
     Job,
@@ -24,6 +22,8 @@ from hgemm_packs.generator.spec import (
     Result,
     Status,
 )
+from hgemm_packs.generator.devices.fake import choice_of
+from hgemm_packs.generator.devices.recording import Screen, Times
 from hgemm_packs.problem import Problem
 
 #: What one screened kernel cost the recorded sweep, graphs and checks included.

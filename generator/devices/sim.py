@@ -14,11 +14,8 @@ from dataclasses import dataclass, fields, replace
 from statistics import median, pstdev
 from typing import Any
 
-from hgemm_packs.generator.devices import model
-from hgemm_packs.generator.devices.fake import choice_of, fake_kernel
-from hgemm_packs.generator.measure.race import MAX_BLOCKS, Block, race
-from hgemm_packs.generator.space import admits, catalogue
-from hgemm_packs.generator.spec import (
+from hgemm_packs.generator.core.space import admits, catalogue
+from hgemm_packs.generator.core.spec import (
     JOB_KINDS,
     PROTOCOLS,
     Choice,
@@ -29,6 +26,9 @@ from hgemm_packs.generator.spec import (
     Result,
     Status,
 )
+from hgemm_packs.generator.devices import model
+from hgemm_packs.generator.devices.fake import choice_of, fake_kernel
+from hgemm_packs.generator.measure.race import MAX_BLOCKS, Block, race
 from hgemm_packs.problem import Problem
 
 __all__ = ["DeviceLost", "Faults", "Noise", "SimDevice", "fake_kernel"]

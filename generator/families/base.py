@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hgemm_packs.manifest import PARAM_LAYOUTS
+from hgemm_packs.pack.manifest import PARAM_LAYOUTS
 
 Genome = dict[str, int | str | bool]
 

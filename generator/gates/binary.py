@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hgemm_packs.generator import cubin as elf
-from hgemm_packs.generator import sass, upstream
+from hgemm_packs.generator.compile import cubin as elf
+from hgemm_packs.generator.compile import grid_wait, sass
+from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.families.base import SMEM_LIMIT_BYTES, Genome
-from hgemm_packs.generator.spec import Status, Verdict
 
 SM = 90  # the ELF does not tell sm_90 from sm_90a
 REGISTER_FILE = 65536  # 32-bit registers of an SM
@@ -199,7 +199,7 @@ def _instructions(fields: Mapping[str, Any], census: sass.Census) -> Iterator[st
     # that may still run, and warps of it that only load may end without a wait of their own.
     ahead = bool(fields.get("reads_ahead"))
     early = set(census.early) | set(census.unwaited) - ({"EXIT"} if ahead else set())
-    early -= upstream.PAST_L1 if ahead else set()
+    early -= grid_wait.PAST_L1 if ahead else set()
     early -= {"PREEXIT"} if ahead and fields.get("triggers_early") else set()
     if early and (fields.get("family") in FAMILY_MMA or census.count("ACQBULK", "PREEXIT")):
         yield f"upstream: {', '.join(sorted(early))} before the grid ahead has ended"

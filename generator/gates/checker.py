@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from hgemm_packs.generator.arms import Arm
-from hgemm_packs.manifest import KernelEntry, Range
-from hgemm_packs.operands import DTYPES
+from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.measure.operands import DTYPES
+from hgemm_packs.pack.manifest import KernelEntry, Range
 
 SIGNIFICAND_BITS = {"f16": 11, "bf16": 8}
 GUARD = 16  # rows before and after C, columns behind it

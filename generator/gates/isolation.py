@@ -24,8 +24,8 @@ import time
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates import privileges
-from hgemm_packs.generator.spec import Status, Verdict
 
 GATE = "isolation"
 MAX_REPLY_BYTES = 1 << 20

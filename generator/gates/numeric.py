@@ -27,7 +27,7 @@ from hgemm_packs.generator.gates.repeats import (
     check_steady,
     check_streams,
 )
-from hgemm_packs.manifest import KernelEntry
+from hgemm_packs.pack.manifest import KernelEntry
 
 __all__ = ["Launch", "Numeric", "NumericError", "check", "ring_depth"]
 

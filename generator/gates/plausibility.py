@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hgemm_packs.generator.spec import DeviceFacts, Status, Verdict
+from hgemm_packs.generator.core.spec import DeviceFacts, Status, Verdict
 from hgemm_packs.problem import Problem
 
 MARGIN = 0.98  # of the floor: what a clock, a timer and a ceiling may be off together

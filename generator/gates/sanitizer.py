@@ -31,13 +31,13 @@ from typing import Any
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.generator.arms import Arm
+from hgemm_packs.generator.core.spec import Status, Verdict
+from hgemm_packs.generator.gates.arm import Arm
 from hgemm_packs.generator.gates.checker import fitting, size
 from hgemm_packs.generator.gates.numeric import ring_depth
-from hgemm_packs.generator.spec import Status, Verdict
-from hgemm_packs.manifest import KernelEntry
-from hgemm_packs.operands import DTYPES
-from hgemm_packs.pack import Pack
+from hgemm_packs.measure.operands import DTYPES
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.manifest import KernelEntry
 
 GATE = "sanitizer"
 PROGRAM = "compute-sanitizer"
@@ -70,7 +70,7 @@ class ToolRun:
 
 
 def findings(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
-    """(kernel id, tool) -> findings, by the last lines of benchmarks/sanitize_pack.py."""
+    """(kernel id, tool) -> findings, by the last lines of benchmarks/gates/sanitize_pack.py."""
     return {(line["id"], line["tool"]): line["findings"] for line in lines if "tool" in line}
 
 

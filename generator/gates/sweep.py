@@ -1,8 +1,8 @@
 """The sanitizer gate over many kernels: more processes than GPUs, dealt, watched, ended together.
 
 `checked` gives verdicts on groups of kernels as they are known, `swept` what each process said.
-Called by `generate`, `eval`, the red team and benchmarks/sanitize_pack.py. Whoever leaves either
-before its end, by an interrupt say, leaves no process behind.
+Called by `generate`, `eval`, the red team and benchmarks/gates/sanitize_pack.py. Whoever leaves
+either before its end, by an interrupt say, leaves no process behind.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TypeVar
 
+from hgemm_packs.generator.core.spec import Verdict
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.gates.sanitizer import Item, ToolRun
-from hgemm_packs.generator.spec import Verdict
 
 PER_GPU = 12  # processes; they mostly wait for the host
 SMALLEST, LARGEST = 4, 32  # kernels a process: its start takes as long as ten, and one may be lost

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 from hgemm_packs.generator.measure.values import Finding, sampled
-from hgemm_packs.operands import operands
+from hgemm_packs.measure.operands import operands
+from hgemm_packs.measure.replay import Arm
+from hgemm_packs.measure.timing import torch_mm
 from hgemm_packs.problem import Problem
-from hgemm_packs.replay import Arm
-from hgemm_packs.timing import torch_mm
 
 
 class Admission:

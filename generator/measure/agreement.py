@@ -15,10 +15,10 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.measure.values import Reference, sampled
-from hgemm_packs.operands import Operands
+from hgemm_packs.measure.operands import Operands
+from hgemm_packs.measure.replay import Arm, Stage
+from hgemm_packs.measure.timing import Field
 from hgemm_packs.problem import Problem
-from hgemm_packs.replay import Arm, Stage
-from hgemm_packs.timing import Field
 
 PROBES = 4  # sets of one comparison whose values are looked at
 FULL_REFERENCE_FLOP = 1e11  # beyond, some rows in float64 stand for the whole in float32

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import torch
 
+from hgemm_packs.generator.core.spec import Result, Status
 from hgemm_packs.generator.measure.values import Finding, sampled
-from hgemm_packs.generator.spec import Result, Status
+from hgemm_packs.measure.timing import Field
 from hgemm_packs.problem import Problem
-from hgemm_packs.timing import Field
 
 SETS = 3  # of one audit
 

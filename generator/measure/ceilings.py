@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from hgemm_packs.baselines import best_cublaslt
-from hgemm_packs.operands import operands
+from hgemm_packs.measure.baselines import best_cublaslt
+from hgemm_packs.measure.operands import operands
+from hgemm_packs.measure.replay import Arm, Stage, stage
+from hgemm_packs.measure.timing import torch_mm
 from hgemm_packs.problem import Problem
-from hgemm_packs.replay import Arm, Stage, stage
-from hgemm_packs.timing import torch_mm
 
 SHAPES = ((8192, 8192, 4096), (8192, 8192, 8192), (4096, 8192, 8192))
 PAUSE_S = 0.03

@@ -1,9 +1,9 @@
 """Products as programs run them: calls of many problems, one behind another, in a CUDA graph of
 torch's own.
 
-Used by `benchmarks/mixed.py`, which chooses kernels for dependent launch, and by
-`benchmarks/public.py`, which measures what `matmul` does with them. Operands are slices of one pool
-of random normal numbers, for filling fresh ones would take longer than timing them.
+Used by `benchmarks/measure/mixed.py`, which chooses kernels for dependent launch, and by
+`benchmarks/measure/public.py`, which measures what `matmul` does with them. Operands are slices of
+one pool of random normal numbers, for filling fresh ones would take longer than timing them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from statistics import median
 
 import torch
 
-from hgemm_packs.operands import DTYPES, SET_ALIGN, Operands
+from hgemm_packs.measure.operands import DTYPES, SET_ALIGN, Operands
+from hgemm_packs.measure.replay import HEAD_START_CYCLES
 from hgemm_packs.problem import Problem
-from hgemm_packs.replay import HEAD_START_CYCLES
 
 #: Queues something on the current stream.
 Call = Callable[[], object]

@@ -10,14 +10,14 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hgemm_packs import timing
-from hgemm_packs.baselines import TunedCublasLt
+from hgemm_packs.generator.core.spec import PROTOCOLS
 from hgemm_packs.generator.measure.audit import Audit
 from hgemm_packs.generator.measure.race import Block, Tally, race
-from hgemm_packs.generator.spec import PROTOCOLS
+from hgemm_packs.measure import timing
+from hgemm_packs.measure.baselines import TunedCublasLt
+from hgemm_packs.measure.replay import Arm, stage
+from hgemm_packs.measure.timing import Comparison
 from hgemm_packs.problem import Problem
-from hgemm_packs.replay import Arm, stage
-from hgemm_packs.timing import Comparison
 
 TARGET_US = 600.0  # of one replay
 RACE_TARGET_US = 300.0

@@ -1,7 +1,8 @@
 """A process that measures `matmul` as programs call it: the device, a pack in front of all others,
 and problems that may stand beside a problem.
 
-Used by `benchmarks/mixed.py` and `benchmarks/public.py`, one process each on one GPU.
+Used by `benchmarks/measure/mixed.py` and `benchmarks/measure/public.py`, one process each on one
+GPU.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import Any
 import torch
 
 from hgemm_packs import launcher, select
+from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.measure import chains
 from hgemm_packs.generator.measure.chains import Call, Pool
-from hgemm_packs.generator.packed import Packed
-from hgemm_packs.manifest import KernelEntry
-from hgemm_packs.operands import Operands
+from hgemm_packs.measure.operands import Operands
+from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem, regime
 
 #: Problems that stand beside one, and where they are drawn from.

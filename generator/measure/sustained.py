@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hgemm_packs.operands import Operands
-from hgemm_packs.replay import Arm, Replay, Single, Stage
+from hgemm_packs.measure.operands import Operands
+from hgemm_packs.measure.replay import Arm, Replay, Single, Stage
 
 REPLAY_US = 5_000.0  # of one replay; readings are this far apart
 AHEAD = 4  # replays queued at a time

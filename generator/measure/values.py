@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from hgemm_packs.generator.gates.checker import SIGNIFICAND_BITS
-from hgemm_packs.operands import Operands
+from hgemm_packs.measure.operands import Operands
 from hgemm_packs.problem import Problem
 
 SAMPLE_ROWS = 64

@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.generator import candidate
-from hgemm_packs.generator.candidate import Candidate
-from hgemm_packs.generator.spec import Choice, DeviceFacts
+from hgemm_packs.generator.compile import candidate
+from hgemm_packs.generator.compile.candidate import Candidate
+from hgemm_packs.generator.core.spec import Choice, DeviceFacts
 from hgemm_packs.problem import Problem
 
 if sys.version_info >= (3, 11):

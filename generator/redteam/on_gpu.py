@@ -13,20 +13,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
-from hgemm_packs.generator import build, evaluate
-from hgemm_packs.generator.build import Built
-from hgemm_packs.generator.candidate import entry
-from hgemm_packs.generator.gates import device_side, isolation, sanitizer, sweep
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.candidate import entry
+from hgemm_packs.generator.compile.compiler import Built
+from hgemm_packs.generator.core.spec import DeviceFacts, Kernel, Verdict
+from hgemm_packs.generator.devices import in_process
+from hgemm_packs.generator.gates import isolation, sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import Worker
 from hgemm_packs.generator.redteam.corpus import PASS, Case
-from hgemm_packs.generator.spec import DeviceFacts, Kernel, Verdict
-from hgemm_packs.manifest import KernelEntry, Range
+from hgemm_packs.generator.redteam.outcome import Outcome
+from hgemm_packs.generator.run import evaluate
+from hgemm_packs.pack.manifest import KernelEntry, Range
 from hgemm_packs.problem import Problem
-
-if TYPE_CHECKING:
-    from hgemm_packs.generator.redteam.run import Outcome
 
 PROCESSES, SPARES = 10, 6  # each a context on the one GPU
 GATE_S = 60.0
@@ -46,7 +45,7 @@ class _Pass:
         settled: Callable[[int], None],
     ) -> None:
         self.cases = {case.name: case for case in cases}
-        self.kernels = {name: build.as_kernel(built[name]) for name in self.cases}
+        self.kernels = {name: compiler.as_kernel(built[name]) for name in self.cases}
         self.outcomes, self.device, self._settled = outcomes, device, settled
         self._left = set(self.cases)
         self._lock = threading.Lock()
@@ -156,7 +155,7 @@ class _Pass:
         problem, seed = _problem(kernel), secrets.randbits(48)
         verdict = evaluate.called(
             worker,
-            device_side.measure,
+            in_process.measure,
             "race",
             kernel,
             problem,
@@ -193,7 +192,7 @@ class _Spares:
 
 def _warmed(device: int) -> Worker:
     worker = Worker()
-    worker.begin(device_side.warm_up, device, timeout_s=evaluate.WARM_UP_S)
+    worker.begin(in_process.warm_up, device, timeout_s=evaluate.WARM_UP_S)
     return worker
 
 

@@ -15,32 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from hgemm_packs.generator import evaluate
+from hgemm_packs.generator.core.spec import Verdict
 from hgemm_packs.generator.gates import plausibility
 from hgemm_packs.generator.redteam import corpus
 from hgemm_packs.generator.redteam.corpus import PASS, Case
-from hgemm_packs.generator.spec import Verdict
+from hgemm_packs.generator.redteam.outcome import Outcome
+from hgemm_packs.generator.run import evaluate
 
 Stage = Literal["cpu", "gpu"]
 Progress = Callable[[int, int], None]
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of a case. `got_gate` is the gate that rejected it, or "pass"; `undecided` that
-    the gates of this stage passed it and others must decide."""
-
-    name: str
-    what: str
-    expect: list[str]
-    got_gate: str
-    detail: str
-    seconds: float
-    undecided: bool = False
-
-    @property
-    def as_expected(self) -> bool:
-        return self.got_gate in self.expect
 
 
 @dataclass(frozen=True, slots=True)

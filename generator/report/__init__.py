@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hgemm_packs.generator import findings
 from hgemm_packs.generator.report.numbers import numbers
 from hgemm_packs.generator.report.page import page
-from hgemm_packs.generator.store import Store
+from hgemm_packs.generator.store import findings
+from hgemm_packs.generator.store.run_folder import Store
 
 
 def write(store: Store, out: Path) -> Path:

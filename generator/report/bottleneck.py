@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from hgemm_packs.generator.core.spec import DeviceFacts
 from hgemm_packs.generator.gates.plausibility import compulsory_bytes, flops
-from hgemm_packs.generator.spec import DeviceFacts
 from hgemm_packs.problem import Problem
 
 NEAR = 0.6  # of a ceiling: a kernel that reaches it has little else to lose

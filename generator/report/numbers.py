@@ -13,15 +13,15 @@ from dataclasses import asdict
 from statistics import geometric_mean, median
 from typing import Any
 
-from hgemm_packs.generator import judge, metrics, table
-from hgemm_packs.generator.findings import UNBUILT, Findings
+from hgemm_packs.generator.core.problems import regime
+from hgemm_packs.generator.core.spec import FALLBACK, PROTOCOLS
 from hgemm_packs.generator.gates.plausibility import floor_us, flops
-from hgemm_packs.generator.judge import Contender
-from hgemm_packs.generator.problems import regime
-from hgemm_packs.generator.prune import KEPT_SHARE, Pruned
-from hgemm_packs.generator.report import search
+from hgemm_packs.generator.report import metrics, search_figures
 from hgemm_packs.generator.report.bottleneck import bottleneck
-from hgemm_packs.generator.spec import FALLBACK, PROTOCOLS
+from hgemm_packs.generator.store.findings import UNBUILT, Findings
+from hgemm_packs.generator.tables import judge, table
+from hgemm_packs.generator.tables.judge import Contender
+from hgemm_packs.generator.tables.prune import KEPT_SHARE, Pruned
 from hgemm_packs.problem import Problem
 
 SCHEMA = "hgemm-packs/report-1"
@@ -58,11 +58,11 @@ def numbers(found: Findings) -> Document:
         ],
         "regimes": _regimes(lines),
         "worst": sorted((x for x in lines if x["hot"]), key=lambda x: x["hot"])[:WORST],
-        "statuses": search.statuses(found),
-        "at_k": search.at_k(found, torch_us),
-        "search": search.curves(found),
-        "operators": search.operators(found),
-        "cost": search.cost(found, len({c.kernel for c in full.values()}), len(full)),
+        "statuses": search_figures.statuses(found),
+        "at_k": search_figures.at_k(found, torch_us),
+        "search": search_figures.curves(found),
+        "operators": search_figures.operators(found),
+        "cost": search_figures.cost(found, len({c.kernel for c in full.values()}), len(full)),
         "problems": lines,
     }
     document["missing"] = _missing(found, document)
@@ -74,7 +74,7 @@ def _judged(
 ) -> dict[Problem, Sequence[Contender]]:
     """Contenders of every problem that can be judged, smallest first: those with finals, and those
     on which every attempt failed. A problem still waiting for its finals is not among them."""
-    alive = {a.problem for a in found.attempts if search.correct(found, a)}
+    alive = {a.problem for a in found.attempts if search_figures.correct(found, a)}
     failed = {a.problem: () for a in found.attempts if a.problem not in alive}
     failed |= {each.problem: () for each in found.fields}
     judged = {**failed, **listed}

@@ -27,10 +27,10 @@ STRATEGIES: dict[str, Factory] = {
     "policy": _lazy("policy"),
     "islands": _lazy("islands"),
     "cost": _lazy("cost"),
-    "exhaustive": _lazy("exhaustive"),
-    "random": _lazy("random_search"),
-    "tpe": _lazy("tpe"),
-    "cma": _lazy("cma"),
+    "exhaustive": _lazy("rivals.exhaustive"),
+    "random": _lazy("rivals.random_search"),
+    "tpe": _lazy("rivals.tpe"),
+    "cma": _lazy("rivals.cma"),
 }
 DEFAULT = "portfolio"
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Outcome, Proposal
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Outcome, Proposal
 
 
 class Strategy(Protocol):

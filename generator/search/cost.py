@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import ThreadpoolController
 
-from hgemm_packs.generator.search.features import FIELDS, Array, Places
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal
+from hgemm_packs.generator.search.analytic.features import FIELDS, Array, Places
 from hgemm_packs.generator.search.history import History, Told
 from hgemm_packs.generator.search.kriging import Kriging, closeness
 from hgemm_packs.generator.search.prior import Rows, rows_of
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Outcome, Proposal
 
 LEAST_TIMES = 300  # fewer say less than the prior
 GROWTH = 1.5  # times as many as at the last fit call for the next

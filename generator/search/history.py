@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from hgemm_packs.generator.search.features import Array, Table
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Outcome, Status
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice, Outcome, Status
+from hgemm_packs.generator.search.analytic.features import Array, Table
 from hgemm_packs.problem import Problem
 
 #: What a choice that failed somewhere costs in rank, in doublings of time, and what each near copy

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from hgemm_packs.generator.search.features import Array
+from hgemm_packs.generator.search.analytic.features import Array
 
 REACH = 4.0  # genes that differ, over which a surprise fades to 1/e
 NOISE = 0.03  # of a screened time, in doublings

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgemm_packs.generator.search.features import PLACES, Array, Places, shape
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Outcome, Proposal
+from hgemm_packs.generator.search.analytic.features import PLACES, Array, Places, shape
 from hgemm_packs.generator.search.history import History, Told, draws
 from hgemm_packs.generator.search.prior import Rows, rows_of
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Outcome, Proposal
 from hgemm_packs.problem import Problem
 
 BETA = 24.0  # logits that a doubling of the prior's time costs

@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from hgemm_packs.generator.search.features import Array, Places, Table
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal
+from hgemm_packs.generator.search.analytic.features import Array, Places, Table
+from hgemm_packs.generator.search.analytic.roofline import Terms, terms
 from hgemm_packs.generator.search.history import History, Told
-from hgemm_packs.generator.search.roofline import Terms, terms
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Outcome, Proposal
 from hgemm_packs.problem import Problem
 
 

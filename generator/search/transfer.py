@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.generator.devices.recording import completed
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.findings import Field, Findings
-from hgemm_packs.generator.packer import SourceManifest
 from hgemm_packs.generator.search.base import Strategy
-from hgemm_packs.generator.space import Space
-from hgemm_packs.generator.spec import Choice, Outcome, Proposal, Status
+from hgemm_packs.generator.store.findings import Field, Findings
 from hgemm_packs.problem import Problem
 
 Sizes = tuple[int, int, int]

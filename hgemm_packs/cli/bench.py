@@ -18,14 +18,14 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import select
-from ..manifest import Row, Timing
+from ..pack.manifest import Row, Timing
 from ..problem import Problem
 from . import plots
 from .console import Tick, UserError, cuda_device, progress
 
 if TYPE_CHECKING:
-    from ..replay import Arm
-    from ..timing import Protocol
+    from ..measure.replay import Arm
+    from ..measure.timing import Protocol
 
 BLOCKS = 20
 TARGET_US = 1000.0
@@ -70,7 +70,7 @@ def _problem(row: Row) -> Problem:
 
 def measure(rows: Sequence[Row], index: int, tick: Tick) -> list[Row]:
     """The same rows with this machine's figures."""
-    from ..baselines import best_cublaslt
+    from ..measure.baselines import best_cublaslt
 
     measured = []
     for done, row in enumerate(rows):
@@ -86,7 +86,8 @@ def measure(rows: Sequence[Row], index: int, tick: Tick) -> list[Row]:
 
 
 def _time(problem: Problem, protocol: Protocol, cublaslt: Arm | None, index: int) -> Timing:
-    from .. import matmul, timing
+    from .. import matmul
+    from ..measure import timing
 
     arms: dict[str, Arm] = {
         "torch": timing.torch_mm,
@@ -138,9 +139,9 @@ def _table(rows: Sequence[Row]) -> Table:
 def _save(rows: Sequence[Row], folder: Path, index: int) -> None:
     import torch
 
-    from ..baselines import cublaslt_version
     from ..launcher import device_info
-    from ..telemetry import Telemetry
+    from ..measure.baselines import cublaslt_version
+    from ..measure.telemetry import Telemetry
 
     now = Telemetry(index).read()
     document: dict[str, Any] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..pack import Pack
+from ..pack.folder import Pack
 from .console import UserError, generator, manifests_dir, progress
 
 
@@ -25,7 +25,7 @@ def run(out: Console, arch: str, folder: Path | None, jobs: int) -> list[Pack]:
     Raises UserError with the compiler's words when a kernel does not build, OSError, before any
     is compiled, for a folder that cannot be written.
     """
-    builder = generator("build")
+    builder = generator("compile.pack_writer")
     packs = []
     paths = sources(arch)
     for path in paths:

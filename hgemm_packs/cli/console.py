@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import PackError
-from ..pack import Pack
+from ..pack.folder import Pack
 
 #: Tables of this project are laid out for this many columns; a pipe or a log gets them whole.
 LOG_COLUMNS = 120

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import select
-from ..manifest_reader import Manifest
+from ..pack.manifest_reader import Manifest
 from ..problem import DeviceInfo
 from ..settings import settings
 from . import bench, build, inspect, layers, plots, shapes

@@ -36,7 +36,7 @@ def _profiles() -> dict[str, DeviceInfo]:
             known[each.name] = DeviceInfo(
                 each.name, manifest.arch, each.sm_count, each.l2_bytes, manifest.min_driver
             )
-    read_source = generator("packer").read_source
+    read_source = generator("compile.pack_writer").read_source
     for path in sorted(manifests_dir().glob("sm_*/*.json")):
         source = read_source(path)
         for each in source.device_profiles:

@@ -19,8 +19,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from .. import cache, kernels_layout, lockfile, packs, trust
-from ..pack import FILES, Pack
+from ..distribution import cache, kernels_layout, lockfile, packs, trust
+from ..pack.folder import FILES, Pack
 from . import plots
 from .console import UserError, console, open_pack, progress
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from .. import report, select, trust
+from .. import report, select
+from ..distribution import trust
 from ..errors import PackError
-from ..pack import Pack
+from ..pack.folder import Pack
 from ..problem import Problem, cuda_of
 from .console import UserError, cuda_device, generator, open_pack, progress
 from .devices import named
@@ -116,7 +117,7 @@ def _verify_values(out: Console, pack: Pack) -> bool:
     index = cuda_device()
     if index is None:
         raise UserError("verify --gpu needs a CUDA device")
-    check = generator("verify")
+    check = generator("gates.pack_gate")
     with progress(out, "kernels against float64") as tick:
         results = check.verify_kernels(pack, index, tick)
     failed = [result for result in results if not result.ok]

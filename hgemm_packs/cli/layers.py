@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..manifest import Row
+from ..pack.manifest import Row
 from ..problem import DeviceInfo, Problem
 from ..select import Choice, resolve
 from .shapes import Layer, Shapes

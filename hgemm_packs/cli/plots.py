@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..manifest import Row
-from ..manifest_reader import Manifest
+from ..pack.manifest import Row
+from ..pack.manifest_reader import Manifest
 
 #: Two hues that stay apart for colour-blind readers and in grey print.
 HOT, COLD = "#0072B2", "#E69F00"

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import PackError
+from ..pack.strict_json import Check, integer, listing, nullable, one_of, record, text
 from ..problem import DTYPES, LAYOUTS, Problem
-from ..strict_json import Check, integer, listing, nullable, one_of, record, text
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from .. import signatures
-from ..pack import MANIFEST_NAME
+from ..distribution import signatures
+from ..pack.folder import MANIFEST_NAME
 from .console import open_pack
 
 

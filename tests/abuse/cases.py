@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.manifest import MAX_MANIFEST_BYTES, PARAM_LAYOUTS
+from hgemm_packs.pack.manifest import MAX_MANIFEST_BYTES, PARAM_LAYOUTS
 from tests.abuse.builder import (
     Change,
     edit,

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs import discover, select
+from hgemm_packs import select
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.devices.fake import fake_cubin
-from hgemm_packs.pack import Pack
+from hgemm_packs.pack import discover
+from hgemm_packs.pack.folder import Pack
 from hgemm_packs.problem import Problem
 from tests import packs
 from tests.abuse.builder import edit, put

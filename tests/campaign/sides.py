@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hgemm_packs import kernels_layers, launcher
+from hgemm_packs import launcher, nn
 from tests import reference
 from tests.fake_driver import Started
 
@@ -129,7 +129,7 @@ def outcome(story: Story, side: Side) -> list[Any]:
         warnings.simplefilter("always")
         # Torch's own, where the first derivative of a process makes it load its rules.
         warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
-        patch.setattr(kernels_layers, "linear", side.linear)
+        patch.setattr(nn, "linear", side.linear)
         try:
             note(story(side, note))
         except (Exception, KeyboardInterrupt, GeneratorExit) as error:
@@ -168,7 +168,7 @@ def _folded(side: Side, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def linear(side: Side, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """The layer of a pack, which `outcome` has call this side's linear."""
-    return kernels_layers.Linear.forward(_Layer(weight), x)  # type: ignore[arg-type]
+    return nn.Linear.forward(_Layer(weight), x)  # type: ignore[arg-type]
 
 
 #: Ways from two square matrices to a product.

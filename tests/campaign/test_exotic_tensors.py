@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from hgemm_packs import kernels_layers
+from hgemm_packs import nn
 from tests.fake_driver import Started
 
 from .sides import SIDE, Note, Side, Story, assert_same, half, linear
@@ -350,7 +350,7 @@ def test_a_layer_raises_what_linear_raises(
     ours: Started, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of what does not fit only the type: torch's own layer names other functions."""
-    monkeypatch.setattr(kernels_layers, "linear", ours.linear)
+    monkeypatch.setattr(nn, "linear", ours.linear)
     x, weight = MISFITS[name]
     errors: list[type[BaseException] | None] = []
     for layer in (torch.nn.functional.linear, lambda x, w: linear(ours, x, w)):

@@ -11,12 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from hgemm_packs import baselines, cli, launcher, timing
+from hgemm_packs import cli, launcher
 from hgemm_packs.cli import bench as bench_verb
 from hgemm_packs.cli import build as build_verb
 from hgemm_packs.cli import inspect, plots
 from hgemm_packs.cli.console import UserError
 from hgemm_packs.errors import PackError
+from hgemm_packs.measure import baselines, timing
 from hgemm_packs.problem import Problem
 from hgemm_packs.settings import settings
 from tests import packs
@@ -296,6 +297,6 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         without.setattr("importlib.import_module", no_torch)
         with pytest.raises(UserError, match=r"torch 2.10 or newer is needed: see pytorch.org"):
             cli.console.generator("cli")
-    monkeypatch.setitem(sys.modules, "hgemm_packs.generator.build", None)
+    monkeypatch.setitem(sys.modules, "hgemm_packs.generator.compile.compiler", None)
     with pytest.raises(UserError, match=r"pip install 'hgemm-packs\[cli,generator\]'"):
         cli.console.generator("build")

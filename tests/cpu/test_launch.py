@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.manifest import PARAM_LAYOUTS, GridRule, Range
+from hgemm_packs.pack.manifest import PARAM_LAYOUTS, GridRule, Range
 from tests import fake_driver, reference
 from tests.fake_driver import Started
 

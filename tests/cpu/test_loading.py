@@ -15,8 +15,8 @@ import torch
 
 from hgemm_packs import launcher, report, select
 from hgemm_packs.errors import FallbackError
-from hgemm_packs.identity import identity
-from hgemm_packs.manifest import GridRule
+from hgemm_packs.pack.identity import identity
+from hgemm_packs.pack.manifest import GridRule
 from hgemm_packs.problem import DeviceInfo
 from tests import fake_driver, reference
 from tests.fake_driver import Started

@@ -15,7 +15,7 @@ import torch
 from torch._C._dynamo import guards
 
 import hgemm_packs
-from hgemm_packs import api, launcher, report, select
+from hgemm_packs import launcher, reasons, report, select, torch_state
 from hgemm_packs.errors import FallbackError
 from hgemm_packs.problem import Problem
 from hgemm_packs.settings import settings
@@ -245,7 +245,7 @@ def test_the_first_call_imports_torch() -> None:
 def test_the_log_is_set_up_before_the_first_warning() -> None:
     # The warning of a missing driver came before HGEMM_PACKS_LOG was read: no level silenced it.
     script = "from hgemm_packs import matmul\nimport torch\na = torch.eye(3).half()\nmatmul(a, a)\n"
-    no_driver = f"from hgemm_packs import launcher\nlauncher._start('libnone.so')\n{script}"
+    no_driver = f"from hgemm_packs import dispatch\ndispatch.start('libnone.so')\n{script}"
     assert run(no_driver, HGEMM_PACKS_LOG="error") == ""
     said = "hgemm_packs WARNING: every matmul goes to torch: libnone.so cannot be opened\n"
     assert run(no_driver, HGEMM_PACKS_LOG="warning") == said
@@ -269,7 +269,7 @@ def test_a_switch_that_is_neither_on_nor_off_is_said(
 def test_every_fallback_has_words(fake: Started) -> None:
     assert fake.matmul(*operands()) is not None
     codes = set(launcher._extension().counters()["fallbacks"]) | {"no_extension"}
-    assert codes == {*report.WORDS, *select.STEPS}
+    assert codes == {*reasons.WORDS, *select.STEPS}
 
 
 def test_a_torch_without_the_exchange_api() -> None:
@@ -331,8 +331,10 @@ def test_defect_20_without_the_extension_only_what_was_given(
 
     a, b = operands()
     out = torch.zeros(32, 32, dtype=torch.float16)
-    reference.assert_exact(api.matmul(a.as_subclass(Strict), b).as_subclass(torch.Tensor), a, b)
-    api.matmul(a.as_subclass(Strict), b, out=out)
+    reference.assert_exact(
+        torch_state.matmul(a.as_subclass(Strict), b).as_subclass(torch.Tensor), a, b
+    )
+    torch_state.matmul(a.as_subclass(Strict), b, out=out)
     reference.assert_exact(out, a, b)
     assert [x for x in seen if x[0] == 2] == [(2, []), (2, ["out"])]
 
@@ -342,11 +344,11 @@ def test_no_extension_and_strict(
 ) -> None:
     a, b = operands()
     with caplog.at_level(logging.CRITICAL):
-        reference.assert_exact(api.matmul(a, b), a, b)
+        reference.assert_exact(torch_state.matmul(a, b), a, b)
         monkeypatch.setenv("HGEMM_PACKS_STRICT", "1")
         settings.cache_clear()
         with pytest.raises(FallbackError, match="no_extension"):
-            api.matmul(a, b)
+            torch_state.matmul(a, b)
 
 
 @pytest.mark.parametrize(
@@ -378,12 +380,12 @@ def test_defect_09_strict_begins_at_the_first_call() -> None:
     """Other threads' calls went to torch until the thread that starts had read the setting."""
     said = run(
         "import threading, torch\n"
-        "from hgemm_packs import api, errors, launcher, matmul\n"
+        "from hgemm_packs import errors, matmul, torch_state\n"
         "waits, goes_on = threading.Event(), threading.Event()\n"
-        "quiet_threads = api.quiet_threads\n"
+        "quiet_threads = torch_state.quiet_threads\n"
         "def slowly(remember):\n"
         "    waits.set(); goes_on.wait(); quiet_threads(remember)\n"
-        "api.quiet_threads = slowly\n"
+        "torch_state.quiet_threads = slowly\n"
         "a = torch.eye(3).half()\n"
         "def call():\n"
         "    try: matmul(a, a); print('torch')\n"

@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from hgemm_packs import launcher, select
+from hgemm_packs import dispatch, launcher, select
 from hgemm_packs.generator.devices.fake import fake_cubin
-from hgemm_packs.manifest import (
+from hgemm_packs.pack.manifest import (
     MAPPED,
     PARAM_LAYOUTS,
     WITH_WORKSPACE,
@@ -290,12 +290,12 @@ def start(patch: pytest.MonkeyPatch, library: Path, *, driver: str = "") -> Star
     patch.setattr(launcher, "_C", extension)
     patch.setattr(launcher, "matmul", extension.matmul)
     patch.setattr(launcher, "linear", extension.linear)
-    patch.setattr(launcher, "_started", False)
-    patch.setattr(launcher, "_loaded", {})
-    patch.setattr(launcher, "_said", set())
+    patch.setattr(dispatch, "_started", False)
+    patch.setattr(dispatch, "_loaded", {})
+    patch.setattr(dispatch, "_said", set())
     started = Started(library, extension)
     patch.setattr(torch.Tensor, "__dlpack_c_exchange_api__", started.streams, raising=True)
-    launcher._start(driver or str(library), DL_CPU)
+    dispatch.start(driver or str(library), DL_CPU)
     ctypes.memset(ctypes.byref(started.control), 0, ctypes.sizeof(Control))
     started.control.clusters = 66
     started._library.fake_forget_graphs()

@@ -1,7 +1,7 @@
 """Changes to documents of ours that leave most of them whole, so that deep checks are reached.
 
-Used by the hypothesis tests and, as libFuzzer's mutator, by benchmarks/fuzz.py. Works on bytes that
-may be no JSON at all. Never imports a reader.
+Used by the hypothesis tests and, as libFuzzer's mutator, by benchmarks/gates/fuzz.py. Works on
+bytes that may be no JSON at all. Never imports a reader.
 """
 
 from __future__ import annotations

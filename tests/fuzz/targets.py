@@ -1,7 +1,8 @@
 """The readers of bytes that others wrote, each as a function of one byte string.
 
-Called by the hypothesis tests here and by benchmarks/fuzz.py. A target returns for an input that it
-accepts; any exception but PackError, and any read outside a file, is a finding. Never mutates.
+Called by the hypothesis tests here and by benchmarks/gates/fuzz.py. A target returns for an input
+that it accepts; any exception but PackError, and any read outside a file, is a finding. Never
+mutates.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from hgemm_packs import lockfile, manifest_reader, pack, policy, receipts, strict_json
+from hgemm_packs.distribution import lockfile, policy
 from hgemm_packs.errors import PackError
+from hgemm_packs.pack import folder as pack
+from hgemm_packs.pack import manifest_reader, receipts, strict_json
 from hgemm_packs.problem import Problem
 
 #: Between manifest and blob in an input of the pack target.

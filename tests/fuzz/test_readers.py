@@ -1,6 +1,7 @@
 """Readers of foreign bytes refuse with PackError or accept what is whole, whatever they are given.
 
-Some hundred cases each, the same in every run; benchmarks/fuzz.py does millions, led by coverage.
+Some hundred cases each, the same in every run; benchmarks/gates/fuzz.py does millions, led by
+coverage.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hgemm_packs import manifest_reader, strict_json
 from hgemm_packs.errors import PackError
+from hgemm_packs.pack import manifest_reader, strict_json
 from tests.fuzz import mutations
 from tests.fuzz.targets import (
     LONGEST_MESSAGE,

@@ -11,11 +11,11 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from hgemm_packs.generator.packer import write_pack
-from hgemm_packs.lockfile import SCHEMA, Locked
-from hgemm_packs.manifest import PARAM_LAYOUTS
-from hgemm_packs.pack import BLOB_NAME, MANIFEST_NAME
-from hgemm_packs.receipts import Receipt, write_receipt
+from hgemm_packs.distribution.lockfile import SCHEMA, Locked
+from hgemm_packs.generator.compile.pack_writer import write_pack
+from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME
+from hgemm_packs.pack.manifest import PARAM_LAYOUTS
+from hgemm_packs.pack.receipts import Receipt, write_receipt
 from tests import packs
 from tests.fuzz.targets import SEPARATOR
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from hgemm_packs.generator.spec import DeviceFacts, Job, Reply, Result, Status
+from hgemm_packs.generator.core.spec import DeviceFacts, Job, Reply, Result, Status
 
 ERROR_M, BLAMED_M, LOST_M, DIES_M, FAILED_M = 8, 16, 24, 32, 40
 

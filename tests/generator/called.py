@@ -1,4 +1,4 @@
-"""Made-up lines of benchmarks/public.py, and a table of kernels that they may be of."""
+"""Made-up lines of benchmarks/measure/public.py, and a table of kernels that they may be of."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hgemm_packs.generator import published
-from hgemm_packs.generator.packer import SourceKernel, SourceManifest
-from hgemm_packs.manifest import Row, Timing
+from hgemm_packs.generator.compile.pack_writer import SourceKernel, SourceManifest
+from hgemm_packs.generator.tables import published
+from hgemm_packs.pack.manifest import Row, Timing
 from hgemm_packs.problem import Problem
 from tests import packs
 

@@ -14,9 +14,9 @@ import pytest
 from hgemm_packs import cli
 from hgemm_packs.generator import report
 from hgemm_packs.generator.cli import search
+from hgemm_packs.generator.core.spec import Choice, Device, Kernel, Status, Verdict
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice, fake_kernel
-from hgemm_packs.generator.evaluators import Inline
-from hgemm_packs.generator.spec import Choice, Device, Kernel, Status, Verdict
+from hgemm_packs.generator.workers.evaluators import Inline
 from hgemm_packs.problem import Problem
 
 SHAPES = ((128, 512, 512), (256, 1024, 512), (256, 1024, 4096))

@@ -8,29 +8,29 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build
+from hgemm_packs.generator.compile import compiler
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache; sources read anew before and after."""
     monkeypatch.setenv("HGEMM_PACKS_CACHE", str(tmp_path / "cache"))
-    build.expanded_source.cache_clear()
+    compiler.expanded_source.cache_clear()
     yield tmp_path / "cache" / "v1" / "build"
-    build.expanded_source.cache_clear()
+    compiler.expanded_source.cache_clear()
 
 
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Symbols that reach the compiler, in order."""
     seen: list[str] = []
-    real = build.compile_source
+    real = compiler.compile_source
 
     def counted(source: str, symbol: str) -> tuple[bytes, int]:
         seen.append(symbol)
         return real(source, symbol)
 
-    monkeypatch.setattr(build, "compile_source", counted)
+    monkeypatch.setattr(compiler, "compile_source", counted)
     return seen
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hgemm_packs.generator.spec import DeviceFacts, Job, Kernel, Reply, Result, Status
+from hgemm_packs.generator.core.spec import DeviceFacts, Job, Kernel, Reply, Result, Status
 from hgemm_packs.problem import Problem
 
 TORCH_US = 12.0

@@ -7,8 +7,8 @@ from typing import Any
 
 from cuda.core import Program, ProgramOptions
 
-from hgemm_packs.generator import build
-from hgemm_packs.manifest import PARAM_LAYOUTS
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.pack.manifest import PARAM_LAYOUTS
 
 SYMBOL = "tiny"
 
@@ -78,7 +78,7 @@ def fields(**changes: Any) -> dict[str, Any]:
     return record | changes
 
 
-def compile_any(text: str, arch: str = build.ARCH) -> bytes:
+def compile_any(text: str, arch: str = compiler.ARCH) -> bytes:
     """The cubin, whatever the build would say of it."""
-    options = ProgramOptions(name="kernel.cu", arch=arch, **build.OPTIONS)
+    options = ProgramOptions(name="kernel.cu", arch=arch, **compiler.OPTIONS)
     return bytes(Program(text, "c++", options).compile("cubin", logs=io.StringIO()).code)

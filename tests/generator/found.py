@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hgemm_packs.generator.findings import Attempt, Field, Findings
-from hgemm_packs.generator.spec import DeviceFacts, Status
-from hgemm_packs.manifest import Numerics
+from hgemm_packs.generator.core.spec import DeviceFacts, Status
+from hgemm_packs.generator.store.findings import Attempt, Field, Findings
+from hgemm_packs.pack.manifest import Numerics
 from hgemm_packs.problem import Problem
 
 from .measured import samples

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator import build
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core.space import catalogue
 from hgemm_packs.generator.families import FAMILIES, Genome, family
-from hgemm_packs.generator.space import catalogue
-from hgemm_packs.manifest import KernelEntry
-from hgemm_packs.manifest_checks import check_launch_record
-from hgemm_packs.manifest_fields import KERNEL
+from hgemm_packs.pack.manifest import KernelEntry
+from hgemm_packs.pack.manifest_checks import check_launch_record
+from hgemm_packs.pack.manifest_fields import KERNEL
 from hgemm_packs.problem import DTYPES, LAYOUTS
 
 Job = tuple[str, Genome]
@@ -176,7 +176,7 @@ def entry_of(job: Job) -> KernelEntry:
 
 def sources_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the kernel sources that builds read from now on."""
-    shutil.copytree(build.sources_dir(), folder)
-    monkeypatch.setattr(build, "sources_dir", lambda: folder)
-    build.expanded_source.cache_clear()
+    shutil.copytree(compiler.sources_dir(), folder)
+    monkeypatch.setattr(compiler, "sources_dir", lambda: folder)
+    compiler.expanded_source.cache_clear()
     return folder

@@ -6,10 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from hgemm_packs.generator.core.space import Space, catalogue
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.generator.devices.model import kernel_us
 from hgemm_packs.generator.search.base import Strategy
-from hgemm_packs.generator.space import Space, catalogue
-from hgemm_packs.generator.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.problem import Problem
 
 SHAPES = (

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from hgemm_packs import baselines, report, timing
+from hgemm_packs import report
+from hgemm_packs.generator.core.spec import Job, Kernel, Reply, Status
 from hgemm_packs.generator.devices import gpu
 from hgemm_packs.generator.measure import admission, contest, screening
-from hgemm_packs.generator.spec import Job, Kernel, Reply, Status
-from hgemm_packs.operands import Operands, operands
+from hgemm_packs.measure import baselines, timing
+from hgemm_packs.measure.operands import Operands, operands
+from hgemm_packs.measure.telemetry import Conditions
 from hgemm_packs.problem import Problem
-from hgemm_packs.telemetry import Conditions
 from tests import fake_driver
 
 L2 = 4 << 10  # bytes: the stand-in driver computes slowly

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from hgemm_packs import launcher, select
-from hgemm_packs.generator.arms import Arm
+from hgemm_packs.generator.gates.arm import Arm
 from hgemm_packs.generator.gates.checker import size
-from hgemm_packs.manifest import KernelEntry
-from hgemm_packs.operands import DTYPES
-from hgemm_packs.pack import Pack
+from hgemm_packs.measure.operands import DTYPES
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem
 from tests import reference
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from hgemm_packs import launcher, select
-from hgemm_packs.manifest import KernelEntry
-from hgemm_packs.pack import Pack
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem
 from tests import reference
 

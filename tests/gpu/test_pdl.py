@@ -7,16 +7,17 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from hgemm_packs import launcher, matmul, timing
-from hgemm_packs.generator.arms import Arm
+from hgemm_packs import launcher, matmul
+from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.core.spec import Job, Status
 from hgemm_packs.generator.devices.gpu import GpuDevice
+from hgemm_packs.generator.gates.arm import Arm
 from hgemm_packs.generator.measure.agreement import Agreement, edges
-from hgemm_packs.generator.packed import Packed
-from hgemm_packs.generator.spec import Job, Status
-from hgemm_packs.manifest import KernelEntry
-from hgemm_packs.operands import Operands, operands
-from hgemm_packs.pack import Pack
-from hgemm_packs.replay import stage
+from hgemm_packs.measure import timing
+from hgemm_packs.measure.operands import Operands, operands
+from hgemm_packs.measure.replay import stage
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.manifest import KernelEntry
 from tests import reference
 from tests.gpu.conftest import Wins
 

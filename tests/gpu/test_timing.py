@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hgemm_packs import baselines, timing
-from hgemm_packs.operands import Operands, operands
+from hgemm_packs.measure import baselines, timing
+from hgemm_packs.measure.operands import Operands, operands
 from hgemm_packs.problem import Problem
 
 pytestmark = pytest.mark.gpu

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs import discover, receipts, settings
-from hgemm_packs.pack import Pack
-from hgemm_packs.receipts import Receipt
+from hgemm_packs import settings
+from hgemm_packs.pack import discover, receipts
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.receipts import Receipt
 from tests import packs
 
 pytestmark = pytest.mark.usefixtures("clean_process")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from hgemm_packs.generator import build
+from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.families import FAMILIES, Genome
 
 REPOSITORY = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def example() -> Genome:
 
 def test_the_example_has_the_macros_that_the_page_shows() -> None:
     ((_, text),) = blocks("c macros")
-    source = build.render("sm90_oneshot", example())
+    source = compiler.render("sm90_oneshot", example())
     assert source.startswith(text)
     assert not source.removeprefix(text).startswith("#define")
 

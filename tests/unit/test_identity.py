@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs import identity
-from hgemm_packs.manifest import GridRule, KernelEntry, Numerics, Range, TensorMapSpec
+from hgemm_packs.pack import identity
+from hgemm_packs.pack.manifest import GridRule, KernelEntry, Numerics, Range, TensorMapSpec
 
 A_MAP = TensorMapSpec("a", (64, 128), 128, 0, 128)
 KERNEL = KernelEntry(

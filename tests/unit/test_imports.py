@@ -10,7 +10,7 @@ def test_reading_packs_imports_nothing_but_the_standard_library() -> None:
     program = (
         "import sys\n"
         "before = set(sys.modules)\n"
-        "import hgemm_packs.select, hgemm_packs.report, hgemm_packs.trust\n"
+        "import hgemm_packs.select, hgemm_packs.report, hgemm_packs.distribution.trust\n"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
         "print(sorted(new - sys.stdlib_module_names))\n"
     )

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs import manifest_reader
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator.packer import write_pack
-from hgemm_packs.manifest import GridRule, Policy, Range, Timing
-from hgemm_packs.pack import Pack
+from hgemm_packs.generator.compile.pack_writer import write_pack
+from hgemm_packs.pack import manifest_reader
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.manifest import GridRule, Policy, Range, Timing
 from hgemm_packs.problem import Problem
 from tests import packs, shapes
 
@@ -176,8 +176,8 @@ def large(tmp_path: Path) -> Path:
 
 
 def test_a_large_pack_gives_its_first_kernel_fast_and_stays_small(large: Path) -> None:
-    """The promise is 60 ms for the first product of a process (benchmarks/load_cost.py) and 25 MB
-    of memory. Calls are counted, because machines are shared."""
+    """The promise is 60 ms for the first product of a process (benchmarks/host/load_cost.py) and 25
+    MB of memory. Calls are counted, because machines are shared."""
     problem = Problem(*list(shapes.grid())[500], "nn", "f16")
     calls = 0
 

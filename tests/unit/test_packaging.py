@@ -38,12 +38,16 @@ def test_data_is_where_the_package_data_patterns_look(pattern: str) -> None:
 
 
 def test_every_data_file_of_the_runtime_is_packaged() -> None:
-    patterns = PROJECT["tool"]["setuptools"]["package-data"]["hgemm_packs"]
-    built = {".py", ".so"}
-    files = [file for file in (REPOSITORY / "hgemm_packs").iterdir() if file.is_file()]
-    names = {file.name for file in files if file.suffix not in built}
-    assert names == {name for name in names if any(fnmatch(name, each) for each in patterns)}
-    assert "py.typed" in names
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]
+    built = {".py", ".pyc", ".so"}
+    files = [file for file in (REPOSITORY / "hgemm_packs").rglob("*") if file.is_file()]
+    data = {file.relative_to(REPOSITORY) for file in files if file.suffix not in built}
+    for file in data:
+        package = ".".join(file.parent.parts)
+        assert any(fnmatch(file.name, each) for each in patterns[package]), file
+    assert {"hgemm_packs/py.typed", "hgemm_packs/distribution/registry.json"} <= {
+        file.as_posix() for file in data
+    }
 
 
 def test_every_pack_is_an_extra_without_a_version() -> None:

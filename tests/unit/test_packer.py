@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator import packer
-from hgemm_packs.generator.packer import read_source, write_pack, write_source
-from hgemm_packs.manifest import MAX_MANIFEST_BYTES
-from hgemm_packs.pack import Pack
+from hgemm_packs.generator.compile import pack_writer
+from hgemm_packs.generator.compile.pack_writer import read_source, write_pack, write_source
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.manifest import MAX_MANIFEST_BYTES
 from tests import packs
 from tests.abuse.cases import FIELDS, FORM, RULES, Case
 
@@ -29,7 +29,7 @@ def write(out: Path, kernels: list[packs.FakeBuilt], **changes: Any) -> Pack:
     )
 
 
-def good_source() -> packer.SourceManifest:
+def good_source() -> pack_writer.SourceManifest:
     kernels = packs.good_kernels()
     return packs.source(kernels, packs.good_rows(kernels))
 

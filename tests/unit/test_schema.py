@@ -12,9 +12,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from hgemm_packs import manifest_fields
 from hgemm_packs.errors import PackError
-from hgemm_packs.strict_json import record
+from hgemm_packs.pack import manifest_fields
+from hgemm_packs.pack.strict_json import record
 from tests import packs
 from tests.abuse.cases import CASES, Case
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgemm_packs import strict_json
 from hgemm_packs.errors import PackError
-from hgemm_packs.pack import BUNDLE_NAME, SIGNATURE_NAME
-from hgemm_packs.strict_json import MAX_DEPTH, read_json
+from hgemm_packs.pack import strict_json
+from hgemm_packs.pack.folder import BUNDLE_NAME, SIGNATURE_NAME
+from hgemm_packs.pack.strict_json import MAX_DEPTH, read_json
 
 REPO = Path(__file__).parents[2]
 
@@ -25,7 +25,9 @@ CHILD = """
 import sys
 sys.setrecursionlimit(10_000_000)
 from pathlib import Path
-from hgemm_packs import errors, policy, remote, signatures, strict_json, transfer
+from hgemm_packs import errors
+from hgemm_packs.distribution import policy, remote, signatures, transfer
+from hgemm_packs.pack import strict_json
 DEEP = b'{"sha":' + b'[' * 1_000_000
 remote.receive = lambda request, sink, patience: sink.write(DEEP)
 KEY = policy.Key(Path("k.pem"), b"")

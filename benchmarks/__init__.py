@@ -1,0 +1,1 @@
+"""What is measured and published. Run from the repository: `python -m benchmarks.ROOM.SCRIPT`."""

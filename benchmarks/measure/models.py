@@ -1,0 +1,306 @@
+"""Whole language models, torch's linear layers against ours, step by step of serving.
+
+    python -m benchmarks.measure.models PACK OUT.jsonl [--deadline S] [--models ...] ...
+    python -m benchmarks.measure.models --summary
+
+The first measures, on one GPU (the whole set in less than ten minutes), and goes on where an
+earlier run stopped; the second writes results/models.json from results/models*.jsonl* and from
+results/serving*.jsonl*, which benchmarks/measure/serving.py fills.
+
+Models are those of transformers, in their published widths, with LAYERS layers and random weights;
+lm_head is there, so it weighs more than in the whole model. "ours" has the same weights in memory
+and its linear layers patched as README says. The experts of gpt-oss are no linear layers.
+
+A decode step is one new token of each of `tokens` sequences that have CONTEXT positions in a cache
+of keys and values, so each linear layer sees `tokens` rows; a prompt is one sequence of `tokens`.
+Both want the logits of the last position alone, as serving does. No position is ever added: each
+step overwrites the last ones, so all steps do the same work.
+
+Modes: "eager" steps back to back, where the host's time counts; "graph" replays of a step in a CUDA
+graph; "compile" and "reduce-overhead", torch.compile's mode "default" and the one of that name, for
+one model of COMPILED_LAYERS layers and few cases, as compiling takes most of the time. The arms run
+in random order, block by block; a figure is the median of the blocks' ratios. Eager steps have many
+blocks, for a host's pauses are longer than any difference; a graph is captured anew CAPTURES times,
+for where its memory lies makes up to 1%. What is left of chance shows in the arm "again" of one
+model and type: torch's own model once more.
+
+Values: the two arms' logits may not lie further apart than ALLOWED times what torch's own are off a
+float32 run of the same weights, measured for each model and type. "served" counts the products of a
+step: by kernels of ours, and why the others were torch's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import math
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from benchmarks.measure.language_models import CONTEXT, DTYPES, MODELS, Pair, Step, apart
+from benchmarks.publish import models_summary
+from benchmarks.publish.models_summary import COMPILED
+from hgemm_packs import launcher
+from hgemm_packs.generator.campaigns import cases
+from hgemm_packs.generator.campaigns.campaign import Line
+from hgemm_packs.generator.campaigns.cases import Fields
+from hgemm_packs.generator.compile.pack_kernels import Packed
+
+DEVICE = torch.device("cuda", 0)
+LAYERS = 12
+COMPILED_LAYERS = 2
+TOKENS = (1, 3, 8, 16, 37, 64, 100, 256)
+PROMPTS = (512, 777, 2048)
+#: Tokens of the decode steps that are compiled, and the model.
+COMPILED_TOKENS = (1, 64)
+COMPILED_MODEL = "Llama 3.1 8B"
+MODES = ("graph", "eager", *COMPILED)
+#: The model and type that is measured against itself as well.
+TWICE = ("Llama 3.1 8B", "bf16")
+#: Graphs of a case, each with its share of the blocks.
+CAPTURES = 3
+#: Of a block and of all blocks of a case: on the GPU's time, and on the host's, in microseconds.
+BLOCKS_OF: dict[str, Any] = {
+    "graph": {"target_us": 3_000.0, "budget_us": 100_000.0, "most": 7},
+    "eager": {"target_us": 3_000.0, "budget_us": 1_500_000.0, "most": 100},
+    **{mode: {"target_us": 3_000.0, "budget_us": 1_000_000.0, "most": 50} for mode in COMPILED},
+}
+#: Passes over the models, each with a share of their cases: a run that was stopped is a fair
+#: sample.
+PASSES = 2
+WARM_UPS = 3
+#: Two roundings that know nothing of each other are 1.4 times as far apart as from the truth.
+ALLOWED = 3.0
+#: transformers multiplies by experts with torch's grouped product, which for other types than
+#: bfloat16 waits for the host: no graph can hold that.
+NO_GRAPH = {("gpt-oss 20b", "fp16")}
+
+
+def every_case(
+    models: Iterable[str] = tuple(MODELS),
+    dtypes: Iterable[str] = tuple(DTYPES),
+    modes: Iterable[str] = MODES,
+    tokens: Iterable[int] = (*TOKENS, *PROMPTS),
+) -> list[Fields]:
+    """Those of the standard set that the arguments name; what is compiled comes last."""
+    wanted = set(modes), set(tokens)
+
+    def of(model: str, dtype: str) -> list[Fields]:
+        steps = [("decode", n) for n in TOKENS] + [("prompt", n) for n in PROMPTS]
+        return [
+            _fields(model, dtype, mode, phase, n, LAYERS)
+            for phase, n in steps
+            for mode in ("graph", "eager")
+            if mode in wanted[0] and n in wanted[1]
+            if mode == "eager" or (model, dtype) not in NO_GRAPH
+        ]
+
+    pairs = [(model, dtype) for dtype in dtypes for model in models]
+    # Two by two, for both modes of a step belong together.
+    found = [
+        case
+        for turn in range(PASSES)
+        for model, dtype in pairs
+        for i, case in enumerate(of(model, dtype))
+        if (i // 2) % PASSES == turn
+    ]
+    return found + [
+        _fields(COMPILED_MODEL, dtype, mode, "decode", n, COMPILED_LAYERS)
+        for model, dtype in pairs
+        if (model, dtype) == (COMPILED_MODEL, "bf16")
+        for n in COMPILED_TOKENS
+        for mode in COMPILED
+        if mode in wanted[0] and n in wanted[1]
+    ]
+
+
+def _fields(model: str, dtype: str, mode: str, phase: str, tokens: int, layers: int) -> Fields:
+    return {
+        "model": model,
+        "dtype": dtype,
+        "mode": mode,
+        "phase": phase,
+        "tokens": tokens,
+        "layers": layers,
+    }
+
+
+@contextlib.contextmanager
+def counted(into: Counter[str]) -> Iterator[None]:
+    """What becomes of the calls of `matmul` meanwhile: "kernels", or the reason of a fallback."""
+    before = launcher.counters()
+    yield
+    now = launcher.counters()
+    for name, count in now.items():
+        if name == "hits" or name.startswith("fallback "):
+            word = "kernels" if name == "hits" else name.removeprefix("fallback ")
+            into[word] += count - before.get(name, 0)
+
+
+Logits = Callable[[], torch.Tensor]
+
+
+def arm(model: Any, step: Step, mode: str, served: Counter[str]) -> Logits:
+    """A step of `model` in a mode, ready to be timed; `served` is given what became of its products
+    in the capture, or in an eager step."""
+    for _ in range(WARM_UPS):  # kernels are loaded by the first
+        step(model)
+    if mode == "graph":
+        return captured(model, step, served)
+    with counted(served):
+        step(model)
+    if mode in COMPILED:
+        model = torch.compile(model, mode=COMPILED[mode], dynamic=False)
+        for _ in range(WARM_UPS):
+            step(model)
+    return lambda: step(model)
+
+
+def captured(model: Any, step: Step, served: Counter[str]) -> Logits:
+    """Replays of one step, whose logits are NaN until the first."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph), counted(served):
+        logits = step(model)
+    logits.fill_(math.nan)
+
+    def replay() -> torch.Tensor:
+        graph.replay()
+        return logits
+
+    return replay
+
+
+class Bench:
+    """Measures cases, one model in memory at a time. `changes` are those of `Pair`."""
+
+    def __init__(self, device: torch.device, seed: int = 0, **changes: Any) -> None:
+        self._device, self._seed, self._changes = device, seed, changes
+        self._known: tuple[Any, ...] = ()
+        self._pair: Pair | None = None
+
+    def _pair_of(self, case: Fields) -> Pair:
+        known = (case["model"], case["dtype"], case["layers"])
+        if self._pair is None or self._known != known:
+            self._pair = None
+            self._clear()
+            self._pair = Pair(*known, self._device, self._seed, **self._changes)
+            self._known = known
+        return self._pair
+
+    def _clear(self) -> None:
+        gc.collect()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def measure(self, case: Fields) -> Line:
+        """Samples, the products served, and what is wrong."""
+        pair = self._pair_of(case)
+        with torch.inference_mode():
+            return self._measured(pair, case)
+
+    def _measured(self, pair: Pair, case: Fields) -> Line:
+        step, mode = Step(pair, case["phase"], case["tokens"]), case["mode"]
+        models = {"torch": pair.torch, "ours": pair.ours}
+        if (case["model"], case["dtype"]) == TWICE and mode not in COMPILED:
+            models["again"] = pair.torch
+        samples: cases.Samples = {name: [] for name in models}
+        deviations = []
+        for turn in range(CAPTURES if mode == "graph" else 1):
+            served: Counter[str] = Counter()  # torch's own layers add nothing
+            arms = self._arms(models, step, mode, served, turn)
+            logits = {name: arms[name]().clone() for name in ("torch", "ours")}
+            deviations.append(apart(logits["ours"], logits["torch"]))
+            new, steps = cases.paired(
+                arms, **BLOCKS_OF[mode], device=self._device, seed=self._seed + turn
+            )
+            for name, us in new.items():
+                samples[name] += us
+        kernels = served.pop("kernels", 0)
+        others = {name: n for name, n in sorted((served + pair.never_ours()).items()) if n}
+        deviation = max(deviations) if all(map(math.isfinite, deviations)) else math.nan
+        return {
+            "us": samples,
+            "steps": steps,
+            "served": {"products": kernels + sum(others.values()), "kernels": kernels} | others,
+            "deviation": deviation if math.isfinite(deviation) else None,
+            "rounding": pair.rounding if math.isfinite(pair.rounding) else None,
+            "wrong": verdict(deviation, pair.rounding),
+        }
+
+    def _arms(
+        self, models: dict[str, Any], step: Step, mode: str, served: Counter[str], turn: int
+    ) -> dict[str, Logits]:
+        """Made in another order each turn, for the first has memory that the others have not."""
+        if mode in COMPILED:
+            torch._dynamo.reset()
+        names = [*models][turn:] + [*models][:turn]
+        return {name: arm(models[name], step, mode, served) for name in names}
+
+
+def verdict(deviation: float, rounding: float) -> list[str]:
+    """What is wrong with logits that far apart; NaN is."""
+    if deviation <= ALLOWED * rounding < math.inf:
+        return []
+    return [f"logits {deviation:.2e} apart, {ALLOWED:g} times {rounding:.2e} allowed"]
+
+
+def words(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """What argparse makes of a list in one argument; any other word is an error."""
+    allowed = list(known)
+
+    def split(text: str) -> list[str]:
+        found = text.split(",")
+        if not set(found) <= set(allowed):
+            raise argparse.ArgumentTypeError(f"{text!r} is not some of {', '.join(allowed)}")
+        return found
+
+    return split
+
+
+def measure(arguments: Sequence[str]) -> int:
+    parser = cases.parser(__doc__ or "")
+    for name, known in (("models", MODELS), ("dtypes", DTYPES), ("modes", MODES)):
+        parser.add_argument(f"--{name}", type=words(known), default=list(known), metavar="A,B")
+    parser.add_argument("--tokens", type=words(map(str, (*TOKENS, *PROMPTS))), metavar="1,512")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    tokens = [int(word) for word in options.tokens] if options.tokens else (*TOKENS, *PROMPTS)
+    chosen = every_case(options.models, options.dtypes, options.modes, tokens)
+    import transformers
+
+    header = {
+        "benchmark": "models",
+        "protocol": "blocks of whole steps, torch and ours in random order, each graph captured "
+        f"{CAPTURES} times; median of pairs; decode steps "
+        f"over {CONTEXT} positions of each sequence",
+        "settings": {
+            "layers": LAYERS,
+            "compiled_layers": COMPILED_LAYERS,
+            "context": CONTEXT,
+            "blocks": BLOCKS_OF,
+            "captures": CAPTURES,
+            "seed": options.seed,
+        },
+        "transformers": transformers.__version__,
+    }
+    bench = Bench(DEVICE, options.seed)
+    return cases.main(options, Packed(options.pack), chosen, bench.measure, header)
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments[:1] != ["--summary"]:
+        return measure(arguments)
+    argparse.ArgumentParser(prog="models.py --summary").parse_args(arguments[1:])
+    models_summary.write()
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is asked of the network: all is random
+    sys.exit(main(sys.argv[1:]))

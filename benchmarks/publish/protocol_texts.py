@@ -1,0 +1,160 @@
+"""What README.md and docs/h200.md say of dependent launch, chained layers and sustained runs.
+
+Called by readme.py and h200_page.py with the summary; nothing is computed here that decides a
+figure, and what was not measured is said to be so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from hgemm_packs.generator.tables import speedups
+
+Summary = dict[str, Any]
+Markdown = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
+
+#: What the figures with dependent launch are of.
+CHAINS = (
+    "In these chains no product reads what the one before wrote, nor what that one reads where L2 "
+    "does not hold the operands of both; kernels marked `reads_ahead` then load their operands "
+    "while it still runs, and where they also let the next one start early, as many run at once as "
+    "fit: a figure is the chain's time by its calls, not how long one call takes. Calls that "
+    "run at once share operands; so no hot time counts as less than A, B and C take at "
+    f"{speedups.L2_RATE / 1e12:g} TB/s, the most that L2 gave a kernel alone. Where a product "
+    "reads the output of one that may still run, it is launched plainly."
+)
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _per_watt(gain: float | None) -> str:
+    """The end of a line on sustained runs; the card's energy is not always read."""
+    return "." if gain is None else f", {gain:.3f}x its TFLOPS per watt."
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f}%"
+
+
+def _missing(found: Summary, script: str) -> str | None:
+    return f"`{script}`: {found['reason']}.\n" if found["groups"] is None else None
+
+
+def dependent(summary: Summary) -> str:
+    """How many rows have a kernel for it, what its chains are, and what has no figure of calls."""
+    launch = summary["launch"]
+    text = (
+        f"{launch['dependent']} of the {launch['rows']} problems with a kernel have one that is "
+        "launched with programmatic dependent launch where the call follows another kernel of ours "
+        f"in a CUDA graph, {launch['another']} of them another kernel than for ordinary launches: "
+        "it measured faster than the ordinary launch between other products. All other launches "
+        "are plain. Calls of `matmul` that chose nothing say what it is worth; where any of their "
+        f"graphs was below 0.99 of torch, the row has no such kernel any more.\n{CHAINS}\n"
+    )
+    waiting = [
+        f"{found['served'] - found['called']} of {name} {dtype} {layout}"
+        for name in ("grid", "llm")
+        for dtype, layouts in sorted(summary[name].items(), reverse=True)
+        for layout, found in sorted(layouts.items())
+        if found["called"] < found["served"]
+    ]
+    if waiting:
+        text += (
+            "Rows that count what their confirmation measured, as nobody has called them so yet: "
+            f"{', '.join(waiting)}.\n"
+        )
+    return text
+
+
+def _order(name: str) -> tuple[bool, bool, str]:
+    return name.startswith("layers"), name in ("grid", "layers"), name
+
+
+def chained(summary: Summary, markdown: Markdown) -> str:
+    """By regime: the gain alone, in the chain, and what share of it is left; plain / PDL."""
+    found = summary["chained"]
+    missing = _missing(found, "benchmarks/measure/chained.py")
+    if missing:
+        return missing
+    rows = []
+    for name in sorted(found["groups"], key=_order):
+        arms = [found["groups"][name][arm] for arm in ("plain", "pdl")]
+        cells = [
+            " / ".join(_times(arm[column]) for arm in arms)
+            for column in ("hot", "cold", "product", "pair")
+        ]
+        shares = [
+            " / ".join(_share(arm[f"survives_of_{state}"]) for arm in arms)
+            for state in ("hot", "cold")
+        ]
+        rows.append([name, str(found["groups"][name]["problems"]), *cells, *shares])
+    heads = ("plain / PDL", "problems", "alone, hot", "alone, cold", "product in a chain")
+    rest = ("product and elementwise", "left of the hot gain", "left of the cold gain")
+    return markdown((*heads, *rest), rows) + _wrong(found)
+
+
+def energy(summary: Summary, markdown: Markdown) -> str:
+    """By type and layout: bursts against seconds, work per joule, and what a choice by bursts
+    costs."""
+    found = summary["energy"]
+    missing = _missing(found, "benchmarks/measure/energy.py")
+    if missing:
+        return missing
+    rows = []
+    for name, each in sorted(found["groups"].items(), reverse=True):
+        per_watt = each["tflops_per_watt"]
+        rows.append(
+            [
+                name,
+                str(each["problems"]),
+                _times(each["burst_vs_torch"]),
+                _times(each["sustained_vs_torch"]),
+                _times(each["sustained_vs_best"]),
+                f"{_times(per_watt['torch'])} / {_times(per_watt['ours'])}",
+                _times(each["per_watt_vs_torch"]),
+                f"{each['differs']}",
+                f"{_times(each['loss_of_burst_choice'])}, {_times(each['worst_loss'])}",
+                f"{each['torch_is_faster']}",
+            ]
+        )
+    heads = ("best kernel", "problems", "burst", "sustained", "of the better library")
+    rest = ("TFLOPS/W torch / ours", "TFLOPS/W over torch", "another choice by bursts")
+    costs = ("which costs in the mean, at worst", "torch outlasts ours")
+    return markdown((*heads, *rest, *costs), rows) + _wrong(found)
+
+
+def _wrong(found: Summary) -> str:
+    return f"\nWith wrong values, and not counted: {found['wrong']}.\n"
+
+
+def headline(summary: Summary) -> str:
+    """Both protocols in a list, for those who read no table."""
+    lines = []
+    chain, power = summary["chained"]["groups"], summary["energy"]["groups"]
+    if chain is None:
+        lines.append("- Between elementwise kernels: not measured yet.")
+    else:
+        lines += [
+            f"- Between torch's elementwise kernels ({each['problems']} {title}): "
+            f"{each['plain']['product']:.3f}x launched plainly, as `matmul` does there, "
+            f"{each['pdl']['product']:.3f}x with dependent launch; alone "
+            f"{each['plain']['hot']:.3f}x hot, {each['plain']['cold']:.3f}x cold."
+            for name, title in (
+                ("grid", "problems of the grid"),
+                ("layers", "layers of language models"),
+            )
+            if (each := chain.get(name))
+        ]
+    if power is None:
+        lines.append("- For seconds on end from 1e11 operations: not measured yet.")
+    else:
+        lines += [
+            f"- For long, from 1e11 operations ({name}, {each['problems']} problems with a "
+            f"confirmed kernel): {each['sustained_vs_torch']:.3f}x torch"
+            + _per_watt(each["per_watt_vs_torch"])
+            for name, each in sorted(power.items(), reverse=True)
+        ]
+    return "\n".join(lines) + "\n"

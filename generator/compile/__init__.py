@@ -1,0 +1,1 @@
+"""Genomes to cubins, cubins to packs, and what a cubin says of itself. Needs no GPU."""

@@ -1,0 +1,125 @@
+"""A pack as measurements want it: its kernels on their way to a device, and which problems it wins.
+
+Used by the benchmarks that measure whole tables. The pack is opened and verified as the runtime
+does it; nothing here decides what `matmul` runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hgemm_packs.errors import PackError
+from hgemm_packs.generator.core import problems
+from hgemm_packs.generator.core.spec import Kernel
+from hgemm_packs.pack.folder import MANIFEST_NAME, Pack
+from hgemm_packs.pack.manifest import KernelEntry
+from hgemm_packs.problem import Problem
+
+#: A problem and the name of a kernel for it, where one is asked for by name.
+Asked = tuple[Problem, str | None]
+
+
+class Packed:
+    """The pack in a directory. `wins`: problem -> name of the kernel that its table runs there,
+    `behind`: of the one that it launches dependently there. Raises PackError."""
+
+    def __init__(self, directory: Path) -> None:
+        self.pack = Pack.open(directory)
+        manifest = self.pack.manifest
+        document = json.loads((directory / MANIFEST_NAME).read_bytes())
+        self._fields: dict[str, dict[str, Any]] = {k["id"]: k for k in document["kernels"]}
+        self.entries = {entry.name: entry for entry in manifest.kernels}
+        self.measured = [Problem(*row.key) for row in manifest.table]
+        self.wins = {
+            Problem(*row.key): manifest.by_id[row.kernel].name
+            for row in manifest.table
+            if row.kernel is not None and manifest.policy.clears(row)
+        }
+        self.behind = {
+            Problem(*row.key): manifest.by_id[row.dependent].name
+            for row in manifest.table
+            if row.dependent is not None and Problem(*row.key) in self.wins
+        }
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a header says about it."""
+        info = self.pack.manifest.pack
+        return {
+            "name": info.name,
+            "version": info.version,
+            "manifest_sha256": self.pack.manifest_sha256,
+            "kernels": len(self.entries),
+            "wins": len(self.wins),
+        }
+
+    def entry(self, name: str) -> KernelEntry:
+        """A kernel by name, id or the beginning of its id. Raises PackError."""
+        found = self.entries.get(name)
+        same = [e for e in self.entries.values() if e.id.startswith(name)] if not found else []
+        if found is None and len(same) != 1:
+            raise PackError("unknown_kernel", f"{name!r} names {len(same)} kernels of the pack")
+        return found or same[0]
+
+    def kernel(self, name: str) -> Kernel:
+        """A kernel to send to a device. Raises PackError."""
+        one = self.entry(name)
+        return Kernel(self._fields[one.id], bytes(self.pack.image(one)))
+
+    def admitting(self, problem: Problem, tile: int = 0) -> list[str]:
+        """Names of the kernels that take `problem` with at least `tile` elements of C a tile."""
+        return [
+            entry.name
+            for entry in self.entries.values()
+            if entry.admits(problem) is None and entry.grid.tile_m * entry.grid.tile_n >= tile
+        ]
+
+    def named(
+        self, asked: Iterable[Asked], usual: Mapping[Problem, str]
+    ) -> list[tuple[Problem, str]]:
+        """Each problem with its kernel: the one asked for, or the `usual`, which is `wins` or
+        `behind`. Problems for which there is neither are left out. Raises PackError for a kernel
+        that does not take its problem."""
+        found = []
+        for problem, name in asked:
+            chosen = self.entry(name).name if name else usual.get(problem)
+            if chosen is None:
+                continue
+            unfit = self.entries[chosen].admits(problem)
+            if unfit is not None:
+                raise PackError("unfit_kernel", f"{problem}: {unfit.text}")
+            found.append((problem, chosen))
+        return found
+
+
+def parse(values: Sequence[Any]) -> Asked:
+    """[m, n, k, layout, dtype] or that and a kernel. Raises ValueError."""
+    if len(values) not in (5, 6):
+        raise ValueError(f"{list(values)} is not [m, n, k, layout, dtype] or that and a kernel")
+    m, n, k, layout, dtype = values[:5]
+    return Problem(int(m), int(n), int(k), layout, dtype), (*values, None)[5]
+
+
+def read(place: str) -> list[Asked]:
+    """What to measure: a named list or a .toml as the generator reads them; any other file is JSON
+    lines, each as `parse` takes it or an object with "problem" and perhaps "kernel" (so the lines
+    of an earlier run will do). Raises PackError, ValueError and OSError."""
+    if place in problems.NAMED or place.endswith(".toml"):
+        return [(problem, None) for problem in problems.read(place)]
+    asked = []
+    for line in Path(place).read_text(encoding="utf-8").splitlines():
+        value = json.loads(line) if line.strip() else {"header": None}
+        if isinstance(value, dict):
+            if "problem" not in value:
+                continue
+            value = [*value["problem"], *([value["kernel"]] if "kernel" in value else [])]
+        asked.append(parse(value))
+    return asked
+
+
+def listed(problem: Problem) -> list[Any]:
+    """The problem as lines have it."""
+    return [problem.m, problem.n, problem.k, problem.layout, problem.dtype]

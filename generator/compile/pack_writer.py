@@ -1,0 +1,289 @@
+"""The source document that is committed, and the pack directory made from it and built kernels.
+
+Called by the CLI's build, and by `table`, which makes the source document. Everything
+written is read again by the runtime's own checks before it takes its place, so no broken pack
+replaces a good one. The bytes depend on the arguments alone: no clock, no host, no order of
+dictionaries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from hgemm_packs.errors import PackError
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.compiler import BuildError, Built
+from hgemm_packs.pack import manifest_checks, manifest_fields
+from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME, Pack
+from hgemm_packs.pack.manifest import (
+    LAUNCHER_ABI,
+    SCHEMA,
+    Baseline,
+    DeviceProfile,
+    GeneratorInfo,
+    Numerics,
+    PackInfo,
+    Policy,
+    Row,
+    Toolchain,
+)
+from hgemm_packs.pack.strict_json import listing, one_of, record
+
+SOURCE_SCHEMA = "hgemm-packs/source-1"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceKernel:
+    """A kernel to build: the genome makes the cubin, `id` is what its sha256 must be."""
+
+    id: str
+    name: str
+    family: str
+    genome: Mapping[str, int | str | bool]
+    numerics: Numerics
+
+
+@dataclass(frozen=True, slots=True)
+class SourceManifest:
+    """The committed truth of one device: which kernels, and what was measured with them."""
+
+    pack: PackInfo
+    arch: str
+    device_profiles: tuple[DeviceProfile, ...]
+    min_driver: int
+    toolchain: Toolchain
+    baseline: Baseline
+    policy: Policy
+    kernels: tuple[SourceKernel, ...]
+    table: tuple[Row, ...]
+    schema: str = SOURCE_SCHEMA
+    launcher_abi: int = LAUNCHER_ABI
+
+
+_SOURCE_KERNEL = record(
+    SourceKernel,
+    id=manifest_fields.SHA256,
+    name=manifest_fields.NAME,
+    family=manifest_fields.NAME,
+    genome=manifest_fields.GENOME,
+    numerics=manifest_fields.NUMERICS,
+)
+
+
+def _source(**values: Any) -> SourceManifest:
+    source = SourceManifest(**values)
+    by_id = manifest_checks.unique_kernels(source.kernels)
+    manifest_checks.index_rows(source.table, by_id, source.device_profiles)
+    for index, row in enumerate(source.table):
+        if row.kernel is not None and not source.policy.clears(row):
+            detail = "a row names a kernel whose win is not above the noise floor"
+            raise PackError("unproven_win", detail, f"table[{index}]")
+    return source
+
+
+_SOURCE = record(
+    _source,
+    schema=one_of(SOURCE_SCHEMA),
+    kernels=listing(_SOURCE_KERNEL, 0, manifest_fields.MAX_KERNELS),
+    **manifest_fields.SHARED_FIELDS,
+)
+
+
+def read_source(path: str | os.PathLike[str]) -> SourceManifest:
+    """Read and check a source document. Raises PackError, or OSError when it cannot be read."""
+    source: SourceManifest = manifest_checks.read_document(
+        Path(path).read_bytes(), SOURCE_SCHEMA, _SOURCE
+    )
+    return source
+
+
+def write_source(path: str | os.PathLike[str], source: SourceManifest) -> None:
+    """Write a source document, one kernel and one row a line, after checking it.
+
+    Raises PackError for a document that `read_source` would refuse; the old file then stays.
+    """
+    data = _in_lines(_plain(_sorted(source)))
+    manifest_checks.read_document(data, SOURCE_SCHEMA, _SOURCE)
+    target = Path(path)
+    temporary = target.with_name(target.name + ".new")
+    _write(temporary, data)
+    temporary.replace(target)
+
+
+def write_pack(
+    out_dir: str | os.PathLike[str],
+    source: SourceManifest,
+    built: Iterable[Built],
+    *,
+    generator_info: GeneratorInfo,
+) -> Pack:
+    """Assemble the pack of `source` from its built kernels and put it at `out_dir`, replacing a
+    pack that is there.
+
+    Raises PackError when the built kernels are not the ones that the source names, or when the
+    result is no valid pack; FileExistsError when `out_dir` holds anything but a pack.
+    """
+    source = _sorted(source)
+    entries, blob = _assemble(source, built)
+    shared = {name: getattr(source, name) for name in manifest_fields.SHARED_FIELDS}
+    document = _plain(shared) | {
+        "schema": SCHEMA,
+        "generator": generator_info._asdict(),
+        "blob": {"bytes": len(blob), "sha256": hashlib.sha256(blob).hexdigest()},
+        "kernels": entries,
+    }
+    out = Path(out_dir).absolute()
+    check_target(out)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+        fresh = Path(scratch) / "fresh"
+        fresh.mkdir()
+        _write(fresh / BLOB_NAME, blob)
+        _write(fresh / MANIFEST_NAME, _in_lines(document))
+        _sync(fresh)
+        Pack.verified(fresh).close()
+        _swap(fresh, out, Path(scratch) / "replaced")
+        _sync(out.parent)
+    return Pack.open(out)
+
+
+def build_pack(
+    source_path: Path,
+    out_dir: Path,
+    jobs: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Pack:
+    """Compile the kernels that a committed manifest names and write their pack to `out_dir`.
+
+    Raises BuildError when a kernel does not compile, spills or is not the one that was measured
+    (its id differs), PackError for a damaged manifest, OSError, before anything is compiled, for an
+    `out_dir` that cannot be written or holds something else than a pack.
+    """
+    check_target(out_dir.absolute())
+    source = read_source(source_path)
+    built = compiler.build(
+        ((kernel.family, kernel.genome) for kernel in source.kernels), jobs, progress
+    )
+    for kernel, one in zip(source.kernels, built, strict=True):
+        if isinstance(one, BuildError):
+            raise one
+        if one.entry_fields["id"] != kernel.id:
+            raise BuildError(f"{kernel.name}: built {one.entry_fields['id']}, measured {kernel.id}")
+    done = [one for one in built if isinstance(one, Built)]
+    return write_pack(out_dir, source, done, generator_info=compiler.generator_info())
+
+
+def _assemble(source: SourceManifest, built: Iterable[Built]) -> tuple[list[dict[str, Any]], bytes]:
+    """Manifest entries and blob, in the order of the source."""
+    by_id = {each.entry_fields["id"]: each for each in built}
+    extra = by_id.keys() - {kernel.id for kernel in source.kernels}
+    entries: list[dict[str, Any]] = []
+    blob = bytearray()
+    for kernel in source.kernels:
+        one = by_id.get(kernel.id)
+        if one is None:
+            got = {by_id[i].entry_fields["name"]: i for i in extra}.get(kernel.name, "nothing")
+            raise PackError("not_built", f"{kernel.id} expected, {got} built", kernel.name)
+        facts = one.entry_fields
+        for name in ("name", "family", "genome"):
+            if facts[name] != getattr(kernel, name):
+                raise PackError("build_differs", f"{name} is {facts[name]!r}", kernel.name)
+        blob.extend(bytes(-len(blob) % manifest_checks.OFFSET_ALIGN))
+        place = {"offset": len(blob), "size": len(one.cubin), "numerics": kernel.numerics._asdict()}
+        entries.append(facts | place)
+        blob.extend(one.cubin)
+    if extra:
+        raise PackError("not_in_source", f"{len(extra)} built kernels, such as {min(extra)}")
+    return entries, bytes(blob)
+
+
+def _sorted(source: SourceManifest) -> SourceManifest:
+    """Kernels by name, rows by profile and problem: one document has one form."""
+    values = {field.name: getattr(source, field.name) for field in fields(source)}
+    values["kernels"] = tuple(sorted(source.kernels, key=lambda kernel: kernel.name))
+    values["table"] = tuple(sorted(source.table, key=lambda row: (row.profile, row.key)))
+    return SourceManifest(**values)
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses and named tuples as JSON objects, tuples as arrays. A row without a kernel for
+    dependent launch does not mention one."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+        if value.get("dependent", "") is None:
+            del value["dependent"]
+    elif is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _in_lines(document: Mapping[str, Any]) -> bytes:
+    """A document sorted, one field a line, and one kernel and one row."""
+    lines = []
+    for name, value in sorted(document.items()):
+        if name in ("kernels", "table"):
+            rows = ",\n".join(_compact(each) for each in value)
+            lines.append(f"{_compact(name)}:[\n{rows}\n]")
+        else:
+            lines.append(f"{_compact(name)}:{_compact(value)}")
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")
+
+
+def _compact(value: Any) -> str:
+    """Canonical JSON: sorted keys, no spaces, ASCII, no NaN."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
+
+
+def check_target(out: Path) -> None:
+    """See that a pack may be put there, and make the folder above. Nothing but an older pack is
+    ever replaced, so a mistyped path deletes nothing. Raises OSError."""
+    if out.exists() or out.is_symlink():
+        foreign = (
+            [out.name]
+            if not out.is_dir() or out.is_symlink()
+            else sorted({each.name for each in out.iterdir()} - {MANIFEST_NAME, BLOB_NAME})
+        )
+        if foreign:
+            raise FileExistsError(f"{out} is not a pack directory: it has {foreign[0]}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent).cleanup()
+
+
+def _swap(fresh: Path, out: Path, aside: Path) -> None:
+    """Rename `fresh` to `out`, moving an older pack `aside`, and back again if that fails."""
+    replaced = out.exists()
+    if replaced:
+        out.rename(aside)
+    try:
+        fresh.rename(out)
+    except OSError:
+        if replaced:
+            aside.rename(out)
+        raise
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,92 @@
+"""What an isolated process does on the GPU with a candidate: the numeric gate, and measuring.
+
+`evaluate` and the red-team run send these functions to an `isolation.Worker`. Answers are plain
+values, as JSON carries them; a candidate that lost the context is an answer like any other, and the
+caller ends the process after it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from hgemm_packs import launcher
+from hgemm_packs.generator.compile.candidate import CandidateError, entry
+from hgemm_packs.generator.core.spec import DeviceFacts, Job, Kernel, Status
+from hgemm_packs.generator.devices.gpu import DeviceLost, GpuDevice
+from hgemm_packs.generator.gates import isolation, numeric
+from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.problem import Problem
+
+Answer = dict[str, Any]
+
+
+@cache
+def _device(index: int) -> GpuDevice:
+    return GpuDevice(index)
+
+
+def warm_up(index: int) -> str:
+    """Create the context and what the gates use of torch; the device's name."""
+    ones = torch.ones((64, 64), dtype=torch.float64, device=torch.device("cuda", index))
+    torch.cuda.synchronize(index)
+    return f"{launcher.device_info(index).name}, {float((ones @ ones).sum()):.0f}"
+
+
+def _answer(gate: str, status: Status, detail: str = "", **evidence: Any) -> Answer:
+    return {"gate": gate, "status": status.value, "detail": detail[:2000], "evidence": evidence}
+
+
+def numeric_gate(kernel: Kernel, index: int, seed: int) -> Answer:
+    """Verdict of the numeric gate, or of the isolation gate where the driver refuses the kernel or
+    the kernel loses the context."""
+    try:
+        record = entry(kernel.fields, kernel.cubin)
+        loaded = launcher.load(index, record, kernel.cubin)
+        found = numeric.check(
+            record,
+            Arm(loaded),
+            torch.device("cuda", index),
+            launcher.device_info(index).sm_count,
+            seed,
+            loaded.max_ctas,
+        )
+    except numeric.NumericError as error:
+        return _answer("numeric", Status.NUMERIC, str(error), seed=seed)
+    except CandidateError as error:
+        return _answer("record", Status.PARSE, str(error))
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError) as error:
+        return _answer(isolation.GATE, Status.LAUNCH, str(error), seed=seed)
+    evidence = {"max_rel_err": found.max_rel_err, "shapes_tested": found.shapes_tested}
+    return _answer("numeric", Status.OK, seed=seed, **evidence)
+
+
+def ceilings(index: int, seed: int) -> Answer:
+    """The device's facts, its ceilings measured."""
+    device = _device(index)
+    device.run(Job("ceilings", None, (), seed))
+    facts = device.facts
+    return {name: getattr(facts, name) for name in DeviceFacts.__slots__}
+
+
+def measure(kind: str, kernel: Kernel, problem: Problem, index: int, seed: int) -> Answer:
+    """A race, finals or confirm job of one kernel: its samples and the baselines', us by
+    protocol."""
+    try:
+        reply = _device(index).run(Job(kind, problem, (kernel,), seed))
+    except DeviceLost as error:
+        return _answer(isolation.GATE, Status.LAUNCH, str(error), seed=seed)
+    result = reply.results[kernel.id]
+    gate = "numeric" if result.status is Status.NUMERIC else "timing"
+    samples = {name: list(each) for name, each in result.samples.items()}
+    baselines = {
+        arm: {name: list(each) for name, each in protocols.items()}
+        for arm, protocols in reply.baselines.items()
+    }
+    return _answer(
+        gate, result.status, result.detail, seed=seed, samples=samples, baselines=baselines
+    )

@@ -1,0 +1,96 @@
+"""Every kernel of a pack through the numeric gate on one GPU; what `hgemm-packs verify` runs where
+there is one.
+
+`python -m hgemm_packs.generator.gates.pack_gate PACK FACTS.json` also writes the verdicts down,
+with the date and the versions of this machine.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import secrets
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from hgemm_packs import launcher, report
+from hgemm_packs.errors import PackError
+from hgemm_packs.generator.gates import numeric
+from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.pack.folder import Pack
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Verdict on one kernel; `detail` is empty or says what failed."""
+
+    name: str
+    ok: bool
+    max_rel_err: float
+    shapes_tested: int
+    detail: str
+
+
+def verify_kernels(
+    pack: Pack, device: int = 0, progress: Callable[[int, int], None] = lambda done, total: None
+) -> list[Result]:
+    """Run the numeric gate on each kernel of `pack` on CUDA device `device`, with fresh seeds.
+
+    A kernel is launched in each way that rows name it, also dependently, and counts what it does
+    worst. `progress(done, total)` is called after each kernel. Wrong kernels are results, not
+    exceptions.
+    """
+    sm_count = launcher.device_info(device).sm_count
+    place = torch.device("cuda", device)
+    ways = _ways(pack)
+    results = []
+    for entry in pack.manifest.kernels:
+        verdicts = []
+        try:
+            for pdl in ways[entry.id]:
+                kernel = launcher.load(device, entry, pack.image(entry), pdl)
+                seed, ctas = secrets.randbits(48), kernel.max_ctas
+                verdicts.append(numeric.check(entry, Arm(kernel), place, sm_count, seed, ctas))
+            worst = max(verdicts, key=lambda each: each.max_rel_err)
+            results.append(Result(entry.name, True, worst.max_rel_err, worst.shapes_tested, ""))
+        except (numeric.NumericError, PackError, RuntimeError) as error:
+            results.append(Result(entry.name, False, float("nan"), 0, str(error)))
+        progress(len(results), len(pack.manifest.kernels))
+    return results
+
+
+def _ways(pack: Pack) -> dict[str, list[bool]]:
+    """By kernel id, whether it is launched dependently: as rows name it, plainly if none does."""
+    rows = pack.manifest.table
+    plain, dependent = {row.kernel for row in rows}, {row.dependent for row in rows}
+    named = ((False, plain), (True, dependent))
+    return {
+        entry.id: [pdl for pdl, ids in named if entry.id in ids] or [False]
+        for entry in pack.manifest.kernels
+    }
+
+
+def write_facts(pack: Pack, out: Path, device: int = 0) -> int:
+    """Verify `pack` and write the verdicts with date and versions to `out`; returns the failures.
+
+    Only kernels that passed are listed under `numerics`: the others cannot enter a table.
+    """
+    results = verify_kernels(pack, device)
+    failed = [result for result in results if not result.ok]
+    facts = {
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        **report.runtime_versions(device),
+        "device": str(launcher.device_info(device)),
+        "numerics": [asdict(result) for result in results if result.ok],
+        "failed": [asdict(result) for result in failed],
+    }
+    out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return len(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if write_facts(Pack.open(sys.argv[1]), Path(sys.argv[2])) else 0)

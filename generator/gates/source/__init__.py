@@ -1,0 +1,1 @@
+"""The static gate: what a kernel's source may say, read before it is compiled."""

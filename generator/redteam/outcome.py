@@ -1,0 +1,24 @@
+"""What became of a case of the corpus: written by `run` and, for what launches kernels,
+`on_gpu`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a case. `got_gate` is the gate that rejected it, or "pass"; `undecided` that
+    the gates of this stage passed it and others must decide."""
+
+    name: str
+    what: str
+    expect: list[str]
+    got_gate: str
+    detail: str
+    seconds: float
+    undecided: bool = False
+
+    @property
+    def as_expected(self) -> bool:
+        return self.got_gate in self.expect

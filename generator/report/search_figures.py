@@ -1,0 +1,175 @@
+"""The part of the report that is about searching: what was proposed, by whom, and what it cost.
+
+Called by the report's numbers. Screened times serve to compare proposals with each other; speed-ups
+that are published come from finals and confirmation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from statistics import geometric_mean
+from typing import Any
+
+from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.gates.plausibility import floor_us
+from hgemm_packs.generator.report import metrics
+from hgemm_packs.generator.store.findings import CORRECT, UNBUILT, Attempt, Findings
+from hgemm_packs.problem import Problem
+
+KS = (1, 2, 4, 8, 16, 32, 64)
+POINTS = 300  # of a curve
+NEAR = 0.05  # a search has arrived when its regret is below this
+
+Curve = list[tuple[float, float]]
+
+
+def correct(found: Findings, attempt: Attempt) -> bool:
+    """Whether an attempt passed every gate that it met, then and later."""
+    return attempt.status in CORRECT and attempt.kernel not in found.refused
+
+
+def statuses(found: Findings) -> dict[str, dict[str, int]]:
+    """proposer -> status -> attempts, with "all" first; statuses in the order of the closed list.
+    What a later gate refused counts as such, not as OK."""
+    counts: dict[str, Counter[Status]] = defaultdict(Counter)
+    for attempt in found.attempts:
+        status = found.refused.get(attempt.kernel, attempt.status)
+        counts["all"][status] += 1
+        counts[attempt.proposer][status] += 1
+    return {
+        name: {status.value: counts[name][status] for status in Status if counts[name][status]}
+        for name in counts
+    }
+
+
+def at_k(found: Findings, torch_us: Mapping[Problem, float]) -> list[dict[str, Any]]:
+    """pass@k, compile@k, speedup@k and efficiency@k of the proposals, each the mean over the
+    problems with at least k of them. Speed-ups are screened times against torch in the hot
+    finals, so only over problems that have those; efficiency is against the measured TFLOP/s."""
+    by_problem: dict[Problem, list[Attempt]] = defaultdict(list)
+    for attempt in found.attempts:
+        by_problem[attempt.problem].append(attempt)
+
+    def values(worth: Any, problems: Iterable[Problem]) -> list[list[float]]:
+        return [
+            [worth(a) if correct(found, a) else 0.0 for a in by_problem[problem]]
+            for problem in problems
+        ]
+
+    built = [[float(a.status not in UNBUILT) for a in each] for each in by_problem.values()]
+    timed = [problem for problem in by_problem if problem in torch_us]
+    passed = metrics.mean_at_k(values(lambda a: 1.0, by_problem), KS)
+    compiled = metrics.mean_at_k(built, KS)
+    faster = metrics.mean_at_k(values(lambda a: torch_us[a.problem] / a.us, timed), KS)
+    efficient = (
+        metrics.mean_at_k(
+            values(lambda a: floor_us(a.problem, found.device, cold=False) / a.us, by_problem), KS
+        )
+        if found.device.peak_tflops > 0
+        else {}
+    )
+    none = (0.0, math.nan, 0)
+    return [
+        {
+            "k": k,
+            "problems": passed[k][2],
+            "pass": passed[k][0],
+            "compile": compiled[k][0],
+            "speedup": faster.get(k, none)[1],
+            "efficiency": efficient.get(k, none)[1],
+        }
+        for k in passed
+    ]
+
+
+def curves(found: Findings) -> dict[str, Any]:
+    """Regret against budget: of the whole search on the run's budget, and of each proposer alone on
+    what its own attempts cost; and the budget at which each comes within NEAR of the best known.
+
+    The best known is the best screened time of any proposer, so all are held to the same bar.
+    """
+    good = [a for a in found.attempts if correct(found, a) and math.isfinite(a.us)]
+    best: dict[Hashable, float] = {}
+    for a in good:
+        best[a.problem] = min(a.us, best.get(a.problem, math.inf))
+    by_proposer: dict[str, list[Attempt]] = defaultdict(list)
+    for a in found.attempts:
+        by_proposer[a.proposer].append(a)
+    whole = [(a.spent, a.problem, _us(found, a)) for a in found.attempts if a.problem in best]
+    result = {"all": metrics.regret_curve(whole, best)} if best else {}
+    for name, attempts in sorted(by_proposer.items()):
+        spent, steps = 0.0, []
+        for a in attempts:
+            spent += a.seconds
+            if a.problem in best:
+                steps.append((spent, a.problem, _us(found, a)))
+        mine = {a.problem: best[a.problem] for a in attempts if a.problem in best}
+        if mine:
+            result[name] = metrics.regret_curve(steps, mine)
+    return {
+        "near": NEAR,
+        "curves": {name: _thinned(curve) for name, curve in result.items()},
+        "final": {name: curve[-1][1] for name, curve in result.items()},
+        "budget_to_near": {name: metrics.budget_to(c, NEAR) for name, c in result.items()},
+    }
+
+
+def _us(found: Findings, attempt: Attempt) -> float:
+    return attempt.us if correct(found, attempt) else math.inf
+
+
+def _thinned(curve: Sequence[tuple[float, float]]) -> Curve:
+    """At most POINTS of a curve, its first and last among them."""
+    if len(curve) <= POINTS:
+        return list(curve)
+    picks = sorted({round(i * (len(curve) - 1) / (POINTS - 1)) for i in range(POINTS)})
+    return [curve[i] for i in picks]
+
+
+def operators(found: Findings) -> list[dict[str, Any]]:
+    """Per proposer and operator: attempts, how many were correct, how many improved on the best
+    that their problem had, and by what factor (geometric mean over the improvements). First
+    attempts on a problem improve on nothing and count as neither."""
+    best: dict[Problem, float] = {}
+    tried: Counter[tuple[str, str]] = Counter()
+    right: Counter[tuple[str, str]] = Counter()
+    judged: Counter[tuple[str, str]] = Counter()
+    gains: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for a in found.attempts:
+        name, us = (a.proposer, a.operator), _us(found, a)
+        before = best.get(a.problem, math.inf)
+        tried[name] += 1
+        right[name] += correct(found, a)
+        judged[name] += math.isfinite(before)
+        if us < before:
+            best[a.problem] = us
+            if math.isfinite(before):
+                gains[name].append(before / us)
+    return [
+        {
+            "proposer": name[0],
+            "operator": name[1],
+            "attempts": tried[name],
+            "correct": right[name] / tried[name],
+            "improved": len(gains[name]) / judged[name] if judged[name] else math.nan,
+            "factor": geometric_mean(gains[name]) if gains[name] else math.nan,
+        }
+        for name in sorted(tried)
+    ]
+
+
+def cost(found: Findings, accepted: int, wins: int) -> dict[str, Any]:
+    """GPU-seconds by kind of job and per accepted kernel and win, and the hack rate."""
+    total = math.fsum(found.gpu_seconds.values())
+    verdicts = [found.refused.get(a.kernel, a.status) for a in found.attempts]
+    hacks = sum(status is Status.HACK for status in verdicts)
+    return {
+        "gpu_seconds": total,
+        "by_kind": dict(found.gpu_seconds),
+        "per_kernel": metrics.per_accepted(total, accepted),
+        "per_win": metrics.per_accepted(total, wins),
+        "hacks": hacks,
+        "hack_rate": metrics.hack_rate(hacks, len(found.attempts)),
+    }

@@ -1,0 +1,1 @@
+"""A run from its search to confirmed kernels, and one candidate through every gate."""

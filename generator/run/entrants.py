@@ -1,0 +1,107 @@
+"""Problems on their way through the stages behind a search, and what every stage asks for: a job's
+answer from the store or a device, the gates of kernels that nobody has gated.
+
+`finals` and `followers` are made of it. A job whose answer is in the store is not done again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from hgemm_packs.generator.core.gains import mean, wins
+from hgemm_packs.generator.core.spec import Kernel
+from hgemm_packs.generator.run.jobs import Flow
+from hgemm_packs.generator.run.rounds import Track
+
+GATE_BATCH = 4
+
+
+@dataclass(slots=True)
+class Entrant:
+    """A problem on its way through the stages. `ranking` has the kernels still in, best first;
+    `gains` those that ran in the finals and failed nowhere since, with what they won there: hot and
+    cold against torch, by medians. `ahead` has those that read ahead, the fastest behind one
+    another first, and `behind` torch over each of them so."""
+
+    track: Track
+    ranking: list[Kernel] = field(default_factory=list)
+    ahead: list[Kernel] = field(default_factory=list)
+    gains: dict[str, tuple[float, float]] = field(default_factory=dict)
+    behind: dict[str, float] = field(default_factory=dict)
+    confirmed: tuple[float, float] | None = None
+
+    @property
+    def chosen(self) -> str | None:
+        """The kernel of the finals that wins both ways, if one does, and by most."""
+        return max(
+            self.gains, key=lambda k: (wins(self.gains[k]), mean(self.gains[k])), default=None
+        )
+
+    @property
+    def gain(self) -> float:
+        """What is known of this problem's win: from the finals, before that from the screen."""
+        chosen = self.chosen
+        return mean(self.gains[chosen]) if chosen is not None else self.track.speedup
+
+    @property
+    def winners(self) -> list[Kernel]:
+        """What looks like a win after the finals."""
+        return [k for k in self.ranking if wins(self.gains.get(k.id, (0.0, 0.0)))]
+
+
+class Stages:
+    """What the stages share: all problems of a run, and how they are gone over."""
+
+    def __init__(self, flow: Flow, tracks: Sequence[Track]) -> None:
+        self._flow = flow
+        self.entrants = [Entrant(track) for track in tracks]
+        self._limit = 0.0
+        self._asked_gate: set[str] = set()
+
+    def _by_gain(self) -> list[Entrant]:
+        return sorted(self.entrants, key=lambda e: (-e.gain, e.track.order))
+
+    def _likely(self) -> list[Entrant]:
+        return [entrant for entrant in self._by_gain() if entrant.winners]
+
+    def _ask(self, kind: str, entrant: Entrant, kernels: Sequence[Kernel], then: object) -> None:
+        """Take the answer from the store, or from a device while there is money."""
+        problem = entrant.track.problem
+        known = self._flow.known(kind, problem, [kernel.id for kernel in kernels])
+        if known:
+            then(known[-1])  # type: ignore[operator]
+        elif self._flow.spent < self._limit:
+            self._flow.submit(kind, problem, kernels, then)  # type: ignore[arg-type]
+
+    def _gate(self, limit: float, of: Callable[[Entrant], list[Kernel]]) -> None:
+        while wanted := self._ungated(of):
+            self._asked_gate.update(wanted)
+            kernels = list(wanted.values())
+            parts = [kernels[i : i + GATE_BATCH] for i in range(0, len(kernels), GATE_BATCH)]
+
+            def start(part: Sequence[Kernel]) -> None:
+                if self._flow.spent < limit:
+                    run = partial(self._flow.submit, "gate", None, part, lambda reply: None)
+                    self._flow.inspect(part, run)
+
+            self._flow.each(parts, start)
+
+    def _ungated(self, of: Callable[[Entrant], list[Kernel]]) -> dict[str, Kernel]:
+        seen = self._flow.store.verdicts("numeric").keys() | self._asked_gate
+        demand: Counter[str] = Counter()
+        kernels = {}
+        for entrant in self.entrants:
+            for kernel in of(entrant):
+                if kernel.id not in seen:
+                    demand[kernel.id] += 1
+                    kernels[kernel.id] = kernel
+        return {id_: kernels[id_] for id_, _ in demand.most_common()}
+
+    def _passed(self) -> set[str]:
+        return {k for k, v in self._flow.store.verdicts("numeric").items() if v.passed}
+
+    def _left(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+        return [kernel for kernel in kernels if kernel.id not in self._flow.refused]

@@ -1,0 +1,201 @@
+"""One candidate through every gate: FILE.cu with its record, or a family's genome.
+
+`hgemm-packs generate` and the red-team run call this. Source and cubin are judged here; what runs
+the candidate's code runs in isolated processes, so the worst that it can do is to fail.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from statistics import median
+from typing import Any
+
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.candidate import (
+    Candidate,
+    CandidateError,
+    entry,
+    load,
+    of_choice,
+)
+from hgemm_packs.generator.compile.compiler import BuildError, Built
+from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Kernel, Status, Verdict
+from hgemm_packs.generator.devices import in_process
+from hgemm_packs.generator.families import InvalidGenome
+from hgemm_packs.generator.gates import binary, plausibility, sanitizer, sweep
+from hgemm_packs.generator.gates.isolation import IsolationError, Worker
+from hgemm_packs.generator.gates.source import static
+from hgemm_packs.generator.tables import judge
+from hgemm_packs.problem import Problem
+
+__all__ = ["build_gates", "evaluate", "load", "numeric_gate"]
+
+WARM_UP_S = 120.0
+GATE_S = 60.0  # the numeric gate of a slow but honest kernel, many times over
+MEASURE_S = 300.0
+CEILINGS_S = 120.0
+
+_parsing = threading.Lock()  # one parser serves all threads
+
+
+def build_gates(one: Candidate, skip: tuple[str, ...] = ()) -> tuple[list[Verdict], Built | None]:
+    """Verdicts of the gates that need no GPU, up to the first rejection, and the built kernel when
+    all passed. `skip` leaves out static or binary: the red team shows that either holds alone."""
+    verdicts: list[Verdict] = []
+    if "static" not in skip:
+        with _parsing:
+            verdicts.append(static.check(one.source, one.fields))
+        if not verdicts[-1].passed:
+            return verdicts, None
+    try:
+        built = compiler.build_source(one.source, one.fields)
+    except BuildError as error:
+        return [*verdicts, Verdict("build", Status.BUILD, str(error))], None
+    verdicts.append(Verdict("build", Status.OK, "", {"registers": built.entry_fields["regs"]}))
+    if "binary" not in skip:
+        verdicts.append(binary.check(built.entry_fields, built.cubin))
+        if not verdicts[-1].passed:
+            return verdicts, None
+    return verdicts, built
+
+
+def evaluate(
+    one: Candidate | Choice, problem: Problem, *, device: int | None = None
+) -> list[Verdict]:
+    """Verdicts in the order of the gates, the last one a rejection or that of the timing.
+
+    Without `device` those gates alone that need no GPU. The timing passes when the kernel beats
+    torch, hot and cold, as in a table; its evidence has the figures. A sanitizer that
+    is not to be had passes with the reason as `evidence["skipped"]`. Raises RuntimeError when the
+    device fails for reasons of its own.
+    """
+    try:
+        made = of_choice(one) if isinstance(one, Choice) else one
+        unfit = entry(made.fields).admits(problem)
+    except (CandidateError, InvalidGenome, KeyError) as error:
+        return [Verdict("record", Status.PARSE, str(error))]
+    if unfit is not None:
+        return [Verdict("record", Status.PARSE, unfit.text)]
+    verdicts, built = build_gates(made)
+    if built is not None and device is not None:
+        for verdict in _on_device(compiler.as_kernel(built), problem, device):
+            verdicts.append(verdict)
+            if not verdict.passed:
+                break
+    return verdicts
+
+
+def _on_device(kernel: Kernel, problem: Problem, device: int) -> Iterator[Verdict]:
+    """The gates that run the kernel; each is run only when it is asked for."""
+    with Worker() as worker:
+        yield numeric_gate(worker, kernel, device)
+    yield sanitized(kernel)
+    with Worker() as worker:
+        yield from _measured(worker, kernel, problem, device)
+
+
+def called(
+    worker: Worker, function: Callable[..., Any], *arguments: Any, limit_s: float
+) -> Verdict:
+    """The verdict that a function of `in_process` answers, or that there was no answer.
+
+    The process is ended unless the kernel passed: what a bad kernel left behind meets nobody.
+    """
+    try:
+        answer = worker.call(function, *arguments, timeout_s=limit_s)
+        verdict = Verdict(**{**answer, "status": Status(answer["status"])})
+    except IsolationError as error:
+        return error.verdict()
+    if not verdict.passed:
+        worker.close()
+    return verdict
+
+
+def numeric_gate(worker: Worker, kernel: Kernel, device: int, limit_s: float = GATE_S) -> Verdict:
+    """Verdict of the numeric gate, or of the isolation gate when the process was lost over it."""
+    worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
+    seed = secrets.randbits(48)
+    return called(worker, in_process.numeric_gate, kernel, device, seed, limit_s=limit_s)
+
+
+def sanitized(kernel: Kernel) -> Verdict:
+    """Verdict of the sanitizer gate."""
+    try:
+        item = entry(kernel.fields, kernel.cubin), kernel.cubin
+        ((_, (verdict,)),) = sweep.checked([[item]], [None] * len(sanitizer.TOOLS))
+        return verdict
+    except sanitizer.SanitizerUnavailable as error:
+        return Verdict(sanitizer.GATE, Status.OK, "", {"skipped": str(error)})
+
+
+def _measured(worker: Worker, kernel: Kernel, problem: Problem, device: int) -> Iterator[Verdict]:
+    """Plausibility and timing of one kernel. A suspect time is measured again by a fresh process
+    with a fresh seed, and only what repeats is believed."""
+    facts = measured_facts(worker, device)
+    timing = _confirmed(worker, kernel, problem, device)
+    if timing.gate != "timing":
+        yield timing
+        return
+    verdict = plausible(timing, problem, facts)
+    if verdict.evidence["rerun"]:
+        with Worker() as fresh:
+            timing = _confirmed(fresh, kernel, problem, device)
+        if timing.gate != "timing":
+            yield timing
+            return
+        verdict = plausible(timing, problem, facts)
+    yield verdict
+    yield timing
+
+
+def measured_facts(worker: Worker, device: int) -> DeviceFacts:
+    """The device with its ceilings. Raises IsolationError or RuntimeError when it has none."""
+    worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
+    seed = secrets.randbits(48)
+    answer = worker.call(in_process.ceilings, device, seed, timeout_s=CEILINGS_S)
+    return DeviceFacts(**answer)
+
+
+def _confirmed(worker: Worker, kernel: Kernel, problem: Problem, device: int) -> Verdict:
+    """The timing verdict of a confirm job, which also audits timed launches."""
+    worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
+    seed = secrets.randbits(48)
+    verdict = called(
+        worker,
+        in_process.measure,
+        "confirm",
+        kernel,
+        problem,
+        device,
+        seed,
+        limit_s=MEASURE_S,
+    )
+    return _judged(verdict) if verdict.gate == "timing" and verdict.passed else verdict
+
+
+def _judged(verdict: Verdict) -> Verdict:
+    """OK when both lower bounds are above 1, NOISE when only the medians are, else SLOWER."""
+    found: dict[str, Any] = {}
+    for protocol, ours in verdict.evidence["samples"].items():
+        arms = {arm: each[protocol] for arm, each in verdict.evidence["baselines"].items()}
+        found[protocol] = judge.timing({**arms, "ours": ours}, "ours")._asdict()
+    ahead = all(each["speedup"] > 1 for each in found.values())
+    sure = all(each["lcb"] > 1 for each in found.values())
+    status = Status.OK if sure else Status.NOISE if ahead else Status.SLOWER
+    words = ", ".join(f"{p} {each['speedup']:.3f}x torch" for p, each in found.items())
+    return Verdict("timing", status, "" if sure else words, {**verdict.evidence, **found})
+
+
+def plausible(timing: Verdict, problem: Problem, facts: DeviceFacts) -> Verdict:
+    """Verdict of the plausibility gate on the figures of a timing."""
+    samples: Mapping[str, list[float]] = timing.evidence["samples"]
+    baselines: Mapping[str, Mapping[str, list[float]]] = timing.evidence["baselines"]
+    us = {protocol: median(each) for protocol, each in samples.items()}
+    best = {
+        protocol: min(median(each[protocol]) for each in baselines.values())
+        for protocol in us
+        if baselines
+    }
+    return plausibility.check(problem, us["hot"], us["cold"], facts, best)

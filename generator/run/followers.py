@@ -1,0 +1,154 @@
+"""Kernels that read ahead, found behind what won the finals, for rows that have a second kernel for
+dependent launch.
+
+Part of `finals`, which calls these stages between its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+
+from hgemm_packs.generator.core.space import admits
+from hgemm_packs.generator.core.spec import Choice, Kernel, Reply
+from hgemm_packs.generator.run.entrants import Entrant, Stages
+from hgemm_packs.generator.run.jobs import PASSED, Built, Flow
+from hgemm_packs.generator.run.rounds import Track
+from hgemm_packs.generator.search import behind
+from hgemm_packs.generator.tables.prune import prune
+from hgemm_packs.problem import Problem
+
+FOLLOWERS = 32  # kernels that read ahead, besides the winners' own, that a problem tries
+
+#: Of a problem, kernels that read ahead and were confirmed by earlier runs.
+Followers = Callable[[Problem], Sequence[Choice]]
+
+
+class FollowerStages(Stages):
+    """The stages of kernels that read ahead; `count` of a problem are confirmed."""
+
+    def __init__(
+        self, flow: Flow, tracks: Sequence[Track], count: int, followers: Followers
+    ) -> None:
+        super().__init__(flow, tracks)
+        self._count = count
+        self._elsewhere = followers
+
+    def behind(self, limit: float) -> None:
+        """To what won the finals come kernels that read ahead, the fastest launched behind one
+        another that launched plainly are level with torch (see `_behind`): of the winners, of
+        what earlier runs confirmed on these sizes or earlier calls tried, each as it reads ahead,
+        of those that leave room for the next grid, and then of what is around the fastest of these.
+        Launched plainly they are no faster than others, so that no search looks for them."""
+        self._limit = limit
+
+        def start(entrant: Entrant) -> None:
+            space, flow = entrant.track.space, self._flow
+            if flow.spent >= limit and not flow.known("behind", space.problem):
+                return  # nobody would time what is compiled
+            own = map(_choice, entrant.winners)
+            before = flow.store.choices("behind", space.problem, flow.toolchain)
+            sms = flow.facts.sm_count
+            twins = (
+                one
+                for each in (*own, *self._elsewhere(space.problem))
+                for one in behind.twins(each, space.problem, sms)
+            )
+            fitting = (one for one in (*before, *twins) if admits(one, space.problem))
+            roomy = behind.candidates(space, sms, FOLLOWERS)
+            choices = list(dict.fromkeys([*fitting, *roomy]))
+            flow.build(choices, partial(self._follow, entrant))
+
+        self._flow.each(self._likely(), start)
+        best = self._first()
+
+        def go_on(entrant: Entrant) -> None:
+            problem = entrant.track.problem
+            if self._flow.spent < limit:
+                choices = dict.fromkeys(
+                    [*map(_choice, entrant.ahead), *behind.around(problem, best)]
+                )
+                self._flow.build(list(choices), partial(self._follow, entrant))
+
+        self._flow.each(self._likely(), go_on)
+
+    def _first(self) -> dict[Problem, list[Choice]]:
+        """Of each problem the fastest by the first job that asked, refused since or not: a call
+        that goes on asks nothing else around them than the call before."""
+        flow = self._flow
+        choices = {one.id: c for c, one in flow.kernels.items() if isinstance(one, Kernel)}
+        found = {}
+        for entrant in self.entrants:
+            for reply in flow.known("behind", entrant.track.problem)[:1]:
+                over = _behind(reply)
+                timed = sorted(over.keys() & choices.keys(), key=lambda id_: (-over[id_], id_))
+                found[entrant.track.problem] = [choices[id_] for id_ in timed]
+        return found
+
+    def _follow(self, entrant: Entrant, built: Built) -> None:
+        """Time those of `built` that were not timed before, if there is money."""
+        problem = entrant.track.problem
+        kernels = self._left([each for each in built.values() if isinstance(each, Kernel)])
+        known = list(self._flow.known("behind", problem))
+        seen = {id_ for reply in known for id_ in reply.results}
+        fresh = [kernel for kernel in kernels if kernel.id not in seen]
+        if fresh and self._flow.spent < self._limit:
+            then = partial(self._followed, entrant, kernels, known)
+            self._flow.submit("behind", problem, fresh, then)
+        else:
+            self._followed(entrant, kernels, known)
+
+    def _followed(
+        self, entrant: Entrant, kernels: Sequence[Kernel], known: Sequence[Reply], *fresh: Reply
+    ) -> None:
+        over = {id_: over for reply in (*known, *fresh) for id_, over in _behind(reply).items()}
+        timed = {kernel.id: kernel for kernel in kernels if kernel.id in over}
+        entrant.ahead = sorted(timed.values(), key=lambda kernel: -over[kernel.id])
+        entrant.behind = {kernel.id: over[kernel.id] for kernel in entrant.ahead}
+
+    def confirmable(self, limit: float) -> None:
+        """The gate for what is confirmed beside the winners."""
+        self._gate(limit, self._followers)
+
+    def few(self, limit: float, each: int) -> dict[Problem, list[Kernel]]:
+        """Of each problem the `each` fastest behind one another that passed the gate, among few
+        kernels that have nearly all of what all of them gain (`prune`)."""
+        fastest: dict[Problem, list[Kernel]] = {}
+        refused = -1
+        while refused < len(self._flow.refused):  # without those the choice of few is another
+            refused = len(self._flow.refused)
+            over = {
+                e.track.problem: {k.id: e.behind[k.id] for k in self._left(e.ahead)}
+                for e in self.entrants
+            }
+            kept = set(prune(over).kernels)
+            fastest = {
+                e.track.problem: [k for k in self._left(e.ahead) if k.id in kept][:each]
+                for e in self.entrants
+            }
+            self._gate(limit, lambda e, now=fastest: now[e.track.problem])
+        passed = self._passed()
+        return {problem: [k for k in few if k.id in passed] for problem, few in fastest.items()}
+
+    def _followers(self, entrant: Entrant) -> list[Kernel]:
+        """Those of `ahead` that are confirmed, as far as is known."""
+        return self._left(entrant.ahead)[: self._count]
+
+
+def _choice(kernel: Kernel) -> Choice:
+    return Choice.of(kernel.fields["family"], kernel.fields["genome"])
+
+
+def _behind(reply: Reply) -> dict[str, float]:
+    """torch over each kernel launched behind itself, of those that torch does not beat when they
+    run alone. A kernel for half of the SMs may be the fastest behind another such; but a graph may
+    hold one call of it, with nothing to overlap, and no call is to be slower than torch. What was
+    not timed alone is slower behind itself than enough that are level, and may stay."""
+    torch_us = median(reply.baselines["torch"]["hot"]) if reply.results else 0.0
+    return {
+        id_: torch_us / median(one.samples["hot"])
+        for id_, one in reply.results.items()
+        if one.status in PASSED and one.samples.get("hot")
+        if median(one.samples.get("alone", (0.0,))) <= torch_us
+    }

@@ -1,0 +1,1 @@
+"""Times that formulas predict, for searches that start before anything is measured."""

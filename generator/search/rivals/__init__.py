@@ -1,0 +1,1 @@
+"""Searches that ours are compared with, and the comparison on recordings."""

@@ -1,0 +1,154 @@
+"""Tree-structured Parzen estimators by optuna: a rival for the comparison of searches.
+
+One study a problem, since a study cannot carry what it learnt to another shape. Never used to make
+a table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.trial import Trial, TrialState
+
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
+from hgemm_packs.generator.search.rivals.lattice import Grid, Lattice, generator, lattice_of
+from hgemm_packs.problem import Problem
+
+#: Choices drawn uniformly before the estimators propose: optuna's own default number, and the best
+#: of 8 to 24 on the recorded problems. Left to itself it starts from random points, of which one in
+#: forty is a choice, and their neighbours are a poor sample of the space.
+STARTUP = 10
+#: A failure counts as this much slower, in log time, than the slowest kernel that worked.
+FAILED = math.log(2.0)
+
+FAMILY = "family"
+
+
+class _Search:
+    """One problem's study. It knows a gene by its place among the values of its axis."""
+
+    def __init__(self, lattice: Lattice, rng: np.random.Generator) -> None:
+        self.lattice = lattice
+        self.free = np.ones(len(lattice.choices), dtype=bool)
+        self.rng = rng
+        self.running: dict[Choice, Trial] = {}
+        self.worst = -math.inf
+        self.known: dict[str, dict[str, BaseDistribution]] = {
+            name: _distributions(grid) for name, grid in lattice.grids.items()
+        }
+        self.families = CategoricalDistribution(list(lattice.grids))
+        seed = int(rng.integers(2**31))
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
+        self.study = optuna.create_study(sampler=sampler)
+
+    def ask(self) -> Choice | None:
+        """A choice that was not asked before; None when there is none left.
+
+        A suggestion that is no free choice is told as failed, which the estimators ignore, and its
+        nearest free neighbour runs in its place as a trial with the neighbour's own genes. So the
+        study learns of nothing that was not measured, and each measurement teaches it.
+        """
+        there = np.flatnonzero(self.free)
+        if not len(there):
+            return None
+        if len(self.lattice.choices) - len(there) < STARTUP:
+            number = int(self.rng.choice(there))
+            trial = self._started(number)
+        else:
+            trial = self.study.ask()
+            name, place = self._suggested(trial)
+            nearest = self.lattice.nearest(name, place, self.free, self.rng)
+            number = int(self.rng.choice(there)) if nearest is None else nearest
+            if trial.params != self._params(number):
+                self.study.tell(trial, state=TrialState.FAIL)
+                trial = self._started(number)
+        self.free[number] = False
+        choice = self.lattice.choices[number]
+        self.running[choice] = trial
+        return choice
+
+    def tell(self, choice: Choice, log_us: float | None) -> None:
+        """The value of a choice, None for a failure; one that was not asked here is learnt too."""
+        number = self.lattice.number.get(choice)
+        if number is None:
+            return
+        self.free[number] = False
+        value = self.worst + FAILED if log_us is None else log_us
+        self.worst = max(self.worst, -math.inf if log_us is None else log_us)
+        trial = self.running.pop(choice, None) or self._started(number)
+        if math.isfinite(value):
+            self.study.tell(trial, value)
+        else:  # nothing to compare a failure with yet
+            self.study.tell(trial, state=TrialState.FAIL)
+
+    def _suggested(self, trial: Trial) -> tuple[str, list[int]]:
+        """The family and places that a trial has."""
+        name = str(trial.suggest_categorical(FAMILY, self.families.choices))
+        place: list[Any] = []
+        for key, distribution in self.known[name].items():
+            if isinstance(distribution, IntDistribution):
+                place.append(trial.suggest_int(key, distribution.low, distribution.high))
+            else:
+                place.append(trial.suggest_categorical(key, distribution.choices))
+        return name, place
+
+    def _started(self, number: int) -> Trial:
+        """A running trial with the genes of a choice."""
+        self.study.enqueue_trial(self._params(number))
+        trial = self.study.ask()
+        self._suggested(trial)
+        return trial
+
+    def _params(self, number: int) -> dict[str, Any]:
+        name = self.lattice.choices[number].family
+        grid = self.lattice.grids[name]
+        place = grid.places[number - grid.first].tolist()
+        return {FAMILY: name, **dict(zip(self.known[name], place, strict=True))}
+
+
+def _distributions(grid: Grid) -> dict[str, BaseDistribution]:
+    return {
+        f"{grid.family}.{axis.gene}": IntDistribution(0, len(axis.values) - 1)
+        if axis.ordered
+        else CategoricalDistribution(list(range(len(axis.values))))
+        for axis in grid.axes
+    }
+
+
+class Tpe:
+    """The family is a categorical; a family's genes are suggested only where it is chosen."""
+
+    name = "tpe"
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._searches: dict[Problem, _Search] = {}
+
+    def _search(self, space: Space) -> _Search:
+        if space.problem not in self._searches:
+            rng = generator(self._seed, space.problem)
+            self._searches[space.problem] = _Search(lattice_of(space), rng)
+        return self._searches[space.problem]
+
+    def ask(self, space: Space, n: int) -> list[Proposal]:
+        search = self._search(space)
+        asked = [search.ask() for _ in range(n)]
+        return [Proposal(choice, self.name) for choice in asked if choice is not None]
+
+    def tell(self, space: Space, outcomes: Sequence[Outcome]) -> None:
+        search = self._search(space)
+        for outcome in outcomes:
+            worked = outcome.status is Status.OK
+            search.tell(outcome.proposal.choice, math.log(outcome.us) if worked else None)
+
+
+def make(seed: int) -> Tpe:
+    """A search by TPE; the same seed and the same answers give the same proposals."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return Tpe(seed)

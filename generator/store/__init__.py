@@ -1,0 +1,1 @@
+"""A run's folder on disk and what was written there, as plain values. Measures nothing."""

@@ -1,0 +1,1 @@
+"""From measurements to a table: who is proven, and which kernel a row names."""

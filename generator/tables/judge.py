@@ -1,0 +1,147 @@
+"""What finals and confirmations say of kernels: gains, lower bounds, and who is proven by them.
+
+Called by `table` and what ranks beside it. A kernel is proven where it passed the numeric gate and
+its confirmation clears the noise floor of trials of the same kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from hgemm_packs.generator.core.spec import FALLBACK, PROTOCOLS
+from hgemm_packs.generator.store.findings import CORRECT, Field, Findings
+from hgemm_packs.pack.manifest import Policy, Row, Timing
+from hgemm_packs.problem import Problem
+
+RULE = f"hot and cold lcb above 1 + noise_floor against {FALLBACK}, which runs otherwise"
+
+
+def noise_floor(bounds: Iterable[Mapping[str, Sequence[float]]]) -> float:
+    """99th percentile over problems and protocols of how far torch against itself strays from 1.
+
+    `bounds` has, per problem, protocol -> (ratio, lower, upper). Not the 95th: long power-limited
+    problems stray by 1.5%, most others by 0.3%, and never slower is promised for all of them.
+    Raises ValueError without any.
+    """
+    deviations = sorted(
+        max(abs(bound - 1.0) for bound in each[protocol][1:])
+        for each in bounds
+        for protocol in PROTOCOLS
+    )
+    if not deviations:
+        raise ValueError("no noise records: confirm writes them")
+    return round(deviations[min(len(deviations) - 1, math.floor(0.99 * len(deviations)))], 4)
+
+
+#: By whether the blocks were led: the noise floor of what was measured so.
+Floors = Mapping[bool, float]
+
+
+def led(field: Field) -> bool:
+    """Whether each block of a job began with a replay that is not timed (`timing.Field.block`).
+    Without it trials of torch against itself, of two arms in random order, stray by up to 8%."""
+    conditions = field.evidence.get("conditions", {})
+    return bool(conditions) and all(each.get("led", False) for each in conditions.values())
+
+
+def floors(found: Findings) -> Floors:
+    """`noise_floor` of the trials that were led and of those that were not, where there are any.
+    Raises ValueError without trials."""
+    kinds: dict[bool, list[Mapping[str, Sequence[float]]]]
+    kinds = {led(trial): [] for trial in found.trials} or {False: []}
+    for trial, bounds in zip(found.trials, found.noise, strict=True):
+        kinds[led(trial)].append(bounds)
+    return {kind: noise_floor(each) for kind, each in kinds.items()}
+
+
+def timing(samples: Mapping[str, Sequence[float]], ours: str) -> Timing:
+    """Medians in us; the paired ratio of the fallback over `ours` and its lower bound. Where
+    cuBLASLt has no algorithm, torch's median stands for its own."""
+    from hgemm_packs.measure.evidence import ratio
+
+    r = ratio(samples[FALLBACK], samples[ours])
+    tuned = samples.get("cublaslt", samples["torch"])
+    us = [median(samples[ours]), median(samples["torch"]), median(tuned)]
+    return Timing(*(round(v, 4) for v in (*us, r.value, r.lcb)))
+
+
+def paired(samples: Mapping[str, Sequence[float]], ours: str) -> float:
+    """The ratio of `timing` alone."""
+    return median(b / o for b, o in zip(samples[FALLBACK], samples[ours], strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A kernel on a problem that it computed correctly. `gain`, what choices go by, is the
+    geometric mean of its hot and cold speed-up in its last finals. `field` has the samples that are
+    published: of its confirmation if there is one, with `row` made of them, else of the finals.
+    `proven` says that a table may name it."""
+
+    kernel: str
+    gain: float
+    field: Field
+    row: Row | None
+    proven: bool
+
+
+#: The contenders of each problem, best first.
+Listed = Mapping[Problem, Sequence[Contender]]
+
+
+def contenders(found: Findings, floors: Floors) -> dict[Problem, list[Contender]]:
+    """Every correct kernel with finals or a confirmation on a problem, best first.
+
+    Of several confirmations the one with the lowest bound counts: measuring again never turns a
+    loss into a win. Those that were not led, to be held against a floor of their own, count where
+    there is no other. A kernel that failed once on a problem is out there, a refused one
+    everywhere.
+    """
+    measured: dict[Problem, dict[str, list[Field]]] = {}
+    failed = failures(found)
+    for each in found.fields:
+        for kernel, status in each.statuses.items():
+            if status in CORRECT and all(
+                kernel in each.samples.get(protocol, ()) for protocol in PROTOCOLS
+            ):
+                measured.setdefault(each.problem, {}).setdefault(kernel, []).append(each)
+    result = {}
+    for problem, kernels in measured.items():
+        right = (k for k in kernels if k not in found.refused and (problem, k) not in failed)
+        listed = [_contender(found, floors, kernel, kernels[kernel]) for kernel in right]
+        if listed:
+            result[problem] = sorted(listed, key=lambda c: (-c.gain, c.kernel))
+    return result
+
+
+def failures(found: Findings) -> set[tuple[Problem, str]]:
+    """The kernels that failed on a problem, in finals or a confirmation."""
+    return {
+        (each.problem, kernel)
+        for each in found.fields
+        for kernel, status in each.statuses.items()
+        if status not in CORRECT
+    }
+
+
+def _contender(found: Findings, floors: Floors, kernel: str, fields: Sequence[Field]) -> Contender:
+    confirms = [each for each in fields if each.stage == "confirm"]
+    confirms = [each for each in confirms if led(each)] or confirms
+    selected = next((each for each in reversed(fields) if each.stage == "finals"), fields[-1])
+    gain = math.sqrt(math.prod(paired(selected.samples[p], kernel) for p in PROTOCOLS))
+    rows = [(row(each, kernel, found.device.name), each) for each in confirms]
+    if not rows:
+        return Contender(kernel, gain, selected, None, False)
+    worst, field = min(rows, key=lambda pair: min(pair[0].hot.lcb, pair[0].cold.lcb))
+    policy = Policy(floors.get(led(field), max(floors.values())), RULE)
+    proven = kernel in found.proofs and gain > 1.0 and policy.clears(worst)
+    return Contender(kernel, gain, field, worst, proven)
+
+
+def row(field: Field, kernel: str, profile: str) -> Row:
+    """The table row that names `kernel` with the figures of one job."""
+    hot, cold = (timing(field.samples[protocol], kernel) for protocol in PROTOCOLS)
+    pairs = len(field.samples["hot"][kernel])
+    return Row(*field.problem.key, kernel, profile, hot, cold, pairs, field.date)

@@ -1,0 +1,1 @@
+"""Who runs jobs: this process, a process for each GPU, a Ray cluster."""

@@ -1,0 +1,165 @@
+"""The build service of a run: choices in, kernels that passed the binary gate out, in parallel.
+
+Called by the orchestrator from several threads while GPUs measure. Compilation itself, its cache
+and the gate are `compiler`'s and `gates.binary`'s; here are the processes, and what happens when
+the compiler takes one of them down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+from typing import Any, Protocol
+
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core.spec import Choice, Kernel, Status, Verdict
+from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.families.base import InvalidGenome
+from hgemm_packs.generator.gates import binary
+
+#: A kernel takes a second; a compiler that takes this long has lost its way and is ended.
+COMPILE_S = 120
+
+
+class Builder(Protocol):
+    """Compiles choices. `toolchain` is all that decides the result; `workers` is how many kernels
+    are built at a time, 0 when `compiler` does its work in the caller's thread."""
+
+    workers: int
+    toolchain: Mapping[str, Any]
+
+    def build(self, choices: Sequence[Choice]) -> dict[Choice, Kernel | Verdict]:
+        """The kernel of each choice, or the verdict that refused it. Any thread may call."""
+        ...
+
+    def inspect(self, kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+        """The binary gate's verdict on each kernel, by id. Any thread may call."""
+        ...
+
+
+class ProcessBuilder:
+    """`workers` compiler processes, as many as there are CPUs by default.
+
+    Raises BuildError unless the pinned compiler is installed.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        compiler.check_nvrtc()
+        self.workers = workers or os.cpu_count() or 1
+        self.toolchain = toolchain()
+        self._lock = threading.Lock()
+        self._pool = _pool(self.workers)
+        self._pending: dict[Choice, Future[Kernel | Verdict]] = {}
+
+    def build(self, choices: Sequence[Choice]) -> dict[Choice, Kernel | Verdict]:
+        """A choice that another thread has asked for is waited for, not compiled twice. Raises what
+        the disassembler raises when it is missing."""
+        futures = {choice: self._submit(choice) for choice in choices}
+        return {choice: self._result(choice, future) for choice, future in futures.items()}
+
+    def inspect(self, kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+        with self._lock:
+            futures = {kernel.id: self._asked(inspect, kernel) for kernel in kernels}
+        return {id_: future.result() for id_, future in futures.items()}
+
+    def _submit(self, choice: Choice) -> Future[Kernel | Verdict]:
+        with self._lock:
+            if choice not in self._pending:
+                self._pending[choice] = self._asked(make, choice)
+            return self._pending[choice]
+
+    def _asked(self, work: Callable[[Any], Any], item: Choice | Kernel) -> Future[Any]:
+        """Work for the pool, or for a new one where a compiler has taken it down."""
+        try:
+            return self._pool.submit(work, item)
+        except BrokenProcessPool:
+            self._pool = _pool(self.workers)
+            return self._pool.submit(work, item)
+
+    def _result(self, choice: Choice, future: Future[Kernel | Verdict]) -> Kernel | Verdict:
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            return self._apart(choice)
+        finally:
+            with self._lock:
+                self._pending.pop(choice, None)
+
+    def _apart(self, choice: Choice) -> Kernel | Verdict:
+        """Build in a process of its own: some choice took a whole pool down, maybe this one."""
+        with _pool(1) as pool:
+            try:
+                return pool.submit(make, choice).result()
+            except BrokenProcessPool:
+                words = f"{choice.name}: the compiler died or took {COMPILE_S} s"
+                return Verdict("build", Status.BUILD, words)
+
+    def close(self) -> None:
+        """End the processes; what they are compiling is lost."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> ProcessBuilder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def toolchain() -> dict[str, Any]:
+    """Compiler, options, and a hash over the sources of all families as the compiler sees them."""
+    sources = {name: compiler.expanded_source(family.source) for name, family in FAMILIES.items()}
+    text = "\0".join(f"{name}\0{source}" for name, source in sorted(sources.items()))
+    return {
+        "nvrtc": compiler.NVRTC_PIN,
+        "arch": compiler.ARCH,
+        "flags": list(compiler.FLAGS),
+        "sources": hashlib.sha256(text.encode()).hexdigest(),
+    }
+
+
+def make(choice: Choice) -> Kernel | Verdict:
+    """Build one choice and check its cubin as far as goes without disassembly, in this process:
+    that would take as long as the compiler, and only finalists need it."""
+    signal.alarm(COMPILE_S)  # unhandled: ends the process, in the midst of the compiler as well
+    try:
+        built = compiler.build_one(choice.family, choice.genome)
+    except InvalidGenome as error:
+        return Verdict("build", Status.PARSE, str(error))
+    except compiler.BuildError as error:
+        return Verdict("build", Status.BUILD, str(error))
+    finally:
+        signal.alarm(0)
+    verdict = binary.check_image(built.entry_fields, built.cubin)
+    return compiler.as_kernel(built) if verdict.passed else verdict
+
+
+def inspect(kernel: Kernel) -> Verdict:
+    """The whole binary gate. Raises SassError without the disassembler."""
+    return binary.check(kernel.fields, kernel.cubin)
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    # Not forked: this process has threads.
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Leave when the parent is gone, however it went: a pool's process would wait for ever. A death
+    signal would come too early, when the thread that started the process ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

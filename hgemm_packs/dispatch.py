@@ -1,0 +1,207 @@
+"""What C asks of Python: how to start, which kernel runs a problem that it has not seen, and the
+error that STRICT raises in place of a fallback.
+
+`hgemm_packs` gives `start` to the launcher; from then on C calls what it is handed there, on a miss
+and never on a hit. Kernels are loaded here, and proven where the user wants that.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from . import launcher, neutral, reasons, torch_state, workspace
+from .pack.identity import identity
+from .settings import LOGGER, settings
+
+if TYPE_CHECKING:
+    from ._C import Kernel
+    from .pack.folder import Pack
+    from .pack.manifest import KernelEntry
+    from .problem import Problem
+    from .select import Choice
+
+#: DLPack's number for the device type that packs are for.
+CUDA = 2
+DRIVER = "libcuda.so.1"
+#: Refusals that every problem meets on a device, so that one warning is worth it.
+#: Why a pack itself was refused has been said by `discover`.
+ALWAYS = frozenset({"no_pack", "arch", "driver", "profile"})
+
+_start_lock = threading.Lock()
+_load_lock = threading.Lock()
+#: By device, identity, and whether launched dependent.
+_loaded: dict[tuple[int, str, bool], Kernel] = {}
+
+_started = False
+
+
+def start(driver: str = DRIVER, device_type: int = CUDA) -> None:
+    """Hand torch's entry points to C, once. Tests name another driver and CPU tensors."""
+    global _started
+    if _started:
+        return
+    with _start_lock:
+        if _started:
+            return
+        extension = launcher._C
+        here = settings()  # first of all: HGEMM_PACKS_LOG is for what is said below
+        entry_points = torch_state.torch_entry_points(device_type)
+        if isinstance(entry_points, str):
+            LOGGER.warning("every matmul goes to torch: %s", entry_points)
+            extension.use_torch(
+                torch_state.torch_matmul(),
+                torch_state.torch_linear(),
+                refuse,
+                here.strict,
+            )
+        else:
+            read = extension.init(
+                driver=driver,
+                device_type=device_type,
+                keep=functools.partial(workspace.keep, extension.relaxed, device_type),
+                resolve=functools.partial(_resolve, "cuda" if device_type == CUDA else "cpu"),
+                refuse=refuse,
+                strict=here.strict,  # of the first call already, in every thread
+                **entry_points,
+            )
+            if not read:
+                LOGGER.warning("every matmul goes to torch: its tensors are not to be read from C")
+            torch_state.quiet_threads(extension.remember_quiet)
+            _say_without_driver(driver)
+        _started = True
+
+
+def _resolve(
+    kind: str, described: tuple[int, int, int, str, str, int, int], device: int, capturing: int
+) -> tuple[Kernel, Kernel | None] | str:
+    """C's question about a problem it has not seen: its kernel and, where there is one, that for
+    dependent launches, both loaded, or why torch runs it.
+
+    While the caller's stream is being captured nothing may be loaded; "cold_capture" says that the
+    answer would have been a kernel, and C asks again next time.
+    """
+    from . import select
+
+    problem = launcher.problem_of(described)
+    prove = functools.partial(_prove, kind, problem)
+    try:
+        choice = select.resolve(problem, device)
+        while choice.kernel is not None and choice.pack is not None:
+            both = ((choice.kernel, False), (choice.dependent, True))
+            keys = [(device, identity(entry), pdl) for entry, pdl in both if entry is not None]
+            if capturing and any(key not in _loaded for key in keys):
+                return "cold_capture"
+            own, dependent = _load_chosen(choice.pack, choice.kernel, False, device, prove), None
+            if own is not None and choice.dependent is not None:
+                dependent = _load_chosen(choice.pack, choice.dependent, True, device, prove)
+            if own is not None and (dependent is None) == (choice.dependent is None):
+                return own, dependent
+            choice = select.resolve(problem, device)  # without what was just quarantined
+    except RuntimeError as error:
+        _say_once(str(error))
+        return "no_device"
+    except OSError as error:  # files, of a network perhaps; torch can still multiply
+        if error.errno is None:  # of no file: a TimeoutError that a signal handler raised
+            raise
+        _say_once(f"packs cannot be read: {error}")
+        return "pack_refused"
+    if choice.code in ALWAYS:
+        _say_once("; ".join(each.text for each in choice.reasons if each.code == choice.code))
+    _log(problem, choice)
+    return choice.code
+
+
+def _load_chosen(
+    pack: Pack,
+    entry: KernelEntry,
+    pdl: bool,
+    device: int,
+    prove: Callable[[Kernel, KernelEntry], object],
+) -> Kernel | None:
+    """Load what select chose, once for each way of launching it, and `prove` it where the user
+    wants that. A kernel that fails is never chosen again, and costs one warning, nor is any of a
+    pack whose cubin is not what it says; where it only fails to load for dependent launches, it is
+    still chosen for others."""
+    from . import select
+    from .errors import PackError
+    from .pack import cache_folders
+    from .selftest import SelfTestError
+
+    key = device, identity(entry), pdl
+    with _load_lock:
+        kernel = _loaded.get(key)
+        if kernel is not None:
+            return kernel
+        try:
+            kernel = launcher.load(device, entry, pack.image(entry), pdl)
+            if settings().selftest:
+                prove(kernel, entry)
+        except PackError as error:
+            select.refuse(pack, error)
+            return None
+        except (OSError, RuntimeError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is None:
+                raise
+            way = " behind our own kernels" if pdl else ""
+            LOGGER.warning("kernel %s is not used%s: %s", entry.name, way, error)
+            wholly = not pdl or isinstance(error, SelfTestError)
+            (select.quarantine if wholly else select.quarantine_dependent)(entry, str(error))
+            return None
+        _loaded[key] = kernel
+        cache_folders.touch(pack.path)  # last use, for `gc`; nothing outside the cache
+        return kernel
+
+
+def _say_without_driver(driver: str) -> None:
+    """Without a driver there are no CUDA tensors, so that C never gets as far as to miss it. Only
+    the file is opened: a started driver would not survive a fork."""
+    import ctypes
+
+    try:
+        ctypes.CDLL(driver)
+    except OSError:
+        _say_once(f"{driver} cannot be opened")
+
+
+_say_lock = threading.Lock()
+_said: set[str] = set()
+
+
+def _say_once(why: str) -> None:
+    """One warning, however many problems and threads meet the same."""
+    with _say_lock:
+        new = why not in _said
+        _said.add(why)
+    if new:
+        LOGGER.warning("every matmul goes to torch: %s", why)
+
+
+def _prove(kind: str, problem: Problem, kernel: Kernel, entry: KernelEntry) -> None:
+    """The self-test, where the caller's state of torch does not reach. Raises RuntimeError."""
+    from . import selftest
+
+    proof = functools.partial(selftest.prove, kernel, entry, problem)
+    neutral.call_on(kind, kernel.device, launcher._C.relaxed, proof)
+
+
+def _log(problem: Problem, choice: Choice) -> None:
+    LOGGER.debug("%s: %s", problem, "; ".join(str(reason) for reason in choice.reasons))
+
+
+def refuse(reason: str, described: tuple[Any, ...] | None, device: int) -> None:
+    """Under HGEMM_PACKS_STRICT=1, instead of a fallback. Always raises FallbackError."""
+    from . import select
+    from .errors import FallbackError
+
+    if described is None:
+        raise FallbackError(reasons.refusal(reason))
+
+    problem = launcher.problem_of(described)
+    try:
+        steps = "; ".join(str(step) for step in select.resolve(problem, device).reasons)
+    except (RuntimeError, OSError) as error:  # of a driver, device or file that cannot be used
+        steps = str(error)
+    raise FallbackError(reasons.refusal(reason, f"{problem} on device {device}", f" ({steps})"))

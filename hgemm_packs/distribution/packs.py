@@ -1,0 +1,100 @@
+"""Packs from Python: fetch one, use one, see which are in the cache.
+
+The public face of `hub`, `publish` and `cache`. Only `fetch`, `push` and `listed` touch the
+network; importing this module imports nothing of theirs that does.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import launcher, select
+from ..errors import PackError
+from ..pack import discover
+from ..pack.cache_folders import root_of
+from ..pack.folder import Pack
+from ..pack.receipts import Receipt, read_receipt
+from . import cache
+from .hub import fetch as fetch
+from .hub import resolve
+from .publish import Listed as Listed
+from .publish import listed as listed
+from .publish import push as push
+from .transfer import HubError as HubError
+
+__all__ = ["HubError", "Installed", "Listed", "fetch", "installed", "listed", "push", "use"]
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A pack of the cache with its receipt; what is used of it is checked then, as always."""
+
+    pack: Pack
+    receipt: Receipt
+    bytes: int
+    last_used: float
+
+
+def installed() -> list[Installed]:
+    """The packs of the cache that have a receipt and open, by name, the last used first within one.
+    Raises CacheError."""
+    place = root_of(None)
+    found = []
+    for entry in cache.packs(place):
+        try:
+            receipt = read_receipt(place, entry.manifest_sha256)
+            pack = Pack.open(entry.path)
+        except PackError:
+            continue  # `hgemm-packs show` names it with the reason
+        if receipt is not None and pack.manifest_sha256 == entry.manifest_sha256:
+            found.append(Installed(pack, receipt, entry.bytes, entry.last_used))
+    return sorted(found, key=lambda each: (each.pack.manifest.pack.name, -each.last_used))
+
+
+def find(spec: str) -> Installed:
+    """The pack of the cache that `spec` names: NAME of the registry or OWNER/REPO, either with
+    @COMMIT; else the sha256 of a manifest, or the name in it. Of several, the last used.
+
+    Raises ValueError when none is there. No network.
+    """
+    here = installed()
+    try:
+        source = resolve(spec)
+    except ValueError:  # no repository, and no name that the registry knows
+        chosen = [
+            each
+            for each in here
+            if spec in (each.pack.manifest_sha256, each.pack.manifest.pack.name)
+        ]
+    else:
+        moving = "@" not in spec and source.pin is None
+        chosen = [
+            each
+            for each in here
+            if each.receipt.repo == source.repo
+            and (moving or each.receipt.revision == source.revision)
+            and (source.pin is None or each.pack.manifest_sha256 == source.pin.manifest_sha256)
+        ]
+    if not chosen:
+        raise ValueError(f"{spec[:200]!a} is not in the cache: hgemm-packs fetch it first")
+    return max(chosen, key=lambda each: each.last_used)
+
+
+def use(pack: str | os.PathLike[str]) -> Pack:
+    """Put a pack ahead of all others for the rest of this process, and decide anew what `matmul`
+    launches. A path is a pack directory of your own, as in HGEMM_PACKS_PATH, or one that `fetch`
+    returned; a str that is no directory names a pack of the cache, as for `find`.
+
+    Raises PackError, ValueError. Call it before graphs are captured: what is in a graph stays.
+    """
+    place = Path(pack)
+    if not isinstance(pack, str) or place.is_dir():
+        chosen = discover.open_pack(place)
+    else:
+        chosen = find(pack).pack
+        cache.touch(chosen.path)
+    select.prefer(chosen)
+    launcher.reset_table()
+    return chosen

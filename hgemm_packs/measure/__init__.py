@@ -1,0 +1,1 @@
+"""Timing that benchmarks and the generator share. Never in a call."""

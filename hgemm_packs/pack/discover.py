@@ -1,0 +1,164 @@
+"""Where packs come from: HGEMM_PACKS_PATH, installed provider wheels, the cache; in this order.
+
+Called by `select` once per process and by the CLI. A pack that is refused costs one warning and is
+remembered with its reason; it never stops the search and never raises. No network, ever.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import CacheError, PackError
+from ..settings import LOGGER, settings
+from .cache_folders import check_private
+from .folder import Pack
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+PROVIDERS_GROUP = "hgemm_packs.providers"
+
+
+class Refused(NamedTuple):
+    """A place that was asked to be a pack, and why it is none."""
+
+    place: str
+    error: PackError
+
+
+class Found(NamedTuple):
+    """Packs in search order, and what was refused on the way."""
+
+    packs: tuple[Pack, ...]
+    refused: tuple[Refused, ...]
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+def packs() -> list[Pack]:
+    """The usable packs in search order; see `find`."""
+    return list(find().packs)
+
+
+def find() -> Found:
+    """Look at every place once, and open what is there."""
+    opened: list[Pack] = []
+    refused: list[Refused] = []
+    seen: set[str] = set()
+    for place in _places():
+        if isinstance(place, Refused):
+            refused.append(place)
+            continue
+        try:
+            pack = open_pack(place)
+        except PackError as error:
+            refused.append(Refused(str(place), error))
+            continue
+        except Exception as error:  # whatever reading a pack comes to, the others are to be used
+            detail = f"{type(error).__name__}: {error}"
+            refused.append(Refused(str(place), PackError("unreadable", detail)))
+            continue
+        if pack.manifest_sha256 not in seen:
+            seen.add(pack.manifest_sha256)
+            opened.append(pack)
+    for each in refused:
+        warn_once(each)
+    return Found(tuple(opened), tuple(refused))
+
+
+def warn_once(refused: Refused) -> None:
+    """Say that a pack is refused, once for each reason."""
+    # The log and not warnings.warn: under -W error a warning would raise inside matmul.
+    key = (refused.place, refused.error.code)
+    if key not in _warned:
+        _warned.add(key)
+        LOGGER.warning("pack ignored: %s: %s", refused.place, refused.error)
+
+
+def _places() -> Iterator[Path | Refused]:
+    yield from settings().path
+    yield from _provided()
+    yield from _cached()
+
+
+def _provided() -> Iterator[Path | Refused]:
+    """Paths of installed provider wheels: entry points that are a path or return one."""
+    points, failed = _entry_points()
+    yield from failed
+    for point in sorted(points, key=lambda p: p.name):
+        try:
+            value = point.load()
+            place = Path(os.fspath(value() if callable(value) else value))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # somebody else's code may raise anything, SystemExit too
+            yield _failed(point.value, error)
+        else:
+            yield place
+
+
+def _entry_points() -> tuple[list[EntryPoint], list[Refused]]:
+    """Those of the providers, and the distributions whose own could not be read."""
+    from importlib import metadata
+
+    with suppress(Exception):
+        return list(metadata.entry_points(group=PROVIDERS_GROUP)), []
+    # One distribution that is damaged, anybody's, spoils them all: each by itself, which is slow.
+    points: list[EntryPoint] = []
+    failed, seen = [], set()
+    for each in metadata.distributions():
+        place = str(each.locate_file(""))
+        try:
+            place = each.metadata["Name"] or place
+            if place not in seen:  # of one name the first on the path counts, as above
+                points += each.entry_points.select(group=PROVIDERS_GROUP)
+        except Exception as error:
+            failed.append(_failed(place, error))
+        seen.add(place)
+    return points, failed
+
+
+def _failed(place: str, error: BaseException) -> Refused:
+    return Refused(place, PackError("provider_failed", f"{type(error).__name__}: {error}"))
+
+
+def _cached() -> Iterator[Path | Refused]:
+    """Packs in the cache, if only this user can write there: who can, runs code on the GPU."""
+    root = settings().cache
+    if root is None:
+        return
+    folder = root / "v1" / "packs"
+    try:
+        for part in (root, root / "v1", folder):
+            check_private(part)
+        yield from sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except CacheError as error:
+        yield Refused(str(root), PackError("cache_unsafe", str(error)))
+    except OSError as error:
+        yield Refused(str(root), PackError("unreadable", str(error)))
+
+
+def open_pack(place: Path) -> Pack:
+    """The pack of a place. In the cache a directory is named by the sha256 of its manifest, and has
+    a receipt, which is looked at before the manifest is read."""
+    root = settings().cache
+    if root is None or place.parent != root / "v1" / "packs":
+        return Pack.open(place)
+    from .receipts import read_receipt
+
+    receipt = read_receipt(root, place.name)
+    if receipt is None:
+        raise PackError("no_receipt", "nothing says that it was checked: fetch it again")
+    pack = Pack.open(place)
+    if pack.manifest_sha256 != place.name:
+        raise PackError("cache_name", f"its manifest's sha256 is {pack.manifest_sha256}")
+    if pack.manifest.blob.sha256 != receipt.blob_sha256:
+        raise PackError("bad_receipt", f"it is of kernels with sha256 {receipt.blob_sha256}")
+    return pack

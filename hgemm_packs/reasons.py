@@ -1,0 +1,34 @@
+"""The words of fallbacks that C decides, for explain and for the error that STRICT raises.
+
+Read by `report`, `dispatch` and `torch_state`. What `select` decides comes with a text of its own.
+"""
+
+from __future__ import annotations
+
+#: What a code says, of the fallbacks that no table decides. Those of `select` come with a text.
+WORDS = {
+    "torch_unsupported": "hgemm_packs needs torch 2.10 or newer, and one that it knows",
+    "no_extension": "hgemm_packs._C is not built for this Python",
+    "tensor_type": "an operand is no plain torch.Tensor",
+    "no_view": "an operand has no plain memory, or none at all",
+    "mismatch": "shapes, types or devices do not go together; torch says so if it is an error",
+    "device": "the operands are not on a CUDA device",
+    "dtype": "the operands are neither float16 nor bfloat16",
+    "shape": "not a matrix, or rows of one, by a matrix; or a side is 0",
+    "layout": "an operand's strides are not those of a matrix",
+    "out": "out shares memory with an operand, or is not stored row by row",
+    "bias": "the layer has a bias, which no kernel adds",
+    "mode": "autocast, tracing or another mode of torch is on",
+    "autograd": "a gradient would be recorded: torch.no_grad() and inference_mode() prevent that",
+    "cold_capture": "nothing is loaded while a graph is captured: call it once before",
+    "workspace": "no memory to add up partial sums in",
+    "refused": "its kernel does not take the problem",
+    "launch_failed": "the driver refused the launch",
+    "no_device": "the CUDA driver or device cannot be used",
+}
+
+
+def refusal(code: str, call: str = "this call", steps: str = "") -> str:
+    """What FallbackError says where `code` had torch run a call."""
+    why = f"{code}: {WORDS[code]}" if code in WORDS else code
+    return f"torch would have run {call}: {why}{steps}"

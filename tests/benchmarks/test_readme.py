@@ -1,0 +1,258 @@
+"""Published numbers are what the raw results say: README <- summary.json <- raw files."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "publish"
+
+SUMMARY = {
+    "host": {"hit_ratio": 0.456, "miss_extra_us": 0.211, "layer_miss_extra_us": 0.317},
+    "load": {
+        "import_ms": 12.3,
+        "pack100_ms": 45.6,
+        "first_product_ms": 51.4,
+        "idle_pack_mb": 6.2,
+    },
+    "table": {
+        "wins": 654,
+        "grid_wins": 321,
+        "problems_measured": 1000,
+        "gmean": 1.2345,
+        "gmean_cold": 1.1,
+        "gmean_vs_best": 1.19,
+        "best": 2.5,
+        "worst": 1.021,
+        "worst_lower_bound": 1.013,
+        "kernels": 77,
+        "noise_floor": 0.012,
+        "rule": "lower bound above the floor.",
+        "sets": {"tn": {"fp16": [3, 4]}, "nn": {"bf16": [321, 500], "fp16": [330, 501]}},
+    },
+    "grid": {
+        "fp16": {
+            "nn": {
+                "shapes": 500,
+                "kernel_share": 0.242,
+                "served": 121,
+                "called": 110,
+                "regime_shapes": {"tiny": 20, "mid": 480},
+                "plain": {
+                    "gmean_vs_torch_hot": 1.2678,
+                    "gmean_vs_torch_cold": 1.25,
+                    "gmean_vs_best_hot": 1.0456,
+                    "worst_vs_torch_hot": 1.0,
+                    "regimes": {"tiny": 1.61, "mid": 1.2},
+                },
+                "mixed": {
+                    "gmean_vs_torch_hot": 1.31,
+                    "gmean_vs_torch_cold": None,
+                    "gmean_vs_best_hot": 1.1,
+                    "worst_vs_torch_hot": 1.0,
+                    "regimes": {"tiny": 2.42, "mid": 1.22},
+                },
+                "chain": {
+                    "gmean_vs_torch_hot": 1.52,
+                    "gmean_vs_torch_cold": None,
+                    "gmean_vs_best_hot": 1.3,
+                    "worst_vs_torch_hot": 0.99,
+                    "regimes": {"tiny": 3.03, "mid": 1.33},
+                },
+            }
+        }
+    },
+    "llm": {},
+    "launch": {"rows": 77, "dependent": 31, "another": 13},
+    "chained": {
+        "groups": {
+            "grid": {
+                "problems": 60,
+                "plain": {"product": 1.1111, "hot": 1.2222, "cold": 1.1999},
+                "pdl": {"product": 1.2, "hot": 1.3, "cold": 1.2},
+            }
+        }
+    },
+    "energy": {
+        "groups": {
+            "f16 nn": {"problems": 77, "sustained_vs_torch": 1.0301, "per_watt_vs_torch": 1.0404}
+        }
+    },
+    "measured_on": {
+        "device": "NVIDIA H200",
+        "driver": "580",
+        "torch": "2.11",
+        "cublas": "13.1",
+        "protocol": "Paired.",
+        "dates": ["2026-01-02", "2026-01-03"],
+    },
+    "generator": {
+        "redteam": {"total": 41, "rejected": 40, "honest_total": 9, "honest_passed": 9},
+        "replay": {
+            "problems": 44,
+            "times": 9000,
+            "seeds": 20,
+            "share_of_optimum_at_32": 0.9761,
+            "random_at_32": 0.8,
+            "tpe_at_32": 0.9,
+            "cma_at_32": 0.85,
+            "p_vs_random": 0.001,
+            "p_vs_tpe": 0.003,
+            "p_vs_cma": 0.002,
+        },
+        "h200": {
+            "aa_median": 1.0004,
+            "repeat_gmean": 1.013,
+            "killed_finished": 70,
+            "killed_lost": 0,
+            "scaling_4gpu": 3.61,
+        },
+        "run": {"problems": 50, "wins": 17, "gmean_wins_hot": 1.217, "gpu_seconds": 55.2},
+    },
+    "distribution": {
+        "wheel": {
+            "core_bytes": 1_234_567,
+            "sm90a_bytes": 3_456_789,
+            "reproducible": True,
+            "gpu_calls": 7,
+            "gpu_hits": 6,
+        },
+        "fetch": {"concurrent": 16, "downloads": 1},
+        "kill9": {"rounds": 103, "bad": 2},
+        "fuzz": {"executions": 11_234_567, "findings_open": 3},
+        "hub": {"faults_total": 14, "faults_handled": 13},
+    },
+    "models": {
+        "graph": {
+            "gmean_upto64": 1.0789,
+            "gmean": 1.05,
+            "worst": 0.9961,
+            "worst_case": "Qwen3 8B bf16, graph, 100 tokens",
+        },
+        "eager": {
+            "gmean_upto64": 1.0099,
+            "worst": 0.95,
+            "worst_case": "Llama fp16, eager, 3 tokens",
+        },
+        "server": {"gmean": 1.3004, "worst": 1.01, "worst_case": "64x64x64 nn f16"},
+        "models": {"Qwen3 8B": {}, "Llama": {}},
+        "measured_on": {"settings": {"layers": 12}},
+    },
+}
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_readme_says_what_the_summary_says() -> None:
+    readme = script("readme")
+    summary = readme.facts()
+    text = readme.README.read_text(encoding="utf-8")
+    assert readme.render(text, summary) == text
+
+
+def test_summary_says_what_the_raw_results_say() -> None:
+    summary = script("summary")
+    assert summary.SUMMARY.read_text(encoding="utf-8") == summary.text()
+
+
+def test_generator_figures_say_what_the_raw_results_say() -> None:
+    generator = script("generator")
+    assert generator.OUT.read_text(encoding="utf-8") == generator.text()
+
+
+def test_distribution_says_what_the_raw_results_say() -> None:
+    distribution = script("distribution")
+    found = json.loads(distribution.OUT.read_text(encoding="utf-8"))
+    assert found == distribution.figures()
+    assert {f"{group}.{name}" for group in found for name in found[group]} == set(
+        distribution.FIGURES
+    )
+
+
+def test_every_block_is_in_the_readme_and_filled() -> None:
+    readme = script("readme")
+    text = readme.README.read_text(encoding="utf-8")
+    assert {match["name"] for match in readme.BLOCK.finditer(text)} == set(readme.BLOCKS)
+    filled = readme.render(text, SUMMARY)
+    for expected in (
+        "**1.27x** torch over all 500 shapes",
+        "1.05x the better of torch and tuned cuBLASLt, 1.31x in CUDA graphs of many products; 24% "
+        "of them",
+        "measured: `nn` 330 of 501 (fp16), 321 of 500 (bf16); `tn` 3 of 4 (fp16).",
+        "| 654 (321) |",
+        "1.021x, 2.50x",
+        "**0.46**",
+        "0.21 us",
+        "0.32 us",
+        "| first product of a process | 51 ms |",
+        "| memory of an idle pack | 6 MB |",
+        "| 1000-shape grid | shapes | fp16 nn |",
+        "| tiny | 20 | 1.610 / 2.420 / 3.030 |",
+        "| all, cold | 500 | 1.250 / - / - |",
+        "| worst, hot | 500 | 1.000 / 1.000 / 0.990 |",
+        "| 40 of 41 |",
+        "| 97.6% |",
+        "| 3.0e-03 |",
+        "| 1.3% |",
+        "| 3.61x |",
+        "31 of the 77 problems with a kernel have one that is launched with",
+        "13 of them another kernel than for ordinary launches",
+        "no product reads what the one before wrote",
+        "as nobody has called them so yet: 11 of grid fp16 nn.",
+        "(60 problems of the grid): 1.111x launched plainly, as `matmul` does there, 1.200x with "
+        "dependent launch; alone 1.222x hot, 1.200x cold.",
+        "(f16 nn, 77 problems with a confirmed kernel): 1.030x torch, 1.040x its TFLOPS per watt.",
+        "| 17 wins, 1.22x, 55 GPU-s |",
+        "| 1.23 MB, 3.46 MB |",
+        "| calls of the installed wheels on an H200, by kernels | 7, 6 |",
+        "| 103, 2 |",
+        "| 11.2 million, 3 |",
+        "| 13 of 14 |",
+        "| 2 language models of transformers, of 12 layers | over torch |",
+        "| a decode step of 1 to 64 tokens, CUDA graph, geometric mean | 1.079x |",
+        "| its worst case (Qwen3 8B bf16, graph, 100 tokens) | 0.996x: nothing gained |",
+        "| a decode step of 1 to 64 tokens, eager, geometric mean | 1.010x: nothing gained |",
+        "| its worst case (Llama fp16, eager, 3 tokens) | 0.950x: slower than torch |",
+        "| a decode step, `torch.compile` | not measured yet |",
+        "| one product at a time, at random intervals, geometric mean | 1.300x |",
+        "| its worst case (64x64x64 nn f16) | 1.010x |",
+    ):
+        assert expected in filled
+    assert "2026-01-02 to 2026-01-03" in filled
+    # Rendering replaces what an earlier run wrote, it never adds to it.
+    assert readme.render(filled, SUMMARY) == filled
+
+
+def test_what_no_models_were_measured_for_says_so() -> None:
+    assert script("readme").models({"models": None}) == "Whole models: not measured yet.\n"
+
+
+def test_models_say_what_their_lines_say() -> None:
+    summary = script("models_summary")
+    of_models, of_calls = summary.files()
+    assert summary.OUT.exists() == bool(of_models + of_calls)
+    if summary.OUT.exists():
+        assert summary.OUT.read_text(encoding="utf-8") == summary.text()
+
+
+def test_public_figures_say_what_their_lines_say() -> None:
+    public = importlib.import_module("benchmarks.measure.public")
+    lines = sorted(public.OUT.parent.glob("public*.jsonl*"))
+    assert public.OUT.exists() == bool(lines)
+    if lines:
+        assert public.OUT.read_text(encoding="utf-8") == public.text(lines)
+
+
+def test_an_unknown_block_is_an_error() -> None:
+    with pytest.raises(KeyError, match="nonsense"):
+        script("readme").render("<!-- generated:nonsense -->\n<!-- /generated -->\n", SUMMARY)

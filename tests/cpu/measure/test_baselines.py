@@ -1,0 +1,100 @@
+"""The tuned cuBLASLt baseline, against a stand-in library that computes what it is told to."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from hgemm_packs import _cublaslt
+from hgemm_packs.measure import baselines
+from hgemm_packs.measure.operands import Operands, operands
+from hgemm_packs.problem import Problem
+
+SOURCE = Path(__file__).parents[2] / "fake_cublaslt" / "fake.c"
+TOLERANCE = {"f16": 2e-3, "bf16": 1.2e-2}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    target = tmp_path_factory.mktemp("cublaslt") / "libfake_cublaslt.so"
+    command = ["cc", "-std=c11", "-O1", "-fPIC", "-shared", str(SOURCE), "-o", str(target), "-lm"]
+    subprocess.run(command, check=True)
+    return str(target)
+
+
+@pytest.fixture
+def fake(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = _cublaslt.handle("libabsent_cublaslt.so", library)
+    monkeypatch.setattr(baselines, "_handle", lambda device: handle)
+    monkeypatch.setattr(
+        baselines, "_workspace", lambda device: torch.empty(1 << 20, dtype=torch.uint8)
+    )
+    stream = SimpleNamespace(cuda_stream=0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: stream)
+
+
+def relative_error(one: Operands) -> float:
+    exact = one.a.double() @ one.b.double()
+    return float((one.c.double() - exact).norm() / exact.norm())
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_every_algorithm_computes_the_row_major_product(layout: str, dtype: str) -> None:
+    problem = Problem(9, 24, 40, layout, dtype)
+    one = operands(problem, "cpu", seed=3)[0]
+    arms = baselines.tuned_cublaslt(problem, one.a, one.b, one.c)
+    assert len(arms) == 3  # 1 and 2 once each although four limits were asked, and 3
+    for arm in arms:
+        one.c.fill_(torch.nan)
+        arm(one.a, one.b, one.c)
+        assert relative_error(one) < TOLERANCE[dtype]
+
+
+@pytest.mark.usefixtures("fake")
+def test_padded_rows_use_their_leading_stride() -> None:
+    problem = Problem(6, 10, 8, "nt", "f16")
+    a = torch.randn(6, 11, dtype=torch.float16)[:, :8]
+    b = torch.randn(10, 19, dtype=torch.float16)[:, :8].t()
+    c = torch.full((6, 16), torch.nan, dtype=torch.float16)
+    baselines.tuned_cublaslt(problem, a, b, c[:, :10])[0](a, b, c[:, :10])
+    assert relative_error(Operands(a, b, c[:, :10])) < TOLERANCE["f16"]
+    assert c[:, 10:].isnan().all()
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_refused_algorithm_says_so() -> None:
+    problem = Problem(4, 8, 13, "nn", "f16")
+    one = operands(problem, "cpu")[0]
+    arms = baselines.tuned_cublaslt(problem, one.a, one.b, one.c)
+    arms[0](one.a, one.b, one.c)
+    assert relative_error(one) < TOLERANCE["f16"]
+    with pytest.raises(RuntimeError, match=r"cublasLtMatmul: CUBLAS_STATUS_NOT_SUPPORTED \(15\)"):
+        arms[1](one.a, one.b, one.c)
+
+
+@pytest.mark.usefixtures("fake")
+def test_operands_without_a_contiguous_dimension_are_refused() -> None:
+    a = torch.randn(8, 16, dtype=torch.float16)[:, ::2]
+    with pytest.raises(ValueError, match="neither dimension is contiguous"):
+        baselines.tuned_cublaslt(Problem(8, 8, 8, "nn", "f16"), a, a, a)
+
+
+def test_bad_calls_of_the_extension_raise(library: str) -> None:
+    with pytest.raises(RuntimeError, match="was not found"):
+        _cublaslt.handle("libabsent_cublaslt.so")
+    handle = _cublaslt.handle(library)
+    assert _cublaslt.version(handle) == 130104
+    plan = _cublaslt.plan(handle, False, 8, 8, 8, False, False, 8, 8, 8, 16, (4 << 20,))
+    assert [size for size, _ in _cublaslt.algorithms(plan)] == [0, 0, 1 << 20]
+    with pytest.raises(IndexError, match="algorithm 3 of 3"):
+        _cublaslt.matmul(plan, 3, 0, 0, 0, 0, 0, 0)
+    with pytest.raises(ValueError, match="workspace is smaller"):
+        _cublaslt.matmul(plan, 2, 0, 0, 0, 0, 0, 0)
+    with pytest.raises(RuntimeError, match="cublasLtMatrixLayoutCreate"):
+        _cublaslt.plan(handle, False, 8, 8, 8, False, False, 4, 8, 8, 16, (0,))

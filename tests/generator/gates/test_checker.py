@@ -1,0 +1,89 @@
+"""What the numeric gate compares with: guards, padding, the rounding model; and its words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hgemm_packs.generator.gates.checker import (
+    GUARD_BITS,
+    Checker,
+    NumericError,
+    guarded,
+    operand,
+    rounding_slack,
+)
+from tests.generator.redteam.cheats import Tensor, beyond, honest, made_up
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_c_is_nan_in_either_type_until_written(dtype: torch.dtype) -> None:
+    bits, c = guarded(5, 8, dtype, CPU)
+    assert c.shape == (5, 8)
+    assert bool(torch.isnan(c.float()).all())
+    c.zero_()
+    assert int((bits != GUARD_BITS).sum()) == 40
+
+
+def test_operands_are_padded_with_nan() -> None:
+    values = torch.arange(15, dtype=torch.float16).view(3, 5)
+    for transposed in (False, True):
+        view = operand(values, transposed)
+        assert torch.equal(view, values)
+        whole = torch.empty(0, dtype=torch.float16).set_(view.untyped_storage())
+        assert int(whole.isnan().sum()) == len(whole) - 15
+        assert max(view.stride()) == 16, "5 (3) up to a multiple of 8, and 8 more"
+
+
+def test_a_failure_names_its_problem_and_all_that_was_wrong() -> None:
+    def launch(a: Tensor, b: Tensor, c: Tensor) -> None:
+        beyond(c, (0, 1), (0, 0)).zero_()
+        a[0, 0] = 2.0
+
+    run = Checker(made_up(), launch, CPU, seed=0)
+    run.product("named", *run.store(run.normal(3, 16), run.normal(16, 8)))
+    with pytest.raises(NumericError) as caught:
+        run.settle()
+    counts = "24 elements wrong or unwritten, 8 guards touched, 1 input elements changed"
+    assert str(caught.value).startswith(f"named 3x8x16: {counts}, relative error 1.00e+00, ")
+
+
+def test_verdicts_are_read_once() -> None:
+    run = Checker(made_up(), honest, CPU, seed=0)
+    for size in (8, 16):
+        run.product("fine", *run.store(run.normal(size, size), run.normal(size, size)), runs=2)
+    assert run.result.shapes_tested == 0, "nothing is read before it is asked for"
+    assert run.settle().shapes_tested == 4
+    assert run.settle().shapes_tested == 4
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exact", "half_unit"),
+    [
+        ("f16", 1.5, 2.0**-11),
+        ("f16", 1.9999, 2.0**-11),
+        ("f16", 2.0, 2.0**-10),
+        ("f16", 60000.0, 16.0),
+        ("f16", 2.0**-14, 2.0**-25),
+        ("f16", 2.0**-20, 2.0**-25),
+        ("f16", 0.0, 2.0**-25),
+        ("bf16", 1.5, 2.0**-8),
+        ("bf16", 2.0**-20, 2.0**-28),
+        ("bf16", 0.0, 2.0**-134),
+    ],
+)
+def test_slack_is_half_a_unit_in_the_last_place(dtype: str, exact: float, half_unit: float) -> None:
+    """Without terms to add there is only the rounding."""
+    value, none = torch.tensor([exact, -exact], dtype=torch.float64), torch.zeros(2).double()
+    slack = rounding_slack(value, none, 8, dtype)
+    assert slack.tolist() == pytest.approx([half_unit] * 2, rel=2e-3)
+
+
+def test_slack_grows_with_what_is_added() -> None:
+    exact, magnitude = torch.zeros(1).double(), torch.full((1,), 2.0**10).double()
+    at = {k: float(rounding_slack(exact, magnitude, k, "f16")) for k in (16, 1024, 16384)}
+    assert at[16] == pytest.approx(5 * 2.0**-12, rel=2e-3)
+    assert at[16384] == pytest.approx(1028 * 2.0**-12, rel=2e-3)
+    assert at[16] < at[1024] < at[16384]

@@ -1,0 +1,59 @@
+"""What a verify run writes down is what a table is made from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hgemm_packs.errors import PackError
+from hgemm_packs.generator.gates import pack_gate
+from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.numeric import Numeric, NumericError
+
+
+def test_only_kernels_that_passed_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("good", "wrong", "damaged", "behind", "late", "spare")
+    entries = [SimpleNamespace(name=name, id=name) for name in names]
+    named = {"good": "good", "wrong": None, "damaged": "behind", "late": "late", None: None}
+    table = [SimpleNamespace(kernel=own, dependent=other) for own, other in named.items()]
+    ways: list[tuple[str, bool]] = []
+
+    def image(entry: SimpleNamespace) -> bytes:
+        if entry.name == "damaged":
+            raise PackError("cubin_hash", "differs")
+        return b""
+
+    def check(entry: SimpleNamespace, arm: Arm, *_: object) -> Numeric:
+        pdl: bool = arm._kernel.pdl  # type: ignore[attr-defined]
+        if entry.name == "wrong" or (entry.name, pdl) == ("late", True):
+            raise NumericError("depth 1x2x3: 4 elements wrong")
+        return Numeric(max_rel_err=3e-4 if pdl else 2e-4, shapes_tested=77)
+
+    def load(index: int, entry: SimpleNamespace, cubin: bytes, pdl: bool) -> SimpleNamespace:
+        ways.append((entry.name, pdl))
+        return SimpleNamespace(max_ctas=264, pdl=pdl, workspace_bytes=0)
+
+    device = SimpleNamespace(sm_count=132)
+    monkeypatch.setattr(pack_gate.launcher, "device_info", lambda index: device)
+    monkeypatch.setattr(pack_gate.launcher, "load", load)
+    monkeypatch.setattr(pack_gate.report, "runtime_versions", lambda index: {"driver": "580.1"})
+    monkeypatch.setattr(pack_gate.numeric, "check", check)
+    pack = SimpleNamespace(manifest=SimpleNamespace(kernels=entries, table=table), image=image)
+
+    assert pack_gate.write_facts(pack, tmp_path / "facts.json") == 3  # type: ignore[arg-type]
+    # A kernel is launched in each way that a row names it.
+    both = [(name, pdl) for name in ("good", "late") for pdl in (False, True)]
+    assert sorted(ways) == sorted([*both, ("wrong", False), ("behind", True), ("spare", False)])
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert facts["driver"] == "580.1"
+    seen = [(n["name"], n["max_rel_err"], n["shapes_tested"]) for n in facts["numerics"]]
+    assert seen == [("good", 3e-4, 77), ("behind", 3e-4, 77), ("spare", 2e-4, 77)]
+    words = {n["name"]: n["detail"] for n in facts["failed"]}
+    assert set(words) == {"wrong", "damaged", "late"}
+    assert "4 elements wrong" in words["wrong"] and "cubin_hash" in words["damaged"]
+    assert "4 elements wrong" in words["late"]

@@ -1,0 +1,376 @@
+"""One candidate through the gates: files, records, the order of the gates, and what ends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from hgemm_packs.generator.compile.candidate import (
+    CandidateError,
+    candidate,
+    entry,
+    load,
+    of_choice,
+)
+from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Kernel, Status, Verdict
+from hgemm_packs.generator.devices import in_process
+from hgemm_packs.generator.families.base import LARGEST
+from hgemm_packs.generator.gates import sanitizer, sweep
+from hgemm_packs.generator.gates.isolation import IsolationError
+from hgemm_packs.generator.gates.numeric import Numeric, NumericError
+from hgemm_packs.generator.redteam import corpus
+from hgemm_packs.generator.run import evaluate
+from hgemm_packs.problem import Problem
+from tests.generator.kernels import DIRECT
+
+RECORD = "block = 32\ngrid = { tile_m = 16, tile_n = 8 }\n"
+PROBLEM = Problem(64, 64, 64, "nn", "f16")
+SOURCE = """#include "common/mma.cuh"
+
+extern "C" __global__ void __launch_bounds__(32) mine(
+    const u16* a, const u16* b, u16* c, int m, int n, int k, int lda, int ldb, int ldc) {
+  float acc[4] = {};
+  for (int p = 0; p < k; p += 16) mma16816(acc, a[p], a[p + 1], a[p + 2], a[p + 3], b[p], b[p + 1]);
+  if (threadIdx.x < n) c[threadIdx.x] = (u16)pack2(acc[0], acc[1]);
+}
+"""
+
+
+def write(folder: Path, source: str = SOURCE, record: str = RECORD) -> Path:
+    path = folder / "mine.cu"
+    path.write_text(source)
+    path.with_suffix(".toml").write_text(record)
+    return path
+
+
+def case(name: str) -> Any:
+    found = next(each for each in corpus.load() if each.name == name)
+    assert found.candidate is not None
+    return found.candidate
+
+
+def test_a_file_and_its_record_are_a_candidate(tmp_path: Path) -> None:
+    record = RECORD + 'dtype = "bf16"\ndims.k = { min = 16, multiple_of = 16 }\nsmem_bytes = 1024\n'
+    record += "reads_ahead = true\n"
+    made = load(write(tmp_path, record=record))
+    assert (made.name, made.fields["symbol"], made.fields["family"]) == ("mine", "mine", "foreign")
+    assert "mma.sync" in made.source and "#include" not in made.source
+    kernel = entry(made.fields)
+    assert kernel.reads_ahead
+    assert (kernel.dtype, kernel.out_dtype, kernel.layout, kernel.acc) == (
+        "bf16",
+        "bf16",
+        "nn",
+        "f32",
+    )
+    assert (kernel.block, kernel.smem_bytes, kernel.cluster) == (32, 1024, (1, 1, 1))
+    assert (kernel.grid.tile_m, kernel.grid.tile_n, kernel.grid.persistent) == (16, 8, False)
+    assert str(kernel.k) == f"16..{LARGEST} in steps of 16"
+    assert str(kernel.m) == f"1..{LARGEST}"
+    assert kernel.align == (16, 16, 16)
+    assert kernel.param_sizes == (8, 8, 8, 4, 4, 4, 4, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ("block = 32", "must say 'grid'"),
+        ("grid = { tile_m = 16, tile_n = 8 }", "must say 'block'"),
+        ("block = 33\ngrid = { tile_m = 16, tile_n = 8 }", "block"),
+        ("block = 32\ngrid = 5", "grid"),
+        ("block = 32\ngrid = { tile_m = 16, tile_o = 8 }", "tile_o"),
+        (RECORD + "workspace_bytes = 4096", "ptr_v1 has no workspace"),
+        (RECORD + "genome = { stages = 2 }", "'genome' is no field"),
+        (RECORD + 'param_layout = "ptr_v2"', "param_layout"),
+        (RECORD + 'param_layout = "tma2_v1"', "tma"),
+        (RECORD + 'acc = "f16"', "acc"),
+        (RECORD + "smem_bytes = 1000000", "smem_bytes"),
+        (RECORD + "deterministic = false", "'deterministic' is no field"),
+        (RECORD + "dims.m = { min = 64, max = 32 }", "bad_range"),
+        ("block = ", "mine.cu: "),
+    ],
+)
+def test_a_record_that_is_none_is_refused(tmp_path: Path, record: str, words: str) -> None:
+    with pytest.raises(CandidateError, match=words):
+        load(write(tmp_path, record=record))
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(CandidateError, match=r"^mine\.cu: "):
+        load(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        load(path)
+
+
+def test_the_gates_of_the_cpu_come_in_order_and_end_with_a_rejection(tmp_path: Path) -> None:
+    def gates(source: str) -> list[tuple[str, Status]]:
+        made = load(write(tmp_path, source))
+        return [(v.gate, v.status) for v in evaluate.evaluate(made, PROBLEM)]
+
+    assert gates(SOURCE) == [
+        ("static", Status.OK),
+        ("build", Status.OK),
+        ("binary", Status.OK),
+    ]
+    assert gates(SOURCE.replace("float acc", "clock(); float acc")) == [("static", Status.STATIC)]
+    assert gates(SOURCE.replace("float acc", "flaot acc"))[-1] == ("build", Status.BUILD)
+    slow = "float sum = 0; for (int p = 0; p < k; ++p) sum += a[p]; c[0] = (u16)sum;"
+    assert gates(SOURCE.split("{")[0] + "{" + slow + "}")[-1] == ("binary", Status.BINARY)
+
+
+def test_a_problem_that_the_record_does_not_admit_ends_it_at_once(tmp_path: Path) -> None:
+    made = load(write(tmp_path))
+    (verdict,) = evaluate.evaluate(made, Problem(64, 60, 64, "nn", "f16"))
+    assert (verdict.gate, verdict.status) == ("record", Status.PARSE)
+    assert "takes N of 8" in verdict.detail
+    (verdict,) = evaluate.evaluate(made, Problem(64, 64, 64, "nt", "f16"))
+    assert "layout" in verdict.detail
+
+
+def test_a_genome_is_a_candidate_too() -> None:
+    choice = Choice.of("sm90_direct", DIRECT)
+    problem = Problem(64, 64, 64, "nt", "f16")
+    verdicts = evaluate.evaluate(choice, problem)
+    assert [(v.gate, v.passed) for v in verdicts] == [
+        ("static", True),
+        ("build", True),
+        ("binary", True),
+    ]
+    assert of_choice(choice).name == choice.name
+    (verdict,) = evaluate.evaluate(Choice.of("sm90_direct", {**DIRECT, "mi": 3}), problem)
+    assert (verdict.status, "mi=3" in verdict.detail) == (Status.PARSE, True)
+    (verdict,) = evaluate.evaluate(Choice.of("sm70_none", DIRECT), problem)
+    assert verdict.status is Status.PARSE
+
+
+class FakeWorker:
+    """Answers as an isolated process would; `answers` by the name of the function."""
+
+    answers: ClassVar[dict[str, Any]] = {}
+    calls: ClassVar[list[tuple[str, int]]] = []
+    made = 0
+
+    def __init__(self) -> None:
+        FakeWorker.made += 1
+        self.number = FakeWorker.made
+        self.alive = True
+
+    def __enter__(self) -> FakeWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.alive = False
+
+    def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
+        assert self.alive and timeout_s > 0
+        FakeWorker.calls.append((function.__name__, self.number))
+        answer = FakeWorker.answers[function.__name__]
+        if isinstance(answer, list):
+            answer = answer.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def timed(hot: float, cold: float, rival: float = 10.0) -> dict[str, Any]:
+    samples = {"hot": [hot] * 5, "cold": [cold] * 5}
+    baselines = {
+        "torch": {"hot": [rival * 2] * 5, "cold": [rival * 2] * 5},
+        "cublaslt": {"hot": [rival] * 5, "cold": [rival] * 5},
+    }
+    return in_process._answer("timing", Status.OK, samples=samples, baselines=baselines)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A cache for the one kernel that all tests on the made-up device are about."""
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, kept: str) -> type[FakeWorker]:
+    monkeypatch.setenv("HGEMM_PACKS_CACHE", kept)
+    FakeWorker.calls, FakeWorker.made = [], 0
+    facts = {n: getattr(corpus.device_facts(), n) for n in DeviceFacts.__slots__}
+    FakeWorker.answers = {
+        "warm_up": "here",
+        "numeric_gate": in_process._answer("numeric", Status.OK, shapes_tested=90),
+        "ceilings": facts,
+        "measure": timed(5.0, 6.0),
+    }
+    monkeypatch.setattr(evaluate, "Worker", FakeWorker)
+    clean = Verdict("sanitizer", Status.OK)
+    monkeypatch.setattr(sweep, "checked", lambda groups, seats: [(0, [clean])])
+    return FakeWorker
+
+
+def on_device() -> list[Verdict]:
+    return evaluate.evaluate(case("plain"), PROBLEM, device=0)
+
+
+def test_all_gates_of_a_good_kernel(fake: type[FakeWorker]) -> None:
+    verdicts = on_device()
+    assert [v.gate for v in verdicts] == [
+        "static",
+        "build",
+        "binary",
+        "numeric",
+        "sanitizer",
+        "plausibility",
+        "timing",
+    ]
+    assert all(v.passed and v.detail == "" for v in verdicts)
+    found = verdicts[-1].evidence
+    assert found["hot"] == {
+        **{"us": 5.0, "torch_us": 20.0, "cublaslt_us": 10.0},
+        **{"speedup": 4.0, "lcb": 4.0},
+    }
+    assert found["cold"]["us"] == 6.0
+    assert {number for name, number in fake.calls if name == "numeric_gate"} == {1}
+    assert {number for name, number in fake.calls if name == "measure"} == {2}
+
+
+@pytest.mark.parametrize(
+    ("answer", "gate", "status"),
+    [
+        (in_process._answer("numeric", Status.NUMERIC, "wrong"), "numeric", Status.NUMERIC),
+        (in_process._answer("isolation", Status.LAUNCH, "lost"), "isolation", Status.LAUNCH),
+        (IsolationError(Status.TIMEOUT, "no answer"), "isolation", Status.TIMEOUT),
+        (IsolationError(Status.LAUNCH, "killed by SIGSEGV"), "isolation", Status.LAUNCH),
+    ],
+)
+def test_a_bad_kernel_ends_with_its_process(
+    fake: type[FakeWorker], answer: Any, gate: str, status: Status
+) -> None:
+    fake.answers["numeric_gate"] = answer
+    verdicts = on_device()
+    assert [v.gate for v in verdicts] == ["static", "build", "binary", gate]
+    assert verdicts[-1].status is status
+    assert fake.made == 1
+
+
+def test_a_device_that_fails_for_its_own_reasons_condemns_no_kernel(
+    fake: type[FakeWorker],
+) -> None:
+    fake.answers["numeric_gate"] = RuntimeError("OutOfMemoryError: 3 GiB")
+    with pytest.raises(RuntimeError, match="OutOfMemory"):
+        on_device()
+
+
+def test_findings_of_the_sanitizer_end_it(
+    fake: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = Verdict("sanitizer", Status.SANITIZER, "racecheck: hazard")
+    monkeypatch.setattr(sweep, "checked", lambda groups, seats: [(0, [bad])])
+    assert on_device()[-1] == bad
+
+
+def test_a_sanitizer_that_is_not_there_is_said(
+    fake: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(groups: object, seats: object) -> None:
+        raise sanitizer.SanitizerUnavailable("no compute-sanitizer")
+
+    monkeypatch.setattr(sweep, "checked", absent)
+    verdicts = {v.gate: v for v in on_device()}
+    assert verdicts["sanitizer"].evidence == {"skipped": "no compute-sanitizer"}
+    assert verdicts["timing"].passed
+
+
+@pytest.mark.parametrize(
+    ("measured", "status", "words"),
+    [
+        (timed(18.0, 22.0), Status.SLOWER, "hot 1.111x torch, cold 0.909x torch"),
+        (timed(22.0, 22.0), Status.SLOWER, "hot 0.909x torch"),
+        (timed(18.0, 18.0), Status.OK, ""),  # cuBLASLt's best takes 10: torch would not use it
+    ],
+)
+def test_a_win_is_hot_and_cold(
+    fake: type[FakeWorker], measured: dict[str, Any], status: Status, words: str
+) -> None:
+    fake.answers["measure"] = measured
+    verdict = on_device()[-1]
+    assert (verdict.gate, verdict.status) == ("timing", status)
+    assert verdict.detail.startswith(words)
+
+
+def test_a_win_within_its_own_spread_is_noise(fake: type[FakeWorker]) -> None:
+    answer = timed(18.0, 18.0)
+    answer["evidence"]["samples"]["cold"] = [19.8, 24.0, 19.6, 24.0, 19.8]
+    fake.answers["measure"] = answer
+    assert on_device()[-1].status is Status.NOISE
+
+
+def test_times_below_the_floor_are_a_hack(fake: type[FakeWorker]) -> None:
+    fake.answers["measure"] = timed(1e-5, 5.0)
+    verdict = on_device()[-1]
+    assert (verdict.gate, verdict.status) == ("plausibility", Status.HACK)
+
+
+def test_a_suspect_time_is_measured_again_in_a_fresh_process(
+    fake: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bound by arithmetic on this made-up device, and 1.5 times the best baseline."""
+    slow = DeviceFacts("made up", "sm_90a", 132, 1 << 20, peak_tflops=0.06, peak_gbps=1e6)
+    fake.answers["ceilings"] = {n: getattr(slow, n) for n in DeviceFacts.__slots__}
+    fake.answers["measure"] = [timed(9.5, 9.5, rival=15.0), timed(9.6, 9.7)]
+    verdicts = on_device()
+    assert [v.gate for v in verdicts[-2:]] == ["plausibility", "timing"]
+    assert verdicts[-1].evidence["hot"]["us"] == 9.6
+    assert len({number for name, number in fake.calls if name == "measure"}) == 2
+
+
+def test_wrong_values_in_a_timed_launch_end_it(fake: type[FakeWorker]) -> None:
+    fake.answers["measure"] = in_process._answer("numeric", Status.NUMERIC, "timed launch, hot")
+    verdict = on_device()[-1]
+    assert (verdict.gate, verdict.detail) == ("numeric", "timed launch, hot")
+
+
+@pytest.mark.parametrize(
+    ("error", "gate", "status"),
+    [
+        (None, "numeric", Status.OK),
+        (NumericError("depth 1x2x3: 4 elements wrong"), "numeric", Status.NUMERIC),
+        (RuntimeError("CUDA error: an illegal memory access"), "isolation", Status.LAUNCH),
+        (ValueError("N=12: this kernel takes 8 to 64"), "isolation", Status.LAUNCH),
+    ],
+)
+def test_what_the_isolated_process_answers(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None, gate: str, status: Status
+) -> None:
+    given: list[Any] = []
+
+    def check(*arguments: Any) -> Numeric:
+        given.extend(arguments)
+        if error is not None:
+            raise error
+        return Numeric(max_rel_err=2e-4, shapes_tested=90)
+
+    monkeypatch.setattr(in_process.numeric, "check", check)
+    loaded = SimpleNamespace(max_ctas=264)
+    monkeypatch.setattr(in_process.launcher, "load", lambda *_: loaded)
+    info = SimpleNamespace(sm_count=132)
+    monkeypatch.setattr(in_process.launcher, "device_info", lambda index: info)
+    answer = in_process.numeric_gate(Kernel(case("plain").fields, b"cubin"), 0, 7)
+    assert (answer["gate"], answer["status"]) == (gate, status.value)
+    assert answer["detail"] == ("" if error is None else str(error))
+    assert given[3:] == [132, 7, 264]
+    assert json.loads(json.dumps(answer)) == answer
+
+
+def test_records_are_not_shared_between_candidates() -> None:
+    first = candidate("a", SOURCE, {"block": 32, "grid": {"tile_m": 16, "tile_n": 8}})
+    second = candidate("b", SOURCE, {"block": 64, "grid": {"tile_m": 32, "tile_n": 8}})
+    assert (first.fields["grid"]["tile_m"], second.fields["grid"]["tile_m"]) == (16, 32)
+    assert first.fields["grid"]["persistent"] is second.fields["grid"]["persistent"] is False
