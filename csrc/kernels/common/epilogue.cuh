@@ -1,5 +1,6 @@
-// From the accumulators of one warpgroup (m64, kColumns) to 16-bit rows of C in global memory.
-// Three ways, one interface; which is best depends on the tile and on whether C fits L2 (a family's `epilogue` gene).
+// From the accumulators of one warpgroup (m64, kColumns) to 16-bit rows of C in global memory. Three ways; which is
+// best depends on the tile and on whether C fits L2 (a family's `epilogue` gene). The families with a ring name theirs
+// RingEpilogue and store by HGP_STORE_BLOCK, both at the end of this file.
 #pragma once
 #include "common/ptx.cuh"
 
@@ -9,6 +10,18 @@ struct OutputBlock {
   u16* c;
   int ldc, m, n, row, column;
 };
+
+// Rounds two neighbouring blocks of 8 columns of a warp's 16 rows and turns them into rows in shared memory; `at` is
+// the row of 16 bytes that this lane gives the address of, `v` the thread's 8 accumulators.
+__device__ __forceinline__ void stage_blocks(u32 at, const float* v) {
+  store_matrix4(at, pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
+}
+
+// 8 contiguous columns, rounded, of a row whose columns the map of B has grouped by 32; `v` is the first of the
+// thread's accumulators of that row and group.
+__device__ __forceinline__ Vec4 grouped_unit(const float* v) {
+  return {pack2(v[0], v[4]), pack2(v[8], v[12]), pack2(v[1], v[5]), pack2(v[9], v[13])};
+}
 
 // Staged through shared memory, one warp at a time: stmatrix into 16 rows of kChunk columns, then whole row pieces
 // by 16-byte stores. `staging` is this warp's own 16 * kChunk * 2 bytes.
@@ -34,7 +47,7 @@ struct StagedEpilogue {
       for (int j = 0; j < kUnits; j += 2) {
         const float* v = &acc[(first / 8 + j) * 4];
         const u32 at = address(staging, lane % 8 + (lane / 8 % 2) * 8, j + lane / 16);
-        store_matrix4(at, pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
+        stage_blocks(at, v);
       }
       __syncwarp();
 #pragma unroll
@@ -69,8 +82,7 @@ struct GroupedEpilogue {
       for (int group = 0; group < kColumns / 32; ++group) {
         if (out.column + group * 32 >= out.n) continue;
         const float* v = &acc[group * 16 + half * 2];
-        const Vec4 packed = {pack2(v[0], v[4]), pack2(v[8], v[12]), pack2(v[1], v[5]), pack2(v[9], v[13])};
-        store_global16<kStreaming>(line + group * 32, packed);
+        store_global16<kStreaming>(line + group * 32, grouped_unit(v));
       }
     }
   }
@@ -104,7 +116,7 @@ struct BulkEpilogue {
           const float* v = &acc[(first / 8 + block * 8 + j) * 4];
           const u32 at = smem_address(group) + block * kBlockBytes + staged_row * 128 +
                          ((j + lane / 16) ^ (staged_row & 7)) * 16;
-          store_matrix4(at, pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
+          stage_blocks(at, v);
         }
       }
       proxy_fence();
@@ -119,3 +131,37 @@ struct BulkEpilogue {
     }
   }
 };
+
+// What the families with a ring share: the way that HGP_EPILOGUE_* names, and by it the kernel's parameters for C and
+// how a consumer warpgroup stores a block of 64 rows. Bulk stores go by a tensor map of C, the others by pointer,
+// stride and size. `staging` and `first_barrier` (a named barrier for each) are those of all consumers, `turn` as in
+// BulkEpilogue. Macros, for a function between the accumulators and their store makes another cubin.
+#if HGP_EPILOGUE_BULK
+template <int kColumns, bool kStreaming, int kBulkBlocks = 1>
+using RingEpilogue = BulkEpilogue<kColumns, kStreaming, kBulkBlocks>;
+#define HGP_OUTPUT const __grid_constant__ TensorMap map_c
+#define HGP_LDC
+#define HGP_STORE_BLOCK(acc, row, column, staging, warp, first_barrier, turn)                  \
+  Epilogue::store(acc, &map_c, row, column, (staging) + (warp) / 4 * 4 * Epilogue::kWarpBytes, \
+                  (first_barrier) + (warp) / 4, turn)
+#else
+#if HGP_EPILOGUE_GROUPED
+template <int kColumns, bool kStreaming, int kBulkBlocks = 1>
+using RingEpilogue = GroupedEpilogue<kColumns, kStreaming>;
+#else
+template <int kColumns, bool kStreaming, int kBulkBlocks = 1>
+using RingEpilogue = StagedEpilogue<kColumns, kStreaming>;
+#endif
+#define HGP_OUTPUT u16* c
+#define HGP_LDC , int ldc
+#define HGP_STORE_BLOCK(acc, row, column, staging, warp, first_barrier, turn) \
+  Epilogue::store(acc, OutputBlock{c, ldc, m, n, row, column}, smem_address(staging) + (warp) * Epilogue::kWarpBytes)
+#endif
+
+// Store: all consumer threads, behind their last block. The thread that stored a warpgroup's blocks in bulk waits until
+// they are in global memory: shared memory is another's once the CTA has ended.
+__device__ __forceinline__ void finish_stores() {
+#if HGP_EPILOGUE_BULK
+  if (threadIdx.x % 128 == 0) store_wait_all();
+#endif
+}

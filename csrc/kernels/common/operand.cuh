@@ -3,6 +3,10 @@
 #pragma once
 #include "common/wgmma.cuh"
 
+// Where the first slab starts in dynamic shared memory. A record's smem_bytes has 1024 bytes more than the kernel
+// needs, for the way there. A macro, for a function makes other cubins of sm90_writebound.
+#define HGP_FIRST_SLAB(smem) ((smem) + (1024 - (smem_address(smem) & 1023)) % 1024)
+
 // `kRows` of M or N. K-major (stored [rows, K]): one box of rows x 128 bytes. MN-major (stored [K,
 // rows]): boxes of 64 k x 64 rows, or x 32 where the rows are no multiple of 64, one behind the
 // other (a single wide box would be no swizzle pattern that wgmma knows). Slabs start at multiples

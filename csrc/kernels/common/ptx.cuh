@@ -225,6 +225,21 @@ __device__ __forceinline__ void store_global16(void* p, Vec4 v) {
   }
 }
 
+// Where `inside`, by a predicate and not a branch: 4, 2 and 16 bytes.
+__device__ __forceinline__ void store_if(bool inside, u16* p, u32 v) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %0, 0; @p st.global.u32 [%1], %2; }" ::"r"((u32)inside), "l"(p), "r"(v)
+               : "memory");
+}
+__device__ __forceinline__ void store_if(bool inside, u16* p, u16 v) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %0, 0; @p st.global.u16 [%1], %2; }" ::"r"((u32)inside), "l"(p), "h"(v)
+               : "memory");
+}
+__device__ __forceinline__ void store_if(bool inside, u16* p, Vec4 v) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %0, 0; @p st.global.v4.u32 [%1], {%2,%3,%4,%5}; }" ::"r"((u32)inside),
+               "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
 __device__ __forceinline__ Vec4 load_shared16(u32 address) {
   Vec4 v;
   asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"

@@ -19,26 +19,65 @@ struct RingBarriers {
   }
 };
 
-// What a CTA does first of all, by two warps at once: the first makes the barriers, the producer's asks for the maps.
-// `share` counts what CTAs of the cluster send, `sent` bytes of it; none where nothing is sent.
-template <int kStages, int kParts>
+// Setup of a kernel of one tile, by two warps at once: one lane of the first makes the barriers, one of the producer's
+// warp asks for the maps. All threads call it, and meet before the first of them uses a barrier.
+// `share` counts what CTAs of the cluster send, `sent` bytes of it; none where nothing is sent. With kMapsFirst the
+// maps come first in the text: each family keeps the order that it was measured with, for the cubins differ.
+template <bool kMapsFirst, int kStages, int kParts>
 __device__ __forceinline__ void open_ring(int warp, int producer, RingBarriers<kStages, kParts>& ring, int releases,
                                           u64* share, u32 sent, const TensorMap* map_a, const TensorMap* map_b) {
-  if (warp == 0 && elected()) {
+  const bool opens = warp == 0 && elected();
+  if (kMapsFirst && warp == producer && elected()) {
+    prefetch_map(map_a);
+    prefetch_map(map_b);
+  }
+  if (opens) {
     ring.init(releases);
     barrier_init(share, 1);
     barrier_init_fence();
     if (sent > 0) {
       // ptxas turns a branch around so few inits into predicates of the arrival alone: the whole warp inits, and to
       // racecheck its other lanes race with the one that arrives. A lane that waits for itself keeps the branch.
-      if constexpr (kStages * (kParts + 1) < 6) __syncwarp(__activemask());
+      // Kernels with kMapsFirst were measured without it.
+      if constexpr (!kMapsFirst && kStages * (kParts + 1) < 6) __syncwarp(__activemask());
       barrier_expect(share, sent);
     }
   }
-  if (warp == producer && elected()) {
+  if (!kMapsFirst && warp == producer && elected()) {
     prefetch_map(map_a);
     prefetch_map(map_b);
   }
+}
+
+// Setup of a kernel that works through many tiles, by one thread, the one that will load: maps and barriers. `others`
+// makes the barriers that the ring has not. All threads call it, and then ring_is_open.
+template <int kStages, int kParts, class Others>
+__device__ __forceinline__ void open_ring_alone(bool opens, RingBarriers<kStages, kParts>& ring, int releases,
+                                                const TensorMap* map_a, const TensorMap* map_b, Others others) {
+  if (opens) {
+    prefetch_map(map_a);
+    prefetch_map(map_b);
+    ring.init(releases);
+    others();
+    barrier_init_fence();
+  }
+}
+
+// By all kThreads threads: after it each sees the barriers of open_ring_alone. The producer's warps need no one: they
+// go on to load while the consumers wait. `id`: a named barrier that nothing else uses.
+template <int kThreads>
+__device__ __forceinline__ void ring_is_open(bool producer, int id) {
+  if (producer) {
+    __syncwarp();
+    named_arrive(id, kThreads);
+  } else {
+    named_sync(id, kThreads);
+  }
+}
+
+// By all lanes of a consumer warp, when it has finished with what `empty` guards: one arrival.
+__device__ __forceinline__ void release_by_warp(u64* empty) {
+  if (threadIdx.x % 32 == 0) barrier_arrive(empty);
 }
 
 // A stage: `kSlabs` slabs of A, then as many of B.

@@ -39,6 +39,19 @@ __device__ __forceinline__ TileIndex tile_at(int t, int rows, int columns) {
   return kAlongN ? TileIndex{o, i} : TileIndex{i, o};
 }
 
+// The k-tiles of CTA `part` of the kParts that share a tile by K.
+template <int kTileK, int kParts>
+struct KRange {
+  int begin, end;
+
+  __device__ __forceinline__ KRange(int k, int part) {
+    const int tiles = ceil_div(k, kTileK);
+    begin = tiles * part / kParts;
+    end = tiles * (part + 1) / kParts;
+  }
+  __device__ __forceinline__ int count() const { return end - begin; }
+};
+
 // A position in a ring of shared-memory stages: the slot and the parity its barriers are waited on.
 template <int kStages>
 struct RingCursor {

@@ -58,6 +58,7 @@ using FragmentA = OperandA::Fragment;
 using FragmentB = OperandB::Fragment;
 using Accumulator = float[kMI][kNI][4];
 
+// Multiply: each warp. Adds the products of one chunk of K.
 // `zero` is 0, but the compiler must not know: what is computed it puts where the mma wants it, once; what is only
 // loaded it moves there anew for each mma, up to four registers a product.
 __device__ __forceinline__ void multiply(Accumulator (&acc)[kChains], const FragmentA& a, const FragmentB& b,
@@ -82,6 +83,7 @@ __device__ __forceinline__ void multiply(Accumulator (&acc)[kChains], const Frag
   }
 }
 
+// Multiply: each thread. Leaves the sums of all chains in the first.
 __device__ __forceinline__ void join_chains(Accumulator (&acc)[kChains]) {
 #pragma unroll
   for (int chain = 1; chain < kChains; ++chain) {
@@ -148,20 +150,24 @@ __device__ __forceinline__ void for_each_unit(const Take& take) {
   }
 }
 
-// Adds over warps and ranks and stores. `row`, `column`: this thread's first output within the tile.
+// Reduce and store: all threads. Adds over warps, then ranks. `row`, `column`: this thread's first output within the
+// tile.
 __device__ __forceinline__ void finish(const Accumulator& acc, float* sums, const TileMeeting& meeting, u32 rank,
                                        const Output& out, int tile_row, int tile_column, int row, int column,
                                        int warp_k) {
   if constexpr (kWarpsK == 1) {
+    // Store, each thread: what it holds. Nothing is to be reduced.
     constexpr int kWidth = 2 * kNI < 8 ? 2 * kNI : 8;
     for_each_held<kWidth>(acc, row, column,
                           [&](const auto& x, int r, int c) { out.store(x, tile_row + r, tile_column + c); });
     return;
   }
+  // Reduce, all threads: each warp leaves its part in shared memory.
   float* mine = sums + warp_k * kTileM * kSumStride;
   for_each_held<(2 * kNI < 4 ? 2 * kNI : 4)>(
       acc, row, column, [&](const auto& x, int r, int c) { write_floats(mine + r * kSumStride + c, x); });
   __syncthreads();
+  // Reduce over the warps, all threads, and store; in a cluster send to the CTA that owns the elements.
   constexpr int kWidth = floats_at_once(kElements, kThreads);
   for_each_unit<kElements, kWidth>([&](u32 first) {
     const int r = first / kTileN, c = first % kTileN;
@@ -173,6 +179,7 @@ __device__ __forceinline__ void finish(const Accumulator& acc, float* sums, cons
     }
   });
   if constexpr (kRanks > 1) {
+    // Reduce over the cluster and store, all threads: the elements that this CTA owns.
     meeting.wait();
     constexpr int kShareWidth = floats_at_once(TileMeeting::kShare, kThreads);
     for_each_unit<TileMeeting::kShare, kShareWidth>([&](u32 first) {
@@ -185,6 +192,8 @@ __device__ __forceinline__ void finish(const Accumulator& acc, float* sums, cons
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     HGP_SYMBOL(const u16* a, const u16* b, u16* c, int m, int n, int k, int lda, int ldb, int ldc) {
   extern __shared__ __align__(16) float sums[];
+
+  // Setup, all threads: which tile, and which part of K.
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int warp_m = warp % kWarpsM;
@@ -209,6 +218,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                      : kExact    ? static_cast<u32>(slice) / kWindow
                                  : ceil_div(end - warp_first, kWindow);
 
+  // Load, each warp: the first window of its own K, to its registers.
   wait_for_upstream();
   allow_dependents();
   FragmentA x[kUnroll];
@@ -222,6 +232,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const TileMeeting meeting{sums + kSumFloats, reinterpret_cast<u64*>(sums + kSumFloats + kElements)};
   if constexpr (kRanks > 1) meeting.announce();
 
+  // Multiply and load, each warp: a window's products, each chunk asked for anew once it is used.
   Accumulator acc[kChains] = {};
 #pragma unroll kLoopUnroll
   for (int round = 1; round < rounds; ++round) {
@@ -240,6 +251,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   if constexpr (kRanks > 1) meeting.meet();  // here it hides behind the last products
   join_chains(acc);
 
+  // Reduce and store, all threads.
   finish(acc[0], sums, meeting, rank, Output{c, 2u * ldc, m, n}, tile_row, tile_column, warp_m * kWarpM + lane / 4,
          warp_n * kWarpN + 2 * kNI * (lane % 4), warp_k);
 }

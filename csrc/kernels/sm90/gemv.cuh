@@ -73,7 +73,7 @@ struct Turns {
   }
 };
 
-// This thread's weights: eight k of each 32.
+// Load: each thread, its own weights: eight k of each 32. To registers (load) or to its ring (send).
 struct WeightStream {
   const u16* p;
   i64 ld;
@@ -112,7 +112,8 @@ struct WeightStream {
   }
 };
 
-// Tokens beyond M repeat the last one: they only reach outputs that are never stored.
+// Load: each thread, its own activations. Tokens beyond M repeat the last one: they only reach outputs that are never
+// stored.
 struct ActivationStream {
   const u16* p[kBlocks];
   int left, step;
@@ -150,6 +151,7 @@ struct ActivationStream {
 
 using Accumulator = float[kMI][kBlocks][4];
 
+// Multiply: each warp. Adds the products of one turn, out of the registers of its threads.
 __device__ __forceinline__ void multiply(Accumulator& acc, const Weights& w, const Activations& x) {
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
@@ -168,8 +170,8 @@ __device__ __forceinline__ void multiply(Accumulator& acc, const Weights& w, con
   }
 }
 
-// All K of this warp by its ring at `ring` in shared memory. A thread reads only what it sent itself, so its own wait
-// is enough; it refills a stage after its reads have been used.
+// Load and multiply: each warp. All K of this warp by its ring at `ring` in shared memory. A thread reads only what it
+// sent itself, so its own wait is enough; it refills a stage after its reads have been used.
 __device__ __forceinline__ void multiply_ring(Accumulator& acc, WeightStream& w, ActivationStream& x, int turns,
                                               u32 ring) {
 #pragma unroll
@@ -211,7 +213,8 @@ __device__ __forceinline__ void multiply_ring(Accumulator& acc, WeightStream& w,
   }
 }
 
-// This thread's outputs: tokens `token` and `token` + 1 of each eight, kOwned columns from `line` on.
+// Reduce: each thread. Leaves its sums in shared memory, where all warps' are added: tokens `token` and `token` + 1 of
+// each eight, kOwned columns from `line` on.
 __device__ __forceinline__ void put_sums(const Accumulator& acc, float* line, int token, int m) {
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
@@ -230,6 +233,8 @@ __device__ __forceinline__ void put_sums(const Accumulator& acc, float* line, in
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const u16* a, const u16* b, u16* c, int m, int n, int k, int lda, int ldb, int ldc) {
   extern __shared__ __align__(16) u8 smem[];
+
+  // Setup, all threads: which columns and which part of K; one thread makes the barrier of the sum over the cluster.
   float* sums = reinterpret_cast<float*>(smem);
   float* inbox = reinterpret_cast<float*>(smem + (kRingBytes > kSumBytes ? kRingBytes : kSumBytes));
   u64* arrived = reinterpret_cast<u64*>(inbox + Reduce::kInbox);
@@ -253,6 +258,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   WeightStream weights(b, ldb, min_of(tile_column + column, n - kOwned), turns);
   ActivationStream activations(a, lda, m, lane / 4, turns);
 
+  // Load and multiply, each warp: its part of K, through its threads' rings or straight to registers.
   wait_for_upstream();
   allow_dependents();
   Accumulator acc = {};
@@ -269,6 +275,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       multiply(acc, w, x);
     }
   }
+
+  // Reduce and store, all threads: over the warps, then the cluster.
   put_sums(acc, sums + warp_k * Reduce::kPart + column, lane % 4 * 2, m);
   __syncthreads();
   if (kRanks > 1) cluster_wait();  // all inboxes are ready

@@ -29,21 +29,9 @@ constexpr int kGroups = kSlice / 64 / kGroup;
 constexpr int kShare = kTileN / 2 / kSplit;
 constexpr int kShareN = kShare * 2;  // columns of a share of whole blocks
 
-// The epilogues have no branch, unlike those of common/epilogue.cuh: addresses and predicates are worked out in the
-// shadow of the last products, and the stores leave one right behind the other.
-__device__ __forceinline__ void store_if(bool inside, u16* p, u32 v) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %0, 0; @p st.global.u32 [%1], %2; }" ::"r"((u32)inside), "l"(p), "r"(v)
-               : "memory");
-}
-__device__ __forceinline__ void store_if(bool inside, u16* p, u16 v) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %0, 0; @p st.global.u16 [%1], %2; }" ::"r"((u32)inside), "l"(p), "h"(v)
-               : "memory");
-}
-__device__ __forceinline__ void store_if(bool inside, u16* p, Vec4 v) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %0, 0; @p st.global.v4.u32 [%1], {%2,%3,%4,%5}; }" ::"r"((u32)inside),
-               "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-               : "memory");
-}
+// Store: each warp, its 16 rows of the CTA's share. The epilogues have no branch, unlike those of common/epilogue.cuh:
+// addresses and predicates are worked out in the shadow of the last products, and the stores leave one right behind the
+// other.
 
 #if HGP_EPILOGUE_STAGED
 // Through shared memory, the warp's own 16 rows: 16-byte stores of whole row pieces.
@@ -65,7 +53,7 @@ struct Epilogue {
       const float* v = &acc[block * 4];
       const u32 chunk = staging + block / kUnits * Staged::kWarpBytes;
       const u32 at = Staged::address(chunk, lane % 8 + (lane / 8 % 2) * 8, block % kUnits + lane / 16);
-      store_matrix4(at, pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
+      stage_blocks(at, v);
     }
     __syncwarp();
     Vec4 staged[kChunks][kUnits / 2];
@@ -102,8 +90,7 @@ struct Epilogue {
       for (int group = 0; group < kShareN / 32; ++group) {
         const bool inside = row + half * 8 < out.m && out.column + group * 32 < out.n;
         const float* v = &acc[group * 16 + half * 2];
-        const Vec4 packed = {pack2(v[0], v[4]), pack2(v[8], v[12]), pack2(v[1], v[5]), pack2(v[9], v[13])};
-        store_if(inside, first + (i64)(half * 8) * out.ldc + group * 32, packed);
+        store_if(inside, first + (i64)(half * 8) * out.ldc + group * 32, grouped_unit(v));
       }
     }
   }
@@ -163,7 +150,7 @@ __device__ __forceinline__ Origin tile_origin(int) {
   return {(int)blockIdx.x / kSplit * kTileM, (int)blockIdx.y * kTileN};
 }
 
-// By all threads: all copies of this CTA, in the order in which they are multiplied.
+// Load: all threads. Asks for all copies of this CTA, in the order in which they are multiplied.
 __device__ __forceinline__ void load(const CopyA& a, const CopyB& b, int k) {
 #pragma unroll
   for (int slab = 0; slab < kSlice / 64; ++slab) {
@@ -188,7 +175,7 @@ __device__ __forceinline__ Origin tile_origin(int m) {
   return {(tile - column * rows) * kTileM, column * kTileN};
 }
 
-// By one thread: all copies of this CTA, in the order in which they are multiplied.
+// Load: one thread. Asks for all copies of this CTA, in the order in which they are multiplied.
 __device__ __forceinline__ void load(u8* slabs, Barriers& barriers, const TensorMap* map_a, const TensorMap* map_b,
                                      Origin at, int k) {
 #pragma unroll
@@ -210,7 +197,7 @@ __device__ __forceinline__ void wait_for_group(Barriers& barriers, int group) {
 }
 #endif
 
-// All products of one warpgroup's 64 rows.
+// Multiply: each warpgroup. Makes all products of its 64 rows, and leaves the sums in its registers.
 __device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], const u8* slabs, Barriers& barriers, int warpgroup) {
   const Descriptor base_a = A::descriptor(slabs, warpgroup);
   const Descriptor base_b = B::descriptor(slabs + A::kSlabBytes);
@@ -237,6 +224,7 @@ extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 
   const int rank = blockIdx.x % kSplit;
 
 #if HGP_CP_ASYNC
+  // Load, all threads but the warp at the door: all copies. Then setup, one lane: the barrier of the sum.
   if (!HGP_READS_AHEAD || threadIdx.x < kThreads) {
     const CopyA copy_a(smem, a, lda, m, k, at.row);
     const CopyB copy_b(smem + A::kSlabBytes, b, ldb, n, k, at.column);
@@ -251,6 +239,7 @@ extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 
     barrier_expect(&barriers.share, Reduce::arriving_bytes());
   }
 #else
+  // Setup and load, one lane of the first warp: the barriers, then all copies. Behind it all threads see the barriers.
   if (threadIdx.x < 32 && elected()) {
     prefetch_map(&map_a);
     prefetch_map(&map_b);
@@ -269,10 +258,12 @@ extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 
   __syncthreads();
 #endif
   if (kSplit > 1) cluster_arrive();
+  // The warp behind the others keeps the door, and no more.
   if constexpr (HGP_READS_AHEAD) {
     if (threadIdx.x >= kThreads) return keep_door<HGP_TRIGGERS_EARLY>();
   }
 
+  // Multiply, each warpgroup: its 64 rows over the CTA's slice of K.
   const int warp = threadIdx.x / 32;
   const int warpgroup = kTileM > 64 ? warp_uniform(warp / 4) : 0;
   const int row = at.row + warpgroup * 64;
@@ -282,15 +273,20 @@ extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 
   if (kSplit > 1) cluster_wait();
   float acc[kTileN / 2];
   multiply(acc, smem, barriers, warpgroup);
+
 #if HGP_SPLIT > 1
+  // Reduce, all threads: leaves the CTA's share of the tile, added over the cluster, in their registers.
   float share[kShare];
   Reduce::sum(acc, share, smem + kInboxAt, &barriers.share, rank, threadIdx.x);
+
+  // Store, each warp: its 16 rows of the share.
   if constexpr (HGP_READS_AHEAD) wait_for_upstream();
   const int first = rank * kShare;  // of the tile's accumulators
   const int below = kShare < 4 ? first / 2 % 2 * 8 : 0;
   const int column = first / 4 * 8 + (kShare == 1 ? first % 2 : 0);
   Epilogue::store(share, OutputBlock{c, ldc, m, n, row + below, at.column + column}, staging);
 #else
+  // Store, each warp: its 16 rows of the tile. Nothing is to be reduced.
   if constexpr (HGP_READS_AHEAD) wait_for_upstream();
   Epilogue::store(acc, OutputBlock{c, ldc, m, n, row, at.column}, staging);
 #endif

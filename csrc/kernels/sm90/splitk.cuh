@@ -37,11 +37,7 @@ using StageLayout = Stage<OperandA, OperandB, kSlabs>;
 using Cursor = RingCursor<kStages>;
 using Reduce = ClusterReduce<kTileN, kSplit, kConsumerThreads>;
 using Slices = SliceShare<kShareN, kSlices, kAcross, HGP_LOADS>;
-#if HGP_EPILOGUE_GROUPED
-using Epilogue = GroupedEpilogue<kStoredN, false>;
-#else
-using Epilogue = StagedEpilogue<kStoredN, false>;
-#endif
+using Epilogue = RingEpilogue<kStoredN, false>;
 constexpr int kRingBytes = kStages * StageLayout::kBytes;
 constexpr int kInboxOffset = kOverlaid ? 0 : kRingBytes;
 constexpr int kStagingOffset = kRingBytes + (kSplit > 1 && !kOverlaid ? Reduce::kBytes : 0);
@@ -86,7 +82,7 @@ struct Work {
   }
 };
 
-// All stages but the first.
+// Load: one lane of the producer's first warp. Asks for all stages but the first.
 __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages, kSlabs>& barriers, const TensorMap* map_a,
                                         const TensorMap* map_b, const Work& work) {
   Cursor cursor;
@@ -100,8 +96,8 @@ __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages, kSlabs>&
   }
 }
 
-// After it every CTA of the cluster takes what is sent: its barriers are initialised and, where the inbox lies over the
-// ring, its products have read the ring. All threads of the cluster come here once.
+// Reduce: all threads of the cluster, once. After it every CTA of the cluster takes what is sent: its barriers are
+// initialised and, where the inbox lies over the ring, its products have read the ring.
 __device__ __forceinline__ void inboxes_open() {
   if (kOverlaid) cluster_arrive();
   if (kSplit > 1) cluster_wait();
@@ -118,24 +114,28 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
                int m, int n, int k, int ldc) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
+
+  // Setup, all threads: the barriers, this CTA's tile and its part of K.
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp >= kConsumers * 4;
-  open_ring(warp, kConsumers * 4, barriers.ring, 4 * kConsumers, &barriers.share,
-            kSplit > 1 ? Reduce::arriving_bytes() : 0, &map_a, &map_b);
+  open_ring<false>(warp, kConsumers * 4, barriers.ring, 4 * kConsumers, &barriers.share,
+                   kSplit > 1 ? Reduce::arriving_bytes() : 0, &map_a, &map_b);
   __syncwarp();
   // The wait of inboxes_open() belongs to it: the cluster comes together while it loads and multiplies.
   if (kSplit > 1 && !kOverlaid) cluster_arrive();
-  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+  u8* ring = HGP_FIRST_SLAB(dynamic_smem);
   Work work(m, k);
   have(work.row), have(work.column), have(work.begin), have(work.end);
   __syncthreads();
   if constexpr (!HGP_READS_AHEAD) wait_for_upstream();
-  // Here and not with the others, whose code lies far away.
+
+  // Load, first stage, by a lane of the producer's first warp. Here and not with the others, whose code lies far away.
   if (warp == kConsumers * 4 && elected()) {
     StageLayout::load(ring, barriers.ring.full[0], &map_a, work.row, &map_b, work.column, work.begin);
   }
   if constexpr (!HGP_READS_AHEAD) allow_dependents();
 
+  // Load, the rest, by the same lane. The producer's second warp keeps the door. All its warps end here.
   if (producer) {
     if (kReallocate) give_registers<40>();
     if constexpr (HGP_READS_AHEAD) {
@@ -146,15 +146,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     inboxes_open();
     return;
   }
+
+  // Multiply, each consumer warpgroup: 64 rows of the tile over the CTA's part of K. Leaves the sums in its registers.
   if (kReallocate) take_registers<232>();
   const int consumer = warp / 4;
   Cursor cursor;
   float acc[1][kTileN / 2];
   multiply_ring<OperandA, OperandB, kSlabs>(acc, ring, barriers.ring, cursor, work.end - work.begin, consumer,
-                                            [&](int stage) {
-                                              if (threadIdx.x % 32 == 0) barrier_arrive(&barriers.ring.empty[stage]);
-                                            });
+                                            [&](int stage) { release_by_warp(&barriers.ring.empty[stage]); });
   wgmma_wait<0>();
+
+  // Reduce over the cluster, each consumer warpgroup: leaves the sums of this CTA's columns.
 #if HGP_SPLIT > 1
   float share[kShareN / 2];
   inboxes_open();
@@ -165,6 +167,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 #pragma unroll
   for (int i = 0; i < kShareN / 2; ++i) asm volatile("" : "+f"(share[i]));
 #endif
+
+  // Reduce over the slices, each consumer warp: leaves the sums of what the CTA stores, in the warps that store.
   if constexpr (HGP_READS_AHEAD) wait_for_upstream();
 #if HGP_SLICES > 1
   constexpr int kCtaWords = kConsumers * Slices::kWords;
@@ -174,6 +178,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 #else
   float (&sum)[kStoredN / 2] = share;
 #endif
+
+  // Store, each consumer warp: its 16 rows.
   const int column = work.rank * kShareN + work.slice % kAcross * kStoredN;
   Epilogue::store(sum, {c, ldc, m, n, work.row + consumer * 64, work.column + column},
                   smem_address(ring) + kStagingOffset + warp * Epilogue::kWarpBytes);

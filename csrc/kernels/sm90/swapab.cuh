@@ -26,6 +26,7 @@ constexpr int kThreads = kWarps * 32 + (HGP_READS_AHEAD ? 64 : 32);
 using Weights = Operand<kRows, HGP_B_MN_MAJOR>;
 using Tokens = Operand<kTokens, false>;
 using StageLayout = Stage<Weights, Tokens, kSlabs>;
+using Range = KRange<HGP_TILE_K, kSplitK>;
 using Cursor = RingCursor<kStages>;
 using Reduce = RowReduce<kBlocks, kTokens / 2, kSplitK, kWarps>;
 constexpr int kStagingBytes = kTokens * 16 * kElementBytes;  // of a warp: its 16 columns of C
@@ -60,7 +61,8 @@ struct Tiles {
   }
 };
 
-// One m64 block of weights by kTokens, to C. `staging` is this warp's own.
+// Store: each consumer warp. One m64 block of weights by kTokens, the warp's 16 rows of it, to C. `staging` is the
+// warp's own.
 __device__ __forceinline__ void store_transposed(const float* acc, u32 staging, u16* c, int ldc, int m, int n,
                                                  int token, int column) {
   const int lane = threadIdx.x % 32;
@@ -89,16 +91,16 @@ __device__ __forceinline__ void store_transposed(const float* acc, u32 staging, 
   __syncwarp();
 }
 
-// All stages but the first of the first tile.
+// Load: one lane of the producer warp. Asks for all stages but the first of the first tile.
 __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barriers, const TensorMap* weights,
-                                        const TensorMap* tokens, const Tiles& tiles, int begin, int end) {
+                                        const TensorMap* tokens, const Tiles& tiles, Range range) {
   Cursor cursor;
   cursor.advance();
   for (int t = tiles.first; t < tiles.total; t += tiles.step) {
     const TileIndex at = tiles.origin(t);
 #pragma unroll 1
-    for (int i = t == tiles.first ? begin + 1 : begin; i < end; ++i) {
-      if (HGP_PERSISTENT || i >= begin + kStages) barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
+    for (int i = t == tiles.first ? range.begin + 1 : range.begin; i < range.end; ++i) {
+      if (HGP_PERSISTENT || i >= range.begin + kStages) barrier_wait(&barriers.empty[cursor.stage], cursor.parity ^ 1);
       StageLayout::load(ring + cursor.stage * StageLayout::kBytes, barriers.full[cursor.stage], weights, at.n, tokens,
                         at.m, i);
       cursor.advance();
@@ -111,54 +113,62 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
                int k, int ldc) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
+
+  // Setup, all threads: the barriers, this CTA's tiles and its part of K.
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp == kWarps;
-  open_ring(warp, kWarps, barriers.ring, kWarps, &barriers.share, kSplitK > 1 ? Reduce::arriving_bytes() : 0, &map_a,
-            &map_b);
+  open_ring<false>(warp, kWarps, barriers.ring, kWarps, &barriers.share, kSplitK > 1 ? Reduce::arriving_bytes() : 0,
+                   &map_a, &map_b);
   __syncwarp();
   if (kSplitK > 1) cluster_arrive();
-  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+  u8* ring = HGP_FIRST_SLAB(dynamic_smem);
   u8* inbox = ring + kStages * StageLayout::kBytes;
   u8* staging = inbox + (kSplitK > 1 ? Reduce::kBytes : 0);
   const Tiles tiles(m, n);
   const u32 rank = kSplitK > 1 ? cluster_rank() : 0;
-  const int k_tiles = ceil_div(k, HGP_TILE_K);
-  const int begin = k_tiles * (int)rank / kSplitK, end = k_tiles * ((int)rank + 1) / kSplitK;
+  const Range range(k, rank);
   __syncthreads();
   if constexpr (!HGP_READS_AHEAD) wait_for_upstream();
-  // Here and not with the others, whose code lies far away.
+
+  // Load, first stage, by a lane of the producer warp. Here and not with the others, whose code lies far away.
   if (producer && elected()) {
     const TileIndex at = tiles.origin(tiles.first);
-    StageLayout::load(ring, barriers.ring.full[0], &map_b, at.n, &map_a, at.m, begin);
+    StageLayout::load(ring, barriers.ring.full[0], &map_b, at.n, &map_a, at.m, range.begin);
   }
   if constexpr (!HGP_READS_AHEAD) allow_dependents();
+  // The warp behind the producer keeps the door, and no more.
   if constexpr (HGP_READS_AHEAD) {
     if (warp > kWarps) return keep_door<HGP_TRIGGERS_EARLY>();
   }
 
   if (producer) {
-    if (elected()) produce(ring, barriers.ring, &map_b, &map_a, tiles, begin, end);
+    // Load, the rest, by the same lane.
+    if (elected()) produce(ring, barriers.ring, &map_b, &map_a, tiles, range);
     // An early end would leave the ring to copies still under way only if a consumer had ended too:
     // none does.
   } else {
     const int first_block = warp / 4 * kBlocks;
-    const auto release = [&](int stage) {
-      if (threadIdx.x % 32 == 0) barrier_arrive(&barriers.ring.empty[stage]);
-    };
+    const auto release = [&](int stage) { release_by_warp(&barriers.ring.empty[stage]); };
     Cursor cursor;
     for (int t = tiles.first; t < tiles.total; t += tiles.step) {
+      // Multiply, each consumer warpgroup: its rows of weights by all tokens of the tile. Leaves the sums in its
+      // registers.
       const TileIndex at = tiles.origin(t);
       float acc[kBlocks][kTokens / 2];
       const int last =
-          multiply_ring<Weights, Tokens, kSlabs>(acc, ring, barriers.ring, cursor, end - begin, first_block, release);
+          multiply_ring<Weights, Tokens, kSlabs>(acc, ring, barriers.ring, cursor, range.count(), first_block, release);
       wgmma_wait<0>();
       release(last);
       if constexpr (HGP_READS_AHEAD) wait_for_upstream();
+
+      // Reduce, each consumer warp: leaves the sums over the cluster in the warps whose rows this CTA stores.
       if (kSplitK > 1) {
         __syncwarp();
         cluster_wait();
         if (!Reduce::sum(acc, inbox, &barriers.share, rank, warp)) return;
       }
+
+      // Store, each consumer warp: 16 rows of each block, columns of C.
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         const int column = at.n + (first_block + block) * 64 + warp % 4 * 16;
@@ -166,6 +176,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       }
     }
   }
-  // A grid never ends before the one ahead.
+  // Finish, all threads but the door's and those that hold nothing to store. A grid never ends before the one ahead.
   if constexpr (HGP_READS_AHEAD) wait_together();
 }

@@ -44,15 +44,9 @@ constexpr int kOrderBarrier = 1;     // ids 1, 2: whose turn the tensor cores ar
 constexpr int kEpilogueBarrier = 3;  // ids 3, 4: one per consumer
 constexpr int kReadyBarrier = 5;     // the mbarriers are initialised
 
-#if HGP_EPILOGUE_BULK
-using Epilogue = BulkEpilogue<kTileN, HGP_STREAMING, HGP_BULK_BLOCKS>;
-#elif HGP_EPILOGUE_GROUPED
-using Epilogue = GroupedEpilogue<kShareN, HGP_STREAMING>;
-#else
-using Epilogue = StagedEpilogue<kShareN, HGP_STREAMING>;
-#endif
-
+using Epilogue = RingEpilogue<kShareN, HGP_STREAMING, HGP_BULK_BLOCKS>;
 using Reduce = ClusterReduce<kTileN, kSplitK, kConsumerThreads>;
+using Range = KRange<kTileK, kSplitK>;
 using Cursor = RingCursor<kStages>;
 
 struct Barriers {
@@ -89,19 +83,32 @@ struct Tiles {
   }
 };
 
-// The k-tiles that this CTA multiplies.
-struct KRange {
-  int begin, end;
-
-  __device__ __forceinline__ explicit KRange(int k) {
-    const int tiles = ceil_div(k, kTileK);
-    const int rank = kSplitK > 1 ? cluster_rank() : 0;
-    begin = tiles * rank / kSplitK;
-    end = tiles * (rank + 1) / kSplitK;
+// Setup: all threads. Leaves the maps on their way and the barriers made; who has come past meet() sees them.
+__device__ __forceinline__ void open(int warp, Barriers& barriers, const TensorMap* map_a, const TensorMap* map_b) {
+  constexpr int kReleases = 4 * kReaders * kPeers;
+  // Of what opens a kernel sooner persistent ones gain nothing, and are left as they were measured.
+  if constexpr (HGP_PERSISTENT) {
+    open_ring_alone(threadIdx.x == kConsumerThreads, barriers.ring, kReleases, map_a, map_b,
+                    [&] { barrier_init(&barriers.share, 1); });
+  } else {
+    open_ring<true>(warp, kConsumers * 4, barriers.ring, kReleases, &barriers.share,
+                    kSplitK > 1 ? Reduce::arriving_bytes() : 0, map_a, map_b);
   }
-  __device__ __forceinline__ int count() const { return end - begin; }
-};
+}
 
+// Setup: all threads. Leaves them free to use the barriers, those of their cluster's other CTAs as well.
+__device__ __forceinline__ void meet(bool producer) {
+  if (kClusterSize > 1) {
+    __syncwarp();
+    cluster_sync();
+  } else if (!HGP_PERSISTENT) {
+    __syncthreads();
+  } else {
+    ring_is_open<kThreads>(producer, kReadyBarrier);
+  }
+}
+
+// Load: one thread. Asks for one stage of the tile at `at`, this CTA's slices of what the cluster shares.
 __device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap* map_a, const TensorMap* map_b,
                                            const Tiles& tiles, TileIndex at, int k) {
   u16 mask_a = 0, mask_b = 0;
@@ -116,8 +123,10 @@ __device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap
   }
 }
 
+// Load: one thread of the producer's first warp. Asks for all stages of all tiles; in a kernel of one tile for all but
+// the first.
 __device__ __forceinline__ void produce(u8* ring, Barriers& barriers, const TensorMap* map_a, const TensorMap* map_b,
-                                        const Tiles& tiles, KRange range) {
+                                        const Tiles& tiles, Range range) {
   Cursor cursor;
   if (!HGP_PERSISTENT) cursor.advance();
   for (int t = tiles.first; t < tiles.total; t += tiles.step) {
@@ -133,11 +142,11 @@ __device__ __forceinline__ void produce(u8* ring, Barriers& barriers, const Tens
   }
 }
 
-// Tells every CTA that writes into this CTA's ring that this warp has finished with `stage`.
+// Multiply: each consumer warp. Tells every CTA that writes into this CTA's ring: this warp has finished with `stage`.
 __device__ __forceinline__ void release_stage(Barriers& barriers, int stage, const Tiles& tiles) {
   const u32 lane = threadIdx.x % 32;
   if (kPeers == 1) {
-    if (lane == 0) barrier_arrive(&barriers.ring.empty[stage]);
+    release_by_warp(&barriers.ring.empty[stage]);
   } else if (lane < kPeers) {
     const u32 m = lane < kClusterM ? lane : tiles.rank_m;
     const u32 other_n = lane - kClusterM;  // columns of the cluster but this CTA's own
@@ -146,58 +155,26 @@ __device__ __forceinline__ void release_stage(Barriers& barriers, int stage, con
   }
 }
 
-#if HGP_EPILOGUE_BULK
-#define HGP_OUTPUT const __grid_constant__ TensorMap map_c
-#define HGP_LDC
-#else
-#define HGP_OUTPUT u16* c
-#define HGP_LDC , int ldc
-#endif
-
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, HGP_OUTPUT, int m,
                int n, int k HGP_LDC) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
-  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+
+  // Setup, all threads: the barriers, this CTA's tiles and its part of K.
+  u8* ring = HGP_FIRST_SLAB(dynamic_smem);
   u8* staging = ring + kStages * kStageBytes;
   const int warp = warp_uniform(threadIdx.x / 32);
-
   const bool producer = warp >= kConsumers * 4;
-  // Of what opens a kernel sooner persistent ones gain nothing, and are left as they were measured. Nor is it open_ring
-  // for the others: that has the barriers first, another cubin than the one that was measured.
-  const bool opens = HGP_PERSISTENT ? threadIdx.x == kConsumerThreads : warp == 0 && elected();
-  if (!HGP_PERSISTENT && warp == kConsumers * 4 && elected()) {
-    prefetch_map(&map_a);
-    prefetch_map(&map_b);
-  }
-  if (opens) {
-    if (HGP_PERSISTENT) {
-      prefetch_map(&map_a);
-      prefetch_map(&map_b);
-    }
-    barriers.ring.init(4 * kReaders * kPeers);
-    barrier_init(&barriers.share, 1);
-    barrier_init_fence();
-    if (kSplitK > 1) barrier_expect(&barriers.share, Reduce::arriving_bytes());
-  }
+  open(warp, barriers, &map_a, &map_b);
   const Tiles tiles(m, n);
-  const KRange range(k);
+  const Range range(k, kSplitK > 1 ? cluster_rank() : 0);
   const int k_tiles = range.count();
-  if (kClusterSize > 1) {
-    __syncwarp();
-    cluster_sync();
-  } else if (!HGP_PERSISTENT) {
-    __syncthreads();
-  } else if (producer) {
-    // The producer needs no one: it starts to load while the consumers wait to see the barriers.
-    __syncwarp();
-    named_arrive(kReadyBarrier, kThreads);
-  } else {
-    named_sync(kReadyBarrier, kThreads);
-  }
+  meet(producer);
   if constexpr (!HGP_READS_AHEAD) wait_for_upstream();
-  // Here and not with the others, whose code lies far away.
+
+  // Load, first stage of a kernel of one tile, by a lane of the producer's first warp. Here and not with the others,
+  // whose code lies far away.
   if (!HGP_PERSISTENT && warp == kConsumers * 4 && elected()) {
     barrier_expect(barriers.ring.full[0], kStageBytes);
     load_stage(ring, barriers.ring.full[0], &map_a, &map_b, tiles, tiles.only, range.begin * kTileK);
@@ -205,6 +182,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   if constexpr (!HGP_READS_AHEAD) allow_dependents();
 
   if (producer) {
+    // Load, the rest, by one thread of the producer's first warp. The second warp keeps the door.
     if (kReallocate) give_registers<40>();
     if constexpr (HGP_READS_AHEAD) {
       if (warp == kConsumers * 4 + 1) keep_door<HGP_TRIGGERS_EARLY>();
@@ -224,7 +202,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       t += tiles.step;
       cursor.skip(k_tiles);
     }
+    // Multiply, reduce, store, each consumer warpgroup: its rows of every tile or, in turn, whole tiles.
     for (; t < tiles.total; t += kPingpong ? 2 * tiles.step : tiles.step) {
+      // Multiply: all of K. Leaves the sums in registers.
       const TileIndex at = tiles.origin(t);
       float acc[kBlocks][kTileN / 2];
       // In turn, tile by tile: a parity wait one whole ring round ahead would pass too early.
@@ -242,27 +222,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         const int row = at.m + (first_block + block) * 64;
-#if HGP_EPILOGUE_BULK
-        Epilogue::store(acc[block], &map_c, row, at.n, staging + consumer * 4 * Epilogue::kWarpBytes,
-                        kEpilogueBarrier + consumer, turn);
-#elif HGP_SPLIT_K > 1
+#if HGP_SPLIT_K > 1
+        // Reduce: leaves the CTA's columns of the 64 rows, added over the cluster, in registers.
         float share[kShareN / 2];
         u8* inbox = staging + kConsumers * 4 * Epilogue::kWarpBytes;
         Reduce::sum(acc[block], share, inbox, &barriers.share, cluster_rank(), threadIdx.x);
         const int column = at.n + (int)cluster_rank() * kShareN;
-        Epilogue::store(share, OutputBlock{c, ldc, m, n, row, column},
-                        smem_address(staging) + warp * Epilogue::kWarpBytes);
 #else
-        Epilogue::store(acc[block], OutputBlock{c, ldc, m, n, row, at.n},
-                        smem_address(staging) + warp * Epilogue::kWarpBytes);
+        float (&share)[kTileN / 2] = acc[block];
+        const int column = at.n;
 #endif
+        // Store: the 64 rows, while the other warpgroup multiplies (pingpong).
+        HGP_STORE_BLOCK(share, row, column, staging, warp, kEpilogueBarrier, turn);
       }
     }
-#if HGP_EPILOGUE_BULK
-    if (threadIdx.x % 128 == 0) store_wait_all();
-#endif
+    finish_stores();
   }
-  // A grid never ends before the one ahead.
+  // Finish, all threads. A grid never ends before the one ahead.
   if constexpr (HGP_READS_AHEAD) wait_together();
   // No CTA may leave while a peer can still write into its ring or arrive on its barriers.
   if (kPeers > 1) {

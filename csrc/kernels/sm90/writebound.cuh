@@ -32,14 +32,7 @@ constexpr int kReadyBarrier = 1;     // the mbarriers are initialised
 constexpr int kEpilogueBarrier = 2;  // and up: one a consumer
 constexpr int kOrderBarrier = 6;     // and up: a consumer's turn on the tensor cores
 
-#if HGP_EPILOGUE_BULK
-using Epilogue = BulkEpilogue<kTileN, HGP_STREAMING>;
-#elif HGP_EPILOGUE_GROUPED
-using Epilogue = GroupedEpilogue<kTileN, HGP_STREAMING>;
-#else
-using Epilogue = StagedEpilogue<kTileN, HGP_STREAMING>;
-#endif
-
+using Epilogue = RingEpilogue<kTileN, HGP_STREAMING>;
 using Cursor = RingCursor<kStages>;
 using CursorB = RingCursor<kStagesB>;
 
@@ -67,6 +60,7 @@ struct Run {
   __device__ __forceinline__ int row(int i, int column) const { return begin + i - column * rows; }
 };
 
+// Load: the producer's first thread. Asks for A of every tile of the run, and for B whenever the column is a new one.
 __device__ __forceinline__ void produce(u8* ring, u8* tiles_b, Barriers& barriers, const TensorMap* map_a,
                                         const TensorMap* map_b, const Run& run) {
   Cursor cursor;
@@ -98,7 +92,7 @@ __device__ __forceinline__ void produce(u8* ring, u8* tiles_b, Barriers& barrier
   }
 }
 
-// Issues the products of a tile, as slabs of B arrive. They are in flight on return.
+// Multiply: each consumer warpgroup. Issues the products of a tile, as slabs of B arrive, and leaves them in flight.
 __device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], Descriptor a, Descriptor b, u64* full_b,
                                          u32 parity_b) {
 #pragma unroll
@@ -115,52 +109,32 @@ __device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], Descriptor a,
   }
 }
 
-// This warp has finished with what `empty` guards.
-__device__ __forceinline__ void release(u64* empty) {
-  if (threadIdx.x % 32 == 0) barrier_arrive(empty);
-}
-
-#if HGP_EPILOGUE_BULK
-#define HGP_OUTPUT const __grid_constant__ TensorMap map_c
-#define HGP_LDC
-#else
-#define HGP_OUTPUT u16* c
-#define HGP_LDC , int ldc
-#endif
-
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, HGP_OUTPUT, int m,
                int n, int k HGP_LDC) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
-  u8* ring = dynamic_smem + (1024 - (smem_address(dynamic_smem) & 1023)) % 1024;
+
+  // Setup, all threads: the barriers, this CTA's run of tiles.
+  u8* ring = HGP_FIRST_SLAB(dynamic_smem);
   u8* tiles_b = ring + kStages * kStageBytes;
   u8* staging = tiles_b + kStagesB * kBytesB;
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp >= kConsumers * 4;
-  if (threadIdx.x == kConsumerThreads) {
-    prefetch_map(&map_a);
-    prefetch_map(&map_b);
-    barriers.ring.init(4);
+  open_ring_alone(threadIdx.x == kConsumerThreads, barriers.ring, 4, &map_a, &map_b, [&] {
     for (int s = 0; s < kStagesB; ++s) {
       for (int slab = 0; slab < kSlabs; ++slab) barrier_init(&barriers.full_b[s][slab], 1);
       barrier_init(&barriers.empty_b[s], 4 * kConsumers);
     }
-    barrier_init_fence();
-  }
+  });
   const Run run(m, n);
-  if (producer) {
-    // The producer needs no one: it starts to load while the consumers wait to see the barriers.
-    __syncwarp();
-    named_arrive(kReadyBarrier, kThreads);
-  } else {
-    named_sync(kReadyBarrier, kThreads);
-  }
+  ring_is_open<kThreads>(producer, kReadyBarrier);
   if constexpr (!HGP_READS_AHEAD) {
     wait_for_upstream();
     allow_dependents();
   }
 
+  // Load, by the producer's first thread. Its second warp keeps the door. Both end here.
   if (producer) {
     if constexpr (HGP_READS_AHEAD) {
       if (warp > kConsumers * 4) keep_door<HGP_TRIGGERS_EARLY>();
@@ -170,6 +144,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     if constexpr (HGP_READS_AHEAD) wait_for_upstream();
     return;
   }
+
   const int consumer = warp / 4;
   const Descriptor base_a = OperandA::descriptor(ring);
   const Descriptor base_b = OperandB::descriptor(tiles_b);
@@ -184,10 +159,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 #pragma unroll 1
     for (; column < run.column(i); ++column) {
       for (int slab = 0; slab < kSlabs; ++slab) barrier_wait(&barriers.full_b[cursor_b.stage][slab], cursor_b.parity);
-      release(&barriers.empty_b[cursor_b.stage]);
+      release_by_warp(&barriers.empty_b[cursor_b.stage]);
       cursor_b.advance();
     }
     if (i >= run.count) break;
+
+    // Multiply, each consumer warpgroup: a whole tile, in turn. Leaves the sums in its registers and the ring free.
     const int row = run.row(i, column) * kTileM;
     const int first_column = column * kTileN;
     float acc[kTileN / 2];
@@ -198,24 +175,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     // Issued, not finished: the next one's products queue up behind these without a gap.
     if (kOrdered && i + 1 < run.count) named_arrive(kOrderBarrier + (consumer + 1) % kConsumers, 256);
     wgmma_wait<0>();
-    release(&barriers.ring.empty[cursor.stage]);
+    release_by_warp(&barriers.ring.empty[cursor.stage]);
     cursor.skip(kConsumers);
     if (run.column(i + kConsumers) > column) {  // B is free before the store, not after it
-      release(&barriers.empty_b[cursor_b.stage]);
+      release_by_warp(&barriers.empty_b[cursor_b.stage]);
       cursor_b.advance();
       ++column;
     }
+
+    // Store, each consumer warpgroup: its tile, while another multiplies. Nothing is to be reduced.
     if constexpr (HGP_READS_AHEAD) wait_for_upstream();
-#if HGP_EPILOGUE_BULK
-    Epilogue::store(acc, &map_c, row, first_column, staging + consumer * 4 * Epilogue::kWarpBytes,
-                    kEpilogueBarrier + consumer, turn);
-#else
-    Epilogue::store(acc, OutputBlock{c, ldc, m, n, row, first_column},
-                    smem_address(staging) + warp * Epilogue::kWarpBytes);
-#endif
+    HGP_STORE_BLOCK(acc, row, first_column, staging, warp, kEpilogueBarrier, turn);
   }
   if constexpr (HGP_READS_AHEAD) wait_for_upstream();
-#if HGP_EPILOGUE_BULK
-  if (threadIdx.x % 128 == 0) store_wait_all();
-#endif
+  finish_stores();
 }
