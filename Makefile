@@ -24,15 +24,31 @@ TABLE = $(BIN)/hgemm-packs generate table benchmarks/results/measured \
 SANITIZED := build/sanitized
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 
-.PHONY: demo test sanitize test-gpu bench bench-host table waiting figures packs fmt lint type wheel data-wheel wheel-check clean
+.PHONY: help demo test check sanitize test-gpu bench bench-host table waiting figures packs fmt lint type wheel data-wheel wheel-check clean
 .DELETE_ON_ERROR:
 
+# Lines with two marks in front are the help: who needs it, the target, what that does.
+help:
+	@for who in Try Change Measure Release; do \
+	  echo "$$who:"; \
+	  sed -n "s/^## $$who \([^ ]*\) \(.*\)/\1:\2/p" $(firstword $(MAKEFILE_LIST)) \
+	    | while IFS=: read -r target does; do printf '  make %-12s %s\n' "$$target" "$$does"; done; \
+	done
+
+## Try demo builds the pack, verifies it, shows what real layers get; measures where there is a GPU
 demo: $(STAMPS)/built
 	$(BIN)/hgemm-packs demo --out demo
 
+## Try test runs every test that needs no GPU
 test: $(STAMPS)/built
 	$(BIN)/python -m pytest -m "not gpu and not multigpu"
 
+# Lint, types, the size of the core and of the last change, tests: all that a change must pass.
+## Change check does what CI does: lint, types, size of the core and of the change, tests
+check:
+	bash .ci/run
+
+## Change sanitize runs the launcher's tests and the campaign under ASan and UBSan
 # The launcher's tests and the campaign, extensions and stand-in driver under gcc's sanitizers of
 # addresses and undefined behaviour. Their library has to be there before Python is, and C++ with it.
 # What Python and torch leave behind is not looked at. Reports of processes that a test starts are
@@ -48,10 +64,12 @@ sanitize: $(STAMPS)/built
 	  $(BIN)/python -m pytest --capture=sys -p no:cacheprovider tests/cpu tests/campaign; \
 	  code=$$?; cat $(SANITIZED)/report.* 2>/dev/null && exit 1; exit $$code
 
+## Measure test-gpu runs the tests that need an H200, with the pack
 # Needs an H200. Compiles nothing: the pack comes from `make packs`.
 test-gpu: $(STAMPS)/built packs
 	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m benchmarks.gates.gpu_tests
 
+## Measure bench measures on an H200, then rewrites README's numbers
 # Rewrites the raw results, then every number that README quotes.
 bench: $(STAMPS)/built packs
 	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m benchmarks.host.host_cost
@@ -59,6 +77,7 @@ bench: $(STAMPS)/built packs
 	HGEMM_PACKS_PATH=$(PACK) $(BIN)/hgemm-packs bench --out benchmarks/results
 	$(MAKE) figures
 
+## Measure bench-host measures what a call costs the host; no GPU needed
 # What a call costs the host, by pytest-benchmark, into the file HOST_PATH: on a GPU with the pack,
 # elsewhere on the stand-in driver. `pytest-benchmark compare` takes two such files.
 HOST_PATH ?= benchmarks/results/host_path.json
@@ -67,6 +86,7 @@ bench-host: $(STAMPS)/built
 	  --benchmark-json=$(HOST_PATH) --benchmark-time-unit=ns --benchmark-sort=name \
 	  --benchmark-columns=median,iqr,min,rounds
 
+## Measure table writes the committed table and its export from the run folders in RUNS
 # The committed table from the run folders in RUNS, by way of the export that is committed with it.
 # pdl-choice* and pdl-contenders* (several kernels a problem) say which kernel a row names for
 # dependent launch; figures come from pdl.jsonl*, measured after: nothing that these lack is chosen,
@@ -78,12 +98,14 @@ table: $(STAMPS)/built
 	  $(addprefix --sanitized ,$(wildcard benchmarks/results/sanitized.jsonl*))
 	$(MAKE) figures
 
+## Measure waiting builds a pack of all that the table would name with more evidence
 # What the table would name if every kernel had a clean record and every chain had been measured, for
 # benchmarks/gates/sanitize_pack.py and benchmarks/measure/public.py.
 waiting: $(STAMPS)/built
 	mkdir -p waiting
 	$(TABLE) --unseen --out waiting/source.json --pack waiting/pack
 
+## Measure figures writes every published number, page and plot from raw results
 # Every published number, page and plot from the raw results and the table.
 figures: $(STAMPS)/built
 	$(foreach one,chained energy,$(if $(wildcard benchmarks/results/$(one)*.jsonl*),\
@@ -101,33 +123,41 @@ figures: $(STAMPS)/built
 	$(BIN)/python -m benchmarks.publish.house
 	$(BIN)/python -m benchmarks.publish.readme
 
+## Try packs compiles the pack of the committed manifest into packs/
 packs: $(STAMPS)/built
 	$(BIN)/hgemm-packs build --arch $(ARCH) --out $(PACK) -j $(JOBS)
 
+## Change fmt formats Python and C
 fmt: $(STAMPS)/deps
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(C_HOST)
 
+## Change lint checks format and style
 lint: $(STAMPS)/deps
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror $(C_HOST)
 
+## Change type checks types
 type: $(STAMPS)/deps
 	$(BIN)/mypy
 
+## Release wheel makes the core wheels for x86-64 and aarch64
 # The core for both machines, compiled by the pinned zig: the same bytes wherever this runs.
 wheel: $(STAMPS)/release
 	$(BIN)/python packaging/core_wheel.py --machine x86_64 --out dist
 	$(BIN)/python packaging/core_wheel.py --machine aarch64 --out dist
 
+## Release data-wheel makes the wheel of the pack
 data-wheel: $(STAMPS)/release packs
 	$(BIN)/python packaging/data_wheel.py $(PACK) --out dist
 
+## Release wheel-check makes all wheels and checks them
 wheel-check: wheel data-wheel
 	$(BIN)/python packaging/check_wheels.py dist/*.whl
 
+## Change clean removes .venv and all that was built
 clean:
 	rm -rf $(VENV) build dist demo packs waiting *.egg-info hgemm_packs/*.so
 
