@@ -53,3 +53,20 @@ def test_make_help_has_every_target_once() -> None:
     )
     listed = re.findall(r"^  make (\S+) +\S", called.stdout, flags=re.M)
     assert sorted(listed) == sorted(set(phony.split()) - {"help"})
+
+
+NAMED = re.compile(
+    r"`((?:csrc|generator|hgemm_packs|tests|benchmarks|docs|manifests|packaging|\.github|\.ci)/"
+    r"[\w./-]*)`"
+)
+SCRIPT = re.compile(r"benchmarks\.([a-z]+)\.(\w+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_every_path_on_a_page_exists(page: Path) -> None:
+    if page.name in ("CHANGELOG.md", "kernel.md"):  # of its day; test_docs.py
+        return
+    text = page.read_text(encoding="utf-8")
+    scripts = [f"benchmarks/{room}/{name}.py" for room, name in SCRIPT.findall(text)]
+    missing = {path for path in NAMED.findall(text) + scripts if not (REPOSITORY / path).exists()}
+    assert not missing
