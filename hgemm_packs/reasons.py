@@ -7,6 +7,7 @@ from __future__ import annotations
 
 #: What a code says, of the fallbacks that no table decides. Those of `select` come with a text.
 WORDS = {
+    "off": "kernels are switched off, by HGEMM_PACKS_OFF=1, disable() or disabled()",
     "torch_unsupported": "hgemm_packs needs torch 2.10 or newer, and one that it knows",
     "no_extension": "hgemm_packs._C is not built for this Python",
     "tensor_type": "an operand is no plain torch.Tensor",

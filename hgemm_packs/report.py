@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from . import reasons, select
 from .pack.manifest import Baseline, Row, Timing
 from .problem import DeviceInfo, Problem, Reason, cuda_of
-from .settings import settings
+from .settings import is_off, read_switch, settings
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +28,10 @@ def explain(a: torch.Tensor, b: torch.Tensor) -> None:
     from . import launcher, torch_state
 
     found = launcher.describe(a, b)
+    read_switch()
+    if is_off():
+        print(_by_torch("off", reasons.WORDS["off"]))
+        print("without that:")
     state = found if isinstance(found, str) else torch_state.state(a, b)
     if state is not None:
         print(_by_torch(state, reasons.WORDS[state]))
@@ -134,6 +138,7 @@ def show_config() -> str:
         f"torch       {torch_module.__version__ if torch_module else 'not imported'}",
         f"path        {', '.join(map(str, here.path)) or 'none'}",
         f"cache       {here.cache or 'none'}",
+        f"off         {'yes' if is_off() else 'no'}",
         f"strict      {'yes' if here.strict else 'no'}",
     ]
     known = select.verified()

@@ -44,6 +44,23 @@ static PyObject *set_strict(PyObject *module, PyObject *strict) {
   Py_RETURN_NONE;
 }
 
+// set_off(off): whether every call is torch's from now on, in all threads; also before `init`.
+static PyObject *set_off(PyObject *module, PyObject *off) {
+  const int yes = PyObject_IsTrue(off);
+  if (yes < 0) return NULL;
+  state_of(module)->off = yes;
+  Py_RETURN_NONE;
+}
+
+// on_fallback(note): tells `note` of the first fallback for each reason.
+static PyObject *on_fallback(PyObject *module, PyObject *note) {
+  launcher_state *state = state_of(module);
+  PyObject *before = state->note;
+  state->note = Py_NewRef(note);
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}
+
 // describe(a, b): what matmul makes of two operands, for explain: a problem or a reason.
 static PyObject *describe(PyObject *module, PyObject *args) {
   const launcher_state *state = state_of(module);
@@ -79,6 +96,8 @@ static PyMethodDef METHODS[] = {
     {"counters", counters, METH_NOARGS, NULL},
     {"reset_table", reset_table, METH_NOARGS, NULL},
     {"set_strict", set_strict, METH_O, NULL},
+    {"set_off", set_off, METH_O, NULL},
+    {"on_fallback", on_fallback, METH_O, NULL},
     {0},
 };
 
