@@ -78,7 +78,31 @@ def explain_problem(
         lines += _measured(choice.row)
         lines.append(f"baseline  {_verified(choice.pack.manifest.baseline, versions or {})}")
     lines += [f"          {reason}" for reason in choice.reasons]
+    if choice.code == "not_measured":
+        lines.append(f"nearest   {_nearest(problem, device)}")
     return "\n".join(lines)
+
+
+def _nearest(problem: Problem, device: DeviceInfo) -> str:
+    """What was measured with the problem's weight: the next M below and the next above."""
+    rows = {
+        row.m: (row, pack.manifest.policy)
+        for pack in reversed(select.found().packs)
+        for row in pack.manifest.table
+        if row.profile == device.name and row.key[1:] == problem.key[1:]
+    }
+    below = [m for m in rows if m < problem.m]
+    above = [m for m in rows if m > problem.m]
+    found = [*([max(below)] if below else []), *([min(above)] if above else [])]
+    if not found:
+        return f"no M was measured with N = {problem.n}, K = {problem.k}"
+    said = []
+    for m in found:
+        row, policy = rows[m]
+        runs = row.kernel is not None and policy.clears(row)
+        gain = f"a kernel, {row.hot.speedup:.3f}x torch hot" if runs else "torch"
+        said.append(f"M = {m} was measured, and runs on {gain}")
+    return "; ".join(said)
 
 
 def _measured(row: Row) -> list[str]:

@@ -166,7 +166,11 @@ def _unfit(problem: Problem) -> Reason | None:
     if not problem.packed:
         return Reason("strided", "an operand's leading stride is not minimal")
     if problem.align < 16:
-        return Reason("unaligned", f"an operand is only {problem.align}-byte aligned")
+        return Reason(
+            "unaligned",
+            f"an operand is only {problem.align}-byte aligned: kernels want addresses at multiples "
+            "of 16 bytes, and N and K (in tn and tt M as well) that are multiples of 8",
+        )
     return None
 
 

@@ -1,4 +1,4 @@
-"""`hgemm-packs show`, `explain`, `verify`: what is installed, what it decides, whether it holds.
+"""`hgemm-packs list`, `explain`, `verify`: what is installed, what it decides, whether it holds.
 
 Every verdict comes from `select` and `pack`; this module only prints them.
 """
@@ -20,7 +20,7 @@ from .console import UserError, cuda_device, generator, open_pack, progress
 from .devices import named
 
 
-def show(out: Console) -> None:
+def list_found(out: Console) -> None:
     """Packs in search order with their tables, then every place that was refused and why."""
     known = select.verified()
     table = Table(title="packs in search order")
@@ -88,7 +88,7 @@ def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] 
             sound = False
             out.print(f"REFUSED {refused.place}: {refused.error}")
         if not packs and sound:
-            raise UserError("no pack found to verify: give --pack or set HGEMM_PACKS_PATH")
+            raise UserError("no pack found to verify: give its folder or set HGEMM_PACKS_PATH")
     for pack in packs:
         manifest = pack.manifest
         out.print(
@@ -108,8 +108,7 @@ def _verify_trust(out: Console, pack: Pack, allow: Collection[str]) -> bool:
     except PackError as error:
         out.print(f"REFUSED {pack.path}: {error}")
         return False
-    vouched = f"{receipt.authority} {receipt.signer or receipt.manifest_sha256}"
-    out.print(f"vouched for by {vouched}")
+    out.print(f"vouched for by {receipt.vouched}")
     return True
 
 

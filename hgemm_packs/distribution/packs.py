@@ -47,7 +47,7 @@ def installed() -> list[Installed]:
             receipt = read_receipt(place, entry.manifest_sha256)
             pack = Pack.open(entry.path)
         except PackError:
-            continue  # `hgemm-packs show` names it with the reason
+            continue  # `hgemm-packs list` names it with the reason
         if receipt is not None and pack.manifest_sha256 == entry.manifest_sha256:
             found.append(Installed(pack, receipt, entry.bytes, entry.last_used))
     return sorted(found, key=lambda each: (each.pack.manifest.pack.name, -each.last_used))
