@@ -53,6 +53,6 @@ def of_path(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        if error.errno is not None:
+            error.filename, error.filename2 = os.fspath(path), None
+        raise

@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 
 
 def explain(a: torch.Tensor, b: torch.Tensor) -> None:
-    """Print what `matmul(a, b)` does with these tensors, and every reason for it."""
+    """Print what `matmul(a, b)` does with these tensors, and every reason for it.
+
+    The output names the kernel and what was measured with it, or the reason for which torch runs
+    the call. For a problem that is not in the table it names the nearest M that was measured with
+    the same N and K. Nothing is multiplied. Tensors of any shape, type and device may be asked
+    about. Raises TypeError for what is no tensor.
+
+    Example:
+
+        explain(x, weight.t())
+    """
     from . import launcher, torch_state
 
     found = launcher.describe(a, b)

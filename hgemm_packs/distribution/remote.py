@@ -109,6 +109,6 @@ def library() -> Any:
         import huggingface_hub.errors
         import huggingface_hub.utils
     except ModuleNotFoundError:
-        text = "huggingface_hub is missing: pip install 'hgemm-packs[cli,hub]'"
+        text = "huggingface_hub is missing: pip install 'hgemm-packs[hub]'"
         raise HubError("no_extra", text) from None
     return huggingface_hub
