@@ -16,12 +16,14 @@ from ..distribution import trust
 from ..errors import PackError
 from ..pack.folder import Pack
 from ..problem import Problem, cuda_of
+from ..settings import settings
 from .console import UserError, cuda_device, generator, open_pack, progress
 from .devices import named
 
 
 def list_found(out: Console) -> None:
     """Packs in search order with their tables, then every place that was refused and why."""
+    _say_if_off(out)
     known = select.verified()
     table = Table(title="packs in search order")
     for name in ("pack", "arch", "profile", "path"):
@@ -47,6 +49,11 @@ def list_found(out: Console) -> None:
     _show_machine(out)
 
 
+def _say_if_off(out: Console) -> None:
+    if settings().off:
+        out.print("HGEMM_PACKS_OFF=1 is set: torch runs every call. Without that:")
+
+
 def _show_machine(out: Console) -> None:
     try:
         index = cuda_device()
@@ -69,6 +76,7 @@ def explain(out: Console, problem: Problem, profile: str | None) -> None:
     device = named(profile)
     # Versions of this process belong to the answer only where the device is this machine's.
     versions = report.runtime_versions(cuda_device() or 0) if profile is None else {}
+    _say_if_off(out)
     out.print(report.explain_problem(problem, device=device, versions=versions))
 
 

@@ -181,15 +181,41 @@ def _of_config(path: Path, listed: shapes.Shapes) -> tuple[shapes.Shapes, str | 
         fields.setdefault("num_key_value_heads", heads)
         if "hidden_size" in fields:
             fields.setdefault("head_dim", fields["hidden_size"] // heads)
+    extra = ""
+    if latent and "q_lora_rank" not in fields:  # one weight for q, as DeepSeek V2 Lite has it
+        extra = _without_q_rank(fields)
+        fields = {name: fields[name] for name in fields if name in shapes.WIDTHS}
     unwanted = shapes.HEADS - shapes.LATENT if latent else shapes.LATENT - shapes.HEADS
     text = "\n".join(f"{name} = {size}" for name, size in fields.items() if name not in unwanted)
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
     try:
-        found = shapes.parse(f"m = {list(listed.m)}\n[[model]]\nname = {json.dumps(name)}\n{text}")
+        found = shapes.parse(
+            f"m = {list(listed.m)}\n[[model]]\nname = {json.dumps(name)}\n{text}\n{extra}"
+        )
     except PackError as error:
         raise UserError(f"{path}: {error.detail}: fields of its layers are missing") from None
     torch_dtype = config.get("torch_dtype", config.get("dtype"))
     return found, TORCH_DTYPES.get(str(torch_dtype))
+
+
+def _without_q_rank(fields: dict[str, int]) -> str:
+    """The layers of latent attention whose q comes from the hidden state at once, as TOML."""
+    try:
+        heads, rank, hidden = (
+            fields[name] for name in ("num_attention_heads", "kv_lora_rank", "hidden_size")
+        )
+        nope, rope, v = (fields[f"{n}_head_dim"] for n in ("qk_nope", "qk_rope", "v"))
+    except KeyError:
+        return ""
+    layers = {
+        "q": (heads * (nope + rope), hidden),
+        "kv_a": (rank + rope, hidden),
+        "kv_b": (heads * (nope + v), rank),
+        "o": (hidden, heads * v),
+    }
+    return "\n".join(
+        f'[[model.layer]]\nname = "{name}"\nn = {n}\nk = {k}' for name, (n, k) in layers.items()
+    )
 
 
 def _dtype(word: str | None) -> str | None:

@@ -126,6 +126,34 @@ def test_newcomer_02_plan_by_name_needs_no_pack(run: Run) -> None:
     assert code == 0 and "expert_gate expert_up" in out
 
 
+def test_newcomer_02_plan_of_latent_attention_and_of_a_text_config(
+    run: Run, tmp_path: Path
+) -> None:
+    latent = {
+        "hidden_size": 2048,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "q_lora_rank": None,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "moe_intermediate_size": 1408,
+    }
+    file = tmp_path / "lite.json"
+    file.write_text(json.dumps({"text_config": latent, "hidden_size": 64, "dtype": "bfloat16"}))
+    out = run("plan", file, "--m", "1")[1]
+    assert "bf16 on NVIDIA H200" in out
+    shown = {tuple(line.split()[:-1]) for line in out.splitlines() if " x " in line}
+    assert {
+        ("q", "3072", "x", "2048"),
+        ("kv_a", "576", "x", "2048"),
+        ("kv_b", "4096", "x", "512"),
+        ("o", "2048", "x", "2048"),
+        ("expert_gate", "expert_up", "1408", "x", "2048"),
+    } <= shown
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [

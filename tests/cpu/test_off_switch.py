@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -154,6 +154,21 @@ def test_newcomer_01_explain_says_that_kernels_are_off(
         "runs on   torch (fallback: dtype)\n"
         "          no  dtype: the operands are neither float16 nor bfloat16\n"
     )
+
+
+def test_newcomer_01_the_command_says_that_kernels_are_off(
+    command: Callable[..., tuple[int, str, str]],
+    clean_process: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = "HGEMM_PACKS_OFF=1 is set: torch runs every call. Without that:\n"
+    asked = ("explain", 8, 8, 8, "--device-profile", "NVIDIA H200")
+    assert said not in command("list")[1] + command(*asked)[1]
+    monkeypatch.setenv("HGEMM_PACKS_OFF", "1")
+    settings.settings.cache_clear()
+    assert command("list")[1].startswith(said) and command(*asked)[1].startswith(said)
+    code, _, err = command("bench")
+    assert code == 2 and "HGEMM_PACKS_OFF=1 is set" in err
 
 
 def test_newcomer_12_the_debug_log_names_what_torch_runs() -> None:
