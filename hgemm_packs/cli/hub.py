@@ -177,16 +177,18 @@ def export(
     if out.exists():
         raise UserError(f"{out} is there already")
     open_pack(folder).close()
-    if kernels:
-        written = kernels_layout.export(folder, out)
-    else:
-        out.mkdir(parents=True)
-        for name in FILES:
-            if (folder / name).is_file():
-                shutil.copyfile(folder / name, out / name)
-        written = out
-        Pack.verified(out).close()
+    with of_path(out):
+        written = kernels_layout.export(folder, out) if kernels else _copy(folder, out)
     console().print(f"wrote {written}", soft_wrap=True)
+
+
+def _copy(folder: Path, out: Path) -> Path:
+    out.mkdir(parents=True)
+    for name in FILES:
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, out / name)
+    Pack.verified(out).close()
+    return out
 
 
 @commands.command(rich_help_panel=TRAVELLERS)
