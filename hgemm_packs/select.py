@@ -189,7 +189,7 @@ def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[
     mine = (device.name, device.sm_count)
     if mine not in [(each.name, each.sm_count) for each in manifest.device_profiles]:
         return no(
-            "profile", f"the pack has no measurement on {device.name} with {device.sm_count} SMs"
+            "profile", f"the pack was not measured on {device.name} with {device.sm_count} SMs"
         )
     row = manifest.row(device.name, problem.key)
     if row is None:
