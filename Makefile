@@ -10,8 +10,9 @@ JOBS := $(shell nproc 2>/dev/null || echo 2)
 ARCH := sm_90a
 PACK := packs/$(ARCH)
 
-C_HOST := $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch] tests/fake_*/*.[ch])
-EXTENSIONS := setup.py $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch])
+EXTENSION_SOURCES := $(wildcard csrc/launcher/*.[ch] csrc/launcher/*/*.[ch] csrc/cublaslt/*.[ch])
+C_HOST := $(EXTENSION_SOURCES) $(wildcard tests/fake_*/*.[ch])
+EXTENSIONS := setup.py $(EXTENSION_SOURCES)
 
 TABLE = $(BIN)/hgemm-packs generate table benchmarks/results/measured \
   $(addprefix --pdl ,$(wildcard benchmarks/results/pdl-choice*.jsonl* benchmarks/results/pdl-contenders*.jsonl*)) \

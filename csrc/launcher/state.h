@@ -7,12 +7,12 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "dlpack.h"
-#include "launch.h"
-#include "modes.h"
-#include "slab.h"
+#include "cuda/launch.h"
+#include "cuda/slab.h"
 #include "table.h"
-#include "tensor.h"
+#include "torch/dlpack.h"
+#include "torch/modes.h"
+#include "torch/tensor.h"
 
 // Why a call went to torch. X(enumerator, the name that counters and STRICT show). The second group
 // are the codes of hgemm_packs.select, which answer for a problem.

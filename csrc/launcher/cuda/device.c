@@ -1,4 +1,4 @@
-#include "device.h"
+#include "cuda/device.h"
 
 cu_result device_open(const cu_driver *driver, int index, gpu *device) {
   if (device->context) return CU_OK;
@@ -19,6 +19,11 @@ cu_result device_open(const cu_driver *driver, int index, gpu *device) {
   if (result == CU_OK) result = driver->context_retain(&found.context, handle);
   if (result == CU_OK) *device = found;
   return result;
+}
+
+int device_is_current(const cu_driver *driver, cu_context context) {
+  cu_context current = NULL;
+  return driver->context_current(&current) == CU_OK && current == context;
 }
 
 cu_result device_enter(const cu_driver *driver, cu_context context, int *pushed) {

@@ -3,7 +3,7 @@
 #ifndef HGP_DEVICE_H
 #define HGP_DEVICE_H
 
-#include "driver.h"
+#include "cuda/driver.h"
 
 enum { MAX_DEVICES = 64 };
 
@@ -18,6 +18,8 @@ typedef struct {
 
 // Fills `device` for the driver's ordinal `index`, which is also torch's. CU_OK when done before.
 cu_result device_open(const cu_driver *driver, int index, gpu *device);
+
+int device_is_current(const cu_driver *driver, cu_context context);
 
 // Makes `context` current where it is not; `device_leave` undoes exactly that. `pushed` carries
 // the state between the two.

@@ -1,4 +1,4 @@
-#include "driver.h"
+#include "cuda/driver.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #ifndef HGP_KERNEL_H
 #define HGP_KERNEL_H
 
-#include "device.h"
-#include "param_layouts.h"
+#include "cuda/device.h"
+#include "cuda/param_layouts.h"
 
 typedef struct {
   uint32_t box[2];   // elements: inner (contiguous), outer

@@ -1,10 +1,10 @@
-#include "kernel_type.h"
+#include "cuda/kernel_type.h"
 
 #include <string.h>
 
-#include "predecessor.h"
+#include "cuda/predecessor.h"
+#include "cuda/workspace.h"
 #include "problem.h"
-#include "workspace.h"
 
 typedef struct {
   PyObject_HEAD loaded_kernel kernel;

@@ -1,8 +1,8 @@
-#include "launch.h"
+#include "cuda/launch.h"
 
 #include <stdio.h>
 
-#include "dlpack.h"
+#include "torch/dlpack.h"
 
 #define REFUSE(...) (snprintf(refusal, sizeof refusal, __VA_ARGS__), refusal)
 

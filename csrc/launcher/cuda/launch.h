@@ -4,7 +4,7 @@
 #ifndef HGP_LAUNCH_H
 #define HGP_LAUNCH_H
 
-#include "kernel.h"
+#include "cuda/kernel.h"
 
 typedef struct {
   int32_t m, n, k;

@@ -1,4 +1,4 @@
-#include "predecessor.h"
+#include "cuda/predecessor.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "slab.h"
+#include "cuda/slab.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

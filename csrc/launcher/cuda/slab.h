@@ -3,7 +3,7 @@
 #ifndef HGP_SLAB_H
 #define HGP_SLAB_H
 
-#include "driver.h"
+#include "cuda/driver.h"
 
 typedef struct slab slab;
 

@@ -1,4 +1,4 @@
-#include "workspace.h"
+#include "cuda/workspace.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-#include "torch_call.h"
+#include "torch/fallback.h"
 
 // The function with exactly the caller's arguments.
 static PyObject *call_again(const launcher_state *state, const call *c) {

@@ -1,17 +1,9 @@
-// What of a call torch does: all of it, where no kernel runs, and the output's memory.
-#ifndef HGP_TORCH_CALL_H
-#define HGP_TORCH_CALL_H
+// A call that torch runs: the function that the caller could have called, and why it was.
+#ifndef HGP_FALLBACK_H
+#define HGP_FALLBACK_H
 
 #include "lookup.h"
-
-// One call as Python made it, and its operands once they are known.
-typedef struct {
-  int linear;  // torch.nn.functional.linear, and b its weight; else torch.matmul
-  PyObject *const *args;
-  Py_ssize_t count;
-  PyObject *names;
-  PyObject *a, *b, *out, *bias;  // out, bias: NULL for None
-} call;
+#include "torch/arguments.h"
 
 // The function that the caller could have called instead, with exactly the caller's arguments; of a
 // problem `p`, if it is not NULL, one that comes to the same.

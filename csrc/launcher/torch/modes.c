@@ -1,4 +1,4 @@
-#include "modes.h"
+#include "torch/modes.h"
 
 #include <dlfcn.h>
 #include <string.h>

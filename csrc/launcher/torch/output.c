@@ -1,4 +1,4 @@
-#include "output.h"
+#include "torch/output.h"
 
 #include <string.h>
 
@@ -63,12 +63,18 @@ static PyObject *empty_elsewhere(const launcher_state *state, PyObject *a, PyObj
   return result;
 }
 
+// Whether torch's current device is likely the operands'.
+static int is_current(const launcher_state *state, const problem *p) {
+  const gpu *device = &state->devices[p->a.device];
+  return !device->context || device_is_current(&state->driver, device->context);
+}
+
 // Torch's "current device" can differ from the driver's, so where the tensor landed is read back,
 // not assumed.
 static PyObject *allocate(const launcher_state *state, const call *c, problem *p,
-                          PyObject *empty_args, int is_current) {
+                          PyObject *empty_args) {
   PyObject *out = NULL;
-  if (is_current && state->torch.empty_current != Py_None) {
+  if (state->torch.empty_current != Py_None && is_current(state, p)) {
     out = PyObject_Call(state->torch.empty_current, empty_args, NULL);
     if (!out) return NULL;
     if (matrix_view(&state->reader, out, 1, &p->c) == MATRIX && p->c.device == p->a.device)
@@ -84,9 +90,9 @@ static PyObject *allocate(const launcher_state *state, const call *c, problem *p
   return out;
 }
 
-PyObject *output_allocate(launcher_state *state, const call *c, problem *p, int is_current) {
+PyObject *output_allocate(launcher_state *state, const call *c, problem *p) {
   PyObject *empty_args = find_args(state, p);
-  PyObject *out = empty_args ? allocate(state, c, p, empty_args, is_current) : NULL;
+  PyObject *out = empty_args ? allocate(state, c, p, empty_args) : NULL;
   Py_XDECREF(empty_args);
   return out;
 }

@@ -2,10 +2,10 @@
 #ifndef HGP_OUTPUT_H
 #define HGP_OUTPUT_H
 
-#include "torch_call.h"
+#include "problem.h"
+#include "torch/arguments.h"
 
-// Makes it, and views it in p->c. `is_current`: torch's current device is likely the operands'; the
-// tensor is right in any case. NULL with an exception set.
-PyObject *output_allocate(launcher_state *state, const call *c, problem *p, int is_current);
+// Makes it, and views it in p->c. NULL with an exception set.
+PyObject *output_allocate(launcher_state *state, const call *c, problem *p);
 
 #endif

@@ -1,9 +1,9 @@
-#include "torch_product.h"
+#include "torch/product.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-#include "output.h"
+#include "torch/output.h"
 
 void products_bind(torch_products *products, int on_cuda) {
   const struct {
@@ -68,7 +68,7 @@ PyObject *torch_product(launcher_state *state, const call *c, problem *p) {
   PyObject *out = c->out;
   if (out)
     Py_INCREF(out);
-  else if (!(out = output_allocate(state, c, p, 1)))
+  else if (!(out = output_allocate(state, c, p)))
     return NULL;
   const int folded = p->a.leading_count > 1;
   void *const a = folded ? view(state, c->a, &p->a) : NULL;

@@ -4,10 +4,10 @@
 //
 // The functions are of torch's C shim, which keeps its ABI; a torch without them is called as
 // usual.
-#ifndef HGP_TORCH_PRODUCT_H
-#define HGP_TORCH_PRODUCT_H
+#ifndef HGP_PRODUCT_H
+#define HGP_PRODUCT_H
 
-#include "torch_call.h"
+#include "torch/fallback.h"
 
 // Finds torch's functions for tensors of CUDA or the CPU; leaves them NULL where there are none.
 void products_bind(torch_products *products, int on_cuda);

@@ -1,9 +1,9 @@
-#include "tensor.h"
+#include "torch/tensor.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-#include "dlpack.h"
+#include "torch/dlpack.h"
 
 int reader_bind(tensor_reader *reader, int dl_device_type) {
   tensor_reader *r = reader;
