@@ -69,7 +69,7 @@ typedef struct {
   PyObject *refuse;   // of dispatch.py: raises FallbackError under STRICT
 } torch_api;
 
-// torch's products below its dispatcher (torch_product.c); none where `mm` is NULL. They return 0,
+// torch's products below its dispatcher (torch/product.c); none where `mm` is NULL. They return 0,
 // or else have said on standard error what is wrong.
 typedef struct {
   int32_t (*mm)(void *out, void *a, void *b);
