@@ -31,7 +31,7 @@ reason torch_check(const launcher_state *state, const call *c) {
 }
 
 int torch_trains(const launcher_state *state, const call *c) {
-  return !state->strict && is_tensor(state, c->b) && modes_grad_enabled(&state->modes) == 1 &&
+  return !state->strict && is_tensor(state, c->b) && modes_records(&state->modes) &&
          tensor_requires_grad(&state->reader, c->b) == 1;
 }
 

@@ -116,6 +116,10 @@ int modes_inference(const torch_modes *modes) {
   return modes->c10 && modes->native_inference();
 }
 
+int modes_records(const torch_modes *modes) {
+  return modes->c10 && modes->native_grad_enabled();
+}
+
 int modes_grad_enabled(const torch_modes *modes) {
   if (modes->native_grad_enabled) return modes->native_grad_enabled();
   const int quiet = probe_quiet(&modes->grad_enabled);

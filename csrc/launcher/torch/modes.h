@@ -60,6 +60,9 @@ void modes_restore(const torch_modes *modes, uint64_t excluded);
 // 1 when gradients are being recorded, 0 when not, -1 with an exception set.
 int modes_grad_enabled(const torch_modes *modes);
 
+// 1 when they are, as far as the shortcut can tell.
+int modes_records(const torch_modes *modes);
+
 // 1 in inference mode, as far as the shortcut can tell.
 int modes_inference(const torch_modes *modes);
 

@@ -39,8 +39,8 @@ static PyObject *find_args(launcher_state *state, const problem *p) {
     hash = (hash ^ (uint64_t)wanted.sizes[i]) * 0x9e3779b97f4a7c15u;
   output_args *kept = &state->outputs[hash >> (64 - OUTPUT_BITS)];
   if (!is_same(kept, &wanted)) {
-    PyObject *old = kept->args;
     if (!(wanted.args = make_args(state, &wanted))) return NULL;
+    PyObject *old = kept->args;  // not before: a collection may run Python, and that a call
     *kept = wanted;
     Py_XDECREF(old);
   }
@@ -63,16 +63,18 @@ static PyObject *empty_elsewhere(const launcher_state *state, PyObject *a, PyObj
   return result;
 }
 
-// Whether torch's current device is likely the operands'.
-static int is_current(const launcher_state *state, const problem *p) {
-  const gpu *device = &state->devices[p->a.device];
-  return !device->context || device_is_current(&state->driver, device->context);
+// Whether torch's current device is likely the operands'. Memory on another would be let go of at
+// once, but a context there stays.
+static int is_current(launcher_state *state, const problem *p) {
+  const gpu *device = state_device(state, p->a.device);
+  if (device) return device_is_current(&state->driver, device->context);
+  PyErr_Clear();  // no driver: torch has a device of another kind
+  return 1;
 }
 
 // Torch's "current device" can differ from the driver's, so where the tensor landed is read back,
 // not assumed.
-static PyObject *allocate(const launcher_state *state, const call *c, problem *p,
-                          PyObject *empty_args) {
+static PyObject *allocate(launcher_state *state, const call *c, problem *p, PyObject *empty_args) {
   PyObject *out = NULL;
   if (state->torch.empty_current != Py_None && is_current(state, p)) {
     out = PyObject_Call(state->torch.empty_current, empty_args, NULL);

@@ -62,9 +62,12 @@ static int multiply(const launcher_state *state, const operands *x) {
   return failed;
 }
 
+int torch_has_product(const launcher_state *state) {
+  return state->products.mm && state->modes.c10;
+}
+
 PyObject *torch_product(launcher_state *state, const call *c, problem *p) {
   const torch_products *products = &state->products;
-  if (!products->mm || !state->modes.c10) return NULL;
   PyObject *out = c->out;
   if (out)
     Py_INCREF(out);

@@ -12,9 +12,12 @@
 // Finds torch's functions for tensors of CUDA or the CPU; leaves them NULL where there are none.
 void products_bind(torch_products *products, int on_cuda);
 
+// Whether it has them.
+int torch_has_product(const launcher_state *state);
+
 // a @ b, plus the bias if any, of a problem for which torch would do nothing else: the caller has
-// asked. `out` has been claimed. NULL without an exception where torch could not, or has no such
-// function: the call as it is says why.
+// asked, of torch_has_product too. `out` has been claimed. NULL without an exception where torch
+// could not: the call as it is says why.
 PyObject *torch_product(launcher_state *state, const call *c, problem *p);
 
 #endif
