@@ -3,10 +3,10 @@
     python -m benchmarks.publish.missing [--json] [--measured EXPORT]
     python -m benchmarks.publish.missing --list ITEM > pairs.jsonl
 
-The second prints the problems and kernels of an item as --shapes of pdl, energy and public.py. All
+The second prints the problems and kernels of an item as --shapes of `generate measure`. All
 follows from committed files; nothing is measured or compiled (30 s). So of the kernels that may be
 chosen for dependent launch only rows' own are looked at: which others build as they did is known to
-a compiler alone, and `generate candidates --near` lists those. GPU-seconds are by the paces below,
+a compiler alone, and `generate contenders --near` lists those. GPU-seconds are by the paces below,
 "?" where none is known. A list, no gate: it exits with 0.
 """
 
@@ -24,10 +24,9 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.gates import sanitize_pack
 from benchmarks.publish import summary
 from hgemm_packs.cli.console import console
-from hgemm_packs.generator.campaigns import campaign
+from hgemm_packs.generator.campaigns import campaign, sanitize
 from hgemm_packs.generator.campaigns import missing as owed
 from hgemm_packs.generator.campaigns.missing import Owed
 from hgemm_packs.generator.compile.pack_writer import read_source
@@ -38,7 +37,7 @@ from hgemm_packs.generator.store import export
 RESULTS = summary.RESULTS
 #: What chooses kernels for dependent launch.
 CHOICES = ("pdl-choice*.jsonl*", "pdl-contenders*.jsonl*")
-#: And what chose none of them: runs of benchmarks/measure/pdl.py after that.
+#: And what chose none of them: runs of `generate measure dependent` after that.
 SECOND = ("pdl.jsonl*", "pdl-[0-9]*.jsonl*")
 #: What chooses once more, between other products.
 MIXED = "mixed*.jsonl*"
@@ -58,9 +57,9 @@ EXPORT, TABLE = "benchmarks/results/measured", "manifests/sm_90a/h200.json"
 _PACKS = "make packs  # no GPU"
 _TABLE = f"make table RUNS={EXPORT}  # no GPU"
 _UNITE = f"make table RUNS='{EXPORT} {{}}'  # no GPU"
-_PDL_OF = "python -m benchmarks.measure.pdl {} benchmarks/results/{}-N.jsonl --shapes {}"
+_PDL_OF = "hgemm-packs generate measure dependent {} benchmarks/results/{}-N.jsonl --shapes {}"
 _PDL = _PDL_OF.format("packs/sm_90a", "{}", "pairs.jsonl")
-_RECONFIRM = f"hgemm-packs generate reconfirm {EXPORT} --least 1 --out FOLDER"
+_REMEASURE = f"hgemm-packs generate remeasure {EXPORT} --least 1 --out FOLDER"
 _SPACE = "python -m benchmarks.gates.space_gates"
 _SANITIZED = "benchmarks/results/sanitized.jsonl"
 _CLEAN = "benchmarks/results/space_gates_sanitized.jsonl"
@@ -68,19 +67,19 @@ _WITH_PACK = "HGEMM_PACKS_PATH=packs/sm_90a python -m benchmarks"
 COMMANDS = {
     # Both on one FOLDER: the second goes on where the first ended.
     "left": (
-        f"{_RECONFIRM} --left-by {TABLE} --only-build  # no GPU",
-        f"{_RECONFIRM} --left-by {TABLE}",
+        f"{_REMEASURE} --left-by {TABLE} --only-build  # no GPU",
+        f"{_REMEASURE} --left-by {TABLE}",
         _UNITE.format("FOLDER/export"),
     ),
     "rows": (
-        f"{_RECONFIRM} --only-build  # no GPU",
-        _RECONFIRM,
+        f"{_REMEASURE} --only-build  # no GPU",
+        _REMEASURE,
         _UNITE.format("FOLDER/export"),
     ),
     "sustain": (
-        f"hgemm-packs generate candidates {EXPORT} --out FOLDER  # no GPU",
+        f"hgemm-packs generate contenders {EXPORT} --out FOLDER  # no GPU",
         "python -m benchmarks.publish.missing --list sustained > large.jsonl  # no GPU",
-        "python -m benchmarks.measure.energy FOLDER/pack benchmarks/results/energy-N.jsonl "
+        "hgemm-packs generate measure sustained FOLDER/pack benchmarks/results/energy-N.jsonl "
         f"--measured {EXPORT} --seconds 0.4 --shapes large.jsonl",
         _TABLE,
     ),
@@ -94,14 +93,14 @@ COMMANDS = {
     "publish": (
         _PACKS,
         "python -m benchmarks.publish.summary --unmeasured > rows.jsonl  # no GPU",
-        "python -m benchmarks.measure.public packs/sm_90a benchmarks/results/public-N.jsonl "
+        "hgemm-packs generate measure public packs/sm_90a benchmarks/results/public-N.jsonl "
         "--shapes rows.jsonl",
         _TABLE,
     ),
     "sanitize": (
         "make waiting  # no GPU",
         f"gunzip {_SANITIZED}.gz",
-        f"python -m benchmarks.gates.sanitize_pack waiting/pack {_SANITIZED}",
+        f"hgemm-packs generate sanitize waiting/pack {_SANITIZED}",
         f"gzip -9 {_SANITIZED}",
         _TABLE,
     ),
@@ -113,7 +112,7 @@ COMMANDS = {
     "clean": (
         f"{_SPACE} build FOLDER  # no GPU",
         f"gunzip {_CLEAN}.gz benchmarks/results/space_gates.jsonl.gz",
-        f"python -m benchmarks.gates.sanitize_pack FOLDER {_CLEAN}",
+        f"hgemm-packs generate sanitize FOLDER {_CLEAN}",
         f"{_SPACE} summary FOLDER benchmarks/results/space_gates.jsonl --sanitized {_CLEAN}",
         f"gzip -9 {_CLEAN} benchmarks/results/space_gates.jsonl",
     ),
@@ -123,7 +122,7 @@ COMMANDS = {
         _PDL_OF.format("FOLDER/pack", "pdl-contenders", "FOLDER/pairs.jsonl"),
         _PDL_OF.format("FOLDER/pack", "pdl", "FOLDER/pairs.jsonl"),
         f"gunzip {_SANITIZED}.gz",
-        f"python -m benchmarks.gates.sanitize_pack FOLDER/pack {_SANITIZED}",
+        f"hgemm-packs generate sanitize FOLDER/pack {_SANITIZED}",
         f"gzip -9 {_SANITIZED}",
         _UNITE.format("FOLDER"),
     ),
@@ -139,7 +138,7 @@ COMMANDS = {
     "chained": (
         _PACKS,
         "git rm benchmarks/results/chained.jsonl.gz",
-        "python -m benchmarks.measure.chained packs/sm_90a benchmarks/results/chained.jsonl",
+        "hgemm-packs generate measure chained packs/sm_90a benchmarks/results/chained.jsonl",
         "make figures  # no GPU",
     ),
     **{
@@ -225,7 +224,7 @@ def items(place: Path) -> Iterator[Owed]:
     yield owed.unpublished(source, calls)
     yield owed.lagging(source, calls)
     yield owed.unsustained(found, summary.energy_lines())
-    done = sanitize_pack.finished(RESULTS / "sanitized.jsonl.gz")
+    done = sanitize.pairs_on_file(RESULTS / "sanitized.jsonl.gz")
     mixed = campaign.answers(sorted(RESULTS.glob(MIXED)))
     wanted = owed.wanted(source, found, choices, second, mixed, calls)
     yield owed.unsanitized(wanted, sanitizer.OF_TABLES, done)

@@ -42,10 +42,10 @@ def unled(source: SourceManifest, found: Findings) -> list[Owed]:
     """Problems without a confirmation in led blocks: "rows" with a kernel; "near", those left to
     torch of which a confirmed kernel is ahead on file; "finals", those where one is ahead that was
     never confirmed. And the led "trials" of torch against itself that reconfirm.TRIALS wants."""
-    led = remeasure.settled(found)
+    led = remeasure.led_problems(found)
     confirmed = {each.problem for each in found.fields if each.stage == "confirm"}
-    won = remeasure.taken(source)
-    ahead = remeasure.worthy(found, 1.0).keys() & (_problems(source) - won)
+    won = remeasure.table_wins(source)
+    ahead = remeasure.rank(found, 1.0).keys() & (_problems(source) - won)
     near = ahead & confirmed
     return [
         Owed("rows", len(won - led), len(won)),
@@ -56,7 +56,7 @@ def unled(source: SourceManifest, found: Findings) -> list[Owed]:
 
 
 def undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> Owed:
-    """Rows whose own kernel has none of the `lines` of benchmarks/measure/pdl.py, right or not:
+    """Rows whose own kernel has none of the `lines` of `generate measure dependent`, right or not:
     proven, and of a pack that builds, it may be chosen for dependent launch."""
     seen = {dependent.pair(each) for each in lines}
     won = _named(source)
@@ -67,7 +67,7 @@ def undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> O
 
 
 def unpublished(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Owed:
-    """Rows whose kernels have no line of benchmarks/measure/public.py."""
+    """Rows whose kernels have no line of `generate measure public`."""
     missing = speedups.unmeasured(source, calls)
     return Owed("published", len(missing), len(_named(source)), lines=_lines(missing))
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from hgemm_packs import report
 from hgemm_packs.cli.console import UserError, console, progress
 from hgemm_packs.generator.cli import doctor as doctor_checks
-from hgemm_packs.generator.cli.app import app
+from hgemm_packs.generator.cli.app import GATES, LOOK, app
 from hgemm_packs.generator.compile.candidate import Candidate, load
 from hgemm_packs.generator.compile.compiler import generator_info
 from hgemm_packs.generator.core.space import Space
@@ -21,7 +21,7 @@ from hgemm_packs.generator.run import evaluate
 from hgemm_packs.problem import Problem
 
 
-@app.command("eval")
+@app.command("eval", rich_help_panel=LOOK)
 def evaluate_one(
     what: Annotated[
         str,
@@ -73,7 +73,7 @@ def _document(text: str) -> Any:
     return document
 
 
-@app.command()
+@app.command(rich_help_panel=GATES)
 def redteam(
     out_file: Annotated[Path, typer.Option("--out", help="JSON of the verdicts.")] = Path(
         "redteam.json"
@@ -117,7 +117,7 @@ def _device() -> str:
     return f"{name}, driver {versions.get('driver', 'unknown')}, torch {versions['torch']}"
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def doctor() -> None:
     """Look at what this machine has and lacks for generating a pack."""
     out = console()

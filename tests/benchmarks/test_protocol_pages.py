@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.measure import chained, energy
+from hgemm_packs.generator.campaigns import chained, sustained
 from hgemm_packs.generator.compile import pack_kernels, pack_writer
 from tests import packs
-from tests.benchmarks.test_protocol_figures import energy_line, line, us
 from tests.generator import called
+from tests.generator.campaigns.test_protocol_figures import energy_line, line, us
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def documents() -> dict[str, Any]:
     header = {"commit": "c", "started": "now", "protocol": "p", "settings": {}}
     return {
         "chained": chained.summary([header], [one, layer, bad]),
-        "energy": energy.summary([header], [energy_line()]),
+        "energy": sustained.summary([header], [energy_line()]),
     }
 
 
@@ -67,7 +67,7 @@ def test_chained_is_told_by_regime(page: ModuleType) -> None:
     ]
     assert "not counted: 1.\n" in text and "plots/chained.png" in text
     text = page.chained(facts(page, chained=UNMEASURED))
-    assert text == "`benchmarks/measure/chained.py`: not measured yet.\n"
+    assert text == "`generate measure chained`: not measured yet.\n"
 
 
 def test_energy_is_told_by_type_and_layout(page: ModuleType) -> None:

@@ -27,7 +27,7 @@ from tests.generator import stand_in
 from tests.generator.command import PROBLEMS, Builder, machine, simulated
 from tests.generator.found import DATE, NOISE, PROOF, job
 
-HEADER = {"strategy": "reconfirm", "commit": "c" * 40}
+HEADER = {"strategy": "remeasure", "commit": "c" * 40}
 #: Kernels that any of PROBLEMS may run, none of which fails on the command's GPU, and their ids.
 FIT = [c for c in catalogue("nt", "f16") if all(admits(c, p) for p in PROBLEMS)]
 CHOICES = [choice for choice in FIT if not machine().fault(choice)][:6]
@@ -78,8 +78,8 @@ def confirmed(
     found: Findings, out: Path, device: Watched, *, every: int = 2, deadline_s: float = 60.0
 ) -> Findings:
     """Everything of `found`, measured on a device and read from the lines."""
-    listed = remeasure.worthy(found)
-    made = remeasure.made(found, remeasure.unfinished(found, listed, out), Builder())
+    listed = remeasure.rank(found)
+    made = remeasure.build(found, remeasure.missing(found, listed, out), Builder())
     tasks = remeasure.tasks(listed, made, every)
     remeasure.measure(found, tasks, Inline(device), out, HEADER, deadline_s=deadline_s)
     return remeasure.read(found, out)
@@ -95,7 +95,7 @@ def some() -> Findings:
 
 
 def ids(found: Findings, least: float = remeasure.LEAST) -> dict[Problem, list[str]]:
-    return {problem: list(each) for problem, each in remeasure.worthy(found, least).items()}
+    return {problem: list(each) for problem, each in remeasure.rank(found, least).items()}
 
 
 # --- which kernels --------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_the_best_three_that_may_win_are_confirmed() -> None:
         job("finals", {B: over(0.98, 1.2)}, THIRD),
     )
     assert ids(found) == {FIRST: [C, F, D, A, E], SECOND: [A]}
-    made = remeasure.made(found, remeasure.worthy(found), Builder())
+    made = remeasure.build(found, remeasure.rank(found), Builder())
     assert made.wanted == {FIRST: [C, F, D], SECOND: [A]}
     assert made.kernels.keys() == {A, C, D, F} and not made.gone
     unproven = replace(found, proofs=dict.fromkeys((A, B, D, E, F), PROOF))
@@ -133,10 +133,10 @@ def test_few_kernels_do_for_most_of_the_gain() -> None:
         job("finals", {A: over(1.5, 1.5), C: over(1.4, 1.4)}, SECOND),
         job("finals", {D: over(1.002, 1.002), E: over(1.001, 1.001)}, THIRD),
     )
-    listed = remeasure.worthy(found)
+    listed = remeasure.rank(found)
     kept = set(prune(listed, 0.99).kernels)
     assert kept == {A}
-    made = remeasure.made(found, listed, Builder(), kept)
+    made = remeasure.build(found, listed, Builder(), kept)
     assert made.wanted == {FIRST: [A], SECOND: [A], THIRD: [D]}
 
 
@@ -157,7 +157,7 @@ def test_what_builds_otherwise_leaves_its_place_to_the_next() -> None:
     found = older(
         job("finals", {**ours, E: over(1.1, 1.1)}, FIRST), job("finals", {A: ours[A]}, SECOND)
     )
-    made = remeasure.made(found, remeasure.worthy(found), Moved())
+    made = remeasure.build(found, remeasure.rank(found), Moved())
     assert made.wanted == {FIRST: [C, D, E]}
     assert made.gone == sorted(found.kernels[id_]["name"] for id_ in (A, B))
     nowhere = {**found.kernels, C: {**found.kernels[C], "family": "sm90_gone"}}
@@ -168,7 +168,7 @@ def test_trials_are_spread_over_the_problems() -> None:
     problems = [Problem(64 * i, 512, 512, "nt", "f16") for i in range(1, 1001)]
     listed = {p: {A: 1.1} for p in problems}
     wanted = {p: [A] for p in problems}
-    made = remeasure.Made({A: fake_kernel(CHOICES[0])}, wanted, ())
+    made = remeasure.Kernels({A: fake_kernel(CHOICES[0])}, wanted, ())
 
     def trials(count: int, every: int | None, missing: int = remeasure.TRIALS) -> list[int]:
         tasks = remeasure.tasks(dict(list(listed.items())[:count]), made, every, missing)
@@ -214,7 +214,7 @@ def test_lines_become_an_export_that_comes_back(tmp_path: Path) -> None:
     assert first.evidence["finished"] > 1.7e9 and "sm_mhz" in first.evidence["conditions"]["hot"]
     assert len(fresh.noise) == 2 and fresh.proofs.keys() == fresh.kernels.keys() == {A, B, C}
     (run,) = fresh.runs
-    assert (run["commit"], run["strategy"]) == ("c" * 40, "reconfirm") and run["started"] > 1.7e9
+    assert (run["commit"], run["strategy"]) == ("c" * 40, "remeasure") and run["started"] > 1.7e9
     assert fresh.gpu_seconds.keys() == {"confirm", "noise"} and fresh.device == found.device
 
 
@@ -288,7 +288,7 @@ def test_want_of_memory_blames_no_kernel() -> None:
     (task,) = (
         t
         for t in remeasure.tasks(
-            {FIRST: {A: 1.1}}, remeasure.Made({A: asked.kernels[0]}, {FIRST: [A]}, ()), None
+            {FIRST: {A: 1.1}}, remeasure.Kernels({A: asked.kernels[0]}, {FIRST: [A]}, ()), None
         )
         if t.kind == "confirm"
     )
@@ -318,7 +318,7 @@ def test_what_a_gpu_answers_becomes_a_field(
         kernels={id_: dict(k.fields) for id_, k in kernels.items()},
     )
     listed = {square: dict.fromkeys(kernels, 1.1)}
-    tasks = remeasure.tasks(listed, remeasure.Made(kernels, {square: list(kernels)}, ()))
+    tasks = remeasure.tasks(listed, remeasure.Kernels(kernels, {square: list(kernels)}, ()))
     out = tmp_path / "lines.jsonl"
     tally = remeasure.measure(found, tasks, Inline(machine.device), out, HEADER)
     assert (tally.written, tally.failed) == (2, 0)
@@ -351,7 +351,7 @@ def test_another_device_is_refused(tmp_path: Path) -> None:
     assert not device.asked and not out.exists()
     confirmed(found, out, device)
     with pytest.raises(ValueError, match="other conditions"):
-        remeasure.unfinished(other, {}, out)
+        remeasure.missing(other, {}, out)
     with pytest.raises(ValueError, match="kernels that the export has not"):
         remeasure.read(replace(found, proofs={}), out)
 
@@ -361,7 +361,7 @@ def test_another_device_is_refused(tmp_path: Path) -> None:
 
 def test_the_command_writes_an_export_and_goes_on(tmp_path: Path) -> None:
     export.write(some(), tmp_path / "old")
-    words = ("reconfirm", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
+    words = ("remeasure", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
     stopped = simulated(*words, "--deadline", 0)
     assert stopped.code == 1 and "0 lines written, 0 failures, 5 left" in stopped.out
     assert not (tmp_path / "new" / "export").exists()
@@ -373,7 +373,7 @@ def test_the_command_writes_an_export_and_goes_on(tmp_path: Path) -> None:
     again = simulated(*words)
     assert again.code == 0 and "0 lines written" in again.out
     united = simulated(
-        "export", tmp_path / "old", tmp_path / "new" / "export", "--out", tmp_path / "u"
+        "archive", tmp_path / "old", tmp_path / "new" / "export", "--out", tmp_path / "u"
     )
     assert united.code == 0 and "3 problems, 7 jobs" in united.out
     (_, run, _) = export.load(tmp_path / "u").runs
@@ -388,7 +388,7 @@ def test_what_was_led_is_not_confirmed_again(tmp_path: Path) -> None:
     found = some()
     mended = [led(f) if f.problem == FIRST and f.stage == "confirm" else f for f in found.fields]
     export.write(replace(found, fields=tuple(mended)), tmp_path / "old")
-    words = ("reconfirm", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
+    words = ("remeasure", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
     answer = simulated(*words)
     assert answer.code == 0 and "for 2 problems to do" in answer.out
     fresh = export.load(tmp_path / "new" / "export")
@@ -399,7 +399,7 @@ def test_the_command_says_what_it_cannot_do(tmp_path: Path) -> None:
     found = some()
     other = replace(found, device=replace(found.device, name="Some GPU"))
     export.write(other, tmp_path / "old")
-    words = ("reconfirm", tmp_path / "old", "--out", tmp_path / "new")
+    words = ("remeasure", tmp_path / "old", "--out", tmp_path / "new")
     refused = simulated(*words)
     assert refused.code == 2 and "name Some GPU there" in refused.err
     empty = simulated(*words, "--layouts", "nn")

@@ -144,8 +144,8 @@ def test_a_run_of_another_gpu_goes_on_nowhere_else(copied: Path, made: Made) -> 
 def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
     made: Made, tmp_path: Path
 ) -> None:
-    """Nothing else is screened, nothing confirmed: a pack, and what benchmarks/measure/pdl.py is to
-    measure of it. Only rows with a kernel, and those asked for."""
+    """Nothing else is screened, nothing confirmed: a pack, and what `generate measure dependent` is
+    to measure of it. Only rows with a kernel, and those asked for."""
     table = made.run / "source.json"
     won = {Problem(*row.key) for row in read_source(table).table if row.kernel is not None}
     code, out, err = simulated("follow", table, "--run", tmp_path / "run", "--budget", "20s")
@@ -163,7 +163,7 @@ def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
         assert entry.reads_ahead and entry.triggers_early
         assert entry.numerics.max_rel_err == round(found.proofs[entry.id].max_rel_err, 9)
     # What they are worth is for another measurement to say: an export has their proofs alone.
-    assert simulated("export", tmp_path / "run", "--out", tmp_path / "export").code == 0
+    assert simulated("archive", tmp_path / "run", "--out", tmp_path / "export").code == 0
     assert export.read(tmp_path / "export").proofs == found.proofs
     # Each second of the rows that a list names, not those of each second that it does.
     last = sorted(won, key=cost)[-1:]
@@ -182,14 +182,14 @@ def test_confirm_ends_what_a_small_budget_left_open(made: Made, tmp_path: Path) 
     place = ("--run", tmp_path / "run")
     short = simulated(*made.options, "--budget", "4.5s", "--strategy", "prior", *place)
     assert short.code == 1
-    assert f"not confirmed yet: hgemm-packs generate confirm {tmp_path / 'run'}\n" in short.out
+    assert f"not confirmed yet: hgemm-packs generate resume {tmp_path / 'run'}\n" in short.out
     assert short.out.endswith("no win confirmed yet: no pack\n")
     assert not (tmp_path / "run" / "pack").exists()
     with Store(tmp_path / "run", readonly=True) as store:
         screens = [job.id for job in store.measured("screen")]
         assert list(store.measured("confirm")) == []
         assert sum(store.spent_gpu_seconds().values()) > 0.7 * (4.5 + 2.0)
-    code, out, _ = simulated("confirm", tmp_path / "run", "--budget", "2s")
+    code, out, _ = simulated("resume", tmp_path / "run", "--budget", "2s")
     assert code == 0
     with Store(tmp_path / "run", readonly=True) as store:
         assert [job.id for job in store.measured("screen")] == screens
@@ -320,7 +320,7 @@ def test_what_another_process_holds_is_said_and_not_traced(
     made: Made, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(copied):
-        code, _, err = simulated("confirm", copied)
+        code, _, err = simulated("resume", copied)
     assert (code, f"another process writes to {copied}" in err) == (2, True)
 
     def taken(*_: object) -> Answer:
@@ -332,7 +332,7 @@ def test_what_another_process_holds_is_said_and_not_traced(
 
 
 def chosen_by_protocols(own: SourceManifest, folder: Path) -> None:
-    """The export in `folder`/raw once more, with lines of pdl.py and energy.py as they are on file,
+    """The export in `folder`/raw once more, with lines of both protocols as they are on file,
     headers and failures among them."""
     named = {kernel.id: kernel.name for kernel in own.kernels}
     first, *others = [row for row in own.table if row.kernel]
@@ -351,7 +351,7 @@ def chosen_by_protocols(own: SourceManifest, folder: Path) -> None:
         text = "".join(json.dumps(each) + "\n" for each in lines)
         (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
     words = ("table", folder / "raw", "--out", folder / "p.json")
-    lines = "--pdl", folder / "pdl.jsonl"
+    lines = "--dependent", folder / "pdl.jsonl"
     code, out, _ = generate(*words, *lines)
     assert code == 0 and "1 with a kernel for dependent launch" in out
     made = read_source(folder / "p.json")
@@ -371,7 +371,7 @@ def chosen_by_protocols(own: SourceManifest, folder: Path) -> None:
     (folder / "again.jsonl").write_text(json.dumps(elsewhere) + "\n", encoding="utf-8")
     assert generate(*words, *lines, "--published", folder / "again.jsonl").code == 0
     assert read_source(folder / "p.json") == own
-    assert generate(*words, "--energy", folder / "energy.jsonl").code == 0
+    assert generate(*words, "--sustained", folder / "energy.jsonl").code == 0
     kept = [row for row in read_source(folder / "p.json").table if row.kernel]
     assert sorted(row.key for row in kept) == sorted(row.key for row in others)
 
@@ -394,7 +394,7 @@ def only_sanitized(own: SourceManifest, folder: Path) -> None:
     assert [row.kernel for row in kept.table].count(bad) == 0
 
 
-def test_candidates_are_written_as_a_pack(
+def test_contenders_are_written_as_a_pack(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = read_source(made.run / "source.json")
@@ -407,7 +407,7 @@ def test_candidates_are_written_as_a_pack(
 
     monkeypatch.setattr(compiler, "build", compiled)
     monkeypatch.setattr(pack_writer, "build_pack", lambda *places: asked.append(places))
-    words = ("candidates", made.run, "--out", tmp_path / "c")
+    words = ("contenders", made.run, "--out", tmp_path / "c")
     code, out, _ = generate(*words, "--least-flop", "1")
     assert code == 0 and "kernels for" in out
     assert asked == [(tmp_path / "c" / "source.json", tmp_path / "c" / "pack")]
@@ -433,7 +433,7 @@ def test_candidates_are_written_as_a_pack(
     assert set(alone) <= set(problems) and all(problems.count(each) > 1 for each in alone)
 
 
-def test_candidates_of_the_problems_that_another_export_confirms(
+def test_contenders_of_the_problems_that_another_export_confirms(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = export.load(made.run)
@@ -444,7 +444,7 @@ def test_candidates_of_the_problems_that_another_export_confirms(
 
     monkeypatch.setattr(compiler, "build", compiled)
     monkeypatch.setattr(pack_writer, "build_pack", lambda *places: None)
-    words = ("candidates", made.run, "--out", tmp_path / "c", "--near", "9")
+    words = ("contenders", made.run, "--out", tmp_path / "c", "--near", "9")
     assert generate(*words).code == 0
     everything = {row.key for row in read_source(tmp_path / "c" / "source.json").table}
     key = max(everything)
@@ -458,7 +458,7 @@ def test_candidates_of_the_problems_that_another_export_confirms(
 def test_an_export_makes_the_table_of_its_run(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, err = generate("export", made.run, "--out", tmp_path / "raw")
+    code, out, err = generate("archive", made.run, "--out", tmp_path / "raw")
     assert (code, err) == (0, "") and "3 problems" in out
     own = read_source(made.run / "source.json")
     ids = {(kernel.family, str(kernel.genome)): kernel.id for kernel in own.kernels}
@@ -475,6 +475,6 @@ def test_an_export_makes_the_table_of_its_run(
     assert [row.kernel for row in again.table] == [row.kernel for row in own.table]
     chosen_by_protocols(again, tmp_path)
     only_sanitized(again, tmp_path)
-    assert generate("export", tmp_path / "raw", "--out", tmp_path / "copy").code == 0
+    assert generate("archive", tmp_path / "raw", "--out", tmp_path / "copy").code == 0
     assert hashes(tmp_path / "copy") == hashes(tmp_path / "raw")
-    assert generate("export", tmp_path / "absent", "--out", tmp_path / "copy").code == 2
+    assert generate("archive", tmp_path / "absent", "--out", tmp_path / "copy").code == 2
