@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from hgemm_packs.cli.console import UserError
+from hgemm_packs.cli.console import NO_TORCH, UserError
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.campaigns.campaign import Hopeless
 from hgemm_packs.generator.cli import (
@@ -67,5 +67,9 @@ def run(arguments: Sequence[str]) -> None:
     for what the caller can mend."""
     try:
         app(list(arguments), prog_name="hgemm-packs generate")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UserError(NO_TORCH) from error
     except MENDABLE as error:
         raise UserError(str(error)) from error
