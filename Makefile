@@ -114,6 +114,7 @@ figures: $(STAMPS)/built
 	$(BIN)/python -m benchmarks.publish.summary
 	$(BIN)/python -m benchmarks.publish.h200_page
 	$(BIN)/python -m benchmarks.publish.generator
+	$(BIN)/python -m benchmarks.publish.reports
 	$(BIN)/python -m benchmarks.publish.distribution
 	$(BIN)/python -m benchmarks.publish.house
 	$(BIN)/python -m benchmarks.publish.readme

@@ -127,11 +127,11 @@ def test_nothing_is_said_per_watt_where_no_energy_was_read(page: ModuleType) -> 
 
 def test_plots_of_what_was_measured(page: ModuleType, tmp_path: Path) -> None:
     draw = page.h200_plots.draw_protocols
-    paths = list(draw(documents(), tmp_path))
+    paths = list(draw(documents(), set(), tmp_path))
     assert [path.name for path in paths] == ["chained.png", "energy.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
     unmeasured = page.summary.UNMEASURED
-    assert list(draw({"chained": unmeasured, "energy": unmeasured}, tmp_path)) == []
+    assert list(draw({"chained": unmeasured, "energy": unmeasured}, set(), tmp_path)) == []
 
 
 def test_files_of_a_campaign_are_read_without_headers(
