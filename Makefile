@@ -24,7 +24,7 @@ TABLE = $(BIN)/hgemm-packs generate table benchmarks/results/measured \
 SANITIZED := build/sanitized
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 
-.PHONY: help demo test check sanitize test-gpu bench bench-host table waiting figures packs fmt lint type wheel data-wheel wheel-check clean
+.PHONY: help demo test check sanitize test-browser test-gpu bench bench-host table waiting figures packs fmt lint type wheel data-wheel wheel-check clean
 .DELETE_ON_ERROR:
 
 # Lines with two marks in front are the help: who needs it, the target, what that does.
@@ -63,6 +63,11 @@ sanitize: $(STAMPS)/built
 	  LD_PRELOAD="$$(gcc -print-file-name=libasan.so) libstdc++.so.6" \
 	  $(BIN)/python -m pytest --capture=sys -p no:cacheprovider tests/cpu tests/campaign; \
 	  code=$$?; cat $(SANITIZED)/report.* 2>/dev/null && exit 1; exit $$code
+
+## Change test-browser opens the pages in a headless chromium
+# Debian: apt-get install chromium. Screenshots go to docs/screenshots/.
+test-browser: $(STAMPS)/built
+	$(BIN)/python -m benchmarks.publish.browser
 
 ## Measure test-gpu runs the tests that need an H200, with the pack
 # Needs an H200. Compiles nothing: the pack comes from `make packs`.

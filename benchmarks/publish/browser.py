@@ -64,7 +64,9 @@ def main() -> int:
         size = screenshot.stat().st_size if screenshot.is_file() else 0
         if size > MOST_BYTES:
             said.append(f"the screenshot has {size} bytes")
-        print("\n".join([f"{name}: {'errors' if said else 'no error'}, {size / 1e3:.0f} kB", *said]))
+        print(
+            "\n".join([f"{name}: {'errors' if said else 'no error'}, {size / 1e3:.0f} kB", *said])
+        )
         bad += bool(said)
     return int(bad > 0)
 

@@ -27,8 +27,8 @@ from rich.table import Table
 from benchmarks.publish import summary
 from hgemm_packs.cli.console import console
 from hgemm_packs.generator.campaigns import campaign, sanitize
-from hgemm_packs.generator.campaigns import missing as owed
-from hgemm_packs.generator.campaigns.missing import Owed
+from hgemm_packs.generator.campaigns import missing as lacks
+from hgemm_packs.generator.campaigns.missing import Missing
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.gates import sanitizer
@@ -209,9 +209,9 @@ OF_SOURCES = {
 }
 
 
-def items(place: Path) -> Iterator[Owed]:
-    """All that is or could be owed, in no order; `place` is the export. Raises OSError, ValueError
-    and PackError for files that are not as they are committed."""
+def items(place: Path) -> Iterator[Missing]:
+    """All that is or could be missing, in no order; `place` is the export. Raises OSError,
+    ValueError and PackError for files that are not as they are committed."""
     source = read_source(summary.MANIFEST)
     calls = summary.chain_records()
     choices, second = (
@@ -219,25 +219,25 @@ def items(place: Path) -> Iterator[Owed]:
         for kind in (CHOICES, SECOND)
     )
     found = export.load(place)
-    yield from owed.unled(source, found)
-    yield owed.undependent(source, [*choices, *second])
-    yield owed.unpublished(source, calls)
-    yield owed.lagging(source, calls)
-    yield owed.unsustained(found, summary.energy_lines())
+    yield from lacks.find_unled(source, found)
+    yield lacks.find_undependent(source, [*choices, *second])
+    yield lacks.find_unpublished(source, calls)
+    yield lacks.find_lagging(source, calls)
+    yield lacks.find_unsustained(found, summary.energy_lines())
     done = sanitize.pairs_on_file(RESULTS / "sanitized.jsonl.gz")
     mixed = campaign.answers(sorted(RESULTS.glob(MIXED)))
-    wanted = owed.wanted(source, found, choices, second, mixed, calls)
-    yield owed.unsanitized(wanted, sanitizer.OF_TABLES, done)
+    wanted = lacks.choose_dependent(source, found, choices, second, mixed, calls)
+    yield lacks.find_unsanitized(wanted, sanitizer.OF_TABLES, done)
     for item, (file, paths) in OF_SOURCES.items():
         document = read(file)
         yield result(item, file, paths, document)
         if document and item == "space":
-            yield owed.ungated(document)
-            yield owed.unclean(document, sanitizer.OF_TABLES)
+            yield lacks.find_ungated(document)
+            yield lacks.find_unclean(document, sanitizer.OF_TABLES)
         if document and item == "redteam":
-            yield from owed.undecided(document)
+            yield from lacks.find_undecided(document)
     for name in problems.NAMED:
-        yield owed.unlisted(source, name, problems.read(name))
+        yield lacks.find_unlisted(source, name, problems.read(name))
 
 
 def read(file: str) -> dict[str, Any] | None:
@@ -248,17 +248,19 @@ def read(file: str) -> dict[str, Any] | None:
     return document
 
 
-def result(item: str, file: str, paths: Sequence[str], document: Mapping[str, Any] | None) -> Owed:
+def result(
+    item: str, file: str, paths: Sequence[str], document: Mapping[str, Any] | None
+) -> Missing:
     """Whether a result is of the sources that are here. One that names no commit is of the one
     that filed it, or older."""
     if document is None:
-        return Owed(item, 1, 1, f"{file} is absent")
+        return Missing(item, 1, 1, f"{file} is absent")
     commit, measured = commit_of(document), "measured at"
     if commit is None:
         filed = git("log", "-1", "--format=%h", "--", str(RESULTS / file))
         commit, measured = "".join(filed or ()) or "no commit", "filed at"
     changed = git("diff", "--name-only", commit, "HEAD", "--", *paths)
-    return owed.outdated(item, f"{measured} {commit[:9]}", changed)
+    return lacks.find_outdated(item, f"{measured} {commit[:9]}", changed)
 
 
 def commit_of(document: Mapping[str, Any]) -> str | None:
@@ -279,15 +281,15 @@ def git(*words: str) -> list[str] | None:
     return done.stdout.splitlines()
 
 
-def seconds(each: Owed) -> float | None:
+def seconds(each: Missing) -> float | None:
     """GPU-seconds that an item takes, by the pace of its kind."""
     pace = KINDS[each.item].each_s
     return None if pace is None else round(pace * each.missing, 1)
 
 
-def table(found: Iterable[Owed]) -> Table:
-    """What is owed, and which of COMMANDS fills it."""
-    made = Table("item", "owed", "of", "GPU-s", "command", "what")
+def table(found: Iterable[Missing]) -> Table:
+    """What is missing, and which of COMMANDS fills it."""
+    made = Table("item", "missing", "of", "GPU-s", "command", "what")
     for each in found:
         kind, took = KINDS[each.item], seconds(each)
         counts = map(str, (each.missing, each.of))
@@ -297,7 +299,7 @@ def table(found: Iterable[Owed]) -> Table:
     return made
 
 
-def plain(each: Owed) -> dict[str, Any]:
+def plain(each: Missing) -> dict[str, Any]:
     """An item as a line of JSON."""
     kind = KINDS[each.item]
     return {
@@ -337,7 +339,9 @@ def main(arguments: Sequence[str]) -> int:
             screen.print(f"  {command}", markup=False, soft_wrap=True)
     total = sum(seconds(each) or 0.0 for each in missing)
     screen.print(f"{total:.0f} GPU-s where a pace is known")
-    screen.print(f"nothing owed: {', '.join(each.item for each in found if not each.missing)}")
+    screen.print(
+        f"nothing is missing: {', '.join(each.item for each in found if not each.missing)}"
+    )
     return 0
 
 

@@ -8,6 +8,7 @@ Figures are as they were measured; how they are shown is of today.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.publish.summary import RESULTS
@@ -27,15 +28,21 @@ def draw_report(folder: Path = REPORT) -> Path:
 
 
 def draw_bench(folder: Path = RESULTS) -> Path:
-    """bench.png from the bench.json beside it."""
+    """bench.png from the bench.json beside it. Its speed-ups may be over the better library, by an
+    older rule; the picture's are over torch: ratios of medians, which have no bounds."""
     document = json.loads((folder / "bench.json").read_text(encoding="utf-8"))
     rows = [
-        Row(**{**row, "hot": Timing(**row["hot"]), "cold": Timing(**row["cold"])})
+        Row(**{**row, "hot": over_torch(row["hot"]), "cold": over_torch(row["cold"])})
         for row in document["rows"]
     ]
     out = folder / "bench.png"
-    plots.speedups(rows, out, bench.title(rows, document["device"]["name"]))
+    plots.speedups(rows, out, f"{bench.title(rows, document['device']['name'])}, by medians")
     return out
+
+
+def over_torch(timing: Mapping[str, float]) -> Timing:
+    ratio = timing["torch_us"] / timing["us"]
+    return Timing(**{**timing, "speedup": ratio, "lcb": ratio})
 
 
 def main() -> None:
