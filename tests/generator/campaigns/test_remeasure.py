@@ -37,7 +37,7 @@ from tests.generator.campaigns.confirmations import (
 from tests.generator.command import Builder, simulated
 from tests.generator.found import PROOF, job
 
-HEADER = {"strategy": "reconfirm", "commit": "c" * 40}
+HEADER = {"strategy": "remeasure", "commit": "c" * 40}
 
 
 @dataclass
@@ -63,8 +63,8 @@ def confirmed(
     found: Findings, out: Path, device: Watched, *, every: int = 2, deadline_s: float = 60.0
 ) -> Findings:
     """Everything of `found`, measured on a device and read from the lines."""
-    listed = remeasure.worthy(found)
-    made = remeasure.made(found, remeasure.unfinished(found, listed, out), Builder())
+    listed = remeasure.rank(found)
+    made = remeasure.build(found, remeasure.missing(found, listed, out), Builder())
     tasks = remeasure.tasks(listed, made, every)
     remeasure.measure(found, tasks, Inline(device), out, HEADER, deadline_s=deadline_s)
     return remeasure.read(found, out)
@@ -108,7 +108,7 @@ def test_lines_become_an_export_that_comes_back(tmp_path: Path) -> None:
     assert first.evidence["finished"] > 1.7e9 and "sm_mhz" in first.evidence["conditions"]["hot"]
     assert len(fresh.noise) == 2 and fresh.proofs.keys() == fresh.kernels.keys() == {A, B, C}
     (run,) = fresh.runs
-    assert (run["commit"], run["strategy"]) == ("c" * 40, "reconfirm") and run["started"] > 1.7e9
+    assert (run["commit"], run["strategy"]) == ("c" * 40, "remeasure") and run["started"] > 1.7e9
     assert fresh.gpu_seconds.keys() == {"confirm", "noise"} and fresh.device == found.device
 
 
@@ -182,7 +182,7 @@ def test_want_of_memory_blames_no_kernel() -> None:
     (task,) = (
         t
         for t in remeasure.tasks(
-            {FIRST: {A: 1.1}}, remeasure.Made({A: asked.kernels[0]}, {FIRST: [A]}, ()), None
+            {FIRST: {A: 1.1}}, remeasure.Kernels({A: asked.kernels[0]}, {FIRST: [A]}, ()), None
         )
         if t.kind == "confirm"
     )
@@ -212,7 +212,7 @@ def test_what_a_gpu_answers_becomes_a_field(
         kernels={id_: dict(k.fields) for id_, k in kernels.items()},
     )
     listed = {square: dict.fromkeys(kernels, 1.1)}
-    tasks = remeasure.tasks(listed, remeasure.Made(kernels, {square: list(kernels)}, ()))
+    tasks = remeasure.tasks(listed, remeasure.Kernels(kernels, {square: list(kernels)}, ()))
     out = tmp_path / "lines.jsonl"
     tally = remeasure.measure(found, tasks, Inline(machine.device), out, HEADER)
     assert (tally.written, tally.failed) == (2, 0)
@@ -245,7 +245,7 @@ def test_another_device_is_refused(tmp_path: Path) -> None:
     assert not device.asked and not out.exists()
     confirmed(found, out, device)
     with pytest.raises(ValueError, match="other conditions"):
-        remeasure.unfinished(other, {}, out)
+        remeasure.missing(other, {}, out)
     with pytest.raises(ValueError, match="kernels that the export has not"):
         remeasure.read(replace(found, proofs={}), out)
 
@@ -255,7 +255,7 @@ def test_another_device_is_refused(tmp_path: Path) -> None:
 
 def test_the_command_writes_an_export_and_goes_on(tmp_path: Path) -> None:
     export.write(some(), tmp_path / "old")
-    words = ("reconfirm", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
+    words = ("remeasure", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
     stopped = simulated(*words, "--deadline", 0)
     assert stopped.code == 1 and "0 lines written, 0 failures, 5 left" in stopped.out
     assert not (tmp_path / "new" / "export").exists()
@@ -267,7 +267,7 @@ def test_the_command_writes_an_export_and_goes_on(tmp_path: Path) -> None:
     again = simulated(*words)
     assert again.code == 0 and "0 lines written" in again.out
     united = simulated(
-        "export", tmp_path / "old", tmp_path / "new" / "export", "--out", tmp_path / "u"
+        "archive", tmp_path / "old", tmp_path / "new" / "export", "--out", tmp_path / "u"
     )
     assert united.code == 0 and "3 problems, 7 jobs" in united.out
     (_, run, _) = export.load(tmp_path / "u").runs
@@ -282,7 +282,7 @@ def test_what_was_led_is_not_confirmed_again(tmp_path: Path) -> None:
     found = some()
     mended = [led(f) if f.problem == FIRST and f.stage == "confirm" else f for f in found.fields]
     export.write(replace(found, fields=tuple(mended)), tmp_path / "old")
-    words = ("reconfirm", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
+    words = ("remeasure", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
     answer = simulated(*words)
     assert answer.code == 0 and "for 2 problems to do" in answer.out
     fresh = export.load(tmp_path / "new" / "export")
@@ -293,7 +293,7 @@ def test_the_command_says_what_it_cannot_do(tmp_path: Path) -> None:
     found = some()
     other = replace(found, device=replace(found.device, name="Some GPU"))
     export.write(other, tmp_path / "old")
-    words = ("reconfirm", tmp_path / "old", "--out", tmp_path / "new")
+    words = ("remeasure", tmp_path / "old", "--out", tmp_path / "new")
     refused = simulated(*words)
     assert refused.code == 2 and "name Some GPU there" in refused.err
     empty = simulated(*words, "--layouts", "nn")

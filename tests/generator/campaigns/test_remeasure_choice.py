@@ -32,7 +32,7 @@ from tests.generator.found import PROOF, job
 
 
 def ids(found: Findings, least: float = remeasure.LEAST) -> dict[Problem, list[str]]:
-    return {problem: list(each) for problem, each in remeasure.worthy(found, least).items()}
+    return {problem: list(each) for problem, each in remeasure.rank(found, least).items()}
 
 
 def test_the_best_three_that_may_win_are_confirmed() -> None:
@@ -47,7 +47,7 @@ def test_the_best_three_that_may_win_are_confirmed() -> None:
         job("finals", {B: over(0.98, 1.2)}, THIRD),
     )
     assert ids(found) == {FIRST: [C, F, D, A, E], SECOND: [A]}
-    made = remeasure.made(found, remeasure.worthy(found), Builder())
+    made = remeasure.build(found, remeasure.rank(found), Builder())
     assert made.wanted == {FIRST: [C, F, D], SECOND: [A]}
     assert made.kernels.keys() == {A, C, D, F} and not made.gone
     unproven = replace(found, proofs=dict.fromkeys((A, B, D, E, F), PROOF))
@@ -67,10 +67,10 @@ def test_few_kernels_do_for_most_of_the_gain() -> None:
         job("finals", {A: over(1.5, 1.5), C: over(1.4, 1.4)}, SECOND),
         job("finals", {D: over(1.002, 1.002), E: over(1.001, 1.001)}, THIRD),
     )
-    listed = remeasure.worthy(found)
+    listed = remeasure.rank(found)
     kept = set(prune(listed, 0.99).kernels)
     assert kept == {A}
-    made = remeasure.made(found, listed, Builder(), kept)
+    made = remeasure.build(found, listed, Builder(), kept)
     assert made.wanted == {FIRST: [A], SECOND: [A], THIRD: [D]}
 
 
@@ -91,7 +91,7 @@ def test_what_builds_otherwise_leaves_its_place_to_the_next() -> None:
     found = older(
         job("finals", {**ours, E: over(1.1, 1.1)}, FIRST), job("finals", {A: ours[A]}, SECOND)
     )
-    made = remeasure.made(found, remeasure.worthy(found), Moved())
+    made = remeasure.build(found, remeasure.rank(found), Moved())
     assert made.wanted == {FIRST: [C, D, E]}
     assert made.gone == sorted(found.kernels[id_]["name"] for id_ in (A, B))
     nowhere = {**found.kernels, C: {**found.kernels[C], "family": "sm90_gone"}}
@@ -102,7 +102,7 @@ def test_trials_are_spread_over_the_problems() -> None:
     problems = [Problem(64 * i, 512, 512, "nt", "f16") for i in range(1, 1001)]
     listed = {p: {A: 1.1} for p in problems}
     wanted = {p: [A] for p in problems}
-    made = remeasure.Made({A: fake_kernel(CHOICES[0])}, wanted, ())
+    made = remeasure.Kernels({A: fake_kernel(CHOICES[0])}, wanted, ())
 
     def trials(count: int, every: int | None, missing: int = remeasure.TRIALS) -> list[int]:
         tasks = remeasure.tasks(dict(list(listed.items())[:count]), made, every, missing)

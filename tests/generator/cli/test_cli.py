@@ -124,8 +124,8 @@ def test_a_run_of_another_gpu_goes_on_nowhere_else(copied: Path, made: Made) -> 
 def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
     made: Made, tmp_path: Path
 ) -> None:
-    """Nothing else is screened, nothing confirmed: a pack, and what benchmarks/measure/pdl.py is to
-    measure of it. Only rows with a kernel, and those asked for."""
+    """Nothing else is screened, nothing confirmed: a pack, and what `generate measure dependent` is
+    to measure of it. Only rows with a kernel, and those asked for."""
     table = made.run / "source.json"
     won = {Problem(*row.key) for row in read_source(table).table if row.kernel is not None}
     code, out, err = simulated("follow", table, "--run", tmp_path / "run", "--budget", "20s")
@@ -143,7 +143,7 @@ def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
         assert entry.reads_ahead and entry.triggers_early
         assert entry.numerics.max_rel_err == round(found.proofs[entry.id].max_rel_err, 9)
     # What they are worth is for another measurement to say: an export has their proofs alone.
-    assert simulated("export", tmp_path / "run", "--out", tmp_path / "export").code == 0
+    assert simulated("archive", tmp_path / "run", "--out", tmp_path / "export").code == 0
     assert export.read(tmp_path / "export").proofs == found.proofs
     # Each second of the rows that a list names, not those of each second that it does.
     last = sorted(won, key=cost)[-1:]
@@ -162,14 +162,14 @@ def test_confirm_ends_what_a_small_budget_left_open(made: Made, tmp_path: Path) 
     place = ("--run", tmp_path / "run")
     short = simulated(*made.options, "--budget", "4.5s", "--strategy", "prior", *place)
     assert short.code == 1
-    assert f"not confirmed yet: hgemm-packs generate confirm {tmp_path / 'run'}\n" in short.out
+    assert f"not confirmed yet: hgemm-packs generate resume {tmp_path / 'run'}\n" in short.out
     assert short.out.endswith("no win confirmed yet: no pack\n")
     assert not (tmp_path / "run" / "pack").exists()
     with Store(tmp_path / "run", readonly=True) as store:
         screens = [job.id for job in store.measured("screen")]
         assert list(store.measured("confirm")) == []
         assert sum(store.spent_gpu_seconds().values()) > 0.7 * (4.5 + 2.0)
-    code, out, _ = simulated("confirm", tmp_path / "run", "--budget", "2s")
+    code, out, _ = simulated("resume", tmp_path / "run", "--budget", "2s")
     assert code == 0
     with Store(tmp_path / "run", readonly=True) as store:
         assert [job.id for job in store.measured("screen")] == screens
@@ -300,7 +300,7 @@ def test_what_another_process_holds_is_said_and_not_traced(
     made: Made, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(copied):
-        code, _, err = simulated("confirm", copied)
+        code, _, err = simulated("resume", copied)
     assert (code, f"another process writes to {copied}" in err) == (2, True)
 
     def taken(*_: object) -> Answer:

@@ -17,7 +17,7 @@ from tests.generator.command import generate
 
 
 def chosen_by_protocols(own: SourceManifest, folder: Path) -> None:
-    """The export in `folder`/raw once more, with lines of pdl.py and energy.py as they are on file,
+    """The export in `folder`/raw once more, with lines of both protocols as they are on file,
     headers and failures among them."""
     named = {kernel.id: kernel.name for kernel in own.kernels}
     first, *others = [row for row in own.table if row.kernel]
@@ -36,7 +36,7 @@ def chosen_by_protocols(own: SourceManifest, folder: Path) -> None:
         text = "".join(json.dumps(each) + "\n" for each in lines)
         (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
     words = ("table", folder / "raw", "--out", folder / "p.json")
-    lines = "--pdl", folder / "pdl.jsonl"
+    lines = "--dependent", folder / "pdl.jsonl"
     code, out, _ = generate(*words, *lines)
     assert code == 0 and "1 with a kernel for dependent launch" in out
     made = read_source(folder / "p.json")
@@ -56,7 +56,7 @@ def chosen_by_protocols(own: SourceManifest, folder: Path) -> None:
     (folder / "again.jsonl").write_text(json.dumps(elsewhere) + "\n", encoding="utf-8")
     assert generate(*words, *lines, "--published", folder / "again.jsonl").code == 0
     assert read_source(folder / "p.json") == own
-    assert generate(*words, "--energy", folder / "energy.jsonl").code == 0
+    assert generate(*words, "--sustained", folder / "energy.jsonl").code == 0
     kept = [row for row in read_source(folder / "p.json").table if row.kernel]
     assert sorted(row.key for row in kept) == sorted(row.key for row in others)
 
@@ -79,7 +79,7 @@ def only_sanitized(own: SourceManifest, folder: Path) -> None:
     assert [row.kernel for row in kept.table].count(bad) == 0
 
 
-def test_candidates_are_written_as_a_pack(
+def test_contenders_are_written_as_a_pack(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = read_source(made.run / "source.json")
@@ -92,7 +92,7 @@ def test_candidates_are_written_as_a_pack(
 
     monkeypatch.setattr(compiler, "build", compiled)
     monkeypatch.setattr(pack_writer, "build_pack", lambda *places: asked.append(places))
-    words = ("candidates", made.run, "--out", tmp_path / "c")
+    words = ("contenders", made.run, "--out", tmp_path / "c")
     code, out, _ = generate(*words, "--least-flop", "1")
     assert code == 0 and "kernels for" in out
     assert asked == [(tmp_path / "c" / "source.json", tmp_path / "c" / "pack")]
@@ -118,7 +118,7 @@ def test_candidates_are_written_as_a_pack(
     assert set(alone) <= set(problems) and all(problems.count(each) > 1 for each in alone)
 
 
-def test_candidates_of_the_problems_that_another_export_confirms(
+def test_contenders_of_the_problems_that_another_export_confirms(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = export.load(made.run)
@@ -129,7 +129,7 @@ def test_candidates_of_the_problems_that_another_export_confirms(
 
     monkeypatch.setattr(compiler, "build", compiled)
     monkeypatch.setattr(pack_writer, "build_pack", lambda *places: None)
-    words = ("candidates", made.run, "--out", tmp_path / "c", "--near", "9")
+    words = ("contenders", made.run, "--out", tmp_path / "c", "--near", "9")
     assert generate(*words).code == 0
     everything = {row.key for row in read_source(tmp_path / "c" / "source.json").table}
     key = max(everything)
@@ -143,7 +143,7 @@ def test_candidates_of_the_problems_that_another_export_confirms(
 def test_an_export_makes_the_table_of_its_run(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, err = generate("export", made.run, "--out", tmp_path / "raw")
+    code, out, err = generate("archive", made.run, "--out", tmp_path / "raw")
     assert (code, err) == (0, "") and "3 problems" in out
     own = read_source(made.run / "source.json")
     ids = {(kernel.family, str(kernel.genome)): kernel.id for kernel in own.kernels}
@@ -160,6 +160,6 @@ def test_an_export_makes_the_table_of_its_run(
     assert [row.kernel for row in again.table] == [row.kernel for row in own.table]
     chosen_by_protocols(again, tmp_path)
     only_sanitized(again, tmp_path)
-    assert generate("export", tmp_path / "raw", "--out", tmp_path / "copy").code == 0
+    assert generate("archive", tmp_path / "raw", "--out", tmp_path / "copy").code == 0
     assert hashes(tmp_path / "copy") == hashes(tmp_path / "raw")
-    assert generate("export", tmp_path / "absent", "--out", tmp_path / "copy").code == 2
+    assert generate("archive", tmp_path / "absent", "--out", tmp_path / "copy").code == 2

@@ -115,7 +115,7 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
 
 def test_what_earlier_runs_had_reading_ahead_is_tried_behind_another(tmp_path: Path) -> None:
     """Beside the winners' twins and those that leave room; what a problem does not admit is not. A
-    call that goes on without them, as `generate confirm` does, asks nothing again: it had confirmed
+    call that goes on without them, as `generate resume` does, asks nothing again: it had confirmed
     every problem once more, without what followed best."""
     problem = FOUR[-1]
     listed = [c for c in Space(problem).core if ahead(c) and admits(c, problem)]

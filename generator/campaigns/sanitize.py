@@ -1,19 +1,16 @@
 """compute-sanitizer over every kernel of a pack, on all GPUs of this host.
 
-    python -m benchmarks.gates.sanitize_pack PACK OUT.jsonl [--tools memcheck,racecheck] ...
-
-PACK may be a folder of `space_gates.py build` too: then over kernels of every family's whole space.
-Each kernel runs the ragged problems of the sanitizer gate, many kernels a process, several
-processes a GPU. OUT gets a header (commit, pack) and a line for each kernel and tool; what has one
-is not run again unless its process came to no end, so a run that was stopped goes on. Where a
-process found something or ended badly, each of its kernels runs again alone, to tell whose it was.
-"launches" are those of the whole process, of "batch" kernels; "findings" of -1: no end. At the
-deadline what still runs is dropped.
+Called by `generate sanitize`. The pack may be a folder of covering genomes too: then over kernels
+of every family's whole space. Each kernel runs the ragged problems of the sanitizer gate, many
+kernels a process, several processes a GPU. The file of lines gets a header (commit, pack) and a
+line for each kernel and tool; what has one is not run again unless its process came to no end, so a
+run that was stopped goes on. Where a process found something or ended badly, each of its kernels
+runs again alone, to tell whose it was. "launches" are those of the whole process, of "batch"
+kernels; "findings" of -1: no end. At the deadline what still runs is dropped.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import datetime
 import sys
@@ -24,8 +21,7 @@ from pathlib import Path
 
 from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator.campaigns import covering_kernels
-from hgemm_packs.generator.campaigns.campaign import FIRST, Hopeless, Line, LinesFile
-from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.campaigns.campaign import FIRST, Hopeless, Line, LinesFile, Plan
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.gates import sanitizer, sweep
@@ -34,7 +30,7 @@ from hgemm_packs.generator.gates.sweep import Batch, Seat
 from hgemm_packs.generator.store.lines import read_records
 
 
-def finished(out: Path) -> set[tuple[str, str]]:
+def pairs_on_file(out: Path) -> set[tuple[str, str]]:
     """(kernel id, tool) of what need not run again."""
     records = read_records([out]) if out.exists() else []
     return {
@@ -102,31 +98,12 @@ def kernels(place: Path) -> tuple[list[Item], Line]:
     return [(entry(kernel.fields, kernel.cubin), kernel.cubin) for kernel in built], folder.facts
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    made = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    made.add_argument("pack", type=Path, help="a built pack, or a folder of space_gates.py")
-    made.add_argument("out", type=Path, help="jsonl file; what it has is not run again")
-    made.add_argument("--tools", default=",".join(sanitizer.OF_TABLES), help="of compute-sanitizer")
-    made.add_argument("--deadline", type=float, default=float("inf"), help="seconds, then stop")
-    made.add_argument("--processes", type=int, help=f"at a time; else {sweep.PER_GPU} a GPU")
-    made.add_argument("--every", type=int, default=1, help="each so manieth kernel only")
-    made.add_argument("--commit", help="of the sources; else asked of git")
-    options = made.parse_args(arguments)
-    options.tools = options.tools.split(",")
-    if not set(options.tools) <= set(sanitizer.TOOLS):
-        made.error(f"--tools: some of {', '.join(sanitizer.TOOLS)}")
-    return options
-
-
-def header(options: argparse.Namespace, facts: Line, seats: Sequence[Seat]) -> Line:
-    info = compiler.generator_info()
+def header(facts: Line, commit: str, tools: Sequence[str], seats: Sequence[Seat]) -> Line:
     return {
         "benchmark": "sanitize_pack",
-        "commit": options.commit or (info.commit + ("+" if info.dirty else "")),
+        "commit": commit,
         "pack": facts,
-        "tools": options.tools,
+        "tools": list(tools),
         "gpus": len(set(seats)),
         "processes": len(seats),
         "python": sys.version.split()[0],
@@ -134,7 +111,7 @@ def header(options: argparse.Namespace, facts: Line, seats: Sequence[Seat]) -> L
     }
 
 
-def summary(out: Path, ids: set[str]) -> dict[str, Counter[str]]:
+def count(out: Path, ids: set[str]) -> dict[str, Counter[str]]:
     """Of each tool, kernels that are clean, with findings, or without an end, by their last
     line."""
     counts: dict[str, Counter[str]] = {}
@@ -146,38 +123,29 @@ def summary(out: Path, ids: set[str]) -> dict[str, Counter[str]]:
     return counts
 
 
-def main(arguments: Sequence[str]) -> int:
-    """0 when every kernel of the pack is clean under every tool."""
-    ends = time.monotonic()
-    options = parsed(arguments)
-    ends += options.deadline
-    (items, facts), names = kernels(options.pack), sweep.gpus()
-    if not names:
-        console().print("no GPU")
-        return 2
-    seats = sweep.seats(names, options.processes)
-    items = items[:: options.every]
-    done = finished(options.out)
-    todo = batches(items, options.tools, done, len(seats))
+def sanitize(
+    place: Path, plan: Plan, tools: Sequence[str], seats: Sequence[Seat], every: int = 1
+) -> bool:
+    """Run the tools over each `every`-th kernel of `place`, in a process a seat, and say how that
+    ended. Whether each of these kernels is clean under every tool by now."""
+    ends, screen = time.monotonic() + plan.deadline, console()
+    items, facts = kernels(place)
+    items = items[::every]
+    todo = batches(items, tools, pairs_on_file(plan.out), len(seats))
     total, left, words = sum(len(batch.items) for batch in todo), 0, ""
-    console().print(f"{len(items)} kernels, {total} runs left, {len(seats)} processes")
-    file = LinesFile(options.out)
+    screen.print(f"{len(items)} kernels, {total} runs left, {len(seats)} processes")
+    file = LinesFile(plan.out)
     try:
-        file.write({"header": header(options, facts, seats)})
+        file.write({"header": header(facts, plan.sources, tools, seats)})
         running = Sweep(seats, ends, file.write)
-        with progress(console(), "sanitizing") as tick:
+        with progress(screen, "sanitizing") as tick:
             left = running.run(todo, lambda written: tick(written, total))
     except (SanitizerUnavailable, Hopeless) as error:
         words, left = str(error), total - len(running.findings)
     finally:
         file.close()
-    counts = summary(options.out, {one.id for one, _ in items})
-    for tool, count in counts.items():
-        console().print(f"{tool}: " + ", ".join(f"{n} {word}" for word, n in count.items()))
-    console().print(f"{left} left. {words}", markup=False)
-    bad = any(set(count) - {"clean"} for count in counts.values())
-    return int(bad or left > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    counts = count(plan.out, {one.id for one, _ in items})
+    for tool, each in counts.items():
+        screen.print(f"{tool}: " + ", ".join(f"{n} {word}" for word, n in each.items()))
+    screen.print(f"{left} left. {words}", markup=False)
+    return not left and not any(set(each) - {"clean"} for each in counts.values())

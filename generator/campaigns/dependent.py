@@ -1,44 +1,39 @@
 """Kernels of a pack with and without programmatic dependent launch, against torch, hot and cold.
 
-    python -m benchmarks.measure.pdl PACK OUT.jsonl [--shapes grid] [--layouts nn] ...
+Called by `generate measure dependent`, on every GPU here; goes on where an earlier run stopped.
+Where the selection names no kernels each problem has the kernel that its row in the table names for
+dependent launch; problems without one are left out. In lines "plain" and "pdl" are one cubin,
+launched back to back in one CUDA graph: a chain of our own kernels, which is where an early start
+can be had. The three arms are interleaved block by block on the same buffers. After the last block
+the timed graphs are replayed once more and "pdl" must give what "plain" gives in every bit, as it
+must in a chain of layers with torch's elementwise kernels between; what does not is listed in
+"wrong". "edges" counts the dependencies of a captured arm, arm, arm, elementwise: two of the three
+must be programmatic.
 
-runs on every GPU here and goes on where an earlier run stopped. Without names of kernels (in a
-file of JSON lines given by --shapes) each problem has the kernel that its row in the table names
-for dependent launch; problems without one are left out. "plain" and "pdl" are one cubin, launched
-back to back in one CUDA graph: a chain of our own kernels, which is where an early start can be
-had. The three arms are interleaved block by block on the same buffers. After the last block the
-timed graphs are replayed once more and `pdl` must give what `plain` gives in every bit, as it must
-in a chain of layers with torch's elementwise kernels between; what does not is listed in "wrong".
-"edges" counts the dependencies of a captured arm, arm, arm, elementwise: two of the three must be
-programmatic.
-
-A run kept as results/pdl-choice*.jsonl.gz or pdl-contenders*.jsonl.gz chooses the kernel that a
-row names in `make table` for dependent launch; to choose among confirmed ones, the --shapes are the
-pairs.jsonl that `hgemm-packs generate candidates --near` writes with its pack. One kept as
-results/pdl.jsonl.gz, pdl-2... is what the published figures are made of, of the kernels that rows
-name so (`benchmarks/publish/summary.py --unmeasured` lists those that have no line yet). No run may
-be both, but a kernel that any has below 0.99 of torch, as a row launches it, leaves that row.
+Lines may choose the kernel that a row names for dependent launch (`generate table --dependent`), or
+be what figures are made of (`--published`), never both. A kernel that any line has below 0.99 of
+torch, as a row launches it, leaves that row.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from statistics import geometric_mean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from hgemm_packs.cli.console import console
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Line
+from hgemm_packs.generator.campaigns.campaign import Line, Plan, Selection, Tally
 from hgemm_packs.generator.campaigns.tasks import dependent_tasks
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.tables.dependent import EDGES
+
+if TYPE_CHECKING:
+    from hgemm_packs.generator.devices.protocols import Settings
 
 COLUMNS = tuple(f"{arm}_{protocol}" for protocol in ("hot", "cold") for arm in ("plain", "pdl"))
 
@@ -90,16 +85,11 @@ def table(figures: dict[str, Any]) -> Table:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
+def measure(plan: Plan, pack: Packed, wanted: Selection, settings: Settings) -> Tally:
+    """Measure the problems of a selection. Raises PackError, ValueError, and what `campaign.run`
+    does."""
     from hgemm_packs.generator.devices import protocols
 
-    parser, usual = campaign.parser(__doc__ or ""), protocols.Settings()
-    parser.add_argument("--blocks", type=int, default=usual.blocks)
-    parser.add_argument("--target-us", type=float, default=usual.target_us)
-    parser.add_argument("--budget-us", type=float, default=usual.budget_us)
-    options = parser.parse_args(arguments)
-    settings = protocols.Settings(options.blocks, options.target_us, options.budget_us)
-    pack = Packed(options.pack)
     header = {
         "benchmark": "pdl",
         "protocol": "paired CUDA-graph replays of back-to-back calls, torch, plain and pdl in "
@@ -107,14 +97,6 @@ def main(arguments: Sequence[str]) -> int:
         "both, cold: sets over 3x L2 in turn",
         "settings": asdict(settings),
     }
-    todo = dependent_tasks(pack.named(campaign.asked(options, pack), pack.behind), pack.kernel)
-    code = campaign.main(options, pack, todo, partial(protocols.make, settings=settings), header)
-    figures = summary(campaign.lines([Path(options.out)])[1])
-    console().print(table(figures))
-    for name in ("wrong", "not_programmatic"):
-        console().print(f"{name}: {figures[name]}", markup=False)
-    return code or int(bool(figures["wrong"]))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    tasks = dependent_tasks(pack.named(campaign.select(pack, wanted), pack.behind), pack.kernel)
+    make = partial(protocols.make, settings=settings)
+    return campaign.measure(plan, pack, tasks, make, header)

@@ -1,14 +1,11 @@
 """Large problems for seconds on end: time, watts and clock, and which kernel that would choose.
 
-    hgemm-packs generate candidates EXPORT --out FOLDER     makes FOLDER/pack
-    python -m benchmarks.measure.energy FOLDER/pack OUT.jsonl --measured EXPORT [--seconds 0.5]
-    python -m benchmarks.measure.energy --summary OUT.jsonl...
-
-The second measures, on every GPU here, and goes on where an earlier run stopped; the third writes
-results/energy.json from lines on file. `generate table --energy OUT.jsonl` chooses by them.
+Called by `generate measure sustained`, on every GPU here; goes on where an earlier run stopped.
+`generate contenders` makes the pack, `generate table --sustained` chooses by the lines. The figures
+of lines on file are computed here, too: `benchmarks.publish.protocols` writes them down.
 
 From 1e11 flop on the card runs at its power limit. Arms: torch, the best algorithm of cuBLASLt, and
-kernels of the pack. With --measured those are the problem's confirmed wins, for a table may name no
+kernels of the pack. With an export those are the problem's confirmed wins, for a table may name no
 others; else the table's kernel, where there is one, and the fastest others that admit the problem
 (or those that are named), by one call each. First all arms are timed in bursts as a confirmation
 times them, then each runs alone for `seconds`, in random order; the second half of that counts.
@@ -17,18 +14,16 @@ Watts are the slope of NVML's energy counter of the whole card.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Line, Task
+from hgemm_packs.generator.campaigns.campaign import Line, Plan, Selection, Tally, Task
 from hgemm_packs.generator.campaigns.tasks import sustained_tasks
 from hgemm_packs.generator.compile.pack_kernels import Asked, Packed
 from hgemm_packs.generator.store import export
@@ -36,7 +31,9 @@ from hgemm_packs.generator.tables import sustained
 from hgemm_packs.generator.tables.sustained import LEAST_FLOP, TIE, large
 from hgemm_packs.problem import Problem
 
-OUT = Path(__file__).resolve().parents[1] / "results" / "energy.json"
+if TYPE_CHECKING:
+    from hgemm_packs.generator.devices.protocols import Settings
+
 #: Elements of C a tile from which a kernel is worth a try on a large problem.
 LEAST_TILE = 64 * 128
 LIBRARIES = ("torch", "cublaslt")
@@ -52,7 +49,17 @@ def confirmed(pack: Packed, place: Path, least_flop: float = LEAST_FLOP) -> Conf
     return {p: [names[id_] for id_ in each if id_ in names] for p, each in listed.items()}
 
 
-def candidates(pack: Packed, problem: Problem, name: str | None, named: Sequence[str]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Among:
+    """The kernels to choose among: those that an export has `confirmed`, where there is one; else
+    those of these names or ids, or any. And the operations from which a problem counts."""
+
+    confirmed: Path | None = None
+    kernels: Sequence[str] = ()
+    least_flop: float = LEAST_FLOP
+
+
+def contenders(pack: Packed, problem: Problem, name: str | None, named: Sequence[str]) -> list[str]:
     """Names of the kernels to try, the one that must take part first: the one asked for, or the
     table's."""
     admitting = pack.admitting(problem, LEAST_TILE)
@@ -63,20 +70,15 @@ def candidates(pack: Packed, problem: Problem, name: str | None, named: Sequence
     return [*([first] if first else []), *(each for each in admitting if each != first)]
 
 
-def tasks(
-    pack: Packed,
-    asked: Sequence[Asked],
-    named: Sequence[str],
-    wins: Confirmed | None = None,
-    least_flop: float = LEAST_FLOP,
-) -> list[Task]:
-    """One for each large problem that some kernel may be tried on; of `wins`, where there are."""
-    named_for: dict[Problem, Sequence[str]] = {}
+def tasks(pack: Packed, asked: Sequence[Asked], among: Among) -> list[Task]:
+    """One for each large problem that some kernel may be tried on."""
+    least, named_for = among.least_flop, dict[Problem, Sequence[str]]()
+    wins = confirmed(pack, among.confirmed, least) if among.confirmed else None
     for problem, name in asked:
-        if large(problem, least_flop) and wins is not None:
+        if large(problem, least) and wins is not None:
             named_for[problem] = wins.get(problem, ())
-        elif large(problem, least_flop):
-            named_for[problem] = candidates(pack, problem, name, named)
+        elif large(problem, least):
+            named_for[problem] = contenders(pack, problem, name, among.kernels)
     return sustained_tasks(named_for, pack.kernel)
 
 
@@ -123,7 +125,7 @@ def summary(headers: Sequence[Line], lines: Sequence[Line]) -> dict[str, Any]:
         if one["kernels"]:
             groups.setdefault(" ".join(one["problem"][:2:-1]), []).append(one)
     if not groups:
-        raise SystemExit("no line with a kernel of ours to summarise")
+        raise ValueError("no line with a kernel of ours to summarise")
     return {
         "groups": {name: means(each) for name, each in sorted(groups.items())},
         "problems": sorted(verdicts, key=lambda one: json.dumps(one["problem"])),
@@ -155,48 +157,17 @@ def _mean(values: Iterable[float]) -> float | None:
     return round(geometric_mean(known), 4) if known else None
 
 
-def write(paths: Sequence[Path], out: Path = OUT) -> None:
-    document = summary(*campaign.lines(paths))
-    out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(document["groups"], indent=1))
-    print(f"wrong: {document['wrong']}; wrote {out.name}")
-
-
-def measure(arguments: Sequence[str]) -> int:
+def measure(plan: Plan, pack: Packed, wanted: Selection, settings: Settings, among: Among) -> Tally:
+    """Measure the large problems of a selection. Raises PackError, ValueError, OSError, and what
+    `campaign.run` does."""
     from hgemm_packs.generator.devices import protocols
 
-    parser = campaign.parser(__doc__ or "")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of one arm")
-    parser.add_argument("--candidates", type=int, default=3, help="kernels of ours at most")
-    parser.add_argument("--kernels", default="", help="names or ids: try these and no others")
-    parser.add_argument("--measured", type=Path, help="an export: try its confirmed wins")
-    parser.add_argument("--least-flop", type=float, default=LEAST_FLOP, help="of a problem")
-    options = parser.parse_args(arguments)
-    settings = protocols.Settings(seconds=options.seconds, candidates=options.candidates)
-    pack = Packed(options.pack)
-    named = [name for name in options.kernels.split(",") if name]
     header = {
         "benchmark": "energy",
-        "protocol": f"bursts: paired CUDA-graph replays, hot; sustained: {options.seconds:g} s an "
+        "protocol": f"bursts: paired CUDA-graph replays, hot; sustained: {settings.seconds:g} s an "
         "arm in random order, second half, NVML energy of the card",
         "settings": asdict(settings),
     }
-    least = options.least_flop
-    wins = confirmed(pack, options.measured, least) if options.measured else None
-    todo = tasks(pack, campaign.asked(options, pack), named, wins, least)
-    code = campaign.main(options, pack, todo, partial(protocols.make, settings=settings), header)
-    write([options.out], options.out.with_suffix(".summary.json"))
-    return code
-
-
-def main(arguments: Sequence[str]) -> int:
-    if arguments[:1] != ["--summary"]:
-        return measure(arguments)
-    parser = argparse.ArgumentParser(prog="energy.py --summary")
-    parser.add_argument("lines", type=Path, nargs="+")
-    write(parser.parse_args(arguments[1:]).lines)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    todo = tasks(pack, campaign.select(pack, wanted), among)
+    make = partial(protocols.make, settings=settings)
+    return campaign.measure(plan, pack, todo, make, header)

@@ -1,4 +1,4 @@
-"""What the protocol benchmarks make of their lines: problems chosen, means, shares, verdicts."""
+"""What the protocols make of their lines: problems chosen, means, shares, verdicts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.measure import chained, energy, pdl
+from hgemm_packs.generator.campaigns import campaign, chained, dependent
+from hgemm_packs.generator.campaigns import sustained as energy
+from hgemm_packs.generator.campaigns.chained import Draw
+from hgemm_packs.generator.campaigns.sustained import Among
 from hgemm_packs.generator.campaigns.tasks import dependent_tasks
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core import problems
@@ -50,7 +53,7 @@ def test_pdl_means_are_of_problems_and_of_each_ones_best_kernel() -> None:
     lines[3]["edges"] = {"programmatic": 1, "full": 2}
     bad = line((64, 64, 256), "d", hot=us(9, 1, 1), cold=us(9, 1, 1))
     bad["wrong"] = ["hot: pdl differs from plain"]
-    found = pdl.summary([*lines, bad])
+    found = dependent.summary([*lines, bad])
     assert found["problems"] == 3
     assert found["groups"]["f16 nn tiny"] == {
         "problems": 3,
@@ -62,7 +65,6 @@ def test_pdl_means_are_of_problems_and_of_each_ones_best_kernel() -> None:
     assert found["groups"]["f16 nn all"]["problems"] == 3
     assert found["wrong"] == [[64, 64, 256, "nn", "f16", "d", "hot: pdl differs from plain"]]
     assert found["not_programmatic"] == ["c"]
-    assert pdl.table(found).row_count == 2
 
 
 def test_pdl_tasks_bring_their_kernels(tmp_path: Path) -> None:
@@ -84,7 +86,7 @@ def test_problems_are_drawn_from_every_regime_that_lasts() -> None:
     few = [p for p in grid if problems.regime(p.m, p.n, p.k) != "tiny"]
     tiny = [p for p in grid if p not in few][:2]
     wins = [*few, *tiny, *layers, Problem(64, 64, 64, "nt", "bf16")]
-    drawn = chained.choose(wins, llm, 60, 20, seed=4)
+    drawn = chained.choose(wins, llm, Draw(60, 20, seed=4))
     of_grid, of_layers = drawn[:60], drawn[60:]
     assert len(set(drawn)) == 80 and set(of_grid) <= set(few + tiny)
     counts = {
@@ -95,9 +97,9 @@ def test_problems_are_drawn_from_every_regime_that_lasts() -> None:
     assert len(of_layers) == 20 and set(of_layers) <= set(layers)
     assert [sum(p.m == m for p in of_layers) for m in (1, 16, 4096)] == [7, 7, 6]
     random.Random(1).shuffle(wins)
-    assert chained.choose(wins, llm, 60, 20, seed=4) == drawn
-    assert chained.choose(wins, llm, 60, 20, seed=5) != drawn
-    assert len(chained.choose(wins[:3], llm, 60, 20, seed=4)) <= 3
+    assert chained.choose(wins, llm, Draw(60, 20, seed=4)) == drawn
+    assert chained.choose(wins, llm, Draw(60, 20, seed=5)) != drawn
+    assert len(chained.choose(wins[:3], llm, Draw(60, 20, seed=4))) <= 3
 
 
 def test_what_survives_is_the_products_share_of_the_isolated_gain() -> None:
@@ -130,10 +132,9 @@ def test_chained_groups_and_wrong_lines(tmp_path: Path) -> None:
         line((64, 64, 128), "c", hot=both, cold=both, chained=chain),
     ]
     lines[3]["wrong"] = ["chained: pdl differs from plain"]
-    raw, out = tmp_path / "raw.jsonl", tmp_path / "out.json"
+    raw = tmp_path / "raw.jsonl"
     raw.write_text("".join(json.dumps(each) + "\n" for each in [{"header": {}}, *lines]))
-    chained.write([raw], out)
-    found = json.loads(out.read_text())
+    found = chained.summary(*campaign.lines([raw]))
     assert {name: each["problems"] for name, each in found["groups"].items()} == {
         "tiny": 1,
         "grid": 1,
@@ -143,7 +144,7 @@ def test_chained_groups_and_wrong_lines(tmp_path: Path) -> None:
     }
     assert found["wrong"] == [[64, 64, 128, "nn", "f16", "chained: pdl differs from plain"]]
     assert len(found["problems"]) == 3
-    with pytest.raises(SystemExit, match="no line with right values"):
+    with pytest.raises(ValueError, match="no line with right values"):
         chained.summary([], lines[3:])
 
 
@@ -213,10 +214,10 @@ def test_energy_tries_the_tables_kernel_first_and_large_tiles_only(tmp_path: Pat
     pack = Packed(tmp_path / "pack")
     big = Problem(8192, 8192, 1024, "nn", "f16")
     assert energy.large(big) and not energy.large(Problem(4096, 4096, 2048, "nn", "f16"))
-    assert energy.candidates(pack, big, None, []) == ["k_direct", "k_tma2", "k_tma3"]
-    assert energy.candidates(pack, big, "k_tma3", []) == ["k_tma3", "k_direct", "k_tma2"]
-    assert energy.candidates(pack, packs.WIN, None, ["k_tma3"]) == ["k_tma2", "k_tma3"]
+    assert energy.contenders(pack, big, None, []) == ["k_direct", "k_tma2", "k_tma3"]
+    assert energy.contenders(pack, big, "k_tma3", []) == ["k_tma3", "k_direct", "k_tma2"]
+    assert energy.contenders(pack, packs.WIN, None, ["k_tma3"]) == ["k_tma2", "k_tma3"]
     other = Problem(8192, 8192, 1024, "tt", "f16")
-    tasks = energy.tasks(pack, [(big, None), (packs.WIN, None), (other, None)], [])
+    tasks = energy.tasks(pack, [(big, None), (packs.WIN, None), (other, None)], Among())
     assert [each.problem for each in tasks] == [big]
     assert [one.fields["name"] for one in tasks[0].kernels()] == ["k_direct", "k_tma2", "k_tma3"]

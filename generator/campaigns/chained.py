@@ -1,10 +1,7 @@
 """The chained protocol: what of a kernel's gain survives between torch's own elementwise kernels.
 
-    python -m benchmarks.measure.chained PACK OUT.jsonl [--count 60] [--layers 20] [--seed 4]
-    python -m benchmarks.measure.chained --summary OUT.jsonl...
-
-The first measures, on every GPU here, and goes on where an earlier run stopped; the second writes
-results/chained.json from lines on file.
+Called by `generate measure chained`, on every GPU here; goes on where an earlier run stopped. The
+figures of lines on file are computed here, too: `benchmarks.publish.protocols` writes them down.
 
 A captured graph is a model of 24 layers (8 where calls are long): C = A @ W, each layer with a W of
 its own, then torch's sine of C, written in place over the columns that C and A share, and the next
@@ -23,27 +20,24 @@ regime, and nt rows of LLM layers, `layers` of them drawn number of tokens by nu
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Line, Task
+from hgemm_packs.generator.campaigns.campaign import Line, Plan, Selection, Tally, Task
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core import problems
-from hgemm_packs.measure.timing import ELEMENTWISE
 from hgemm_packs.problem import Problem
 
-OUT = Path(__file__).resolve().parents[1] / "results" / "chained.json"
+#: The arm of the elementwise kernels alone (`hgemm_packs.measure.timing`, which wants torch).
+ELEMENTWISE = "elementwise"
 ARMS = ("plain", "pdl")
 #: A gain below this is noise: no share of it can be named.
 LEAST_GAIN = 0.01
@@ -66,11 +60,18 @@ def spread(
     return chosen[:count]
 
 
-def choose(
-    wins: Iterable[Problem], layers: Iterable[Problem], count: int, layer_count: int, seed: int
-) -> list[Problem]:
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How many problems of the grid and of layers are drawn, and by which seed."""
+
+    count: int = 60
+    layers: int = 20
+    seed: int = 4
+
+
+def choose(wins: Iterable[Problem], layers: Iterable[Problem], draw: Draw) -> list[Problem]:
     """Of the problems with a confirmed kernel, those to measure."""
-    wins, rng = list(wins), random.Random(seed)
+    wins, rng = list(wins), random.Random(draw.seed)
     shapes, listed = problems.grid_shapes(), set(layers)
     regimes: dict[str, list[Problem]] = {}
     tokens: dict[int, list[Problem]] = {}
@@ -79,7 +80,7 @@ def choose(
             regimes.setdefault(problems.regime(p.m, p.n, p.k), []).append(p)
         if (p.layout, p.dtype) == ("nt", "f16") and p in listed:
             tokens.setdefault(p.m, []).append(p)
-    return spread(regimes, count, rng) + spread(tokens, layer_count, rng)
+    return spread(regimes, draw.count, rng) + spread(tokens, draw.layers, rng)
 
 
 def figures(line: Line) -> dict[str, Any]:
@@ -140,11 +141,11 @@ def summary(headers: Sequence[Line], lines: Sequence[Line]) -> dict[str, Any]:
         for name in (group(line), whole):
             groups.setdefault(name, []).append(one)
     if not groups:
-        raise SystemExit("no line with right values to summarise")
+        raise ValueError("no line with right values to summarise")
     return {
         "groups": {name: means(each) for name, each in sorted(groups.items())},
         "problems": [
-            {"problem": line["problem"], "kernel": line["kernel"], **_rounded(figures(line))}
+            {"problem": line["problem"], "kernel": line["kernel"], **_round(figures(line))}
             for line in sorted(right, key=lambda line: json.dumps(line["problem"]))
         ],
         "wrong": [[*line["problem"], *line["wrong"]] for line in lines if line["wrong"]],
@@ -152,33 +153,19 @@ def summary(headers: Sequence[Line], lines: Sequence[Line]) -> dict[str, Any]:
     }
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _rounded(each) for name, each in value.items()}
+        return {name: _round(each) for name, each in value.items()}
     return round(value, 4)
 
 
-def write(paths: Sequence[Path], out: Path = OUT) -> None:
-    document = summary(*campaign.lines(paths))
-    out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(document["groups"], indent=1))
-    print(f"wrong: {document['wrong']}; wrote {out.name}")
-
-
-def measure(arguments: Sequence[str]) -> int:
+def measure(plan: Plan, pack: Packed, wanted: Selection, draw: Draw) -> Tally:
+    """Measure problems drawn from those of a selection. Raises PackError, ValueError, and what
+    `campaign.run` does."""
     from hgemm_packs.generator.devices import protocols
 
-    parser = campaign.parser(__doc__ or "")
-    parser.add_argument("--count", type=int, default=60, help="problems of the grid")
-    parser.add_argument("--layers", type=int, default=20, help="problems of LLM layers")
-    parser.add_argument("--seed", type=int, default=4, help="of the choice of problems")
-    options = parser.parse_args(arguments)
     settings = protocols.Settings(blocks=11, target_us=400.0, budget_us=40_000.0)
-    pack = Packed(options.pack)
-    wins = pack.named(campaign.asked(options, pack), pack.wins)
-    drawn = choose(
-        [p for p, _ in wins], problems.read("llm"), options.count, options.layers, options.seed
-    )
+    wins = pack.named(campaign.select(pack, wanted), pack.wins)
     kernels = dict(wins)
     tasks = [
         Task(
@@ -187,28 +174,14 @@ def measure(arguments: Sequence[str]) -> int:
             lambda name=kernels[problem]: (pack.kernel(name),),
             {"problem": pack_kernels.listed(problem), "kernel": kernels[problem]},
         )
-        for problem in drawn
+        for problem in choose(kernels, problems.read("llm"), draw)
     ]
     header = {
         "benchmark": "chained",
         "protocol": "product, elementwise, product, ...: one CUDA graph of 8 to 24 layers, arms "
         "in random order each block; us of a product and its elementwise kernel",
         "settings": asdict(settings),
-        "choice": {"count": options.count, "layers": options.layers, "seed": options.seed},
+        "choice": asdict(draw),
     }
-    code = campaign.main(options, pack, tasks, partial(protocols.make, settings=settings), header)
-    write([options.out], options.out.with_suffix(".summary.json"))
-    return code
-
-
-def main(arguments: Sequence[str]) -> int:
-    if arguments[:1] != ["--summary"]:
-        return measure(arguments)
-    parser = argparse.ArgumentParser(prog="chained.py --summary")
-    parser.add_argument("lines", type=Path, nargs="+")
-    write(parser.parse_args(arguments[1:]).lines)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    make = partial(protocols.make, settings=settings)
+    return campaign.measure(plan, pack, tasks, make, header)

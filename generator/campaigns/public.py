@@ -1,10 +1,7 @@
 """What public `matmul` does with a pack in programs: CUDA graphs that torch captures.
 
-    python -m benchmarks.measure.public PACK OUT.jsonl [--layouts nn] [--dtypes f16] ...
-    python -m benchmarks.measure.public --summary FILE.jsonl...
-
-The first measures every problem with a kernel on one GPU, the largest results of kernels that read
-ahead first, and goes on where an earlier run stopped. The second writes results/public.json.
+Called by `generate measure public`. It measures every problem with a kernel on one GPU, the largest
+results of kernels that read ahead first, and goes on where an earlier run stopped.
 
 The graphs of a problem, each captured twice, of `torch.matmul` and of `hgemm_packs.matmul`:
 
@@ -25,26 +22,21 @@ layers of models one after the other.
 
 Arms are replayed in turn, in an order drawn for each block. Results are compared with torch's after
 the last. A ratio below 1 is measured again, with three times the blocks, before it is written.
-What is below 0.99 in any of them loses its kernel for dependent launch in `make table`.
+What is below 0.99 in any of them loses its kernel for dependent launch in `generate table`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import random
 import secrets
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Line, Task
+from hgemm_packs.generator.campaigns.campaign import Line, Plan, Selection, Tally, Task
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
-from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.tables import published
 from hgemm_packs.generator.tables.published import OURS, PLAIN, TORCH
@@ -52,8 +44,6 @@ from hgemm_packs.pack.identity import identity
 from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import Problem, regime
 
-OUT = Path(__file__).resolve().parents[1] / "results" / "public.json"
-MANIFEST = Path(__file__).resolve().parents[2] / "manifests" / "sm_90a" / "h200.json"
 BLOCKS = 3
 AGAIN = 15
 SIXTEEN = 16
@@ -111,7 +101,7 @@ class Program:
                 each.graph.reset()
 
 
-def measured(bench: Any, row: Row, names: Mapping[str, str]) -> Line:
+def figures(bench: Any, row: Row, names: Mapping[str, str]) -> Line:
     """The line of one row; `names` of kernels by id."""
     import torch
 
@@ -191,7 +181,7 @@ def sixteen(bench: Any, chain: Sequence[Problem]) -> Line:
     return {"us": times}
 
 
-def drawn(wins: Sequence[Problem], rng: random.Random) -> list[Task]:
+def draw(wins: Sequence[Problem], rng: random.Random) -> list[Task]:
     """Chains of sixteen: of the grid's problems with a kernel, and of layers in a row."""
     grid = problems.grid_shapes()
     groups: dict[tuple[str, str, str], list[Problem]] = {}
@@ -220,7 +210,7 @@ def _sixteen(group: list[Any], chain: Sequence[Problem]) -> Task:
     return Task("sixteen", None, tuple, {"group": group, "chain": shapes})
 
 
-def ordered(pack: Packed, wanted: Sequence[Problem]) -> list[Task]:
+def order(pack: Packed, wanted: Sequence[Problem]) -> list[Task]:
     """A task a problem: those with a large result and a dependent kernel that reads ahead first,
     then those with any, then the others, each in the order they come in, types apart."""
 
@@ -235,29 +225,27 @@ def ordered(pack: Packed, wanted: Sequence[Problem]) -> list[Task]:
     ]
 
 
-def measure(arguments: Sequence[str]) -> int:
+def measure(plan: Plan, pack: Packed, wanted: Selection, most_flop: float = math.inf) -> Tally:
+    """Measure the problems of a selection that have fewer than `most_flop` operations and a kernel;
+    of a whole table also chains of different problems. Raises PackError, ValueError and OSError."""
     from hgemm_packs.generator.measure.programs import Bench
 
-    parser = campaign.parser(__doc__ or "")
-    parser.add_argument("--most-flop", type=float, default=math.inf, help="problems of fewer alone")
-    options = parser.parse_args(arguments)
-    pack = Packed(options.pack)
-    wanted = [
+    wins = [
         problem
-        for problem, _ in campaign.asked(options, pack)
-        if problem in pack.wins and 2.0 * problem.m * problem.n * problem.k < options.most_flop
+        for problem, _ in campaign.select(pack, wanted)
+        if problem in pack.wins and 2.0 * problem.m * problem.n * problem.k < most_flop
     ]
-    there = campaign.lines([options.out])[0] if options.out.exists() else []
+    there = campaign.lines([plan.out])[0] if plan.out.exists() else []
     seed = there[0]["seed"] if there else secrets.randbits(40)
     bench = Bench(pack, secrets.randbits(40))
     rows = {Problem(*row.key): row for row in pack.pack.manifest.table}
     names = {entry.id: name for name, entry in pack.entries.items()}
-    chains = [] if options.shapes else drawn(wanted, random.Random(seed))
-    tasks = [*ordered(pack, wanted), *chains]
+    chains = [] if wanted.shapes else draw(wins, random.Random(seed))
+    tasks = [*order(pack, wins), *chains]
 
     def one(task: Task) -> Line:
         if task.problem is not None:
-            return measured(bench, rows[task.problem], names)
+            return figures(bench, rows[task.problem], names)
         dtype, layout = task.fields["group"][:2]
         return sixteen(bench, [Problem(*shape, layout, dtype) for shape in task.fields["chain"]])
 
@@ -268,30 +256,4 @@ def measure(arguments: Sequence[str]) -> int:
         "settings": {"blocks": BLOCKS, "again": AGAIN, "calls": CALLS, "most_us": MOST_US},
         "seed": seed,
     }
-    return campaign.alone(options, pack, tasks, header, one)
-
-
-def text(paths: Sequence[Path]) -> str:
-    """public.json, of the table and the lines of these files."""
-    headers, _ = campaign.lines(paths)
-    document = published.summary(read_source(MANIFEST), campaign.answers(paths))
-    document["measured_on"] = headers[-1] if headers else {}
-    return json.dumps(document, indent=1, sort_keys=True) + "\n"
-
-
-def write(paths: Sequence[Path]) -> None:
-    OUT.write_text(text(paths), encoding="utf-8")
-    print(f"wrote {OUT.name}")
-
-
-def main(arguments: Sequence[str]) -> int:
-    if arguments[:1] != ["--summary"]:
-        return measure(arguments)
-    parser = argparse.ArgumentParser(prog="public.py --summary")
-    parser.add_argument("lines", type=Path, nargs="+")
-    write(parser.parse_args(arguments[1:]).lines)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    return campaign.measure_here(plan, pack, tasks, header, one)

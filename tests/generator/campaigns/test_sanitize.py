@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gates import sanitize_pack
-from benchmarks.gates.sanitize_pack import Batch, Sweep, batches
-from hgemm_packs.generator.campaigns import covering_kernels
+from hgemm_packs.generator.campaigns import covering_kernels, sanitize
 from hgemm_packs.generator.campaigns.campaign import FIRST, Hopeless
 from hgemm_packs.generator.campaigns.coverage import Known
+from hgemm_packs.generator.campaigns.sanitize import Batch, Sweep, batches
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable, ToolRun
 from tests import packs
+from tests.generator.command import generate
 from tests.generator.gates.test_sanitizer import item
 
 FAR = time.monotonic() + 3600.0
@@ -136,8 +136,8 @@ def test_the_command_goes_on_where_it_was(
     packs.write_good(tmp_path / "pack")
     out = tmp_path / "out.jsonl"
     monkeypatch.setattr(sweep, "gpus", lambda: ["0", "1"])
-    words = [str(tmp_path / "pack"), str(out), "--commit", "abc", "--processes", "2"]
-    assert sanitize_pack.main([*words, "--tools", "memcheck"]) == 0
+    words = ("sanitize", tmp_path / "pack", out, "--commit", "abc", "--processes", 2)
+    assert generate(*words, "--tools", "memcheck").code == 0
     header, *lines = map(json.loads, out.read_text().splitlines())
     assert header["header"]["commit"] == "abc" and header["header"]["gpus"] == 2
     kernels = header["header"]["pack"]["kernels"]
@@ -145,16 +145,16 @@ def test_the_command_goes_on_where_it_was(
     before = len(tool.ran)
     with out.open("a") as file:
         file.write('{"kernel": "torn')
-    assert sanitize_pack.main(words) == 0
+    assert generate(*words).code == 0
     assert {name for name, _, _ in tool.ran[before:]} == {"racecheck"}
     before = len(tool.ran)
-    assert sanitize_pack.main(words) == 0 and len(tool.ran) == before
+    assert generate(*words).code == 0 and len(tool.ran) == before
     # One that came to no end runs again, one with findings does not and is no success.
     records = [json.loads(line) for line in out.read_text().splitlines()]
     records[1] |= {"findings": -1}
     records[2] |= {"findings": 2}
     out.write_text("".join(json.dumps(record) + "\n" for record in records))
-    assert sanitize_pack.main(words) == 1
+    assert generate(*words).code == 1
     assert [names for _, names, _ in tool.ran[before:]] == [(records[1]["kernel"],)]
 
 
@@ -169,9 +169,9 @@ def test_covering_genomes_are_taken_as_a_pack_is(
     one = covering_kernels.Tried(built.entry_fields["genome"], verdict, built, 0)
     covering_kernels.write(tmp_path / "space", [(family, Known(family), [one])])
     monkeypatch.setattr(sweep, "gpus", lambda: ["0"])
-    words = [str(tmp_path / "space"), str(tmp_path / "out.jsonl"), "--processes", "1"]
-    assert sanitize_pack.main(words) == 0
+    words = ("sanitize", tmp_path / "space", tmp_path / "out.jsonl", "--processes", 1)
+    assert generate(*words).code == 0
     assert [names for _, names, _ in tool.ran] == [(built.entry_fields["name"],)] * 2
-    (items, facts) = sanitize_pack.kernels(tmp_path / "space")
+    (items, facts) = sanitize.kernels(tmp_path / "space")
     assert [cubin for _, cubin in items] == [built.cubin] and facts["kernels"] == 1
     assert items[0][0].id == built.entry_fields["id"]

@@ -1,18 +1,17 @@
 """Which kernel a row should have for dependent launch: in chains with other products between.
 
-    python -m benchmarks.measure.mixed PACK OUT.jsonl [--pairs FILE] [--layouts nn] ...
+Called by `generate measure mixed`. It runs on one GPU and goes on where an earlier run stopped.
+Each problem with a kernel stands behind eight others, drawn from its regime and from all of its
+type and layout, in one CUDA graph of torch's: other, problem, other, problem, ... The others are
+calls of `matmul`; the problem is run by torch (so are the others then), by its row's kernel
+launched plainly, and by each candidate launched dependent: its row's own kernel, the one that the
+row names, and those that the lines of `pairs` name. All arms share operands and are replayed in
+turn, in an order drawn for each block. A chain of one kernel would be no measure: where the CTAs of
+a dependent grid settle depends on the grid ahead, and in a program that is hardly ever the same
+kernel.
 
-runs on one GPU and goes on where an earlier run stopped. Each problem with a kernel stands behind
-eight others, drawn from its regime and from all of its type and layout, in one CUDA graph of
-torch's: other, problem, other, problem, ... The others are calls of `matmul`; the problem is run by
-torch (so are the others then), by its row's kernel launched plainly, and by each candidate launched
-dependent: its row's own kernel, the one that the row names, and those that the lines of --pairs
-name. All arms share operands and are replayed in turn, in an order drawn for each block. A chain of
-one kernel would be no measure: where the CTAs of a dependent grid settle depends on the grid ahead,
-and in a program that is hardly ever the same kernel.
-
-`make table` chooses by results/mixed*.jsonl.gz; what the choice is worth
-benchmarks/measure/public.py says.
+`generate table --mixed` chooses by the lines; what the choice is worth `generate measure public`
+says.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from __future__ import annotations
 import json
 import math
 import secrets
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,7 +27,7 @@ import torch
 
 from hgemm_packs import matmul
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Line, Task
+from hgemm_packs.generator.campaigns.campaign import Line, Plan, Selection, Tally, Task
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.measure import chains, programs
@@ -47,7 +45,7 @@ BLOCKS = 5
 TORCH, PLAIN = "torch", "plain"
 
 
-def measured(bench: Bench, problem: Problem, names: Sequence[str]) -> Line:
+def figures(bench: Bench, problem: Problem, names: Sequence[str]) -> Line:
     """The line of one problem; `names` are of the candidates."""
     own = bench.pack.entry(bench.pack.wins[problem])
     line: Line = {"kernel": own.name, "identities": {}, "between": {}, "wrong": [], "refused": []}
@@ -119,17 +117,13 @@ def _flop(task: Task) -> float:
     return 2.0 * math.prod(task.fields["problem"][:3])
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = campaign.parser(__doc__ or "")
-    parser.add_argument("--pairs", type=Path, help="JSON lines of problems and further candidates")
-    options = parser.parse_args(arguments)
-    pack = Packed(options.pack)
-    wanted = {problem: i for i, (problem, _) in enumerate(campaign.asked(options, pack))}
-    tasks = [
-        task for task in candidates(pack, read_pairs(options.pairs, pack)) if task.problem in wanted
-    ]
+def measure(plan: Plan, pack: Packed, wanted: Selection, pairs: Path | None) -> Tally:
+    """Measure the problems of a selection; `pairs` are JSON lines of problems and further
+    candidates. Raises PackError, ValueError and OSError."""
+    order = {problem: i for i, (problem, _) in enumerate(campaign.select(pack, wanted))}
+    tasks = [task for task in candidates(pack, read_pairs(pairs, pack)) if task.problem in order]
     # What may gain most first; else in an order that makes a run that was stopped a fair sample.
-    tasks.sort(key=lambda task: (_flop(task) >= LARGE_FLOP, wanted.get(task.problem, 0)))
+    tasks.sort(key=lambda task: (_flop(task) >= LARGE_FLOP, order.get(task.problem, 0)))
     header = {
         "benchmark": "mixed",
         "protocol": "torch's CUDA graphs of other, problem, other, problem, ...: eight others by "
@@ -138,14 +132,10 @@ def main(arguments: Sequence[str]) -> int:
     }
     seed = secrets.randbits(40)
     bench = Bench(pack, seed)
-    return campaign.alone(
-        options,
+    return campaign.measure_here(
+        plan,
         pack,
         tasks,
         {**header, "seed": seed},
-        lambda task: measured(bench, task.problem, task.fields["candidates"]),  # type: ignore[arg-type]
+        lambda task: figures(bench, task.problem, task.fields["candidates"]),
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
