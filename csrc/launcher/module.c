@@ -2,10 +2,10 @@
 //
 // The module state is never freed: torch's objects and loaded kernels are needed as long as the
 // process can call matmul, and captured graphs may replay kernels even later.
-#include "kernel_type.h"
+#include "cuda/kernel_type.h"
+#include "cuda/workspace.h"
 #include "lookup.h"
 #include "matmul.h"
-#include "workspace.h"
 
 static PyObject *device_info(PyObject *module, PyObject *index) {
   const long ordinal = PyLong_AsLong(index);

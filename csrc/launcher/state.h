@@ -7,12 +7,12 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "dlpack.h"
-#include "launch.h"
-#include "modes.h"
-#include "slab.h"
+#include "cuda/launch.h"
+#include "cuda/slab.h"
 #include "table.h"
-#include "tensor.h"
+#include "torch/dlpack.h"
+#include "torch/modes.h"
+#include "torch/tensor.h"
 
 // Why a call went to torch. X(enumerator, the name that counters and STRICT show). The second group
 // are the codes of hgemm_packs.select, which answer for a problem.
@@ -70,7 +70,7 @@ typedef struct {
   PyObject *refuse;   // of dispatch.py: raises FallbackError under STRICT
 } torch_api;
 
-// torch's products below its dispatcher (torch_product.c); none where `mm` is NULL. They return 0,
+// torch's products below its dispatcher (torch/product.c); none where `mm` is NULL. They return 0,
 // or else have said on standard error what is wrong.
 typedef struct {
   int32_t (*mm)(void *out, void *a, void *b);

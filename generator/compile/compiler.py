@@ -127,8 +127,10 @@ def compile_source(source: str, symbol: str) -> tuple[bytes, int]:
         program = Program(source, "c++", options)
         cubin = bytes(program.compile("cubin", logs=log).code)
     except Exception as error:  # NVRTC's error classes are private to cuda.core
-        raise BuildError(f"{symbol}: compilation failed\n{error}\n{log.getvalue()}") from error
-    words = log.getvalue()
+        # NVRTC ends its log with a NUL.
+        words = f"{error}\n{log.getvalue()}".replace("\0", "").rstrip()
+        raise BuildError(f"{symbol}: compilation failed\n{words}") from error
+    words = log.getvalue().replace("\0", "").rstrip()
     usage, spills = _USAGE.search(words), _SPILLS.search(words)
     if usage is None or spills is None:
         raise BuildError(f"{symbol}: the compiler reported no registers and spills\n{words}")

@@ -85,7 +85,8 @@ class Shapes:
         for pattern in models:
             found = {name for name in names if name and fnmatchcase(name, pattern.lower())}
             if not found:
-                raise PackError("unknown_model", f"no model is called {pattern!r}")
+                known = ", ".join(sorted({layer.model for layer in self.layers if layer.model}))
+                raise PackError("unknown_model", f"no model is called {pattern!r}; known: {known}")
             wanted |= found
         kept = tuple(layer for layer in self.layers if layer.model.lower() in wanted)
         return replace(self, layers=kept, sides=(), listed=())

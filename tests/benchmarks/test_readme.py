@@ -265,11 +265,19 @@ def test_models_say_what_their_lines_say() -> None:
 
 
 def test_public_figures_say_what_their_lines_say() -> None:
-    public = importlib.import_module("benchmarks.measure.public")
-    lines = sorted(public.OUT.parent.glob("public*.jsonl*"))
-    assert public.OUT.exists() == bool(lines)
+    protocols = script("protocols")
+    lines, out = protocols.lines("public"), protocols.summary.RESULTS / "public.json"
+    assert out.exists() == bool(lines)
     if lines:
-        assert public.OUT.read_text(encoding="utf-8") == public.text(lines)
+        assert out.read_text(encoding="utf-8") == protocols.public_text(lines)
+
+
+@pytest.mark.parametrize("name", ["chained", "energy"])
+def test_protocol_figures_say_what_their_lines_say(name: str) -> None:
+    """One script writes what two mains of benchmarks/measure wrote."""
+    protocols = script("protocols")
+    text = protocols.TEXTS[name](protocols.lines(name))
+    assert (protocols.summary.RESULTS / f"{name}.json").read_text(encoding="utf-8") == text
 
 
 def test_an_unknown_block_is_an_error() -> None:
