@@ -64,6 +64,7 @@ static int start(const launcher_state *state) {
 static PyObject *product(launcher_state *state, call c) {
   problem p;
   if (!state->started && start(state)) return NULL;
+  if (state->off) return torch_unasked(state, &c);
   if (!call_parse(state, &c)) return torch_call(state, &c, NULL);
   if (!state->exchange) return torch_fall_back(state, &c, REASON_NO_EXCHANGE, NULL);
   if (torch_trains(state, &c)) return torch_fall_back(state, &c, REASON_AUTOGRAD, NULL);

@@ -17,6 +17,7 @@
 // Why a call went to torch. X(enumerator, the name that counters and STRICT show). The second group
 // are the codes of hgemm_packs.select, which answer for a problem.
 #define REASONS(X)                           \
+  X(OFF, "off")                              \
   X(NO_EXCHANGE, "torch_unsupported")        \
   X(TENSOR_TYPE, "tensor_type")              \
   X(NO_VIEW, "no_view")                      \
@@ -116,7 +117,9 @@ typedef struct {
 typedef struct {
   int started;  // last of all: a call that sees it finds everything else
   int strict;
+  int off;          // every call is torch's
   PyObject *start;  // (): Python's part of the first call, owned; NULL until it is known
+  PyObject *note;   // (reason): told of the first fallback for each reason, owned; may be NULL
   const dl_exchange *exchange;  // NULL: torch cannot be used, every call goes to it
   tensor_reader reader;
   int device_type;

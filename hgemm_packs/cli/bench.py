@@ -20,6 +20,7 @@ from rich.table import Table
 from .. import select
 from ..pack.manifest import Row, Timing
 from ..problem import Problem
+from ..settings import settings
 from . import plots
 from .console import Tick, UserError, cuda_device, progress
 
@@ -34,6 +35,8 @@ TARGET_US = 1000.0
 def run(out: Console, folder: Path, rows: int) -> None:
     """Measure `rows` rows spread evenly over the wins (0: all), print, and write bench.json and
     bench.png to `folder`. Raises UserError without a GPU or without a row for it."""
+    if settings().off:
+        raise UserError("HGEMM_PACKS_OFF=1 is set: torch would run every call that bench measures")
     index = cuda_device()
     if index is None:
         raise UserError("bench needs a CUDA device; `hgemm-packs demo` shows recorded figures")

@@ -28,7 +28,11 @@ PyObject *torch_call(const launcher_state *state, const call *c, const problem *
 }
 
 int torch_count(launcher_state *state, reason why, const problem *p) {
-  state->fallbacks[why]++;
+  if (!state->fallbacks[why]++ && state->note) {
+    PyObject *noted = PyObject_CallFunction(state->note, "s", REASON_NAMES[why]);
+    Py_XDECREF(noted);
+    if (!noted) return -1;
+  }
   // A mismatch is the caller's mistake: torch says so better than STRICT could.
   if (!state->strict || why == REASON_MISMATCH) return 0;
   PyObject *described = p ? problem_tuple(p) : Py_NewRef(Py_None);
@@ -42,4 +46,9 @@ int torch_count(launcher_state *state, reason why, const problem *p) {
 
 PyObject *torch_fall_back(launcher_state *state, const call *c, reason why, const problem *p) {
   return torch_count(state, why, p) ? NULL : torch_call(state, c, p);
+}
+
+PyObject *torch_unasked(launcher_state *state, const call *c) {
+  state->fallbacks[REASON_OFF]++;
+  return torch_call(state, c, NULL);
 }

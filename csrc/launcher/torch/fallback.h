@@ -16,4 +16,7 @@ int torch_count(launcher_state *state, reason why, const problem *p);
 // NULL when the operands never made a problem.
 PyObject *torch_fall_back(launcher_state *state, const call *c, reason why, const problem *p);
 
+// The same where kernels are switched off, under STRICT as well.
+PyObject *torch_unasked(launcher_state *state, const call *c);
+
 #endif
