@@ -12,8 +12,8 @@ from hgemm_packs import torch_state
 from hgemm_packs.errors import FallbackError
 from hgemm_packs.settings import settings
 from tests import reference
-from tests.cpu.scripts import run
-from tests.cpu.strictly import operands
+from tests.cpu.common.scripts import run
+from tests.cpu.common.strictly import operands
 
 
 def test_importing_imports_neither_torch_nor_a_driver() -> None:

@@ -13,8 +13,8 @@ from hgemm_packs import launcher, reasons, report, select
 from hgemm_packs.errors import FallbackError
 from hgemm_packs.problem import Problem
 from tests import fake_driver, reference
-from tests.cpu.strictly import operands, strict
-from tests.cpu.threads import run_in_threads
+from tests.cpu.common.strictly import operands, strict
+from tests.cpu.common.threads import run_in_threads
 from tests.fake_driver import Started
 
 

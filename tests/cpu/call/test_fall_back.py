@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from tests import reference
-from tests.cpu.subclass import watching
+from tests.cpu.common.subclass import watching
 from tests.fake_driver import Started
 
 

@@ -19,7 +19,7 @@ from hgemm_packs import launcher, nn, torch_state
 from hgemm_packs.errors import FallbackError
 from hgemm_packs.problem import Problem
 from tests import reference
-from tests.cpu.subclass import watching
+from tests.cpu.common.subclass import watching
 from tests.fake_driver import Started
 
 Tensors = tuple[torch.Tensor, torch.Tensor]

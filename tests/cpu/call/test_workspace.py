@@ -12,7 +12,7 @@ import torch
 from hgemm_packs import launcher
 from tests import reference
 from tests.cpu.call.sliced import ctas, load, no_memory, operands, place, served, torch_runs
-from tests.cpu.threads import run_in_threads
+from tests.cpu.common.threads import run_in_threads
 from tests.fake_driver import SLICES, Started
 
 SLAB_BYTES, UNIT = 32 << 20, 256 << 10
