@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cpu.test_runtime import run
+from tests.cpu.common.scripts import run
 
 COMPILED = """
 import torch

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-import hgemm_packs
 from hgemm_packs import torch_state
 from hgemm_packs.errors import FallbackError
 from hgemm_packs.settings import settings
 from tests import reference
-from tests.cpu.strictly import operands
-
-
-def run(script: str, **environment: str) -> str:
-    """Run a script in a fresh interpreter; its standard output."""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        env=os.environ | environment,
-        cwd=Path(hgemm_packs.__file__).parents[1],
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
+from tests.cpu.common.scripts import run
+from tests.cpu.common.strictly import operands
 
 
 def test_importing_imports_neither_torch_nor_a_driver() -> None:

@@ -11,7 +11,8 @@ import torch
 import hgemm_packs
 from hgemm_packs import launcher, report, select, settings
 from tests import reference
-from tests.cpu.test_runtime import operands, run
+from tests.cpu.common.scripts import run
+from tests.cpu.common.strictly import operands
 from tests.fake_driver import Started
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Any
 
@@ -14,7 +13,8 @@ from hgemm_packs import launcher, reasons, report, select
 from hgemm_packs.errors import FallbackError
 from hgemm_packs.problem import Problem
 from tests import fake_driver, reference
-from tests.cpu.strictly import operands, strict
+from tests.cpu.common.strictly import operands, strict
+from tests.cpu.common.threads import run_in_threads
 from tests.fake_driver import Started
 
 
@@ -47,36 +47,22 @@ def test_a_thread_without_a_context_is_not_capturing(fake: Started) -> None:
 def test_four_threads(fake: Started) -> None:
     for layout in ("nn", "nt", "tn", "tt"):
         fake.serve("tma3_v1", layout)
-    failures: list[BaseException] = []
     rounds = 150
 
     def work(layout: str, resets: bool) -> None:
-        try:
-            fake.set_device(0)
-            cases = [operands(8 * i, layout) for i in range(1, 6)]
-            wanted = [(a.double() @ b.double()).half() for a, b in cases]
-            for i in range(rounds):
-                (a, b), right = cases[i % 5], wanted[i % 5]
-                out = torch.full_like(right, torch.nan)
-                assert torch.equal(fake.matmul(a, b, out=out), right)
-                assert torch.equal(fake.matmul(a, b), right)
-                if resets and i % 7 == 0:
-                    launcher.reset_table()
-        except BaseException as error:
-            failures.append(error)
+        fake.set_device(0)
+        cases = [operands(8 * i, layout) for i in range(1, 6)]
+        wanted = [(a.double() @ b.double()).half() for a, b in cases]
+        for i in range(rounds):
+            (a, b), right = cases[i % 5], wanted[i % 5]
+            out = torch.full_like(right, torch.nan)
+            assert torch.equal(fake.matmul(a, b, out=out), right)
+            assert torch.equal(fake.matmul(a, b), right)
+            if resets and i % 7 == 0:
+                launcher.reset_table()
 
     layouts = ("nn", "nt", "tn", "tt")
-    threads = [threading.Thread(target=work, args=(x, x == "tt")) for x in layouts]
-    old = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(old)
-    assert not failures
+    run_in_threads(work, [(x, x == "tt") for x in layouts])
     assert launcher.counters() == {"hits": 8 * rounds, "launches": 8 * rounds, "fallbacks": 0}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import threading
 import time
 
 import pytest
@@ -14,6 +12,7 @@ import torch
 from hgemm_packs import launcher
 from tests import reference
 from tests.cpu.call.sliced import ctas, load, no_memory, operands, place, served, torch_runs
+from tests.cpu.common.threads import run_in_threads
 from tests.fake_driver import SLICES, Started
 
 SLAB_BYTES, UNIT = 32 << 20, 256 << 10
@@ -272,27 +271,13 @@ def test_other_kernels_ask_for_nothing(fake: Started, monkeypatch: pytest.Monkey
 
 def test_threads_whose_buffers_grow(fake: Started) -> None:
     served(fake)
-    failures: list[BaseException] = []
 
     def work(stream: int) -> None:
-        try:
-            fake.set_device(0)
-            fake.set_stream(stream)
-            for i in range(60):
-                a, b = operands(8 * (i + stream), 32)
-                reference.assert_exact(fake.matmul(a, b), a, b)
-        except BaseException as error:
-            failures.append(error)
+        fake.set_device(0)
+        fake.set_stream(stream)
+        for i in range(60):
+            a, b = operands(8 * (i + stream), 32)
+            reference.assert_exact(fake.matmul(a, b), a, b)
 
-    threads = [threading.Thread(target=work, args=(stream,)) for stream in (1, 2, 3)]
-    old = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(old)
-    assert not failures
+    run_in_threads(work, [(stream,) for stream in (1, 2, 3)])
     assert launcher.counters() == {"hits": 180, "launches": 180, "fallbacks": 0}
