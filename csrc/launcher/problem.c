@@ -119,13 +119,13 @@ reason problem_out(const launcher_state *state, PyObject *out, problem *p) {
 reason problem_bias(const launcher_state *state, PyObject *bias, const problem *p) {
   matrix found = {.leading_count = -1};
   if (!is_tensor(state, bias)) return REASON_TENSOR_TYPE;
-  // With more leading dimensions, or rows apart, torch adds it after the product.
-  const int inside =
-      p->a.leading_count == 1 || (p->a.leading_count == 2 && p->packed && !p->transposed[0]);
   const int is_vector = matrix_view(&state->reader, bias, 0, &found) == NOT_A_MATRIX &&
                         !found.leading_count && found.cols == p->b.cols &&
                         same_kind(&p->a, &found) && found.data;
-  return inside && is_vector ? REASON_COUNT : REASON_BIAS;
+  // With more leading dimensions, or rows or biases apart, torch adds it after the product.
+  const int packed = p->packed && !p->transposed[0] && (found.cols == 1 || found.col_stride == 1);
+  const int inside = p->a.leading_count == 1 || (p->a.leading_count == 2 && packed);
+  return is_vector && inside ? REASON_COUNT : REASON_BIAS;
 }
 
 const char *problem_layout(const problem *p) {

@@ -38,7 +38,7 @@ static void *loaded_symbol(void *library, const char *symbol) {
   return library ? dlsym(library, symbol) : NULL;
 }
 
-// Finds what the shortcut needs in libraries that torch has loaded; never loads one.
+// Finds what modes_at_rest needs in libraries that torch has loaded; never loads one.
 static void bind_shortcut(torch_modes *modes) {
   void *c10 = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
   void *torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
@@ -92,12 +92,12 @@ void modes_restore(const torch_modes *modes, uint64_t excluded) {
   thread_keys(modes)->words[1] = excluded;
 }
 
-int modes_unwatched(const torch_modes *modes) {
+static int is_unwatched(const torch_modes *modes) {
   return modes->c10 && !modes->function_modes();
 }
 
-static int shortcut(const torch_modes *modes) {
-  if (!modes_unwatched(modes)) return 0;
+int modes_at_rest(const torch_modes *modes) {
+  if (!is_unwatched(modes)) return 0;
   const key_set *now = thread_keys(modes);
   for (int i = 0; i < modes->quiet_count; i++)
     if (now->words[0] == modes->quiet[i].words[0] && now->words[1] == modes->quiet[i].words[1])
@@ -107,7 +107,7 @@ static int shortcut(const torch_modes *modes) {
 
 int modes_quiet(const torch_modes *modes) {
   int quiet = 1;
-  for (int i = shortcut(modes) ? modes->covered : 0; quiet == 1 && i < modes->count; i++)
+  for (int i = modes_at_rest(modes) ? modes->covered : 0; quiet == 1 && i < modes->count; i++)
     quiet = probe_quiet(&modes->probes[i]);
   return quiet;
 }

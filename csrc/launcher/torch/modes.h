@@ -49,8 +49,8 @@ void modes_remember(torch_modes *modes);
 // 1 when nothing special is on, 0 when something is, -1 with an exception set.
 int modes_quiet(const torch_modes *modes);
 
-// 1 when no function mode is on, as far as the shortcut can tell.
-int modes_unwatched(const torch_modes *modes);
+// 1 when nothing special is on, as far as the shortcut can tell: torch is asked nothing.
+int modes_at_rest(const torch_modes *modes);
 
 // Excludes dispatch keys in this thread, as torch does below its autograd; returns what was
 // excluded for modes_restore. Only where `c10` is there.

@@ -240,10 +240,15 @@ def test_defect_10_an_interrupt_is_the_callers(
         time.sleep(0.5)
         no_memory()
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(torch, "full", interrupt)
-        fake.matmul(*operands(500, 320))
-    time.sleep(0.5)
+    # What runs in a shell's background ignores interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(torch, "full", interrupt)
+            fake.matmul(*operands(500, 320))
+        time.sleep(0.5)
+    finally:
+        signal.signal(signal.SIGINT, before)
     place(fake, 500, 320)
     assert launcher.counters()["fallbacks"] == 0
 
