@@ -233,7 +233,8 @@ def asked(options: argparse.Namespace, pack: Packed) -> list[Asked]:
         name: [word for word in getattr(options, name).split(",") if word]
         for name in ("layouts", "dtypes", "regimes")
     }
-    kept = set(problems.filter([problem for problem, _ in found], **words))
+    listed = [problem for problem, _ in found]
+    kept = set(problems.filter(listed, words["layouts"], words["dtypes"], words["regimes"]))
     chosen = sorted(
         {each for each in found if each[0] in kept},
         key=lambda each: (problems.cost(each[0]), each[1] or ""),

@@ -74,7 +74,7 @@ def sources_dir() -> Path:
 def expand_includes(text: str) -> str:
     """The text with our own headers put in place of their includes, each once, so that one string
     decides the kernel. Other includes stay."""
-    seen: set[str] = set()
+    seen: set[Path] = set()
 
     def expand(text: str) -> str:
         lines = []

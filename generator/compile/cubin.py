@@ -105,7 +105,7 @@ def _read(elf: ELFFile) -> Cubin:
 
 
 def _defined(symbol: Any) -> bool:
-    return symbol["st_shndx"] != "SHN_UNDEF"
+    return bool(symbol["st_shndx"] != "SHN_UNDEF")
 
 
 def _is_global(elf: ELFFile, symbol: Any) -> bool:

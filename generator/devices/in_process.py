@@ -61,8 +61,13 @@ def numeric_gate(kernel: Kernel, index: int, seed: int) -> Answer:
         raise
     except (RuntimeError, ValueError) as error:
         return _answer(isolation.GATE, Status.LAUNCH, str(error), seed=seed)
-    evidence = {"max_rel_err": found.max_rel_err, "shapes_tested": found.shapes_tested}
-    return _answer("numeric", Status.OK, seed=seed, **evidence)
+    return _answer(
+        "numeric",
+        Status.OK,
+        seed=seed,
+        max_rel_err=found.max_rel_err,
+        shapes_tested=found.shapes_tested,
+    )
 
 
 def ceilings(index: int, seed: int) -> Answer:

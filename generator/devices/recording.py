@@ -137,7 +137,7 @@ def save(
         arrays[name] = np.concatenate([part[name] for part in parts])
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     with Path(path).open("wb") as file:
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def load(path: str | os.PathLike[str], *, any_catalogue: bool = False) -> dict[Problem, Screen]:
@@ -174,8 +174,8 @@ def load(path: str | os.PathLike[str], *, any_catalogue: bool = False) -> dict[P
     for entry in header["problems"]:
         problem = Problem(*entry["problem"])
         part = slice(at, at + entry["count"])
-        choices = today[problem.layout, problem.dtype]
-        screens[problem] = _screen(problem, entry, choices, arrays, part)
+        named = today[problem.layout, problem.dtype]
+        screens[problem] = _screen(problem, entry, named, arrays, part)
         at = part.stop
     return screens
 

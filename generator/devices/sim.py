@@ -217,7 +217,7 @@ class SimDevice:
 
     def _ceilings(self, job: Job) -> Reply:
         peaks = {"peak_tflops": model.PEAK_TFLOPS, "peak_gbps": model.DRAM_GBPS}
-        self._facts = replace(self._facts, **peaks)
+        self._facts = replace(self._facts, peak_tflops=model.PEAK_TFLOPS, peak_gbps=model.DRAM_GBPS)
         return Reply({}, evidence=peaks)
 
     def _tried(self, job: Job) -> tuple[dict[str, Choice], dict[str, Result]]:

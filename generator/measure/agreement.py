@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from hgemm_packs import launcher
+from hgemm_packs import dispatch
 from hgemm_packs.generator.measure.values import Reference, sampled
 from hgemm_packs.measure.operands import Operands
 from hgemm_packs.measure.replay import Arm, Stage
@@ -89,7 +89,7 @@ def edges(calls: Sequence[Arm], one: Operands, at: Stage) -> dict[str, int]:
             graph.capture_end()
         graph.replay()  # instantiates it
         at.stream.synchronize()
-    ask = ctypes.CDLL(launcher.DRIVER).cuGraphGetEdges_v2
+    ask = ctypes.CDLL(dispatch.DRIVER).cuGraphGetEdges_v2
     handle, count = ctypes.c_void_p(graph.raw_cuda_graph()), ctypes.c_size_t(0)
     code = ask(handle, None, None, None, ctypes.byref(count))
     nodes, data = ctypes.c_void_p * count.value, (_EdgeData * count.value)()

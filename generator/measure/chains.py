@@ -108,8 +108,8 @@ def capture(calls: Sequence[Call], stream: torch.cuda.Stream) -> Chain:
     with torch.cuda.graph(graph, stream=stream):
         for call in calls:
             call()
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    return Chain(graph, *events)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    return Chain(graph, start, end)
 
 
 def timed(

@@ -117,7 +117,8 @@ class _Pass:
         size = sweep.group_size(len(honest) * len(sanitizer.TOOLS), len(seats))
         groups = [*([name] for name in bad), *sweep.dealt(honest, size)]
         items = [[self._item(name) for name in names] for names in groups]
-        told, last = set(), time.monotonic()
+        told: set[str] = set()
+        last = time.monotonic()
         try:
             for place, verdicts in sweep.checked(items, seats):
                 now = time.monotonic()

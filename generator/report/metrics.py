@@ -12,6 +12,9 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean, median
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
 
 #: win@p is given for these.
 WIN_BARS = (1.0, 1.05, 1.1, 1.2)
@@ -116,7 +119,7 @@ def mean_at_k(
 
 
 def regret_curve(
-    steps: Iterable[tuple[float, Hashable, float]], best_us: Mapping[Hashable, float]
+    steps: Iterable[tuple[float, Key, float]], best_us: Mapping[Key, float]
 ) -> list[tuple[float, float]]:
     """(budget spent, mean regret) at every change, from (budget spent, problem, us) in the order of
     spending; failures have infinite us.

@@ -41,7 +41,7 @@ def numbers(found: Findings) -> Document:
     full, _ = table.winners(listed)
     lines = [_line(found, p, each, full.get(p)) for p, each in _judged(found, listed).items()]
     torch_us = {p: median(each[0].field.samples["hot"][FALLBACK]) for p, each in listed.items()}
-    document = {
+    document: Document = {
         "schema": SCHEMA,
         "device": asdict(found.device),
         "protocol": table.PROTOCOL,
@@ -66,7 +66,8 @@ def numbers(found: Findings) -> Document:
         "problems": lines,
     }
     document["missing"] = _missing(found, document)
-    return _plain(document)
+    plain: Document = _plain(document)
+    return plain
 
 
 def _judged(

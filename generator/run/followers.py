@@ -6,7 +6,7 @@ Part of `finals`, which calls these stages between its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
 
@@ -127,13 +127,17 @@ class FollowerStages(Stages):
                 e.track.problem: [k for k in self._left(e.ahead) if k.id in kept][:each]
                 for e in self.entrants
             }
-            self._gate(limit, lambda e, now=fastest: now[e.track.problem])
+            self._gate(limit, partial(_listed, fastest))
         passed = self._passed()
         return {problem: [k for k in few if k.id in passed] for problem, few in fastest.items()}
 
     def _followers(self, entrant: Entrant) -> list[Kernel]:
         """Those of `ahead` that are confirmed, as far as is known."""
         return self._left(entrant.ahead)[: self._count]
+
+
+def _listed(fastest: Mapping[Problem, list[Kernel]], entrant: Entrant) -> list[Kernel]:
+    return fastest[entrant.track.problem]
 
 
 def _choice(kernel: Kernel) -> Choice:

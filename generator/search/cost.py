@@ -128,7 +128,7 @@ class Field:
         new = [c for c in dict.fromkeys(others) if c not in core.row and c not in told.us]
         timed, log_us = told.front()
         rest = Rows([*new, *(c for c in timed if c not in core.row)], space.problem)
-        self.choices = (*(core.choices[i] for i in at), *new)
+        self.choices: tuple[Choice, ...] = (*(core.choices[i] for i in at), *new)
         self.free = np.ones(len(self.choices), dtype=bool)
         self._place = {choice: i for i, choice in enumerate(self.choices)}
 
@@ -166,7 +166,7 @@ class Field:
             free[[self._place[choice] for choice in among if choice in self]] = True
         if not free.any():
             return None
-        score = np.where(free, self._kriging.mean - BOLDNESS * self._kriging.sd, np.inf)
+        score: Array = np.where(free, self._kriging.mean - BOLDNESS * self._kriging.sd, np.inf)
         return self.choices[int(np.argmin(score))]
 
     def take(self, choice: Choice) -> None:

@@ -119,7 +119,7 @@ class Islands:
         seen, failed = set(told.us), 0
         while islands and failed < TRIES:
             if migrants and rng.random() < MIGRANTS:
-                child = Proposal(migrants.pop(0), self.name, "migrate")
+                child: Proposal | None = Proposal(migrants.pop(0), self.name, "migrate")
             else:
                 child = self._child(_drawn(islands, rng), space.problem, rng)
             if child is None or child.choice in seen or not self._fit(space, child.choice):

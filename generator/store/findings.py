@@ -188,9 +188,10 @@ def _attempts(store: History, here: set[str | None]) -> Iterable[Attempt]:
         old = found.get(key)
         if old is not None and (old.kernel or kernel is None):
             continue
-        who = (old.proposer, old.operator) if old else (proposer, operator)
+        if old is not None:
+            proposer, operator = old.proposer, old.operator
         answer = (Status(text), math.inf, 0.0, 0.0) if seen is None else seen.answer()
-        found[key] = Attempt(problems[problem], choice, kernel or "", *who, *answer)
+        found[key] = Attempt(problems[problem], choice, kernel or "", proposer, operator, *answer)
     return sorted(found.values(), key=lambda attempt: attempt.spent)
 
 

@@ -291,8 +291,8 @@ def problem_id(problem: Problem) -> str:
 
 
 def _problem(row: Sequence[Any]) -> Problem:
-    *columns, packed = row
-    return Problem(*columns, bool(packed))
+    m, n, k, layout, dtype, out_dtype, acc, epilogue, align, packed = row
+    return Problem(m, n, k, layout, dtype, out_dtype, acc, epilogue, align, bool(packed))
 
 
 _OUTCOMES = """

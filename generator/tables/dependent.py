@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, TypeVar
 
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.core.spec import PROTOCOLS
@@ -35,6 +35,7 @@ EDGES = 2
 
 #: What a measurement is about: M, N, K, layout and dtype, and the name of a kernel.
 Pair = tuple[tuple[Any, ...], str]
+Line = TypeVar("Line", bound=Mapping[str, Any])
 
 
 def pair(line: Mapping[str, Any]) -> Pair:
@@ -57,9 +58,7 @@ def speedup(line: Mapping[str, Any]) -> float:
     return geometric_mean(each) if each and min(each) >= LEAST else 0.0
 
 
-def seen(
-    lines: Iterable[Mapping[str, Any]], second: Iterable[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
+def seen(lines: Iterable[Line], second: Iterable[Mapping[str, Any]]) -> list[Line]:
     """The `lines` about which the `second` measurement says something too: what is chosen among
     them needs no other run to be published."""
     pairs = {pair(line) for line in second}

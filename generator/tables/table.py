@@ -156,7 +156,7 @@ def sourced(
 ) -> SourceManifest:
     """The source manifest with a row for each of `listed` and the kernels of `ids`."""
     rows = [
-        won[problem].row if problem in won else _left_to_cublas(found, each[0])
+        _published(won[problem]) if problem in won else _left_to_cublas(found, each[0])
         for problem, each in listed.items()
     ]
     versions = dict.fromkeys(VERSIONS, "unknown") | dict(found.device.versions)
@@ -185,11 +185,17 @@ def document(
         toolchain=Toolchain(
             compiler.NVRTC_PIN, importlib.metadata.version("cuda-core"), compiler.FLAGS
         ),
-        baseline=Baseline(*(versions[key] for key in VERSIONS), PROTOCOL),
+        baseline=Baseline(versions["torch"], versions["cublas"], versions["driver"], PROTOCOL),
         policy=Policy(floor, judge.RULE),
         kernels=tuple(kernels),
         table=tuple(rows),
     )
+
+
+def _published(won: Contender) -> Row:
+    """The row of a proven kernel, made of its confirmation."""
+    assert won.row is not None, f"{won.kernel} is proven without a confirmation"
+    return won.row
 
 
 def _left_to_cublas(found: Findings, best: Contender) -> Row:

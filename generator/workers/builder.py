@@ -53,7 +53,7 @@ class ProcessBuilder:
     def __init__(self, workers: int | None = None) -> None:
         compiler.check_nvrtc()
         self.workers = workers or os.cpu_count() or 1
-        self.toolchain = toolchain()
+        self.toolchain: Mapping[str, Any] = toolchain()
         self._lock = threading.Lock()
         self._pool = _pool(self.workers)
         self._pending: dict[Choice, Future[Kernel | Verdict]] = {}

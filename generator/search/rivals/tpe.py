@@ -95,6 +95,7 @@ class _Search:
             if isinstance(distribution, IntDistribution):
                 place.append(trial.suggest_int(key, distribution.low, distribution.high))
             else:
+                assert isinstance(distribution, CategoricalDistribution)
                 place.append(trial.suggest_categorical(key, distribution.choices))
         return name, place
 
