@@ -136,7 +136,7 @@ def show_config() -> str:
         f"cache       {here.cache or 'none'}",
         f"strict      {'yes' if here.strict else 'no'}",
     ]
-    known = select.verified()
+    known = select.verify_packs()
     for pack in known.packs:
         m = pack.manifest
         lines.append(

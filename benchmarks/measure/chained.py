@@ -175,7 +175,7 @@ def measure(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     settings = protocols.Settings(blocks=11, target_us=400.0, budget_us=40_000.0)
     pack = Packed(options.pack)
-    wins = pack.named(campaign.asked(options, pack), pack.wins)
+    wins = pack.choose_kernels(campaign.asked(options, pack), pack.wins)
     drawn = choose(
         [p for p, _ in wins], problems.read("llm"), options.count, options.layers, options.seed
     )
@@ -185,7 +185,7 @@ def measure(arguments: Sequence[str]) -> int:
             "chained",
             problem,
             lambda name=kernels[problem]: (pack.kernel(name),),
-            {"problem": pack_kernels.listed(problem), "kernel": kernels[problem]},
+            {"problem": pack_kernels.problem_values(problem), "kernel": kernels[problem]},
         )
         for problem in drawn
     ]

@@ -73,13 +73,13 @@ def measured(bench: Bench, problem: Problem, names: Sequence[str]) -> Line:
             mine: Sequence[Operands] = mine,
         ) -> chains.Chain:
             others = [product(theirs, one) for one in beside]
-            return bench.captured(chains.between(others, [product(ours, one) for one in mine]))
+            return bench.capture_calls(chains.between(others, [product(ours, one) for one in mine]))
 
         captured = {TORCH: chain(torch.matmul, torch.matmul)}
         with torch.cuda.stream(bench.stream):
             right = [one.c.clone() for one in mine]
         captured |= {name: chain(matmul, each) for name, each in functions.items()}
-        line[around] = chains.timed(captured, BLOCKS, bench.rng, bench.stream)
+        line[around] = chains.time_chains(captured, BLOCKS, bench.rng, bench.stream)
         with torch.cuda.stream(bench.stream):
             for name in functions:
                 for one in mine:
@@ -99,7 +99,7 @@ def candidates(pack: Packed, pairs: Mapping[Problem, Sequence[str]]) -> Iterator
         if 2.0 * problem.m * problem.n * problem.k < MOST_FLOP:
             named = [own, *([pack.behind[problem]] if problem in pack.behind else [])]
             names = tuple(dict.fromkeys([*named, *pairs.get(problem, ())]))
-            fields = {"problem": pack_kernels.listed(problem), "candidates": list(names)}
+            fields = {"problem": pack_kernels.problem_values(problem), "candidates": list(names)}
             yield Task("mixed", problem, tuple, fields)
 
 

@@ -107,7 +107,9 @@ def main(arguments: Sequence[str]) -> int:
         "both, cold: sets over 3x L2 in turn",
         "settings": asdict(settings),
     }
-    todo = dependent_tasks(pack.named(campaign.asked(options, pack), pack.behind), pack.kernel)
+    todo = dependent_tasks(
+        pack.choose_kernels(campaign.asked(options, pack), pack.behind), pack.kernel
+    )
     code = campaign.main(options, pack, todo, partial(protocols.make, settings=settings), header)
     figures = summary(campaign.lines([Path(options.out)])[1])
     console().print(table(figures))

@@ -86,7 +86,7 @@ class Program:
         from hgemm_packs import matmul
 
         self._graphs[name] = {
-            arm: self._bench.captured(calls(function))
+            arm: self._bench.capture_calls(calls(function))
             for arm, function in ((TORCH, torch.matmul), (OURS, matmul))
         }
 
@@ -96,9 +96,9 @@ class Program:
 
         found = {}
         for name, arms in self._graphs.items():
-            samples = chains.timed(arms, BLOCKS, self._bench.rng, self._bench.stream)
+            samples = chains.time_chains(arms, BLOCKS, self._bench.rng, self._bench.stream)
             if chains.over(samples, TORCH, OURS) < 1.0:
-                samples = chains.timed(arms, AGAIN, self._bench.rng, self._bench.stream)
+                samples = chains.time_chains(arms, AGAIN, self._bench.rng, self._bench.stream)
             found[name] = samples
         return found
 
@@ -158,8 +158,8 @@ def measured(bench: Any, row: Row, names: Mapping[str, str]) -> Line:
         )
     line["us"] = program.times()
     count = parts(1, row.hot.us)
-    alone = bench.captured([gap] * max(1, count - 1))
-    line["gap_us"] = chains.timed({"gap": alone}, BLOCKS, bench.rng, bench.stream)["gap"]
+    alone = bench.capture_calls([gap] * max(1, count - 1))
+    line["gap_us"] = chains.time_chains({"gap": alone}, BLOCKS, bench.rng, bench.stream)["gap"]
     with torch.cuda.stream(bench.stream):
         program.replay(wanted[-1], TORCH)  # has both sets, if any has
         right = [one.c.clone() for one in mine]
@@ -230,7 +230,7 @@ def ordered(pack: Packed, wanted: Sequence[Problem]) -> list[Task]:
         return (0 if worst else 1 if name else 2, problem.dtype)
 
     return [
-        Task("public", problem, tuple, {"problem": pack_kernels.listed(problem)})
+        Task("public", problem, tuple, {"problem": pack_kernels.problem_values(problem)})
         for problem in sorted(wanted, key=first)
     ]
 

@@ -38,7 +38,7 @@ def draw(
     """Write every plot into `out`; yields their paths."""
     out.mkdir(parents=True, exist_ok=True)
     for name, dtype, layout in speedups.SETS:
-        rows = speedups.in_set(source.table, name, dtype, layout)
+        rows = speedups.select_set_rows(source.table, name, dtype, layout)
         if rows and name == "grid":
             title = f"best kernel over torch, {dtype} {layout}, hot caches"
             cells = {row[:3]: row.hot.speedup for row in rows}
@@ -54,7 +54,7 @@ def draw(
                 yield chained
     for name in ("grid", "llm"):
         sets = {
-            f"{dtype} {layout}": speedups.in_set(source.table, name, dtype, layout)
+            f"{dtype} {layout}": speedups.select_set_rows(source.table, name, dtype, layout)
             for each, dtype, layout in speedups.SETS
             if each == name
         }

@@ -24,7 +24,7 @@ def dependent_tasks(
             "pdl",
             problem,
             partial(_load_kernels, kernel, (name,)),
-            {"problem": pack_kernels.listed(problem), "kernel": name},
+            {"problem": pack_kernels.problem_values(problem), "kernel": name},
         )
         for problem, name in pairs
     ]
@@ -39,7 +39,7 @@ def sustained_tasks(
             "energy",
             problem,
             partial(_load_kernels, kernel, names),
-            {"problem": pack_kernels.listed(problem)},
+            {"problem": pack_kernels.problem_values(problem)},
         )
         for problem, names in named.items()
         if names

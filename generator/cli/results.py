@@ -103,7 +103,7 @@ def write_followers(
 
 def _write_pairs(path: Path, pairs: Iterable[tuple[Problem, str]]) -> None:
     """Problems and names of kernels, as benchmarks/measure/pdl.py takes them by --shapes."""
-    lines = ({"problem": pack_kernels.listed(p), "kernel": kernel} for p, kernel in pairs)
+    lines = ({"problem": pack_kernels.problem_values(p), "kernel": kernel} for p, kernel in pairs)
     path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
 
 
@@ -208,7 +208,7 @@ def write_table(
         usable = table.among(sanitizer.clean(read_records(sanitized)), usable)
     choosing, second = (campaign.answers(sorted(each or ())) for each in (pdl, published))
     if published:
-        choosing = dependent.seen(choosing, second)
+        choosing = dependent.keep_remeasured(choosing, second)
     document, gone = refine.document(
         found,
         keep,

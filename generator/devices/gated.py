@@ -35,7 +35,7 @@ class Gated(GpuDevice):
         (kernel,), began = job.kernels, time.perf_counter()
         with torch.cuda.device(self.index):
             try:
-                evidence = self._gated(kernel, job.kind == "dependent", job.seed)
+                evidence = self._check_kernel(kernel, job.kind == "dependent", job.seed)
                 torch.cuda.synchronize(self.index)
             except torch.OutOfMemoryError as error:  # these operands, not this kernel
                 torch.cuda.empty_cache()
@@ -43,7 +43,7 @@ class Gated(GpuDevice):
         seconds = time.perf_counter() - began
         return Reply({}, evidence={**evidence, "seconds": round(seconds, 3)}, gpu_seconds=seconds)
 
-    def _gated(self, kernel: Kernel, dependent: bool, seed: int) -> dict[str, Any]:
+    def _check_kernel(self, kernel: Kernel, dependent: bool, seed: int) -> dict[str, Any]:
         record = entry(kernel.fields, kernel.cubin)
         try:
             handle = launcher.load(self.index, record, kernel.cubin, dependent)

@@ -23,7 +23,7 @@ from hgemm_packs.generator.devices.gpu import DeviceLost, GpuDevice
 from hgemm_packs.generator.gates.arm import Arm
 from hgemm_packs.generator.measure import contest, sustained
 from hgemm_packs.generator.measure.agreement import Agreement, edges
-from hgemm_packs.generator.measure.values import sampled
+from hgemm_packs.generator.measure.values import sample_reference
 from hgemm_packs.measure import baselines, timing
 from hgemm_packs.measure.operands import Operands, cold_sets, operands
 from hgemm_packs.measure.replay import Arm as AnyArm
@@ -72,7 +72,7 @@ class Protocols(GpuDevice):
         """Do a job. Raises DeviceLost, and ValueError for another kind or without a problem."""
         kinds: Mapping[str, Callable[[Job, Problem], dict[str, Any]]] = {
             "pdl": self._pdl,
-            "chained": self._chained,
+            "chained": self._time_chains,
             "energy": self._energy,
         }
         if job.kind not in kinds or job.problem is None:
@@ -108,7 +108,7 @@ class Protocols(GpuDevice):
 
     def _pdl(self, job: Job, problem: Problem) -> dict[str, Any]:
         both = self._both(job.kernels[0])
-        line = self._compared({"torch": torch_mm, **both}, problem, PROTOCOLS, job.seed)
+        line = self._compare_arms({"torch": torch_mm, **both}, problem, PROTOCOLS, job.seed)
         # In a chain every replay is checked against the same layers launched plainly.
         agree = Agreement(problem, "chained", 1, job.seed)
         timing.compare(
@@ -129,11 +129,11 @@ class Protocols(GpuDevice):
             self._edges[id_] = edges([*[both["pdl"]] * 3, feed], one, stage(self.index))
         return {**line, "edges": self._edges[id_]}
 
-    def _chained(self, job: Job, problem: Problem) -> dict[str, Any]:
+    def _time_chains(self, job: Job, problem: Problem) -> dict[str, Any]:
         arms = {"torch": torch_mm, **self._both(job.kernels[0])}
-        return self._compared(arms, problem, (*PROTOCOLS, "chained"), job.seed)
+        return self._compare_arms(arms, problem, (*PROTOCOLS, "chained"), job.seed)
 
-    def _compared(
+    def _compare_arms(
         self, arms: Mapping[str, AnyArm], problem: Problem, protocols: tuple[str, ...], seed: int
     ) -> dict[str, Any]:
         """Samples by protocol and arm in us, conditions, and what the values of `pdl` were."""
@@ -198,7 +198,7 @@ class Protocols(GpuDevice):
     ) -> tuple[list[Kernel], list[str]]:
         """The first kernel and the best others by a single call each, as far as their values are
         right; and the names of those that are not."""
-        reference, times, wrong = sampled(problem, one, job.seed), {}, []
+        reference, times, wrong = sample_reference(problem, one, job.seed), {}, []
         for kernel in job.kernels:
             arm = self.arm(kernel, False)
             single = Single(arm, one)

@@ -60,7 +60,7 @@ def operand(values: torch.Tensor, transposed: bool) -> torch.Tensor:
     return view.copy_(values)
 
 
-def guarded(m: int, n: int, dtype: torch.dtype, device: torch.device) -> Place:
+def make_guarded_place(m: int, n: int, dtype: torch.dtype, device: torch.device) -> Place:
     """A NaN-filled C [m, n] between guards."""
     shape = (m + 2 * GUARD, -(-n // 8) * 8 + GUARD)
     bits = torch.full(shape, GUARD_BITS, dtype=torch.int16, device=device)
@@ -198,7 +198,7 @@ class Checker:
 
     def place(self, a: torch.Tensor, b: torch.Tensor) -> Place:
         """A fresh C for a @ b."""
-        return guarded(a.shape[0], b.shape[1], self.dtype, self.device)
+        return make_guarded_place(a.shape[0], b.shape[1], self.dtype, self.device)
 
     def judge(
         self,

@@ -1,6 +1,6 @@
 """The sanitizer gate over many kernels: more processes than GPUs, dealt, watched, ended together.
 
-`checked` gives verdicts on groups of kernels as they are known, `swept` what each process said.
+`check_groups` gives verdicts on groups of kernels as they are known, `swept` what each process said.
 Called by `generate`, `eval`, the red team and benchmarks/gates/sanitize_pack.py. Whoever leaves
 either before its end, by an interrupt say, leaves no process behind.
 """
@@ -122,7 +122,7 @@ def swept(
         pool.shutdown(cancel_futures=True)
 
 
-def checked(
+def check_groups(
     groups: Sequence[Sequence[Item]], seats: Sequence[Seat], tools: Sequence[str] = sanitizer.TOOLS
 ) -> Generator[tuple[int, list[Verdict]], None, None]:
     """(place, verdicts) of each group that is through all `tools`, in any order. A group shares its

@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 
 from hgemm_packs.generator.core.spec import Result, Status
-from hgemm_packs.generator.measure.values import Finding, sampled
+from hgemm_packs.generator.measure.values import Finding, sample_reference
 from hgemm_packs.measure.timing import Field
 from hgemm_packs.problem import Problem
 
@@ -56,7 +56,7 @@ class Audit:
                 one.c.fill_(math.nan)
         self.us[name][protocol] = field.block([name])[0][name]
         for one in sets:
-            reference = sampled(self._problem, one, self._lot.getrandbits(48))
+            reference = sample_reference(self._problem, one, self._lot.getrandbits(48))
             self.findings[name].append((protocol, reference.check(one.c)))
 
     def detail(self, name: str) -> str:
@@ -65,7 +65,7 @@ class Audit:
         return "; ".join(f"timed launch, {text}" for text in wrong)
 
 
-def audited(result: Result, id_: str, audit: Audit | None) -> Result:
+def apply_audit(result: Result, id_: str, audit: Audit | None) -> Result:
     """The result after the audit, if there was one, of its timed launches."""
     if audit is None:
         return result

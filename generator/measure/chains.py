@@ -112,7 +112,7 @@ def capture(calls: Sequence[Call], stream: torch.cuda.Stream) -> Chain:
     return Chain(graph, start, end)
 
 
-def timed(
+def time_chains(
     chains: Mapping[str, Chain], blocks: int, rng: random.Random, stream: torch.cuda.Stream
 ) -> Samples:
     """Replays of each, block by block in an order drawn anew. All of a block are queued before any

@@ -86,7 +86,7 @@ class Bench:
         """A kernel of torch's, on one number."""
         return partial(torch.neg, self._number, out=self._number)
 
-    def captured(self, calls: Sequence[Call]) -> chains.Chain:
+    def capture_calls(self, calls: Sequence[Call]) -> chains.Chain:
         """The calls as one graph, each made once before."""
         with torch.cuda.stream(self.stream):
             for call in dict.fromkeys(calls):

@@ -120,7 +120,7 @@ class _Pass:
         told: set[str] = set()
         last = time.monotonic()
         try:
-            for place, verdicts in sweep.checked(items, seats):
+            for place, verdicts in sweep.check_groups(items, seats):
                 now = time.monotonic()
                 for name, verdict in zip(groups[place], verdicts, strict=True):
                     gate, final = PASS if verdict.passed else verdict.gate, name in bad
@@ -139,12 +139,12 @@ class _Pass:
     def measure(self) -> None:
         """Times of the honest kernels, one after the other, for the plausibility gate."""
         names = [name for name in self.alive() if self.cases[name].honest]
-        worker = _warmed(self.device)
+        worker = _start_worker(self.device)
         try:
-            facts = evaluate.measured_facts(worker, self.device)
+            facts = evaluate.measure_facts(worker, self.device)
             for name in names:
                 if not worker.alive:
-                    worker = _warmed(self.device)
+                    worker = _start_worker(self.device)
                 began = time.monotonic()
                 verdict = self._plausible(worker, self.kernels[name], facts)
                 gate = PASS if verdict.passed else verdict.gate
@@ -154,7 +154,7 @@ class _Pass:
 
     def _plausible(self, worker: Worker, kernel: Kernel, facts: DeviceFacts) -> Verdict:
         problem, seed = _problem(kernel), secrets.randbits(48)
-        verdict = evaluate.called(
+        verdict = evaluate.call_gate(
             worker,
             in_process.measure,
             "race",
@@ -178,12 +178,12 @@ class _Spares:
 
     def __enter__(self) -> _Spares:
         for _ in range(PROCESSES + SPARES):
-            self._waiting.put(_warmed(self._device))
+            self._waiting.put(_start_worker(self._device))
         return self
 
     def take(self) -> Worker:
         """The one that has waited longest; another starts in its place."""
-        self._waiting.put(_warmed(self._device))
+        self._waiting.put(_start_worker(self._device))
         return self._waiting.get()
 
     def __exit__(self, *_: object) -> None:
@@ -191,7 +191,7 @@ class _Spares:
             self._waiting.get().close()
 
 
-def _warmed(device: int) -> Worker:
+def _start_worker(device: int) -> Worker:
     worker = Worker()
     worker.begin(in_process.warm_up, device, timeout_s=evaluate.WARM_UP_S)
     return worker

@@ -77,7 +77,7 @@ class Stages:
             self._flow.submit(kind, problem, kernels, then)  # type: ignore[arg-type]
 
     def _gate(self, limit: float, of: Callable[[Entrant], list[Kernel]]) -> None:
-        while wanted := self._ungated(of):
+        while wanted := self._find_ungated(of):
             self._asked_gate.update(wanted)
             kernels = list(wanted.values())
             parts = [kernels[i : i + GATE_BATCH] for i in range(0, len(kernels), GATE_BATCH)]
@@ -89,7 +89,7 @@ class Stages:
 
             self._flow.each(parts, start)
 
-    def _ungated(self, of: Callable[[Entrant], list[Kernel]]) -> dict[str, Kernel]:
+    def _find_ungated(self, of: Callable[[Entrant], list[Kernel]]) -> dict[str, Kernel]:
         seen = self._flow.store.verdicts("numeric").keys() | self._asked_gate
         demand: Counter[str] = Counter()
         kernels = {}
@@ -100,8 +100,8 @@ class Stages:
                     kernels[kernel.id] = kernel
         return {id_: kernels[id_] for id_, _ in demand.most_common()}
 
-    def _passed(self) -> set[str]:
+    def _find_passed(self) -> set[str]:
         return {k for k, v in self._flow.store.verdicts("numeric").items() if v.passed}
 
-    def _left(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+    def _drop_refused(self, kernels: Sequence[Kernel]) -> list[Kernel]:
         return [kernel for kernel in kernels if kernel.id not in self._flow.refused]

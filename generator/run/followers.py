@@ -89,17 +89,17 @@ class FollowerStages(Stages):
     def _follow(self, entrant: Entrant, built: Built) -> None:
         """Time those of `built` that were not timed before, if there is money."""
         problem = entrant.track.problem
-        kernels = self._left([each for each in built.values() if isinstance(each, Kernel)])
+        kernels = self._drop_refused([each for each in built.values() if isinstance(each, Kernel)])
         known = list(self._flow.known("behind", problem))
         seen = {id_ for reply in known for id_ in reply.results}
         fresh = [kernel for kernel in kernels if kernel.id not in seen]
         if fresh and self._flow.spent < self._limit:
-            then = partial(self._followed, entrant, kernels, known)
+            then = partial(self._take_followers, entrant, kernels, known)
             self._flow.submit("behind", problem, fresh, then)
         else:
-            self._followed(entrant, kernels, known)
+            self._take_followers(entrant, kernels, known)
 
-    def _followed(
+    def _take_followers(
         self, entrant: Entrant, kernels: Sequence[Kernel], known: Sequence[Reply], *fresh: Reply
     ) -> None:
         over = {id_: over for reply in (*known, *fresh) for id_, over in _behind(reply).items()}
@@ -119,24 +119,24 @@ class FollowerStages(Stages):
         while refused < len(self._flow.refused):  # without those the choice of few is another
             refused = len(self._flow.refused)
             over = {
-                e.track.problem: {k.id: e.behind[k.id] for k in self._left(e.ahead)}
+                e.track.problem: {k.id: e.behind[k.id] for k in self._drop_refused(e.ahead)}
                 for e in self.entrants
             }
             kept = set(prune(over).kernels)
             fastest = {
-                e.track.problem: [k for k in self._left(e.ahead) if k.id in kept][:each]
+                e.track.problem: [k for k in self._drop_refused(e.ahead) if k.id in kept][:each]
                 for e in self.entrants
             }
-            self._gate(limit, partial(_listed, fastest))
-        passed = self._passed()
+            self._gate(limit, partial(_fastest_of, fastest))
+        passed = self._find_passed()
         return {problem: [k for k in few if k.id in passed] for problem, few in fastest.items()}
 
     def _followers(self, entrant: Entrant) -> list[Kernel]:
         """Those of `ahead` that are confirmed, as far as is known."""
-        return self._left(entrant.ahead)[: self._count]
+        return self._drop_refused(entrant.ahead)[: self._count]
 
 
-def _listed(fastest: Mapping[Problem, list[Kernel]], entrant: Entrant) -> list[Kernel]:
+def _fastest_of(fastest: Mapping[Problem, list[Kernel]], entrant: Entrant) -> list[Kernel]:
     return fastest[entrant.track.problem]
 
 

@@ -130,7 +130,7 @@ def generate(
     with _flowing(store, builder, evaluator, budget, strategy.name, problems, seed) as flow:
         tracks = retell(flow, strategy, problems, spaces, budget.batch)
         stages = Finalists(flow, tracks, budget.race_width, budget.finalists, followers)
-        screen = _begun(flow, stages, budget, progress)
+        screen = _begin_screen(flow, stages, budget, progress)
         rounds = Rounds(flow, strategy, tracks, batch=budget.batch, patience=budget.patience)
         screen.stage("search", lambda: sum(track.finished for track in tracks))
         rounds.run(budget.limit(0.0))
@@ -141,7 +141,7 @@ def generate(
         stages.gate(budget.limit(GATED))
         screen.stage("finals", lambda: sum(bool(e.gains) for e in entrants))
         stages.finals(budget.limit(FINISHED))
-        return _confirmed(flow, stages, screen, budget, sanitize)
+        return _confirm_winners(flow, stages, screen, budget, sanitize)
 
 
 def follow(
@@ -163,7 +163,7 @@ def follow(
     with _flowing(store, builder, evaluator, budget, "follow", list(won), seed) as flow:
         tracks = [Track(problem, spaces, order) for order, problem in enumerate(won)]
         stages = Finalists(flow, tracks, budget.race_width, budget.finalists, followers)
-        screen = _begun(flow, stages, budget, progress)
+        screen = _begin_screen(flow, stages, budget, progress)
         screen.stage("build", lambda: sum(bool(e.gains) for e in stages.entrants))
         stages.won(won)
         screen.stage("behind", lambda: sum(bool(e.ahead) for e in stages.entrants))
@@ -193,7 +193,7 @@ def _flowing(
         yield flow
 
 
-def _begun(flow: Flow, stages: Finalists, budget: Budget, progress: Progress) -> _Screen:
+def _begin_screen(flow: Flow, stages: Finalists, budget: Budget, progress: Progress) -> _Screen:
     screen = _Screen(flow, stages, budget, progress)
     flow.tick = screen.tick
     screen.stage("ceilings", lambda: 0)
@@ -201,7 +201,7 @@ def _begun(flow: Flow, stages: Finalists, budget: Budget, progress: Progress) ->
     return screen
 
 
-def _confirmed(
+def _confirm_winners(
     flow: Flow, stages: Finalists, screen: _Screen, budget: Budget, sanitize: Sanitize
 ) -> Summary:
     entrants = stages.entrants
@@ -213,7 +213,7 @@ def _confirmed(
     stages.noise(budget.limit(1.0))
     screen.stage("confirm", lambda: sum(e.confirmed is not None for e in entrants))
     stages.confirm(budget.limit(1.0))
-    kernels = stages.unsanitized()
+    kernels = stages.find_unsanitized()
     screen.stage("sanitize", lambda: stages.sanitized, len(kernels), "kernels sanitized")
     stages.sanitize(kernels, sanitize)
     screen.stage("done", lambda: len(entrants))
@@ -271,20 +271,20 @@ class _Screen:
             done=self._done(),
             spent=flow.spent,
             budget=self._budget.gpu_seconds,
-            kernels=_built(flow),
+            kernels=_count_built(flow),
             failures=flow.failures,
-            screened=_screened(self._stages),
+            screened=_count_screened(self._stages),
             speedup=geometric([e.gain for e in entrants]),
             of=self._of,
         )
         self._progress(snapshot)
 
 
-def _built(flow: Flow) -> int:
+def _count_built(flow: Flow) -> int:
     return sum(not isinstance(one, Verdict) for one in flow.kernels.values())
 
 
-def _screened(stages: Finalists) -> int:
+def _count_screened(stages: Finalists) -> int:
     return sum(len(entrant.track.told) for entrant in stages.entrants)
 
 
@@ -295,14 +295,14 @@ def _summary(flow: Flow, stages: Finalists) -> Summary:
     return Summary(
         problems=len(entrants),
         finished=sum(e.track.finished and e.track.problem not in given_up for e in entrants),
-        screened=_screened(stages),
-        kernels=_built(flow),
+        screened=_count_screened(stages),
+        kernels=_count_built(flow),
         finals=sum(bool(entrant.gains) for entrant in entrants),
         likely=len(likely),
         confirmed=len(won),
         unconfirmed=sum(e.confirmed is None and e.track.problem not in given_up for e in likely),
         speedup=geometric([mean(each) for each in won]),
         spent=flow.spent,
-        quarantined=len(flow.store.quarantined()),
+        quarantined=len(flow.store.quarantine_records()),
         given_up=given_up,
     )

@@ -93,12 +93,12 @@ class Flow:
     def build(self, choices: Sequence[Choice], then: Callable[[Built], None]) -> None:
         """Call `then` with the kernels of all `choices`: at once where they are known, else when
         they are built and the builds are in the store."""
-        missing = [choice for choice in choices if not self._known(choice)]
+        missing = [choice for choice in choices if not self._is_known(choice)]
         if not missing:
             then({choice: self.kernels[choice] for choice in choices})
             return
         self.builds += 1
-        answer = partial(self._built, choices, then)
+        answer = partial(self._take_builds, choices, then)
         if self.builder.workers:
             self._expect(self._threads.submit(self._compile, missing), answer)
         else:
@@ -106,7 +106,7 @@ class Flow:
             done.set_result(self._compile(missing))
             self._expect(done, answer)
 
-    def _known(self, choice: Choice) -> bool:
+    def _is_known(self, choice: Choice) -> bool:
         if choice not in self.kernels:
             stored = self.store.built(choice, self.toolchain)
             if stored is None:
@@ -121,7 +121,9 @@ class Flow:
                 self.store.put_blob(one.cubin)  # slow, for it reaches the disk: here, not in step
         return built
 
-    def _built(self, choices: Sequence[Choice], then: Callable[[Built], None], new: Built) -> None:
+    def _take_builds(
+        self, choices: Sequence[Choice], then: Callable[[Built], None], new: Built
+    ) -> None:
         self.builds -= 1
         with self.store.transaction():
             for choice, one in new.items():
@@ -138,10 +140,10 @@ class Flow:
             then()
             return
         self.builds += 1
-        answer = partial(self._inspected, then)
+        answer = partial(self._take_inspections, then)
         self._expect(self._threads.submit(self.builder.inspect, missing), answer)
 
-    def _inspected(self, then: Callable[[], None], verdicts: Mapping[str, Verdict]) -> None:
+    def _take_inspections(self, then: Callable[[], None], verdicts: Mapping[str, Verdict]) -> None:
         self.builds -= 1
         self.judge(verdicts)
         then()
@@ -209,12 +211,12 @@ class Flow:
         self._running += 1
         future = self.evaluator.submit(job)
         self._asked[future] = job
-        self._expect(future, partial(self._done, future, out, then))
+        self._expect(future, partial(self._commit_reply, future, out, then))
 
     def _expect(self, future: Future[Any], then: Callable[[Any], None]) -> None:
         future.add_done_callback(lambda f: self._events.put(lambda: then(f.result())))
 
-    def _done(
+    def _commit_reply(
         self,
         future: Future[Reply],
         out: Mapping[str, Result],

@@ -125,14 +125,14 @@ def _read(store: History) -> Findings:
         proofs=proofs,
         refused=store.refused(),
         trials=tuple(_field(job) for job in jobs("noise") if "hot" in job.reply.evidence),
-        kernels=_kernels(store, sorted(proofs.keys() | measured(fields))),
+        kernels=_kernels(store, sorted(proofs.keys() | kernel_ids(fields))),
         gpu_seconds=gpu_seconds,
         runs=tuple(store.runs()),
         left_out=sum(row[3] for row in costs) - sum(row[3] for row in mine),
     )
 
 
-def measured(fields: Iterable[Field]) -> set[str]:
+def kernel_ids(fields: Iterable[Field]) -> set[str]:
     """The ids of the kernels in `fields`."""
     return {kernel for each in fields for kernel in each.statuses}
 

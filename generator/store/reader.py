@@ -188,9 +188,9 @@ class History(Blobs):
         if kernels is not None:
             query, values = query + " AND kernels = ?", [*values, canonical(sorted(kernels))]
         for row in self.db.execute(query + " ORDER BY finished, id", values).fetchall():
-            yield self._finished(*row)
+            yield self._make_finished(*row)
 
-    def _finished(
+    def _make_finished(
         self,
         id_: str,
         run: str,
@@ -258,7 +258,7 @@ class History(Blobs):
             for kernel, status, detail, evidence in rows
         }
 
-    def quarantined(self) -> list[tuple[str, Problem | None, Verdict]]:
+    def quarantine_records(self) -> list[tuple[str, Problem | None, Verdict]]:
         """(kernel id, problem, why) of everything that was faster than it could be."""
         rows = self.db.execute(
             f"SELECT kernel, gate, detail, evidence, {_PROBLEM} FROM quarantine"

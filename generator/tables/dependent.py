@@ -44,7 +44,7 @@ def pair(line: Mapping[str, Any]) -> Pair:
 
 def over_torch(line: Mapping[str, Any], arm: str) -> list[float]:
     """torch over an arm, hot and cold, as far as they were measured."""
-    each = (worth.paired(line, protocol, arm) for protocol in PROTOCOLS)
+    each = (worth.paired_speedup(line, protocol, arm) for protocol in PROTOCOLS)
     return [one for one in each if one is not None]
 
 
@@ -58,7 +58,7 @@ def speedup(line: Mapping[str, Any]) -> float:
     return geometric_mean(each) if each and min(each) >= LEAST else 0.0
 
 
-def seen(lines: Iterable[Line], second: Iterable[Mapping[str, Any]]) -> list[Line]:
+def keep_remeasured(lines: Iterable[Line], second: Iterable[Mapping[str, Any]]) -> list[Line]:
     """The `lines` about which the `second` measurement says something too: what is chosen among
     them needs no other run to be published."""
     pairs = {pair(line) for line in second}
@@ -84,7 +84,7 @@ def _plainly(line: Mapping[str, Any]) -> float:
     return 0.0 if line.get("error") else min(over_torch(line, "plain"), default=0.0)
 
 
-def launched(
+def choose_dependent_kernels(
     source: SourceManifest,
     found: Findings,
     listed: Listed,
@@ -176,7 +176,7 @@ def level_alone(c: Contender, found: Findings) -> bool:
 def candidates(
     found: Findings, usable: Usable, near: float
 ) -> tuple[SourceManifest, list[tuple[Problem, str]]]:
-    """What `launched` may choose among where a kernel has won: the source manifest of the wins and
+    """What `choose_dependent_kernels` may choose among where a kernel has won: the source manifest of the wins and
     of what else is level alone, if the gain is no more than `near` below the best win of the
     problem, as far as they are `usable`, and the problems and names of kernels that
     benchmarks/measure/pdl.py is to measure. Raises ValueError where there is none."""

@@ -40,7 +40,7 @@ def noise_floor(bounds: Iterable[Mapping[str, Sequence[float]]]) -> float:
 Floors = Mapping[bool, float]
 
 
-def led(field: Field) -> bool:
+def is_led(field: Field) -> bool:
     """Whether each block of a job began with a replay that is not timed (`timing.Field.block`).
     Without it trials of torch against itself, of two arms in random order, stray by up to 8%."""
     conditions = field.evidence.get("conditions", {})
@@ -51,9 +51,9 @@ def floors(found: Findings) -> Floors:
     """`noise_floor` of the trials that were led and of those that were not, where there are any.
     Raises ValueError without trials."""
     kinds: dict[bool, list[Mapping[str, Sequence[float]]]]
-    kinds = {led(trial): [] for trial in found.trials} or {False: []}
+    kinds = {is_led(trial): [] for trial in found.trials} or {False: []}
     for trial, bounds in zip(found.trials, found.noise, strict=True):
-        kinds[led(trial)].append(bounds)
+        kinds[is_led(trial)].append(bounds)
     return {kind: noise_floor(each) for kind, each in kinds.items()}
 
 
@@ -68,7 +68,7 @@ def timing(samples: Mapping[str, Sequence[float]], ours: str) -> Timing:
     return Timing(*(round(v, 4) for v in (*us, r.value, r.lcb)))
 
 
-def paired(samples: Mapping[str, Sequence[float]], ours: str) -> float:
+def paired_ratio(samples: Mapping[str, Sequence[float]], ours: str) -> float:
     """The ratio of `timing` alone."""
     return median(b / o for b, o in zip(samples[FALLBACK], samples[ours], strict=True))
 
@@ -128,14 +128,14 @@ def failures(found: Findings) -> set[tuple[Problem, str]]:
 
 def _contender(found: Findings, floors: Floors, kernel: str, fields: Sequence[Field]) -> Contender:
     confirms = [each for each in fields if each.stage == "confirm"]
-    confirms = [each for each in confirms if led(each)] or confirms
+    confirms = [each for each in confirms if is_led(each)] or confirms
     selected = next((each for each in reversed(fields) if each.stage == "finals"), fields[-1])
-    gain = math.sqrt(math.prod(paired(selected.samples[p], kernel) for p in PROTOCOLS))
+    gain = math.sqrt(math.prod(paired_ratio(selected.samples[p], kernel) for p in PROTOCOLS))
     rows = [(row(each, kernel, found.device.name), each) for each in confirms]
     if not rows:
         return Contender(kernel, gain, selected, None, False)
     worst, field = min(rows, key=lambda pair: min(pair[0].hot.lcb, pair[0].cold.lcb))
-    policy = Policy(floors.get(led(field), max(floors.values())), RULE)
+    policy = Policy(floors.get(is_led(field), max(floors.values())), RULE)
     proven = kernel in found.proofs and gain > 1.0 and policy.clears(worst)
     return Contender(kernel, gain, field, worst, proven)
 

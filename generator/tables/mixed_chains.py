@@ -44,7 +44,7 @@ def _over(samples: Mapping[str, list[float]], name: str) -> float:
     return float(median(p / c for p, c in zip(samples[PLAIN], samples[name], strict=True)))
 
 
-def chosen(
+def choose_mixed_kernels(
     source: SourceManifest, lines: Iterable[Line], public: Sequence[Line] = ()
 ) -> SourceManifest:
     """`source` with the dependent kernels that the lines choose. A row without a line of its
@@ -76,4 +76,4 @@ def chosen(
             return row._replace(dependent=None)
         return row._replace(dependent=ids[best])
 
-    return published.named(source, [row_of(row) for row in source.table])
+    return published.replace_rows(source, [row_of(row) for row in source.table])

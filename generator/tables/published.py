@@ -83,7 +83,7 @@ def slow(lines: Iterable[Line]) -> tuple[set[Pair], set[Pair]]:
     """Problems and identities of what was wrong or below LEAST: row kernels, of single calls or
     where nothing is launched dependent; pairs of kernels, of chains."""
     own, both = set[Pair](), set[Pair]()
-    for line in measured(lines):
+    for line in find_single_lines(lines):
         problem, kernels = tuple(line["problem"]), tuple(line["identities"])
         alone = min(over_torch(line, PLAIN), slowest(line) if len(kernels) == 1 else 1.0)
         if line["wrong"] or alone < LEAST:
@@ -93,7 +93,7 @@ def slow(lines: Iterable[Line]) -> tuple[set[Pair], set[Pair]]:
     return own, both
 
 
-def measured(lines: Iterable[Line]) -> list[Line]:
+def find_single_lines(lines: Iterable[Line]) -> list[Line]:
     """The lines of single problems that have figures."""
     return [line for line in lines if "problem" in line and "error" not in line]
 
@@ -106,7 +106,9 @@ def level(source: SourceManifest, lines: Sequence[Line], unseen: bool = False) -
         return source
     known = identities(source)
     own, both = slow(lines)
-    seen = {(tuple(line["problem"]), tuple(line["identities"])) for line in measured(lines)}
+    seen = {
+        (tuple(line["problem"]), tuple(line["identities"])) for line in find_single_lines(lines)
+    }
 
     def kept(row: Row) -> Row:
         if row.kernel is None:
@@ -119,10 +121,10 @@ def level(source: SourceManifest, lines: Sequence[Line], unseen: bool = False) -
         good = pair not in both and (unseen or pair in seen)
         return row if good else row._replace(dependent=None)
 
-    return named(source, [kept(row) for row in source.table])
+    return replace_rows(source, [kept(row) for row in source.table])
 
 
-def named(source: SourceManifest, rows: Sequence[Row]) -> SourceManifest:
+def replace_rows(source: SourceManifest, rows: Sequence[Row]) -> SourceManifest:
     """`source` with these rows and the kernels that they name."""
     used = {id_ for row in rows for id_ in (row.kernel, row.dependent)}
     kernels = tuple(kernel for kernel in source.kernels if kernel.id in used)
@@ -139,7 +141,7 @@ def of_rows(source: SourceManifest, lines: Iterable[Line]) -> dict[tuple[Any, ..
     }
     return {
         tuple(line["problem"]): line
-        for line in measured(lines)
+        for line in find_single_lines(lines)
         if line["identities"] == wanted.get(tuple(line["problem"]))
     }
 

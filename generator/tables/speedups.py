@@ -62,7 +62,7 @@ def plain(row: Row) -> Worth:
     return Worth(shape, row.kernel, row.hot.speedup, row.cold.speedup, row.hot.vs_best)
 
 
-def paired(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
+def paired_speedup(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
     """torch over an arm of one measurement of benchmarks/measure/pdl.py: the median of the pairs.
     None where the protocol was not measured."""
     times = line.get(protocol)
@@ -72,7 +72,7 @@ def paired(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
     return float(median(torch / ours for torch, ours in pairs))
 
 
-def called(row: Row, line: Mapping[str, Any], graph: str) -> Worth:
+def read_public_speedup(row: Row, line: Mapping[str, Any], graph: str) -> Worth:
     """Of a row, by calls of `matmul` in one graph of a line of benchmarks/measure/public.py; its
     cuBLASLt and its cold figure are the row's. Calls of a chain that run at once share their
     operands, which may be read once for several; so none counts as faster than L2 gives all that it
@@ -86,7 +86,7 @@ def called(row: Row, line: Mapping[str, Any], graph: str) -> Worth:
     return Worth((row.m, row.n, row.k), row.kernel, hot, cold, hot * best)
 
 
-def in_set(rows: Iterable[Row], name: str, dtype: str, layout: str) -> list[Row]:
+def select_set_rows(rows: Iterable[Row], name: str, dtype: str, layout: str) -> list[Row]:
     """The rows of a published set."""
     wanted = shapes(name)
     kind = (DTYPES[dtype], layout)
@@ -113,11 +113,13 @@ def chains(
     rows = {row[:5]: row for row in source.table if row.dependent is not None}
     found = published.of_rows(source, lines)
     return {
-        key: called(rows[key], line, published.CHAIN) for key, line in found.items() if key in rows
+        key: read_public_speedup(rows[key], line, published.CHAIN)
+        for key, line in found.items()
+        if key in rows
     }
 
 
-def unmeasured(
+def find_unmeasured(
     source: SourceManifest, lines: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Problem, str]]:
     """Rows with a kernel that benchmarks/measure/public.py has yet to measure, and the name of the
@@ -137,7 +139,7 @@ def figures(source: SourceManifest, lines: Sequence[Mapping[str, Any]]) -> dict[
     measured = published.of_rows(source, lines)
     found: dict[str, Any] = {}
     for name, dtype, layout in SETS:
-        rows = in_set(source.table, name, dtype, layout)
+        rows = select_set_rows(source.table, name, dtype, layout)
         if rows:
             every = shapes(name) if name == "grid" else set()
             here = _set(rows, measured, every, name)
@@ -152,7 +154,7 @@ def _set(
     name: str,
 ) -> dict[str, Any]:
     """One set. What was never measured runs on torch. A row whose kernel was not called in public
-    yet counts what its confirmation says, in each column; `called` of `served` were."""
+    yet counts what its confirmation says, in each column; those that `read_public_speedup` has of `served` were."""
     missing = [Worth(shape, None) for shape in sorted(every - {row[:3] for row in rows})]
     members = [
         *map(regime_of(name), [row[:3] for row in rows]),
@@ -164,7 +166,9 @@ def _set(
 
     def column(graph: str) -> list[Worth]:
         return [
-            called(row, measured[row[:5]], graph) if row[:5] in measured else plain(row)
+            read_public_speedup(row, measured[row[:5]], graph)
+            if row[:5] in measured
+            else plain(row)
             for row in rows
         ] + missing
 

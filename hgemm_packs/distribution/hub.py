@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..errors import PackError, TrustError
 from ..pack import manifest_reader
-from ..pack.cache_folders import base_of, locked, make_all, make_private
+from ..pack.cache_folders import base_of, hold_lock, make_all, make_private
 from ..pack.folder import BLOB_NAME, MANIFEST_NAME
 from ..pack.receipts import HUB_NAME, has_receipt
 from . import cache, trust
@@ -100,7 +100,7 @@ def fetch_from(
     base = base_of(job.root)
     make_all(base)
     key = hashlib.sha256(f"{remote.endpoint}\n{source.repo}\n{commit}".encode()).hexdigest()
-    with locked(base, key):  # of processes that want one commit, one downloads
+    with hold_lock(base, key):  # of processes that want one commit, one downloads
         known = job.known(commit)
         return known or job.download(remote, commit, names, base / "downloads" / key, tick)
 
@@ -159,7 +159,7 @@ class _Job:
 
         def fill(temp: Path) -> None:
             nonlocal receipt
-            _written(small, temp)
+            _write_folder(small, temp)
             size = self.vouched_blob_bytes(temp, small[MANIFEST_NAME], commit)
             receipt = self.fill_blob(remote, commit, size, staged, temp, tick)
             # Before the pack can be seen: a pack without its receipt is refused.
@@ -169,7 +169,9 @@ class _Job:
         path = cache.add(sha, fill, self.root)
         if receipt is None:  # it was there already, perhaps by another authority
             with tempfile.TemporaryDirectory() as own:
-                self.vouched_blob_bytes(_written(small, Path(own)), small[MANIFEST_NAME], commit)
+                self.vouched_blob_bytes(
+                    _write_folder(small, Path(own)), small[MANIFEST_NAME], commit
+                )
             if not has_receipt(self.root, sha):
                 trust.write_receipt(self.root, self.verify(path, commit))
         shutil.rmtree(staged, ignore_errors=True)
@@ -205,7 +207,7 @@ class _Job:
                     raise
 
 
-def _written(files: Mapping[str, bytes], folder: Path) -> Path:
+def _write_folder(files: Mapping[str, bytes], folder: Path) -> Path:
     for name, data in files.items():
         (folder / name).write_bytes(data)
     return folder

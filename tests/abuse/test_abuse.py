@@ -96,10 +96,10 @@ def test_what_is_used_is_right_with_the_good_pack_beside_it(
             assert used(packs.WIN) == ("k_tma2", packs.fake_cubin("k_tma2", 1300))
             assert used(packs.WIN_SMALL) == ("k_direct", packs.fake_cubin("k_direct", 700))
             assert used(packs.CUBLAS) is None
-            refused = [each.error.code for each in select.found().refused]
+            refused = [each.error.code for each in select.find_packs().refused]
             assert refused == ([] if case.seen == WHOLE else [code])
             select.reset()
-        known = select.verified()
+        known = select.verify_packs()
     assert [each.error.code for each in known.refused] == [case.code]
     assert [each.path for each in known.packs] == [good.path]
     warned = Counter(record.getMessage().split(": ")[2].split(" ")[0] for record in caplog.records)

@@ -39,7 +39,7 @@ WIDTHS = (1024, 512, 2048, 4096, 256, 128, 64)
 
 
 def kernels() -> list[Packed]:
-    return [(pack, entry) for pack in select.found().packs for entry in pack.manifest.kernels]
+    return [(pack, entry) for pack in select.find_packs().packs for entry in pack.manifest.kernels]
 
 
 def parties(entry: KernelEntry) -> int:

@@ -41,7 +41,7 @@ class Swapped:
     layout: str
 
 
-def swapped(problem: Sizes) -> Swapped:
+def swap_sizes(problem: Sizes) -> Swapped:
     return Swapped(problem.n, problem.m, problem.k, problem.layout)
 
 
@@ -69,7 +69,7 @@ def ceil(a: Array | float, b: Array | float) -> Array:
     return whole
 
 
-def spilled(problem: Sizes, l2_mb: float) -> Array:
+def spilled_share(problem: Sizes, l2_mb: float) -> Array:
     """Share of the operands that L2 cannot keep between calls, 0 to 1."""
     m, n, k = problem.m, problem.n, problem.k
     megabytes = 2e-6 * (m * k + k * n + m * n)

@@ -24,8 +24,8 @@ from hgemm_packs.generator.search.analytic.model import (
     Sizes,
     Terms,
     ceil,
-    spilled,
-    swapped,
+    spilled_share,
+    swap_sizes,
 )
 
 Columns = Mapping[str, Array]
@@ -137,7 +137,7 @@ def _dram_us(q: Columns, problem: Sizes, running: Array, tiles: Array, c: Consta
     line = np.minimum(line, ceil(running, band))
     waves = (band * band_tile + line * line_tile) * k * 2 * tiles / running
     read = np.maximum(2.0 * k * (m + n), waves) + 2.0 * m * n
-    us: Array = spilled(problem, c["l2_mb"]) * read / c["dram_gbps"] / 1e3
+    us: Array = spilled_share(problem, c["l2_mb"]) * read / c["dram_gbps"] / 1e3
     return us
 
 
@@ -162,7 +162,7 @@ def swapab(q: Columns, problem: Sizes, c: Constants = SWAPAB) -> Terms:
     """Terms of sm90_swapab: its rows are the problem's columns."""
     one = np.ones_like(q["threads"])
     seen = {"tile_m": q["tile_n"], "tile_n": q["tile_m"], "group": one, "raster_n": one}
-    return wgmma({**q, **seen}, swapped(problem), c)
+    return wgmma({**q, **seen}, swap_sizes(problem), c)
 
 
 def writebound(q: Columns, problem: Sizes, c: Constants = WRITEBOUND) -> Terms:

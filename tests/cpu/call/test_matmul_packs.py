@@ -120,7 +120,7 @@ def test_every_layout_from_disk(
 
 
 def refused() -> list[str]:
-    return [each.error.code for each in select.found().refused]
+    return [each.error.code for each in select.find_packs().refused]
 
 
 def seen_as_said(case: Case) -> bool:
@@ -238,7 +238,7 @@ def test_a_cubin_that_changes_on_disk_has_its_pack_refused(
 ) -> None:
     pack = packs.write_good(tmp_path / "bad", runnable).path
     install(monkeypatch, pack)
-    assert len(select.found().packs) == 1
+    assert len(select.find_packs().packs) == 1
     (pack / "kernels.bin").write_bytes(b"\0" * (pack / "kernels.bin").stat().st_size)
     multiply(bare)
     assert launcher.counters()["launches"] == 0 and refused() == ["kernel_hash"]
@@ -349,4 +349,4 @@ def test_a_file_that_goes_stale_while_a_pack_is_opened(
     monkeypatch.setattr(os, "fstat", stale)
     multiply(bare)
     assert launcher.counters()["hits"] == 1
-    assert [refused.error.code for refused in select.found().refused] == ["unreadable"]
+    assert [refused.error.code for refused in select.find_packs().refused] == ["unreadable"]

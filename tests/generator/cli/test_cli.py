@@ -118,7 +118,7 @@ def test_a_simulated_pack_serves_no_real_gpu(
     """What never was measured must never run: a pack is for the GPU by the name of its profile."""
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(made.run / "pack"))
     settings.cache_clear()
-    manifest = select.found().packs[0].manifest
+    manifest = select.find_packs().packs[0].manifest
     assert [each.name for each in manifest.device_profiles] == ["Simulated GPU"]
     assert {row.profile for row in manifest.table} == {"Simulated GPU"}
     assert manifest.baseline.torch == manifest.baseline.driver == "simulated"
@@ -158,7 +158,7 @@ def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
     asked = pack_kernels.read(str(tmp_path / "run" / "pairs.jsonl"))
     assert {problem for problem, _ in asked} == won
     assert {name for _, name in asked} == set(pack.entries)
-    assert pack.named(asked, {}) == asked
+    assert pack.choose_kernels(asked, {}) == asked
     for entry in pack.entries.values():
         assert entry.reads_ahead and entry.triggers_early
         assert entry.numerics.max_rel_err == round(found.proofs[entry.id].max_rel_err, 9)

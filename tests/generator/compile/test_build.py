@@ -41,7 +41,7 @@ def test_a_kernel_is_the_same_in_every_cache_place_and_process(
     assert len(compilations) == len(jobs), "nothing came from a cache"
     assert there == here
     monkeypatch.undo()
-    build.expanded_source.cache_clear()
+    build.expand_source.cache_clear()
     monkeypatch.setenv("HGEMM_PACKS_CACHE", str(tmp_path / "third"))
     assert build.build(jobs, workers=2) == here
 
@@ -78,7 +78,7 @@ def test_comments_do_not_reach_the_cubin_and_code_does(
     path.write_text(
         path.read_text(encoding="utf-8").replace("pack2(v[0], v[1])", "pack2(v[1], v[0])")
     )
-    build.expanded_source.cache_clear()
+    build.expand_source.cache_clear()
     assert build.build_one(*PRODUCTS).entry_fields["id"] != before.entry_fields["id"]
 
 

@@ -552,7 +552,7 @@ def test_failures_and_cheats_win_nothing(tmp_path: Path) -> None:
     with Store(tmp_path, readonly=True) as store:
         ((finals),) = store.measured("finals")
         assert set(finals.kernels) == {kernel(choice).id for choice in ranked[6:9]}
-        ((hacked, where, why),) = store.quarantined()
+        ((hacked, where, why),) = store.quarantine_records()
         assert (hacked, where) == (kernel(ranked[2]).id, problem)
         assert "the machine needs" in why.detail
         verdict = store.verdicts("numeric")[kernel(ranked[1]).id]

@@ -105,7 +105,7 @@ def test_a_failure_anywhere_counts_everywhere(tmp_path: Path) -> None:
             hack: (Status.HACK, math.inf),
             honest: (Status.OK, 4.0),
         }
-        assert store.quarantined() == [(kernel(hack).id, PROBLEMS[0], why)]
+        assert store.quarantine_records() == [(kernel(hack).id, PROBLEMS[0], why)]
         gate = store.verdicts("numeric")
         assert gate[kernel(wrong).id].detail == "17 elements"
         assert store.spent_gpu_seconds() == {"gate": 1.0, "screen": 0.25}
