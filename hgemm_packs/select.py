@@ -95,7 +95,8 @@ def refuse(pack: Pack, error: PackError) -> None:
 
 
 def verify_packs() -> discover.Found:
-    """As `find_packs`, after every check of every pack, for those who show or measure whole packs."""
+    """As `find_packs`, after every check of every pack, for those who show or measure whole
+    packs."""
     for pack in find_packs().packs:
         try:
             pack.verify()

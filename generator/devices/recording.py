@@ -141,7 +141,8 @@ def save(
 
 
 def load(path: str | os.PathLike[str], *, any_catalogue: bool = False) -> dict[Problem, Screen]:
-    """The screens of a file, in its order, genomes as `complete_choice` has them, without those that are none today.
+    """The screens of a file, in its order, genomes as `complete_choice` has them, without those
+    that are none today.
 
     Raises StaleRecording when `catalogue` no longer lists the recorded choices, unless
     `any_catalogue`, and ValueError for a file that is no recording or contradicts its digest, which

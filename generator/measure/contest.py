@@ -89,7 +89,7 @@ def clocks(done: Comparison) -> dict[str, list[float]]:
 
 
 def conditions(done: Comparison) -> dict[str, Any]:
-    """How a comparison was made: replay length, sets, blocks repeated, clocks; `is_led` tells it from
+    """How a comparison was made: replay length, sets, blocks repeated, clocks; `led` tells it from
     those in which nothing ran ahead of the first arm of a block."""
     fields = ("calls", "sets", "flushed", "repeated")
     return {**{name: getattr(done, name) for name in fields}, "led": True, **clocks(done)}

@@ -176,9 +176,9 @@ def level_alone(c: Contender, found: Findings) -> bool:
 def candidates(
     found: Findings, usable: Usable, near: float
 ) -> tuple[SourceManifest, list[tuple[Problem, str]]]:
-    """What `choose_dependent_kernels` may choose among where a kernel has won: the source manifest of the wins and
-    of what else is level alone, if the gain is no more than `near` below the best win of the
-    problem, as far as they are `usable`, and the problems and names of kernels that
+    """What `choose_dependent_kernels` may choose among where a kernel has won: the source manifest
+    of the wins and of what else is level alone, if the gain is no more than `near` below the best
+    win of the problem, as far as they are `usable`, and the problems and names of kernels that
     benchmarks/measure/pdl.py is to measure. Raises ValueError where there is none."""
 
     def close(_: Problem, each: list[Contender]) -> list[Contender]:

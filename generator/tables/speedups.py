@@ -154,7 +154,8 @@ def _set(
     name: str,
 ) -> dict[str, Any]:
     """One set. What was never measured runs on torch. A row whose kernel was not called in public
-    yet counts what its confirmation says, in each column; those that `read_public_speedup` has of `served` were."""
+    yet counts what its confirmation says, in each column; `read_public_speedup` has those of
+    `served` that were."""
     missing = [Worth(shape, None) for shape in sorted(every - {row[:3] for row in rows})]
     members = [
         *map(regime_of(name), [row[:3] for row in rows]),
