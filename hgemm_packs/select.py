@@ -36,7 +36,7 @@ STEPS = (
 )
 
 
-class Choice(NamedTuple):
+class Selection(NamedTuple):
     """The decision: all of `pack`, `kernel` and `row`, or none of them and a fallback. `dependent`
     is the kernel for launches behind our own ones in a graph, where there is one."""
 
@@ -133,11 +133,11 @@ def exclusion_reason(kernel: KernelEntry, dependent: bool = False) -> str | None
     return _never_dependent.get(name) if why is None and dependent else why
 
 
-def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = None) -> Choice:
+def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = None) -> Selection:
     """Decide for one problem on one device; `device` spares asking the driver about it."""
     unfit = _unfit(problem)
     if unfit is not None:
-        return Choice(None, None, None, (unfit,))
+        return Selection(None, None, None, (unfit,))
     if device is None:
         from .launcher import device_info
 
@@ -148,10 +148,10 @@ def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = Non
             row, reason = _consult(pack.manifest, problem, device)
             reasons.append(reason)
             if row is not None and row.kernel is not None:
-                dependent, refusal = _behind_ours(pack.manifest, row)
+                dependent, refusal = _select_dependent(pack.manifest, row)
                 reasons += [refusal] if refusal else []
                 kernel = pack.manifest.kernel(row.kernel)
-                return Choice(pack, kernel, row, tuple(reasons), dependent)
+                return Selection(pack, kernel, row, tuple(reasons), dependent)
         except PackError as error:
             refuse(pack, error)
     for refused in find_packs().refused:
@@ -159,7 +159,7 @@ def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = Non
         reasons.append(Reason(code, f"{refused.place}: {refused.error}"))
     if not reasons:
         reasons.append(Reason("no_pack", "no pack is installed"))
-    return Choice(None, None, None, tuple(reasons))
+    return Selection(None, None, None, tuple(reasons))
 
 
 def _unfit(problem: Problem) -> Reason | None:
@@ -202,7 +202,7 @@ def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[
     return row, Reason("kernel", f"{name}: {kernel.name}, measured {gain}", accepted=True)
 
 
-def _behind_ours(manifest: Manifest, row: Row) -> tuple[KernelEntry | None, Reason | None]:
+def _select_dependent(manifest: Manifest, row: Row) -> tuple[KernelEntry | None, Reason | None]:
     """The kernel that a row names for dependent launches, if any, or why it is not used. The row's
     own serves all the same."""
     if row.dependent is None:

@@ -97,7 +97,7 @@ def candidates(pack: Packed, pairs: Mapping[Problem, Sequence[str]]) -> Iterator
     """One task a problem with a kernel, of fewer than MOST_FLOP."""
     for problem, own in pack.wins.items():
         if 2.0 * problem.m * problem.n * problem.k < MOST_FLOP:
-            named = [own, *([pack.behind[problem]] if problem in pack.behind else [])]
+            named = [own, *([pack.dependent[problem]] if problem in pack.dependent else [])]
             names = tuple(dict.fromkeys([*named, *pairs.get(problem, ())]))
             fields = {"problem": pack_kernels.problem_values(problem), "candidates": list(names)}
             yield Task("mixed", problem, tuple, fields)

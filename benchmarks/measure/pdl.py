@@ -108,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
         "settings": asdict(settings),
     }
     todo = dependent_tasks(
-        pack.choose_kernels(campaign.asked(options, pack), pack.behind), pack.kernel
+        pack.choose_kernels(campaign.asked(options, pack), pack.dependent), pack.kernel
     )
     code = campaign.main(options, pack, todo, partial(protocols.make, settings=settings), header)
     figures = summary(campaign.lines([Path(options.out)])[1])

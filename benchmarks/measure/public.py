@@ -225,7 +225,7 @@ def ordered(pack: Packed, wanted: Sequence[Problem]) -> list[Task]:
     then those with any, then the others, each in the order they come in, types apart."""
 
     def first(problem: Problem) -> tuple[int, str]:
-        name = pack.behind.get(problem)
+        name = pack.dependent.get(problem)
         worst = name and pack.entries[name].reads_ahead and 2 * problem.m * problem.n > LARGE_BYTES
         return (0 if worst else 1 if name else 2, problem.dtype)
 

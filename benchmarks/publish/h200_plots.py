@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.report.plots import ACCENT, INK, MUTED, SECOND, STYLE
 from hgemm_packs.generator.tables import speedups
-from hgemm_packs.generator.tables.speedups import Shape, Worth
+from hgemm_packs.generator.tables.speedups import RowSpeedup, Shape
 from hgemm_packs.pack.manifest import Row
 
 #: What the line is called on which a problem gains as much by one measure as by the other.
@@ -29,7 +29,7 @@ DEEPEST = 2.0
 DPI = 110
 
 Floor = Callable[[int, int, int], float]
-Chains = Mapping[tuple[Any, ...], Worth]
+Chains = Mapping[tuple[Any, ...], RowSpeedup]
 
 
 def draw(

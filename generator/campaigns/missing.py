@@ -102,10 +102,10 @@ def wanted(
     did, are for `refine.document` to look at."""
     seen = dependent.keep_remeasured(lines, second)
     document, _ = dependent.choose_dependent_kernels(source, found, {}, seen, set, second)
-    document = dependent.level(document, [*lines, *second])
+    document = dependent.drop_slow_rows(document, [*lines, *second])
     if mixed:
         document = mixed_chains.choose_mixed_kernels(document, mixed, calls)
-    return published.level(document, calls, unseen=True)
+    return published.drop_slow_rows(document, calls, unseen=True)
 
 
 def unsanitized(

@@ -64,10 +64,10 @@ def document(
     launched, more = dependent.choose_dependent_kernels(
         rebuilt.source, found, rebuilt.listed, choosing, usable, published
     )
-    level = dependent.level(launched, [*choosing, *published])
+    level = dependent.drop_slow_rows(launched, [*choosing, *published])
     if mixed:
         level = mixed_chains.choose_mixed_kernels(level, mixed, public)
-    return veto.level(level, public, unseen), sorted({*rebuilt.gone, *more})
+    return veto.drop_slow_rows(level, public, unseen), sorted({*rebuilt.gone, *more})
 
 
 class Refinement:

@@ -37,7 +37,7 @@ from hgemm_packs.generator.workers.evaluators import Evaluator, Local
 from hgemm_packs.problem import DTYPES, LAYOUTS, REGIMES, Problem
 
 CORES = os.cpu_count() or 1
-FOLLOWED_BY = 2  # kernels that read ahead which `follow` finds for a row
+FOLLOWED_BY = 2  # kernels that read ahead which `find_dependent_kernels` finds for a row
 _STRATEGY_SEEDS = 1 << 32  # as many as NumPy and scikit-learn take
 _STRATEGIES, _LAYOUTS, _DTYPES, _REGIMES = (
     ", ".join(each) for each in (sorted(STRATEGIES), LAYOUTS, DTYPES, REGIMES)
@@ -186,7 +186,7 @@ def earlier(places: Sequence[Path]) -> tuple[transfer.Known, transfer.Known]:
     found = [export.load(place) for place in places if place not in tables]
     return (
         transfer.unite_choices([transfer.winners(found), *named]),
-        transfer.unite_choices([transfer.followers(found), *named]),
+        transfer.unite_choices([transfer.list_dependent_choices(found), *named]),
     )
 
 
@@ -291,7 +291,7 @@ def follow(
     out, count = console(), gpus_here(gpus)
     with Store(run) as store:
         with workers(run, jobs, count, "") as (builder, evaluator), live.watching(out) as watch:
-            found = generate.follow(
+            found = generate.find_dependent_kernels(
                 store,
                 {problem: won[problem] for problem in asked},
                 builder,

@@ -38,7 +38,7 @@ class Packed:
             for row in manifest.table
             if row.kernel is not None and manifest.policy.clears(row)
         }
-        self.behind = {
+        self.dependent = {
             Problem(*row.key): manifest.by_id[row.dependent].name
             for row in manifest.table
             if row.dependent is not None and Problem(*row.key) in self.wins

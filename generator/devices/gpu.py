@@ -79,7 +79,7 @@ class GpuDevice:
             versions=report.runtime_versions(index),
         )
         self._kernels: dict[str, Loaded] = {}
-        self._followers: dict[str, Loaded] = {}
+        self._dependent: dict[str, Loaded] = {}
         self._scenes = Scenes(index, int(SCENES_SHARE * properties.total_memory))
 
     @property
@@ -93,7 +93,7 @@ class GpuDevice:
         that nobody can tell apart."""
         jobs: Mapping[str, Callable[[Job], Reply]] = {
             "screen": self._screen,
-            "behind": self._behind,
+            "behind": self._time_dependent,
             "race": self._race,
             "finals": self._finals,
             "confirm": self._finals,
@@ -115,16 +115,16 @@ class GpuDevice:
 
     def _load_kernel(self, kernel: Kernel) -> Loaded:
         """The kernel, loaded on first use. Raises CandidateError, RuntimeError or ValueError."""
-        return self._load(kernel, self._kernels, pdl=False)
+        return self._load(kernel, self._kernels, dependent=False)
 
-    def _follower(self, kernel: Kernel) -> Loaded:
+    def _load_dependent(self, kernel: Kernel) -> Loaded:
         """The kernel as it is launched behind one of ours in a graph. Raises the same."""
-        return self._load(kernel, self._followers, pdl=True)
+        return self._load(kernel, self._dependent, dependent=True)
 
-    def _load(self, kernel: Kernel, there: dict[str, Loaded], *, pdl: bool) -> Loaded:
+    def _load(self, kernel: Kernel, there: dict[str, Loaded], *, dependent: bool) -> Loaded:
         if kernel.id not in there:
             record = entry(kernel.fields, kernel.cubin)
-            handle = launcher.load(self.index, record, kernel.cubin, pdl)
+            handle = launcher.load(self.index, record, kernel.cubin, dependent)
             there[kernel.id] = Loaded(record, Arm(handle), handle.max_ctas)
         return there[kernel.id]
 
@@ -163,11 +163,11 @@ class GpuDevice:
     def _screen(self, job: Job) -> Reply:
         return self._screen_kernels(job, self._load_kernel, overlapping=False)
 
-    def _behind(self, job: Job) -> Reply:
+    def _time_dependent(self, job: Job) -> Reply:
         """A screen in whose graphs each call is launched dependent behind the one before. "alone"
         has times of ordinary launches, from the fastest kernel on until ENOUGH_LEVEL are no slower
         than torch: nobody asks for more."""
-        reply = self._screen_kernels(job, self._follower, overlapping=True)
+        reply = self._screen_kernels(job, self._load_dependent, overlapping=True)
         timed = {
             id_: median(us) for id_, r in reply.results.items() if (us := r.samples.get("hot"))
         }

@@ -71,9 +71,9 @@ class Protocols(GpuDevice):
     def run(self, job: Job) -> Reply:
         """Do a job. Raises DeviceLost, and ValueError for another kind or without a problem."""
         kinds: Mapping[str, Callable[[Job, Problem], dict[str, Any]]] = {
-            "pdl": self._pdl,
+            "pdl": self._measure_dependent,
             "chained": self._time_chains,
-            "energy": self._energy,
+            "energy": self._measure_sustained,
         }
         if job.kind not in kinds or job.problem is None:
             raise ValueError(f"no job {job.kind!r} on {job.problem}; known: {', '.join(kinds)}")
@@ -95,18 +95,18 @@ class Protocols(GpuDevice):
         except RuntimeError:
             raise DeviceLost(words) from cause
 
-    def arm(self, kernel: Kernel, pdl: bool) -> Arm:
+    def arm(self, kernel: Kernel, dependent: bool) -> Arm:
         """The kernel with or without programmatic dependent launch: one cubin, loaded once each."""
-        if (kernel.id, pdl) not in self._launches:
+        if (kernel.id, dependent) not in self._launches:
             record = entry(kernel.fields, kernel.cubin)
-            handle = launcher.load(self.index, record, kernel.cubin, pdl)
-            self._launches[kernel.id, pdl] = Arm(handle)
-        return self._launches[kernel.id, pdl]
+            handle = launcher.load(self.index, record, kernel.cubin, dependent)
+            self._launches[kernel.id, dependent] = Arm(handle)
+        return self._launches[kernel.id, dependent]
 
     def _both(self, kernel: Kernel) -> dict[str, AnyArm]:
         return {"plain": self.arm(kernel, False), "pdl": self.arm(kernel, True)}
 
-    def _pdl(self, job: Job, problem: Problem) -> dict[str, Any]:
+    def _measure_dependent(self, job: Job, problem: Problem) -> dict[str, Any]:
         both = self._both(job.kernels[0])
         line = self._compare_arms({"torch": torch_mm, **both}, problem, PROTOCOLS, job.seed)
         # In a chain every replay is checked against the same layers launched plainly.
@@ -163,7 +163,7 @@ class Protocols(GpuDevice):
             line["wrong"] += agree.wrong
         return line
 
-    def _energy(self, job: Job, problem: Problem) -> dict[str, Any]:
+    def _measure_sustained(self, job: Job, problem: Problem) -> dict[str, Any]:
         at, one = stage(self.index), operands(problem, self.index, seed=job.seed)[0]
         kernels, wrong = self._shortlist(job, problem, one, at)
         arms: dict[str, AnyArm] = {"torch": torch_mm}

@@ -17,7 +17,7 @@ from hgemm_packs import dispatch
 from hgemm_packs.generator.measure.values import Reference, sample_reference
 from hgemm_packs.measure.operands import Operands
 from hgemm_packs.measure.replay import Arm, Stage
-from hgemm_packs.measure.timing import Field
+from hgemm_packs.measure.timing import ArmBench
 from hgemm_packs.problem import Problem
 
 PROBES = 4  # sets of one comparison whose values are looked at
@@ -33,7 +33,7 @@ class Agreement:
         self._seed = seed
         self.wrong: list[str] = []
 
-    def __call__(self, block: int, field: Field) -> None:
+    def __call__(self, block: int, field: ArmBench) -> None:
         if block != self._last:
             return
         sets = field.plan.sets

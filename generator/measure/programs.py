@@ -74,12 +74,12 @@ class Bench:
         self._pools[dtype].clear()
         return self._pools[dtype]
 
-    def launching(self, entry: KernelEntry, pdl: bool) -> Callable[..., object]:
+    def launching(self, entry: KernelEntry, dependent: bool) -> Callable[..., object]:
         """A function of (a, b, out=c) that launches this very kernel. Raises RuntimeError where it
         does not load so."""
-        key = (entry.id, pdl)
+        key = (entry.id, dependent)
         if key not in self._kernels:
-            self._kernels[key] = launcher.load(0, entry, self.pack.pack.image(entry), pdl)
+            self._kernels[key] = launcher.load(0, entry, self.pack.pack.image(entry), dependent)
         return partial(_launch, self._kernels[key])
 
     def gap(self) -> Call:

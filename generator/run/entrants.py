@@ -13,7 +13,7 @@ from functools import partial
 
 from hgemm_packs.generator.core.gains import mean, wins
 from hgemm_packs.generator.core.spec import Kernel
-from hgemm_packs.generator.run.jobs import Flow
+from hgemm_packs.generator.run.jobs import RunJobs
 from hgemm_packs.generator.run.rounds import Track
 
 GATE_BATCH = 4
@@ -23,14 +23,14 @@ GATE_BATCH = 4
 class Entrant:
     """A problem on its way through the stages. `ranking` has the kernels still in, best first;
     `gains` those that ran in the finals and failed nowhere since, with what they won there: hot and
-    cold against torch, by medians. `ahead` has those that read ahead, the fastest behind one
-    another first, and `behind` torch over each of them so."""
+    cold against torch, by medians. `dependent_kernels` has those that read ahead, the fastest
+    behind one another first, and `dependent_speedups` torch over each of them so."""
 
     track: Track
     ranking: list[Kernel] = field(default_factory=list)
-    ahead: list[Kernel] = field(default_factory=list)
+    dependent_kernels: list[Kernel] = field(default_factory=list)
     gains: dict[str, tuple[float, float]] = field(default_factory=dict)
-    behind: dict[str, float] = field(default_factory=dict)
+    dependent_speedups: dict[str, float] = field(default_factory=dict)
     confirmed: tuple[float, float] | None = None
 
     @property
@@ -55,7 +55,7 @@ class Entrant:
 class Stages:
     """What the stages share: all problems of a run, and how they are gone over."""
 
-    def __init__(self, flow: Flow, tracks: Sequence[Track]) -> None:
+    def __init__(self, flow: RunJobs, tracks: Sequence[Track]) -> None:
         self._flow = flow
         self.entrants = [Entrant(track) for track in tracks]
         self._limit = 0.0

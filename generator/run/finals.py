@@ -17,8 +17,8 @@ from statistics import median
 from hgemm_packs.generator.core.gains import ratios
 from hgemm_packs.generator.core.spec import Choice, Kernel, Reply, Result, Status, Verdict
 from hgemm_packs.generator.run.entrants import Entrant
-from hgemm_packs.generator.run.followers import Followers, FollowerStages
-from hgemm_packs.generator.run.jobs import PASSED, Built, Flow
+from hgemm_packs.generator.run.followers import DependentStages, Followers
+from hgemm_packs.generator.run.jobs import PASSED, Built, RunJobs
 from hgemm_packs.generator.run.rounds import Track
 from hgemm_packs.problem import Problem
 
@@ -30,13 +30,13 @@ Sanitize = Callable[[Sequence[Kernel]], Iterable[Mapping[str, Verdict]]]
 Won = Mapping[Problem, Mapping[Choice, tuple[float, float]]]
 
 
-class Finalists(FollowerStages):
+class FinalStages(DependentStages):
     """The stages, to be called in the order in which they stand here, those of `followers` before
     the noise, each with the GPU-seconds that all of the run may have spent when it starts its last
     job."""
 
     def __init__(
-        self, flow: Flow, tracks: Sequence[Track], width: int, count: int, followers: Followers
+        self, flow: RunJobs, tracks: Sequence[Track], width: int, count: int, followers: Followers
     ) -> None:
         super().__init__(flow, tracks, count, followers)
         self._width = width
@@ -146,7 +146,7 @@ class Finalists(FollowerStages):
 
     def _entering(self, entrant: Entrant, passed: Container[str]) -> list[Kernel]:
         """What a confirmation is asked of, each once: a search may have found one itself."""
-        more = (kernel for kernel in self._followers(entrant) if kernel.id in passed)
+        more = (kernel for kernel in self._list_confirmable(entrant) if kernel.id in passed)
         return list({kernel.id: kernel for kernel in (*entrant.winners, *more)}.values())
 
     def find_unsanitized(self) -> list[Kernel]:

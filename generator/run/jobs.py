@@ -45,7 +45,7 @@ _ABSENT = (math.inf,)  # the time of what was not measured
 PASSED = (Status.OK, Status.SLOWER, Status.NOISE)
 
 
-class Flow:
+class RunJobs:
     """One run's traffic. `tick` is called after every event."""
 
     def __init__(

@@ -24,7 +24,7 @@ from hgemm_packs.generator.core.spec import (
     Status,
     Verdict,
 )
-from hgemm_packs.generator.run.jobs import Built, Flow
+from hgemm_packs.generator.run.jobs import Built, RunJobs
 from hgemm_packs.generator.search.base import Strategy
 from hgemm_packs.generator.store.run_folder import screened_us
 from hgemm_packs.problem import Problem
@@ -84,7 +84,7 @@ class Rounds:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: RunJobs,
         strategy: Strategy,
         tracks: Sequence[Track],
         *,
@@ -180,7 +180,7 @@ class Rounds:
 
 
 def retell(
-    flow: Flow,
+    flow: RunJobs,
     strategy: Strategy,
     problems: Sequence[Problem],
     spaces: Callable[[Problem], Space],

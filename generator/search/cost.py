@@ -112,7 +112,7 @@ def lesson(told: Told) -> tuple[Array, Array, Array]:
     return features(rows, np.arange(len(choices))), surprise, weights
 
 
-class Field:
+class ChoicePool:
     """What may be measured next on a problem, and what is believed of it in log2 of us: the rows of
     the core that the prior does not rule out, and `others`. Taking one lowers the doubt of its
     like, so that what is taken together differs."""
@@ -195,7 +195,7 @@ class CostSearch:
 
     def ask(self, space: Space, n: int) -> list[Proposal]:
         self._model.refit(self._history)
-        field = Field(self._model, self._history, space)
+        field = ChoicePool(self._model, self._history, space)
         found: list[Proposal] = []
         while len(found) < n and (choice := field.promising()) is not None:
             field.take(choice)

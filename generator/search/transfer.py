@@ -45,7 +45,7 @@ def winners(parts: Iterable[Findings]) -> dict[Sizes, list[Choice]]:
     return _list_kernels(parts, fastest)
 
 
-def followers(parts: Iterable[Findings]) -> dict[Sizes, list[Choice]]:
+def list_dependent_choices(parts: Iterable[Findings]) -> dict[Sizes, list[Choice]]:
     """By M, N and K, the kernels that read ahead and were confirmed: a run had found them by
     launches behind one another, and their times alone say nothing of that."""
 

@@ -96,11 +96,11 @@ def choose_dependent_kernels(
     right ones that are level alone the fastest by `lines` that is faster than the row's own
     launched plainly, and `usable`; none where there is none. Which are level alone their
     confirmations in `listed` say, and of those that have none the `lines` and the `second`
-    measurement (see `_level`). Besides the kernels that are there come as many as keep
+    measurement (see `_find_level`). Besides the kernels that are there come as many as keep
     prune.KEPT_SHARE of the log gain over the rows' own. And the names of those that are not
     usable."""
     gains = speedups(lines)
-    level = _level(found, listed, _least([*lines, *second], _plainly))
+    level = _find_level(found, listed, _least([*lines, *second], _plainly))
     better = {
         row.key: _better(row, level.get(row[:5], set()), gains, found)
         for row in source.table
@@ -140,11 +140,11 @@ def _better(
     return {id_: over[id_] for id_ in sorted(over, key=lambda i: (-over[i], i)) if over[id_] > 1.0}
 
 
-def _level(
+def _find_level(
     found: Findings, listed: Listed, plainly: Mapping[Pair, float]
 ) -> dict[tuple[Any, ...], set[str]]:
     """By problem, the kernels that are level alone: by their confirmation, if they have one there
-    (`level_alone`), else where no measurement of dependent launch had torch ahead of their plain
+    (`is_level_alone`), else where no measurement of dependent launch had torch ahead of their plain
     arm (`plainly`) and they have passed the numeric gate and failed nowhere on the problem. A
     median of a few blocks and no lower bound: so more is asked of it."""
     found_level: dict[tuple[Any, ...], set[str]] = {}
@@ -153,7 +153,7 @@ def _level(
         for c in each:
             if c.row is not None:
                 confirmed.add((problem, c.kernel))
-                if level_alone(c, found):
+                if is_level_alone(c, found):
                     found_level.setdefault(problem.key[:5], set()).add(c.kernel)
     out = confirmed | judge.failures(found)
     ids: dict[str, list[str]] = {}
@@ -166,7 +166,7 @@ def _level(
     return found_level
 
 
-def level_alone(c: Contender, found: Findings) -> bool:
+def is_level_alone(c: Contender, found: Findings) -> bool:
     """Whether the kernel is right, and launched plainly no slower than torch: a dependent launch
     may find nothing to overlap with, as where the grid ahead has taken all SMs."""
     bounds = [c.row.hot.lcb, c.row.cold.lcb] if c.row else [0.0]
@@ -183,7 +183,7 @@ def candidates(
 
     def close(_: Problem, each: list[Contender]) -> list[Contender]:
         wins = [c for c in each if c.proven]
-        others = [c for c in each if not c.proven and level_alone(c, found)]
+        others = [c for c in each if not c.proven and is_level_alone(c, found)]
         return [c for c in (*wins, *others) if wins and c.gain * (1.0 + near) >= wins[0].gain]
 
     document, left = table.candidates(found, usable, close)
@@ -195,7 +195,7 @@ def candidates(
     return document, pairs
 
 
-def level(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceManifest:
+def drop_slow_rows(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceManifest:
     """`source` without what any measurement had slower than LEAST of torch in the way that a row
     launches it, for a confirmation is one run and no call may be slower. A row whose own kernel was
     so plainly goes to torch; one whose dependent kernel was so dependently is left with its own.

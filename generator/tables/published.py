@@ -98,7 +98,9 @@ def find_single_lines(lines: Iterable[Line]) -> list[Line]:
     return [line for line in lines if "problem" in line and "error" not in line]
 
 
-def level(source: SourceManifest, lines: Sequence[Line], unseen: bool = False) -> SourceManifest:
+def drop_slow_rows(
+    source: SourceManifest, lines: Sequence[Line], unseen: bool = False
+) -> SourceManifest:
     """`source` without what the lines had slow or wrong: a row whose own kernel was goes to torch,
     one whose chains were loses its kernel for dependent launch. So does one whose chains nobody
     measured, unless `unseen` is to stay. Without lines nothing is asked."""

@@ -42,7 +42,7 @@ COLUMNS = {"plain": published.PLAIN, "mixed": published.MIXED[0], "chain": publi
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class RowSpeedup:
     """`matmul` on one problem: how much faster than torch with hot and cold caches, and than the
     better of torch and tuned cuBLASLt with hot ones, where those were measured."""
 
@@ -53,13 +53,13 @@ class Worth:
     vs_best: float | None = None
 
 
-def plain(row: Row) -> Worth:
+def plain(row: Row) -> RowSpeedup:
     """Of a row, launched as usual. Where torch runs, it may lose to a tuned cuBLASLt."""
     shape = (row.m, row.n, row.k)
     if row.kernel is None:
         best = min(row.hot.torch_us, row.hot.cublaslt_us)
-        return Worth(shape, None, vs_best=best / row.hot.torch_us)
-    return Worth(shape, row.kernel, row.hot.speedup, row.cold.speedup, row.hot.vs_best)
+        return RowSpeedup(shape, None, vs_best=best / row.hot.torch_us)
+    return RowSpeedup(shape, row.kernel, row.hot.speedup, row.cold.speedup, row.hot.vs_best)
 
 
 def paired_speedup(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
@@ -72,7 +72,7 @@ def paired_speedup(line: Mapping[str, Any], protocol: str, arm: str) -> float | 
     return float(median(torch / ours for torch, ours in pairs))
 
 
-def read_public_speedup(row: Row, line: Mapping[str, Any], graph: str) -> Worth:
+def read_public_speedup(row: Row, line: Mapping[str, Any], graph: str) -> RowSpeedup:
     """Of a row, by calls of `matmul` in one graph of a line of benchmarks/measure/public.py; its
     cuBLASLt and its cold figure are the row's. Calls of a chain that run at once share their
     operands, which may be read once for several; so none counts as faster than L2 gives all that it
@@ -83,7 +83,7 @@ def read_public_speedup(row: Row, line: Mapping[str, Any], graph: str) -> Worth:
         hot *= min(1.0, us * L2_RATE / (1e6 * compulsory_bytes(Problem(*row.key))))
     best = min(row.hot.torch_us, row.hot.cublaslt_us) / row.hot.torch_us
     cold = row.cold.speedup if graph == published.PLAIN else None
-    return Worth((row.m, row.n, row.k), row.kernel, hot, cold, hot * best)
+    return RowSpeedup((row.m, row.n, row.k), row.kernel, hot, cold, hot * best)
 
 
 def select_set_rows(rows: Iterable[Row], name: str, dtype: str, layout: str) -> list[Row]:
@@ -107,7 +107,7 @@ def regime_of(name: str) -> Callable[[Shape], str]:
 
 def chains(
     source: SourceManifest, lines: Iterable[Mapping[str, Any]]
-) -> dict[tuple[Any, ...], Worth]:
+) -> dict[tuple[Any, ...], RowSpeedup]:
     """By M, N, K, layout and dtype: rows with a kernel for dependent launch, in chains of their
     own."""
     rows = {row[:5]: row for row in source.table if row.dependent is not None}
@@ -156,7 +156,7 @@ def _set(
     """One set. What was never measured runs on torch. A row whose kernel was not called in public
     yet counts what its confirmation says, in each column; `read_public_speedup` has those of
     `served` that were."""
-    missing = [Worth(shape, None) for shape in sorted(every - {row[:3] for row in rows})]
+    missing = [RowSpeedup(shape, None) for shape in sorted(every - {row[:3] for row in rows})]
     members = [
         *map(regime_of(name), [row[:3] for row in rows]),
         *map(regime_of(name), _of(missing)),
@@ -165,7 +165,7 @@ def _set(
     regimes = sorted(set(members), key=order.index)
     served = [row for row in rows if row.kernel is not None]
 
-    def column(graph: str) -> list[Worth]:
+    def column(graph: str) -> list[RowSpeedup]:
         return [
             read_public_speedup(row, measured[row[:5]], graph)
             if row[:5] in measured
@@ -184,12 +184,12 @@ def _set(
     }
 
 
-def _of(worths: Iterable[Worth]) -> list[Shape]:
+def _of(worths: Iterable[RowSpeedup]) -> list[Shape]:
     return [each.shape for each in worths]
 
 
 def _means(
-    worths: Sequence[Worth], members: Sequence[str], regimes: Sequence[str]
+    worths: Sequence[RowSpeedup], members: Sequence[str], regimes: Sequence[str]
 ) -> dict[str, Any]:
     def mean(values: Iterable[float | None]) -> float | None:
         known = list(values)

@@ -165,7 +165,7 @@ def plan(
     return Plan(sets, math.ceil(calls / count) * count, flushed=False)
 
 
-class Field:
+class ArmBench:
     """Arms captured on the buffers of one plan, to be timed block by block. Made, used and freed
     inside `Stage.active()`."""
 
@@ -215,7 +215,7 @@ def compare(
     target_us: float = 1000.0,
     device: int = 0,
     seed: int = 0,
-    between: Callable[[int, Field], None] | None = None,
+    between: Callable[[int, ArmBench], None] | None = None,
     overlapping: bool = False,
 ) -> Comparison:
     """Time all `arms` on the same buffers, once each per block, in random order.
@@ -243,7 +243,7 @@ def compare(
     result = Comparison({name: [] for name in arms}, how.calls, len(how.sets), how.flushed)
     shuffle = random.Random(seed)
     with at.active():
-        running = Field(arms, how, at)
+        running = ArmBench(arms, how, at)
         while len(result.conditions) < blocks:
             order = list(arms)
             shuffle.shuffle(order)

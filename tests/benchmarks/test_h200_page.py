@@ -176,7 +176,7 @@ def test_the_committed_table_follows_from_the_committed_export() -> None:
 def chosen_again(source: SourceManifest, mixed: list[Any], calls: list[Any]) -> None:
     """Of every row: calls of `matmul` let its own kernel stay, and its kernel for dependent launch,
     which is the best of those in the table. A row may have none as its best is in no table."""
-    again = published.level(
+    again = published.drop_slow_rows(
         mixed_chains.choose_mixed_kernels(source, mixed, calls) if mixed else source, calls
     )
     for row, same in zip(source.table, again.table, strict=True):
@@ -218,7 +218,7 @@ def follows(
             ]
             confirmed = [c for c in contenders if c.kernel == row.dependent and c.row]
             assert behind
-            assert all(dependent.level_alone(each, whole) for each in confirmed)
+            assert all(dependent.is_level_alone(each, whole) for each in confirmed)
             if not confirmed:
                 assert all(min(dependent.over_torch(line, "plain")) >= 1.0 for line in behind)
         if row.kernel is None:

@@ -79,7 +79,7 @@ def test_a_search_screens_launches_behind_one_another(wins: Wins) -> None:
         (result,) = device.run(Job(kind, problem, (kernel,), 3)).results.values()
         assert (result.status, result.detail) == (Status.OK, "")
         assert len(result.samples["hot"]) == 3
-    arm = device._followers[kernel.id].arm
+    arm = device._dependent[kernel.id].arm
     found = edges([arm, arm, arm, timing.feed], operands(problem, 0)[0], stage(0))
     assert found == {"programmatic": 2, "full": 1}
 

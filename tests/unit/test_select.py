@@ -31,7 +31,7 @@ def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pack.path
 
 
-def resolve(problem: Problem, **device: Any) -> select.Choice:
+def resolve(problem: Problem, **device: Any) -> select.Selection:
     return select.resolve(problem, 0, dataclasses.replace(packs.H200, **device))
 
 

@@ -154,7 +154,7 @@ def pack(tmp_path: Path) -> Packed:
 
 def test_a_pack_gives_its_wins_and_kernels(pack: Packed) -> None:
     assert pack.wins == {packs.WIN: "k_tma2", packs.WIN_SMALL: "k_direct"}
-    assert pack.behind == {packs.WIN: "k_tma3"}
+    assert pack.dependent == {packs.WIN: "k_tma3"}
     assert packs.CUBLAS in pack.measured and len(pack.measured) == 3
     kernel = pack.kernel("k_tma2")
     assert kernel.fields["param_layout"] == "tma2_v1" and len(kernel.cubin) == 1300
@@ -172,7 +172,7 @@ def test_a_problem_has_the_kernel_asked_for_or_the_tables(pack: Packed) -> None:
         (packs.CUBLAS, "k_tma3"),
     ]
     asked.append((packs.WIN_SMALL, None))  # has none for dependent launch
-    assert pack.choose_kernels(asked, pack.behind) == [
+    assert pack.choose_kernels(asked, pack.dependent) == [
         (packs.WIN, "k_tma3"),
         (packs.CUBLAS, "k_tma3"),
     ]

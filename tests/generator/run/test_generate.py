@@ -26,8 +26,14 @@ from hgemm_packs.generator.core.spec import (
     Verdict,
 )
 from hgemm_packs.generator.devices.sim import Faults, SimDevice, fake_kernel
-from hgemm_packs.generator.run.followers import FOLLOWERS
-from hgemm_packs.generator.run.generate import Budget, Snapshot, Summary, follow, generate
+from hgemm_packs.generator.run.followers import MOST_DEPENDENT
+from hgemm_packs.generator.run.generate import (
+    Budget,
+    Snapshot,
+    Summary,
+    find_dependent_kernels,
+    generate,
+)
 from hgemm_packs.generator.search import behind
 from hgemm_packs.generator.search.rivals.exhaustive import Exhaustive
 from hgemm_packs.generator.search.rivals.random_search import make as random_search
@@ -209,7 +215,7 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
         | {twin(c) for c in plain if behind.leaves_room(twin(c), p, 132)}
         for p in FOUR
     }
-    assert all(4 < len(each) <= FOLLOWERS for each in tried.values())
+    assert all(4 < len(each) <= MOST_DEPENDENT for each in tried.values())
     tried = with_around(tried)
     bad = min(tried[FOUR[0]], key=us(FOUR[0]))
     device.faults = {kernel(bad).id: "gate"}
@@ -287,7 +293,7 @@ def test_the_rows_of_a_table_get_followers_without_a_search(tmp_path: Path) -> N
 
     def go(refuses: Sequence[Choice] = (), sources: str = "1") -> dict[Problem, list[Kernel]]:
         with Store(tmp_path) as store:
-            return follow(
+            return find_dependent_kernels(
                 store,
                 won,
                 Builder(refuses, sources=sources),

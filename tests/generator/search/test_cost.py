@@ -9,7 +9,7 @@ import pytest
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.search import cost
-from hgemm_packs.generator.search.cost import CostModel, Field, lesson
+from hgemm_packs.generator.search.cost import ChoicePool, CostModel, lesson
 from hgemm_packs.generator.search.history import History
 from hgemm_packs.generator.search.kriging import NOISE, REACH, Kriging, alike, closeness
 from hgemm_packs.generator.search.prior import Rows, rows_of
@@ -115,7 +115,7 @@ def test_a_lesson_is_the_surprise_without_the_problems_level() -> None:
 
 def test_the_field_takes_the_prior_best_first_and_spreads_out() -> None:
     (space,) = spaces(PROBLEMS[3:4], every=3)
-    field = Field(CostModel(0), History(), space)
+    field = ChoicePool(CostModel(0), History(), space)
     rows = rows_of(space)
     assert len(field.choices) == cost.SCREENED
     assert set(field.choices) == {space.core[i] for i in np.argsort(rows.prior)[: cost.SCREENED]}
@@ -144,7 +144,7 @@ def test_the_field_learns_from_choices_outside_the_core() -> None:
     history = History()
     best = space.core[int(np.argmin(rows_of(space).prior))]
     history.add(problem, [outcome(best, problem), outcome(outside, problem)])
-    field = Field(CostModel(0), history, space, [other, outside, best])
+    field = ChoicePool(CostModel(0), history, space, [other, outside, best])
     assert outside not in field and best not in field
     assert other in field and field.promising([other]) == other
     assert field.choices.count(other) == 1
@@ -156,4 +156,4 @@ def test_nothing_left_is_none() -> None:
     space = Space(problem, only=Space(problem).core[:3])
     history = History()
     history.add(problem, [outcome(choice, problem) for choice in space.core])
-    assert Field(CostModel(0), history, space).promising() is None
+    assert ChoicePool(CostModel(0), history, space).promising() is None

@@ -16,7 +16,7 @@ from hgemm_packs.generator.search.transfer import (
     EACH,
     ONLY,
     Transfer,
-    followers,
+    list_dependent_choices,
     move_choices,
     rows,
     turn_choice,
@@ -63,7 +63,7 @@ def test_what_reads_ahead_and_was_confirmed_follows_elsewhere_however_slow() -> 
     core = Space(HERE).core
     twins = [twin for c in core if c.family == "sm90_splitk" and (twin := ahead(c))][:4]
     times = dict.fromkeys([*five(), *twins], 1.0) | dict.fromkeys(twins, 9.0)
-    found = followers(
+    found = list_dependent_choices(
         [seen(times, bad=twins[1], stage="confirm"), seen(dict.fromkeys(twins[2:], 1.0))]
     )
     assert found == {(256, 512, 2048): [twins[0], *twins[2:]]}
@@ -72,7 +72,7 @@ def test_what_reads_ahead_and_was_confirmed_follows_elsewhere_however_slow() -> 
         Choice.of(c.family, {**c.genome, "dtype": "bf16"}) for c in (twins[0], *twins[2:])
     ]
     assert move_choices(found, replace(HERE, m=128)) == []
-    assert followers([seen(dict.fromkeys(twins, 1.0))]) == {(256, 512, 2048): []}
+    assert list_dependent_choices([seen(dict.fromkeys(twins, 1.0))]) == {(256, 512, 2048): []}
 
 
 def test_a_table_beside_an_export_lends_its_kernels(tmp_path: Path) -> None:
