@@ -192,7 +192,7 @@ def as_kernel(one: Built) -> Kernel:
     memory (static and dynamic), of local memory and of the cubin; counts of instructions are the
     binary gate's. Raises CubinError."""
     symbol = one.entry_fields["symbol"]
-    entry = next(e for e in cubin.read(one.cubin).entries if e.name == symbol)
+    entry = next(e for e in cubin.read_cubin(one.cubin).entries if e.name == symbol)
     facts = {
         "registers": float(entry.registers),
         "static_smem_bytes": float(entry.static_smem_bytes),

@@ -59,7 +59,7 @@ class Cubin:
     code_relocations: int
 
 
-def read(data: bytes) -> Cubin:
+def read_cubin(data: bytes) -> Cubin:
     """Parse a cubin. Raises CubinError when it is none, or of another ELF ABI."""
     try:
         return _read(ELFFile(io.BytesIO(data)))

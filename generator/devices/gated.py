@@ -18,7 +18,7 @@ from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core.spec import Job, Kernel, Reply
 from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 
 WAYS = ("plain", "dependent")  # job kinds
 NO_ROOM = "no block of this kernel fits the device"  # csrc/launcher/kernel.c
@@ -52,7 +52,7 @@ class Gated(GpuDevice):
                 words = f"the {together} CTAs of a tile wait for each other, {ctas} run at once"
                 return {"outcome": "refused", "detail": words}
             place, sms = torch.device("cuda", self.index), self.facts.sm_count
-            passed = numeric.check(record, Arm(handle), place, sms, seed, ctas)
+            passed = numeric.check(record, KernelArm(handle), place, sms, seed, ctas)
         except torch.OutOfMemoryError:
             raise
         except (numeric.NumericError, RuntimeError, ValueError) as error:

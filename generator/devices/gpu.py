@@ -21,7 +21,7 @@ from hgemm_packs import launcher, report
 from hgemm_packs.generator.compile.candidate import CandidateError, entry
 from hgemm_packs.generator.core.spec import DeviceFacts, Job, Kernel, Reply, Result, Status
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.measure import ceilings, contest
 from hgemm_packs.generator.measure.admission import Admission
 from hgemm_packs.generator.measure.audit import Audit, apply_audit
@@ -46,7 +46,7 @@ class Loaded(NamedTuple):
     time."""
 
     entry: KernelEntry
-    arm: Arm
+    arm: KernelArm
     max_ctas: int
 
 
@@ -125,7 +125,7 @@ class GpuDevice:
         if kernel.id not in there:
             record = entry(kernel.fields, kernel.cubin)
             handle = launcher.load(self.index, record, kernel.cubin, dependent)
-            there[kernel.id] = Loaded(record, Arm(handle), handle.max_ctas)
+            there[kernel.id] = Loaded(record, KernelArm(handle), handle.max_ctas)
         return there[kernel.id]
 
     def _each(
@@ -213,7 +213,7 @@ class GpuDevice:
 
         return self._each(job, work)
 
-    def _arms(self, results: Mapping[str, Result]) -> dict[str, Arm]:
+    def _arms(self, results: Mapping[str, Result]) -> dict[str, KernelArm]:
         return {id_: self._kernels[id_].arm for id_, r in results.items() if r.status is Status.OK}
 
     def _race(self, job: Job) -> Reply:

@@ -20,14 +20,13 @@ from hgemm_packs import launcher
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core.spec import PROTOCOLS, Job, Kernel, Reply
 from hgemm_packs.generator.devices.gpu import DeviceLost, GpuDevice
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.measure import contest, sustained
 from hgemm_packs.generator.measure.agreement import Agreement, edges
 from hgemm_packs.generator.measure.values import sample_reference
 from hgemm_packs.measure import baselines, timing
 from hgemm_packs.measure.operands import Operands, cold_sets, operands
-from hgemm_packs.measure.replay import Arm as AnyArm
-from hgemm_packs.measure.replay import Single, Stage, stage
+from hgemm_packs.measure.replay import Arm, Single, Stage, stage
 from hgemm_packs.measure.timing import feed, torch_mm
 from hgemm_packs.problem import Problem
 
@@ -65,7 +64,7 @@ class Protocols(GpuDevice):
     def __init__(self, index: int = 0, settings: Settings | None = None) -> None:
         super().__init__(index)
         self._settings = settings or Settings()
-        self._launches: dict[tuple[str, bool], Arm] = {}
+        self._launches: dict[tuple[str, bool], KernelArm] = {}
         self._edges: dict[str, dict[str, int]] = {}
 
     def run(self, job: Job) -> Reply:
@@ -95,15 +94,15 @@ class Protocols(GpuDevice):
         except RuntimeError:
             raise DeviceLost(words) from cause
 
-    def arm(self, kernel: Kernel, dependent: bool) -> Arm:
+    def arm(self, kernel: Kernel, dependent: bool) -> KernelArm:
         """The kernel with or without programmatic dependent launch: one cubin, loaded once each."""
         if (kernel.id, dependent) not in self._launches:
             record = entry(kernel.fields, kernel.cubin)
             handle = launcher.load(self.index, record, kernel.cubin, dependent)
-            self._launches[kernel.id, dependent] = Arm(handle)
+            self._launches[kernel.id, dependent] = KernelArm(handle)
         return self._launches[kernel.id, dependent]
 
-    def _both(self, kernel: Kernel) -> dict[str, AnyArm]:
+    def _both(self, kernel: Kernel) -> dict[str, Arm]:
         return {"plain": self.arm(kernel, False), "pdl": self.arm(kernel, True)}
 
     def _measure_dependent(self, job: Job, problem: Problem) -> dict[str, Any]:
@@ -134,7 +133,7 @@ class Protocols(GpuDevice):
         return self._compare_arms(arms, problem, (*PROTOCOLS, "chained"), job.seed)
 
     def _compare_arms(
-        self, arms: Mapping[str, AnyArm], problem: Problem, protocols: tuple[str, ...], seed: int
+        self, arms: Mapping[str, Arm], problem: Problem, protocols: tuple[str, ...], seed: int
     ) -> dict[str, Any]:
         """Samples by protocol and arm in us, conditions, and what the values of `pdl` were."""
         line: dict[str, Any] = {"conditions": {}, "wrong": []}
@@ -166,7 +165,7 @@ class Protocols(GpuDevice):
     def _measure_sustained(self, job: Job, problem: Problem) -> dict[str, Any]:
         at, one = stage(self.index), operands(problem, self.index, seed=job.seed)[0]
         kernels, wrong = self._shortlist(job, problem, one, at)
-        arms: dict[str, AnyArm] = {"torch": torch_mm}
+        arms: dict[str, Arm] = {"torch": torch_mm}
         tuned = baselines.best_cublaslt(problem, device=self.index, seed=job.seed)
         if tuned is not None:
             arms["cublaslt"] = tuned.hot

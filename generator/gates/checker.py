@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import KernelEntry, Range
 
@@ -134,7 +134,7 @@ class Checker:
     ) -> None:
         self.entry, self.launch, self.device = entry, launch, device
         self.max_ctas = max_ctas
-        self.arms = [launch] if isinstance(launch, Arm) else []
+        self.arms = [launch] if isinstance(launch, KernelArm) else []
         self.dtype = DTYPES[entry.dtype]
         self.generator = torch.Generator(device).manual_seed(seed)
         self.result = Numeric()
@@ -191,7 +191,7 @@ class Checker:
 
     def twin(self) -> Launch:
         """The kernel for launches at the same time as `launch`."""
-        if not isinstance(self.launch, Arm):
+        if not isinstance(self.launch, KernelArm):
             return self.launch
         self.arms.append(self.launch.twin())
         return self.arms[-1]

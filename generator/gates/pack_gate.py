@@ -20,7 +20,7 @@ import torch
 from hgemm_packs import launcher, report
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.pack.folder import Pack
 
 
@@ -54,7 +54,9 @@ def verify_kernels(
             for dependent in ways[entry.id]:
                 kernel = launcher.load(device, entry, pack.image(entry), dependent)
                 seed, ctas = secrets.randbits(48), kernel.max_ctas
-                verdicts.append(numeric.check(entry, Arm(kernel), place, sm_count, seed, ctas))
+                verdicts.append(
+                    numeric.check(entry, KernelArm(kernel), place, sm_count, seed, ctas)
+                )
             worst = max(verdicts, key=lambda each: each.max_rel_err)
             results.append(Result(entry.name, True, worst.max_rel_err, worst.shapes_tested, ""))
         except (numeric.NumericError, PackError, RuntimeError) as error:

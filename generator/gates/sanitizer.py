@@ -32,7 +32,7 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.core.spec import Status, Verdict
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import fitting, size
 from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.measure.operands import DTYPES
@@ -129,7 +129,7 @@ def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
             c = output(entry, m, n, device)
             stored_a = store_matrix(a, entry.layout[0] == "t", device)
             stored_b = store_matrix(b, entry.layout[1] == "t", device)
-            Arm(kernel)(stored_a, stored_b, c)
+            KernelArm(kernel)(stored_a, stored_b, c)
             exact = a.double() @ b.double()
             error = float((c.cpu().double() - exact).norm() / exact.norm())
             if not error < BOUND[entry.dtype]:

@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.core.spec import PROTOCOLS
 from hgemm_packs.generator.store.findings import Findings
-from hgemm_packs.generator.tables import judge, table
-from hgemm_packs.generator.tables import speedups as worth
+from hgemm_packs.generator.tables import judge, speedups, table
 from hgemm_packs.generator.tables.judge import Contender, Listed
 from hgemm_packs.generator.tables.prune import KEPT_SHARE, prune
 from hgemm_packs.generator.tables.table import Usable
@@ -44,7 +43,7 @@ def pair(line: Mapping[str, Any]) -> Pair:
 
 def over_torch(line: Mapping[str, Any], arm: str) -> list[float]:
     """torch over an arm, hot and cold, as far as they were measured."""
-    each = (worth.paired_speedup(line, protocol, arm) for protocol in PROTOCOLS)
+    each = (speedups.paired_speedup(line, protocol, arm) for protocol in PROTOCOLS)
     return [one for one in each if one is not None]
 
 
@@ -65,7 +64,7 @@ def keep_remeasured(lines: Iterable[Line], second: Iterable[Mapping[str, Any]]) 
     return [line for line in lines if pair(line) in pairs]
 
 
-def speedups(lines: Iterable[Mapping[str, Any]]) -> dict[Pair, float]:
+def read_speedups(lines: Iterable[Mapping[str, Any]]) -> dict[Pair, float]:
     """`speedup` of every kernel on every problem; of several measurements the least."""
     return _least(lines, speedup)
 
@@ -99,7 +98,7 @@ def choose_dependent_kernels(
     measurement (see `_find_level`). Besides the kernels that are there come as many as keep
     prune.KEPT_SHARE of the log gain over the rows' own. And the names of those that are not
     usable."""
-    gains = speedups(lines)
+    gains = read_speedups(lines)
     level = _find_level(found, listed, _least([*lines, *second], _plainly))
     better = {
         row.key: _better(row, level.get(row[:5], set()), gains, found)
