@@ -147,7 +147,7 @@ def write_pack(
         _write(fresh / BLOB_NAME, blob)
         _write(fresh / MANIFEST_NAME, _in_lines(document))
         _sync(fresh)
-        Pack.verified(fresh).close()
+        Pack.open_verified(fresh).close()
         _swap(fresh, out, Path(scratch) / "replaced")
         _sync(out.parent)
     return Pack.open(out)

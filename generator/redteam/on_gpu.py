@@ -50,7 +50,7 @@ class _Pass:
         self._left = set(self.cases)
         self._lock = threading.Lock()
 
-    def told(self, name: str, gate: str, detail: str, seconds: float, final: bool) -> None:
+    def file_verdict(self, name: str, gate: str, detail: str, seconds: float, final: bool) -> None:
         """File what a gate said; `final` when no gate comes after it."""
         with self._lock:
             outcome = self.outcomes[name]
@@ -96,7 +96,9 @@ class _Pass:
                     )
                 except RuntimeError as error:  # not the kernel's: no memory left, say
                     worker.close()
-                    self.told(name, "error", str(error), time.monotonic() - began, final=True)
+                    self.file_verdict(
+                        name, "error", str(error), time.monotonic() - began, final=True
+                    )
                 else:
                     self._file(name, verdict, time.monotonic() - began)
         finally:
@@ -106,7 +108,7 @@ class _Pass:
         case = self.cases[name]
         gate = PASS if verdict.passed else verdict.gate
         more = sanitizer.GATE in case.expect or case.honest
-        self.told(name, gate, verdict.detail, seconds, final=not more)
+        self.file_verdict(name, gate, verdict.detail, seconds, final=not more)
 
     def sanitize(self) -> None:
         """The sanitizer: each bad kernel alone, the slowest of all, then honest ones in groups."""
@@ -124,13 +126,15 @@ class _Pass:
                 now = time.monotonic()
                 for name, verdict in zip(groups[place], verdicts, strict=True):
                     gate, final = PASS if verdict.passed else verdict.gate, name in bad
-                    self.told(name, gate, verdict.detail, (now - last) / len(verdicts), final)
+                    self.file_verdict(
+                        name, gate, verdict.detail, (now - last) / len(verdicts), final
+                    )
                 told.update(groups[place])
                 last = now
         except sanitizer.SanitizerUnavailable as error:
             for name in bad:
                 if name not in told:  # an honest kernel goes on without
-                    self.told(name, "unavailable", str(error), 0.0, final=True)
+                    self.file_verdict(name, "unavailable", str(error), 0.0, final=True)
 
     def _item(self, name: str) -> sanitizer.Item:
         kernel = self.kernels[name]
@@ -148,7 +152,7 @@ class _Pass:
                 began = time.monotonic()
                 verdict = self._plausible(worker, self.kernels[name], facts)
                 gate = PASS if verdict.passed else verdict.gate
-                self.told(name, gate, verdict.detail, time.monotonic() - began, final=True)
+                self.file_verdict(name, gate, verdict.detail, time.monotonic() - began, final=True)
         finally:
             worker.close()
 

@@ -70,7 +70,7 @@ class Stages:
     def _ask(self, kind: str, entrant: Entrant, kernels: Sequence[Kernel], then: object) -> None:
         """Take the answer from the store, or from a device while there is money."""
         problem = entrant.track.problem
-        known = self._flow.known(kind, problem, [kernel.id for kernel in kernels])
+        known = self._flow.find_replies(kind, problem, [kernel.id for kernel in kernels])
         if known:
             then(known[-1])  # type: ignore[operator]
         elif self._flow.spent < self._limit:

@@ -123,7 +123,7 @@ class FinalStages(DependentStages):
         missing = [
             (problem, i)
             for problem, times in wanted.items()
-            for i in range(len(self._flow.known("noise", problem, [])), times)
+            for i in range(len(self._flow.find_replies("noise", problem, [])), times)
         ]
 
         def start(item: tuple[object, int]) -> None:

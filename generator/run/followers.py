@@ -46,7 +46,7 @@ class DependentStages(Stages):
 
         def start(entrant: Entrant) -> None:
             space, flow = entrant.track.space, self._flow
-            if flow.spent >= limit and not flow.known("behind", space.problem):
+            if flow.spent >= limit and not flow.find_replies("behind", space.problem):
                 return  # nobody would time what is compiled
             own = map(_choice, entrant.winners)
             before = flow.store.choices("behind", space.problem, flow.toolchain)
@@ -81,7 +81,7 @@ class DependentStages(Stages):
         choices = {one.id: c for c, one in flow.kernels.items() if isinstance(one, Kernel)}
         found = {}
         for entrant in self.entrants:
-            for reply in flow.known("behind", entrant.track.problem)[:1]:
+            for reply in flow.find_replies("behind", entrant.track.problem)[:1]:
                 over = _dependent_speedups(reply)
                 timed = sorted(over.keys() & choices.keys(), key=lambda id_: (-over[id_], id_))
                 found[entrant.track.problem] = [choices[id_] for id_ in timed]
@@ -91,7 +91,7 @@ class DependentStages(Stages):
         """Time those of `built` that were not timed before, if there is money."""
         problem = entrant.track.problem
         kernels = self._drop_refused([each for each in built.values() if isinstance(each, Kernel)])
-        known = list(self._flow.known("behind", problem))
+        known = list(self._flow.find_replies("behind", problem))
         seen = {id_ for reply in known for id_ in reply.results}
         fresh = [kernel for kernel in kernels if kernel.id not in seen]
         if fresh and self._flow.spent < self._limit:

@@ -238,7 +238,7 @@ def _ceilings(flow: RunJobs) -> None:
         peaks = {n: reply.evidence[n] for n in ("peak_tflops", "peak_gbps") if n in reply.evidence}
         flow.facts = replace(flow.facts, **peaks)
 
-    known = flow.known("ceilings", None, [])
+    known = flow.find_replies("ceilings", None, [])
     if known:
         learn(known[-1])
     else:

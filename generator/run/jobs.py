@@ -63,7 +63,7 @@ class RunJobs:
         self.toolchain = store.add_toolchain(builder.toolchain)
         self.facts = evaluator.facts()
         self.kernels: dict[Choice, Kernel | Verdict] = {}
-        self.refused = store.refused()
+        self.refused = store.refused_kernels()
         self.given_up: dict[Problem, str] = {}  # why; until the next call on this store
         self.spent = sum(store.spent_gpu_seconds().values())
         self.jobs = self.builds = self.failures = self._running = 0
@@ -108,7 +108,7 @@ class RunJobs:
 
     def _is_known(self, choice: Choice) -> bool:
         if choice not in self.kernels:
-            stored = self.store.built(choice, self.toolchain)
+            stored = self.store.find_build(choice, self.toolchain)
             if stored is None:
                 return False
             self.kernels[choice] = stored
@@ -156,15 +156,15 @@ class RunJobs:
         failed = sum(not verdict.passed for verdict in verdicts.values())
         if failed:
             self.failures += failed
-            self.refused = self.store.refused()
+            self.refused = self.store.refused_kernels()
 
-    def known(
+    def find_replies(
         self, kind: str, problem: Problem | None, ids: Sequence[str] | None = None
     ) -> list[Reply]:
         """Answers to this job, measured before under the conditions of this run; to any of its kind
         and problem where no kernels are named. A job all of whose kernels took their device along
         has none on record: they failed, whoever it was."""
-        found = (done.reply for done in self.store.measured(kind, problem, ids))
+        found = (done.reply for done in self.store.finished_jobs(kind, problem, ids))
         found = (r for r in found if r.device is None or same(r.device, self.facts))
         return [reply for reply in found if "failed" not in reply.evidence]
 
@@ -234,7 +234,7 @@ class RunJobs:
         failed = [k for k, r in reply.results.items() if r.status not in PASSED or k in hacks]
         if failed:
             self.failures += len(failed)
-            self.refused = self.store.refused()
+            self.refused = self.store.refused_kernels()
         results = {
             k: Result(Status.HACK, detail=hacks[k].detail) if k in hacks else r
             for k, r in reply.results.items()

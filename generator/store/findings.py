@@ -105,7 +105,7 @@ def _read(store: History) -> Findings:
     mine = [row for row in costs if row[1] in here]
 
     def jobs(kind: str) -> list[Finished]:
-        found = [(job, job.reply.device) for job in store.measured(kind)]
+        found = [(job, job.reply.device) for job in store.finished_jobs(kind)]
         return [job for job, device in found if device is None or same(device, now)]
 
     fields = tuple(
@@ -123,7 +123,7 @@ def _read(store: History) -> Findings:
         attempts=tuple(_attempts(store, here)),
         fields=fields,
         proofs=proofs,
-        refused=store.refused(),
+        refused=store.refused_kernels(),
         trials=tuple(_field(job) for job in jobs("noise") if "hot" in job.reply.evidence),
         kernels=_kernels(store, sorted(proofs.keys() | kernel_ids(fields))),
         gpu_seconds=gpu_seconds,

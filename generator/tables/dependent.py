@@ -207,14 +207,14 @@ def drop_slow_rows(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -
                 pairs.add(pair(line))
     names = {kernel.id: kernel.name for kernel in source.kernels}
 
-    def kept(row: Row) -> Row:
+    def drop_slow_kernel(row: Row) -> Row:
         if row.kernel is not None and (row[:5], names[row.kernel]) in slow["plain"]:
             return row._replace(kernel=None, dependent=None)
         if row.dependent is not None and (row[:5], names[row.dependent]) in slow["pdl"]:
             return row._replace(dependent=None)
         return row
 
-    rows = tuple(map(kept, source.table))
+    rows = tuple(map(drop_slow_kernel, source.table))
     used = {id_ for row in rows for id_ in (row.kernel, row.dependent)}
     kernels = tuple(kernel for kernel in source.kernels if kernel.id in used)
     return replace(source, kernels=kernels, table=rows)

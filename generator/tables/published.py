@@ -112,7 +112,7 @@ def drop_slow_rows(
         (tuple(line["problem"]), tuple(line["identities"])) for line in find_single_lines(lines)
     }
 
-    def kept(row: Row) -> Row:
+    def drop_slow_kernel(row: Row) -> Row:
         if row.kernel is None:
             return row
         if (row[:5], (known[row.kernel],)) in own:
@@ -123,7 +123,7 @@ def drop_slow_rows(
         good = pair not in both and (unseen or pair in seen)
         return row if good else row._replace(dependent=None)
 
-    return replace_rows(source, [kept(row) for row in source.table])
+    return replace_rows(source, [drop_slow_kernel(row) for row in source.table])
 
 
 def replace_rows(source: SourceManifest, rows: Sequence[Row]) -> SourceManifest:

@@ -69,7 +69,7 @@ def open_pack(folder: Path) -> Pack:
     """A pack directory that the user named, all of it checked. Raises UserError, which names it
     too."""
     try:
-        return Pack.verified(folder)
+        return Pack.open_verified(folder)
     except PackError as error:
         raise UserError(f"{folder}: {error}") from error
 

@@ -159,7 +159,7 @@ def export(
             if (folder / name).is_file():
                 shutil.copyfile(folder / name, out / name)
         written = out
-        Pack.verified(out).close()
+        Pack.open_verified(out).close()
     console().print(f"wrote {written}", soft_wrap=True)
 
 

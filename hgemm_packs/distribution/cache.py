@@ -196,7 +196,7 @@ def _check_pack(folder: Path, sha: str) -> None:
     found = hashlib.sha256(data).hexdigest()
     if found != sha:
         raise PackError("manifest_hash", f"sha256 of {MANIFEST_NAME} is {found}, not {sha}")
-    Pack.verified(folder).close()
+    Pack.open_verified(folder).close()
 
 
 def _sync(path: Path) -> None:

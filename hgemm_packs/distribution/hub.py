@@ -91,17 +91,17 @@ def fetch_from(
 ) -> Path:
     """As `fetch`, with this policy and no other."""
     job = _Job(source, policy, cache.root())
-    if source.commit is not None and (known := job.known(source.commit)):
+    if source.commit is not None and (known := job.find_cached(source.commit)):
         return known
     remote = Remote.at(endpoint, token)
     commit, names = remote.look(source.repo, source.revision)
-    if known := job.known(commit):  # before the lock, which a read-only cache has not
+    if known := job.find_cached(commit):  # before the lock, which a read-only cache has not
         return known
     base = base_of(job.root)
     make_all(base)
     key = hashlib.sha256(f"{remote.endpoint}\n{source.repo}\n{commit}".encode()).hexdigest()
     with hold_lock(base, key):  # of processes that want one commit, one downloads
-        known = job.known(commit)
+        known = job.find_cached(commit)
         return known or job.download(remote, commit, names, base / "downloads" / key, tick)
 
 
@@ -113,7 +113,7 @@ class _Job:
     policy: trust.Policy
     root: Path
 
-    def known(self, commit: str) -> Path | None:
+    def find_cached(self, commit: str) -> Path | None:
         """The pack of this commit in the cache, if its receipt says so and it is vouched for now.
         What a receipt says of yesterday's policy does not count."""
         wanted = (self.source.repo, commit)

@@ -62,7 +62,7 @@ def export(
     The same pack gives the same bytes. Raises PackError for a bad pack, FileExistsError when the
     variant is there already.
     """
-    pack = Pack.verified(folder)
+    pack = Pack.open_verified(folder)
     pack.close()
     manifest, sha = pack.manifest, pack.manifest_sha256
     target = Path(out) / "build" / VARIANT

@@ -156,7 +156,7 @@ def _check(each: Locked) -> Path:
         source = f"{each.repo}@{each.revision}" if each.repo else "never on a Hub"
         text = f"{each.name} {each.version} ({source}) is not in the cache"
         raise PackError("not_synced", text)
-    pack = Pack.verified(folder)
+    pack = Pack.open_verified(folder)
     pack.close()
     found = asdict(_lock_entry(pack, receipt)) | {"repo": each.repo, "revision": each.revision}
     for name, value in asdict(each).items():

@@ -107,7 +107,7 @@ def verify(
         authority, signer = _find_voucher(folder, data, digest, policy)
         if signer is not None and root is not None:
             _check_newest(data, digest, signer, root)
-    pack = Pack.verified(folder)
+    pack = Pack.open_verified(folder)
     pack.close()
     if pack.manifest_sha256 != digest:
         raise TrustError("changed", f"{MANIFEST_NAME} changed while it was checked")

@@ -188,7 +188,7 @@ class ArmBench:
         queue_block([self.replays[name] for name in (*lead, *order)], self.plan.flushed, at)
         readings = [at.telemetry.read()]
         if readings[0] is not None:
-            while not last.started():
+            while not last.has_started():
                 pass
             readings.append(at.telemetry.read())
         at.stream.synchronize()

@@ -43,7 +43,7 @@ def test_case_names_are_unique() -> None:
 @by_name
 def test_the_check_of_all_refuses_with_exactly_this_code(case: Case, bad: Path) -> None:
     with pytest.raises(PackError) as caught:
-        Pack.verified(bad)
+        Pack.open_verified(bad)
     assert caught.value.code == case.code
     assert len(str(caught.value)) < 600
 
@@ -52,7 +52,7 @@ def test_the_check_of_all_refuses_with_exactly_this_code(case: Case, bad: Path) 
 def test_no_file_stays_open(case: Case, bad: Path) -> None:
     before = open_files()
     with pytest.raises(PackError):
-        Pack.verified(bad)
+        Pack.open_verified(bad)
     assert open_files() == before
 
 
@@ -187,7 +187,7 @@ def test_a_file_without_permission(name: str) -> None:
             os.seteuid(65534)
         try:
             with pytest.raises(PackError) as caught:
-                Pack.verified(bad)
+                Pack.open_verified(bad)
         finally:
             os.seteuid(user)
     assert caught.value.code == "unreadable" and name in caught.value.detail

@@ -96,7 +96,7 @@ def _replays(clock: Clock) -> tuple[type, type]:
                 self.arm(one.a, one.b, one.c)
             self._us = clock.of(self.arm)
 
-        def started(self) -> bool:
+        def has_started(self) -> bool:
             return True
 
         def us(self) -> float:

@@ -126,17 +126,19 @@ def best(problem: Problem, without: Sequence[Choice] = ()) -> Choice:
 
 def jobs(folder: Path) -> dict[str, int]:
     with Store(folder, readonly=True) as store:
-        return dict(Counter(done.kind for done in store.measured()))
+        return dict(Counter(done.kind for done in store.finished_jobs()))
 
 
 def confirmed(folder: Path) -> dict[Problem | None, tuple[str, ...]]:
     with Store(folder, readonly=True) as store:
-        return {done.problem: done.kernels for done in store.measured("confirm")}
+        return {done.problem: done.kernels for done in store.finished_jobs("confirm")}
 
 
 def screens(folder: Path) -> Counter[tuple[Problem | None, str]]:
     with Store(folder, readonly=True) as store:
-        return Counter((done.problem, k) for done in store.measured("screen") for k in done.kernels)
+        return Counter(
+            (done.problem, k) for done in store.finished_jobs("screen") for k in done.kernels
+        )
 
 
 def test_the_fastest_kernels_are_confirmed(tmp_path: Path) -> None:
@@ -159,9 +161,9 @@ def test_the_fastest_kernels_are_confirmed(tmp_path: Path) -> None:
     right = {choice: true_us(FOUR[0], kernel(choice).id) for choice in CHOICES}
     assert told == pytest.approx(right, rel=1e-3)
     with Store(tmp_path, readonly=True) as store:
-        finals = {done.problem: done for done in store.measured("finals")}
-        seeds = [done.seed for done in store.measured()]
-        spent = sum(done.reply.gpu_seconds for done in store.measured())
+        finals = {done.problem: done for done in store.finished_jobs("finals")}
+        seeds = [done.seed for done in store.finished_jobs()]
+        spent = sum(done.reply.gpu_seconds for done in store.finished_jobs())
         proven = store.verdicts("numeric")
     assert all(len(done.kernels) == 3 for done in finals.values())
     for problem in FOUR:
@@ -227,11 +229,11 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
         assert set(seen[problem]) == {*ids(winners[problem]), *ids(fastest)}
     assert {id_ for each in seen.values() for id_ in each} == set(asked)
     with Store(tmp_path / "run", readonly=True) as store:
-        timed = {p: {k for j in store.measured("behind", p) for k in j.kernels} for p in FOUR}
+        timed = {p: {k for j in store.finished_jobs("behind", p) for k in j.kernels} for p in FOUR}
         usual = {
             k
             for kind in ("screen", "race", "finals")
-            for j in store.measured(kind)
+            for j in store.finished_jobs(kind)
             for k in j.kernels
         }
     assert usual == set(ids(plain))
@@ -271,7 +273,7 @@ def test_what_earlier_runs_had_reading_ahead_is_tried_behind_another(tmp_path: P
 
     go(followers=lambda p: [deep, *elsewhere])
     with Store(tmp_path, readonly=True) as store:
-        first, second = (set(job.kernels) for job in store.measured("behind"))
+        first, second = (set(job.kernels) for job in store.finished_jobs("behind"))
     timed = first | second
     ids = {kernel(choice).id for choice in elsewhere}
     assert ids <= timed and kernel(deep).id not in timed
@@ -332,7 +334,7 @@ def test_the_rows_of_a_table_get_followers_without_a_search(tmp_path: Path) -> N
     assert set(jobs(tmp_path)) == {"ceilings", "behind", "gate"}
     assert {p: [one.id for one in each] for p, each in found.items()} == left
     with Store(tmp_path, readonly=True) as store:
-        timed = {p: {k for j in store.measured("behind", p) for k in j.kernels} for p in FOUR}
+        timed = {p: {k for j in store.finished_jobs("behind", p) for k in j.kernels} for p in FOUR}
     assert timed == {p: {kernel(choice).id for choice in each} for p, each in tried.items()}
     before = jobs(tmp_path)
     assert {p: [one.id for one in each] for p, each in go().items()} == left
@@ -397,10 +399,10 @@ def test_the_binary_gate_holds_before_the_finals(tmp_path: Path) -> None:
         ran = {
             k
             for kind in ("gate", "finals", "confirm")
-            for j in store.measured(kind)
+            for j in store.finished_jobs(kind)
             for k in j.kernels
         }
-        assert store.refused() == dict.fromkeys(builder.unsound, Status.BINARY)
+        assert store.refused_kernels() == dict.fromkeys(builder.unsound, Status.BINARY)
     assert ran and not ran & builder.unsound
 
 
@@ -426,7 +428,7 @@ def test_the_sanitizer_judges_what_was_confirmed(tmp_path: Path) -> None:
                 spaces=spaces,
                 sanitize=judge,
             )
-            assert store.refused() == {racy: Status.SANITIZER}
+            assert store.refused_kernels() == {racy: Status.SANITIZER}
     assert sorted(asked) == sorted(set(asked))
     assert set(asked) >= {id_ for ids in confirmed(tmp_path).values() for id_ in ids[:1]}
 
@@ -505,7 +507,7 @@ def test_the_next_best_stands_for_a_winner_that_is_not_confirmed(tmp_path: Path)
         with Store(tmp_path / "late") as store:
             args = (store, [problem], Listener(), Builder(), Inline(Late()), PLENTY)
             found.append(generate(*args, spaces=spaces, seed=5, sanitize=judge))
-            assert store.refused() == {first: Status.NUMERIC}
+            assert store.refused_kernels() == {first: Status.NUMERIC}
     assert [(s.likely, s.confirmed, s.unconfirmed) for s in found] == [(1, 1, 0)] * 2
     assert found[0].speedup == pytest.approx(TORCH_US / true_us(problem, second), rel=1e-3)
     assert second in asked and first not in asked
@@ -556,7 +558,7 @@ def test_failures_and_cheats_win_nothing(tmp_path: Path) -> None:
     }
     assert listener.status(problem, unbuilt) is Status.BUILD
     with Store(tmp_path, readonly=True) as store:
-        ((finals),) = store.measured("finals")
+        ((finals),) = store.finished_jobs("finals")
         assert set(finals.kernels) == {kernel(choice).id for choice in ranked[6:9]}
         ((hacked, where, why),) = store.quarantine_records()
         assert (hacked, where) == (kernel(ranked[2]).id, problem)
@@ -601,7 +603,7 @@ def test_more_money_goes_on_where_less_ended(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     run(whole)
     with Store(tmp_path, readonly=True) as store:
-        last = {done.problem: done.kernels for done in store.measured("confirm")}
+        last = {done.problem: done.kernels for done in store.finished_jobs("confirm")}
     assert last == confirmed(whole)
 
 
@@ -670,7 +672,7 @@ def test_a_problem_whose_jobs_fail_is_given_up(tmp_path: Path, kinds: Sequence[s
         assert (lost in listener.heard) == ("screen" not in kinds)
         assert not call or sum(jobs(tmp_path / "run").values()) == before + 1
     with Store(tmp_path / "run", readonly=True) as store:
-        assert store.refused() == {}
+        assert store.refused_kernels() == {}
         seen = findings.read(store)
     assert len(seen.trials) >= 3
     assert {f.stage for f in seen.fields if f.problem == lost} == {"finals"} - set(kinds) - (
@@ -836,8 +838,8 @@ def test_a_simulated_gpu_with_every_fault(tmp_path: Path) -> None:
         generate(
             store, problems, random_search(3), builder, evaluator, budget, spaces=some.__getitem__
         )
-        finals = {done.problem: done.kernels for done in store.measured("finals")}
-        refused = store.refused()
+        finals = {done.problem: done.kernels for done in store.finished_jobs("finals")}
+        refused = store.refused_kernels()
     for problem in problems:
         core = some[problem].core
         honest = [choice for choice in core if not device.fault(choice)]

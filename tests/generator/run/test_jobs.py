@@ -54,6 +54,6 @@ def test_answers_that_nobody_took_are_kept(tmp_path: Path, monkeypatch: pytest.M
         began = time.monotonic()
         under_way.close()
         assert 0.1 < time.monotonic() - began < 5.0
-        kept = {done.problem: done.reply for done in store.measured()}
+        kept = {done.problem: done.reply for done in store.finished_jobs()}
         assert kept == {PROBLEMS[i]: evaluator.reply(i) for i in (2, 3)}
     assert heard == []

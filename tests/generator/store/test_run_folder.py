@@ -118,9 +118,9 @@ def test_one_failed_launch_is_the_problems_fault_two_are_the_kernels(tmp_path: P
         run = store.add_run({})
         store.add_reply(run, Job("screen", PROBLEMS[0], (one,), 1), lost)
         store.add_reply(run, Job("screen", PROBLEMS[0], (one,), 2), lost)
-        assert store.refused() == {}
+        assert store.refused_kernels() == {}
         store.add_reply(run, Job("screen", PROBLEMS[1], (one,), 3), lost)
-        assert store.refused() == {one.id: Status.LAUNCH}
+        assert store.refused_kernels() == {one.id: Status.LAUNCH}
 
 
 def test_want_of_memory_is_never_the_kernels_fault(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_want_of_memory_is_never_the_kernels_fault(tmp_path: Path) -> None:
         run = store.add_run({})
         for problem in PROBLEMS[:3]:
             store.add_reply(run, Job("screen", problem, (one,), 1), lost)
-        assert store.refused() == {}
+        assert store.refused_kernels() == {}
 
 
 def test_replies_come_back_whole(tmp_path: Path) -> None:
@@ -149,14 +149,14 @@ def test_replies_come_back_whole(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         run = store.add_run({})
         store.add_reply(run, job, reply)
-        (found,) = store.measured("finals")
+        (found,) = store.finished_jobs("finals")
         assert found.reply == reply
         assert (found.problem, found.seed, found.run) == (PROBLEMS[2], 77, run)
         assert set(found.kernels) == {one.id, two.id}
-        assert len(list(store.measured("finals", PROBLEMS[2], [one.id, two.id]))) == 1
-        assert list(store.measured("finals", PROBLEMS[2], [one.id])) == []
-        assert list(store.measured("finals", PROBLEMS[1])) == []
-        assert list(store.measured("race")) == []
+        assert len(list(store.finished_jobs("finals", PROBLEMS[2], [one.id, two.id]))) == 1
+        assert list(store.finished_jobs("finals", PROBLEMS[2], [one.id])) == []
+        assert list(store.finished_jobs("finals", PROBLEMS[1])) == []
+        assert list(store.finished_jobs("race")) == []
         assert store.devices() == [FACTS]
 
 
@@ -186,17 +186,17 @@ def test_cubins_are_kept(tmp_path: Path) -> None:
         tool = store.add_toolchain({})
         store.add_build(built, tool, kernel(built))
         store.add_build(refused, tool, Verdict("binary", Status.BINARY, "fp16 accumulator"))
-        assert store.built(built, tool) == kernel(built)
+        assert store.find_build(built, tool) == kernel(built)
         assert store.kernel(kernel(built).id) == kernel(built)
-        verdict = store.built(refused, tool)
+        verdict = store.find_build(refused, tool)
         assert verdict == Verdict("binary", Status.BINARY, "fp16 accumulator")
-        assert store.built(untried, tool) is None
+        assert store.find_build(untried, tool) is None
         path = store.blob_path(kernel(built).id)
         path.write_bytes(b"damaged")
         with pytest.raises(StoreError, match="damaged"):
             store.kernel(kernel(built).id)
         path.unlink()  # as after a loss of power: built again
-        assert store.built(built, tool) is None
+        assert store.find_build(built, tool) is None
 
 
 def test_a_damaged_cubin_is_mended_when_it_is_built_again(tmp_path: Path) -> None:
@@ -205,9 +205,9 @@ def test_a_damaged_cubin_is_mended_when_it_is_built_again(tmp_path: Path) -> Non
         tool = store.add_toolchain({})
         store.add_build(choice, tool, kernel(choice))
         store.blob_path(kernel(choice).id).write_bytes(b"damaged")
-        assert store.built(choice, tool) is None
+        assert store.find_build(choice, tool) is None
         store.add_build(choice, tool, kernel(choice))
-        assert store.built(choice, tool) == kernel(choice)
+        assert store.find_build(choice, tool) == kernel(choice)
 
 
 def test_merge_is_a_union(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_merge_copies_no_damaged_blob(tmp_path: Path) -> None:
     with Store(tmp_path / "b") as store:
         with pytest.raises(StoreError, match="damaged"):
             merge(store, tmp_path / "a")
-        assert list(store.measured()) == []
+        assert list(store.finished_jobs()) == []
 
 
 def test_a_run_that_goes_on_is_merged_as_it_was(tmp_path: Path) -> None:
@@ -256,9 +256,9 @@ def test_a_run_that_goes_on_is_merged_as_it_was(tmp_path: Path) -> None:
     with Store(tmp_path / "a") as source, Slow(tmp_path / "b") as into:
         fill(source, PROBLEMS[0], [old], [2.0])
         merge(into, source.folder)
-        assert [done.problem for done in into.measured()] == [PROBLEMS[0]]
+        assert [done.problem for done in into.finished_jobs()] == [PROBLEMS[0]]
         merge(into, source.folder)
-        assert [done.problem for done in into.measured()] == PROBLEMS[:2]
+        assert [done.problem for done in into.finished_jobs()] == PROBLEMS[:2]
         assert into.blob(kernel(new).id) == kernel(new).cubin
 
 
@@ -269,9 +269,9 @@ def test_one_writer_and_readers_meanwhile(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=f"process {os.getpid()}"):
             Store(tmp_path)
         with Store(tmp_path, readonly=True) as reader:
-            assert len(list(reader.measured("screen"))) == 1
+            assert len(list(reader.finished_jobs("screen"))) == 1
             store.add_reply(store.add_run({}), *screen(PROBLEMS[0], [kernel(choice)], [3.0], 9))
-            assert len(list(reader.measured("screen"))) == 2
+            assert len(list(reader.finished_jobs("screen"))) == 2
             with pytest.raises(sqlite3.OperationalError, match="readonly"):
                 reader.add_run({})
     with Store(tmp_path) as again:
@@ -319,7 +319,7 @@ def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         with pytest.raises(TypeError):
             store.add_reply(store.add_run({}), job, bad)
-        assert list(store.measured()) == []
+        assert list(store.finished_jobs()) == []
         assert store.problems() == []
 
 
@@ -337,7 +337,7 @@ def test_a_full_disk_is_named_and_costs_only_what_did_not_fit(tmp_path: Path) ->
             store.add_reply(run, large, more)
         store.db.execute("PRAGMA max_page_count = 100000")
         store.add_reply(run, large, more)
-        assert [done.reply for done in store.measured()] == [reply, more]
+        assert [done.reply for done in store.finished_jobs()] == [reply, more]
 
 
 WRITER = """
@@ -367,9 +367,9 @@ def test_kill_9_loses_nothing_that_was_committed(tmp_path: Path) -> None:
     timer.cancel()
     writer.stdout.close()
     with Store(tmp_path, readonly=True) as reader:
-        assert set(seen) <= {done.seed for done in reader.measured()}
+        assert set(seen) <= {done.seed for done in reader.finished_jobs()}
     with Store(tmp_path) as store:
-        found = {done.seed: done.reply for done in store.measured("screen")}
+        found = {done.seed: done.reply for done in store.finished_jobs("screen")}
         assert set(seen) <= set(found) and len(found) - len(seen) <= 1
         one = kernel(choices(1)[0]).id
         assert all(reply.results[one].samples["hot"][1] == 2.0 + s for s, reply in found.items())
