@@ -48,6 +48,7 @@ def models(fake: Started, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     found = importlib.import_module("benchmarks.measure.models")
     few = {mode: {"target_us": 1.0, "budget_us": 1.0} for mode in found.BLOCKS_OF}
     monkeypatch.setattr(found, "BLOCKS_OF", few)
+    monkeypatch.setattr(found, "AGAIN", 1)
     return found
 
 
@@ -88,6 +89,17 @@ def test_each_architecture(fake: Started, models: ModuleType, name: str) -> None
             assert line["deviation"] == 0.0  # torch's own where none is served
         arms = ["torch", "ours"] + ["again"] * ((name, dtype) == models.TWICE)
         assert {arm: len(us) for arm, us in line["us"].items()} == dict.fromkeys(arms, 5)
+
+
+def test_what_is_near_torch_is_measured_on(
+    fake: Started, models: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "AGAIN", 3)
+    ratios = iter([1.5, 0.9, 1.01, 0.9, 1.5])
+    monkeypatch.setattr(models.cases, "speedup", lambda samples: next(ratios))
+    bench = models.Bench(CPU, **tiny("Qwen3 8B"))
+    blocks = [len(bench.measure(case("Qwen3 8B"))["us"]["ours"]) for _ in range(3)]
+    assert blocks == [5, 15, 10]
 
 
 def test_wrong_values_are_seen(fake: Started, models: ModuleType) -> None:
