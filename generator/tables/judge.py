@@ -41,15 +41,15 @@ Floors = Mapping[bool, float]
 
 
 def is_led(field: Field) -> bool:
-    """Whether each block of a job began with a replay that is not timed (`timing.Field.block`).
+    """Whether each block of a job began with a replay that is not timed (`timing.ArmBench.block`).
     Without it trials of torch against itself, of two arms in random order, stray by up to 8%."""
     conditions = field.evidence.get("conditions", {})
     return bool(conditions) and all(each.get("led", False) for each in conditions.values())
 
 
 def floors(found: Findings) -> Floors:
-    """`noise_floor` of the trials that were led and of those that were not, where there are any.
-    Raises ValueError without trials."""
+    """`noise_floor` of the trials that were led, and that of the other trials, as far as there are
+    any. Raises ValueError without trials."""
     kinds: dict[bool, list[Mapping[str, Sequence[float]]]]
     kinds = {is_led(trial): [] for trial in found.trials} or {False: []}
     for trial, bounds in zip(found.trials, found.noise, strict=True):
@@ -95,9 +95,9 @@ def contenders(found: Findings, floors: Floors) -> dict[Problem, list[Contender]
     """Every correct kernel with finals or a confirmation on a problem, best first.
 
     Of several confirmations the one with the lowest bound counts: measuring again never turns a
-    loss into a win. Those that were not led, to be held against a floor of their own, count where
-    there is no other. A kernel that failed once on a problem is out there, a refused one
-    everywhere.
+    loss into a win. A confirmation that was not led (`is_led`) is held against a floor of its own,
+    and counts only where no other exists. A kernel that failed once on a problem is no contender
+    there; a refused kernel is one nowhere.
     """
     measured: dict[Problem, dict[str, list[Field]]] = {}
     failed = failures(found)

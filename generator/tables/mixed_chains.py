@@ -48,8 +48,8 @@ def choose_mixed_kernels(
     source: SourceManifest, lines: Iterable[Line], public: Sequence[Line] = ()
 ) -> SourceManifest:
     """`source` with the dependent kernels that the lines choose. A row without a line of its
-    kernels of today keeps what it has, unless it is large. What the `public` lines had slow is not
-    chosen again: the next best is."""
+    present kernels keeps its dependent kernel, unless the row is large. A kernel that was slow in
+    the `public` lines is not chosen again; the next best is."""
     by_problem = {
         tuple(line["problem"]): line for line in lines if "problem" in line and "error" not in line
     }

@@ -101,9 +101,10 @@ def find_single_lines(lines: Iterable[Line]) -> list[Line]:
 def drop_slow_rows(
     source: SourceManifest, lines: Sequence[Line], unseen: bool = False
 ) -> SourceManifest:
-    """`source` without what the lines had slow or wrong: a row whose own kernel was goes to torch,
-    one whose chains were loses its kernel for dependent launch. So does one whose chains nobody
-    measured, unless `unseen` is to stay. Without lines nothing is asked."""
+    """`source` without the kernels that the lines show to be slow or wrong. A row goes to torch if
+    its own kernel was. A row loses its dependent kernel if one of its chains was, or if nobody
+    measured its chains; with `unseen` it keeps a kernel without measured chains. Without lines
+    every row stays."""
     if not lines:
         return source
     known = identities(source)
