@@ -3,10 +3,10 @@
     python -m benchmarks.publish.missing [--json] [--measured EXPORT]
     python -m benchmarks.publish.missing --list ITEM > pairs.jsonl
 
-The second prints the problems and kernels of an item as --shapes of pdl, energy and public.py. All
+The second prints the problems and kernels of an item as --shapes of `generate measure`. All
 follows from committed files; nothing is measured or compiled (30 s). So of the kernels that may be
 chosen for dependent launch only rows' own are looked at: which others build as they did is known to
-a compiler alone, and `generate candidates --near` lists those. GPU-seconds are by the paces below,
+a compiler alone, and `generate contenders --near` lists those. GPU-seconds are by the paces below,
 "?" where none is known. A list, no gate: it exits with 0.
 """
 
@@ -24,12 +24,11 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.gates import sanitize_pack
 from benchmarks.publish import summary
 from hgemm_packs.cli.console import console
-from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns import missing as owed
-from hgemm_packs.generator.campaigns.missing import Owed
+from hgemm_packs.generator.campaigns import campaign, sanitize
+from hgemm_packs.generator.campaigns import missing as lacks
+from hgemm_packs.generator.campaigns.missing import Missing
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.gates import sanitizer
@@ -38,7 +37,7 @@ from hgemm_packs.generator.store import export
 RESULTS = summary.RESULTS
 #: What chooses kernels for dependent launch.
 CHOICES = ("pdl-choice*.jsonl*", "pdl-contenders*.jsonl*")
-#: And what chose none of them: runs of benchmarks/measure/pdl.py after that.
+#: And what chose none of them: runs of `generate measure dependent` after that.
 SECOND = ("pdl.jsonl*", "pdl-[0-9]*.jsonl*")
 #: What chooses once more, between other products.
 MIXED = "mixed*.jsonl*"
@@ -58,9 +57,9 @@ EXPORT, TABLE = "benchmarks/results/measured", "manifests/sm_90a/h200.json"
 _PACKS = "make packs  # no GPU"
 _TABLE = f"make table RUNS={EXPORT}  # no GPU"
 _UNITE = f"make table RUNS='{EXPORT} {{}}'  # no GPU"
-_PDL_OF = "python -m benchmarks.measure.pdl {} benchmarks/results/{}-N.jsonl --shapes {}"
+_PDL_OF = "hgemm-packs generate measure dependent {} benchmarks/results/{}-N.jsonl --shapes {}"
 _PDL = _PDL_OF.format("packs/sm_90a", "{}", "pairs.jsonl")
-_RECONFIRM = f"hgemm-packs generate reconfirm {EXPORT} --least 1 --out FOLDER"
+_REMEASURE = f"hgemm-packs generate remeasure {EXPORT} --least 1 --out FOLDER"
 _SPACE = "python -m benchmarks.gates.space_gates"
 _SANITIZED = "benchmarks/results/sanitized.jsonl"
 _CLEAN = "benchmarks/results/space_gates_sanitized.jsonl"
@@ -68,19 +67,19 @@ _WITH_PACK = "HGEMM_PACKS_PATH=packs/sm_90a python -m benchmarks"
 COMMANDS = {
     # Both on one FOLDER: the second goes on where the first ended.
     "left": (
-        f"{_RECONFIRM} --left-by {TABLE} --only-build  # no GPU",
-        f"{_RECONFIRM} --left-by {TABLE}",
+        f"{_REMEASURE} --left-by {TABLE} --only-build  # no GPU",
+        f"{_REMEASURE} --left-by {TABLE}",
         _UNITE.format("FOLDER/export"),
     ),
     "rows": (
-        f"{_RECONFIRM} --only-build  # no GPU",
-        _RECONFIRM,
+        f"{_REMEASURE} --only-build  # no GPU",
+        _REMEASURE,
         _UNITE.format("FOLDER/export"),
     ),
     "sustain": (
-        f"hgemm-packs generate candidates {EXPORT} --out FOLDER  # no GPU",
+        f"hgemm-packs generate contenders {EXPORT} --out FOLDER  # no GPU",
         "python -m benchmarks.publish.missing --list sustained > large.jsonl  # no GPU",
-        "python -m benchmarks.measure.energy FOLDER/pack benchmarks/results/energy-N.jsonl "
+        "hgemm-packs generate measure sustained FOLDER/pack benchmarks/results/energy-N.jsonl "
         f"--measured {EXPORT} --seconds 0.4 --shapes large.jsonl",
         _TABLE,
     ),
@@ -94,14 +93,14 @@ COMMANDS = {
     "publish": (
         _PACKS,
         "python -m benchmarks.publish.summary --unmeasured > rows.jsonl  # no GPU",
-        "python -m benchmarks.measure.public packs/sm_90a benchmarks/results/public-N.jsonl "
+        "hgemm-packs generate measure public packs/sm_90a benchmarks/results/public-N.jsonl "
         "--shapes rows.jsonl",
         _TABLE,
     ),
     "sanitize": (
         "make waiting  # no GPU",
         f"gunzip {_SANITIZED}.gz",
-        f"python -m benchmarks.gates.sanitize_pack waiting/pack {_SANITIZED}",
+        f"hgemm-packs generate sanitize waiting/pack {_SANITIZED}",
         f"gzip -9 {_SANITIZED}",
         _TABLE,
     ),
@@ -113,7 +112,7 @@ COMMANDS = {
     "clean": (
         f"{_SPACE} build FOLDER  # no GPU",
         f"gunzip {_CLEAN}.gz benchmarks/results/space_gates.jsonl.gz",
-        f"python -m benchmarks.gates.sanitize_pack FOLDER {_CLEAN}",
+        f"hgemm-packs generate sanitize FOLDER {_CLEAN}",
         f"{_SPACE} summary FOLDER benchmarks/results/space_gates.jsonl --sanitized {_CLEAN}",
         f"gzip -9 {_CLEAN} benchmarks/results/space_gates.jsonl",
     ),
@@ -123,7 +122,7 @@ COMMANDS = {
         _PDL_OF.format("FOLDER/pack", "pdl-contenders", "FOLDER/pairs.jsonl"),
         _PDL_OF.format("FOLDER/pack", "pdl", "FOLDER/pairs.jsonl"),
         f"gunzip {_SANITIZED}.gz",
-        f"python -m benchmarks.gates.sanitize_pack FOLDER/pack {_SANITIZED}",
+        f"hgemm-packs generate sanitize FOLDER/pack {_SANITIZED}",
         f"gzip -9 {_SANITIZED}",
         _UNITE.format("FOLDER"),
     ),
@@ -139,7 +138,7 @@ COMMANDS = {
     "chained": (
         _PACKS,
         "git rm benchmarks/results/chained.jsonl.gz",
-        "python -m benchmarks.measure.chained packs/sm_90a benchmarks/results/chained.jsonl",
+        "hgemm-packs generate measure chained packs/sm_90a benchmarks/results/chained.jsonl",
         "make figures  # no GPU",
     ),
     **{
@@ -210,9 +209,9 @@ OF_SOURCES = {
 }
 
 
-def items(place: Path) -> Iterator[Owed]:
-    """All that is or could be owed, in no order; `place` is the export. Raises OSError, ValueError
-    and PackError for files that are not as they are committed."""
+def items(place: Path) -> Iterator[Missing]:
+    """All that is or could be missing, in no order; `place` is the export. Raises OSError,
+    ValueError and PackError for files that are not as they are committed."""
     source = read_source(summary.MANIFEST)
     calls = summary.chain_records()
     choices, second = (
@@ -220,25 +219,25 @@ def items(place: Path) -> Iterator[Owed]:
         for kind in (CHOICES, SECOND)
     )
     found = export.load(place)
-    yield from owed.unled(source, found)
-    yield owed.undependent(source, [*choices, *second])
-    yield owed.unpublished(source, calls)
-    yield owed.lagging(source, calls)
-    yield owed.unsustained(found, summary.energy_lines())
-    done = sanitize_pack.finished(RESULTS / "sanitized.jsonl.gz")
+    yield from lacks.find_unled(source, found)
+    yield lacks.find_undependent(source, [*choices, *second])
+    yield lacks.find_unpublished(source, calls)
+    yield lacks.find_lagging(source, calls)
+    yield lacks.find_unsustained(found, summary.energy_lines())
+    done = sanitize.pairs_on_file(RESULTS / "sanitized.jsonl.gz")
     mixed = campaign.answers(sorted(RESULTS.glob(MIXED)))
-    wanted = owed.wanted(source, found, choices, second, mixed, calls)
-    yield owed.unsanitized(wanted, sanitizer.OF_TABLES, done)
+    wanted = lacks.choose_dependent(source, found, choices, second, mixed, calls)
+    yield lacks.find_unsanitized(wanted, sanitizer.OF_TABLES, done)
     for item, (file, paths) in OF_SOURCES.items():
         document = read(file)
         yield result(item, file, paths, document)
         if document and item == "space":
-            yield owed.ungated(document)
-            yield owed.unclean(document, sanitizer.OF_TABLES)
+            yield lacks.find_ungated(document)
+            yield lacks.find_unclean(document, sanitizer.OF_TABLES)
         if document and item == "redteam":
-            yield from owed.undecided(document)
+            yield from lacks.find_undecided(document)
     for name in problems.NAMED:
-        yield owed.unlisted(source, name, problems.read(name))
+        yield lacks.find_unlisted(source, name, problems.read(name))
 
 
 def read(file: str) -> dict[str, Any] | None:
@@ -249,17 +248,19 @@ def read(file: str) -> dict[str, Any] | None:
     return document
 
 
-def result(item: str, file: str, paths: Sequence[str], document: Mapping[str, Any] | None) -> Owed:
+def result(
+    item: str, file: str, paths: Sequence[str], document: Mapping[str, Any] | None
+) -> Missing:
     """Whether a result is of the sources that are here. One that names no commit is of the one
     that filed it, or older."""
     if document is None:
-        return Owed(item, 1, 1, f"{file} is absent")
+        return Missing(item, 1, 1, f"{file} is absent")
     commit, measured = commit_of(document), "measured at"
     if commit is None:
         filed = git("log", "-1", "--format=%h", "--", str(RESULTS / file))
         commit, measured = "".join(filed or ()) or "no commit", "filed at"
     changed = git("diff", "--name-only", commit, "HEAD", "--", *paths)
-    return owed.outdated(item, f"{measured} {commit[:9]}", changed)
+    return lacks.find_outdated(item, f"{measured} {commit[:9]}", changed)
 
 
 def commit_of(document: Mapping[str, Any]) -> str | None:
@@ -280,15 +281,15 @@ def git(*words: str) -> list[str] | None:
     return done.stdout.splitlines()
 
 
-def seconds(each: Owed) -> float | None:
+def seconds(each: Missing) -> float | None:
     """GPU-seconds that an item takes, by the pace of its kind."""
     pace = KINDS[each.item].each_s
     return None if pace is None else round(pace * each.missing, 1)
 
 
-def table(found: Iterable[Owed]) -> Table:
-    """What is owed, and which of COMMANDS fills it."""
-    made = Table("item", "owed", "of", "GPU-s", "command", "what")
+def table(found: Iterable[Missing]) -> Table:
+    """What is missing, and which of COMMANDS fills it."""
+    made = Table("item", "missing", "of", "GPU-s", "command", "what")
     for each in found:
         kind, took = KINDS[each.item], seconds(each)
         counts = map(str, (each.missing, each.of))
@@ -298,7 +299,7 @@ def table(found: Iterable[Owed]) -> Table:
     return made
 
 
-def plain(each: Owed) -> dict[str, Any]:
+def plain(each: Missing) -> dict[str, Any]:
     """An item as a line of JSON."""
     kind = KINDS[each.item]
     return {
@@ -338,7 +339,9 @@ def main(arguments: Sequence[str]) -> int:
             screen.print(f"  {command}", markup=False, soft_wrap=True)
     total = sum(seconds(each) or 0.0 for each in missing)
     screen.print(f"{total:.0f} GPU-s where a pace is known")
-    screen.print(f"nothing owed: {', '.join(each.item for each in found if not each.missing)}")
+    screen.print(
+        f"nothing is missing: {', '.join(each.item for each in found if not each.missing)}"
+    )
     return 0
 
 

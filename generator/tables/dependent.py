@@ -1,12 +1,12 @@
-"""The dependent kernel of a row: the one for programmatic dependent launch, behind another kernel
-of ours in a CUDA graph. It passed the numeric gate, and launched plainly it is not slower than
-torch. Launched dependent its results are right, it is not slower than torch, and it is faster than
-the row's own kernel launched plainly. Of all such kernels it is the fastest.
+"""The second kernel of a row: the one that is launched with programmatic dependent launch, behind
+another kernel of ours in a CUDA graph. Of the kernels that passed the numeric gate, and launched
+plainly are not slower than torch, it is the one that measured fastest so, right, no slower than
+torch, and faster than the row's own kernel launched plainly.
 
-Each row has a choice of its own. benchmarks/measure/pdl.py showed why over whole tables: one kernel
-gains on some problems and loses on others, and the best plain kernel need not be the best dependent
-one. Called by the CLI when it writes a table. It measures nothing. The lines that chose a kernel
-are no measure of its worth: `speedups` has other lines for that.
+That a row decides and not a kernel comes from `generate measure dependent` over whole tables: one
+kernel gains on some problems and loses on others, and what is best launched plainly need not be
+best dependent. Called by the CLI when it writes a table. It measures nothing, and what chose is no
+measure of what the choice is worth: `speedups` has other lines for that.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def over_torch(line: Mapping[str, Any], arm: str) -> list[float]:
 def speedup(line: Mapping[str, Any]) -> float:
     """torch over dependent launch by one measurement, in the geometric mean of hot and cold (where
     that was measured): 0 unless values and edges are as they must be and torch is level at least.
-    Raises KeyError for a line that is not of benchmarks/measure/pdl.py."""
+    Raises KeyError for a line that is not of `generate measure dependent`."""
     if line.get("error") or line["wrong"] or line["edges"]["programmatic"] < EDGES:
         return 0.0
     each = over_torch(line, "pdl")
@@ -95,7 +95,7 @@ def choose_dependent_kernels(
     right ones that are level alone the fastest by `lines` that is faster than the row's own
     launched plainly, and `usable`; none where there is none. Which are level alone their
     confirmations in `listed` say, and of those that have none the `lines` and the `second`
-    measurement (see `_find_level`). Besides the kernels that are there come as many as keep
+    measurement (see `_level`). Besides the kernels that are there come as many as keep
     prune.KEPT_SHARE of the log gain over the rows' own. And the names of those that are not
     usable."""
     gains = read_speedups(lines)
@@ -142,11 +142,10 @@ def _better(
 def _find_level(
     found: Findings, listed: Listed, plainly: Mapping[Pair, float]
 ) -> dict[tuple[Any, ...], set[str]]:
-    """By problem, the kernels that are level with torch when they run alone. A kernel with a
-    confirmation there is judged by that (`is_level_alone`). A kernel without one needs three
-    things: in no measurement of dependent launch was torch ahead of its plain arm (`plainly`), it
-    passed the numeric gate, and it failed nowhere on the problem. These measurements give a median
-    of a few blocks and no lower bound, so a kernel without a confirmation has more to show."""
+    """By problem, the kernels that are level alone: by their confirmation, if they have one there
+    (`level_alone`), else where no measurement of dependent launch had torch ahead of their plain
+    arm (`plainly`) and they have passed the numeric gate and failed nowhere on the problem. A
+    median of a few blocks and no lower bound: so more is asked of it."""
     found_level: dict[tuple[Any, ...], set[str]] = {}
     confirmed = set()
     for problem, each in listed.items():
@@ -176,10 +175,10 @@ def is_level_alone(c: Contender, found: Findings) -> bool:
 def candidates(
     found: Findings, usable: Usable, near: float
 ) -> tuple[SourceManifest, list[tuple[Problem, str]]]:
-    """What `choose_dependent_kernels` may choose among where a kernel has won: the source manifest
-    of the wins and of what else is level alone, if the gain is no more than `near` below the best
-    win of the problem, as far as they are `usable`, and the problems and names of kernels that
-    benchmarks/measure/pdl.py is to measure. Raises ValueError where there is none."""
+    """What `launched` may choose among where a kernel has won: the source manifest of the wins and
+    of what else is level alone, if the gain is no more than `near` below the best win of the
+    problem, as far as they are `usable`, and the problems and names of kernels that
+    `generate measure dependent` is to measure. Raises ValueError where there is none."""
 
     def close(_: Problem, each: list[Contender]) -> list[Contender]:
         wins = [c for c in each if c.proven]
@@ -196,11 +195,11 @@ def candidates(
 
 
 def drop_slow_rows(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceManifest:
-    """`source` without the kernels that any measurement shows below LEAST of torch, launched as the
-    row launches them: a confirmation is one run, and no call may be slower than torch. A row goes
-    to torch if its own kernel was slow launched plainly. A row loses its dependent kernel if that
-    was slow launched dependent. Lines of other kernels and lines without times change nothing.
-    Kernels that no row names any more leave the document."""
+    """`source` without what any measurement had slower than LEAST of torch in the way that a row
+    launches it, for a confirmation is one run and no call may be slower. A row whose own kernel was
+    so plainly goes to torch; one whose dependent kernel was so dependently is left with its own.
+    Lines of other kernels, and without times, say nothing. Kernels that no row names any more
+    leave."""
     slow: dict[str, set[Pair]] = {"plain": set(), "pdl": set()}
     for line in lines:
         for arm, pairs in slow.items():

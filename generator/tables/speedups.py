@@ -63,8 +63,8 @@ def plain(row: Row) -> RowSpeedup:
 
 
 def paired_speedup(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
-    """torch over an arm of one measurement of benchmarks/measure/pdl.py: the median of the pairs.
-    None where the protocol was not measured."""
+    """torch over an arm of one line of `generate measure dependent`: the median of the pairs. None
+    where the protocol was not measured."""
     times = line.get(protocol)
     if not times:
         return None
@@ -73,7 +73,7 @@ def paired_speedup(line: Mapping[str, Any], protocol: str, arm: str) -> float | 
 
 
 def read_public_speedup(row: Row, line: Mapping[str, Any], graph: str) -> RowSpeedup:
-    """Of a row, by calls of `matmul` in one graph of a line of benchmarks/measure/public.py; its
+    """Of a row, by calls of `matmul` in one graph of a line of `generate measure public`; its
     cuBLASLt and its cold figure are the row's. Calls of a chain that run at once share their
     operands, which may be read once for several; so none counts as faster than L2 gives all that it
     moves."""
@@ -122,7 +122,7 @@ def chains(
 def find_unmeasured(
     source: SourceManifest, lines: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Problem, str]]:
-    """Rows with a kernel that benchmarks/measure/public.py has yet to measure, and the name of the
+    """Rows with a kernel that `generate measure public` has yet to measure, and the name of the
     kernel: that for dependent launch, where there is one."""
     names = {kernel.id: kernel.name for kernel in source.kernels}
     found = published.of_rows(source, lines)
@@ -135,7 +135,7 @@ def find_unmeasured(
 
 def figures(source: SourceManifest, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Nested by list, type and layout: the figures of every set. `lines` are of
-    benchmarks/measure/public.py; those of other kernels than the row's do not count."""
+    `generate measure public`; those of other kernels than the row's do not count."""
     measured = published.of_rows(source, lines)
     found: dict[str, Any] = {}
     for name, dtype, layout in SETS:
@@ -154,8 +154,7 @@ def _set(
     name: str,
 ) -> dict[str, Any]:
     """One set. What was never measured runs on torch. A row whose kernel was not called in public
-    yet counts what its confirmation says, in each column; `read_public_speedup` has those of
-    `served` that were."""
+    yet counts what its confirmation says, in each column; `called` of `served` were."""
     missing = [RowSpeedup(shape, None) for shape in sorted(every - {row[:3] for row in rows})]
     members = [
         *map(regime_of(name), [row[:3] for row in rows]),
