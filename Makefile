@@ -21,6 +21,9 @@ TABLE = $(BIN)/hgemm-packs generate table benchmarks/results/measured \
   $(addprefix --public ,$(wildcard benchmarks/results/public*.jsonl*)) \
   $(addprefix --sustained ,$(wildcard benchmarks/results/energy*.jsonl*))
 
+# What `make type` has mypy read, as pyproject.toml says too.
+TYPED := build/typed/hgemm_packs
+
 # What `make sanitize` has compilers told. A report ends the process.
 SANITIZED := build/sanitized
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
@@ -146,7 +149,10 @@ lint: $(STAMPS)/deps
 	$(BIN)/clang-format --dry-run --Werror $(C_HOST)
 
 ## Change type checks types
+# The generator becomes part of the package at installation; links show mypy the package that results.
 type: $(STAMPS)/deps
+	rm -rf $(TYPED) && mkdir -p $(TYPED)
+	ln -s $(filter-out %.so %/__pycache__,$(wildcard $(CURDIR)/hgemm_packs/*)) $(CURDIR)/generator $(TYPED)
 	$(BIN)/mypy
 
 ## Release wheel makes the core wheels for x86-64 and aarch64

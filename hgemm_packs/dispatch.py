@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .pack.folder import Pack
     from .pack.manifest import KernelEntry
     from .problem import Problem
-    from .select import Choice
+    from .select import Selection
 
 #: DLPack's number for the device type that packs are for.
 CUDA = 2
@@ -95,7 +95,11 @@ def _resolve(
         choice = select.resolve(problem, device)
         while choice.kernel is not None and choice.pack is not None:
             both = ((choice.kernel, False), (choice.dependent, True))
-            keys = [(device, identity(entry), pdl) for entry, pdl in both if entry is not None]
+            keys = [
+                (device, identity(entry), dependent)
+                for entry, dependent in both
+                if entry is not None
+            ]
             if capturing and any(key not in _loaded for key in keys):
                 return "cold_capture"
             own, dependent = _load_chosen(choice.pack, choice.kernel, False, device, prove), None
@@ -121,7 +125,7 @@ def _resolve(
 def _load_chosen(
     pack: Pack,
     entry: KernelEntry,
-    pdl: bool,
+    dependent: bool,
     device: int,
     prove: Callable[[Kernel, KernelEntry], object],
 ) -> Kernel | None:
@@ -134,13 +138,13 @@ def _load_chosen(
     from .pack import cache_folders
     from .selftest import SelfTestError
 
-    key = device, identity(entry), pdl
+    key = device, identity(entry), dependent
     with _load_lock:
         kernel = _loaded.get(key)
         if kernel is not None:
             return kernel
         try:
-            kernel = launcher.load(device, entry, pack.image(entry), pdl)
+            kernel = launcher.load(device, entry, pack.image(entry), dependent)
             if settings().selftest:
                 prove(kernel, entry)
         except PackError as error:
@@ -149,9 +153,9 @@ def _load_chosen(
         except (OSError, RuntimeError, ValueError) as error:
             if isinstance(error, OSError) and error.errno is None:
                 raise
-            way = " behind our own kernels" if pdl else ""
+            way = " behind our own kernels" if dependent else ""
             LOGGER.warning("kernel %s is not used%s: %s", entry.name, way, error)
-            wholly = not pdl or isinstance(error, SelfTestError)
+            wholly = not dependent or isinstance(error, SelfTestError)
             (select.quarantine if wholly else select.quarantine_dependent)(entry, str(error))
             return None
         _loaded[key] = kernel
@@ -193,7 +197,7 @@ def _prove(kind: str, problem: Problem, kernel: Kernel, entry: KernelEntry) -> N
     neutral.call_on(kind, kernel.device, launcher._C.relaxed, proof)
 
 
-def _log(problem: Problem, choice: Choice) -> None:
+def _log(problem: Problem, choice: Selection) -> None:
     LOGGER.debug("%s: %s", problem, "; ".join(str(reason) for reason in choice.reasons))
 
 

@@ -65,17 +65,19 @@ def on_first_use(start: Callable[[], None]) -> None:
         _C.on_first_call(start)
 
 
-def load(device: int, entry: KernelEntry, image: memoryview | bytes, pdl: bool = False) -> Kernel:
-    """Load a kernel's cubin on a device and check it against its launch record. With `pdl` every
-    `launch` is a programmatic dependent one; of a `reads_ahead` kernel only behind one of ours, in
-    a CUDA graph, where no kernel that may still run writes A or B. matmul launches so behind
-    kernels of ours alone.
+def load(
+    device: int, entry: KernelEntry, image: memoryview | bytes, dependent: bool = False
+) -> Kernel:
+    """Load a kernel's cubin on a device and check it against its launch record. With `dependent`
+    every `launch` is a programmatic dependent one; of a `reads_ahead` kernel only behind one of
+    ours, in a CUDA graph, where no kernel that may still run writes A or B. matmul launches so
+    behind kernels of ours alone.
 
     Raises ValueError for a record this launcher does not know, RuntimeError when the driver or the
     cubin disagrees with it or there is no such device.
     """
     kernel: Kernel = _extension().load(
-        device=device, image=bytes(image), pdl=pdl, **launch_record(entry)
+        device=device, image=bytes(image), pdl=dependent, **launch_record(entry)
     )
     return kernel
 

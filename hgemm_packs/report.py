@@ -97,7 +97,7 @@ def _nearest(problem: Problem, device: DeviceInfo) -> str:
     """What was measured with the problem's weight: the next M below and the next above."""
     rows = {
         row.m: (row, pack.manifest.policy)
-        for pack in reversed(select.found().packs)
+        for pack in reversed(select.find_packs().packs)
         for row in pack.manifest.table
         if row.profile == device.name and row.key[1:] == problem.key[1:]
     }
@@ -175,7 +175,7 @@ def show_config() -> str:
         f"off         {'yes' if is_off() else 'no'}",
         f"strict      {'yes' if here.strict else 'no'}",
     ]
-    known = select.verified()
+    known = select.verify_packs()
     for pack in known.packs:
         m = pack.manifest
         lines.append(

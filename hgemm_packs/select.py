@@ -36,7 +36,7 @@ STEPS = (
 )
 
 
-class Choice(NamedTuple):
+class Selection(NamedTuple):
     """The decision: all of `pack`, `kernel` and `row`, or none of them and a fallback. `dependent`
     is the kernel for launches behind our own ones in a graph, where there is one."""
 
@@ -61,13 +61,13 @@ _quarantine: dict[str, str] = {}
 _never_dependent: dict[str, str] = {}  # beside those of the quarantine
 
 
-def found() -> discover.Found:
+def find_packs() -> discover.Found:
     """The packs of this process, looked for once, as are the kernels that failed before it."""
     global _found
     with _lock:
         if _found is None:
             _found = discover.find()
-            for name, reason in selftest.quarantined(settings().cache).items():
+            for name, reason in selftest.read_quarantine(settings().cache).items():
                 _quarantine.setdefault(name, reason)
         return _found
 
@@ -76,7 +76,7 @@ def prefer(pack: Pack) -> None:
     """Put a pack in front of the others of this process, until `reset`."""
     global _found
     with _lock:
-        known = found()
+        known = find_packs()
         rest = (each for each in known.packs if each.manifest_sha256 != pack.manifest_sha256)
         _found = discover.Found((pack, *rest), known.refused)
 
@@ -87,21 +87,22 @@ def refuse(pack: Pack, error: PackError) -> None:
     global _found
     refused = discover.Refused(str(pack.path), error)
     with _lock:
-        known = found()
+        known = find_packs()
         rest = tuple(each for each in known.packs if each is not pack)
         if len(rest) < len(known.packs):
             _found = discover.Found(rest, (*known.refused, refused))
     discover.warn_once(refused)
 
 
-def verified() -> discover.Found:
-    """As `found`, after every check of every pack, for those who show or measure whole packs."""
-    for pack in found().packs:
+def verify_packs() -> discover.Found:
+    """As `find_packs`, after every check of every pack, for those who show or measure whole
+    packs."""
+    for pack in find_packs().packs:
         try:
             pack.verify()
         except PackError as error:
             refuse(pack, error)
-    return found()
+    return find_packs()
 
 
 def reset() -> None:
@@ -125,40 +126,40 @@ def quarantine_dependent(kernel: KernelEntry, reason: str) -> None:
         _never_dependent.setdefault(identity(kernel), reason)
 
 
-def kept_out(kernel: KernelEntry, dependent: bool = False) -> str | None:
+def exclusion_reason(kernel: KernelEntry, dependent: bool = False) -> str | None:
     """Why this kernel is never chosen, or never for `dependent` launches; None where it may be."""
     name = identity(kernel)
     why = _quarantine.get(name, _quarantine.get(kernel.id))
     return _never_dependent.get(name) if why is None and dependent else why
 
 
-def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = None) -> Choice:
+def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = None) -> Selection:
     """Decide for one problem on one device; `device` spares asking the driver about it."""
     unfit = _unfit(problem)
     if unfit is not None:
-        return Choice(None, None, None, (unfit,))
+        return Selection(None, None, None, (unfit,))
     if device is None:
         from .launcher import device_info
 
         device = device_info(device_index)
     reasons: list[Reason] = []
-    for pack in found().packs:
+    for pack in find_packs().packs:
         try:
             row, reason = _consult(pack.manifest, problem, device)
             reasons.append(reason)
             if row is not None and row.kernel is not None:
-                dependent, refusal = _behind_ours(pack.manifest, row)
+                dependent, refusal = _select_dependent(pack.manifest, row)
                 reasons += [refusal] if refusal else []
                 kernel = pack.manifest.kernel(row.kernel)
-                return Choice(pack, kernel, row, tuple(reasons), dependent)
+                return Selection(pack, kernel, row, tuple(reasons), dependent)
         except PackError as error:
             refuse(pack, error)
-    for refused in found().refused:
+    for refused in find_packs().refused:
         code = "launcher_abi" if refused.error.code == "launcher_abi" else "pack_refused"
         reasons.append(Reason(code, f"{refused.place}: {refused.error}"))
     if not reasons:
         reasons.append(Reason("no_pack", "no pack is installed"))
-    return Choice(None, None, None, tuple(reasons))
+    return Selection(None, None, None, tuple(reasons))
 
 
 def _unfit(problem: Problem) -> Reason | None:
@@ -205,20 +206,20 @@ def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[
             f"a kernel won, but the lower bound of its gain is not above 1 + {floor:g}",
         )
     kernel = manifest.kernel(row.kernel)
-    why = kept_out(kernel)
+    why = exclusion_reason(kernel)
     if why is not None:
         return no("quarantined", f"{kernel.name}: {why}")
     gain = f"{row.hot.speedup:.3f}x hot, {row.cold.speedup:.3f}x cold on {row.date}"
     return row, Reason("kernel", f"{name}: {kernel.name}, measured {gain}", accepted=True)
 
 
-def _behind_ours(manifest: Manifest, row: Row) -> tuple[KernelEntry | None, Reason | None]:
+def _select_dependent(manifest: Manifest, row: Row) -> tuple[KernelEntry | None, Reason | None]:
     """The kernel that a row names for dependent launches, if any, or why it is not used. The row's
     own serves all the same."""
     if row.dependent is None:
         return None, None
     kernel = manifest.kernel(row.dependent)
-    why = kept_out(kernel, dependent=True)
+    why = exclusion_reason(kernel, dependent=True)
     if why is None:
         return kernel, None
     name = f"{manifest.pack.name} {manifest.pack.version}"

@@ -72,7 +72,7 @@ def prove(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.dev
         raise SelfTestError(reason)
 
 
-def quarantined(root: Path | None) -> dict[str, str]:
+def read_quarantine(root: Path | None) -> dict[str, str]:
     """Identity -> reason, as earlier processes left them in v1/quarantine below the cache `root`;
     earlier versions left ids of cubins. A record that is damaged, or that another user can have
     written, is not read and keeps its kernel out all the same."""

@@ -102,7 +102,7 @@ def _entry_points(torch: Any, device: str) -> dict[str, Any]:
     }
 
 
-def _watched(state: Any) -> Callable[[], bool]:
+def _make_watch_test(state: Any) -> Callable[[], bool]:
     """Whether a function mode sees torch's calls. A default device is one, too, which torch keeps
     below all others; it only says where new tensors go, and a product's place is its operands'."""
     from torch.utils._device import DeviceContext
@@ -127,7 +127,7 @@ def _probes(torch: Any, device: str) -> tuple[tuple[Any, ...], ...]:
     if dual_level.get("_current_level", None) is None:
         raise AttributeError("torch.autograd.forward_ad has no _current_level")
     return (
-        (_watched(state), False),
+        (_make_watch_test(state), False),
         (state._len_torch_dispatch_stack, 0),
         (torch.is_autocast_enabled, False, *(() if device == "cuda" else (device,))),
         (state._is_tracing, False),

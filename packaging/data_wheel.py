@@ -86,7 +86,7 @@ def build(folder: Path, out: Path) -> Path:
     Raises PackError for a pack that does not open (with its code), or that no wheel can carry: a
     version that is no Python version ("wheel_name"), or files over the limit ("wheel_size").
     """
-    pack = Pack.verified(folder)
+    pack = Pack.open_verified(folder)
     manifest = pack.manifest
     pack.close()
     files = {name: (folder / name).read_bytes() for name in (MANIFEST_NAME, BLOB_NAME)}

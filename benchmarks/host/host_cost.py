@@ -56,7 +56,7 @@ def smallest_win(*layouts: str) -> Problem:
     profile = launcher.device_info(0).name
     wins = [
         Problem(*row.key)
-        for pack in select.found().packs
+        for pack in select.find_packs().packs
         for row in pack.manifest.table
         if row.layout in layouts
         and row.kernel

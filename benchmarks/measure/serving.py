@@ -38,7 +38,7 @@ from hgemm_packs.generator.campaigns.cases import Arm, Fields, Samples
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core import problems
-from hgemm_packs.generator.measure.values import sampled
+from hgemm_packs.generator.measure.values import sample_reference
 from hgemm_packs.generator.tables import speedups
 from hgemm_packs.measure import baselines
 from hgemm_packs.measure.operands import operands
@@ -89,7 +89,7 @@ def every_case(pack: Packed, grid: int, layers: int, seed: int) -> list[Fields]:
         ),
     }
     placed = [
-        ((i + 0.5) / len(chosen), {"set": name, "problem": pack_kernels.listed(p)})
+        ((i + 0.5) / len(chosen), {"set": name, "problem": pack_kernels.problem_values(p)})
         for name, chosen in sets.items()
         for i, p in enumerate(chosen)
     ]
@@ -157,7 +157,7 @@ class Bench:
         before = Counter(hgemm_packs.counters())
         one.c.fill_(math.nan)
         ours()
-        finding = sampled(problem, one, self._seed).check(one.c)
+        finding = sample_reference(problem, one, self._seed).check(one.c)
         ran = sorted((Counter(hgemm_packs.counters()) - before).keys() - {"launches", "fallbacks"})
         tuned = self._tuned(problem)
         hot, cold = (

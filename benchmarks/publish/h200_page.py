@@ -60,7 +60,7 @@ def over_floor(source: SourceManifest) -> Document:
     """By type and layout of the grid, per regime: torch and `matmul` over the floor, hot."""
     found: Document = {}
     for name, dtype, layout in speedups.SETS:
-        rows = speedups.in_set(source.table, name, dtype, layout) if name == "grid" else []
+        rows = speedups.select_set_rows(source.table, name, dtype, layout) if name == "grid" else []
         groups: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
             torch = row.hot.torch_us / floor_us(*row[:3])
@@ -150,7 +150,7 @@ def contenders(found: Findings, source: SourceManifest) -> dict[Problem, list[Co
     """As the table was made of them: large problems by sustained times, where there are any."""
     listed = judge.contenders(found, judge.floors(found))
     names = {id_: str(fields["name"]) for id_, fields in found.kernels.items()}
-    return sustained.ranked(listed, summary.energy_lines(), names)
+    return sustained.rank_sustained(listed, summary.energy_lines(), names)
 
 
 def document(source: SourceManifest, found: Findings | None) -> Document:
@@ -174,7 +174,7 @@ def document(source: SourceManifest, found: Findings | None) -> Document:
 
 def trials(found: Findings) -> Document:
     """Of torch against itself, in blocks that were led and in others: how many, and their floor."""
-    counts = Counter(map(judge.led, found.trials))
+    counts = Counter(map(judge.is_led, found.trials))
     return {
         "led" if led else "others": {"count": counts[led], "floor": floor}
         for led, floor in sorted(judge.floors(found).items(), reverse=True)

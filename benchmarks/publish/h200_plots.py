@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.report.plots import ACCENT, INK, MUTED, SECOND, STYLE
 from hgemm_packs.generator.tables import speedups
-from hgemm_packs.generator.tables.speedups import Shape, Worth
+from hgemm_packs.generator.tables.speedups import RowSpeedup, Shape
 from hgemm_packs.pack.manifest import Row
 
 #: What the line is called on which a problem gains as much by one measure as by the other.
@@ -29,7 +29,7 @@ DEEPEST = 2.0
 DPI = 110
 
 Floor = Callable[[int, int, int], float]
-Chains = Mapping[tuple[Any, ...], Worth]
+Chains = Mapping[tuple[Any, ...], RowSpeedup]
 
 
 def draw(
@@ -38,7 +38,7 @@ def draw(
     """Write every plot into `out`; yields their paths."""
     out.mkdir(parents=True, exist_ok=True)
     for name, dtype, layout in speedups.SETS:
-        rows = speedups.in_set(source.table, name, dtype, layout)
+        rows = speedups.select_set_rows(source.table, name, dtype, layout)
         if rows and name == "grid":
             title = f"best kernel over torch, {dtype} {layout}, hot caches"
             cells = {row[:3]: row.hot.speedup for row in rows}
@@ -54,7 +54,7 @@ def draw(
                 yield chained
     for name in ("grid", "llm"):
         sets = {
-            f"{dtype} {layout}": speedups.in_set(source.table, name, dtype, layout)
+            f"{dtype} {layout}": speedups.select_set_rows(source.table, name, dtype, layout)
             for each, dtype, layout in speedups.SETS
             if each == name
         }

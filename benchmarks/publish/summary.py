@@ -166,9 +166,10 @@ def text() -> str:
 
 def unmeasured() -> str:
     """The problems and kernels of the table that were not called in public yet, as lines."""
-    pairs = speedups.unmeasured(read_source(MANIFEST), chain_records())
+    pairs = speedups.find_unmeasured(read_source(MANIFEST), chain_records())
     lines = (
-        {"problem": pack_kernels.listed(problem), "kernel": kernel} for problem, kernel in pairs
+        {"problem": pack_kernels.problem_values(problem), "kernel": kernel}
+        for problem, kernel in pairs
     )
     return "".join(f"{json.dumps(each)}\n" for each in lines)
 

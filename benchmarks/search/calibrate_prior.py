@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from hgemm_packs.generator.core.spec import Choice
-from hgemm_packs.generator.devices.recording import completed, load
+from hgemm_packs.generator.devices.recording import complete_choice, load
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.search.analytic import constants, roofline
 from hgemm_packs.generator.search.analytic.features import Table
@@ -77,7 +77,7 @@ def measured() -> Iterator[Timed]:
     }
     for path in sorted((RESULTS / "screens").glob("*.json.gz")):
         document = json.loads(gzip.decompress(path.read_bytes()))
-        choices = [completed(name, genome) for name, genome in document["kernels"]]
+        choices = [complete_choice(name, genome) for name, genome in document["kernels"]]
         for screen in document["screens"]:
             if tuple(screen["problem"][:3]) not in judged:
                 for number, us in screen["us"].items():

@@ -34,6 +34,7 @@ from hgemm_packs.generator.campaigns.campaign import Line, Plan, Selection, Tall
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core import problems
+from hgemm_packs.generator.core.spec import Kernel
 from hgemm_packs.problem import Problem
 
 #: The arm of the elementwise kernels alone (`hgemm_packs.measure.timing`, which wants torch).
@@ -165,14 +166,14 @@ def measure(plan: Plan, pack: Packed, wanted: Selection, draw: Draw) -> Tally:
     from hgemm_packs.generator.devices import protocols
 
     settings = protocols.Settings(blocks=11, target_us=400.0, budget_us=40_000.0)
-    wins = pack.named(campaign.select(pack, wanted), pack.wins)
+    wins = pack.choose_kernels(campaign.select(pack, wanted), pack.wins)
     kernels = dict(wins)
     tasks = [
         Task(
             "chained",
             problem,
-            lambda name=kernels[problem]: (pack.kernel(name),),
-            {"problem": pack_kernels.listed(problem), "kernel": kernels[problem]},
+            partial(_load_kernel, pack, kernels[problem]),
+            {"problem": pack_kernels.problem_values(problem), "kernel": kernels[problem]},
         )
         for problem in choose(kernels, problems.read("llm"), draw)
     ]
@@ -185,3 +186,7 @@ def measure(plan: Plan, pack: Packed, wanted: Selection, draw: Draw) -> Tally:
     }
     make = partial(protocols.make, settings=settings)
     return campaign.measure(plan, pack, tasks, make, header)
+
+
+def _load_kernel(pack: Packed, name: str) -> tuple[Kernel, ...]:
+    return (pack.kernel(name),)

@@ -174,7 +174,8 @@ class Known:
     def _having(self, rows: Rows, one: int, other: int) -> Rows:
         """The rows with both values."""
         genes = np.searchsorted(self._first, (one, other), "right") - 1
-        return rows[(rows[:, genes[0]] == one) & (rows[:, genes[1]] == other)]
+        having: Rows = rows[(rows[:, genes[0]] == one) & (rows[:, genes[1]] == other)]
+        return having
 
     def _place(self, pair: Pair) -> tuple[int, int]:
         return self._number(*pair[:2]), self._number(*pair[2:])
@@ -194,7 +195,7 @@ class Known:
     def _counted(self, points: Iterable[Point]) -> Rows:
         """The points as rows, each once, their pairs counted among the `_met`."""
         found = np.array(list(dict.fromkeys(points)), np.int64).reshape(-1, len(self._values))
-        rows = found + self._first
+        rows: Rows = found + self._first
         for i, j in zip(self._one, self._other, strict=True):
             np.add.at(self._met, (rows[:, i], rows[:, j]), 1)
         return rows

@@ -70,7 +70,8 @@ def covered(family: Family, known: Known, judge: Judge) -> list[Tried]:
 def write(folder: Path, found: Iterable[tuple[Family, Known, Sequence[Tried]]]) -> None:
     """The folder of all families; genomes.jsonl takes its place last."""
     folder.mkdir(parents=True, exist_ok=True)
-    info, lines, offset = compiler.generator_info(), [], 0
+    info, offset = compiler.generator_info(), 0
+    lines: list[Record] = []
     commit = info.commit + ("+" if info.dirty else "")
     lines.append({"header": {"commit": commit, "nvrtc": compiler.NVRTC_PIN, "arch": compiler.ARCH}})
     with (folder / KERNELS).open("wb") as blob:

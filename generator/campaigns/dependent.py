@@ -97,6 +97,8 @@ def measure(plan: Plan, pack: Packed, wanted: Selection, settings: Settings) -> 
         "both, cold: sets over 3x L2 in turn",
         "settings": asdict(settings),
     }
-    tasks = dependent_tasks(pack.named(campaign.select(pack, wanted), pack.behind), pack.kernel)
+    tasks = dependent_tasks(
+        pack.choose_kernels(campaign.select(pack, wanted), pack.dependent), pack.kernel
+    )
     make = partial(protocols.make, settings=settings)
     return campaign.measure(plan, pack, tasks, make, header)

@@ -61,14 +61,16 @@ def find_undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]])
     seen = {dependent.pair(each) for each in lines}
     won = _named(source)
     missing = [
-        pair for pair in won.items() if (tuple(pack_kernels.listed(pair[0])), pair[1]) not in seen
+        pair
+        for pair in won.items()
+        if (tuple(pack_kernels.problem_values(pair[0])), pair[1]) not in seen
     ]
     return Missing("dependent", len(missing), len(won), lines=_lines(missing))
 
 
 def find_unpublished(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Missing:
     """Rows whose kernels have no line of `generate measure public`."""
-    missing = speedups.unmeasured(source, calls)
+    missing = speedups.find_unmeasured(source, calls)
     return Missing("published", len(missing), len(_named(source)), lines=_lines(missing))
 
 
@@ -78,7 +80,7 @@ def find_unsustained(found: Findings, lines: Iterable[Mapping[str, Any]]) -> Mis
     wins."""
     seen = {(Problem(*each["problem"]), arm) for each in lines for arm in each["sustained"]}
     missing, large = [], 0
-    for problem, ids in sustained.confirmed(found).items():
+    for problem, ids in sustained.find_confirmed(found).items():
         names = [str(found.kernels[id_]["name"]) for id_ in ids]
         large += bool(names)
         if names and not any((problem, name) in seen for name in names):
@@ -99,12 +101,12 @@ def choose_dependent(
     measurement has seen, that `mixed` ones then choose of these, and that `calls` in public have
     not vetoed, a clean record or not. By these lines alone: confirmations, and what builds as it
     did, are for `refine.document` to look at."""
-    seen = dependent.seen(lines, second)
-    document, _ = dependent.launched(source, found, {}, seen, set, second)
-    document = dependent.level(document, [*lines, *second])
+    seen = dependent.keep_remeasured(lines, second)
+    document, _ = dependent.choose_dependent_kernels(source, found, {}, seen, set, second)
+    document = dependent.drop_slow_rows(document, [*lines, *second])
     if mixed:
-        document = mixed_chains.chosen(document, mixed, calls)
-    return published.level(document, calls, unseen=True)
+        document = mixed_chains.choose_mixed_kernels(document, mixed, calls)
+    return published.drop_slow_rows(document, calls, unseen=True)
 
 
 def find_unsanitized(
@@ -204,7 +206,7 @@ def _problems(source: SourceManifest) -> set[Problem]:
 
 def _lines(pairs: Iterable[tuple[Problem, str]]) -> tuple[Record, ...]:
     return tuple(
-        {"problem": pack_kernels.listed(problem), "kernel": name} for problem, name in pairs
+        {"problem": pack_kernels.problem_values(problem), "kernel": name} for problem, name in pairs
     )
 
 

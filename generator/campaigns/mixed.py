@@ -71,13 +71,13 @@ def figures(bench: Bench, problem: Problem, names: Sequence[str]) -> Line:
             mine: Sequence[Operands] = mine,
         ) -> chains.Chain:
             others = [product(theirs, one) for one in beside]
-            return bench.captured(chains.between(others, [product(ours, one) for one in mine]))
+            return bench.capture_calls(chains.between(others, [product(ours, one) for one in mine]))
 
         captured = {TORCH: chain(torch.matmul, torch.matmul)}
         with torch.cuda.stream(bench.stream):
             right = [one.c.clone() for one in mine]
         captured |= {name: chain(matmul, each) for name, each in functions.items()}
-        line[around] = chains.timed(captured, BLOCKS, bench.rng, bench.stream)
+        line[around] = chains.time_chains(captured, BLOCKS, bench.rng, bench.stream)
         with torch.cuda.stream(bench.stream):
             for name in functions:
                 for one in mine:
@@ -95,9 +95,9 @@ def candidates(pack: Packed, pairs: Mapping[Problem, Sequence[str]]) -> Iterator
     """One task a problem with a kernel, of fewer than MOST_FLOP."""
     for problem, own in pack.wins.items():
         if 2.0 * problem.m * problem.n * problem.k < MOST_FLOP:
-            named = [own, *([pack.behind[problem]] if problem in pack.behind else [])]
+            named = [own, *([pack.dependent[problem]] if problem in pack.dependent else [])]
             names = tuple(dict.fromkeys([*named, *pairs.get(problem, ())]))
-            fields = {"problem": pack_kernels.listed(problem), "candidates": list(names)}
+            fields = {"problem": pack_kernels.problem_values(problem), "candidates": list(names)}
             yield Task("mixed", problem, tuple, fields)
 
 
@@ -114,7 +114,7 @@ def read_pairs(path: Path | None, pack: Packed) -> dict[Problem, list[str]]:
 
 
 def _flop(task: Task) -> float:
-    return 2.0 * math.prod(task.fields["problem"][:3])
+    return 2.0 * float(math.prod(task.fields["problem"][:3]))
 
 
 def measure(plan: Plan, pack: Packed, wanted: Selection, pairs: Path | None) -> Tally:
@@ -123,7 +123,9 @@ def measure(plan: Plan, pack: Packed, wanted: Selection, pairs: Path | None) -> 
     order = {problem: i for i, (problem, _) in enumerate(campaign.select(pack, wanted))}
     tasks = [task for task in candidates(pack, read_pairs(pairs, pack)) if task.problem in order]
     # What may gain most first; else in an order that makes a run that was stopped a fair sample.
-    tasks.sort(key=lambda task: (_flop(task) >= LARGE_FLOP, order.get(task.problem, 0)))
+    tasks.sort(
+        key=lambda task: (_flop(task) >= LARGE_FLOP, order[task.problem] if task.problem else 0)
+    )
     header = {
         "benchmark": "mixed",
         "protocol": "torch's CUDA graphs of other, problem, other, problem, ...: eight others by "
@@ -132,10 +134,15 @@ def measure(plan: Plan, pack: Packed, wanted: Selection, pairs: Path | None) -> 
     }
     seed = secrets.randbits(40)
     bench = Bench(pack, seed)
+
+    def one(task: Task) -> Line:
+        assert task.problem is not None
+        return figures(bench, task.problem, task.fields["candidates"])
+
     return campaign.measure_here(
         plan,
         pack,
         tasks,
         {**header, "seed": seed},
-        lambda task: figures(bench, task.problem, task.fields["candidates"]),
+        one,
     )

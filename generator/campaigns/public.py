@@ -76,7 +76,7 @@ class Program:
         from hgemm_packs import matmul
 
         self._graphs[name] = {
-            arm: self._bench.captured(calls(function))
+            arm: self._bench.capture_calls(calls(function))
             for arm, function in ((TORCH, torch.matmul), (OURS, matmul))
         }
 
@@ -86,9 +86,9 @@ class Program:
 
         found = {}
         for name, arms in self._graphs.items():
-            samples = chains.timed(arms, BLOCKS, self._bench.rng, self._bench.stream)
+            samples = chains.time_chains(arms, BLOCKS, self._bench.rng, self._bench.stream)
             if chains.over(samples, TORCH, OURS) < 1.0:
-                samples = chains.timed(arms, AGAIN, self._bench.rng, self._bench.stream)
+                samples = chains.time_chains(arms, AGAIN, self._bench.rng, self._bench.stream)
             found[name] = samples
         return found
 
@@ -148,8 +148,8 @@ def figures(bench: Any, row: Row, names: Mapping[str, str]) -> Line:
         )
     line["us"] = program.times()
     count = parts(1, row.hot.us)
-    alone = bench.captured([gap] * max(1, count - 1))
-    line["gap_us"] = chains.timed({"gap": alone}, BLOCKS, bench.rng, bench.stream)["gap"]
+    alone = bench.capture_calls([gap] * max(1, count - 1))
+    line["gap_us"] = chains.time_chains({"gap": alone}, BLOCKS, bench.rng, bench.stream)["gap"]
     with torch.cuda.stream(bench.stream):
         program.replay(wanted[-1], TORCH)  # has both sets, if any has
         right = [one.c.clone() for one in mine]
@@ -215,12 +215,12 @@ def order(pack: Packed, wanted: Sequence[Problem]) -> list[Task]:
     then those with any, then the others, each in the order they come in, types apart."""
 
     def first(problem: Problem) -> tuple[int, str]:
-        name = pack.behind.get(problem)
+        name = pack.dependent.get(problem)
         worst = name and pack.entries[name].reads_ahead and 2 * problem.m * problem.n > LARGE_BYTES
         return (0 if worst else 1 if name else 2, problem.dtype)
 
     return [
-        Task("public", problem, tuple, {"problem": pack_kernels.listed(problem)})
+        Task("public", problem, tuple, {"problem": pack_kernels.problem_values(problem)})
         for problem in sorted(wanted, key=first)
     ]
 
@@ -247,7 +247,8 @@ def measure(plan: Plan, pack: Packed, wanted: Selection, most_flop: float = math
         if task.problem is not None:
             return figures(bench, rows[task.problem], names)
         dtype, layout = task.fields["group"][:2]
-        return sixteen(bench, [Problem(*shape, layout, dtype) for shape in task.fields["chain"]])
+        chain = task.fields["chain"]
+        return sixteen(bench, [Problem(m, n, k, layout, dtype) for m, n, k in chain])
 
     header = {
         "benchmark": "public",

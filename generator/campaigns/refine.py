@@ -59,15 +59,15 @@ def document(
     stays out unless `unseen`. Raises what `table.source` does."""
     names = {id_: str(fields["name"]) for id_, fields in found.kernels.items()}
     rebuilt = table.rebuilt(
-        found, keep, usable, lambda listed: endurance.ranked(listed, sustained, names)
+        found, keep, usable, lambda listed: endurance.rank_sustained(listed, sustained, names)
     )
-    launched, more = dependent.launched(
+    launched, more = dependent.choose_dependent_kernels(
         rebuilt.source, found, rebuilt.listed, choosing, usable, published
     )
-    level = dependent.level(launched, [*choosing, *published])
+    level = dependent.drop_slow_rows(launched, [*choosing, *published])
     if mixed:
-        level = mixed_chains.chosen(level, mixed, public)
-    return veto.level(level, public, unseen), sorted({*rebuilt.gone, *more})
+        level = mixed_chains.choose_mixed_kernels(level, mixed, public)
+    return veto.drop_slow_rows(level, public, unseen), sorted({*rebuilt.gone, *more})
 
 
 class Refinement:
@@ -102,7 +102,7 @@ class Refinement:
     def sustained_tasks(self) -> list[Task]:
         """Sustained runs of the confirmed kernels of large problems."""
         names = {id_: name for name, id_ in self._named.items()}
-        listed = endurance.confirmed(self.found)
+        listed = endurance.find_confirmed(self.found)
         named = {
             problem: [names[id_] for id_ in listed[problem] if id_ in names]
             for problem in sorted(listed, key=cost)

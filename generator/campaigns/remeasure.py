@@ -58,7 +58,7 @@ def speedups(found: Findings) -> dict[tuple[Problem, str], float]:
     for each in found.fields:
         for kernel in each.statuses:
             if all(kernel in each.samples.get(protocol, ()) for protocol in PROTOCOLS):
-                seen = min(judge.paired(each.samples[p], kernel) for p in PROTOCOLS)
+                seen = min(judge.paired_ratio(each.samples[p], kernel) for p in PROTOCOLS)
                 best[each.problem, kernel] = max(seen, best.get((each.problem, kernel), 0.0))
     return best
 
@@ -85,7 +85,7 @@ def rank(found: Findings, least: float = LEAST) -> dict[Problem, dict[str, float
 
 def led_problems(found: Findings) -> set[Problem]:
     """The problems that have a confirmation in led blocks already."""
-    return {each.problem for each in found.fields if each.stage == "confirm" and judge.led(each)}
+    return {each.problem for each in found.fields if each.stage == "confirm" and judge.is_led(each)}
 
 
 def table_wins(source: SourceManifest) -> set[Problem]:
@@ -157,7 +157,7 @@ def missing(found: Findings, listed: Ranked, out: Path) -> dict[Problem, Mapping
 
 def missing_trials(found: Findings) -> int:
     """How many of the led trials that a noise floor wants are not on file."""
-    return max(0, TRIALS - sum(map(judge.led, found.trials)))
+    return max(0, TRIALS - sum(map(judge.is_led, found.trials)))
 
 
 def tasks(
@@ -182,7 +182,7 @@ def tasks(
 
 
 def _task(stage: str, problem: Problem, kernels: tuple[Kernel, ...]) -> Task:
-    fields = {"stage": stage, "problem": pack_kernels.listed(problem)}
+    fields = {"stage": stage, "problem": pack_kernels.problem_values(problem)}
     return Task(stage, problem, lambda: kernels, fields)
 
 

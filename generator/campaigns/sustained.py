@@ -45,7 +45,7 @@ def confirmed(pack: Packed, place: Path, least_flop: float = LEAST_FLOP) -> Conf
     """Large problems of an export -> names of the pack's kernels that are confirmed wins there, the
     best of the finals first. Raises ValueError, OSError."""
     names = {entry.id: entry.name for entry in pack.entries.values()}
-    listed = sustained.confirmed(export.load(place), least_flop)
+    listed = sustained.find_confirmed(export.load(place), least_flop)
     return {p: [names[id_] for id_ in each if id_ in names] for p, each in listed.items()}
 
 

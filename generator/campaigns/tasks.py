@@ -7,6 +7,7 @@ Called by `refine` and by benchmarks/measure/{pdl,energy}.py. What the lines mea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from hgemm_packs.generator.campaigns.campaign import Task
 from hgemm_packs.generator.compile import pack_kernels
@@ -22,8 +23,8 @@ def dependent_tasks(
         Task(
             "pdl",
             problem,
-            lambda name=name: (kernel(name),),
-            {"problem": pack_kernels.listed(problem), "kernel": name},
+            partial(_load_kernels, kernel, (name,)),
+            {"problem": pack_kernels.problem_values(problem), "kernel": name},
         )
         for problem, name in pairs
     ]
@@ -37,9 +38,13 @@ def sustained_tasks(
         Task(
             "energy",
             problem,
-            lambda names=names: tuple(kernel(each) for each in names),
-            {"problem": pack_kernels.listed(problem)},
+            partial(_load_kernels, kernel, names),
+            {"problem": pack_kernels.problem_values(problem)},
         )
         for problem, names in named.items()
         if names
     ]
+
+
+def _load_kernels(kernel: Callable[[str], Kernel], names: Sequence[str]) -> tuple[Kernel, ...]:
+    return tuple(kernel(each) for each in names)

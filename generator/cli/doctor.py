@@ -15,13 +15,13 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from hgemm_packs.generator.compile.cache import cache_dir
 from hgemm_packs.generator.compile.compiler import (
     ARCH,
     MIN_DRIVER,
     NVRTC_PIN,
     BuildError,
     build_one,
-    cache_dir,
 )
 from hgemm_packs.generator.core.space import catalogue
 from hgemm_packs.problem import cuda_of

@@ -62,13 +62,13 @@ def follow(
             search.workers(run, jobs, count, "") as (builder, evaluator),
             live.watching(out) as watch,
         ):
-            found = generate.follow(
+            found = generate.find_dependent_kernels(
                 store,
                 {problem: won[problem] for problem in asked},
                 builder,
                 evaluator,
                 limit,
                 watch,
-                followers=partial(transfer.moved, beside),
+                followers=partial(transfer.move_choices, beside),
             )
         write_followers(out, store, source, found)

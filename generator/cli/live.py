@@ -7,11 +7,12 @@ prints one line a stage.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from hgemm_packs.generator.run import generate
 from hgemm_packs.generator.run.generate import Snapshot
 
 
@@ -26,16 +27,16 @@ def line(at: Snapshot) -> str:
 
 
 @contextlib.contextmanager
-def watching(out: Console) -> Iterator[Callable[[Snapshot], None]]:
+def watching(out: Console) -> Iterator[generate.Progress]:
     """A bar of the budget with what was reached, or lines where there is no terminal."""
     stage = ""
     if not out.is_terminal:
 
-        def note(at: Snapshot) -> None:
+        def note(snapshot: Snapshot) -> None:
             nonlocal stage
-            if at.stage != stage:
-                stage = at.stage
-                out.print(f"{stage}: {line(at)}")
+            if snapshot.stage != stage:
+                stage = snapshot.stage
+                out.print(f"{stage}: {line(snapshot)}")
 
         yield note
         return
@@ -48,9 +49,13 @@ def watching(out: Console) -> Iterator[Callable[[Snapshot], None]]:
     with Progress(*columns, console=out) as bar:
         task = bar.add_task("starting", total=None, stage="")
 
-        def show(at: Snapshot) -> None:
+        def show(snapshot: Snapshot) -> None:
             bar.update(
-                task, total=at.budget, completed=at.spent, description=line(at), stage=at.stage
+                task,
+                total=snapshot.budget,
+                completed=snapshot.spent,
+                description=line(snapshot),
+                stage=snapshot.stage,
             )
 
         yield show

@@ -20,6 +20,7 @@ from hgemm_packs.generator.campaigns.campaign import Plan, Selection, Tally
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import EVIDENCE, GATES, Gpus, Group, app
 from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.tables.sustained import LEAST_FLOP
 
 measures = typer.Typer(
     cls=Group,
@@ -118,7 +119,7 @@ def measure_sustained(
     ] = None,
     least_flop: Annotated[
         float, typer.Option(help="Operations from which a problem counts.")
-    ] = sustained.LEAST_FLOP,
+    ] = LEAST_FLOP,
     shapes: Shapes = None,
     layouts: search.Layouts = None,
     dtypes: search.Dtypes = None,

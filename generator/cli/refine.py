@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from functools import partial
 from pathlib import Path
@@ -63,7 +64,7 @@ def _measure(
 ) -> list[Tally]:
     """Do the tasks of each file, in processes of their own; how each ended."""
     out, tallies = console(), []
-    with _evaluator(mine.folder, count) as evaluator:
+    with contextlib.closing(_evaluator(mine.folder, count)) as evaluator:
         remeasure.check_device(mine.found, evaluator.facts())
         for name, tasks in parts:
             with progress(out, name.removesuffix(".jsonl")) as tick:

@@ -20,7 +20,7 @@ from hgemm_packs.generator.core import problems as problem_lists
 from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.findings import Findings
 from hgemm_packs.generator.tables.prune import prune
-from hgemm_packs.generator.workers.builder import Builder
+from hgemm_packs.generator.workers.builder import Builder, ProcessBuilder
 
 LINES, EXPORT = "lines.jsonl", "export"
 
@@ -78,7 +78,7 @@ def remeasure_export(
     kept = prune(listed, keep).kernels if keep < 1.0 else None
     todo = remeasure.missing(found, listed, lines)
     if only_build:
-        with contextlib.closing(search.ProcessBuilder(jobs)) as builder:
+        with contextlib.closing(ProcessBuilder(jobs)) as builder:
             _build(found, todo, builder, kept)
         return
     count = search.gpus_here(gpus)

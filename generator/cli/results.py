@@ -100,7 +100,7 @@ def write_followers(
 
 def write_pairs(path: Path, pairs: Iterable[tuple[Problem, str]]) -> None:
     """Problems and names of kernels, as `generate measure` takes them by --shapes."""
-    lines = ({"problem": pack_kernels.listed(p), "kernel": kernel} for p, kernel in pairs)
+    lines = ({"problem": pack_kernels.problem_values(p), "kernel": kernel} for p, kernel in pairs)
     path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
 
 

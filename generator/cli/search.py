@@ -215,7 +215,7 @@ def search(
                 watch,
                 seed=seed,
                 sanitize=partial(sanitized, count or 1),
-                followers=partial(transfer.moved, behind),
+                followers=partial(transfer.move_choices, behind),
             )
         conclude(out, store, run, summary, keep)
 
@@ -226,8 +226,8 @@ def earlier(places: Sequence[Path]) -> tuple[transfer.Known, transfer.Known]:
     named = [transfer.rows(read_source(place))[1] for place in tables]
     found = [export.load(place) for place in places if place not in tables]
     return (
-        transfer.united([transfer.winners(found), *named]),
-        transfer.united([transfer.followers(found), *named]),
+        transfer.unite_choices([transfer.winners(found), *named]),
+        transfer.unite_choices([transfer.list_dependent_choices(found), *named]),
     )
 
 
@@ -267,7 +267,7 @@ def sanitized(count: int, kernels: Sequence[Kernel]) -> Iterator[dict[str, Verdi
         size = sweep.group_size(left * len(OF_TABLES), len(seats))
         groups = sweep.dealt(kernels, size)
         items = [[(entry(one.fields, one.cubin), one.cubin) for one in each] for each in groups]
-        for place, verdicts in sweep.checked(items, seats, OF_TABLES):
+        for place, verdicts in sweep.check_groups(items, seats, OF_TABLES):
             yield dict(zip((one.id for one in groups[place]), verdicts, strict=True))
             left -= len(verdicts)
     except SanitizerUnavailable as error:

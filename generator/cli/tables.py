@@ -105,7 +105,7 @@ def write_table(
         usable = table.among(sanitizer.clean(read_records(sanitized)), usable)
     choosing, second = (campaign.answers(sorted(each or ())) for each in (choices, published))
     if published:
-        choosing = dependent.seen(choosing, second)
+        choosing = dependent.keep_remeasured(choosing, second)
     document, gone = refine.document(
         found,
         keep,

@@ -93,7 +93,7 @@ def candidate(name: str, source: str, record: Mapping[str, Any]) -> Candidate:
     for field in REQUIRED:
         if field not in record:
             raise CandidateError(f"{name}: the launch record must say {field!r}")
-    fields = _merged(DEFAULTS, record)
+    fields = _merge_tables(DEFAULTS, record)
     fields = {
         "name": name,
         "symbol": name,
@@ -110,11 +110,11 @@ def candidate(name: str, source: str, record: Mapping[str, Any]) -> Candidate:
     return Candidate(compiler.expand_includes(source), fields)
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_tables(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`over` laid on `base`, table by table."""
     both = {**base, **over}
     return {
-        name: _merged(base[name], value)
+        name: _merge_tables(base[name], value)
         if isinstance(value, dict) and isinstance(base.get(name), Mapping)
         else value
         for name, value in both.items()

@@ -74,7 +74,7 @@ def sources_dir() -> Path:
 def expand_includes(text: str) -> str:
     """The text with our own headers put in place of their includes, each once, so that one string
     decides the kernel. Other includes stay."""
-    seen: set[str] = set()
+    seen: set[Path] = set()
 
     def expand(text: str) -> str:
         lines = []
@@ -92,7 +92,7 @@ def expand_includes(text: str) -> str:
 
 
 @cache
-def expanded_source(stem: str) -> str:
+def expand_source(stem: str) -> str:
     """`expand_includes` of a source of ours."""
     return expand_includes((sources_dir() / stem).read_text(encoding="utf-8"))
 
@@ -103,7 +103,7 @@ def render(family_name: str, genome: Genome) -> str:
     f.validate(genome)
     macros = {**f.macros(genome), "HGP_SYMBOL": f.kernel_name(genome)}
     text = "".join(f"#define {name} {value}\n" for name, value in sorted(macros.items()))
-    return text + expanded_source(f.source)
+    return text + expand_source(f.source)
 
 
 def check_nvrtc() -> None:
@@ -158,7 +158,7 @@ def _write_entry(path: Path, cubin: bytes, regs: int) -> None:
     write_atomically(path, hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
 
 
-def _cached(source: str, symbol: str) -> tuple[bytes, int]:
+def _compile_cached(source: str, symbol: str) -> tuple[bytes, int]:
     """`compile_source` behind the cache."""
     key = hashlib.sha256("\0".join([source, ARCH, *FLAGS, NVRTC_PIN]).encode()).hexdigest()
     path = cache_dir() / key[:2] / key
@@ -178,7 +178,7 @@ def build_one(family_name: str, genome: Genome) -> Built:
 def build_source(source: str, fields: Mapping[str, Any]) -> Built:
     """Compile an expanded source, or take it from the cache; `fields` are those that need no build.
     Raises BuildError."""
-    cubin, regs = _cached(source, fields["symbol"])
+    cubin, regs = _compile_cached(source, fields["symbol"])
     return Built({**fields, "id": hashlib.sha256(cubin).hexdigest(), "regs": regs}, cubin)
 
 
@@ -194,7 +194,7 @@ def as_kernel(one: Built) -> Kernel:
     memory (static and dynamic), of local memory and of the cubin; counts of instructions are the
     binary gate's. Raises CubinError."""
     symbol = one.entry_fields["symbol"]
-    entry = next(e for e in cubin.read(one.cubin).entries if e.name == symbol)
+    entry = next(e for e in cubin.read_cubin(one.cubin).entries if e.name == symbol)
     facts = {
         "registers": float(entry.registers),
         "static_smem_bytes": float(entry.static_smem_bytes),

@@ -59,7 +59,7 @@ class Cubin:
     code_relocations: int
 
 
-def read(data: bytes) -> Cubin:
+def read_cubin(data: bytes) -> Cubin:
     """Parse a cubin. Raises CubinError when it is none, or of another ELF ABI."""
     try:
         return _read(ELFFile(io.BytesIO(data)))
@@ -79,7 +79,7 @@ def _read(elf: ELFFile) -> Cubin:
         raise CubinError("no symbols")
     symbols = [s for s in table.iter_symbols() if s.name]
     named = {section.name: section for section in sections}
-    names = [s.name for s in symbols if s["st_info"]["type"] == "STT_FUNC" and _defined(s)]
+    names = [s.name for s in symbols if s["st_info"]["type"] == "STT_FUNC" and _is_defined(s)]
     entries = [name for name in names if f".nv.info.{name}" in named]
     common = named.get(".nv.info")
     by_symbol = _by_symbol(common.data() if common else b"", table)
@@ -90,10 +90,10 @@ def _read(elf: ELFFile) -> Cubin:
         variables=tuple(
             s.name
             for s in symbols
-            if s["st_info"]["type"] == "STT_OBJECT" and _defined(s) and _is_global(elf, s)
+            if s["st_info"]["type"] == "STT_OBJECT" and _is_defined(s) and _is_global(elf, s)
         ),
         externals=tuple(
-            s.name for s in symbols if not _defined(s) and s["st_info"]["bind"] != "STB_WEAK"
+            s.name for s in symbols if not _is_defined(s) and s["st_info"]["bind"] != "STB_WEAK"
         ),
         sections=tuple(section.name for section in sections),
         code_relocations=sum(
@@ -104,8 +104,8 @@ def _read(elf: ELFFile) -> Cubin:
     )
 
 
-def _defined(symbol: Any) -> bool:
-    return symbol["st_shndx"] != "SHN_UNDEF"
+def _is_defined(symbol: Any) -> bool:
+    return bool(symbol["st_shndx"] != "SHN_UNDEF")
 
 
 def _is_global(elf: ELFFile, symbol: Any) -> bool:

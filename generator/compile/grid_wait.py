@@ -52,7 +52,7 @@ def early(instructions: Sequence[Instruction]) -> set[str]:
     return found & UPSTREAM
 
 
-def unwaited(instructions: Sequence[Instruction]) -> set[str]:
+def find_unwaited(instructions: Sequence[Instruction]) -> set[str]:
     """What of UPSTREAM a thread can come to without having waited. Jumps of which the text does
     not say where they lead are taken to lead everywhere."""
     seen: set[_State] = set()

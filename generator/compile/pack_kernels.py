@@ -38,7 +38,7 @@ class Packed:
             for row in manifest.table
             if row.kernel is not None and manifest.policy.clears(row)
         }
-        self.behind = {
+        self.dependent = {
             Problem(*row.key): manifest.by_id[row.dependent].name
             for row in manifest.table
             if row.dependent is not None and Problem(*row.key) in self.wins
@@ -77,7 +77,7 @@ class Packed:
             if entry.admits(problem) is None and entry.grid.tile_m * entry.grid.tile_n >= tile
         ]
 
-    def named(
+    def choose_kernels(
         self, asked: Iterable[Asked], usual: Mapping[Problem, str]
     ) -> list[tuple[Problem, str]]:
         """Each problem with its kernel: the one asked for, or the `usual`, which is `wins` or
@@ -120,6 +120,6 @@ def read(place: str) -> list[Asked]:
     return asked
 
 
-def listed(problem: Problem) -> list[Any]:
+def problem_values(problem: Problem) -> list[Any]:
     """The problem as lines have it."""
     return [problem.m, problem.n, problem.k, problem.layout, problem.dtype]

@@ -109,7 +109,7 @@ def write_source(path: str | os.PathLike[str], source: SourceManifest) -> None:
 
     Raises PackError for a document that `read_source` would refuse; the old file then stays.
     """
-    data = _in_lines(_plain(_sorted(source)))
+    data = _in_lines(_plain(_sort_source(source)))
     manifest_checks.read_document(data, SOURCE_SCHEMA, _SOURCE)
     target = Path(path)
     temporary = target.with_name(target.name + ".new")
@@ -130,7 +130,7 @@ def write_pack(
     Raises PackError when the built kernels are not the ones that the source names, or when the
     result is no valid pack; FileExistsError when `out_dir` holds anything but a pack.
     """
-    source = _sorted(source)
+    source = _sort_source(source)
     entries, blob = _assemble(source, built)
     shared = {name: getattr(source, name) for name in manifest_fields.SHARED_FIELDS}
     document = _plain(shared) | {
@@ -150,7 +150,7 @@ def write_pack(
         _write(fresh / BLOB_NAME, blob)
         _write(fresh / MANIFEST_NAME, _in_lines(document))
         _sync(fresh)
-        Pack.verified(fresh).close()
+        Pack.open_verified(fresh).close()
         _swap(fresh, out, Path(scratch) / "replaced")
         _sync(out.parent)
     return Pack.open(out)
@@ -207,7 +207,7 @@ def _assemble(source: SourceManifest, built: Iterable[Built]) -> tuple[list[dict
     return entries, bytes(blob)
 
 
-def _sorted(source: SourceManifest) -> SourceManifest:
+def _sort_source(source: SourceManifest) -> SourceManifest:
     """Kernels by name, rows by profile and problem: one document has one form."""
     values = {field.name: getattr(source, field.name) for field in fields(source)}
     values["kernels"] = tuple(sorted(source.kernels, key=lambda kernel: kernel.name))

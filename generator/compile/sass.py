@@ -78,7 +78,7 @@ class Census:
     """`opcodes` count by first word (LDG, STS, SYNCS), `specials` the reads of special registers by
     name; `banks` are the constant banks that are read, with the places as they are written: "0x210"
     or "UR4+0x210". `early` is what of `upstream.UPSTREAM` stands in the text before the first wait
-    for the grid ahead, `unwaited` what a thread can come to without such a wait."""
+    for the grid ahead, `find_unwaited` what a thread can come to without such a wait."""
 
     instructions: int
     mma: tuple[Mma, ...]
@@ -216,7 +216,7 @@ def _count(instructions: Sequence[Mapping[str, Any]]) -> Census:
         specials=dict(sorted(specials.items())),
         banks={bank: tuple(sorted(places)) for bank, places in sorted(banks.items())},
         early=tuple(sorted(grid_wait.early(instructions))),
-        unwaited=tuple(sorted(grid_wait.unwaited(instructions))),
+        unwaited=tuple(sorted(grid_wait.find_unwaited(instructions))),
     )
 
 

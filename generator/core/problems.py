@@ -45,7 +45,7 @@ def _load(place: str | Path) -> shapes.Shapes:
     return shapes.read(path)
 
 
-def served(problem: Problem) -> bool:
+def is_served(problem: Problem) -> bool:
     """Whether some family can have a kernel for it: a layout that one has, and N, K and, where A is
     stored [K,M], M (the leading strides) multiples of STEP. Any other problem stays with cuBLAS."""
     known = any(problem.layout in family.genes["layout"] for family in FAMILIES.values())
@@ -68,7 +68,7 @@ def read(place: str | Path, models: Sequence[str] = ()) -> list[Problem]:
     """
     listed = _load(place)
     asked = set((listed.only(models) if models else listed).problems())
-    kept = sorted((p for p in asked if served(p)), key=cost)
+    kept = sorted((p for p in asked if is_served(p)), key=cost)
     if len(kept) < len(asked):
         LOGGER.warning(
             "%s: %d of %d problems stay with cuBLAS: no kernel for their layout, or N or K not a "

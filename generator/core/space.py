@@ -141,7 +141,7 @@ def _is_for(name: str, problem: Problem) -> bool:
     )
 
 
-def _listed(name: str, genome: Genome) -> bool:
+def _is_listed(name: str, genome: Genome) -> bool:
     return not any(
         all(genome[gene] in values for gene, values in rule.items())
         for rule in LEFT_OUT.get(name, ())
@@ -160,7 +160,7 @@ def catalogue(layout: str, dtype: str) -> tuple[Choice, ...]:
         values = {**f.genes, **listed, "layout": (layout,), "dtype": (dtype,)}
         for point in itertools.product(*values.values()):
             genome = dict(zip(values, point, strict=True))
-            if _listed(name, genome) and f.is_valid(genome):
+            if _is_listed(name, genome) and f.is_valid(genome):
                 found.append(Choice.of(name, genome))
     return tuple(found)
 

@@ -18,7 +18,7 @@ from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core.spec import Job, Kernel, Reply
 from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 
 WAYS = ("plain", "dependent")  # job kinds
 NO_ROOM = "no block of this kernel fits the device"  # csrc/launcher/cuda/kernel.c
@@ -35,7 +35,7 @@ class Gated(GpuDevice):
         (kernel,), began = job.kernels, time.perf_counter()
         with torch.cuda.device(self.index):
             try:
-                evidence = self._gated(kernel, job.kind == "dependent", job.seed)
+                evidence = self._check_kernel(kernel, job.kind == "dependent", job.seed)
                 torch.cuda.synchronize(self.index)
             except torch.OutOfMemoryError as error:  # these operands, not this kernel
                 torch.cuda.empty_cache()
@@ -43,7 +43,7 @@ class Gated(GpuDevice):
         seconds = time.perf_counter() - began
         return Reply({}, evidence={**evidence, "seconds": round(seconds, 3)}, gpu_seconds=seconds)
 
-    def _gated(self, kernel: Kernel, dependent: bool, seed: int) -> dict[str, Any]:
+    def _check_kernel(self, kernel: Kernel, dependent: bool, seed: int) -> dict[str, Any]:
         record = entry(kernel.fields, kernel.cubin)
         try:
             handle = launcher.load(self.index, record, kernel.cubin, dependent)
@@ -52,7 +52,7 @@ class Gated(GpuDevice):
                 words = f"the {together} CTAs of a tile wait for each other, {ctas} run at once"
                 return {"outcome": "refused", "detail": words}
             place, sms = torch.device("cuda", self.index), self.facts.sm_count
-            passed = numeric.check(record, Arm(handle), place, sms, seed, ctas)
+            passed = numeric.check(record, KernelArm(handle), place, sms, seed, ctas)
         except torch.OutOfMemoryError:
             raise
         except (numeric.NumericError, RuntimeError, ValueError) as error:

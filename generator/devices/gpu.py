@@ -21,10 +21,10 @@ from hgemm_packs import launcher, report
 from hgemm_packs.generator.compile.candidate import CandidateError, entry
 from hgemm_packs.generator.core.spec import DeviceFacts, Job, Kernel, Reply, Result, Status
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.measure import ceilings, contest
 from hgemm_packs.generator.measure.admission import Admission
-from hgemm_packs.generator.measure.audit import Audit, audited
+from hgemm_packs.generator.measure.audit import Audit, apply_audit
 from hgemm_packs.generator.measure.screening import Scenes
 from hgemm_packs.measure import baselines
 from hgemm_packs.measure.replay import stage
@@ -46,7 +46,7 @@ class Loaded(NamedTuple):
     time."""
 
     entry: KernelEntry
-    arm: Arm
+    arm: KernelArm
     max_ctas: int
 
 
@@ -79,7 +79,7 @@ class GpuDevice:
             versions=report.runtime_versions(index),
         )
         self._kernels: dict[str, Loaded] = {}
-        self._followers: dict[str, Loaded] = {}
+        self._dependent: dict[str, Loaded] = {}
         self._scenes = Scenes(index, int(SCENES_SHARE * properties.total_memory))
 
     @property
@@ -93,7 +93,7 @@ class GpuDevice:
         that nobody can tell apart."""
         jobs: Mapping[str, Callable[[Job], Reply]] = {
             "screen": self._screen,
-            "behind": self._behind,
+            "behind": self._time_dependent,
             "race": self._race,
             "finals": self._finals,
             "confirm": self._finals,
@@ -113,19 +113,19 @@ class GpuDevice:
                 reply = Reply({}, evidence={"failed": f"{type(why).__name__}: {why}"})
         return replace(reply, gpu_seconds=time.perf_counter() - began)
 
-    def _loaded(self, kernel: Kernel) -> Loaded:
+    def _load_kernel(self, kernel: Kernel) -> Loaded:
         """The kernel, loaded on first use. Raises CandidateError, RuntimeError or ValueError."""
-        return self._load(kernel, self._kernels, pdl=False)
+        return self._load(kernel, self._kernels, dependent=False)
 
-    def _follower(self, kernel: Kernel) -> Loaded:
+    def _load_dependent(self, kernel: Kernel) -> Loaded:
         """The kernel as it is launched behind one of ours in a graph. Raises the same."""
-        return self._load(kernel, self._followers, pdl=True)
+        return self._load(kernel, self._dependent, dependent=True)
 
-    def _load(self, kernel: Kernel, there: dict[str, Loaded], *, pdl: bool) -> Loaded:
+    def _load(self, kernel: Kernel, there: dict[str, Loaded], *, dependent: bool) -> Loaded:
         if kernel.id not in there:
             record = entry(kernel.fields, kernel.cubin)
-            handle = launcher.load(self.index, record, kernel.cubin, pdl)
-            there[kernel.id] = Loaded(record, Arm(handle), handle.max_ctas)
+            handle = launcher.load(self.index, record, kernel.cubin, dependent)
+            there[kernel.id] = Loaded(record, KernelArm(handle), handle.max_ctas)
         return there[kernel.id]
 
     def _each(
@@ -135,7 +135,7 @@ class GpuDevice:
         loaded: Callable[[Kernel], Loaded] | None = None,
     ) -> dict[str, Result]:
         """`work` on each kernel by its id; failures that leave the device alive are results."""
-        loaded = loaded or self._loaded
+        loaded = loaded or self._load_kernel
         results = {}
         for kernel in job.kernels:
             try:
@@ -161,13 +161,13 @@ class GpuDevice:
             raise DeviceLost(f"CUDA error in {name} ({kernel.id}): {error}") from cause
 
     def _screen(self, job: Job) -> Reply:
-        return self._screened(job, self._loaded, overlapping=False)
+        return self._screen_kernels(job, self._load_kernel, overlapping=False)
 
-    def _behind(self, job: Job) -> Reply:
+    def _time_dependent(self, job: Job) -> Reply:
         """A screen in whose graphs each call is launched dependent behind the one before. "alone"
         has times of ordinary launches, from the fastest kernel on until ENOUGH_LEVEL are no slower
         than torch: nobody asks for more."""
-        reply = self._screened(job, self._follower, overlapping=True)
+        reply = self._screen_kernels(job, self._load_dependent, overlapping=True)
         timed = {
             id_: median(us) for id_, r in reply.results.items() if (us := r.samples.get("hot"))
         }
@@ -175,7 +175,7 @@ class GpuDevice:
         results, level = dict(reply.results), 0
         for id_ in sorted(timed, key=timed.__getitem__):
             one = replace(job, kernels=(kernels[id_],))
-            alone = self._screened(one, self._loaded, overlapping=False).results[id_]
+            alone = self._screen_kernels(one, self._load_kernel, overlapping=False).results[id_]
             us = alone.samples.get("hot", ())
             both = replace(results[id_], samples={**results[id_].samples, "alone": us})
             results[id_] = both if us else alone
@@ -184,7 +184,7 @@ class GpuDevice:
                 break
         return replace(reply, results=results)
 
-    def _screened(
+    def _screen_kernels(
         self, job: Job, loaded: Callable[[Kernel], Loaded], *, overlapping: bool
     ) -> Reply:
         problem = _problem(job)
@@ -199,7 +199,7 @@ class GpuDevice:
 
         return Reply(self._each(job, work, loaded), {"torch": {"hot": scene.torch_us}})
 
-    def _admitted(self, job: Job, problem: Problem) -> dict[str, Result]:
+    def _admit_kernels(self, job: Job, problem: Problem) -> dict[str, Result]:
         """Results so far: each kernel once on operands of the job's seed, against float64."""
 
         with _without_kernels():
@@ -213,12 +213,12 @@ class GpuDevice:
 
         return self._each(job, work)
 
-    def _arms(self, results: Mapping[str, Result]) -> dict[str, Arm]:
+    def _arms(self, results: Mapping[str, Result]) -> dict[str, KernelArm]:
         return {id_: self._kernels[id_].arm for id_, r in results.items() if r.status is Status.OK}
 
     def _race(self, job: Job) -> Reply:
         problem = _problem(job)
-        results = self._admitted(job, problem)
+        results = self._admit_kernels(job, problem)
         arms = self._arms(results)
         if arms:
             tally = contest.sprint(arms, problem, device=self.index, seed=job.seed)
@@ -231,7 +231,7 @@ class GpuDevice:
     def _finals(self, job: Job) -> Reply:
         """Finals, and confirm, which also audits timed launches."""
         problem = _problem(job)
-        results = self._admitted(job, problem)
+        results = self._admit_kernels(job, problem)
         arms = self._arms(results)
         audit = Audit(problem, list(arms), job.seed) if job.kind == "confirm" else None
         with _without_kernels():
@@ -247,7 +247,7 @@ class GpuDevice:
         )
         samples = _samples(done)
         for id_ in arms:
-            results[id_] = audited(replace(results[id_], samples=samples.pop(id_)), id_, audit)
+            results[id_] = apply_audit(replace(results[id_], samples=samples.pop(id_)), id_, audit)
         evidence = self._evidence(job, done)
         evidence["algorithms"] = tuned.algorithms if tuned else 0
         return Reply(results, samples, evidence)

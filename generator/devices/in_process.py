@@ -17,7 +17,7 @@ from hgemm_packs.generator.compile.candidate import CandidateError, entry
 from hgemm_packs.generator.core.spec import DeviceFacts, Job, Kernel, Status
 from hgemm_packs.generator.devices.gpu import DeviceLost, GpuDevice
 from hgemm_packs.generator.gates import isolation, numeric
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.problem import Problem
 
 Answer = dict[str, Any]
@@ -47,7 +47,7 @@ def numeric_gate(kernel: Kernel, index: int, seed: int) -> Answer:
         loaded = launcher.load(index, record, kernel.cubin)
         found = numeric.check(
             record,
-            Arm(loaded),
+            KernelArm(loaded),
             torch.device("cuda", index),
             launcher.device_info(index).sm_count,
             seed,
@@ -61,8 +61,13 @@ def numeric_gate(kernel: Kernel, index: int, seed: int) -> Answer:
         raise
     except (RuntimeError, ValueError) as error:
         return _answer(isolation.GATE, Status.LAUNCH, str(error), seed=seed)
-    evidence = {"max_rel_err": found.max_rel_err, "shapes_tested": found.shapes_tested}
-    return _answer("numeric", Status.OK, seed=seed, **evidence)
+    return _answer(
+        "numeric",
+        Status.OK,
+        seed=seed,
+        max_rel_err=found.max_rel_err,
+        shapes_tested=found.shapes_tested,
+    )
 
 
 def ceilings(index: int, seed: int) -> Answer:

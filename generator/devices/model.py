@@ -104,7 +104,8 @@ def _tile_clocks(choice: Choice, p: Problem) -> float:
     tile_m, tile_n = grid["tile_m"], grid["tile_n"]
     tiles = math.ceil(p.m / tile_m) * math.ceil(p.n / tile_n)
     work = max(tile_m, 16) * max(tile_n, 16) * p.k / parts / FMA_PER_CLOCK
-    return math.ceil(tiles * parts / SMS) * (FILL_CLOCKS + 1.5 * work) + 100.0 * math.log2(parts)
+    waves: int = math.ceil(tiles * parts / SMS)
+    return waves * (FILL_CLOCKS + 1.5 * float(work)) + 100.0 * math.log2(parts)
 
 
 def _wgmma_clocks(g: Genome, p: Problem) -> float:

@@ -20,14 +20,13 @@ from hgemm_packs import launcher
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core.spec import PROTOCOLS, Job, Kernel, Reply
 from hgemm_packs.generator.devices.gpu import DeviceLost, GpuDevice
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.measure import contest, sustained
 from hgemm_packs.generator.measure.agreement import Agreement, edges
-from hgemm_packs.generator.measure.values import sampled
+from hgemm_packs.generator.measure.values import sample_reference
 from hgemm_packs.measure import baselines, timing
 from hgemm_packs.measure.operands import Operands, cold_sets, operands
-from hgemm_packs.measure.replay import Arm as AnyArm
-from hgemm_packs.measure.replay import Single, Stage, stage
+from hgemm_packs.measure.replay import Arm, Single, Stage, stage
 from hgemm_packs.measure.timing import feed, torch_mm
 from hgemm_packs.problem import Problem
 
@@ -65,15 +64,15 @@ class Protocols(GpuDevice):
     def __init__(self, index: int = 0, settings: Settings | None = None) -> None:
         super().__init__(index)
         self._settings = settings or Settings()
-        self._launches: dict[tuple[str, bool], Arm] = {}
+        self._launches: dict[tuple[str, bool], KernelArm] = {}
         self._edges: dict[str, dict[str, int]] = {}
 
     def run(self, job: Job) -> Reply:
         """Do a job. Raises DeviceLost, and ValueError for another kind or without a problem."""
         kinds: Mapping[str, Callable[[Job, Problem], dict[str, Any]]] = {
-            "pdl": self._pdl,
-            "chained": self._chained,
-            "energy": self._energy,
+            "pdl": self._measure_dependent,
+            "chained": self._time_chains,
+            "energy": self._measure_sustained,
         }
         if job.kind not in kinds or job.problem is None:
             raise ValueError(f"no job {job.kind!r} on {job.problem}; known: {', '.join(kinds)}")
@@ -95,20 +94,20 @@ class Protocols(GpuDevice):
         except RuntimeError:
             raise DeviceLost(words) from cause
 
-    def arm(self, kernel: Kernel, pdl: bool) -> Arm:
+    def arm(self, kernel: Kernel, dependent: bool) -> KernelArm:
         """The kernel with or without programmatic dependent launch: one cubin, loaded once each."""
-        if (kernel.id, pdl) not in self._launches:
+        if (kernel.id, dependent) not in self._launches:
             record = entry(kernel.fields, kernel.cubin)
-            handle = launcher.load(self.index, record, kernel.cubin, pdl)
-            self._launches[kernel.id, pdl] = Arm(handle)
-        return self._launches[kernel.id, pdl]
+            handle = launcher.load(self.index, record, kernel.cubin, dependent)
+            self._launches[kernel.id, dependent] = KernelArm(handle)
+        return self._launches[kernel.id, dependent]
 
-    def _both(self, kernel: Kernel) -> dict[str, AnyArm]:
+    def _both(self, kernel: Kernel) -> dict[str, Arm]:
         return {"plain": self.arm(kernel, False), "pdl": self.arm(kernel, True)}
 
-    def _pdl(self, job: Job, problem: Problem) -> dict[str, Any]:
+    def _measure_dependent(self, job: Job, problem: Problem) -> dict[str, Any]:
         both = self._both(job.kernels[0])
-        line = self._compared({"torch": torch_mm, **both}, problem, PROTOCOLS, job.seed)
+        line = self._compare_arms({"torch": torch_mm, **both}, problem, PROTOCOLS, job.seed)
         # In a chain every replay is checked against the same layers launched plainly.
         agree = Agreement(problem, "chained", 1, job.seed)
         timing.compare(
@@ -129,12 +128,12 @@ class Protocols(GpuDevice):
             self._edges[id_] = edges([*[both["pdl"]] * 3, feed], one, stage(self.index))
         return {**line, "edges": self._edges[id_]}
 
-    def _chained(self, job: Job, problem: Problem) -> dict[str, Any]:
+    def _time_chains(self, job: Job, problem: Problem) -> dict[str, Any]:
         arms = {"torch": torch_mm, **self._both(job.kernels[0])}
-        return self._compared(arms, problem, (*PROTOCOLS, "chained"), job.seed)
+        return self._compare_arms(arms, problem, (*PROTOCOLS, "chained"), job.seed)
 
-    def _compared(
-        self, arms: Mapping[str, AnyArm], problem: Problem, protocols: tuple[str, ...], seed: int
+    def _compare_arms(
+        self, arms: Mapping[str, Arm], problem: Problem, protocols: tuple[str, ...], seed: int
     ) -> dict[str, Any]:
         """Samples by protocol and arm in us, conditions, and what the values of `pdl` were."""
         line: dict[str, Any] = {"conditions": {}, "wrong": []}
@@ -163,10 +162,10 @@ class Protocols(GpuDevice):
             line["wrong"] += agree.wrong
         return line
 
-    def _energy(self, job: Job, problem: Problem) -> dict[str, Any]:
+    def _measure_sustained(self, job: Job, problem: Problem) -> dict[str, Any]:
         at, one = stage(self.index), operands(problem, self.index, seed=job.seed)[0]
         kernels, wrong = self._shortlist(job, problem, one, at)
-        arms: dict[str, AnyArm] = {"torch": torch_mm}
+        arms: dict[str, Arm] = {"torch": torch_mm}
         tuned = baselines.best_cublaslt(problem, device=self.index, seed=job.seed)
         if tuned is not None:
             arms["cublaslt"] = tuned.hot
@@ -198,7 +197,7 @@ class Protocols(GpuDevice):
     ) -> tuple[list[Kernel], list[str]]:
         """The first kernel and the best others by a single call each, as far as their values are
         right; and the names of those that are not."""
-        reference, times, wrong = sampled(problem, one, job.seed), {}, []
+        reference, times, wrong = sample_reference(problem, one, job.seed), {}, []
         for kernel in job.kernels:
             arm = self.arm(kernel, False)
             single = Single(arm, one)

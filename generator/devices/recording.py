@@ -93,7 +93,7 @@ def digest(choices: Sequence[Choice]) -> str:
     return hashlib.sha256("\n".join(choice.key for choice in choices).encode()).hexdigest()
 
 
-def completed(family_name: str, genome: Genome) -> Choice | None:
+def complete_choice(family_name: str, genome: Genome) -> Choice | None:
     """The choice that a measured genome is today: with the genes that it is too old to have and
     without those that are no more; None where no kernel of today is the one that was measured."""
     if family_name not in FAMILIES:
@@ -131,17 +131,18 @@ def save(
         number = numbers[screen.problem.layout, screen.problem.dtype]
         if not number.keys() >= screen.row.keys() | screen.again.keys():
             raise ValueError(f"{screen.problem}: a choice outside the catalogue")
-        parts.append(_packed(screen, number))
-        header["problems"].append(_described(screen, number))
+        parts.append(_pack_screen(screen, number))
+        header["problems"].append(_describe_screen(screen, number))
     for name in ("gaps", "status", "first", "rest"):
         arrays[name] = np.concatenate([part[name] for part in parts])
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     with Path(path).open("wb") as file:
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def load(path: str | os.PathLike[str], *, any_catalogue: bool = False) -> dict[Problem, Screen]:
-    """The screens of a file, in its order, genomes `completed`, without those that are none today.
+    """The screens of a file, in its order, genomes as `complete_choice` has them, without those
+    that are none today.
 
     Raises StaleRecording when `catalogue` no longer lists the recorded choices, unless
     `any_catalogue`, and ValueError for a file that is no recording or contradicts its digest, which
@@ -155,7 +156,7 @@ def load(path: str | os.PathLike[str], *, any_catalogue: bool = False) -> dict[P
     listed: dict[Kind, list[Choice]] = {}
     for entry in header["kinds"]:
         choices = listed.setdefault((entry["kind"][0], entry["kind"][1]), [])
-        choices += _unpacked(entry["block"], arrays)
+        choices += _unpack_choices(entry["block"], arrays)
     for kind, choices in listed.items():
         recorded = header["sha256"]["/".join(kind)]
         if digest(choices) != recorded:
@@ -167,15 +168,15 @@ def load(path: str | os.PathLike[str], *, any_catalogue: bool = False) -> dict[P
                 "load with any_catalogue"
             )
     today = {
-        kind: [completed(choice.family, choice.genome) for choice in choices]
+        kind: [complete_choice(choice.family, choice.genome) for choice in choices]
         for kind, choices in listed.items()
     }
     screens, at = {}, 0
     for entry in header["problems"]:
         problem = Problem(*entry["problem"])
         part = slice(at, at + entry["count"])
-        choices = today[problem.layout, problem.dtype]
-        screens[problem] = _screen(problem, entry, choices, arrays, part)
+        named = today[problem.layout, problem.dtype]
+        screens[problem] = _screen(problem, entry, named, arrays, part)
         at = part.stop
     return screens
 
@@ -195,7 +196,7 @@ def _blocks(choices: Sequence[Choice]) -> Iterator[tuple[str, dict[str, Any], ND
         start = end
 
 
-def _unpacked(block: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> list[Choice]:
+def _unpack_choices(block: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> list[Choice]:
     genes = block["genes"]
     return [
         Choice.of(
@@ -206,7 +207,7 @@ def _unpacked(block: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> l
     ]
 
 
-def _packed(screen: Screen, number: Mapping[Choice, int]) -> dict[str, NDArray[Any]]:
+def _pack_screen(screen: Screen, number: Mapping[Choice, int]) -> dict[str, NDArray[Any]]:
     """Compressible columns: steps between choice numbers, the first sample, the others against
     it."""
     order = sorted(range(len(screen.choices)), key=lambda i: number[screen.choices[i]])
@@ -228,7 +229,7 @@ def _packed(screen: Screen, number: Mapping[Choice, int]) -> dict[str, NDArray[A
     }
 
 
-def _described(screen: Screen, number: Mapping[Choice, int]) -> dict[str, Any]:
+def _describe_screen(screen: Screen, number: Mapping[Choice, int]) -> dict[str, Any]:
     p = screen.problem
     return {
         "problem": [p.m, p.n, p.k, p.layout, p.dtype],

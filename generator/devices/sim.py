@@ -158,16 +158,16 @@ class SimDevice:
         return replace(reply, gpu_seconds=seconds)
 
     def _screen(self, job: Job) -> Reply:
-        arms, results = self._tried(job)
+        arms, results = self._try_kernels(job)
         for id_, choice in arms.items():
-            results[id_] = self._timed(job, choice, ("hot",), SCREENED)
+            results[id_] = self._time_choice(job, choice, ("hot",), SCREENED)
         torch_us = self._samples(job, "torch", "hot", SCREENED)
         return Reply(results, {"torch": {"hot": torch_us}})
 
     def _race(self, job: Job) -> Reply:
-        arms, results = self._tried(job)
+        arms, results = self._try_kernels(job)
         if arms:
-            full = {id_: self._timed(job, arms[id_], PROTOCOLS, MAX_BLOCKS) for id_ in arms}
+            full = {id_: self._time_choice(job, arms[id_], PROTOCOLS, MAX_BLOCKS) for id_ in arms}
             number = itertools.count()
 
             def measure(alive: Sequence[str]) -> Block:
@@ -182,10 +182,10 @@ class SimDevice:
         return Reply(results, evidence={"seed": job.seed})
 
     def _finals(self, job: Job) -> Reply:
-        arms, results = self._tried(job)
+        arms, results = self._try_kernels(job)
         blocks = BLOCKS[job.kind]
         for id_, choice in arms.items():
-            results[id_] = self._timed(job, choice, PROTOCOLS, blocks)
+            results[id_] = self._time_choice(job, choice, PROTOCOLS, blocks)
         baselines = {
             arm: {p: self._samples(job, arm, p, blocks) for p in PROTOCOLS}
             for arm in ("torch", "cublaslt")
@@ -193,7 +193,7 @@ class SimDevice:
         return Reply(results, baselines, _evidence(job))
 
     def _gate(self, job: Job) -> Reply:
-        arms, results = self._tried(job)
+        arms, results = self._try_kernels(job)
         for id_, choice in arms.items():
             error = 1.02 * ROUNDING[str(choice.genome["dtype"])]
             evidence = {"max_rel_err": error, "shapes_tested": 90}
@@ -217,10 +217,10 @@ class SimDevice:
 
     def _ceilings(self, job: Job) -> Reply:
         peaks = {"peak_tflops": model.PEAK_TFLOPS, "peak_gbps": model.DRAM_GBPS}
-        self._facts = replace(self._facts, **peaks)
+        self._facts = replace(self._facts, peak_tflops=model.PEAK_TFLOPS, peak_gbps=model.DRAM_GBPS)
         return Reply({}, evidence=peaks)
 
-    def _tried(self, job: Job) -> tuple[dict[str, Choice], dict[str, Result]]:
+    def _try_kernels(self, job: Job) -> tuple[dict[str, Choice], dict[str, Result]]:
         """The kernels that run, and the results of those that do not, by id. Raises DeviceLost."""
         arms, failures = {}, {}
         for kernel in job.kernels:
@@ -247,7 +247,9 @@ class SimDevice:
             return Result(Status.NUMERIC, detail="wrong values (simulated)")
         return None
 
-    def _timed(self, job: Job, choice: Choice, protocols: Sequence[str], count: int) -> Result:
+    def _time_choice(
+        self, job: Job, choice: Choice, protocols: Sequence[str], count: int
+    ) -> Result:
         samples = {p: self._samples(job, choice, p, count) for p in protocols}
         return Result(Status.OK, samples, evidence={"error": ROUNDING[str(choice.genome["dtype"])]})
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from hgemm_packs.pack.manifest import PARAM_LAYOUTS
 
-Genome = dict[str, int | str | bool]
+Genome = Mapping[str, int | str | bool]
 
 SMEM_LIMIT_BYTES = 232448  # dynamic shared memory that one sm_90 CTA can have
 SM_BYTES = 233472  # shared memory of an SM
@@ -58,10 +58,10 @@ class Family:
     #: operator -> the genes that it moves together
     operators: dict[str, tuple[str, ...]]
 
-    def whole(self, genome: Genome) -> Genome:
+    def whole(self, genome: Genome) -> dict[str, int | str | bool]:
         """`genome` with those of UNNAMED that it is too old to have: the same kernel."""
         absent = self.genes.keys() - genome.keys()
-        return genome | {gene: same for gene, same in UNNAMED.items() if gene in absent}
+        return {**genome} | {gene: same for gene, same in UNNAMED.items() if gene in absent}
 
     def validate(self, genome: Genome) -> None:
         """Raise InvalidGenome unless every gene is present and in its set and all fit together."""

@@ -61,7 +61,7 @@ def _across(g: Genome) -> int:
     return slices // next(turns, slices + 1)
 
 
-def _stored(g: Genome) -> int:
+def _stored_columns(g: Genome) -> int:
     """Columns that a CTA stores."""
     return _share(g) // max(1, _across(g))
 
@@ -80,7 +80,7 @@ def _staging_bytes(g: Genome) -> int:
     """Epilogue staging of all consumers, in bytes."""
     if g["epilogue"] == "grouped":
         return 0
-    chunk = next(columns for columns in (64, 32, 16) if _stored(g) % columns == 0)
+    chunk = next(columns for columns in (64, 32, 16) if _stored_columns(g) % columns == 0)
     return number(g, "tile_m") * chunk * 2
 
 
@@ -122,7 +122,7 @@ def _registers(g: Genome) -> int:
 def _loads(g: Genome) -> int:
     """Loads of 16 bytes that a thread has registers for when it adds the slices."""
     others = 40 + 2 * number(g, "slices")  # addresses, mostly
-    return max(8, (_registers(g) - _stored(g) // 2 - others) // 4)
+    return max(8, (_registers(g) - _stored_columns(g) // 2 - others) // 4)
 
 
 def _check(g: Genome) -> None:
@@ -137,7 +137,8 @@ def _check(g: Genome) -> None:
         f"{accumulators} accumulators a thread do not fit {room} registers",
     )
     require(
-        _stored(g) // 2 + 5 * number(g, "slices") + 16 <= room,  # 4 of a part and its address
+        _stored_columns(g) // 2 + 5 * number(g, "slices") + 16
+        <= room,  # 4 of a part and its address
         f"{g['slices']} parts beside a share do not fit {room} registers",
     )
     grouped = g["epilogue"] == "grouped"

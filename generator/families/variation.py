@@ -24,13 +24,13 @@ def mutate(f: Family, genome: Genome, operator: str, rng: random.Random) -> Geno
     for _ in range(TRIES):
         child = dict(genome)
         for gene in rng.sample(genes, 1 if rng.random() < 0.6 else len(genes)):
-            child[gene] = _moved(f.genes[gene], genome[gene], rng)
+            child[gene] = _draw_neighbour(f.genes[gene], genome[gene], rng)
         if child != genome and f.is_valid(child):
             return child
     return None
 
 
-def _moved(
+def _draw_neighbour(
     values: tuple[int | str | bool, ...], now: int | str | bool, rng: random.Random
 ) -> int | str | bool:
     if rng.random() < 0.7:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hgemm_packs._C import Kernel
 
 
-class Arm:
+class KernelArm:
     """`kernel` as a function of (a, b, c) that queues it on the current stream.
 
     Launches of one arm must follow one another, and a graph captured for a problem must not be
@@ -31,9 +31,9 @@ class Arm:
     def __call__(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
         launcher.launch(self._kernel, a, b, c, self._fitting(c))
 
-    def twin(self) -> Arm:
+    def twin(self) -> KernelArm:
         """The same kernel with a workspace of its own, for launches at the same time."""
-        return Arm(self._kernel)
+        return KernelArm(self._kernel)
 
     def prepare(self, c: torch.Tensor) -> None:
         """Have a workspace for launches into `c`, ahead of a capture or of another stream."""

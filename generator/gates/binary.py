@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hgemm_packs.generator.compile import cubin as elf
 from hgemm_packs.generator.compile import grid_wait, sass
+from hgemm_packs.generator.compile.cubin import Cubin, CubinError, Entry, read_cubin
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.families.base import SMEM_LIMIT_BYTES, Genome
 
@@ -95,8 +95,8 @@ def check_image(fields: Mapping[str, Any], cubin: bytes) -> Verdict:
     """The rules that need no disassembly, a hundred times as fast: what a search can afford for
     every kernel that it tries."""
     try:
-        image = elf.read(cubin)
-    except elf.CubinError as error:
+        image = read_cubin(cubin)
+    except CubinError as error:
         return Verdict("binary", Status.BINARY, f"elf: {error}")
     found = list(_image(fields, cubin, image))
     return Verdict("binary", Status.BINARY if found else Status.OK, "; ".join(found))
@@ -106,8 +106,8 @@ def check(fields: Mapping[str, Any], cubin: bytes) -> Verdict:
     """Verdict on a cubin against the manifest fields of its kernel (`id` and `regs` are compared
     where present). `detail` names each broken rule. Raises SassError without the disassembler."""
     try:
-        image = elf.read(cubin)
-    except elf.CubinError as error:
+        image = read_cubin(cubin)
+    except CubinError as error:
         return Verdict("binary", Status.BINARY, f"elf: {error}")
     found = list(_image(fields, cubin, image))
     if found:  # not worth a disassembly, or not fit for one
@@ -134,7 +134,7 @@ def check(fields: Mapping[str, Any], cubin: bytes) -> Verdict:
     return Verdict("binary", status, "; ".join(found), evidence)
 
 
-def _image(fields: Mapping[str, Any], cubin: bytes, image: elf.Cubin) -> Iterator[str]:
+def _image(fields: Mapping[str, Any], cubin: bytes, image: Cubin) -> Iterator[str]:
     symbol = fields["symbol"]
     if image.sm != SM:
         yield f"arch: code for sm_{image.sm}, not sm_{SM}"
@@ -158,7 +158,7 @@ def _image(fields: Mapping[str, Any], cubin: bytes, image: elf.Cubin) -> Iterato
             yield f"params: {list(entry.params)} bytes, declared are {declared}"
 
 
-def _memory(fields: Mapping[str, Any], entry: elf.Entry, census: sass.Census) -> Iterator[str]:
+def _memory(fields: Mapping[str, Any], entry: Entry, census: sass.Census) -> Iterator[str]:
     block = int(fields["block"])
     if fields.get("regs", entry.registers) != entry.registers:
         yield f"registers: {entry.registers}, declared are {fields['regs']}"

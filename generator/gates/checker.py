@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import KernelEntry, Range
 
@@ -60,7 +60,7 @@ def operand(values: torch.Tensor, transposed: bool) -> torch.Tensor:
     return view.copy_(values)
 
 
-def guarded(m: int, n: int, dtype: torch.dtype, device: torch.device) -> Place:
+def make_guarded_place(m: int, n: int, dtype: torch.dtype, device: torch.device) -> Place:
     """A NaN-filled C [m, n] between guards."""
     shape = (m + 2 * GUARD, -(-n // 8) * 8 + GUARD)
     bits = torch.full(shape, GUARD_BITS, dtype=torch.int16, device=device)
@@ -134,7 +134,7 @@ class Checker:
     ) -> None:
         self.entry, self.launch, self.device = entry, launch, device
         self.max_ctas = max_ctas
-        self.arms = [launch] if isinstance(launch, Arm) else []
+        self.arms = [launch] if isinstance(launch, KernelArm) else []
         self.dtype = DTYPES[entry.dtype]
         self.generator = torch.Generator(device).manual_seed(seed)
         self.result = Numeric()
@@ -191,14 +191,14 @@ class Checker:
 
     def twin(self) -> Launch:
         """The kernel for launches at the same time as `launch`."""
-        if not isinstance(self.launch, Arm):
+        if not isinstance(self.launch, KernelArm):
             return self.launch
         self.arms.append(self.launch.twin())
         return self.arms[-1]
 
     def place(self, a: torch.Tensor, b: torch.Tensor) -> Place:
         """A fresh C for a @ b."""
-        return guarded(a.shape[0], b.shape[1], self.dtype, self.device)
+        return make_guarded_place(a.shape[0], b.shape[1], self.dtype, self.device)
 
     def judge(
         self,

@@ -20,7 +20,7 @@ import torch
 from hgemm_packs import launcher, report
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.pack.folder import Pack
 
 
@@ -51,10 +51,12 @@ def verify_kernels(
     for entry in pack.manifest.kernels:
         verdicts = []
         try:
-            for pdl in ways[entry.id]:
-                kernel = launcher.load(device, entry, pack.image(entry), pdl)
+            for dependent in ways[entry.id]:
+                kernel = launcher.load(device, entry, pack.image(entry), dependent)
                 seed, ctas = secrets.randbits(48), kernel.max_ctas
-                verdicts.append(numeric.check(entry, Arm(kernel), place, sm_count, seed, ctas))
+                verdicts.append(
+                    numeric.check(entry, KernelArm(kernel), place, sm_count, seed, ctas)
+                )
             worst = max(verdicts, key=lambda each: each.max_rel_err)
             results.append(Result(entry.name, True, worst.max_rel_err, worst.shapes_tested, ""))
         except (numeric.NumericError, PackError, RuntimeError) as error:
@@ -69,7 +71,7 @@ def _ways(pack: Pack) -> dict[str, list[bool]]:
     plain, dependent = {row.kernel for row in rows}, {row.dependent for row in rows}
     named = ((False, plain), (True, dependent))
     return {
-        entry.id: [pdl for pdl, ids in named if entry.id in ids] or [False]
+        entry.id: [dependent for dependent, ids in named if entry.id in ids] or [False]
         for entry in pack.manifest.kernels
     }
 

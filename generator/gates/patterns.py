@@ -75,8 +75,8 @@ def check_values(run: Checker) -> None:
     stored = run.store(uniform(m, k).to(run.dtype), uniform(k, n).to(run.dtype))
     run.product("positive", *stored)
 
-    def tailed(rows: int, columns: int) -> torch.Tensor:
+    def draw_tailed(rows: int, columns: int) -> torch.Tensor:
         exponents = torch.floor(uniform(rows, columns) * 12) - 8
         return (run.normal(rows, columns) * torch.exp2(exponents)).to(run.dtype)
 
-    run.product("heavy tails", *run.store(tailed(m, k), tailed(k, n)))
+    run.product("heavy tails", *run.store(draw_tailed(m, k), draw_tailed(k, n)))

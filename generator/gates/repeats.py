@@ -48,7 +48,7 @@ def check_rewritten(run: Checker) -> None:
     run.product("rewritten", a, b, into=place)
 
 
-def captured(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+def capture_work(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """What does all of `work` again each time it is called; nothing is done before."""
     if device.type != "cuda":
         return work
@@ -83,7 +83,7 @@ def check_replay(run: Checker) -> None:
             bits.copy_(new)
         run.launch(a, b, second[1])
 
-    replay = captured(work, run.device)
+    replay = capture_work(work, run.device)
     run.held.append(replay)
     run.inputs = list(zip(now, later, strict=True))
     for _ in range(2):

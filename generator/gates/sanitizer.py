@@ -32,7 +32,7 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.core.spec import Status, Verdict
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import fitting, size
 from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.measure.operands import DTYPES
@@ -92,7 +92,7 @@ def problems(entry: KernelEntry, max_ctas: int | None = None) -> Iterator[tuple[
         yield m, n, size(entry.k, k)
 
 
-def stored(matrix: torch.Tensor, transposed: bool, device: str) -> torch.Tensor:
+def store_matrix(matrix: torch.Tensor, transposed: bool, device: str) -> torch.Tensor:
     """A CPU matrix as a kernel takes it: rows as close as alignment lets them be, NaN between, and
     the last row at the end of an allocation."""
     rows = matrix.t() if transposed else matrix
@@ -127,9 +127,9 @@ def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
             a = torch.randn(m, k, generator=generator).to(dtype)
             b = torch.randn(k, n, generator=generator).to(dtype)
             c = output(entry, m, n, device)
-            stored_a = stored(a, entry.layout[0] == "t", device)
-            stored_b = stored(b, entry.layout[1] == "t", device)
-            Arm(kernel)(stored_a, stored_b, c)
+            stored_a = store_matrix(a, entry.layout[0] == "t", device)
+            stored_b = store_matrix(b, entry.layout[1] == "t", device)
+            KernelArm(kernel)(stored_a, stored_b, c)
             exact = a.double() @ b.double()
             error = float((c.cpu().double() - exact).norm() / exact.norm())
             if not error < BOUND[entry.dtype]:
@@ -167,14 +167,14 @@ def run_tool(
         environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         if gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = gpu
-        done = _finished(words, environment, timeout_s, stop or threading.Event())
+        done = _run_to_end(words, environment, timeout_s, stop or threading.Event())
         if done is None:
             return ToolRun(tool, len(items), 0, -1, f"no end after {timeout_s:.0f} s")
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     return _outcome(tool, len(items), text, done)
 
 
-def _finished(
+def _run_to_end(
     words: Sequence[str], environment: Mapping[str, str], timeout_s: float, stop: threading.Event
 ) -> subprocess.CompletedProcess[str] | None:
     """The ended program, or None when it took too long. Whatever happens, nothing is left of it nor

@@ -122,7 +122,7 @@ def swept(
         pool.shutdown(cancel_futures=True)
 
 
-def checked(
+def check_groups(
     groups: Sequence[Sequence[Item]], seats: Sequence[Seat], tools: Sequence[str] = sanitizer.TOOLS
 ) -> Generator[tuple[int, list[Verdict]], None, None]:
     """(place, verdicts) of each group that is through all `tools`, in any order. A group shares its

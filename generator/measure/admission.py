@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from hgemm_packs.generator.measure.values import Finding, sampled
+from hgemm_packs.generator.measure.values import Finding, sample_reference
 from hgemm_packs.measure.operands import operands
 from hgemm_packs.measure.replay import Arm
 from hgemm_packs.measure.timing import torch_mm
@@ -24,17 +24,17 @@ class Admission:
 
     def check(self, arm: Arm) -> Finding:
         """What one call gives. Raises whatever the arm raises."""
-        finding = self._called(arm)
-        if finding.detail and self._called(torch_mm).detail:  # a kernel before wrote over A or B
+        finding = self._call_arm(arm)
+        if finding.detail and self._call_arm(torch_mm).detail:  # a kernel before wrote over A or B
             self._lay_out()
-            finding = self._called(arm)
+            finding = self._call_arm(arm)
         return finding
 
     def _lay_out(self) -> None:
         self._one = operands(self._problem, self._device, seed=self._seed)[0]
-        self._reference = sampled(self._problem, self._one, self._seed)
+        self._reference = sample_reference(self._problem, self._one, self._seed)
 
-    def _called(self, arm: Arm) -> Finding:
+    def _call_arm(self, arm: Arm) -> Finding:
         one = self._one
         one.c.fill_(math.nan)
         arm(one.a, one.b, one.c)

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 import torch
 
-from hgemm_packs import launcher
-from hgemm_packs.generator.measure.values import Reference, sampled
+from hgemm_packs import dispatch
+from hgemm_packs.generator.measure.values import Reference, sample_reference
 from hgemm_packs.measure.operands import Operands
 from hgemm_packs.measure.replay import Arm, Stage
-from hgemm_packs.measure.timing import Field
+from hgemm_packs.measure.timing import ArmBench
 from hgemm_packs.problem import Problem
 
 PROBES = 4  # sets of one comparison whose values are looked at
@@ -33,21 +33,21 @@ class Agreement:
         self._seed = seed
         self.wrong: list[str] = []
 
-    def __call__(self, block: int, field: Field) -> None:
+    def __call__(self, block: int, field: ArmBench) -> None:
         if block != self._last:
             return
         sets = field.plan.sets
         probes = sets[:1] if field.plan.chained else sets[:: max(1, len(sets) // PROBES)]
         start = sets[0].a.clone()
 
-        def replayed(name: str) -> list[torch.Tensor]:
+        def replay_graph(name: str) -> list[torch.Tensor]:
             sets[0].a.copy_(start)  # layers overwrite it
             for one in probes:
                 one.c.fill_(math.nan)
             field.block([name])
             return [one.c.clone() for one in probes]
 
-        if not all(map(torch.equal, replayed("plain"), replayed("pdl"))):
+        if not all(map(torch.equal, replay_graph("plain"), replay_graph("pdl"))):
             self.wrong.append(f"{self._protocol}: pdl differs from plain")
         if not field.plan.chained:
             detail = self._reference(probes[0]).check(probes[0].c).detail
@@ -57,7 +57,7 @@ class Agreement:
     def _reference(self, one: Operands) -> Reference:
         p = self._problem
         if 2 * p.m * p.n * p.k > FULL_REFERENCE_FLOP:
-            return sampled(p, one, self._seed)
+            return sample_reference(p, one, self._seed)
         return Reference(p, one)
 
 
@@ -89,7 +89,7 @@ def edges(calls: Sequence[Arm], one: Operands, at: Stage) -> dict[str, int]:
             graph.capture_end()
         graph.replay()  # instantiates it
         at.stream.synchronize()
-    ask = ctypes.CDLL(launcher.DRIVER).cuGraphGetEdges_v2
+    ask = ctypes.CDLL(dispatch.DRIVER).cuGraphGetEdges_v2
     handle, count = ctypes.c_void_p(graph.raw_cuda_graph()), ctypes.c_size_t(0)
     code = ask(handle, None, None, None, ctypes.byref(count))
     nodes, data = ctypes.c_void_p * count.value, (_EdgeData * count.value)()

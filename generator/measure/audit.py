@@ -16,8 +16,8 @@ from dataclasses import replace
 import torch
 
 from hgemm_packs.generator.core.spec import Result, Status
-from hgemm_packs.generator.measure.values import Finding, sampled
-from hgemm_packs.measure.timing import Field
+from hgemm_packs.generator.measure.values import Finding, sample_reference
+from hgemm_packs.measure.timing import ArmBench
 from hgemm_packs.problem import Problem
 
 SETS = 3  # of one audit
@@ -35,18 +35,18 @@ class Audit:
         self.findings: dict[str, list[tuple[str, Finding]]] = {name: [] for name in names}
         self.us: dict[str, dict[str, float]] = {name: {} for name in names}
 
-    def between(self, protocol: str, blocks: int) -> Callable[[int, Field], None]:
+    def between(self, protocol: str, blocks: int) -> Callable[[int, ArmBench], None]:
         """What `timing.compare` calls after each of its blocks."""
         due = {name: self._lot.randrange(blocks) for name in self._names}
 
-        def after(block: int, field: Field) -> None:
+        def after(block: int, field: ArmBench) -> None:
             for name in self._names:
                 if due[name] == block:
                     self._audit(name, protocol, field)
 
         return after
 
-    def _audit(self, name: str, protocol: str, field: Field) -> None:
+    def _audit(self, name: str, protocol: str, field: ArmBench) -> None:
         sets = self._lot.sample(list(field.plan.sets), min(SETS, len(field.plan.sets)))
         generator = torch.Generator(sets[0].a.device).manual_seed(self._lot.getrandbits(48))
         for i, one in enumerate(sets):
@@ -56,7 +56,7 @@ class Audit:
                 one.c.fill_(math.nan)
         self.us[name][protocol] = field.block([name])[0][name]
         for one in sets:
-            reference = sampled(self._problem, one, self._lot.getrandbits(48))
+            reference = sample_reference(self._problem, one, self._lot.getrandbits(48))
             self.findings[name].append((protocol, reference.check(one.c)))
 
     def detail(self, name: str) -> str:
@@ -65,7 +65,7 @@ class Audit:
         return "; ".join(f"timed launch, {text}" for text in wrong)
 
 
-def audited(result: Result, id_: str, audit: Audit | None) -> Result:
+def apply_audit(result: Result, id_: str, audit: Audit | None) -> Result:
     """The result after the audit, if there was one, of its timed launches."""
     if audit is None:
         return result

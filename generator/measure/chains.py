@@ -108,11 +108,11 @@ def capture(calls: Sequence[Call], stream: torch.cuda.Stream) -> Chain:
     with torch.cuda.graph(graph, stream=stream):
         for call in calls:
             call()
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    return Chain(graph, *events)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    return Chain(graph, start, end)
 
 
-def timed(
+def time_chains(
     chains: Mapping[str, Chain], blocks: int, rng: random.Random, stream: torch.cuda.Stream
 ) -> Samples:
     """Replays of each, block by block in an order drawn anew. All of a block are queued before any

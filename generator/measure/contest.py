@@ -108,7 +108,7 @@ def sprint(arms: Mapping[str, Arm], problem: Problem, *, device: int, seed: int)
     alike = len(plans["cold"].sets) == 1
     with at.active():
         fields = {
-            protocol: timing.Field(arms, how, at)
+            protocol: timing.ArmBench(arms, how, at)
             for protocol, how in plans.items()
             if not (alike and protocol == "cold")
         }

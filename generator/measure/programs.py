@@ -74,19 +74,19 @@ class Bench:
         self._pools[dtype].clear()
         return self._pools[dtype]
 
-    def launching(self, entry: KernelEntry, pdl: bool) -> Callable[..., object]:
+    def launching(self, entry: KernelEntry, dependent: bool) -> Callable[..., object]:
         """A function of (a, b, out=c) that launches this very kernel. Raises RuntimeError where it
         does not load so."""
-        key = (entry.id, pdl)
+        key = (entry.id, dependent)
         if key not in self._kernels:
-            self._kernels[key] = launcher.load(0, entry, self.pack.pack.image(entry), pdl)
+            self._kernels[key] = launcher.load(0, entry, self.pack.pack.image(entry), dependent)
         return partial(_launch, self._kernels[key])
 
     def gap(self) -> Call:
         """A kernel of torch's, on one number."""
         return partial(torch.neg, self._number, out=self._number)
 
-    def captured(self, calls: Sequence[Call]) -> chains.Chain:
+    def capture_calls(self, calls: Sequence[Call]) -> chains.Chain:
         """The calls as one graph, each made once before."""
         with torch.cuda.stream(self.stream):
             for call in dict.fromkeys(calls):

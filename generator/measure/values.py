@@ -79,7 +79,7 @@ class Reference:
         return self.read(self.compare(c))
 
 
-def sampled(problem: Problem, one: Operands, seed: int) -> Reference:
+def sample_reference(problem: Problem, one: Operands, seed: int) -> Reference:
     """A reference of some rows in float64, drawn by `seed`."""
     generator = torch.Generator(one.a.device).manual_seed(seed)
     count = min(SAMPLE_ROWS, problem.m)

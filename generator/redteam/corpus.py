@@ -89,7 +89,7 @@ def _what(stem: str) -> str:
         return file.readline().removeprefix("//").strip()
 
 
-def _changed(source: str, changes: Sequence[Sequence[str]]) -> str:
+def _change_source(source: str, changes: Sequence[Sequence[str]]) -> str:
     """A family's source with each (text, other text). Raises KeyError where one is not there."""
     for text, other in changes:
         if text not in source:
@@ -109,7 +109,7 @@ def _case(name: str, entry: dict[str, Any], document: Mapping[str, Any]) -> Case
         claim = Claim(Problem(**values), *times)
     elif "family" in entry:
         made = candidate.of_choice(Choice.of(entry["family"], entry["genome"]))
-        made = replace(made, source=_changed(made.source, entry.get("change", ())))
+        made = replace(made, source=_change_source(made.source, entry.get("change", ())))
     else:
         stem = entry.get("kernel", name)
         sliced = entry.get("sliced", False)

@@ -50,7 +50,7 @@ class _Pass:
         self._left = set(self.cases)
         self._lock = threading.Lock()
 
-    def told(self, name: str, gate: str, detail: str, seconds: float, final: bool) -> None:
+    def file_verdict(self, name: str, gate: str, detail: str, seconds: float, final: bool) -> None:
         """File what a gate said; `final` when no gate comes after it."""
         with self._lock:
             outcome = self.outcomes[name]
@@ -96,7 +96,9 @@ class _Pass:
                     )
                 except RuntimeError as error:  # not the kernel's: no memory left, say
                     worker.close()
-                    self.told(name, "error", str(error), time.monotonic() - began, final=True)
+                    self.file_verdict(
+                        name, "error", str(error), time.monotonic() - began, final=True
+                    )
                 else:
                     self._file(name, verdict, time.monotonic() - began)
         finally:
@@ -106,7 +108,7 @@ class _Pass:
         case = self.cases[name]
         gate = PASS if verdict.passed else verdict.gate
         more = sanitizer.GATE in case.expect or case.honest
-        self.told(name, gate, verdict.detail, seconds, final=not more)
+        self.file_verdict(name, gate, verdict.detail, seconds, final=not more)
 
     def sanitize(self) -> None:
         """The sanitizer: each bad kernel alone, the slowest of all, then honest ones in groups."""
@@ -117,19 +119,22 @@ class _Pass:
         size = sweep.group_size(len(honest) * len(sanitizer.TOOLS), len(seats))
         groups = [*([name] for name in bad), *sweep.dealt(honest, size)]
         items = [[self._item(name) for name in names] for names in groups]
-        told, last = set(), time.monotonic()
+        told: set[str] = set()
+        last = time.monotonic()
         try:
-            for place, verdicts in sweep.checked(items, seats):
+            for place, verdicts in sweep.check_groups(items, seats):
                 now = time.monotonic()
                 for name, verdict in zip(groups[place], verdicts, strict=True):
                     gate, final = PASS if verdict.passed else verdict.gate, name in bad
-                    self.told(name, gate, verdict.detail, (now - last) / len(verdicts), final)
+                    self.file_verdict(
+                        name, gate, verdict.detail, (now - last) / len(verdicts), final
+                    )
                 told.update(groups[place])
                 last = now
         except sanitizer.SanitizerUnavailable as error:
             for name in bad:
                 if name not in told:  # an honest kernel goes on without
-                    self.told(name, "unavailable", str(error), 0.0, final=True)
+                    self.file_verdict(name, "unavailable", str(error), 0.0, final=True)
 
     def _item(self, name: str) -> sanitizer.Item:
         kernel = self.kernels[name]
@@ -138,22 +143,22 @@ class _Pass:
     def measure(self) -> None:
         """Times of the honest kernels, one after the other, for the plausibility gate."""
         names = [name for name in self.alive() if self.cases[name].honest]
-        worker = _warmed(self.device)
+        worker = _start_worker(self.device)
         try:
-            facts = evaluate.measured_facts(worker, self.device)
+            facts = evaluate.measure_facts(worker, self.device)
             for name in names:
                 if not worker.alive:
-                    worker = _warmed(self.device)
+                    worker = _start_worker(self.device)
                 began = time.monotonic()
                 verdict = self._plausible(worker, self.kernels[name], facts)
                 gate = PASS if verdict.passed else verdict.gate
-                self.told(name, gate, verdict.detail, time.monotonic() - began, final=True)
+                self.file_verdict(name, gate, verdict.detail, time.monotonic() - began, final=True)
         finally:
             worker.close()
 
     def _plausible(self, worker: Worker, kernel: Kernel, facts: DeviceFacts) -> Verdict:
         problem, seed = _problem(kernel), secrets.randbits(48)
-        verdict = evaluate.called(
+        verdict = evaluate.call_gate(
             worker,
             in_process.measure,
             "race",
@@ -177,12 +182,12 @@ class _Spares:
 
     def __enter__(self) -> _Spares:
         for _ in range(PROCESSES + SPARES):
-            self._waiting.put(_warmed(self._device))
+            self._waiting.put(_start_worker(self._device))
         return self
 
     def take(self) -> Worker:
         """The one that has waited longest; another starts in its place."""
-        self._waiting.put(_warmed(self._device))
+        self._waiting.put(_start_worker(self._device))
         return self._waiting.get()
 
     def __exit__(self, *_: object) -> None:
@@ -190,7 +195,7 @@ class _Spares:
             self._waiting.get().close()
 
 
-def _warmed(device: int) -> Worker:
+def _start_worker(device: int) -> Worker:
     worker = Worker()
     worker.begin(in_process.warm_up, device, timeout_s=evaluate.WARM_UP_S)
     return worker

@@ -12,6 +12,9 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean, median
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
 
 #: win@p is given for these.
 WIN_BARS = (1.0, 1.05, 1.1, 1.2)
@@ -56,7 +59,7 @@ def fallback_value(speedups: Sequence[float]) -> float:
     return geometric_mean([max(s, 1.0) for s in speedups]) if speedups else math.nan
 
 
-def flop_weighted(speedups: Sequence[float], work: Sequence[float]) -> float:
+def flop_weighted_mean(speedups: Sequence[float], work: Sequence[float]) -> float:
     """Geometric mean in which a problem counts by its floating-point operations. NaN without
     problems; raises ValueError for a speed-up that is not positive or lists that do not match."""
     if not speedups:
@@ -93,7 +96,7 @@ def speedups(values: Sequence[float], work: Sequence[float]) -> Speedups:
         geometric_mean=geometric_mean(found) if found else math.nan,
         median=median(found) if found else math.nan,
         worst=min(found, default=math.nan),
-        flop_weighted=flop_weighted(found, [f for _, f in pairs]),
+        flop_weighted=flop_weighted_mean(found, [f for _, f in pairs]),
         win={bar: win_at(values, bar) for bar in WIN_BARS},
         value=fallback_value(values),
         fallback=1.0 - win_at(values, 1.0),
@@ -116,7 +119,7 @@ def mean_at_k(
 
 
 def regret_curve(
-    steps: Iterable[tuple[float, Hashable, float]], best_us: Mapping[Hashable, float]
+    steps: Iterable[tuple[float, Key, float]], best_us: Mapping[Key, float]
 ) -> list[tuple[float, float]]:
     """(budget spent, mean regret) at every change, from (budget spent, problem, us) in the order of
     spending; failures have infinite us.
@@ -149,7 +152,7 @@ def budget_to(curve: Sequence[tuple[float, float]], regret: float) -> float:
     return next((cost for cost, value in curve if value <= regret), math.inf)
 
 
-def per_accepted(cost: float, accepted: int) -> float:
+def cost_per_accepted(cost: float, accepted: int) -> float:
     """Cost (GPU-seconds, compile-seconds, tokens) of one accepted kernel; infinite when none is."""
     return cost / accepted if accepted else math.inf
 

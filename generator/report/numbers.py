@@ -39,9 +39,9 @@ def numbers(found: Findings) -> Document:
     listed = judge.contenders(found, floors)
     won, pruned = table.winners(listed, KEPT_SHARE)
     full, _ = table.winners(listed)
-    lines = [_line(found, p, each, full.get(p)) for p, each in _judged(found, listed).items()]
+    lines = [_line(found, p, each, full.get(p)) for p, each in _list_judged(found, listed).items()]
     torch_us = {p: median(each[0].field.samples["hot"][FALLBACK]) for p, each in listed.items()}
-    document = {
+    document: Document = {
         "schema": SCHEMA,
         "device": asdict(found.device),
         "protocol": table.PROTOCOL,
@@ -66,10 +66,11 @@ def numbers(found: Findings) -> Document:
         "problems": lines,
     }
     document["missing"] = _missing(found, document)
-    return _plain(document)
+    plain: Document = _plain(document)
+    return plain
 
 
-def _judged(
+def _list_judged(
     found: Findings, listed: Mapping[Problem, Sequence[Contender]]
 ) -> dict[Problem, Sequence[Contender]]:
     """Contenders of every problem that can be judged, smallest first: those with finals, and those
@@ -110,7 +111,7 @@ def _line(
         "evidence": best.field.stage,
         "kernel": fields.get("name", best.kernel),
         "hot": hot.speedup,
-        "cold": row.cold.speedup if row else judge.paired(samples["cold"], best.kernel),
+        "cold": row.cold.speedup if row else judge.paired_ratio(samples["cold"], best.kernel),
         "lcb": min(row.hot.lcb, row.cold.lcb) if row else None,
         "us": us["hot"],
         "torch_us": hot.torch_us,

@@ -298,11 +298,11 @@ def _conditions(document: Document) -> str:
 def _run(run: Document) -> str:
     """A call of the generator in a line: what was asked for, not what it was built with."""
     flat = {**run, **(run["budget"] if isinstance(run.get("budget"), Mapping) else {})}
-    shown = {k: v for k, v in flat.items() if k not in ("id", "started") and not _nested(v)}
+    shown = {k: v for k, v in flat.items() if k not in ("id", "started") and not _is_nested(v)}
     return ", ".join(f"{name} {value}" for name, value in shown.items())
 
 
-def _nested(value: Any) -> bool:
+def _is_nested(value: Any) -> bool:
     return isinstance(value, (Mapping, list))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 INK, MUTED, ACCENT, SECOND, RULE = "#1f2933", "#9aa5b1", "#0b6e99", "#c2703d", "#e4e7eb"
@@ -104,6 +105,7 @@ def speedup_histogram(document: Document) -> str | None:
         edges = [1.0 + step * i for i in range(-int((1 - low) / step) - 1, 1)]
         edges += [1.0 + step * i for i in range(1, int((high - 1) / step) + 2)]
         _, bins, bars = ax.hist(values, bins=edges, color=MUTED)
+        assert isinstance(bars, BarContainer)  # of one list of values
         for left, bar in zip(bins, bars, strict=False):
             if left >= 1.0 - 1e-9:
                 bar.set_facecolor(ACCENT)

@@ -110,7 +110,7 @@ def curves(found: Findings) -> dict[str, Any]:
             result[name] = metrics.regret_curve(steps, mine)
     return {
         "near": NEAR,
-        "curves": {name: _thinned(curve) for name, curve in result.items()},
+        "curves": {name: _thin_curve(curve) for name, curve in result.items()},
         "final": {name: curve[-1][1] for name, curve in result.items()},
         "budget_to_near": {name: metrics.budget_to(c, NEAR) for name, c in result.items()},
     }
@@ -120,7 +120,7 @@ def _us(found: Findings, attempt: Attempt) -> float:
     return attempt.us if correct(found, attempt) else math.inf
 
 
-def _thinned(curve: Sequence[tuple[float, float]]) -> Curve:
+def _thin_curve(curve: Sequence[tuple[float, float]]) -> Curve:
     """At most POINTS of a curve, its first and last among them."""
     if len(curve) <= POINTS:
         return list(curve)
@@ -168,8 +168,8 @@ def cost(found: Findings, accepted: int, wins: int) -> dict[str, Any]:
     return {
         "gpu_seconds": total,
         "by_kind": dict(found.gpu_seconds),
-        "per_kernel": metrics.per_accepted(total, accepted),
-        "per_win": metrics.per_accepted(total, wins),
+        "per_kernel": metrics.cost_per_accepted(total, accepted),
+        "per_win": metrics.cost_per_accepted(total, wins),
         "hacks": hacks,
         "hack_rate": metrics.hack_rate(hacks, len(found.attempts)),
     }

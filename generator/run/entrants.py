@@ -13,7 +13,7 @@ from functools import partial
 
 from hgemm_packs.generator.core.gains import mean, wins
 from hgemm_packs.generator.core.spec import Kernel
-from hgemm_packs.generator.run.jobs import Flow
+from hgemm_packs.generator.run.jobs import RunJobs
 from hgemm_packs.generator.run.rounds import Track
 
 GATE_BATCH = 4
@@ -23,14 +23,14 @@ GATE_BATCH = 4
 class Entrant:
     """A problem on its way through the stages. `ranking` has the kernels still in, best first;
     `gains` those that ran in the finals and failed nowhere since, with what they won there: hot and
-    cold against torch, by medians. `ahead` has those that read ahead, the fastest behind one
-    another first, and `behind` torch over each of them so."""
+    cold against torch, by medians. `dependent_kernels` has those that read ahead, the fastest
+    behind one another first, and `dependent_speedups` torch over each of them so."""
 
     track: Track
     ranking: list[Kernel] = field(default_factory=list)
-    ahead: list[Kernel] = field(default_factory=list)
+    dependent_kernels: list[Kernel] = field(default_factory=list)
     gains: dict[str, tuple[float, float]] = field(default_factory=dict)
-    behind: dict[str, float] = field(default_factory=dict)
+    dependent_speedups: dict[str, float] = field(default_factory=dict)
     confirmed: tuple[float, float] | None = None
 
     @property
@@ -55,7 +55,7 @@ class Entrant:
 class Stages:
     """What the stages share: all problems of a run, and how they are gone over."""
 
-    def __init__(self, flow: Flow, tracks: Sequence[Track]) -> None:
+    def __init__(self, flow: RunJobs, tracks: Sequence[Track]) -> None:
         self._flow = flow
         self.entrants = [Entrant(track) for track in tracks]
         self._limit = 0.0
@@ -70,14 +70,14 @@ class Stages:
     def _ask(self, kind: str, entrant: Entrant, kernels: Sequence[Kernel], then: object) -> None:
         """Take the answer from the store, or from a device while there is money."""
         problem = entrant.track.problem
-        known = self._flow.known(kind, problem, [kernel.id for kernel in kernels])
+        known = self._flow.find_replies(kind, problem, [kernel.id for kernel in kernels])
         if known:
             then(known[-1])  # type: ignore[operator]
         elif self._flow.spent < self._limit:
             self._flow.submit(kind, problem, kernels, then)  # type: ignore[arg-type]
 
     def _gate(self, limit: float, of: Callable[[Entrant], list[Kernel]]) -> None:
-        while wanted := self._ungated(of):
+        while wanted := self._find_ungated(of):
             self._asked_gate.update(wanted)
             kernels = list(wanted.values())
             parts = [kernels[i : i + GATE_BATCH] for i in range(0, len(kernels), GATE_BATCH)]
@@ -89,7 +89,7 @@ class Stages:
 
             self._flow.each(parts, start)
 
-    def _ungated(self, of: Callable[[Entrant], list[Kernel]]) -> dict[str, Kernel]:
+    def _find_ungated(self, of: Callable[[Entrant], list[Kernel]]) -> dict[str, Kernel]:
         seen = self._flow.store.verdicts("numeric").keys() | self._asked_gate
         demand: Counter[str] = Counter()
         kernels = {}
@@ -100,8 +100,8 @@ class Stages:
                     kernels[kernel.id] = kernel
         return {id_: kernels[id_] for id_, _ in demand.most_common()}
 
-    def _passed(self) -> set[str]:
+    def _find_passed(self) -> set[str]:
         return {k for k, v in self._flow.store.verdicts("numeric").items() if v.passed}
 
-    def _left(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+    def _drop_refused(self, kernels: Sequence[Kernel]) -> list[Kernel]:
         return [kernel for kernel in kernels if kernel.id not in self._flow.refused]

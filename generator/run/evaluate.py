@@ -91,12 +91,12 @@ def _on_device(kernel: Kernel, problem: Problem, device: int) -> Iterator[Verdic
     """The gates that run the kernel; each is run only when it is asked for."""
     with Worker() as worker:
         yield numeric_gate(worker, kernel, device)
-    yield sanitized(kernel)
+    yield sanitize_kernel(kernel)
     with Worker() as worker:
-        yield from _measured(worker, kernel, problem, device)
+        yield from _measure_kernel(worker, kernel, problem, device)
 
 
-def called(
+def call_gate(
     worker: Worker, function: Callable[..., Any], *arguments: Any, limit_s: float
 ) -> Verdict:
     """The verdict that a function of `in_process` answers, or that there was no answer.
@@ -117,31 +117,33 @@ def numeric_gate(worker: Worker, kernel: Kernel, device: int, limit_s: float = G
     """Verdict of the numeric gate, or of the isolation gate when the process was lost over it."""
     worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
     seed = secrets.randbits(48)
-    return called(worker, in_process.numeric_gate, kernel, device, seed, limit_s=limit_s)
+    return call_gate(worker, in_process.numeric_gate, kernel, device, seed, limit_s=limit_s)
 
 
-def sanitized(kernel: Kernel) -> Verdict:
+def sanitize_kernel(kernel: Kernel) -> Verdict:
     """Verdict of the sanitizer gate."""
     try:
         item = entry(kernel.fields, kernel.cubin), kernel.cubin
-        ((_, (verdict,)),) = sweep.checked([[item]], [None] * len(sanitizer.TOOLS))
+        ((_, (verdict,)),) = sweep.check_groups([[item]], [None] * len(sanitizer.TOOLS))
         return verdict
     except sanitizer.SanitizerUnavailable as error:
         return Verdict(sanitizer.GATE, Status.OK, "", {"skipped": str(error)})
 
 
-def _measured(worker: Worker, kernel: Kernel, problem: Problem, device: int) -> Iterator[Verdict]:
+def _measure_kernel(
+    worker: Worker, kernel: Kernel, problem: Problem, device: int
+) -> Iterator[Verdict]:
     """Plausibility and timing of one kernel. A suspect time is measured again by a fresh process
     with a fresh seed, and only what repeats is believed."""
-    facts = measured_facts(worker, device)
-    timing = _confirmed(worker, kernel, problem, device)
+    facts = measure_facts(worker, device)
+    timing = _confirm_kernel(worker, kernel, problem, device)
     if timing.gate != "timing":
         yield timing
         return
     verdict = plausible(timing, problem, facts)
     if verdict.evidence["rerun"]:
         with Worker() as fresh:
-            timing = _confirmed(fresh, kernel, problem, device)
+            timing = _confirm_kernel(fresh, kernel, problem, device)
         if timing.gate != "timing":
             yield timing
             return
@@ -150,7 +152,7 @@ def _measured(worker: Worker, kernel: Kernel, problem: Problem, device: int) -> 
     yield timing
 
 
-def measured_facts(worker: Worker, device: int) -> DeviceFacts:
+def measure_facts(worker: Worker, device: int) -> DeviceFacts:
     """The device with its ceilings. Raises IsolationError or RuntimeError when it has none."""
     worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
     seed = secrets.randbits(48)
@@ -158,11 +160,11 @@ def measured_facts(worker: Worker, device: int) -> DeviceFacts:
     return DeviceFacts(**answer)
 
 
-def _confirmed(worker: Worker, kernel: Kernel, problem: Problem, device: int) -> Verdict:
+def _confirm_kernel(worker: Worker, kernel: Kernel, problem: Problem, device: int) -> Verdict:
     """The timing verdict of a confirm job, which also audits timed launches."""
     worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
     seed = secrets.randbits(48)
-    verdict = called(
+    verdict = call_gate(
         worker,
         in_process.measure,
         "confirm",
@@ -172,10 +174,10 @@ def _confirmed(worker: Worker, kernel: Kernel, problem: Problem, device: int) ->
         seed,
         limit_s=MEASURE_S,
     )
-    return _judged(verdict) if verdict.gate == "timing" and verdict.passed else verdict
+    return _judge_timing(verdict) if verdict.gate == "timing" and verdict.passed else verdict
 
 
-def _judged(verdict: Verdict) -> Verdict:
+def _judge_timing(verdict: Verdict) -> Verdict:
     """OK when both lower bounds are above 1, NOISE when only the medians are, else SLOWER."""
     found: dict[str, Any] = {}
     for protocol, ours in verdict.evidence["samples"].items():

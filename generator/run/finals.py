@@ -17,8 +17,8 @@ from statistics import median
 from hgemm_packs.generator.core.gains import ratios
 from hgemm_packs.generator.core.spec import Choice, Kernel, Reply, Result, Status, Verdict
 from hgemm_packs.generator.run.entrants import Entrant
-from hgemm_packs.generator.run.followers import Followers, FollowerStages
-from hgemm_packs.generator.run.jobs import PASSED, Built, Flow
+from hgemm_packs.generator.run.followers import DependentStages, Followers
+from hgemm_packs.generator.run.jobs import PASSED, Built, RunJobs
 from hgemm_packs.generator.run.rounds import Track
 from hgemm_packs.problem import Problem
 
@@ -30,13 +30,13 @@ Sanitize = Callable[[Sequence[Kernel]], Iterable[Mapping[str, Verdict]]]
 Won = Mapping[Problem, Mapping[Choice, tuple[float, float]]]
 
 
-class Finalists(FollowerStages):
+class FinalStages(DependentStages):
     """The stages, to be called in the order in which they stand here, those of `followers` before
     the noise, each with the GPU-seconds that all of the run may have spent when it starts its last
     job."""
 
     def __init__(
-        self, flow: Flow, tracks: Sequence[Track], width: int, count: int, followers: Followers
+        self, flow: RunJobs, tracks: Sequence[Track], width: int, count: int, followers: Followers
     ) -> None:
         super().__init__(flow, tracks, count, followers)
         self._width = width
@@ -59,9 +59,9 @@ class Finalists(FollowerStages):
         entrant.ranking = list(ready.values())
         if len(entrant.ranking) > self._count:
             field = entrant.ranking[: self._width]
-            self._ask("race", entrant, field, partial(self._raced, entrant))
+            self._ask("race", entrant, field, partial(self._take_race, entrant))
 
-    def _raced(self, entrant: Entrant, reply: Reply) -> None:
+    def _take_race(self, entrant: Entrant, reply: Reply) -> None:
         """Those still in at the end of the race, then those who left it, then those not in it."""
         places = {id_: _place(result) for id_, result in reply.results.items()}
         out = {id_ for id_, result in reply.results.items() if result.status not in PASSED}
@@ -71,27 +71,27 @@ class Finalists(FollowerStages):
     def gate(self, limit: float) -> None:
         """Binary and numeric gate of every kernel that would run in the finals, most wanted first,
         until those left have all passed: when one is refused, the next best takes its place."""
-        self._gate(limit, self._allowed)
+        self._gate(limit, self._list_finalists)
 
-    def _allowed(self, entrant: Entrant) -> list[Kernel]:
+    def _list_finalists(self, entrant: Entrant) -> list[Kernel]:
         """The finalists as far as is known."""
         if entrant.track.problem in self._flow.given_up:
             return []
-        return self._left(entrant.ranking)[: self._count]
+        return self._drop_refused(entrant.ranking)[: self._count]
 
     def finals(self, limit: float) -> None:
         """Finalists that passed the gate against torch and tuned cuBLASLt."""
         self._limit = limit
-        passed = self._passed()
+        passed = self._find_passed()
 
         def start(entrant: Entrant) -> None:
-            ready = [kernel for kernel in self._allowed(entrant) if kernel.id in passed]
+            ready = [kernel for kernel in self._list_finalists(entrant) if kernel.id in passed]
             if ready:
-                self._ask("finals", entrant, ready, partial(self._finished, entrant))
+                self._ask("finals", entrant, ready, partial(self._take_finals, entrant))
 
         self._flow.each(self._by_gain(), start)
 
-    def _finished(self, entrant: Entrant, reply: Reply) -> None:
+    def _take_finals(self, entrant: Entrant, reply: Reply) -> None:
         entrant.gains = {
             id_: ratios(reply, result)
             for id_, result in reply.results.items()
@@ -111,7 +111,7 @@ class Finalists(FollowerStages):
         self, entrant: Entrant, gains: Mapping[Choice, tuple[float, float]], built: Built
     ) -> None:
         kernels = {choice: one for choice, one in built.items() if isinstance(one, Kernel)}
-        entrant.ranking = self._left(list(kernels.values()))
+        entrant.ranking = self._drop_refused(list(kernels.values()))
         entrant.gains = {kernel.id: gains[choice] for choice, kernel in kernels.items()}
 
     def noise(self, limit: float) -> None:
@@ -123,7 +123,7 @@ class Finalists(FollowerStages):
         missing = [
             (problem, i)
             for problem, times in wanted.items()
-            for i in range(len(self._flow.known("noise", problem, [])), times)
+            for i in range(len(self._flow.find_replies("noise", problem, [])), times)
         ]
 
         def start(item: tuple[object, int]) -> None:
@@ -136,23 +136,23 @@ class Finalists(FollowerStages):
     def confirm(self, limit: float) -> None:
         """What looks like a win, once more, alone, with a new seed."""
         self._limit = limit
-        passed = self._passed()
+        passed = self._find_passed()
 
         def start(entrant: Entrant) -> None:
             kernels = self._entering(entrant, passed)
-            self._ask("confirm", entrant, kernels, partial(self._confirmed, entrant))
+            self._ask("confirm", entrant, kernels, partial(self._take_confirmation, entrant))
 
         self._flow.each(self._likely(), start)
 
     def _entering(self, entrant: Entrant, passed: Container[str]) -> list[Kernel]:
         """What a confirmation is asked of, each once: a search may have found one itself."""
-        more = (kernel for kernel in self._followers(entrant) if kernel.id in passed)
+        more = (kernel for kernel in self._list_confirmable(entrant) if kernel.id in passed)
         return list({kernel.id: kernel for kernel in (*entrant.winners, *more)}.values())
 
-    def unsanitized(self) -> list[Kernel]:
+    def find_unsanitized(self) -> list[Kernel]:
         """Kernels that a table may name and that the sanitizer gate has not seen."""
         seen = self._flow.store.verdicts("sanitizer").keys() | self._flow.refused.keys()
-        passed = self._passed()
+        passed = self._find_passed()
         confirmed = (entrant for entrant in self.entrants if entrant.confirmed)
         wanted = {k.id: k for entrant in confirmed for k in self._entering(entrant, passed)}
         return [kernel for id_, kernel in wanted.items() if id_ not in seen]
@@ -164,7 +164,7 @@ class Finalists(FollowerStages):
             self.sanitized += len(verdicts)
             self._flow.tick()
 
-    def _confirmed(self, entrant: Entrant, reply: Reply) -> None:
+    def _take_confirmation(self, entrant: Entrant, reply: Reply) -> None:
         """What failed now has won nothing: the next best stands for the problem."""
         for id_, result in reply.results.items():
             if result.status not in PASSED or id_ in self._flow.refused:

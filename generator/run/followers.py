@@ -6,46 +6,47 @@ Part of `finals`, which calls these stages between its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
 
 from hgemm_packs.generator.core.space import admits
 from hgemm_packs.generator.core.spec import Choice, Kernel, Reply
 from hgemm_packs.generator.run.entrants import Entrant, Stages
-from hgemm_packs.generator.run.jobs import PASSED, Built, Flow
+from hgemm_packs.generator.run.jobs import PASSED, Built, RunJobs
 from hgemm_packs.generator.run.rounds import Track
 from hgemm_packs.generator.search import behind
 from hgemm_packs.generator.tables.prune import prune
 from hgemm_packs.problem import Problem
 
-FOLLOWERS = 32  # kernels that read ahead, besides the winners' own, that a problem tries
+MOST_DEPENDENT = 32  # kernels that read ahead, besides the winners' own, that a problem tries
 
 #: Of a problem, kernels that read ahead and were confirmed by earlier runs.
 Followers = Callable[[Problem], Sequence[Choice]]
 
 
-class FollowerStages(Stages):
+class DependentStages(Stages):
     """The stages of kernels that read ahead; `count` of a problem are confirmed."""
 
     def __init__(
-        self, flow: Flow, tracks: Sequence[Track], count: int, followers: Followers
+        self, flow: RunJobs, tracks: Sequence[Track], count: int, followers: Followers
     ) -> None:
         super().__init__(flow, tracks)
         self._count = count
         self._elsewhere = followers
 
-    def behind(self, limit: float) -> None:
+    def time_dependent(self, limit: float) -> None:
         """To what won the finals come kernels that read ahead, the fastest launched behind one
-        another that launched plainly are level with torch (see `_behind`): of the winners, of
-        what earlier runs confirmed on these sizes or earlier calls tried, each as it reads ahead,
-        of those that leave room for the next grid, and then of what is around the fastest of these.
-        Launched plainly they are no faster than others, so that no search looks for them."""
+        another that launched plainly are level with torch (see `_dependent_speedups`): of the
+        winners, of what earlier runs confirmed on these sizes or earlier calls tried, each as it
+        reads ahead, of those that leave room for the next grid, and then of what is around the
+        fastest of these. Launched plainly they are no faster than others, so that no search looks
+        for them."""
         self._limit = limit
 
         def start(entrant: Entrant) -> None:
             space, flow = entrant.track.space, self._flow
-            if flow.spent >= limit and not flow.known("behind", space.problem):
+            if flow.spent >= limit and not flow.find_replies("behind", space.problem):
                 return  # nobody would time what is compiled
             own = map(_choice, entrant.winners)
             before = flow.store.choices("behind", space.problem, flow.toolchain)
@@ -56,9 +57,9 @@ class FollowerStages(Stages):
                 for one in behind.twins(each, space.problem, sms)
             )
             fitting = (one for one in (*before, *twins) if admits(one, space.problem))
-            roomy = behind.candidates(space, sms, FOLLOWERS)
+            roomy = behind.candidates(space, sms, MOST_DEPENDENT)
             choices = list(dict.fromkeys([*fitting, *roomy]))
-            flow.build(choices, partial(self._follow, entrant))
+            flow.build(choices, partial(self._time_fresh_builds, entrant))
 
         self._flow.each(self._likely(), start)
         best = self._first()
@@ -67,9 +68,9 @@ class FollowerStages(Stages):
             problem = entrant.track.problem
             if self._flow.spent < limit:
                 choices = dict.fromkeys(
-                    [*map(_choice, entrant.ahead), *behind.around(problem, best)]
+                    [*map(_choice, entrant.dependent_kernels), *behind.around(problem, best)]
                 )
-                self._flow.build(list(choices), partial(self._follow, entrant))
+                self._flow.build(list(choices), partial(self._time_fresh_builds, entrant))
 
         self._flow.each(self._likely(), go_on)
 
@@ -80,38 +81,44 @@ class FollowerStages(Stages):
         choices = {one.id: c for c, one in flow.kernels.items() if isinstance(one, Kernel)}
         found = {}
         for entrant in self.entrants:
-            for reply in flow.known("behind", entrant.track.problem)[:1]:
-                over = _behind(reply)
+            for reply in flow.find_replies("behind", entrant.track.problem)[:1]:
+                over = _dependent_speedups(reply)
                 timed = sorted(over.keys() & choices.keys(), key=lambda id_: (-over[id_], id_))
                 found[entrant.track.problem] = [choices[id_] for id_ in timed]
         return found
 
-    def _follow(self, entrant: Entrant, built: Built) -> None:
+    def _time_fresh_builds(self, entrant: Entrant, built: Built) -> None:
         """Time those of `built` that were not timed before, if there is money."""
         problem = entrant.track.problem
-        kernels = self._left([each for each in built.values() if isinstance(each, Kernel)])
-        known = list(self._flow.known("behind", problem))
+        kernels = self._drop_refused([each for each in built.values() if isinstance(each, Kernel)])
+        known = list(self._flow.find_replies("behind", problem))
         seen = {id_ for reply in known for id_ in reply.results}
         fresh = [kernel for kernel in kernels if kernel.id not in seen]
         if fresh and self._flow.spent < self._limit:
-            then = partial(self._followed, entrant, kernels, known)
+            then = partial(self._take_dependent_times, entrant, kernels, known)
             self._flow.submit("behind", problem, fresh, then)
         else:
-            self._followed(entrant, kernels, known)
+            self._take_dependent_times(entrant, kernels, known)
 
-    def _followed(
+    def _take_dependent_times(
         self, entrant: Entrant, kernels: Sequence[Kernel], known: Sequence[Reply], *fresh: Reply
     ) -> None:
-        over = {id_: over for reply in (*known, *fresh) for id_, over in _behind(reply).items()}
+        over = {
+            id_: over
+            for reply in (*known, *fresh)
+            for id_, over in _dependent_speedups(reply).items()
+        }
         timed = {kernel.id: kernel for kernel in kernels if kernel.id in over}
-        entrant.ahead = sorted(timed.values(), key=lambda kernel: -over[kernel.id])
-        entrant.behind = {kernel.id: over[kernel.id] for kernel in entrant.ahead}
+        entrant.dependent_kernels = sorted(timed.values(), key=lambda kernel: -over[kernel.id])
+        entrant.dependent_speedups = {
+            kernel.id: over[kernel.id] for kernel in entrant.dependent_kernels
+        }
 
-    def confirmable(self, limit: float) -> None:
+    def gate_confirmable(self, limit: float) -> None:
         """The gate for what is confirmed beside the winners."""
-        self._gate(limit, self._followers)
+        self._gate(limit, self._list_confirmable)
 
-    def few(self, limit: float, each: int) -> dict[Problem, list[Kernel]]:
+    def choose_few(self, limit: float, each: int) -> dict[Problem, list[Kernel]]:
         """Of each problem the `each` fastest behind one another that passed the gate, among few
         kernels that have nearly all of what all of them gain (`prune`)."""
         fastest: dict[Problem, list[Kernel]] = {}
@@ -119,28 +126,37 @@ class FollowerStages(Stages):
         while refused < len(self._flow.refused):  # without those the choice of few is another
             refused = len(self._flow.refused)
             over = {
-                e.track.problem: {k.id: e.behind[k.id] for k in self._left(e.ahead)}
+                e.track.problem: {
+                    k.id: e.dependent_speedups[k.id]
+                    for k in self._drop_refused(e.dependent_kernels)
+                }
                 for e in self.entrants
             }
             kept = set(prune(over).kernels)
             fastest = {
-                e.track.problem: [k for k in self._left(e.ahead) if k.id in kept][:each]
+                e.track.problem: [
+                    k for k in self._drop_refused(e.dependent_kernels) if k.id in kept
+                ][:each]
                 for e in self.entrants
             }
-            self._gate(limit, lambda e, now=fastest: now[e.track.problem])
-        passed = self._passed()
+            self._gate(limit, partial(_fastest_of, fastest))
+        passed = self._find_passed()
         return {problem: [k for k in few if k.id in passed] for problem, few in fastest.items()}
 
-    def _followers(self, entrant: Entrant) -> list[Kernel]:
-        """Those of `ahead` that are confirmed, as far as is known."""
-        return self._left(entrant.ahead)[: self._count]
+    def _list_confirmable(self, entrant: Entrant) -> list[Kernel]:
+        """Those of `dependent_kernels` that are confirmed, as far as is known."""
+        return self._drop_refused(entrant.dependent_kernels)[: self._count]
+
+
+def _fastest_of(fastest: Mapping[Problem, list[Kernel]], entrant: Entrant) -> list[Kernel]:
+    return fastest[entrant.track.problem]
 
 
 def _choice(kernel: Kernel) -> Choice:
     return Choice.of(kernel.fields["family"], kernel.fields["genome"])
 
 
-def _behind(reply: Reply) -> dict[str, float]:
+def _dependent_speedups(reply: Reply) -> dict[str, float]:
     """torch over each kernel launched behind itself, of those that torch does not beat when they
     run alone. A kernel for half of the SMs may be the fastest behind another such; but a graph may
     hold one call of it, with nothing to overlap, and no call is to be slower than torch. What was

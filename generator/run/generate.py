@@ -18,9 +18,9 @@ from typing import Protocol
 from hgemm_packs.generator.core.gains import geometric, mean, wins
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import DeviceFacts, Kernel, Reply, Verdict
-from hgemm_packs.generator.run.finals import Finalists, Sanitize, Won
+from hgemm_packs.generator.run.finals import FinalStages, Sanitize, Won
 from hgemm_packs.generator.run.followers import Followers
-from hgemm_packs.generator.run.jobs import Flow
+from hgemm_packs.generator.run.jobs import RunJobs
 from hgemm_packs.generator.run.rounds import Rounds, Track, retell
 from hgemm_packs.generator.search.base import Strategy
 from hgemm_packs.generator.store.run_folder import Store
@@ -30,7 +30,7 @@ from hgemm_packs.problem import Problem
 
 #: How much of what the search leaves may be spent when the last race, gate job, finals, launches
 #: behind one another and gate job of kernels that read ahead start.
-RACED, GATED, FINISHED, TIMED, FOLLOWED = 0.3, 0.4, 0.6, 0.66, 0.7
+RACED, GATED, FINISHED, TIMED, DEPENDENT_GATED = 0.3, 0.4, 0.6, 0.66, 0.7
 _SHOWN_S = 0.1  # between two calls of `progress` within a stage
 
 
@@ -129,8 +129,8 @@ def generate(
     problems = list(dict.fromkeys(problems))
     with _flowing(store, builder, evaluator, budget, strategy.name, problems, seed) as flow:
         tracks = retell(flow, strategy, problems, spaces, budget.batch)
-        stages = Finalists(flow, tracks, budget.race_width, budget.finalists, followers)
-        screen = _begun(flow, stages, budget, progress)
+        stages = FinalStages(flow, tracks, budget.race_width, budget.finalists, followers)
+        screen = _begin_screen(flow, stages, budget, progress)
         rounds = Rounds(flow, strategy, tracks, batch=budget.batch, patience=budget.patience)
         screen.stage("search", lambda: sum(track.finished for track in tracks))
         rounds.run(budget.limit(0.0))
@@ -141,10 +141,10 @@ def generate(
         stages.gate(budget.limit(GATED))
         screen.stage("finals", lambda: sum(bool(e.gains) for e in entrants))
         stages.finals(budget.limit(FINISHED))
-        return _confirmed(flow, stages, screen, budget, sanitize)
+        return _confirm_winners(flow, stages, screen, budget, sanitize)
 
 
-def follow(
+def find_dependent_kernels(
     store: Store,
     won: Won,
     builder: Builder,
@@ -162,14 +162,14 @@ def follow(
     does."""
     with _flowing(store, builder, evaluator, budget, "follow", list(won), seed) as flow:
         tracks = [Track(problem, spaces, order) for order, problem in enumerate(won)]
-        stages = Finalists(flow, tracks, budget.race_width, budget.finalists, followers)
-        screen = _begun(flow, stages, budget, progress)
+        stages = FinalStages(flow, tracks, budget.race_width, budget.finalists, followers)
+        screen = _begin_screen(flow, stages, budget, progress)
         screen.stage("build", lambda: sum(bool(e.gains) for e in stages.entrants))
         stages.won(won)
-        screen.stage("behind", lambda: sum(bool(e.ahead) for e in stages.entrants))
-        stages.behind(budget.limit(TIMED))
+        screen.stage("behind", lambda: sum(bool(e.dependent_kernels) for e in stages.entrants))
+        stages.time_dependent(budget.limit(TIMED))
         screen.stage("gate", lambda: 0)
-        return stages.few(budget.limit(1.0), budget.finalists)
+        return stages.choose_few(budget.limit(1.0), budget.finalists)
 
 
 @contextlib.contextmanager
@@ -181,19 +181,21 @@ def _flowing(
     strategy: str,
     problems: Sequence[Problem],
     seed: int | None,
-) -> Iterator[Flow]:
+) -> Iterator[RunJobs]:
     runs = store.runs()
     seed = runs[0]["seed"] if runs else secrets.randbits(63) if seed is None else seed
     _same_gpu(store, evaluator.facts())
     config = {"strategy": strategy, "seed": seed, "budget": asdict(budget)}
     config |= {"problems": len(problems), "toolchain": dict(builder.toolchain)}
     with contextlib.closing(
-        Flow(store, builder, evaluator, run=store.add_run(config), seed=seed)
+        RunJobs(store, builder, evaluator, run=store.add_run(config), seed=seed)
     ) as flow:
         yield flow
 
 
-def _begun(flow: Flow, stages: Finalists, budget: Budget, progress: Progress) -> _Screen:
+def _begin_screen(
+    flow: RunJobs, stages: FinalStages, budget: Budget, progress: Progress
+) -> _Screen:
     screen = _Screen(flow, stages, budget, progress)
     flow.tick = screen.tick
     screen.stage("ceilings", lambda: 0)
@@ -201,19 +203,19 @@ def _begun(flow: Flow, stages: Finalists, budget: Budget, progress: Progress) ->
     return screen
 
 
-def _confirmed(
-    flow: Flow, stages: Finalists, screen: _Screen, budget: Budget, sanitize: Sanitize
+def _confirm_winners(
+    flow: RunJobs, stages: FinalStages, screen: _Screen, budget: Budget, sanitize: Sanitize
 ) -> Summary:
     entrants = stages.entrants
-    screen.stage("behind", lambda: sum(bool(e.ahead) for e in entrants))
-    stages.behind(budget.limit(TIMED))
-    stages.confirmable(budget.limit(FOLLOWED))
+    screen.stage("behind", lambda: sum(bool(e.dependent_kernels) for e in entrants))
+    stages.time_dependent(budget.limit(TIMED))
+    stages.gate_confirmable(budget.limit(DEPENDENT_GATED))
     flow.evaluator.fresh()  # what is published comes from processes that never selected anything
     screen.stage("noise", lambda: 0)
     stages.noise(budget.limit(1.0))
     screen.stage("confirm", lambda: sum(e.confirmed is not None for e in entrants))
     stages.confirm(budget.limit(1.0))
-    kernels = stages.unsanitized()
+    kernels = stages.find_unsanitized()
     screen.stage("sanitize", lambda: stages.sanitized, len(kernels), "kernels sanitized")
     stages.sanitize(kernels, sanitize)
     screen.stage("done", lambda: len(entrants))
@@ -229,14 +231,14 @@ def _same_gpu(store: Store, facts: DeviceFacts) -> None:
             )
 
 
-def _ceilings(flow: Flow) -> None:
+def _ceilings(flow: RunJobs) -> None:
     """Measure what the machine can do at most, unless the store knows; no veto without it."""
 
     def learn(reply: Reply) -> None:
         peaks = {n: reply.evidence[n] for n in ("peak_tflops", "peak_gbps") if n in reply.evidence}
         flow.facts = replace(flow.facts, **peaks)
 
-    known = flow.known("ceilings", None, [])
+    known = flow.find_replies("ceilings", None, [])
     if known:
         learn(known[-1])
     else:
@@ -247,7 +249,9 @@ def _ceilings(flow: Flow) -> None:
 class _Screen:
     """What `progress` is shown."""
 
-    def __init__(self, flow: Flow, stages: Finalists, budget: Budget, progress: Progress) -> None:
+    def __init__(
+        self, flow: RunJobs, stages: FinalStages, budget: Budget, progress: Progress
+    ) -> None:
         self._flow, self._stages, self._budget = flow, stages, budget
         self._progress = progress
         self._stage, self._of, self._total, self._shown = "", "", 0, 0.0
@@ -271,38 +275,38 @@ class _Screen:
             done=self._done(),
             spent=flow.spent,
             budget=self._budget.gpu_seconds,
-            kernels=_built(flow),
+            kernels=_count_built(flow),
             failures=flow.failures,
-            screened=_screened(self._stages),
+            screened=_count_screened(self._stages),
             speedup=geometric([e.gain for e in entrants]),
             of=self._of,
         )
         self._progress(snapshot)
 
 
-def _built(flow: Flow) -> int:
+def _count_built(flow: RunJobs) -> int:
     return sum(not isinstance(one, Verdict) for one in flow.kernels.values())
 
 
-def _screened(stages: Finalists) -> int:
+def _count_screened(stages: FinalStages) -> int:
     return sum(len(entrant.track.told) for entrant in stages.entrants)
 
 
-def _summary(flow: Flow, stages: Finalists) -> Summary:
+def _summary(flow: RunJobs, stages: FinalStages) -> Summary:
     entrants, given_up = stages.entrants, dict(flow.given_up)
     likely = [entrant for entrant in entrants if entrant.winners]
     won = [e.confirmed for e in likely if e.confirmed is not None and wins(e.confirmed)]
     return Summary(
         problems=len(entrants),
         finished=sum(e.track.finished and e.track.problem not in given_up for e in entrants),
-        screened=_screened(stages),
-        kernels=_built(flow),
+        screened=_count_screened(stages),
+        kernels=_count_built(flow),
         finals=sum(bool(entrant.gains) for entrant in entrants),
         likely=len(likely),
         confirmed=len(won),
         unconfirmed=sum(e.confirmed is None and e.track.problem not in given_up for e in likely),
         speedup=geometric([mean(each) for each in won]),
         spent=flow.spent,
-        quarantined=len(flow.store.quarantined()),
+        quarantined=len(flow.store.quarantine_records()),
         given_up=given_up,
     )

@@ -45,7 +45,7 @@ _ABSENT = (math.inf,)  # the time of what was not measured
 PASSED = (Status.OK, Status.SLOWER, Status.NOISE)
 
 
-class Flow:
+class RunJobs:
     """One run's traffic. `tick` is called after every event."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Flow:
         self.toolchain = store.add_toolchain(builder.toolchain)
         self.facts = evaluator.facts()
         self.kernels: dict[Choice, Kernel | Verdict] = {}
-        self.refused = store.refused()
+        self.refused = store.refused_kernels()
         self.given_up: dict[Problem, str] = {}  # why; until the next call on this store
         self.spent = sum(store.spent_gpu_seconds().values())
         self.jobs = self.builds = self.failures = self._running = 0
@@ -93,12 +93,12 @@ class Flow:
     def build(self, choices: Sequence[Choice], then: Callable[[Built], None]) -> None:
         """Call `then` with the kernels of all `choices`: at once where they are known, else when
         they are built and the builds are in the store."""
-        missing = [choice for choice in choices if not self._known(choice)]
+        missing = [choice for choice in choices if not self._is_known(choice)]
         if not missing:
             then({choice: self.kernels[choice] for choice in choices})
             return
         self.builds += 1
-        answer = partial(self._built, choices, then)
+        answer = partial(self._take_builds, choices, then)
         if self.builder.workers:
             self._expect(self._threads.submit(self._compile, missing), answer)
         else:
@@ -106,9 +106,9 @@ class Flow:
             done.set_result(self._compile(missing))
             self._expect(done, answer)
 
-    def _known(self, choice: Choice) -> bool:
+    def _is_known(self, choice: Choice) -> bool:
         if choice not in self.kernels:
-            stored = self.store.built(choice, self.toolchain)
+            stored = self.store.find_build(choice, self.toolchain)
             if stored is None:
                 return False
             self.kernels[choice] = stored
@@ -121,7 +121,9 @@ class Flow:
                 self.store.put_blob(one.cubin)  # slow, for it reaches the disk: here, not in step
         return built
 
-    def _built(self, choices: Sequence[Choice], then: Callable[[Built], None], new: Built) -> None:
+    def _take_builds(
+        self, choices: Sequence[Choice], then: Callable[[Built], None], new: Built
+    ) -> None:
         self.builds -= 1
         with self.store.transaction():
             for choice, one in new.items():
@@ -138,10 +140,10 @@ class Flow:
             then()
             return
         self.builds += 1
-        answer = partial(self._inspected, then)
+        answer = partial(self._take_inspections, then)
         self._expect(self._threads.submit(self.builder.inspect, missing), answer)
 
-    def _inspected(self, then: Callable[[], None], verdicts: Mapping[str, Verdict]) -> None:
+    def _take_inspections(self, then: Callable[[], None], verdicts: Mapping[str, Verdict]) -> None:
         self.builds -= 1
         self.judge(verdicts)
         then()
@@ -154,15 +156,15 @@ class Flow:
         failed = sum(not verdict.passed for verdict in verdicts.values())
         if failed:
             self.failures += failed
-            self.refused = self.store.refused()
+            self.refused = self.store.refused_kernels()
 
-    def known(
+    def find_replies(
         self, kind: str, problem: Problem | None, ids: Sequence[str] | None = None
     ) -> list[Reply]:
         """Answers to this job, measured before under the conditions of this run; to any of its kind
         and problem where no kernels are named. A job all of whose kernels took their device along
         has none on record: they failed, whoever it was."""
-        found = (done.reply for done in self.store.measured(kind, problem, ids))
+        found = (done.reply for done in self.store.finished_jobs(kind, problem, ids))
         found = (r for r in found if r.device is None or same(r.device, self.facts))
         return [reply for reply in found if "failed" not in reply.evidence]
 
@@ -209,12 +211,12 @@ class Flow:
         self._running += 1
         future = self.evaluator.submit(job)
         self._asked[future] = job
-        self._expect(future, partial(self._done, future, out, then))
+        self._expect(future, partial(self._commit_reply, future, out, then))
 
     def _expect(self, future: Future[Any], then: Callable[[Any], None]) -> None:
         future.add_done_callback(lambda f: self._events.put(lambda: then(f.result())))
 
-    def _done(
+    def _commit_reply(
         self,
         future: Future[Reply],
         out: Mapping[str, Result],
@@ -232,7 +234,7 @@ class Flow:
         failed = [k for k, r in reply.results.items() if r.status not in PASSED or k in hacks]
         if failed:
             self.failures += len(failed)
-            self.refused = self.store.refused()
+            self.refused = self.store.refused_kernels()
         results = {
             k: Result(Status.HACK, detail=hacks[k].detail) if k in hacks else r
             for k, r in reply.results.items()

@@ -24,7 +24,7 @@ from hgemm_packs.generator.core.spec import (
     Status,
     Verdict,
 )
-from hgemm_packs.generator.run.jobs import Built, Flow
+from hgemm_packs.generator.run.jobs import Built, RunJobs
 from hgemm_packs.generator.search.base import Strategy
 from hgemm_packs.generator.store.run_folder import screened_us
 from hgemm_packs.problem import Problem
@@ -84,7 +84,7 @@ class Rounds:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: RunJobs,
         strategy: Strategy,
         tracks: Sequence[Track],
         *,
@@ -121,13 +121,13 @@ class Rounds:
             new = {p.choice: p for p in asked if p.choice not in track.told}
             if new:
                 proposals = list(new.values())
-                then = partial(self._built, track, proposals)
+                then = partial(self._take_builds, track, proposals)
                 self._flow.build([p.choice for p in proposals], then)
                 return True
             track.finished = True
         return False
 
-    def _built(self, track: Track, proposals: Sequence[Proposal], built: Built) -> None:
+    def _take_builds(self, track: Track, proposals: Sequence[Proposal], built: Built) -> None:
         """Tell what needs no GPU, send the rest to the GPUs."""
         flow, ready, refused = self._flow, [], []
         with flow.store.transaction():
@@ -145,12 +145,12 @@ class Rounds:
         track.pending = len(parts)
         self._tell(track, refused)
         for part in parts:
-            then = partial(self._screened, track, part, before)
+            then = partial(self._take_screening, track, part, before)
             flow.submit("screen", track.problem, [kernel for _, kernel in part], then)
         if not parts:
             self._end_round(track, before)
 
-    def _screened(
+    def _take_screening(
         self, track: Track, part: Sequence[tuple[Proposal, Kernel]], before: float, reply: Reply
     ) -> None:
         outcomes = []
@@ -180,7 +180,7 @@ class Rounds:
 
 
 def retell(
-    flow: Flow,
+    flow: RunJobs,
     strategy: Strategy,
     problems: Sequence[Problem],
     spaces: Callable[[Problem], Space],

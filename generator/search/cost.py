@@ -64,7 +64,7 @@ class CostModel:
 
     @property
     def off(self) -> float:
-        """How far `believed` is off from row to row, in doublings."""
+        """How far `predict_log_us` is off from row to row, in doublings."""
         return PRIOR_OFF if self._trees is None else TREES_OFF
 
     def refit(self, history: History) -> None:
@@ -90,7 +90,7 @@ class CostModel:
             self._trees = trees.fit(x, y, sample_weight=weight)
         self._known = WeakKeyDictionary()
 
-    def believed(self, rows: Rows, at: Places) -> Array:
+    def predict_log_us(self, rows: Rows, at: Places) -> Array:
         """log2 of us at some rows."""
         if self._trees is None:
             return rows.prior[at]
@@ -112,7 +112,7 @@ def lesson(told: Told) -> tuple[Array, Array, Array]:
     return features(rows, np.arange(len(choices))), surprise, weights
 
 
-class Field:
+class ChoicePool:
     """What may be measured next on a problem, and what is believed of it in log2 of us: the rows of
     the core that the prior does not rule out, and `others`. Taking one lowers the doubt of its
     like, so that what is taken together differs."""
@@ -124,19 +124,19 @@ class Field:
         core = rows_of(space)
         score = core.prior + history.penalty(core.table)
         named = [core.row[c] for c in others if c in core.row and c not in told.us]
-        at = np.union1d(_screened(score, core.open(told)), np.array(named, dtype=np.intp))
+        at = np.union1d(_select_rows(score, core.open(told)), np.array(named, dtype=np.intp))
         new = [c for c in dict.fromkeys(others) if c not in core.row and c not in told.us]
         timed, log_us = told.front()
         rest = Rows([*new, *(c for c in timed if c not in core.row)], space.problem)
-        self.choices = (*(core.choices[i] for i in at), *new)
+        self.choices: tuple[Choice, ...] = (*(core.choices[i] for i in at), *new)
         self.free = np.ones(len(self.choices), dtype=bool)
         self._place = {choice: i for i, choice in enumerate(self.choices)}
 
         def of(core_at: Places, rest_at: Places) -> tuple[Array, Array]:
             """Gene values and what is believed of rows of both."""
             believed = [
-                model.believed(core, core_at) + history.penalty(core.table)[core_at],
-                model.believed(rest, rest_at) + history.penalty(rest.table)[rest_at],
+                model.predict_log_us(core, core_at) + history.penalty(core.table)[core_at],
+                model.predict_log_us(rest, rest_at) + history.penalty(rest.table)[rest_at],
             ]
             hot = [core.table.hot(core_at), rest.table.hot(rest_at)]
             return np.concatenate(hot), np.concatenate(believed)
@@ -166,7 +166,7 @@ class Field:
             free[[self._place[choice] for choice in among if choice in self]] = True
         if not free.any():
             return None
-        score = np.where(free, self._kriging.mean - BOLDNESS * self._kriging.sd, np.inf)
+        score: Array = np.where(free, self._kriging.mean - BOLDNESS * self._kriging.sd, np.inf)
         return self.choices[int(np.argmin(score))]
 
     def take(self, choice: Choice) -> None:
@@ -176,7 +176,7 @@ class Field:
         self._kriging.believe(place)
 
 
-def _screened(score: Array, open_rows: NDArray[np.bool_]) -> Places:
+def _select_rows(score: Array, open_rows: NDArray[np.bool_]) -> Places:
     """The SCREENED open rows with the least score, in order of rows."""
     at = np.flatnonzero(open_rows)
     if len(at) > SCREENED:
@@ -195,7 +195,7 @@ class CostSearch:
 
     def ask(self, space: Space, n: int) -> list[Proposal]:
         self._model.refit(self._history)
-        field = Field(self._model, self._history, space)
+        field = ChoicePool(self._model, self._history, space)
         found: list[Proposal] = []
         while len(found) < n and (choice := field.promising()) is not None:
             field.take(choice)

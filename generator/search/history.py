@@ -129,7 +129,7 @@ class History:
         layout and dtype adapted: first all the best, then the second best."""
         told = self.of(space.problem).us
         near = [
-            [adapted(choice, space.problem) for choice in other.front()[0][:each]]
+            [adapt_choice(choice, space.problem) for choice in other.front()[0][:each]]
             for other in self.neighbours(space.problem)[:problems]
         ]
         ranked = [ranks[i] for i in range(each) for ranks in near if i < len(ranks)]
@@ -143,7 +143,7 @@ def distance(a: Problem, b: Problem) -> float:
     return apart + LAYOUT_APART * (a.layout != b.layout)
 
 
-def adapted(choice: Choice, problem: Problem) -> Choice:
+def adapt_choice(choice: Choice, problem: Problem) -> Choice:
     """The choice with the problem's layout and dtype; it may be invalid there."""
     return Choice.of(
         choice.family, {**choice.genome, "layout": problem.layout, "dtype": problem.dtype}

@@ -119,9 +119,9 @@ class Islands:
         seen, failed = set(told.us), 0
         while islands and failed < TRIES:
             if migrants and rng.random() < MIGRANTS:
-                child = Proposal(migrants.pop(0), self.name, "migrate")
+                child: Proposal | None = Proposal(migrants.pop(0), self.name, "migrate")
             else:
-                child = self._child(_drawn(islands, rng), space.problem, rng)
+                child = self._child(_draw(islands, rng), space.problem, rng)
             if child is None or child.choice in seen or not self._fit(space, child.choice):
                 failed += 1
                 continue
@@ -135,7 +135,7 @@ class Islands:
     def _child(
         self, island: Sequence[Choice], problem: Problem, rng: random.Random
     ) -> Proposal | None:
-        parent = _drawn(island, rng)
+        parent = _draw(island, rng)
         f = family(parent.family)
         arm = self.bandit.choose(_context(parent, problem), rng, self._moves[f.name])
         move = arm.split(":")[1]
@@ -144,7 +144,7 @@ class Islands:
             others = [other for other in island if other != parent]
             if not others:
                 return None
-            parents.append(_drawn(others, rng))
+            parents.append(_draw(others, rng))
             genome = cross(f, parent.genome, parents[1].genome, rng)
         else:
             genome = mutate(f, parent.genome, move, rng)
@@ -176,7 +176,7 @@ def _by_family(ranked: Iterable[Choice]) -> list[list[Choice]]:
     return list(islands.values())
 
 
-def _drawn(ranked: Sequence[T], rng: random.Random) -> T:
+def _draw(ranked: Sequence[T], rng: random.Random) -> T:
     """One of a list, the first the likeliest."""
     for item in ranked:
         if rng.random() > PRESSURE:

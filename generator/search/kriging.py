@@ -19,13 +19,15 @@ NEAR = 0.35  # share above the fastest time at which a time counts half
 
 def closeness(log_us: Array) -> Array:
     """How much each time says of the front, 0 to 1: the fastest 1, far ones next to nothing."""
-    return 1 / (1 + ((np.exp2(log_us - log_us.min()) - 1) / NEAR) ** 2)
+    near: Array = 1 / (1 + ((np.exp2(log_us - log_us.min()) - 1) / NEAR) ** 2)
+    return near
 
 
 def alike(hot: Array, others: Array) -> Array:
     """Correlation of rows with others, by how many genes differ."""
     genes, theirs = hot.sum(axis=1), others.sum(axis=1)
-    return np.exp((hot @ others.T - (genes[:, None] + theirs) / 2) / REACH)
+    correlation: Array = np.exp((hot @ others.T - (genes[:, None] + theirs) / 2) / REACH)
+    return correlation
 
 
 class Kriging:
@@ -39,7 +41,7 @@ class Kriging:
         self.mean = believed
         self._hot = hot
         self._off = off
-        self._variance = np.full(len(hot), off**2)
+        self._variance: Array = np.full(len(hot), off**2)
         self._explained: Array = np.empty((0, len(hot)))
 
     def learn(self, hot: Array, believed: Array, log_us: Array) -> None:
@@ -57,11 +59,12 @@ class Kriging:
 
     @property
     def sd(self) -> Array:
-        return np.sqrt(np.maximum(self._variance, 1e-12))
+        deviation: Array = np.sqrt(np.maximum(self._variance, 1e-12))
+        return deviation
 
     def believe(self, row: int) -> None:
         """Be less in doubt of what is like `row`, which is about to be measured."""
-        shared = alike(self._hot, self._hot[row : row + 1])[:, 0] * self._off**2
+        shared: Array = alike(self._hot, self._hot[row : row + 1])[:, 0] * self._off**2
         shared -= self._explained[:, row] @ self._explained
         news = shared / math.sqrt(max(self._variance[row], 0.0) + NOISE**2)
         self._explained = np.vstack([self._explained, news])

@@ -39,7 +39,8 @@ def leave_one_out(rewards: Array) -> Array:
     reward itself, so that the gradient stays unbiased. A group of one has none."""
     if len(rewards) < 2:
         return np.zeros(len(rewards))
-    return (rewards - rewards.mean()) * len(rewards) / (len(rewards) - 1)
+    advantages: Array = (rewards - rewards.mean()) * len(rewards) / (len(rewards) - 1)
+    return advantages
 
 
 class Policy:
@@ -70,14 +71,16 @@ class Policy:
         push = leave_one_out(rewards) / len(rewards)
         pull = -push.sum() * self.probabilities(rows, allowed)
         np.add.at(pull, list(picks), push)
-        return np.outer(rows.table.scatter(pull), shape(rows.problem))
+        slope: Array = np.outer(rows.table.scatter(pull), shape(rows.problem)).astype(np.float64)
+        return slope
 
     def entropy_gradient(self, rows: Rows, allowed: Mask) -> Array:
         """Slope of the entropy of `probabilities`, in nats."""
         share = self.probabilities(rows, allowed)
         logs = np.log(np.maximum(share, 1e-300))
         pull = -share * (logs - share @ logs)
-        return np.outer(rows.table.scatter(pull), shape(rows.problem))
+        slope: Array = np.outer(rows.table.scatter(pull), shape(rows.problem)).astype(np.float64)
+        return slope
 
     def reinforce(self, rows: Rows, allowed: Mask, picks: Sequence[int], rewards: Array) -> None:
         """One step up."""

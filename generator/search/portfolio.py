@@ -20,7 +20,7 @@ from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families.variation import neighbours
 from hgemm_packs.generator.search.bandit import Bandit
-from hgemm_packs.generator.search.cost import CostModel, Field
+from hgemm_packs.generator.search.cost import ChoicePool, CostModel
 from hgemm_packs.generator.search.history import Told, draws
 from hgemm_packs.generator.search.islands import Islands
 from hgemm_packs.generator.search.policy import Policy
@@ -56,7 +56,7 @@ class Portfolio:
         offers = self._offers(space, Counter(places), rng)
         found: list[Proposal] = []
         others = [offer.choice for offered in offers.values() for offer in offered]
-        field = Field(self._model, self._history, space, [*others, *_beyond(space, told)])
+        field = ChoicePool(self._model, self._history, space, [*others, *_beyond(space, told)])
         for source in places:
             offered = {
                 offer.choice: offer

@@ -13,7 +13,7 @@ from statistics import median
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
-from hgemm_packs.generator.devices.recording import completed
+from hgemm_packs.generator.devices.recording import complete_choice
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.search.base import Strategy
 from hgemm_packs.generator.store.findings import Field, Findings
@@ -42,10 +42,10 @@ def winners(parts: Iterable[Findings]) -> dict[Sizes, list[Choice]]:
         }
         return sorted(us, key=us.__getitem__)[:EACH]
 
-    return _listed(parts, fastest)
+    return _list_kernels(parts, fastest)
 
 
-def followers(parts: Iterable[Findings]) -> dict[Sizes, list[Choice]]:
+def list_dependent_choices(parts: Iterable[Findings]) -> dict[Sizes, list[Choice]]:
     """By M, N and K, the kernels that read ahead and were confirmed: a run had found them by
     launches behind one another, and their times alone say nothing of that."""
 
@@ -57,7 +57,7 @@ def followers(parts: Iterable[Findings]) -> dict[Sizes, list[Choice]]:
             if part.kernels[kernel]["genome"].get("reads_ahead")
         ]
 
-    return _listed(parts, ahead)
+    return _list_kernels(parts, ahead)
 
 
 def rows(
@@ -68,7 +68,7 @@ def rows(
     built = {
         kernel.id: choice
         for kernel in source.kernels
-        if (choice := completed(kernel.family, kernel.genome))
+        if (choice := complete_choice(kernel.family, kernel.genome))
     }
     won: dict[Problem, dict[Choice, Gain]] = {}
     named: dict[Sizes, dict[Choice, None]] = {}
@@ -82,7 +82,7 @@ def rows(
     return won, {sizes: list(choices) for sizes, choices in named.items()}
 
 
-def _listed(
+def _list_kernels(
     parts: Iterable[Findings], of: Callable[[Findings, Field], Iterable[str]]
 ) -> dict[Sizes, list[Choice]]:
     """By M, N and K, each once, the kernels that `of` names of each finals and confirmation."""
@@ -93,12 +93,12 @@ def _listed(
             mine = found.setdefault((p.m, p.n, p.k), {})
             for kernel in of(part, one):
                 fields = part.kernels[kernel]
-                if choice := completed(fields["family"], fields["genome"]):
+                if choice := complete_choice(fields["family"], fields["genome"]):
                     mine[choice] = None
     return {sizes: list(choices) for sizes, choices in found.items()}
 
 
-def united(parts: Iterable[Known]) -> dict[Sizes, list[Choice]]:
+def unite_choices(parts: Iterable[Known]) -> dict[Sizes, list[Choice]]:
     """What any of the parts knows, each choice once."""
     found: dict[Sizes, dict[Choice, None]] = {}
     for part in parts:
@@ -107,18 +107,18 @@ def united(parts: Iterable[Known]) -> dict[Sizes, list[Choice]]:
     return {sizes: list(choices) for sizes, choices in found.items()}
 
 
-def moved(known: Known, problem: Problem) -> list[Choice]:
+def move_choices(known: Known, problem: Problem) -> list[Choice]:
     """What is known of the sizes of `problem`, each once, in its layout and type, and then, turned,
     what is known of M and N exchanged: searches find one of the two more often than both."""
     m, n, k = problem.m, problem.n, problem.k
     known_so = [*known.get((m, n, k), ())]
     if m != n:
-        known_so += filter(None, map(turned, known.get((n, m, k), ())))
-    here = (_moved(choice, problem.layout, problem.dtype) for choice in known_so)
+        known_so += filter(None, map(turn_choice, known.get((n, m, k), ())))
+    here = (_move_choice(choice, problem.layout, problem.dtype) for choice in known_so)
     return list(dict.fromkeys(choice for choice in here if choice))
 
 
-def turned(choice: Choice) -> Choice | None:
+def turn_choice(choice: Choice) -> Choice | None:
     """The choice with rows and columns exchanged, in the same layout; None when that is no genome,
     or its kind has nothing to exchange."""
     genome = choice.genome
@@ -145,7 +145,7 @@ class Transfer:
 
     def ask(self, space: Space, n: int) -> list[Proposal]:
         told = self._told.get(space.problem, set())
-        here = moved(self._known, space.problem)
+        here = move_choices(self._known, space.problem)
         new = [choice for choice in here if choice not in told and space.contains(choice)]
         if new:
             return [Proposal(choice, self.name, "winners") for choice in new[:n]]
@@ -158,7 +158,7 @@ class Transfer:
             self._then.tell(space, outcomes)
 
 
-def _moved(choice: Choice, layout: str, dtype: str) -> Choice | None:
+def _move_choice(choice: Choice, layout: str, dtype: str) -> Choice | None:
     """The choice in another layout and type; None when that is no genome."""
     genome = {**choice.genome, "layout": layout, "dtype": dtype}
     if genome.get("epilogue") == "grouped" and layout[1] == "n":

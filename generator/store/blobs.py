@@ -21,7 +21,7 @@ class Blobs:
     db: sqlite3.Connection
     folder: Path
 
-    def built(self, choice: Choice, toolchain: str) -> Kernel | Verdict | None:
+    def find_build(self, choice: Choice, toolchain: str) -> Kernel | Verdict | None:
         """The kernel of a choice, or why there is none; None when it was not tried, or its cubin is
         not on this disk."""
         row = self.db.execute(

@@ -103,7 +103,7 @@ def write(found: Findings, out: Path) -> None:
     same bytes. Raises ValueError for a problem that no table row could name."""
     found = union([found])
     # Of what passed the gate alone, lines of dependent launch may speak.
-    ids = sorted(findings.measured(found.fields) | found.proofs.keys())
+    ids = sorted(findings.kernel_ids(found.fields) | found.proofs.keys())
     places = {id_: str(place) for place, id_ in enumerate(ids)}
     kinds: dict[str, list[Field]] = {}
     for each in (*found.fields, *found.trials):

@@ -105,7 +105,7 @@ def _read(store: History) -> Findings:
     mine = [row for row in costs if row[1] in here]
 
     def jobs(kind: str) -> list[Finished]:
-        found = [(job, job.reply.device) for job in store.measured(kind)]
+        found = [(job, job.reply.device) for job in store.finished_jobs(kind)]
         return [job for job, device in found if device is None or same(device, now)]
 
     fields = tuple(
@@ -123,16 +123,16 @@ def _read(store: History) -> Findings:
         attempts=tuple(_attempts(store, here)),
         fields=fields,
         proofs=proofs,
-        refused=store.refused(),
+        refused=store.refused_kernels(),
         trials=tuple(_field(job) for job in jobs("noise") if "hot" in job.reply.evidence),
-        kernels=_kernels(store, sorted(proofs.keys() | measured(fields))),
+        kernels=_kernels(store, sorted(proofs.keys() | kernel_ids(fields))),
         gpu_seconds=gpu_seconds,
         runs=tuple(store.runs()),
         left_out=sum(row[3] for row in costs) - sum(row[3] for row in mine),
     )
 
 
-def measured(fields: Iterable[Field]) -> set[str]:
+def kernel_ids(fields: Iterable[Field]) -> set[str]:
     """The ids of the kernels in `fields`."""
     return {kernel for each in fields for kernel in each.statuses}
 
@@ -188,9 +188,10 @@ def _attempts(store: History, here: set[str | None]) -> Iterable[Attempt]:
         old = found.get(key)
         if old is not None and (old.kernel or kernel is None):
             continue
-        who = (old.proposer, old.operator) if old else (proposer, operator)
+        if old is not None:
+            proposer, operator = old.proposer, old.operator
         answer = (Status(text), math.inf, 0.0, 0.0) if seen is None else seen.answer()
-        found[key] = Attempt(problems[problem], choice, kernel or "", *who, *answer)
+        found[key] = Attempt(problems[problem], choice, kernel or "", proposer, operator, *answer)
     return sorted(found.values(), key=lambda attempt: attempt.spent)
 
 

@@ -82,7 +82,7 @@ class History(Blobs):
     def devices(self) -> list[DeviceFacts]:
         """Every GPU that answered, with the highest ceilings measured on one of its name."""
         peaks: dict[str, dict[str, float]] = {}
-        for done in self.measured("ceilings"):
+        for done in self.finished_jobs("ceilings"):
             if done.reply.device is not None:
                 known = peaks.setdefault(done.reply.device.name, {})
                 for name in ("peak_tflops", "peak_gbps"):
@@ -117,7 +117,7 @@ class History(Blobs):
         """What became of every choice proposed for `problem`, in the order of asking, to tell a
         strategy again. Choices without an answer under this toolchain, and under the conditions of
         `device` where they were measured, are left out."""
-        refused, screens = self.refused(), self._screens(problem, device)
+        refused, screens = self.refused_kernels(), self._screens(problem, device)
         found: dict[str, Outcome] = {}
         rows = self.db.execute(_OUTCOMES, {"problem": problem_id(problem), "toolchain": toolchain})
         for key, family, genome, proposer, operator, parents, status, kernel, facts in rows:
@@ -171,7 +171,7 @@ class History(Blobs):
             found[_problem(row)] = min(us, found.get(_problem(row), math.inf))
         return found
 
-    def measured(
+    def finished_jobs(
         self,
         kind: str | None = None,
         problem: Problem | None = None,
@@ -188,9 +188,9 @@ class History(Blobs):
         if kernels is not None:
             query, values = query + " AND kernels = ?", [*values, canonical(sorted(kernels))]
         for row in self.db.execute(query + " ORDER BY finished, id", values).fetchall():
-            yield self._finished(*row)
+            yield self._make_finished(*row)
 
-    def _finished(
+    def _make_finished(
         self,
         id_: str,
         run: str,
@@ -232,7 +232,7 @@ class History(Blobs):
         )
         return [Choice.of(family, json.loads(genome)) for family, genome in rows]
 
-    def refused(self) -> dict[str, Status]:
+    def refused_kernels(self) -> dict[str, Status]:
         """Kernels that are never run again, by id, with how far they got: whatever was wrong once,
         and whatever could not be launched on two problems, or came to no end there. Want of memory
         is the problem's fault however often."""
@@ -258,7 +258,7 @@ class History(Blobs):
             for kernel, status, detail, evidence in rows
         }
 
-    def quarantined(self) -> list[tuple[str, Problem | None, Verdict]]:
+    def quarantine_records(self) -> list[tuple[str, Problem | None, Verdict]]:
         """(kernel id, problem, why) of everything that was faster than it could be."""
         rows = self.db.execute(
             f"SELECT kernel, gate, detail, evidence, {_PROBLEM} FROM quarantine"
@@ -291,8 +291,8 @@ def problem_id(problem: Problem) -> str:
 
 
 def _problem(row: Sequence[Any]) -> Problem:
-    *columns, packed = row
-    return Problem(*columns, bool(packed))
+    m, n, k, layout, dtype, out_dtype, acc, epilogue, align, packed = row
+    return Problem(m, n, k, layout, dtype, out_dtype, acc, epilogue, align, bool(packed))
 
 
 _OUTCOMES = """

@@ -15,13 +15,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, TypeVar
 
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.core.spec import PROTOCOLS
 from hgemm_packs.generator.store.findings import Findings
-from hgemm_packs.generator.tables import judge, table
-from hgemm_packs.generator.tables import speedups as worth
+from hgemm_packs.generator.tables import judge, speedups, table
 from hgemm_packs.generator.tables.judge import Contender, Listed
 from hgemm_packs.generator.tables.prune import KEPT_SHARE, prune
 from hgemm_packs.generator.tables.table import Usable
@@ -35,6 +34,7 @@ EDGES = 2
 
 #: What a measurement is about: M, N, K, layout and dtype, and the name of a kernel.
 Pair = tuple[tuple[Any, ...], str]
+Line = TypeVar("Line", bound=Mapping[str, Any])
 
 
 def pair(line: Mapping[str, Any]) -> Pair:
@@ -43,7 +43,7 @@ def pair(line: Mapping[str, Any]) -> Pair:
 
 def over_torch(line: Mapping[str, Any], arm: str) -> list[float]:
     """torch over an arm, hot and cold, as far as they were measured."""
-    each = (worth.paired(line, protocol, arm) for protocol in PROTOCOLS)
+    each = (speedups.paired_speedup(line, protocol, arm) for protocol in PROTOCOLS)
     return [one for one in each if one is not None]
 
 
@@ -57,16 +57,14 @@ def speedup(line: Mapping[str, Any]) -> float:
     return geometric_mean(each) if each and min(each) >= LEAST else 0.0
 
 
-def seen(
-    lines: Iterable[Mapping[str, Any]], second: Iterable[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
+def keep_remeasured(lines: Iterable[Line], second: Iterable[Mapping[str, Any]]) -> list[Line]:
     """The `lines` about which the `second` measurement says something too: what is chosen among
     them needs no other run to be published."""
     pairs = {pair(line) for line in second}
     return [line for line in lines if pair(line) in pairs]
 
 
-def speedups(lines: Iterable[Mapping[str, Any]]) -> dict[Pair, float]:
+def read_speedups(lines: Iterable[Mapping[str, Any]]) -> dict[Pair, float]:
     """`speedup` of every kernel on every problem; of several measurements the least."""
     return _least(lines, speedup)
 
@@ -85,7 +83,7 @@ def _plainly(line: Mapping[str, Any]) -> float:
     return 0.0 if line.get("error") else min(over_torch(line, "plain"), default=0.0)
 
 
-def launched(
+def choose_dependent_kernels(
     source: SourceManifest,
     found: Findings,
     listed: Listed,
@@ -100,8 +98,8 @@ def launched(
     measurement (see `_level`). Besides the kernels that are there come as many as keep
     prune.KEPT_SHARE of the log gain over the rows' own. And the names of those that are not
     usable."""
-    gains = speedups(lines)
-    level = _level(found, listed, _least([*lines, *second], _plainly))
+    gains = read_speedups(lines)
+    level = _find_level(found, listed, _least([*lines, *second], _plainly))
     better = {
         row.key: _better(row, level.get(row[:5], set()), gains, found)
         for row in source.table
@@ -141,7 +139,7 @@ def _better(
     return {id_: over[id_] for id_ in sorted(over, key=lambda i: (-over[i], i)) if over[id_] > 1.0}
 
 
-def _level(
+def _find_level(
     found: Findings, listed: Listed, plainly: Mapping[Pair, float]
 ) -> dict[tuple[Any, ...], set[str]]:
     """By problem, the kernels that are level alone: by their confirmation, if they have one there
@@ -154,7 +152,7 @@ def _level(
         for c in each:
             if c.row is not None:
                 confirmed.add((problem, c.kernel))
-                if level_alone(c, found):
+                if is_level_alone(c, found):
                     found_level.setdefault(problem.key[:5], set()).add(c.kernel)
     out = confirmed | judge.failures(found)
     ids: dict[str, list[str]] = {}
@@ -167,7 +165,7 @@ def _level(
     return found_level
 
 
-def level_alone(c: Contender, found: Findings) -> bool:
+def is_level_alone(c: Contender, found: Findings) -> bool:
     """Whether the kernel is right, and launched plainly no slower than torch: a dependent launch
     may find nothing to overlap with, as where the grid ahead has taken all SMs."""
     bounds = [c.row.hot.lcb, c.row.cold.lcb] if c.row else [0.0]
@@ -184,7 +182,7 @@ def candidates(
 
     def close(_: Problem, each: list[Contender]) -> list[Contender]:
         wins = [c for c in each if c.proven]
-        others = [c for c in each if not c.proven and level_alone(c, found)]
+        others = [c for c in each if not c.proven and is_level_alone(c, found)]
         return [c for c in (*wins, *others) if wins and c.gain * (1.0 + near) >= wins[0].gain]
 
     document, left = table.candidates(found, usable, close)
@@ -196,7 +194,7 @@ def candidates(
     return document, pairs
 
 
-def level(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceManifest:
+def drop_slow_rows(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceManifest:
     """`source` without what any measurement had slower than LEAST of torch in the way that a row
     launches it, for a confirmation is one run and no call may be slower. A row whose own kernel was
     so plainly goes to torch; one whose dependent kernel was so dependently is left with its own.
@@ -209,14 +207,14 @@ def level(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> SourceM
                 pairs.add(pair(line))
     names = {kernel.id: kernel.name for kernel in source.kernels}
 
-    def kept(row: Row) -> Row:
+    def drop_slow_kernel(row: Row) -> Row:
         if row.kernel is not None and (row[:5], names[row.kernel]) in slow["plain"]:
             return row._replace(kernel=None, dependent=None)
         if row.dependent is not None and (row[:5], names[row.dependent]) in slow["pdl"]:
             return row._replace(dependent=None)
         return row
 
-    rows = tuple(map(kept, source.table))
+    rows = tuple(map(drop_slow_kernel, source.table))
     used = {id_ for row in rows for id_ in (row.kernel, row.dependent)}
     kernels = tuple(kernel for kernel in source.kernels if kernel.id in used)
     return replace(source, kernels=kernels, table=rows)

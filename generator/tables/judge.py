@@ -40,20 +40,20 @@ def noise_floor(bounds: Iterable[Mapping[str, Sequence[float]]]) -> float:
 Floors = Mapping[bool, float]
 
 
-def led(field: Field) -> bool:
-    """Whether each block of a job began with a replay that is not timed (`timing.Field.block`).
+def is_led(field: Field) -> bool:
+    """Whether each block of a job began with a replay that is not timed (`timing.ArmBench.block`).
     Without it trials of torch against itself, of two arms in random order, stray by up to 8%."""
     conditions = field.evidence.get("conditions", {})
     return bool(conditions) and all(each.get("led", False) for each in conditions.values())
 
 
 def floors(found: Findings) -> Floors:
-    """`noise_floor` of the trials that were led and of those that were not, where there are any.
-    Raises ValueError without trials."""
+    """`noise_floor` of the trials that were led, and that of the other trials, as far as there are
+    any. Raises ValueError without trials."""
     kinds: dict[bool, list[Mapping[str, Sequence[float]]]]
-    kinds = {led(trial): [] for trial in found.trials} or {False: []}
+    kinds = {is_led(trial): [] for trial in found.trials} or {False: []}
     for trial, bounds in zip(found.trials, found.noise, strict=True):
-        kinds[led(trial)].append(bounds)
+        kinds[is_led(trial)].append(bounds)
     return {kind: noise_floor(each) for kind, each in kinds.items()}
 
 
@@ -68,7 +68,7 @@ def timing(samples: Mapping[str, Sequence[float]], ours: str) -> Timing:
     return Timing(*(round(v, 4) for v in (*us, r.value, r.lcb)))
 
 
-def paired(samples: Mapping[str, Sequence[float]], ours: str) -> float:
+def paired_ratio(samples: Mapping[str, Sequence[float]], ours: str) -> float:
     """The ratio of `timing` alone."""
     return median(b / o for b, o in zip(samples[FALLBACK], samples[ours], strict=True))
 
@@ -95,9 +95,9 @@ def contenders(found: Findings, floors: Floors) -> dict[Problem, list[Contender]
     """Every correct kernel with finals or a confirmation on a problem, best first.
 
     Of several confirmations the one with the lowest bound counts: measuring again never turns a
-    loss into a win. Those that were not led, to be held against a floor of their own, count where
-    there is no other. A kernel that failed once on a problem is out there, a refused one
-    everywhere.
+    loss into a win. A confirmation that was not led (`is_led`) is held against a floor of its own,
+    and counts only where no other exists. A kernel that failed once on a problem is no contender
+    there; a refused kernel is one nowhere.
     """
     measured: dict[Problem, dict[str, list[Field]]] = {}
     failed = failures(found)
@@ -128,14 +128,14 @@ def failures(found: Findings) -> set[tuple[Problem, str]]:
 
 def _contender(found: Findings, floors: Floors, kernel: str, fields: Sequence[Field]) -> Contender:
     confirms = [each for each in fields if each.stage == "confirm"]
-    confirms = [each for each in confirms if led(each)] or confirms
+    confirms = [each for each in confirms if is_led(each)] or confirms
     selected = next((each for each in reversed(fields) if each.stage == "finals"), fields[-1])
-    gain = math.sqrt(math.prod(paired(selected.samples[p], kernel) for p in PROTOCOLS))
+    gain = math.sqrt(math.prod(paired_ratio(selected.samples[p], kernel) for p in PROTOCOLS))
     rows = [(row(each, kernel, found.device.name), each) for each in confirms]
     if not rows:
         return Contender(kernel, gain, selected, None, False)
     worst, field = min(rows, key=lambda pair: min(pair[0].hot.lcb, pair[0].cold.lcb))
-    policy = Policy(floors.get(led(field), max(floors.values())), RULE)
+    policy = Policy(floors.get(is_led(field), max(floors.values())), RULE)
     proven = kernel in found.proofs and gain > 1.0 and policy.clears(worst)
     return Contender(kernel, gain, field, worst, proven)
 

@@ -44,12 +44,12 @@ def _over(samples: Mapping[str, list[float]], name: str) -> float:
     return float(median(p / c for p, c in zip(samples[PLAIN], samples[name], strict=True)))
 
 
-def chosen(
+def choose_mixed_kernels(
     source: SourceManifest, lines: Iterable[Line], public: Sequence[Line] = ()
 ) -> SourceManifest:
     """`source` with the dependent kernels that the lines choose. A row without a line of its
-    kernels of today keeps what it has, unless it is large. What the `public` lines had slow is not
-    chosen again: the next best is."""
+    present kernels keeps its dependent kernel, unless the row is large. A kernel that was slow in
+    the `public` lines is not chosen again; the next best is."""
     by_problem = {
         tuple(line["problem"]): line for line in lines if "problem" in line and "error" not in line
     }
@@ -76,4 +76,4 @@ def chosen(
             return row._replace(dependent=None)
         return row._replace(dependent=ids[best])
 
-    return published.named(source, [row_of(row) for row in source.table])
+    return published.replace_rows(source, [row_of(row) for row in source.table])

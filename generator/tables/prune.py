@@ -11,11 +11,13 @@ import heapq
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 KEPT_SHARE = 0.99
+Key = TypeVar("Key", bound=Hashable)
 
 #: problem -> kernel id -> speed-up over the fallback, of proven pairs
-Gains = Mapping[Hashable, Mapping[str, float]]
+Gains = Mapping[Key, Mapping[str, float]]
 #: kernel id -> problem -> log of the speed-up, where it is above 1
 Columns = Mapping[str, Mapping[Hashable, float]]
 
@@ -33,7 +35,7 @@ class Pruned:
     value: float
 
 
-def prune(gains: Gains, keep: float = KEPT_SHARE) -> Pruned:
+def prune(gains: Gains[Key], keep: float = KEPT_SHARE) -> Pruned:
     """The set found by adding the kernel that gains most until `keep` is reached, then dropping
     every kernel without which `keep` still holds.
 
@@ -61,7 +63,7 @@ def prune(gains: Gains, keep: float = KEPT_SHARE) -> Pruned:
     )
 
 
-def _columns(gains: Gains) -> Columns:
+def _columns(gains: Gains[Key]) -> Columns:
     columns: dict[str, dict[Hashable, float]] = {}
     for problem, row in gains.items():
         for name, speedup in row.items():

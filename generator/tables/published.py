@@ -83,7 +83,7 @@ def slow(lines: Iterable[Line]) -> tuple[set[Pair], set[Pair]]:
     """Problems and identities of what was wrong or below LEAST: row kernels, of single calls or
     where nothing is launched dependent; pairs of kernels, of chains."""
     own, both = set[Pair](), set[Pair]()
-    for line in measured(lines):
+    for line in find_single_lines(lines):
         problem, kernels = tuple(line["problem"]), tuple(line["identities"])
         alone = min(over_torch(line, PLAIN), slowest(line) if len(kernels) == 1 else 1.0)
         if line["wrong"] or alone < LEAST:
@@ -93,22 +93,27 @@ def slow(lines: Iterable[Line]) -> tuple[set[Pair], set[Pair]]:
     return own, both
 
 
-def measured(lines: Iterable[Line]) -> list[Line]:
+def find_single_lines(lines: Iterable[Line]) -> list[Line]:
     """The lines of single problems that have figures."""
     return [line for line in lines if "problem" in line and "error" not in line]
 
 
-def level(source: SourceManifest, lines: Sequence[Line], unseen: bool = False) -> SourceManifest:
-    """`source` without what the lines had slow or wrong: a row whose own kernel was goes to torch,
-    one whose chains were loses its kernel for dependent launch. So does one whose chains nobody
-    measured, unless `unseen` is to stay. Without lines nothing is asked."""
+def drop_slow_rows(
+    source: SourceManifest, lines: Sequence[Line], unseen: bool = False
+) -> SourceManifest:
+    """`source` without the kernels that the lines show to be slow or wrong. A row goes to torch if
+    its own kernel was. A row loses its dependent kernel if one of its chains was, or if nobody
+    measured its chains; with `unseen` it keeps a kernel without measured chains. Without lines
+    every row stays."""
     if not lines:
         return source
     known = identities(source)
     own, both = slow(lines)
-    seen = {(tuple(line["problem"]), tuple(line["identities"])) for line in measured(lines)}
+    seen = {
+        (tuple(line["problem"]), tuple(line["identities"])) for line in find_single_lines(lines)
+    }
 
-    def kept(row: Row) -> Row:
+    def drop_slow_kernel(row: Row) -> Row:
         if row.kernel is None:
             return row
         if (row[:5], (known[row.kernel],)) in own:
@@ -119,10 +124,10 @@ def level(source: SourceManifest, lines: Sequence[Line], unseen: bool = False) -
         good = pair not in both and (unseen or pair in seen)
         return row if good else row._replace(dependent=None)
 
-    return named(source, [kept(row) for row in source.table])
+    return replace_rows(source, [drop_slow_kernel(row) for row in source.table])
 
 
-def named(source: SourceManifest, rows: Sequence[Row]) -> SourceManifest:
+def replace_rows(source: SourceManifest, rows: Sequence[Row]) -> SourceManifest:
     """`source` with these rows and the kernels that they name."""
     used = {id_ for row in rows for id_ in (row.kernel, row.dependent)}
     kernels = tuple(kernel for kernel in source.kernels if kernel.id in used)
@@ -139,7 +144,7 @@ def of_rows(source: SourceManifest, lines: Iterable[Line]) -> dict[tuple[Any, ..
     }
     return {
         tuple(line["problem"]): line
-        for line in measured(lines)
+        for line in find_single_lines(lines)
         if line["identities"] == wanted.get(tuple(line["problem"]))
     }
 

@@ -42,7 +42,7 @@ COLUMNS = {"plain": published.PLAIN, "mixed": published.MIXED[0], "chain": publi
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class RowSpeedup:
     """`matmul` on one problem: how much faster than torch with hot and cold caches, and than the
     better of torch and tuned cuBLASLt with hot ones, where those were measured."""
 
@@ -53,16 +53,16 @@ class Worth:
     vs_best: float | None = None
 
 
-def plain(row: Row) -> Worth:
+def plain(row: Row) -> RowSpeedup:
     """Of a row, launched as usual. Where torch runs, it may lose to a tuned cuBLASLt."""
     shape = (row.m, row.n, row.k)
     if row.kernel is None:
         best = min(row.hot.torch_us, row.hot.cublaslt_us)
-        return Worth(shape, None, vs_best=best / row.hot.torch_us)
-    return Worth(shape, row.kernel, row.hot.speedup, row.cold.speedup, row.hot.vs_best)
+        return RowSpeedup(shape, None, vs_best=best / row.hot.torch_us)
+    return RowSpeedup(shape, row.kernel, row.hot.speedup, row.cold.speedup, row.hot.vs_best)
 
 
-def paired(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
+def paired_speedup(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
     """torch over an arm of one line of `generate measure dependent`: the median of the pairs. None
     where the protocol was not measured."""
     times = line.get(protocol)
@@ -72,7 +72,7 @@ def paired(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
     return float(median(torch / ours for torch, ours in pairs))
 
 
-def called(row: Row, line: Mapping[str, Any], graph: str) -> Worth:
+def read_public_speedup(row: Row, line: Mapping[str, Any], graph: str) -> RowSpeedup:
     """Of a row, by calls of `matmul` in one graph of a line of `generate measure public`; its
     cuBLASLt and its cold figure are the row's. Calls of a chain that run at once share their
     operands, which may be read once for several; so none counts as faster than L2 gives all that it
@@ -83,10 +83,10 @@ def called(row: Row, line: Mapping[str, Any], graph: str) -> Worth:
         hot *= min(1.0, us * L2_RATE / (1e6 * compulsory_bytes(Problem(*row.key))))
     best = min(row.hot.torch_us, row.hot.cublaslt_us) / row.hot.torch_us
     cold = row.cold.speedup if graph == published.PLAIN else None
-    return Worth((row.m, row.n, row.k), row.kernel, hot, cold, hot * best)
+    return RowSpeedup((row.m, row.n, row.k), row.kernel, hot, cold, hot * best)
 
 
-def in_set(rows: Iterable[Row], name: str, dtype: str, layout: str) -> list[Row]:
+def select_set_rows(rows: Iterable[Row], name: str, dtype: str, layout: str) -> list[Row]:
     """The rows of a published set."""
     wanted = shapes(name)
     kind = (DTYPES[dtype], layout)
@@ -107,17 +107,19 @@ def regime_of(name: str) -> Callable[[Shape], str]:
 
 def chains(
     source: SourceManifest, lines: Iterable[Mapping[str, Any]]
-) -> dict[tuple[Any, ...], Worth]:
+) -> dict[tuple[Any, ...], RowSpeedup]:
     """By M, N, K, layout and dtype: rows with a kernel for dependent launch, in chains of their
     own."""
     rows = {row[:5]: row for row in source.table if row.dependent is not None}
     found = published.of_rows(source, lines)
     return {
-        key: called(rows[key], line, published.CHAIN) for key, line in found.items() if key in rows
+        key: read_public_speedup(rows[key], line, published.CHAIN)
+        for key, line in found.items()
+        if key in rows
     }
 
 
-def unmeasured(
+def find_unmeasured(
     source: SourceManifest, lines: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Problem, str]]:
     """Rows with a kernel that `generate measure public` has yet to measure, and the name of the
@@ -137,7 +139,7 @@ def figures(source: SourceManifest, lines: Sequence[Mapping[str, Any]]) -> dict[
     measured = published.of_rows(source, lines)
     found: dict[str, Any] = {}
     for name, dtype, layout in SETS:
-        rows = in_set(source.table, name, dtype, layout)
+        rows = select_set_rows(source.table, name, dtype, layout)
         if rows:
             every = shapes(name) if name == "grid" else set()
             here = _set(rows, measured, every, name)
@@ -153,7 +155,7 @@ def _set(
 ) -> dict[str, Any]:
     """One set. What was never measured runs on torch. A row whose kernel was not called in public
     yet counts what its confirmation says, in each column; `called` of `served` were."""
-    missing = [Worth(shape, None) for shape in sorted(every - {row[:3] for row in rows})]
+    missing = [RowSpeedup(shape, None) for shape in sorted(every - {row[:3] for row in rows})]
     members = [
         *map(regime_of(name), [row[:3] for row in rows]),
         *map(regime_of(name), _of(missing)),
@@ -162,9 +164,11 @@ def _set(
     regimes = sorted(set(members), key=order.index)
     served = [row for row in rows if row.kernel is not None]
 
-    def column(graph: str) -> list[Worth]:
+    def column(graph: str) -> list[RowSpeedup]:
         return [
-            called(row, measured[row[:5]], graph) if row[:5] in measured else plain(row)
+            read_public_speedup(row, measured[row[:5]], graph)
+            if row[:5] in measured
+            else plain(row)
             for row in rows
         ] + missing
 
@@ -179,12 +183,12 @@ def _set(
     }
 
 
-def _of(worths: Iterable[Worth]) -> list[Shape]:
+def _of(worths: Iterable[RowSpeedup]) -> list[Shape]:
     return [each.shape for each in worths]
 
 
 def _means(
-    worths: Sequence[Worth], members: Sequence[str], regimes: Sequence[str]
+    worths: Sequence[RowSpeedup], members: Sequence[str], regimes: Sequence[str]
 ) -> dict[str, Any]:
     def mean(values: Iterable[float | None]) -> float | None:
         known = list(values)

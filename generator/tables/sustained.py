@@ -27,7 +27,7 @@ def large(problem: Problem, least_flop: float = LEAST_FLOP) -> bool:
     return 2 * problem.m * problem.n * problem.k >= least_flop
 
 
-def confirmed(found: Findings, least_flop: float = LEAST_FLOP) -> dict[Problem, list[str]]:
+def find_confirmed(found: Findings, least_flop: float = LEAST_FLOP) -> dict[Problem, list[str]]:
     """Large problems -> ids of the kernels that are confirmed wins there, the best of the finals
     first. Raises ValueError without trials."""
     fields = tuple(each for each in found.fields if large(each.problem, least_flop))
@@ -35,7 +35,7 @@ def confirmed(found: Findings, least_flop: float = LEAST_FLOP) -> dict[Problem, 
     return {problem: [c.kernel for c in each if c.proven] for problem, each in listed.items()}
 
 
-def ranked(
+def rank_sustained(
     listed: Listed, lines: Iterable[Mapping[str, Any]], names: Mapping[str, str]
 ) -> dict[Problem, list[Contender]]:
     """`listed` with the sustained gain over torch in place of that of the finals, best first, for
@@ -72,7 +72,7 @@ def _by_time(
 
 def candidates(found: Findings, usable: Usable, least_flop: float = LEAST_FLOP) -> SourceManifest:
     """The source manifest of every confirmed win on problems from `least_flop` on, unpruned, as far
-    as they are `usable`: what `ranked` may choose among. Raises ValueError without one."""
+    as they are `usable`: what `rank_sustained` may choose among. Raises ValueError without one."""
 
     def wins(problem: Problem, each: list[Contender]) -> list[Contender]:
         return [c for c in each if c.proven] if large(problem, least_flop) else []

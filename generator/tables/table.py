@@ -56,9 +56,9 @@ def source(found: Findings, keep: float = 1.0) -> SourceManifest:
 
     Raises ValueError without noise records or without finals.
     """
-    listed, floor = judged(found)
+    listed, floor = judge_findings(found)
     won, _ = winners(listed, keep)
-    return sourced(found, listed, won, floor, {c.kernel for c in won.values()})
+    return make_source(found, listed, won, floor, {c.kernel for c in won.values()})
 
 
 class Rebuilt(NamedTuple):
@@ -75,8 +75,8 @@ def rebuilt(
 ) -> Rebuilt:
     """`source` of the kernels alone that are `usable`, as `remade` tells: sources may have moved
     on since a run, and a table names nothing that cannot be built. A problem that loses its kernel
-    so gets its next. `ranked` may order contenders anew. Raises what `source` does."""
-    as_found, floor = judged(found)
+    so gets its next. `rank_sustained` may order contenders anew. Raises what `source` does."""
+    as_found, floor = judge_findings(found)
     listed = ranked(as_found)
     built: set[str] = set()
     gone: dict[str, str] = {}
@@ -91,7 +91,7 @@ def rebuilt(
         lost = {id_: str(fields["name"]) for id_, fields in fresh.items() if id_ not in built}
         if not lost:
             chosen = {c.kernel for c in won.values()}
-            document = sourced(found, left, won, floor, chosen)
+            document = make_source(found, left, won, floor, chosen)
             return Rebuilt(document, left, sorted(gone.values()))
         gone |= lost
 
@@ -104,7 +104,7 @@ def candidates(
     """A source manifest, unpruned, of what `chosen` takes of each problem's contenders, as far as
     it is `usable`, and what that is; the first of a problem is its row's own, and must be proven.
     Raises ValueError where nothing is left, and what `source` does."""
-    listed, floor = judged(found)
+    listed, floor = judge_findings(found)
     taken = {problem: chosen(problem, list(each)) for problem, each in listed.items()}
     ids = {c.kernel for each in taken.values() for c in each}
     built = usable({id_: found.kernels[id_] for id_ in ids})
@@ -113,7 +113,7 @@ def candidates(
     if not left:
         raise ValueError("no confirmed win is a candidate")
     best = {problem: each[0] for problem, each in left.items()}
-    return sourced(found, left, best, floor, built), left
+    return make_source(found, left, best, floor, built), left
 
 
 def remade(compile: Compile) -> Usable:
@@ -137,7 +137,7 @@ def among(ids: Container[str], usable: Usable) -> Usable:
     return lambda kernels: usable({id_: each for id_, each in kernels.items() if id_ in ids})
 
 
-def judged(found: Findings) -> tuple[dict[Problem, list[Contender]], float]:
+def judge_findings(found: Findings) -> tuple[dict[Problem, list[Contender]], float]:
     """`contenders` of all findings, and the lowest noise floor that any of them was held against.
     Raises what `source` does."""
     kinds = judge.floors(found)
@@ -147,7 +147,7 @@ def judged(found: Findings) -> tuple[dict[Problem, list[Contender]], float]:
     return listed, min(kinds.values())
 
 
-def sourced(
+def make_source(
     found: Findings,
     listed: Listed,
     won: Mapping[Problem, Contender],
@@ -156,7 +156,7 @@ def sourced(
 ) -> SourceManifest:
     """The source manifest with a row for each of `listed` and the kernels of `ids`."""
     rows = [
-        won[problem].row if problem in won else _left_to_cublas(found, each[0])
+        _published(won[problem]) if problem in won else _cublas_row(found, each[0])
         for problem, each in listed.items()
     ]
     versions = dict.fromkeys(VERSIONS, "unknown") | dict(found.device.versions)
@@ -185,14 +185,20 @@ def document(
         toolchain=Toolchain(
             compiler.NVRTC_PIN, importlib.metadata.version("cuda-core"), compiler.FLAGS
         ),
-        baseline=Baseline(*(versions[key] for key in VERSIONS), PROTOCOL),
+        baseline=Baseline(versions["torch"], versions["cublas"], versions["driver"], PROTOCOL),
         policy=Policy(floor, judge.RULE),
         kernels=tuple(kernels),
         table=tuple(rows),
     )
 
 
-def _left_to_cublas(found: Findings, best: Contender) -> Row:
+def _published(won: Contender) -> Row:
+    """The row of a proven kernel, made of its confirmation."""
+    assert won.row is not None, f"{won.kernel} is proven without a confirmation"
+    return won.row
+
+
+def _cublas_row(found: Findings, best: Contender) -> Row:
     figures = best.row or judge.row(best.field, best.kernel, found.device.name)
     return figures._replace(kernel=None)
 

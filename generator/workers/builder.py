@@ -53,7 +53,7 @@ class ProcessBuilder:
     def __init__(self, workers: int | None = None) -> None:
         compiler.check_nvrtc()
         self.workers = workers or os.cpu_count() or 1
-        self.toolchain = toolchain()
+        self.toolchain: Mapping[str, Any] = toolchain()
         self._lock = threading.Lock()
         self._pool = _pool(self.workers)
         self._pending: dict[Choice, Future[Kernel | Verdict]] = {}
@@ -66,16 +66,16 @@ class ProcessBuilder:
 
     def inspect(self, kernels: Sequence[Kernel]) -> dict[str, Verdict]:
         with self._lock:
-            futures = {kernel.id: self._asked(inspect, kernel) for kernel in kernels}
+            futures = {kernel.id: self._submit_work(inspect, kernel) for kernel in kernels}
         return {id_: future.result() for id_, future in futures.items()}
 
     def _submit(self, choice: Choice) -> Future[Kernel | Verdict]:
         with self._lock:
             if choice not in self._pending:
-                self._pending[choice] = self._asked(make, choice)
+                self._pending[choice] = self._submit_work(make, choice)
             return self._pending[choice]
 
-    def _asked(self, work: Callable[[Any], Any], item: Choice | Kernel) -> Future[Any]:
+    def _submit_work(self, work: Callable[[Any], Any], item: Choice | Kernel) -> Future[Any]:
         """Work for the pool, or for a new one where a compiler has taken it down."""
         try:
             return self._pool.submit(work, item)
@@ -114,7 +114,7 @@ class ProcessBuilder:
 
 def toolchain() -> dict[str, Any]:
     """Compiler, options, and a hash over the sources of all families as the compiler sees them."""
-    sources = {name: compiler.expanded_source(family.source) for name, family in FAMILIES.items()}
+    sources = {name: compiler.expand_source(family.source) for name, family in FAMILIES.items()}
     text = "\0".join(f"{name}\0{source}" for name, source in sorted(sources.items()))
     return {
         "nvrtc": compiler.NVRTC_PIN,

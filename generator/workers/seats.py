@@ -81,7 +81,7 @@ class _Gathering:
             self.replies.append(reply)
             if len(self.replies) < len(self.task.job.kernels):
                 return
-        blamed = {k: r for each in self.replies for k, r in each.results.items() if _blamed(r)}
+        blamed = {k: r for each in self.replies for k, r in each.results.items() if _is_blamed(r)}
         alive = tuple(k for k in self.task.job.kernels if k.id not in blamed)
         if self.task.job.kind in JOINT and len(alive) > 1:
             job = replace(self.task.job, kernels=alive)
@@ -89,16 +89,16 @@ class _Gathering:
         else:
             # The last one's baselines stand: those that ran beside the survivor, if there is one.
             by_outcome = sorted(self.replies, key=lambda each: not blamed.keys() & each.results)
-            self.task.done(_united(by_outcome))
+            self.task.done(_unite_replies(by_outcome))
 
     def _joint(self, reply: Reply) -> None:
         alone = self.replies
         if "failed" in reply.evidence:  # what ran alone was compared with nothing
-            blamed = ({k: r for k, r in e.results.items() if _blamed(r)} for e in alone)
+            blamed = ({k: r for k, r in e.results.items() if _is_blamed(r)} for e in alone)
             alone = [
                 replace(e, results=r, baselines={}) for e, r in zip(alone, blamed, strict=True)
             ]
-        self.task.done(_united([*alone, reply]))
+        self.task.done(_unite_replies([*alone, reply]))
 
 
 class Seats:
@@ -187,7 +187,7 @@ class Seats:
         """One device's thread, to the end. No task waits for a process to start: it might not."""
         generation = 0
         while not self._closed and self._failures[index] < STARTS:
-            if not self._started(index, generation):
+            if not self._ensure_started(index, generation):
                 self._push()
             elif (task := self._take(index)) is None:
                 break
@@ -203,7 +203,7 @@ class Seats:
                 self._push(task, first=True)
         self._seats[index].stop()
 
-    def _started(self, index: int, generation: int) -> bool:
+    def _ensure_started(self, index: int, generation: int) -> bool:
         """Whether the seat has a process of this generation, started now if need be."""
         if self._generations[index] == generation:
             return True
@@ -281,11 +281,11 @@ class Seats:
             self._push(task, first=True)
 
 
-def _blamed(result: Result) -> bool:
+def _is_blamed(result: Result) -> bool:
     return result.status in (Status.LAUNCH, Status.TIMEOUT)
 
 
-def _united(replies: Sequence[Reply]) -> Reply:
+def _unite_replies(replies: Sequence[Reply]) -> Reply:
     """Parts of one job as one reply: later results and baselines win, costs add up."""
     merged = replies[-1]
     for each in reversed(replies[:-1]):

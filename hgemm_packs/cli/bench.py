@@ -64,7 +64,7 @@ def _wins(index: int) -> list[Row]:
 
     device = device_info(index)
     wins = []
-    for pack in select.verified().packs:
+    for pack in select.verify_packs().packs:
         for row in pack.manifest.table:
             choice = select.resolve(_problem(row), index, device)
             if choice.row is row:

@@ -82,7 +82,7 @@ def open_pack(folder: Path) -> Pack:
     """A pack directory that the user named, all of it checked. Raises UserError, which names it
     too."""
     try:
-        return Pack.verified(folder)
+        return Pack.open_verified(folder)
     except PackError as error:
         words = str(error) if error.where else f"{error.code}: {_without(folder, error.detail)}"
         raise UserError(f"{folder}: {words}") from error

@@ -45,7 +45,7 @@ def _profiles() -> dict[str, DeviceInfo]:
 def of_packs() -> dict[str, DeviceInfo]:
     """Profiles of the packs found, each with the oldest driver that its kernels run on."""
     known: dict[str, DeviceInfo] = {}
-    for pack in select.found().packs:
+    for pack in select.find_packs().packs:
         manifest = pack.manifest
         for each in manifest.device_profiles:
             known[each.name] = DeviceInfo(

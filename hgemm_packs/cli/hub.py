@@ -187,7 +187,7 @@ def _copy(folder: Path, out: Path) -> Path:
     for name in FILES:
         if (folder / name).is_file():
             shutil.copyfile(folder / name, out / name)
-    Pack.verified(out).close()
+    Pack.open_verified(out).close()
     return out
 
 

@@ -24,7 +24,7 @@ from .devices import named
 def list_found(out: Console) -> None:
     """Packs in search order with their tables, then every place that was refused and why."""
     _say_if_off(out)
-    known = select.verified()
+    known = select.verify_packs()
     table = Table(title="packs in search order")
     for name in ("pack", "arch", "profile", "path"):
         table.add_column(name, overflow="fold")
@@ -90,7 +90,7 @@ def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] 
     if folder is not None:
         packs = [open_pack(folder)]
     else:
-        known = select.verified()
+        known = select.verify_packs()
         packs = list(known.packs)
         for refused in known.refused:
             sound = False

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..pack.manifest import Row
 from ..problem import DeviceInfo, Problem
-from ..select import Choice, resolve
+from ..select import Selection, resolve
 from .shapes import Layer, Shapes
 
 LAYOUT = "nt"  # x @ weight.t(), as nn.Linear computes it
@@ -23,7 +23,7 @@ class Decision:
 
     layer: Layer
     problem: Problem
-    choice: Choice
+    choice: Selection
 
     @property
     def row(self) -> Row | None:

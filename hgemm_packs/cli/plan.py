@@ -117,7 +117,7 @@ def _device(profile: str | None) -> DeviceInfo:
 
 
 def _figures(device: DeviceInfo) -> Figures:
-    for pack in select.found().packs:
+    for pack in select.find_packs().packs:
         manifest = pack.manifest
         if device.name in [each.name for each in manifest.device_profiles]:
             rows = [row for row in manifest.table if row.profile == device.name]

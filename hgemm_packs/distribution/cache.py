@@ -21,8 +21,8 @@ from ..errors import PackError, of_path
 from ..pack.cache_folders import (
     DAY_S,
     base_of,
+    hold_lock,
     is_sha256,
-    locked,
     make_all,
     make_private,
     move_out,
@@ -80,7 +80,7 @@ def add(manifest_sha256: str, fill: Callable[[Path], None], root: Path | None = 
     if _is_good(target):  # first of all: a read-only cache has no locks to take
         return target
     make_all(base)
-    with locked(base, manifest_sha256) as lock:
+    with hold_lock(base, manifest_sha256) as lock:
         if not _is_good(target):
             sweep(base, manifest_sha256, lock)
             with of_path(target):
@@ -111,7 +111,7 @@ def remove(manifest_sha256: str, root: Path | None = None) -> bool:
     if not os.path.lexists(target):
         return False
     make_all(base)
-    with locked(base, manifest_sha256):
+    with hold_lock(base, manifest_sha256):
         try:
             move_out(target, base / "temp")
         except FileNotFoundError:
@@ -197,7 +197,7 @@ def _check_pack(folder: Path, sha: str) -> None:
     found = hashlib.sha256(data).hexdigest()
     if found != sha:
         raise PackError("manifest_hash", f"sha256 of {MANIFEST_NAME} is {found}, not {sha}")
-    Pack.verified(folder).close()
+    Pack.open_verified(folder).close()
 
 
 def _sync(path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..errors import PackError, TrustError
 from ..pack import manifest_reader
-from ..pack.cache_folders import base_of, locked, make_all, make_private
+from ..pack.cache_folders import base_of, hold_lock, make_all, make_private
 from ..pack.folder import BLOB_NAME, MANIFEST_NAME
 from ..pack.receipts import HUB_NAME, has_receipt
 from . import cache, trust
@@ -97,17 +97,17 @@ def fetch_from(
 ) -> Path:
     """As `fetch`, with this policy and no other."""
     job = _Job(source, policy, cache.root())
-    if source.commit is not None and (known := job.known(source.commit)):
+    if source.commit is not None and (known := job.find_cached(source.commit)):
         return known
     remote = Remote.at(endpoint, token)
     commit, names = remote.look(source.repo, source.revision)
-    if known := job.known(commit):  # before the lock, which a read-only cache has not
+    if known := job.find_cached(commit):  # before the lock, which a read-only cache has not
         return known
     base = base_of(job.root)
     make_all(base)
     key = hashlib.sha256(f"{remote.endpoint}\n{source.repo}\n{commit}".encode()).hexdigest()
-    with locked(base, key):  # of processes that want one commit, one downloads
-        known = job.known(commit)
+    with hold_lock(base, key):  # of processes that want one commit, one downloads
+        known = job.find_cached(commit)
         return known or job.download(remote, commit, names, base / "downloads" / key, tick)
 
 
@@ -119,7 +119,7 @@ class _Job:
     policy: trust.Policy
     root: Path
 
-    def known(self, commit: str) -> Path | None:
+    def find_cached(self, commit: str) -> Path | None:
         """The pack of this commit in the cache, if its receipt says so and it is vouched for now.
         What a receipt says of yesterday's policy does not count."""
         wanted = (self.source.repo, commit)
@@ -165,7 +165,7 @@ class _Job:
 
         def fill(temp: Path) -> None:
             nonlocal receipt
-            _written(small, temp)
+            _write_folder(small, temp)
             size = self.vouched_blob_bytes(temp, small[MANIFEST_NAME], commit)
             receipt = self.fill_blob(remote, commit, size, staged, temp, tick)
             # Before the pack can be seen: a pack without its receipt is refused.
@@ -175,7 +175,9 @@ class _Job:
         path = cache.add(sha, fill, self.root)
         if receipt is None:  # it was there already, perhaps by another authority
             with tempfile.TemporaryDirectory() as own:
-                self.vouched_blob_bytes(_written(small, Path(own)), small[MANIFEST_NAME], commit)
+                self.vouched_blob_bytes(
+                    _write_folder(small, Path(own)), small[MANIFEST_NAME], commit
+                )
             if not has_receipt(self.root, sha):
                 trust.write_receipt(self.root, self.verify(path, commit))
         shutil.rmtree(staged, ignore_errors=True)
@@ -211,7 +213,7 @@ class _Job:
                     raise
 
 
-def _written(files: Mapping[str, bytes], folder: Path) -> Path:
+def _write_folder(files: Mapping[str, bytes], folder: Path) -> Path:
     for name, data in files.items():
         (folder / name).write_bytes(data)
     return folder

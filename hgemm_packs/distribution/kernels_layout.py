@@ -62,7 +62,7 @@ def export(
     The same pack gives the same bytes. Raises PackError for a bad pack, FileExistsError when the
     variant is there already.
     """
-    pack = Pack.verified(folder)
+    pack = Pack.open_verified(folder)
     pack.close()
     manifest, sha = pack.manifest, pack.manifest_sha256
     target = Path(out) / "build" / VARIANT
@@ -116,7 +116,7 @@ def register(folder: Path, manifest_sha256: str) -> Pack:
     is used.
     """
     if (folder / MANIFEST_NAME).is_symlink() or (folder / BLOB_NAME).is_symlink():
-        return packs.use(_copied(folder, manifest_sha256))
+        return packs.use(_copy_folder(folder, manifest_sha256))
     found = hashlib.sha256(read_file(folder, MANIFEST_NAME, MAX_MANIFEST_BYTES)).hexdigest()
     if found != manifest_sha256:
         detail = f"sha256 of {MANIFEST_NAME} is {found}, not {manifest_sha256}"
@@ -124,7 +124,7 @@ def register(folder: Path, manifest_sha256: str) -> Pack:
     return packs.use(folder)
 
 
-def _copied(folder: Path, manifest_sha256: str) -> Path:
+def _copy_folder(folder: Path, manifest_sha256: str) -> Path:
     root = cache.root()
 
     def receipt(place: Path) -> trust.Receipt:

@@ -60,7 +60,7 @@ def lock(specs: Iterable[str] = ()) -> str:
     """The text of a lock file for these packs of the cache (default: all), as `packs.find` finds
     them. The same packs give the same bytes. Raises ValueError where one is not there."""
     named = [packs.find(spec) for spec in specs] or packs.installed()
-    chosen = {_locked(each.pack, each.receipt) for each in named}
+    chosen = {_lock_entry(each.pack, each.receipt) for each in named}
     if not chosen:
         raise ValueError("the cache has no pack to lock: hgemm-packs fetch one first")
     rows = sorted(chosen, key=lambda each: (each.name, each.version, each.manifest_sha256))
@@ -68,7 +68,7 @@ def lock(specs: Iterable[str] = ()) -> str:
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
-def _locked(pack: Pack, receipt: trust.Receipt) -> Locked:
+def _lock_entry(pack: Pack, receipt: trust.Receipt) -> Locked:
     manifest = pack.manifest
     return Locked(
         name=manifest.pack.name,
@@ -156,9 +156,9 @@ def _check(each: Locked) -> Path:
         source = f"{each.repo}@{each.revision}" if each.repo else "never on a Hub"
         text = f"{each.name} {each.version} ({source}) is not in the cache"
         raise PackError("not_synced", text)
-    pack = Pack.verified(folder)
+    pack = Pack.open_verified(folder)
     pack.close()
-    found = asdict(_locked(pack, receipt)) | {"repo": each.repo, "revision": each.revision}
+    found = asdict(_lock_entry(pack, receipt)) | {"repo": each.repo, "revision": each.revision}
     for name, value in asdict(each).items():
         if found[name] != value:
             text = f"{each.name}: {name} is {found[name]}, the lock file says {value}"

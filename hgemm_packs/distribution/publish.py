@@ -58,7 +58,7 @@ def push(
     if not REPOSITORY.fullmatch(repo):
         raise ValueError(f"{repo[:200]!a} is not OWNER/NAME")
     place = Path(folder)
-    pack = Pack.verified(place)
+    pack = Pack.open_verified(place)
     pack.close()
     here = [name for name in _NAMES if (place / name).is_file()]
     for name, limit in LIMITS.items():

@@ -115,7 +115,7 @@ def _once(request: Request, sink: BinaryIO, patience: Patience, tick: Tick | Non
         return
     anew = False
     try:
-        with _opened(request, have, patience) as response:
+        with _open_response(request, have, patience) as response:
             if have and response.status_code == 416 and _span(response) == (None, have):
                 _check_size(request, have)
                 return  # the sink holds the whole file
@@ -133,7 +133,7 @@ def _once(request: Request, sink: BinaryIO, patience: Patience, tick: Tick | Non
 
 
 @contextlib.contextmanager
-def _opened(request: Request, have: int, patience: Patience) -> Iterator[httpx2.Response]:
+def _open_response(request: Request, have: int, patience: Patience) -> Iterator[httpx2.Response]:
     """The response with its head read. A head that drips is no timeout to the client, which counts
     from byte to byte: a timer closes the session under it."""
     import httpx2

@@ -104,10 +104,10 @@ def verify(
         repo, revision = pin.repo, pin.revision
     else:
         policy = (Policy.load() if policy is None else policy).allowing(allow)
-        authority, signer = _vouched(folder, data, digest, policy)
+        authority, signer = _find_voucher(folder, data, digest, policy)
         if signer is not None and root is not None:
             _check_newest(data, digest, signer, root)
-    pack = Pack.verified(folder)
+    pack = Pack.open_verified(folder)
     pack.close()
     if pack.manifest_sha256 != digest:
         raise TrustError("changed", f"{MANIFEST_NAME} changed while it was checked")
@@ -134,7 +134,7 @@ def _check_pin(folder: Path, data: bytes, digest: str, pin: Pin) -> str | None:
     return str(pin.signer)
 
 
-def _vouched(folder: Path, data: bytes, digest: str, policy: Policy) -> tuple[str, str | None]:
+def _find_voucher(folder: Path, data: bytes, digest: str, policy: Policy) -> tuple[str, str | None]:
     """The first authority of the policy that vouches for these bytes, and the signer if it is one.
     A signature that is there and does not hold is an error of its own only if no other holds."""
     if digest in policy.sha256:

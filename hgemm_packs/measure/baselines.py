@@ -69,7 +69,7 @@ class CublasLtAlgorithm:
         )
 
 
-def _stored(x: torch.Tensor) -> tuple[bool, int]:
+def _read_storage(x: torch.Tensor) -> tuple[bool, int]:
     """(transposed, leading stride in elements) of a 2-D operand whose other stride is 1."""
     rows, cols = x.shape
     if x.stride(1) == 1 and (rows == 1 or x.stride(0) >= cols):
@@ -91,8 +91,8 @@ def tuned_cublaslt(
 
     Raises RuntimeError when cuBLASLt is absent or refuses the problem.
     """
-    a_transposed, lda = _stored(a)
-    b_transposed, ldb = _stored(b)
+    a_transposed, lda = _read_storage(a)
+    b_transposed, ldb = _read_storage(b)
     plan = _cublaslt.plan(
         _handle(a.device.index),
         problem.dtype == "bf16",

@@ -112,7 +112,7 @@ class Replay:
         self._graph.replay()
         self._end.record()
 
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         """Whether the device has reached the last queued replay."""
         return bool(self._start.query())
 

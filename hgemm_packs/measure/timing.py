@@ -52,7 +52,7 @@ def feed(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> object:
     return torch.sin(c[:, :both], out=a[:, :both])
 
 
-def _fed(arm: Arm) -> Arm:
+def _feed_arm(arm: Arm) -> Arm:
     def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
         arm(a, b, c)
         feed(a, b, c)
@@ -70,9 +70,9 @@ class Plan:
     flushed: bool
     chained: bool = False
 
-    def queued(self, arm: Arm) -> Arm:
+    def queued_arm(self, arm: Arm) -> Arm:
         """What a call of `arm` queues."""
-        return _fed(arm) if self.chained and arm is not feed else arm
+        return _feed_arm(arm) if self.chained and arm is not feed else arm
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ def plan(
     at, chained = stage(device), protocol == "chained"
     first = operands(problem, device, seed=seed)
     with at.active():
-        per_call = _per_call_us(_fed(arm) if chained else arm, first[0], at)
+        per_call = _per_call_us(_feed_arm(arm) if chained else arm, first[0], at)
     calls = min(MAX_CALLS, max(1, round(target_us / per_call)))
     if chained:
         count = min(LAYERS, max(MIN_LAYERS, calls))
@@ -165,14 +165,14 @@ def plan(
     return Plan(sets, math.ceil(calls / count) * count, flushed=False)
 
 
-class Field:
+class ArmBench:
     """Arms captured on the buffers of one plan, to be timed block by block. Made, used and freed
     inside `Stage.active()`."""
 
     def __init__(self, arms: Mapping[str, Arm], how: Plan, at: Stage) -> None:
         self.plan, self._at = how, at
         self.replays = {
-            name: Replay(how.queued(arm), how.sets, how.calls) for name, arm in arms.items()
+            name: Replay(how.queued_arm(arm), how.sets, how.calls) for name, arm in arms.items()
         }
         at.stream.synchronize()
 
@@ -188,7 +188,7 @@ class Field:
         queue_block([self.replays[name] for name in (*lead, *order)], self.plan.flushed, at)
         readings = [at.telemetry.read()]
         if readings[0] is not None:
-            while not last.started():
+            while not last.has_started():
                 pass
             readings.append(at.telemetry.read())
         at.stream.synchronize()
@@ -215,7 +215,7 @@ def compare(
     target_us: float = 1000.0,
     device: int = 0,
     seed: int = 0,
-    between: Callable[[int, Field], None] | None = None,
+    between: Callable[[int, ArmBench], None] | None = None,
     overlapping: bool = False,
 ) -> Comparison:
     """Time all `arms` on the same buffers, once each per block, in random order.
@@ -243,7 +243,7 @@ def compare(
     result = Comparison({name: [] for name in arms}, how.calls, len(how.sets), how.flushed)
     shuffle = random.Random(seed)
     with at.active():
-        running = Field(arms, how, at)
+        running = ArmBench(arms, how, at)
         while len(result.conditions) < blocks:
             order = list(arms)
             shuffle.shuffle(order)
@@ -281,7 +281,7 @@ def screen(
     medians = {}
     for name, arm in arms.items():
         with at.active():
-            replay = Replay(how.queued(arm), how.sets, how.calls)
+            replay = Replay(how.queued_arm(arm), how.sets, how.calls)
             samples = []
             for _ in range(replays):
                 queue_block([replay], how.flushed, at)

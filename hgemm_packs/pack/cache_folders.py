@@ -84,7 +84,7 @@ class Lock(enum.Enum):
 
 
 @contextmanager
-def locked(base: Path, sha: str, wait: bool = True) -> Iterator[Lock]:
+def hold_lock(base: Path, sha: str, wait: bool = True) -> Iterator[Lock]:
     """Hold the lock of one pack, if it can be had; it ends with the process, however that ends."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     handle = os.open(base / "locks" / f"{sha}.lock", flags, 0o600)
@@ -126,7 +126,7 @@ def sweep(base: Path, own: str = "", own_lock: Lock = Lock.NONE) -> None:
         if sha == own:
             _delete_dead(temp, own_lock, _ANY_AGE)
         else:
-            with locked(base, sha, wait=False) as lock:
+            with hold_lock(base, sha, wait=False) as lock:
                 _delete_dead(temp, lock, _ANY_AGE)
 
 
@@ -135,7 +135,7 @@ def sweep_downloads(base: Path) -> None:
     with suppress(FileNotFoundError):
         for folder in (base / "downloads").iterdir():
             if is_sha256(folder.name):
-                with locked(base, folder.name, wait=False) as lock:
+                with hold_lock(base, folder.name, wait=False) as lock:
                     _delete_dead(folder, lock, 7 * DAY_S)
 
 

@@ -82,11 +82,11 @@ def warn_once(refused: Refused) -> None:
 
 def _places() -> Iterator[Path | Refused]:
     yield from settings().path
-    yield from _provided()
-    yield from _cached()
+    yield from _find_provided()
+    yield from _find_cached()
 
 
-def _provided() -> Iterator[Path | Refused]:
+def _find_provided() -> Iterator[Path | Refused]:
     """Paths of installed provider wheels: entry points that are a path or return one."""
     points, failed = _entry_points()
     yield from failed
@@ -97,7 +97,7 @@ def _provided() -> Iterator[Path | Refused]:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # somebody else's code may raise anything, SystemExit too
-            yield _failed(point.value, error)
+            yield _refuse_provider(point.value, error)
         else:
             yield place
 
@@ -118,16 +118,16 @@ def _entry_points() -> tuple[list[EntryPoint], list[Refused]]:
             if place not in seen:  # of one name the first on the path counts, as above
                 points += each.entry_points.select(group=PROVIDERS_GROUP)
         except Exception as error:
-            failed.append(_failed(place, error))
+            failed.append(_refuse_provider(place, error))
         seen.add(place)
     return points, failed
 
 
-def _failed(place: str, error: BaseException) -> Refused:
+def _refuse_provider(place: str, error: BaseException) -> Refused:
     return Refused(place, PackError("provider_failed", f"{type(error).__name__}: {error}"))
 
 
-def _cached() -> Iterator[Path | Refused]:
+def _find_cached() -> Iterator[Path | Refused]:
     """Packs in the cache, if only this user can write there: who can, runs code on the GPU."""
     root = settings().cache
     if root is None:

@@ -77,7 +77,7 @@ class Pack:
         return pack
 
     @classmethod
-    def verified(cls, directory: str | os.PathLike[str]) -> Pack:
+    def open_verified(cls, directory: str | os.PathLike[str]) -> Pack:
         """Open a pack directory and check all of it. Raises as `open` does."""
         pack = cls.open(directory)
         try:

@@ -204,13 +204,13 @@ class Manifest:
             if entry.id == kernel_id:  # and not a gene that is called so
                 if found is not None:
                     raise PackError("duplicate_kernel_id", kernel_id, f"{lines.where(start)}.id")
-                found = self._checked(entry, start)
+                found = self._check_entry(entry, start)
             place = lines.data.find(needle, end, lines.end)
         if found is None:
             raise PackError("unknown_kernel", kernel_id)
         return found
 
-    def _checked(self, entry: KernelEntry, start: int) -> KernelEntry:
+    def _check_entry(self, entry: KernelEntry, start: int) -> KernelEntry:
         """A kernel whose fields fit each other and the blob."""
         try:
             check_launch_record(entry)
@@ -227,7 +227,7 @@ class Manifest:
     def kernels(self) -> tuple[KernelEntry, ...]:
         lines, found = self._kernel_lines, []
         for entry, start, end in lines.each(MAX_KERNELS):
-            found.append(self._checked(entry, start))
+            found.append(self._check_entry(entry, start))
             if lines.data.find(_id_of(entry.id), start, end) < 0:
                 detail = "the id is not written so that it is found"
                 raise PackError("not_canonical", detail, f"{lines.where(start)}.id")

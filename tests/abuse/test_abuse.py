@@ -43,7 +43,7 @@ def test_case_names_are_unique() -> None:
 @by_name
 def test_the_check_of_all_refuses_with_exactly_this_code(case: Case, bad: Path) -> None:
     with pytest.raises(PackError) as caught:
-        Pack.verified(bad)
+        Pack.open_verified(bad)
     assert caught.value.code == case.code
     assert len(str(caught.value)) < 600
 
@@ -52,7 +52,7 @@ def test_the_check_of_all_refuses_with_exactly_this_code(case: Case, bad: Path) 
 def test_no_file_stays_open(case: Case, bad: Path) -> None:
     before = open_files()
     with pytest.raises(PackError):
-        Pack.verified(bad)
+        Pack.open_verified(bad)
     assert open_files() == before
 
 
@@ -96,10 +96,10 @@ def test_what_is_used_is_right_with_the_good_pack_beside_it(
             assert used(packs.WIN) == ("k_tma2", packs.fake_cubin("k_tma2", 1300))
             assert used(packs.WIN_SMALL) == ("k_direct", packs.fake_cubin("k_direct", 700))
             assert used(packs.CUBLAS) is None
-            refused = [each.error.code for each in select.found().refused]
+            refused = [each.error.code for each in select.find_packs().refused]
             assert refused == ([] if case.seen == WHOLE else [code])
             select.reset()
-        known = select.verified()
+        known = select.verify_packs()
     assert [each.error.code for each in known.refused] == [case.code]
     assert [each.path for each in known.packs] == [good.path]
     warned = Counter(record.getMessage().split(": ")[2].split(" ")[0] for record in caplog.records)
@@ -187,7 +187,7 @@ def test_a_file_without_permission(name: str) -> None:
             os.seteuid(65534)
         try:
             with pytest.raises(PackError) as caught:
-                Pack.verified(bad)
+                Pack.open_verified(bad)
         finally:
             os.seteuid(user)
     assert caught.value.code == "unreadable" and name in caught.value.detail

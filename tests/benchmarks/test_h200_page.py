@@ -141,7 +141,7 @@ def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> N
     lines = [called.line(Problem(*row.key), [called.A, called.B], {"32x2": 1.2}) for row in wins]
     none, one, both_wins = (
         {
-            row[:5]: speedups.called(row, line, "32x2")
+            row[:5]: speedups.read_public_speedup(row, line, "32x2")
             for row, line in zip(wins[:count], lines, strict=False)
         }
         for count in range(3)
@@ -176,7 +176,9 @@ def test_the_committed_table_follows_from_the_committed_export() -> None:
 def chosen_again(source: SourceManifest, mixed: list[Any], calls: list[Any]) -> None:
     """Of every row: calls of `matmul` let its own kernel stay, and its kernel for dependent launch,
     which is the best of those in the table. A row may have none as its best is in no table."""
-    again = published.level(mixed_chains.chosen(source, mixed, calls) if mixed else source, calls)
+    again = published.drop_slow_rows(
+        mixed_chains.choose_mixed_kernels(source, mixed, calls) if mixed else source, calls
+    )
     for row, same in zip(source.table, again.table, strict=True):
         assert row.kernel == same.kernel and row.dependent in (None, same.dependent), row
 
@@ -203,7 +205,7 @@ def follows(
     listed = judge.contenders(replace(whole, fields=fields), floors)
     assert listed
     names = {id_: str(fields["name"]) for id_, fields in whole.kernels.items()}
-    listed = sustained.ranked(listed, lines, names)
+    listed = sustained.rank_sustained(listed, lines, names)
     for problem, contenders in listed.items():
         row = rows[problem.key]
         if row.dependent is not None:
@@ -216,7 +218,7 @@ def follows(
             ]
             confirmed = [c for c in contenders if c.kernel == row.dependent and c.row]
             assert behind
-            assert all(dependent.level_alone(each, whole) for each in confirmed)
+            assert all(dependent.is_level_alone(each, whole) for each in confirmed)
             if not confirmed:
                 assert all(min(dependent.over_torch(line, "plain")) >= 1.0 for line in behind)
         if row.kernel is None:
@@ -226,7 +228,7 @@ def follows(
                 named = [names[contenders[i].kernel] for i, r in enumerate(of_torch) if r == row]
                 mine = [
                     one
-                    for one in (*seen, *published.measured(calls))
+                    for one in (*seen, *published.find_single_lines(calls))
                     if tuple(one["problem"][:5]) == row[:5] and one["kernel"] in named
                 ]
                 assert any(published.slow([one])[0] if "us" in one else slow(one) for one in mine)

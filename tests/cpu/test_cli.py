@@ -137,7 +137,7 @@ def test_verify_passes_a_sound_pack_and_fails_a_changed_one(run: Run, pack: Path
     data[1500] ^= 1
     blob.write_bytes(data)
     with pytest.raises(PackError, match="kernel_hash"):
-        packs.Pack.verified(pack)
+        packs.Pack.open_verified(pack)
     code, out, _ = run("verify", "--pack", pack)
     assert code == 2
     inspect.select.reset()

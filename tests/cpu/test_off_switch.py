@@ -91,7 +91,7 @@ def test_newcomer_01_off_searches_no_pack_and_strict_raises_nothing(
     def searched(*_: object) -> None:
         raise AssertionError("a pack was searched")
 
-    monkeypatch.setattr(select, "found", searched)
+    monkeypatch.setattr(select, "find_packs", searched)
     monkeypatch.setenv("HGEMM_PACKS_OFF", "1")
     monkeypatch.setenv("HGEMM_PACKS_STRICT", "1")
     settings.settings.cache_clear()

@@ -35,7 +35,7 @@ from hgemm_packs.pack.manifest import (
     Timing,
 )
 from hgemm_packs.problem import Problem, Reason
-from hgemm_packs.select import Choice
+from hgemm_packs.select import Selection
 
 HERE = Path(__file__).parent
 DL_CPU = 1
@@ -257,24 +257,24 @@ class Started:
         self.pack.images[kernel.id] = cubin
         return kernel
 
-    def resolve(self, problem: Problem, device_index: int) -> Choice:
+    def resolve(self, problem: Problem, device_index: int) -> Selection:
         """Stands in for select.resolve."""
         self.asked.append(problem)
         unfit = select._unfit(problem)
         kernel = self.kernels.get((problem.layout, problem.dtype))
         if unfit is None and (kernel is None or kernel.admits(problem)):
             unfit = Reason("not_measured", "not served")
-        if unfit is None and kernel is not None and (why := select.kept_out(kernel)):
+        if unfit is None and kernel is not None and (why := select.exclusion_reason(kernel)):
             unfit = Reason("quarantined", why)
         if unfit is not None or kernel is None:
-            return Choice(None, None, None, (unfit,) if unfit else ())
+            return Selection(None, None, None, (unfit,) if unfit else ())
         timing = Timing(1.0, 2.0, 2.0, 2.0, 1.9)
         behind = self.behind[problem.layout, problem.dtype] if self.dependent(problem) else None
         facts = (kernel.id, "fake", timing, timing, 9, "2026-01-01", behind and behind.id)
-        if behind and select.kept_out(behind, dependent=True):
+        if behind and select.exclusion_reason(behind, dependent=True):
             behind = None
         row = Row(*problem.key, *facts)
-        return Choice(self.pack, kernel, row, (), behind)  # type: ignore[arg-type]
+        return Selection(self.pack, kernel, row, (), behind)  # type: ignore[arg-type]
 
     def fallbacks(self) -> dict[str, int]:
         """Fallbacks by reason."""

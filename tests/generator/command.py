@@ -13,7 +13,7 @@ import pytest
 
 from hgemm_packs import cli
 from hgemm_packs.generator import report
-from hgemm_packs.generator.cli import search
+from hgemm_packs.generator.cli import remeasure, search
 from hgemm_packs.generator.core.spec import Choice, Device, Kernel, Status, Verdict
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice, fake_kernel
 from hgemm_packs.generator.workers.evaluators import Inline
@@ -81,7 +81,8 @@ def simulated(*arguments: object, device: Device | None = None, drawn: bool = Fa
     take longer than the rest."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "_evaluator", lambda *_: Inline(device or machine()))
-        patch.setattr(search, "ProcessBuilder", lambda jobs: Builder())
+        for verb in (search, remeasure):
+            patch.setattr(verb, "ProcessBuilder", lambda jobs: Builder())
         patch.setattr(search, "gpus_here", lambda asked: 1)
         patch.setattr(search, "sanitized", lambda count, kernels: ())
         if not drawn:

@@ -15,9 +15,9 @@ from hgemm_packs.generator.compile import compiler
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache; sources read anew before and after."""
     monkeypatch.setenv("HGEMM_PACKS_CACHE", str(tmp_path / "cache"))
-    compiler.expanded_source.cache_clear()
+    compiler.expand_source.cache_clear()
     yield tmp_path / "cache" / "v1" / "build"
-    compiler.expanded_source.cache_clear()
+    compiler.expand_source.cache_clear()
 
 
 @pytest.fixture

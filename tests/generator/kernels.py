@@ -178,5 +178,5 @@ def sources_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the kernel sources that builds read from now on."""
     shutil.copytree(compiler.sources_dir(), folder)
     monkeypatch.setattr(compiler, "sources_dir", lambda: folder)
-    compiler.expanded_source.cache_clear()
+    compiler.expand_source.cache_clear()
     return folder

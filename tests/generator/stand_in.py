@@ -75,7 +75,7 @@ class Clock:
     def name(self, arm: Callable[..., object]) -> Any:
         loaded = dict(self.device._kernels) if self.device else {}
         if self.device:
-            loaded |= {f"{id_} behind": one for id_, one in self.device._followers.items()}
+            loaded |= {f"{id_} behind": one for id_, one in self.device._dependent.items()}
         found = [id_ for id_, one in loaded.items() if one.arm is arm]
         return found[0] if found else "torch" if arm is timing.torch_mm else arm
 
@@ -96,7 +96,7 @@ def _replays(clock: Clock) -> tuple[type, type]:
                 self.arm(one.a, one.b, one.c)
             self._us = clock.of(self.arm)
 
-        def started(self) -> bool:
+        def has_started(self) -> bool:
             return True
 
         def us(self) -> float:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hgemm_packs import launcher, select
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import size
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.folder import Pack
@@ -39,7 +39,7 @@ WIDTHS = (1024, 512, 2048, 4096, 256, 128, 64)
 
 
 def kernels() -> list[Packed]:
-    return [(pack, entry) for pack in select.found().packs for entry in pack.manifest.kernels]
+    return [(pack, entry) for pack in select.find_packs().packs for entry in pack.manifest.kernels]
 
 
 def parties(entry: KernelEntry) -> int:
@@ -92,7 +92,7 @@ class Job:
         kernel, self.entry = loaded(one, pdl), one[1]
         m, n, k = filling(self.entry, kernel.max_ctas)
         dtype = DTYPES[self.entry.dtype]
-        self.arm = Arm(kernel)
+        self.arm = KernelArm(kernel)
         self.a, self.b = reference.cancelling(
             m, n, k, self.entry.layout, dtype, device="cuda", seed=seed
         )
@@ -125,7 +125,7 @@ class Occupant:
             for matrix, letter in zip((a, b), entry.layout, strict=True)
         )
         self.c = torch.full((m, n), math.nan, dtype=a.dtype, device="cuda")
-        self.arm, self.stream = Arm(kernel), torch.cuda.Stream()
+        self.arm, self.stream = KernelArm(kernel), torch.cuda.Stream()
 
     def launch(self) -> None:
         with torch.cuda.stream(self.stream):
@@ -187,7 +187,7 @@ class Chain:
     def __init__(self, one: Packed, m: int, width: int) -> None:
         entry, dtype = one[1], DTYPES[one[1].dtype]
         assert entry.admits(Problem(m, width, width, entry.layout, entry.dtype)) is None
-        self.arm = Arm(loaded(one, True))
+        self.arm = KernelArm(loaded(one, True))
         self.name = f"{entry.name} {m}x{width}"
         generator = torch.Generator("cuda").manual_seed(m + width)
         self._generator = generator

@@ -25,7 +25,7 @@ class Wins:
     def __init__(self) -> None:
         name = launcher.device_info(0).name
         self.kernels: dict[Problem, str] = {}
-        for pack in select.found().packs:
+        for pack in select.find_packs().packs:
             for row in pack.manifest.table:
                 clears = row.kernel is not None and pack.manifest.policy.clears(row)
                 if clears and row.profile == name:

@@ -11,7 +11,7 @@ from hgemm_packs import launcher, matmul
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core.spec import Job, Status
 from hgemm_packs.generator.devices.gpu import GpuDevice
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.measure.agreement import Agreement, edges
 from hgemm_packs.measure import timing
 from hgemm_packs.measure.operands import Operands, operands
@@ -24,10 +24,12 @@ from tests.gpu.conftest import Wins
 pytestmark = pytest.mark.gpu
 
 
-def both(pack: Pack, entry: KernelEntry) -> dict[str, Arm]:
+def both(pack: Pack, entry: KernelEntry) -> dict[str, KernelArm]:
     """A kernel, launched plainly and programmatically."""
     image = pack.image(entry)
-    return {name: Arm(launcher.load(0, entry, image, name == "pdl")) for name in ("plain", "pdl")}
+    return {
+        name: KernelArm(launcher.load(0, entry, image, name == "pdl")) for name in ("plain", "pdl")
+    }
 
 
 def test_a_capture_has_programmatic_edges(wins: Wins) -> None:
@@ -41,11 +43,11 @@ def test_a_capture_has_programmatic_edges(wins: Wins) -> None:
 Call = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 
 
-def into(c: torch.Tensor, arm: Arm) -> Call:
+def into(c: torch.Tensor, arm: KernelArm) -> Call:
     return lambda a, b, _: arm(a, b, c)
 
 
-def reading(a: torch.Tensor, arm: Arm) -> Call:
+def reading(a: torch.Tensor, arm: KernelArm) -> Call:
     return lambda _, b, c: arm(a, b, c)
 
 
@@ -61,7 +63,7 @@ def test_a_kernel_that_reads_ahead_stays_clear_of_what_is_written(wins: Wins) ->
         met.add(entry.param_layout)
         one = operands(problem, 0)[0]
         ahead = entry._replace(reads_ahead=True, triggers_early=True)
-        arm = Arm(launcher.load(0, ahead, pack.image(entry), True))
+        arm = KernelArm(launcher.load(0, ahead, pack.image(entry), True))
         shared = torch.zeros(m * max(n, k), dtype=one.a.dtype, device="cuda")
         flat, c = shared[: m * k], shared[: m * n].view(m, n)
         a = flat.view(m, k) if problem.layout[0] == "n" else flat.view(k, m).t()
@@ -79,7 +81,7 @@ def test_a_search_screens_launches_behind_one_another(wins: Wins) -> None:
         (result,) = device.run(Job(kind, problem, (kernel,), 3)).results.values()
         assert (result.status, result.detail) == (Status.OK, "")
         assert len(result.samples["hot"]) == 3
-    arm = device._followers[kernel.id].arm
+    arm = device._dependent[kernel.id].arm
     found = edges([arm, arm, arm, timing.feed], operands(problem, 0)[0], stage(0))
     assert found == {"programmatic": 2, "full": 1}
 
@@ -97,7 +99,7 @@ def test_what_is_read_ahead_is_what_a_foreign_kernel_wrote_two_grids_before(
         one, other = operands(problem, 0, sets=2)
         matmul(one.a, one.b)  # loads
         want = torch.empty_like(one.c)
-        Arm(launcher.load(0, dependent, pack.image(dependent), False))(one.a, one.b, want)
+        KernelArm(launcher.load(0, dependent, pack.image(dependent), False))(one.a, one.b, want)
         outs = [torch.full_like(one.c, torch.nan) for _ in range(rounds)]
 
         def foreign(a: torch.Tensor, b: torch.Tensor, _: torch.Tensor) -> object:
@@ -135,7 +137,7 @@ def test_what_is_read_ahead_is_what_ours_wrote_some_grids_before(wins: Wins, bet
         m, n, k = problem.m, problem.n, problem.k
         one, other = operands(problem, 0, sets=2)
         one.b.mul_(k**-0.5)  # C is an operand of the same size as A
-        arm = Arm(launcher.load(0, dependent, pack.image(dependent), True))
+        arm = KernelArm(launcher.load(0, dependent, pack.image(dependent), True))
         shared = torch.zeros(m * max(n, k), dtype=one.a.dtype, device="cuda")
         flat, c = shared[: m * k], shared[: m * n].view(m, n)
         a = flat.view(m, k) if problem.layout[0] == "n" else flat.view(k, m).t()

@@ -26,7 +26,9 @@ SLAB_BYTES = 32 << 20  # csrc/launcher/cuda/workspace.c
 @cache
 def sliced() -> dict[str, tuple[Pack, KernelEntry]]:
     """The kernels with a workspace, by name."""
-    packed = [(pack, entry) for pack in select.found().packs for entry in pack.manifest.kernels]
+    packed = [
+        (pack, entry) for pack in select.find_packs().packs for entry in pack.manifest.kernels
+    ]
     return {entry.name: (pack, entry) for pack, entry in packed if entry.workspace_bytes}
 
 

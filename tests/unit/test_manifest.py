@@ -207,7 +207,7 @@ def test_a_large_pack_gives_its_first_kernel_fast_and_stays_small(large: Path) -
 
 
 def test_every_row_is_found_alone_as_in_the_whole(large: Path) -> None:
-    alone, whole = Pack.open(large), Pack.verified(large)
+    alone, whole = Pack.open(large), Pack.open_verified(large)
     table = whole.manifest.table
     assert len(table) == 1000 and set(table) == set(whole.manifest.rows.values())
     for row in table:

@@ -156,7 +156,7 @@ def test_every_abusive_pack_is_refused_by_what_the_page_says(case: Case, tmp_pat
     packs.write_good(bad).close()
     case.change(bad)
     with pytest.raises(PackError):
-        type(packs.write_good(tmp_path / "good")).verified(bad)
+        type(packs.write_good(tmp_path / "good")).open_verified(bad)
     try:
         read = pack_reader.read(bad)
     except (ValueError, OSError, RecursionError):
@@ -197,7 +197,7 @@ def test_a_damaged_pack_is_refused(tmp_path: Path) -> None:
         for place in range(0, len(data), 37):
             path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
             outcome = set()
-            for read in (pack_reader.read, type(pack).verified):
+            for read in (pack_reader.read, type(pack).open_verified):
                 try:
                     manifest = read(pack.path)
                 except (ValueError, PackError):

@@ -52,7 +52,7 @@ def test_a_dependent_launch_is_named(good: Path) -> None:
     ]
     assert explained(packs.WIN_SMALL)[2] == "runs on   k_direct"
     assert explained(packs.WIN_SMALL)[3].startswith("hot ")
-    (found,) = select.found().packs
+    (found,) = select.find_packs().packs
     select.quarantine(found.manifest.by_id[direct], "wrong")
     assert explained(packs.WIN)[2] == "runs on   k_tma2"
     assert explained(packs.WIN)[3].startswith("hot ")

@@ -31,7 +31,7 @@ def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pack.path
 
 
-def resolve(problem: Problem, **device: Any) -> select.Choice:
+def resolve(problem: Problem, **device: Any) -> select.Selection:
     return select.resolve(problem, 0, dataclasses.replace(packs.H200, **device))
 
 
@@ -137,12 +137,12 @@ def test_a_kernel_that_failed_without_a_word_is_kept_out(good: Path) -> None:
     """Chosen again it would fail again, without end."""
     choice = resolve(packs.WIN)
     assert choice.kernel is not None
-    assert select.kept_out(choice.kernel, dependent=True) is None
+    assert select.exclusion_reason(choice.kernel, dependent=True) is None
     select.quarantine_dependent(choice.kernel, "")
-    assert select.kept_out(choice.kernel, dependent=True) == ""
-    assert select.kept_out(choice.kernel) is None
+    assert select.exclusion_reason(choice.kernel, dependent=True) == ""
+    assert select.exclusion_reason(choice.kernel) is None
     select.quarantine(choice.kernel, "")
-    assert select.kept_out(choice.kernel) == "" and resolve(packs.WIN).code == "quarantined"
+    assert select.exclusion_reason(choice.kernel) == "" and resolve(packs.WIN).code == "quarantined"
 
 
 def test_a_row_names_the_kernel_of_dependent_launches_too(good: Path) -> None:

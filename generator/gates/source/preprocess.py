@@ -204,11 +204,11 @@ def _expand(tokens: list[Token], macros: Mapping[str, Macro]) -> list[Token]:
         if macro is None or token.text in token.made_by:
             done.append(token)
         elif macro.params is None:
-            todo += _made(macro.body, token, token.made_by)[::-1]
+            todo += _mark_made(macro.body, token, token.made_by)[::-1]
         elif todo and todo[-1].text == "(":
             arguments, close = _arguments(todo, token)
-            body = _substituted(macro, arguments, macros, token)
-            todo += _made(body, token, token.made_by & close.made_by)[::-1]
+            body = _substitute(macro, arguments, macros, token)
+            todo += _mark_made(body, token, token.made_by & close.made_by)[::-1]
         else:
             done.append(token)
         if len(todo) + len(done) > LIMIT:
@@ -216,7 +216,9 @@ def _expand(tokens: list[Token], macros: Mapping[str, Macro]) -> list[Token]:
     return done
 
 
-def _made(body: list[Token] | tuple[Token, ...], by: Token, before: frozenset[str]) -> list[Token]:
+def _mark_made(
+    body: list[Token] | tuple[Token, ...], by: Token, before: frozenset[str]
+) -> list[Token]:
     return [replace(t, line=by.line, made_by=t.made_by | before | {by.text}) for t in body]
 
 
@@ -237,7 +239,7 @@ def _arguments(todo: list[Token], name: Token) -> tuple[list[list[Token]], Token
     raise Hidden(f"preprocessor: {name.text}( without ), line {name.line}")
 
 
-def _substituted(
+def _substitute(
     macro: Macro, arguments: list[list[Token]], macros: Mapping[str, Macro], name: Token
 ) -> list[Token]:
     params = macro.params or ()
@@ -256,7 +258,7 @@ def _substituted(
             token = next(body, token)
             if token.text not in given:
                 raise Hidden(f"preprocessor: # in {name.text}, line {name.line}")
-            out.append(Token("string", _quoted(given[token.text]), name.line))
+            out.append(Token("string", _quote(given[token.text]), name.line))
         elif token.kind == "name" and token.text in given:
             out += _expand(given[token.text], macros)
         else:
@@ -264,7 +266,7 @@ def _substituted(
     return out
 
 
-def _quoted(argument: list[Token]) -> str:
+def _quote(argument: list[Token]) -> str:
     """What # makes of an argument."""
     text = "".join((" " if t.spaced and i else "") + t.text for i, t in enumerate(argument))
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -141,12 +141,14 @@ class Table:
 
     def gather(self, values: Array) -> Array:
         """`hot() @ values`: each row's sum of what its gene values have."""
-        return np.append(values, 0.0)[self._places].sum(axis=1)
+        sums: Array = np.append(values, 0.0)[self._places].sum(axis=1)
+        return sums
 
     def scatter(self, weights: Array) -> Array:
         """`weights @ hot()`: what the rows give to each gene value."""
         spread = np.repeat(weights, MOST_GENES)
-        return np.bincount(self._places.ravel(), spread, len(PLACES) + 1)[:-1]
+        sums: Array = np.bincount(self._places.ravel(), spread, len(PLACES) + 1).astype(np.float64)
+        return sums[:-1]
 
 
 def shape(problem: Problem) -> Array:

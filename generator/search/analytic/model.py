@@ -41,7 +41,7 @@ class Swapped:
     layout: str
 
 
-def swapped(problem: Sizes) -> Swapped:
+def swap_sizes(problem: Sizes) -> Swapped:
     return Swapped(problem.n, problem.m, problem.k, problem.layout)
 
 
@@ -60,15 +60,18 @@ class Terms:
     def bottleneck(self) -> Places:
         """Per choice, the place in BOTTLENECKS of the largest term."""
         parts = (self.serial, np.maximum(self.load, self.dram), self.math, self.tail)
-        return np.argmax(np.stack(parts), axis=0)
+        largest: Places = np.argmax(np.stack(parts), axis=0)
+        return largest
 
 
 def ceil(a: Array | float, b: Array | float) -> Array:
-    return np.ceil(np.asarray(a) / b)
+    whole: Array = np.ceil(np.asarray(a) / b)
+    return whole
 
 
-def spilled(problem: Sizes, l2_mb: float) -> Array:
+def spilled_share(problem: Sizes, l2_mb: float) -> Array:
     """Share of the operands that L2 cannot keep between calls, 0 to 1."""
     m, n, k = problem.m, problem.n, problem.k
     megabytes = 2e-6 * (m * k + k * n + m * n)
-    return 1 / (1 + np.exp(-np.clip((megabytes - l2_mb) / (0.15 * l2_mb), -50, 50)))
+    share: Array = 1 / (1 + np.exp(-np.clip((megabytes - l2_mb) / (0.15 * l2_mb), -50, 50)))
+    return share

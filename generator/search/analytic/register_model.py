@@ -19,7 +19,7 @@ from hgemm_packs.generator.search.analytic.model import (
     Swapped,
     Terms,
     ceil,
-    spilled,
+    spilled_share,
 )
 
 Columns = Mapping[str, Array]
@@ -61,7 +61,7 @@ def direct(q: Columns, problem: Sizes, c: Constants = DIRECT) -> Terms:
     slower = slower * np.where(q["fixed_k"] > 0, c["fixed"], 1.0)
     clocks = items * (math + load) + serial
     operands = 2e-3 * (problem.m * problem.k + problem.k * problem.n + problem.m * problem.n)
-    dram = spilled(problem, c["l2_mb"]) * operands / c["dram_gbps"] + np.zeros_like(mi)
+    dram = spilled_share(problem, c["l2_mb"]) * operands / c["dram_gbps"] + np.zeros_like(mi)
     return Terms(
         total=c["launch_us"] + np.hypot(clocks * slower, dram),
         serial=c["launch_us"] + serial * slower,

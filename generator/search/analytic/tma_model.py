@@ -24,8 +24,8 @@ from hgemm_packs.generator.search.analytic.model import (
     Sizes,
     Terms,
     ceil,
-    spilled,
-    swapped,
+    spilled_share,
+    swap_sizes,
 )
 
 Columns = Mapping[str, Array]
@@ -104,7 +104,8 @@ def _resident(q: Columns) -> Array:
     registers = np.minimum(255, 8 * ceil(rows * q["tile_n"] / 128 + 50, 8))
     by_registers = np.floor(65536 / (q["threads"] * registers))
     by_smem = np.floor(SM_SMEM / (q["smem"] + 1024))
-    return np.maximum(q["ctas_per_sm"], np.minimum(by_smem, by_registers))
+    ctas: Array = np.maximum(q["ctas_per_sm"], np.minimum(by_smem, by_registers))
+    return ctas
 
 
 def _load(
@@ -121,7 +122,8 @@ def _load(
     columns = q["tile_n"] + c["beyond"] * np.maximum(0.0, q["tile_n"] - problem.n)
     rounds = deep / (q["stages"] * q["tile_k"] * active)
     read = (rows / q["cluster_n"] + columns * q["reload"] / q["cluster_m"]) * deep * 2
-    return np.hypot(rounds * c["latency"], read * busy / c["l2"])
+    clocks: Array = np.hypot(rounds * c["latency"], read * busy / c["l2"])
+    return clocks
 
 
 def _dram_us(q: Columns, problem: Sizes, running: Array, tiles: Array, c: Constants) -> Array:
@@ -135,7 +137,8 @@ def _dram_us(q: Columns, problem: Sizes, running: Array, tiles: Array, c: Consta
     line = np.minimum(line, ceil(running, band))
     waves = (band * band_tile + line * line_tile) * k * 2 * tiles / running
     read = np.maximum(2.0 * k * (m + n), waves) + 2.0 * m * n
-    return spilled(problem, c["l2_mb"]) * read / c["dram_gbps"] / 1e3
+    us: Array = spilled_share(problem, c["l2_mb"]) * read / c["dram_gbps"] / 1e3
+    return us
 
 
 def splitk(q: Columns, problem: Sizes, c: Constants = SPLITK) -> Terms:
@@ -159,7 +162,7 @@ def swapab(q: Columns, problem: Sizes, c: Constants = SWAPAB) -> Terms:
     """Terms of sm90_swapab: its rows are the problem's columns."""
     one = np.ones_like(q["threads"])
     seen = {"tile_m": q["tile_n"], "tile_n": q["tile_m"], "group": one, "raster_n": one}
-    return wgmma({**q, **seen}, swapped(problem), c)
+    return wgmma({**q, **seen}, swap_sizes(problem), c)
 
 
 def writebound(q: Columns, problem: Sizes, c: Constants = WRITEBOUND) -> Terms:

@@ -121,12 +121,12 @@ def halves(
         rankers = {"prior": Policy(), "reinforced": search.policy, "fitted": fitted}
         for problem in test:
             for name, policy in rankers.items():
-                ranked = _ranked(policy, bench, problem, max(counts))
+                ranked = _rank_choices(policy, bench, problem, max(counts))
                 shares[name].append(first_best(bench, problem, ranked, counts))
     return {name: mean_curve(rows) for name, rows in shares.items()}
 
 
-def _ranked(policy: Policy, bench: ReplayBench, problem: Problem, count: int) -> list[Choice]:
+def _rank_choices(policy: Policy, bench: ReplayBench, problem: Problem, count: int) -> list[Choice]:
     """The likeliest choices first; with zero weights that is the prior's order."""
     rows = rows_of(bench.spaces[problem])
     order = np.argsort(-policy.logits(rows), kind="stable")[:count]

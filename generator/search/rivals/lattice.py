@@ -48,7 +48,8 @@ class Grid:
         at = np.asarray(place, dtype=float)
         steps = np.abs(self.places - at) / length
         other = self.places != np.rint(at)
-        return np.where(ordered, steps, other).sum(axis=1)
+        sums: NDArray[np.float64] = np.where(ordered, steps, other).sum(axis=1)
+        return sums
 
 
 class Lattice:

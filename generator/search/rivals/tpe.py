@@ -59,15 +59,15 @@ class _Search:
             return None
         if len(self.lattice.choices) - len(there) < STARTUP:
             number = int(self.rng.choice(there))
-            trial = self._started(number)
+            trial = self._start_trial(number)
         else:
             trial = self.study.ask()
-            name, place = self._suggested(trial)
+            name, place = self._suggest(trial)
             nearest = self.lattice.nearest(name, place, self.free, self.rng)
             number = int(self.rng.choice(there)) if nearest is None else nearest
             if trial.params != self._params(number):
                 self.study.tell(trial, state=TrialState.FAIL)
-                trial = self._started(number)
+                trial = self._start_trial(number)
         self.free[number] = False
         choice = self.lattice.choices[number]
         self.running[choice] = trial
@@ -81,13 +81,13 @@ class _Search:
         self.free[number] = False
         value = self.worst + FAILED if log_us is None else log_us
         self.worst = max(self.worst, -math.inf if log_us is None else log_us)
-        trial = self.running.pop(choice, None) or self._started(number)
+        trial = self.running.pop(choice, None) or self._start_trial(number)
         if math.isfinite(value):
             self.study.tell(trial, value)
         else:  # nothing to compare a failure with yet
             self.study.tell(trial, state=TrialState.FAIL)
 
-    def _suggested(self, trial: Trial) -> tuple[str, list[int]]:
+    def _suggest(self, trial: Trial) -> tuple[str, list[int]]:
         """The family and places that a trial has."""
         name = str(trial.suggest_categorical(FAMILY, self.families.choices))
         place: list[Any] = []
@@ -95,14 +95,15 @@ class _Search:
             if isinstance(distribution, IntDistribution):
                 place.append(trial.suggest_int(key, distribution.low, distribution.high))
             else:
+                assert isinstance(distribution, CategoricalDistribution)
                 place.append(trial.suggest_categorical(key, distribution.choices))
         return name, place
 
-    def _started(self, number: int) -> Trial:
+    def _start_trial(self, number: int) -> Trial:
         """A running trial with the genes of a choice."""
         self.study.enqueue_trial(self._params(number))
         trial = self.study.ask()
-        self._suggested(trial)
+        self._suggest(trial)
         return trial
 
     def _params(self, number: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def install(patch: pytest.MonkeyPatch, *places: Path) -> None:
 
 
 def refused() -> list[str]:
-    return [each.error.code for each in select.found().refused]
+    return [each.error.code for each in select.find_packs().refused]
 
 
 def twins(place: Path, *tiles: int) -> list[Path]:

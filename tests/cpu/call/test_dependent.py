@@ -137,7 +137,7 @@ def test_one_that_does_not_load_is_none(fake: Started, caplog: pytest.LogCapture
     assert said.startswith(f"kernel {kernel.name} is not used behind our own kernels: ")
     fake.capture(7)
     assert [launched(fake) for _ in range(2)] == [PLAINLY] * 2
-    assert select.kept_out(kernel) is None
+    assert select.exclusion_reason(kernel) is None
     assert fake.fallbacks() == {}
 
 

@@ -110,4 +110,4 @@ def test_a_file_that_goes_stale_while_a_pack_is_opened(
     monkeypatch.setattr(os, "fstat", stale)
     multiply(bare)
     assert launcher.counters()["hits"] == 1
-    assert [refused.error.code for refused in select.found().refused] == ["unreadable"]
+    assert [refused.error.code for refused in select.find_packs().refused] == ["unreadable"]

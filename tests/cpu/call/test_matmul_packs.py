@@ -195,7 +195,7 @@ def test_a_cubin_that_changes_on_disk_has_its_pack_refused(
 ) -> None:
     pack = packs.write_good(tmp_path / "bad", runnable).path
     install(monkeypatch, pack)
-    assert len(select.found().packs) == 1
+    assert len(select.find_packs().packs) == 1
     (pack / "kernels.bin").write_bytes(b"\0" * (pack / "kernels.bin").stat().st_size)
     multiply(bare)
     assert launcher.counters()["launches"] == 0 and refused() == ["kernel_hash"]

@@ -156,7 +156,7 @@ def test_between_blocks_a_caller_may_replay(fake_device: list[object]) -> None:
     """And what it replays is no sample."""
     seen: list[tuple[int, float]] = []
 
-    def between(block: int, field: timing.Field) -> None:
+    def between(block: int, field: timing.ArmBench) -> None:
         seen.append((block, field.block(["ours"])[0]["ours"]))
 
     arms = {"torch": timing.torch_mm, "ours": ours}
@@ -223,7 +223,7 @@ def test_chained_layers_pass_their_values_on(
     monkeypatch.setattr(timing, "Replay", Graph)
     seen: list[Operands] = []
 
-    def between(block: int, field: timing.Field) -> None:
+    def between(block: int, field: timing.ArmBench) -> None:
         sets = field.plan.sets
         a, c = sets[0].a, sets[0].c
         assert len({one.b.data_ptr() for one in sets}) == len(sets) == timing.MIN_LAYERS

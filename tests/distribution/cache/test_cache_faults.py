@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.distribution import cache
-from hgemm_packs.pack.cache_folders import Lock, locked
+from hgemm_packs.pack.cache_folders import Lock, hold_lock
 from hgemm_packs.pack.folder import Pack
 from tests.distribution.cache import cache_steps
 from tests.distribution.cache.cached import DAY_S, add, contents, flip, no_fill, temps, written
@@ -99,7 +99,7 @@ def test_a_forked_child_does_not_keep_the_lock(pack: Pack, root: Path) -> None:
 
     cache.add(pack.manifest_sha256, fill, root)
     try:
-        with locked(root / "v1", pack.manifest_sha256, wait=False) as lock:
+        with hold_lock(root / "v1", pack.manifest_sha256, wait=False) as lock:
             assert lock is Lock.HELD
         assert os.waitpid(children[0], os.WNOHANG) == (0, 0)
     finally:

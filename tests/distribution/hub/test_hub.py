@@ -278,7 +278,7 @@ def test_use_goes_ahead_of_the_search_order(
     used = packs.use(folder)
     assert select.resolve(WIN, 0, H200).pack is used
     packs.use(other)
-    assert [each.path for each in select.found().packs][:2] == [other, folder]
+    assert [each.path for each in select.find_packs().packs][:2] == [other, folder]
     with pytest.raises(ValueError, match="is not in the cache"):
         packs.use("alice/never-fetched")
     with pytest.raises(PackError):

@@ -64,7 +64,7 @@ def test_the_record(tmp_path: Path) -> None:
     path = tmp_path / "v1" / "quarantine" / f"{identity(KERNEL)}.json"
     assert json.loads(path.read_bytes()) == {"reason": "wrong"}
     assert path.stat().st_mode & 0o777 == 0o600
-    assert selftest.quarantined(tmp_path) == {identity(KERNEL): "wrong"}
+    assert selftest.read_quarantine(tmp_path) == {identity(KERNEL): "wrong"}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def a_record(root: Path) -> Path:
 
 def unread(root: Path, path: Path) -> bool:
     """Whether this record keeps its kernel out, and nothing in it is believed."""
-    known = selftest.quarantined(root)
+    known = selftest.read_quarantine(root)
     return list(known) == [path.stem] and known[path.stem].startswith(f"{path} says so, unread: ")
 
 
@@ -143,7 +143,7 @@ def test_a_quarantine_that_cannot_be_listed_is_said(
         raise OSError(errno.ESTALE, "Stale file handle")
 
     monkeypatch.setattr(Path, "iterdir", stale)
-    assert selftest.quarantined(tmp_path) == {}
+    assert selftest.read_quarantine(tmp_path) == {}
     assert "which kernels failed before is not known: " in caplog.text
 
 
@@ -152,6 +152,6 @@ def test_other_files_are_no_records(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     for name in (".new-x", "README", "A" * 64 + ".json", "a" * 63 + ".json", "a" * 64):
         (folder / name).write_text("{}")
-    assert selftest.quarantined(tmp_path) == {}
-    assert selftest.quarantined(None) == {}
-    assert selftest.quarantined(tmp_path / "none") == {}
+    assert selftest.read_quarantine(tmp_path) == {}
+    assert selftest.read_quarantine(None) == {}
+    assert selftest.read_quarantine(tmp_path / "none") == {}

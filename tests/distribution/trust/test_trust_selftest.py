@@ -49,7 +49,7 @@ def test_a_right_kernel_passes(fake: Started, param_layout: str, layout: str, dt
         reference.assert_exact(fake.matmul(a, b), a, b)
     assert fake.fallbacks() == {}
     assert fake.control.launches == 3, "the test itself, once, and two calls"
-    assert selftest.quarantined(settings.settings().cache) == {}
+    assert selftest.read_quarantine(settings.settings().cache) == {}
 
 
 def wrong_kernel(fake: Started) -> str:
@@ -68,7 +68,7 @@ def test_a_wrong_kernel_is_quarantined(fake: Started, caplog: pytest.LogCaptureF
     assert fake.control.launches == 1
     (record,) = caplog.records
     assert "64x64x64" in record.getMessage() and "of 4096 values differ" in record.getMessage()
-    written = selftest.quarantined(settings.settings().cache)
+    written = selftest.read_quarantine(settings.settings().cache)
     assert list(written) == [kernel] and "of 4096 values differ" in written[kernel]
 
 
@@ -83,7 +83,7 @@ def test_a_wrong_kernel_for_dependent_launches(fake: Started) -> None:
         reference.assert_exact(fake.matmul(a, b), a, b)
         assert fake.control.pdl == 0
     assert fake.fallbacks() == {} and fake.control.launches == 2 + 3
-    assert list(selftest.quarantined(settings.settings().cache)) == [identity(wrong)]
+    assert list(selftest.read_quarantine(settings.settings().cache)) == [identity(wrong)]
 
 
 def test_a_kernel_that_is_wrong_when_launched_dependent(
@@ -102,7 +102,7 @@ def test_a_kernel_that_is_wrong_when_launched_dependent(
     a, b = reference.cancelling(64, 64, 64, "nn", torch.float16)
     reference.assert_exact(fake.matmul(a, b), a, b)
     assert fake.fallbacks() == {"quarantined": 1} and fake.control.loads == 2
-    known = selftest.quarantined(settings.settings().cache)
+    known = selftest.read_quarantine(settings.settings().cache)
     assert list(known) == [identity(fake.kernels["nn", "f16"])]
 
 
@@ -129,7 +129,7 @@ def test_one_wrong_value_is_seen(fake: Started, monkeypatch: pytest.MonkeyPatch)
     a, b = reference.cancelling(40, 32, 64, "nn", torch.float16)
     reference.assert_exact(fake.matmul(a, b), a, b)
     assert fake.fallbacks() == {"quarantined": 1}
-    (reason,) = selftest.quarantined(settings.settings().cache).values()
+    (reason,) = selftest.read_quarantine(settings.settings().cache).values()
     assert ": 1 of 1280 values differ, by up to 1" in reason
 
 
@@ -152,7 +152,7 @@ def test_a_case_that_cannot_run_is_no_verdict_for_others(
     a, b = reference.cancelling(64, 64, 64, "nn", torch.float16)
     reference.assert_exact(fake.matmul(a, b), a, b)
     assert fake.fallbacks() == {"quarantined": 1}
-    assert selftest.quarantined(settings.settings().cache) == {}
+    assert selftest.read_quarantine(settings.settings().cache) == {}
 
 
 def test_the_random_state_of_the_user_stays(fake: Started) -> None:
@@ -215,7 +215,7 @@ def test_defect_05_first_use_in_any_state_of_torch(
     a, b = reference.normal(64, 64, 64, "nn", torch.float16)
     with STATES[state]():
         fake.matmul(a, b)
-    assert selftest.quarantined(settings.settings().cache) == {} and not caplog.records
+    assert selftest.read_quarantine(settings.settings().cache) == {} and not caplog.records
     reference.assert_product(fake.matmul(a, b), a, b)
     assert launcher.counters()["hits"] >= 1 and "quarantined" not in fake.fallbacks()
 

@@ -91,7 +91,7 @@ def test_the_same_pack_gives_the_same_bytes(repo: Path, tmp_path: Path) -> None:
 def test_a_local_kernel_is_a_pack_in_use_and_a_matmul(repo: Path, dtype: torch.dtype) -> None:
     module = kernels.get_local_kernel(repo)
     assert module.pack.manifest_sha256 == manifest_sha256(repo)
-    assert select.found().packs[0].manifest_sha256 == manifest_sha256(repo)
+    assert select.find_packs().packs[0].manifest_sha256 == manifest_sha256(repo)
     a, b = reference.normal(33, 40, 65, "nt", dtype)
     reference.assert_product(module.matmul(a, b), a, b)
 
@@ -188,7 +188,7 @@ def test_a_changed_pack_is_refused_and_not_used(
         pack.image(pack.manifest.kernels[0])  # of a blob that is not copied, when it is used
     nobody_allowed_it = linked and name == MANIFEST_NAME
     assert caught.value.code == ("no_authority" if nobody_allowed_it else code)
-    assert (select.found().packs == ()) == (linked or name == MANIFEST_NAME)
+    assert (select.find_packs().packs == ()) == (linked or name == MANIFEST_NAME)
 
 
 def test_without_hgemm_packs_the_error_says_what_to_install(repo: Path) -> None:

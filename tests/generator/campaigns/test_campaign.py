@@ -29,7 +29,7 @@ def task(m: int, name: str = "k", **fields: Any) -> Task:
         "pdl",
         problem,
         lambda: (Kernel({"id": name, "name": name}, b""),),
-        {"problem": pack_kernels.listed(problem), "kernel": name, **fields},
+        {"problem": pack_kernels.problem_values(problem), "kernel": name, **fields},
     )
 
 
@@ -152,7 +152,7 @@ def pack(tmp_path: Path) -> Packed:
 
 def test_a_pack_gives_its_wins_and_kernels(pack: Packed) -> None:
     assert pack.wins == {packs.WIN: "k_tma2", packs.WIN_SMALL: "k_direct"}
-    assert pack.behind == {packs.WIN: "k_tma3"}
+    assert pack.dependent == {packs.WIN: "k_tma3"}
     assert packs.CUBLAS in pack.measured and len(pack.measured) == 3
     kernel = pack.kernel("k_tma2")
     assert kernel.fields["param_layout"] == "tma2_v1" and len(kernel.cubin) == 1300
@@ -165,11 +165,17 @@ def test_a_pack_gives_its_wins_and_kernels(pack: Packed) -> None:
 
 def test_a_problem_has_the_kernel_asked_for_or_the_tables(pack: Packed) -> None:
     asked = [(packs.WIN, None), (packs.CUBLAS, None), (packs.CUBLAS, "k_tma3")]
-    assert pack.named(asked, pack.wins) == [(packs.WIN, "k_tma2"), (packs.CUBLAS, "k_tma3")]
+    assert pack.choose_kernels(asked, pack.wins) == [
+        (packs.WIN, "k_tma2"),
+        (packs.CUBLAS, "k_tma3"),
+    ]
     asked.append((packs.WIN_SMALL, None))  # has none for dependent launch
-    assert pack.named(asked, pack.behind) == [(packs.WIN, "k_tma3"), (packs.CUBLAS, "k_tma3")]
+    assert pack.choose_kernels(asked, pack.dependent) == [
+        (packs.WIN, "k_tma3"),
+        (packs.CUBLAS, "k_tma3"),
+    ]
     with pytest.raises(PackError, match="has layout nn, not tt"):
-        pack.named([(Problem(64, 64, 64, "tt", "f16"), "k_tma3")], pack.wins)
+        pack.choose_kernels([(Problem(64, 64, 64, "tt", "f16"), "k_tma3")], pack.wins)
 
 
 def test_problems_are_read_from_lines_and_files(tmp_path: Path, pack: Packed) -> None:

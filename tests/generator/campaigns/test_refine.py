@@ -261,13 +261,13 @@ def test_lines_of_another_compilers_code_choose_nothing(run: Path) -> None:
 
 def test_what_a_large_problem_won_since_is_sustained_beside_the_others(run: Path) -> None:
     """A kernel without a sustained run is named nowhere, however fast: its problem had a line."""
-    confirmed = sustained.confirmed
+    confirmed = sustained.find_confirmed
 
     def fewer(found: Findings) -> dict[Problem, list[str]]:
         return {problem: ids[:1] for problem, ids in confirmed(found).items()}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sustained, "confirmed", fewer)
+        patch.setattr(sustained, "find_confirmed", fewer)
         assert refined(run, Protocols(), Protocols(), words=("--keep", 1.0)).code == 0
     early = table(run)[LARGE][0]
     first = Protocols()

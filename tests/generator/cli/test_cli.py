@@ -87,7 +87,7 @@ def test_the_same_command_again_changes_nothing(made: Made, copied: Path) -> Non
     jobs = []
     for folder in (made.run, copied):
         with Store(folder, readonly=True) as store:
-            jobs.append([job.id for job in store.measured()])
+            jobs.append([job.id for job in store.finished_jobs()])
             runs = len(store.runs())
     assert jobs[0] == jobs[1] and runs == 2
 
@@ -98,7 +98,7 @@ def test_a_simulated_pack_serves_no_real_gpu(
     """What never was measured must never run: a pack is for the GPU by the name of its profile."""
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(made.run / "pack"))
     settings.cache_clear()
-    manifest = select.found().packs[0].manifest
+    manifest = select.find_packs().packs[0].manifest
     assert [each.name for each in manifest.device_profiles] == ["Simulated GPU"]
     assert {row.profile for row in manifest.table} == {"Simulated GPU"}
     assert manifest.baseline.torch == manifest.baseline.driver == "simulated"
@@ -131,14 +131,14 @@ def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
     code, out, err = simulated("follow", table, "--run", tmp_path / "run", "--budget", "20s")
     assert (code, err) == (0, "") and f"pack: {tmp_path / 'run' / 'pack'}: " in out
     with Store(tmp_path / "run", readonly=True) as store:
-        assert {job.kind for job in store.measured()} == {"ceilings", "behind", "gate"}
-        assert {job.problem for job in store.measured("behind")} == won
+        assert {job.kind for job in store.finished_jobs()} == {"ceilings", "behind", "gate"}
+        assert {job.problem for job in store.finished_jobs("behind")} == won
         found = findings.read(store)
     pack = pack_kernels.Packed(tmp_path / "run" / "pack")
     asked = pack_kernels.read(str(tmp_path / "run" / "pairs.jsonl"))
     assert {problem for problem, _ in asked} == won
     assert {name for _, name in asked} == set(pack.entries)
-    assert pack.named(asked, {}) == asked
+    assert pack.choose_kernels(asked, {}) == asked
     for entry in pack.entries.values():
         assert entry.reads_ahead and entry.triggers_early
         assert entry.numerics.max_rel_err == round(found.proofs[entry.id].max_rel_err, 9)
@@ -150,7 +150,7 @@ def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
     few = ("--shapes", listed(tmp_path / "last.toml", last), "--every", 2, "--budget", "20s")
     assert simulated("follow", table, "--run", tmp_path / "last", *few).code == 0
     with Store(tmp_path / "last", readonly=True) as store:
-        assert {job.problem for job in store.measured("behind")} == set(last)
+        assert {job.problem for job in store.finished_jobs("behind")} == set(last)
     none = simulated("follow", table, "--run", tmp_path / "none", "--layouts", "tt")
     assert none.code == 2 and "source.json has no row of these problems" in none.err
     assert not (tmp_path / "none").exists()
@@ -166,15 +166,15 @@ def test_confirm_ends_what_a_small_budget_left_open(made: Made, tmp_path: Path) 
     assert short.out.endswith("no win confirmed yet: no pack\n")
     assert not (tmp_path / "run" / "pack").exists()
     with Store(tmp_path / "run", readonly=True) as store:
-        screens = [job.id for job in store.measured("screen")]
-        assert list(store.measured("confirm")) == []
+        screens = [job.id for job in store.finished_jobs("screen")]
+        assert list(store.finished_jobs("confirm")) == []
         assert sum(store.spent_gpu_seconds().values()) > 0.7 * (4.5 + 2.0)
     code, out, _ = simulated("resume", tmp_path / "run", "--budget", "2s")
     assert code == 0
     with Store(tmp_path / "run", readonly=True) as store:
-        assert [job.id for job in store.measured("screen")] == screens
-        confirmed = {job.problem for job in store.measured("confirm")}
-        assert confirmed == {job.problem for job in store.measured("behind")}
+        assert [job.id for job in store.finished_jobs("screen")] == screens
+        confirmed = {job.problem for job in store.finished_jobs("confirm")}
+        assert confirmed == {job.problem for job in store.finished_jobs("behind")}
     won = {Problem(*row.key) for row in opened(tmp_path / "run").table if row.kernel}
     assert won and won <= confirmed
     assert f"{len(won)} wins in 3 rows" in out

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator.compile import compiler as build
-from hgemm_packs.generator.compile import pack_writer
+from hgemm_packs.generator.compile import compiler, pack_writer
 from hgemm_packs.generator.compile.compiler import BuildError, Built
 from hgemm_packs.generator.compile.pack_writer import SourceKernel, read_source, write_source
 from hgemm_packs.generator.devices.fake import fake_cubin
@@ -31,24 +30,24 @@ def test_a_kernel_is_the_same_in_every_cache_place_and_process(
 ) -> None:
     jobs = sample(len(FAMILIES))
     assert {name for name, _ in jobs} == set(FAMILIES)
-    here = [build.build_one(*job) for job in jobs]
+    here = [compiler.build_one(*job) for job in jobs]
     sources_at(tmp_path / "somewhere" / "else" / "kernels", monkeypatch)
     monkeypatch.setenv("HGEMM_PACKS_CACHE", str(tmp_path / "another"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.time", lambda: 4e9)
     compilations.clear()
-    there = [build.build_one(*job) for job in jobs]
+    there = [compiler.build_one(*job) for job in jobs]
     assert len(compilations) == len(jobs), "nothing came from a cache"
     assert there == here
     monkeypatch.undo()
-    build.expanded_source.cache_clear()
+    compiler.expand_source.cache_clear()
     monkeypatch.setenv("HGEMM_PACKS_CACHE", str(tmp_path / "third"))
-    assert build.build(jobs, workers=2) == here
+    assert compiler.build(jobs, workers=2) == here
 
 
 def test_the_id_is_the_digest_of_the_cubin_and_the_rest_is_the_record() -> None:
     for name, genome in (QUICK, PRODUCTS):
-        built = build.build_one(name, genome)
+        built = compiler.build_one(name, genome)
         fields = built.entry_fields
         assert fields["id"] == hashlib.sha256(built.cubin).hexdigest()
         assert header(fake_cubin(b"")) == header(built.cubin)
@@ -67,24 +66,24 @@ def test_comments_do_not_reach_the_cubin_and_code_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compilations: list[str]
 ) -> None:
     """A comment may be mended without a new sweep: ids stay."""
-    before = build.build_one(*PRODUCTS)
+    before = compiler.build_one(*PRODUCTS)
     folder = sources_at(tmp_path / "kernels", monkeypatch)
     for path in folder.rglob("*.cuh"):
         text = path.read_text(encoding="utf-8")
         path.write_text(f"// Reworded.\n\n{text}// The end.\n", encoding="utf-8")
-    assert build.build_one(*PRODUCTS) == before
+    assert compiler.build_one(*PRODUCTS) == before
     assert len(compilations) == 2, "the cache is keyed by the text, so this was compiled"
     path = folder / "common" / "epilogue.cuh"
     path.write_text(
         path.read_text(encoding="utf-8").replace("pack2(v[0], v[1])", "pack2(v[1], v[0])")
     )
-    build.expanded_source.cache_clear()
-    assert build.build_one(*PRODUCTS).entry_fields["id"] != before.entry_fields["id"]
+    compiler.expand_source.cache_clear()
+    assert compiler.build_one(*PRODUCTS).entry_fields["id"] != before.entry_fields["id"]
 
 
 def test_one_string_decides_a_kernel() -> None:
     for job in (QUICK, PRODUCTS):
-        text = build.render(*job)
+        text = compiler.render(*job)
         assert "#include" not in text, "neither ours left over nor any of CUDA's"
         assert text.count("constexpr int kElementBytes") == 1, "each header once"
         assert f"#define HGP_SYMBOL {family(job[0]).kernel_name(job[1])}\n" in text
@@ -101,18 +100,18 @@ def test_the_compilers_own_cache_stays_out(monkeypatch: pytest.MonkeyPatch) -> N
         return real(**given)
 
     monkeypatch.setattr(core, "ProgramOptions", options)
-    build.build_one(*QUICK)
+    compiler.build_one(*QUICK)
     assert [given["no_cache"] for given in seen] == [True]
-    assert "no_cache" not in build.OPTIONS, "kernel ids and manifests name what decides the code"
+    assert "no_cache" not in compiler.OPTIONS, "kernel ids and manifests name what decides the code"
 
 
 # --- errors -------------------------------------------------------------------------------------
 
 
 def compile_changed(job: Job, old: str, new: str) -> None:
-    source = build.render(*job)
+    source = compiler.render(*job)
     assert source.count(old) == 1, "the source has changed: this test must follow"
-    build.compile_source(source.replace(old, new), family(job[0]).kernel_name(job[1]))
+    compiler.compile_source(source.replace(old, new), family(job[0]).kernel_name(job[1]))
 
 
 def test_a_syntax_error_carries_the_compilers_words() -> None:
@@ -152,17 +151,19 @@ def test_a_symbol_that_looks_like_a_warning_is_none() -> None:
     """Kernel names end in eight hexadecimal digits, and ptxas repeats them."""
     symbol = f"{family('sm90_direct').kernel_name(DIRECT)[:-8]}ac7511c7"
     source = 'extern "C" __global__ void SYMBOL(float* x) { *x = 1.0f; }'
-    cubin, regs = build.compile_source(source.replace("SYMBOL", symbol), symbol)
+    cubin, regs = compiler.compile_source(source.replace("SYMBOL", symbol), symbol)
     assert symbol.encode() in cubin and regs > 0
 
 
 def test_the_compiler_at_hand_is_the_pinned_one() -> None:
     from cuda.bindings import nvrtc
 
-    build.check_nvrtc()
+    compiler.check_nvrtc()
     status, major, minor = nvrtc.nvrtcVersion()
     assert int(status) == 0
-    assert build.NVRTC_PIN.startswith(f"{major}.{minor}."), "a library beside the wheel was loaded"
+    assert compiler.NVRTC_PIN.startswith(f"{major}.{minor}."), (
+        "a library beside the wheel was loaded"
+    )
 
 
 # --- many kernels, and a pack -------------------------------------------------------------------
@@ -172,16 +173,16 @@ def test_build_keeps_the_order_and_returns_errors(monkeypatch: pytest.MonkeyPatc
     jobs: list[Job] = [("sm90_direct", {**DIRECT, "unroll": u}) for u in (8, 4, 2, 1)]
     names = [family(name).kernel_name(genome) for name, genome in jobs]
 
-    def compiler(source: str, symbol: str) -> tuple[bytes, int]:
+    def compile_stand_in(source: str, symbol: str) -> tuple[bytes, int]:
         if symbol == names[1]:
             raise BuildError(f"{symbol}: spills")
         return symbol.encode(), 40
 
     # Threads, so that the stand-in compiler is met under every way of starting processes.
-    monkeypatch.setattr(build, "ProcessPoolExecutor", ThreadPoolExecutor)
-    monkeypatch.setattr(build, "compile_source", compiler)
+    monkeypatch.setattr(compiler, "ProcessPoolExecutor", ThreadPoolExecutor)
+    monkeypatch.setattr(compiler, "compile_source", compile_stand_in)
     steps: list[tuple[int, int]] = []
-    results = build.build(iter(jobs), workers=2, progress=lambda *step: steps.append(step))
+    results = compiler.build(iter(jobs), workers=2, progress=lambda *step: steps.append(step))
     assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert [type(result) for result in results] == [Built, BuildError, Built, Built]
     assert str(results[1]) == f"{names[1]}: spills"
@@ -199,7 +200,7 @@ def _source_of(built: list[Built], path: Path) -> Path:
 
 
 def test_build_pack_holds_what_the_manifest_names(tmp_path: Path) -> None:
-    built = [build.build_one(*job) for job in (QUICK, PRODUCTS)]
+    built = [compiler.build_one(*job) for job in (QUICK, PRODUCTS)]
     pack = pack_writer.build_pack(
         _source_of(built, tmp_path / "h200.json"), tmp_path / "pack", jobs=1
     )
@@ -211,7 +212,7 @@ def test_build_pack_holds_what_the_manifest_names(tmp_path: Path) -> None:
 
 
 def test_build_pack_refuses_a_kernel_that_was_not_measured(tmp_path: Path) -> None:
-    built = build.build_one(*QUICK)
+    built = compiler.build_one(*QUICK)
     measured = "f" * 64
     other = Built(built.entry_fields | {"id": measured}, built.cubin)
     source = _source_of([other], tmp_path / "h200.json")
@@ -225,8 +226,8 @@ def test_build_pack_refuses_a_kernel_that_was_not_measured(tmp_path: Path) -> No
 def test_build_pack_raises_what_the_compiler_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = _source_of([build.build_one(*QUICK)], tmp_path / "h200.json")
-    monkeypatch.setattr(build, "build", lambda *_: [BuildError("kernel.cu(1): error")])
+    source = _source_of([compiler.build_one(*QUICK)], tmp_path / "h200.json")
+    monkeypatch.setattr(compiler, "build", lambda *_: [BuildError("kernel.cu(1): error")])
     with pytest.raises(BuildError, match=r"kernel\.cu\(1\): error"):
         pack_writer.build_pack(source, tmp_path / "pack")
     assert not (tmp_path / "pack").exists()
@@ -246,7 +247,7 @@ def test_committed_kernels_rebuild_to_their_ids() -> None:
     """A sample; `make demo` builds all of them."""
     kernels = _spread(read_source(COMMITTED).kernels)
     assert {"sm90_direct", "sm90_wgmma"} <= {kernel.family for kernel in kernels} <= set(FAMILIES)
-    built = build.build([(kernel.family, kernel.genome) for kernel in kernels], workers=2)
+    built = compiler.build([(kernel.family, kernel.genome) for kernel in kernels], workers=2)
     for kernel, one in zip(kernels, built, strict=True):
         assert isinstance(one, Built), one
         assert (one.entry_fields["name"], one.entry_fields["id"]) == (kernel.name, kernel.id)

@@ -67,7 +67,7 @@ def line(
 def made(lines: Iterable[dict[str, Any]], without: str = "") -> tuple[SourceManifest, list[str]]:
     source, listed, gone = table.rebuilt(FOUND, 1.0, usable())
     assert gone == []
-    return dependent.launched(source, FOUND, listed, lines, usable(without))
+    return dependent.choose_dependent_kernels(source, FOUND, listed, lines, usable(without))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_follower_is_no_slower_than_torch_alone(
     """A launch may find nothing to overlap with."""
     level = found(*both({"a": (9.0, 10.0)}), *both({"d": alone}))
     source, listed, _ = table.rebuilt(level, 1.0, usable())
-    after, _ = dependent.launched(source, level, listed, [line("d", 9.0)], usable())
+    after, _ = dependent.choose_dependent_kernels(source, level, listed, [line("d", 9.0)], usable())
     assert [(row.kernel, row.dependent) for row in after.table] == [("a", kernel)]
 
 
@@ -127,7 +127,9 @@ def test_the_second_measurement_tells_who_is_level_alone_and_chooses_nothing(
 ) -> None:
     source, listed, _ = table.rebuilt(FOUND, 1.0, usable())
     second = [line("c", 0.5, plain=plain), line("b", 9.0)]
-    after, _ = dependent.launched(source, FOUND, listed, [line("c", 2.0)], usable(), second)
+    after, _ = dependent.choose_dependent_kernels(
+        source, FOUND, listed, [line("c", 2.0)], usable(), second
+    )
     assert {row.k: row.dependent for row in after.table} == {PROBLEM.k: kernel, OTHER.k: None}
 
 
@@ -148,7 +150,7 @@ def test_a_kernel_that_was_never_confirmed_has_passed_every_gate(without: str) -
     refused = {"c": Status.SANITIZER} if without == "refused" else {}
     less = replace(FOUND, proofs=proofs, refused=refused)
     source, listed, _ = table.rebuilt(less, 1.0, usable())
-    after, _ = dependent.launched(source, less, listed, [line("c", 2.0)], usable())
+    after, _ = dependent.choose_dependent_kernels(source, less, listed, [line("c", 2.0)], usable())
     assert {row.dependent for row in after.table} == {None}
 
 
@@ -172,7 +174,7 @@ def test_the_same_kernel_of_an_older_source_takes_no_place() -> None:
     whole = replace(whole, kernels=kernels)
     now = [compiler.Built({"id": each}, b"") for each in ("a", "today")]
     source, listed, _ = table.rebuilt(whole, 1.0, table.remade(lambda _: now))
-    after, gone = dependent.launched(
+    after, gone = dependent.choose_dependent_kernels(
         source, whole, listed, [line("b", 1.7)], table.remade(lambda _: now)
     )
     assert [(row.kernel, row.dependent) for row in after.table] == [("a", "today")]
@@ -188,7 +190,7 @@ def test_a_kernel_that_enters_has_its_proof() -> None:
 def test_a_problem_that_torch_runs_has_no_dependent_kernel() -> None:
     lost = found(*both({"a": (12.0, 14.0)}))
     source, listed, _ = table.rebuilt(lost, 1.0, usable())
-    assert dependent.launched(source, lost, listed, [line("a", 2.0)], usable()) == (
+    assert dependent.choose_dependent_kernels(source, lost, listed, [line("a", 2.0)], usable()) == (
         source,
         [],
     )

@@ -19,9 +19,9 @@ from hgemm_packs.generator.core.problems import (
     cost,
     filter,
     grid_shapes,
+    is_served,
     read,
     regime,
-    served,
 )
 from hgemm_packs.problem import Problem
 from tests import shapes
@@ -161,7 +161,7 @@ def test_a_users_file_by_its_path(caplog: pytest.LogCaptureFixture) -> None:
 def test_served_agrees_with_the_kernels(problem: Problem, expected: bool) -> None:
     kind = (problem.layout, problem.dtype)
     kernels = (entry_of(job) for job in candidates() if (job[1]["layout"], job[1]["dtype"]) == kind)
-    assert served(problem) == expected
+    assert is_served(problem) == expected
     assert any(entry.admits(problem) is None for entry in kernels) == expected
 
 

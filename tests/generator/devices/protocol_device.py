@@ -34,7 +34,7 @@ def replay_class(machine: SimpleNamespace) -> type:
             self._us = (6.0 if machine.control.pdl else 8.0) if ours else 10.0
             self._us = 2.0 if self._arm is timing.feed else self._us
 
-        def started(self) -> bool:
+        def has_started(self) -> bool:
             return True
 
         def us(self) -> float:

@@ -86,7 +86,9 @@ def test_a_recording_older_than_a_gene_is_read_with_its_default(
     today = recording.load(recorded)
     older = {
         problem: [
-            choice for choice in screen.choices if recording.completed(*without(choice)) == choice
+            choice
+            for choice in screen.choices
+            if recording.complete_choice(*without(choice)) == choice
         ]
         for problem, screen in today.items()
     }
@@ -129,7 +131,7 @@ def test_a_gene_that_is_no_more_is_dropped_where_the_kernel_is_the_same(
     """Sums over slices go another way than when one gene said who adds."""
     today = {**BASES["sm90_splitk"], "slices": slices}
     choice = Choice.of("sm90_splitk", today) if same else None
-    assert recording.completed("sm90_splitk", {**today, "reduce": reduce}) == choice
+    assert recording.complete_choice("sm90_splitk", {**today, "reduce": reduce}) == choice
 
 
 def test_a_file_of_the_day_when_a_family_had_another_gene(

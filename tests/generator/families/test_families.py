@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator.compile import compiler as build
+from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.families import FAMILIES, InvalidGenome, family
 from hgemm_packs.pack.manifest import PARAM_LAYOUTS
 from tests.generator.kernels import BASES, DIRECT, WGMMA, candidates, entry_of, record
@@ -121,15 +121,15 @@ def test_a_broken_constraint_is_named_and_never_compiled(
 ) -> None:
     genome = {**BASES[name], **genes}
 
-    def compiler(*_: Any) -> Any:
+    def compile_stand_in(*_: Any) -> Any:
         raise AssertionError("the compiler was called")
 
-    monkeypatch.setattr(build, "compile_source", compiler)
+    monkeypatch.setattr(compiler, "compile_source", compile_stand_in)
     assert FAMILIES[name].is_valid(BASES[name])
     with pytest.raises(InvalidGenome, match=f"^{name}: .*{words}"):
-        build.build_one(name, genome)
+        compiler.build_one(name, genome)
     with pytest.raises(InvalidGenome, match=words):
-        build.build([(name, genome)], workers=1)
+        compiler.build([(name, genome)], workers=1)
     assert not FAMILIES[name].is_valid(genome)
 
 
@@ -156,7 +156,7 @@ def test_a_reduction_that_spills_is_no_genome_and_the_nearest_one_builds(
         few |= {"raster": "m", "streaming": False, "bulk_blocks": 1}
     assert not list(f.space(**few, **spilling))
     nearest = next(f.space(**few, **built, tile_k=64, ctas_per_sm=1))
-    assert build.build_one(name, nearest).entry_fields["genome"] == nearest
+    assert compiler.build_one(name, nearest).entry_fields["genome"] == nearest
 
 
 @pytest.mark.parametrize("name", FAMILIES)

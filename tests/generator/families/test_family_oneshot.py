@@ -130,7 +130,7 @@ def test_a_kernel_is_unrolled_and_holds_no_static_shared_memory(
     monkeypatch.setitem(FAMILIES, FAMILY.name, FAMILY)
     genome = {**BASE, **genes}
     built = compiler.build_one(FAMILY.name, genome)
-    (entry,) = cubin.read(built.cubin).entries
+    (entry,) = cubin.read_cubin(built.cubin).entries
     assert entry.static_smem_bytes == 0
     census = sass.census(built.cubin)
     assert sum(form.count for form in census.mma) == int(genome["k_slice"]) // 16

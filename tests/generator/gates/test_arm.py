@@ -12,7 +12,7 @@ import torch
 from hgemm_packs import launcher
 from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import Checker, NumericError
 from hgemm_packs.pack.manifest import GridRule, KernelEntry
 from tests import fake_driver, reference
@@ -35,7 +35,7 @@ def loaded(layout: str = "nt", tile: int = 16) -> tuple[KernelEntry, launcher.Ke
     return entry, launcher.load(0, entry, cubin)
 
 
-def multiply(fake: Started, arm: Arm, m: int = 40, n: int = 24) -> int:
+def multiply(fake: Started, arm: KernelArm, m: int = 40, n: int = 24) -> int:
     """Where the workspace of a launch was, whose values are checked."""
     a, b = reference.cancelling(m, n, 64, "nt", torch.float16)
     out = torch.full((m, n), torch.nan, dtype=torch.float16)
@@ -46,7 +46,7 @@ def multiply(fake: Started, arm: Arm, m: int = 40, n: int = 24) -> int:
 
 def test_arms_share_no_memory(fake: Started) -> None:
     _, kernel = loaded()
-    first, second = Arm(kernel), Arm(kernel)
+    first, second = KernelArm(kernel), KernelArm(kernel)
     found = [multiply(fake, arm) for arm in (first, second, first.twin())]
     assert len(set(found)) == 3
     assert multiply(fake, first) == found[0] == multiply(fake, first, 16, 16)
@@ -56,7 +56,7 @@ def test_arms_share_no_memory(fake: Started) -> None:
 
 
 def test_a_captured_launch_uses_the_arms_own(fake: Started) -> None:
-    arm = Arm(loaded()[1])
+    arm = KernelArm(loaded()[1])
     before = multiply(fake, arm)
     fake.capture(9)
     assert multiply(fake, arm) == before
@@ -64,7 +64,7 @@ def test_a_captured_launch_uses_the_arms_own(fake: Started) -> None:
 
 def test_what_one_arm_spoils_spoils_no_other(fake: Started) -> None:
     _, kernel = loaded()
-    bad, good = Arm(kernel), Arm(kernel)
+    bad, good = KernelArm(kernel), KernelArm(kernel)
     fake.control.dirty = 2
     multiply(fake, bad)
     fake.control.dirty = 0
@@ -75,7 +75,7 @@ def test_what_one_arm_spoils_spoils_no_other(fake: Started) -> None:
 
 
 def test_preparing(fake: Started) -> None:
-    arm = Arm(loaded()[1])
+    arm = KernelArm(loaded()[1])
     assert arm.dirty() == 0
     arm.prepare(torch.zeros(40, 24, dtype=torch.float16))
     assert arm._workspace is not None
@@ -87,7 +87,7 @@ def test_preparing(fake: Started) -> None:
     assert int(arm.dirty()) == 1
 
 
-class Spoils(Arm):
+class Spoils(KernelArm):
     """Leaves something in a word, which does not trouble it the next time."""
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
@@ -97,7 +97,7 @@ class Spoils(Arm):
         super().__call__(a, b, c)
         self._workspace.words[-1] = 1
 
-    def twin(self) -> Arm:
+    def twin(self) -> KernelArm:
         return Spoils(self._kernel)
 
 
@@ -106,7 +106,7 @@ class Spoils(Arm):
 )
 def test_the_gate_looks_at_the_words(fake: Started, check: Callable[[Checker], None]) -> None:
     entry, kernel = loaded(tile=8)
-    good = Checker(entry, Arm(kernel), CPU, seed=1)
+    good = Checker(entry, KernelArm(kernel), CPU, seed=1)
     check(good)
     assert good.settle().shapes_tested >= 2
     bad = Checker(entry, Spoils(kernel), CPU, seed=1)
@@ -119,7 +119,7 @@ def test_a_kernel_that_takes_absent_for_a_sum(fake: Started) -> None:
     """Words are a NaN before each launch."""
     entry, kernel = loaded()
 
-    class Hasty(Arm):
+    class Hasty(KernelArm):
         def __call__(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
             super().__call__(a, b, c)
             assert self._workspace is not None

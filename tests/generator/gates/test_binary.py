@@ -215,7 +215,7 @@ def test_no_cubin(cut: int) -> None:
 
 def test_the_elf_tells_what_the_compiler_told() -> None:
     words = "__shared__ float part[100]; part[lane] = acc[0]; __syncwarp(); acc[0] = part[n % 100];"
-    image = cubin.read(compile_any(source(outside="__device__ int unused;", inside=words)))
+    image = cubin.read_cubin(compile_any(source(outside="__device__ int unused;", inside=words)))
     (entry,) = image.entries
     assert (image.sm, entry.name, entry.threads) == (90, foreign.SYMBOL, 32)
     assert entry.params == (8, 8, 8, 4, 4, 4, 4, 4, 4)
@@ -225,7 +225,7 @@ def test_the_elf_tells_what_the_compiler_told() -> None:
     assert 16 <= entry.registers <= 64
     assert (image.externals, image.code_relocations) == ((), 0)
     one = compiler.build_one("sm90_direct", DIRECT)
-    read = cubin.read(one.cubin)
+    read = cubin.read_cubin(one.cubin)
     assert read.entries[0].registers == one.entry_fields["regs"]
     assert read.entries[0].params == tuple(one.entry_fields["param_sizes"])
     assert "kTileM" in read.variables, "constants of the source, in memory that no code reads"

@@ -9,7 +9,7 @@ from hgemm_packs.generator.gates.checker import (
     GUARD_BITS,
     Checker,
     NumericError,
-    guarded,
+    make_guarded_place,
     operand,
     rounding_slack,
 )
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_c_is_nan_in_either_type_until_written(dtype: torch.dtype) -> None:
-    bits, c = guarded(5, 8, dtype, CPU)
+    bits, c = make_guarded_place(5, 8, dtype, CPU)
     assert c.shape == (5, 8)
     assert bool(torch.isnan(c.float()).all())
     c.zero_()

@@ -10,7 +10,7 @@ import pytest
 
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.gates import pack_gate
-from hgemm_packs.generator.gates.arm import Arm
+from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.numeric import Numeric, NumericError
 
 
@@ -28,7 +28,7 @@ def test_only_kernels_that_passed_are_listed(
             raise PackError("cubin_hash", "differs")
         return b""
 
-    def check(entry: SimpleNamespace, arm: Arm, *_: object) -> Numeric:
+    def check(entry: SimpleNamespace, arm: KernelArm, *_: object) -> Numeric:
         pdl: bool = arm._kernel.pdl  # type: ignore[attr-defined]
         if entry.name == "wrong" or (entry.name, pdl) == ("late", True):
             raise NumericError("depth 1x2x3: 4 elements wrong")

@@ -76,7 +76,7 @@ def judged(
 ) -> list[Verdict]:
     """Verdicts in order, by two processes at a time."""
     groups = [items[i : i + size] for i in range(0, len(items), size)]
-    found = dict(sweep.checked(groups, [None, None], tools))
+    found = dict(sweep.check_groups(groups, [None, None], tools))
     return [verdict for place in range(len(groups)) for verdict in found[place]]
 
 
@@ -150,7 +150,7 @@ def test_an_interrupt_ends_all_that_runs_and_starts_nothing_more(journal: Path) 
     other.start()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        list(sweep.checked(groups, [None, None], ("memcheck",)))
+        list(sweep.check_groups(groups, [None, None], ("memcheck",)))
     assert time.monotonic() - began < 20
     other.join()
     text = journal.read_text()
@@ -170,7 +170,7 @@ def running(pid: int) -> bool:
 def test_who_has_enough_of_the_verdicts_leaves_nothing_running(journal: Path) -> None:
     """What is known comes while others still run, and a run that stops there stops them."""
     groups = [[item("good")], *([item(f"k{i}", "never ends")] for i in range(3))]
-    for place, verdicts in sweep.checked(groups, [None, None], ("memcheck",)):
+    for place, verdicts in sweep.check_groups(groups, [None, None], ("memcheck",)):
         assert (place, [v.status for v in verdicts]) == (0, [Status.OK])
         while journal.read_text().count("pids") < 2:
             time.sleep(0.01)
@@ -187,7 +187,7 @@ def test_a_run_can_name_its_gpu_and_its_time(
     def ended(words: Any, environment: dict[str, str], timeout_s: float, stop: Any) -> None:
         seen.append((environment.get("CUDA_VISIBLE_DEVICES"), timeout_s))
 
-    monkeypatch.setattr(sanitizer, "_finished", ended)
+    monkeypatch.setattr(sanitizer, "_run_to_end", ended)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     for where in ((), ("3", 4.0)):
         run = sanitizer.run_tool([item("k")], "racecheck", *where)
@@ -217,7 +217,7 @@ def test_every_problem_is_ragged_and_admitted() -> None:
 @pytest.mark.parametrize("transposed", [False, True])
 def test_operands_end_where_their_allocation_does(transposed: bool) -> None:
     matrix = torch.arange(13 * 72, dtype=torch.float16).reshape(13, 72)
-    view = sanitizer.stored(matrix, transposed, "cpu")
+    view = sanitizer.store_matrix(matrix, transposed, "cpu")
     assert torch.equal(view, matrix)
     assert view.stride() == ((1, 16) if transposed else (72, 1))
     whole = view.untyped_storage().nbytes() // 2

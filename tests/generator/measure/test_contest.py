@@ -85,7 +85,7 @@ def test_a_clock_that_never_stands_still_does_not_hold_up_the_job(
     machine.mhz[:] = [1980, 1500] * 200
     reply = run(machine, "finals", GOOD[0])
     assert [reply.evidence["conditions"][p]["repeated"] for p in ("hot", "cold")] == [5, 5]
-    assert judge.led(Field(PROBLEM, "finals", {}, {}, "2026-11-22", reply.evidence))
+    assert judge.is_led(Field(PROBLEM, "finals", {}, {}, "2026-11-22", reply.evidence))
     assert len(reply.results[GOOD[0].id].samples["cold"]) == 11
 
 

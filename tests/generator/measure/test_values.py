@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from hgemm_packs.generator.measure.values import Reference, sampled
+from hgemm_packs.generator.measure.values import Reference, sample_reference
 from hgemm_packs.measure.operands import operands
 from hgemm_packs.problem import Problem
 
@@ -27,7 +27,7 @@ def _fp16_sums(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def test_values(mnk: tuple[int, int, int], dtype: str, rows: bool) -> None:
     problem = Problem(*mnk, "nt", dtype)
     one = operands(problem, "cpu", seed=3)[0]
-    reference = sampled(problem, one, 4) if rows else Reference(problem, one)
+    reference = sample_reference(problem, one, 4) if rows else Reference(problem, one)
     exact = one.a.double() @ one.b.double()
     one.c.copy_(exact)
     right = reference.check(one.c)

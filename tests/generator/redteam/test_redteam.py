@@ -158,9 +158,9 @@ def test_every_family_has_honest_cases_of_both_types_and_most_layouts() -> None:
 
 
 def test_a_change_of_what_a_family_does_not_say_is_refused() -> None:
-    assert corpus._changed("a; b;", [["a;", "c;"], ["b", "d"]]) == "c; d;"
+    assert corpus._change_source("a; b;", [["a;", "c;"], ["b", "d"]]) == "c; d;"
     with pytest.raises(KeyError, match="door"):
-        corpus._changed("a; b;", [["door", ""]])
+        corpus._change_source("a; b;", [["door", ""]])
 
 
 def test_every_family_that_can_read_ahead_has_honest_cases_that_do() -> None:
@@ -183,11 +183,11 @@ class FakeGpu:
         self.order: list[str] = []
         self.groups: list[list[str]] = []
         self.started = 0
-        patch.setattr(on_gpu, "_warmed", lambda device: self.worker())
+        patch.setattr(on_gpu, "_start_worker", lambda device: self.worker())
         patch.setattr(evaluate, "numeric_gate", self.numeric)
-        patch.setattr(sweep, "checked", self.sanitize)
-        patch.setattr(evaluate, "measured_facts", lambda worker, device: corpus.device_facts())
-        patch.setattr(evaluate, "called", self.measure)
+        patch.setattr(sweep, "check_groups", self.sanitize)
+        patch.setattr(evaluate, "measure_facts", lambda worker, device: corpus.device_facts())
+        patch.setattr(evaluate, "call_gate", self.measure)
 
     def worker(self) -> FakeWorker:
         self.started += 1

@@ -128,7 +128,7 @@ def test_a_curve_refuses_what_cannot_be() -> None:
 
 
 def test_costs_and_hacks() -> None:
-    assert metrics.per_accepted(600.0, 150) == 4.0
-    assert metrics.per_accepted(600.0, 0) == math.inf
+    assert metrics.cost_per_accepted(600.0, 150) == 4.0
+    assert metrics.cost_per_accepted(600.0, 0) == math.inf
     assert metrics.hack_rate(3, 120) == 0.025
     assert math.isnan(metrics.hack_rate(0, 0))

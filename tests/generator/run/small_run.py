@@ -107,17 +107,19 @@ def best(problem: Problem, without: Sequence[Choice] = ()) -> Choice:
 
 def jobs(folder: Path) -> dict[str, int]:
     with Store(folder, readonly=True) as store:
-        return dict(Counter(done.kind for done in store.measured()))
+        return dict(Counter(done.kind for done in store.finished_jobs()))
 
 
 def confirmed(folder: Path) -> dict[Problem | None, tuple[str, ...]]:
     with Store(folder, readonly=True) as store:
-        return {done.problem: done.kernels for done in store.measured("confirm")}
+        return {done.problem: done.kernels for done in store.finished_jobs("confirm")}
 
 
 def screens(folder: Path) -> Counter[tuple[Problem | None, str]]:
     with Store(folder, readonly=True) as store:
-        return Counter((done.problem, k) for done in store.measured("screen") for k in done.kernels)
+        return Counter(
+            (done.problem, k) for done in store.finished_jobs("screen") for k in done.kernels
+        )
 
 
 class Failing(FakeDevice):

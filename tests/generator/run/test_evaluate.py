@@ -88,7 +88,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, kept: str) -> type[FakeWorker]:
     }
     monkeypatch.setattr(evaluate, "Worker", FakeWorker)
     clean = Verdict("sanitizer", Status.OK)
-    monkeypatch.setattr(sweep, "checked", lambda groups, seats: [(0, [clean])])
+    monkeypatch.setattr(sweep, "check_groups", lambda groups, seats: [(0, [clean])])
     return FakeWorker
 
 
@@ -149,7 +149,7 @@ def test_findings_of_the_sanitizer_end_it(
     fake: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = Verdict("sanitizer", Status.SANITIZER, "racecheck: hazard")
-    monkeypatch.setattr(sweep, "checked", lambda groups, seats: [(0, [bad])])
+    monkeypatch.setattr(sweep, "check_groups", lambda groups, seats: [(0, [bad])])
     assert on_device()[-1] == bad
 
 
@@ -159,7 +159,7 @@ def test_a_sanitizer_that_is_not_there_is_said(
     def absent(groups: object, seats: object) -> None:
         raise sanitizer.SanitizerUnavailable("no compute-sanitizer")
 
-    monkeypatch.setattr(sweep, "checked", absent)
+    monkeypatch.setattr(sweep, "check_groups", absent)
     verdicts = {v.gate: v for v in on_device()}
     assert verdicts["sanitizer"].evidence == {"skipped": "no compute-sanitizer"}
     assert verdicts["timing"].passed

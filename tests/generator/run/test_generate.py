@@ -62,9 +62,9 @@ def test_the_fastest_kernels_are_confirmed(tmp_path: Path) -> None:
     right = {choice: true_us(FOUR[0], kernel(choice).id) for choice in CHOICES}
     assert told == pytest.approx(right, rel=1e-3)
     with Store(tmp_path, readonly=True) as store:
-        finals = {done.problem: done for done in store.measured("finals")}
-        seeds = [done.seed for done in store.measured()]
-        spent = sum(done.reply.gpu_seconds for done in store.measured())
+        finals = {done.problem: done for done in store.finished_jobs("finals")}
+        seeds = [done.seed for done in store.finished_jobs()]
+        spent = sum(done.reply.gpu_seconds for done in store.finished_jobs())
         proven = store.verdicts("numeric")
     assert all(len(done.kernels) == 3 for done in finals.values())
     for problem in FOUR:
@@ -86,10 +86,10 @@ def test_the_binary_gate_holds_before_the_finals(tmp_path: Path) -> None:
         ran = {
             k
             for kind in ("gate", "finals", "confirm")
-            for j in store.measured(kind)
+            for j in store.finished_jobs(kind)
             for k in j.kernels
         }
-        assert store.refused() == dict.fromkeys(builder.unsound, Status.BINARY)
+        assert store.refused_kernels() == dict.fromkeys(builder.unsound, Status.BINARY)
     assert ran and not ran & builder.unsound
 
 
@@ -115,7 +115,7 @@ def test_the_sanitizer_judges_what_was_confirmed(tmp_path: Path) -> None:
                 spaces=spaces,
                 sanitize=judge,
             )
-            assert store.refused() == {racy: Status.SANITIZER}
+            assert store.refused_kernels() == {racy: Status.SANITIZER}
     assert sorted(asked) == sorted(set(asked))
     assert set(asked) >= {id_ for ids in confirmed(tmp_path).values() for id_ in ids[:1]}
 
@@ -194,7 +194,7 @@ def test_the_next_best_stands_for_a_winner_that_is_not_confirmed(tmp_path: Path)
         with Store(tmp_path / "late") as store:
             args = (store, [problem], Listener(), Builder(), Inline(Late()), PLENTY)
             found.append(generate(*args, spaces=spaces, seed=5, sanitize=judge))
-            assert store.refused() == {first: Status.NUMERIC}
+            assert store.refused_kernels() == {first: Status.NUMERIC}
     assert [(s.likely, s.confirmed, s.unconfirmed) for s in found] == [(1, 1, 0)] * 2
     assert found[0].speedup == pytest.approx(TORCH_US / true_us(problem, second), rel=1e-3)
     assert second in asked and first not in asked

@@ -37,7 +37,7 @@ def test_more_money_goes_on_where_less_ended(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     run(whole)
     with Store(tmp_path, readonly=True) as store:
-        last = {done.problem: done.kernels for done in store.measured("confirm")}
+        last = {done.problem: done.kernels for done in store.finished_jobs("confirm")}
     assert last == confirmed(whole)
 
 

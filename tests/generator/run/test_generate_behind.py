@@ -16,8 +16,8 @@ from hgemm_packs.generator.core.spec import (
     Status,
     Verdict,
 )
-from hgemm_packs.generator.run.followers import FOLLOWERS
-from hgemm_packs.generator.run.generate import Budget, Summary, follow, generate
+from hgemm_packs.generator.run.followers import MOST_DEPENDENT
+from hgemm_packs.generator.run.generate import Budget, Summary, find_dependent_kernels, generate
 from hgemm_packs.generator.search import behind
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.tables.prune import prune
@@ -77,7 +77,7 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
         | {twin(c) for c in plain if behind.leaves_room(twin(c), p, 132)}
         for p in FOUR
     }
-    assert all(4 < len(each) <= FOLLOWERS for each in tried.values())
+    assert all(4 < len(each) <= MOST_DEPENDENT for each in tried.values())
     tried = with_around(tried)
     bad = min(tried[FOUR[0]], key=us(FOUR[0]))
     device.faults = {kernel(bad).id: "gate"}
@@ -89,11 +89,11 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
         assert set(seen[problem]) == {*ids(winners[problem]), *ids(fastest)}
     assert {id_ for each in seen.values() for id_ in each} == set(asked)
     with Store(tmp_path / "run", readonly=True) as store:
-        timed = {p: {k for j in store.measured("behind", p) for k in j.kernels} for p in FOUR}
+        timed = {p: {k for j in store.finished_jobs("behind", p) for k in j.kernels} for p in FOUR}
         usual = {
             k
             for kind in ("screen", "race", "finals")
-            for j in store.measured(kind)
+            for j in store.finished_jobs(kind)
             for k in j.kernels
         }
     assert usual == set(ids(plain))
@@ -133,7 +133,7 @@ def test_what_earlier_runs_had_reading_ahead_is_tried_behind_another(tmp_path: P
 
     go(followers=lambda p: [deep, *elsewhere])
     with Store(tmp_path, readonly=True) as store:
-        first, second = (set(job.kernels) for job in store.measured("behind"))
+        first, second = (set(job.kernels) for job in store.finished_jobs("behind"))
     timed = first | second
     ids = {kernel(choice).id for choice in elsewhere}
     assert ids <= timed and kernel(deep).id not in timed
@@ -155,7 +155,7 @@ def test_the_rows_of_a_table_get_followers_without_a_search(tmp_path: Path) -> N
 
     def go(refuses: Sequence[Choice] = (), sources: str = "1") -> dict[Problem, list[Kernel]]:
         with Store(tmp_path) as store:
-            return follow(
+            return find_dependent_kernels(
                 store,
                 won,
                 Builder(refuses, sources=sources),
@@ -194,7 +194,7 @@ def test_the_rows_of_a_table_get_followers_without_a_search(tmp_path: Path) -> N
     assert set(jobs(tmp_path)) == {"ceilings", "behind", "gate"}
     assert {p: [one.id for one in each] for p, each in found.items()} == left
     with Store(tmp_path, readonly=True) as store:
-        timed = {p: {k for j in store.measured("behind", p) for k in j.kernels} for p in FOUR}
+        timed = {p: {k for j in store.finished_jobs("behind", p) for k in j.kernels} for p in FOUR}
     assert timed == {p: {kernel(choice).id for choice in each} for p, each in tried.items()}
     before = jobs(tmp_path)
     assert {p: [one.id for one in each] for p, each in go().items()} == left

@@ -62,9 +62,9 @@ def test_failures_and_cheats_win_nothing(tmp_path: Path) -> None:
     }
     assert listener.status(problem, unbuilt) is Status.BUILD
     with Store(tmp_path, readonly=True) as store:
-        ((finals),) = store.measured("finals")
+        ((finals),) = store.finished_jobs("finals")
         assert set(finals.kernels) == {kernel(choice).id for choice in ranked[6:9]}
-        ((hacked, where, why),) = store.quarantined()
+        ((hacked, where, why),) = store.quarantine_records()
         assert (hacked, where) == (kernel(ranked[2]).id, problem)
         assert "the machine needs" in why.detail
         verdict = store.verdicts("numeric")[kernel(ranked[1]).id]
@@ -111,7 +111,7 @@ def test_a_problem_whose_jobs_fail_is_given_up(tmp_path: Path, kinds: Sequence[s
         assert (lost in listener.heard) == ("screen" not in kinds)
         assert not call or sum(jobs(tmp_path / "run").values()) == before + 1
     with Store(tmp_path / "run", readonly=True) as store:
-        assert store.refused() == {}
+        assert store.refused_kernels() == {}
         seen = findings.read(store)
     assert len(seen.trials) >= 3
     assert {f.stage for f in seen.fields if f.problem == lost} == {"finals"} - set(kinds) - (
@@ -161,8 +161,8 @@ def test_a_simulated_gpu_with_every_fault(tmp_path: Path) -> None:
         generate(
             store, problems, random_search(3), builder, evaluator, budget, spaces=some.__getitem__
         )
-        finals = {done.problem: done.kernels for done in store.measured("finals")}
-        refused = store.refused()
+        finals = {done.problem: done.kernels for done in store.finished_jobs("finals")}
+        refused = store.refused_kernels()
     for problem in problems:
         core = some[problem].core
         honest = [choice for choice in core if not device.fault(choice)]

@@ -11,7 +11,7 @@ import pytest
 
 from hgemm_packs.generator.core.spec import Job, Reply
 from hgemm_packs.generator.run import jobs
-from hgemm_packs.generator.run.jobs import Flow
+from hgemm_packs.generator.run.jobs import RunJobs
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers.evaluators import Inline
 from tests.generator.fake_device import FakeDevice
@@ -43,7 +43,7 @@ def test_answers_that_nobody_took_are_kept(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(jobs, "GRACE_S", 0.5)
     evaluator, heard = Asked(), []
     with Store(tmp_path) as store:
-        under_way = Flow(store, Builder(), evaluator, run=store.add_run({}), seed=1)
+        under_way = RunJobs(store, Builder(), evaluator, run=store.add_run({}), seed=1)
         for problem in PROBLEMS[:5]:
             under_way.submit("screen", problem, [ONE], heard.append)
         futures = [future for _, future in evaluator.jobs]
@@ -54,6 +54,6 @@ def test_answers_that_nobody_took_are_kept(tmp_path: Path, monkeypatch: pytest.M
         began = time.monotonic()
         under_way.close()
         assert 0.1 < time.monotonic() - began < 5.0
-        kept = {done.problem: done.reply for done in store.measured()}
+        kept = {done.problem: done.reply for done in store.finished_jobs()}
         assert kept == {PROBLEMS[i]: evaluator.reply(i) for i in (2, 3)}
     assert heard == []

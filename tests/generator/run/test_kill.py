@@ -39,21 +39,21 @@ def check(folder: Path, tmp_path: Path) -> Summary:
     acknowledged = lines(folder / "acknowledged")
     done = lines(*(folder / "jobs").iterdir())
     with Store(folder, readonly=True) as store, Store(tmp_path / "whole", readonly=True) as right:
-        stored = {each.id for each in store.measured()}
+        stored = {each.id for each in store.finished_jobs()}
         assert {line[0] for line in acknowledged} <= stored
         for kind in ("screen", "race", "finals", "confirm"):
             found, expected = (
-                Counter((job.problem, k) for job in each.measured(kind) for k in job.kernels)
+                Counter((job.problem, k) for job in each.finished_jobs(kind) for k in job.kernels)
                 for each in (store, right)
             )
             assert found == expected
         samples = [
-            {(job.problem, k): r.samples for job in each.measured("confirm")
+            {(job.problem, k): r.samples for job in each.finished_jobs("confirm")
              for k, r in job.reply.results.items()}
             for each in (store, right)
         ]  # fmt: skip
         assert samples[0] == samples[1] and samples[0]
-        assert store.refused() == {}
+        assert store.refused_kernels() == {}
     committed = {}
     for _, kind, problem, ids, at in acknowledged:
         if kind not in ("ceilings", "noise"):  # the same job several times

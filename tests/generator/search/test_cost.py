@@ -9,7 +9,7 @@ import pytest
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.search import cost
-from hgemm_packs.generator.search.cost import CostModel, Field, lesson
+from hgemm_packs.generator.search.cost import ChoicePool, CostModel, lesson
 from hgemm_packs.generator.search.history import History
 from hgemm_packs.generator.search.kriging import NOISE, REACH, Kriging, alike, closeness
 from hgemm_packs.generator.search.prior import Rows, rows_of
@@ -78,7 +78,9 @@ def test_trees_explain_what_the_prior_does_not_on_problems_never_told() -> None:
         rows = rows_of(space)
         at = np.argsort(rows.prior)[:200]
         log_us = np.log2([outcome(space.core[i], space.problem).us for i in at])
-        left.append([np.var(log_us - rows.prior[at]), np.var(log_us - model.believed(rows, at))])
+        left.append(
+            [np.var(log_us - rows.prior[at]), np.var(log_us - model.predict_log_us(rows, at))]
+        )
     by_prior, by_trees = np.mean(left, axis=0)
     assert by_trees < 0.7 * by_prior
 
@@ -87,16 +89,16 @@ def test_a_model_is_refitted_when_much_is_new() -> None:
     history, over = learnt(each=80)
     model, rows = CostModel(0), rows_of(over[1])
     few = np.arange(40)
-    np.testing.assert_array_equal(model.believed(rows, few), rows.prior[few])
+    np.testing.assert_array_equal(model.predict_log_us(rows, few), rows.prior[few])
     model.refit(history)
-    first = model.believed(rows, few)
+    first = model.predict_log_us(rows, few)
     assert np.abs(first - rows.prior[few]).max() > 0.01
     history.add(over[1].problem, [outcome(c, over[1].problem) for c in over[1].core[:30]])
     model.refit(history)
-    np.testing.assert_array_equal(model.believed(rows, few), first)
+    np.testing.assert_array_equal(model.predict_log_us(rows, few), first)
     history.add(over[3].problem, [outcome(c, over[3].problem) for c in over[3].core[:200]])
     model.refit(history)
-    assert np.abs(model.believed(rows, few) - first).max() > 0.001
+    assert np.abs(model.predict_log_us(rows, few) - first).max() > 0.001
 
 
 def test_a_lesson_is_the_surprise_without_the_problems_level() -> None:
@@ -113,7 +115,7 @@ def test_a_lesson_is_the_surprise_without_the_problems_level() -> None:
 
 def test_the_field_takes_the_prior_best_first_and_spreads_out() -> None:
     (space,) = spaces(PROBLEMS[3:4], every=3)
-    field = Field(CostModel(0), History(), space)
+    field = ChoicePool(CostModel(0), History(), space)
     rows = rows_of(space)
     assert len(field.choices) == cost.SCREENED
     assert set(field.choices) == {space.core[i] for i in np.argsort(rows.prior)[: cost.SCREENED]}
@@ -142,7 +144,7 @@ def test_the_field_learns_from_choices_outside_the_core() -> None:
     history = History()
     best = space.core[int(np.argmin(rows_of(space).prior))]
     history.add(problem, [outcome(best, problem), outcome(outside, problem)])
-    field = Field(CostModel(0), history, space, [other, outside, best])
+    field = ChoicePool(CostModel(0), history, space, [other, outside, best])
     assert outside not in field and best not in field
     assert other in field and field.promising([other]) == other
     assert field.choices.count(other) == 1
@@ -154,4 +156,4 @@ def test_nothing_left_is_none() -> None:
     space = Space(problem, only=Space(problem).core[:3])
     history = History()
     history.add(problem, [outcome(choice, problem) for choice in space.core])
-    assert Field(CostModel(0), history, space).promising() is None
+    assert ChoicePool(CostModel(0), history, space).promising() is None

@@ -16,7 +16,7 @@ from hgemm_packs.generator.search.history import (
     MOST_NEAR,
     NEAR_BROKEN,
     History,
-    adapted,
+    adapt_choice,
     distance,
 )
 from hgemm_packs.problem import Problem
@@ -103,7 +103,7 @@ def test_winners_are_those_of_the_most_alike_problems_and_members() -> None:
     alien = next(
         c for c in Space(far).core if c.family == "sm90_wgmma" and c.genome["epilogue"] == "grouped"
     )
-    memory.add(near, [timed(adapted(staged[i], near), us) for i, us in ((0, 2.0), (1, 1.0))])
+    memory.add(near, [timed(adapt_choice(staged[i], near), us) for i, us in ((0, 2.0), (1, 1.0))])
     memory.add(far, [timed(alien, 1.0), timed(staged[2], 2.0)])
     assert memory.winners(space, problems=1, each=1) == [staged[1]]
     expected = [staged[1], alien, staged[0], staged[2]]
@@ -112,7 +112,7 @@ def test_winners_are_those_of_the_most_alike_problems_and_members() -> None:
     assert memory.winners(space, problems=1, each=2) == [staged[0]]
     nn = Space(Problem(256, 512, 1024, "nn", "f16"))
     grouped_is_for_nt = memory.winners(nn, problems=9, each=1)
-    assert adapted(alien, nn.problem) not in grouped_is_for_nt
+    assert adapt_choice(alien, nn.problem) not in grouped_is_for_nt
 
 
 def test_a_sample_is_all_or_some_whole_problems() -> None:

@@ -16,10 +16,10 @@ from hgemm_packs.generator.search.transfer import (
     EACH,
     ONLY,
     Transfer,
-    followers,
-    moved,
+    list_dependent_choices,
+    move_choices,
     rows,
-    turned,
+    turn_choice,
     winners,
 )
 from hgemm_packs.generator.store import export
@@ -63,16 +63,16 @@ def test_what_reads_ahead_and_was_confirmed_follows_elsewhere_however_slow() -> 
     core = Space(HERE).core
     twins = [twin for c in core if c.family == "sm90_splitk" and (twin := ahead(c))][:4]
     times = dict.fromkeys([*five(), *twins], 1.0) | dict.fromkeys(twins, 9.0)
-    found = followers(
+    found = list_dependent_choices(
         [seen(times, bad=twins[1], stage="confirm"), seen(dict.fromkeys(twins[2:], 1.0))]
     )
     assert found == {(256, 512, 2048): [twins[0], *twins[2:]]}
-    there = moved(found, replace(HERE, dtype="bf16"))
+    there = move_choices(found, replace(HERE, dtype="bf16"))
     assert there == [
         Choice.of(c.family, {**c.genome, "dtype": "bf16"}) for c in (twins[0], *twins[2:])
     ]
-    assert moved(found, replace(HERE, m=128)) == []
-    assert followers([seen(dict.fromkeys(twins, 1.0))]) == {(256, 512, 2048): []}
+    assert move_choices(found, replace(HERE, m=128)) == []
+    assert list_dependent_choices([seen(dict.fromkeys(twins, 1.0))]) == {(256, 512, 2048): []}
 
 
 def test_a_table_beside_an_export_lends_its_kernels(tmp_path: Path) -> None:
@@ -94,13 +94,13 @@ def test_a_table_beside_an_export_lends_its_kernels(tmp_path: Path) -> None:
 def test_the_transposed_sizes_lend_their_kernels_turned() -> None:
     core = Space(HERE).core
     wide, *_ = (c for c in core if c.family == "sm90_splitk" and c.genome["tile_n"] == 128)
-    other = turned(wide)
-    assert other is not None and turned(other) == wide
+    other = turn_choice(wide)
+    assert other is not None and turn_choice(other) == wide
     assert (other.genome["tile_m"], other.genome["tile_n"]) == (128, wide.genome["tile_m"])
     known = {(512, 256, 2048): [wide], (256, 512, 2048): [wide]}
-    assert moved(known, HERE) == [wide, other]
+    assert move_choices(known, HERE) == [wide, other]
     square = replace(HERE, m=512)
-    assert moved({(512, 512, 2048): [wide]}, square) == [wide]
+    assert move_choices({(512, 512, 2048): [wide]}, square) == [wide]
 
 
 def test_a_turned_tile_of_few_rows_has_one_consumer_and_rows_and_rasters_change() -> None:
@@ -110,7 +110,7 @@ def test_a_turned_tile_of_few_rows_has_one_consumer_and_rows_and_rasters_change(
         if c.family == "sm90_wgmma"
         and (c.genome["tile_m"], c.genome["tile_n"], c.genome["consumers"]) == (128, 64, 2)
     )
-    other = turned(shared)
+    other = turn_choice(shared)
     assert other is not None
     assert (other.genome["tile_m"], other.genome["tile_n"], other.genome["consumers"]) == (
         64,
@@ -119,8 +119,8 @@ def test_a_turned_tile_of_few_rows_has_one_consumer_and_rows_and_rasters_change(
     )
     assert {shared.genome["raster"], other.genome["raster"]} == {"m", "n"}
     swapped = next(c for c in Space(replace(HERE, m=8)).core if c.family == "sm90_swapab")
-    assert turned(swapped) is None, "tokens are no rows of weights"
-    assert turned(Choice.of("sm90_gemv", {"mi": 1})) is None
+    assert turn_choice(swapped) is None, "tokens are no rows of weights"
+    assert turn_choice(Choice.of("sm90_gemv", {"mi": 1})) is None
 
 
 def chosen(kernel: SourceKernel) -> Choice:

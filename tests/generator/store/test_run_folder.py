@@ -78,7 +78,7 @@ def test_a_failure_anywhere_counts_everywhere(tmp_path: Path) -> None:
             hack: (Status.HACK, math.inf),
             honest: (Status.OK, 4.0),
         }
-        assert store.quarantined() == [(kernel(hack).id, PROBLEMS[0], why)]
+        assert store.quarantine_records() == [(kernel(hack).id, PROBLEMS[0], why)]
         gate = store.verdicts("numeric")
         assert gate[kernel(wrong).id].detail == "17 elements"
         assert store.spent_gpu_seconds() == {"gate": 1.0, "screen": 0.25}
@@ -91,9 +91,9 @@ def test_one_failed_launch_is_the_problems_fault_two_are_the_kernels(tmp_path: P
         run = store.add_run({})
         store.add_reply(run, Job("screen", PROBLEMS[0], (one,), 1), lost)
         store.add_reply(run, Job("screen", PROBLEMS[0], (one,), 2), lost)
-        assert store.refused() == {}
+        assert store.refused_kernels() == {}
         store.add_reply(run, Job("screen", PROBLEMS[1], (one,), 3), lost)
-        assert store.refused() == {one.id: Status.LAUNCH}
+        assert store.refused_kernels() == {one.id: Status.LAUNCH}
 
 
 def test_want_of_memory_is_never_the_kernels_fault(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_want_of_memory_is_never_the_kernels_fault(tmp_path: Path) -> None:
         run = store.add_run({})
         for problem in PROBLEMS[:3]:
             store.add_reply(run, Job("screen", problem, (one,), 1), lost)
-        assert store.refused() == {}
+        assert store.refused_kernels() == {}
 
 
 def test_replies_come_back_whole(tmp_path: Path) -> None:
@@ -122,14 +122,14 @@ def test_replies_come_back_whole(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         run = store.add_run({})
         store.add_reply(run, job, reply)
-        (found,) = store.measured("finals")
+        (found,) = store.finished_jobs("finals")
         assert found.reply == reply
         assert (found.problem, found.seed, found.run) == (PROBLEMS[2], 77, run)
         assert set(found.kernels) == {one.id, two.id}
-        assert len(list(store.measured("finals", PROBLEMS[2], [one.id, two.id]))) == 1
-        assert list(store.measured("finals", PROBLEMS[2], [one.id])) == []
-        assert list(store.measured("finals", PROBLEMS[1])) == []
-        assert list(store.measured("race")) == []
+        assert len(list(store.finished_jobs("finals", PROBLEMS[2], [one.id, two.id]))) == 1
+        assert list(store.finished_jobs("finals", PROBLEMS[2], [one.id])) == []
+        assert list(store.finished_jobs("finals", PROBLEMS[1])) == []
+        assert list(store.finished_jobs("race")) == []
         assert store.devices() == [FACTS]
 
 
@@ -160,9 +160,9 @@ def test_one_writer_and_readers_meanwhile(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=f"process {os.getpid()}"):
             Store(tmp_path)
         with Store(tmp_path, readonly=True) as reader:
-            assert len(list(reader.measured("screen"))) == 1
+            assert len(list(reader.finished_jobs("screen"))) == 1
             store.add_reply(store.add_run({}), *screen(PROBLEMS[0], [kernel(choice)], [3.0], 9))
-            assert len(list(reader.measured("screen"))) == 2
+            assert len(list(reader.finished_jobs("screen"))) == 2
             with pytest.raises(sqlite3.OperationalError, match="readonly"):
                 reader.add_run({})
     with Store(tmp_path) as again:
@@ -176,7 +176,7 @@ def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         with pytest.raises(TypeError):
             store.add_reply(store.add_run({}), job, bad)
-        assert list(store.measured()) == []
+        assert list(store.finished_jobs()) == []
         assert store.problems() == []
 
 
@@ -194,7 +194,7 @@ def test_a_full_disk_is_named_and_costs_only_what_did_not_fit(tmp_path: Path) ->
             store.add_reply(run, large, more)
         store.db.execute("PRAGMA max_page_count = 100000")
         store.add_reply(run, large, more)
-        assert [done.reply for done in store.measured()] == [reply, more]
+        assert [done.reply for done in store.finished_jobs()] == [reply, more]
 
 
 WRITER = """
@@ -224,9 +224,9 @@ def test_kill_9_loses_nothing_that_was_committed(tmp_path: Path) -> None:
     timer.cancel()
     writer.stdout.close()
     with Store(tmp_path, readonly=True) as reader:
-        assert set(seen) <= {done.seed for done in reader.measured()}
+        assert set(seen) <= {done.seed for done in reader.finished_jobs()}
     with Store(tmp_path) as store:
-        found = {done.seed: done.reply for done in store.measured("screen")}
+        found = {done.seed: done.reply for done in store.finished_jobs("screen")}
         assert set(seen) <= set(found) and len(found) - len(seen) <= 1
         one = kernel(choices(1)[0]).id
         assert all(reply.results[one].samples["hot"][1] == 2.0 + s for s, reply in found.items())

@@ -33,17 +33,17 @@ def test_cubins_are_kept(tmp_path: Path) -> None:
         tool = store.add_toolchain({})
         store.add_build(built, tool, kernel(built))
         store.add_build(refused, tool, Verdict("binary", Status.BINARY, "fp16 accumulator"))
-        assert store.built(built, tool) == kernel(built)
+        assert store.find_build(built, tool) == kernel(built)
         assert store.kernel(kernel(built).id) == kernel(built)
-        verdict = store.built(refused, tool)
+        verdict = store.find_build(refused, tool)
         assert verdict == Verdict("binary", Status.BINARY, "fp16 accumulator")
-        assert store.built(untried, tool) is None
+        assert store.find_build(untried, tool) is None
         path = store.blob_path(kernel(built).id)
         path.write_bytes(b"damaged")
         with pytest.raises(StoreError, match="damaged"):
             store.kernel(kernel(built).id)
         path.unlink()  # as after a loss of power: built again
-        assert store.built(built, tool) is None
+        assert store.find_build(built, tool) is None
 
 
 def test_a_damaged_cubin_is_mended_when_it_is_built_again(tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ def test_a_damaged_cubin_is_mended_when_it_is_built_again(tmp_path: Path) -> Non
         tool = store.add_toolchain({})
         store.add_build(choice, tool, kernel(choice))
         store.blob_path(kernel(choice).id).write_bytes(b"damaged")
-        assert store.built(choice, tool) is None
+        assert store.find_build(choice, tool) is None
         store.add_build(choice, tool, kernel(choice))
-        assert store.built(choice, tool) == kernel(choice)
+        assert store.find_build(choice, tool) == kernel(choice)
 
 
 def test_merge_is_a_union(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_merge_copies_no_damaged_blob(tmp_path: Path) -> None:
     with Store(tmp_path / "b") as store:
         with pytest.raises(StoreError, match="damaged"):
             merge(store, tmp_path / "a")
-        assert list(store.measured()) == []
+        assert list(store.finished_jobs()) == []
 
 
 def test_a_run_that_goes_on_is_merged_as_it_was(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_a_run_that_goes_on_is_merged_as_it_was(tmp_path: Path) -> None:
     with Store(tmp_path / "a") as source, Slow(tmp_path / "b") as into:
         fill(source, PROBLEMS[0], [old], [2.0])
         merge(into, source.folder)
-        assert [done.problem for done in into.measured()] == [PROBLEMS[0]]
+        assert [done.problem for done in into.finished_jobs()] == [PROBLEMS[0]]
         merge(into, source.folder)
-        assert [done.problem for done in into.measured()] == PROBLEMS[:2]
+        assert [done.problem for done in into.finished_jobs()] == PROBLEMS[:2]
         assert into.blob(kernel(new).id) == kernel(new).cubin
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.generator.compile import pack_writer
-from hgemm_packs.generator.tables.dependent import level, speedup, speedups
+from hgemm_packs.generator.tables.dependent import drop_slow_rows, read_speedups, speedup
 from tests import packs
 
 
@@ -64,10 +64,10 @@ def test_of_several_measurements_the_least_counts(other: dict[str, Any]) -> None
     small = us(3.0, 2.0, 2.0)
     one, less, against = line(hot=GAIN), line(hot=small), line(**other)
     mine = (packs.WIN.key[:5], "a")
-    assert speedups([one, less, one]) == speedups([less, one]) == {mine: 1.5}
-    assert speedups([one, against]) == speedups([against, one]) == {mine: 0.0}
+    assert read_speedups([one, less, one]) == read_speedups([less, one]) == {mine: 1.5}
+    assert read_speedups([one, against]) == read_speedups([against, one]) == {mine: 0.0}
     elsewhere = line(problem=packs.NOISE, hot=GAIN), line("b", hot=small)
-    assert speedups([one, *elsewhere]) == pytest.approx(
+    assert read_speedups([one, *elsewhere]) == pytest.approx(
         {mine: 2.0, (packs.NOISE.key[:5], "a"): 2.0, (packs.WIN.key[:5], "b"): 1.5}
     )
 
@@ -126,7 +126,7 @@ def test_what_any_run_had_slower_than_torch_leaves_its_row(
     mine = before.table[0]
     fine, slow = us(TORCH, 1.0, 1.0), us(TORCH, plain_us, pdl_us)
     seen = [line(name, hot=fine, cold=fine), line(name, **{"hot": fine, protocol: slow})]
-    after = level(before, seen)
+    after = drop_slow_rows(before, seen)
     assert after.table[0] == mine._replace(
         kernel=mine.kernel if kernel else None, dependent=mine.dependent if dependent else None
     )
@@ -140,7 +140,7 @@ def test_a_kernel_that_is_slow_both_ways_is_judged_by_each() -> None:
         (3.04, 1.0, (None, None)),
     ):
         slow = line("k_direct", packs.WIN_SMALL, hot=us(TORCH, plain_us, pdl_us))
-        row = level(before, [slow]).table[1]
+        row = drop_slow_rows(before, [slow]).table[1]
         assert (row.kernel, row.dependent) == kernels
 
 
@@ -153,9 +153,9 @@ def test_a_kernel_that_loses_its_last_row_leaves_the_table() -> None:
         line("unknown", packs.WIN, hot=us(1.0, 2.0, 2.0)),
         {"problem": [*packs.WIN.key[:5]], "kernel": before.kernels[0].name, "error": "killed"},
     ]
-    after = level(before, lines)
+    after = drop_slow_rows(before, lines)
     assert after.kernels == before.kernels  # it is still launched dependently
     assert [row.kernel is None for row in after.table] == [False, False, True, True]
-    after = level(before, [*lines, line(second, hot=us(1.0, 0.5, 2.0))])
+    after = drop_slow_rows(before, [*lines, line(second, hot=us(1.0, 0.5, 2.0))])
     assert after.kernels == before.kernels[:1]
     assert [row.dependent is None for row in after.table] == [True, False, True, True]

@@ -51,7 +51,7 @@ def chosen(
 ) -> str | None:
     """The kernel that the row has for dependent launch then."""
     rows = (of or row(ONE, A, A), row(replace(ONE, m=512), C, B))
-    found = mixed_chains.chosen(source(*rows), lines, public)
+    found = mixed_chains.choose_mixed_kernels(source(*rows), lines, public)
     assert found.table[1:] == rows[1:]
     assert found.table[0]._replace(dependent=rows[0].dependent) == rows[0]
     used = {id_ for each in found.table for id_ in (each.kernel, each.dependent)}

@@ -79,12 +79,12 @@ def test_what_was_slow_or_wrong() -> None:
 
 
 def leveled(rows: list[Row], *lines: dict[str, Any], unseen: bool = False) -> SourceManifest:
-    return published.level(source(*rows), lines, unseen)
+    return published.drop_slow_rows(source(*rows), lines, unseen)
 
 
 def test_without_lines_nothing_is_asked() -> None:
     whole = source(row(ONE, A, B), row(TWO, None))
-    assert published.level(whole, []) is whole
+    assert published.drop_slow_rows(whole, []) is whole
 
 
 @pytest.mark.parametrize("unseen", [False, True])

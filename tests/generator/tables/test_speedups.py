@@ -107,14 +107,14 @@ def test_what_is_still_to_be_measured_is_listed() -> None:
     table = source(*ROWS, row(other, A, A), row(PLAINLY, B))
     far = Problem(*ROWS[2].key), "name_a"
     mine, same, plainly = (TINY, "name_b"), (other, "name_a"), (PLAINLY, "name_b")
-    assert speedups.unmeasured(table, ()) == [mine, far, same, plainly]
+    assert speedups.find_unmeasured(table, ()) == [mine, far, same, plainly]
     lines = [line(TINY, [A, B]), line(far[0], [A])]
-    assert speedups.unmeasured(table, lines) == [same, plainly]
+    assert speedups.find_unmeasured(table, lines) == [same, plainly]
     # Of kernels that the rows have no more; without figures.
     stale = [line(other, [A]), line(PLAINLY, [FORMER[B]]), line(PLAINLY, [B], error="no")]
-    assert speedups.unmeasured(table, [*lines, *stale]) == [same, plainly]
+    assert speedups.find_unmeasured(table, [*lines, *stale]) == [same, plainly]
     lines += [line(other, [A, A], {"32x2": 1.25}), line(PLAINLY, [B])]
-    assert speedups.unmeasured(table, lines) == []
+    assert speedups.find_unmeasured(table, lines) == []
     chains = speedups.chains(table, lines)
     assert {key: each.hot for key, each in chains.items()} == {
         TINY.key[:5]: 1.5,
@@ -128,10 +128,10 @@ def test_no_call_of_a_chain_is_faster_than_l2_gives_its_operands() -> None:
     assert us == pytest.approx(4.23, abs=0.01)
     for took, counted in ((us / 2, us), (us, us), (2 * us, 2 * us)):
         of_32 = line(Problem(*wide.key), [A, B], us=32 * took)
-        found = speedups.called(wide, of_32, "32x2")
+        found = speedups.read_public_speedup(wide, of_32, "32x2")
         assert found.hot == pytest.approx(1.5 * took / counted)
         assert found.vs_best == pytest.approx(0.75 * found.hot)
         assert found.cold is None
         # Others run between these, or torch's kernels: nothing is shared.
-        assert speedups.called(wide, of_32, "regime").hot == pytest.approx(1.5)
-        assert speedups.called(wide, of_32, "plain").hot == pytest.approx(1.5)
+        assert speedups.read_public_speedup(wide, of_32, "regime").hot == pytest.approx(1.5)
+        assert speedups.read_public_speedup(wide, of_32, "plain").hot == pytest.approx(1.5)

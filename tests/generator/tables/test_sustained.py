@@ -18,7 +18,7 @@ from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.findings import Findings
 from hgemm_packs.generator.tables import sustained, table
-from hgemm_packs.generator.tables.sustained import ranked
+from hgemm_packs.generator.tables.sustained import rank_sustained
 from hgemm_packs.problem import Problem
 from tests import packs
 from tests.generator.found import OTHER, PROBLEM, THIRD, both, found, job
@@ -61,7 +61,7 @@ def made(
     def compile(jobs: object) -> list[compiler.Built]:
         return [compiler.Built({"id": id_}, b"") for id_ in some.kernels]
 
-    rank = partial(ranked, lines=lines, names=names(some))
+    rank = partial(rank_sustained, lines=lines, names=names(some))
     source, _, gone = table.rebuilt(some, keep, table.remade(compile), rank)
     assert gone == []
     return source, {row.k: row.kernel for row in source.table}

@@ -84,7 +84,7 @@ def test_the_toolchain_names_the_sources(monkeypatch: pytest.MonkeyPatch) -> Non
     before = builder.toolchain()
     assert before == builder.toolchain() and before["nvrtc"] == compiler.NVRTC_PIN
     edited = functools.cache(lambda stem: f"// {stem}, edited")
-    monkeypatch.setattr(compiler, "expanded_source", edited)
+    monkeypatch.setattr(compiler, "expand_source", edited)
     assert builder.toolchain()["sources"] != before["sources"]
 
 

@@ -95,10 +95,10 @@ def test_a_run_outlives_a_node(cluster: Any, tmp_path: Path) -> None:
         Store(tmp_path / "whole", readonly=True) as right,
     ):
         found, expected = (
-            Counter((job.kind, job.problem, k) for job in each.measured() for k in job.kernels)
+            Counter((job.kind, job.problem, k) for job in each.finished_jobs() for k in job.kernels)
             for each in (store, right)
         )
         assert found == expected
-        devices = Counter(job.reply.evidence.get("index") for job in store.measured("screen"))
+        devices = Counter(job.reply.evidence.get("index") for job in store.finished_jobs("screen"))
         assert set(devices) == {0, 1}
-        assert store.refused() == {}
+        assert store.refused_kernels() == {}
