@@ -10,8 +10,9 @@ JOBS := $(shell nproc 2>/dev/null || echo 2)
 ARCH := sm_90a
 PACK := packs/$(ARCH)
 
-C_HOST := $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch] tests/fake_*/*.[ch])
-EXTENSIONS := setup.py $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch])
+EXTENSION_SOURCES := $(wildcard csrc/launcher/*.[ch] csrc/launcher/*/*.[ch] csrc/cublaslt/*.[ch])
+C_HOST := $(EXTENSION_SOURCES) $(wildcard tests/fake_*/*.[ch])
+EXTENSIONS := setup.py $(EXTENSION_SOURCES)
 
 TABLE = $(BIN)/hgemm-packs generate table benchmarks/results/measured \
   $(addprefix --dependent ,$(wildcard benchmarks/results/pdl-choice*.jsonl* benchmarks/results/pdl-contenders*.jsonl*)) \
@@ -24,7 +25,7 @@ TABLE = $(BIN)/hgemm-packs generate table benchmarks/results/measured \
 SANITIZED := build/sanitized
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 
-.PHONY: help demo test check sanitize test-browser test-gpu bench bench-host table waiting figures packs fmt lint type wheel data-wheel wheel-check clean
+.PHONY: help demo test api check sanitize test-browser test-gpu bench bench-host table waiting figures packs fmt lint type wheel data-wheel wheel-check clean
 .DELETE_ON_ERROR:
 
 # Lines with two marks in front are the help: who needs it, the target, what that does.
@@ -42,6 +43,10 @@ demo: $(STAMPS)/built
 ## Try test runs every test that needs no GPU
 test: $(STAMPS)/built
 	$(BIN)/python -m pytest -m "not gpu and not multigpu"
+
+## Try api writes pages of the public names, from their docstrings, into build/api
+api: $(STAMPS)/built
+	$(BIN)/python packaging/api_pages.py build/api
 
 # Lint, types, the size of the core and of the last change, tests: all that a change must pass.
 ## Change check does what CI does: lint, types, size of the core and of the change, tests

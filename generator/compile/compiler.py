@@ -221,6 +221,10 @@ def build(
     return results
 
 
+#: What stands for a commit where there is none to name.
+NO_COMMIT = "0" * 40
+
+
 def generator_info() -> GeneratorInfo:
     """Version and commit of this checkout; an installed generator has no commit to name."""
 
@@ -233,4 +237,10 @@ def generator_info() -> GeneratorInfo:
     try:
         return GeneratorInfo(version, git("rev-parse", "HEAD"), bool(git("status", "--porcelain")))
     except (OSError, subprocess.CalledProcessError):
-        return GeneratorInfo(version, "0" * 40, False)
+        return GeneratorInfo(version, NO_COMMIT, False)
+
+
+def released_info() -> GeneratorInfo:
+    """What a pack of a committed manifest says of the generator, wherever it is built: the version
+    alone. Its kernels are those whose ids the manifest names, or it is not built."""
+    return GeneratorInfo(importlib.metadata.version("hgemm-packs"), NO_COMMIT, False)

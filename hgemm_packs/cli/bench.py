@@ -20,6 +20,7 @@ from rich.table import Table
 from .. import select
 from ..pack.manifest import Row, Timing
 from ..problem import Problem
+from ..settings import settings
 from . import plots
 from .console import Tick, UserError, cuda_device, progress
 
@@ -36,6 +37,8 @@ def run(out: Console, folder: Path, rows: int) -> None:
     bench.png to `folder`. Raises UserError without a GPU or without a row for it."""
     from ..launcher import device_info
 
+    if settings().off:
+        raise UserError("HGEMM_PACKS_OFF=1 is set: torch would run every call that bench measures")
     index = cuda_device()
     if index is None:
         raise UserError("bench needs a CUDA device; `hgemm-packs demo` shows recorded figures")

@@ -12,9 +12,9 @@ from .console import UserError, generator, manifests_dir, progress
 
 def sources(arch: str) -> list[Path]:
     """Committed source manifests of an architecture. Raises UserError when there is none."""
-    found = sorted((manifests_dir() / arch).glob("*.json"))
+    known = sorted({path.parent.name for path in manifests_dir().glob("sm_*/*.json")})
+    found = sorted((manifests_dir() / arch).glob("*.json")) if arch in known else []
     if not found:
-        known = sorted(path.parent.name for path in manifests_dir().glob("sm_*/*.json"))
         raise UserError(f"no manifest for {arch!r}; there is: {', '.join(known) or 'none'}")
     return found
 

@@ -236,6 +236,11 @@ def _shapes(document: dict[str, Any]) -> Shapes:
     return shapes
 
 
+def parse(text: str) -> Shapes:
+    """The shapes of a document that we wrote ourselves. Raises PackError."""
+    return _shapes(tomllib.loads(text))
+
+
 def read(path: Path) -> Shapes:
     """Read and check a file of shapes. Raises PackError, which names file, entry and field, and
     OSError."""

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from tests import reference
+from tests.cpu.common.subclass import watching
 from tests.fake_driver import Started
 
 
@@ -119,18 +120,11 @@ def test_defect_01_warnings_that_are_errors(torchs: Started) -> None:
 
 def test_defect_13_an_output_of_a_subclass(torchs: Started) -> None:
     """Its __torch_function__ saw mm."""
-    seen = []
-
-    class Named(torch.Tensor):
-        @classmethod
-        def __torch_function__(
-            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            seen.append(func)
-            return super().__torch_function__(func, types, args, kwargs or {})
+    seen: list[Any] = []
+    named = watching(seen)
 
     a, b = operands()
-    out = torch.zeros(32, 32, dtype=torch.float16).as_subclass(Named)
+    out = torch.zeros(32, 32, dtype=torch.float16).as_subclass(named)
     torchs.matmul(a, b, out=out)
     assert seen == [torch.matmul]
     reference.assert_product(out.as_subclass(torch.Tensor), a, b)

@@ -19,6 +19,7 @@ from hgemm_packs import launcher, nn, torch_state
 from hgemm_packs.errors import FallbackError
 from hgemm_packs.problem import Problem
 from tests import reference
+from tests.cpu.common.subclass import watching
 from tests.fake_driver import Started
 
 Tensors = tuple[torch.Tensor, torch.Tensor]
@@ -173,21 +174,14 @@ def test_function_modes_see_linear(ready: Started) -> None:
 
 
 def test_subclasses_see_linear(ready: Started) -> None:
-    seen = []
-
-    class Named(torch.Tensor):
-        @classmethod
-        def __torch_function__(
-            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            seen.append(func)
-            return super().__torch_function__(func, types, args, kwargs or {})
+    seen: list[Any] = []
+    named = watching(seen)
 
     x, weight = operands()
-    for pair in ((x.as_subclass(Named), weight), (x, weight.as_subclass(Named))):
+    for pair in ((x.as_subclass(named), weight), (x, weight.as_subclass(named))):
         seen.clear()
         c = ready.linear(*pair)
-        assert type(c) is Named and seen == [functional.linear]
+        assert type(c) is named and seen == [functional.linear]
         reference.assert_exact(c.as_subclass(torch.Tensor), x, weight.t())
 
 

@@ -183,11 +183,11 @@ def test_matmul_in_an_environment_with_torch_alone(python: Path, tmp_path: Path)
         ),
         Scenario(driver["old"], site=sites["1.0.0"]): (
             *(fallback("driver"), ["1.0.0"]),
-            made_for + "needs a driver for CUDA 13.0, this one is for CUDA 12.4",
+            made_for + "the pack needs a driver for CUDA 13.0, the driver here is for CUDA 12.4",
         ),
         Scenario(driver["a100"], site=sites["1.0.0"]): (
             *(fallback("arch"), ["1.0.0"]),
-            made_for + "made for sm_90a, the device is sm_80",
+            made_for + "the pack is made for sm_90a, the device is sm_80",
         ),
     } | {
         Scenario(driver["h200"], site=sites[version]): (

@@ -12,23 +12,9 @@ from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.families import FAMILIES, Genome, InvalidGenome
 from hgemm_packs.generator.families.writebound import FAMILY
 from hgemm_packs.generator.gates import binary
+from tests.generator.kernels import WRITEBOUND as BASE
 from tests.generator.kernels import record
 
-BASE: Genome = {
-    "layout": "nt",
-    "dtype": "f16",
-    "tile_n": 128,
-    "k": 128,
-    "stages": 4,
-    "stages_b": 1,
-    "consumers": 2,
-    "ordered": False,
-    "ctas_per_sm": 1,
-    "epilogue": "grouped",
-    "streaming": True,
-    "reads_ahead": False,
-    "triggers_early": False,
-}
 SM_BYTES = 228 * 1024
 
 
