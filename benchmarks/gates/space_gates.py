@@ -33,7 +33,7 @@ from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator.campaigns import campaign
 from hgemm_packs.generator.campaigns.campaign import Line, Task
 from hgemm_packs.generator.campaigns.coverage import Known, Pair, all_pairs, pairs_of
-from hgemm_packs.generator.campaigns.covering_kernels import Folder, covered, judged, write
+from hgemm_packs.generator.campaigns.covering_kernels import Folder, cover, judge_genome, write
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.store.lines import read_records
@@ -140,7 +140,7 @@ def _worst(lines: Iterable[Line], found: Outcomes, way: str) -> float | None:
     return max((x["max_rel_err"] for x in answers if x["outcome"] == "passed"), default=None)
 
 
-def sanitized(path: Path, folder: Folder) -> dict[str, Line]:
+def count_sanitized(path: Path, folder: Folder) -> dict[str, Line]:
     """By tool: how many kernels are clean, and the findings of the others; -1: it did not end."""
     names = {line["fields"]["id"]: line["fields"]["name"] for line in folder.built}
     last = sanitizer.findings(read_records([path]))
@@ -169,7 +169,7 @@ def table(families: dict[str, Line]) -> Table:
     return made
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -191,12 +191,12 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def built(options: argparse.Namespace) -> int:
+def build(options: argparse.Namespace) -> int:
     found, screen = [], console()
     with ProcessPoolExecutor(options.jobs) as pool, progress(screen, "building") as tick:
         for number, family in enumerate(FAMILIES.values()):
             known = Known(family)
-            tried = covered(family, known, lambda jobs: pool.map(judged, jobs))
+            tried = cover(family, known, lambda jobs: pool.map(judge_genome, jobs))
             found.append((family, known, tried))
             tick(number + 1, len(FAMILIES))
     write(options.folder, found)
@@ -207,7 +207,7 @@ def built(options: argparse.Namespace) -> int:
     return 0
 
 
-def ran(options: argparse.Namespace) -> int:
+def run_gates(options: argparse.Namespace) -> int:
     """1 if a kernel failed or is left."""
     import torch
 
@@ -231,7 +231,7 @@ def summary(options: argparse.Namespace) -> int:
     runs = [{x: h[x] for x in ("commit", "started", "device")} for h in headers]
     document = {"kernels": folder.facts, "runs": runs, "families": families}
     if options.sanitized:
-        document["sanitized"] = said = sanitized(options.sanitized, folder)
+        document["sanitized"] = said = count_sanitized(options.sanitized, folder)
     OUT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     console().print(table(families))
     return int(
@@ -241,8 +241,8 @@ def summary(options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    options = parsed(arguments)
-    verbs = {"build": built, "run": ran, "summary": summary}
+    options = parse(arguments)
+    verbs = {"build": build, "run": run_gates, "summary": summary}
     return verbs[options.verb](options)
 
 

@@ -27,8 +27,8 @@ from rich.table import Table
 from benchmarks.publish import summary
 from hgemm_packs.cli.console import console
 from hgemm_packs.generator.campaigns import campaign, sanitize
-from hgemm_packs.generator.campaigns import missing as lacks
-from hgemm_packs.generator.campaigns.missing import Missing
+from hgemm_packs.generator.campaigns import missing as lack
+from hgemm_packs.generator.campaigns.missing import Gap
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.gates import sanitizer
@@ -209,7 +209,7 @@ OF_SOURCES = {
 }
 
 
-def items(place: Path) -> Iterator[Missing]:
+def items(place: Path) -> Iterator[Gap]:
     """All that is or could be missing, in no order; `place` is the export. Raises OSError,
     ValueError and PackError for files that are not as they are committed."""
     source = read_source(summary.MANIFEST)
@@ -219,25 +219,25 @@ def items(place: Path) -> Iterator[Missing]:
         for kind in (CHOICES, SECOND)
     )
     found = export.load(place)
-    yield from lacks.find_unled(source, found)
-    yield lacks.find_undependent(source, [*choices, *second])
-    yield lacks.find_unpublished(source, calls)
-    yield lacks.find_lagging(source, calls)
-    yield lacks.find_unsustained(found, summary.energy_lines())
+    yield from lack.find_unled(source, found)
+    yield lack.find_undependent(source, [*choices, *second])
+    yield lack.find_unpublished(source, calls)
+    yield lack.find_lagging(source, calls)
+    yield lack.find_unsustained(found, summary.energy_lines())
     done = sanitize.pairs_on_file(RESULTS / "sanitized.jsonl.gz")
     mixed = campaign.answers(sorted(RESULTS.glob(MIXED)))
-    wanted = lacks.choose_dependent(source, found, choices, second, mixed, calls)
-    yield lacks.find_unsanitized(wanted, sanitizer.OF_TABLES, done)
+    wanted = lack.choose_dependent(source, found, choices, second, mixed, calls)
+    yield lack.find_unsanitized(wanted, sanitizer.OF_TABLES, done)
     for item, (file, paths) in OF_SOURCES.items():
         document = read(file)
         yield result(item, file, paths, document)
         if document and item == "space":
-            yield lacks.find_ungated(document)
-            yield lacks.find_unclean(document, sanitizer.OF_TABLES)
+            yield lack.find_ungated(document)
+            yield lack.find_unclean(document, sanitizer.OF_TABLES)
         if document and item == "redteam":
-            yield from lacks.find_undecided(document)
+            yield from lack.find_undecided(document)
     for name in problems.NAMED:
-        yield lacks.find_unlisted(source, name, problems.read(name))
+        yield lack.find_unlisted(source, name, problems.read(name))
 
 
 def read(file: str) -> dict[str, Any] | None:
@@ -248,19 +248,17 @@ def read(file: str) -> dict[str, Any] | None:
     return document
 
 
-def result(
-    item: str, file: str, paths: Sequence[str], document: Mapping[str, Any] | None
-) -> Missing:
+def result(item: str, file: str, paths: Sequence[str], document: Mapping[str, Any] | None) -> Gap:
     """Whether a result is of the sources that are here. One that names no commit is of the one
     that filed it, or older."""
     if document is None:
-        return Missing(item, 1, 1, f"{file} is absent")
+        return Gap(item, 1, 1, f"{file} is absent")
     commit, measured = commit_of(document), "measured at"
     if commit is None:
         filed = git("log", "-1", "--format=%h", "--", str(RESULTS / file))
         commit, measured = "".join(filed or ()) or "no commit", "filed at"
     changed = git("diff", "--name-only", commit, "HEAD", "--", *paths)
-    return lacks.find_outdated(item, f"{measured} {commit[:9]}", changed)
+    return lack.find_outdated(item, f"{measured} {commit[:9]}", changed)
 
 
 def commit_of(document: Mapping[str, Any]) -> str | None:
@@ -281,13 +279,13 @@ def git(*words: str) -> list[str] | None:
     return done.stdout.splitlines()
 
 
-def seconds(each: Missing) -> float | None:
+def seconds(each: Gap) -> float | None:
     """GPU-seconds that an item takes, by the pace of its kind."""
     pace = KINDS[each.item].each_s
     return None if pace is None else round(pace * each.missing, 1)
 
 
-def table(found: Iterable[Missing]) -> Table:
+def table(found: Iterable[Gap]) -> Table:
     """What is missing, and which of COMMANDS fills it."""
     made = Table("item", "missing", "of", "GPU-s", "command", "what")
     for each in found:
@@ -299,7 +297,7 @@ def table(found: Iterable[Missing]) -> Table:
     return made
 
 
-def plain(each: Missing) -> dict[str, Any]:
+def plain(each: Gap) -> dict[str, Any]:
     """An item as a line of JSON."""
     kind = KINDS[each.item]
     return {

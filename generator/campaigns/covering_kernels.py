@@ -27,7 +27,7 @@ ROUNDS = 6  # of other genomes for pairs that only refused ones have
 Judge = Callable[[Sequence[tuple[str, Genome]]], Iterable[tuple[Verdict, Built | None]]]
 
 
-def judged(job: tuple[str, Genome]) -> tuple[Verdict, Built | None]:
+def judge_genome(job: tuple[str, Genome]) -> tuple[Verdict, Built | None]:
     """What the gates that need no GPU say of a genome; sent to processes."""
     from hgemm_packs.generator.compile import candidate  # not where a folder is only read
     from hgemm_packs.generator.run import evaluate  # not where a folder is only read
@@ -52,7 +52,7 @@ class Tried:
     round: int
 
 
-def covered(family: Family, known: Known, judge: Judge) -> list[Tried]:
+def cover(family: Family, known: Known, judge: Judge) -> list[Tried]:
     """The covering genomes of a family, judged; others too for pairs that only refused ones
     have."""
     tried: list[Tried] = []

@@ -27,7 +27,7 @@ LAG = 0.98
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class Gap:
     """`missing` of `of` things lack what `item` is about. `lines` are these things as --shapes of
     the benchmarks takes them, for items that a command wants them of."""
 
@@ -38,7 +38,7 @@ class Missing:
     lines: tuple[Record, ...] = ()
 
 
-def find_unled(source: SourceManifest, found: Findings) -> list[Missing]:
+def find_unled(source: SourceManifest, found: Findings) -> list[Gap]:
     """Problems without a confirmation in led blocks: "rows" with a kernel; "near", those left to
     torch of which a confirmed kernel is ahead on file; "finals", those where one is ahead that was
     never confirmed. And the led "trials" of torch against itself that remeasure.TRIALS wants."""
@@ -48,14 +48,14 @@ def find_unled(source: SourceManifest, found: Findings) -> list[Missing]:
     ahead = remeasure.rank(found, 1.0).keys() & (_problems(source) - won)
     near = ahead & confirmed
     return [
-        Missing("rows", len(won - led), len(won)),
-        Missing("near", len(near - led), len(near)),
-        Missing("finals", len(ahead - confirmed), len(ahead)),
-        Missing("trials", remeasure.missing_trials(found), remeasure.TRIALS),
+        Gap("rows", len(won - led), len(won)),
+        Gap("near", len(near - led), len(near)),
+        Gap("finals", len(ahead - confirmed), len(ahead)),
+        Gap("trials", remeasure.missing_trials(found), remeasure.TRIALS),
     ]
 
 
-def find_undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> Missing:
+def find_undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> Gap:
     """Rows whose own kernel has none of the `lines` of `generate measure dependent`, right or not:
     proven, and of a pack that builds, it may be chosen for dependent launch."""
     seen = {dependent.pair(each) for each in lines}
@@ -65,16 +65,16 @@ def find_undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]])
         for pair in won.items()
         if (tuple(pack_kernels.problem_values(pair[0])), pair[1]) not in seen
     ]
-    return Missing("dependent", len(missing), len(won), lines=_lines(missing))
+    return Gap("dependent", len(missing), len(won), lines=_lines(missing))
 
 
-def find_unpublished(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Missing:
+def find_unpublished(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Gap:
     """Rows whose kernels have no line of `generate measure public`."""
     missing = speedups.find_unmeasured(source, calls)
-    return Missing("published", len(missing), len(_named(source)), lines=_lines(missing))
+    return Gap("published", len(missing), len(_named(source)), lines=_lines(missing))
 
 
-def find_unsustained(found: Findings, lines: Iterable[Mapping[str, Any]]) -> Missing:
+def find_unsustained(found: Findings, lines: Iterable[Mapping[str, Any]]) -> Gap:
     """Problems from sustained.LEAST_FLOP on with confirmed wins, none of which has one of the
     `lines` of `generate measure sustained`: a table leaves them to torch. Each with the best of its
     wins."""
@@ -86,7 +86,7 @@ def find_unsustained(found: Findings, lines: Iterable[Mapping[str, Any]]) -> Mis
         if names and not any((problem, name) in seen for name in names):
             missing.append((problem, names[0]))
     kinds = _kinds(problem for problem, _ in missing)
-    return Missing("sustained", len(missing), large, kinds, _lines(missing))
+    return Gap("sustained", len(missing), large, kinds, _lines(missing))
 
 
 def choose_dependent(
@@ -111,31 +111,31 @@ def choose_dependent(
 
 def find_unsanitized(
     source: SourceManifest, tools: Sequence[str], done: Collection[tuple[str, str]]
-) -> Missing:
+) -> Gap:
     """Runs of a kernel under a tool; `done` are ids of kernels and tools on file."""
     wanted = {(kernel.id, tool) for kernel in source.kernels for tool in tools}
-    return Missing("sanitized", len(wanted.difference(done)), len(wanted))
+    return Gap("sanitized", len(wanted.difference(done)), len(wanted))
 
 
-def find_ungated(document: Mapping[str, Any]) -> Missing:
+def find_ungated(document: Mapping[str, Any]) -> Gap:
     """Of space_gates.json: kernels that have not passed the numeric gate and are not too large."""
     ends = Counter[str]()
     for family in document["families"].values():
         ends.update(family["genomes"])
     built = ends["tried"] - ends["refused"]
     detail = f"{ends['failed']} failed" if ends["failed"] else ""
-    return Missing("gated", ends["left"] + ends["failed"], built, detail)
+    return Gap("gated", ends["left"] + ends["failed"], built, detail)
 
 
-def find_unclean(document: Mapping[str, Any], tools: Sequence[str]) -> Missing:
+def find_unclean(document: Mapping[str, Any], tools: Sequence[str]) -> Gap:
     """Of space_gates.json: kernels and tools of the sanitizer without a clean record."""
     said = document.get("sanitized", {})
     clean = sum(said[tool]["clean"] for tool in tools if tool in said)
     runs = document["kernels"]["kernels"] * len(tools)
-    return Missing("clean", runs - clean, runs)
+    return Gap("clean", runs - clean, runs)
 
 
-def find_undecided(document: Mapping[str, Any]) -> list[Missing]:
+def find_undecided(document: Mapping[str, Any]) -> list[Gap]:
     """Of the red team's verdicts, "honest" kernels that were refused, and "cheats" that were not,
     or not by the gate that must."""
     cases = [case for case in document["cases"] if not case["undecided"]]
@@ -144,11 +144,11 @@ def find_undecided(document: Mapping[str, Any]) -> list[Missing]:
         each = [case for case in cases if (case["expect"] == [PASS]) is honest]
         wrong = [case for case in each if case["got_gate"] not in case["expect"]]
         words = ", ".join(f"{case['name']}: {case['got_gate']}" for case in wrong)
-        found.append(Missing(item, len(wrong), len(each), words))
+        found.append(Gap(item, len(wrong), len(each), words))
     return found
 
 
-def find_lagging(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Missing:
+def find_lagging(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Gap:
     """Rows that gain less than LAG of what the same sizes and layout gain in the other type, hot,
     confirmed or in `calls` behind one another, by another genome: one that nobody tried here,
     perhaps."""
@@ -174,24 +174,22 @@ def find_lagging(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> 
             late.append(row)
     kinds = Counter(f"{r.dtype} {r.layout} {problems.regime(r.m, r.n, r.k)}" for r in late)
     words = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(3))
-    return Missing("lagging", len(late), len(rows), f"most: {words}" if late else "")
+    return Gap("lagging", len(late), len(rows), f"most: {words}" if late else "")
 
 
-def find_unlisted(source: SourceManifest, name: str, wanted: Collection[Problem]) -> Missing:
+def find_unlisted(source: SourceManifest, name: str, wanted: Collection[Problem]) -> Gap:
     """Problems of the list `name` that no row is about."""
     missing = set(wanted) - _problems(source)
-    return Missing(name, len(missing), len(set(wanted)), _kinds(missing))
+    return Gap(name, len(missing), len(set(wanted)), _kinds(missing))
 
 
-def find_outdated(item: str, measured: str, changed: Sequence[str] | None) -> Missing:
+def find_outdated(item: str, measured: str, changed: Sequence[str] | None) -> Gap:
     """A result that holds for the sources of one commit: `measured` says which, `changed` what it
     depends on and is another now, None where nobody knows."""
     if changed is None:
-        return Missing(item, 1, 1, f"{measured}, which git does not know")
+        return Gap(item, 1, 1, f"{measured}, which git does not know")
     words = ", ".join(changed[:3]) + f" and {len(changed) - 3} more" * (len(changed) > 3)
-    return Missing(
-        item, int(bool(changed)), 1, f"{measured}; since then {words}" if changed else ""
-    )
+    return Gap(item, int(bool(changed)), 1, f"{measured}; since then {words}" if changed else "")
 
 
 def _named(source: SourceManifest) -> dict[Problem, str]:

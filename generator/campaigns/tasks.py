@@ -1,6 +1,6 @@
 """What measures kernels of a pack for dependent launch and for long: the tasks of a campaign.
 
-Called by `refine` and by benchmarks/measure/{pdl,energy}.py. What the lines mean is decided by
+Called by `refine`, `dependent` and `sustained`. What the lines mean is decided by
 `tables.dependent` and `tables.sustained`.
 """
 

@@ -49,6 +49,6 @@ def resume(
                 evaluator,
                 rest,
                 watch,
-                sanitize=partial(search.sanitized, count),
+                sanitize=partial(search.run_sanitizer, count),
             )
         conclude(out, store, run, summary, keep)

@@ -191,7 +191,7 @@ def search(
         return
     if not shapes:
         raise UserError("say which problems: --shapes grid, --shapes llm or --shapes FILE.toml")
-    limit = allowed(strategy, seconds(budget))
+    limit = choose_budget(strategy, seconds(budget))
     known, behind = earlier(winners or ())
     searcher(strategy, 0, known)  # refused before a store is made
     problems = select_problems(
@@ -214,7 +214,7 @@ def search(
                 limit,
                 watch,
                 seed=seed,
-                sanitize=partial(sanitized, count or 1),
+                sanitize=partial(run_sanitizer, count or 1),
                 followers=partial(transfer.move_choices, behind),
             )
         conclude(out, store, run, summary, keep)
@@ -248,13 +248,13 @@ def run_seed(store: Store, asked: int | None) -> int:
     return secrets.randbits(63) if asked is None else asked
 
 
-def allowed(strategy: str, gpu_seconds: float) -> Budget:
+def choose_budget(strategy: str, gpu_seconds: float) -> Budget:
     """The budget of a search. An exhaustive one goes on without progress, to the end."""
     budget = Budget(gpu_seconds)
     return replace(budget, patience=sys.maxsize) if strategy == "exhaustive" else budget
 
 
-def sanitized(count: int, kernels: Sequence[Kernel]) -> Iterator[dict[str, Verdict]]:
+def run_sanitizer(count: int, kernels: Sequence[Kernel]) -> Iterator[dict[str, Verdict]]:
     """Verdicts of compute-sanitizer on `count` GPUs here, by kernel id, some at a time; none where
     it cannot work, which is said."""
     from hgemm_packs.generator.gates import sweep

@@ -67,7 +67,7 @@ def test_pairs_of_a_refused_genome_are_tried_in_others(known: Known) -> None:
     def refuses(g: Genome) -> bool:
         return g["consumers"] == 4 and g["epilogue"] == "staged"
 
-    tried = covering_kernels.covered(OURS, known, judge(refuses, asked))
+    tried = covering_kernels.cover(OURS, known, judge(refuses, asked))
     assert [one.genome for one in tried] == asked and len(set(map(str, asked))) == len(asked)
     refused = [one for one in tried if one.built is None]
     assert refused and all(refuses(one.genome) for one in refused)
@@ -80,13 +80,13 @@ def test_pairs_of_a_refused_genome_are_tried_in_others(known: Known) -> None:
 
 def test_nothing_is_tried_again_where_all_is_built(known: Known) -> None:
     asked: list[Genome] = []
-    tried = covering_kernels.covered(OURS, known, judge(lambda g: False, asked))
+    tried = covering_kernels.cover(OURS, known, judge(lambda g: False, asked))
     assert {one.round for one in tried} == {0} and len(asked) < 60
 
 
 def test_a_genome_goes_through_the_gates_that_need_no_gpu() -> None:
     genome = next(OURS.space(layout="nt", dtype="f16"))
-    verdict, built = covering_kernels.judged((NAME, genome))
+    verdict, built = covering_kernels.judge_genome((NAME, genome))
     assert verdict.passed and verdict.gate == "binary"
     assert built is not None and built.entry_fields["name"] == OURS.kernel_name(genome)
 
@@ -95,9 +95,7 @@ def test_a_genome_goes_through_the_gates_that_need_no_gpu() -> None:
 def folder(tmp_path: Path, known: Known) -> Path:
     """The family's genomes, none of bf16 and k 64 built."""
     refuses = lambda g: g["dtype"] == "bf16" and g["k"] == 64  # noqa: E731
-    write(
-        tmp_path / "f", [(OURS, known, covering_kernels.covered(OURS, known, judge(refuses, [])))]
-    )
+    write(tmp_path / "f", [(OURS, known, covering_kernels.cover(OURS, known, judge(refuses, [])))])
     return tmp_path / "f"
 
 

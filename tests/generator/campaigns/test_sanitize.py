@@ -162,7 +162,7 @@ def test_covering_genomes_are_taken_as_a_pack_is(
     tool: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     family = FAMILIES["sm90_writebound"]
-    (verdict, built) = covering_kernels.judged(
+    (verdict, built) = covering_kernels.judge_genome(
         (family.name, next(family.space(layout="nt", dtype="f16")))
     )
     assert built is not None

@@ -1,4 +1,4 @@
-"""`generate table` and `generate export`: candidates of a pack, and the table of a run."""
+"""`generate table`, `archive` and `contenders`: a pack to choose from, and the table of a run."""
 
 from __future__ import annotations
 

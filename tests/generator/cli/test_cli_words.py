@@ -175,7 +175,7 @@ def test_without_the_sanitizer_kernels_are_unjudged_and_it_is_said(
     kernels = [fake_kernel(choice) for choice in catalogue("nt", "f16")[:2]]
     for names, why in ((["0"], "no compute-sanitizer on the PATH"), ([], "no GPU here")):
         monkeypatch.setattr(sweep, "gpus", lambda names=names: names)
-        assert list(search.sanitized(1, kernels)) == []
+        assert list(search.run_sanitizer(1, kernels)) == []
         said = capsys.readouterr().out
         assert f"2 kernels without the sanitizer gate: {why}" in said
 
@@ -199,7 +199,7 @@ def test_the_sanitizer_runs_on_all_gpus_of_the_run_and_verdicts_come_group_by_gr
     monkeypatch.setattr(sanitizer, "run_tool", run_tool)
     monkeypatch.setattr(sweep, "gpus", lambda: ["5", "6", "7"])
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    parts = list(search.sanitized(2, kernels))
+    parts = list(search.run_sanitizer(2, kernels))
     assert {gpu for _, gpu in ran} == {"5", "6"}
     assert {tool for tool, _ in ran} == {*sanitizer.OF_TABLES}
     assert parts[0].keys() == {one.id for one in kernels[::3]}
@@ -226,9 +226,9 @@ def test_no_seconds(text: str) -> None:
 
 
 def test_only_an_exhaustive_search_has_all_patience() -> None:
-    assert search.allowed("portfolio", 60.0).patience == 3
-    assert search.allowed("exhaustive", 60.0).patience == sys.maxsize
-    assert search.allowed("exhaustive", 60.0).gpu_seconds == 60.0
+    assert search.choose_budget("portfolio", 60.0).patience == 3
+    assert search.choose_budget("exhaustive", 60.0).patience == sys.maxsize
+    assert search.choose_budget("exhaustive", 60.0).gpu_seconds == 60.0
 
 
 def test_gpus_are_all_or_as_many_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
