@@ -37,8 +37,8 @@ def _profiles() -> dict[str, DeviceInfo]:
                 each.name, manifest.arch, each.sm_count, each.l2_bytes, manifest.min_driver
             )
     read_source = generator("compile.pack_writer").read_source
-    for path in sorted(manifests_dir().glob("sm_*/*.json")):
-        source = read_source(path)
+    for path in sorted(manifests_dir().glob("sm_*/*/pack.json")):
+        source = read_source(path.parent)
         for each in source.device_profiles:
             known.setdefault(
                 each.name,
