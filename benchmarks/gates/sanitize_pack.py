@@ -5,10 +5,10 @@
 PACK may be a folder of `space_gates.py build` too: then over kernels of every family's whole space.
 Each kernel runs the ragged problems of the sanitizer gate, many kernels a process, several
 processes a GPU. OUT gets a header (commit, pack) and a line for each kernel and tool; what has one
-is not run again unless its process came to no end, so a run that was stopped goes on. Where a
-process found something or ended badly, each of its kernels runs again alone, to tell whose it was.
-"launches" are those of the whole process, of "batch" kernels; "findings" of -1: no end. At the
-deadline what still runs is dropped.
+is not run again unless its process came to no end, so a run that was stopped goes on; nor is what
+--known, a file or folder of older lines, has. Where a process found something or ended badly, each
+of its kernels runs again alone, to tell whose it was. "launches" are those of the whole process, of
+"batch" kernels; "findings" of -1: no end. At the deadline what still runs is dropped.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from hgemm_packs.generator.gates.sweep import Batch, Seat
 from hgemm_packs.generator.store.lines import read_records
 
 
-def finished(out: Path) -> set[tuple[str, str]]:
-    """(kernel id, tool) of what need not run again."""
-    records = read_records([out]) if out.exists() else []
+def finished(places: Sequence[Path]) -> set[tuple[str, str]]:
+    """(kernel id, tool) of what need not run again, by these files and folders of lines."""
+    records = read_records(place for place in places if place.exists())
     return {
         (line["id"], line["tool"]) for line in records if "tool" in line and line["findings"] >= 0
     }
@@ -108,6 +108,9 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     )
     made.add_argument("pack", type=Path, help="a built pack, or a folder of space_gates.py")
     made.add_argument("out", type=Path, help="jsonl file; what it has is not run again")
+    made.add_argument(
+        "--known", type=Path, action="append", default=[], help="lines that are on file already"
+    )
     made.add_argument("--tools", default=",".join(sanitizer.OF_TABLES), help="of compute-sanitizer")
     made.add_argument("--deadline", type=float, default=float("inf"), help="seconds, then stop")
     made.add_argument("--processes", type=int, help=f"at a time; else {sweep.PER_GPU} a GPU")
@@ -134,11 +137,11 @@ def header(options: argparse.Namespace, facts: Line, seats: Sequence[Seat]) -> L
     }
 
 
-def summary(out: Path, ids: set[str]) -> dict[str, Counter[str]]:
+def summary(places: Sequence[Path], ids: set[str]) -> dict[str, Counter[str]]:
     """Of each tool, kernels that are clean, with findings, or without an end, by their last
     line."""
     counts: dict[str, Counter[str]] = {}
-    for (id_, tool), found in sorted(sanitizer.findings(read_records([out])).items()):
+    for (id_, tool), found in sorted(sanitizer.findings(read_records(places)).items()):
         if id_ not in ids:
             continue
         word = "clean" if found == 0 else "with findings" if found > 0 else "without an end"
@@ -157,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     seats = sweep.seats(names, options.processes)
     items = items[:: options.every]
-    done = finished(options.out)
+    done = finished([*options.known, options.out])
     todo = batches(items, options.tools, done, len(seats))
     total, left, words = sum(len(batch.items) for batch in todo), 0, ""
     console().print(f"{len(items)} kernels, {total} runs left, {len(seats)} processes")
@@ -171,7 +174,7 @@ def main(arguments: Sequence[str]) -> int:
         words, left = str(error), total - len(running.findings)
     finally:
         file.close()
-    counts = summary(options.out, {one.id for one, _ in items})
+    counts = summary([*options.known, options.out], {one.id for one, _ in items})
     for tool, count in counts.items():
         console().print(f"{tool}: " + ", ".join(f"{n} {word}" for word, n in count.items()))
     console().print(f"{left} left. {words}", markup=False)

@@ -155,9 +155,17 @@ def _mean(values: Iterable[float]) -> float | None:
     return round(geometric_mean(known), 4) if known else None
 
 
+def text(document: dict[str, Any]) -> str:
+    """energy.json, a problem a line."""
+    rest = {name: each for name, each in document.items() if name != "problems"}
+    problems = (json.dumps(each, separators=(",", ":")) for each in document["problems"])
+    listed = ",\n  ".join(problems)
+    return f'{json.dumps(rest, indent=1)[:-2]},\n "problems": [\n  {listed}\n ]\n}}\n'
+
+
 def write(paths: Sequence[Path], out: Path = OUT) -> None:
     document = summary(*campaign.lines(paths))
-    out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    out.write_text(text(document), encoding="utf-8")
     print(json.dumps(document["groups"], indent=1))
     print(f"wrong: {document['wrong']}; wrote {out.name}")
 

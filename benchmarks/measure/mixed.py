@@ -11,7 +11,7 @@ name. All arms share operands and are replayed in turn, in an order drawn for ea
 one kernel would be no measure: where the CTAs of a dependent grid settle depends on the grid ahead,
 and in a program that is hardly ever the same kernel.
 
-`make table` chooses by results/mixed*.jsonl.gz; what the choice is worth
+`make table` chooses by results/dependent/mixed/; what the choice is worth
 benchmarks/measure/public.py says.
 """
 

@@ -12,12 +12,12 @@ in a chain of layers with torch's elementwise kernels between; what does not is 
 "edges" counts the dependencies of a captured arm, arm, arm, elementwise: two of the three must be
 programmatic.
 
-A run kept as results/pdl-choice*.jsonl.gz or pdl-contenders*.jsonl.gz chooses the kernel that a
-row names in `make table` for dependent launch; to choose among confirmed ones, the --shapes are the
-pairs.jsonl that `hgemm-packs generate candidates --near` writes with its pack. One kept as
-results/pdl.jsonl.gz, pdl-2... is what the published figures are made of, of the kernels that rows
-name so (`benchmarks/publish/summary.py --unmeasured` lists those that have no line yet). No run may
-be both, but a kernel that any has below 0.99 of torch, as a row launches it, leaves that row.
+A run kept in results/dependent/choice or contenders chooses the kernel that a row names in `make
+table` for dependent launch; to choose among confirmed ones, the --shapes are the pairs.jsonl that
+`hgemm-packs generate candidates --near` writes with its pack. One kept in dependent/published
+chose none of them: only kernels that it has are named (`benchmarks/publish/summary.py --unmeasured`
+lists those without a figure). No run may be both, but a kernel that any has below 0.99 of torch, as
+a row launches it, leaves that row.
 """
 
 from __future__ import annotations

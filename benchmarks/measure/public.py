@@ -53,7 +53,7 @@ from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import Problem, regime
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "public.json"
-MANIFEST = Path(__file__).resolve().parents[2] / "manifests" / "sm_90a" / "h200.json"
+MANIFEST = Path(__file__).resolve().parents[2] / "manifests" / "sm_90a" / "h200"
 BLOCKS = 3
 AGAIN = 15
 SIXTEEN = 16

@@ -24,6 +24,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks import folders
 from benchmarks.gates import sanitize_pack
 from benchmarks.publish import summary
 from hgemm_packs.cli.console import console
@@ -36,34 +37,42 @@ from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.store import export
 
 RESULTS = summary.RESULTS
-#: What chooses kernels for dependent launch.
-CHOICES = ("pdl-choice*.jsonl*", "pdl-contenders*.jsonl*")
-#: And what chose none of them: runs of benchmarks/measure/pdl.py after that.
-SECOND = ("pdl.jsonl*", "pdl-[0-9]*.jsonl*")
-#: What chooses once more, between other products.
-MIXED = "mixed*.jsonl*"
 
 # GPU-seconds on an H200, by AGENTS.md unless another source is named.
 CONFIRM_S = TRIAL_S = 0.3  # a problem, a trial: 1130 of both in 170 s on two GPUs, in led blocks
 PUBLIC_S = 0.06  # a row, in one process on one GPU
-PDL_S = 0.1  # a line: 1712 of pdl-contenders-3 in 100 s on one GPU, 515 of -choice-3 in 36 on two
-SUSTAINED_S = 2.4  # a line: 170 of energy-3 in 207 s on two GPUs, 4.5 arms of 0.4
-SANITIZED_S = 0.1  # a kernel and tool, with twelve processes a GPU (space_gates_sanitized.jsonl.gz)
+PDL_S = 0.1  # a line: 1712 of contenders/03 in 100 s on one GPU, 515 of choice/03 in 36 on two
+SUSTAINED_S = 2.4  # a line: 170 of sustained/03 in 207 s on two GPUs, 4.5 arms of 0.4
+SANITIZED_S = 0.1  # a kernel and tool, with twelve processes a GPU (sanitizer/spaces)
 GATE_S, COVERING = 2 * 0.13, 466  # a kernel in both ways through the numeric gate; kernels
 CASE_S, CASES = 0.8, 163  # of the red team, compilers included: 125 s with 16 cores, 95 with 32
 SWEEP_S = 0.83  # a problem: 400 to 430 for 500
 FOLLOW_S = 0.25  # a row: 226 of launches behind one another, 280 of the gate, for 2137
 
-EXPORT, TABLE = "benchmarks/results/measured", "manifests/sm_90a/h200.json"
+EXPORT, TABLE = "benchmarks/results/confirmations", "manifests/sm_90a/h200"
 _PACKS = "make packs  # no GPU"
-_TABLE = f"make table RUNS={EXPORT}  # no GPU"
-_UNITE = f"make table RUNS='{EXPORT} {{}}'  # no GPU"
-_PDL_OF = "python -m benchmarks.measure.pdl {} benchmarks/results/{}-N.jsonl --shapes {}"
-_PDL = _PDL_OF.format("packs/sm_90a", "{}", "pairs.jsonl")
+_TABLE = "make table  # no GPU"
+_UNITE = "make table RUNS={}  # no GPU"
+_ADD = "python -m benchmarks.folders add {} {}  # no GPU"
+
+
+def _pdl(role: str, pack: str = "packs/sm_90a", pairs: str = "pairs.jsonl") -> tuple[str, ...]:
+    """What measures pairs behind one another, and files it."""
+    lines = f"{role}.jsonl"
+    script = f"python -m benchmarks.measure.pdl {pack} {lines} --shapes {pairs}"
+    return script, _ADD.format(f"dependent/{role}", lines)
+
+
 _RECONFIRM = f"hgemm-packs generate reconfirm {EXPORT} --least 1 --out FOLDER"
 _SPACE = "python -m benchmarks.gates.space_gates"
-_SANITIZED = "benchmarks/results/sanitized.jsonl"
-_CLEAN = "benchmarks/results/space_gates_sanitized.jsonl"
+_SANITIZE = "python -m benchmarks.gates.sanitize_pack {} said.jsonl --known benchmarks/results/{}"
+
+
+def _sanitize(pack: str, folder: str) -> tuple[str, ...]:
+    """What asks the sanitizer about kernels without a record, and files it."""
+    return _SANITIZE.format(pack, folder), _ADD.format(folder, "said.jsonl")
+
+
 _WITH_PACK = "HGEMM_PACKS_PATH=packs/sm_90a python -m benchmarks"
 COMMANDS = {
     # Both on one FOLDER: the second goes on where the first ended.
@@ -80,29 +89,28 @@ COMMANDS = {
     "sustain": (
         f"hgemm-packs generate candidates {EXPORT} --out FOLDER  # no GPU",
         "python -m benchmarks.publish.missing --list sustained > large.jsonl  # no GPU",
-        "python -m benchmarks.measure.energy FOLDER/pack benchmarks/results/energy-N.jsonl "
+        "python -m benchmarks.measure.energy FOLDER/pack sustained.jsonl "
         f"--measured {EXPORT} --seconds 0.4 --shapes large.jsonl",
+        _ADD.format("sustained", "sustained.jsonl"),
         _TABLE,
     ),
     "choose": (
         _PACKS,
         "python -m benchmarks.publish.missing --list dependent > pairs.jsonl  # no GPU",
-        _PDL.format("pdl-contenders"),
-        _PDL.format("pdl"),
+        *_pdl("contenders"),
+        *_pdl("published"),
         _TABLE,
     ),
     "publish": (
         _PACKS,
         "python -m benchmarks.publish.summary --unmeasured > rows.jsonl  # no GPU",
-        "python -m benchmarks.measure.public packs/sm_90a benchmarks/results/public-N.jsonl "
-        "--shapes rows.jsonl",
+        "python -m benchmarks.measure.public packs/sm_90a public.jsonl --shapes rows.jsonl",
+        _ADD.format("dependent/public", "public.jsonl"),
         _TABLE,
     ),
     "sanitize": (
         "make waiting  # no GPU",
-        f"gunzip {_SANITIZED}.gz",
-        f"python -m benchmarks.gates.sanitize_pack waiting/pack {_SANITIZED}",
-        f"gzip -9 {_SANITIZED}",
+        *_sanitize("waiting/pack", "sanitizer/tables"),
         _TABLE,
     ),
     "space": (
@@ -112,19 +120,16 @@ COMMANDS = {
     ),
     "clean": (
         f"{_SPACE} build FOLDER  # no GPU",
-        f"gunzip {_CLEAN}.gz benchmarks/results/space_gates.jsonl.gz",
-        f"python -m benchmarks.gates.sanitize_pack FOLDER {_CLEAN}",
-        f"{_SPACE} summary FOLDER benchmarks/results/space_gates.jsonl --sanitized {_CLEAN}",
-        f"gzip -9 {_CLEAN} benchmarks/results/space_gates.jsonl",
+        *_sanitize("FOLDER", "sanitizer/spaces"),
+        f"{_SPACE} summary FOLDER benchmarks/results/spaces "
+        "--sanitized benchmarks/results/sanitizer/spaces  # no GPU",
     ),
     "lag": (
         f"hgemm-packs generate follow {TABLE} --shapes grid "
         "--dtypes TYPE --layouts LAYOUT --regimes REGIME --run FOLDER",
-        _PDL_OF.format("FOLDER/pack", "pdl-contenders", "FOLDER/pairs.jsonl"),
-        _PDL_OF.format("FOLDER/pack", "pdl", "FOLDER/pairs.jsonl"),
-        f"gunzip {_SANITIZED}.gz",
-        f"python -m benchmarks.gates.sanitize_pack FOLDER/pack {_SANITIZED}",
-        f"gzip -9 {_SANITIZED}",
+        *_pdl("contenders", "FOLDER/pack", "FOLDER/pairs.jsonl"),
+        *_pdl("published", "FOLDER/pack", "FOLDER/pairs.jsonl"),
+        *_sanitize("FOLDER/pack", "sanitizer/tables"),
         _UNITE.format("FOLDER"),
     ),
     "redteam": ("hgemm-packs generate redteam --gpu --out benchmarks/results/redteam_h200.json",),
@@ -138,8 +143,8 @@ COMMANDS = {
     ),
     "chained": (
         _PACKS,
-        "git rm benchmarks/results/chained.jsonl.gz",
-        "python -m benchmarks.measure.chained packs/sm_90a benchmarks/results/chained.jsonl",
+        "python -m benchmarks.measure.chained packs/sm_90a chained.jsonl",
+        _ADD.format("chained", "chained.jsonl"),
         "make figures  # no GPU",
     ),
     **{
@@ -215,9 +220,9 @@ def items(place: Path) -> Iterator[Owed]:
     and PackError for files that are not as they are committed."""
     source = read_source(summary.MANIFEST)
     calls = summary.chain_records()
-    choices, second = (
-        campaign.answers(sorted(path for each in kind for path in RESULTS.glob(each)))
-        for kind in (CHOICES, SECOND)
+    choices, second, mixed = (
+        campaign.answers(folders.measured(*folders.taking(option), results=RESULTS))
+        for option in ("--pdl", "--published", "--mixed")
     )
     found = export.load(place)
     yield from owed.unled(source, found)
@@ -225,8 +230,7 @@ def items(place: Path) -> Iterator[Owed]:
     yield owed.unpublished(source, calls)
     yield owed.lagging(source, calls)
     yield owed.unsustained(found, summary.energy_lines())
-    done = sanitize_pack.finished(RESULTS / "sanitized.jsonl.gz")
-    mixed = campaign.answers(sorted(RESULTS.glob(MIXED)))
+    done = sanitize_pack.finished([RESULTS / "sanitizer" / "tables"])
     wanted = owed.wanted(source, found, choices, second, mixed, calls)
     yield owed.unsanitized(wanted, sanitizer.OF_TABLES, done)
     for item, (file, paths) in OF_SOURCES.items():
@@ -318,7 +322,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="a line of JSON for each item")
     parser.add_argument("--list", choices=("dependent", "published", "sustained"), metavar="ITEM")
-    parser.add_argument("--measured", type=Path, default=RESULTS / "measured", help="an export")
+    parser.add_argument(
+        "--measured", type=Path, default=RESULTS / folders.CONFIRMATIONS, help="an export"
+    )
     options = parser.parse_args(arguments)
     order = list(KINDS)
     found = sorted(items(options.measured), key=lambda each: order.index(each.item))

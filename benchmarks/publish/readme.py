@@ -76,7 +76,19 @@ def models(summary: Summary) -> str:
     on = found["measured_on"]
     layers = f", of {on['settings']['layers']} layers" if on else ""
     heads = (f"{len(found['models'])} language models of transformers{layers}", "over torch")
-    return markdown(heads, rows)
+    return markdown(heads, rows) + against_itself(found.get("noise", {}))
+
+
+def against_itself(noise: Summary) -> str:
+    """A sentence on what chance alone makes of a case, by mode; nothing where nobody looked."""
+    parts = [
+        f"{noise[mode]['least']:.3f}x to {noise[mode]['most']:.3f}x in {noise[mode]['cases']} "
+        f"cases of {words}"
+        for mode, words in (("graph", "a CUDA graph"), ("eager", "eager calls"))
+        if mode in noise
+    ]
+    said = "Torch against itself, which no gain or loss should be told from"
+    return f"\n{said}: {', '.join(parts)}.\n" if parts else ""
 
 
 def gained(ratio: float) -> str:

@@ -199,25 +199,29 @@ def write_table(
         Path | None, typer.Option(help="Also build its pack, into this folder.")
     ] = None,
 ) -> None:
-    """Write the source manifest that follows from an export, of kernels that still build so."""
+    """Write the source manifest that follows from an export, of kernels that still build so.
+
+    Each of its options takes files of lines or folders of them; a later line of a task stands for
+    an earlier one.
+    """
     import torch
 
     torch.set_num_threads(1)  # thousands of small bootstraps: threads that wait for each other
     found, usable = export.load(place), table.remade(compiler.build)
     if sanitized:
         usable = table.among(sanitizer.clean(read_records(sanitized)), usable)
-    choosing, second = (campaign.answers(sorted(each or ())) for each in (pdl, published))
+    choosing, second = (campaign.answers(each or ()) for each in (pdl, published))
     if published:
         choosing = dependent.seen(choosing, second)
     document, gone = refine.document(
         found,
         keep,
         usable,
-        sustained=campaign.lines(sorted(energy or ()))[1],
+        sustained=campaign.lines(energy or ())[1],
         choosing=choosing,
         published=second,
-        mixed=campaign.answers(sorted(mixed or ())),
-        public=campaign.answers(sorted(public or ())),
+        mixed=campaign.answers(mixed or ()),
+        public=campaign.answers(public or ()),
         unseen=unseen,
     )
     write_source(out, document)
