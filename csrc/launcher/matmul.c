@@ -215,6 +215,8 @@ static PyObject *serve(launcher_state *state, const call *c, problem *p, answer 
 // as it is.
 static PyObject *serve_by_torch(launcher_state *state, const call *c, problem *p, reason why) {
   if (torch_count(state, why, p)) return NULL;
+  // torch.mm finds out as little as this, and in inference mode takes 0.3 us less.
+  if (!c->linear && !c->out && p->a.leading_count == 1) return torch_call(state, c, p);
   reason odd = c->out ? problem_out(state, c->out, p) : REASON_COUNT;
   if (odd == REASON_COUNT && c->bias) odd = problem_bias(state, c->bias, p);
   if (odd == REASON_COUNT) odd = check_torch(state, c);
