@@ -29,6 +29,11 @@ def is_folder(path: Path) -> bool:
     return path.suffix != ".json"
 
 
+def is_source(path: Path) -> bool:
+    """Whether a path names a source document, and not a run folder or an export."""
+    return not is_folder(path) or (path / PACK).is_file()
+
+
 def split(document: Record) -> dict[str, bytes]:
     """The files of a document whose kernels and rows are sorted."""
     rest = {name: each for name, each in document.items() if name not in ("kernels", "table")}

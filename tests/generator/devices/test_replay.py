@@ -33,6 +33,7 @@ from hgemm_packs.generator.devices.sim import Faults, SimDevice
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.search.prior import rows_of
 from hgemm_packs.generator.search.rivals import compare, random_search
+from hgemm_packs.generator.store import shards
 from hgemm_packs.problem import Problem
 from tests.generator.kernels import BASES
 
@@ -386,10 +387,14 @@ def test_runs_on_file_are_not_done_again(tmp_path: Path, monkeypatch: pytest.Mon
     task = ("h200", "prior", 3, "digest")
     done = {**dict(zip(replay_search.FIELDS, task, strict=True)), "changes": [[[0, 0.5]]]}
     monkeypatch.setattr(replay_search, "SCRATCH", tmp_path / "scratch" / "lines.jsonl")
-    monkeypatch.setattr(replay_search, "RAW", tmp_path / "raw.jsonl.gz")
-    (tmp_path / "raw.jsonl.gz").write_bytes(gzip.compress((json.dumps(done) + "\n{torn").encode()))
+    monkeypatch.setattr(replay_search, "RAW", tmp_path / "raw.jsonl.zip")
+    (tmp_path / "raw.jsonl.zip").write_bytes(shards.pack([done]))
     assert replay_search.run([task]) == [done]
-    assert (tmp_path / "scratch" / "lines.jsonl").read_text() == json.dumps(done) + "\n"
+    with (tmp_path / "scratch" / "lines.jsonl").open("a") as file:
+        file.write("{torn")
+    assert replay_search.run([task]) == [done]
+    text = (tmp_path / "scratch" / "lines.jsonl").read_text()
+    assert [json.loads(line) for line in text.splitlines()] == [done] and text[-1] == "\n"
 
 
 def test_figures_of_made_up_runs(screens: dict[Problem, Screen]) -> None:
