@@ -10,8 +10,9 @@ JOBS := $(shell nproc 2>/dev/null || echo 2)
 ARCH := sm_90a
 PACK := packs/$(ARCH)
 
-C_HOST := $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch] tests/fake_*/*.[ch])
-EXTENSIONS := setup.py $(wildcard csrc/launcher/*.[ch] csrc/cublaslt/*.[ch])
+EXTENSION_SOURCES := $(wildcard csrc/launcher/*.[ch] csrc/launcher/*/*.[ch] csrc/cublaslt/*.[ch])
+C_HOST := $(EXTENSION_SOURCES) $(wildcard tests/fake_*/*.[ch])
+EXTENSIONS := setup.py $(EXTENSION_SOURCES)
 
 # benchmarks/folders.py says which folder of results decides what.
 RESULTS := benchmarks/results
@@ -22,7 +23,7 @@ TABLE = $(BIN)/hgemm-packs generate table
 SANITIZED := build/sanitized
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 
-.PHONY: help demo test check sanitize test-gpu bench bench-host table waiting figures packs fmt lint type wheel data-wheel wheel-check clean
+.PHONY: help demo test api check sanitize test-browser test-gpu bench bench-host table waiting figures packs fmt lint type wheel data-wheel wheel-check clean
 .DELETE_ON_ERROR:
 
 # Lines with two marks in front are the help: who needs it, the target, what that does.
@@ -40,6 +41,10 @@ demo: $(STAMPS)/built
 ## Try test runs every test that needs no GPU
 test: $(STAMPS)/built
 	$(BIN)/python -m pytest -m "not gpu and not multigpu"
+
+## Try api writes pages of the public names, from their docstrings, into build/api
+api: $(STAMPS)/built
+	$(BIN)/python packaging/api_pages.py build/api
 
 # Lint, types, the size of the core and of the last change, tests: all that a change must pass.
 ## Change check does what CI does: lint, types, size of the core and of the change, tests
@@ -61,6 +66,11 @@ sanitize: $(STAMPS)/built
 	  LD_PRELOAD="$$(gcc -print-file-name=libasan.so) libstdc++.so.6" \
 	  $(BIN)/python -m pytest --capture=sys -p no:cacheprovider tests/cpu tests/campaign; \
 	  code=$$?; cat $(SANITIZED)/report.* 2>/dev/null && exit 1; exit $$code
+
+## Change test-browser opens the pages in a headless chromium
+# Debian: apt-get install chromium. Screenshots go to docs/screenshots/.
+test-browser: $(STAMPS)/built
+	$(BIN)/python -m benchmarks.publish.browser
 
 ## Measure test-gpu runs the tests that need an H200, with the pack
 # Needs an H200. Compiles nothing: the pack comes from `make packs`.
@@ -91,13 +101,13 @@ bench-host: $(STAMPS)/built
 # dependent/published was measured after: nothing that it lacks is chosen, and what it has slow leaves
 # its row. Nor is a kernel without a clean record of the sanitizer. Needs no GPU.
 table: $(STAMPS)/built
-	$(if $(RUNS),$(BIN)/hgemm-packs generate export $(RUNS) --out "$$($(FOLDERS) next)")
+	$(if $(RUNS),$(BIN)/hgemm-packs generate archive $(RUNS) --out "$$($(FOLDERS) next)")
 	$(TABLE) $$($(FOLDERS) table) --out manifests/sm_90a/h200
 	$(MAKE) figures
 
 ## Measure waiting builds a pack of all that the table would name with more evidence
 # What the table would name if every kernel had a clean record and every chain had been measured, for
-# benchmarks/gates/sanitize_pack.py and benchmarks/measure/public.py.
+# `generate sanitize` and `generate measure public`.
 waiting: $(STAMPS)/built
 	mkdir -p waiting
 	$(TABLE) $$($(FOLDERS) table --sanitized) --unseen --out waiting/source.json --pack waiting/pack
@@ -105,13 +115,13 @@ waiting: $(STAMPS)/built
 ## Measure figures writes every published number, page and plot from raw results
 # Every published number, page and plot from the raw results and the table.
 figures: $(STAMPS)/built
-	$(BIN)/python -m benchmarks.measure.chained --summary $(RESULTS)/chained
-	$(BIN)/python -m benchmarks.measure.energy --summary $(RESULTS)/sustained
-	$(BIN)/python -m benchmarks.measure.models --summary
-	$(BIN)/python -m benchmarks.measure.public --summary $(RESULTS)/dependent/public
+	$(if $(wildcard $(RESULTS)/models $(RESULTS)/serving),\
+	  $(BIN)/python -m benchmarks.measure.models --summary)
+	$(BIN)/python -m benchmarks.publish.protocols
 	$(BIN)/python -m benchmarks.publish.summary
 	$(BIN)/python -m benchmarks.publish.h200_page
 	$(BIN)/python -m benchmarks.publish.generator
+	$(BIN)/python -m benchmarks.publish.reports
 	$(BIN)/python -m benchmarks.publish.distribution
 	$(BIN)/python -m benchmarks.publish.house
 	$(BIN)/python -m benchmarks.publish.readme

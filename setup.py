@@ -12,12 +12,13 @@ REPRODUCIBLE = ["-g0", f"-ffile-prefix-map={Path.cwd()}=."]
 
 
 def extension(name: str, folder: str) -> Extension:
-    """One C11 extension from the sources of a folder, good for every CPython >= 3.10."""
+    """One C11 extension from the sources below a folder, good for every CPython >= 3.10."""
     sources = Path("csrc") / folder
     return Extension(
         f"hgemm_packs.{name}",
-        sources=sorted(map(str, sources.glob("*.c"))),
-        depends=sorted(map(str, sources.glob("*.h"))),
+        sources=sorted(map(str, sources.rglob("*.c"))),
+        depends=sorted(map(str, sources.rglob("*.h"))),
+        include_dirs=[str(sources)],
         define_macros=[("Py_LIMITED_API", "0x030A0000")],
         extra_compile_args=[*C_FLAGS, *REPRODUCIBLE, *WARNINGS],
         libraries=["dl"],

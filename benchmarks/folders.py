@@ -34,28 +34,34 @@ class Folder(NamedTuple):
 CONFIRMATIONS = "confirmations"
 #: Folders of lines, by path below `results/`.
 FOLDERS = {
-    "dependent/choice": Folder("pdl", "the kernel of a row for dependent launch", "--pdl"),
+    "dependent/choice": Folder(
+        "measure dependent", "the kernel of a row for dependent launch", "--dependent"
+    ),
     "dependent/contenders": Folder(
-        "pdl", "the same, of what `generate candidates --near` lists", "--pdl"
+        "measure dependent", "the same, of what `generate contenders --near` lists", "--dependent"
     ),
     "dependent/published": Folder(
-        "pdl", "apart from the choice: what was slow leaves its row", "--published"
+        "measure dependent", "apart from the choice: what was slow leaves its row", "--published"
     ),
     "dependent/mixed": Folder(
-        "mixed", "the kernel of a row for dependent launch, between other products", "--mixed"
+        "measure mixed",
+        "the kernel of a row for dependent launch, between other products",
+        "--mixed",
     ),
     "dependent/public": Folder(
-        "public", "figures; what is below 0.99 of torch leaves its row", "--public"
+        "measure public", "figures; what is below 0.99 of torch leaves its row", "--public"
     ),
-    "sustained": Folder("energy", "kernels from 1e11 operations on, by sustained time", "--energy"),
+    "sustained": Folder(
+        "measure sustained", "kernels from 1e11 operations on, by sustained time", "--sustained"
+    ),
     "sanitizer/tables": Folder(
-        "sanitize_pack", "kernels without a clean record leave the table", "--sanitized"
+        "sanitize", "kernels without a clean record leave the table", "--sanitized"
     ),
-    "sanitizer/spaces": Folder("sanitize_pack", "nothing: evidence over whole spaces"),
+    "sanitizer/spaces": Folder("sanitize", "nothing: evidence over whole spaces"),
     "spaces": Folder("space_gates", "nothing: evidence over whole spaces"),
     "models": Folder("models", "nothing: figures"),
     "serving": Folder("serving", "nothing: figures"),
-    "chained": Folder("chained", "nothing: figures"),
+    "chained": Folder("measure chained", "nothing: figures"),
     "screens": Folder("generate", "the constants of the prior"),
 }
 

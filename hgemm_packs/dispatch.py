@@ -8,13 +8,14 @@ and never on a hit. Kernels are loaded here, and proven where the user wants tha
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import launcher, neutral, reasons, torch_state, workspace
 from .pack.identity import identity
-from .settings import LOGGER, settings
+from .settings import LOGGER, is_off, read_switch, settings
 
 if TYPE_CHECKING:
     from ._C import Kernel
@@ -48,6 +49,9 @@ def start(driver: str = DRIVER, device_type: int = CUDA) -> None:
             return
         extension = launcher._C
         here = settings()  # first of all: HGEMM_PACKS_LOG is for what is said below
+        read_switch()
+        if LOGGER.isEnabledFor(logging.DEBUG):
+            extension.on_fallback(_note)
         entry_points = torch_state.torch_entry_points(device_type)
         if isinstance(entry_points, str):
             LOGGER.warning("every matmul goes to torch: %s", entry_points)
@@ -160,6 +164,8 @@ def _say_without_driver(driver: str) -> None:
     the file is opened: a started driver would not survive a fork."""
     import ctypes
 
+    if is_off():
+        return
     try:
         ctypes.CDLL(driver)
     except OSError:
@@ -189,6 +195,12 @@ def _prove(kind: str, problem: Problem, kernel: Kernel, entry: KernelEntry) -> N
 
 def _log(problem: Problem, choice: Choice) -> None:
     LOGGER.debug("%s: %s", problem, "; ".join(str(reason) for reason in choice.reasons))
+
+
+def _note(reason: str) -> None:
+    """Log the first fallback for each reason that C decides; `_log` has the others."""
+    if reason in reasons.WORDS:
+        LOGGER.debug("torch runs a call: %s: %s (said once)", reason, reasons.WORDS[reason])
 
 
 def refuse(reason: str, described: tuple[Any, ...] | None, device: int) -> None:

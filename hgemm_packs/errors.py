@@ -1,10 +1,14 @@
 """The package's own exceptions: a refused pack, an unusable cache, a fallback that STRICT forbids.
 
 Raised by everything that reads packs; `discover` turns a PackError into one warning, so that none
-leaves `matmul`. Nothing here imports anything.
+leaves `matmul`. Nothing here imports anything but the standard library.
 """
 
 from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
 
 
 class PackError(Exception):
@@ -40,3 +44,15 @@ class FallbackError(RuntimeError):
 
 class CacheError(OSError):
     """The cache cannot be used as it is: no home, a link, somebody else's; the text says which."""
+
+
+@contextlib.contextmanager
+def of_path(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Have the operating system's errors name `path`, which the user knows, in place of no file (a
+    full disk) or of a temporary one. Errors of our own pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            error.filename, error.filename2 = os.fspath(path), None
+        raise

@@ -13,15 +13,34 @@ from .launcher import linear
 
 
 class Linear(torch.nn.Module):
-    """torch.nn.Linear's forward with the kernels of `matmul`. With a bias it is torch's own, which
-    adds it inside the product: no kernel of a pack does, and an addition of its own would eat the
-    gain.
+    """torch.nn.Linear's forward with the kernels of `matmul`, for layers that exist already.
 
-    Raises what torch.nn.functional.linear raises.
+    The class has no parameters of its own: `forward` reads `weight` [N, K] and `bias` [N] or None
+    of the layer that it is put into. A kernel runs a layer without a bias on float16 or bfloat16
+    input [..., K], where no gradient is recorded. No kernel adds a bias yet: torch runs a layer
+    with one, to torch's bits.
+
+    Raises what torch.nn.functional.linear raises, and FallbackError where HGEMM_PACKS_STRICT=1 is
+    set and torch would have run the layer.
+
+    Example:
+
+        import types
+        from hgemm_packs.nn import Linear
+
+        for layer in model.modules():
+            if type(layer) is torch.nn.Linear:
+                layer.forward = types.MethodType(Linear.forward, layer)
+
+    And back:
+
+        for layer in model.modules():
+            vars(layer).pop("forward", None)
     """
 
     weight: torch.Tensor
     bias: torch.Tensor | None
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """`input @ weight.t() + bias`: [..., K] to [..., N]."""
         return linear(input, self.weight, self.bias)

@@ -6,6 +6,7 @@ and by the generator. It decides nothing itself.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
@@ -93,6 +94,13 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.m}x{self.n}x{self.k} {self.layout} {self.dtype}"
+
+
+def natural_alignment(m: int, n: int, k: int, layout: str) -> int:
+    """The alignment in bytes that packed half-precision operands and their product have at aligned
+    addresses: that of their leading strides."""
+    a, b = (k if layout[0] == "n" else m), (n if layout[1] == "n" else k)
+    return math.gcd(16, 2 * a, 2 * b, 2 * n)
 
 
 @dataclass(frozen=True, slots=True)

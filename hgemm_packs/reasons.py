@@ -7,22 +7,23 @@ from __future__ import annotations
 
 #: What a code says, of the fallbacks that no table decides. Those of `select` come with a text.
 WORDS = {
+    "off": "kernels are switched off, by HGEMM_PACKS_OFF=1, disable() or disabled()",
     "torch_unsupported": "hgemm_packs needs torch 2.10 or newer, and one that it knows",
     "no_extension": "hgemm_packs._C is not built for this Python",
     "tensor_type": "an operand is no plain torch.Tensor",
-    "no_view": "an operand has no plain memory, or none at all",
+    "no_view": "an operand has no memory that a kernel could read as it is, or none at all",
     "mismatch": "shapes, types or devices do not go together; torch says so if it is an error",
     "device": "the operands are not on a CUDA device",
     "dtype": "the operands are neither float16 nor bfloat16",
-    "shape": "not a matrix, or rows of one, by a matrix; or a side is 0",
+    "shape": "the operands are not a matrix (or rows of one) and a matrix, or a side of one is 0",
     "layout": "an operand's strides are not those of a matrix",
     "out": "out shares memory with an operand, or is not stored row by row",
     "bias": "the layer has a bias, which no kernel adds",
     "mode": "autocast, tracing or another mode of torch is on",
     "autograd": "a gradient would be recorded: torch.no_grad() and inference_mode() prevent that",
-    "cold_capture": "nothing is loaded while a graph is captured: call it once before",
-    "workspace": "no memory to add up partial sums in",
-    "refused": "its kernel does not take the problem",
+    "cold_capture": "no kernel is loaded during a capture: call matmul with these shapes before it",
+    "workspace": "the kernel has found no memory for its partial sums",
+    "refused": "the kernel that the table names does not take this problem",
     "launch_failed": "the driver refused the launch",
     "no_device": "the CUDA driver or device cannot be used",
 }

@@ -17,17 +17,31 @@ from typing import TYPE_CHECKING
 from . import reasons, select
 from .pack.manifest import Baseline, Row, Timing
 from .problem import DeviceInfo, Problem, Reason, cuda_of
-from .settings import settings
+from .settings import is_off, read_switch, settings
 
 if TYPE_CHECKING:
     import torch
 
 
 def explain(a: torch.Tensor, b: torch.Tensor) -> None:
-    """Print what `matmul(a, b)` does with these tensors, and every reason for it."""
+    """Print what `matmul(a, b)` does with these tensors, and every reason for it.
+
+    The output names the kernel and what was measured with it, or the reason for which torch runs
+    the call. For a problem that is not in the table it names the nearest M that was measured with
+    the same N and K. Nothing is multiplied. Tensors of any shape, type and device may be asked
+    about. Raises TypeError for what is no tensor.
+
+    Example:
+
+        explain(x, weight.t())
+    """
     from . import launcher, torch_state
 
     found = launcher.describe(a, b)
+    read_switch()
+    if is_off():
+        print(_by_torch("off", reasons.WORDS["off"]))
+        print("without that:")
     state = found if isinstance(found, str) else torch_state.state(a, b)
     if state is not None:
         print(_by_torch(state, reasons.WORDS[state]))
@@ -74,7 +88,31 @@ def explain_problem(
         lines += _measured(choice.row)
         lines.append(f"baseline  {_verified(choice.pack.manifest.baseline, versions or {})}")
     lines += [f"          {reason}" for reason in choice.reasons]
+    if choice.code == "not_measured":
+        lines.append(f"nearest   {_nearest(problem, device)}")
     return "\n".join(lines)
+
+
+def _nearest(problem: Problem, device: DeviceInfo) -> str:
+    """What was measured with the problem's weight: the next M below and the next above."""
+    rows = {
+        row.m: (row, pack.manifest.policy)
+        for pack in reversed(select.found().packs)
+        for row in pack.manifest.table
+        if row.profile == device.name and row.key[1:] == problem.key[1:]
+    }
+    below = [m for m in rows if m < problem.m]
+    above = [m for m in rows if m > problem.m]
+    found = [*([max(below)] if below else []), *([min(above)] if above else [])]
+    if not found:
+        return f"no M was measured with N = {problem.n}, K = {problem.k}"
+    said = []
+    for m in found:
+        row, policy = rows[m]
+        runs = row.kernel is not None and policy.clears(row)
+        gain = f"a kernel, {row.hot.speedup:.3f}x torch hot" if runs else "torch"
+        said.append(f"M = {m} was measured, and runs on {gain}")
+    return "; ".join(said)
 
 
 def _measured(row: Row) -> list[str]:
@@ -134,6 +172,7 @@ def show_config() -> str:
         f"torch       {torch_module.__version__ if torch_module else 'not imported'}",
         f"path        {', '.join(map(str, here.path)) or 'none'}",
         f"cache       {here.cache or 'none'}",
+        f"off         {'yes' if is_off() else 'no'}",
         f"strict      {'yes' if here.strict else 'no'}",
     ]
     known = select.verified()

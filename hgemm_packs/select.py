@@ -166,7 +166,11 @@ def _unfit(problem: Problem) -> Reason | None:
     if not problem.packed:
         return Reason("strided", "an operand's leading stride is not minimal")
     if problem.align < 16:
-        return Reason("unaligned", f"an operand is only {problem.align}-byte aligned")
+        return Reason(
+            "unaligned",
+            f"an operand is only {problem.align}-byte aligned: kernels want addresses at multiples "
+            "of 16 bytes, and N and K (in tn and tt M as well) that are multiples of 8",
+        )
     return None
 
 
@@ -178,21 +182,28 @@ def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[
         return None, Reason(code, f"{name}: {text}")
 
     if manifest.arch != device.arch:
-        return no("arch", f"made for {manifest.arch}, the device is {device.arch}")
+        return no("arch", f"the pack is made for {manifest.arch}, the device is {device.arch}")
     if device.driver < manifest.min_driver:
         needed, found = cuda_of(manifest.min_driver), cuda_of(device.driver)
-        return no("driver", f"needs a driver for {needed}, this one is for {found}")
+        return no("driver", f"the pack needs a driver for {needed}, the driver here is for {found}")
     mine = (device.name, device.sm_count)
     if mine not in [(each.name, each.sm_count) for each in manifest.device_profiles]:
-        return no("profile", f"not measured on {device.name} with {device.sm_count} SMs")
+        return no(
+            "profile", f"the pack has no measurement on {device.name} with {device.sm_count} SMs"
+        )
     row = manifest.row(device.name, problem.key)
     if row is None:
         return no("not_measured", f"{problem} is not in the table")
     if row.kernel is None:
-        return no("cublas_measured_better", f"measured {row.date}: no confirmed win")
+        return no(
+            "cublas_measured_better", f"measured on {row.date}, and no kernel had a confirmed win"
+        )
     if not manifest.policy.clears(row):
         floor = manifest.policy.noise_floor
-        return no("below_noise_floor", f"a lower bound is not above 1 + {floor:g}")
+        return no(
+            "below_noise_floor",
+            f"a kernel won, but the lower bound of its gain is not above 1 + {floor:g}",
+        )
     kernel = manifest.kernel(row.kernel)
     why = kept_out(kernel)
     if why is not None:

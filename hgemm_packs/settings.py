@@ -1,6 +1,7 @@
-"""The environment variables, read once per process, and the project's logger.
+"""The environment variables, read once per process, the off switch, and the project's logger.
 
-HGEMM_PACKS_PATH    pack directories, joined by os.pathsep, searched first
+HGEMM_PACKS_OFF     1: torch runs every call, and no pack is searched
+HGEMM_PACKS_PATH    pack directories, joined by os.pathsep (":"), searched first
 HGEMM_PACKS_CACHE   root of the cache (default: $XDG_CACHE_HOME/hgemm_packs)
 HGEMM_PACKS_LOG     a level name; sends the project's log to stderr
 HGEMM_PACKS_STRICT  1: raise FallbackError where a fallback would be used
@@ -10,8 +11,11 @@ HGEMM_PACKS_SELFTEST  1: the first use of each kernel is compared with torch
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,6 +31,7 @@ class Settings:
     cache: Path | None
     log: str
     strict: bool
+    off: bool
     policy: Path | None
     selftest: bool
 
@@ -43,9 +48,104 @@ def settings() -> Settings:
         cache=_cache_root(),
         log=log,
         strict=_flag("HGEMM_PACKS_STRICT"),
+        off=_flag("HGEMM_PACKS_OFF"),
         policy=Path(env["HGEMM_PACKS_POLICY"]) if env.get("HGEMM_PACKS_POLICY") else None,
         selftest=_flag("HGEMM_PACKS_SELFTEST"),
     )
+
+
+_switch_lock = threading.Lock()
+_disabled = False  # by disable()
+_blocks = 0  # of disabled(), in all threads, that have begun and not ended
+_environment = False  # HGEMM_PACKS_OFF, once it has been read
+_tell: Callable[[bool], object] = bool  # until `on_switch`, nobody is told
+
+
+def is_off() -> bool:
+    """Whether torch runs every call."""
+    return _environment or _disabled or _blocks > 0
+
+
+def on_switch(tell: Callable[[bool], object]) -> None:
+    """Have `tell` called with `is_off()` at each change: by `launcher`, which tells C."""
+    global _tell
+    _tell = tell
+    _switch()
+
+
+def read_switch() -> None:
+    """Read HGEMM_PACKS_OFF, at the first call and where settings are read again."""
+    global _environment
+    _environment = settings().off
+    _switch()
+
+
+def disable() -> None:
+    """Let torch run every call of `matmul` and of `hgemm_packs.nn.Linear`, until `resume()`.
+
+    The switch is of the whole process: from the next call on torch runs the calls of all threads.
+    Each such call is counted as the fallback `off`, and HGEMM_PACKS_STRICT raises nothing for it.
+    No pack is searched and no kernel is loaded; a loaded kernel stays loaded. A CUDA graph that was
+    captured before keeps its kernels. HGEMM_PACKS_OFF=1 does the same from the first call on.
+
+    Raises nothing, and may be called twice.
+
+    Example:
+
+        hgemm_packs.disable()
+        y = matmul(x, w)  # torch.matmul(x, w)
+        hgemm_packs.resume()
+    """
+    global _disabled
+    _disabled = True
+    _switch()
+
+
+def resume() -> None:
+    """End what `disable()` began: calls get kernels again.
+
+    A block of `disabled()` that has not ended, in any thread, and HGEMM_PACKS_OFF=1 stay in force.
+
+    Raises nothing, and may be called where nothing is disabled.
+
+    Example:
+
+        hgemm_packs.disable()
+        hgemm_packs.resume()
+    """
+    global _disabled
+    _disabled = False
+    _switch()
+
+
+@contextlib.contextmanager
+def disabled() -> Iterator[None]:
+    """A block in which torch runs every call, as between `disable()` and `resume()`.
+
+    The block is of the whole process: torch runs the calls of other threads, too. Blocks may be
+    nested, and blocks of several threads may overlap. Calls get kernels again when the last block
+    has ended, by an exception or not. What `disable()` began before the block goes on after it.
+
+    Example:
+
+        with hgemm_packs.disabled():
+            expected = model(x)  # torch alone
+    """
+    global _blocks
+    with _switch_lock:
+        _blocks += 1
+    _switch()
+    try:
+        yield
+    finally:
+        with _switch_lock:
+            _blocks -= 1
+        _switch()
+
+
+def _switch() -> None:
+    with _switch_lock:
+        _tell(is_off())
 
 
 def _flag(name: str) -> bool:

@@ -1,7 +1,8 @@
 """Device memory for kernels whose CTAs add up partial sums: what C asks torch's allocator for, and
 a workspace of one's own for `launcher.launch`.
 
-Which launch uses what is decided in csrc/launcher/workspace.c. torch is imported by the first call.
+Which launch uses what is decided in csrc/launcher/cuda/workspace.c. torch is imported by the first
+call.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ for each family and each genome with what became of it, and kernels.bin, the cub
 kernel through the numeric gate, launched plainly and dependently, on all GPUs here and without a
 compiler; what OUT has is not run again, and a kernel that kills or hangs its process is a line with
 the "error". `summary` writes results/space_gates.json, where a pair is covered by a kernel that
-passed in both ways; SAID is what `sanitize_pack.py FOLDER SAID.jsonl` wrote of the same kernels.
+passed in both ways; SAID is what `hgemm-packs generate sanitize FOLDER SAID.jsonl`
+wrote of the same kernels.
 """
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     one = verbs.add_parser("summary")
     one.add_argument("folder", type=Path)
     one.add_argument("lines", type=Path, nargs="+", help="what `run` wrote, gzipped or not")
-    one.add_argument("--sanitized", type=Path, help="what sanitize_pack.py wrote, likewise")
+    one.add_argument("--sanitized", type=Path, help="what `generate sanitize` wrote, likewise")
     return parser.parse_args(arguments)
 
 
@@ -208,14 +209,18 @@ def built(options: argparse.Namespace) -> int:
 
 def ran(options: argparse.Namespace) -> int:
     """1 if a kernel failed or is left."""
+    import torch
+
     from hgemm_packs.generator.devices import gated
 
     folder = Folder(options.folder)
     header = {"benchmark": "space_gates", "ways": gated.WAYS}
-    code = campaign.main(options, folder, tasks(folder, gated.WAYS), gated.make, header)
+    count = options.gpus or torch.cuda.device_count()
+    plan = campaign.Plan(options.out, count, options.deadline, options.timeout, options.commit)
+    tally = campaign.measure(plan, folder, tasks(folder, gated.WAYS), gated.make, header)
     words = Counter(line["outcome"] for line in outcomes([options.out]).values())
     console().print(f"{dict(words)}", markup=False)
-    return code or int(words["failed"] > 0)
+    return int(not tally.whole or words["failed"] > 0)
 
 
 def summary(options: argparse.Namespace) -> int:

@@ -309,8 +309,9 @@ def main() -> int:
     print(f"wrote {PAGE.relative_to(summary.REPOSITORY)} and {REPORT.name}")
     chains = speedups.chains(source, summary.chain_records())
     plots, protocols = RESULTS / "plots", summary.protocol_files()
+    served = {row.key[:5] for row in source.table if row.kernel is not None}
     drawn = h200_plots.draw(source, chains, made, floor_us, plots)
-    for path in (*drawn, *h200_plots.draw_protocols(protocols, plots)):
+    for path in (*drawn, *h200_plots.draw_protocols(protocols, served, plots)):
         print(f"wrote {path.relative_to(summary.REPOSITORY)}, {path.stat().st_size / 1e3:.0f} kB")
     return 0
 

@@ -3,10 +3,10 @@
     python -m benchmarks.publish.missing [--json] [--measured EXPORT]
     python -m benchmarks.publish.missing --list ITEM > pairs.jsonl
 
-The second prints the problems and kernels of an item as --shapes of pdl, energy and public.py. All
+The second prints the problems and kernels of an item as --shapes of `generate measure`. All
 follows from committed files; nothing is measured or compiled (30 s). So of the kernels that may be
 chosen for dependent launch only rows' own are looked at: which others build as they did is known to
-a compiler alone, and `generate candidates --near` lists those. GPU-seconds are by the paces below,
+a compiler alone, and `generate contenders --near` lists those. GPU-seconds are by the paces below,
 "?" where none is known. A list, no gate: it exits with 0.
 """
 
@@ -25,13 +25,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks import folders
-from benchmarks.gates import sanitize_pack
 from benchmarks.publish import summary
 from benchmarks.publish.missing_commands import COMMANDS, TABLE
 from hgemm_packs.cli.console import console
-from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns import missing as owed
-from hgemm_packs.generator.campaigns.missing import Owed
+from hgemm_packs.generator.campaigns import campaign, sanitize
+from hgemm_packs.generator.campaigns import missing as lacks
+from hgemm_packs.generator.campaigns.missing import Missing
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.gates import sanitizer
@@ -109,34 +108,34 @@ OF_SOURCES = {
 }
 
 
-def items(place: Path) -> Iterator[Owed]:
-    """All that is or could be owed, in no order; `place` is the export. Raises OSError, ValueError
-    and PackError for files that are not as they are committed."""
+def items(place: Path) -> Iterator[Missing]:
+    """All that is or could be missing, in no order; `place` is the export. Raises OSError,
+    ValueError and PackError for files that are not as they are committed."""
     source = read_source(summary.MANIFEST)
     calls = summary.chain_records()
     choices, second, mixed = (
         campaign.answers(folders.measured(*folders.taking(option), results=RESULTS))
-        for option in ("--pdl", "--published", "--mixed")
+        for option in ("--dependent", "--published", "--mixed")
     )
     found = export.load(place)
-    yield from owed.unled(source, found)
-    yield owed.undependent(source, [*choices, *second])
-    yield owed.unpublished(source, calls)
-    yield owed.lagging(source, calls)
-    yield owed.unsustained(found, summary.energy_lines())
-    done = sanitize_pack.finished([RESULTS / "sanitizer" / "tables"])
-    wanted = owed.wanted(source, found, choices, second, mixed, calls)
-    yield owed.unsanitized(wanted, sanitizer.OF_TABLES, done)
+    yield from lacks.find_unled(source, found)
+    yield lacks.find_undependent(source, [*choices, *second])
+    yield lacks.find_unpublished(source, calls)
+    yield lacks.find_lagging(source, calls)
+    yield lacks.find_unsustained(found, summary.energy_lines())
+    done = sanitize.pairs_on_file([RESULTS / "sanitizer" / "tables"])
+    wanted = lacks.choose_dependent(source, found, choices, second, mixed, calls)
+    yield lacks.find_unsanitized(wanted, sanitizer.OF_TABLES, done)
     for item, (file, paths) in OF_SOURCES.items():
         document = read(file)
         yield result(item, file, paths, document)
         if document and item == "space":
-            yield owed.ungated(document)
-            yield owed.unclean(document, sanitizer.OF_TABLES)
+            yield lacks.find_ungated(document)
+            yield lacks.find_unclean(document, sanitizer.OF_TABLES)
         if document and item == "redteam":
-            yield from owed.undecided(document)
+            yield from lacks.find_undecided(document)
     for name in problems.NAMED:
-        yield owed.unlisted(source, name, problems.read(name))
+        yield lacks.find_unlisted(source, name, problems.read(name))
 
 
 def read(file: str) -> dict[str, Any] | None:
@@ -147,17 +146,19 @@ def read(file: str) -> dict[str, Any] | None:
     return document
 
 
-def result(item: str, file: str, paths: Sequence[str], document: Mapping[str, Any] | None) -> Owed:
+def result(
+    item: str, file: str, paths: Sequence[str], document: Mapping[str, Any] | None
+) -> Missing:
     """Whether a result is of the sources that are here. One that names no commit is of the one
     that filed it, or older."""
     if document is None:
-        return Owed(item, 1, 1, f"{file} is absent")
+        return Missing(item, 1, 1, f"{file} is absent")
     commit, measured = commit_of(document), "measured at"
     if commit is None:
         filed = git("log", "-1", "--format=%h", "--", str(RESULTS / file))
         commit, measured = "".join(filed or ()) or "no commit", "filed at"
     changed = git("diff", "--name-only", commit, "HEAD", "--", *paths)
-    return owed.outdated(item, f"{measured} {commit[:9]}", changed)
+    return lacks.find_outdated(item, f"{measured} {commit[:9]}", changed)
 
 
 def commit_of(document: Mapping[str, Any]) -> str | None:
@@ -178,15 +179,15 @@ def git(*words: str) -> list[str] | None:
     return done.stdout.splitlines()
 
 
-def seconds(each: Owed) -> float | None:
+def seconds(each: Missing) -> float | None:
     """GPU-seconds that an item takes, by the pace of its kind."""
     pace = KINDS[each.item].each_s
     return None if pace is None else round(pace * each.missing, 1)
 
 
-def table(found: Iterable[Owed]) -> Table:
-    """What is owed, and which of COMMANDS fills it."""
-    made = Table("item", "owed", "of", "GPU-s", "command", "what")
+def table(found: Iterable[Missing]) -> Table:
+    """What is missing, and which of COMMANDS fills it."""
+    made = Table("item", "missing", "of", "GPU-s", "command", "what")
     for each in found:
         kind, took = KINDS[each.item], seconds(each)
         counts = map(str, (each.missing, each.of))
@@ -196,7 +197,7 @@ def table(found: Iterable[Owed]) -> Table:
     return made
 
 
-def plain(each: Owed) -> dict[str, Any]:
+def plain(each: Missing) -> dict[str, Any]:
     """An item as a line of JSON."""
     kind = KINDS[each.item]
     return {
@@ -238,7 +239,9 @@ def main(arguments: Sequence[str]) -> int:
             screen.print(f"  {command}", markup=False, soft_wrap=True)
     total = sum(seconds(each) or 0.0 for each in missing)
     screen.print(f"{total:.0f} GPU-s where a pace is known")
-    screen.print(f"nothing owed: {', '.join(each.item for each in found if not each.missing)}")
+    screen.print(
+        f"nothing is missing: {', '.join(each.item for each in found if not each.missing)}"
+    )
     return 0
 
 

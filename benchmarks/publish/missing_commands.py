@@ -17,13 +17,13 @@ _ADD = "python -m benchmarks.folders add {} {}  # no GPU"
 def _pdl(role: str, pack: str = "packs/sm_90a", pairs: str = "pairs.jsonl") -> tuple[str, ...]:
     """What measures pairs behind one another, and files it."""
     lines = f"{role}.jsonl"
-    script = f"python -m benchmarks.measure.pdl {pack} {lines} --shapes {pairs}"
+    script = f"hgemm-packs generate measure dependent {pack} {lines} --shapes {pairs}"
     return script, _ADD.format(f"dependent/{role}", lines)
 
 
-_RECONFIRM = f"hgemm-packs generate reconfirm {EXPORT} --least 1 --out FOLDER"
+_REMEASURE = f"hgemm-packs generate remeasure {EXPORT} --least 1 --out FOLDER"
 _SPACE = "python -m benchmarks.gates.space_gates"
-_SANITIZE = "python -m benchmarks.gates.sanitize_pack {} said.jsonl --known benchmarks/results/{}"
+_SANITIZE = "hgemm-packs generate sanitize {} said.jsonl --known benchmarks/results/{}"
 
 
 def _sanitize(pack: str, folder: str) -> tuple[str, ...]:
@@ -35,19 +35,19 @@ _WITH_PACK = "HGEMM_PACKS_PATH=packs/sm_90a python -m benchmarks"
 COMMANDS = {
     # Both on one FOLDER: the second goes on where the first ended.
     "left": (
-        f"{_RECONFIRM} --left-by {TABLE} --only-build  # no GPU",
-        f"{_RECONFIRM} --left-by {TABLE}",
+        f"{_REMEASURE} --left-by {TABLE} --only-build  # no GPU",
+        f"{_REMEASURE} --left-by {TABLE}",
         _UNITE.format("FOLDER/export"),
     ),
     "rows": (
-        f"{_RECONFIRM} --only-build  # no GPU",
-        _RECONFIRM,
+        f"{_REMEASURE} --only-build  # no GPU",
+        _REMEASURE,
         _UNITE.format("FOLDER/export"),
     ),
     "sustain": (
-        f"hgemm-packs generate candidates {EXPORT} --out FOLDER  # no GPU",
+        f"hgemm-packs generate contenders {EXPORT} --out FOLDER  # no GPU",
         "python -m benchmarks.publish.missing --list sustained > large.jsonl  # no GPU",
-        "python -m benchmarks.measure.energy FOLDER/pack sustained.jsonl "
+        "hgemm-packs generate measure sustained FOLDER/pack sustained.jsonl "
         f"--measured {EXPORT} --seconds 0.4 --shapes large.jsonl",
         _ADD.format("sustained", "sustained.jsonl"),
         _TABLE,
@@ -62,7 +62,7 @@ COMMANDS = {
     "publish": (
         _PACKS,
         "python -m benchmarks.publish.summary --unmeasured > rows.jsonl  # no GPU",
-        "python -m benchmarks.measure.public packs/sm_90a public.jsonl --shapes rows.jsonl",
+        "hgemm-packs generate measure public packs/sm_90a public.jsonl --shapes rows.jsonl",
         _ADD.format("dependent/public", "public.jsonl"),
         _TABLE,
     ),
@@ -101,7 +101,7 @@ COMMANDS = {
     ),
     "chained": (
         _PACKS,
-        "python -m benchmarks.measure.chained packs/sm_90a chained.jsonl",
+        "hgemm-packs generate measure chained packs/sm_90a chained.jsonl",
         _ADD.format("chained", "chained.jsonl"),
         "make figures  # no GPU",
     ),

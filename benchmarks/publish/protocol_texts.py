@@ -39,8 +39,8 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.0f}%"
 
 
-def _missing(found: Summary, script: str) -> str | None:
-    return f"`{script}`: {found['reason']}.\n" if found["groups"] is None else None
+def _missing(found: Summary, verb: str) -> str | None:
+    return f"`{verb}`: {found['reason']}.\n" if found["groups"] is None else None
 
 
 def dependent(summary: Summary) -> str:
@@ -76,7 +76,7 @@ def _order(name: str) -> tuple[bool, bool, str]:
 def chained(summary: Summary, markdown: Markdown) -> str:
     """By regime: the gain alone, in the chain, and what share of it is left; plain / PDL."""
     found = summary["chained"]
-    missing = _missing(found, "benchmarks/measure/chained.py")
+    missing = _missing(found, "generate measure chained")
     if missing:
         return missing
     rows = []
@@ -100,7 +100,7 @@ def energy(summary: Summary, markdown: Markdown) -> str:
     """By type and layout: bursts against seconds, work per joule, and what a choice by bursts
     costs."""
     found = summary["energy"]
-    missing = _missing(found, "benchmarks/measure/energy.py")
+    missing = _missing(found, "generate measure sustained")
     if missing:
         return missing
     rows = []

@@ -1,8 +1,8 @@
-"""The numbers in README.md, written between markers from summary.json, generator.json,
-distribution.json and models.json of benchmarks/results/.
+"""The numbers in README.md and docs/figures.md, written between markers from summary.json,
+generator.json, distribution.json and models.json of benchmarks/results/.
 
-    python -m benchmarks.publish.readme          rewrite README.md
-    python -m benchmarks.publish.readme --check  exit 1 when README.md is not what would be written
+    python -m benchmarks.publish.readme          rewrite both pages
+    python -m benchmarks.publish.readme --check  exit 1 when a page is not what would be written
 
 Nobody edits text between `<!-- generated:NAME -->` and `<!-- /generated -->` by hand.
 """
@@ -22,6 +22,7 @@ from hgemm_packs.generator.tables.speedups import COLUMNS, DTYPES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = REPOSITORY / "README.md"
+FIGURES = REPOSITORY / "docs" / "figures.md"
 RESULTS = REPOSITORY / "benchmarks" / "results"
 
 Summary = dict[str, Any]
@@ -48,35 +49,29 @@ def headline(summary: Summary) -> str:
 
 #: Below this a mean is no gain that anyone would see, and below the other a loss.
 GAIN, LOSS = 1.01, 0.99
-#: Row of the table on whole models -> where models.json has its figures, and the mean's key.
-MODES = {
+#: Row of the tables on whole models and on calls that requests make -> where models.json has its
+#: figures, and the mean's key.
+MODELS = {
     "a decode step of 1 to 64 tokens, CUDA graph": ("graph", "gmean_upto64"),
     "a decode step of 1 to 64 tokens, eager": ("eager", "gmean_upto64"),
     "a decode step, `torch.compile`": ("compile", "gmean"),
     "a prompt of 512 to 2048 tokens": ("prompts", "gmean"),
+}
+SERVING = {
     "one product at a time, at random intervals": ("server", "gmean"),
     "products back to back": ("offline", "gmean"),
 }
 
 
 def models(summary: Summary) -> str:
-    """Two rows a mode: the mean, and the worst case, of all tokens where steps have some."""
+    """A row a mode: the mean, and the worst case, of all tokens where steps have some."""
     found = summary["models"]
     if found is None:
         return "Whole models: not measured yet.\n"
-    rows = []
-    for what, (mode, mean) in MODES.items():
-        figures = found.get(mode)
-        if figures is None or mean not in figures:
-            rows.append([what, "not measured yet"])
-            continue
-        rows.append([f"{what}, geometric mean", gained(figures[mean])])
-        worst = f"its worst case ({figures['worst_case']})"
-        rows.append([worst, gained(figures["worst"])])
     on = found["measured_on"]
     layers = f", of {on['settings']['layers']} layers" if on else ""
-    heads = (f"{len(found['models'])} language models of transformers{layers}", "over torch")
-    return markdown(heads, rows) + against_itself(found.get("noise", {}))
+    what = f"{len(found['models'])} language models of transformers{layers}"
+    return _means(what, found, MODELS) + against_itself(found.get("noise", {}))
 
 
 def against_itself(noise: Summary) -> str:
@@ -89,6 +84,44 @@ def against_itself(noise: Summary) -> str:
     ]
     said = "Torch against itself, which no gain or loss should be told from"
     return f"\n{said}: {', '.join(parts)}.\n" if parts else ""
+
+
+def serving(summary: Summary) -> str:
+    """The same of products without a model around them."""
+    found = summary["models"]
+    if found is None:
+        return "Serving: not measured yet.\n"
+    return _means("products of layers of language models", found, SERVING)
+
+
+def _means(what: str, found: Summary, modes: Mapping[str, tuple[str, str]]) -> str:
+    rows = []
+    for name, (mode, mean) in modes.items():
+        figures = found.get(mode)
+        if figures is None or mean not in figures:
+            rows.append([name, "not measured yet", "-"])
+            continue
+        worst = f"{gained(figures['worst'])} ({figures['worst_case']})"
+        rows.append([name, gained(figures[mean]), worst])
+    return markdown((what, "over torch, geometric mean", "worst case"), rows)
+
+
+def grid(summary: Summary) -> str:
+    """Five rows on all shapes of the grid, those that torch serves among them."""
+    sets = _sets(summary, "grid")
+    total = _counts(found["shapes"] for found in sets.values())
+    rows = {
+        "alone, hot caches": ("plain", "gmean_vs_torch_hot"),
+        "alone, cold caches": ("plain", "gmean_vs_torch_cold"),
+        "alone, against the better of torch and tuned cuBLASLt": ("plain", "gmean_vs_best_hot"),
+        "between other products of ours in a CUDA graph": ("mixed", "gmean_vs_torch_hot"),
+        "the worst shape, alone": ("plain", "worst_vs_torch_hot"),
+    }
+    cells = [
+        [what, *(times(found[column][key]) for found in sets.values())]
+        for what, (column, key) in rows.items()
+    ]
+    return markdown((f"{total} shapes, over torch", *sets), cells)
 
 
 def gained(ratio: float) -> str:
@@ -272,12 +305,12 @@ Blocks = Mapping[str, Callable[[Summary], str]]
 BLOCKS: Blocks = {
     "headline": headline,
     "models": models,
+    "grid": grid,
     "layouts": layouts,
-    "figures": figures,
-    "regimes": regimes,
-    "dependent": protocol_texts.dependent,
-    "lasting": protocol_texts.headline,
     "protocol": protocol,
+    "figures": figures,
+    "serving": serving,
+    "lasting": protocol_texts.headline,
     "generator": generator,
     "distribution": distribution,
 }
@@ -305,12 +338,14 @@ def render(text: str, facts: Summary, blocks: Blocks = BLOCKS) -> str:
 
 
 def main() -> int:
-    readme = README.read_text(encoding="utf-8")
-    wanted = render(readme, facts())
+    known = facts()
+    texts = {page: page.read_text(encoding="utf-8") for page in (README, FIGURES)}
+    wanted = {page: render(text, known) for page, text in texts.items()}
     if "--check" in sys.argv[1:]:
-        return int(readme != wanted)
-    README.write_text(wanted, encoding="utf-8")
-    print("wrote README.md")
+        return int(texts != wanted)
+    for page, text in wanted.items():
+        page.write_text(text, encoding="utf-8")
+        print(f"wrote {page.relative_to(REPOSITORY)}")
     return 0
 
 

@@ -6,7 +6,7 @@ Dependent launch, chained layers and sustained runs alone may be missing: null, 
 
     python -m benchmarks.publish.summary --unmeasured
 
-prints what benchmarks/measure/public.py has yet to measure for the figures, as its --shapes takes
+prints what `generate measure public` has yet to measure for the figures, as its --shapes takes
 it.
 """
 
@@ -148,12 +148,12 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def chain_records() -> list[Record]:
-    """What benchmarks/measure/public.py measured, which chose nothing; nothing before it ran."""
+    """What `generate measure public` measured, which chose nothing; nothing before it ran."""
     return campaign.answers(folders.measured(CALLED, results=RESULTS))
 
 
 def energy_lines() -> list[Record]:
-    """What benchmarks/measure/energy.py measured; nothing before it has run."""
+    """What `generate measure sustained` measured; nothing before it has run."""
     return campaign.lines(folders.measured(SUSTAINED, results=RESULTS))[1]
 
 

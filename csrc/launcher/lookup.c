@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernel_type.h"
+#include "cuda/kernel_type.h"
 
 // Fallbacks need no memory of their own: one shared answer per reason.
 static answer FALLBACKS[REASON_COUNT] = {

@@ -1,4 +1,5 @@
-// hgemm_packs.matmul itself, and the same for a layer: input @ weight.t().
+// hgemm_packs.matmul itself, and the same for a layer, input @ weight.t(): who runs a call, one of
+// our kernels (run.c) or torch (torch/).
 #ifndef HGP_MATMUL_H
 #define HGP_MATMUL_H
 

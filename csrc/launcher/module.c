@@ -2,10 +2,10 @@
 //
 // The module state is never freed: torch's objects and loaded kernels are needed as long as the
 // process can call matmul, and captured graphs may replay kernels even later.
-#include "kernel_type.h"
+#include "cuda/kernel_type.h"
+#include "cuda/workspace.h"
 #include "lookup.h"
 #include "matmul.h"
-#include "workspace.h"
 
 static PyObject *device_info(PyObject *module, PyObject *index) {
   const long ordinal = PyLong_AsLong(index);
@@ -44,6 +44,23 @@ static PyObject *set_strict(PyObject *module, PyObject *strict) {
   Py_RETURN_NONE;
 }
 
+// set_off(off): whether every call is torch's from now on, in all threads; also before `init`.
+static PyObject *set_off(PyObject *module, PyObject *off) {
+  const int yes = PyObject_IsTrue(off);
+  if (yes < 0) return NULL;
+  state_of(module)->off = yes;
+  Py_RETURN_NONE;
+}
+
+// on_fallback(note): tells `note` of the first fallback for each reason.
+static PyObject *on_fallback(PyObject *module, PyObject *note) {
+  launcher_state *state = state_of(module);
+  PyObject *before = state->note;
+  state->note = Py_NewRef(note);
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}
+
 // describe(a, b): what matmul makes of two operands, for explain: a problem or a reason.
 static PyObject *describe(PyObject *module, PyObject *args) {
   const launcher_state *state = state_of(module);
@@ -59,14 +76,22 @@ static PyObject *describe(PyObject *module, PyObject *args) {
 static PyMethodDef METHODS[] = {
     {"matmul", FUNCTION(matmul_py), METH_FASTCALL | METH_KEYWORDS,  // matmul.c
      "matmul($module, input, other, *, out=None)\n--\n\n"
-     "torch.matmul(input, other, out=out), run by a kernel of an installed pack where one was\n"
-     "measured faster than cuBLAS on this GPU, and by torch itself everywhere else.\n\n"
-     "Takes what torch.matmul takes and raises what torch.matmul raises."},
+     "torch.matmul(input, other, out=out), run by a kernel of a pack where that kernel was\n"
+     "measured faster than cuBLAS on this GPU model, and by torch everywhere else.\n\n"
+     "A kernel runs [M, K] @ [K, N] and [..., K] @ [K, N], float16 or bfloat16, on one CUDA\n"
+     "device, where no gradient is recorded. It adds up in float32 and returns the operands'\n"
+     "type. Any other call that torch.matmul takes is taken, too, and is torch's. `explain` says\n"
+     "which way a call goes, and why.\n\n"
+     "`out` is written and returned. Raises what torch.matmul raises, and FallbackError where\n"
+     "HGEMM_PACKS_STRICT=1 is set and torch would have run the call.\n\n"
+     "Example:\n\n"
+     "    x = torch.randn(64, 4096, device='cuda', dtype=torch.float16)\n"
+     "    weight = torch.randn(1024, 4096, device='cuda', dtype=torch.float16)\n"
+     "    y = matmul(x, weight.t())  # [64, 1024]"},
     {"linear", FUNCTION(linear_py), METH_FASTCALL | METH_KEYWORDS,  // matmul.c
      "linear($module, input, weight, bias=None)\n--\n\n"
-     "torch.nn.functional.linear(input, weight, bias), run as matmul runs it; with a bias by "
-     "torch,\n"
-     "which adds it inside the product."},
+     "torch.nn.functional.linear(input, weight, bias), run as matmul runs it. With a bias torch\n"
+     "runs it, and adds the bias inside the product."},
     {"init", FUNCTION(state_init), METH_VARARGS | METH_KEYWORDS, NULL},      // state.c
     {"load", FUNCTION(kernel_load_py), METH_VARARGS | METH_KEYWORDS, NULL},  // kernel_type.c
     {"launch", FUNCTION(kernel_launch_py), METH_FASTCALL, NULL},             // kernel_type.c
@@ -79,6 +104,8 @@ static PyMethodDef METHODS[] = {
     {"counters", counters, METH_NOARGS, NULL},
     {"reset_table", reset_table, METH_NOARGS, NULL},
     {"set_strict", set_strict, METH_O, NULL},
+    {"set_off", set_off, METH_O, NULL},
+    {"on_fallback", on_fallback, METH_O, NULL},
     {0},
 };
 

@@ -4,7 +4,7 @@
 #define HGP_PROBLEM_H
 
 #include "state.h"
-#include "tensor.h"
+#include "torch/tensor.h"
 
 typedef struct {
   problem_key key;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "torch_product.h"
+#include "torch/product.h"
 
 const char *const REASON_NAMES[REASON_COUNT] = {
 #define REASON_TEXT(name, text) text,

@@ -7,16 +7,17 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "dlpack.h"
-#include "launch.h"
-#include "modes.h"
-#include "slab.h"
+#include "cuda/launch.h"
+#include "cuda/slab.h"
 #include "table.h"
-#include "tensor.h"
+#include "torch/dlpack.h"
+#include "torch/modes.h"
+#include "torch/tensor.h"
 
 // Why a call went to torch. X(enumerator, the name that counters and STRICT show). The second group
 // are the codes of hgemm_packs.select, which answer for a problem.
 #define REASONS(X)                           \
+  X(OFF, "off")                              \
   X(NO_EXCHANGE, "torch_unsupported")        \
   X(TENSOR_TYPE, "tensor_type")              \
   X(NO_VIEW, "no_view")                      \
@@ -69,7 +70,7 @@ typedef struct {
   PyObject *refuse;   // of dispatch.py: raises FallbackError under STRICT
 } torch_api;
 
-// torch's products below its dispatcher (torch_product.c); none where `mm` is NULL. They return 0,
+// torch's products below its dispatcher (torch/product.c); none where `mm` is NULL. They return 0,
 // or else have said on standard error what is wrong.
 typedef struct {
   int32_t (*mm)(void *out, void *a, void *b);
@@ -116,7 +117,9 @@ typedef struct {
 typedef struct {
   int started;  // last of all: a call that sees it finds everything else
   int strict;
+  int off;          // every call is torch's
   PyObject *start;  // (): Python's part of the first call, owned; NULL until it is known
+  PyObject *note;   // (reason): told of the first fallback for each reason, owned; may be NULL
   const dl_exchange *exchange;  // NULL: torch cannot be used, every call goes to it
   tensor_reader reader;
   int device_type;

@@ -1,12 +1,12 @@
 """Many jobs on all GPUs of this host, each answer a line on file before the run goes on.
 
-Used by the benchmarks that measure whole tables. A run that was killed, or stopped at its deadline,
-goes on where it was when it is started again. What a line means is the business of who asked.
+Used by `generate measure`, `refine` and `remeasure`, and by benchmarks over whole spaces. A run
+that was killed, or stopped at its deadline, goes on where it was when it is started again. What a
+line means is the business of who asked.
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import os
@@ -70,6 +70,11 @@ class Tally:
     left: int = 0
     words: str = ""
 
+    @property
+    def whole(self) -> bool:
+        """Whether nothing failed and nothing is left."""
+        return not self.failed + self.left
+
 
 def lines(paths: Sequence[Path]) -> tuple[list[Line], list[Line]]:
     """Headers and the last line of each task that has figures. Raises OSError."""
@@ -94,7 +99,7 @@ def _key(line: Line, fields: Sequence[str]) -> str:
     return json.dumps({name: line[name] for name in fields}, sort_keys=True)
 
 
-def finished(out: Path) -> set[str]:
+def keys_on_file(out: Path) -> set[str]:
     """Keys of the tasks that need not run again: with figures, or with a kernel that killed its
     process."""
     records = read_records([out]) if out.exists() else []
@@ -143,7 +148,7 @@ def run(
     is dropped. `line_of` makes the lines of devices whose evidence is not all that they say. Raises
     Hopeless, and DevicesLost when no GPU is left."""
     ends = time.monotonic() + deadline_s
-    known = finished(out)
+    known = keys_on_file(out)
     todo = [task for task in tasks if task.key not in known]
     tally, file = Tally(left=len(todo)), LinesFile(out)
     tick(len(tasks) - len(todo), len(tasks))
@@ -202,111 +207,119 @@ def _line(task: Task, job: Job, reply: Reply) -> Line:
     return {**line, **reply.evidence}
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """The arguments that all of these benchmarks have."""
-    made = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    made.add_argument("pack", type=Path, help="directory of a built pack")
-    made.add_argument("out", type=Path, help="jsonl file; what it has is not measured again")
-    made.add_argument(
-        "--shapes", help='"grid", "llm", "transposed", a .toml or JSON lines; else the whole table'
-    )
-    made.add_argument("--layouts", default="", help="such as nn,nt; else all")
-    made.add_argument("--dtypes", default="", help="such as f16,bf16; else all")
-    made.add_argument("--regimes", default="", help="such as tiny,deep-K; else all")
-    made.add_argument("--every", type=int, default=1, help="each so manieth problem only")
-    made.add_argument("--deadline", type=float, default=float("inf"), help="seconds, then stop")
-    made.add_argument("--timeout", type=float, default=120.0, help="seconds for one problem")
-    made.add_argument("--gpus", type=int, help="as many of this host's GPUs; else all")
-    made.add_argument("--commit", help="of the sources; else asked of git")
-    return made
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where the lines of a campaign go, and what it may take: `gpus` of this host, seconds in all
+    and of a problem. `commit` is that of the sources, None: git is asked."""
+
+    out: Path
+    gpus: int = 1
+    deadline: float = float("inf")
+    timeout: float = 120.0
+    commit: str | None = None
+
+    @property
+    def sources(self) -> str:
+        """The commit as a header has it, with a + where files were changed since."""
+        info = compiler.generator_info()
+        return self.commit or (info.commit + ("+" if info.dirty else ""))
 
 
-def asked(options: argparse.Namespace, pack: Packed) -> list[Asked]:
-    """The problems that the arguments name, each with the kernel that they name for it, in an order
-    that makes a run that was stopped a fair sample."""
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which problems to measure: a list or a file, as `pack_kernels.read` takes it, None: those of
+    the pack's table; then filters."""
+
+    shapes: str | None = None
+    layouts: Sequence[str] = ()
+    dtypes: Sequence[str] = ()
+    regimes: Sequence[str] = ()
+    every: int = 1
+
+
+def select(pack: Packed, wanted: Selection) -> list[Asked]:
+    """The problems of a selection, each with the kernel that it names for it, in an order that
+    makes a run that was stopped a fair sample. Raises PackError, ValueError and OSError."""
     found = (
-        pack_kernels.read(options.shapes) if options.shapes else [(p, None) for p in pack.measured]
+        pack_kernels.read(wanted.shapes) if wanted.shapes else [(p, None) for p in pack.measured]
     )
-    words = {
-        name: [word for word in getattr(options, name).split(",") if word]
-        for name in ("layouts", "dtypes", "regimes")
-    }
-    kept = set(problems.filter([problem for problem, _ in found], **words))
+    filters = (wanted.layouts, wanted.dtypes, wanted.regimes)
+    kept = set(problems.filter([problem for problem, _ in found], *filters))
     chosen = sorted(
         {each for each in found if each[0] in kept},
         key=lambda each: (problems.cost(each[0]), each[1] or ""),
-    )[:: options.every]
+    )[:: wanted.every]
     steps = max(1, round(len(chosen) ** 0.5))
     return [each for first in range(steps) for each in chosen[first::steps]]
 
 
-def main(
-    options: argparse.Namespace,
+def measure(
+    plan: Plan,
     pack: Described,
     tasks: Sequence[Task],
     make: Callable[[int], Any],
     header: Line,
-) -> int:
-    """Run the tasks on this host's GPUs; 1 if any failed or is left."""
-    import torch
-
+) -> Tally:
+    """Do the tasks on this host's GPUs, a process each, and say how that ended. Raises what `run`
+    does."""
     from hgemm_packs.generator.workers.evaluators import Local
 
-    info = compiler.generator_info()
-    commit = options.commit or (info.commit + ("+" if info.dirty else ""))
-    header = {**header, "commit": commit, "pack": pack.facts, "python": sys.version.split()[0]}
-    gpus = options.gpus or torch.cuda.device_count()
-    logs = options.out.with_name(f"{options.out.stem}-logs")
+    python = sys.version.split()[0]
+    header = {**header, "commit": plan.sources, "pack": pack.facts, "python": python}
+    logs = plan.out.with_name(f"{plan.out.stem}-logs")
     screen = console()
-    screen.print(f"{len(tasks)} jobs, {gpus} GPUs, deadline {options.deadline:g} s")
+    screen.print(f"{len(tasks)} jobs, {plan.gpus} GPUs, deadline {plan.deadline:g} s")
     with (
-        Local(make, gpus, logs=logs, timeout_s=options.timeout) as evaluator,
+        Local(make, plan.gpus, logs=logs, timeout_s=plan.timeout) as evaluator,
         progress(screen, "measuring") as tick,
     ):
-        tally = run(options.out, tasks, evaluator, header, deadline_s=options.deadline, tick=tick)
+        tally = run(plan.out, tasks, evaluator, header, deadline_s=plan.deadline, tick=tick)
+    say(tally)
+    return tally
+
+
+def say(tally: Tally) -> None:
+    """Print how a run ended."""
+    screen = console()
     screen.print(f"{tally.written} lines written, {tally.failed} failures, {tally.left} left")
     if tally.words:
         screen.print(f"the last failure: {tally.words}", markup=False)
-    return int(tally.failed + tally.left > 0)
 
 
-def alone(
-    options: argparse.Namespace,
+def measure_here(
+    plan: Plan,
     pack: Described,
     tasks: Sequence[Task],
     header: Line,
-    measured: Callable[[Task], Line],
-) -> int:
-    """Do the tasks in this very process, on its current GPU: for what has to be as a program has
-    it. `measured` gives a task's figures; where it raises RuntimeError the line has the words, and
-    the run goes on as long as the GPU answers. 1 if any failed or is left."""
+    figures: Callable[[Task], Line],
+) -> Tally:
+    """Do the tasks in this very process, on its current GPU, for what has to be as a program has
+    it, and say how that ended. `figures` gives those of a task; where it raises RuntimeError the
+    line has the words, and the run goes on as long as the GPU answers."""
     import torch
 
-    info = compiler.generator_info()
     facts = {
-        "commit": options.commit or (info.commit + ("+" if info.dirty else "")),
+        "commit": plan.sources,
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "device": torch.cuda.get_device_name(),
         "versions": report.runtime_versions(torch.cuda.current_device()),
         "pack": pack.facts,
         "python": sys.version.split()[0],
     }
-    known = finished(options.out)
+    known = keys_on_file(plan.out)
     todo = [task for task in tasks if task.key not in known]
-    tally, ends = Tally(left=len(todo)), time.monotonic() + options.deadline
-    screen, file = console(), LinesFile(options.out)
+    tally, ends = Tally(left=len(todo)), time.monotonic() + plan.deadline
+    file = LinesFile(plan.out)
     try:
         if todo:
             file.write({"header": {**header, **facts}})
-        with progress(screen, "measuring") as tick:
+        with progress(console(), "measuring") as tick:
             for task in todo:
                 if time.monotonic() >= ends or tally.failed == tally.written == FIRST:
                     break
                 line = {**task.fields, "fields": list(task.fields)}
                 try:
-                    line |= measured(task)
+                    line |= figures(task)
                 except RuntimeError as error:
                     torch.cuda.synchronize()
                     line |= {"error": f"{type(error).__name__}: {error}", "blamed": False}
@@ -318,7 +331,5 @@ def alone(
                 tick(len(tasks) - tally.left, len(tasks))
     finally:
         file.close()
-    screen.print(f"{tally.written} lines written, {tally.failed} failures, {tally.left} left")
-    if tally.words:
-        screen.print(f"the last failure: {tally.words}", markup=False)
-    return int(tally.failed + tally.left > 0)
+    say(tally)
+    return tally

@@ -44,7 +44,7 @@ PILOTS = 3
 
 
 def key(fields: Fields) -> str:
-    """As `campaign.finished` has it."""
+    """As `campaign.keys_on_file` has it."""
     return json.dumps(dict(fields), sort_keys=True)
 
 
@@ -61,7 +61,7 @@ def run(
     deadline. A case that fails leaves a line that says so; the next run tries it again, after all
     others. Raises Hopeless, and RuntimeError when the GPU is lost."""
     ends = time.monotonic() + deadline_s
-    known = campaign.finished(out)
+    known = campaign.keys_on_file(out)
     failed = _failed(out)
     todo = [case for case in cases if key(case) not in known]
     todo.sort(key=lambda case: key(case) in failed)

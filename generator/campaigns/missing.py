@@ -27,7 +27,7 @@ LAG = 0.98
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class Missing:
     """`missing` of `of` things lack what `item` is about. `lines` are these things as --shapes of
     the benchmarks takes them, for items that a command wants them of."""
 
@@ -38,43 +38,44 @@ class Owed:
     lines: tuple[Record, ...] = ()
 
 
-def unled(source: SourceManifest, found: Findings) -> list[Owed]:
+def find_unled(source: SourceManifest, found: Findings) -> list[Missing]:
     """Problems without a confirmation in led blocks: "rows" with a kernel; "near", those left to
     torch of which a confirmed kernel is ahead on file; "finals", those where one is ahead that was
-    never confirmed. And the led "trials" of torch against itself that reconfirm.TRIALS wants."""
-    led = remeasure.settled(found)
+    never confirmed. And the led "trials" of torch against itself that remeasure.TRIALS wants."""
+    led = remeasure.led_problems(found)
     confirmed = {each.problem for each in found.fields if each.stage == "confirm"}
-    won = remeasure.taken(source)
-    ahead = remeasure.worthy(found, 1.0).keys() & (_problems(source) - won)
+    won = remeasure.table_wins(source)
+    ahead = remeasure.rank(found, 1.0).keys() & (_problems(source) - won)
     near = ahead & confirmed
     return [
-        Owed("rows", len(won - led), len(won)),
-        Owed("near", len(near - led), len(near)),
-        Owed("finals", len(ahead - confirmed), len(ahead)),
-        Owed("trials", remeasure.missing_trials(found), remeasure.TRIALS),
+        Missing("rows", len(won - led), len(won)),
+        Missing("near", len(near - led), len(near)),
+        Missing("finals", len(ahead - confirmed), len(ahead)),
+        Missing("trials", remeasure.missing_trials(found), remeasure.TRIALS),
     ]
 
 
-def undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> Owed:
-    """Rows whose own kernel has none of the `lines` of benchmarks/measure/pdl.py, right or not:
+def find_undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]]) -> Missing:
+    """Rows whose own kernel has none of the `lines` of `generate measure dependent`, right or not:
     proven, and of a pack that builds, it may be chosen for dependent launch."""
     seen = {dependent.pair(each) for each in lines}
     won = _named(source)
     missing = [
         pair for pair in won.items() if (tuple(pack_kernels.listed(pair[0])), pair[1]) not in seen
     ]
-    return Owed("dependent", len(missing), len(won), lines=_lines(missing))
+    return Missing("dependent", len(missing), len(won), lines=_lines(missing))
 
 
-def unpublished(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Owed:
-    """Rows whose kernels have no line of benchmarks/measure/public.py."""
+def find_unpublished(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Missing:
+    """Rows whose kernels have no line of `generate measure public`."""
     missing = speedups.unmeasured(source, calls)
-    return Owed("published", len(missing), len(_named(source)), lines=_lines(missing))
+    return Missing("published", len(missing), len(_named(source)), lines=_lines(missing))
 
 
-def unsustained(found: Findings, lines: Iterable[Mapping[str, Any]]) -> Owed:
-    """Problems from endurance.LEAST_FLOP on with confirmed wins, none of which has one of the
-    `lines` of energy.py: a table leaves them to torch. Each with the best of its wins."""
+def find_unsustained(found: Findings, lines: Iterable[Mapping[str, Any]]) -> Missing:
+    """Problems from sustained.LEAST_FLOP on with confirmed wins, none of which has one of the
+    `lines` of `generate measure sustained`: a table leaves them to torch. Each with the best of its
+    wins."""
     seen = {(Problem(*each["problem"]), arm) for each in lines for arm in each["sustained"]}
     missing, large = [], 0
     for problem, ids in sustained.confirmed(found).items():
@@ -83,10 +84,10 @@ def unsustained(found: Findings, lines: Iterable[Mapping[str, Any]]) -> Owed:
         if names and not any((problem, name) in seen for name in names):
             missing.append((problem, names[0]))
     kinds = _kinds(problem for problem, _ in missing)
-    return Owed("sustained", len(missing), large, kinds, _lines(missing))
+    return Missing("sustained", len(missing), large, kinds, _lines(missing))
 
 
-def wanted(
+def choose_dependent(
     source: SourceManifest,
     found: Findings,
     lines: Sequence[Mapping[str, Any]],
@@ -106,33 +107,33 @@ def wanted(
     return published.level(document, calls, unseen=True)
 
 
-def unsanitized(
+def find_unsanitized(
     source: SourceManifest, tools: Sequence[str], done: Collection[tuple[str, str]]
-) -> Owed:
+) -> Missing:
     """Runs of a kernel under a tool; `done` are ids of kernels and tools on file."""
     wanted = {(kernel.id, tool) for kernel in source.kernels for tool in tools}
-    return Owed("sanitized", len(wanted.difference(done)), len(wanted))
+    return Missing("sanitized", len(wanted.difference(done)), len(wanted))
 
 
-def ungated(document: Mapping[str, Any]) -> Owed:
+def find_ungated(document: Mapping[str, Any]) -> Missing:
     """Of space_gates.json: kernels that have not passed the numeric gate and are not too large."""
     ends = Counter[str]()
     for family in document["families"].values():
         ends.update(family["genomes"])
     built = ends["tried"] - ends["refused"]
     detail = f"{ends['failed']} failed" if ends["failed"] else ""
-    return Owed("gated", ends["left"] + ends["failed"], built, detail)
+    return Missing("gated", ends["left"] + ends["failed"], built, detail)
 
 
-def unclean(document: Mapping[str, Any], tools: Sequence[str]) -> Owed:
+def find_unclean(document: Mapping[str, Any], tools: Sequence[str]) -> Missing:
     """Of space_gates.json: kernels and tools of the sanitizer without a clean record."""
     said = document.get("sanitized", {})
     clean = sum(said[tool]["clean"] for tool in tools if tool in said)
     runs = document["kernels"]["kernels"] * len(tools)
-    return Owed("clean", runs - clean, runs)
+    return Missing("clean", runs - clean, runs)
 
 
-def undecided(document: Mapping[str, Any]) -> list[Owed]:
+def find_undecided(document: Mapping[str, Any]) -> list[Missing]:
     """Of the red team's verdicts, "honest" kernels that were refused, and "cheats" that were not,
     or not by the gate that must."""
     cases = [case for case in document["cases"] if not case["undecided"]]
@@ -141,11 +142,11 @@ def undecided(document: Mapping[str, Any]) -> list[Owed]:
         each = [case for case in cases if (case["expect"] == [PASS]) is honest]
         wrong = [case for case in each if case["got_gate"] not in case["expect"]]
         words = ", ".join(f"{case['name']}: {case['got_gate']}" for case in wrong)
-        found.append(Owed(item, len(wrong), len(each), words))
+        found.append(Missing(item, len(wrong), len(each), words))
     return found
 
 
-def lagging(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Owed:
+def find_lagging(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Missing:
     """Rows that gain less than LAG of what the same sizes and layout gain in the other type, hot,
     confirmed or in `calls` behind one another, by another genome: one that nobody tried here,
     perhaps."""
@@ -171,22 +172,24 @@ def lagging(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Owed:
             late.append(row)
     kinds = Counter(f"{r.dtype} {r.layout} {problems.regime(r.m, r.n, r.k)}" for r in late)
     words = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(3))
-    return Owed("lagging", len(late), len(rows), f"most: {words}" if late else "")
+    return Missing("lagging", len(late), len(rows), f"most: {words}" if late else "")
 
 
-def unlisted(source: SourceManifest, name: str, wanted: Collection[Problem]) -> Owed:
+def find_unlisted(source: SourceManifest, name: str, wanted: Collection[Problem]) -> Missing:
     """Problems of the list `name` that no row is about."""
     missing = set(wanted) - _problems(source)
-    return Owed(name, len(missing), len(set(wanted)), _kinds(missing))
+    return Missing(name, len(missing), len(set(wanted)), _kinds(missing))
 
 
-def outdated(item: str, measured: str, changed: Sequence[str] | None) -> Owed:
+def find_outdated(item: str, measured: str, changed: Sequence[str] | None) -> Missing:
     """A result that holds for the sources of one commit: `measured` says which, `changed` what it
     depends on and is another now, None where nobody knows."""
     if changed is None:
-        return Owed(item, 1, 1, f"{measured}, which git does not know")
+        return Missing(item, 1, 1, f"{measured}, which git does not know")
     words = ", ".join(changed[:3]) + f" and {len(changed) - 3} more" * (len(changed) > 3)
-    return Owed(item, int(bool(changed)), 1, f"{measured}; since then {words}" if changed else "")
+    return Missing(
+        item, int(bool(changed)), 1, f"{measured}; since then {words}" if changed else ""
+    )
 
 
 def _named(source: SourceManifest) -> dict[Problem, str]:

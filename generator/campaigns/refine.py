@@ -52,11 +52,11 @@ def document(
     public: Sequence[Line] = (),
     unseen: bool = False,
 ) -> tuple[SourceManifest, list[str]]:
-    """The source manifest that follows from findings and the lines of benchmarks/measure/energy.py
-    and pdl.py, and the names of kernels left out because they are not `usable`. `published` lines
-    choose nothing, but what they had slower than torch leaves its row like any other. `mixed` lines
-    choose again, between other problems; `public` ones veto, and what they have not seen stays out
-    unless `unseen`. Raises what `table.source` does."""
+    """The source manifest that follows from findings and the lines of `generate measure sustained`
+    and `dependent`, and the names of kernels left out because they are not `usable`. `published`
+    lines choose nothing, but what they had slower than torch leaves its row like any other. `mixed`
+    lines choose again, between other problems; `public` ones veto, and what they have not seen
+    stays out unless `unseen`. Raises what `table.source` does."""
     names = {id_: str(fields["name"]) for id_, fields in found.kernels.items()}
     rebuilt = table.rebuilt(
         found, keep, usable, lambda listed: endurance.ranked(listed, sustained, names)
@@ -94,12 +94,12 @@ class Refinement:
         cubins are in the store: no compiler is asked."""
         return kernels.keys() & self._last
 
-    def choosing(self) -> list[Task]:
+    def dependent_tasks(self) -> list[Task]:
         """Dependent launches of confirmed kernels. Raises ValueError without any."""
         _, pairs = dependent.candidates(self.found, self._usable, NEAR)
         return self._pairs(pairs)
 
-    def lasting(self) -> list[Task]:
+    def sustained_tasks(self) -> list[Task]:
         """Sustained runs of the confirmed kernels of large problems."""
         names = {id_: name for name, id_ in self._named.items()}
         listed = endurance.confirmed(self.found)
@@ -112,7 +112,7 @@ class Refinement:
             for task in tasks.sustained_tasks(named, self.kernel)
         ]
 
-    def publishing(self, keep: float) -> list[Task]:
+    def published_tasks(self, keep: float) -> list[Task]:
         """Dependent launches as the table has them by now."""
         return self._pairs(_behind(self.source(keep)))
 

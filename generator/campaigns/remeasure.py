@@ -48,7 +48,7 @@ BATCH = 64  # kernels that are built between two words of progress
 _ORDER = list(Status)
 
 #: Gains of the kernels of each problem by id, best first.
-Worthy = Mapping[Problem, Mapping[str, float]]
+Ranked = Mapping[Problem, Mapping[str, float]]
 
 
 def speedups(found: Findings) -> dict[tuple[Problem, str], float]:
@@ -63,7 +63,7 @@ def speedups(found: Findings) -> dict[tuple[Problem, str], float]:
     return best
 
 
-def worthy(found: Findings, least: float = LEAST) -> dict[Problem, dict[str, float]]:
+def rank(found: Findings, least: float = LEAST) -> dict[Problem, dict[str, float]]:
     """The kernels of each problem that may be confirmed, best first by their finals, of problems
     that have any: right, proven, of a genome that is still one, and no slower than `least` of
     torch."""
@@ -83,12 +83,12 @@ def worthy(found: Findings, least: float = LEAST) -> dict[Problem, dict[str, flo
     return {problem: listed[problem] for problem in sorted(listed, key=cost) if listed[problem]}
 
 
-def settled(found: Findings) -> set[Problem]:
+def led_problems(found: Findings) -> set[Problem]:
     """The problems that have a confirmation in led blocks already."""
     return {each.problem for each in found.fields if each.stage == "confirm" and judge.led(each)}
 
 
-def taken(source: SourceManifest) -> set[Problem]:
+def table_wins(source: SourceManifest) -> set[Problem]:
     """The problems that a table has a kernel for."""
     return {Problem(*row.key) for row in source.table if row.kernel is not None}
 
@@ -104,7 +104,7 @@ def choice(found: Findings, id_: str) -> Choice | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Kernels:
     """Kernels by id, which of them each problem is confirmed with, and the names of those that are
     built otherwise now."""
 
@@ -113,13 +113,13 @@ class Made:
     gone: Sequence[str]
 
 
-def made(
+def build(
     found: Findings,
-    listed: Worthy,
+    listed: Ranked,
     builder: Builder,
     kept: Container[str] | None = None,
     tick: Callable[[int, int], None] = lambda done, total: None,
-) -> Made:
+) -> Kernels:
     """The first COUNT of each problem's kernels that `builder` makes as they were; what it does not
     leaves its place to the next. Where only `kept` kernels are wanted, a problem that has none of
     them gets its best. Problems without any are left out."""
@@ -134,7 +134,7 @@ def made(
         fresh = sorted({id_ for each in left.values() for id_ in each} - kernels.keys())
         if not fresh:
             wanted = {problem: each for problem, each in left.items() if each}
-            return Made(kernels, wanted, sorted(str(found.kernels[id_]["name"]) for id_ in gone))
+            return Kernels(kernels, wanted, sorted(str(found.kernels[id_]["name"]) for id_ in gone))
         for start in range(0, len(fresh), BATCH):
             part = {id_: choice(found, id_) for id_ in fresh[start : start + BATCH]}
             built = builder.build([one for one in part.values() if one is not None])
@@ -147,11 +147,11 @@ def made(
             tick(len(kernels) + len(gone), len(kernels) + len(gone) + len(fresh[start + BATCH :]))
 
 
-def unfinished(found: Findings, listed: Worthy, out: Path) -> dict[Problem, Mapping[str, float]]:
+def missing(found: Findings, listed: Ranked, out: Path) -> dict[Problem, Mapping[str, float]]:
     """The problems whose confirmation is not on file. Raises ValueError where `out` has lines that
     are not of this export's device."""
     _headers(found, out)
-    known = campaign.finished(out)
+    known = campaign.keys_on_file(out)
     return {p: each for p, each in listed.items() if _task("confirm", p, ()).key not in known}
 
 
@@ -160,7 +160,9 @@ def missing_trials(found: Findings) -> int:
     return max(0, TRIALS - sum(map(judge.led, found.trials)))
 
 
-def tasks(listed: Worthy, done: Made, every: int | None = None, trials: int = TRIALS) -> list[Task]:
+def tasks(
+    listed: Ranked, done: Kernels, every: int | None = None, trials: int = TRIALS
+) -> list[Task]:
     """A confirmation of each problem of `listed` for which there are kernels, a trial of each
     `every`-th (None: as a run has them, but `trials` at least, as far as there are problems), in an
     order that makes a run that was stopped a fair sample."""

@@ -9,10 +9,20 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from hgemm_packs.cli.console import UserError
+from hgemm_packs.cli.console import NO_TORCH, UserError
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.campaigns.campaign import Hopeless
-from hgemm_packs.generator.cli import checks, reconfirm, refine, results, search
+from hgemm_packs.generator.cli import (
+    checks,
+    follow,
+    measure,
+    refine,
+    remeasure,
+    results,
+    resume,
+    search,
+    tables,
+)
 from hgemm_packs.generator.cli.app import app
 from hgemm_packs.generator.compile.compiler import BuildError
 from hgemm_packs.generator.compile.sass import SassError
@@ -37,7 +47,19 @@ MENDABLE = (
     *(sqlite3.OperationalError, ValueError),  # a full disk, among others
 )
 
-__all__ = ["app", "checks", "reconfirm", "refine", "results", "run", "search"]
+__all__ = [
+    "app",
+    "checks",
+    "follow",
+    "measure",
+    "refine",
+    "remeasure",
+    "results",
+    "resume",
+    "run",
+    "search",
+    "tables",
+]
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -45,5 +67,9 @@ def run(arguments: Sequence[str]) -> None:
     for what the caller can mend."""
     try:
         app(list(arguments), prog_name="hgemm-packs generate")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UserError(NO_TORCH) from error
     except MENDABLE as error:
         raise UserError(str(error)) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,43 +13,58 @@ from rich.table import Table
 from hgemm_packs import report
 from hgemm_packs.cli.console import UserError, console, progress
 from hgemm_packs.generator.cli import doctor as doctor_checks
-from hgemm_packs.generator.cli.app import app
+from hgemm_packs.generator.cli import search
+from hgemm_packs.generator.cli.app import GATES, LOOK, app
 from hgemm_packs.generator.compile.candidate import Candidate, load
 from hgemm_packs.generator.compile.compiler import generator_info
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice
-from hgemm_packs.generator.run import evaluate
+from hgemm_packs.generator.redteam import corpus
 from hgemm_packs.problem import Problem
 
 
-@app.command("eval")
+@app.command("eval", rich_help_panel=LOOK)
 def evaluate_one(
     what: Annotated[
         str,
-        typer.Argument(help='FILE.cu with its FILE.toml, or {"family": ..., "genome": {...}}.'),
+        typer.Argument(
+            metavar="KERNEL",
+            help='FILE.cu with FILE.toml beside it; {"family": ..., "genome": {...}}; or the name '
+            "of a case of the red team.",
+        ),
     ],
-    m: Annotated[int, typer.Argument(min=1, help="Rows of A and C.")],
-    n: Annotated[int, typer.Argument(min=1, help="Columns of B and C.")],
-    k: Annotated[int, typer.Argument(min=1, help="Columns of A, rows of B.")],
+    m: Annotated[int, typer.Argument(metavar="M", min=1, help="Rows of A and C.")],
+    n: Annotated[int, typer.Argument(metavar="N", min=1, help="Columns of B and C.")],
+    k: Annotated[int, typer.Argument(metavar="K", min=1, help="Columns of A, rows of B.")],
     layout: Annotated[
-        str | None, typer.Option(help="Storage of A and B; default: as FILE.toml says, or nt.")
+        str | None, typer.Option(help="Storage of A and B. Default: as FILE.toml says, else nt.")
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="Type of A, B and C; default: as FILE.toml says, or f16.")
+        str | None, typer.Option(help="Type of A, B and C. Default: as FILE.toml says, else f16.")
     ] = None,
 ) -> None:
-    """Put one kernel through every gate, and time it on M x N x K where there is a GPU."""
+    """Put one kernel through every gate, and time it where a GPU is.
+
+    FILE.toml is the launch record of FILE.cu, in the words of a pack's manifest. It must say
+    `block` (threads of a CTA) and `grid` (`tile_m` and `tile_n`: the part of C of one CTA).
+
+    It may say `symbol` (the kernel's name in FILE.cu; default: FILE), `layout` (default: nn),
+    `dtype` (f16 or bf16), `param_layout` (the kernel's parameters; default: ptr_v1), `tma`,
+    `cluster`, `smem_bytes`, `workspace_bytes`, `dims`, `acc`, `cooperative`, `reads_ahead` and
+    `triggers_early`. An example: block = 32, then grid = { tile_m = 16, tile_n = 8 }.
+
+    docs/candidate.md of the repository has a kernel with its record, and every field.
+    """
     import torch
 
-    out = console()
-    one: Candidate | Choice
-    if what.endswith(".cu"):
-        one = load(Path(what))
+    from hgemm_packs.generator.run import evaluate
+
+    out, one = console(), _kernel(what, (m, n, k), layout or "nt", dtype or "f16")
+    if isinstance(one, Candidate):
         kind = (layout or str(one.fields["layout"]), dtype or str(one.fields["dtype"]))
         problem = Problem(m, n, k, *kind)
     else:
         problem = Problem(m, n, k, layout or "nt", dtype or "f16")
-        one = Space(problem).parse(_document(what))
     device = 0 if torch.cuda.is_available() else None
     rows = Table("gate", "verdict", "detail")
     verdicts = evaluate.evaluate(one, problem, device=device)
@@ -62,6 +78,19 @@ def evaluate_one(
         raise typer.Exit(1)
 
 
+def _kernel(what: str, shape: tuple[int, int, int], layout: str, dtype: str) -> Candidate | Choice:
+    """What the argument of `eval` names. Raises UserError, CandidateError, OSError, ValueError."""
+    path = Path(what)
+    if path.suffix == ".cu" and path.resolve().parent != corpus.KERNELS:
+        return load(path)
+    if path.suffix == ".cu" or re.fullmatch(r"\w+", what):
+        case = {case.name: case for case in corpus.load()}.get(path.stem)
+        if case is None or case.candidate is None:
+            raise UserError(f"{what!r} is no FILE.cu, no JSON, and no kernel of the red team")
+        return case.candidate
+    return Space(Problem(*shape, layout, dtype)).parse(_document(what))
+
+
 def _document(text: str) -> Any:
     try:
         document = json.loads(text)
@@ -73,24 +102,34 @@ def _document(text: str) -> Any:
     return document
 
 
-@app.command()
+@app.command(rich_help_panel=GATES)
 def redteam(
-    out_file: Annotated[Path, typer.Option("--out", help="JSON of the verdicts.")] = Path(
+    out_file: Annotated[Path, typer.Option("--out", help="The file of verdicts, JSON.")] = Path(
         "redteam.json"
     ),
     gpu: Annotated[bool, typer.Option("--gpu", help="Also the gates that run kernels.")] = False,
-    cases: Annotated[
+    names: Annotated[
         list[str] | None,
         typer.Option("--case", help="Only the case of this name; may be repeated."),
     ] = None,
-    commit: Annotated[str | None, typer.Option(help="Of the sources; else asked of git.")] = None,
+    commit: Annotated[
+        str | None, typer.Option(help="Commit of the sources. Default: git is asked.")
+    ] = None,
 ) -> None:
-    """Check the gates: every cheat of the corpus must be rejected, every honest kernel pass."""
-    from hgemm_packs.generator.redteam import run as corpus
+    """Check the gates: cheats must be rejected, honest kernels pass.
+
+    Each cheat of the corpus must be rejected by the gate that is meant to. Without --gpu those
+    cases stay undecided which only a GPU can decide.
+    """
+    from hgemm_packs.generator.redteam import run as corpus_run
 
     out = console()
+    if gpu:
+        search.gpus_here()
+    check_writable(out_file)  # minutes before it is written
+    corpus_run.choose(corpus.load(), names or ())
     with progress(out, "red team") as tick:
-        result = corpus.run("gpu" if gpu else "cpu", tick, names=cases or ())
+        result = corpus_run.run("gpu" if gpu else "cpu", tick, names=names or ())
     found = {
         "commit": commit or generator_info().commit,
         "device": _device() if gpu else "none",
@@ -104,8 +143,18 @@ def redteam(
         f"{found['rejected']} of {found['total']} cheats rejected by the gate that names them, "
         f"{found['honest_passed']} of {found['honest_total']} honest kernels passed"
     )
+    if found["undecided"]:
+        out.print(f"{found['undecided']} cases are undecided: only --gpu decides them")
     if not result.clean:
         raise typer.Exit(1)
+
+
+def check_writable(path: Path) -> None:
+    """Raise OSError where the file could not be written; leave it as it is."""
+    there = path.exists()
+    path.open("a", encoding="utf-8").close()
+    if not there:
+        path.unlink()
 
 
 def _device() -> str:
@@ -117,9 +166,9 @@ def _device() -> str:
     return f"{name}, driver {versions.get('driver', 'unknown')}, torch {versions['torch']}"
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def doctor() -> None:
-    """Look at what this machine has and lacks for generating a pack."""
+    """Look at what this machine lacks for generating a pack."""
     out = console()
     rows = Table("", "", "found", "to mend")
     missing = 0

@@ -14,7 +14,7 @@ from hgemm_packs.generator.campaigns import campaign, refine, remeasure
 from hgemm_packs.generator.campaigns.campaign import Tally, Task
 from hgemm_packs.generator.campaigns.refine import Refinement
 from hgemm_packs.generator.cli import search
-from hgemm_packs.generator.cli.app import Gpus, Keep, Run, app
+from hgemm_packs.generator.cli.app import SEARCH, Gpus, Keep, Run, app
 from hgemm_packs.generator.cli.results import write_pack
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.pack_writer import read_source
@@ -26,33 +26,39 @@ SECONDS = 0.5  # of an arm that is sustained: a card settles at its power limit 
 TIMEOUT_S = 120.0  # of one problem
 
 
-@app.command("refine")
+@app.command("refine", rich_help_panel=SEARCH)
 def refine_run(
     run: Run,
     gpus: Gpus = 0,
-    deadline: Annotated[float, typer.Option(help="Seconds, then stop.")] = float("inf"),
+    deadline: Annotated[float, typer.Option(help="Stop after so many seconds.")] = float("inf"),
     keep: Keep = 0.99,
 ) -> None:
-    """Measure what a run won under programmatic dependent launch and for long, choose by that, and
-    write its pack anew. The same command goes on where it stopped: until it has, a large problem
-    that was not measured for long is left to torch."""
+    """Measure a run's wins for dependent launch and for long; write its pack.
+
+    The measurements are those of `generate measure dependent` and `generate measure sustained`. The
+    pack follows from them. The same command goes on where it stopped. Until a large problem has
+    been measured for long, the pack leaves it to torch.
+    """
     ends = time.monotonic() + deadline
     count = search.gpus_here(gpus)
     Store(run, readonly=True).close()  # nothing is made of a wrong name
     with Store(run) as store:  # nobody else adds to it or to the lines beside it
         mine = Refinement(store)
-        first = [(refine.DEPENDENT, mine.choosing()), (refine.SUSTAINED, mine.lasting())]
-        tallies = _measured(mine, first, count, ends)
+        first = [
+            (refine.DEPENDENT, mine.dependent_tasks()),
+            (refine.SUSTAINED, mine.sustained_tasks()),
+        ]
+        tallies = _measure(mine, first, count, ends)
         if not any(tally.left for tally in tallies):
-            last = [(refine.PUBLISHED, mine.publishing(keep))]
-            tallies += _measured(mine, last, count, ends)
+            last = [(refine.PUBLISHED, mine.published_tasks(keep))]
+            tallies += _measure(mine, last, count, ends)
         write_pack(console(), store, run, keep)
         _say_gains(mine.gains(read_source(run / "source.json")))
     if any(tally.left + tally.failed for tally in tallies):
         raise typer.Exit(1)
 
 
-def _measured(
+def _measure(
     mine: Refinement, parts: list[tuple[str, list[Task]]], count: int, ends: float
 ) -> list[Tally]:
     """Do the tasks of each file, in processes of their own; how each ended."""

@@ -1,4 +1,4 @@
-"""`generate` itself and `generate confirm`: a store, a strategy, a builder, GPUs, and a budget."""
+"""`generate` itself: a store, a strategy, a builder, GPUs, and a budget; what other verbs share."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from threadpoolctl import threadpool_limits
 
 from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.generator.cli import live
-from hgemm_packs.generator.cli.app import Gpus, Keep, Run, app
-from hgemm_packs.generator.cli.results import conclude, write_followers
+from hgemm_packs.generator.cli.app import (
+    EFFORT,
+    PROBLEMS,
+    WAY,
+    app,
+)
+from hgemm_packs.generator.cli.results import conclude
 from hgemm_packs.generator.compile import source_folder
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core import problems as problem_lists
 from hgemm_packs.generator.core.spec import Kernel, Verdict
-from hgemm_packs.generator.gates import sweep
-from hgemm_packs.generator.gates.sanitizer import OF_TABLES, SanitizerUnavailable
 from hgemm_packs.generator.run import generate
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
@@ -37,12 +40,18 @@ from hgemm_packs.generator.workers.builder import Builder, ProcessBuilder
 from hgemm_packs.generator.workers.evaluators import Evaluator, Local
 from hgemm_packs.problem import DTYPES, LAYOUTS, REGIMES, Problem
 
+if TYPE_CHECKING:
+    from hgemm_packs.generator.workers.ray_evaluator import RayEvaluator
+
 CORES = os.cpu_count() or 1
-FOLLOWED_BY = 2  # kernels that read ahead which `follow` finds for a row
 _STRATEGY_SEEDS = 1 << 32  # as many as NumPy and scikit-learn take
 _STRATEGIES, _LAYOUTS, _DTYPES, _REGIMES = (
     ", ".join(each) for each in (sorted(STRATEGIES), LAYOUTS, DTYPES, REGIMES)
 )
+#: Two lines of the screen of help.
+_HOW = f'{_STRATEGIES}; "winners" tries what --winners names and no more.'
+#: Said wherever a GPU is needed and none is there.
+NO_DEVICE = "no CUDA device; `hgemm-packs generate doctor` says what is missing"
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 Layouts = Annotated[list[str] | None, typer.Option(help=f"Only these layouts: {_LAYOUTS}.")]
@@ -60,7 +69,7 @@ def seconds(text: str) -> float:
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
-def listed(
+def select_problems(
     shapes: Sequence[str],
     models: Sequence[str],
     layouts: Sequence[str],
@@ -84,7 +93,7 @@ def gpus_here(asked: int = 0) -> int:
 
     count = torch.cuda.device_count()
     if not count:
-        raise UserError("no CUDA device; `hgemm-packs generate doctor` says what is missing")
+        raise UserError(NO_DEVICE)
     if asked > count:
         raise UserError(f"--gpus {asked}: torch sees {count}")
     return asked or count
@@ -116,39 +125,67 @@ def search(
     context: typer.Context,
     shapes: Annotated[
         list[str] | None,
-        typer.Option(help='"grid", "llm", "transposed" or a TOML file; may be repeated.'),
+        typer.Option(help='"grid", "llm", "transposed" or a TOML file.', rich_help_panel=PROBLEMS),
     ] = None,
-    budget: Annotated[str, typer.Option(help="GPU time over all GPUs: 600s, 10m, 2h.")] = "10m",
-    run: Annotated[Path, typer.Option(help="Folder that keeps everything; go on by it.")] = Path(
-        "generate-run"
-    ),
-    gpus: Gpus = 0,
-    ray: Annotated[
-        str, typer.Option(help='Use all GPUs of a Ray cluster: its address, "auto".')
-    ] = "",
-    strategy: Annotated[
+    models: Annotated[
+        list[str] | None,
+        typer.Option(help='Only layers of these models: "Qwen3 *".', rich_help_panel=PROBLEMS),
+    ] = None,
+    layouts: Annotated[
+        list[str] | None, typer.Option(help=f"Only {_LAYOUTS}.", rich_help_panel=PROBLEMS)
+    ] = None,
+    dtypes: Annotated[
+        list[str] | None, typer.Option(help=f"Only {_DTYPES}.", rich_help_panel=PROBLEMS)
+    ] = None,
+    regimes: Annotated[
+        list[str] | None, typer.Option(help=f"Only {_REGIMES}.", rich_help_panel=PROBLEMS)
+    ] = None,
+    every: Annotated[
+        int, typer.Option(min=1, help="Only each N-th problem.", rich_help_panel=PROBLEMS)
+    ] = 1,
+    budget: Annotated[
         str,
-        typer.Option(help=f'How to search: {_STRATEGIES}; "winners": only what --winners names.'),
-    ] = DEFAULT,
+        typer.Option(help="GPU time over all GPUs: 600s, 10m, 2h.", rich_help_panel=EFFORT),
+    ] = "10m",
+    run: Annotated[
+        Path,
+        typer.Option(help="The folder keeps everything; a run goes on.", rich_help_panel=EFFORT),
+    ] = Path("generate-run"),
+    gpus: Annotated[
+        int, typer.Option(min=0, help="GPUs of this host; 0 is all.", rich_help_panel=EFFORT)
+    ] = 0,
+    ray: Annotated[
+        str,
+        typer.Option(
+            help='All GPUs of a Ray cluster instead: its address, or "auto".',
+            rich_help_panel=EFFORT,
+        ),
+    ] = "",
+    jobs: Annotated[
+        int,
+        typer.Option("-j", "--jobs", min=1, help="Compilers at a time.", rich_help_panel=EFFORT),
+    ] = CORES,
+    strategy: Annotated[str, typer.Option(help=_HOW, rich_help_panel=WAY)] = DEFAULT,
     winners: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Run folder, export or source manifest whose winners come first, and whose "
-            "kernels that read ahead are tried so; may be repeated."
+            help="A run, an export or a table: try its winners first.", rich_help_panel=WAY
         ),
     ] = None,
-    models: Annotated[list[str] | None, typer.Option(help='Only these models: "Qwen3 *".')] = None,
-    layouts: Layouts = None,
-    dtypes: Dtypes = None,
-    regimes: Regimes = None,
-    every: Every = 1,
-    jobs: Jobs = CORES,
-    keep: Keep = 0.99,
-    seed: Annotated[int | None, typer.Option(help="Of the search; default: by the system.")] = None,
+    keep: Annotated[
+        float,
+        typer.Option(
+            min=0.5, max=1.0, help="Share of the gain that pruning keeps.", rich_help_panel=WAY
+        ),
+    ] = 0.99,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of the search. Default: drawn.", rich_help_panel=WAY),
+    ] = None,
 ) -> None:
     """Search kernels for problems on the GPUs here, and write a pack of what measured faster.
 
-    Killed at any moment, the same command goes on where it stopped.
+    A search that was killed goes on where it stopped: give the same command again.
     """
     if context.invoked_subcommand is not None:
         _no_options(context)
@@ -158,8 +195,12 @@ def search(
     limit = allowed(strategy, seconds(budget))
     known, behind = earlier(winners or ())
     searcher(strategy, 0, known)  # refused before a store is made
-    problems = listed(shapes, models or (), layouts or (), dtypes or (), regimes or (), every)
+    problems = select_problems(
+        shapes, models or (), layouts or (), dtypes or (), regimes or (), every
+    )
     out = console()
+    if ray:
+        ray_evaluator()  # missed before a folder is made
     count = 0 if ray else gpus_here(gpus)
     with Store(run) as store:
         seed = run_seed(store, seed)
@@ -217,6 +258,9 @@ def allowed(strategy: str, gpu_seconds: float) -> Budget:
 def sanitized(count: int, kernels: Sequence[Kernel]) -> Iterator[dict[str, Verdict]]:
     """Verdicts of compute-sanitizer on `count` GPUs here, by kernel id, some at a time; none where
     it cannot work, which is said."""
+    from hgemm_packs.generator.gates import sweep
+    from hgemm_packs.generator.gates.sanitizer import OF_TABLES, SanitizerUnavailable
+
     left, seats = len(kernels), sweep.seats(sweep.gpus()[:count])
     try:
         if not seats:
@@ -243,93 +287,20 @@ def workers(run: Path, jobs: int, count: int, ray: str) -> Iterator[tuple[Builde
         yield builder, evaluator
 
 
+def ray_evaluator() -> type[RayEvaluator]:
+    """What asks a Ray cluster. Raises UserError without the package of that name."""
+    try:
+        from hgemm_packs.generator.workers.ray_evaluator import RayEvaluator
+    except ModuleNotFoundError as error:
+        extra = "pip install 'hgemm-packs[ray]'"
+        raise UserError(f"--ray needs {error.name}: {extra}") from error
+    return RayEvaluator
+
+
 def _evaluator(run: Path, count: int, ray: str) -> Evaluator:
-    """Processes on the GPUs here, or actors on those of a Ray cluster. Raises UserError without
-    the package of that name."""
+    """Processes on the GPUs here, or actors on those of a Ray cluster."""
     from hgemm_packs.generator.devices import gpu
 
     if ray:
-        try:
-            from hgemm_packs.generator.workers.ray_evaluator import RayEvaluator
-        except ModuleNotFoundError as error:
-            extra = "pip install 'hgemm-packs[ray]'"
-            raise UserError(f"--ray needs {error.name}: {extra}") from error
-        return RayEvaluator(gpu.make, address=ray)
+        return ray_evaluator()(gpu.make, address=ray)
     return Local(gpu.make, count, logs=run / "logs")
-
-
-@app.command()
-def follow(
-    table: Annotated[Path, typer.Argument(help="A source manifest: the rows to find more for.")],
-    budget: Annotated[str, typer.Option(help="GPU time over all GPUs.")] = "10m",
-    run: Annotated[Path, typer.Option(help="Folder that keeps everything; go on by it.")] = Path(
-        "generate-run"
-    ),
-    gpus: Gpus = 0,
-    layouts: Layouts = None,
-    dtypes: Dtypes = None,
-    regimes: Regimes = None,
-    every: Every = 1,
-    shapes: Annotated[
-        list[str] | None, typer.Option(help="Only problems of these lists; may be repeated.")
-    ] = None,
-    jobs: Jobs = CORES,
-) -> None:
-    """Find kernels that read ahead for the rows of a table: nothing else is searched anew.
-
-    Writes a pack of those that are fastest behind one another and passed the gate, and pairs.jsonl,
-    with which benchmarks/measure/pdl.py measures them; `generate export` unites their proofs with
-    what the table was made of.
-    """
-    limit = Budget(seconds(budget), search_share=0.0, finalists=FOLLOWED_BY)
-    source = read_source(table)
-    won, beside = transfer.rows(source)
-    named = {p for place in shapes for p in problem_lists.read(place)} if shapes else won.keys()
-    rows = sorted(won.keys() & named, key=problem_lists.cost)
-    asked = problem_lists.filter(rows, layouts or (), dtypes or (), regimes or (), every)
-    if not asked:
-        raise UserError(f"{table} has no row of these problems")
-    out, count = console(), gpus_here(gpus)
-    with Store(run) as store:
-        with workers(run, jobs, count, "") as (builder, evaluator), live.watching(out) as watch:
-            found = generate.follow(
-                store,
-                {problem: won[problem] for problem in asked},
-                builder,
-                evaluator,
-                limit,
-                watch,
-                followers=partial(transfer.moved, beside),
-            )
-        write_followers(out, store, source, found)
-
-
-@app.command()
-def confirm(
-    run: Run,
-    budget: Annotated[str, typer.Option(help="GPU time beyond what was spent.")] = "2m",
-    gpus: Gpus = 0,
-    keep: Keep = 0.99,
-) -> None:
-    """Finish a run without more search: finals and confirmation of what is still open."""
-    out, more = console(), seconds(budget)
-    with Store(run, readonly=True) as store:  # a run must be there: nothing is made of a wrong name
-        problems = store.problems()
-        if not problems:
-            raise UserError(f"{run} has no problems yet: `hgemm-packs generate --run {run}` first")
-    count = gpus_here(gpus)
-    with Store(run) as store:
-        spent = sum(store.spent_gpu_seconds().values())
-        rest = Budget(spent + more, search_share=spent / (spent + more), patience=0)
-        with workers(run, CORES, count, "") as (builder, evaluator), live.watching(out) as watch:
-            summary = generate.generate(
-                store,
-                problems,
-                searcher(DEFAULT, 0),
-                builder,
-                evaluator,
-                rest,
-                watch,
-                sanitize=partial(sanitized, count),
-            )
-        conclude(out, store, run, summary, keep)

@@ -125,12 +125,20 @@ def load(path: str | Path) -> Candidate:
     """FILE.cu and the launch record in FILE.toml beside it. Raises CandidateError, or OSError when
     one of them cannot be read."""
     path = Path(path)
+    source = _read(path)
+    about = path.with_suffix(".toml")
     try:
-        source = path.read_text(encoding="utf-8")
-        record = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
-    except ValueError as error:  # not UTF-8, not TOML
-        raise CandidateError(f"{path.name}: {error}") from None
+        record = tomllib.loads(_read(about))
+    except tomllib.TOMLDecodeError as error:
+        raise CandidateError(f"{about.name}: {error}") from None
     return candidate(path.stem, source, record)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CandidateError(f"{path.name}: {error}") from None
 
 
 def of_choice(choice: Choice) -> Candidate:

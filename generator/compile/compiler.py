@@ -127,8 +127,10 @@ def compile_source(source: str, symbol: str) -> tuple[bytes, int]:
         program = Program(source, "c++", options)
         cubin = bytes(program.compile("cubin", logs=log).code)
     except Exception as error:  # NVRTC's error classes are private to cuda.core
-        raise BuildError(f"{symbol}: compilation failed\n{error}\n{log.getvalue()}") from error
-    words = log.getvalue()
+        # NVRTC ends its log with a NUL.
+        words = f"{error}\n{log.getvalue()}".replace("\0", "").rstrip()
+        raise BuildError(f"{symbol}: compilation failed\n{words}") from error
+    words = log.getvalue().replace("\0", "").rstrip()
     usage, spills = _USAGE.search(words), _SPILLS.search(words)
     if usage is None or spills is None:
         raise BuildError(f"{symbol}: the compiler reported no registers and spills\n{words}")
@@ -219,6 +221,10 @@ def build(
     return results
 
 
+#: What stands for a commit where there is none to name.
+NO_COMMIT = "0" * 40
+
+
 def generator_info() -> GeneratorInfo:
     """Version and commit of this checkout; an installed generator has no commit to name."""
 
@@ -231,4 +237,10 @@ def generator_info() -> GeneratorInfo:
     try:
         return GeneratorInfo(version, git("rev-parse", "HEAD"), bool(git("status", "--porcelain")))
     except (OSError, subprocess.CalledProcessError):
-        return GeneratorInfo(version, "0" * 40, False)
+        return GeneratorInfo(version, NO_COMMIT, False)
+
+
+def released_info() -> GeneratorInfo:
+    """What a pack of a committed manifest says of the generator, wherever it is built: the version
+    alone. Its kernels are those whose ids the manifest names, or it is not built."""
+    return GeneratorInfo(importlib.metadata.version("hgemm-packs"), NO_COMMIT, False)

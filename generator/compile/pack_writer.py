@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.errors import PackError
+from hgemm_packs.errors import PackError, of_path
 from hgemm_packs.generator.compile import compiler, source_folder
 from hgemm_packs.generator.compile.compiler import BuildError, Built
 from hgemm_packs.pack import manifest_checks, manifest_fields
@@ -148,7 +148,10 @@ def write_pack(
     }
     out = Path(out_dir).absolute()
     check_target(out)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+    with (
+        of_path(out),
+        tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch,
+    ):
         fresh = Path(scratch) / "fresh"
         fresh.mkdir()
         _write(fresh / BLOB_NAME, blob)
@@ -166,7 +169,8 @@ def build_pack(
     jobs: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Pack:
-    """Compile the kernels that a committed manifest names and write their pack to `out_dir`.
+    """Compile the kernels that a committed manifest names and write their pack to `out_dir`. The
+    pack names no commit: whoever rebuilds it, from a checkout or a wheel, gets the same bytes.
 
     Raises BuildError when a kernel does not compile, spills or is not the one that was measured
     (its id differs), PackError for a damaged manifest, OSError, before anything is compiled, for an
@@ -183,7 +187,7 @@ def build_pack(
         if one.entry_fields["id"] != kernel.id:
             raise BuildError(f"{kernel.name}: built {one.entry_fields['id']}, measured {kernel.id}")
     done = [one for one in built if isinstance(one, Built)]
-    return write_pack(out_dir, source, done, generator_info=compiler.generator_info())
+    return write_pack(out_dir, source, done, generator_info=compiler.released_info())
 
 
 def _assemble(source: SourceManifest, built: Iterable[Built]) -> tuple[list[dict[str, Any]], bytes]:
@@ -265,7 +269,8 @@ def check_target(out: Path) -> None:
         if foreign:
             raise FileExistsError(f"{out} is not a pack directory: it has {foreign[0]}")
     out.parent.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent).cleanup()
+    with of_path(out):
+        tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent).cleanup()
 
 
 def _swap(fresh: Path, out: Path, aside: Path) -> None:

@@ -21,7 +21,7 @@ from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.arm import Arm
 
 WAYS = ("plain", "dependent")  # job kinds
-NO_ROOM = "no block of this kernel fits the device"  # csrc/launcher/kernel.c
+NO_ROOM = "no block of this kernel fits the device"  # csrc/launcher/cuda/kernel.c
 
 
 class Gated(GpuDevice):

@@ -70,7 +70,7 @@ class ToolRun:
 
 
 def findings(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
-    """(kernel id, tool) -> findings, by the last lines of benchmarks/gates/sanitize_pack.py."""
+    """(kernel id, tool) -> findings, by the last lines of `generate sanitize`."""
     return {(line["id"], line["tool"]): line["findings"] for line in lines if "tool" in line}
 
 

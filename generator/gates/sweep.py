@@ -1,7 +1,7 @@
 """The sanitizer gate over many kernels: more processes than GPUs, dealt, watched, ended together.
 
 `checked` gives verdicts on groups of kernels as they are known, `swept` what each process said.
-Called by `generate`, `eval`, the red team and benchmarks/gates/sanitize_pack.py. Whoever leaves
+Called by `generate`, `eval`, the red team and `generate sanitize`. Whoever leaves
 either before its end, by an interrupt say, leaves no process behind.
 """
 

@@ -1,8 +1,8 @@
 """Products as programs run them: calls of many problems, one behind another, in a CUDA graph of
 torch's own.
 
-Used by `benchmarks/measure/mixed.py`, which chooses kernels for dependent launch, and by
-`benchmarks/measure/public.py`, which measures what `matmul` does with them. Operands are slices of
+Used by `generate measure mixed`, which chooses kernels for dependent launch, and by
+`generate measure public`, which measures what `matmul` does with them. Operands are slices of
 one pool of random normal numbers, for filling fresh ones would take longer than timing them.
 """
 

@@ -1,7 +1,7 @@
 """A process that measures `matmul` as programs call it: the device, a pack in front of all others,
 and problems that may stand beside a problem.
 
-Used by `benchmarks/measure/mixed.py` and `benchmarks/measure/public.py`, one process each on one
+Used by `generate measure mixed` and `generate measure public`, one process each on one
 GPU.
 """
 

@@ -27,6 +27,7 @@ else:
     import tomli as tomllib
 
 HERE = Path(__file__).resolve().parent
+KERNELS = HERE / "kernels"
 PASS = "pass"
 #: The gates in the order in which a kernel meets them, and those that need no GPU.
 GATES = ("static", "build", "binary", "isolation", "numeric", "sanitizer", "plausibility")
@@ -67,7 +68,7 @@ class Case:
 
 
 def _source(stem: str, record: Mapping[str, Any], sliced: bool) -> str:
-    text = (HERE / "kernels" / f"{stem}.cu").read_text(encoding="utf-8")
+    text = (KERNELS / f"{stem}.cu").read_text(encoding="utf-8")
     layout = record.get("layout", "nn")
     macros = {
         "HGP_BF16": int(record.get("dtype", "f16") == "bf16"),
@@ -84,7 +85,7 @@ def _source(stem: str, record: Mapping[str, Any], sliced: bool) -> str:
 
 def _what(stem: str) -> str:
     """The sentence that a kernel's file begins with."""
-    with (HERE / "kernels" / f"{stem}.cu").open(encoding="utf-8") as file:
+    with (KERNELS / f"{stem}.cu").open(encoding="utf-8") as file:
         return file.readline().removeprefix("//").strip()
 
 

@@ -83,7 +83,7 @@ def on_cpu(case: Case) -> tuple[Outcome, Any]:
     return outcome, built
 
 
-def chosen(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
+def choose(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
     """The cases of these names, all where none is named. Raises ValueError for an unknown one."""
     unknown = set(names) - {case.name for case in cases}
     if unknown:
@@ -104,7 +104,7 @@ def run(
     """
     if stage not in ("cpu", "gpu"):
         raise ValueError(f'stage must be "cpu" or "gpu", not {stage!r}')
-    cases = chosen(corpus.load(), names)
+    cases = choose(corpus.load(), names)
     outcomes: dict[str, Outcome] = {}
     kernels = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:

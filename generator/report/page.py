@@ -7,13 +7,21 @@ part without data says so and is otherwise left out.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
 from hgemm_packs.generator.report import html, plots
 from hgemm_packs.generator.report.bottleneck import KINDS
+from hgemm_packs.generator.tables import judge
 
 Document = Mapping[str, Any]
+
+BOTH = "the better of torch and cuBLASLt"
+LCB = (
+    "lower confidence bound: the low end of the 95% confidence interval of a speed-up, so that a "
+    "win is no luck of one measurement"
+)
 
 
 def page(document: Document) -> str:
@@ -31,13 +39,19 @@ def page(document: Document) -> str:
 
 def _head(document: Document) -> str:
     pack, hot, counts = document["pack"], document["speedups"]["hot"], document["counts"]
+    baseline = _baseline(document)
     cards = [
         (str(counts["judged"]), "problems judged"),
         (str(pack["wins"]), f"confirmed wins with {pack['kernels']} kernels"),
-        (html.times(pack["hot"]["wins"]), "torch: geometric mean over the wins, hot"),
+        (html.times(pack["hot"]["wins"]), f"{baseline}: geometric mean over the wins, hot"),
         (html.times(pack["hot"]["all"]), "over all problems, losers on torch"),
-        (html.times(pack["vs_best"]["wins"]), "the better of torch and cuBLASLt, over the wins"),
-        (html.times(pack["vs_best"]["all"]), "over all problems, losers on torch"),
+    ]
+    if "vs_best" in pack:
+        cards += [
+            (html.times(pack["vs_best"]["wins"]), f"{BOTH}, over the wins"),
+            (html.times(pack["vs_best"]["all"]), "over all problems, losers on torch"),
+        ]
+    cards += [
         (html.times(hot["worst"]), "worst problem before fallback"),
         (html.number(document["cost"]["gpu_seconds"], 0, " s"), "GPU time"),
     ]
@@ -45,10 +59,34 @@ def _head(document: Document) -> str:
     missing = "".join(f"<li>{escape(text)}</li>" for text in document["missing"])
     note = f'<div class="missing">Not in this store yet:<ul>{missing}</ul></div>' if missing else ""
     return (
-        "<p>Which kernels were found, how much faster they are than torch, which runs where no "
-        "kernel does, and what finding them cost. A speed-up of 1.10 means 10% more products in "
+        f'<p class="quiet">{escape(_measured(document))}</p>'
+        f"<p>Which kernels were found, how much faster they are than {baseline}, which runs where "
+        "no kernel does, and what finding them cost. A speed-up of 1.10 means 10% more products in "
         "the same time; a problem is one matrix size, layout and element type.</p>"
-        f'<div class="figures">{shown}</div>{note}'
+        f'<div class="figures">{shown}</div>{note}{_older_rule(document)}'
+    )
+
+
+def _measured(document: Document) -> str:
+    """Where and when the figures were measured."""
+    started = sorted(run["started"] for run in document["runs"] if "started" in run)
+    days = [datetime.fromtimestamp(at, timezone.utc).date().isoformat() for at in started]
+    when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "on an unknown day"
+    return f"Measured on {document['device']['name']}, {when}."
+
+
+def _baseline(document: Document) -> str:
+    """What speed-ups are over: torch, but the better library in documents of an older rule."""
+    return "torch" if "vs_best" in document["pack"] else BOTH
+
+
+def _older_rule(document: Document) -> str:
+    """A word where the document was made when a win was another thing."""
+    if document["rule"] == judge.RULE:
+        return ""
+    return (
+        '<div class="missing">This run was judged by an older rule. A win was: '
+        f"{escape(document['rule'])}. Today a win is: {escape(judge.RULE)}.</div>"
     )
 
 
@@ -78,7 +116,7 @@ def _speedups(document: Document) -> str:
             document,
             plots.speedup_scatter,
             "How to read: each dot is a problem, small products on the left; above the line our "
-            "best kernel is faster than torch, and only coloured dots are used.",
+            f"best kernel is faster than {_baseline(document)}, and only coloured dots are used.",
         )
         + html.figure(
             document,
@@ -122,25 +160,29 @@ def _regimes(document: Document) -> str:
 
 
 def _worst(document: Document) -> str:
+    older = _baseline(document) != "torch"
+    times = ("us", "baseline_us") if older else ("us", "torch_us", "cublaslt_us")
     rows = [
         [
             escape(x["problem"]),
             html.times(x["hot"]),
             html.times(x["cold"]),
-            html.times(x["vs_best"]),
-            *(html.number(x[name], 2) for name in ("us", "torch_us", "cublaslt_us")),
+            html.times(x.get("vs_best")),
+            *(html.number(x[name], 2) for name in times),
             escape(x["bottleneck"] or "unknown"),
             "kernel" if x["served"] else "cuBLAS",
             escape(x["kernel"]),
         ]
         for x in document["worst"]
     ]
-    heads = ["problem", "hot", "cold", "hot vs best", "ours, us", "torch, us", "cuBLASLt, us"]
-    heads += ["limited by", "served by"]
+    heads = ["problem", "hot", "cold", "hot vs best", "ours, us"]
+    heads += ["the better library, us"] if older else ["torch, us", "cuBLASLt, us"]
+    heads += ["limited by", "served by", "kernel"]
+    first = len(heads) - 3
     return (
         "<h2>Worst cases</h2><p>The problems on which the best kernel found is furthest behind. "
         "None of them slows a user down: what did not win goes to cuBLAS.</p>"
-        + html.table([*heads, "kernel"], rows, texts=(7, 8, 9))
+        + html.table(heads, rows, texts=(first, first + 1, first + 2))
     )
 
 
@@ -232,6 +274,7 @@ def _conditions(document: Document) -> str:
         *device["versions"].items(),
         ("protocol", document["protocol"]),
         ("a win is", document["rule"]),
+        ("lcb", LCB),
         (
             "noise floor",
             "not measured"

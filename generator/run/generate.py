@@ -158,7 +158,7 @@ def follow(
 ) -> dict[Problem, list[Kernel]]:
     """Kernels that read ahead, for what earlier runs `won`: of each problem the `budget.finalists`
     fastest behind one another, among few that passed the gate. What they are worth
-    benchmarks/measure/pdl.py measures, so nothing is confirmed. Goes on and raises as `generate`
+    `generate measure dependent` measures, so nothing is confirmed. Goes on and raises as `generate`
     does."""
     with _flowing(store, builder, evaluator, budget, "follow", list(won), seed) as flow:
         tracks = [Track(problem, spaces, order) for order, problem in enumerate(won)]

@@ -3,7 +3,7 @@ another kernel of ours in a CUDA graph. Of the kernels that passed the numeric g
 plainly are not slower than torch, it is the one that measured fastest so, right, no slower than
 torch, and faster than the row's own kernel launched plainly.
 
-That a row decides and not a kernel comes from benchmarks/measure/pdl.py over whole tables: one
+That a row decides and not a kernel comes from `generate measure dependent` over whole tables: one
 kernel gains on some problems and loses on others, and what is best launched plainly need not be
 best dependent. Called by the CLI when it writes a table. It measures nothing, and what chose is no
 measure of what the choice is worth: `speedups` has other lines for that.
@@ -50,7 +50,7 @@ def over_torch(line: Mapping[str, Any], arm: str) -> list[float]:
 def speedup(line: Mapping[str, Any]) -> float:
     """torch over dependent launch by one measurement, in the geometric mean of hot and cold (where
     that was measured): 0 unless values and edges are as they must be and torch is level at least.
-    Raises KeyError for a line that is not of benchmarks/measure/pdl.py."""
+    Raises KeyError for a line that is not of `generate measure dependent`."""
     if line.get("error") or line["wrong"] or line["edges"]["programmatic"] < EDGES:
         return 0.0
     each = over_torch(line, "pdl")
@@ -180,7 +180,7 @@ def candidates(
     """What `launched` may choose among where a kernel has won: the source manifest of the wins and
     of what else is level alone, if the gain is no more than `near` below the best win of the
     problem, as far as they are `usable`, and the problems and names of kernels that
-    benchmarks/measure/pdl.py is to measure. Raises ValueError where there is none."""
+    `generate measure dependent` is to measure. Raises ValueError where there is none."""
 
     def close(_: Problem, each: list[Contender]) -> list[Contender]:
         wins = [c for c in each if c.proven]

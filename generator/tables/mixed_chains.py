@@ -1,4 +1,4 @@
-"""The kernel that a row has for dependent launch, chosen by lines of benchmarks/measure/mixed.py:
+"""The kernel that a row has for dependent launch, chosen by lines of `generate measure mixed`:
 in chains in which other products run between the row's.
 
 Called when a table is made, on rows that have the choice of chains of one kernel (`dependent`). It

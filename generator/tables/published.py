@@ -1,4 +1,4 @@
-"""What lines of benchmarks/measure/public.py say: figures of `matmul` as programs call it.
+"""What lines of `generate measure public` say: figures of `matmul` as programs call it.
 
 Called by that benchmark, by the table (what is slow there leaves its row) and by the pages. A line
 counts for a row as long as it is of the row's kernels: the identities of both, which change with

@@ -63,8 +63,8 @@ def plain(row: Row) -> Worth:
 
 
 def paired(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
-    """torch over an arm of one measurement of benchmarks/measure/pdl.py: the median of the pairs.
-    None where the protocol was not measured."""
+    """torch over an arm of one line of `generate measure dependent`: the median of the pairs. None
+    where the protocol was not measured."""
     times = line.get(protocol)
     if not times:
         return None
@@ -73,7 +73,7 @@ def paired(line: Mapping[str, Any], protocol: str, arm: str) -> float | None:
 
 
 def called(row: Row, line: Mapping[str, Any], graph: str) -> Worth:
-    """Of a row, by calls of `matmul` in one graph of a line of benchmarks/measure/public.py; its
+    """Of a row, by calls of `matmul` in one graph of a line of `generate measure public`; its
     cuBLASLt and its cold figure are the row's. Calls of a chain that run at once share their
     operands, which may be read once for several; so none counts as faster than L2 gives all that it
     moves."""
@@ -120,7 +120,7 @@ def chains(
 def unmeasured(
     source: SourceManifest, lines: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Problem, str]]:
-    """Rows with a kernel that benchmarks/measure/public.py has yet to measure, and the name of the
+    """Rows with a kernel that `generate measure public` has yet to measure, and the name of the
     kernel: that for dependent launch, where there is one."""
     names = {kernel.id: kernel.name for kernel in source.kernels}
     found = published.of_rows(source, lines)
@@ -133,7 +133,7 @@ def unmeasured(
 
 def figures(source: SourceManifest, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Nested by list, type and layout: the figures of every set. `lines` are of
-    benchmarks/measure/public.py; those of other kernels than the row's do not count."""
+    `generate measure public`; those of other kernels than the row's do not count."""
     measured = published.of_rows(source, lines)
     found: dict[str, Any] = {}
     for name, dtype, layout in SETS:

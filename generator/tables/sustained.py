@@ -1,5 +1,5 @@
 """Which kernel of a large problem a table names: the one that is fastest for long, where
-benchmarks/measure/energy.py measured that; and the pack of kernels that it chooses among.
+`generate measure sustained` measured that; and the pack of kernels that it chooses among.
 
 Called by the CLI when it writes a table. From 1e11 operations on a card runs at its power limit,
 and what is fastest in a burst need not be what is fastest once it has settled. Nothing is measured

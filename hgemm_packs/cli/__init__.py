@@ -1,4 +1,4 @@
-"""The `hgemm-packs` command: demo, show, explain, verify, bench, build.
+"""The `hgemm-packs` command: `app` has its verbs, in the groups of `hgemm-packs --help`.
 
 Only this package imports typer, rich and matplotlib, and only when the command runs. Verbs that
 compile need the generator's pins; a missing one is named, never guessed around.

@@ -7,28 +7,45 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..errors import PackError
-from ..problem import DTYPES, LAYOUTS, Problem
+from ..problem import DTYPES, LAYOUTS, Problem, natural_alignment
 from . import bench as bench_verb
 from . import build as build_verb
 from . import demo as demo_verb
 from . import hub as hub_verbs
 from . import inspect
+from . import plan as plan_verb
 from . import sign as sign_verb
-from .console import UserError, console, generator
+from .console import MAKERS, TRAVELLERS, USERS, UserError, console, generator
 
 app = typer.Typer(
-    help="Half-precision matrix products faster than cuBLAS, shipped as data packs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(hub_verbs.commands)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hgemm-packs {metadata.version('hgemm-packs')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Half-precision matrix products faster than cuBLAS, shipped as data packs."""
+
 
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Compilers at a time.")]
 CORES = os.cpu_count() or 1
@@ -56,25 +73,61 @@ def _leave(sound: bool) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel=USERS)
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the pack, plot and figures.")] = Path(
         "demo"
     ),
     jobs: Jobs = CORES,
 ) -> None:
-    """Build the pack, verify it, show what real models get from it; run it where a GPU allows."""
+    """Build the pack, verify it, show what real models gain.
+
+    On a GPU of the pack, every kernel is checked against float64 and rows are measured, too.
+
+    Example: hgemm-packs demo --out demo
+    """
     out.mkdir(parents=True, exist_ok=True)
     _leave(demo_verb.run(console(), out, jobs))
 
 
-@app.command()
+@app.command(hidden=True)
 def show() -> None:
-    """List the packs that were found, and the places that were refused, with reasons."""
-    inspect.show(console())
+    """The same as list, under its older name."""
+    hub_verbs.list_packs()
 
 
-@app.command()
+@app.command(rich_help_panel=USERS)
+def plan(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help='A config.json, a TOML of shapes, or a name of the list: "Llama 3.1 8B".'
+        ),
+    ],
+    m: Annotated[
+        str | None, typer.Option("--m", help="Numbers of tokens: 1,8,64. Default: all measured.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="f16 or bf16. Default: the config's, else the file's, f16.")
+    ] = None,
+    device_profile: Annotated[
+        str | None, typer.Option(help='Ask for this GPU instead of the one here: "NVIDIA H200".')
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the problems without a measurement, for generate.")
+    ] = None,
+) -> None:
+    """Say what a model gains: its layers, figures and gaps.
+
+    Each linear layer is shown at each number of tokens, with the measured speed-up over torch where
+    a kernel runs it. What was not measured is counted, with what measuring it would cost.
+
+    Example: hgemm-packs plan config.json --m 1,8,64 --dtype bf16 --device-profile "NVIDIA H200"
+    """
+    plan_verb.run(console(), model, m, dtype, device_profile, out)
+
+
+@app.command(rich_help_panel=USERS)
 def explain(
     m: Annotated[int, typer.Argument(min=0, help="Rows of A and C.")],
     n: Annotated[int, typer.Argument(min=0, help="Columns of B and C.")],
@@ -85,64 +138,98 @@ def explain(
         str | None, typer.Option(help='Ask for this GPU instead of the one here: "NVIDIA H200".')
     ] = None,
 ) -> None:
-    """Say which kernel M x N x K gets, or why it gets none."""
+    """Say which kernel M x N x K gets, or why it gets none.
+
+    The operands are taken to be packed and aligned as far as M, N and K allow. For a problem that
+    is not in the table, the nearest M that was measured with this N and K is named.
+
+    Example: hgemm-packs explain 64 4096 4096 --device-profile "NVIDIA H200"
+    """
     try:
         problem = Problem(m, n, k, layout, dtype)
+        problem = replace(problem, align=natural_alignment(m, n, k, layout))
     except ValueError as error:
         raise UserError(str(error)) from error
     inspect.explain(console(), problem, device_profile)
 
 
-@app.command()
+@app.command(rich_help_panel=USERS)
 def verify(
-    pack: Annotated[Path | None, typer.Option(help="A pack directory; default: all found.")] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(help="A pack directory. Default: all packs found.")
+    ] = None,
+    pack: Annotated[Path | None, typer.Option(hidden=True, help="The same, as an option.")] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Also run every kernel.")] = False,
     allow: Annotated[
         list[str] | None,
         typer.Option(help="Also check that one of these vouches for it, as for fetch. Repeatable."),
     ] = None,
 ) -> None:
-    """Check every hash of the packs; with --gpu, every kernel's values against float64."""
-    _leave(inspect.verify(console(), pack, gpu, allow or ()))
+    """Check every hash of packs, with --gpu every kernel's values.
+
+    Values are compared with float64. The exit code is 1 where something does not hold.
+
+    Example: hgemm-packs verify packs/sm_90a
+    """
+    if folder is not None and pack is not None:
+        raise UserError("verify takes one pack: give its folder, without --pack")
+    _leave(inspect.verify(console(), folder or pack, gpu, allow or ()))
 
 
-@app.command()
+@app.command(rich_help_panel=TRAVELLERS)
 def sign(
     pack: Annotated[Path, typer.Argument(help="A pack directory.")],
     key: Annotated[
         Path | None, typer.Option(help="PEM private key; without one, sigstore asks who you are.")
     ] = None,
 ) -> None:
-    """Sign the manifest of a pack, as push wants it."""
+    """Sign the manifest of a pack, as push wants it.
+
+    Example: hgemm-packs sign packs/sm_90a --key KEY.pem
+    """
     sign_verb.run(console(), pack, key)
 
 
-@app.command()
+@app.command(rich_help_panel=USERS)
 def bench(
     out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.png.")] = Path("bench"),
     rows: Annotated[int, typer.Option(min=0, help="Rows to measure; 0 is all.")] = 24,
 ) -> None:
-    """Measure rows of the table again on the GPU here, against torch and cuBLASLt."""
+    """Measure rows of the table again on the GPU here.
+
+    Each row is `matmul` against torch and the best algorithm of cuBLASLt, hot and cold.
+
+    Example: hgemm-packs bench --rows 24
+    """
     bench_verb.run(console(), out, rows)
 
 
-@app.command()
+@app.command(rich_help_panel=MAKERS)
 def build(
     arch: Annotated[str, typer.Option(help="Architecture to build for.")] = "sm_90a",
     out: Annotated[Path | None, typer.Option(help="Pack directory to write.")] = None,
     jobs: Jobs = CORES,
 ) -> None:
-    """Compile the kernels that the committed manifest names, and write the pack."""
+    """Compile the pack that the committed manifest names.
+
+    Needs no GPU and no CUDA toolkit. The same manifest gives the same bytes wherever it is built.
+
+    Example: hgemm-packs build --arch sm_90a --out packs/sm_90a
+    """
     build_verb.run(console(), arch, out, jobs)
 
 
 @app.command(
+    rich_help_panel=MAKERS,
     context_settings={
         "allow_extra_args": True,
         "ignore_unknown_options": True,
         "help_option_names": [],
-    }
+    },
 )
 def generate(context: typer.Context) -> None:
-    """Search kernels for this machine's GPU, measure them, write a pack: see generate --help."""
+    """Search kernels on the GPU here: see generate --help."""
     generator("cli").run(context.args)
+
+
+app.add_typer(hub_verbs.commands)

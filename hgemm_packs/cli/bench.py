@@ -20,6 +20,7 @@ from rich.table import Table
 from .. import select
 from ..pack.manifest import Row, Timing
 from ..problem import Problem
+from ..settings import settings
 from . import plots
 from .console import Tick, UserError, cuda_device, progress
 
@@ -34,6 +35,10 @@ TARGET_US = 1000.0
 def run(out: Console, folder: Path, rows: int) -> None:
     """Measure `rows` rows spread evenly over the wins (0: all), print, and write bench.json and
     bench.png to `folder`. Raises UserError without a GPU or without a row for it."""
+    from ..launcher import device_info
+
+    if settings().off:
+        raise UserError("HGEMM_PACKS_OFF=1 is set: torch would run every call that bench measures")
     index = cuda_device()
     if index is None:
         raise UserError("bench needs a CUDA device; `hgemm-packs demo` shows recorded figures")
@@ -44,8 +49,13 @@ def run(out: Console, folder: Path, rows: int) -> None:
         measured = measure(wins, index, tick)
     out.print(_table(measured))
     _save(measured, folder, index)
-    plots.speedups(measured, folder / "bench.png", "measured now")
+    plots.speedups(measured, folder / "bench.png", title(measured, device_info(index).name))
     out.print(f"wrote {folder / 'bench.json'} and {folder / 'bench.png'}")
+
+
+def title(rows: Sequence[Row], device: str) -> str:
+    """What bench.png shows: how many problems, where and when."""
+    return f"{len(rows)} problems measured on {device}, {max(row.date for row in rows)}"
 
 
 def _wins(index: int) -> list[Row]:

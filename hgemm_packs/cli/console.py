@@ -17,6 +17,9 @@ from ..pack.folder import Pack
 #: Tables of this project are laid out for this many columns; a pipe or a log gets them whole.
 LOG_COLUMNS = 120
 
+#: Verbs of `hgemm-packs --help`, by who needs them.
+USERS, MAKERS, TRAVELLERS = "Use packs", "Make packs", "Fetch and publish packs"
+
 NO_TORCH = "torch 2.10 or newer is needed: see pytorch.org"
 
 Tick = Callable[[int, int], None]
@@ -37,20 +40,30 @@ def console() -> Console:
 
 @contextlib.contextmanager
 def progress(out: Console, text: str) -> Iterator[Tick]:
-    """A bar that a callback `tick(done, total)` moves; in a log it prints one line at the end."""
+    """A bar that a callback `tick(done, total)` moves, and shows at its first call: what fails
+    before shows none. In a log it prints one line at the end."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=out) as bar:
-        task = bar.add_task(text, total=None)
+    bar = Progress(*columns, console=out)
+    task = bar.add_task(text, total=None)
+    shown = False
 
-        def tick(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
+    def tick(done: int, total: int) -> None:
+        nonlocal shown
+        if not shown:
+            shown = True
+            bar.start()
+        bar.update(task, completed=done, total=total)
 
+    try:
         yield tick
+    finally:
+        if shown:
+            bar.stop()
 
 
 def generator(module: str) -> ModuleType:
@@ -71,7 +84,13 @@ def open_pack(folder: Path) -> Pack:
     try:
         return Pack.verified(folder)
     except PackError as error:
-        raise UserError(f"{folder}: {error}") from error
+        words = str(error) if error.where else f"{error.code}: {_without(folder, error.detail)}"
+        raise UserError(f"{folder}: {words}") from error
+
+
+def _without(folder: Path, detail: str) -> str:
+    """The detail of an error, which may name the folder itself."""
+    return detail.removeprefix(f"{folder}: ")
 
 
 def cuda_device() -> int | None:

@@ -20,22 +20,17 @@ def named(name: str | None) -> DeviceInfo:
         from ..launcher import device_info
 
         return device_info(index)
-    profiles = _profiles()
+    profiles = of_packs()
+    if name not in profiles:
+        profiles = _profiles()
     if name not in profiles:
         raise UserError(f"unknown device profile {name!r}; known: {', '.join(profiles) or 'none'}")
     return profiles[name]
 
 
 def _profiles() -> dict[str, DeviceInfo]:
-    """Profiles of the packs found, then of the committed manifests; each with the oldest driver
-    that its kernels run on."""
-    known: dict[str, DeviceInfo] = {}
-    for pack in select.found().packs:
-        manifest = pack.manifest
-        for each in manifest.device_profiles:
-            known[each.name] = DeviceInfo(
-                each.name, manifest.arch, each.sm_count, each.l2_bytes, manifest.min_driver
-            )
+    """Profiles of the packs found, then of the committed manifests."""
+    known = of_packs()
     read_source = generator("compile.pack_writer").read_source
     for path in sorted(manifests_dir().glob("sm_*/*/pack.json")):
         source = read_source(path.parent)
@@ -43,5 +38,17 @@ def _profiles() -> dict[str, DeviceInfo]:
             known.setdefault(
                 each.name,
                 DeviceInfo(each.name, source.arch, each.sm_count, each.l2_bytes, source.min_driver),
+            )
+    return known
+
+
+def of_packs() -> dict[str, DeviceInfo]:
+    """Profiles of the packs found, each with the oldest driver that its kernels run on."""
+    known: dict[str, DeviceInfo] = {}
+    for pack in select.found().packs:
+        manifest = pack.manifest
+        for each in manifest.device_profiles:
+            known[each.name] = DeviceInfo(
+                each.name, manifest.arch, each.sm_count, each.l2_bytes, manifest.min_driver
             )
     return known

@@ -20,9 +20,11 @@ from rich.console import Console
 from rich.table import Table
 
 from ..distribution import cache, kernels_layout, lockfile, packs, trust
+from ..distribution.card import TAG
+from ..errors import of_path
 from ..pack.folder import FILES, Pack
-from . import plots
-from .console import UserError, console, open_pack, progress
+from . import inspect, plots
+from .console import TRAVELLERS, USERS, UserError, console, open_pack, progress
 
 commands = typer.Typer()
 
@@ -42,7 +44,7 @@ def _users() -> Iterator[None]:
         raise UserError(str(error)) from None
 
 
-@commands.command()
+@commands.command(rich_help_panel=TRAVELLERS)
 def fetch(
     spec: Annotated[str, typer.Argument(help="NAME or OWNER/REPO, with @COMMIT or @BRANCH.")],
     allow: Annotated[
@@ -53,12 +55,17 @@ def fetch(
         ),
     ] = None,
 ) -> None:
-    """Bring a pack into the cache, verified; official ones by NAME need no --allow."""
+    """Bring a pack into the cache, verified.
+
+    An official pack by its NAME needs no --allow; for any other, somebody must vouch.
+
+    Example: hgemm-packs fetch OWNER/REPO@COMMIT --allow sha256:HEX
+    """
     out = console()
     with _users(), progress(out, spec) as tick:
         path = packs.fetch(spec, allow=allow or (), tick=tick)
     receipt = trust.read_receipt(path.parents[2], path.name)
-    vouched = f"{receipt.authority} {receipt.signer or ''}".strip() if receipt else "nobody"
+    vouched = receipt.vouched if receipt else "nobody"
     out.print(f"{_title(path)} at {path}, vouched for by {vouched}", soft_wrap=True)
 
 
@@ -69,7 +76,7 @@ def _title(path: Path) -> str:
     return f"{info.name} {info.version} for {pack.manifest.arch}"
 
 
-@commands.command()
+@commands.command(rich_help_panel=TRAVELLERS)
 def push(
     folder: Annotated[Path, typer.Argument(help="A signed pack directory.")],
     repo: Annotated[str, typer.Option(help="OWNER/NAME on the Hub; made if it is not there.")],
@@ -78,7 +85,12 @@ def push(
     ),
     message: Annotated[str | None, typer.Option(help="Of the commit.")] = None,
 ) -> None:
-    """Put a pack and a card with plots, made from its manifest, on the Hub, as one commit."""
+    """Put a signed pack on the Hub, with a card and plots.
+
+    All of it is one commit. The printed fetch command brings the pack elsewhere.
+
+    Example: hgemm-packs push packs/sm_90a --repo OWNER/NAME
+    """
     pack = open_pack(folder)
     sha = pack.manifest_sha256
     with tempfile.TemporaryDirectory() as scratch:
@@ -91,12 +103,18 @@ def push(
     out.print(f"hgemm-packs fetch {repo}@{commit} --allow sha256:{sha}", soft_wrap=True)
 
 
-@commands.command("list")
+@commands.command("list", rich_help_panel=USERS)
 def list_packs(
     remote: Annotated[bool, typer.Option("--remote", help="Ask the Hub instead.")] = False,
     author: Annotated[str | None, typer.Option(help="With --remote: of this account.")] = None,
 ) -> None:
-    """The packs of the cache and of the registry; with --remote what the Hub has, unchecked."""
+    """List the packs that calls use, with --remote those of the Hub.
+
+    Named in search order, with what was refused and why, who vouches for packs of the cache, and
+    which official packs have not been fetched. What --remote lists is unchecked.
+
+    Example: hgemm-packs list
+    """
     out = console()
     if author is not None and not remote:
         raise UserError("--author goes with --remote")
@@ -105,7 +123,11 @@ def list_packs(
             found = packs.listed(author)
         for each in found:
             out.print(f"{each.repo}@{each.commit}", soft_wrap=True)
+        if not found:
+            whose = "" if author is None else f" of {author}"
+            out.print(f"the Hub has no pack{whose} that says so by the tag {TAG}")
         return
+    inspect.list_found(out)
     here = packs.installed()
     _print_installed(out, here)
     fetched = {each.pack.manifest_sha256 for each in here}
@@ -116,7 +138,6 @@ def list_packs(
 
 def _print_installed(out: Console, here: list[packs.Installed]) -> None:
     if not here:
-        out.print("no pack in the cache: `hgemm-packs fetch` brings one")
         return
     table = Table(title="packs in the cache")
     for name in ("pack", "arch", "from", "vouched for by", "manifest"):
@@ -129,7 +150,7 @@ def _print_installed(out: Console, here: list[packs.Installed]) -> None:
             f"{info.name} {info.version}",
             each.pack.manifest.arch,
             f"{receipt.repo}@{str(receipt.revision)[:12]}" if receipt.repo else "this machine",
-            receipt.authority,
+            receipt.vouched,
             each.pack.manifest_sha256[:16],
             f"{each.bytes / MB:.1f}",
             f"{max(0.0, time.time() - each.last_used) / DAY_S:.0f}",
@@ -137,7 +158,7 @@ def _print_installed(out: Console, here: list[packs.Installed]) -> None:
     out.print(table)
 
 
-@commands.command()
+@commands.command(rich_help_panel=TRAVELLERS)
 def export(
     pack: Annotated[str, typer.Argument(help="A pack of the cache, as for fetch, or a directory.")],
     out: Annotated[Path, typer.Argument(help="Directory to write; must not be there.")],
@@ -145,25 +166,32 @@ def export(
         bool, typer.Option("--kernels", help="In the layout of Hugging Face's kernels library.")
     ] = False,
 ) -> None:
-    """Copy a pack out of the cache, for a machine without network or for another library."""
+    """Copy a pack out of the cache into a folder.
+
+    For a machine without network, or with --kernels for Hugging Face's kernels library.
+
+    Example: hgemm-packs export OWNER/REPO pack
+    """
     with _users():
         folder = Path(pack) if Path(pack).is_dir() else packs.find(pack).pack.path
     if out.exists():
         raise UserError(f"{out} is there already")
     open_pack(folder).close()
-    if kernels:
-        written = kernels_layout.export(folder, out)
-    else:
-        out.mkdir(parents=True)
-        for name in FILES:
-            if (folder / name).is_file():
-                shutil.copyfile(folder / name, out / name)
-        written = out
-        Pack.verified(out).close()
+    with of_path(out):
+        written = kernels_layout.export(folder, out) if kernels else _copy(folder, out)
     console().print(f"wrote {written}", soft_wrap=True)
 
 
-@commands.command()
+def _copy(folder: Path, out: Path) -> Path:
+    out.mkdir(parents=True)
+    for name in FILES:
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, out / name)
+    Pack.verified(out).close()
+    return out
+
+
+@commands.command(rich_help_panel=TRAVELLERS)
 def gc(
     unused_days: Annotated[
         float | None, typer.Option(min=0, help="Remove packs not used for so long.")
@@ -174,7 +202,12 @@ def gc(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
 ) -> None:
-    """Remove packs from the cache by last use, and what broken downloads left."""
+    """Remove packs from the cache by last use.
+
+    What broken downloads left goes, too. `gc --max-mb 0` clears the cache.
+
+    Example: hgemm-packs gc --unused-days 30 --dry-run
+    """
     limit = None if max_mb is None else int(max_mb * MB)
     gone = cache.gc(unused_days=unused_days, max_bytes=limit, dry_run=dry_run)
     out = console()
@@ -184,28 +217,39 @@ def gc(
     out.print(f"{len(gone)} packs, {sum(entry.bytes for entry in gone) / MB:.1f} MB")
 
 
-@commands.command()
+@commands.command(rich_help_panel=TRAVELLERS)
 def lock(
     specs: Annotated[
         list[str] | None, typer.Argument(help="Packs of the cache, as for fetch; default: all.")
     ] = None,
     file: LockFile = LOCK_FILE,
 ) -> None:
-    """Write down the exact packs of a deployment: repository, commit, hashes."""
+    """Write down the exact packs of a deployment.
+
+    The lock file has repository, commit and hashes of each pack.
+
+    Example: hgemm-packs lock
+    """
     with _users():
         text = lockfile.lock(specs or ())
-    file.write_text(text, encoding="utf-8")
+    with of_path(file):
+        file.write_text(text, encoding="utf-8")
     console().print(f"wrote {file}: {len(lockfile.read(file))} packs", soft_wrap=True)
 
 
-@commands.command()
+@commands.command(rich_help_panel=TRAVELLERS)
 def sync(
     file: LockFile = LOCK_FILE,
     check: Annotated[
         bool, typer.Option("--check", help="Fetch nothing: only say whether all is there.")
     ] = False,
 ) -> None:
-    """Bring the packs of a lock file into the cache, exactly those, or say what differs."""
+    """Bring the packs of a lock file into the cache.
+
+    Exactly those packs are brought, or what differs is said.
+
+    Example: hgemm-packs sync --file hgemm-packs.lock
+    """
     out = console()
     if check:
         found = lockfile.check(file)

@@ -1,4 +1,4 @@
-"""`hgemm-packs show`, `explain`, `verify`: what is installed, what it decides, whether it holds.
+"""`hgemm-packs list`, `explain`, `verify`: what is installed, what it decides, whether it holds.
 
 Every verdict comes from `select` and `pack`; this module only prints them.
 """
@@ -16,12 +16,14 @@ from ..distribution import trust
 from ..errors import PackError
 from ..pack.folder import Pack
 from ..problem import Problem, cuda_of
+from ..settings import settings
 from .console import UserError, cuda_device, generator, open_pack, progress
 from .devices import named
 
 
-def show(out: Console) -> None:
+def list_found(out: Console) -> None:
     """Packs in search order with their tables, then every place that was refused and why."""
+    _say_if_off(out)
     known = select.verified()
     table = Table(title="packs in search order")
     for name in ("pack", "arch", "profile", "path"):
@@ -47,6 +49,11 @@ def show(out: Console) -> None:
     _show_machine(out)
 
 
+def _say_if_off(out: Console) -> None:
+    if settings().off:
+        out.print("HGEMM_PACKS_OFF=1 is set: torch runs every call. Without that:")
+
+
 def _show_machine(out: Console) -> None:
     try:
         index = cuda_device()
@@ -69,6 +76,7 @@ def explain(out: Console, problem: Problem, profile: str | None) -> None:
     device = named(profile)
     # Versions of this process belong to the answer only where the device is this machine's.
     versions = report.runtime_versions(cuda_device() or 0) if profile is None else {}
+    _say_if_off(out)
     out.print(report.explain_problem(problem, device=device, versions=versions))
 
 
@@ -88,7 +96,7 @@ def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] 
             sound = False
             out.print(f"REFUSED {refused.place}: {refused.error}")
         if not packs and sound:
-            raise UserError("no pack found to verify: give --pack or set HGEMM_PACKS_PATH")
+            raise UserError("no pack found to verify: give its folder or set HGEMM_PACKS_PATH")
     for pack in packs:
         manifest = pack.manifest
         out.print(
@@ -108,8 +116,7 @@ def _verify_trust(out: Console, pack: Pack, allow: Collection[str]) -> bool:
     except PackError as error:
         out.print(f"REFUSED {pack.path}: {error}")
         return False
-    vouched = f"{receipt.authority} {receipt.signer or receipt.manifest_sha256}"
-    out.print(f"vouched for by {vouched}")
+    out.print(f"vouched for by {receipt.vouched}")
     return True
 
 

@@ -85,7 +85,8 @@ class Shapes:
         for pattern in models:
             found = {name for name in names if name and fnmatchcase(name, pattern.lower())}
             if not found:
-                raise PackError("unknown_model", f"no model is called {pattern!r}")
+                known = ", ".join(sorted({layer.model for layer in self.layers if layer.model}))
+                raise PackError("unknown_model", f"no model is called {pattern!r}; known: {known}")
             wanted |= found
         kept = tuple(layer for layer in self.layers if layer.model.lower() in wanted)
         return replace(self, layers=kept, sides=(), listed=())
@@ -233,6 +234,11 @@ def _shapes(document: dict[str, Any]) -> Shapes:
             most = f"at most {LARGEST_BYTES >> 30} GiB"
             raise PackError("out_of_bounds", f"{p} is {size / 2**30:.1f} GiB of operands, {most}")
     return shapes
+
+
+def parse(text: str) -> Shapes:
+    """The shapes of a document that we wrote ourselves. Raises PackError."""
+    return _shapes(tomllib.loads(text))
 
 
 def read(path: Path) -> Shapes:

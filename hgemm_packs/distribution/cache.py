@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import PackError
+from ..errors import PackError, of_path
 from ..pack.cache_folders import (
     DAY_S,
     base_of,
@@ -83,7 +83,8 @@ def add(manifest_sha256: str, fill: Callable[[Path], None], root: Path | None = 
     with locked(base, manifest_sha256) as lock:
         if not _is_good(target):
             sweep(base, manifest_sha256, lock)
-            _put(target, fill, base / "temp")
+            with of_path(target):
+                _put(target, fill, base / "temp")
     return target
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from ..pack.folder import Pack
-from ..pack.manifest import Policy, Row, Timing
+from ..pack.manifest import GeneratorInfo, Policy, Row, Timing
 from ..pack.manifest_reader import Manifest
 from ..problem import REGIMES, regime
 
@@ -78,7 +78,7 @@ def _use(repo: str, sha256: str) -> str:
     return (
         "## Use\n\n"
         "```\n"
-        "pip install 'hgemm-packs[hub]'\n"
+        "pip install 'hgemm-packs[cli,hub]'\n"
         f"hgemm-packs fetch {repo} --allow sha256:{sha256}\n"
         "```\n\n"
         "The hash is that of `manifest.json`, which holds the hashes of all the rest. Take it from "
@@ -168,14 +168,22 @@ def _versions(manifest: Manifest) -> str:
         "measured": f"{when}, torch {baseline.torch}, cuBLAS {baseline.cublas}, "
         f"driver {baseline.driver}; {baseline.protocol}",
         "a row is used if": manifest.policy.rule,
-        "built with": f"NVRTC {manifest.toolchain.nvrtc}, generator {generator.version} at "
-        f"{generator.commit}{', with changes not committed' if generator.dirty else ''}",
+        "built with": f"NVRTC {manifest.toolchain.nvrtc}, generator {generator.version}"
+        f"{_sources(generator)}",
         "kernels": f"{len(manifest.kernels)}, {manifest.blob.bytes} bytes, sha256 "
         f"{manifest.blob.sha256}",
         "licence": manifest.pack.license,
     }
     lines = ["## Versions", "", _line(("what", "value")), _line(("---", "---"))]
     return "\n".join([*lines, *(_line((name, _plain(text))) for name, text in facts.items())])
+
+
+def _sources(generator: GeneratorInfo) -> str:
+    """The commit where the manifest names one: a pack that `build` made does not."""
+    if not generator.commit.strip("0"):
+        return ""
+    dirty = ", with changes not committed" if generator.dirty else ""
+    return f" at {generator.commit}{dirty}"
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -74,8 +74,14 @@ def fetch(
     HF_TOKEN unless they are given. `tick` hears of the blob's bytes. A commit that is in the cache
     needs no network; a download that ended early goes on where it was.
 
-    Raises ValueError for a bad spec, HubError, TrustError, PackError, CacheError, OSError; whatever
-    it raises, the cache is as before.
+    Raises ValueError for a bad spec, HubError where the Hub cannot be reached or answers wrongly,
+    TrustError where nobody vouches, PackError for what is no pack, CacheError for an unsafe cache,
+    OSError from the disk. Whatever it raises, the cache is as before.
+
+    Example:
+
+        path = packs.fetch("owner/repo", allow=["sha256:" + digest])
+        packs.use(path)
     """
     policy = trust.Policy.load().allowing(allow)
     return fetch_from(resolve(spec), policy, token=token, endpoint=endpoint, tick=tick)

@@ -1,4 +1,4 @@
-"""Packs from Python: fetch one, use one, see which are in the cache.
+"""Packs from Python: fetch one, use one, see which are in the cache. Also `hgemm_packs.packs`.
 
 The public face of `hub`, `publish` and `cache`. Only `fetch`, `push` and `listed` touch the
 network; importing this module imports nothing of theirs that does.
@@ -39,7 +39,13 @@ class Installed:
 
 def installed() -> list[Installed]:
     """The packs of the cache that have a receipt and open, by name, the last used first within one.
-    Raises CacheError."""
+    Raises CacheError.
+
+    Example:
+
+        for each in packs.installed():
+            print(each.pack.path, each.receipt.vouched)
+    """
     place = root_of(None)
     found = []
     for entry in cache.packs(place):
@@ -47,7 +53,7 @@ def installed() -> list[Installed]:
             receipt = read_receipt(place, entry.manifest_sha256)
             pack = Pack.open(entry.path)
         except PackError:
-            continue  # `hgemm-packs show` names it with the reason
+            continue  # `hgemm-packs list` names it with the reason
         if receipt is not None and pack.manifest_sha256 == entry.manifest_sha256:
             found.append(Installed(pack, receipt, entry.bytes, entry.last_used))
     return sorted(found, key=lambda each: (each.pack.manifest.pack.name, -each.last_used))
@@ -87,7 +93,12 @@ def use(pack: str | os.PathLike[str]) -> Pack:
     launches. A path is a pack directory of your own, as in HGEMM_PACKS_PATH, or one that `fetch`
     returned; a str that is no directory names a pack of the cache, as for `find`.
 
-    Raises PackError, ValueError. Call it before graphs are captured: what is in a graph stays.
+    Raises PackError for a folder that is no pack, ValueError for a name that the cache lacks. Call
+    it before graphs are captured: what is in a graph stays.
+
+    Example:
+
+        packs.use("packs/sm_90a")
     """
     place = Path(pack)
     if not isinstance(pack, str) or place.is_dir():

@@ -50,6 +50,10 @@ def push(
 
     Raises ValueError for a repo that is none, PackError for a folder that is no pack or has no
     signature, HubError, OSError.
+
+    Example:
+
+        commit = packs.push("packs/sm_90a", "owner/name")
     """
     if not REPOSITORY.fullmatch(repo):
         raise ValueError(f"{repo[:200]!a} is not OWNER/NAME")
@@ -91,7 +95,14 @@ def push(
 def listed(
     author: str | None = None, *, token: str | None = None, endpoint: str | None = None
 ) -> list[Listed]:
-    """The repositories on the Hub that carry the tag of a pack, by name. Raises HubError."""
+    """The repositories on the Hub that carry the tag of a pack, by name. Nothing of them is
+    checked. Raises HubError.
+
+    Example:
+
+        for each in packs.listed("owner"):
+            print(each.repo, each.commit)
+    """
     hub = library()
     api = hub.HfApi(endpoint=endpoint, token=token, library_name="hgemm_packs")
     with _plainly(hub, author or "the Hub"):

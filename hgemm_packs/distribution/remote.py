@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..errors import PackError
+from ..errors import PackError, of_path
 from ..pack.folder import (
     BLOB_NAME,
     BUNDLE_NAME,
@@ -91,7 +91,7 @@ class Remote:
         """The blob of a commit, going on behind what is in `path`. Raises HubError, OSError."""
         request = self._request(repo, commit, BLOB_NAME, size, size)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        with os.fdopen(os.open(path, flags, 0o600), "r+b") as sink:
+        with of_path(path), os.fdopen(os.open(path, flags, 0o600), "r+b") as sink:
             receive(request, sink, PATIENCE, tick)
 
     def _request(

@@ -35,6 +35,16 @@ class Receipt:
     signer: str | None
     when: str
 
+    @property
+    def vouched(self) -> str:
+        """Who vouches for the pack, in the words that --allow takes where there are such."""
+        if self.authority == "sha256":
+            return f"sha256:{self.manifest_sha256}"
+        if self.signer is None:
+            return self.authority
+        own = self.signer.startswith(f"{self.authority}:")
+        return self.signer if own else f"{self.authority}, {self.signer}"
+
 
 #: An account, a repository or a branch of the Hub: what is put into an address or a receipt leads
 #: nowhere else.

@@ -5,18 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from hgemm_packs.pack.manifest import MAX_MANIFEST_BYTES, PARAM_LAYOUTS
 from tests.abuse.builder import (
     Change,
-    edit,
-    edit_blob,
     instead_of,
     manifest_bytes,
     on_blob,
@@ -24,6 +18,35 @@ from tests.abuse.builder import (
     on_manifest,
     put,
     replace_text,
+)
+from tests.abuse.changes import (
+    add,
+    byte,
+    compact,
+    crowd,
+    cut,
+    dependent,
+    device,
+    drop,
+    flip,
+    hole,
+    inside,
+    last_row,
+    link_to_itself,
+    link_to_kept,
+    nested,
+    overlap,
+    oversize,
+    rename_cubin,
+    repeat,
+    row_twice,
+    shift,
+    spaced,
+    sub,
+    swap_offsets,
+    twin,
+    without,
+    workspace,
 )
 
 #: When the pack is opened; when what is spoiled is wanted, for the good pack's problems; never
@@ -45,198 +68,27 @@ class Case:
     schema: bool = False
 
 
-def _flip(index: int) -> Change:
-    def change(blob: bytearray) -> None:
-        blob[index] ^= 1
-
-    return on_blob(change)
-
-
-def _cut(blob: bytearray) -> None:
-    del blob[-1:]
-
-
-def _add(blob: bytearray) -> None:
-    blob += b"\0"
-
-
-def _link_to_kept(path: Path) -> None:
-    path.symlink_to(path.parent.parent / f"{path.parent.name}.{path.name}")
-
-
-def _link_to_itself(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
-def _device(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def _swap_offsets(document: dict[str, Any]) -> None:
-    first, second = document["kernels"][:2]
-    first["offset"], second["offset"] = second["offset"], first["offset"]
-
-
-def _shift(index: int, amount: int) -> Change:
-    """Move one cubin's place without moving the cubin."""
-
-    def change(document: dict[str, Any]) -> None:
-        document["kernels"][index]["offset"] += amount
-
-    return on_manifest(change)
-
-
-def _hole(pack: Path) -> None:
-    """256 unused zero bytes between two cubins, every hash right."""
-    second = json.loads((pack / "manifest.json").read_text())["kernels"][1]["offset"]
-
-    def widen(document: dict[str, Any]) -> None:
-        for entry in document["kernels"][1:]:
-            entry["offset"] += 256
-
-    def insert(blob: bytearray) -> None:
-        blob[second:second] = bytes(256)
-
-    edit_blob(pack, insert)
-    edit(pack, widen)
-
-
-def _overlap(document: dict[str, Any]) -> None:
-    """The first cubin claims to reach into the second."""
-    document["kernels"][0]["size"] = document["kernels"][1]["offset"] + 1
-
-
-def _rename_cubin(document: dict[str, Any]) -> None:
-    """An id that is no cubin's hash, in the kernel and in its row."""
-    old, new = document["kernels"][1]["id"], "0" * 64
-    document["kernels"][1]["id"] = new
-    for row in document["table"]:
-        if row["kernel"] == old:
-            row["kernel"] = new
-
-
-def _repeat(name: str, count: int) -> Change:
-    def change(document: dict[str, Any]) -> None:
-        document[name] = document[name][:1] * count
-
-    return on_manifest(change)
-
-
-def _crowd(document: dict[str, Any]) -> None:
-    """4095 kernels more, each with an id and a name of its own."""
-    first = document["kernels"][0]
-    document["kernels"] += [
-        first | {"id": f"{each:064x}", "name": f"k{each}"} for each in range(4095)
-    ]
-
-
-def _twin(field: str, value: str) -> Change:
-    """The first kernel a second time, but for one field."""
-
-    def change(document: dict[str, Any]) -> None:
-        document["kernels"].append(document["kernels"][0] | {field: value})
-
-    return on_manifest(change)
-
-
-def _workspace(size: int, slices: Any = 4, persistent: bool = False, **fields: Any) -> Change:
-    """The second kernel with a workspace; no `slices` in its grid where they are `...`."""
-
-    def change(document: dict[str, Any]) -> None:
-        kernel = document["kernels"][1]
-        sizes = list(PARAM_LAYOUTS["tma2_ws_v2"])
-        kernel |= {"param_layout": "tma2_ws_v2", "param_sizes": sizes, "workspace_bytes": size}
-        kernel["grid"]["persistent"] = persistent
-        if slices is not ...:
-            kernel["grid"]["slices"] = slices
-        kernel |= {"cooperative": True, **fields}
-
-    return on_manifest(change)
-
-
-def _row_twice(document: dict[str, Any]) -> None:
-    document["table"].insert(0, document["table"][0] | {"kernel": None})
-
-
-def _drop(document: dict[str, Any]) -> None:
-    del document["blob"]
-
-
-def _dependent(row: int, **kernel: Any) -> Change:
-    """A row names the kernel that no row has for dependent launches, with fields put into that."""
-
-    def change(document: dict[str, Any]) -> None:
-        document["kernels"][2] |= kernel
-        document["table"][row]["dependent"] = document["kernels"][2]["id"]
-
-    return on_manifest(change)
-
-
-def _byte(index: int, value: int) -> Callable[[bytes], bytes]:
-    return lambda cubin: cubin[:index] + bytes([value]) + cubin[index + 1 :]
-
-
-def _oversize(pack: Path) -> None:
-    """Sparse, so the case costs no disk; the size alone must be enough to refuse it."""
-    os.truncate(pack / "manifest.json", MAX_MANIFEST_BYTES + 1)
-
-
-def _without(name: str) -> Change:
-    return lambda pack: (pack / name).unlink()
-
-
-def _nested(depth: int) -> Change:
-    return manifest_bytes(lambda data: b"[" * depth + b"]" * depth)
-
-
-def _sub(old: str, new: str) -> Callable[[bytes], bytes]:
-    return lambda data: data.replace(old.encode("latin-1"), new.encode("latin-1"), 1)
-
-
-def _compact(data: bytes) -> bytes:
-    return json.dumps(json.loads(data), separators=(",", ":")).encode()
-
-
-def _last_row(name: str, value: Any) -> Change:
-    def change(document: dict[str, Any]) -> None:
-        document["table"][-1][name] = value
-
-    return on_manifest(change)
-
-
-def _inside(pack: Path) -> None:
-    """Lines that begin a table where none may be."""
-    replace_text('"baseline":{', '"baseline":{\n"table":[\n\n],')(pack)
-
-
-def _spaced(pack: Path) -> None:
-    """JSON all the same, but the id is not where a reader of lines seeks it."""
-    path = pack / "manifest.json"
-    path.write_text(path.read_text().replace('"id":', '"id": '))
-
-
 FILES = [
-    Case("no_manifest", "missing_file", _without("manifest.json")),
-    Case("no_blob", "missing_file", _without("kernels.bin")),
-    Case("symlinked_manifest", "symlink", instead_of("manifest.json", _link_to_kept)),
-    Case("symlinked_blob", "symlink", instead_of("kernels.bin", _link_to_kept)),
-    Case("symlink_loop", "symlink", instead_of("manifest.json", _link_to_itself)),
-    Case("blob_is_a_device_link", "symlink", instead_of("kernels.bin", _device)),
+    Case("no_manifest", "missing_file", without("manifest.json")),
+    Case("no_blob", "missing_file", without("kernels.bin")),
+    Case("symlinked_manifest", "symlink", instead_of("manifest.json", link_to_kept)),
+    Case("symlinked_blob", "symlink", instead_of("kernels.bin", link_to_kept)),
+    Case("symlink_loop", "symlink", instead_of("manifest.json", link_to_itself)),
+    Case("blob_is_a_device_link", "symlink", instead_of("kernels.bin", device)),
     Case("manifest_is_a_fifo", "not_regular_file", instead_of("manifest.json", os.mkfifo)),
     Case("blob_is_a_fifo", "not_regular_file", instead_of("kernels.bin", os.mkfifo)),
     Case("manifest_is_a_folder", "not_regular_file", instead_of("manifest.json", Path.mkdir)),
     Case("blob_is_a_folder", "not_regular_file", instead_of("kernels.bin", Path.mkdir)),
-    Case("huge_manifest", "manifest_too_large", _oversize),
+    Case("huge_manifest", "manifest_too_large", oversize),
 ]
-
 FORM = [
     Case("empty_manifest", "not_json", manifest_bytes(lambda data: b"")),
     Case("truncated_manifest", "not_json", manifest_bytes(lambda data: data[: len(data) // 2])),
     Case("manifest_with_a_tail", "not_json", manifest_bytes(lambda data: data + b"{}")),
     Case("byte_order_mark", "not_json", manifest_bytes(lambda data: b"\xef\xbb\xbf" + data)),
-    Case("not_utf8", "not_utf8", manifest_bytes(_sub("test-pack", "t\xffst-pack"))),
+    Case("not_utf8", "not_utf8", manifest_bytes(sub("test-pack", "t\xffst-pack"))),
     Case("utf16", "not_utf8", manifest_bytes(lambda data: data.decode().encode("utf-16"))),
-    Case("nesting_bomb", "too_deep", _nested(60_000)),
+    Case("nesting_bomb", "too_deep", nested(60_000)),
     Case("duplicate_key", "duplicate_json_key", replace_text('"arch":', '"arch":"sm_80","arch":')),
     Case("duplicate_inner_key", "duplicate_json_key", replace_text('"k":', '"k":64,"k":'), USE),
     Case("nan", "not_finite", replace_text('"lcb":1.08', '"lcb":NaN'), USE),
@@ -247,9 +99,8 @@ FORM = [
     Case("a_list", "wrong_type", manifest_bytes(lambda data: b"[]"), schema=True),
     Case("null", "wrong_type", manifest_bytes(lambda data: b"null"), schema=True),
 ]
-
 LINES = [
-    Case("in_one_line", "not_in_lines", manifest_bytes(lambda data: _compact(data))),
+    Case("in_one_line", "not_in_lines", manifest_bytes(lambda data: compact(data))),
     Case("no_comma", "not_in_lines", replace_text("},\n{", "}\n{"), USE),
     Case(
         "comma_at_the_end", "not_json", replace_text('}\n],\n"toolchain', '},\n],\n"toolchain'), USE
@@ -257,7 +108,7 @@ LINES = [
     Case("two_in_a_line", "not_json", replace_text("},\n{", "},{"), USE),
     Case("over_two_lines", "not_json", replace_text(',"k":', ',\n"k":'), USE),
     Case("empty_line", "not_in_lines", replace_text("},\n{", "},\n\n{"), WHOLE),
-    Case("long_line", "line_too_long", _last_row("date", "x" * 100_000), USE),
+    Case("long_line", "line_too_long", last_row("date", "x" * 100_000), USE),
     Case("long_head", "head_too_large", put("x" * 200_000, "surprise"), schema=True),
     Case(
         "table_twice",
@@ -266,15 +117,14 @@ LINES = [
         USE,
         "not_in_lines",
     ),
-    Case("table_inside", "unknown_field", _inside),
+    Case("table_inside", "unknown_field", inside),
     Case("unsorted_table", "table_order", on_manifest(lambda d: d["table"].reverse()), USE),
-    Case("id_with_a_space", "not_canonical", _spaced, USE, "unknown_kernel"),
+    Case("id_with_a_space", "not_canonical", spaced, USE, "unknown_kernel"),
 ]
-
 FIELDS = [
     Case("unknown_field", "unknown_field", put(1, "surprise"), schema=True),
     Case("unknown_row_field", "unknown_field", put(1, "table", 0, "path"), USE, schema=True),
-    Case("missing_field", "missing_field", on_manifest(_drop), schema=True),
+    Case("missing_field", "missing_field", on_manifest(drop), schema=True),
     Case("string_as_int", "wrong_type", put("384", "kernels", 0, "block"), USE, schema=True),
     Case("bool_as_int", "wrong_type", put(True, "kernels", 0, "regs"), USE, schema=True),
     Case("int_as_bool", "wrong_type", put(1, "kernels", 0, "deterministic"), USE, schema=True),
@@ -304,14 +154,14 @@ FIELDS = [
         USE,
         schema=True,
     ),
-    Case("huge_workspace", "out_of_bounds", _workspace((1 << 20) + 16), USE, schema=True),
-    Case("odd_workspace", "out_of_bounds", _workspace(4104), USE, schema=True),
-    Case("negative_workspace", "out_of_bounds", _workspace(-16), USE, schema=True),
-    Case("no_slices", "out_of_bounds", _workspace(4096, slices=0), USE, schema=True),
-    Case("too_many_slices", "out_of_bounds", _workspace(4096, slices=65), USE, schema=True),
-    Case("slices_as_text", "wrong_type", _workspace(4096, slices="2"), USE, schema=True),
-    Case("null_slices", "wrong_type", _workspace(4096, slices=None), USE, schema=True),
-    Case("cooperative_as_int", "wrong_type", _workspace(4096, cooperative=1), USE, schema=True),
+    Case("huge_workspace", "out_of_bounds", workspace((1 << 20) + 16), USE, schema=True),
+    Case("odd_workspace", "out_of_bounds", workspace(4104), USE, schema=True),
+    Case("negative_workspace", "out_of_bounds", workspace(-16), USE, schema=True),
+    Case("no_slices", "out_of_bounds", workspace(4096, slices=0), USE, schema=True),
+    Case("too_many_slices", "out_of_bounds", workspace(4096, slices=65), USE, schema=True),
+    Case("slices_as_text", "wrong_type", workspace(4096, slices="2"), USE, schema=True),
+    Case("null_slices", "wrong_type", workspace(4096, slices=None), USE, schema=True),
+    Case("cooperative_as_int", "wrong_type", workspace(4096, cooperative=1), USE, schema=True),
     Case("reads_ahead_as_int", "wrong_type", put(1, "kernels", 0, "reads_ahead"), USE, schema=True),
     Case(
         "triggers_early_as_int",
@@ -330,7 +180,7 @@ FIELDS = [
     Case(
         "huge_kernel_count",
         "bad_count",
-        on_manifest(_crowd),
+        on_manifest(crowd),
         WHOLE,
         schema=True,
     ),
@@ -353,12 +203,11 @@ FIELDS = [
     Case("future_schema", "unknown_schema", put("hgemm-packs/3", "schema"), schema=True),
     Case("foreign_abi", "launcher_abi", put(3, "launcher_abi"), schema=True),
 ]
-
 RULES = [
-    Case("duplicate_table_key", "duplicate_table_key", on_manifest(_row_twice), USE),
-    Case("duplicate_kernel_id", "duplicate_kernel_id", _twin("name", "other"), USE),
-    Case("duplicate_kernel_name", "duplicate_kernel_name", _twin("id", "1" * 64), WHOLE),
-    Case("duplicate_profile", "duplicate_profile", _repeat("device_profiles", 2)),
+    Case("duplicate_table_key", "duplicate_table_key", on_manifest(row_twice), USE),
+    Case("duplicate_kernel_id", "duplicate_kernel_id", twin("name", "other"), USE),
+    Case("duplicate_kernel_name", "duplicate_kernel_name", twin("id", "1" * 64), WHOLE),
+    Case("duplicate_profile", "duplicate_profile", repeat("device_profiles", 2)),
     Case("unknown_profile", "unknown_profile", put("NVIDIA H100", "table", 0, "profile"), WHOLE),
     Case("unknown_kernel", "unknown_kernel", put("2" * 64, "table", 0, "kernel"), USE),
     Case("row_beyond_dims", "not_admitted", put(16392, "table", 0, "k"), WHOLE),
@@ -367,9 +216,9 @@ RULES = [
     Case("row_of_other_layout", "not_admitted", put("nt", "table", 0, "layout"), WHOLE),
     Case("row_of_other_dtype", "not_admitted", put("bf16", "table", 0, "dtype"), WHOLE),
     Case("unknown_dependent", "unknown_kernel", put("2" * 64, "table", 0, "dependent"), USE),
-    Case("dependent_without_kernel", "bad_dependent", _dependent(2), USE),
-    Case("dependent_of_other_layout", "not_admitted", _dependent(0, layout="nt"), USE),
-    Case("dependent_of_other_dtype", "not_admitted", _dependent(0, dtype="bf16"), USE),
+    Case("dependent_without_kernel", "bad_dependent", dependent(2), USE),
+    Case("dependent_of_other_layout", "not_admitted", dependent(0, layout="nt"), USE),
+    Case("dependent_of_other_dtype", "not_admitted", dependent(0, dtype="bf16"), USE),
     Case("bound_above_estimate", "bad_bound", put(1.13, "table", 0, "cold", "lcb"), USE),
     Case("wide_cluster", "bad_cluster", put([16, 2, 1], "kernels", 0, "cluster"), USE),
     Case("empty_range", "bad_range", put(4, "kernels", 0, "dims", "m", "max"), USE),
@@ -377,48 +226,45 @@ RULES = [
     Case("params_of_other_layout", "param_sizes", put("ptr_v1", "kernels", 1, "param_layout"), USE),
     Case("workspace_of_no_use", "bad_workspace", put(4096, "kernels", 1, "workspace_bytes"), USE),
     Case("slices_of_no_use", "bad_workspace", put(2, "kernels", 1, "grid", "slices"), USE),
-    Case("one_slice", "bad_workspace", _workspace(4096, slices=1), USE),
-    Case("slices_not_said", "bad_workspace", _workspace(4096, slices=...), USE),
-    Case("workspace_missing", "bad_workspace", _workspace(0), USE),
-    Case("sliced_and_persistent", "bad_workspace", _workspace(4096, persistent=True), USE),
+    Case("one_slice", "bad_workspace", workspace(4096, slices=1), USE),
+    Case("slices_not_said", "bad_workspace", workspace(4096, slices=...), USE),
+    Case("workspace_missing", "bad_workspace", workspace(0), USE),
+    Case("sliced_and_persistent", "bad_workspace", workspace(4096, persistent=True), USE),
     Case(
         "cooperative_without_slices", "bad_cooperative", put(True, "kernels", 1, "cooperative"), USE
     ),
-    Case("not_cooperative", "bad_cooperative", _workspace(4096, cooperative=False), USE),
+    Case("not_cooperative", "bad_cooperative", workspace(4096, cooperative=False), USE),
     Case(
-        "params_without_workspace", "param_sizes", _workspace(4096, param_sizes=[128, 128, 8]), USE
+        "params_without_workspace", "param_sizes", workspace(4096, param_sizes=[128, 128, 8]), USE
     ),
     Case("map_missing", "bad_tma", put([], "kernels", 1, "tma"), USE),
     Case("box_over_swizzle", "bad_tma", put([128, 64], "kernels", 1, "tma", 0, "box"), USE),
     Case("group_of_odd_rows", "bad_tma", put(32, "kernels", 1, "tma", 0, "row_group"), USE),
 ]
-
 BLOB = [
     Case("truncated_blob", "blob_size", lambda pack: os.truncate(pack / "kernels.bin", 700)),
     Case("empty_blob", "blob_size", lambda pack: os.truncate(pack / "kernels.bin", 0)),
-    Case("short_blob", "blob_end", on_blob(_cut), WHOLE),
-    Case("blob_with_a_tail", "blob_end", on_blob(_add), WHOLE),
+    Case("short_blob", "blob_end", on_blob(cut), WHOLE),
+    Case("blob_with_a_tail", "blob_end", on_blob(add), WHOLE),
     Case("wrong_blob_hash", "blob_hash", put("0" * 64, "blob", "sha256"), WHOLE),
-    Case("wrong_cubin_id", "kernel_hash", on_manifest(_rename_cubin), USE),
-    Case("changed_cubin", "kernel_hash", _flip(10), USE),
-    Case("dirty_padding", "blob_padding", _flip(700), WHOLE),
-    Case("overlapping", "blob_overlap", on_manifest(_overlap), USE, "kernel_hash"),
-    Case("out_of_order", "blob_order", on_manifest(_swap_offsets), USE, "kernel_hash"),
-    Case("hole", "blob_hole", _hole, WHOLE),
-    Case("offset_unaligned", "blob_unaligned", _shift(1, 8), USE),
-    Case("offset_beyond", "blob_end", _shift(2, 1 << 20), WHOLE),
+    Case("wrong_cubin_id", "kernel_hash", on_manifest(rename_cubin), USE),
+    Case("changed_cubin", "kernel_hash", flip(10), USE),
+    Case("dirty_padding", "blob_padding", flip(700), WHOLE),
+    Case("overlapping", "blob_overlap", on_manifest(overlap), USE, "kernel_hash"),
+    Case("out_of_order", "blob_order", on_manifest(swap_offsets), USE, "kernel_hash"),
+    Case("hole", "blob_hole", hole, WHOLE),
+    Case("offset_unaligned", "blob_unaligned", shift(1, 8), USE),
+    Case("offset_beyond", "blob_end", shift(2, 1 << 20), WHOLE),
 ]
-
 # What a driver takes beside cubins: it compiles PTX, and picks from a fat binary.
 CUBINS = [
     Case("ptx", "not_cubin", on_cubin(lambda _: b".version 9.0\n.target sm_90a\n"), USE),
     Case("fat_binary", "not_cubin", on_cubin(lambda cubin: b"\x50\xed\x55\xba" + cubin[4:]), USE),
     Case("nothing", "not_cubin", on_cubin(lambda _: b""), USE),
-    Case("elf_of_32_bits", "not_cubin", on_cubin(_byte(4, 1)), USE),
-    Case("elf_of_another_abi", "not_cubin", on_cubin(_byte(8, 7)), USE),
-    Case("object_file", "not_cubin", on_cubin(_byte(16, 1)), USE),
-    Case("code_of_a_cpu", "not_cubin", on_cubin(_byte(18, 62)), USE),
-    Case("cubin_of_another_arch", "cubin_arch", on_cubin(_byte(49, 80), index=2), WHOLE),
+    Case("elf_of_32_bits", "not_cubin", on_cubin(byte(4, 1)), USE),
+    Case("elf_of_another_abi", "not_cubin", on_cubin(byte(8, 7)), USE),
+    Case("object_file", "not_cubin", on_cubin(byte(16, 1)), USE),
+    Case("code_of_a_cpu", "not_cubin", on_cubin(byte(18, 62)), USE),
+    Case("cubin_of_another_arch", "cubin_arch", on_cubin(byte(49, 80), index=2), WHOLE),
 ]
-
 CASES = FILES + FORM + LINES + FIELDS + RULES + BLOB + CUBINS

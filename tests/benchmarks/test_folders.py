@@ -74,11 +74,11 @@ def test_a_table_is_told_all_that_decides(tmp_path: Path) -> None:
     assert told[0] == str(tmp_path / "confirmations")
     pairs = list(zip(told[1::2], told[2::2], strict=True))
     assert pairs == [
-        ("--pdl", str(tmp_path / "dependent/choice")),
-        ("--pdl", str(tmp_path / "dependent/contenders")),
-        ("--energy", str(tmp_path / "sustained")),
+        ("--dependent", str(tmp_path / "dependent/choice")),
+        ("--dependent", str(tmp_path / "dependent/contenders")),
+        ("--sustained", str(tmp_path / "sustained")),
     ]
-    assert folders.table_options(tmp_path, ["--pdl", "--energy"]) == told[:1]
+    assert folders.table_options(tmp_path, ["--dependent", "--sustained"]) == told[:1]
 
 
 def test_lines_are_added_and_nothing_is_replaced(tmp_path: Path) -> None:

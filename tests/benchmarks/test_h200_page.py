@@ -237,7 +237,7 @@ def follows(
 
 
 def slow(line: dict[str, Any]) -> bool:
-    """Whether torch was faster than an arm of benchmarks/measure/pdl.py."""
+    """Whether torch was faster than an arm of `generate measure dependent`."""
     return any(
         median(line[p]["torch"]) < 0.995 * median(line[p][arm])
         for p in ("hot", "cold")

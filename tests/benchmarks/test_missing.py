@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator.campaigns import missing as owed
+from hgemm_packs.generator.campaigns import missing as lacks
 from hgemm_packs.generator.campaigns import remeasure
-from hgemm_packs.generator.campaigns.missing import Owed
+from hgemm_packs.generator.campaigns.missing import Missing
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core.space import catalogue
 from hgemm_packs.generator.devices.sim import fake_kernel
@@ -63,7 +63,7 @@ def led(field: Field) -> Field:
     return replace(field, evidence={**field.evidence, **LED})
 
 
-def missing(*each: Owed) -> dict[str, tuple[int, int]]:
+def missing(*each: Missing) -> dict[str, tuple[int, int]]:
     return {one.item: (one.missing, one.of) for one in each}
 
 
@@ -87,12 +87,12 @@ def test_confirmations_and_trials_that_were_not_led() -> None:
         job("finals", {A: BEHIND, B: (10.0, 15.0)}, LARGE),  # behind with cold caches
     ]
     trials = {"trials": (400, 400)}
-    seen = missing(*owed.unled(source, findings(*fields)))
+    seen = missing(*lacks.find_unled(source, findings(*fields)))
     assert seen == {"rows": (1, 1), "near": (1, 1), "finals": (1, 2)} | trials
     again = [led(job("confirm", {A: BEHIND}, problem)) for problem in (PROBLEM, OTHER, THIRD)]
-    seen = missing(*owed.unled(source, findings(*fields, *again)))
+    seen = missing(*lacks.find_unled(source, findings(*fields, *again)))
     assert seen == {"rows": (0, 1), "near": (0, 2), "finals": (0, 2)} | trials
-    unled = missing(*owed.unled(source, findings(*fields, job("confirm", {B: AHEAD}, THIRD))))
+    unled = missing(*lacks.find_unled(source, findings(*fields, job("confirm", {B: AHEAD}, THIRD))))
     assert unled == {"rows": (1, 1), "near": (2, 2), "finals": (0, 2)} | trials
 
 
@@ -101,31 +101,35 @@ def test_trials_count_where_they_were_led() -> None:
     field = job("finals", {A: BEHIND})
     for trials, left in ((enough[:10], remeasure.TRIALS - 9), (enough, 0)):
         one = findings(field, trials=trials)
-        assert missing(*owed.unled(table(), one))["trials"] == (left, remeasure.TRIALS)
+        assert missing(*lacks.find_unled(table(), one))["trials"] == (left, remeasure.TRIALS)
 
 
 def test_own_kernels_that_were_never_launched_dependent() -> None:
     source = table((PROBLEM, A), (OTHER, B), (THIRD, None))
     lines = [chain(PROBLEM, A, wrong=["hot"]), chain(OTHER, A), chain(THIRD, B)]
-    seen = owed.undependent(source, lines)
+    seen = lacks.find_undependent(source, lines)
     assert missing(seen) == {"dependent": (1, 2)}
     assert seen.lines == ({"problem": [*OTHER.key[:5]], "kernel": NAMES[B]},)
-    assert missing(owed.undependent(source, [*lines, chain(OTHER, B)])) == {"dependent": (0, 2)}
+    assert missing(lacks.find_undependent(source, [*lines, chain(OTHER, B)])) == {
+        "dependent": (0, 2)
+    }
 
 
 def test_rows_that_nobody_called_in_public() -> None:
     a, b = called.A, called.B
     rows = (called.row(PROBLEM, a, b), called.row(OTHER, a), called.row(THIRD, None))
     source = called.source(*rows)
-    seen = owed.unpublished(source, [called.line(PROBLEM, [a, b]), called.line(OTHER, [a, b])])
+    seen = lacks.find_unpublished(
+        source, [called.line(PROBLEM, [a, b]), called.line(OTHER, [a, b])]
+    )
     assert missing(seen) == {"published": (1, 2)}
     assert seen.lines == ({"problem": [*OTHER.key[:5]], "kernel": called.NAMES[a]},)
     lines = [called.line(PROBLEM, [a]), called.line(OTHER, [a])]
-    seen = owed.unpublished(source, lines)
+    seen = lacks.find_unpublished(source, lines)
     assert missing(seen) == {"published": (1, 2)}
     assert seen.lines == ({"problem": [*PROBLEM.key[:5]], "kernel": called.NAMES[b]},)
     lines.append(called.line(PROBLEM, [a, b]))
-    assert missing(owed.unpublished(source, lines)) == {"published": (0, 2)}
+    assert missing(lacks.find_unpublished(source, lines)) == {"published": (0, 2)}
 
 
 def test_large_wins_that_were_not_sustained() -> None:
@@ -137,18 +141,20 @@ def test_large_wins_that_were_not_sustained() -> None:
         *both({A: AHEAD}, PROBLEM),
     )
     line = {"problem": [*other.key[:5]], "sustained": {"torch": {}, NAMES[A]: {}}}
-    seen = owed.unsustained(some, [line])
+    seen = lacks.find_unsustained(some, [line])
     assert missing(seen) == {"sustained": (1, 1)} and seen.detail == "f16 nn 1"
     assert seen.lines == ({"problem": [*LARGE.key[:5]], "kernel": NAMES[A]},)
     line = {"problem": [*LARGE.key[:5]], "sustained": {"torch": {}, NAMES[B]: {}}}
-    assert owed.unsustained(some, [line]) == Owed("sustained", 0, 1)
+    assert lacks.find_unsustained(some, [line]) == Missing("sustained", 0, 1)
 
 
 def test_kernels_without_a_sanitizer_record() -> None:
     done = {(A, "memcheck"), (A, "racecheck"), (B, "racecheck"), ("gone", "memcheck")}
     tools = ("memcheck", "racecheck")
-    assert owed.unsanitized(table(), tools, done) == Owed("sanitized", 1, 4)
-    assert owed.unsanitized(table(), tools, done | {(B, "memcheck")}) == Owed("sanitized", 0, 4)
+    assert lacks.find_unsanitized(table(), tools, done) == Missing("sanitized", 1, 4)
+    assert lacks.find_unsanitized(table(), tools, done | {(B, "memcheck")}) == Missing(
+        "sanitized", 0, 4
+    )
 
 
 def test_rows_that_lag_the_other_type_by_another_kernel() -> None:
@@ -165,7 +171,7 @@ def test_rows_that_lag_the_other_type_by_another_kernel() -> None:
         us = 12.0 / gain
         return called.row(Problem(512, 512, 4096, "nn", dtype), *ids, us=(us, us), tuned=12.0)
 
-    def seen(first: Row, second: Row, **chained: float) -> Owed:
+    def seen(first: Row, second: Row, **chained: float) -> Missing:
         lines = []
         for name, gain in chained.items():
             one = first if name == "a" else second
@@ -174,10 +180,10 @@ def test_rows_that_lag_the_other_type_by_another_kernel() -> None:
             problem = Problem(*one.key)
             lines.append(called.line(problem, pair, {"32x2": gain}, us=1e4, identities=known))
         source = replace(called.source(first, second), kernels=kernels)
-        return owed.lagging(source, lines)
+        return lacks.find_lagging(source, lines)
 
-    late = Owed("lagging", 1, 2, "most: bf16 nn deep-K 1")
-    level = Owed("lagging", 0, 2)
+    late = Missing("lagging", 1, 2, "most: bf16 nn deep-K 1")
+    level = Missing("lagging", 0, 2)
     assert seen(row("f16", "a", 1.5), row("bf16", "c", 1.46)) == late
     assert seen(row("f16", "a", 1.5), row("bf16", None, 1.0)) == late
     assert seen(row("f16", "a", 1.5), row("bf16", "c", 1.48)) == level
@@ -190,21 +196,21 @@ def test_rows_that_lag_the_other_type_by_another_kernel() -> None:
 
 
 def test_covering_genomes_that_have_not_passed() -> None:
-    def gates(**ends: int) -> Owed:
+    def gates(**ends: int) -> Missing:
         other = {"genomes": {"tried": 3, "passed": 3}}
-        return owed.ungated({"families": {"one": {"genomes": ends}, "other": other}})
+        return lacks.find_ungated({"families": {"one": {"genomes": ends}, "other": other}})
 
     seen = gates(tried=10, refused=2, passed=4, left=3, failed=1)
-    assert seen == Owed("gated", 4, 11, "1 failed")
-    assert gates(tried=5, passed=4, **{"too large": 1}) == Owed("gated", 0, 8)
+    assert seen == Missing("gated", 4, 11, "1 failed")
+    assert gates(tried=5, passed=4, **{"too large": 1}) == Missing("gated", 0, 8)
 
 
 def test_covering_genomes_that_a_sanitizer_has_not_seen() -> None:
     tools = ("memcheck", "racecheck")
     document: dict[str, Any] = {"kernels": {"kernels": 5}}
-    assert owed.unclean(document, tools) == Owed("clean", 10, 10)
+    assert lacks.find_unclean(document, tools) == Missing("clean", 10, 10)
     document["sanitized"] = {"memcheck": {"clean": 5}, "racecheck": {"clean": 3}, "synccheck": {}}
-    assert owed.unclean(document, tools) == Owed("clean", 2, 10)
+    assert lacks.find_unclean(document, tools) == Missing("clean", 2, 10)
 
 
 def test_verdicts_of_the_red_team_that_are_not_as_expected() -> None:
@@ -218,26 +224,29 @@ def test_verdicts_of_the_red_team_that_are_not_as_expected() -> None:
         case("late", "numeric", "pass"),
         case("race", "sanitizer", "pass", undecided=True),
     ]
-    seen = owed.undecided({"cases": cases})
-    assert seen == [Owed("honest", 1, 2, "deep: sanitizer"), Owed("cheats", 1, 2, "late: pass")]
-    right = owed.undecided({"cases": [cases[0], cases[2]]})
-    assert right == [Owed("honest", 0, 1), Owed("cheats", 0, 1)]
+    seen = lacks.find_undecided({"cases": cases})
+    assert seen == [
+        Missing("honest", 1, 2, "deep: sanitizer"),
+        Missing("cheats", 1, 2, "late: pass"),
+    ]
+    right = lacks.find_undecided({"cases": [cases[0], cases[2]]})
+    assert right == [Missing("honest", 0, 1), Missing("cheats", 0, 1)]
 
 
 def test_problems_of_a_list_without_a_row() -> None:
     wanted = [PROBLEM, OTHER, replace(THIRD, dtype="bf16")]
-    assert owed.unlisted(table((OTHER, None)), "llm", wanted) == Owed(
+    assert lacks.find_unlisted(table((OTHER, None)), "llm", wanted) == Missing(
         "llm", 2, 3, "bf16 nn 1, f16 nn 1"
     )
     whole = table(*((problem, None) for problem in wanted))
-    assert owed.unlisted(whole, "llm", wanted) == Owed("llm", 0, 3)
+    assert lacks.find_unlisted(whole, "llm", wanted) == Missing("llm", 0, 3)
 
 
 def test_a_result_is_of_the_sources_that_did_not_change() -> None:
-    assert owed.outdated("host", "measured at c0", []) == Owed("host", 0, 1)
-    one = owed.outdated("host", "measured at c0", ["a.c", "b.c", "c.c", "d.c", "e.c"])
-    assert one == Owed("host", 1, 1, "measured at c0; since then a.c, b.c, c.c and 2 more")
-    unknown = owed.outdated("host", "measured at c0", None)
+    assert lacks.find_outdated("host", "measured at c0", []) == Missing("host", 0, 1)
+    one = lacks.find_outdated("host", "measured at c0", ["a.c", "b.c", "c.c", "d.c", "e.c"])
+    assert one == Missing("host", 1, 1, "measured at c0; since then a.c, b.c, c.c and 2 more")
+    unknown = lacks.find_outdated("host", "measured at c0", None)
     assert (unknown.missing, unknown.detail) == (1, "measured at c0, which git does not know")
 
 
@@ -254,7 +263,7 @@ def test_the_commit_that_a_result_is_compared_with(
         asked.append(words)
         return ["f11ed"] if words[0] == "log" else []
 
-    def result(document: dict[str, Any] | None) -> Owed:
+    def result(document: dict[str, Any] | None) -> Missing:
         return script.result("load", "load_cost.json", ("csrc",), document)
 
     monkeypatch.setattr(script, "git", git)
@@ -264,12 +273,12 @@ def test_the_commit_that_a_result_is_compared_with(
         ({"kernels": {"commit": "c0ffee"}, "runs": {}}, "c0ffee"),
         ({"kernels": 163, "runs": {}}, "f11ed"),
     ):
-        assert result(document) == Owed("load", 0, 1)
+        assert result(document) == Missing("load", 0, 1)
         assert asked[-1] == ("diff", "--name-only", commit, "HEAD", "--", "csrc")
-    assert result(None) == Owed("load", 1, 1, "load_cost.json is absent")
+    assert result(None) == Missing("load", 1, 1, "load_cost.json is absent")
     monkeypatch.undo()
     unknown = result({"commit": "0" * 40})
-    assert unknown == Owed("load", 1, 1, "measured at 000000000, which git does not know")
+    assert unknown == Missing("load", 1, 1, "measured at 000000000, which git does not know")
 
 
 def test_commands_are_of_this_repository(script: ModuleType) -> None:
@@ -331,15 +340,15 @@ def test_the_committed_files(
 def test_what_is_printed(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is owed, in the order of a session, with seconds and commands, each command once."""
-    whole = [Owed("host", 1, 1, "[a]"), Owed("finals", 100, 300), Owed("near", 10, 20)]
-    monkeypatch.setattr(script, "items", lambda place: [Owed("grid", 0, 4000), *whole])
+    """What is missing, in the order of a session, with seconds and commands, each command once."""
+    whole = [Missing("host", 1, 1, "[a]"), Missing("finals", 100, 300), Missing("near", 10, 20)]
+    monkeypatch.setattr(script, "items", lambda place: [Missing("grid", 0, 4000), *whole])
     assert script.main([]) == 0
     text = capsys.readouterr().out
     row = r"finals +\S +100 +\S +300 +\S +30 +\S +left "
     assert re.search(rf"near .*{row}.*host.*\[a\]", text, re.S)
     assert text.count("--only-build") == 1 and "host.host_cost" in text
-    assert text.endswith("33 GPU-s where a pace is known\nnothing owed: grid\n")
+    assert text.endswith("33 GPU-s where a pace is known\nnothing is missing: grid\n")
     assert script.main(["--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["gpu_seconds"] for one in found] == [3.0, 30.0, None]

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.measure import chained, energy
+from hgemm_packs.generator.campaigns import chained, sustained
 from hgemm_packs.generator.compile import pack_kernels, pack_writer
 from hgemm_packs.generator.store import shards
 from tests import packs
-from tests.benchmarks.test_protocol_figures import energy_line, line, us
 from tests.generator import called
+from tests.generator.campaigns.test_protocol_figures import energy_line, line, us
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def documents() -> dict[str, Any]:
     header = {"commit": "c", "started": "now", "protocol": "p", "settings": {}}
     return {
         "chained": chained.summary([header], [one, layer, bad]),
-        "energy": energy.summary([header], [energy_line()]),
+        "energy": sustained.summary([header], [energy_line()]),
     }
 
 
@@ -67,7 +67,7 @@ def test_chained_is_told_by_regime(page: ModuleType) -> None:
     ]
     assert "not counted: 1.\n" in text and "plots/chained.png" in text
     text = page.chained(facts(page, chained=UNMEASURED))
-    assert text == "`benchmarks/measure/chained.py`: not measured yet.\n"
+    assert text == "`generate measure chained`: not measured yet.\n"
 
 
 def test_energy_is_told_by_type_and_layout(page: ModuleType) -> None:
@@ -127,11 +127,11 @@ def test_nothing_is_said_per_watt_where_no_energy_was_read(page: ModuleType) -> 
 
 def test_plots_of_what_was_measured(page: ModuleType, tmp_path: Path) -> None:
     draw = page.h200_plots.draw_protocols
-    paths = list(draw(documents(), tmp_path))
+    paths = list(draw(documents(), set(), tmp_path))
     assert [path.name for path in paths] == ["chained.png", "energy.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
     unmeasured = page.summary.UNMEASURED
-    assert list(draw({"chained": unmeasured, "energy": unmeasured}, tmp_path)) == []
+    assert list(draw({"chained": unmeasured, "energy": unmeasured}, set(), tmp_path)) == []
 
 
 def test_files_of_a_campaign_are_read_without_headers(

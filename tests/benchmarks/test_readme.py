@@ -9,8 +9,6 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks import folders
-
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "publish"
 
 SUMMARY = {
@@ -162,8 +160,9 @@ def script(name: str) -> ModuleType:
 def test_readme_says_what_the_summary_says() -> None:
     readme = script("readme")
     summary = readme.facts()
-    text = readme.README.read_text(encoding="utf-8")
-    assert readme.render(text, summary) == text
+    for page in (readme.README, readme.FIGURES):
+        text = page.read_text(encoding="utf-8")
+        assert readme.render(text, summary) == text
 
 
 def test_summary_says_what_the_raw_results_say() -> None:
@@ -185,10 +184,12 @@ def test_distribution_says_what_the_raw_results_say() -> None:
     )
 
 
-def test_every_block_is_in_the_readme_and_filled() -> None:
+def test_every_block_is_on_a_page_once_and_filled() -> None:
     readme = script("readme")
-    text = readme.README.read_text(encoding="utf-8")
-    assert {match["name"] for match in readme.BLOCK.finditer(text)} == set(readme.BLOCKS)
+    pages = [readme.README, readme.FIGURES]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    names = [match["name"] for match in readme.BLOCK.finditer(text)]
+    assert sorted(names) == sorted(readme.BLOCKS)
     filled = readme.render(text, SUMMARY)
     for expected in (
         "**1.27x** torch over all 500 shapes",
@@ -202,19 +203,17 @@ def test_every_block_is_in_the_readme_and_filled() -> None:
         "0.32 us",
         "| first product of a process | 51 ms |",
         "| memory of an idle pack | 6 MB |",
-        "| 1000-shape grid | shapes | fp16 nn |",
-        "| tiny | 20 | 1.610 / 2.420 / 3.030 |",
-        "| all, cold | 500 | 1.250 / - / - |",
-        "| worst, hot | 500 | 1.000 / 1.000 / 0.990 |",
+        "| 500 shapes, over torch | fp16 nn |",
+        "| alone, hot caches | 1.268 |",
+        "| alone, cold caches | 1.250 |",
+        "| alone, against the better of torch and tuned cuBLASLt | 1.046 |",
+        "| between other products of ours in a CUDA graph | 1.310 |",
+        "| the worst shape, alone | 1.000 |",
         "| 40 of 41 |",
         "| 97.6% |",
         "| 3.0e-03 |",
         "| 1.3% |",
         "| 3.61x |",
-        "31 of the 77 problems with a kernel have one that is launched with",
-        "13 of them another kernel than for ordinary launches",
-        "no product reads what the one before wrote",
-        "as nobody has called them so yet: 11 of grid fp16 nn.",
         "(60 problems of the grid): 1.111x launched plainly, as `matmul` does there, 1.200x with "
         "dependent launch; alone 1.222x hot, 1.200x cold.",
         "(f16 nn, 77 problems with a confirmed kernel): 1.030x torch, 1.040x its TFLOPS per watt.",
@@ -224,18 +223,36 @@ def test_every_block_is_in_the_readme_and_filled() -> None:
         "| 103, 2 |",
         "| 11.2 million, 3 |",
         "| 13 of 14 |",
-        "| 2 language models of transformers, of 12 layers | over torch |",
-        "| a decode step of 1 to 64 tokens, CUDA graph, geometric mean | 1.079x |",
-        "| its worst case (Qwen3 8B bf16, graph, 100 tokens) | 0.996x: nothing gained |",
-        "| a decode step of 1 to 64 tokens, eager, geometric mean | 1.010x: nothing gained |",
-        "| its worst case (Llama fp16, eager, 3 tokens) | 0.950x: slower than torch |",
-        "| a decode step, `torch.compile` | not measured yet |",
-        "| one product at a time, at random intervals, geometric mean | 1.300x |",
-        "| its worst case (64x64x64 nn f16) | 1.010x |",
+        "| 2 language models of transformers, of 12 layers | over torch, geometric mean "
+        "| worst case |",
+        "| a decode step of 1 to 64 tokens, CUDA graph | 1.079x "
+        "| 0.996x: nothing gained (Qwen3 8B bf16, graph, 100 tokens) |",
+        "| a decode step of 1 to 64 tokens, eager | 1.010x: nothing gained "
+        "| 0.950x: slower than torch (Llama fp16, eager, 3 tokens) |",
+        "| a decode step, `torch.compile` | not measured yet | - |",
+        "| one product at a time, at random intervals | 1.300x | 1.010x (64x64x64 nn f16) |",
+        "| products back to back | not measured yet | - |",
         "Torch against itself, which no gain or loss should be told from: 0.999x to 1.003x in 9 "
         "cases of a CUDA graph, 0.969x to 1.010x in 7 cases of eager calls.\n",
     ):
         assert expected in filled
+    # By regime, and what the dependent launch is of, is on the page of the table.
+    tables = readme.regimes(SUMMARY)
+    for expected in (
+        "| 1000-shape grid | shapes | fp16 nn |",
+        "| tiny | 20 | 1.610 / 2.420 / 3.030 |",
+        "| all, cold | 500 | 1.250 / - / - |",
+        "| worst, hot | 500 | 1.000 / 1.000 / 0.990 |",
+    ):
+        assert expected in tables
+    dependent = readme.protocol_texts.dependent(SUMMARY)
+    for expected in (
+        "31 of the 77 problems with a kernel have one that is launched with",
+        "13 of them another kernel than for ordinary launches",
+        "no product reads what the one before wrote",
+        "as nobody has called them so yet: 11 of grid fp16 nn.",
+    ):
+        assert expected in dependent
     assert "2026-01-02 to 2026-01-03" in filled
     # Rendering replaces what an earlier run wrote, it never adds to it.
     assert readme.render(filled, SUMMARY) == filled
@@ -254,11 +271,19 @@ def test_models_say_what_their_lines_say() -> None:
 
 
 def test_public_figures_say_what_their_lines_say() -> None:
-    public = importlib.import_module("benchmarks.measure.public")
-    lines = folders.measured("dependent/public")
-    assert public.OUT.exists() == bool(lines)
+    protocols = script("protocols")
+    lines, out = protocols.lines("public"), protocols.summary.RESULTS / "public.json"
+    assert out.exists() == bool(lines)
     if lines:
-        assert public.OUT.read_text(encoding="utf-8") == public.text(lines)
+        assert out.read_text(encoding="utf-8") == protocols.public_text(lines)
+
+
+@pytest.mark.parametrize("name", ["chained", "energy"])
+def test_protocol_figures_say_what_their_lines_say(name: str) -> None:
+    """One script writes what two mains of benchmarks/measure wrote."""
+    protocols = script("protocols")
+    text = protocols.TEXTS[name](protocols.lines(name))
+    assert (protocols.summary.RESULTS / f"{name}.json").read_text(encoding="utf-8") == text
 
 
 def test_an_unknown_block_is_an_error() -> None:

@@ -16,7 +16,6 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from hgemm_packs import nn
 from tests.fake_driver import Started
 
 from .sides import SIDE, Note, Side, Story, assert_same, half, linear
@@ -204,8 +203,6 @@ KINDS: dict[str, Make] = {
     "array": lambda x, note: x.numpy(),
     "none": lambda x, note: None,
 }
-
-
 #: With no data at one side torch leaves the result as its memory was.
 UNWRITTEN = ("meta",)
 GUARDS: tuple[Callable[[], Any], ...] = (nullcontext, torch.no_grad, torch.inference_mode)
@@ -333,30 +330,3 @@ SHARED: dict[str, Story] = {
 @pytest.mark.parametrize("name", SHARED)
 def test_storages_with_a_story(ours: Started, name: str) -> None:
     assert_same(ours, SHARED[name])
-
-
-MISFITS: dict[str, tuple[torch.Tensor, torch.Tensor]] = {
-    "sizes": (half(), half(SIDE, 16)),
-    "dtypes": (half(), half(dtype=torch.bfloat16)),
-    "vector": (half(SIDE), half()),
-    "number": (torch.tensor(1.0).half(), half()),
-    "weight of one dimension": (half(), half(SIDE)),
-    "float": (half().float(), half()),
-}
-
-
-@pytest.mark.parametrize("name", MISFITS)
-def test_a_layer_raises_what_linear_raises(
-    ours: Started, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of what does not fit only the type: torch's own layer names other functions."""
-    monkeypatch.setattr(nn, "linear", ours.linear)
-    x, weight = MISFITS[name]
-    errors: list[type[BaseException] | None] = []
-    for layer in (torch.nn.functional.linear, lambda x, w: linear(ours, x, w)):
-        try:
-            layer(x, weight)
-            errors.append(None)
-        except Exception as error:
-            errors.append(type(error))
-    assert errors[0] == errors[1]

@@ -43,11 +43,11 @@ def pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_show_lists_packs_and_what_was_refused(
+def test_list_lists_packs_and_what_was_refused(
     run: Run, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HGEMM_PACKS_PATH", f"{pack}:{tmp_path / 'absent'}")
-    code, out, _ = run("show")
+    code, out, _ = run("list")
     assert code == 0
     line = next(line for line in out.splitlines() if "test-pack 1.0.0" in line)
     assert [cell.strip() for cell in line.strip("│").split("│")][-3:] == ["3", "3", "2"]
@@ -65,15 +65,15 @@ def test_defect_16_a_device_profile_is_no_markup(
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(made.path))
     monkeypatch.setattr(inspect, "cuda_device", lambda: 0)
     monkeypatch.setattr(inspect, "named", lambda _: replace(packs.H200, name=name))
-    code, out, _ = run("show")
+    code, out, _ = run("list")
     cells = [line.split("│")[3].strip() for line in out.splitlines() if line.startswith("│")]
     assert (code, " ".join(filter(None, cells))) == (0, name)  # folded at spaces
     assert f"{name} (sm_90a, 132 SMs)" in out
     assert plots.confirmed(made.manifest, tmp_path / "plot.png")
 
 
-def test_show_without_a_pack_says_how_to_get_one(run: Run) -> None:
-    code, out, _ = run("show")
+def test_list_without_a_pack_says_how_to_get_one(run: Run) -> None:
+    code, out, _ = run("list")
     assert (code, "hgemm-packs build" in out) == (0, True)
 
 
@@ -99,18 +99,25 @@ def test_explain_says_why_there_is_no_kernel(run: Run, pack: Path) -> None:
         (("explain", 2**31, 8, 8, "--device-profile", "NVIDIA H200"), "is not in 0.."),
         (("explain", 8, 8, 8, "--layout", "nz"), "nz"),
         (("explain", 8, "many", 8), "integer"),
-        (("verify", "--pack", "no/such/pack"), "no/such/pack: missing_file: no/such/pack: No such"),
+        (
+            ("verify", "--pack", "no/such/pack"),
+            "hgemm-packs: no/such/pack: missing_file: No such file",
+        ),
         (("sign", "/", "--key", "k"), "hgemm-packs: /: missing_file: manifest.json: No such file"),
         (("push", "/", "--repo", "a/b"), "hgemm-packs: /: missing_file: manifest.json: No such"),
         (("export", "/", "out"), "hgemm-packs: /: missing_file: manifest.json: No such file"),
         (("list", "--author", "me"), "--author goes with --remote"),
         (("sync", "--file", "no.lock"), "hgemm-packs: no.lock: No such file or directory"),
         (("sync", "--file", "/dev/null"), "hgemm-packs: not_json at /dev/null: Expecting value"),
-        (("build", "--out", "/proc/pack"), "hgemm-packs: /proc"),  # before a minute of compiling
+        (
+            ("build", "--out", "/proc/pack"),
+            "hgemm-packs: /proc/pack: ",
+        ),  # before a minute of compiling
         (("build", "--out", "/usr"), "/usr is not a pack directory: it has"),
         (("verify", "--gpu"), "needs a CUDA device"),
         (("bench",), "needs a CUDA device"),
         (("build", "--arch", "sm_12"), "no manifest for 'sm_12'"),
+        (("build", "--arch", ""), "no manifest for ''; there is: sm_90a"),
         (("dance",), "dance"),
     ],
 )

@@ -47,3 +47,17 @@ def test_a_model() -> None:
     # On a CPU each layer's product is a fallback, which shows that it was asked for.
     assert launcher.counters()["fallbacks"] == before + 2
     assert not names["y"].requires_grad
+
+
+def test_newcomer_01_the_layer_patch_is_undone_as_readme_says() -> None:
+    text = README.read_text(encoding="utf-8")
+    (undo,) = re.findall(r"\| undo the layer patch \| `(.*?)` \|", text)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8, bias=False)).half()
+    names: dict[str, Any] = {"torch": torch, "model": model, "x": torch.ones(2, 8).half()}
+    exec(blocks()[1], names)
+    assert "forward" in vars(model[0])
+    exec(undo, names)
+    assert "forward" not in vars(model[0])
+    before = launcher.counters()["fallbacks"]
+    model(names["x"])
+    assert launcher.counters()["fallbacks"] == before

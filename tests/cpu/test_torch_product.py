@@ -5,6 +5,8 @@ call itself where it would do more. The result is torch's to the bit in any case
 from __future__ import annotations
 
 import contextlib
+import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -129,3 +131,60 @@ def test_an_output_that_torch_refuses(fake: Started) -> None:
         out = torch.empty(8, 24, dtype=a.dtype)
     with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
         fake.matmul(a, b, out=out)
+
+
+def test_memory_is_made_where_the_operands_are(fake: Started) -> None:
+    """A layer on the second GPU had its output made on the first one too, torch's current device: a
+    context and memory there for nothing. torch.empty is told the device."""
+    x, weight, bias = normal(8, 32), normal(24, 32), normal(24)
+
+    def is_told() -> bool:
+        with torch.profiler.profile() as seen:
+            assert torch.equal(fake.linear(x, weight, bias), functional.linear(x, weight, bias))
+        return "aten::empty" in {event.key for event in seen.key_averages()}
+
+    fake.set_device(1)
+    assert is_told()
+    fake.set_device(0)
+    assert not is_told()
+
+
+def test_a_finalizer_may_multiply_while_an_output_is_made(fake: Started) -> None:
+    """The sizes of another output were let go of twice where a collection, which making a tuple may
+    start, came to a finalizer with outputs of its own."""
+    x, one = normal(1, 1, 1, 1, 2, 4, 32), normal(8, 32)
+    weights = [normal(8 * n, 32) for n in range(1, 100)]
+
+    class Multiplies:
+        def __init__(self) -> None:
+            self.me = self
+            self.ran = ran
+
+        def __del__(self) -> None:
+            for weight in weights:
+                fake.linear(x, weight)
+                fake.linear(one, weight)
+            self.ran.append(1)
+
+    ran: list[int] = []
+    for weight in weights:
+        fake.linear(x, weight)
+        fake.linear(one, weight)
+    before = gc.get_threshold()
+    gc.collect()  # no tuple is left over, so the next one is made
+    gc.disable()
+    Multiplies()
+    try:
+        gc.set_threshold(1)
+        gc.enable()
+        fake.linear(x, weights[0])
+    finally:
+        gc.set_threshold(*before)
+        gc.enable()
+    if sys.version_info < (3, 12):  # collections wait for the bytecode since
+        assert ran
+    mine = [(n, n, n) for n in range(5000)]  # where something was that is let go of
+    for weight in [weights[0], *reversed(weights)]:  # those first whose sizes are kept
+        assert torch.equal(fake.linear(x, weight), functional.linear(x, weight))
+        assert torch.equal(fake.linear(one, weight), functional.linear(one, weight))
+    assert mine[-1] == (4999, 4999, 4999)

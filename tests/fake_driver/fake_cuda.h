@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../csrc/launcher/driver.h"
+#include "../../csrc/launcher/cuda/driver.h"
 
 enum {
   FAKE_INVALID_IMAGE = 200,

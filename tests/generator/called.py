@@ -1,4 +1,4 @@
-"""Made-up lines of benchmarks/measure/public.py, and a table of kernels that they may be of."""
+"""Made-up lines of `generate measure public`, and a table of kernels that they may be of."""
 
 from __future__ import annotations
 

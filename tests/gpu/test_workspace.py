@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 
 ROUNDS = 50
 GRAPHS = 200
-SLAB_BYTES = 32 << 20  # csrc/launcher/workspace.c
+SLAB_BYTES = 32 << 20  # csrc/launcher/cuda/workspace.c
 
 
 @cache

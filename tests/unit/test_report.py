@@ -74,9 +74,9 @@ def test_a_fallback_is_explained_with_every_reason(
     monkeypatch.setenv("HGEMM_PACKS_PATH", os.pathsep.join(map(str, places)))
     assert explained(packs.CUBLAS)[2:] == [
         "runs on   torch (fallback: cublas_measured_better)",
-        "          no  arch: test-pack 1.0.0: made for sm_80, the device is sm_90a",
-        "          no  cublas_measured_better: test-pack 1.0.0: measured 2026-11-20: "
-        "no confirmed win",
+        "          no  arch: test-pack 1.0.0: the pack is made for sm_80, the device is sm_90a",
+        "          no  cublas_measured_better: test-pack 1.0.0: measured on 2026-11-20, "
+        "and no kernel had a confirmed win",
         f"          no  launcher_abi: {tmp_path / 'future'}: launcher_abi at launcher_abi: "
         "made for launcher ABI 5, this launcher has 4",
     ]

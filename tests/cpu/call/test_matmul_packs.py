@@ -4,42 +4,19 @@ is one. Runs the real selection, loading and launcher on the stand-in driver.
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from hgemm_packs import launcher, select
-from hgemm_packs.errors import FallbackError
 from hgemm_packs.generator.compile.pack_writer import write_pack
-from hgemm_packs.pack import discover
 from hgemm_packs.pack.cache_folders import used_file
-from hgemm_packs.pack.folder import Pack
-from hgemm_packs.pack.manifest import MAPPED, KernelEntry, PackInfo
-from hgemm_packs.settings import settings
-from tests import fake_driver, packs, reference
+from hgemm_packs.pack.manifest import MAPPED
+from tests import fake_driver, packs
 from tests.abuse.builder import edit
 from tests.abuse.cases import CASES, OPEN, USE, WHOLE, Case
-
-
-def runnable(name: str, param_layout: str) -> bytes:
-    return fake_driver.image(name, param_layout)
-
-
-def multiply(fake: fake_driver.Started, problem: packs.Problem = packs.WIN_SMALL) -> None:
-    """One call with the values that it must give."""
-    p = problem
-    a, b = reference.cancelling(p.m, p.n, p.k, p.layout, torch.float16)
-    reference.assert_exact(fake.matmul(a, b), a, b)
-
-
-def install(patch: pytest.MonkeyPatch, *places: Path) -> None:
-    patch.setenv("HGEMM_PACKS_PATH", os.pathsep.join(map(str, places)))
-    settings.cache_clear()  # starting the launcher has read it
+from tests.cpu.call.served_packs import install, multiply, refused, runnable, twins
 
 
 @pytest.mark.parametrize("problem", [packs.WIN, packs.WIN_SMALL], ids=str)
@@ -119,10 +96,6 @@ def test_every_layout_from_disk(
     assert bare.control.grid == 2 * slices  # one tile of 128 x 64, up to the cluster of two
 
 
-def refused() -> list[str]:
-    return [each.error.code for each in select.found().refused]
-
-
 def seen_as_said(case: Case) -> bool:
     """One product does not use all that the cases spoil; tests/abuse does."""
     code = case.used or case.code
@@ -195,22 +168,6 @@ def test_a_cubin_that_belies_its_record_is_quarantined(
     assert [reason.code for reason in choice.reasons] == ["quarantined", "kernel"]
 
 
-def twins(place: Path, *tiles: int) -> list[Path]:
-    """Packs of one cubin each, all the same one, with tiles of these sizes in its record."""
-    cubin = runnable("k", "tma2_v1")
-    made = []
-    for tile in tiles:
-        grid = {"tile_m": tile, "tile_n": tile, "persistent": False}
-        changes: dict[str, Any] = {"cubin": cubin, "grid": grid, "cluster": [1, 1, 1]}
-        kernel = packs.built("k", "tma2_v1", **changes)
-        info = PackInfo(f"of-{tile}", "1.0.0", "Apache-2.0", "2026-11-20T00:00:00Z")
-        problem = packs.Problem(64, 64, tile, "nn", "f16")
-        source = packs.source([kernel], [packs.row(problem, kernel)], pack=info)
-        folder = place / str(tile)
-        made.append(write_pack(folder, source, [kernel], generator_info=packs.GENERATOR).path)
-    return made
-
-
 def test_defect_04_each_pack_launches_a_cubin_by_its_own_record(
     bare: fake_driver.Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,101 +209,3 @@ def test_a_pack_for_another_device_is_not_used(
     multiply(bare)
     assert launcher.counters()["launches"] == 0
     assert select.resolve(packs.WIN_SMALL, 0, packs.H200).code == "arch"
-
-
-# --- a pack's files may fail at any time, and in any way
-
-
-def test_packs_that_cannot_be_looked_for(
-    bare: fake_driver.Started,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Only a RuntimeError was caught: what a network file system raised left matmul."""
-
-    def fail() -> None:
-        raise OSError(errno.ESTALE, "Stale file handle")
-
-    monkeypatch.setattr(discover, "find", fail)
-    with caplog.at_level(logging.WARNING, logger="hgemm_packs"):
-        for problem in (packs.WIN_SMALL, packs.CUBLAS):
-            multiply(bare, problem)
-    assert bare.fallbacks() == {"pack_refused": 2}
-    (record,) = caplog.records
-    assert "Stale file handle" in record.getMessage()
-    launcher._extension().set_strict(True)
-    with pytest.raises(FallbackError, match=r"pack_refused \(.*Stale file handle"):
-        multiply(bare, packs.WIN_SMALL)
-
-
-@pytest.mark.parametrize("error", [OSError(errno.ESTALE, "Stale file"), ValueError("odd")])
-def test_a_pack_that_fails_in_a_way_of_its_own(
-    bare: fake_driver.Started,
-    error: Exception,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """It is refused alone, with one warning."""
-    good = packs.write_good(tmp_path / "good", runnable).path
-    install(monkeypatch, tmp_path / "bad", good)
-    real = Pack.open
-
-    def fail(place: Path) -> Pack:
-        if place != good:
-            raise error
-        return real(place)
-
-    monkeypatch.setattr(Pack, "open", fail)
-    with caplog.at_level(logging.WARNING, logger="hgemm_packs"):
-        for _ in range(2):
-            multiply(bare)
-    assert launcher.counters()["hits"] == 2
-    (record,) = caplog.records
-    assert f"{tmp_path / 'bad'}: unreadable: {type(error).__name__}: {error}" in record.getMessage()
-
-
-def test_a_cubin_that_cannot_be_read_is_torchs_to_multiply(
-    bare: fake_driver.Started,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    image = Pack.image
-
-    def stale(pack: Pack, entry: KernelEntry) -> memoryview:
-        if entry.symbol == "k" and pack.manifest.pack.name == "of-64":
-            raise OSError(errno.ESTALE, "Stale file handle")
-        return image(pack, entry)
-
-    monkeypatch.setattr(Pack, "image", stale)
-    install(monkeypatch, *twins(tmp_path, 64, 16))
-    with caplog.at_level(logging.WARNING, logger="hgemm_packs"):
-        for tile in (64, 64, 16):
-            multiply(bare, packs.Problem(64, 64, tile, "nn", "f16"))
-    assert bare.fallbacks() == {"quarantined": 2} and launcher.counters()["hits"] == 1
-    (record,) = caplog.records
-    assert "kernel k is not used" in record.getMessage() and "Stale file" in record.getMessage()
-
-
-def test_a_file_that_goes_stale_while_a_pack_is_opened(
-    bare: fake_driver.Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is that pack which is refused; the one behind it serves."""
-    install(
-        monkeypatch,
-        packs.write_good(tmp_path / "stale", runnable).path,
-        packs.write_good(tmp_path / "good", runnable).path,
-    )
-    fstat, bad = os.fstat, os.stat(tmp_path / "stale" / "kernels.bin")
-
-    def stale(handle: int) -> os.stat_result:
-        facts = fstat(handle)
-        if os.path.samestat(facts, bad):
-            raise OSError(errno.ESTALE, "Stale file handle")
-        return facts
-
-    monkeypatch.setattr(os, "fstat", stale)
-    multiply(bare)
-    assert launcher.counters()["hits"] == 1
-    assert [refused.error.code for refused in select.found().refused] == ["unreadable"]

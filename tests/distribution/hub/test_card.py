@@ -84,7 +84,7 @@ def test_versions_and_use(pack: Pack) -> None:
     facts = dict(lines_of(text, "## Versions"))
     assert facts["driver"] == "CUDA 13.0 or newer"
     assert facts["devices"] == "NVIDIA H200, 132 SMs"
-    assert facts["built with"] == f"NVRTC 13.0.88, generator 0.1.0 at {'0' * 40}"
+    assert facts["built with"] == "NVRTC 13.0.88, generator 0.1.0"
     assert facts["kernels"].endswith(pack.manifest.blob.sha256)
     assert f"hgemm-packs fetch owner/name --allow sha256:{pack.manifest_sha256}\n" in text
     assert "native GPU code" in text and "docs/trust.md" in text
@@ -143,3 +143,9 @@ def test_regime_is_the_first_that_fits() -> None:
         (8192, 8192, 8192): ">=1e11",
     }
     assert {shape: regime(*shape) for shape in named} == named
+
+
+def test_newcomer_03_the_card_installs_what_its_commands_need(pack: Pack) -> None:
+    """It said [hub] alone, and the next line was refused for want of rich."""
+    text = card(pack, "owner/name")
+    assert "pip install 'hgemm-packs[cli,hub]'\nhgemm-packs fetch owner/name" in text

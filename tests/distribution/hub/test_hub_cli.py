@@ -50,7 +50,7 @@ def test_push_prints_the_fetch_that_brings_it(run: Run, world: World) -> None:
     code, out, _ = run("fetch", f"alice/new@{commit}", "--allow", f"sha256:{sha}")
     assert code == 0
     path = world.root / "v1" / "packs" / sha
-    assert f"test-pack 1.0.0 for sm_90a at {path}, vouched for by sha256\n" in out
+    assert f"test-pack 1.0.0 for sm_90a at {path}, vouched for by sha256:{sha}\n" in out
     assert read(path) == world.files
     assert run("list", "--remote", "--author", "alice")[1] == f"alice/new@{commit}\n"
 
@@ -148,13 +148,24 @@ def test_lock_and_sync(run: Run, world: World) -> None:
 
 def test_verify_names_who_vouches(run: Run, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     path = world.fetch()
-    code, out, _ = run("verify", "--pack", path, "--allow", world.allow[0])
-    assert code == 0 and "vouched for by key key:" in out
+    code, out, _ = run("verify", path, "--allow", world.allow[0])
+    assert code == 0 and "vouched for by key:" in out and "key key" not in out
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(world.private_key.parent / "other"))
     settings.cache_clear()
     code, out, _ = run("verify", "--allow", f"sha256:{sha_of(world.files)}")
     assert code == 1
-    assert f"vouched for by sha256 {sha_of(world.files)}" in out
+    assert f"vouched for by sha256:{sha_of(world.files)}" in out
     assert "REFUSED" in out and "nobody you trust" in out
     names = {MANIFEST, BLOB, SIGNATURE}
     assert {file.name for file in path.iterdir()} == names
+
+
+def test_newcomer_12_a_search_of_the_hub_that_finds_nothing_says_so(run: Run, world: World) -> None:
+    code, out, _ = run("list", "--remote", "--author", "bob")
+    assert (code, out) == (0, "the Hub has no pack of bob that says so by the tag hgemm-packs\n")
+
+
+def test_newcomer_12_no_empty_bar_before_an_error(run: Run, world: World) -> None:
+    for arguments in (("fetch", "../x"), ("fetch", "alice/none"), ("sync", "--file", "no.lock")):
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, "") and len(err.splitlines()) == 1

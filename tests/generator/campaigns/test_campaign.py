@@ -12,7 +12,7 @@ import pytest
 
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Task
+from hgemm_packs.generator.campaigns.campaign import Plan, Selection, Task
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core.spec import Kernel
@@ -118,17 +118,15 @@ def test_a_run_that_only_fails_ends(tmp_path: Path) -> None:
     assert (tally.written, tally.failed) == (21, 20)
 
 
-def test_main_deals_to_processes_and_survives_their_death(
+def test_a_campaign_deals_to_processes_and_survives_their_death(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where GPUs are locked
     packs.write_good(tmp_path / "pack")
     pack, out = Packed(tmp_path / "pack"), tmp_path / "o.jsonl"
-    options = campaign.parser("d").parse_args(
-        [str(tmp_path / "pack"), str(out), "--gpus", "2", "--commit", "abc"]
-    )
+    plan = Plan(out, gpus=2, commit="abc")
     tasks = [task(m) for m in (64, LOST_M, 72, DIES_M, 80)]
-    assert campaign.main(options, pack, tasks, answering.make, {"benchmark": "b"}) == 1
+    assert not campaign.measure(plan, pack, tasks, answering.make, {"benchmark": "b"}).whole
     headers, lines = campaign.lines([out])
     assert {line["problem"][0] for line in lines} == {64, 72, 80}
     assert {line["gpu"] for line in lines} == {"u0"}
@@ -136,7 +134,7 @@ def test_main_deals_to_processes_and_survives_their_death(
     bad = [json.loads(text) for text in out.read_text().splitlines()]
     words = {line["problem"][0]: line["error"] for line in bad if "error" in line}
     assert "device lost" in words[LOST_M] and "status 3" in words[DIES_M]
-    assert campaign.main(options, pack, tasks, answering.make, {"benchmark": "b"}) == 0
+    assert campaign.measure(plan, pack, tasks, answering.make, {"benchmark": "b"}).whole
 
 
 # --- packs ----------------------------------------------------------------------------------------
@@ -194,16 +192,15 @@ def test_problems_are_read_from_lines_and_files(tmp_path: Path, pack: Packed) ->
     assert pack_kernels.read(str(mine)) == [(Problem(8, 8, 8, "nn", "f16"), None)]
 
 
-def test_arguments_choose_among_the_table(tmp_path: Path, pack: Packed) -> None:
-    def asked(*words: str) -> list[tuple[Problem, str | None]]:
-        options = campaign.parser("d").parse_args(["pack", "out", *words])
-        return campaign.asked(options, pack)
-
-    assert len(asked()) == 3 and {p for p, _ in asked()} == set(pack.measured)
-    grid = asked("--shapes", "grid", "--layouts", "nn", "--dtypes", "f16", "--regimes", "tiny")
+def test_a_selection_is_of_the_table_or_of_a_list(tmp_path: Path, pack: Packed) -> None:
+    whole = campaign.select(pack, Selection())
+    assert len(whole) == 3 and {p for p, _ in whole} == set(pack.measured)
+    tiny = Selection("grid", ["nn"], ["f16"], ["tiny"])
+    grid = campaign.select(pack, tiny)
     assert len(grid) == len(set(grid)) == 120
     assert {(p.layout, p.dtype) for p, _ in grid} == {("nn", "f16")}
     # The first tenth of a run is of all sizes.
     flop = [p.m * p.n * p.k for p, _ in grid]
     assert min(flop[:12]) == min(flop) and max(flop[:12]) > 0.5 * max(flop)
-    assert len(asked("--shapes", "grid", "--regimes", "tiny", "--every", "7")) == -(-480 // 7)
+    seventh = campaign.select(pack, Selection("grid", regimes=["tiny"], every=7))
+    assert len(seventh) == -(-480 // 7)

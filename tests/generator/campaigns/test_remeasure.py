@@ -1,4 +1,4 @@
-"""The confirmations of an export once more: which kernels, what is on file, what a table sees."""
+"""The confirmations of an export once more: what is on file, what a table sees, the command."""
 
 from __future__ import annotations
 
@@ -12,47 +12,32 @@ import pytest
 
 from hgemm_packs.generator.campaigns import remeasure
 from hgemm_packs.generator.compile.pack_writer import write_source
-from hgemm_packs.generator.core.space import admits, catalogue
-from hgemm_packs.generator.core.spec import Choice, Job, Kernel, Reply, Result, Status, Verdict
+from hgemm_packs.generator.core.spec import Job, Reply, Result, Status
 from hgemm_packs.generator.devices import gpu
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice, fake_kernel
 from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.findings import Field, Findings
 from hgemm_packs.generator.tables import judge, table
-from hgemm_packs.generator.tables.prune import prune
 from hgemm_packs.generator.workers.evaluators import Inline
 from hgemm_packs.problem import Problem
 from tests import fake_driver
 from tests.generator import stand_in
-from tests.generator.command import PROBLEMS, Builder, machine, simulated
-from tests.generator.found import DATE, NOISE, PROOF, job
+from tests.generator.campaigns.confirmations import (
+    CHOICES,
+    FIRST,
+    SECOND,
+    THIRD,
+    TORCH,
+    A,
+    B,
+    C,
+    older,
+    over,
+)
+from tests.generator.command import Builder, simulated
+from tests.generator.found import PROOF, job
 
-HEADER = {"strategy": "reconfirm", "commit": "c" * 40}
-#: Kernels that any of PROBLEMS may run, none of which fails on the command's GPU, and their ids.
-FIT = [c for c in catalogue("nt", "f16") if all(admits(c, p) for p in PROBLEMS)]
-CHOICES = [choice for choice in FIT if not machine().fault(choice)][:6]
-A, B, C, D, E, F = (fake_kernel(choice).id for choice in CHOICES)
-FIRST, SECOND, THIRD = PROBLEMS
-TORCH = (12.0, 14.0)
-
-
-def older(*fields: Field, **changes: object) -> Findings:
-    """An export's findings, of kernels that the simulated compiler makes, on the simulated GPU."""
-    kernels = {fake_kernel(c).id: dict(fake_kernel(c).fields) for c in CHOICES}
-    values = {
-        "device": replace(SimDevice(1).facts, uuid_hash="", peak_tflops=800.0, peak_gbps=4000.0),
-        "fields": fields,
-        "trials": (Field(FIRST, "noise", {}, {}, DATE, NOISE),),
-        "proofs": dict.fromkeys(kernels, PROOF),
-        "kernels": kernels,
-        "runs": ({"id": "0", "started": 1.0, "strategy": "portfolio"},),
-    }
-    return export.union([Findings(**values | changes)])  # type: ignore[arg-type]
-
-
-def over(hot: float, cold: float) -> tuple[float, float]:
-    """Times of a kernel by its speed-ups."""
-    return TORCH[0] / hot, TORCH[1] / cold
+HEADER = {"strategy": "remeasure", "commit": "c" * 40}
 
 
 @dataclass
@@ -78,8 +63,8 @@ def confirmed(
     found: Findings, out: Path, device: Watched, *, every: int = 2, deadline_s: float = 60.0
 ) -> Findings:
     """Everything of `found`, measured on a device and read from the lines."""
-    listed = remeasure.worthy(found)
-    made = remeasure.made(found, remeasure.unfinished(found, listed, out), Builder())
+    listed = remeasure.rank(found)
+    made = remeasure.build(found, remeasure.missing(found, listed, out), Builder())
     tasks = remeasure.tasks(listed, made, every)
     remeasure.measure(found, tasks, Inline(device), out, HEADER, deadline_s=deadline_s)
     return remeasure.read(found, out)
@@ -92,97 +77,6 @@ def some() -> Findings:
         job("finals", {A: over(1.3, 1.2)}, SECOND),
         job("finals", {C: over(1.3, 1.2)}, THIRD),
     )
-
-
-def ids(found: Findings, least: float = remeasure.LEAST) -> dict[Problem, list[str]]:
-    return {problem: list(each) for problem, each in remeasure.worthy(found, least).items()}
-
-
-# --- which kernels --------------------------------------------------------------------------------
-
-
-def test_the_best_three_that_may_win_are_confirmed() -> None:
-    """Best by the last finals. Out: what was slower than `least` one way, is unproven, refused, or
-    failed there; what is slower in one job and was not in another stays."""
-    found = older(
-        job("finals", {A: over(1.02, 1.02), B: over(1.5, 0.97), C: over(1.3, 1.3)}, FIRST),
-        job("finals", {D: over(1.1, 1.1), E: over(0.99, 0.99), F: over(1.2, 1.2)}, FIRST),
-        job("confirm", {A: over(1.1, 0.9), D: over(1.3, 1.3)}, FIRST),
-        job("finals", {A: over(1.3, 1.3), F: over(1.2, 1.2)}, SECOND),
-        job("confirm", {F: over(1.2, 1.2)}, SECOND, statuses={F: Status.NUMERIC}),
-        job("finals", {B: over(0.98, 1.2)}, THIRD),
-    )
-    assert ids(found) == {FIRST: [C, F, D, A, E], SECOND: [A]}
-    made = remeasure.made(found, remeasure.worthy(found), Builder())
-    assert made.wanted == {FIRST: [C, F, D], SECOND: [A]}
-    assert made.kernels.keys() == {A, C, D, F} and not made.gone
-    unproven = replace(found, proofs=dict.fromkeys((A, B, D, E, F), PROOF))
-    assert ids(unproven)[FIRST] == [F, D, A, E]
-    refused = replace(found, refused={F: Status.SANITIZER})
-    assert ids(refused)[FIRST] == [C, D, A, E]
-    assert ids(found, 1.0)[FIRST] == [C, F, D, A]
-    assert ids(found, 0.96)[THIRD] == [B]
-    for fields in (found.fields, found.fields[::-1]):
-        assert remeasure.speedups(replace(found, fields=fields))[FIRST, A] == pytest.approx(1.02)
-
-
-def test_few_kernels_do_for_most_of_the_gain() -> None:
-    """A problem without any of the few has its best."""
-    found = older(
-        job("finals", {A: over(1.5, 1.5), B: over(1.501, 1.5)}, FIRST),
-        job("finals", {A: over(1.5, 1.5), C: over(1.4, 1.4)}, SECOND),
-        job("finals", {D: over(1.002, 1.002), E: over(1.001, 1.001)}, THIRD),
-    )
-    listed = remeasure.worthy(found)
-    kept = set(prune(listed, 0.99).kernels)
-    assert kept == {A}
-    made = remeasure.made(found, listed, Builder(), kept)
-    assert made.wanted == {FIRST: [A], SECOND: [A], THIRD: [D]}
-
-
-def test_what_builds_otherwise_leaves_its_place_to_the_next() -> None:
-    class Moved(Builder):
-        """Makes another kernel of the first choice, none of the second."""
-
-        def build(self, wanted: Sequence[Choice]) -> dict[Choice, Kernel | Verdict]:
-            built = super().build(wanted)
-            for one in built:
-                if one == CHOICES[0]:
-                    built[one] = fake_kernel(CHOICES[5])
-                elif one == CHOICES[1]:
-                    built[one] = Verdict("build", Status.BUILD, "spills")
-            return built
-
-    ours = {A: over(1.5, 1.5), B: over(1.4, 1.4), C: over(1.3, 1.3), D: over(1.2, 1.2)}
-    found = older(
-        job("finals", {**ours, E: over(1.1, 1.1)}, FIRST), job("finals", {A: ours[A]}, SECOND)
-    )
-    made = remeasure.made(found, remeasure.worthy(found), Moved())
-    assert made.wanted == {FIRST: [C, D, E]}
-    assert made.gone == sorted(found.kernels[id_]["name"] for id_ in (A, B))
-    nowhere = {**found.kernels, C: {**found.kernels[C], "family": "sm90_gone"}}
-    assert C not in ids(replace(found, kernels=nowhere))[FIRST]
-
-
-def test_trials_are_spread_over_the_problems() -> None:
-    problems = [Problem(64 * i, 512, 512, "nt", "f16") for i in range(1, 1001)]
-    listed = {p: {A: 1.1} for p in problems}
-    wanted = {p: [A] for p in problems}
-    made = remeasure.Made({A: fake_kernel(CHOICES[0])}, wanted, ())
-
-    def trials(count: int, every: int | None, missing: int = remeasure.TRIALS) -> list[int]:
-        tasks = remeasure.tasks(dict(list(listed.items())[:count]), made, every, missing)
-        assert sum(task.kind == "confirm" for task in tasks) == count
-        return sorted(t.problem.m // 64 for t in tasks if t.kind == "noise" and t.problem)
-
-    assert trials(1000, None) == list(range(1, 1001, 2))
-    assert trials(30, None) == list(range(1, 31))
-    assert trials(1000, 300) == [1, 301, 601, 901]
-    # What the export has of led ones is not asked again, but for one in twenty problems.
-    assert trials(1000, None, 100) == list(range(1, 1001, 10))
-    assert trials(1000, None, 0) == trials(1000, None, 10) == list(range(1, 1001, 20))
-    few = [t.problem.m // 64 for t in remeasure.tasks(listed, made, 10**6) if t.problem][:32]
-    assert min(few) < 40 and max(few) > 960  # a run that was stopped is a fair sample
 
 
 # --- what is measured and kept --------------------------------------------------------------------
@@ -214,7 +108,7 @@ def test_lines_become_an_export_that_comes_back(tmp_path: Path) -> None:
     assert first.evidence["finished"] > 1.7e9 and "sm_mhz" in first.evidence["conditions"]["hot"]
     assert len(fresh.noise) == 2 and fresh.proofs.keys() == fresh.kernels.keys() == {A, B, C}
     (run,) = fresh.runs
-    assert (run["commit"], run["strategy"]) == ("c" * 40, "reconfirm") and run["started"] > 1.7e9
+    assert (run["commit"], run["strategy"]) == ("c" * 40, "remeasure") and run["started"] > 1.7e9
     assert fresh.gpu_seconds.keys() == {"confirm", "noise"} and fresh.device == found.device
 
 
@@ -288,7 +182,7 @@ def test_want_of_memory_blames_no_kernel() -> None:
     (task,) = (
         t
         for t in remeasure.tasks(
-            {FIRST: {A: 1.1}}, remeasure.Made({A: asked.kernels[0]}, {FIRST: [A]}, ()), None
+            {FIRST: {A: 1.1}}, remeasure.Kernels({A: asked.kernels[0]}, {FIRST: [A]}, ()), None
         )
         if t.kind == "confirm"
     )
@@ -318,7 +212,7 @@ def test_what_a_gpu_answers_becomes_a_field(
         kernels={id_: dict(k.fields) for id_, k in kernels.items()},
     )
     listed = {square: dict.fromkeys(kernels, 1.1)}
-    tasks = remeasure.tasks(listed, remeasure.Made(kernels, {square: list(kernels)}, ()))
+    tasks = remeasure.tasks(listed, remeasure.Kernels(kernels, {square: list(kernels)}, ()))
     out = tmp_path / "lines.jsonl"
     tally = remeasure.measure(found, tasks, Inline(machine.device), out, HEADER)
     assert (tally.written, tally.failed) == (2, 0)
@@ -351,7 +245,7 @@ def test_another_device_is_refused(tmp_path: Path) -> None:
     assert not device.asked and not out.exists()
     confirmed(found, out, device)
     with pytest.raises(ValueError, match="other conditions"):
-        remeasure.unfinished(other, {}, out)
+        remeasure.missing(other, {}, out)
     with pytest.raises(ValueError, match="kernels that the export has not"):
         remeasure.read(replace(found, proofs={}), out)
 
@@ -361,7 +255,7 @@ def test_another_device_is_refused(tmp_path: Path) -> None:
 
 def test_the_command_writes_an_export_and_goes_on(tmp_path: Path) -> None:
     export.write(some(), tmp_path / "old")
-    words = ("reconfirm", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
+    words = ("remeasure", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
     stopped = simulated(*words, "--deadline", 0)
     assert stopped.code == 1 and "0 lines written, 0 failures, 5 left" in stopped.out
     assert not (tmp_path / "new" / "export").exists()
@@ -373,7 +267,7 @@ def test_the_command_writes_an_export_and_goes_on(tmp_path: Path) -> None:
     again = simulated(*words)
     assert again.code == 0 and "0 lines written" in again.out
     united = simulated(
-        "export", tmp_path / "old", tmp_path / "new" / "export", "--out", tmp_path / "u"
+        "archive", tmp_path / "old", tmp_path / "new" / "export", "--out", tmp_path / "u"
     )
     assert united.code == 0 and "3 problems, 7 jobs" in united.out
     (_, run, _) = export.load(tmp_path / "u").runs
@@ -388,7 +282,7 @@ def test_what_was_led_is_not_confirmed_again(tmp_path: Path) -> None:
     found = some()
     mended = [led(f) if f.problem == FIRST and f.stage == "confirm" else f for f in found.fields]
     export.write(replace(found, fields=tuple(mended)), tmp_path / "old")
-    words = ("reconfirm", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
+    words = ("remeasure", tmp_path / "old", "--out", tmp_path / "new", "--noise", 2)
     answer = simulated(*words)
     assert answer.code == 0 and "for 2 problems to do" in answer.out
     fresh = export.load(tmp_path / "new" / "export")
@@ -399,7 +293,7 @@ def test_the_command_says_what_it_cannot_do(tmp_path: Path) -> None:
     found = some()
     other = replace(found, device=replace(found.device, name="Some GPU"))
     export.write(other, tmp_path / "old")
-    words = ("reconfirm", tmp_path / "old", "--out", tmp_path / "new")
+    words = ("remeasure", tmp_path / "old", "--out", tmp_path / "new")
     refused = simulated(*words)
     assert refused.code == 2 and "name Some GPU there" in refused.err
     empty = simulated(*words, "--layouts", "nn")

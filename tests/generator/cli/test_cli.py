@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import shutil
 import sqlite3
@@ -13,8 +12,8 @@ import pytest
 
 from hgemm_packs import select
 from hgemm_packs.generator.cli import search
-from hgemm_packs.generator.compile import compiler, pack_kernels, pack_writer
-from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
+from hgemm_packs.generator.compile import pack_kernels
+from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core.problems import cost
 from hgemm_packs.generator.core.spec import Job, Reply
 from hgemm_packs.generator.devices.sim import Faults
@@ -27,14 +26,10 @@ from hgemm_packs.pack.manifest_reader import Manifest
 from hgemm_packs.problem import Problem
 from hgemm_packs.settings import settings
 from tests import packs
+from tests.generator.cli.made_run import Made, hashes
 from tests.generator.command import PROBLEMS, Answer, generate, listed, machine, simulated
 
 OTHER = Problem(64, 4096, 4096, "nt", "f16")
-
-
-def hashes(folder: Path) -> dict[str, str]:
-    files = sorted(folder.iterdir())
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def opened(folder: Path) -> Manifest:
@@ -42,21 +37,6 @@ def opened(folder: Path) -> Manifest:
     pack = Pack.open(folder / "pack")
     pack.close()
     return pack.manifest
-
-
-class Made:
-    """A run, the options that made it, and the words of the command."""
-
-    def __init__(self, folder: Path) -> None:
-        shapes = listed(folder / "shapes.toml", PROBLEMS)
-        self.run = folder / "run"
-        self.options = ("--shapes", shapes, "--budget", "20s", "--seed", 1)
-        self.answer = simulated(*self.options, "--run", self.run, drawn=True)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return Made(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
@@ -144,8 +124,8 @@ def test_a_run_of_another_gpu_goes_on_nowhere_else(copied: Path, made: Made) -> 
 def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
     made: Made, tmp_path: Path
 ) -> None:
-    """Nothing else is screened, nothing confirmed: a pack, and what benchmarks/measure/pdl.py is to
-    measure of it. Only rows with a kernel, and those asked for."""
+    """Nothing else is screened, nothing confirmed: a pack, and what `generate measure dependent` is
+    to measure of it. Only rows with a kernel, and those asked for."""
     table = made.run / "source.json"
     won = {Problem(*row.key) for row in read_source(table).table if row.kernel is not None}
     code, out, err = simulated("follow", table, "--run", tmp_path / "run", "--budget", "20s")
@@ -163,7 +143,7 @@ def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
         assert entry.reads_ahead and entry.triggers_early
         assert entry.numerics.max_rel_err == round(found.proofs[entry.id].max_rel_err, 9)
     # What they are worth is for another measurement to say: an export has their proofs alone.
-    assert simulated("export", tmp_path / "run", "--out", tmp_path / "export").code == 0
+    assert simulated("archive", tmp_path / "run", "--out", tmp_path / "export").code == 0
     assert export.read(tmp_path / "export").proofs == found.proofs
     # Each second of the rows that a list names, not those of each second that it does.
     last = sorted(won, key=cost)[-1:]
@@ -182,14 +162,14 @@ def test_confirm_ends_what_a_small_budget_left_open(made: Made, tmp_path: Path) 
     place = ("--run", tmp_path / "run")
     short = simulated(*made.options, "--budget", "4.5s", "--strategy", "prior", *place)
     assert short.code == 1
-    assert f"not confirmed yet: hgemm-packs generate confirm {tmp_path / 'run'}\n" in short.out
+    assert f"not confirmed yet: hgemm-packs generate resume {tmp_path / 'run'}\n" in short.out
     assert short.out.endswith("no win confirmed yet: no pack\n")
     assert not (tmp_path / "run" / "pack").exists()
     with Store(tmp_path / "run", readonly=True) as store:
         screens = [job.id for job in store.measured("screen")]
         assert list(store.measured("confirm")) == []
         assert sum(store.spent_gpu_seconds().values()) > 0.7 * (4.5 + 2.0)
-    code, out, _ = simulated("confirm", tmp_path / "run", "--budget", "2s")
+    code, out, _ = simulated("resume", tmp_path / "run", "--budget", "2s")
     assert code == 0
     with Store(tmp_path / "run", readonly=True) as store:
         assert [job.id for job in store.measured("screen")] == screens
@@ -320,7 +300,7 @@ def test_what_another_process_holds_is_said_and_not_traced(
     made: Made, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(copied):
-        code, _, err = simulated("confirm", copied)
+        code, _, err = simulated("resume", copied)
     assert (code, f"another process writes to {copied}" in err) == (2, True)
 
     def taken(*_: object) -> Answer:
@@ -329,152 +309,3 @@ def test_what_another_process_holds_is_said_and_not_traced(
     monkeypatch.setattr("tests.generator.command.Inline", taken)
     code, _, err = simulated(*made.options, "--run", copied)
     assert (code, err) == (2, "hgemm-packs: gpu-0.lock is held by process 7\n")
-
-
-def chosen_by_protocols(own: SourceManifest, folder: Path) -> None:
-    """The export in `folder`/raw once more, with lines of pdl.py and energy.py as they are on file,
-    headers and failures among them."""
-    named = {kernel.id: kernel.name for kernel in own.kernels}
-    first, *others = [row for row in own.table if row.kernel]
-    problem, kernel = [*first.key[:5]], named[str(first.kernel)]
-    gain = {"torch": [9.0], "plain": [2.0], "pdl": [1.0]}
-    runs = {"torch": {"us": 1.0}, kernel: {"us": 2.0}}
-    task = {"problem": problem, "fields": ["problem"], "wrong": []}
-    failure = {**task, "kernel": kernel, "error": "OutOfMemoryError", "blamed": False}
-    pdl = [
-        {"header": {}},
-        failure,
-        {**task, "kernel": kernel, "edges": {"programmatic": 2}, "hot": gain, "cold": gain},
-    ]
-    energy = [{"header": {}}, {**task, "sustained": runs}]
-    for name, lines in (("pdl", pdl), ("energy", energy)):
-        text = "".join(json.dumps(each) + "\n" for each in lines)
-        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
-    words = ("table", folder / "raw", "--out", folder / "p.json")
-    lines = "--pdl", folder / "pdl.jsonl"
-    code, out, _ = generate(*words, *lines)
-    assert code == 0 and "1 with a kernel for dependent launch" in out
-    made = read_source(folder / "p.json")
-    rows = (row._replace(dependent=first.kernel if row is first else None) for row in own.table)
-    assert made == dataclasses.replace(own, table=tuple(rows))
-    # Another run, which chooses nothing, has it slower than torch in one way, and in the other.
-    for arm, kernels in (("pdl", (first.kernel, None)), ("plain", (None, None))):
-        again = {**pdl[-1], "hot": {**gain, arm: [9.2]}}
-        (folder / "again.jsonl").write_text(json.dumps(again) + "\n", encoding="utf-8")
-        assert generate(*words, *lines, "--published", folder / "again.jsonl").code == 0
-        (row,) = [r for r in read_source(folder / "p.json").table if r.key == first.key]
-        assert (row.kernel, row.dependent) == kernels
-    assert generate(*words, "--published", folder / "pdl.jsonl").code == 0
-    assert read_source(folder / "p.json") == own
-    # Nothing is chosen that another run would have to publish.
-    elsewhere = {**pdl[-1], "kernel": "another"}
-    (folder / "again.jsonl").write_text(json.dumps(elsewhere) + "\n", encoding="utf-8")
-    assert generate(*words, *lines, "--published", folder / "again.jsonl").code == 0
-    assert read_source(folder / "p.json") == own
-    assert generate(*words, "--energy", folder / "energy.jsonl").code == 0
-    kept = [row for row in read_source(folder / "p.json").table if row.kernel]
-    assert sorted(row.key for row in kept) == sorted(row.key for row in others)
-
-
-def only_sanitized(own: SourceManifest, folder: Path) -> None:
-    """The export in `folder`/raw without one kernel that a tool found fault with."""
-    bad = next(row.kernel for row in own.table if row.kernel)
-    said = [
-        {"id": kernel.id, "tool": tool, "findings": int(kernel.id == bad and tool == "racecheck")}
-        for kernel in own.kernels
-        for tool in ("memcheck", "racecheck")
-    ]
-    text = "".join(json.dumps(each) + "\n" for each in ({"header": {}}, *said))
-    (folder / "said.jsonl").write_text(text, encoding="utf-8")
-    words = ("table", folder / "raw", "--out", folder / "p.json")
-    code, out, _ = generate(*words, "--sanitized", folder / "said.jsonl")
-    assert code == 0 and "have no clean record" in out
-    kept = read_source(folder / "p.json")
-    assert {kernel.id for kernel in kept.kernels} <= {k.id for k in own.kernels} - {bad}
-    assert [row.kernel for row in kept.table].count(bad) == 0
-
-
-def test_candidates_are_written_as_a_pack(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = read_source(made.run / "source.json")
-    ids = {(kernel.family, str(kernel.genome)): kernel.id for kernel in own.kernels}
-    asked = []
-
-    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[compiler.Built]:
-        known = [ids[name, str(genome)] for name, genome in jobs if (name, str(genome)) in ids]
-        return [compiler.Built({"id": each}, b"") for each in known]
-
-    monkeypatch.setattr(compiler, "build", compiled)
-    monkeypatch.setattr(pack_writer, "build_pack", lambda *places: asked.append(places))
-    words = ("candidates", made.run, "--out", tmp_path / "c")
-    code, out, _ = generate(*words, "--least-flop", "1")
-    assert code == 0 and "kernels for" in out
-    assert asked == [(tmp_path / "c" / "source.json", tmp_path / "c" / "pack")]
-    written = read_source(tmp_path / "c" / "source.json")
-    assert {each.id for each in written.kernels} <= {each.id for each in own.kernels}
-    assert {row.key for row in written.table} >= {row.key for row in own.table if row.kernel}
-    assert generate(*words, "--least-flop", "1e20").code == 2
-    # For dependent launch: every problem, all that still build, however far apart, by name.
-    assert generate(*words, "--near", "9").code == 0
-    text = (tmp_path / "c" / "pairs.jsonl").read_text(encoding="utf-8")
-    alone = [tuple(json.loads(line)["problem"]) for line in text.splitlines()]
-    assert sorted(alone) == sorted(row.key[:5] for row in own.table if row.kernel)
-    with Store(made.run, readonly=True) as store:
-        for id_, fields in findings.read(store).kernels.items():
-            ids[fields["family"], str(fields["genome"])] = id_
-    assert generate(*words, "--near", "9").code == 0
-    several = read_source(tmp_path / "c" / "source.json")
-    text = (tmp_path / "c" / "pairs.jsonl").read_text(encoding="utf-8")
-    pairs = [json.loads(line) for line in text.splitlines()]
-    assert {each["kernel"] for each in pairs} == {each.name for each in several.kernels}
-    problems = [tuple(each["problem"]) for each in pairs]
-    assert set(problems) == {row.key[:5] for row in several.table}
-    assert set(alone) <= set(problems) and all(problems.count(each) > 1 for each in alone)
-
-
-def test_candidates_of_the_problems_that_another_export_confirms(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = export.load(made.run)
-    ids = {(f["family"], str(f["genome"])): id_ for id_, f in found.kernels.items()}
-
-    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[compiler.Built]:
-        return [compiler.Built({"id": ids[name, str(genome)]}, b"") for name, genome in jobs]
-
-    monkeypatch.setattr(compiler, "build", compiled)
-    monkeypatch.setattr(pack_writer, "build_pack", lambda *places: None)
-    words = ("candidates", made.run, "--out", tmp_path / "c", "--near", "9")
-    assert generate(*words).code == 0
-    everything = {row.key for row in read_source(tmp_path / "c" / "source.json").table}
-    key = max(everything)
-    less = [f for f in found.fields if f.stage != "confirm" or f.problem.key == key]
-    export.write(dataclasses.replace(found, fields=tuple(less)), tmp_path / "less")
-    assert generate(*words, "--only", tmp_path / "less").code == 0
-    assert {row.key for row in read_source(tmp_path / "c" / "source.json").table} == {key}
-    assert len(everything) > 1
-
-
-def test_an_export_makes_the_table_of_its_run(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, out, err = generate("export", made.run, "--out", tmp_path / "raw")
-    assert (code, err) == (0, "") and "3 problems" in out
-    own = read_source(made.run / "source.json")
-    ids = {(kernel.family, str(kernel.genome)): kernel.id for kernel in own.kernels}
-
-    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[compiler.Built]:
-        return [compiler.Built({"id": ids[name, str(genome)]}, b"") for name, genome in jobs]
-
-    monkeypatch.setattr(compiler, "build", compiled)
-    for i in range(2):
-        assert generate("table", tmp_path / "raw", "--out", tmp_path / f"{i}.json").code == 0
-    assert (tmp_path / "0.json").read_bytes() == (tmp_path / "1.json").read_bytes()
-    again = read_source(tmp_path / "0.json")
-    assert again.kernels == own.kernels
-    assert [row.kernel for row in again.table] == [row.kernel for row in own.table]
-    chosen_by_protocols(again, tmp_path)
-    only_sanitized(again, tmp_path)
-    assert generate("export", tmp_path / "raw", "--out", tmp_path / "copy").code == 0
-    assert hashes(tmp_path / "copy") == hashes(tmp_path / "raw")
-    assert generate("export", tmp_path / "absent", "--out", tmp_path / "copy").code == 2

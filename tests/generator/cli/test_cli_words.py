@@ -95,7 +95,7 @@ def of_another_schema(folder: Path) -> Sequence[object]:
 
 def without_problems(folder: Path) -> Sequence[object]:
     Store(folder / "run").close()
-    return ("confirm", folder / "run")
+    return ("resume", folder / "run")
 
 
 def of_no_record(folder: Path) -> Sequence[object]:
@@ -120,7 +120,7 @@ def of_no_record(folder: Path) -> Sequence[object]:
         (shaped("--models", "Qwen9 *"), "no model is called 'Qwen9 *'"),
         (shaped(), "no CUDA device; `hgemm-packs generate doctor` says what is missing"),
         (shaped("--gpus", 4), "no CUDA device"),
-        (lambda folder: ("confirm", folder / "run"), "no store at"),
+        (lambda folder: ("resume", folder / "run"), "no store at"),
         (without_problems, "has no problems yet"),
         (lambda folder: ("report", folder / "run"), "no store at"),
         (lambda folder: ("pack", folder / "run"), "no store at"),
@@ -140,7 +140,7 @@ def of_no_record(folder: Path) -> Sequence[object]:
         (of_no_record, "the launch record must say 'grid'"),
         (lambda folder: ("dance",), "No such command 'dance'"),
         (evaluated('{"family": [], "genome": {}}'), "no kernel family []"),
-        (lambda folder: ("--gpus", 2, "confirm", folder / "run"), "--gpus in front of 'confirm'"),
+        (lambda folder: ("--gpus", 2, "resume", folder / "run"), "--gpus in front of 'resume'"),
     ],
 )
 def test_a_wrong_request_exits_2_with_one_line(
@@ -201,7 +201,7 @@ def test_the_sanitizer_runs_on_all_gpus_of_the_run_and_verdicts_come_group_by_gr
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     parts = list(search.sanitized(2, kernels))
     assert {gpu for _, gpu in ran} == {"5", "6"}
-    assert {tool for tool, _ in ran} == {*search.OF_TABLES}
+    assert {tool for tool, _ in ran} == {*sanitizer.OF_TABLES}
     assert parts[0].keys() == {one.id for one in kernels[::3]}
     assert all(verdict.passed for part in parts for verdict in part.values())
     left = len(kernels) - sum(map(len, parts))

@@ -51,8 +51,8 @@ def test_each_case_gets_as_far_as_it_must(report: run.Report, name: str) -> None
 
 def test_cases_can_be_named() -> None:
     names = ["splitk_deep", "swapab"]
-    assert sorted(case.name for case in run.chosen(corpus.load(), names)) == names
-    assert [case.name for case in run.chosen(corpus.load(), ())] == list(CASES)
+    assert sorted(case.name for case in run.choose(corpus.load(), names)) == names
+    assert [case.name for case in run.choose(corpus.load(), ())] == list(CASES)
     with pytest.raises(ValueError, match="no case swapba in the corpus"):
         run.run("cpu", names=["swapab", "swapba"])
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.measure import energy
 from hgemm_packs.generator import families
+from hgemm_packs.generator.campaigns import sustained as long_runs
+from hgemm_packs.generator.campaigns.sustained import Among
 from hgemm_packs.generator.compile import compiler, pack_writer
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
@@ -31,7 +32,7 @@ FIELDS = (
 
 
 def line(torch: float, problem: Any = PROBLEM, **us: float) -> dict[str, Any]:
-    """As energy.py writes them; arms are names of kernels."""
+    """As `generate measure sustained` writes them; arms are names of kernels."""
     arms = {"torch": torch, "cublaslt": 1.0} | {f"name_{id_}": each for id_, each in us.items()}
     return {
         "problem": [problem.m, problem.n, problem.k, problem.layout, problem.dtype],
@@ -153,9 +154,10 @@ def test_energy_tries_confirmed_wins_alone(tmp_path: Path) -> None:
         generator_info=packs.GENERATOR,
     )
     pack = Packed(tmp_path / "pack")
-    wins = energy.confirmed(pack, tmp_path / "raw", 1.0)
+    wins = long_runs.confirmed(pack, tmp_path / "raw", 1.0)
     assert wins == {PROBLEM: ["k_tma2", "k_direct"], OTHER: []}
-    (task,) = energy.tasks(pack, [(PROBLEM, None), (OTHER, None), (THIRD, None)], [], wins, 1.0)
+    asked = [(PROBLEM, None), (OTHER, None), (THIRD, None)]
+    (task,) = long_runs.tasks(pack, asked, Among(tmp_path / "raw", (), 1.0))
     assert task.problem == PROBLEM
     assert [each.fields["name"] for each in task.kernels()] == ["k_tma2", "k_direct"]
-    assert energy.confirmed(pack, tmp_path / "raw") == {}
+    assert long_runs.confirmed(pack, tmp_path / "raw") == {}

@@ -1,0 +1,48 @@
+// A plan is a loaded kernel bound to one geometry: grid, parameters and encoded tensor maps, all
+// but the three addresses and the stream. Making one costs about a microsecond and happens once
+// per problem; running one is up to three copied and re-pointed maps and the driver's launch.
+#ifndef HGP_LAUNCH_H
+#define HGP_LAUNCH_H
+
+#include "cuda/kernel.h"
+
+typedef struct {
+  int32_t m, n, k;
+  int32_t ld[3];  // leading strides of A, B, C in elements
+} geometry;
+
+typedef struct {
+  cu_tensor_map maps[MAX_MAPS];
+  cu_function function;
+  cu_context context;
+  geometry shape;
+  int device;
+  param_layout params;
+  uint32_t grid[2], block, cluster, smem_bytes;
+  size_t workspace_bytes;  // of the whole grid
+  int pdl, cooperative, reads_ahead;
+  int transposed[2];  // how A and B are stored
+} plan;
+
+// Why a grid of a cooperative kernel is refused: CTAs of it, CTAs that fit.
+#define TOO_MANY_CTAS "%lld CTAs that wait for each other, the device runs %d at once"
+
+// CTAs of the grid of an M x N output (no side above INT32_MAX), along x; y has one, or the tiles
+// along N.
+int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y);
+
+// The map of operand `i` (0 A, 1 B, 2 C), with its contiguous dimension as the inner one.
+cu_result encode_map(const cu_driver *driver, const launch_record *record, const geometry *shape,
+                     int i, void *address, cu_tensor_map *map);
+
+// Binds `kernel` to `shape`; `addresses` (A, B, C) only have to be valid for the encoding. Returns
+// NULL, or why this kernel cannot run this geometry (valid until the next call).
+const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,
+                      void *const addresses[3], plan *result);
+
+// Launches on `stream`, in whatever context is current; `parts` is the workspace, for a plan that
+// has one. Leaves `run` as it is, so that threads can launch it at once.
+cu_result plan_run(const cu_driver *driver, const plan *run, void *const addresses[3], void *parts,
+                   cu_stream stream);
+
+#endif

@@ -1,0 +1,54 @@
+"""`generate resume`: finals and confirmations that a run has not had yet."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from hgemm_packs.cli.console import UserError, console
+from hgemm_packs.generator.cli import live, search
+from hgemm_packs.generator.cli.app import SEARCH, Gpus, Keep, Run, app
+from hgemm_packs.generator.cli.results import conclude
+from hgemm_packs.generator.run import generate
+from hgemm_packs.generator.run.generate import Budget
+from hgemm_packs.generator.search import DEFAULT
+from hgemm_packs.generator.store.run_folder import Store
+
+
+@app.command(rich_help_panel=SEARCH)
+def resume(
+    run: Run,
+    budget: Annotated[str, typer.Option(help="GPU time beyond what was spent.")] = "2m",
+    gpus: Gpus = 0,
+    keep: Keep = 0.99,
+) -> None:
+    """Finish a run without more search: finals and confirmations.
+
+    Only what the run has not settled yet is measured.
+    """
+    out, more = console(), search.seconds(budget)
+    with Store(run, readonly=True) as store:  # a run must be there: nothing is made of a wrong name
+        problems = store.problems()
+        if not problems:
+            raise UserError(f"{run} has no problems yet: `hgemm-packs generate --run {run}` first")
+    count = search.gpus_here(gpus)
+    with Store(run) as store:
+        spent = sum(store.spent_gpu_seconds().values())
+        rest = Budget(spent + more, search_share=spent / (spent + more), patience=0)
+        with (
+            search.workers(run, search.CORES, count, "") as (builder, evaluator),
+            live.watching(out) as watch,
+        ):
+            summary = generate.generate(
+                store,
+                problems,
+                search.searcher(DEFAULT, 0),
+                builder,
+                evaluator,
+                rest,
+                watch,
+                sanitize=partial(search.sanitized, count),
+            )
+        conclude(out, store, run, summary, keep)

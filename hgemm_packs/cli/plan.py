@@ -1,0 +1,318 @@
+"""`hgemm-packs plan`: what a model gains at which number of tokens, and what was never measured.
+
+The layers come from the model's config.json, from a TOML of shapes or from the committed list; the
+figures from the table of the pack that calls would use, or of the committed manifest where none is
+installed. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from .. import select
+from ..errors import PackError, of_path
+from ..pack.manifest import Policy, Row
+from ..pack.strict_json import read_json
+from ..problem import DTYPES, DeviceInfo, Key, Problem, natural_alignment
+from . import shapes
+from .console import UserError, cuda_device, generator, manifests_dir
+from .devices import named, of_packs
+from .layers import LAYOUT
+
+#: GPU-seconds that the search of a problem took, in a run of 250 on an H200: generator.json.
+SEARCH_S = 204.869 / 250
+#: What a config.json calls the type of its weights.
+TORCH_DTYPES = {"float16": "f16", "bfloat16": "bf16"}
+#: How the names of weights end that stand for several in one.
+FUSED = ("qkv", "gate_up")
+LEGEND = (
+    "Caches hot. torch runs where there is a dot (no confirmed win), a dash (not measured) or an x "
+    "(N or K is no multiple of 8)."
+)
+ALONE = (
+    "These are products measured one at a time: a whole step has other work too, and gains less. "
+    "README has the figures of whole models."
+)
+
+
+class Figures(NamedTuple):
+    """A table: its rows by problem, what makes a row count, and where it is from."""
+
+    row: Callable[[Key], Row | None]
+    rows: Sequence[Row]
+    policy: Policy
+    source: str
+
+
+class Call(NamedTuple):
+    """One layer at one number of tokens, with its row, if it was measured."""
+
+    layer: shapes.Layer
+    problem: Problem
+    row: Row | None
+    served: bool
+
+    @property
+    def fits(self) -> bool:
+        """Whether a kernel could take it."""
+        p = self.problem
+        return natural_alignment(p.m, p.n, p.k, p.layout) == 16
+
+    @property
+    def cell(self) -> str:
+        if not self.fits:
+            return "x"
+        if self.row is None:
+            return "-"
+        return f"{self.row.hot.speedup:.2f}" if self.served else "."
+
+
+def run(
+    out: Console,
+    model: str,
+    counts: str | None,
+    dtype: str | None,
+    profile: str | None,
+    missing: Path | None,
+) -> None:
+    """Print the plan of a model; write what has no measurement to `missing`, as a TOML for
+    `generate`. Raises UserError for a model, number or type that is none."""
+    device = _device(profile)
+    figures = _figures(device)
+    listed, own_dtype = _layers(model)
+    chosen = _dtype(dtype) or own_dtype or next(iter(listed.dtypes))
+    tokens = _tokens(counts) or listed.m
+    calls = [
+        _call(figures, layer, Problem(m, layer.n, layer.k, LAYOUT, chosen))
+        for layer in listed.layers
+        for m in tokens
+    ]
+    out.print(f"speed-up over torch, {chosen} on {device.name}, from {figures.source}")
+    out.print(_table(calls, tokens))
+    out.print(LEGEND)
+    steps = [_step(m, [each for each in calls if each.problem.m == m]) for m in tokens]
+    for line in filter(None, steps):
+        out.print(line)
+    if any(steps):
+        out.print(ALONE)
+    out.print("A layer with a bias gets no kernel yet, whatever stands above.")
+    _say_missing(out, figures, calls, model, missing)
+
+
+def _device(profile: str | None) -> DeviceInfo:
+    """The named one; else the GPU here; else the first that is known, for a plan needs none."""
+    if profile is None and cuda_device() is None:
+        known = of_packs()
+        return next(iter(known.values())) if known else named("NVIDIA H200")
+    return named(profile)
+
+
+def _figures(device: DeviceInfo) -> Figures:
+    for pack in select.found().packs:
+        manifest = pack.manifest
+        if device.name in [each.name for each in manifest.device_profiles]:
+            rows = [row for row in manifest.table if row.profile == device.name]
+            name = f"pack {manifest.pack.name} {manifest.pack.version}"
+            return Figures({row.key: row for row in rows}.get, rows, manifest.policy, name)
+    read_source = generator("compile.pack_writer").read_source
+    for path in sorted(manifests_dir().glob("sm_*/*/pack.json")):
+        source = read_source(path.parent)
+        rows = [row for row in source.table if row.profile == device.name]
+        if rows:
+            name = "the committed table (no pack installed: hgemm-packs build)"
+            return Figures({row.key: row for row in rows}.get, rows, source.policy, name)
+    raise UserError(f"nothing was measured on {device.name}: hgemm-packs generate measures")
+
+
+def _call(figures: Figures, layer: shapes.Layer, problem: Problem) -> Call:
+    row = figures.row(problem.key)
+    served = row is not None and row.kernel is not None and figures.policy.clears(row)
+    return Call(layer, problem, row, served)
+
+
+def _layers(model: str) -> tuple[shapes.Shapes, str | None]:
+    """The layers of what the user named, and the type that a config says its weights have."""
+    listed = shapes.read(manifests_dir() / "shapes" / "llm_layers.toml")
+    path = Path(model)
+    if path.is_dir():
+        path = path / "config.json"
+    if path.suffix == ".json":
+        return _of_config(path, listed)
+    if path.suffix == ".toml" and path.name != path.stem:
+        found = shapes.read(path)
+        if not found.layers:
+            raise UserError(f"{path}: no layer and no model: plan is about layers")
+        return found, None
+    try:
+        return listed.only([model]), None
+    except PackError:
+        names = list(dict.fromkeys(layer.model for layer in listed.layers))
+        near = difflib.get_close_matches(model, names, 5, 0.4) or names
+        raise UserError(
+            f"{model!r} is no file and no model of the list: give a config.json, a .toml, "
+            f"or one of {', '.join(near)}"
+        ) from None
+
+
+def _of_config(path: Path, listed: shapes.Shapes) -> tuple[shapes.Shapes, str | None]:
+    """The layers that follow from a config.json of Transformers."""
+    try:
+        config: Any = read_json(path.read_bytes())
+    except PackError as error:
+        raise UserError(f"{path}: {error}") from None
+    if not isinstance(config, dict):
+        raise UserError(f"{path}: not a config.json: no object")
+    if isinstance(config.get("text_config"), dict):  # of a model that also sees
+        config = {**config, **config["text_config"]}
+    known = shapes.HEADS | shapes.LATENT | shapes.WIDTHS
+    fields = {name: config[name] for name in known if type(config.get(name)) is int}
+    latent = "kv_lora_rank" in fields
+    heads = fields.get("num_attention_heads")
+    if heads and not latent:
+        fields.setdefault("num_key_value_heads", heads)
+        if "hidden_size" in fields:
+            fields.setdefault("head_dim", fields["hidden_size"] // heads)
+    extra = ""
+    if latent and "q_lora_rank" not in fields:  # one weight for q, as DeepSeek V2 Lite has it
+        extra = _without_q_rank(fields)
+        fields = {name: fields[name] for name in fields if name in shapes.WIDTHS}
+    unwanted = shapes.HEADS - shapes.LATENT if latent else shapes.LATENT - shapes.HEADS
+    text = "\n".join(f"{name} = {size}" for name, size in fields.items() if name not in unwanted)
+    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    try:
+        found = shapes.parse(
+            f"m = {list(listed.m)}\n[[model]]\nname = {json.dumps(name)}\n{text}\n{extra}"
+        )
+    except PackError as error:
+        raise UserError(f"{path}: {error.detail}: fields of its layers are missing") from None
+    torch_dtype = config.get("torch_dtype", config.get("dtype"))
+    return found, TORCH_DTYPES.get(str(torch_dtype))
+
+
+def _without_q_rank(fields: dict[str, int]) -> str:
+    """The layers of latent attention whose q comes from the hidden state at once, as TOML."""
+    try:
+        heads, rank, hidden = (
+            fields[name] for name in ("num_attention_heads", "kv_lora_rank", "hidden_size")
+        )
+        nope, rope, v = (fields[f"{n}_head_dim"] for n in ("qk_nope", "qk_rope", "v"))
+    except KeyError:
+        return ""
+    layers = {
+        "q": (heads * (nope + rope), hidden),
+        "kv_a": (rank + rope, hidden),
+        "kv_b": (heads * (nope + v), rank),
+        "o": (hidden, heads * v),
+    }
+    return "\n".join(
+        f'[[model.layer]]\nname = "{name}"\nn = {n}\nk = {k}' for name, (n, k) in layers.items()
+    )
+
+
+def _dtype(word: str | None) -> str | None:
+    if word is None or word in DTYPES:
+        return word
+    raise UserError(f"--dtype {word}: not one of {', '.join(DTYPES)}")
+
+
+def _tokens(words: str | None) -> tuple[int, ...]:
+    if words is None:
+        return ()
+    try:
+        found = tuple(dict.fromkeys(int(word) for word in words.split(",")))
+    except ValueError:
+        found = (0,)
+    if not all(1 <= m <= shapes.LARGEST_SIDE for m in found):
+        raise UserError(f"--m {words}: not numbers from 1, such as 1,8,64")
+    return found
+
+
+def _table(calls: Sequence[Call], tokens: Sequence[int]) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("layer, at M =", overflow="fold")
+    table.add_column("N x K", justify="right", no_wrap=True)
+    for m in tokens:
+        table.add_column(str(m), justify="right", no_wrap=True)
+    model = ""
+    for start in range(0, len(calls), len(tokens)):
+        row = calls[start : start + len(tokens)]
+        layer = row[0].layer
+        if layer.model != model:
+            table.add_section()
+            table.add_row(layer.model, style="bold")
+            model = layer.model
+        table.add_row(f"  {layer.names}", f"{layer.n} x {layer.k}", *(each.cell for each in row))
+    return table
+
+
+def _step(m: int, calls: Sequence[Call]) -> str:
+    """What one decoder layer's products take together, each weight by itself: fused weights would
+    count twice, and how many tokens an expert gets nobody knows here."""
+    ours = theirs = 0.0
+    for each in calls:
+        names = [name for name in each.layer.names.split() if _alone(name)]
+        if not names or each.layer.model != calls[0].layer.model:
+            continue
+        if each.row is None:
+            return ""
+        theirs += len(names) * each.row.hot.torch_us
+        ours += len(names) * (each.row.hot.us if each.served else each.row.hot.torch_us)
+    if not theirs:
+        return ""
+    return (
+        f"M = {m}: the products of one {calls[0].layer.model or 'set of layers'} block take torch "
+        f"{theirs:.1f} us, with kernels {ours:.1f} us: {theirs / ours:.3f}x"
+    )
+
+
+def _alone(name: str) -> bool:
+    return not name.startswith("expert_") and name != "lm_head" and not name.endswith(FUSED)
+
+
+def _say_missing(
+    out: Console, figures: Figures, calls: Sequence[Call], model: str, missing: Path | None
+) -> None:
+    """What has no row: how many problems, what M there are, and what measuring them would cost."""
+    lacking = {each.problem.key: each.problem for each in calls if each.row is None and each.fits}
+    unfit = {each.problem.key for each in calls if not each.fits}
+    if unfit:
+        out.print(
+            f"{len(unfit)} problems have an N or K that is no multiple of 8: no kernel takes them."
+        )
+    if not lacking:
+        out.print("Nothing else is missing: every problem was measured.")
+        return
+    wanted = {(p.n, p.k, p.layout, p.dtype) for p in lacking.values()}
+    known = {row.m for row in figures.rows if (row.n, row.k, row.layout, row.dtype) in wanted}
+    if known:
+        out.print(f"M that were measured for some of these: {', '.join(map(str, sorted(known)))}")
+    minutes = math.ceil(SEARCH_S * len(lacking) / 60)
+    out.print(
+        f"{len(lacking)} problems were not measured, and run on torch: a search of them takes "
+        f"about {minutes} min of one GPU, and `generate refine` after it about as long"
+    )
+    if missing is None:
+        out.print("`--out FILE.toml` writes them down for that search.")
+        return
+    with of_path(missing):
+        missing.write_text(_as_toml(lacking.values(), model), encoding="utf-8")
+    out.print(f"hgemm-packs generate --shapes {missing} --budget {minutes}m", soft_wrap=True)
+    out.print("hgemm-packs generate refine generate-run")
+
+
+def _as_toml(problems: Any, model: str) -> str:
+    """Problems as manifests/shapes/example.toml explains them."""
+    lines = [f"# Problems of {json.dumps(model)} that no table has, by `hgemm-packs plan`."]
+    for p in problems:
+        lines += ["", "[[problem]]", f"m = {p.m}", f"n = {p.n}", f"k = {p.k}"]
+        lines += [f'layout = "{p.layout}"', f'dtype = "{p.dtype}"']
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,190 @@
+"""One thing wrong with a pack: the changes that cases.py is made of."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hgemm_packs.pack.manifest import MAX_MANIFEST_BYTES, PARAM_LAYOUTS
+from tests.abuse.builder import (
+    Change,
+    edit,
+    edit_blob,
+    manifest_bytes,
+    on_blob,
+    on_manifest,
+    replace_text,
+)
+
+
+def flip(index: int) -> Change:
+    def change(blob: bytearray) -> None:
+        blob[index] ^= 1
+
+    return on_blob(change)
+
+
+def cut(blob: bytearray) -> None:
+    del blob[-1:]
+
+
+def add(blob: bytearray) -> None:
+    blob += b"\0"
+
+
+def link_to_kept(path: Path) -> None:
+    path.symlink_to(path.parent.parent / f"{path.parent.name}.{path.name}")
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def swap_offsets(document: dict[str, Any]) -> None:
+    first, second = document["kernels"][:2]
+    first["offset"], second["offset"] = second["offset"], first["offset"]
+
+
+def shift(index: int, amount: int) -> Change:
+    """Move one cubin's place without moving the cubin."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["kernels"][index]["offset"] += amount
+
+    return on_manifest(change)
+
+
+def hole(pack: Path) -> None:
+    """256 unused zero bytes between two cubins, every hash right."""
+    second = json.loads((pack / "manifest.json").read_text())["kernels"][1]["offset"]
+
+    def widen(document: dict[str, Any]) -> None:
+        for entry in document["kernels"][1:]:
+            entry["offset"] += 256
+
+    def insert(blob: bytearray) -> None:
+        blob[second:second] = bytes(256)
+
+    edit_blob(pack, insert)
+    edit(pack, widen)
+
+
+def overlap(document: dict[str, Any]) -> None:
+    """The first cubin claims to reach into the second."""
+    document["kernels"][0]["size"] = document["kernels"][1]["offset"] + 1
+
+
+def rename_cubin(document: dict[str, Any]) -> None:
+    """An id that is no cubin's hash, in the kernel and in its row."""
+    old, new = document["kernels"][1]["id"], "0" * 64
+    document["kernels"][1]["id"] = new
+    for row in document["table"]:
+        if row["kernel"] == old:
+            row["kernel"] = new
+
+
+def repeat(name: str, count: int) -> Change:
+    def change(document: dict[str, Any]) -> None:
+        document[name] = document[name][:1] * count
+
+    return on_manifest(change)
+
+
+def crowd(document: dict[str, Any]) -> None:
+    """4095 kernels more, each with an id and a name of its own."""
+    first = document["kernels"][0]
+    document["kernels"] += [
+        first | {"id": f"{each:064x}", "name": f"k{each}"} for each in range(4095)
+    ]
+
+
+def twin(field: str, value: str) -> Change:
+    """The first kernel a second time, but for one field."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["kernels"].append(document["kernels"][0] | {field: value})
+
+    return on_manifest(change)
+
+
+def workspace(size: int, slices: Any = 4, persistent: bool = False, **fields: Any) -> Change:
+    """The second kernel with a workspace; no `slices` in its grid where they are `...`."""
+
+    def change(document: dict[str, Any]) -> None:
+        kernel = document["kernels"][1]
+        sizes = list(PARAM_LAYOUTS["tma2_ws_v2"])
+        kernel |= {"param_layout": "tma2_ws_v2", "param_sizes": sizes, "workspace_bytes": size}
+        kernel["grid"]["persistent"] = persistent
+        if slices is not ...:
+            kernel["grid"]["slices"] = slices
+        kernel |= {"cooperative": True, **fields}
+
+    return on_manifest(change)
+
+
+def row_twice(document: dict[str, Any]) -> None:
+    document["table"].insert(0, document["table"][0] | {"kernel": None})
+
+
+def drop(document: dict[str, Any]) -> None:
+    del document["blob"]
+
+
+def dependent(row: int, **kernel: Any) -> Change:
+    """A row names the kernel that no row has for dependent launches, with fields put into that."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["kernels"][2] |= kernel
+        document["table"][row]["dependent"] = document["kernels"][2]["id"]
+
+    return on_manifest(change)
+
+
+def byte(index: int, value: int) -> Callable[[bytes], bytes]:
+    return lambda cubin: cubin[:index] + bytes([value]) + cubin[index + 1 :]
+
+
+def oversize(pack: Path) -> None:
+    """Sparse, so the case costs no disk; the size alone must be enough to refuse it."""
+    os.truncate(pack / "manifest.json", MAX_MANIFEST_BYTES + 1)
+
+
+def without(name: str) -> Change:
+    return lambda pack: (pack / name).unlink()
+
+
+def nested(depth: int) -> Change:
+    return manifest_bytes(lambda data: b"[" * depth + b"]" * depth)
+
+
+def sub(old: str, new: str) -> Callable[[bytes], bytes]:
+    return lambda data: data.replace(old.encode("latin-1"), new.encode("latin-1"), 1)
+
+
+def compact(data: bytes) -> bytes:
+    return json.dumps(json.loads(data), separators=(",", ":")).encode()
+
+
+def last_row(name: str, value: Any) -> Change:
+    def change(document: dict[str, Any]) -> None:
+        document["table"][-1][name] = value
+
+    return on_manifest(change)
+
+
+def inside(pack: Path) -> None:
+    """Lines that begin a table where none may be."""
+    replace_text('"baseline":{', '"baseline":{\n"table":[\n\n],')(pack)
+
+
+def spaced(pack: Path) -> None:
+    """JSON all the same, but the id is not where a reader of lines seeks it."""
+    path = pack / "manifest.json"
+    path.write_text(path.read_text().replace('"id":', '"id": '))

@@ -1,0 +1,46 @@
+"""`torch.compile` over our calls: right, with its graph broken at each, and without a warning."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cpu.test_runtime import run
+
+COMPILED = """
+import torch
+from hgemm_packs import matmul
+from hgemm_packs.nn import Linear
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = Linear()
+        self.layer.weight = torch.nn.Parameter(torch.eye(8).half(), requires_grad=False)
+        self.layer.bias = None
+
+    def forward(self, x):
+        return self.layer(matmul(x + x, x) + 1) * 2
+
+x = torch.eye(8).half()
+print(torch.equal(torch.compile(Model(), backend="eager")(x), (2 * x + 1) * 2))
+print(torch._dynamo.utils.counters["graph_break"].total())
+"""
+
+
+@pytest.mark.parametrize("first", ["", "import torch._dynamo\n"])
+def test_newcomer_11_no_warning_asks_for_a_report_to_pytorch(first: str) -> None:
+    # Four lines of warning asked users to file an issue with PyTorch.
+    said = run(first + COMPILED, HGEMM_PACKS_LOG="error")
+    assert said.splitlines()[0] == "True" and int(said.splitlines()[1]) >= 2
+    assert len(said.splitlines()) == 2, said
+
+
+def test_newcomer_11_a_users_errors_for_warnings_do_not_break_it() -> None:
+    strict = "import warnings\nwarnings.simplefilter('error', UserWarning)\n"
+    assert run(strict + COMPILED, HGEMM_PACKS_LOG="error").splitlines()[0] == "True"
+
+
+def test_newcomer_11_warnings_of_others_stay() -> None:
+    words = "Dynamo does not know how to trace the builtin `other._C.f.`"
+    script = f"import warnings, hgemm_packs\nwarnings.warn({words!r})\n"
+    assert words in run(script)
