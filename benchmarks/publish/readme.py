@@ -77,13 +77,12 @@ def models(summary: Summary) -> str:
 def against_itself(noise: Summary) -> str:
     """A sentence on what chance alone makes of a case, by mode; nothing where nobody looked."""
     parts = [
-        f"{noise[mode]['least']:.3f}x to {noise[mode]['most']:.3f}x in {noise[mode]['cases']} "
-        f"cases of {words}"
+        f"{one['least']:.3f}x to {one['most']:.3f}x in {one['cases']} cases of {words}"
         for mode, words in (("graph", "a CUDA graph"), ("eager", "eager calls"))
-        if mode in noise
+        for one in ([noise[mode]] if mode in noise else [])
     ]
-    said = "Torch against itself, which no gain or loss should be told from"
-    return f"\n{said}: {', '.join(parts)}.\n" if parts else ""
+    said = "\nTorch against itself, which no gain or loss should be told from: "
+    return f"{said}{', '.join(parts)}.\n" if parts else ""
 
 
 def serving(summary: Summary) -> str:
