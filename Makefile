@@ -14,12 +14,10 @@ EXTENSION_SOURCES := $(wildcard csrc/launcher/*.[ch] csrc/launcher/*/*.[ch] csrc
 C_HOST := $(EXTENSION_SOURCES) $(wildcard tests/fake_*/*.[ch])
 EXTENSIONS := setup.py $(EXTENSION_SOURCES)
 
-TABLE = $(BIN)/hgemm-packs generate table benchmarks/results/measured \
-  $(addprefix --dependent ,$(wildcard benchmarks/results/pdl-choice*.jsonl* benchmarks/results/pdl-contenders*.jsonl*)) \
-  $(addprefix --published ,$(wildcard benchmarks/results/pdl.jsonl* benchmarks/results/pdl-[0-9]*.jsonl*)) \
-  $(addprefix --mixed ,$(wildcard benchmarks/results/mixed*.jsonl*)) \
-  $(addprefix --public ,$(wildcard benchmarks/results/public*.jsonl*)) \
-  $(addprefix --sustained ,$(wildcard benchmarks/results/energy*.jsonl*))
+# benchmarks/folders.py says which folder of results decides what.
+RESULTS := benchmarks/results
+FOLDERS = $(BIN)/python -m benchmarks.folders
+TABLE = $(BIN)/hgemm-packs generate table
 
 # What `make type` has mypy read, as pyproject.toml says too.
 TYPED := build/typed/hgemm_packs
@@ -87,28 +85,27 @@ test-gpu: $(STAMPS)/built packs
 bench: $(STAMPS)/built packs
 	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m benchmarks.host.host_cost
 	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m benchmarks.host.load_cost
-	HGEMM_PACKS_PATH=$(PACK) $(BIN)/hgemm-packs bench --out benchmarks/results
+	HGEMM_PACKS_PATH=$(PACK) $(BIN)/hgemm-packs bench --out $(RESULTS)
 	$(MAKE) figures
 
 ## Measure bench-host measures what a call costs the host; no GPU needed
 # What a call costs the host, by pytest-benchmark, into the file HOST_PATH: on a GPU with the pack,
 # elsewhere on the stand-in driver. `pytest-benchmark compare` takes two such files.
-HOST_PATH ?= benchmarks/results/host_path.json
+HOST_PATH ?= $(RESULTS)/host_path.json
 bench-host: $(STAMPS)/built
 	HGEMM_PACKS_PATH=$(PACK) $(BIN)/python -m pytest benchmarks/host/test_host_path.py \
 	  --benchmark-json=$(HOST_PATH) --benchmark-time-unit=ns --benchmark-sort=name \
 	  --benchmark-columns=median,iqr,min,rounds
 
-## Measure table writes the committed table and its export from the run folders in RUNS
-# The committed table from the run folders in RUNS, by way of the export that is committed with it.
-# pdl-choice* and pdl-contenders* (several kernels a problem) say which kernel a row names for
-# dependent launch; figures come from pdl.jsonl*, measured after: nothing that these lack is chosen,
-# and what they have slow leaves its row. Nor is a kernel without a clean record of the sanitizer.
-# Needs no GPU. RUNS=benchmarks/results/measured makes it again from the export alone.
+## Measure table writes the committed table from the results, and first files the run folders in RUNS
+# The committed table from benchmarks/results/. The run folders in RUNS, if any, become one more
+# export there first; those that are there stay as they are. dependent/choice and
+# dependent/contenders (several kernels a problem) say which kernel a row names for dependent launch;
+# dependent/published was measured after: nothing that it lacks is chosen, and what it has slow leaves
+# its row. Nor is a kernel without a clean record of the sanitizer. Needs no GPU.
 table: $(STAMPS)/built
-	$(BIN)/hgemm-packs generate archive $(RUNS) --out benchmarks/results/measured
-	$(TABLE) --out manifests/sm_90a/h200.json \
-	  $(addprefix --sanitized ,$(wildcard benchmarks/results/sanitized.jsonl*))
+	$(if $(RUNS),$(BIN)/hgemm-packs generate archive $(RUNS) --out "$$($(FOLDERS) next)")
+	$(TABLE) $$($(FOLDERS) table) --out manifests/sm_90a/h200
 	$(MAKE) figures
 
 ## Measure waiting builds a pack of all that the table would name with more evidence
@@ -116,12 +113,12 @@ table: $(STAMPS)/built
 # `generate sanitize` and `generate measure public`.
 waiting: $(STAMPS)/built
 	mkdir -p waiting
-	$(TABLE) --unseen --out waiting/source.json --pack waiting/pack
+	$(TABLE) $$($(FOLDERS) table --sanitized) --unseen --out waiting/source.json --pack waiting/pack
 
 ## Measure figures writes every published number, page and plot from raw results
 # Every published number, page and plot from the raw results and the table.
 figures: $(STAMPS)/built
-	$(if $(wildcard benchmarks/results/models*.jsonl* benchmarks/results/serving*.jsonl*),\
+	$(if $(wildcard $(RESULTS)/models $(RESULTS)/serving),\
 	  $(BIN)/python -m benchmarks.measure.models --summary)
 	$(BIN)/python -m benchmarks.publish.protocols
 	$(BIN)/python -m benchmarks.publish.summary

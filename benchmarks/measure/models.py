@@ -4,8 +4,8 @@
     python -m benchmarks.measure.models --summary
 
 The first measures, on one GPU (the whole set in less than ten minutes), and goes on where an
-earlier run stopped; the second writes results/models.json from results/models*.jsonl* and from
-results/serving*.jsonl*, which benchmarks/measure/serving.py fills.
+earlier run stopped; the second writes results/models.json from results/models/ and from
+results/serving/, which benchmarks/measure/serving.py fills.
 
 Models are those of transformers, in their published widths, with LAYERS layers and random weights;
 lm_head is there, so it weighs more than in the whole model. "ours" has the same weights in memory

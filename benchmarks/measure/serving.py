@@ -4,7 +4,7 @@ server mode of CUDA-L2, with torch, ours and the best of cuBLASLt.
     python -m benchmarks.measure.serving PACK OUT.jsonl [--grid 200] [--layers 100] [--deadline S]
 
 measures on one GPU (two minutes) and goes on where an earlier run stopped; `models.py --summary`
-takes its lines (results/serving*.jsonl*) to results/models.json.
+takes its lines (results/serving/) to results/models.json.
 
 "offline": calls on one set of operands back to back, launched one by one; the host's time counts
 where it is the longer. "server": one call at a time. Before each, an elementwise kernel of torch

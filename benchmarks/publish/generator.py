@@ -35,7 +35,7 @@ def figures() -> dict[str, Any]:
         read("replay_search.json")[HEADLINE],
         read("generator_h200.json")["summary"],
     )
-    pack, cost = (read("generator_run/report.json")[part] for part in ("pack", "cost"))
+    pack, cost = (read("generator/run/report.json")[part] for part in ("pack", "cost"))
     against = search["tests"]["against"]
     halves = search["halves"]
     return {
@@ -68,7 +68,7 @@ def figures() -> dict[str, Any]:
             "scaling_4gpu": runs["scaling"],
         },
         "run": {
-            "problems": read("generator_run/report.json")["counts"]["problems"],
+            "problems": read("generator/run/report.json")["counts"]["problems"],
             "wins": pack["wins"],
             "kernels": pack["kernels"],
             "gmean_wins_hot": pack["hot"]["wins"],

@@ -2,9 +2,9 @@
 
     python -m benchmarks.publish.h200_page
 
-reads the committed table, the export of the runs that it was made from (results/measured/, where
-there is one) and summary.json. What takes long to compute goes to results/report_h200.json first,
-so that page and plots follow from small files. It measures nothing.
+reads the committed table, the exports of the runs that it was made from (results/confirmations/,
+where there are some) and summary.json. What takes long to compute goes to results/report_h200.json
+first, so that page and plots follow from small files. It measures nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import geometric_mean, median
 from typing import Any
 
+from benchmarks import folders
 from benchmarks.publish import h200_plots, protocol_texts, readme, summary
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
 from hgemm_packs.generator.core.problems import REGIMES, regime
@@ -34,7 +35,7 @@ from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import Problem
 
 RESULTS = summary.RESULTS
-MEASURED = RESULTS / "measured"
+MEASURED = RESULTS / folders.CONFIRMATIONS
 REPORT = RESULTS / "report_h200.json"
 PAGE = summary.REPOSITORY / "docs" / "h200.md"
 LISTED = 15
@@ -301,7 +302,7 @@ def main() -> int:
 
     torch.set_num_threads(1)  # thousands of small bootstraps
     source = read_source(summary.MANIFEST)
-    found = export.read(MEASURED) if MEASURED.is_dir() else None
+    found = export.load(MEASURED) if MEASURED.is_dir() else None
     made = document(source, found)
     REPORT.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(text(), encoding="utf-8")

@@ -24,7 +24,9 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks import folders
 from benchmarks.publish import summary
+from benchmarks.publish.missing_commands import COMMANDS, TABLE
 from hgemm_packs.cli.console import console
 from hgemm_packs.generator.campaigns import campaign, sanitize
 from hgemm_packs.generator.campaigns import missing as lack
@@ -35,120 +37,17 @@ from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.store import export
 
 RESULTS = summary.RESULTS
-#: What chooses kernels for dependent launch.
-CHOICES = ("pdl-choice*.jsonl*", "pdl-contenders*.jsonl*")
-#: And what chose none of them: runs of `generate measure dependent` after that.
-SECOND = ("pdl.jsonl*", "pdl-[0-9]*.jsonl*")
-#: What chooses once more, between other products.
-MIXED = "mixed*.jsonl*"
 
 # GPU-seconds on an H200, by AGENTS.md unless another source is named.
 CONFIRM_S = TRIAL_S = 0.3  # a problem, a trial: 1130 of both in 170 s on two GPUs, in led blocks
 PUBLIC_S = 0.06  # a row, in one process on one GPU
-PDL_S = 0.1  # a line: 1712 of pdl-contenders-3 in 100 s on one GPU, 515 of -choice-3 in 36 on two
-SUSTAINED_S = 2.4  # a line: 170 of energy-3 in 207 s on two GPUs, 4.5 arms of 0.4
-SANITIZED_S = 0.1  # a kernel and tool, with twelve processes a GPU (space_gates_sanitized.jsonl.gz)
+PDL_S = 0.1  # a line: 1712 of contenders/03 in 100 s on one GPU, 515 of choice/03 in 36 on two
+SUSTAINED_S = 2.4  # a line: 170 of sustained/03 in 207 s on two GPUs, 4.5 arms of 0.4
+SANITIZED_S = 0.1  # a kernel and tool, with twelve processes a GPU (sanitizer/spaces)
 GATE_S, COVERING = 2 * 0.13, 466  # a kernel in both ways through the numeric gate; kernels
 CASE_S, CASES = 0.8, 163  # of the red team, compilers included: 125 s with 16 cores, 95 with 32
 SWEEP_S = 0.83  # a problem: 400 to 430 for 500
 FOLLOW_S = 0.25  # a row: 226 of launches behind one another, 280 of the gate, for 2137
-
-EXPORT, TABLE = "benchmarks/results/measured", "manifests/sm_90a/h200.json"
-_PACKS = "make packs  # no GPU"
-_TABLE = f"make table RUNS={EXPORT}  # no GPU"
-_UNITE = f"make table RUNS='{EXPORT} {{}}'  # no GPU"
-_PDL_OF = "hgemm-packs generate measure dependent {} benchmarks/results/{}-N.jsonl --shapes {}"
-_PDL = _PDL_OF.format("packs/sm_90a", "{}", "pairs.jsonl")
-_REMEASURE = f"hgemm-packs generate remeasure {EXPORT} --least 1 --out FOLDER"
-_SPACE = "python -m benchmarks.gates.space_gates"
-_SANITIZED = "benchmarks/results/sanitized.jsonl"
-_CLEAN = "benchmarks/results/space_gates_sanitized.jsonl"
-_WITH_PACK = "HGEMM_PACKS_PATH=packs/sm_90a python -m benchmarks"
-COMMANDS = {
-    # Both on one FOLDER: the second goes on where the first ended.
-    "left": (
-        f"{_REMEASURE} --left-by {TABLE} --only-build  # no GPU",
-        f"{_REMEASURE} --left-by {TABLE}",
-        _UNITE.format("FOLDER/export"),
-    ),
-    "rows": (
-        f"{_REMEASURE} --only-build  # no GPU",
-        _REMEASURE,
-        _UNITE.format("FOLDER/export"),
-    ),
-    "sustain": (
-        f"hgemm-packs generate contenders {EXPORT} --out FOLDER  # no GPU",
-        "python -m benchmarks.publish.missing --list sustained > large.jsonl  # no GPU",
-        "hgemm-packs generate measure sustained FOLDER/pack benchmarks/results/energy-N.jsonl "
-        f"--measured {EXPORT} --seconds 0.4 --shapes large.jsonl",
-        _TABLE,
-    ),
-    "choose": (
-        _PACKS,
-        "python -m benchmarks.publish.missing --list dependent > pairs.jsonl  # no GPU",
-        _PDL.format("pdl-contenders"),
-        _PDL.format("pdl"),
-        _TABLE,
-    ),
-    "publish": (
-        _PACKS,
-        "python -m benchmarks.publish.summary --unmeasured > rows.jsonl  # no GPU",
-        "hgemm-packs generate measure public packs/sm_90a benchmarks/results/public-N.jsonl "
-        "--shapes rows.jsonl",
-        _TABLE,
-    ),
-    "sanitize": (
-        "make waiting  # no GPU",
-        f"gunzip {_SANITIZED}.gz",
-        f"hgemm-packs generate sanitize waiting/pack {_SANITIZED}",
-        f"gzip -9 {_SANITIZED}",
-        _TABLE,
-    ),
-    "space": (
-        f"{_SPACE} build FOLDER  # no GPU",
-        f"{_SPACE} run FOLDER OUT.jsonl",
-        f"{_SPACE} summary FOLDER OUT.jsonl  # no GPU",
-    ),
-    "clean": (
-        f"{_SPACE} build FOLDER  # no GPU",
-        f"gunzip {_CLEAN}.gz benchmarks/results/space_gates.jsonl.gz",
-        f"hgemm-packs generate sanitize FOLDER {_CLEAN}",
-        f"{_SPACE} summary FOLDER benchmarks/results/space_gates.jsonl --sanitized {_CLEAN}",
-        f"gzip -9 {_CLEAN} benchmarks/results/space_gates.jsonl",
-    ),
-    "lag": (
-        f"hgemm-packs generate follow {TABLE} --shapes grid "
-        "--dtypes TYPE --layouts LAYOUT --regimes REGIME --run FOLDER",
-        _PDL_OF.format("FOLDER/pack", "pdl-contenders", "FOLDER/pairs.jsonl"),
-        _PDL_OF.format("FOLDER/pack", "pdl", "FOLDER/pairs.jsonl"),
-        f"gunzip {_SANITIZED}.gz",
-        f"hgemm-packs generate sanitize FOLDER/pack {_SANITIZED}",
-        f"gzip -9 {_SANITIZED}",
-        _UNITE.format("FOLDER"),
-    ),
-    "redteam": ("hgemm-packs generate redteam --gpu --out benchmarks/results/redteam_h200.json",),
-    "tests": ("make test-gpu",),
-    "host": (_PACKS, f"{_WITH_PACK}.host.host_cost"),
-    "load": (_PACKS, f"{_WITH_PACK}.host.load_cost"),
-    "wheel": (
-        "make wheel data-wheel  # no GPU",
-        "python -m benchmarks.distribution.wheel_gpu "
-        "dist/hgemm_packs-*x86_64.whl dist/hgemm_packs_sm90a-*.whl",
-    ),
-    "chained": (
-        _PACKS,
-        "git rm benchmarks/results/chained.jsonl.gz",
-        "hgemm-packs generate measure chained packs/sm_90a benchmarks/results/chained.jsonl",
-        "make figures  # no GPU",
-    ),
-    **{
-        name: (
-            f"hgemm-packs generate --shapes {name} --budget TIME --run FOLDER",
-            _UNITE.format("FOLDER"),
-        )
-        for name in problems.NAMED
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +113,9 @@ def items(place: Path) -> Iterator[Gap]:
     ValueError and PackError for files that are not as they are committed."""
     source = read_source(summary.MANIFEST)
     calls = summary.chain_records()
-    choices, second = (
-        campaign.answers(sorted(path for each in kind for path in RESULTS.glob(each)))
-        for kind in (CHOICES, SECOND)
+    choices, second, mixed = (
+        campaign.answers(folders.measured(*folders.taking(option), results=RESULTS))
+        for option in ("--dependent", "--published", "--mixed")
     )
     found = export.load(place)
     yield from lack.find_unled(source, found)
@@ -224,8 +123,7 @@ def items(place: Path) -> Iterator[Gap]:
     yield lack.find_unpublished(source, calls)
     yield lack.find_lagging(source, calls)
     yield lack.find_unsustained(found, summary.energy_lines())
-    done = sanitize.pairs_on_file(RESULTS / "sanitized.jsonl.gz")
-    mixed = campaign.answers(sorted(RESULTS.glob(MIXED)))
+    done = sanitize.pairs_on_file([RESULTS / "sanitizer" / "tables"])
     wanted = lack.choose_dependent(source, found, choices, second, mixed, calls)
     yield lack.find_unsanitized(wanted, sanitizer.OF_TABLES, done)
     for item, (file, paths) in OF_SOURCES.items():
@@ -317,7 +215,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="a line of JSON for each item")
     parser.add_argument("--list", choices=("dependent", "published", "sustained"), metavar="ITEM")
-    parser.add_argument("--measured", type=Path, default=RESULTS / "measured", help="an export")
+    parser.add_argument(
+        "--measured", type=Path, default=RESULTS / folders.CONFIRMATIONS, help="an export"
+    )
     options = parser.parse_args(arguments)
     order = list(KINDS)
     found = sorted(items(options.measured), key=lambda each: order.index(each.item))

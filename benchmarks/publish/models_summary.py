@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
+from benchmarks import folders
 from hgemm_packs.generator.campaigns import campaign, cases
 from hgemm_packs.generator.campaigns.campaign import Line
 from hgemm_packs.generator.store.lines import read_records
@@ -159,7 +160,10 @@ def _known(line: Line) -> str:
 
 def files() -> tuple[list[Path], list[Path]]:
     """Lines of models and of single calls."""
-    return sorted(RESULTS.glob("models*.jsonl*")), sorted(RESULTS.glob("serving*.jsonl*"))
+    of_models, of_calls = (
+        folders.measured(each, results=RESULTS) for each in ("models", "serving")
+    )
+    return of_models, of_calls
 
 
 def text() -> str:

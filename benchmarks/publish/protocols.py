@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks import folders
 from benchmarks.publish import summary
 from hgemm_packs.generator.campaigns import campaign, chained, sustained
 from hgemm_packs.generator.compile.pack_writer import read_source
@@ -22,7 +23,12 @@ def chained_text(paths: Sequence[Path]) -> str:
 
 
 def sustained_text(paths: Sequence[Path]) -> str:
-    return json.dumps(sustained.summary(*campaign.lines(paths)), indent=1) + "\n"
+    """A problem a line."""
+    document = sustained.summary(*campaign.lines(paths))
+    rest = {name: each for name, each in document.items() if name != "problems"}
+    problems = (json.dumps(each, separators=(",", ":")) for each in document["problems"])
+    listed = ",\n  ".join(problems)
+    return f'{json.dumps(rest, indent=1)[:-2]},\n "problems": [\n  {listed}\n ]\n}}\n'
 
 
 def public_text(paths: Sequence[Path]) -> str:
@@ -39,11 +45,12 @@ TEXTS: dict[str, Callable[[Sequence[Path]], str]] = {
     "energy": sustained_text,
     "public": public_text,
 }
+FOLDERS = {"chained": "chained", "energy": summary.SUSTAINED, "public": summary.CALLED}
 
 
 def lines(name: str) -> list[Path]:
     """The files of lines of a protocol."""
-    return sorted(summary.RESULTS.glob(f"{name}*.jsonl*"))
+    return folders.measured(FOLDERS[name], results=summary.RESULTS)
 
 
 def main() -> None:

@@ -71,7 +71,18 @@ def models(summary: Summary) -> str:
     on = found["measured_on"]
     layers = f", of {on['settings']['layers']} layers" if on else ""
     what = f"{len(found['models'])} language models of transformers{layers}"
-    return _means(what, found, MODELS)
+    return _means(what, found, MODELS) + against_itself(found.get("noise", {}))
+
+
+def against_itself(noise: Summary) -> str:
+    """A sentence on what chance alone makes of a case, by mode; nothing where nobody looked."""
+    parts = [
+        f"{one['least']:.3f}x to {one['most']:.3f}x in {one['cases']} cases of {words}"
+        for mode, words in (("graph", "a CUDA graph"), ("eager", "eager calls"))
+        for one in ([noise[mode]] if mode in noise else [])
+    ]
+    said = "\nTorch against itself, which no gain or loss should be told from: "
+    return f"{said}{', '.join(parts)}.\n" if parts else ""
 
 
 def serving(summary: Summary) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+from benchmarks import folders
 from hgemm_packs.generator.campaigns import campaign
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
@@ -26,11 +27,11 @@ from hgemm_packs.generator.tables import speedups
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
-MANIFEST = REPOSITORY / "manifests" / "sm_90a" / "h200.json"
+MANIFEST = REPOSITORY / "manifests" / "sm_90a" / "h200"
 SUMMARY = RESULTS / "summary.json"
-#: Not mixed*: figures of the samples that chose the launches would flatter.
-CALLED = "public*.jsonl*"
-ENERGY = "energy*.jsonl*"
+#: Not dependent/mixed: figures of the samples that chose the launches would flatter.
+CALLED = "dependent/public"
+SUSTAINED = "sustained"
 #: What is published of host_cost.json and load_cost.json.
 HOST = ("hit_ratio", "miss_extra_us", "layer_miss_extra_us")
 LOAD = ("import_ms", "pack100_ms", "first_product_ms", "idle_pack_mb")
@@ -148,12 +149,12 @@ def _read(name: str) -> dict[str, Any]:
 
 def chain_records() -> list[Record]:
     """What `generate measure public` measured, which chose nothing; nothing before it ran."""
-    return campaign.answers(sorted(RESULTS.glob(CALLED)))
+    return campaign.answers(folders.measured(CALLED, results=RESULTS))
 
 
 def energy_lines() -> list[Record]:
     """What `generate measure sustained` measured; nothing before it has run."""
-    return campaign.lines(sorted(RESULTS.glob(ENERGY)))[1]
+    return campaign.lines(folders.measured(SUSTAINED, results=RESULTS))[1]
 
 
 def text() -> str:

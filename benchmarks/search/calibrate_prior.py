@@ -2,7 +2,7 @@
 all families and prints them. Run by hand when formulas or kernels change: needs no GPU, takes
 seconds.
 
-`python -m benchmarks.search.calibrate_prior [FAMILY...]` reads results/screens/*.json.gz. The
+`python -m benchmarks.search.calibrate_prior [FAMILY...]` reads results/screens/. The
 problems of the recordings are left out, in any layout and dtype: a search that is judged on them
 has not seen them. What counts is the order within a problem, near the family's front and the
 problem's.
@@ -11,8 +11,6 @@ problem's.
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from benchmarks import folders
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.devices.recording import complete_choice, load
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.search.analytic import constants, roofline
 from hgemm_packs.generator.search.analytic.features import Table
+from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.problem import Problem
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -75,8 +75,7 @@ def measured() -> Iterator[Timed]:
         for path in (RESULTS / "replay").glob("*.npz")
         for p in load(path, any_catalogue=True)
     }
-    for path in sorted((RESULTS / "screens").glob("*.json.gz")):
-        document = json.loads(gzip.decompress(path.read_bytes()))
+    for document in read_records(folders.measured("screens")):
         choices = [complete_choice(name, genome) for name, genome in document["kernels"]]
         for screen in document["screens"]:
             if tuple(screen["problem"][:3]) not in judged:

@@ -76,7 +76,7 @@ def _status(name: str, us: dict[str, Any], failed: dict[str, str]) -> Status:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("raw", type=Path, nargs="+", help="files of lines, .jsonl or .jsonl.gz")
+    parser.add_argument("raw", type=Path, nargs="+", help="files of lines, also gzipped or packed")
     parser.add_argument("-o", "--out", type=Path, default=RECORDING)
     args = parser.parse_args()
     convert(args.raw, args.out)

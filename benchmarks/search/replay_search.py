@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import gzip
 import hashlib
 import json
 import multiprocessing
@@ -31,6 +30,7 @@ from hgemm_packs.generator.devices import recording, replay
 from hgemm_packs.generator.devices.recording import Screen
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES
 from hgemm_packs.generator.search.rivals import compare
+from hgemm_packs.generator.store import shards
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.problem import Problem
 
@@ -40,7 +40,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 SEEDS = {"h200_held_out": 20, "h200": 5}
 HEADLINE = "h200_held_out"
 FIGURES = RESULTS / "replay_search.json"
-RAW = RESULTS / "replay" / "search.jsonl.gz"
+RAW = RESULTS / "replay" / "search.jsonl.zip"
 SCRATCH = RESULTS / "scratch" / "replay_search.jsonl"
 SEARCHES = ("portfolio", "prior", "policy", "islands", "cost", "random", "tpe", "cma")
 #: Rivals follow from their own module and these; a search of ours may follow from any module.
@@ -130,11 +130,16 @@ def whole(changed: Sequence[Sequence[float]]) -> compare.Curve:
     return [float(share) for share in curve]
 
 
+def _text(line: Line) -> str:
+    return json.dumps(line, separators=(",", ":")) + "\n"
+
+
 def run(wanted: Sequence[Task]) -> list[Line]:
     """The lines of these tasks: those on file, and the others done now."""
     SCRATCH.parent.mkdir(parents=True, exist_ok=True)
     if not SCRATCH.exists():
-        SCRATCH.write_bytes(gzip.decompress(RAW.read_bytes()) if RAW.exists() else b"")
+        known = read_records([RAW]) if RAW.exists() else []
+        SCRATCH.write_text("".join(_text(line) for line in known), encoding="utf-8")
     os.truncate(SCRATCH, SCRATCH.read_bytes().rfind(b"\n") + 1)  # the torn line of a killed run
     lines = {tuple(line[field] for field in FIELDS): line for line in read_records([SCRATCH])}
     missing = [task for task in wanted if task not in lines]
@@ -146,7 +151,7 @@ def run(wanted: Sequence[Task]) -> list[Line]:
         futures = {pool.submit(do, task): task for task in missing}
         for future in as_completed(futures):
             lines[futures[future]] = future.result()
-            file.write(json.dumps(future.result(), separators=(",", ":")) + "\n")
+            file.write(_text(future.result()))
             file.flush()
             progress.advance(bar)
     return [lines[task] for task in wanted]
@@ -294,8 +299,7 @@ def summaries(lines: Sequence[Line]) -> dict[str, Any]:
 def main() -> int:
     argparse.ArgumentParser(description=__doc__).parse_args()
     lines = run(list(tasks(SEEDS)))
-    raw = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-    RAW.write_bytes(gzip.compress(raw.encode(), 9, mtime=0))
+    RAW.write_bytes(shards.pack(lines))
     figures = summaries(lines)
     FIGURES.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     plot(figures[HEADLINE], FIGURES.with_suffix(".png"))

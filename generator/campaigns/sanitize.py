@@ -30,9 +30,9 @@ from hgemm_packs.generator.gates.sweep import Batch, Seat
 from hgemm_packs.generator.store.lines import read_records
 
 
-def pairs_on_file(out: Path) -> set[tuple[str, str]]:
-    """(kernel id, tool) of what need not run again."""
-    records = read_records([out]) if out.exists() else []
+def pairs_on_file(places: Sequence[Path]) -> set[tuple[str, str]]:
+    """(kernel id, tool) of what need not run again, by these files and folders of lines."""
+    records = read_records(place for place in places if place.exists())
     return {
         (line["id"], line["tool"]) for line in records if "tool" in line and line["findings"] >= 0
     }
@@ -111,11 +111,11 @@ def header(facts: Line, commit: str, tools: Sequence[str], seats: Sequence[Seat]
     }
 
 
-def count(out: Path, ids: set[str]) -> dict[str, Counter[str]]:
+def count(places: Sequence[Path], ids: set[str]) -> dict[str, Counter[str]]:
     """Of each tool, kernels that are clean, with findings, or without an end, by their last
     line."""
     counts: dict[str, Counter[str]] = {}
-    for (id_, tool), found in sorted(sanitizer.findings(read_records([out])).items()):
+    for (id_, tool), found in sorted(sanitizer.findings(read_records(places)).items()):
         if id_ not in ids:
             continue
         word = "clean" if found == 0 else "with findings" if found > 0 else "without an end"
@@ -124,14 +124,19 @@ def count(out: Path, ids: set[str]) -> dict[str, Counter[str]]:
 
 
 def sanitize(
-    place: Path, plan: Plan, tools: Sequence[str], seats: Sequence[Seat], every: int = 1
+    place: Path,
+    plan: Plan,
+    tools: Sequence[str],
+    seats: Sequence[Seat],
+    every: int = 1,
+    known: Sequence[Path] = (),
 ) -> bool:
-    """Run the tools over each `every`-th kernel of `place`, in a process a seat, and say how that
-    ended. Whether each of these kernels is clean under every tool by now."""
+    """Run the tools over each `every`-th kernel of `place`, in a process a seat, but what `known`
+    lines have, and say how that ended. Whether each of these is clean under every tool by now."""
     ends, screen = time.monotonic() + plan.deadline, console()
     items, facts = kernels(place)
     items = items[::every]
-    todo = batches(items, tools, pairs_on_file(plan.out), len(seats))
+    todo = batches(items, tools, pairs_on_file([*known, plan.out]), len(seats))
     total, left, words = sum(len(batch.items) for batch in todo), 0, ""
     screen.print(f"{len(items)} kernels, {total} runs left, {len(seats)} processes")
     file = LinesFile(plan.out)
@@ -144,7 +149,7 @@ def sanitize(
         words, left = str(error), total - len(running.findings)
     finally:
         file.close()
-    counts = count(plan.out, {one.id for one, _ in items})
+    counts = count([*known, plan.out], {one.id for one, _ in items})
     for tool, each in counts.items():
         screen.print(f"{tool}: " + ", ".join(f"{n} {word}" for word, n in each.items()))
     screen.print(f"{left} left. {words}", markup=False)

@@ -233,6 +233,9 @@ def sanitize_pack(
         list[str] | None,
         typer.Option(help="Tools of compute-sanitizer. Default: memcheck and racecheck."),
     ] = None,
+    known: Annotated[
+        list[Path] | None, typer.Option(help="Lines on file already, or folders of them.")
+    ] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Processes at a time. Default: by cores and GPUs.")
     ] = None,
@@ -257,5 +260,5 @@ def sanitize_pack(
     if not names:
         raise UserError(search.NO_DEVICE)
     plan = Plan(out, len(names), deadline, commit=commit)
-    if not sanitize.sanitize(pack, plan, asked, sweep.seats(names, processes), every):
+    if not sanitize.sanitize(pack, plan, asked, sweep.seats(names, processes), every, known or ()):
         raise typer.Exit(1)

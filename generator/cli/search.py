@@ -26,6 +26,7 @@ from hgemm_packs.generator.cli.app import (
     app,
 )
 from hgemm_packs.generator.cli.results import conclude
+from hgemm_packs.generator.compile import source_folder
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core import problems as problem_lists
@@ -222,7 +223,7 @@ def search(
 
 def earlier(places: Sequence[Path]) -> tuple[transfer.Known, transfer.Known]:
     """What won in these run folders, exports and source manifests, and what read ahead there."""
-    tables = [place for place in places if place.suffix == ".json"]
+    tables = [place for place in places if source_folder.is_source(place)]
     named = [transfer.rows(read_source(place))[1] for place in tables]
     found = [export.load(place) for place in places if place not in tables]
     return (

@@ -36,7 +36,7 @@ def archive_runs(
     """
     found = export.union([export.load(place) for place in runs])
     export.write(found, out_dir)
-    files = [path for path in out_dir.iterdir() if path.is_file()]
+    files = [path for path in out_dir.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 1e6
     problems = len({each.problem for each in found.fields})
     say(console(), f"{out_dir}: {problems} problems, {len(found.fields)} jobs, {size:.1f} MB")
@@ -103,18 +103,18 @@ def write_table(
     found, usable = export.load(place), table.remade(compiler.build)
     if sanitized:
         usable = table.among(sanitizer.clean(read_records(sanitized)), usable)
-    choosing, second = (campaign.answers(sorted(each or ())) for each in (choices, published))
+    choosing, second = (campaign.answers(each or ()) for each in (choices, published))
     if published:
         choosing = dependent.keep_remeasured(choosing, second)
     document, gone = refine.document(
         found,
         keep,
         usable,
-        sustained=campaign.lines(sorted(long_runs or ()))[1],
+        sustained=campaign.lines(long_runs or ())[1],
         choosing=choosing,
         published=second,
-        mixed=campaign.answers(sorted(mixed or ())),
-        public=campaign.answers(sorted(public or ())),
+        mixed=campaign.answers(mixed or ()),
+        public=campaign.answers(public or ()),
         unseen=unseen,
     )
     write_source(out, document)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hgemm_packs.errors import PackError, of_path
-from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile import compiler, source_folder
 from hgemm_packs.generator.compile.compiler import BuildError, Built
 from hgemm_packs.pack import manifest_checks, manifest_fields
 from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME, Pack
@@ -97,21 +97,28 @@ _SOURCE = record(
 
 
 def read_source(path: str | os.PathLike[str]) -> SourceManifest:
-    """Read and check a source document. Raises PackError, or OSError when it cannot be read."""
-    source: SourceManifest = manifest_checks.read_document(
-        Path(path).read_bytes(), SOURCE_SCHEMA, _SOURCE
-    )
-    return source
+    """Read and check a source document, a file or a folder. Raises PackError, or OSError when it
+    cannot be read."""
+    place = Path(path)
+    folder = place.is_dir()
+    data = _in_lines(source_folder.joined(place)) if folder else place.read_bytes()
+    source: SourceManifest = manifest_checks.read_document(data, SOURCE_SCHEMA, _SOURCE)
+    return _sorted(source) if folder else source
 
 
 def write_source(path: str | os.PathLike[str], source: SourceManifest) -> None:
-    """Write a source document, one kernel and one row a line, after checking it.
+    """Write a source document, one kernel and one row a line, after checking it: a file where the
+    path ends in .json, else a folder.
 
-    Raises PackError for a document that `read_source` would refuse; the old file then stays.
+    Raises PackError for a document that `read_source` would refuse; the old one then stays.
     """
-    data = _in_lines(_plain(_sort_source(source)))
+    document = _plain(_sort_source(source))
+    data = _in_lines(document)
     manifest_checks.read_document(data, SOURCE_SCHEMA, _SOURCE)
     target = Path(path)
+    if source_folder.is_folder(target):
+        source_folder.write(target, source_folder.split(document), _write)
+        return
     temporary = target.with_name(target.name + ".new")
     _write(temporary, data)
     temporary.replace(target)

@@ -1,13 +1,13 @@
 """What a table follows from, as files that can be committed: every final, confirmation and noise
-job of finished runs with its raw samples and clocks, gzipped, and the way back.
+job of finished runs with its raw samples and clocks, packed, and the way back.
 
 Called by the CLI; `table` makes the same document of an export as of a store, and the report draws
-from it. Screens and races stay behind: they choose what reaches the finals and prove nothing.
+from it. A folder of exports counts as their union, so that new ones are put beside old ones.
+Screens and races stay behind: they choose what reaches the finals and prove nothing.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -17,27 +17,32 @@ from typing import Any
 from hgemm_packs.generator.core.problems import cost
 from hgemm_packs.generator.core.spec import DeviceFacts, Status, same
 from hgemm_packs.generator.families import FAMILIES
-from hgemm_packs.generator.store import findings
+from hgemm_packs.generator.store import findings, shards
 from hgemm_packs.generator.store.findings import Field, Findings
+from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.generator.store.run_folder import Store, StoreError
 from hgemm_packs.generator.store.schema import canonical
 from hgemm_packs.pack.manifest import Numerics
 from hgemm_packs.problem import Problem
 
-SCHEMA = "hgemm-packs/measured-1"
+SCHEMA = "hgemm-packs/measured-2"
 FACTS = "facts.json"
-KERNELS = "kernels.jsonl.gz"
-JOBS = "jobs-*.jsonl.gz"
+KERNELS = "kernels.jsonl.zip"
+JOBS = "jobs"  # a folder of a file for each type and layout
 DIGITS = 6  # of a time: beyond what an event resolves
 
 _ORDER = list(Status)
 
 
 def load(place: Path) -> Findings:
-    """What a run folder, or a folder that `write` made, has to say, of kernels as they are spelled
-    today. Raises StoreError, ValueError for an export of another version, OSError."""
+    """What a run folder, a folder that `write` made, or a folder of such has to say, of kernels as
+    they are spelled today. Raises StoreError, ValueError for an export of another version,
+    OSError."""
+    parts = sorted(each.parent for each in place.glob(f"*/{FACTS}"))
     if (place / FACTS).is_file():
         found = read(place)
+    elif parts:
+        found = read(parts[0]) if len(parts) == 1 else union([read(each) for each in parts])
     elif not (place / "store.sqlite").is_file():
         raise StoreError(f"{place} is neither an export nor the folder of a run")
     else:
@@ -109,11 +114,12 @@ def write(found: Findings, out: Path) -> None:
     for each in (*found.fields, *found.trials):
         kinds.setdefault(f"{each.problem.dtype}-{each.problem.layout}", []).append(each)
     out.mkdir(parents=True, exist_ok=True)
-    for old in out.glob(JOBS):
+    (out / JOBS).mkdir(exist_ok=True)
+    for old in (out / JOBS).iterdir():
         old.unlink()
     for kind, fields in kinds.items():
         lines = (_line(each, places) for each in fields)
-        _write_lines(out / JOBS.replace("*", kind), lines)
+        _write_lines(out / JOBS / f"{kind}.jsonl{shards.SUFFIX}", lines)
     _write_lines(out / KERNELS, (_kernel(found, id_) for id_ in ids))
     facts = {
         "schema": SCHEMA,
@@ -161,12 +167,7 @@ def _kernel(found: Findings, id_: str) -> dict[str, Any]:
 
 
 def _write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    text = "".join(canonical(line) + "\n" for line in lines)
-    path.write_bytes(gzip.compress(text.encode("ascii"), 9, mtime=0))
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    path.write_bytes(shards.pack([json.loads(canonical(line)) for line in lines]))
 
 
 def read(folder: Path) -> Findings:
@@ -175,10 +176,8 @@ def read(folder: Path) -> Findings:
     facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     if facts.get("schema") != SCHEMA:
         raise ValueError(f"{folder / FACTS} is {facts.get('schema')!r}, not {SCHEMA!r}")
-    kernels = _read_lines(folder / KERNELS)
-    jobs = [
-        _field(line, kernels) for path in sorted(folder.glob(JOBS)) for line in _read_lines(path)
-    ]
+    kernels = read_records([folder / KERNELS])
+    jobs = [_field(line, kernels) for line in read_records([folder / JOBS])]
     if len(jobs) != facts["jobs"]:
         raise ValueError(f"{folder} has {len(jobs)} jobs of {facts['jobs']}: a file is missing")
     whole = Findings(

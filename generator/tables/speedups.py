@@ -34,7 +34,7 @@ SETS = (
     ("llm", "bf16", "nn"),
     ("llm", "bf16", "nt"),
 )
-#: The most that L2 gave a kernel launched plainly, bytes/s (H200, `tried/placement.jsonl.gz`).
+#: The most that L2 gave a kernel launched plainly, bytes/s (H200, `tried/placement.jsonl.zip`).
 L2_RATE = 6.1e12
 #: Published columns -> the graph of a line that they are of: alone between torch's kernels, between
 #: other products, in a chain of its own.

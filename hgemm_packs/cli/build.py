@@ -12,9 +12,9 @@ from .console import UserError, generator, manifests_dir, progress
 
 def sources(arch: str) -> list[Path]:
     """Committed source manifests of an architecture. Raises UserError when there is none."""
-    known = sorted({path.parent.name for path in manifests_dir().glob("sm_*/*.json")})
-    found = sorted((manifests_dir() / arch).glob("*.json")) if arch in known else []
-    if not found:
+    known = sorted({path.parents[1].name for path in manifests_dir().glob("sm_*/*/pack.json")})
+    found = sorted(path.parent for path in (manifests_dir() / arch).glob("*/pack.json"))
+    if arch not in known:
         raise UserError(f"no manifest for {arch!r}; there is: {', '.join(known) or 'none'}")
     return found
 

@@ -32,8 +32,8 @@ def _profiles() -> dict[str, DeviceInfo]:
     """Profiles of the packs found, then of the committed manifests."""
     known = of_packs()
     read_source = generator("compile.pack_writer").read_source
-    for path in sorted(manifests_dir().glob("sm_*/*.json")):
-        source = read_source(path)
+    for path in sorted(manifests_dir().glob("sm_*/*/pack.json")):
+        source = read_source(path.parent)
         for each in source.device_profiles:
             known.setdefault(
                 each.name,

@@ -124,8 +124,8 @@ def _figures(device: DeviceInfo) -> Figures:
             name = f"pack {manifest.pack.name} {manifest.pack.version}"
             return Figures({row.key: row for row in rows}.get, rows, manifest.policy, name)
     read_source = generator("compile.pack_writer").read_source
-    for path in sorted(manifests_dir().glob("sm_*/*.json")):
-        source = read_source(path)
+    for path in sorted(manifests_dir().glob("sm_*/*/pack.json")):
+        source = read_source(path.parent)
         rows = [row for row in source.table if row.profile == device.name]
         if rows:
             name = "the committed table (no pack installed: hgemm-packs build)"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import folders
 from hgemm_packs.generator.campaigns import campaign
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
 from hgemm_packs.generator.store import export
@@ -30,8 +31,8 @@ from tests.generator import called
 from tests.generator.found import both, found, job
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-MEASURED = BENCHMARKS / "results" / "measured"
-COMMITTED = BENCHMARKS.parent / "manifests" / "sm_90a" / "h200.json"
+MEASURED = folders.RESULTS / folders.CONFIRMATIONS
+COMMITTED = BENCHMARKS.parent / "manifests" / "sm_90a" / "h200"
 SHAPES = [(64, 64, 64), (64, 128, 64), (1024, 1024, 1024), (64, 64, 16384)]
 WON, ALSO, BEHIND, FAR = (Problem(*shape, "nn", "f16") for shape in SHAPES)
 
@@ -163,10 +164,10 @@ def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> N
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="no export is committed")
 def test_the_committed_table_follows_from_the_committed_export() -> None:
     """Every 32nd problem, for time; the noise floor from all."""
-    lines = campaign.lines(sorted(MEASURED.parent.glob("energy*.jsonl*")))[1]
+    lines = campaign.lines(folders.measured("sustained"))[1]
     seen, mixed, calls = (
-        campaign.answers(sorted(MEASURED.parent.glob(f"{name}*.jsonl*")))
-        for name in ("pdl", "mixed", "public")
+        campaign.answers(folders.measured(*(f"dependent/{name}" for name in names)))
+        for names in (("choice", "contenders", "published"), ("mixed",), ("public",))
     )
     source = read_source(COMMITTED)
     chosen_again(source, mixed, calls)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib
 import json
 import re
@@ -20,8 +19,9 @@ from hgemm_packs.generator.campaigns.missing import Gap
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core.space import catalogue
 from hgemm_packs.generator.devices.sim import fake_kernel
-from hgemm_packs.generator.store import export
+from hgemm_packs.generator.store import export, shards
 from hgemm_packs.generator.store.findings import Field, Findings
+from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.generator.tables import published
 from hgemm_packs.pack.manifest import Row, Timing
 from hgemm_packs.problem import Problem
@@ -294,15 +294,16 @@ def test_commands_are_of_this_repository(script: ModuleType) -> None:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The committed export, of one type and layout alone, with some trials of another."""
     place = tmp_path_factory.mktemp("measured")
-    whole = ROOT / "benchmarks" / "results" / "measured"
+    whole = ROOT / "benchmarks" / "results" / "confirmations" / "01"
     shutil.copy(whole / export.KERNELS, place)
+    (place / export.JOBS).mkdir()
     facts = json.loads((whole / export.FACTS).read_text(encoding="utf-8"))
     facts["jobs"] = 0
-    for jobs, stage in (("jobs-f16-tt.jsonl.gz", b""), ("jobs-f16-tn.jsonl.gz", b'"noise"')):
-        lines = gzip.decompress((whole / jobs).read_bytes()).splitlines(keepends=True)
-        kept = [line for line in lines if stage in line]
+    for kind, stages in (("f16-tt", {"finals", "confirm", "noise"}), ("f16-tn", {"noise"})):
+        jobs = f"{export.JOBS}/{kind}.jsonl.zip"
+        kept = [line for line in read_records([whole / jobs]) if line["stage"] in stages]
         assert kept
-        (place / jobs).write_bytes(gzip.compress(b"".join(kept)))
+        (place / jobs).write_bytes(shards.pack(kept))
         facts["jobs"] += len(kept)
     (place / export.FACTS).write_text(json.dumps(facts), encoding="utf-8")
     return place
@@ -319,8 +320,8 @@ def test_the_committed_files(
     for module in (script, script.summary):  # once is a second
         monkeypatch.setattr(module, "read_source", lambda path: source)
     # The others take seconds.
-    monkeypatch.setattr(script, "CHOICES", ("pdl-choice-4.jsonl*",))
-    monkeypatch.setattr(script, "SECOND", ("pdl-12.jsonl*",))
+    every = script.folders.measured
+    monkeypatch.setattr(script.folders, "measured", lambda *names, **of: every(*names, **of)[-1:])
     monkeypatch.setattr(script.summary, "chain_records", lambda: lines)
     assert script.main(["--json", "--measured", str(small)]) == 0
     found = {one["item"]: one for one in map(json.loads, capsys.readouterr().out.splitlines())}

@@ -133,7 +133,8 @@ def test_the_file_follows_from_what_is_on_file(
         summary.text()
     bad = {"model": "A", "fields": ["model"], "error": "no memory", "blamed": False}
     rows = [{"header": {"commit": "c"}}, *LINES, bad]
-    (tmp_path / "models.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "01.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     summary.write()
     found = json.loads(summary.OUT.read_text())
     assert found["graph"]["cases"] == 4 and "server" not in found

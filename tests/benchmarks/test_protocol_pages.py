@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib
 import json
 from dataclasses import replace
@@ -14,6 +13,7 @@ import pytest
 
 from hgemm_packs.generator.campaigns import chained, sustained
 from hgemm_packs.generator.compile import pack_kernels, pack_writer
+from hgemm_packs.generator.store import shards
 from tests import packs
 from tests.generator import called
 from tests.generator.campaigns.test_protocol_figures import energy_line, line, us
@@ -137,7 +137,7 @@ def test_plots_of_what_was_measured(page: ModuleType, tmp_path: Path) -> None:
 def test_files_of_a_campaign_are_read_without_headers(
     page: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Also of what a run appended that was killed, gzipped or not."""
+    """Also of what a run appended that was killed, packed or not."""
     summary = page.summary
     monkeypatch.setattr(summary, "RESULTS", tmp_path)
     assert summary.protocol_files() == dict.fromkeys(("chained", "energy"), summary.UNMEASURED)
@@ -146,14 +146,17 @@ def test_files_of_a_campaign_are_read_without_headers(
     error = {"problem": one["problem"], "kernel": "a", "fields": one["fields"], "error": "no"}
     lines = [{"header": {}}, one, {**error, "blamed": False}, {**error, "blamed": True}]
     text = "".join(json.dumps(each) + "\n" for each in lines)
-    (tmp_path / "public.jsonl").write_text(text + '{"problem": [64')
-    (tmp_path / "public-2.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "sustained").mkdir()
+    for name in ("public", "mixed", "published", "choice", "contenders"):
+        (tmp_path / "dependent" / name).mkdir(parents=True)
+    (tmp_path / "dependent" / "public" / "01.jsonl").write_text(text + '{"problem": [64')
+    (tmp_path / "dependent" / "public" / "02.jsonl.zip").write_bytes(shards.pack(lines))
     chose = {**one, "kernel": "b"}  # by these its launch was chosen: no figure of it
-    for name in ("mixed", "pdl", "pdl-choice", "pdl-contenders"):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(chose) + "\n")
-    (tmp_path / "mixed-2.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    for name in ("mixed", "published", "choice", "contenders"):
+        (tmp_path / "dependent" / name / "01.jsonl").write_text(json.dumps(chose) + "\n")
+    (tmp_path / "dependent" / "mixed" / "02.jsonl.zip").write_bytes(shards.pack(lines))
     assert summary.chain_records() == [one, lines[3], one, lines[3]]
-    (tmp_path / "energy.jsonl").write_text(
+    (tmp_path / "sustained" / "01.jsonl").write_text(
         "".join(json.dumps(each) + "\n" for each in [{"header": {}}, energy_line(), energy_line()])
     )
     assert summary.energy_lines() == [energy_line()]
@@ -180,11 +183,13 @@ def test_rows_with_a_dependent_kernel_are_counted_and_those_without_a_figure_lis
     monkeypatch.setattr(summary, "MANIFEST", tmp_path / "table.json")
     monkeypatch.setattr(summary, "RESULTS", tmp_path)
     line = json.dumps(called.line(packs.WIN, [called.A, called.B])) + "\n"
-    for name in ("pdl-contenders.jsonl", "mixed.jsonl"):  # by these it was chosen
-        (tmp_path / name).write_text(line)
+    for name in ("contenders", "mixed", "public"):
+        (tmp_path / "dependent" / name).mkdir(parents=True)
+    for name in ("contenders", "mixed"):  # by these it was chosen
+        (tmp_path / "dependent" / name / "01.jsonl").write_text(line)
     mine, other = (packs.WIN, "name_b"), (packs.WIN_SMALL, "name_a")
     listed = tmp_path / "pairs.jsonl"
     for lines, left in (("", {mine, other}), (line, {other})):
-        (tmp_path / "public-2.jsonl").write_text(lines)
+        (tmp_path / "dependent" / "public" / "02.jsonl").write_text(lines)
         listed.write_text(summary.unmeasured())
         assert set(pack_kernels.read(str(listed))) == left

@@ -297,4 +297,4 @@ def test_newcomer_04_one_hash_however_one_installed(
         hashes.add(made.manifest_sha256)
     assert len(hashes) == 1
     assert made.manifest.generator == packs.GENERATOR
-    assert build_verb.sources("sm_90a") == [manifests_dir() / "sm_90a" / "h200.json"]
+    assert build_verb.sources("sm_90a") == [manifests_dir() / "sm_90a" / "h200"]

@@ -93,6 +93,22 @@ def test_what_history_has_costs_nothing(repository: Path) -> None:
     assert measure(repository)[0] == 0
 
 
+def test_a_blob_that_is_allowed_by_name_costs_nothing_and_others_do(repository: Path) -> None:
+    """One change repacked all raw results, and no other may for that: blobs are allowed, not a
+    change or a path."""
+    large = repository / "results.zip"
+    large.write_bytes(os.urandom(TOO_MUCH))
+    words = ["git", "hash-object", str(large)]
+    blob = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+    (repository / ".ci" / "allowed_blobs").write_text(f"# repacked\n{blob} results.zip\n")
+    commit(repository, "second")
+    code, printed, _ = measure(repository)
+    assert code == 0 and int(printed.split()[1]) < 1000
+    large.write_bytes(os.urandom(TOO_MUCH))
+    commit(repository, "third")
+    assert measure(repository)[0] == 1
+
+
 @pytest.mark.parametrize("base", [None, "", "0" * 40, "nothing"])
 def test_without_a_commit_to_compare_with_it_says_so(repository: Path, base: str | None) -> None:
     code, printed, _ = measure(repository, base)

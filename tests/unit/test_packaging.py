@@ -37,6 +37,16 @@ def test_data_is_where_the_package_data_patterns_look(pattern: str) -> None:
     assert set(REPOSITORY.glob(pattern)) == set(root.rglob(f"*{suffix}")) != set()
 
 
+def test_every_file_of_a_source_document_is_packaged() -> None:
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["hgemm_packs.generator.manifests"]
+    documents = [file.parent for file in (REPOSITORY / "manifests").glob("sm_*/*/pack.json")]
+    assert documents
+    for folder in documents:
+        for file in folder.iterdir():
+            name = file.relative_to(REPOSITORY / "manifests").as_posix()
+            assert any(Path(name).match(each) for each in patterns if each.count("/") == 2), name
+
+
 def test_every_data_file_of_the_runtime_is_packaged() -> None:
     patterns = PROJECT["tool"]["setuptools"]["package-data"]
     built = {".py", ".pyc", ".so"}
@@ -53,7 +63,7 @@ def test_every_data_file_of_the_runtime_is_packaged() -> None:
 def test_every_pack_is_an_extra_without_a_version() -> None:
     # Equal versions of core and data were what broke others: launcher_abi decides.
     extras = PROJECT["project"]["optional-dependencies"]
-    arches = {file.parent.name for file in (REPOSITORY / "manifests").glob("sm_*/*.json")}
+    arches = {file.parents[1].name for file in (REPOSITORY / "manifests").glob("sm_*/*/pack.json")}
     packs = {name: wants for name, wants in extras.items() if re.fullmatch(r"sm\d+[af]?", name)}
     assert packs == {
         arch.replace("_", ""): [f"hgemm-packs-{arch.replace('_', '')}"] for arch in arches

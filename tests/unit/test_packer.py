@@ -194,6 +194,52 @@ def test_source_round_trip_one_kernel_and_one_row_a_line(tmp_path: Path) -> None
     assert [each.name for each in tmp_path.iterdir()] == ["h200.json"]
 
 
+def test_a_folder_says_what_a_file_says(tmp_path: Path) -> None:
+    """A table for each layout and type, what all records share once, and the same document."""
+    file, folder = tmp_path / "one.json", tmp_path / "one"
+    source = good_source()
+    write_source(file, source)
+    write_source(folder, source)
+    assert read_source(folder) == read_source(file)
+    kinds = {f"table-{row.layout}-{row.dtype}.json" for row in source.table}
+    assert {each.name for each in folder.iterdir()} == {"pack.json", "kernels.json", *kinds}
+    for name in kinds:
+        table = json.loads((folder / name).read_bytes())
+        assert all(table["constants"].keys().isdisjoint(row) for row in table["records"])
+    before = {each.name: each.read_bytes() for each in folder.iterdir()}
+    write_source(folder, read_source(folder))
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["one", "one.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code"),
+    [
+        ("notes.txt", "", "foreign_file"),
+        ("pack.json", "[]", "wrong_type"),
+        ("kernels.json", '{"constants":{},"records":[1]}', "wrong_type"),
+        ("kernels.json", '{"constants":{},"records":[],"more":1}', "wrong_type"),
+        ("table-nn-f16.json", '{"constants":{"m":8},"records":[{"m":8}]}', "duplicate_key"),
+        ("table-nn-f16.json", '{"constants":{},"constants":{},"records":[]}', "duplicate_json_key"),
+        ("table-nn-f16.json", '{"constants":{},"records":[{"m":8}]}', "missing_field"),
+    ],
+)
+def test_a_damaged_folder_is_refused(tmp_path: Path, name: str, text: str, code: str) -> None:
+    write_source(tmp_path / "one", good_source())
+    (tmp_path / "one" / name).write_text(text)
+    with pytest.raises(PackError) as caught:
+        read_source(tmp_path / "one")
+    assert caught.value.code == code
+
+
+def test_a_folder_of_anything_else_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter").write_text("dear")
+    with pytest.raises(FileExistsError, match="letter"):
+        write_source(tmp_path / "home", good_source())
+    assert (tmp_path / "home" / "letter").read_text() == "dear"
+
+
 def test_a_win_within_the_noise_is_no_row_of_a_source(tmp_path: Path) -> None:
     kernels = packs.good_kernels()
     noisy = packs.row(packs.NOISE, kernels[0], lcb=1.02)

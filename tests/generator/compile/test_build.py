@@ -17,7 +17,7 @@ from hgemm_packs.generator.families import FAMILIES, family
 from tests import packs
 from tests.generator.kernels import DIRECT, WGMMA, Job, record, sample, sources_at
 
-COMMITTED = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200.json"
+COMMITTED = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200"
 QUICK: Job = ("sm90_direct", DIRECT)
 PRODUCTS: Job = ("sm90_wgmma", WGMMA)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hgemm_packs.generator.compile.pack_writer import read_source
 
-COMMITTED = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200.json"
+COMMITTED = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200"
 
 
 def test_every_committed_kernel_is_proven_and_in_use() -> None:

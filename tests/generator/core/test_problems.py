@@ -123,7 +123,7 @@ def test_layers_are_the_models_own_each_problem_once() -> None:
 
 def test_the_layers_of_the_committed_table_are_still_listed() -> None:
     """What was measured stays in the list."""
-    source = read_source(manifests_dir() / "sm_90a" / "h200.json")
+    source = read_source(manifests_dir() / "sm_90a" / "h200")
     measured = {(row.m, row.n, row.k) for row in source.table} - grid_shapes()
     assert measured <= {(p.m, p.n, p.k) for name in NAMED for p in read(name)}
     assert measured

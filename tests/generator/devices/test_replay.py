@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from hgemm_packs.generator.devices.recording import Screen
 from hgemm_packs.generator.devices.replay import ReplayBench, ReplayDevice, spaces_of
 from hgemm_packs.generator.search.prior import rows_of
 from hgemm_packs.generator.search.rivals import compare, random_search
+from hgemm_packs.generator.store import shards
 from hgemm_packs.problem import Problem
 from tests.generator.devices.recorded_sim import PROBLEMS, only
 
@@ -221,10 +221,14 @@ def test_runs_on_file_are_not_done_again(tmp_path: Path, monkeypatch: pytest.Mon
     task = ("h200", "prior", 3, "digest")
     done = {**dict(zip(replay_search.FIELDS, task, strict=True)), "changes": [[[0, 0.5]]]}
     monkeypatch.setattr(replay_search, "SCRATCH", tmp_path / "scratch" / "lines.jsonl")
-    monkeypatch.setattr(replay_search, "RAW", tmp_path / "raw.jsonl.gz")
-    (tmp_path / "raw.jsonl.gz").write_bytes(gzip.compress((json.dumps(done) + "\n{torn").encode()))
+    monkeypatch.setattr(replay_search, "RAW", tmp_path / "raw.jsonl.zip")
+    (tmp_path / "raw.jsonl.zip").write_bytes(shards.pack([done]))
     assert replay_search.run([task]) == [done]
-    assert (tmp_path / "scratch" / "lines.jsonl").read_text() == json.dumps(done) + "\n"
+    with (tmp_path / "scratch" / "lines.jsonl").open("a") as file:
+        file.write("{torn")
+    assert replay_search.run([task]) == [done]
+    text = (tmp_path / "scratch" / "lines.jsonl").read_text()
+    assert [json.loads(line) for line in text.splitlines()] == [done] and text[-1] == "\n"
 
 
 def test_figures_of_made_up_runs(screens: dict[Problem, Screen]) -> None:

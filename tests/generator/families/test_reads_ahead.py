@@ -30,7 +30,7 @@ from tests.generator.kernels import (
     record,
 )
 
-COMMITTED = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200.json"
+COMMITTED = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200"
 FAMILIES = ("sm90_wgmma", "sm90_splitk", "sm90_oneshot", "sm90_swapab", "sm90_writebound")
 # Two consumers of 64 x 256 and a whole producer warpgroup, three warps of which have nothing to do.
 LARGE: Genome = {**SPLITK, "tile_m": 128, "tile_n": 256, "stages": 4, "slices": 8}

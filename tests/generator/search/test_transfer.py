@@ -26,7 +26,7 @@ from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.findings import Field, Findings
 from hgemm_packs.problem import Problem
 
-COMMITTED = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200.json"
+COMMITTED = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200"
 HERE = Problem(256, 512, 2048, "nt", "f16")
 
 

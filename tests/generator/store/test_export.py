@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from hgemm_packs.generator.core.spec import DeviceFacts, Status
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.findings import Field, Findings
+from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.generator.tables import judge, table
 from hgemm_packs.pack.manifest import Numerics
 from tests.generator.found import DEVICE, FLOOR, NOISE, OTHER, PROBLEM, both, found, job
@@ -40,7 +39,8 @@ def some() -> Findings:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def test_what_was_measured_comes_back(tmp_path: Path) -> None:
@@ -79,17 +79,16 @@ def test_files_are_the_same_bytes_whoever_writes_them(tmp_path: Path) -> None:
     assert contents(tmp_path / "4") == contents(tmp_path / "1")
     assert set(contents(tmp_path / "1")) == {
         "facts.json",
-        "kernels.jsonl.gz",
-        "jobs-f16-nn.jsonl.gz",
-        "jobs-f16-nt.jsonl.gz",
+        "kernels.jsonl.zip",
+        "jobs/f16-nn.jsonl.zip",
+        "jobs/f16-nt.jsonl.zip",
     }
 
 
 def test_a_line_is_legible(tmp_path: Path) -> None:
     long = replace(some().fields[0], samples={"hot": {"torch": (1.23456789,), "a": (1e-3,)}})
     export.write(found(long), tmp_path)
-    lines = gzip.decompress((tmp_path / "jobs-f16-nn.jsonl.gz").read_bytes()).splitlines()
-    line = json.loads(lines[0])
+    line = read_records([tmp_path / "jobs" / "f16-nn.jsonl.zip"])[0]
     assert line["problem"] == [256, 512, 1024, "nn", "f16"]
     assert line["samples"]["hot"] == {"torch": [1.23457], "0": [0.001]}
     assert line["evidence"]["conditions"]["hot"]["sm_mhz"] == [1980.0, 1410.0]
@@ -120,13 +119,25 @@ def test_the_last_finals_choose_after_a_union() -> None:
     assert [each.kernel for each in listed[PROBLEM]] == ["b", "a"]
 
 
+def test_a_folder_of_exports_is_their_union(tmp_path: Path) -> None:
+    """The raw results grow by exports beside the old ones, which no change rewrites."""
+    whole = some()
+    parts = [replace(whole, fields=whole.fields[:2]), replace(whole, fields=whole.fields[2:])]
+    for number, part in enumerate(parts):
+        export.write(part, tmp_path / "exports" / f"{number + 1:02d}")
+    export.write(whole, tmp_path / "whole")
+    one, all_ = export.load(tmp_path / "exports"), export.load(tmp_path / "whole")
+    assert (one.fields, one.trials, one.proofs) == (all_.fields, all_.trials, all_.proofs)
+    assert one.kernels == all_.kernels and len(one.fields) == len(whole.fields)
+
+
 @pytest.mark.parametrize("damage", ["schema", "missing"])
 def test_a_damaged_export_is_refused(tmp_path: Path, damage: str) -> None:
     export.write(some(), tmp_path)
     if damage == "schema":
         (tmp_path / "facts.json").write_text('{"schema": "other"}')
     else:
-        (tmp_path / "jobs-f16-nt.jsonl.gz").unlink()
+        (tmp_path / "jobs/f16-nt.jsonl.zip").unlink()
     with pytest.raises(ValueError, match=r"not 'hgemm|a file is missing"):
         export.read(tmp_path)
 

@@ -1,0 +1,133 @@
+"""What is where in benchmarks/results/: the one place that says which folder is which protocol.
+
+    python -m benchmarks.folders table [OPTION...]    # all that `generate table` is told but these
+    python -m benchmarks.folders next                 # where the next export goes
+    python -m benchmarks.folders add FOLDER LINES.jsonl...
+
+A folder of lines has 01.jsonl.zip, 02.jsonl.zip ... in the order of measurement: of a task that was
+measured twice the later line counts. Nothing in it is ever changed. `add` packs what a script wrote
+as the next number, and `make table RUNS=...` puts an export beside the older ones.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hgemm_packs.generator.store import lines, shards
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+class Folder(NamedTuple):
+    """What a folder's lines were measured by, what they decide, and the option of `generate table`
+    that takes them."""
+
+    by: str
+    decides: str
+    option: str | None = None
+
+
+#: A folder of exports; `generate table` takes it first.
+CONFIRMATIONS = "confirmations"
+#: Folders of lines, by path below `results/`.
+FOLDERS = {
+    "dependent/choice": Folder(
+        "measure dependent", "the kernel of a row for dependent launch", "--dependent"
+    ),
+    "dependent/contenders": Folder(
+        "measure dependent", "the same, of what `generate contenders --near` lists", "--dependent"
+    ),
+    "dependent/published": Folder(
+        "measure dependent", "apart from the choice: what was slow leaves its row", "--published"
+    ),
+    "dependent/mixed": Folder(
+        "measure mixed",
+        "the kernel of a row for dependent launch, between other products",
+        "--mixed",
+    ),
+    "dependent/public": Folder(
+        "measure public", "figures; what is below 0.99 of torch leaves its row", "--public"
+    ),
+    "sustained": Folder(
+        "measure sustained", "kernels from 1e11 operations on, by sustained time", "--sustained"
+    ),
+    "sanitizer/tables": Folder(
+        "sanitize", "kernels without a clean record leave the table", "--sanitized"
+    ),
+    "sanitizer/spaces": Folder("sanitize", "nothing: evidence over whole spaces"),
+    "spaces": Folder("space_gates", "nothing: evidence over whole spaces"),
+    "models": Folder("models", "nothing: figures"),
+    "serving": Folder("serving", "nothing: figures"),
+    "chained": Folder("measure chained", "nothing: figures"),
+    "screens": Folder("generate", "the constants of the prior"),
+}
+
+
+def measured(*names: str, results: Path = RESULTS) -> list[Path]:
+    """The files of these folders in the order of measurement; none where a folder is not there."""
+    for name in names:
+        if name not in FOLDERS:
+            raise KeyError(name)
+    return lines.files(results / name for name in names if (results / name).is_dir())
+
+
+def taking(option: str) -> list[str]:
+    """The folders that an option of `generate table` takes."""
+    return [name for name, folder in FOLDERS.items() if folder.option == option]
+
+
+def table_options(results: Path = RESULTS, left_out: Iterable[str] = ()) -> list[str]:
+    """What `generate table` is told: the exports, then each folder that decides."""
+    words = [str(results / CONFIRMATIONS)]
+    for name, folder in FOLDERS.items():
+        if folder.option and folder.option not in left_out and (results / name).is_dir():
+            words += [folder.option, str(results / name)]
+    return words
+
+
+def next_shard(folder: Path) -> Path:
+    """The path of the next packed file of a folder."""
+    known = [int(each.name.split(".")[0]) for each in lines.files([folder])]
+    return folder / f"{max(known, default=0) + 1:02d}.jsonl{shards.SUFFIX}"
+
+
+def next_export(results: Path = RESULTS) -> Path:
+    """The folder of the next export."""
+    place = results / CONFIRMATIONS
+    known = [int(each.name) for each in place.iterdir()] if place.is_dir() else []
+    return place / f"{max(known, default=0) + 1:02d}"
+
+
+def add(name: str, paths: Sequence[Path], results: Path = RESULTS) -> list[Path]:
+    """Pack files of lines as the next ones of a folder, each by itself, and never over another."""
+    if name not in FOLDERS:
+        raise KeyError(f"{name} is none of {', '.join(FOLDERS)}")
+    folder, made = results / name, []
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        made.append(next_shard(folder))
+        with made[-1].open("xb") as file:
+            file.write(shards.pack(lines.read_records([path])))
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    match list(arguments):
+        case ["table", *left_out]:
+            results = RESULTS.relative_to(Path.cwd())
+            print(" ".join(table_options(results, left_out)))
+        case ["next"]:
+            print(next_export().relative_to(Path.cwd()))
+        case ["add", name, *paths] if paths:
+            for path in add(name, [Path(each) for each in paths]):
+                print(f"wrote {path}")
+        case _:
+            sys.exit(__doc__)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
