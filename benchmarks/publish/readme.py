@@ -21,10 +21,8 @@ from hgemm_packs.generator.core.problems import LAYER_REGIMES, REGIMES
 from hgemm_packs.generator.tables.speedups import COLUMNS, DTYPES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-README = REPOSITORY / "README.md"
-FIGURES = REPOSITORY / "docs" / "figures.md"
+README, FIGURES = REPOSITORY / "README.md", REPOSITORY / "docs" / "figures.md"
 RESULTS = REPOSITORY / "benchmarks" / "results"
-
 Summary = dict[str, Any]
 
 BLOCK = re.compile(

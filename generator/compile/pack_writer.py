@@ -103,7 +103,7 @@ def read_source(path: str | os.PathLike[str]) -> SourceManifest:
     folder = place.is_dir()
     data = _in_lines(source_folder.joined(place)) if folder else place.read_bytes()
     source: SourceManifest = manifest_checks.read_document(data, SOURCE_SCHEMA, _SOURCE)
-    return _sorted(source) if folder else source
+    return _sort_source(source) if folder else source
 
 
 def write_source(path: str | os.PathLike[str], source: SourceManifest) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hgemm_packs.errors import PackError
-from hgemm_packs.pack.manifest_checks import MAX_MANIFEST_BYTES
+from hgemm_packs.pack.manifest import MAX_MANIFEST_BYTES
 from hgemm_packs.pack.strict_json import read_json
 
 PACK, KERNELS, TABLE = "pack.json", "kernels.json", "table-{}-{}.json"

@@ -133,15 +133,15 @@ def test_the_second_measurement_tells_who_is_level_alone_and_chooses_nothing(
     assert {row.k: row.dependent for row in after.table} == {PROBLEM.k: kernel, OTHER.k: None}
 
 
-def test_what_a_row_would_name_had_it_a_clean_record_is_owed() -> None:
+def test_what_a_row_would_name_had_it_a_clean_record_is_missing() -> None:
     source, _, _ = table.rebuilt(FOUND, 1.0, usable())
     lines = [line("c", 2.0), line("b", 9.0, OTHER)]
-    wanted = missing.wanted(source, FOUND, lines, lines[:1], [], [])
+    wanted = missing.choose_dependent(source, FOUND, lines, lines[:1], [], [])
     assert {row.k: row.dependent for row in wanted.table} == {PROBLEM.k: "c", OTHER.k: None}
     done = {(kernel.id, "memcheck") for kernel in source.kernels}
-    assert missing.unsanitized(wanted, ["memcheck"], done).missing == 1
+    assert missing.find_unsanitized(wanted, ["memcheck"], done).missing == 1
     for second in ([], [line("c", 0.5)], [line("c", 2.0, plain=9.1)]):
-        assert missing.wanted(source, FOUND, lines, second, [], []) == source
+        assert missing.choose_dependent(source, FOUND, lines, second, [], []) == source
 
 
 @pytest.mark.parametrize("without", ["proofs", "refused"])
