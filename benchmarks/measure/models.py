@@ -25,6 +25,9 @@ for where its memory lies makes up to 1%. A figure below 1 + NEAR is measured on
 the blocks and graphs in all, before it is written. What is left of chance shows in the arm "again"
 of one model and type: torch's own model once more.
 
+A compiled case says how many graphs each arm came to. It counts where torch's own model is one: in
+a run of November torch's steps took as long compiled as eagerly, so nothing had been compiled.
+
 Values: the two arms' logits may not lie further apart than ALLOWED times what torch's own are off a
 float32 run of the same weights, measured for each model and type. "served" counts the products of a
 step: by kernels of ours, and why the others were torch's.
@@ -150,6 +153,11 @@ def counted(into: Counter[str]) -> Iterator[None]:
 Logits = Callable[[], torch.Tensor]
 
 
+def compiled_graphs() -> int:
+    """How many graphs torch has compiled in this process."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
 def arm(model: Any, step: Step, mode: str, served: Counter[str]) -> Logits:
     """A step of `model` in a mode, ready to be timed; `served` is given what became of its products
     in the capture, or in an eager step."""
@@ -186,6 +194,7 @@ class Bench:
     def __init__(self, device: torch.device, seed: int = 0, **changes: Any) -> None:
         self._device, self._seed, self._changes = device, seed, changes
         self._known: tuple[Any, ...] = ()
+        self._graphs: dict[str, int] = {}
         self._pair: Pair | None = None
 
     def _pair_of(self, case: Fields) -> Pair:
@@ -238,7 +247,11 @@ class Bench:
             "deviation": deviation if math.isfinite(deviation) else None,
             "rounding": pair.rounding if math.isfinite(pair.rounding) else None,
             "wrong": verdict(deviation, pair.rounding),
-        }
+        } | (self._compiled() if mode in COMPILED else {})
+
+    def _compiled(self) -> Line:
+        """How many graphs each arm came to; torch's own model is one, or its step ran eagerly."""
+        return {"graphs": self._graphs, "compiled": self._graphs["torch"] == 1}
 
     def _arms(
         self, models: dict[str, Any], step: Step, mode: str, served: Counter[str], turn: int
@@ -247,8 +260,12 @@ class Bench:
         if mode in COMPILED:
             torch._dynamo.reset()
         first = turn % len(models)
-        names = [*models][first:] + [*models][:first]
-        return {name: arm(models[name], step, mode, served) for name in names}
+        made, self._graphs = {}, {}
+        for name in [*models][first:] + [*models][:first]:
+            before = compiled_graphs()
+            made[name] = arm(models[name], step, mode, served)
+            self._graphs[name] = compiled_graphs() - before
+        return made
 
 
 def verdict(deviation: float, rounding: float) -> list[str]:

@@ -75,12 +75,12 @@ def groups(lines: Sequence[Line]) -> dict[str, Any]:
     parts = {
         "graph": [line for line in decode if line["mode"] == "graph"],
         "eager": [line for line in decode if line["mode"] == "eager"],
-        "compile": [line for line in decode if line["mode"] in COMPILED],
+        "compile": [line for line in decode if line.get("compiled", False)],
         "prompts": [line for line in lines if line["phase"] == "prompt"],
     }
     found = {name: figures(part) for name, part in parts.items() if part}
     for mode in COMPILED:
-        part = [line for line in decode if line["mode"] == mode]
+        part = [line for line in decode if line["mode"] == mode and line.get("compiled", False)]
         if part:
             found["compile"][COMPILED[mode]] = figures(part)
     return found

@@ -56,8 +56,10 @@ LINES = [
     line("A", "graph", 256, 0.9),
     line("B", "graph", 8, 1.2, dtype="fp16"),
     line("A", "eager", 1, 1.1),
-    line("A", "compile", 1, 0.25),
-    line("A", "reduce-overhead", 1, 1.0),
+    line("A", "compile", 1, 0.25, compiled=True),
+    line("A", "compile", 8, 7.0, compiled=False),
+    line("A", "compile", 64, 7.0),
+    line("A", "reduce-overhead", 1, 1.0, compiled=True),
     line("A", "graph", 777, 1.21, phase="prompt"),
     line("A", "eager", 777, 1.0, phase="prompt"),
     line("B", "eager", 16, 9.9, wrong=["logits 1.00e+00 apart"]),
@@ -80,7 +82,7 @@ def test_models_by_mode_model_and_type(summary: ModuleType) -> None:
     assert found["models"]["B"] == {"fp16": {"graph": summary.figures([LINES[3]])}}
     assert found["models"]["A"]["bf16"]["graph"]["worst"] == 0.9
     assert found["wrong"] == ["B bf16, eager, 16 tokens: logits 1.00e+00 apart"]
-    assert len(found["cases"]) == 9 and found["measured_on"] == {"commit": "last"}
+    assert len(found["cases"]) == 11 and found["measured_on"] == {"commit": "last"}
     assert "noise" not in found
 
 
