@@ -39,7 +39,7 @@ def headline(summary: Summary) -> str:
         f"{plain['gmean_vs_best_hot']:.2f}x the better of torch and tuned cuBLASLt, "
         f"{mixed['gmean_vs_torch_hot']:.2f}x in CUDA graphs of many products; "
         f"{100 * grid['kernel_share']:.0f}% of them by kernels of ours, the rest by torch itself, "
-        "none slower.\n"
+        "none of them slower.\n"
         f"- **{host['hit_ratio']:.2f}** of the host time of `torch.mm(a, b, out=c)` for a call "
         "that is in the table.\n"
     )

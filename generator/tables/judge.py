@@ -16,6 +16,7 @@ from hgemm_packs.generator.store.findings import CORRECT, Field, Findings
 from hgemm_packs.pack.manifest import Policy, Row, Timing
 from hgemm_packs.problem import Problem
 
+#: The words of `Policy.clears`, which is the rule: change both.
 RULE = f"hot and cold lcb above 1 + noise_floor against {FALLBACK}, which runs otherwise"
 
 

@@ -1,7 +1,9 @@
 """The fields of a manifest, with type and bounds of each: the twin of `manifests/schema.json`.
 
 A test proves that both agree. `manifest_checks` puts these tables to work on a manifest, the
-generator's packer on its source document; what no schema can say stands in `manifest_checks`.
+generator's packer on its source document; what no schema can say stands in `manifest_checks`. A new
+rule stands in five places: here or in `manifest_checks`, in `manifests/schema.json`, in
+docs/pack_format.md, in tests/pack_reader.py, and as a case of tests/abuse/cases.py.
 """
 
 from __future__ import annotations
