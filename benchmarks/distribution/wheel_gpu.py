@@ -40,7 +40,7 @@ from hgemm_packs import counters, matmul, select
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 device = "cuda" if torch.cuda.is_available() else "cpu"
 rows = {}
-for pack in select.found().packs:
+for pack in select.find_packs().packs:
     for row in sorted(pack.manifest.table, key=lambda row: row.m * row.n * row.k):
         for kernel, way in ((row.kernel, "plain"), (row.dependent, "dependent")):
             if kernel is not None:
@@ -58,7 +58,7 @@ print(json.dumps({
     "device": torch.cuda.get_device_name() if device == "cuda" else "none",
     "torch": torch.__version__,
     "place": hgemm_packs.__file__,
-    "packs": [each.manifest.pack.name for each in select.found().packs],
+    "packs": [each.manifest.pack.name for each in select.find_packs().packs],
     "calls": count,
     "counters": counters(),
     "worst_rel_err": worst,

@@ -47,7 +47,7 @@ device = launcher.device_info(0)
 started = time.perf_counter()
 before = resident_mb()
 opening = time.perf_counter()
-packs = select.found().packs
+packs = select.find_packs().packs
 opened = time.perf_counter()
 select.resolve(Problem(8, 8, 8, "nn", "f16"), 0)
 idle = resident_mb() - before
@@ -102,7 +102,7 @@ print(json.dumps({{"first_product_ms": (first - start) * 1e3}}))
 FIRST_CALL = f"""{OPERANDS}
 from hgemm_packs import select
 
-select.found()
+select.find_packs()
 start = time.perf_counter()
 matmul(a, b)
 first = time.perf_counter()

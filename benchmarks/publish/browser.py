@@ -18,7 +18,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Pages by the names of their screenshots. The first must be there.
 PAGES = {
-    "report": REPOSITORY / "benchmarks" / "results" / "generator_run" / "report.html",
+    "report": REPOSITORY / "benchmarks" / "results" / "generator" / "run" / "report.html",
     # index.html sends the browser on to this, and a picture is taken of no such page.
     "api": REPOSITORY / "build" / "api" / "hgemm_packs.html",
 }

@@ -16,7 +16,7 @@ from hgemm_packs.cli import bench, plots
 from hgemm_packs.generator.report.page import page
 from hgemm_packs.pack.manifest import Row, Timing
 
-REPORT = RESULTS / "generator_run"
+REPORT = RESULTS / "generator" / "run"
 
 
 def draw_report(folder: Path = REPORT) -> Path:

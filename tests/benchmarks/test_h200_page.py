@@ -196,7 +196,7 @@ def follows(
     """`mixed` lines choose again, whatever those `seen` say: of rows that have one `chosen_again`
     looks at that. `calls` may have sent a row to torch."""
     again = {(tuple(line["problem"]), line["kernel"]) for line in mixed if "problem" in line}
-    whole = export.read(place)
+    whole = export.load(place)
     floors = judge.floors(whole)
     assert min(floors.values()) == source.policy.noise_floor
     rows = {row.key: row for row in source.table}

@@ -33,14 +33,14 @@ def document(run: str) -> dict[str, Any]:
 def test_newcomer_09_the_committed_report_is_as_it_would_be_drawn_today(
     reports: ModuleType, tmp_path: Path
 ) -> None:
-    shutil.copy(RESULTS / "generator_run" / "report.json", tmp_path)
+    shutil.copy(RESULTS / "generator" / "run" / "report.json", tmp_path)
     text = reports.draw_report(tmp_path).read_text(encoding="utf-8")
-    assert (RESULTS / "generator_run" / "report.html").read_text(encoding="utf-8") == text
+    assert (RESULTS / "generator" / "run" / "report.html").read_text(encoding="utf-8") == text
 
 
 def test_newcomer_09_a_report_says_lcb_where_when_and_by_which_rule() -> None:
     """ "lcb" was unexplained, and an older rule stood there as if it were today's."""
-    old, new = page(document("generator_run")), page(document("generator_refine"))
+    old, new = page(document("generator/run")), page(document("generator/refine"))
     for text in (old, new):
         assert LCB in text and '<p class="quiet">Measured on NVIDIA H200, 2026-11-2' in text
     assert "judged by an older rule" in old and "judged by an older rule" not in new

@@ -59,8 +59,8 @@ def multiply(driver, device_type, site):
         "right": all(right),
         "counters": hgemm_packs.counters(),
         "warnings": said.getvalue().splitlines(),
-        "packs": [each.manifest.pack.version for each in select.found().packs],
-        "refused": [each.error.code for each in select.found().refused],
+        "packs": [each.manifest.pack.version for each in select.find_packs().packs],
+        "refused": [each.error.code for each in select.find_packs().refused],
         "place": hgemm_packs.__file__,
     }
 

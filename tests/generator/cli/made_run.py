@@ -9,8 +9,11 @@ from tests.generator.command import PROBLEMS, listed, simulated
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    files = sorted(folder.iterdir())
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+    }
 
 
 class Made:

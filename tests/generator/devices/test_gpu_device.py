@@ -193,7 +193,7 @@ NOT_SUPPORTED = RuntimeError("cublasLtMatmulAlgoGetHeuristic: NOT_SUPPORTED (15)
         ("screen", (screening.Scene, "screen"), OOM),  # what a kernel is compared with
         ("race", (admission, "operands"), OOM),
         ("race", (contest.timing, "operands"), OOM),
-        ("finals", (admission, "sampled"), OOM),
+        ("finals", (admission, "sample_reference"), OOM),
         ("finals", (gpu.baselines, "best_cublaslt"), NOT_SUPPORTED),
         ("confirm", (gpu.baselines, "best_cublaslt"), NOT_SUPPORTED),
         ("confirm", (contest.timing, "operands"), OOM),

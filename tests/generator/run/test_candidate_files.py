@@ -67,7 +67,7 @@ def test_a_file_and_its_record_are_a_candidate(tmp_path: Path) -> None:
         (RECORD + "smem_bytes = 1000000", "smem_bytes"),
         (RECORD + "deterministic = false", "'deterministic' is no field"),
         (RECORD + "dims.m = { min = 64, max = 32 }", "bad_range"),
-        ("block = ", "mine.cu: "),
+        ("block = ", "mine.toml: "),
     ],
 )
 def test_a_record_that_is_none_is_refused(tmp_path: Path, record: str, words: str) -> None:
