@@ -90,12 +90,6 @@ def demo(
     _leave(demo_verb.run(console(), out, jobs))
 
 
-@app.command(hidden=True)
-def show() -> None:
-    """The same as list, under its older name."""
-    hub_verbs.list_packs()
-
-
 @app.command(rich_help_panel=USERS)
 def plan(
     model: Annotated[
@@ -158,7 +152,6 @@ def verify(
     folder: Annotated[
         Path | None, typer.Argument(help="A pack directory. Default: all packs found.")
     ] = None,
-    pack: Annotated[Path | None, typer.Option(hidden=True, help="The same, as an option.")] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Also run every kernel.")] = False,
     allow: Annotated[
         list[str] | None,
@@ -171,9 +164,7 @@ def verify(
 
     Example: hgemm-packs verify packs/sm_90a
     """
-    if folder is not None and pack is not None:
-        raise UserError("verify takes one pack: give its folder, without --pack")
-    _leave(inspect.verify(console(), folder or pack, gpu, allow or ()))
+    _leave(inspect.verify(console(), folder, gpu, allow or ()))
 
 
 @app.command(rich_help_panel=TRAVELLERS)

@@ -100,7 +100,7 @@ def test_explain_says_why_there_is_no_kernel(run: Run, pack: Path) -> None:
         (("explain", 8, 8, 8, "--layout", "nz"), "nz"),
         (("explain", 8, "many", 8), "integer"),
         (
-            ("verify", "--pack", "no/such/pack"),
+            ("verify", "no/such/pack"),
             "hgemm-packs: no/such/pack: missing_file: No such file",
         ),
         (("sign", "/", "--key", "k"), "hgemm-packs: /: missing_file: manifest.json: No such file"),
@@ -138,7 +138,7 @@ def test_verify_passes_a_sound_pack_and_fails_a_changed_one(run: Run, pack: Path
     blob.write_bytes(data)
     with pytest.raises(PackError, match="kernel_hash"):
         packs.Pack.open_verified(pack)
-    code, out, _ = run("verify", "--pack", pack)
+    code, out, _ = run("verify", pack)
     assert code == 2
     inspect.select.reset()
     code, out, _ = run("verify")

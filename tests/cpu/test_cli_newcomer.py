@@ -213,14 +213,13 @@ def test_newcomer_12_the_help_fits_a_screen_and_has_every_verb_in_a_group(run: R
     assert "…" not in out and "│ show" not in out
 
 
-def test_newcomer_12_show_is_list(run: Run, pack: Path) -> None:
-    assert run("show") == run("list") and "test-pack" in " ".join(run("list")[1].split())
+def test_newcomer_12_one_list(run: Run, pack: Path) -> None:
+    assert "test-pack" in " ".join(run("list")[1].split())
+    assert run("show")[0] == 2
 
 
 def test_newcomer_12_verify_takes_a_folder_as_sign_and_push_do(run: Run, pack: Path) -> None:
-    assert run("verify", pack)[:2] == run("verify", "--pack", pack)[:2]
     assert run("verify", pack)[0] == 0
-    assert run("verify", pack, "--pack", pack)[0] == 2
 
 
 def test_newcomer_12_explain_names_the_alignment(run: Run, pack: Path) -> None:
