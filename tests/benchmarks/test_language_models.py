@@ -48,7 +48,7 @@ def models(fake: Started, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     found = importlib.import_module("benchmarks.measure.models")
     few = {mode: {"target_us": 1.0, "budget_us": 1.0} for mode in found.BLOCKS_OF}
     monkeypatch.setattr(found, "BLOCKS_OF", few)
-    monkeypatch.setattr(found, "AGAIN", 1)
+    monkeypatch.setattr(found, "AGAIN", {})
     return found
 
 
@@ -91,12 +91,13 @@ def test_each_architecture(fake: Started, models: ModuleType, name: str) -> None
         assert {arm: len(us) for arm, us in line["us"].items()} == dict.fromkeys(arms, 5)
 
 
-def test_what_is_near_torch_is_measured_on(
+def test_what_is_near_torch_is_measured_on_until_it_is_known(
     fake: Started, models: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(models, "AGAIN", 3)
-    ratios = iter([1.5, 0.9, 1.01, 0.9, 1.5])
+    monkeypatch.setattr(models, "AGAIN", {"eager": 3})
+    ratios, widths = iter([1.5, 0.9, 1.01, 0.9, 1.01]), iter([0.02, 0.02, 0.02, 0.005])
     monkeypatch.setattr(models.cases, "speedup", lambda samples: next(ratios))
+    monkeypatch.setattr(models.cases, "half_width", lambda samples: next(widths))
     bench = models.Bench(CPU, **tiny("Qwen3 8B"))
     blocks = [len(bench.measure(case("Qwen3 8B"))["us"]["ours"]) for _ in range(3)]
     assert blocks == [5, 15, 10]

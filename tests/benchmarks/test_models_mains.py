@@ -40,7 +40,7 @@ def script(name: str, patch: pytest.MonkeyPatch) -> ModuleType:
     if name == "models":
         few = {mode: {"target_us": 1.0, "budget_us": 1.0} for mode in module.BLOCKS_OF}
         patch.setattr(module, "BLOCKS_OF", few)
-        patch.setattr(module, "AGAIN", 1)
+        patch.setattr(module, "AGAIN", {})
     else:
         patch.setattr(module, "TARGET_US", 1.0)
         patch.setattr(module, "BUDGET_US", 1)
