@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import dispatch, launcher
 from .launcher import counters, matmul
 from .settings import disable, disabled, resume
+from .torch_compile.follow import follow_dynamo
 
 if TYPE_CHECKING:
     from .distribution import packs
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["counters", "disable", "disabled", "explain", "matmul", "packs", "resume"]
 
 launcher.on_first_use(dispatch.start)
+follow_dynamo()
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,6 @@ imports `_C`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -34,12 +33,6 @@ else:
     from . import _C
 
     matmul, linear = _C.matmul, _C.linear
-    # Dynamo breaks its graph at every C function, as it must at these. Its warning would have users
-    # report that to PyTorch. A C function takes no mark of torch.compiler, and a wrapper costs time
-    # in each eager call.
-    warnings.filterwarnings(
-        "ignore", r"Dynamo does not know how to trace the builtin `hgemm_packs\._C\.", UserWarning
-    )
 
 
 def _set_off(off: bool) -> None:
