@@ -63,9 +63,9 @@ def restore(model: M) -> M:
         torch.save(model, "model.pt")  # for a place without hgemm_packs
     """
     _check("restore", model)
-    for layer in model.modules():
-        if layer.__class__ is Linear:
-            layer.__class__ = torch.nn.Linear
+    layers: list[torch.nn.Module] = [each for each in model.modules() if type(each) is Linear]
+    for layer in layers:
+        layer.__class__ = torch.nn.Linear
     return model
 
 
