@@ -26,7 +26,7 @@ def warmup(model: torch.nn.Module, shapes: Iterable[int | Sequence[int]]) -> int
 
     Nothing is loaded while a graph is captured: torch runs a call then that wants a kernel for the
     first time (`cold_capture`), and the graph keeps torch's kernel. After a warmup the first
-    capture has the kernels, and memory for those that need a workspace.
+    capture has the kernels, memory for those that need a workspace, and cuBLAS for the rest.
 
     Each of `shapes` is a number of rows M for all layers, or the shape [..., K] of an input, for
     the layers of this K. The model is not called, and no hook runs. Each different problem of its
@@ -56,6 +56,9 @@ def warmup(model: torch.nn.Module, shapes: Iterable[int | Sequence[int]]) -> int
         raise ValueError(f"warmup: no layer has inputs of last size {min(unknown)}")
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("warmup: the current stream is being captured: call it before that")
+    for place in {layer.weight.device for layer in layers if layer.weight.is_cuda}:
+        with torch.cuda.device(place):
+            torch.cuda.current_blas_handle()  # a capture may have products of torch's, too
     with torch.inference_mode():
         return sum(
             _multiply(rows, layer)
