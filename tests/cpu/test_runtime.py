@@ -48,6 +48,7 @@ def test_torchs_first_product_may_be_in_a_capture(
         torch.cuda, "current_blas_handle", lambda: modes.append(fake.control.capture_mode)
     )
     fake.serve("tma3_v1")
+    launcher.device_info(0)  # opens the driver, as C does before it asks
     cold, other = ((32, 32, 32, layout, "f16", 16, 1) for layout in ("nn", "nt"))
     for capturing in (0, 1):
         assert dispatch._resolve("cuda", other, 0, capturing) == "not_measured"
