@@ -1,8 +1,9 @@
 """Half-precision matmul faster than cuBLAS, shipped as data packs. Public names only.
 
-`matmul` is torch.matmul with kernels from packs; `hgemm_packs.nn.Linear` is nn.Linear's forward
-with the same kernels. `explain` and `counters` say what calls got, `disable`, `resume` and
-`disabled` turn kernels off and on, `packs` fetches packs and chooses among them.
+`matmul` is torch.matmul with kernels from packs. `optimize` gives them to the linear layers of a
+model, `restore` takes them back, `warmup` loads them before a CUDA graph is captured. `explain` and
+`counters` say what calls got, `disable`, `resume` and `disabled` turn kernels off and on, `packs`
+fetches packs and chooses among them.
 """
 
 from __future__ import annotations
@@ -16,22 +17,43 @@ from .torch_compile.follow import follow_dynamo
 
 if TYPE_CHECKING:
     from .distribution import packs
+    from .nn.replace import optimize, restore
+    from .nn.warm import warmup
     from .report import explain
 
     __version__: str
 
-__all__ = ["counters", "disable", "disabled", "explain", "matmul", "packs", "resume"]
+__all__ = [
+    "counters",
+    "disable",
+    "disabled",
+    "explain",
+    "matmul",
+    "optimize",
+    "packs",
+    "restore",
+    "resume",
+    "warmup",
+]
 
 launcher.on_first_use(dispatch.start)
 follow_dynamo()
 
 
 def __getattr__(name: str) -> Any:
-    # These are for people: their imports must not slow the import of matmul down.
+    # Their imports, torch among them, must not slow the import of matmul down.
     if name == "explain":
         from .report import explain
 
         return explain
+    if name in ("optimize", "restore"):
+        from .nn import replace
+
+        return getattr(replace, name)
+    if name == "warmup":
+        from .nn.warm import warmup
+
+        return warmup
     if name == "packs":
         from importlib import import_module
 

@@ -85,8 +85,18 @@ def _resolve(
     dependent launches, both loaded, or why torch runs it.
 
     While the caller's stream is being captured nothing may be loaded; "cold_capture" says that the
-    answer would have been a kernel, and C asks again next time.
+    answer would have been a kernel, and C asks again next time. torch runs such a call, perhaps as
+    its first product, because all before were ours.
     """
+    answer = _choose(kind, described, device, capturing)
+    if capturing and kind == "cuda" and isinstance(answer, str):
+        torch_state.make_blas_handle(launcher._C.relaxed, device)
+    return answer
+
+
+def _choose(
+    kind: str, described: tuple[int, int, int, str, str, int, int], device: int, capturing: int
+) -> tuple[Kernel, Kernel | None] | str:
     from . import select
 
     problem = launcher.problem_of(described)

@@ -21,7 +21,7 @@ WORDS = {
     "bias": "the layer has a bias, which no kernel adds",
     "mode": "autocast, tracing or another mode of torch is on",
     "autograd": "a gradient would be recorded: torch.no_grad() and inference_mode() prevent that",
-    "cold_capture": "no kernel is loaded during a capture: call matmul with these shapes before it",
+    "cold_capture": "no kernel is loaded during a capture: call these shapes, or warmup, before it",
     "workspace": "the kernel has found no memory for its partial sums",
     "refused": "the kernel that the table names does not take this problem",
     "launch_failed": "the driver refused the launch",

@@ -7,6 +7,7 @@ call.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +146,16 @@ def state(a: torch.Tensor, b: torch.Tensor) -> str | None:
         return "mode"
     wanted = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
     return "autograd" if wanted else None
+
+
+def make_blas_handle(relaxed: Callable[[Callable[[], object]], object], device: int) -> None:
+    """Have cuBLAS ready for this thread, which torch does at a thread's first product. During a
+    capture it may only be done `relaxed`; torch fails there."""
+    import torch
+
+    # What is wrong with it is torch's to say, when it multiplies.
+    with contextlib.suppress(RuntimeError), torch.cuda.device(device):
+        relaxed(torch.cuda.current_blas_handle)
 
 
 def quiet_threads(remember: Callable[[], None]) -> None:

@@ -34,7 +34,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "hgemm_packs: choice": ("hgemm_packs.selftest", "hgemm_packs.select"),
     "hgemm_packs: dispatch": ("hgemm_packs.dispatch",),
     "hgemm_packs/distribution": ("hgemm_packs.distribution",),
-    "hgemm_packs: public": ("hgemm_packs.report", "hgemm_packs.nn", "hgemm_packs"),
+    "hgemm_packs/nn": ("hgemm_packs.nn",),
+    "hgemm_packs: public": ("hgemm_packs.report", "hgemm_packs"),
     "hgemm_packs/cli": ("hgemm_packs.cli", "hgemm_packs.__main__"),
     **{
         f"generator/{name}": (f"hgemm_packs.generator.{name.replace('/', '.')}",)

@@ -11,7 +11,6 @@ of one call. Every test says by the counters that its calls took their path.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
+import hgemm_packs
 from benchmarks.host.host_cost import CALLS, DTYPES, MISS, ROUNDS, WARM_ROUNDS
 from hgemm_packs import launcher, nn, select
 from hgemm_packs.problem import Problem
@@ -127,7 +127,7 @@ def test_layer(forward: str, place: Place, benchmark: BenchmarkFixture) -> None:
         problem.k, problem.n, bias=False, device=place.device, dtype=DTYPES[problem.dtype]
     )
     if forward == "hgemm_packs":  # as README puts it into a model
-        layer.forward = types.MethodType(nn.Linear.forward, layer)  # type: ignore[method-assign]
+        hgemm_packs.optimize(layer)
     x = tensor(place, problem, problem.m, problem.k)
     with torch.inference_mode():
         took = measure(benchmark, place, "layer", "layer(x)", layer=layer, x=x)

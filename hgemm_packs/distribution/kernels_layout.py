@@ -47,7 +47,7 @@ __all__ = ["layers", "matmul", "pack"]
 '''
 _LAYERS = '''"""Layers that `kernels.kernelize` puts in place of torch's."""
 
-from hgemm_packs.nn import Linear
+from hgemm_packs.nn import StatelessLinear as Linear
 
 __all__ = ["Linear"]
 '''

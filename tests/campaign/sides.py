@@ -168,7 +168,7 @@ def _folded(side: Side, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def linear(side: Side, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """The layer of a pack, which `outcome` has call this side's linear."""
-    return nn.Linear.forward(_Layer(weight), x)  # type: ignore[arg-type]
+    return nn.StatelessLinear.forward(_Layer(weight), x)  # type: ignore[arg-type]
 
 
 #: Ways from two square matrices to a product.

@@ -16,7 +16,7 @@ from hgemm_packs.distribution import packs
 NAMES = [name for name in hgemm_packs.__all__ if name != "packs"]
 PUBLIC: dict[str, Any] = {
     **{name: getattr(hgemm_packs, name) for name in NAMES},
-    "nn.Linear": nn.Linear,
+    **{f"nn.{name}": getattr(nn, name) for name in nn.__all__},
     **{
         f"packs.{name}": getattr(packs, name)
         for name in packs.__all__

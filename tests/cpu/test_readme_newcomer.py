@@ -17,14 +17,14 @@ def section(name: str) -> str:
     return str(found)
 
 
-def test_newcomer_01_turning_it_off_has_every_way_and_undoes_the_patch() -> None:
+def test_newcomer_01_turning_it_off_has_every_way_and_restores_a_model() -> None:
     text = section("Turning it off")
     for words in (
         "HGEMM_PACKS_OFF=1",
         "hgemm_packs.disable()",
         "hgemm_packs.resume()",
         "hgemm_packs.disabled()",
-        'vars(layer).pop("forward", None)',
+        "hgemm_packs.restore(model)",
         "hgemm-packs gc --max-mb 0",
         "pip uninstall hgemm-packs",
     ):

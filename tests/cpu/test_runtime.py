@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch._C._dynamo import guards
 
-from hgemm_packs import launcher, reasons, report, select
+from hgemm_packs import dispatch, launcher, reasons, report, select
 from hgemm_packs.errors import FallbackError
 from hgemm_packs.problem import Problem
 from tests import fake_driver, reference
@@ -34,6 +35,28 @@ def test_a_cold_kernel_is_not_loaded_while_capturing(fake: Started) -> None:
     reference.assert_exact(fake.matmul(a, b), a, b)
     counts = launcher.counters()
     assert counts["hits"] == 3 and fake.control.loads == 1
+
+
+def test_torchs_first_product_may_be_in_a_capture(
+    fake: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # All products before had been ours, so that torch made its cuBLAS handle during the capture,
+    # which failed: CUBLAS_STATUS_NOT_INITIALIZED.
+    modes: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+    monkeypatch.setattr(
+        torch.cuda, "current_blas_handle", lambda: modes.append(fake.control.capture_mode)
+    )
+    fake.serve("tma3_v1")
+    launcher.device_info(0)  # opens the driver, as C does before it asks
+    cold, other = ((32, 32, 32, layout, "f16", 16, 1) for layout in ("nn", "nt"))
+    for capturing in (0, 1):
+        assert dispatch._resolve("cuda", other, 0, capturing) == "not_measured"
+    assert dispatch._resolve("cuda", cold, 0, 1) == "cold_capture"
+    assert isinstance(dispatch._resolve("cuda", cold, 0, 0), tuple)
+    assert isinstance(dispatch._resolve("cuda", cold, 0, 1), tuple)
+    # CU_STREAM_CAPTURE_MODE_RELAXED
+    assert modes == [2, 2] and fake.control.capture_mode == 0
 
 
 def test_a_thread_without_a_context_is_not_capturing(fake: Started) -> None:

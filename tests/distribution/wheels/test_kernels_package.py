@@ -16,7 +16,7 @@ import torch
 from hgemm_packs import select
 from hgemm_packs.distribution import kernels_layout
 from hgemm_packs.errors import PackError
-from hgemm_packs.nn import Linear
+from hgemm_packs.nn import StatelessLinear
 from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME
 from hgemm_packs.pack.receipts import read_receipt
 from tests import packs, reference
@@ -58,7 +58,7 @@ def kernelized(layer: torch.nn.Linear, repo: Path) -> Any:
     offer = kernels.LocalLayerRepository(repo, layer_name="Linear")
     with kernels.use_kernel_mapping({"Linear": {"cpu": offer}}):
         kernels.kernelize(layer, mode=kernels.Mode.INFERENCE, device="cpu", use_fallback=False)
-    assert layer.forward.__func__ is Linear.forward
+    assert layer.forward.__func__ is StatelessLinear.forward
     return layer
 
 
