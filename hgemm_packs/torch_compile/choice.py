@@ -28,8 +28,8 @@ ANY_M = 1
 
 
 class Choice(NamedTuple):
-    """A product that a kernel serves: [M, K] @ [K, N]. `gain_us` is what the kernel saves of torch's
-    time, hot or cold, whichever is less; None where M is not known before the call."""
+    """A product that a kernel serves: [M, K] @ [K, N]. `gain_us` is what the kernel saves of
+    torch's time, hot or cold, whichever is less; None where M is not known before the call."""
 
     gain_us: float | None
     m: int | None

@@ -1,9 +1,8 @@
 """The operators that stand for our functions in a graph.
 
-`hgemm_packs::matmul` and `hgemm_packs::linear` are what Dynamo traces `matmul` and a layer's product
-to. Autograd and Inductor never see these two: each decomposes, when the graph is traced, into
-torch's own function or into `hgemm_packs::mm` or `hgemm_packs::addmm`, the nodes that a kernel
-serves. A node's gradients are products again, and are chosen like any other. Every operator carries
+Dynamo traces `matmul` to `hgemm_packs::matmul`, and a layer's product to `hgemm_packs::linear`.
+Autograd and Inductor never see these two: each decomposes, when the graph is traced, into torch's
+own function or into `hgemm_packs::mm` or `hgemm_packs::addmm`, the nodes that a kernel serves. A node's gradients are products again, and are chosen like any other. Every operator carries
 the word of `choice.tables`, so that a cache of compiled graphs tells tables apart by the graph.
 """
 
@@ -30,6 +29,7 @@ def register() -> None:
     """Define the operators and have Dynamo use them, once."""
     global _library
     import torch._dynamo  # which may call this function
+
     if _library is not None:
         return
     _library = torch.library.Library("hgemm_packs", "DEF")
