@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from .nn.replace import optimize, restore
     from .nn.warm import warmup
     from .report import explain
+    from .torch_compile.backend import compile_backend
 
     __version__: str
 
 __all__ = [
+    "compile_backend",
     "counters",
     "disable",
     "disabled",
@@ -50,6 +52,10 @@ def __getattr__(name: str) -> Any:
         from .nn import replace
 
         return getattr(replace, name)
+    if name == "compile_backend":
+        from .torch_compile.backend import compile_backend
+
+        return compile_backend
     if name == "warmup":
         from .nn.warm import warmup
 

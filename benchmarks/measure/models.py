@@ -3,9 +3,8 @@
     python -m benchmarks.measure.models PACK OUT.jsonl [--deadline S] [--models ...] ...
     python -m benchmarks.measure.models --summary
 
-The first measures, on one GPU (the whole set in less than ten minutes), and goes on where an
-earlier run stopped; the second writes results/models.json from results/models/ and from
-results/serving/, which benchmarks/measure/serving.py fills.
+The first measures, on one GPU (all in less than ten minutes), and goes on where a run stopped; the
+second writes results/models.json from results/models/ and results/serving/ (serving.py fills that).
 
 Models are those of transformers, in their published widths, with LAYERS layers and random weights;
 lm_head is there, so it weighs more than in the whole model. "ours" has the same weights in memory
@@ -18,14 +17,13 @@ step overwrites the last ones, so all steps do the same work.
 
 Modes: "eager" steps back to back, where the host's time counts; "graph" replays of a step in a CUDA
 graph; "compile" and "reduce-overhead", torch.compile's mode "default" and the one of that name, for
-two models of COMPILED_LAYERS layers and few cases, as compiling takes most of the time. The arms run
-in random order, block by block; a figure is the median of the blocks' ratios. Eager steps have many
-blocks, for a host's pauses are longer than any difference; a graph is captured anew CAPTURES times,
-for where its memory lies makes up to 1%. A figure below 1 + NEAR is measured on before it is
-written: a graph with AGAIN times the blocks and captures in all; an eager step until the figure is
-known to SURE, with AGAIN times the blocks at most. How well each figure is known does not depend on
-whether it is above 1 or below. What is left of chance shows in the arm "again" of one model and
-type: torch's own model once more.
+two models of COMPILED_LAYERS layers. The arms run in random order, block by block; a figure is the
+median of the blocks' ratios. Eager steps have many blocks, for a host's pauses are longer than any
+difference; a graph is captured anew CAPTURES times, for where its memory lies makes up to 1%. A
+figure below 1 + NEAR is measured on: a graph with AGAIN times the blocks and captures in all, an
+eager step until the figure is known to SURE, with AGAIN times the blocks at most. What is left of
+chance shows in the arm "again" of one model and type: torch's own model once more. A compiled case
+counts where torch's own model came to one graph: else its steps ran eagerly.
 
 A compiled case says how many graphs each arm came to. It counts where torch's own model is one: in
 a run of November torch's steps took as long compiled as eagerly, so nothing had been compiled.
@@ -71,11 +69,9 @@ MODES = ("graph", "eager", *COMPILED)
 TWICE = ("Llama 3.1 8B", "bf16")
 #: Graphs of a case, each with its share of the blocks.
 CAPTURES = 3
-#: Where a figure is no more than that above 1 it is measured on: on both sides of 1, for chance
-#: takes from one case and gives to another.
+#: Up to 1 and that a figure is measured on: chance takes from one case and gives to another.
 NEAR = 0.02
-#: So many times the blocks, and graphs, at most. Blocks of eager steps differ by the host's moods,
-#: and a run of November was off by 2% where it had 10 pairs of them.
+#: So many times the blocks, and graphs, at most.
 AGAIN = {"graph": 3, "eager": 10}
 #: Half of the 95% interval at which an eager step is known well enough.
 SURE = 0.005
@@ -85,14 +81,12 @@ BLOCKS_OF: dict[str, Any] = {
     "eager": {"target_us": 3_000.0, "budget_us": 1_500_000.0, "most": 100},
     **{mode: {"target_us": 3_000.0, "budget_us": 1_000_000.0, "most": 50} for mode in COMPILED},
 }
-#: Passes over the models, each with a share of their cases: a run that was stopped is a fair
-#: sample.
+#: Passes over the models, each with a share of their cases: so a stopped run is a fair sample.
 PASSES = 2
 WARM_UPS = 3
-#: Two roundings that know nothing of each other are 1.4 times as far apart as from the truth.
+#: Two roundings are 1.4 times as far apart as from the truth.
 ALLOWED = 3.0
-#: transformers multiplies by experts with torch's grouped product, which for other types than
-#: bfloat16 waits for the host: no graph can hold that.
+#: torch's grouped product, of experts, waits for the host in other types than bfloat16.
 NO_GRAPH = {("gpt-oss 20b", "fp16")}
 
 
@@ -167,7 +161,8 @@ def compiled_graphs() -> int:
 
 def arm(model: Any, step: Step, mode: str, served: Counter[str]) -> Logits:
     """A step of `model` in a mode, ready to be timed; `served` is given what became of its products
-    in the capture, in an eager step, or in the first compiled one."""
+    in the capture, in an eager step, or in the second compiled one: of the first, torch checks what
+    operators return, and no kernel runs."""
     for _ in range(WARM_UPS):  # kernels are loaded by the first
         step(model)
     if mode == "graph":
@@ -179,6 +174,7 @@ def arm(model: Any, step: Step, mode: str, served: Counter[str]) -> Logits:
         served += eager
         return lambda: step(model)
     compiled = torch.compile(model, mode=COMPILED[mode], dynamic=False)
+    step(compiled)
     with counted(served):
         step(compiled)
     served["Inductor's product"] += sum(eager.values()) - sum(served.values())

@@ -18,6 +18,8 @@ from ..settings import is_off, read_switch
 if TYPE_CHECKING:
     import torch
 
+    from ..pack.manifest import Row
+
 #: What a fused operation behind a product saves: a launch, and C written and read once more.
 LAUNCH_US = 2.0
 BYTES_PER_US = 3.0e6
@@ -28,8 +30,8 @@ ANY_M = 1
 
 
 class Choice(NamedTuple):
-    """A product that a kernel serves: [M, K] @ [K, N]. `gain_us` is what the kernel saves of
-    torch's time, hot or cold, whichever is less; None where M is not known before the call."""
+    """A product that a kernel serves: [M, K] @ [K, N]. `gain_us` and `m` are None where M is not
+    known before the call."""
 
     gain_us: float | None
     m: int | None
@@ -39,7 +41,17 @@ class Choice(NamedTuple):
         """Whether the kernel saves more than fusing an operation into torch's product would."""
         if self.gain_us is None or self.m is None:
             return False
-        return self.gain_us > LAUNCH_US + 4.0 * self.m * self.n / BYTES_PER_US
+        return self.gain_us > fusion_us(self.m, self.n)
+
+
+def fusion_us(m: int, n: int) -> float:
+    """What fusing the next operation into an [M, N] product saves, in microseconds."""
+    return LAUNCH_US + 4.0 * m * n / BYTES_PER_US
+
+
+def gain_us(row: Row) -> float:
+    """What a row's kernel saves of torch's time, hot or cold, whichever is less."""
+    return min(each.torch_us - each.us for each in (row.hot, row.cold))
 
 
 def tables() -> str:
@@ -67,8 +79,7 @@ def choose(a: torch.Tensor, b: torch.Tensor) -> Choice | None:
         return None
     if row is None or row.kernel is None:
         return None
-    gain = min(t.torch_us - t.us for t in (row.hot, row.cold))
-    return Choice(gain, problem.m, problem.n)
+    return Choice(gain_us(row), problem.m, problem.n)
 
 
 def _describe(a: Any, b: Any) -> Problem | None:

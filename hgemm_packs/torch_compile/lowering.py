@@ -69,7 +69,7 @@ def _keeps_own(alone: bool = False) -> bool:
 
     if V.graph.cpp_wrapper:
         return True
-    node = V.graph.current_node
+    node: Any = V.graph.current_node
     fuses = bool(config.max_autotune or config.max_autotune_gemm)
     follows = any(_is_pointwise(user) for user in node.users)
     if not (fuses and (follows or alone)) and not (alone and not follows):

@@ -2,8 +2,9 @@
 
 Dynamo traces `matmul` to `hgemm_packs::matmul`, and a layer's product to `hgemm_packs::linear`.
 Autograd and Inductor never see these two: each decomposes, when the graph is traced, into torch's
-own function or into `hgemm_packs::mm` or `hgemm_packs::addmm`, the nodes that a kernel serves. A node's gradients are products again, and are chosen like any other. Every operator carries
-the word of `choice.tables`, so that a cache of compiled graphs tells tables apart by the graph.
+own function or into `hgemm_packs::mm` or `hgemm_packs::addmm`, the nodes that a kernel serves. A
+node's gradients are products again, and are chosen like any other. Every operator carries the word
+of `choice.tables`, so that a cache of compiled graphs tells tables apart by the graph.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def register() -> None:
         _library.impl(name, run, "CompositeExplicitAutograd")
         torch.library.register_fake(full, fake, lib=_library)
         torch.library.register_autograd(full, differentiate, setup_context=keep, lib=_library)
-    for function in (_tables, _is_exporting):
-        torch.compiler.assume_constant_result(function)
+    for constant in (_tables, _is_exporting):
+        torch.compiler.assume_constant_result(constant)
     replace(launcher.matmul, launcher.linear)
 
 
@@ -87,7 +88,8 @@ def _trace_linear(input: Any, weight: Any, bias: Any = None) -> Any:
 
 def _decompose_matmul(input: Any, other: Any, tables: str) -> Any:
     if input.ndim >= 2 and other.ndim == 2 and _is_ours(tables, input, other):
-        found = _product(*_cast(input, other), None, tables)
+        x, b = _cast(input, other)
+        found = _product(x, b, None, tables)
         if found is not None:
             return found
     return torch.matmul(input, other)
