@@ -41,6 +41,7 @@ Samples = dict[str, list[float]]
 MIN_BLOCKS = 5
 BLOCKS = 11
 PILOTS = 3
+LONG_US = 5_000.0
 
 
 def key(fields: Fields) -> str:
@@ -100,11 +101,12 @@ def _failed(out: Path) -> set[str]:
     return {key({name: r[name] for name in r["fields"]}) for r in records if "error" in r}
 
 
-def block_us(arm: Arm, steps: int, device: torch.device) -> float:
+def block_us(arm: Arm, steps: int, device: torch.device, ahead: int = 1) -> float:
     """Microseconds of one of `steps` calls back to back, on the GPU's clock from the first to the
-    last: where the host is slower than the GPU, that is the host's time. A call ahead is not timed,
-    for what runs first after a pause is slower or faster than behind another."""
-    arm()
+    last: where the host is slower than the GPU, that is the host's time. The calls `ahead` are not
+    timed, for what runs first after a pause is slower or faster than behind another."""
+    for _ in range(ahead):
+        arm()
     if device.type != "cuda":
         began = time.perf_counter()
         for _ in range(steps):
@@ -130,19 +132,21 @@ def paired(
 ) -> tuple[Samples, int]:
     """Samples in us a call, one of each arm a block, in random order; and the calls of a block,
     which last `target_us`. `budget_us` of all blocks decides how many there are, `most` at most.
+    Before a call of LONG_US and more no other runs: a pause does not show in its time.
     Python collects no garbage meanwhile, for it would in the middle of some blocks and not of
     others."""
     first = next(iter(arms.values()))
     pilot = min(block_us(first, 1, device) for _ in range(PILOTS))
     steps = max(1, math.ceil(target_us / pilot))
-    blocks = int(budget_us / (len(arms) * (steps + 1) * pilot))
+    ahead = int(pilot < LONG_US)
+    blocks = int(budget_us / (len(arms) * (steps + ahead) * pilot))
     order, shuffle = list(arms), random.Random(seed)
     samples: Samples = {name: [] for name in arms}
     with without_garbage_collection():
         for _ in range(min(most, max(MIN_BLOCKS, blocks))):
             shuffle.shuffle(order)
             for name in order:
-                samples[name].append(round(block_us(arms[name], steps, device), 3))
+                samples[name].append(round(block_us(arms[name], steps, device, ahead), 3))
     return samples, steps
 
 

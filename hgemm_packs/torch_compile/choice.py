@@ -104,9 +104,8 @@ def _describe(a: Any, b: Any) -> Problem | None:
 def _storage(matrix: Any) -> str | None:
     """ "n" where rows lie one after the other, "t" where columns do, None for neither."""
     (rows, cols), (row_stride, col_stride) = matrix.shape, matrix.stride()
-    if _is(col_stride, 1) or cols == 1:
-        if _is(row_stride, cols) or _is(rows, 1):
-            return "n"
+    if (_is(col_stride, 1) or cols == 1) and (_is(row_stride, cols) or _is(rows, 1)):
+        return "n"
     if (_is(row_stride, 1) or _is(rows, 1)) and (_is(col_stride, rows) or cols == 1):
         return "t"
     return None
