@@ -66,7 +66,7 @@ FOLDERS = {
 }
 
 
-def measured(*names: str, results: Path = RESULTS) -> list[Path]:
+def list_files(*names: str, results: Path = RESULTS) -> list[Path]:
     """The files of these folders in the order of measurement; none where a folder is not there."""
     for name in names:
         if name not in FOLDERS:
@@ -74,7 +74,7 @@ def measured(*names: str, results: Path = RESULTS) -> list[Path]:
     return lines.files(results / name for name in names if (results / name).is_dir())
 
 
-def taking(option: str) -> list[str]:
+def find_folders(option: str) -> list[str]:
     """The folders that an option of `generate table` takes."""
     return [name for name, folder in FOLDERS.items() if folder.option == option]
 

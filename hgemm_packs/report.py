@@ -86,9 +86,9 @@ def explain_problem(
         if found.dependent is not None:
             name = found.dependent.name
             lines.append(f"          behind our own kernels in a graph: {name}, dependent launch")
-        lines += _measured(found.row)
+        lines += _describe_row(found.row)
         lines.append(f"compiled  {_say_compiled(found.row)}")
-        lines.append(f"baseline  {_verified(found.pack.manifest.baseline, versions or {})}")
+        lines.append(f"baseline  {_compare_versions(found.pack.manifest.baseline, versions or {})}")
     lines += [f"          {reason}" for reason in found.reasons]
     if found.code == "not_measured":
         lines.append(f"nearest   {_nearest(problem, device)}")
@@ -117,7 +117,7 @@ def _nearest(problem: Problem, device: DeviceInfo) -> str:
     return "; ".join(said)
 
 
-def _measured(row: Row) -> list[str]:
+def _describe_row(row: Row) -> list[str]:
     def line(name: str, t: Timing) -> str:
         return (
             f"{name:9} {t.us:.2f} us, torch {t.torch_us:.2f}, cuBLASLt {t.cublaslt_us:.2f}: "
@@ -138,7 +138,7 @@ def _say_compiled(row: Row) -> str:
     )
 
 
-def _verified(baseline: Baseline, versions: Mapping[str, str]) -> str:
+def _compare_versions(baseline: Baseline, versions: Mapping[str, str]) -> str:
     """Whether the libraries that we were measured against are those of this process."""
     measured = f"torch {baseline.torch}, cuBLAS {baseline.cublas}, driver {baseline.driver}"
     changed = [

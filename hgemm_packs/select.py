@@ -135,7 +135,7 @@ def exclusion_reason(kernel: KernelEntry, dependent: bool = False) -> str | None
 
 def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = None) -> Selection:
     """Decide for one problem on one device; `device` spares asking the driver about it."""
-    unfit = _unfit(problem)
+    unfit = _find_unfit(problem)
     if unfit is not None:
         return Selection(None, None, None, (unfit,))
     if device is None:
@@ -162,7 +162,7 @@ def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = Non
     return Selection(None, None, None, tuple(reasons))
 
 
-def _unfit(problem: Problem) -> Reason | None:
+def _find_unfit(problem: Problem) -> Reason | None:
     """Problems that no table holds: rows are measured packed and fully aligned."""
     if not problem.packed:
         return Reason("strided", "an operand's leading stride is not minimal")

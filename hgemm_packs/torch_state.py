@@ -110,11 +110,11 @@ def _make_watch_test(state: Any) -> Callable[[], bool]:
 
     count, mode_at = state._len_torch_function_stack, state._get_function_stack_at
 
-    def watched() -> bool:
+    def is_watched() -> bool:
         modes = count()
         return modes > 1 or (modes == 1 and type(mode_at(0)) is not DeviceContext)
 
-    return watched
+    return is_watched
 
 
 def _probes(torch: Any, device: str) -> tuple[tuple[Any, ...], ...]:

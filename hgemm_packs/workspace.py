@@ -31,13 +31,13 @@ class Workspace:
     """
 
     def __init__(self, words: torch.Tensor) -> None:
-        """`words` as `absent` makes them."""
+        """`words` as `make_absent` makes them."""
         self.words = words
         self.room = words.numel() * words.element_size()  # bytes
         self.where = (words.data_ptr(), self.room)
 
 
-def absent(size: int, device: torch.device) -> torch.Tensor:
+def make_absent(size: int, device: torch.device) -> torch.Tensor:
     """`size` bytes for a workspace, filled on the current stream."""
     import torch
 
@@ -59,7 +59,7 @@ def keep(
     import torch
 
     def allocate(place: torch.device) -> Memory:
-        memory = absent(size, place)
+        memory = make_absent(size, place)
         if everywhere and place.type == "cuda":
             torch.cuda.current_stream(place).synchronize()
         return memory.data_ptr(), memory

@@ -39,7 +39,7 @@ def build(out: Path, source: Path = ROOT, machine: str = "") -> Path:
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        wheel = compiled(scratch, source, machine)
+        wheel = compile_wheel(scratch, source, machine)
         _python("auditwheel", "repair", "--wheel-dir", str(scratch / "repaired"), str(wheel))
         (wheel,) = (scratch / "repaired").glob("*.whl")
         wheel_zip.rewrite(wheel)
@@ -48,7 +48,7 @@ def build(out: Path, source: Path = ROOT, machine: str = "") -> Path:
     return path
 
 
-def compiled(scratch: Path, source: Path, machine: str = "") -> Path:
+def compile_wheel(scratch: Path, source: Path, machine: str = "") -> Path:
     """The wheel as setuptools makes it, below `scratch`: not yet tagged for manylinux."""
     tree, built = scratch / "tree", scratch / "built"
     copy(source, tree)

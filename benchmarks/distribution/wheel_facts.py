@@ -44,7 +44,7 @@ def git(*command: str) -> bytes:
     return subprocess.run(["git", *command], cwd=ROOT, check=True, capture_output=True).stdout
 
 
-def twice(folder: Path, commit: str, pack: Path) -> dict[str, tuple[Path, Path]]:
+def build_twice(folder: Path, commit: str, pack: Path) -> dict[str, tuple[Path, Path]]:
     """Every wheel from two checkouts that differ in place, age, modes, time zone and caches."""
     found: dict[str, list[Path]] = {"core": [], "core aarch64": [], "data": []}
     for name, umask, zone in (("one", 0o022, "UTC"), ("another/place", 0o077, "Asia/Tokyo")):
@@ -127,7 +127,7 @@ def main() -> None:
     commit = git("rev-parse", "HEAD").decode().strip()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        built = twice(folder, commit, arguments.pack.resolve())
+        built = build_twice(folder, commit, arguments.pack.resolve())
         wheels = {name: facts(*both) for name, both in built.items()}
         steps = upgrades(folder / "user", built["core"][0], built["data"][0])
     tools = ("setuptools", "ziglang", "auditwheel", "abi3audit", "check-wheel-contents", "twine")

@@ -69,7 +69,7 @@ def outcomes(paths: Sequence[Path]) -> Outcomes:
     return found
 
 
-def became(line: Line, found: Outcomes, ways: Sequence[str]) -> tuple[str, str]:
+def settle_genome(line: Line, found: Outcomes, ways: Sequence[str]) -> tuple[str, str]:
     """Of a genome: "refused" by a gate or the compiler, "passed", "failed", "too large" for the
     device, or "left"; and why. It passed when it did in all ways."""
     if "refused" in line:
@@ -89,7 +89,7 @@ def figures(folder: Folder, found: Outcomes, ways: Sequence[str]) -> dict[str, L
     for name, about in folder.families.items():
         family, absent = FAMILIES[name], {tuple(pair) for pair in about["not_found"]}
         valid = [pair for pair in all_pairs(family) if pair not in absent]
-        ends = [(line, *became(line, found, ways)) for line in folder.genomes[name]]
+        ends = [(line, *settle_genome(line, found, ways)) for line in folder.genomes[name]]
         passed = pairs_of(family, (line["genome"] for line, end, _ in ends if end == "passed"))
         counts = Counter(end for _, end, _ in ends)
         refused = Counter(why for _, end, why in ends if end == "refused")

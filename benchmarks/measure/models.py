@@ -140,7 +140,7 @@ def _fields(model: str, dtype: str, mode: str, phase: str, tokens: int, layers: 
 
 
 @contextlib.contextmanager
-def counted(into: Counter[str]) -> Iterator[None]:
+def count_calls(into: Counter[str]) -> Iterator[None]:
     """What becomes of the calls of `matmul` meanwhile: "kernels", or the reason of a fallback."""
     before = launcher.counters()
     yield
@@ -154,7 +154,7 @@ def counted(into: Counter[str]) -> Iterator[None]:
 Logits = Callable[[], torch.Tensor]
 
 
-def compiled_graphs() -> int:
+def count_compiled_graphs() -> int:
     """How many graphs torch has compiled in this process."""
     return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
@@ -166,16 +166,16 @@ def arm(model: Any, step: Step, mode: str, served: Counter[str]) -> Logits:
     for _ in range(WARM_UPS):  # kernels are loaded by the first
         step(model)
     if mode == "graph":
-        return captured(model, step, served)
+        return capture_step(model, step, served)
     eager: Counter[str] = Counter()
-    with counted(eager):
+    with count_calls(eager):
         step(model)
     if mode not in COMPILED:
         served += eager
         return lambda: step(model)
     compiled = torch.compile(model, mode=COMPILED[mode], dynamic=False)
     step(compiled)
-    with counted(served):
+    with count_calls(served):
         step(compiled)
     served["Inductor's product"] += sum(eager.values()) - sum(served.values())
     for _ in range(WARM_UPS):
@@ -183,10 +183,10 @@ def arm(model: Any, step: Step, mode: str, served: Counter[str]) -> Logits:
     return lambda: step(compiled)
 
 
-def captured(model: Any, step: Step, served: Counter[str]) -> Logits:
+def capture_step(model: Any, step: Step, served: Counter[str]) -> Logits:
     """Replays of one step, whose logits are NaN until the first."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph), counted(served):
+    with torch.cuda.graph(graph), count_calls(served):
         logits = step(model)
     logits.fill_(math.nan)
 
@@ -224,9 +224,9 @@ class Bench:
         """Samples, the products served, and what is wrong."""
         pair = self._pair_of(case)
         with torch.inference_mode():
-            return self._measured(pair, case)
+            return self._measure(pair, case)
 
-    def _measured(self, pair: Pair, case: Fields) -> Line:
+    def _measure(self, pair: Pair, case: Fields) -> Line:
         step, mode = Step(pair, case["phase"], case["tokens"]), case["mode"]
         models = {"torch": pair.torch, "ours": pair.ours}
         if (case["model"], case["dtype"]) == TWICE and mode not in COMPILED:
@@ -241,7 +241,7 @@ class Bench:
             arms = self._arms(models, step, mode, served, turn)
             logits = {name: arms[name]().clone() for name in ("torch", "ours")}
             deviations.append(apart(logits["ours"], logits["torch"]))
-            new, steps = cases.paired(
+            new, steps = cases.sample_in_turn(
                 arms, **BLOCKS_OF[mode], device=self._device, seed=self._seed + turn
             )
             for name, us in new.items():
@@ -256,9 +256,9 @@ class Bench:
             "deviation": deviation if math.isfinite(deviation) else None,
             "rounding": pair.rounding if math.isfinite(pair.rounding) else None,
             "wrong": verdict(deviation, pair.rounding),
-        } | (self._compiled() if mode in COMPILED else {})
+        } | (self._count_graphs() if mode in COMPILED else {})
 
-    def _compiled(self) -> Line:
+    def _count_graphs(self) -> Line:
         """How many graphs each arm came to; torch's own model is one, or its step ran eagerly."""
         return {"graphs": self._graphs, "compiled": self._graphs["torch"] == 1}
 
@@ -271,9 +271,9 @@ class Bench:
         first = turn % len(models)
         made, self._graphs = {}, {}
         for name in [*models][first:] + [*models][:first]:
-            before = compiled_graphs()
+            before = count_compiled_graphs()
             made[name] = arm(models[name], step, mode, served)
-            self._graphs[name] = compiled_graphs() - before
+            self._graphs[name] = count_compiled_graphs() - before
         return made
 
 

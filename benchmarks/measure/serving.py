@@ -60,7 +60,7 @@ SCREEN_REPLAYS = 2
 SCREEN_TARGET_US = 100.0
 
 
-def drawn(listed: Iterable[Problem], count: int, seed: int) -> list[Problem]:
+def draw_problems(listed: Iterable[Problem], count: int, seed: int) -> list[Problem]:
     """`count` problems, one of each of as many parts of a list in the order of regimes and sizes;
     as they come, a run that was stopped is a fair sample."""
     order = sorted(listed, key=lambda p: (problems.regime(p.m, p.n, p.k), problems.cost(p)))
@@ -75,10 +75,10 @@ def every_case(pack: Packed, grid: int, layers: int, seed: int) -> list[Fields]:
     """Grid and layers in turn, so that each has its share of a run that was stopped."""
     listed = speedups.shapes("llm")
     sets = {
-        "grid": drawn(
+        "grid": draw_problems(
             [p for p in problems.read("grid") if (p.layout, p.dtype) == ("nn", "f16")], grid, seed
         ),
-        "layers": drawn(
+        "layers": draw_problems(
             [
                 p
                 for p in pack.measured
@@ -159,12 +159,12 @@ class Bench:
         ours()
         finding = sample_reference(problem, one, self._seed).check(one.c)
         ran = sorted((Counter(hgemm_packs.counters()) - before).keys() - {"launches", "fallbacks"})
-        tuned = self._tuned(problem)
+        tuned = self._tune(problem)
         hot, cold = (
             arms | ({"cublaslt": lambda arm=arm: arm(one.a, one.b, one.c)} if arm else {})
             for arm in ((tuned.hot, tuned.cold) if tuned else (None, None))
         )
-        offline, calls = cases.paired(
+        offline, calls = cases.sample_in_turn(
             hot, target_us=TARGET_US, budget_us=BUDGET_US, device=self._device, seed=self._seed
         )
         return {
@@ -175,7 +175,7 @@ class Bench:
             "wrong": [finding.detail] if finding.detail else [],
         }
 
-    def _tuned(self, problem: Problem) -> baselines.TunedCublasLt | None:
+    def _tune(self, problem: Problem) -> baselines.TunedCublasLt | None:
         return baselines.best_cublaslt(
             problem,
             device=self._device.index,

@@ -91,7 +91,7 @@ def reason(
         return bottleneck(problem, fields, cold_us, found.device)
 
 
-def _listed(
+def _list_rows(
     rows: Iterable[Row], best: Mapping[Problem, Contender], found: Findings | None
 ) -> list[Document]:
     lines = []
@@ -115,7 +115,7 @@ def _listed(
     return lines
 
 
-def pruning(
+def compute_pruning(
     source: SourceManifest, listed: Mapping[Problem, Sequence[Contender]]
 ) -> Document | None:
     """Kernels against the geometric mean over all problems, hot and cold, that the finals let
@@ -163,9 +163,9 @@ def document(source: SourceManifest, found: Findings | None) -> Document:
     missed = sorted(left, key=lambda row: (-row.hot.torch_us / floor_us(*row[:3]), row.key))
     return {
         "over_floor": over_floor(source),
-        "behind": _listed(behind, best, found),
-        "missed": _listed(missed[:LISTED], best, found),
-        "prune": pruning(source, listed) if found else None,
+        "behind": _list_rows(behind, best, found),
+        "missed": _list_rows(missed[:LISTED], best, found),
+        "prune": compute_pruning(source, listed) if found else None,
         "trials": trials(found) if found else None,
         "left": len(left),
         "ahead_but_unproven": sum(min(row.hot.speedup, row.cold.speedup) > 1.0 for row in left),
@@ -213,7 +213,7 @@ def _cases(lines: Sequence[Document]) -> str:
     return readme.markdown((*heads, "kernel over floor", "bound by", "kernel"), rows)
 
 
-def behind(facts: Document) -> str:
+def list_behind(facts: Document) -> str:
     report = facts["report"]
     held = ", ".join(
         f"{100 * each['floor']:.1f}% in {name if name == 'others' else 'led blocks'} "
@@ -230,7 +230,7 @@ def behind(facts: Document) -> str:
     )
 
 
-def missed(facts: Document) -> str:
+def list_missed(facts: Document) -> str:
     return _cases(facts["report"]["missed"])
 
 
@@ -244,7 +244,7 @@ def shapes(facts: Document) -> str:
     return "\n".join(lines)
 
 
-def pruned(facts: Document) -> str:
+def describe_pruning(facts: Document) -> str:
     found = facts["report"]["prune"]
     if found is None:
         return "The runs that this table was made from are not exported: no curve.\n"
@@ -265,8 +265,8 @@ def _plot(name: str, facts: Document) -> str:
     return f"\n![{name}](../benchmarks/results/plots/{name}.png)\n"
 
 
-def chained(facts: Document) -> str:
-    return protocol_texts.chained(facts, readme.markdown) + _plot("chained", facts)
+def describe_chains(facts: Document) -> str:
+    return protocol_texts.describe_chains(facts, readme.markdown) + _plot("chained", facts)
 
 
 def energy(facts: Document) -> str:
@@ -275,15 +275,15 @@ def energy(facts: Document) -> str:
 
 BLOCKS = {
     "regimes": regimes,
-    "dependent": protocol_texts.dependent,
-    "chained": chained,
+    "dependent": protocol_texts.describe_dependent,
+    "chained": describe_chains,
     "energy": energy,
     "protocol": readme.protocol,
     "floors": floors,
     "shapes": shapes,
-    "behind": behind,
-    "missed": missed,
-    "pruned": pruned,
+    "behind": list_behind,
+    "missed": list_missed,
+    "pruned": describe_pruning,
 }
 
 

@@ -72,12 +72,12 @@ def draw_protocols(
     problems that the table has a kernel for."""
     out.mkdir(parents=True, exist_ok=True)
     if found["chained"]["groups"] is not None:
-        yield _save(out / "chained.png", chained(found["chained"]["problems"]))
+        yield _save(out / "chained.png", plot_chains(found["chained"]["problems"]))
     if found["energy"]["groups"] is not None:
         yield _save(out / "energy.png", energy(found["energy"]["problems"], served))
 
 
-def chained(lines: Sequence[Mapping[str, Any]]) -> Figure:
+def plot_chains(lines: Sequence[Mapping[str, Any]]) -> Figure:
     """Each problem's gain alone against what of it a chain of layers has."""
     with rc_context(STYLE):
         figure = Figure(figsize=(9.0, 3.6), layout="constrained")
@@ -156,7 +156,7 @@ def heat(cells: Mapping[Shape, float], left: set[Shape], title: str) -> Figure:
             panel.set_axis_off()
         for k, panel in zip(ks, panels.flat, strict=False):
             values = [[math.log(cells.get((m, n, k), math.nan)) for n in ns] for m in ms]
-            image = panel.imshow(values, cmap=_diverging(), norm=scale, origin="lower")
+            image = panel.imshow(values, cmap=_make_diverging_map(), norm=scale, origin="lower")
             dots = [(ns.index(shape[1]), ms.index(shape[0])) for shape in left if shape[2] == k]
             if dots:
                 panel.scatter(*zip(*sorted(dots), strict=True), s=1.5, color=INK, linewidths=0)
@@ -175,7 +175,7 @@ def heat(cells: Mapping[Shape, float], left: set[Shape], title: str) -> Figure:
     return figure
 
 
-def _diverging() -> colors.Colormap:
+def _make_diverging_map() -> colors.Colormap:
     """Orange where torch is faster, violet where we are: apart for colour-blind readers."""
     return matplotlib.colormaps["PuOr"].resampled(256)
 

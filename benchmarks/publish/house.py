@@ -36,13 +36,13 @@ def figures(root: Path = REPOSITORY) -> dict[str, Any]:
         "house.upward_arrows": len(house.upward(found)),
         "house.circles": len(circles),
         "house.agents_md_bytes": (root / "AGENTS.md").stat().st_size,
-        "house.results_mb": round(_committed(root, "benchmarks/results") / 1e6, 1),
-        "house.mypy_files": len(_typed(root)),
+        "house.results_mb": round(_count_committed_bytes(root, "benchmarks/results") / 1e6, 1),
+        "house.mypy_files": len(_list_typed_modules(root)),
         "house.longest_module": {"lines": lengths[longest], "module": longest},
     }
 
 
-def _committed(root: Path, folder: str) -> int:
+def _count_committed_bytes(root: Path, folder: str) -> int:
     """Bytes of the files that git knows below a folder; house.json itself is not among them."""
     words = ["git", "ls-files", "-z", "--", folder]
     done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
@@ -50,7 +50,7 @@ def _committed(root: Path, folder: str) -> int:
     return sum(path.stat().st_size for path in files if path != OUT and path.is_file())
 
 
-def _typed(root: Path) -> list[Path]:
+def _list_typed_modules(root: Path) -> list[Path]:
     """The modules that mypy is told to check: `make type` has it read the package as installed, a
     folder of links to all of PACKAGES. Stubs count, as mypy counts them."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))

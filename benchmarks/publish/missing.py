@@ -114,7 +114,7 @@ def items(place: Path) -> Iterator[Gap]:
     source = read_source(summary.MANIFEST)
     calls = summary.chain_records()
     choices, second, mixed = (
-        campaign.answers(folders.measured(*folders.taking(option), results=RESULTS))
+        campaign.answers(folders.list_files(*folders.find_folders(option), results=RESULTS))
         for option in ("--dependent", "--published", "--mixed")
     )
     found = export.load(place)

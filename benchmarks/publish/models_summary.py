@@ -25,7 +25,7 @@ COMPILED = {"compile": "default", "reduce-overhead": "reduce-overhead"}
 FEW_TOKENS = 64
 
 
-def named(line: Line) -> str:
+def name_case(line: Line) -> str:
     """A case in words."""
     what = "tokens" if line["phase"] == "decode" else "tokens of a prompt"
     return f"{line['model']} {line['dtype']}, {line['mode']}, {line['tokens']} {what}"
@@ -56,7 +56,7 @@ def figures(lines: Sequence[Line]) -> dict[str, Any]:
     """torch over ours: the geometric mean, the worst case and which it is."""
     ratios = [cases.speedup(line["us"]) for line in lines]
     few = [r for r, line in zip(ratios, lines, strict=True) if line["tokens"] <= FEW_TOKENS]
-    worst, which = min(zip(ratios, map(named, lines), strict=True))
+    worst, which = min(zip(ratios, map(name_case, lines), strict=True))
     products = sum(line["served"]["products"] for line in lines)
     found = {
         "cases": len(lines),
@@ -105,7 +105,7 @@ def models(headers: Sequence[Line], lines: Sequence[Line]) -> dict[str, Any]:
         | {
             "models": apiece,
             "cases": sorted(each, key=cases.key),
-            "wrong": sorted(f"{named(line)}: {why}" for line in lines for why in line["wrong"]),
+            "wrong": sorted(f"{name_case(line)}: {why}" for line in lines for why in line["wrong"]),
             "measured_on": headers[-1] if headers else {},
         }
     )
@@ -147,21 +147,21 @@ def calls(headers: Sequence[Line], lines: Sequence[Line]) -> dict[str, Any]:
     return found | {"calls_wrong": wrong, "calls_measured_on": headers[-1] if headers else {}}
 
 
-def failed(paths: Sequence[Path]) -> list[str]:
+def list_failed(paths: Sequence[Path]) -> list[str]:
     """Cases that have an error on file and no figures."""
-    done = {_known(line) for line in campaign.lines(paths)[1]}
-    errors = {_known(r): r["error"] for r in read_records(paths) if "error" in r}
+    done = {_key_of_case(line) for line in campaign.lines(paths)[1]}
+    errors = {_key_of_case(r): r["error"] for r in read_records(paths) if "error" in r}
     return sorted(f"{case}: {error}" for case, error in errors.items() if case not in done)
 
 
-def _known(line: Line) -> str:
+def _key_of_case(line: Line) -> str:
     return cases.key({name: line[name] for name in line["fields"]})
 
 
 def files() -> tuple[list[Path], list[Path]]:
     """Lines of models and of single calls."""
     of_models, of_calls = (
-        folders.measured(each, results=RESULTS) for each in ("models", "serving")
+        folders.list_files(each, results=RESULTS) for each in ("models", "serving")
     )
     return of_models, of_calls
 
@@ -172,7 +172,7 @@ def text() -> str:
     if not of_models + of_calls:
         raise SystemExit("no lines of whole models or single calls to summarise")
     document = models(*campaign.lines(of_models)) | calls(*campaign.lines(of_calls))
-    document["failed"] = failed([*of_models, *of_calls])
+    document["failed"] = list_failed([*of_models, *of_calls])
     return json.dumps(document, indent=1) + "\n"
 
 

@@ -39,11 +39,11 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.0f}%"
 
 
-def _missing(found: Summary, verb: str) -> str | None:
+def _say_missing(found: Summary, verb: str) -> str | None:
     return f"`{verb}`: {found['reason']}.\n" if found["groups"] is None else None
 
 
-def dependent(summary: Summary) -> str:
+def describe_dependent(summary: Summary) -> str:
     """How many rows have a kernel for it, what its chains are, and what has no figure of calls."""
     launch = summary["launch"]
     text = (
@@ -73,10 +73,10 @@ def _order(name: str) -> tuple[bool, bool, str]:
     return name.startswith("layers"), name in ("grid", "layers"), name
 
 
-def chained(summary: Summary, markdown: Markdown) -> str:
+def describe_chains(summary: Summary, markdown: Markdown) -> str:
     """By regime: the gain alone, in the chain, and what share of it is left; plain / PDL."""
     found = summary["chained"]
-    missing = _missing(found, "generate measure chained")
+    missing = _say_missing(found, "generate measure chained")
     if missing:
         return missing
     rows = []
@@ -93,14 +93,14 @@ def chained(summary: Summary, markdown: Markdown) -> str:
         rows.append([name, str(found["groups"][name]["problems"]), *cells, *shares])
     heads = ("plain / PDL", "problems", "alone, hot", "alone, cold", "product in a chain")
     rest = ("product and elementwise", "left of the hot gain", "left of the cold gain")
-    return markdown((*heads, *rest), rows) + _wrong(found)
+    return markdown((*heads, *rest), rows) + _say_wrong(found)
 
 
 def energy(summary: Summary, markdown: Markdown) -> str:
     """By type and layout: bursts against seconds, work per joule, and what a choice by bursts
     costs."""
     found = summary["energy"]
-    missing = _missing(found, "generate measure sustained")
+    missing = _say_missing(found, "generate measure sustained")
     if missing:
         return missing
     rows = []
@@ -123,10 +123,10 @@ def energy(summary: Summary, markdown: Markdown) -> str:
     heads = ("best kernel", "problems", "burst", "sustained", "of the better library")
     rest = ("TFLOPS/W torch / ours", "TFLOPS/W over torch", "another choice by bursts")
     costs = ("which costs in the mean, at worst", "torch outlasts ours")
-    return markdown((*heads, *rest, *costs), rows) + _wrong(found)
+    return markdown((*heads, *rest, *costs), rows) + _say_wrong(found)
 
 
-def _wrong(found: Summary) -> str:
+def _say_wrong(found: Summary) -> str:
     return f"\nWith wrong values, and not counted: {found['wrong']}.\n"
 
 

@@ -50,7 +50,7 @@ FOLDERS = {"chained": "chained", "energy": summary.SUSTAINED, "public": summary.
 
 def lines(name: str) -> list[Path]:
     """The files of lines of a protocol."""
-    return folders.measured(FOLDERS[name], results=summary.RESULTS)
+    return folders.list_files(FOLDERS[name], results=summary.RESULTS)
 
 
 def main() -> None:

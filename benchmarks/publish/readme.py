@@ -69,10 +69,10 @@ def models(summary: Summary) -> str:
     on = found["measured_on"]
     layers = f", of {on['settings']['layers']} layers" if on else ""
     what = f"{len(found['models'])} language models of transformers{layers}"
-    return _means(what, found, MODELS) + against_itself(found.get("noise", {}))
+    return _means(what, found, MODELS) + describe_noise(found.get("noise", {}))
 
 
-def against_itself(noise: Summary) -> str:
+def describe_noise(noise: Summary) -> str:
     """A sentence on what chance alone makes of a case, by mode; nothing where nobody looked."""
     parts = [
         f"{one['least']:.3f}x to {one['most']:.3f}x in {one['cases']} cases of {words}"
@@ -98,8 +98,8 @@ def _means(what: str, found: Summary, modes: Mapping[str, tuple[str, str]]) -> s
         if figures is None or mean not in figures:
             rows.append([name, "not measured yet", "-"])
             continue
-        worst = f"{gained(figures['worst'])} ({figures['worst_case']})"
-        rows.append([name, gained(figures[mean]), worst])
+        worst = f"{format_gain(figures['worst'])} ({figures['worst_case']})"
+        rows.append([name, format_gain(figures[mean]), worst])
     return markdown((what, "over torch, geometric mean", "worst case"), rows)
 
 
@@ -121,7 +121,7 @@ def grid(summary: Summary) -> str:
     return markdown((f"{total} shapes, over torch", *sets), cells)
 
 
-def gained(ratio: float) -> str:
+def format_gain(ratio: float) -> str:
     """A ratio, with the words that a small one wants."""
     words = "" if ratio >= GAIN else ": nothing gained" if ratio >= LOSS else ": slower than torch"
     return f"{ratio:.3f}x{words}"

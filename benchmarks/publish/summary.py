@@ -76,7 +76,7 @@ def _sets(source: SourceManifest) -> dict[str, dict[str, list[int]]]:
     return found
 
 
-def measured_on(source: SourceManifest) -> dict[str, Any]:
+def read_conditions(source: SourceManifest) -> dict[str, Any]:
     """Device, versions and protocol that the table's figures are valid for."""
     return {
         "device": ", ".join(profile.name for profile in source.device_profiles),
@@ -116,7 +116,7 @@ def summarise(
         **speedups.figures(source, chains),
         "launch": dependent_facts(source),
         **{name: _groups(found) for name, found in protocols.items()},
-        "measured_on": measured_on(source),
+        "measured_on": read_conditions(source),
     }
 
 
@@ -149,12 +149,12 @@ def _read(name: str) -> dict[str, Any]:
 
 def chain_records() -> list[Record]:
     """What `generate measure public` measured, which chose nothing; nothing before it ran."""
-    return campaign.answers(folders.measured(CALLED, results=RESULTS))
+    return campaign.answers(folders.list_files(CALLED, results=RESULTS))
 
 
 def energy_lines() -> list[Record]:
     """What `generate measure sustained` measured; nothing before it has run."""
-    return campaign.lines(folders.measured(SUSTAINED, results=RESULTS))[1]
+    return campaign.lines(folders.list_files(SUSTAINED, results=RESULTS))[1]
 
 
 def text() -> str:
@@ -165,7 +165,7 @@ def text() -> str:
     return json.dumps(summary, indent=1, sort_keys=True) + "\n"
 
 
-def unmeasured() -> str:
+def list_unmeasured() -> str:
     """The problems and kernels of the table that were not called in public yet, as lines."""
     pairs = speedups.find_unmeasured(read_source(MANIFEST), chain_records())
     lines = (
@@ -177,7 +177,7 @@ def unmeasured() -> str:
 
 def main() -> None:
     if "--unmeasured" in sys.argv[1:]:
-        print(unmeasured(), end="")
+        print(list_unmeasured(), end="")
         return
     SUMMARY.write_text(text(), encoding="utf-8")
     print(f"wrote {SUMMARY.relative_to(REPOSITORY)}")

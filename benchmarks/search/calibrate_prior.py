@@ -68,14 +68,14 @@ class Timed:
     us: float
 
 
-def measured() -> Iterator[Timed]:
+def read_times() -> Iterator[Timed]:
     """Every time of the screens, but for the sizes that are recorded to judge searches."""
     judged = {
         (p.m, p.n, p.k)
         for path in (RESULTS / "replay").glob("*.npz")
         for p in load(path, any_catalogue=True)
     }
-    for document in read_records(folders.measured("screens")):
+    for document in read_records(folders.list_files("screens")):
         choices = [complete_choice(name, genome) for name, genome in document["kernels"]]
         for screen in document["screens"]:
             if tuple(screen["problem"][:3]) not in judged:
@@ -160,7 +160,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("family", nargs="*", default=list(FAMILIES), help="those to fit; all")
     wanted = parser.parse_args().family
-    times = list(measured())
+    times = list(read_times())
     best: dict[Problem, float] = {}
     for t in times:
         best[t.problem] = min(t.us, best.get(t.problem, np.inf))

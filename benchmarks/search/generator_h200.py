@@ -53,7 +53,7 @@ def jobs(run: Path) -> dict[str, tuple[str, str, str]]:
     return {id_: tuple(rest) for id_, *rest in rows}
 
 
-def killed(run: Path, *words: str) -> dict[str, Any]:
+def kill_and_resume(run: Path, *words: str) -> dict[str, Any]:
     """Start a search, `kill -9` it once KILL_AFTER_JOBS are done, and let the same command finish.
 
     Counts what was finished before, what of it is lost after, and what was done twice.
@@ -82,7 +82,7 @@ def killed(run: Path, *words: str) -> dict[str, Any]:
     }
 
 
-def chosen(run: Path) -> dict[str, dict[str, Any]]:
+def read_chosen(run: Path) -> dict[str, dict[str, Any]]:
     """Problem -> kernel that was confirmed, its time and torch's in us (geometric mean of hot and
     cold medians)."""
     with Store(run, readonly=True) as store:
@@ -133,11 +133,11 @@ def sweep(run: Path, gpus: int) -> dict[str, float]:
 def searches(work: Path, _: int) -> dict[str, Any]:
     runs = [work / "first", work / "second"]
     walls = [round(generate(run, *SEARCH, "--budget", f"{BUDGET_S}s"), 1) for run in runs]
-    return {"wall_s": walls, "chosen": [chosen(run) for run in runs], "noise": noise(runs)}
+    return {"wall_s": walls, "chosen": [read_chosen(run) for run in runs], "noise": noise(runs)}
 
 
 def kill(work: Path, _: int) -> dict[str, Any]:
-    return killed(work / "killed", *KILLED, "--budget", f"{BUDGET_S}s")
+    return kill_and_resume(work / "killed", *KILLED, "--budget", f"{BUDGET_S}s")
 
 
 def scaling(work: Path, gpus: int) -> list[dict[str, float]]:

@@ -58,11 +58,11 @@ def screen_of(record: Record) -> Screen:
         samples,
         tuple(status),
         {arm: times for arm, times in again.items() if arm in BASELINES},
-        _known(again, by_name),
+        _find_known(again, by_name),
     )
 
 
-def _known(again: dict[str, Any], by_name: dict[str, Choice]) -> dict[Choice, list[float]]:
+def _find_known(again: dict[str, Any], by_name: dict[str, Choice]) -> dict[Choice, list[float]]:
     return {by_name[arm]: times for arm, times in again.items() if arm in by_name}
 
 

@@ -122,7 +122,7 @@ def changes(curve: compare.Curve) -> list[list[float]]:
     ]
 
 
-def whole(changed: Sequence[Sequence[float]]) -> compare.Curve:
+def expand_curve(changed: Sequence[Sequence[float]]) -> compare.Curve:
     """The curve of BUDGET measurements with these changes."""
     curve = np.empty(BUDGET)
     for i, share in changed:
@@ -163,13 +163,13 @@ def summarise(lines: Sequence[Line], screens: Mapping[Problem, Screen]) -> dict[
     curves: dict[str, list[list[compare.Curve]]] = {}  # search -> seed -> problem
     for line in lines:
         if line["name"] != HALVES:
-            per_problem = [whole(changed) for changed in line["changes"]]
+            per_problem = [expand_curve(changed) for changed in line["changes"]]
             curves.setdefault(line["name"], []).append(per_problem)
     by_seed = {
         name: np.array([compare.mean_curve(each) for each in runs]) for name, runs in curves.items()
     }
     return {
-        "recorded": _recorded(screens),
+        "recorded": _describe_recording(screens),
         "settings": {"budget": BUDGET, "batch": BATCH, "seeds": len(by_seed[DEFAULT])},
         "searches": {name: _search(rows) for name, rows in by_seed.items()},
         "tests": _tests(curves, by_seed),
@@ -177,7 +177,7 @@ def summarise(lines: Sequence[Line], screens: Mapping[Problem, Screen]) -> dict[
     }
 
 
-def _recorded(screens: Mapping[Problem, Screen]) -> dict[str, Any]:
+def _describe_recording(screens: Mapping[Problem, Screen]) -> dict[str, Any]:
     """What was recorded, and how far its optima can be believed: `optimum_again` is the best time
     of the second measurement of each problem's top over that of the first one's best."""
     again = []

@@ -63,7 +63,7 @@ def run(
     others. Raises Hopeless, and RuntimeError when the GPU is lost."""
     ends = time.monotonic() + deadline_s
     known = campaign.keys_on_file(out)
-    failed = _failed(out)
+    failed = _read_failed(out)
     todo = [case for case in cases if key(case) not in known]
     todo.sort(key=lambda case: key(case) in failed)
     tally, file = Tally(left=len(todo)), LinesFile(out)
@@ -95,7 +95,7 @@ def run(
     return tally
 
 
-def _failed(out: Path) -> set[str]:
+def _read_failed(out: Path) -> set[str]:
     """Keys of the cases that an earlier run failed on."""
     records = read_records([out]) if out.exists() else []
     return {key({name: r[name] for name in r["fields"]}) for r in records if "error" in r}
@@ -121,7 +121,7 @@ def block_us(arm: Arm, steps: int, device: torch.device, ahead: int = 1) -> floa
     return float(start.elapsed_time(end)) * 1e3 / steps
 
 
-def paired(
+def sample_in_turn(
     arms: Mapping[str, Arm],
     *,
     target_us: float,

@@ -60,7 +60,7 @@ def pairwise(family: Family) -> tuple[list[Genome], list[Pair]]:
     """Valid genomes that have every pair a valid genome was found for, always the same ones, and
     the pairs that none was found for."""
     known = Known(family)
-    return known.covering(known.pairs), known.not_found
+    return known.cover(known.pairs), known.not_found
 
 
 def impossible(family: Family, pairs: Iterable[Pair]) -> set[Pair]:
@@ -102,9 +102,9 @@ class Known:
         self._first = np.cumsum([0, *sizes[:-1]])  # the first value of each gene among all values
         self._one, self._other = np.triu_indices(len(sizes), 1)
         self._met = np.zeros((sum(sizes), sum(sizes)), np.int64)  # genomes that have a pair
-        self._rows = self._counted(self._listed() if self.complete else self._walked())
+        self._rows = self._count_rows(self._list_points() if self.complete else self._walk_points())
         if not self.complete:
-            self._rows = np.concatenate([self._rows, *self._sought()])
+            self._rows = np.concatenate([self._rows, *self._seek_pairs()])
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -125,10 +125,10 @@ class Known:
         lacking = self.not_found
         return self.complete or len(impossible(self._family, lacking)) == len(lacking)
 
-    def covering(self, wanted: Collection[Pair]) -> list[Genome]:
+    def cover(self, wanted: Collection[Pair]) -> list[Genome]:
         """Genomes that together have every wanted pair that known genomes have. Rare pairs are
         placed first, while there is most to choose from."""
-        left, chosen = self._marked(wanted), []
+        left, chosen = self._mark(wanted), []
         places = sorted(map(self._place, wanted), key=lambda at: (self._met[at], at))
         for place in places:
             best = self._best(self._rows, place, left) if left[place] else None
@@ -137,13 +137,13 @@ class Known:
                 chosen.append(self._genome(best - self._first))
         return chosen
 
-    def replacing(
+    def replace_refused(
         self, wanted: Iterable[Pair], built: Iterable[Pair], refused: Iterable[Genome]
     ) -> list[Genome]:
         """For each wanted pair a genome that is not `refused` and has as many pairs of `built`
         kernels as can be: where it is refused as well, the pair itself is the likeliest reason.
         Among equals the one least like those that were refused with this pair."""
-        rows, good = self._rows, self._marked(built)
+        rows, good = self._rows, self._mark(built)
         unlike = np.array([self._row(genome) for genome in refused]).reshape(-1, rows.shape[1])
         for row in unlike:
             rows = rows[(rows != row).any(axis=1)]
@@ -151,7 +151,7 @@ class Known:
         points = dict.fromkeys(tuple(x - self._first) for x in found if x is not None)
         return [self._genome(point) for point in points]
 
-    def _marked(self, pairs: Iterable[Pair]) -> Marks:
+    def _mark(self, pairs: Iterable[Pair]) -> Marks:
         marks = np.zeros(self._met.shape, np.bool_)
         for pair in pairs:
             marks[self._place(pair)] = True
@@ -162,16 +162,16 @@ class Known:
     ) -> Rows | None:
         """Of the rows with the pair of a place, or some of them, one with most marked pairs; among
         equals one that shares least values with any `unlike` row that has the pair."""
-        having = self._having(rows, *place)
+        having = self._select_rows(rows, *place)
         if len(having) > CANDIDATES:
             having = having[self._rng.sample(range(len(having)), CANDIDATES)]
         marked = marks[having[:, self._one], having[:, self._other]].sum(axis=1)
         alike = np.zeros_like(marked)
-        for row in () if unlike is None else self._having(unlike, *place):
+        for row in () if unlike is None else self._select_rows(unlike, *place):
             alike = np.maximum(alike, (having == row).sum(axis=1))
         return having[np.lexsort((alike, -marked))[0]] if len(having) else None
 
-    def _having(self, rows: Rows, one: int, other: int) -> Rows:
+    def _select_rows(self, rows: Rows, one: int, other: int) -> Rows:
         """The rows with both values."""
         genes = np.searchsorted(self._first, (one, other), "right") - 1
         having: Rows = rows[(rows[:, genes[0]] == one) & (rows[:, genes[1]] == other)]
@@ -192,7 +192,7 @@ class Known:
         genes = self._family.genes.items()
         return {gene: values[at] for (gene, values), at in zip(genes, point, strict=True)}
 
-    def _counted(self, points: Iterable[Point]) -> Rows:
+    def _count_rows(self, points: Iterable[Point]) -> Rows:
         """The points as rows, each once, their pairs counted among the `_met`."""
         found = np.array(list(dict.fromkeys(points)), np.int64).reshape(-1, len(self._values))
         rows: Rows = found + self._first
@@ -200,19 +200,19 @@ class Known:
             np.add.at(self._met, (rows[:, i], rows[:, j]), 1)
         return rows
 
-    def _valid(self, point: Point) -> bool:
+    def _is_valid(self, point: Point) -> bool:
         try:
             self._family.check(self._genome(point))
         except InvalidGenome:
             return False
         return True
 
-    def _listed(self) -> Iterator[Point]:
-        return filter(self._valid, itertools.product(*map(range, self._sizes)))
+    def _list_points(self) -> Iterator[Point]:
+        return filter(self._is_valid, itertools.product(*map(range, self._sizes)))
 
-    def _walked(self) -> Iterator[Point]:
+    def _walk_points(self) -> Iterator[Point]:
         drawn = (tuple(map(self._rng.randrange, self._sizes)) for _ in range(STEPS))
-        for start in itertools.islice(filter(self._valid, drawn), STARTS):
+        for start in itertools.islice(filter(self._is_valid, drawn), STARTS):
             yield from self._walk(start, STEPS // STARTS)
 
     def _walk(self, point: Point, steps: int, held: Collection[int] = ()) -> Iterator[Point]:
@@ -220,12 +220,12 @@ class Known:
         free = [gene for gene in range(len(self._values)) if gene not in held]
         yield point
         for _ in range(steps):
-            there = self._moved(point, free, 1, 3)
-            if self._valid(there):
+            there = self._move(point, free, 1, 3)
+            if self._is_valid(there):
                 point = there
                 yield point
 
-    def _sought(self) -> Iterator[Rows]:
+    def _seek_pairs(self) -> Iterator[Rows]:
         """Rows with pairs that were not met: given to genomes that have one of the two values, up
         to four other genes with new values."""
         for pair in self.not_found:
@@ -236,12 +236,12 @@ class Known:
             for _ in range(0 if self._met[place] or not len(near) else TRIES):
                 start = near[self._rng.randrange(len(near))] - self._first
                 start[genes] = values
-                point = self._moved(start.tolist(), free, 0, 4)
-                if self._valid(point):
-                    yield self._counted(self._walk(point, FURTHER, genes))
+                point = self._move(start.tolist(), free, 0, 4)
+                if self._is_valid(point):
+                    yield self._count_rows(self._walk(point, FURTHER, genes))
                     break
 
-    def _moved(self, point: Sequence[int], genes: Sequence[int], least: int, most: int) -> Point:
+    def _move(self, point: Sequence[int], genes: Sequence[int], least: int, most: int) -> Point:
         """The point with random values in `least` to `most` of these genes."""
         made = list(point)
         for gene in self._rng.sample(genes, self._rng.randint(least, min(most, len(genes)))):

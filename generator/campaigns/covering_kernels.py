@@ -56,14 +56,14 @@ def cover(family: Family, known: Known, judge: Judge) -> list[Tried]:
     """The covering genomes of a family, judged; others too for pairs that only refused ones
     have."""
     tried: list[Tried] = []
-    genomes = known.covering(known.pairs)
+    genomes = known.cover(known.pairs)
     for number in range(1 + ROUNDS):
         verdicts = judge([(family.name, genome) for genome in genomes])
         tried += [Tried(g, *each, number) for g, each in zip(genomes, verdicts, strict=True)]
         built = pairs_of(family, (one.genome for one in tried if one.built))
         refused = [one.genome for one in tried if not one.built]
         lacking = [pair for pair in known.pairs if pair not in built]
-        genomes = known.replacing(lacking, built, refused)
+        genomes = known.replace_refused(lacking, built, refused)
     return tried
 
 

@@ -42,7 +42,7 @@ def find_unled(source: SourceManifest, found: Findings) -> list[Gap]:
     """Problems without a confirmation in led blocks: "rows" with a kernel; "near", those left to
     torch of which a confirmed kernel is ahead on file; "finals", those where one is ahead that was
     never confirmed. And the led "trials" of torch against itself that remeasure.TRIALS wants."""
-    led = remeasure.led_problems(found)
+    led = remeasure.find_led(found)
     confirmed = {each.problem for each in found.fields if each.stage == "confirm"}
     won = remeasure.table_wins(source)
     ahead = remeasure.rank(found, 1.0).keys() & (_problems(source) - won)
@@ -51,7 +51,7 @@ def find_unled(source: SourceManifest, found: Findings) -> list[Gap]:
         Gap("rows", len(won - led), len(won)),
         Gap("near", len(near - led), len(near)),
         Gap("finals", len(ahead - confirmed), len(ahead)),
-        Gap("trials", remeasure.missing_trials(found), remeasure.TRIALS),
+        Gap("trials", remeasure.count_missing_trials(found), remeasure.TRIALS),
     ]
 
 
@@ -59,7 +59,7 @@ def find_undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]])
     """Rows whose own kernel has none of the `lines` of `generate measure dependent`, right or not:
     proven, and of a pack that builds, it may be chosen for dependent launch."""
     seen = {dependent.pair(each) for each in lines}
-    won = _named(source)
+    won = _read_named(source)
     missing = [
         pair
         for pair in won.items()
@@ -71,7 +71,7 @@ def find_undependent(source: SourceManifest, lines: Iterable[Mapping[str, Any]])
 def find_unpublished(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> Gap:
     """Rows whose kernels have no line of `generate measure public`."""
     missing = speedups.find_unmeasured(source, calls)
-    return Gap("published", len(missing), len(_named(source)), lines=_lines(missing))
+    return Gap("published", len(missing), len(_read_named(source)), lines=_lines(missing))
 
 
 def find_unsustained(found: Findings, lines: Iterable[Mapping[str, Any]]) -> Gap:
@@ -192,7 +192,7 @@ def find_outdated(item: str, measured: str, changed: Sequence[str] | None) -> Ga
     return Gap(item, int(bool(changed)), 1, f"{measured}; since then {words}" if changed else "")
 
 
-def _named(source: SourceManifest) -> dict[Problem, str]:
+def _read_named(source: SourceManifest) -> dict[Problem, str]:
     """The problems whose row has a kernel, and its name."""
     names = {kernel.id: kernel.name for kernel in source.kernels}
     return {Problem(*row.key): names[row.kernel] for row in source.table if row.kernel is not None}

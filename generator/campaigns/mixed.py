@@ -49,10 +49,10 @@ def figures(bench: Bench, problem: Problem, names: Sequence[str]) -> Line:
     """The line of one problem; `names` are of the candidates."""
     own = bench.pack.entry(bench.pack.wins[problem])
     line: Line = {"kernel": own.name, "identities": {}, "between": {}, "wrong": [], "refused": []}
-    functions: dict[str, Callable[..., object]] = {PLAIN: bench.launching(own, False)}
+    functions: dict[str, Callable[..., object]] = {PLAIN: bench.make_launcher(own, False)}
     for entry in map(bench.pack.entry, names):
         try:
-            functions[entry.name] = bench.launching(entry, True)
+            functions[entry.name] = bench.make_launcher(entry, True)
             line["identities"][entry.name] = identity(entry)
         except RuntimeError as error:
             line["refused"].append(f"{entry.name}: {error}")

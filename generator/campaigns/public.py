@@ -168,7 +168,7 @@ def figures(bench: Any, row: Row, names: Mapping[str, str]) -> Line:
     return line
 
 
-def sixteen(bench: Any, chain: Sequence[Problem]) -> Line:
+def measure_sixteen(bench: Any, chain: Sequence[Problem]) -> Line:
     """The line of a chain of different problems."""
     from hgemm_packs.generator.measure import chains
 
@@ -193,7 +193,7 @@ def draw(wins: Sequence[Problem], rng: random.Random) -> list[Task]:
     for (dtype, layout, name), each in sorted(groups.items()):
         for i in range(DRAWN["all" if name == "all" else "regime"] if len(each) >= SIXTEEN else 0):
             chain = rng.sample(sorted(each, key=problems.cost), SIXTEEN)
-            found.append(_sixteen([dtype, layout, name, i], chain))
+            found.append(_make_sixteen([dtype, layout, name, i], chain))
     for model in MODELS:
         layers = problems.read("llm", [model])
         for tokens in TOKENS:
@@ -201,11 +201,11 @@ def draw(wins: Sequence[Problem], rng: random.Random) -> list[Task]:
                 mine = [p for p in layers if (p.m, p.layout, p.dtype) == (tokens, "nt", dtype)]
                 if mine:
                     row = (mine * SIXTEEN)[: SIXTEEN // len(mine) * len(mine)]
-                    found.append(_sixteen([dtype, "nt", f"{model}, {tokens} tokens", 0], row))
+                    found.append(_make_sixteen([dtype, "nt", f"{model}, {tokens} tokens", 0], row))
     return found
 
 
-def _sixteen(group: list[Any], chain: Sequence[Problem]) -> Task:
+def _make_sixteen(group: list[Any], chain: Sequence[Problem]) -> Task:
     shapes = [[p.m, p.n, p.k] for p in chain]
     return Task("sixteen", None, tuple, {"group": group, "chain": shapes})
 
@@ -248,7 +248,7 @@ def measure(plan: Plan, pack: Packed, wanted: Selection, most_flop: float = math
             return figures(bench, rows[task.problem], names)
         dtype, layout = task.fields["group"][:2]
         chain = task.fields["chain"]
-        return sixteen(bench, [Problem(m, n, k, layout, dtype) for m, n, k in chain])
+        return measure_sixteen(bench, [Problem(m, n, k, layout, dtype) for m, n, k in chain])
 
     header = {
         "benchmark": "public",

@@ -58,7 +58,7 @@ def document(
     lines choose again, between other problems; `public` ones veto, and what they have not seen
     stays out unless `unseen`. Raises what `table.source` does."""
     names = {id_: str(fields["name"]) for id_, fields in found.kernels.items()}
-    rebuilt = table.rebuilt(
+    rebuilt = table.rebuild(
         found, keep, usable, lambda listed: endurance.rank_sustained(listed, sustained, names)
     )
     launched, more = dependent.choose_dependent_kernels(
@@ -89,14 +89,14 @@ class Refinement:
         """The kernel of that name, as it was built last."""
         return self._store.kernel(self._named[name])
 
-    def _usable(self, kernels: Mapping[str, object]) -> set[str]:
+    def _select_usable(self, kernels: Mapping[str, object]) -> set[str]:
         """Lines know kernels by name, so of several that a choice was built to only the last. Their
         cubins are in the store: no compiler is asked."""
         return kernels.keys() & self._last
 
     def dependent_tasks(self) -> list[Task]:
         """Dependent launches of confirmed kernels. Raises ValueError without any."""
-        _, pairs = dependent.candidates(self.found, self._usable, NEAR)
+        _, pairs = dependent.candidates(self.found, self._select_usable, NEAR)
         return self._pairs(pairs)
 
     def sustained_tasks(self) -> list[Task]:
@@ -108,21 +108,21 @@ class Refinement:
             for problem in sorted(listed, key=cost)
         }
         return [
-            self._known(task, named[Problem(*task.fields["problem"])])
+            self._extend_line(task, named[Problem(*task.fields["problem"])])
             for task in tasks.sustained_tasks(named, self.kernel)
         ]
 
     def published_tasks(self, keep: float) -> list[Task]:
         """Dependent launches as the table has them by now."""
-        return self._pairs(_behind(self.source(keep)))
+        return self._pairs(_list_dependent(self.source(keep)))
 
     def _pairs(self, pairs: Iterable[tuple[Problem, str]]) -> list[Task]:
         return [
-            self._known(task, [task.fields["kernel"]])
+            self._extend_line(task, [task.fields["kernel"]])
             for task in tasks.dependent_tasks(pairs, self.kernel)
         ]
 
-    def _known(self, task: Task, names: Iterable[str]) -> Task:
+    def _extend_line(self, task: Task, names: Iterable[str]) -> Task:
         """The task, its line known by cubins and conditions as well: another compiler makes other
         code of the same name, and a run that goes on confirms more of a problem."""
         cubins = sorted(self._named[name] for name in names)
@@ -132,7 +132,7 @@ class Refinement:
         """torch over the kernel that a row of `source` has for dependent launch, launched plainly
         and so, hot, of each row that was measured again."""
         lines = {dependent.pair(line): line for line in self._figures(PUBLISHED)}
-        asked = [lines.get((problem.key[:5], name)) for problem, name in _behind(source)]
+        asked = [lines.get((problem.key[:5], name)) for problem, name in _list_dependent(source)]
         return [
             (dependent.over_torch(line, "plain")[0], dependent.over_torch(line, "pdl")[0])
             for line in asked
@@ -144,17 +144,17 @@ class Refinement:
         made, _ = document(
             self.found,
             keep,
-            self._usable,
+            self._select_usable,
             sustained=self._figures(SUSTAINED),
-            choosing=self._counting(campaign.answers(self._there(DEPENDENT))),
-            published=self._counting(campaign.answers(self._there(PUBLISHED))),
+            choosing=self._select_counting(campaign.answers(self._there(DEPENDENT))),
+            published=self._select_counting(campaign.answers(self._there(PUBLISHED))),
         )
         return made
 
     def _figures(self, name: str) -> list[Line]:
-        return self._counting(campaign.lines(self._there(name))[1])
+        return self._select_counting(campaign.lines(self._there(name))[1])
 
-    def _counting(self, lines: Iterable[Line]) -> list[Line]:
+    def _select_counting(self, lines: Iterable[Line]) -> list[Line]:
         """Those of cubins that are the last of their choice, under the findings' conditions."""
         return [
             line
@@ -194,7 +194,7 @@ def unite(into: Path, other: Path) -> None:
         lines.close()
 
 
-def _behind(source: SourceManifest) -> list[tuple[Problem, str]]:
+def _list_dependent(source: SourceManifest) -> list[tuple[Problem, str]]:
     """Problems with a kernel for dependent launch, and its name."""
     names = {kernel.id: kernel.name for kernel in source.kernels}
     return [

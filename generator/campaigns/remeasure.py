@@ -83,7 +83,7 @@ def rank(found: Findings, least: float = LEAST) -> dict[Problem, dict[str, float
     return {problem: listed[problem] for problem in sorted(listed, key=cost) if listed[problem]}
 
 
-def led_problems(found: Findings) -> set[Problem]:
+def find_led(found: Findings) -> set[Problem]:
     """The problems that have a confirmation in led blocks already."""
     return {each.problem for each in found.fields if each.stage == "confirm" and judge.is_led(each)}
 
@@ -147,7 +147,7 @@ def build(
             tick(len(kernels) + len(gone), len(kernels) + len(gone) + len(fresh[start + BATCH :]))
 
 
-def missing(found: Findings, listed: Ranked, out: Path) -> dict[Problem, Mapping[str, float]]:
+def find_missing(found: Findings, listed: Ranked, out: Path) -> dict[Problem, Mapping[str, float]]:
     """The problems whose confirmation is not on file. Raises ValueError where `out` has lines that
     are not of this export's device."""
     _headers(found, out)
@@ -155,7 +155,7 @@ def missing(found: Findings, listed: Ranked, out: Path) -> dict[Problem, Mapping
     return {p: each for p, each in listed.items() if _task("confirm", p, ()).key not in known}
 
 
-def missing_trials(found: Findings) -> int:
+def count_missing_trials(found: Findings) -> int:
     """How many of the led trials that a noise floor wants are not on file."""
     return max(0, TRIALS - sum(map(judge.is_led, found.trials)))
 
@@ -232,7 +232,7 @@ def line(task: Task, job: Job, reply: Reply) -> Line:
         "statuses": {id_: r.status.value for id_, r in reply.results.items()},
         "details": details,
         "samples": {
-            p: {arm: list(map(export.short, us[p])) for arm, us in arms.items() if p in us}
+            p: {arm: list(map(export.round_us, us[p])) for arm, us in arms.items() if p in us}
             for p in PROTOCOLS
         },
         "evidence": {**reply.evidence, "gpu": gpu, "finished": round(now, 3)},
@@ -261,7 +261,7 @@ def read(found: Findings, out: Path) -> Findings:
                 fields=tuple(each for each in jobs if each.stage == "confirm"),
                 trials=tuple(each for each in jobs if each.stage == "noise"),
                 proofs={id_: found.proofs[id_] for id_ in ids},
-                refused=_refused(jobs),
+                refused=_find_refused(jobs),
                 kernels={id_: found.kernels[id_] for id_ in ids},
                 gpu_seconds={stage: round(s, 3) for stage, s in seconds.items()},
                 runs=tuple(_run(each) for each in headers),
@@ -291,7 +291,7 @@ def _field(line: Line) -> Field:
     )
 
 
-def _refused(jobs: Sequence[Field]) -> dict[str, Status]:
+def _find_refused(jobs: Sequence[Field]) -> dict[str, Status]:
     """As a store has it: whatever was wrong once, and what could not be launched on two problems,
     or came to no end there."""
     found: dict[str, Status] = {}

@@ -44,7 +44,7 @@ def batches(
     """What is left, dealt out so that kernels of a family are in different processes."""
     left = {tool: [item for item in items if (item[0].id, tool) not in done] for tool in tools}
     size = sweep.group_size(sum(map(len, left.values())), processes)
-    return [Batch(tool, group) for tool, each in left.items() for group in sweep.dealt(each, size)]
+    return [Batch(tool, group) for tool, each in left.items() for group in sweep.deal(each, size)]
 
 
 class Sweep:
@@ -59,7 +59,7 @@ class Sweep:
         """Returns how many lines are left. Raises SanitizerUnavailable, and Hopeless when the first
         kernels all came to no end."""
         left = 0
-        with contextlib.closing(sweep.swept(todo, self._seats, self._ends)) as answers:
+        with contextlib.closing(sweep.sweep_batches(todo, self._seats, self._ends)) as answers:
             for answer in answers:
                 if answer.run is None:
                     left += len(answer.batch.items)

@@ -41,7 +41,7 @@ LIBRARIES = ("torch", "cublaslt")
 Confirmed = Mapping[Problem, Sequence[str]]
 
 
-def confirmed(pack: Packed, place: Path, least_flop: float = LEAST_FLOP) -> Confirmed:
+def list_confirmed(pack: Packed, place: Path, least_flop: float = LEAST_FLOP) -> Confirmed:
     """Large problems of an export -> names of the pack's kernels that are confirmed wins there, the
     best of the finals first. Raises ValueError, OSError."""
     names = {entry.id: entry.name for entry in pack.entries.values()}
@@ -62,7 +62,7 @@ class Among:
 def contenders(pack: Packed, problem: Problem, name: str | None, named: Sequence[str]) -> list[str]:
     """Names of the kernels to try, the one that must take part first: the one asked for, or the
     table's."""
-    admitting = pack.admitting(problem, LEAST_TILE)
+    admitting = pack.list_admitting(problem, LEAST_TILE)
     if named:
         asked = [pack.entry(each).name for each in named]
         admitting = [each for each in asked if pack.entries[each].admits(problem) is None]
@@ -73,7 +73,7 @@ def contenders(pack: Packed, problem: Problem, name: str | None, named: Sequence
 def tasks(pack: Packed, asked: Sequence[Asked], among: Among) -> list[Task]:
     """One for each large problem that some kernel may be tried on."""
     least, named_for = among.least_flop, dict[Problem, Sequence[str]]()
-    wins = confirmed(pack, among.confirmed, least) if among.confirmed else None
+    wins = list_confirmed(pack, among.confirmed, least) if among.confirmed else None
     for problem, name in asked:
         if large(problem, least) and wins is not None:
             named_for[problem] = wins.get(problem, ())

@@ -60,7 +60,7 @@ def follow(
     with Store(run) as store:
         with (
             search.workers(run, jobs, count, "") as (builder, evaluator),
-            live.watching(out) as watch,
+            live.show_progress(out) as watch,
         ):
             found = generate.find_dependent_kernels(
                 store,

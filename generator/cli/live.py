@@ -1,6 +1,6 @@
 """The running search on a terminal: stage, problems, GPU-seconds, kernels, best so far.
 
-Called by the CLI, which hands `watching(...)` to the orchestrator as its progress. In a log it
+Called by the CLI, which hands `show_progress(...)` to the orchestrator as its progress. In a log it
 prints one line a stage.
 """
 
@@ -27,7 +27,7 @@ def line(at: Snapshot) -> str:
 
 
 @contextlib.contextmanager
-def watching(out: Console) -> Iterator[generate.Progress]:
+def show_progress(out: Console) -> Iterator[generate.Progress]:
     """A bar of the budget with what was reached, or lines where there is no terminal."""
     stage = ""
     if not out.is_terminal:

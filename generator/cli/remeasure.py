@@ -70,13 +70,13 @@ def remeasure_export(
     found = export.load(place)
     listed = remeasure.rank(found, least)
     asked = problem_lists.filter(listed, layouts or (), dtypes or ())
-    done = remeasure.led_problems(found)
+    done = remeasure.find_led(found)
     done |= remeasure.table_wins(read_source(left_by)) if left_by else set()
     listed = {problem: listed[problem] for problem in asked if problem not in done}
     if not listed:
         raise UserError(f"{place} has no kernel to confirm of these problems")
     kept = prune(listed, keep).kernels if keep < 1.0 else None
-    todo = remeasure.missing(found, listed, lines)
+    todo = remeasure.find_missing(found, listed, lines)
     if only_build:
         with contextlib.closing(ProcessBuilder(jobs)) as builder:
             _build(found, todo, builder, kept)
@@ -87,7 +87,7 @@ def remeasure_export(
         with search.workers(out_dir, jobs, count, "") as (builder, evaluator):
             remeasure.check_device(found, evaluator.facts())  # before minutes of builds
             made = _build(found, todo, builder, kept)
-            tasks = remeasure.tasks(listed, made, noise, remeasure.missing_trials(found))
+            tasks = remeasure.tasks(listed, made, noise, remeasure.count_missing_trials(found))
             with progress(out, "confirming") as tick:
                 tally = remeasure.measure(
                     found,

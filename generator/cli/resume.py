@@ -39,7 +39,7 @@ def resume(
         rest = Budget(spent + more, search_share=spent / (spent + more), patience=0)
         with (
             search.workers(run, search.CORES, count, "") as (builder, evaluator),
-            live.watching(out) as watch,
+            live.show_progress(out) as watch,
         ):
             summary = generate.generate(
                 store,

@@ -193,7 +193,7 @@ def search(
     if not shapes:
         raise UserError("say which problems: --shapes grid, --shapes llm or --shapes FILE.toml")
     limit = choose_budget(strategy, seconds(budget))
-    known, behind = earlier(winners or ())
+    known, behind = read_earlier(winners or ())
     searcher(strategy, 0, known)  # refused before a store is made
     problems = select_problems(
         shapes, models or (), layouts or (), dtypes or (), regimes or (), every
@@ -205,7 +205,10 @@ def search(
     with Store(run) as store:
         seed = run_seed(store, seed)
         chosen = searcher(strategy, seed % _STRATEGY_SEEDS, known)
-        with workers(run, jobs, count, ray) as (builder, evaluator), live.watching(out) as watch:
+        with (
+            workers(run, jobs, count, ray) as (builder, evaluator),
+            live.show_progress(out) as watch,
+        ):
             summary = generate.generate(
                 store,
                 problems,
@@ -221,7 +224,7 @@ def search(
         conclude(out, store, run, summary, keep)
 
 
-def earlier(places: Sequence[Path]) -> tuple[transfer.Known, transfer.Known]:
+def read_earlier(places: Sequence[Path]) -> tuple[transfer.Known, transfer.Known]:
     """What won in these run folders, exports and source manifests, and what read ahead there."""
     tables = [place for place in places if source_folder.is_source(place)]
     named = [transfer.rows(read_source(place))[1] for place in tables]
@@ -266,7 +269,7 @@ def run_sanitizer(count: int, kernels: Sequence[Kernel]) -> Iterator[dict[str, V
         if not seats:
             raise SanitizerUnavailable("no GPU here")
         size = sweep.group_size(left * len(OF_TABLES), len(seats))
-        groups = sweep.dealt(kernels, size)
+        groups = sweep.deal(kernels, size)
         items = [[(entry(one.fields, one.cubin), one.cubin) for one in each] for each in groups]
         for place, verdicts in sweep.check_groups(items, seats, OF_TABLES):
             yield dict(zip((one.id for one in groups[place]), verdicts, strict=True))

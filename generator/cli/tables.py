@@ -100,9 +100,9 @@ def write_table(
     from hgemm_packs.generator.gates import sanitizer
 
     torch.set_num_threads(1)  # thousands of small bootstraps: threads that wait for each other
-    found, usable = export.load(place), table.remade(compiler.build)
+    found, usable = export.load(place), table.make_usable(compiler.build)
     if sanitized:
-        usable = table.among(sanitizer.clean(read_records(sanitized)), usable)
+        usable = table.restrict_usable(sanitizer.clean(read_records(sanitized)), usable)
     choosing, second = (campaign.answers(each or ()) for each in (choices, published))
     if published:
         choosing = dependent.keep_remeasured(choosing, second)
@@ -165,9 +165,9 @@ def write_contenders(
         found = replace(found, fields=tuple(f for f in found.fields if f.problem in new))
     out_dir.mkdir(parents=True, exist_ok=True)
     if near is None:
-        document = sustained.candidates(found, table.remade(compiler.build), least_flop)
+        document = sustained.candidates(found, table.make_usable(compiler.build), least_flop)
     else:
-        document, pairs = dependent.candidates(found, table.remade(compiler.build), near)
+        document, pairs = dependent.candidates(found, table.make_usable(compiler.build), near)
         write_pairs(out_dir / "pairs.jsonl", pairs)
     write_source(out_dir / "source.json", document)
     pack_writer.build_pack(out_dir / "source.json", out_dir / "pack")

@@ -42,7 +42,7 @@ def _access(one: Instruction) -> str:
     return "LDGSTS.BYPASS" if past_l1 else word(one)
 
 
-def early(instructions: Sequence[Instruction]) -> set[str]:
+def find_early(instructions: Sequence[Instruction]) -> set[str]:
     """What of UPSTREAM stands before the first wait, or anywhere where there is none."""
     found = set()
     for one in instructions:
@@ -63,7 +63,7 @@ def find_unwaited(instructions: Sequence[Instruction]) -> set[str]:
             continue
         seen.add(state)
         one = instructions[state.at]
-        if word(one) != _WAIT or not _always(one):
+        if word(one) != _WAIT or not _is_unconditional(one):
             todo += _next(state, one, len(instructions))
     return {_access(instructions[state.at]) for state in seen} & UPSTREAM
 
@@ -75,7 +75,7 @@ class _State(NamedTuple):
     joins: tuple[tuple[str, int], ...]
 
 
-def _always(one: Instruction) -> bool:
+def _is_unconditional(one: Instruction) -> bool:
     return one.get("predicate", "") in ("", "@PT")
 
 
@@ -89,7 +89,10 @@ def _next(state: _State, one: Instruction, total: int) -> Iterator[_State]:
     if kind == "BSSY" and barrier and target is not None:
         joins = tuple(sorted({**dict(joins), barrier[0]: target}.items()))
     # BRA.DIV and the like jump for some threads only.
-    if not (_always(one) and (kind == "EXIT" or (one["opcode"] == "BRA" and operands[:2] == "0x"))):
+    if not (
+        _is_unconditional(one)
+        and (kind == "EXIT" or (one["opcode"] == "BRA" and operands[:2] == "0x"))
+    ):
         yield _State(at + 1, joins)
     if kind in _THROUGH or "control-flow" not in one.get("other-attributes", {}):
         return

@@ -69,7 +69,7 @@ class Packed:
         one = self.entry(name)
         return Kernel(self._fields[one.id], bytes(self.pack.image(one)))
 
-    def admitting(self, problem: Problem, tile: int = 0) -> list[str]:
+    def list_admitting(self, problem: Problem, tile: int = 0) -> list[str]:
         """Names of the kernels that take `problem` with at least `tile` elements of C a tile."""
         return [
             entry.name

@@ -101,7 +101,7 @@ def read_source(path: str | os.PathLike[str]) -> SourceManifest:
     cannot be read."""
     place = Path(path)
     folder = place.is_dir()
-    data = _in_lines(source_folder.joined(place)) if folder else place.read_bytes()
+    data = _in_lines(source_folder.join(place)) if folder else place.read_bytes()
     source: SourceManifest = manifest_checks.read_document(data, SOURCE_SCHEMA, _SOURCE)
     return _sort_source(source) if folder else source
 

@@ -215,7 +215,7 @@ def _count(instructions: Sequence[Mapping[str, Any]]) -> Census:
         opcodes=dict(sorted(words.items())),
         specials=dict(sorted(specials.items())),
         banks={bank: tuple(sorted(places)) for bank, places in sorted(banks.items())},
-        early=tuple(sorted(grid_wait.early(instructions))),
+        early=tuple(sorted(grid_wait.find_early(instructions))),
         unwaited=tuple(sorted(grid_wait.find_unwaited(instructions))),
     )
 

@@ -47,7 +47,7 @@ def split(document: Record) -> dict[str, bytes]:
     }
 
 
-def joined(folder: Path) -> dict[str, Any]:
+def join(folder: Path) -> dict[str, Any]:
     """The document of such a folder, its rows table by table. Raises PackError, OSError."""
     names = sorted(each.name for each in folder.iterdir())
     foreign = [name for name in names if not _ours(name)]
@@ -85,7 +85,7 @@ def _ours(name: str) -> bool:
 
 
 def _records(records: Sequence[Record]) -> bytes:
-    shared = _shared(records)
+    shared = _find_shared(records)
     rows = ",\n".join(_compact(_less(each, shared)) for each in records)
     return f'{{\n"constants":{_compact(shared)},\n"records":[\n{rows}\n]\n}}\n'.encode("ascii")
 
@@ -97,7 +97,7 @@ def _read(path: Path) -> list[Any]:
         raise PackError("wrong_type", "no constants and records", path.name)
     if not isinstance(constants, dict) or not all(isinstance(each, dict) for each in records):
         raise PackError("wrong_type", "constants or a record are not an object", path.name)
-    return [_with(each, constants, path.name) for each in records]
+    return [_add_shared(each, constants, path.name) for each in records]
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _object(path: Path) -> dict[str, Any]:
     return found
 
 
-def _shared(records: Sequence[Record]) -> dict[str, Any]:
+def _find_shared(records: Sequence[Record]) -> dict[str, Any]:
     """What all records have, with one value of one type."""
     if len(records) < 2:
         return {}
@@ -121,7 +121,7 @@ def _shared(records: Sequence[Record]) -> dict[str, Any]:
             continue
         values = [each[name] for each in records]
         if all(isinstance(each, Mapping) for each in values):
-            inside = _shared(values)
+            inside = _find_shared(values)
             if inside:
                 shared[name] = inside
         elif len({_compact(each) for each in values}) == 1:
@@ -141,14 +141,14 @@ def _less(record: Record, shared: Record) -> dict[str, Any]:
     return found
 
 
-def _with(record: Record, shared: Record, place: str) -> dict[str, Any]:
+def _add_shared(record: Record, shared: Record, place: str) -> dict[str, Any]:
     """A record with the constants. Raises PackError for one that says a constant again."""
     found = dict(record)
     for name, value in shared.items():
         if name not in found:
             found[name] = value
         elif isinstance(value, Mapping) and isinstance(found[name], Mapping):
-            found[name] = _with(found[name], value, place)
+            found[name] = _add_shared(found[name], value, place)
         else:
             raise PackError("duplicate_key", f"{name!a} is a constant and in a record", place)
     return found

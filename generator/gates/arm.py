@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.workspace import ABSENT, Workspace, absent
+from hgemm_packs.workspace import ABSENT, Workspace, make_absent
 
 if TYPE_CHECKING:
     from hgemm_packs._C import Kernel
@@ -29,7 +29,7 @@ class KernelArm:
         self._workspace: Workspace | None = None
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-        launcher.launch(self._kernel, a, b, c, self._fitting(c))
+        launcher.launch(self._kernel, a, b, c, self._make_fitting(c))
 
     def twin(self) -> KernelArm:
         """The same kernel with a workspace of its own, for launches at the same time."""
@@ -37,17 +37,17 @@ class KernelArm:
 
     def prepare(self, c: torch.Tensor) -> None:
         """Have a workspace for launches into `c`, ahead of a capture or of another stream."""
-        self._fitting(c)
+        self._make_fitting(c)
 
-    def dirty(self) -> torch.Tensor | int:
+    def count_dirty(self) -> torch.Tensor | int:
         """How many words of the workspace are not absent."""
         return 0 if self._workspace is None else (self._workspace.words != ABSENT).sum()
 
-    def _fitting(self, c: torch.Tensor) -> Workspace | None:
+    def _make_fitting(self, c: torch.Tensor) -> Workspace | None:
         """A workspace for a product into `c`, None where the kernel needs none."""
         size = self._kernel.workspace(*c.shape)
         if not size:
             return None
         if self._workspace is None or self._workspace.room < size:
-            self._workspace = Workspace(absent(size, c.device))
+            self._workspace = Workspace(make_absent(size, c.device))
         return self._workspace

@@ -106,7 +106,7 @@ def rounding_slack(
     return sums + 1.001 * torch.exp2((exponent - SIGNIFICAND_BITS[dtype] - 1).double())
 
 
-def fitting(entry: KernelEntry, m: int, n: int, max_ctas: int | None) -> tuple[int, int]:
+def fit_shape(entry: KernelEntry, m: int, n: int, max_ctas: int | None) -> tuple[int, int]:
     """M and N with fewer tiles where CTAs wait for each other and only `max_ctas` run at once."""
     if not entry.cooperative or max_ctas is None:
         return m, n
@@ -149,7 +149,7 @@ class Checker:
     def shape(self, m: int, n: int) -> tuple[int, int]:
         """M and N that the kernel admits, from `m` and `n` on; fewer tiles where it must."""
         e = self.entry
-        return fitting(e, size(e.m, m), size(e.n, n), self.max_ctas)
+        return fit_shape(e, size(e.m, m), size(e.n, n), self.max_ctas)
 
     def store(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Both as the kernel's layout stores them; the next launches must not change them."""
@@ -219,7 +219,7 @@ class Checker:
         same = c if before is None else before
         facts.append((c.view(torch.int16) != same.view(torch.int16)).sum())
         facts.append(allowed * facts[1] + 2.0**-20)
-        facts.append(facts[2].new_zeros(()) + sum(arm.dirty() for arm in self.arms))
+        facts.append(facts[2].new_zeros(()) + sum(arm.count_dirty() for arm in self.arms))
         verdict = torch.stack([fact.double() for fact in facts])
         self.result.pending.append((f"{name} {m}x{n}x{k}", verdict))
 

@@ -33,7 +33,7 @@ import torch
 from hgemm_packs import launcher
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.arm import KernelArm
-from hgemm_packs.generator.gates.checker import fitting, size
+from hgemm_packs.generator.gates.checker import fit_shape, size
 from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.folder import Pack
@@ -88,7 +88,7 @@ def problems(entry: KernelEntry, max_ctas: int | None = None) -> Iterator[tuple[
         (tile_m - 3, tile_n - 8, 72),
         (tile_m + 5, tile_n + 8, ring_depth(entry) + 72),
     ):
-        m, n = fitting(entry, size(entry.m, m), size(entry.n, n), max_ctas)
+        m, n = fit_shape(entry, size(entry.m, m), size(entry.n, n), max_ctas)
         yield m, n, size(entry.k, k)
 
 

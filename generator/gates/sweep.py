@@ -1,8 +1,8 @@
 """The sanitizer gate over many kernels: more processes than GPUs, dealt, watched, ended together.
 
-`checked` gives verdicts on groups of kernels as they are known, `swept` what each process said.
-Called by `generate`, `eval`, the red team and `generate sanitize`. Whoever leaves
-either before its end, by an interrupt say, leaves no process behind.
+`check_groups` gives verdicts on groups of kernels as they are known, `sweep_batches` what each
+process said. Called by `generate`, `eval`, the red team and `generate sanitize`. Whoever leaves either
+before its end, by an interrupt say, leaves no process behind.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def group_size(runs: int, processes: int) -> int:
     return min(max(-(-runs // (ROUNDS * processes)), SMALLEST), LARGEST)
 
 
-def dealt(things: Sequence[T], size: int) -> list[Sequence[T]]:
+def deal(things: Sequence[T], size: int) -> list[Sequence[T]]:
     """Groups of at most that size, neighbours, of one family often, in different ones."""
     count = -(-len(things) // size)
     return [things[first::count] for first in range(count)]
 
 
-def swept(
+def sweep_batches(
     todo: Sequence[Batch], seats: Sequence[Seat], ends: float = math.inf
 ) -> Generator[Answer, None, None]:
     """Answers as they come, from as many processes at a time as there are seats; each kernel of a
@@ -134,7 +134,7 @@ def check_groups(
     place = {id(item): i for i, group in enumerate(groups) for item in group}
     left = [len(group) * len(tools) for group in groups]
     runs: dict[tuple[int, str], ToolRun] = {}
-    with contextlib.closing(swept(todo, seats)) as answers:
+    with contextlib.closing(sweep_batches(todo, seats)) as answers:
         for answer in answers:
             assert answer.run is not None, "there was no end to run out of"
             for item in answer.batch.items:

@@ -74,7 +74,7 @@ class Bench:
         self._pools[dtype].clear()
         return self._pools[dtype]
 
-    def launching(self, entry: KernelEntry, dependent: bool) -> Callable[..., object]:
+    def make_launcher(self, entry: KernelEntry, dependent: bool) -> Callable[..., object]:
         """A function of (a, b, out=c) that launches this very kernel. Raises RuntimeError where it
         does not load so."""
         key = (entry.id, dependent)

@@ -117,7 +117,7 @@ class _Pass:
         bad = [n for n in names if sanitizer.GATE in self.cases[n].expect]
         seats: list[sweep.Seat] = [None] * (os.cpu_count() or 1)
         size = sweep.group_size(len(honest) * len(sanitizer.TOOLS), len(seats))
-        groups = [*([name] for name in bad), *sweep.dealt(honest, size)]
+        groups = [*([name] for name in bad), *sweep.deal(honest, size)]
         items = [[self._item(name) for name in names] for names in groups]
         told: set[str] = set()
         last = time.monotonic()

@@ -123,8 +123,8 @@ def run(
         left = [case for case in cases if case.name in kernels]
         before = len(cases) - len(left)
 
-        def settled_by_gpu(done: int) -> None:
+        def report_progress(done: int) -> None:
             progress(before + done, len(cases))
 
-        on_gpu.finish(left, kernels, outcomes, device, settled_by_gpu)
+        on_gpu.finish(left, kernels, outcomes, device, report_progress)
     return Report(stage, tuple(outcomes[case.name] for case in cases))

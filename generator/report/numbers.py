@@ -65,7 +65,7 @@ def numbers(found: Findings) -> Document:
         "cost": search_figures.cost(found, len({c.kernel for c in full.values()}), len(full)),
         "problems": lines,
     }
-    document["missing"] = _missing(found, document)
+    document["missing"] = _list_missing(found, document)
     plain: Document = _plain(document)
     return plain
 
@@ -106,7 +106,7 @@ def _line(
     fields, samples = found.kernels.get(best.kernel, {}), best.field.samples
     us = {p: median(samples[p][best.kernel]) for p in PROTOCOLS}
     row, device = best.row, found.device
-    hot = row.hot if row else judge.timing(samples["hot"], best.kernel)
+    hot = row.hot if row else judge.summarise_times(samples["hot"], best.kernel)
     line |= {
         "evidence": best.field.stage,
         "kernel": fields.get("name", best.kernel),
@@ -167,18 +167,18 @@ def _prune(
 ) -> Document:
     """The curve, chosen by the finals, and what the confirmation says that the set keeps."""
 
-    def confirmed(rows: Mapping[Problem, Contender]) -> float:
+    def compute_gain(rows: Mapping[Problem, Contender]) -> float:
         found = [c.row for c in rows.values() if c.row is not None]
         return math.fsum(math.log(row.hot.speedup * row.cold.speedup) / 2 for row in found)
 
-    gain = confirmed(full)
+    gain = compute_gain(full)
     return {
         "keep": KEPT_SHARE,
         "kernels": len(pruned.kernels),
         "of": len({c.kernel for c in full.values()}),
         "problems": len(won),
         "share": pruned.share,
-        "confirmed_share": confirmed(won) / gain if gain else None,
+        "confirmed_share": compute_gain(won) / gain if gain else None,
         "value": pruned.value,
         "full_value": pruned.full_value,
         "curve": [list(point) for point in pruned.curve],
@@ -220,7 +220,7 @@ def _counts(found: Findings, lines: Sequence[Document]) -> Document:
     }
 
 
-def _missing(found: Findings, document: Document) -> list[str]:
+def _list_missing(found: Findings, document: Document) -> list[str]:
     """What the store does not hold yet, or holds and does not count, in words."""
     stages = {each.stage for each in found.fields}
     waiting = document["counts"]["problems"] - document["counts"]["judged"]

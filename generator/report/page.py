@@ -59,7 +59,7 @@ def _head(document: Document) -> str:
     missing = "".join(f"<li>{escape(text)}</li>" for text in document["missing"])
     note = f'<div class="missing">Not in this store yet:<ul>{missing}</ul></div>' if missing else ""
     return (
-        f'<p class="quiet">{escape(_measured(document))}</p>'
+        f'<p class="quiet">{escape(_describe_machine(document))}</p>'
         f"<p>Which kernels were found, how much faster they are than {baseline}, which runs where "
         "no kernel does, and what finding them cost. A speed-up of 1.10 means 10% more products in "
         "the same time; a problem is one matrix size, layout and element type.</p>"
@@ -67,7 +67,7 @@ def _head(document: Document) -> str:
     )
 
 
-def _measured(document: Document) -> str:
+def _describe_machine(document: Document) -> str:
     """Where and when the figures were measured."""
     started = sorted(run["started"] for run in document["runs"] if "started" in run)
     days = [datetime.fromtimestamp(at, timezone.utc).date().isoformat() for at in started]

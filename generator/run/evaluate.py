@@ -182,7 +182,7 @@ def _judge_timing(verdict: Verdict) -> Verdict:
     found: dict[str, Any] = {}
     for protocol, ours in verdict.evidence["samples"].items():
         arms = {arm: each[protocol] for arm, each in verdict.evidence["baselines"].items()}
-        found[protocol] = judge.timing({**arms, "ours": ours}, "ours")._asdict()
+        found[protocol] = judge.summarise_times({**arms, "ours": ours}, "ours")._asdict()
     ahead = all(each["speedup"] > 1 for each in found.values())
     sure = all(each["lcb"] > 1 for each in found.values())
     status = Status.OK if sure else Status.NOISE if ahead else Status.SLOWER

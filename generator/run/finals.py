@@ -139,12 +139,12 @@ class FinalStages(DependentStages):
         passed = self._find_passed()
 
         def start(entrant: Entrant) -> None:
-            kernels = self._entering(entrant, passed)
+            kernels = self._list_entering(entrant, passed)
             self._ask("confirm", entrant, kernels, partial(self._take_confirmation, entrant))
 
         self._flow.each(self._likely(), start)
 
-    def _entering(self, entrant: Entrant, passed: Container[str]) -> list[Kernel]:
+    def _list_entering(self, entrant: Entrant, passed: Container[str]) -> list[Kernel]:
         """What a confirmation is asked of, each once: a search may have found one itself."""
         more = (kernel for kernel in self._list_confirmable(entrant) if kernel.id in passed)
         return list({kernel.id: kernel for kernel in (*entrant.winners, *more)}.values())
@@ -154,7 +154,7 @@ class FinalStages(DependentStages):
         seen = self._flow.store.verdicts("sanitizer").keys() | self._flow.refused.keys()
         passed = self._find_passed()
         confirmed = (entrant for entrant in self.entrants if entrant.confirmed)
-        wanted = {k.id: k for entrant in confirmed for k in self._entering(entrant, passed)}
+        wanted = {k.id: k for entrant in confirmed for k in self._list_entering(entrant, passed)}
         return [kernel for id_, kernel in wanted.items() if id_ not in seen]
 
     def sanitize(self, kernels: Sequence[Kernel], check: Sanitize) -> None:

@@ -127,7 +127,7 @@ def generate(
     last device is gone, StoreError.
     """
     problems = list(dict.fromkeys(problems))
-    with _flowing(store, builder, evaluator, budget, strategy.name, problems, seed) as flow:
+    with _open_jobs(store, builder, evaluator, budget, strategy.name, problems, seed) as flow:
         tracks = retell(flow, strategy, problems, spaces, budget.batch)
         stages = FinalStages(flow, tracks, budget.race_width, budget.finalists, followers)
         screen = _begin_screen(flow, stages, budget, progress)
@@ -160,7 +160,7 @@ def find_dependent_kernels(
     fastest behind one another, among few that passed the gate. What they are worth
     `generate measure dependent` measures, so nothing is confirmed. Goes on and raises as `generate`
     does."""
-    with _flowing(store, builder, evaluator, budget, "follow", list(won), seed) as flow:
+    with _open_jobs(store, builder, evaluator, budget, "follow", list(won), seed) as flow:
         tracks = [Track(problem, spaces, order) for order, problem in enumerate(won)]
         stages = FinalStages(flow, tracks, budget.race_width, budget.finalists, followers)
         screen = _begin_screen(flow, stages, budget, progress)
@@ -173,7 +173,7 @@ def find_dependent_kernels(
 
 
 @contextlib.contextmanager
-def _flowing(
+def _open_jobs(
     store: Store,
     builder: Builder,
     evaluator: Evaluator,
@@ -184,7 +184,7 @@ def _flowing(
 ) -> Iterator[RunJobs]:
     runs = store.runs()
     seed = runs[0]["seed"] if runs else secrets.randbits(63) if seed is None else seed
-    _same_gpu(store, evaluator.facts())
+    _check_same_gpu(store, evaluator.facts())
     config = {"strategy": strategy, "seed": seed, "budget": asdict(budget)}
     config |= {"problems": len(problems), "toolchain": dict(builder.toolchain)}
     with contextlib.closing(
@@ -222,7 +222,7 @@ def _confirm_winners(
     return _summary(flow, stages)
 
 
-def _same_gpu(store: Store, facts: DeviceFacts) -> None:
+def _check_same_gpu(store: Store, facts: DeviceFacts) -> None:
     for known in store.devices():
         if known.name != facts.name:
             raise ValueError(

@@ -144,14 +144,14 @@ def _line(each: Field, places: Mapping[str, str]) -> dict[str, Any]:
         "date": each.date,
         "kernels": {places.get(id_, id_): s.value for id_, s in each.statuses.items()},
         "samples": {
-            protocol: {places.get(arm, arm): [short(us) for us in t] for arm, t in arms.items()}
+            protocol: {places.get(arm, arm): [round_us(us) for us in t] for arm, t in arms.items()}
             for protocol, arms in each.samples.items()
         },
         "evidence": dict(each.evidence),
     }
 
 
-def short(us: float) -> float:
+def round_us(us: float) -> float:
     """A time in the digits that an export keeps."""
     return float(f"{us:.{DIGITS}g}")
 

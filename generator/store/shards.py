@@ -38,7 +38,7 @@ def pack(records: Sequence[Any]) -> bytes:
         known = dict.fromkeys(_calls(record))
         if isinstance(record, dict) and "header" in record:
             header = {**known, 1: None}
-        lines.append(_text(_taken(record, [*known, *header], lists, samples)))
+        lines.append(_text(_take_lists(record, [*known, *header], lists, samples)))
     flat = [number for each in lists for number in each]
     data = _zip(
         lines="".join(f"{line}\n" for line in lines).encode("ascii"),
@@ -57,8 +57,8 @@ def unpack(data: bytes) -> list[Any]:
         text, lists, samples = (file.read(name) for name in ("lines", "lists", "samples"))
     lines = [json.loads(line) for line in text.splitlines()]
     lengths = [n for line in lines for n in _lengths(line)]
-    numbers = iter(_numbers(lengths, _whole(lists, 3), _whole(samples, 1)[:, 0]))
-    return [_given(line, numbers) for line in lines]
+    numbers = iter(_numbers(lengths, _join_planes(lists, 3), _join_planes(samples, 1)[:, 0]))
+    return [_give_lists(line, numbers) for line in lines]
 
 
 def _text(value: Any) -> str:
@@ -75,12 +75,12 @@ def _calls(value: Any) -> Iterator[int]:
                 yield from _calls(each)
 
 
-def _taken(value: Any, calls: Iterable[int], lists: list[Any], samples: list[int]) -> Any:
+def _take_lists(value: Any, calls: Iterable[int], lists: list[Any], samples: list[int]) -> Any:
     """A line without its lists of numbers, which go to the columns."""
     if isinstance(value, dict):
         if _MARK in value:
             raise ValueError("a line has an empty key")
-        return {name: _taken(each, calls, lists, samples) for name, each in value.items()}
+        return {name: _take_lists(each, calls, lists, samples) for name, each in value.items()}
     if not isinstance(value, list):
         return value
     if len(value) >= LEAST and all(type(each) is float for each in value):
@@ -91,7 +91,7 @@ def _taken(value: Any, calls: Iterable[int], lists: list[Any], samples: list[int
             lists.append((digits, divisor, middle))
             samples.extend(number - middle for number in numbers)
             return {_MARK: len(value)}
-    return [_taken(each, calls, lists, samples) for each in value]
+    return [_take_lists(each, calls, lists, samples) for each in value]
 
 
 def _column(values: Sequence[float], calls: Iterable[int]) -> tuple[int, int, list[int]] | None:
@@ -128,14 +128,14 @@ def _lengths(value: Any) -> Iterator[int]:
             yield from _lengths(each)
 
 
-def _given(value: Any, numbers: Iterator[list[float]]) -> Any:
+def _give_lists(value: Any, numbers: Iterator[list[float]]) -> Any:
     """A line with its lists back in their places."""
     if isinstance(value, dict):
         if _MARK in value:
             return next(numbers)
-        return {name: _given(each, numbers) for name, each in value.items()}
+        return {name: _give_lists(each, numbers) for name, each in value.items()}
     if isinstance(value, list):
-        return [_given(each, numbers) for each in value]
+        return [_give_lists(each, numbers) for each in value]
     return value
 
 
@@ -169,7 +169,7 @@ def _planes(numbers: Sequence[int], width: int) -> bytes:
     return bytes(planes.transpose(1, 2, 0).tobytes())
 
 
-def _whole(data: bytes, width: int) -> Any:
+def _join_planes(data: bytes, width: int) -> Any:
     """What `_planes` was given, an array of records."""
     import numpy
 

@@ -101,7 +101,7 @@ def choose_dependent_kernels(
     gains = read_speedups(lines)
     level = _find_level(found, listed, _least([*lines, *second], _plainly))
     better = {
-        row.key: _better(row, level.get(row[:5], set()), gains, found)
+        row.key: _find_better(row, level.get(row[:5], set()), gains, found)
         for row in source.table
         if row.kernel is not None
     }
@@ -129,7 +129,7 @@ def choose_dependent_kernels(
     return document, sorted(str(found.kernels[id_]["name"]) for id_ in gone)
 
 
-def _better(
+def _find_better(
     row: Row, level: Iterable[str], gains: Mapping[Pair, float], found: Findings
 ) -> dict[str, float]:
     """Kernels that are faster dependent than the row's own plainly, best first, and by how much: of

@@ -58,7 +58,7 @@ def floors(found: Findings) -> Floors:
     return {kind: noise_floor(each) for kind, each in kinds.items()}
 
 
-def timing(samples: Mapping[str, Sequence[float]], ours: str) -> Timing:
+def summarise_times(samples: Mapping[str, Sequence[float]], ours: str) -> Timing:
     """Medians in us; the paired ratio of the fallback over `ours` and its lower bound. Where
     cuBLASLt has no algorithm, torch's median stands for its own."""
     from hgemm_packs.measure.evidence import ratio
@@ -70,7 +70,7 @@ def timing(samples: Mapping[str, Sequence[float]], ours: str) -> Timing:
 
 
 def paired_ratio(samples: Mapping[str, Sequence[float]], ours: str) -> float:
-    """The ratio of `timing` alone."""
+    """The ratio of `summarise_times` alone."""
     return median(b / o for b, o in zip(samples[FALLBACK], samples[ours], strict=True))
 
 
@@ -143,6 +143,6 @@ def _contender(found: Findings, floors: Floors, kernel: str, fields: Sequence[Fi
 
 def row(field: Field, kernel: str, profile: str) -> Row:
     """The table row that names `kernel` with the figures of one job."""
-    hot, cold = (timing(field.samples[protocol], kernel) for protocol in PROTOCOLS)
+    hot, cold = (summarise_times(field.samples[protocol], kernel) for protocol in PROTOCOLS)
     pairs = len(field.samples["hot"][kernel])
     return Row(*field.problem.key, kernel, profile, hot, cold, pairs, field.date)

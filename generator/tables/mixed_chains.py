@@ -55,7 +55,7 @@ def choose_mixed_kernels(
     }
     known = published.identities(source)
     ids = {kernel.name: kernel.id for kernel in source.kernels}
-    _, slow = published.slow(public)
+    _, slow = published.find_slow(public)
 
     def row_of(row: Row) -> Row:
         line = by_problem.get(row[:5])

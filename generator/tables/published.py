@@ -54,7 +54,7 @@ def calls(chain: str) -> int:
     return int(chain.split("x")[0])
 
 
-def slowest(line: Line) -> float:
+def find_slowest(line: Line) -> float:
     """The least of a line's chains, single calls left out; 1 where it has none."""
     chains = (name for name in (*CHAINS, *MIXED) if name in line["us"])
     return min((over_torch(line, name) for name in chains), default=1.0)
@@ -79,16 +79,16 @@ def identities(source: SourceManifest) -> dict[str, str]:
     return {kernel.id: kernel_identity(kernel) for kernel in source.kernels}
 
 
-def slow(lines: Iterable[Line]) -> tuple[set[Pair], set[Pair]]:
+def find_slow(lines: Iterable[Line]) -> tuple[set[Pair], set[Pair]]:
     """Problems and identities of what was wrong or below LEAST: row kernels, of single calls or
     where nothing is launched dependent; pairs of kernels, of chains."""
     own, both = set[Pair](), set[Pair]()
     for line in find_single_lines(lines):
         problem, kernels = tuple(line["problem"]), tuple(line["identities"])
-        alone = min(over_torch(line, PLAIN), slowest(line) if len(kernels) == 1 else 1.0)
+        alone = min(over_torch(line, PLAIN), find_slowest(line) if len(kernels) == 1 else 1.0)
         if line["wrong"] or alone < LEAST:
             own.add((problem, kernels[:1]))
-        if line["wrong"] or slowest(line) < LEAST:
+        if line["wrong"] or find_slowest(line) < LEAST:
             both.add((problem, kernels))
     return own, both
 
@@ -108,7 +108,7 @@ def drop_slow_rows(
     if not lines:
         return source
     known = identities(source)
-    own, both = slow(lines)
+    own, both = find_slow(lines)
     seen = {
         (tuple(line["problem"]), tuple(line["identities"])) for line in find_single_lines(lines)
     }
@@ -195,7 +195,7 @@ def _sort(kernel: SourceKernel) -> str:
 
 
 def _least(line: Line) -> float:
-    return min(slowest(line), over_torch(line, PLAIN))
+    return min(find_slowest(line), over_torch(line, PLAIN))
 
 
 def _mean(lines: Iterable[Line], name: str) -> float:

@@ -70,12 +70,13 @@ class Rebuilt(NamedTuple):
     gone: list[str]
 
 
-def rebuilt(
+def rebuild(
     found: Findings, keep: float, usable: Usable, ranked: Callable[[Listed], Listed] = dict
 ) -> Rebuilt:
-    """`source` of the kernels alone that are `usable`, as `remade` tells: sources may have moved
-    on since a run, and a table names nothing that cannot be built. A problem that loses its kernel
-    so gets its next. `rank_sustained` may order contenders anew. Raises what `source` does."""
+    """`source` of the kernels alone that are `usable`, as `make_usable` tells: sources may have
+    moved on since a run, and a table names nothing that cannot be built. A problem that loses its
+    kernel so gets its next. `rank_sustained` may order contenders anew. Raises what `source`
+    does."""
     as_found, floor = judge_findings(found)
     listed = ranked(as_found)
     built: set[str] = set()
@@ -116,7 +117,7 @@ def candidates(
     return make_source(found, left, best, floor, built), left
 
 
-def remade(compile: Compile) -> Usable:
+def make_usable(compile: Compile) -> Usable:
     """What is usable where kernels must be built again: those that `compile` makes as they were."""
 
     def usable(kernels: Mapping[str, Mapping[str, Any]]) -> set[str]:
@@ -132,7 +133,7 @@ def remade(compile: Compile) -> Usable:
     return usable
 
 
-def among(ids: Container[str], usable: Usable) -> Usable:
+def restrict_usable(ids: Container[str], usable: Usable) -> Usable:
     """Of these kernels alone what is `usable`; the others are not even asked of."""
     return lambda kernels: usable({id_: each for id_, each in kernels.items() if id_ in ids})
 
@@ -156,7 +157,7 @@ def make_source(
 ) -> SourceManifest:
     """The source manifest with a row for each of `listed` and the kernels of `ids`."""
     rows = [
-        _published(won[problem]) if problem in won else _cublas_row(found, each[0])
+        _make_row(won[problem]) if problem in won else _cublas_row(found, each[0])
         for problem, each in listed.items()
     ]
     versions = dict.fromkeys(VERSIONS, "unknown") | dict(found.device.versions)
@@ -192,7 +193,7 @@ def document(
     )
 
 
-def _published(won: Contender) -> Row:
+def _make_row(won: Contender) -> Row:
     """The row of a proven kernel, made of its confirmation."""
     assert won.row is not None, f"{won.kernel} is proven without a confirmation"
     return won.row

@@ -87,12 +87,12 @@ class ProcessBuilder:
         try:
             return future.result()
         except BrokenProcessPool:
-            return self._apart(choice)
+            return self._build_apart(choice)
         finally:
             with self._lock:
                 self._pending.pop(choice, None)
 
-    def _apart(self, choice: Choice) -> Kernel | Verdict:
+    def _build_apart(self, choice: Choice) -> Kernel | Verdict:
         """Build in a process of its own: some choice took a whole pool down, maybe this one."""
         with _pool(1) as pool:
             try:

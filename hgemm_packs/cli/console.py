@@ -84,11 +84,11 @@ def open_pack(folder: Path) -> Pack:
     try:
         return Pack.open_verified(folder)
     except PackError as error:
-        words = str(error) if error.where else f"{error.code}: {_without(folder, error.detail)}"
+        words = str(error) if error.where else f"{error.code}: {_drop_path(folder, error.detail)}"
         raise UserError(f"{folder}: {words}") from error
 
 
-def _without(folder: Path, detail: str) -> str:
+def _drop_path(folder: Path, detail: str) -> str:
     """The detail of an error, which may name the folder itself."""
     return detail.removeprefix(f"{folder}: ")
 

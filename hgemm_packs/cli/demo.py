@@ -41,7 +41,7 @@ def run(out: Console, folder: Path, jobs: int) -> bool:
     sound = inspect.verify(out, folder / "pack", gpu=False)
     manifest = pack.manifest
     _show_layers(out, folder, manifest)
-    if plots.confirmed(manifest, folder / "speedups.png"):
+    if plots.plot_speedups(manifest, folder / "speedups.png"):
         out.print(f"plot of all measured wins: {folder / 'speedups.png'}")
     sound = _check_matmul(out) and sound
     if _gpu_of(manifest):

@@ -7,7 +7,7 @@ from ..problem import DeviceInfo
 from .console import UserError, cuda_device, generator, manifests_dir
 
 
-def named(name: str | None) -> DeviceInfo:
+def find_device(name: str | None) -> DeviceInfo:
     """The device of that profile name; the one here when `name` is None.
 
     Raises UserError when there is none here, or no pack and no committed manifest knows the name.

@@ -95,7 +95,7 @@ def push(
     sha = pack.manifest_sha256
     with tempfile.TemporaryDirectory() as scratch:
         plot = Path(scratch) / "plot.png"
-        picture = plot.read_bytes() if plots.confirmed(pack.manifest, plot) else None
+        picture = plot.read_bytes() if plots.plot_speedups(pack.manifest, plot) else None
     with _users():
         commit = packs.push(folder, repo, private=private, message=message, picture=picture)
     out = console()
@@ -120,7 +120,7 @@ def list_packs(
         raise UserError("--author goes with --remote")
     if remote:
         with _users():
-            found = packs.listed(author)
+            found = packs.list_published(author)
         for each in found:
             out.print(f"{each.repo}@{each.commit}", soft_wrap=True)
         if not found:
@@ -128,7 +128,7 @@ def list_packs(
             out.print(f"the Hub has no pack{whose} that says so by the tag {TAG}")
         return
     inspect.list_found(out)
-    here = packs.installed()
+    here = packs.list_installed()
     _print_installed(out, here)
     fetched = {each.pack.manifest_sha256 for each in here}
     for name, pin in sorted(trust.registry().items()):

@@ -18,7 +18,7 @@ from ..pack.folder import Pack
 from ..problem import Problem, cuda_of
 from ..settings import settings
 from .console import UserError, cuda_device, generator, open_pack, progress
-from .devices import named
+from .devices import find_device
 
 
 def list_found(out: Console) -> None:
@@ -66,14 +66,14 @@ def _show_machine(out: Console) -> None:
     if index is None:
         out.print("no CUDA device: matmul is torch's own here")
         return
-    device = named(None)
+    device = find_device(None)
     driver = f"driver for {cuda_of(device.driver)}"
     out.print(f"{device.name} ({device.arch}, {device.sm_count} SMs), {driver}")
 
 
 def explain(out: Console, problem: Problem, profile: str | None) -> None:
     """The decision for one problem on a device here or a named one, with every step to it."""
-    device = named(profile)
+    device = find_device(profile)
     # Versions of this process belong to the answer only where the device is this machine's.
     versions = report.runtime_versions(cuda_device() or 0) if profile is None else {}
     _say_if_off(out)
@@ -82,7 +82,7 @@ def explain(out: Console, problem: Problem, profile: str | None) -> None:
 
 def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] = ()) -> bool:
     """Check every hash of a pack (or of all that are found); with `gpu` every kernel's values, with
-    `allow` that one of these words (see Policy.allowing) or the policy file vouches for it.
+    `allow` that one of these words (see Policy.extend) or the policy file vouches for it.
 
     Returns whether all of it held. Raises UserError when there is nothing to verify.
     """

@@ -25,7 +25,7 @@ from ..pack.strict_json import read_json
 from ..problem import DTYPES, DeviceInfo, Key, Problem, natural_alignment
 from . import shapes
 from .console import UserError, cuda_device, generator, manifests_dir
-from .devices import named, of_packs
+from .devices import find_device, of_packs
 from .layers import LAYOUT
 
 #: GPU-seconds that the search of a problem took, in a run of 250 on an H200: generator.json.
@@ -112,8 +112,8 @@ def _device(profile: str | None) -> DeviceInfo:
     """The named one; else the GPU here; else the first that is known, for a plan needs none."""
     if profile is None and cuda_device() is None:
         known = of_packs()
-        return next(iter(known.values())) if known else named("NVIDIA H200")
-    return named(profile)
+        return next(iter(known.values())) if known else find_device("NVIDIA H200")
+    return find_device(profile)
 
 
 def _figures(device: DeviceInfo) -> Figures:

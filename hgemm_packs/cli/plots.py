@@ -14,7 +14,7 @@ HOT, COLD = "#0072B2", "#E69F00"
 FEW = 200
 
 
-def confirmed(manifest: Manifest, path: Path) -> bool:
+def plot_speedups(manifest: Manifest, path: Path) -> bool:
     """`speedups` of all problems that get a kernel. Without one: False, and no file."""
     wins = [row for row in manifest.table if row.kernel and manifest.policy.clears(row)]
     if wins:

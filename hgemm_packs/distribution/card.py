@@ -50,7 +50,7 @@ def figures(manifest: Manifest) -> list[str]:
     """Sections that follow from the manifest alone, also in the REPORT.md of a data wheel: what was
     measured, with which versions, and what a cubin can do."""
     return [
-        _measured(manifest),
+        _describe_measurement(manifest),
         *([_plot(manifest)] if manifest.table else []),
         _versions(manifest),
         "## What it can do\n\nA cubin is native GPU code: it can read and write everything that "
@@ -86,7 +86,7 @@ def _use(repo: str, sha256: str) -> str:
     )
 
 
-def _measured(manifest: Manifest) -> str:
+def _describe_measurement(manifest: Manifest) -> str:
     heads = ("regime", "problems", "with a kernel", "hot", "cold", "hot, best", "worst kernel")
     lines = [
         "## Measured",
@@ -109,7 +109,7 @@ def _measured(manifest: Manifest) -> str:
 
 def _group(name: str, rows: Sequence[Row], policy: Policy) -> str:
     """One line: what `matmul` is worth on these problems."""
-    served = [row for row in rows if _served(row, policy)]
+    served = [row for row in rows if _is_served(row, policy)]
     ids = {id(row) for row in served}
     vs_best = (row.hot.vs_best if id(row) in ids else _torch_vs_best(row.hot) for row in rows)
     worst = min((min(row.hot.speedup, row.cold.speedup) for row in served), default=math.nan)
@@ -127,7 +127,7 @@ def _group(name: str, rows: Sequence[Row], policy: Policy) -> str:
 
 def _plot(manifest: Manifest) -> str:
     """How many problems with a kernel gain how much, as bars of text, for a wheel as well."""
-    gains = [row.hot.speedup for row in manifest.table if _served(row, manifest.policy)]
+    gains = [row.hot.speedup for row in manifest.table if _is_served(row, manifest.policy)]
     bins = pairwise((*EDGES, math.inf))
     counts = [sum(low <= gain < high for gain in gains) for low, high in bins]
     longest = max(counts, default=0) or 1
@@ -139,7 +139,7 @@ def _plot(manifest: Manifest) -> str:
     return "\n".join([text, "", "```", *bars, "```"])
 
 
-def _served(row: Row, policy: Policy) -> bool:
+def _is_served(row: Row, policy: Policy) -> bool:
     """Whether `matmul` launches a kernel here."""
     return row.kernel is not None and policy.clears(row)
 

@@ -70,7 +70,7 @@ def fetch(
     """The folder in the cache of the pack that `spec` names, downloaded if it is not there.
 
     `allow` names who may vouch for it beside the registry and the policy file, in the words of
-    `Policy.allowing`. The endpoint is HF_ENDPOINT's and the token the one of `hf auth login` or
+    `Policy.extend`. The endpoint is HF_ENDPOINT's and the token the one of `hf auth login` or
     HF_TOKEN unless they are given. `tick` hears of the blob's bytes. A commit that is in the cache
     needs no network; a download that ended early goes on where it was.
 
@@ -83,7 +83,7 @@ def fetch(
         path = packs.fetch("owner/repo", allow=["sha256:" + digest])
         packs.use(path)
     """
-    policy = trust.Policy.load().allowing(allow)
+    policy = trust.Policy.load().extend(allow)
     return fetch_from(resolve(spec), policy, token=token, endpoint=endpoint, tick=tick)
 
 

@@ -59,7 +59,7 @@ _LOCK = record(
 def lock(specs: Iterable[str] = ()) -> str:
     """The text of a lock file for these packs of the cache (default: all), as `packs.find` finds
     them. The same packs give the same bytes. Raises ValueError where one is not there."""
-    named = [packs.find(spec) for spec in specs] or packs.installed()
+    named = [packs.find(spec) for spec in specs] or packs.list_installed()
     chosen = {_lock_entry(each.pack, each.receipt) for each in named}
     if not chosen:
         raise ValueError("the cache has no pack to lock: hgemm-packs fetch one first")

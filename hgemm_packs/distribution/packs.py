@@ -1,6 +1,6 @@
 """Packs from Python: fetch one, use one, see which are in the cache. Also `hgemm_packs.packs`.
 
-The public face of `hub`, `publish` and `cache`. Only `fetch`, `push` and `listed` touch the
+The public face of `hub`, `publish` and `cache`. Only `fetch`, `push` and `list_published` touch the
 network; importing this module imports nothing of theirs that does.
 """
 
@@ -20,11 +20,20 @@ from . import cache
 from .hub import fetch as fetch
 from .hub import resolve
 from .publish import Listed as Listed
-from .publish import listed as listed
+from .publish import list_published as list_published
 from .publish import push as push
 from .transfer import HubError as HubError
 
-__all__ = ["HubError", "Installed", "Listed", "fetch", "installed", "listed", "push", "use"]
+__all__ = [
+    "HubError",
+    "Installed",
+    "Listed",
+    "fetch",
+    "list_installed",
+    "list_published",
+    "push",
+    "use",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +46,13 @@ class Installed:
     last_used: float
 
 
-def installed() -> list[Installed]:
+def list_installed() -> list[Installed]:
     """The packs of the cache that have a receipt and open, by name, the last used first within one.
     Raises CacheError.
 
     Example:
 
-        for each in packs.installed():
+        for each in packs.list_installed():
             print(each.pack.path, each.receipt.vouched)
     """
     place = root_of(None)
@@ -65,7 +74,7 @@ def find(spec: str) -> Installed:
 
     Raises ValueError when none is there. No network.
     """
-    here = installed()
+    here = list_installed()
     try:
         source = resolve(spec)
     except ValueError:  # no repository, and no name that the registry knows

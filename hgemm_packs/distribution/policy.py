@@ -81,7 +81,7 @@ class Policy:
         except PackError as error:
             raise TrustError("bad_policy", f"{path}: {error.detail}", error.where) from None
 
-    def allowing(self, words: Iterable[str]) -> Policy:
+    def extend(self, words: Iterable[str]) -> Policy:
         """This policy and what `words` name, each one of: `sha256:HEX`, `key:PATH` (PEM),
         `sigstore:ISSUER IDENTITY`, or `sigstore:https://github.com/...@REF` (a workflow).
 

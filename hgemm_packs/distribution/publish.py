@@ -92,7 +92,7 @@ def push(
     return str(commit.oid)
 
 
-def listed(
+def list_published(
     author: str | None = None, *, token: str | None = None, endpoint: str | None = None
 ) -> list[Listed]:
     """The repositories on the Hub that carry the tag of a pack, by name. Nothing of them is
@@ -100,7 +100,7 @@ def listed(
 
     Example:
 
-        for each in packs.listed("owner"):
+        for each in packs.list_published("owner"):
             print(each.repo, each.commit)
     """
     hub = library()

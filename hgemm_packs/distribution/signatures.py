@@ -37,7 +37,7 @@ def sign_sigstore(manifest: Path) -> Path:
         from sigstore.models import ClientTrustConfig
         from sigstore.sign import SigningContext
     except ModuleNotFoundError as error:
-        raise _missing(error) from None
+        raise _make_missing_error(error) from None
     data = read_file(manifest.parent, MANIFEST_NAME, MAX_MANIFEST_BYTES)
     config = ClientTrustConfig.production()
     with SigningContext.from_trust_config(config).signer(_identity(config)) as signer:
@@ -63,7 +63,7 @@ def verify_sigstore(manifest: bytes, bundle: Path, identity: str, issuer: str) -
         from sigstore.models import Bundle
         from sigstore.verify.policy import Identity
     except ModuleNotFoundError as error:
-        raise _missing(error) from None
+        raise _make_missing_error(error) from None
     data = _signature(bundle.parent, bundle.name)
     if not issuer:  # sigstore would take this for any issuer
         raise TrustError("bad_signature", f"{identity} without an issuer is nobody")
@@ -134,7 +134,7 @@ def _model_signing(name: str) -> Any:
     try:
         return importlib.import_module(f"model_signing.{name}")
     except ModuleNotFoundError as error:
-        raise _missing(error) from None
+        raise _make_missing_error(error) from None
 
 
 def _signature(folder: Path, name: str) -> bytes:
@@ -147,7 +147,7 @@ def _signature(folder: Path, name: str) -> bytes:
         raise TrustError(code, str(error)) from None
 
 
-def _missing(error: ModuleNotFoundError) -> TrustError:
+def _make_missing_error(error: ModuleNotFoundError) -> TrustError:
     return TrustError("missing_extra", f"signatures need pip install '{EXTRA}': {error}")
 
 

@@ -194,13 +194,13 @@ def _check_status(request: Request, response: httpx2.Response, anew: bool) -> No
         return
     if status in _AGAIN or (anew and status == 416):  # a range that was not asked for is no answer
         code = "rate_limited" if status == 429 else "server_error"
-        raise _Again(code, f"the server answers {status}", _asked_wait_s(response))
+        raise _Again(code, f"the server answers {status}", _read_wait_s(response))
     known = _REFUSED.get(response.headers.get("X-Error-Code", "")) or _REFUSED.get(status)
     code, text = known or ("bad_status", "an answer that a Hub does not give")
     raise HubError(code, f"{request.what}: {text} (status {status})")
 
 
-def _asked_wait_s(response: httpx2.Response) -> float | None:
+def _read_wait_s(response: httpx2.Response) -> float | None:
     """What the server asks for: Retry-After, or the end of the Hub's window of requests."""
     asked = (("Retry-After", r"([0-9]{1,9})"), ("RateLimit", r'"\w+";r=0;t=([0-9]{1,9})'))
     for header, pattern in asked:

@@ -89,7 +89,7 @@ def verify(
     then what these bytes say, down to the hash of every kernel.
 
     With `pin` nothing but the pinned bytes pass. Else the manifest's hash must be in `policy`
-    (default: Policy.load()) or `allow` (words as of Policy.allowing), or a signature beside it must
+    (default: Policy.load()) or `allow` (words as of Policy.extend), or a signature beside it must
     be by one of their signers or keys. A signature does not vouch for a pack that is older than one
     of its name that the same signer vouched for in the cache `root`. `repo` and `revision` go on
     the receipt where there is no pin. Asks no network.
@@ -103,7 +103,7 @@ def verify(
         authority, signer = "registry", _check_pin(folder, data, digest, pin)
         repo, revision = pin.repo, pin.revision
     else:
-        policy = (Policy.load() if policy is None else policy).allowing(allow)
+        policy = (Policy.load() if policy is None else policy).extend(allow)
         authority, signer = _find_voucher(folder, data, digest, policy)
         if signer is not None and root is not None:
             _check_newest(data, digest, signer, root)

@@ -70,7 +70,7 @@ class Plan:
     flushed: bool
     chained: bool = False
 
-    def queued_arm(self, arm: Arm) -> Arm:
+    def queue_arm(self, arm: Arm) -> Arm:
         """What a call of `arm` queues."""
         return _feed_arm(arm) if self.chained and arm is not feed else arm
 
@@ -172,7 +172,7 @@ class ArmBench:
     def __init__(self, arms: Mapping[str, Arm], how: Plan, at: Stage) -> None:
         self.plan, self._at = how, at
         self.replays = {
-            name: Replay(how.queued_arm(arm), how.sets, how.calls) for name, arm in arms.items()
+            name: Replay(how.queue_arm(arm), how.sets, how.calls) for name, arm in arms.items()
         }
         at.stream.synchronize()
 
@@ -200,7 +200,7 @@ class ArmBench:
             self.replays.pop(name).free()
 
 
-def steady(readings: Sequence[Conditions | None]) -> bool:
+def is_steady(readings: Sequence[Conditions | None]) -> bool:
     """Whether the SM clock stood still over a block, as far as its readings tell."""
     clocks = [reading.sm_mhz for reading in readings if reading is not None]
     return not clocks or max(clocks) <= min(clocks) * (1.0 + CLOCK_TOLERANCE)
@@ -248,7 +248,7 @@ def compare(
             order = list(arms)
             shuffle.shuffle(order)
             us, readings = running.block(order)
-            if not steady(readings) and result.repeated < blocks // 2:
+            if not is_steady(readings) and result.repeated < blocks // 2:
                 result.repeated += 1
                 continue
             result.conditions.append(readings[0])
@@ -281,7 +281,7 @@ def screen(
     medians = {}
     for name, arm in arms.items():
         with at.active():
-            replay = Replay(how.queued_arm(arm), how.sets, how.calls)
+            replay = Replay(how.queue_arm(arm), how.sets, how.calls)
             samples = []
             for _ in range(replays):
                 queue_block([replay], how.flushed, at)

@@ -40,7 +40,7 @@ def made_up(**changed: float) -> list[Timed]:
 
 
 def test_the_screens_are_of_every_family_and_of_no_recorded_size() -> None:
-    times = list(calibrate_prior.measured())
+    times = list(calibrate_prior.read_times())
     assert {t.choice.family for t in times} == set(FAMILIES)
     slices = {t.choice.genome["slices"] for t in times if t.choice.family == "sm90_splitk"}
     assert 1 in slices and len(slices) > 3

@@ -41,7 +41,7 @@ def test_no_sample_was_lost_when_results_were_repacked() -> None:
 
 def test_every_folder_of_lines_has_a_meaning_and_numbers() -> None:
     for name in folders.FOLDERS:
-        names = [path.name for path in folders.measured(name)]
+        names = [path.name for path in folders.list_files(name)]
         assert names == [f"{i + 1:02d}.jsonl{shards.SUFFIX}" for i in range(len(names))] != []
     exports = [each.name for each in (folders.RESULTS / folders.CONFIRMATIONS).iterdir()]
     assert sorted(exports) == [f"{i + 1:02d}" for i in range(len(exports))]
@@ -51,7 +51,7 @@ def test_every_folder_of_lines_has_a_meaning_and_numbers() -> None:
 
 def test_files_come_in_the_order_of_measurement() -> None:
     for name in ("dependent/choice", "sustained", "models"):
-        first = (lines.read_records([path])[0]["header"] for path in folders.measured(name))
+        first = (lines.read_records([path])[0]["header"] for path in folders.list_files(name))
         started = [header["started"] for header in first]
         assert started == sorted(started), name
 

@@ -164,9 +164,9 @@ def test_plots_are_drawn_of_what_there_is(page: ModuleType, tmp_path: Path) -> N
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="no export is committed")
 def test_the_committed_table_follows_from_the_committed_export() -> None:
     """Every 32nd problem, for time; the noise floor from all."""
-    lines = campaign.lines(folders.measured("sustained"))[1]
+    lines = campaign.lines(folders.list_files("sustained"))[1]
     seen, mixed, calls = (
-        campaign.answers(folders.measured(*(f"dependent/{name}" for name in names)))
+        campaign.answers(folders.list_files(*(f"dependent/{name}" for name in names)))
         for names in (("choice", "contenders", "published"), ("mixed",), ("public",))
     )
     source = read_source(COMMITTED)
@@ -232,7 +232,9 @@ def follows(
                     for one in (*seen, *published.find_single_lines(calls))
                     if tuple(one["problem"][:5]) == row[:5] and one["kernel"] in named
                 ]
-                assert any(published.slow([one])[0] if "us" in one else slow(one) for one in mine)
+                assert any(
+                    published.find_slow([one])[0] if "us" in one else slow(one) for one in mine
+                )
         else:
             (mine,) = [each for each in contenders if each.kernel == row.kernel]
             assert mine.proven and mine.row == row._replace(dependent=None)

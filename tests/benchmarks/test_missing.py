@@ -320,17 +320,17 @@ def test_the_committed_files(
     for module in (script, script.summary):  # once is a second
         monkeypatch.setattr(module, "read_source", lambda path: source)
     # The others take seconds.
-    every = script.folders.measured
-    monkeypatch.setattr(script.folders, "measured", lambda *names, **of: every(*names, **of)[-1:])
+    every = script.folders.list_files
+    monkeypatch.setattr(script.folders, "list_files", lambda *names, **of: every(*names, **of)[-1:])
     monkeypatch.setattr(script.summary, "chain_records", lambda: lines)
     assert script.main(["--json", "--measured", str(small)]) == 0
     found = {one["item"]: one for one in map(json.loads, capsys.readouterr().out.splitlines())}
-    unmeasured = len(script.summary.unmeasured().splitlines())
+    unmeasured = len(script.summary.list_unmeasured().splitlines())
     assert found.get("published", {"missing": 0})["missing"] == unmeasured
     monkeypatch.setattr(script.summary, "chain_records", lambda: lines[::2])
     assert script.main(["--list", "published", "--measured", str(small)]) == 0
     listed = capsys.readouterr().out
-    assert listed and listed == script.summary.unmeasured()
+    assert listed and listed == script.summary.list_unmeasured()
 
 
 def test_what_is_printed(

@@ -177,9 +177,9 @@ def test_models_have_their_published_sizes(models: ModuleType) -> None:
 
 def test_problems_are_drawn_evenly(serving: ModuleType) -> None:
     grid = [p for p in problems.read("grid") if (p.layout, p.dtype) == ("nn", "f16")]
-    drawn = serving.drawn(grid, 200, 7)
+    drawn = serving.draw_problems(grid, 200, 7)
     assert len(set(drawn)) == 200 and set(drawn) <= set(grid)
-    assert drawn == serving.drawn(grid, 200, 7) != serving.drawn(grid, 200, 8)
+    assert drawn == serving.draw_problems(grid, 200, 7) != serving.draw_problems(grid, 200, 8)
 
     def regimes(of: list[Problem]) -> Counter[str]:
         return Counter(problems.regime(p.m, p.n, p.k) for p in of)
@@ -188,4 +188,6 @@ def test_problems_are_drawn_evenly(serving: ModuleType) -> None:
         assert abs(regimes(drawn)[name] - count / 5) <= 1
         # So it is in the first third of a run.
         assert abs(regimes(drawn[:70])[name] - 0.07 * count) <= 5
-    assert len(serving.drawn(grid[:3], 200, 1)) == 3 and serving.drawn([], 5, 1) == []
+    assert (
+        len(serving.draw_problems(grid[:3], 200, 1)) == 3 and serving.draw_problems([], 5, 1) == []
+    )

@@ -58,7 +58,7 @@ def test_the_summary_has_means_and_how_they_were_measured(page: ModuleType) -> N
 
 
 def test_chained_is_told_by_regime(page: ModuleType) -> None:
-    text = page.chained(facts(page))
+    text = page.describe_chains(facts(page))
     rows = [each.split(" | ") for each in text.splitlines() if each.startswith("| ")]
     assert [each[0] for each in rows[2:]] == ["| tiny", "| grid", "| layers, M <= 256", "| layers"]
     assert rows[2][1:] == [
@@ -66,7 +66,7 @@ def test_chained_is_told_by_regime(page: ModuleType) -> None:
         *("42% / 50%", "- / 100% |"),
     ]
     assert "not counted: 1.\n" in text and "plots/chained.png" in text
-    text = page.chained(facts(page, chained=UNMEASURED))
+    text = page.describe_chains(facts(page, chained=UNMEASURED))
     assert text == "`generate measure chained`: not measured yet.\n"
 
 
@@ -96,7 +96,7 @@ def test_in_few_words(page: ModuleType) -> None:
         "fp16": {"nn": {"served": 2, "called": 2}, "nt": {"served": 7, "called": 5}},
         "bf16": {"nt": {"served": 3, "called": 0}},
     }
-    text = page.protocol_texts.dependent(facts(page, grid=sets))
+    text = page.protocol_texts.describe_dependent(facts(page, grid=sets))
     assert text.splitlines() == [
         "1600 of the 2800 problems with a kernel have one that is launched with programmatic "
         "dependent launch where the call follows another kernel of ours in a CUDA graph, 700 of "
@@ -115,7 +115,7 @@ def test_in_few_words(page: ModuleType) -> None:
         "grid fp16 nt, 3 of grid bf16 nt.",
     ]
     del sets["bf16"], sets["fp16"]["nt"]
-    assert "confirmation" not in page.protocol_texts.dependent(facts(page, grid=sets))
+    assert "confirmation" not in page.protocol_texts.describe_dependent(facts(page, grid=sets))
 
 
 def test_nothing_is_said_per_watt_where_no_energy_was_read(page: ModuleType) -> None:
@@ -191,5 +191,5 @@ def test_rows_with_a_dependent_kernel_are_counted_and_those_without_a_figure_lis
     listed = tmp_path / "pairs.jsonl"
     for lines, left in (("", {mine, other}), (line, {other})):
         (tmp_path / "dependent" / "public" / "02.jsonl").write_text(lines)
-        listed.write_text(summary.unmeasured())
+        listed.write_text(summary.list_unmeasured())
         assert set(pack_kernels.read(str(listed))) == left

@@ -245,7 +245,7 @@ def test_every_block_is_on_a_page_once_and_filled() -> None:
         "| worst, hot | 500 | 1.000 / 1.000 / 0.990 |",
     ):
         assert expected in tables
-    dependent = readme.protocol_texts.dependent(SUMMARY)
+    dependent = readme.protocol_texts.describe_dependent(SUMMARY)
     for expected in (
         "31 of the 77 problems with a kernel have one that is launched with",
         "13 of them another kernel than for ordinary launches",

@@ -64,12 +64,12 @@ def test_defect_16_a_device_profile_is_no_markup(
     made = packs.write_good(tmp_path / "pack", device_profiles=(profile,), table=tuple(rows))
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(made.path))
     monkeypatch.setattr(inspect, "cuda_device", lambda: 0)
-    monkeypatch.setattr(inspect, "named", lambda _: replace(packs.H200, name=name))
+    monkeypatch.setattr(inspect, "find_device", lambda _: replace(packs.H200, name=name))
     code, out, _ = run("list")
     cells = [line.split("│")[3].strip() for line in out.splitlines() if line.startswith("│")]
     assert (code, " ".join(filter(None, cells))) == (0, name)  # folded at spaces
     assert f"{name} (sm_90a, 132 SMs)" in out
-    assert plots.confirmed(made.manifest, tmp_path / "plot.png")
+    assert plots.plot_speedups(made.manifest, tmp_path / "plot.png")
 
 
 def test_list_without_a_pack_says_how_to_get_one(run: Run) -> None:

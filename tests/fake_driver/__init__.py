@@ -260,7 +260,7 @@ class Started:
     def resolve(self, problem: Problem, device_index: int) -> Selection:
         """Stands in for select.resolve."""
         self.asked.append(problem)
-        unfit = select._unfit(problem)
+        unfit = select._find_unfit(problem)
         kernel = self.kernels.get((problem.layout, problem.dtype))
         if unfit is None and (kernel is None or kernel.admits(problem)):
             unfit = Reason("not_measured", "not served")

@@ -107,7 +107,7 @@ class Job:
         same = bool((self.outs == self.outs[0]).all())
         assert same, f"{self.entry.name}: launches of one product differ"
         reference.assert_exact(self.outs[0], self.a, self.b)
-        assert int(self.arm.dirty()) == 0, f"{self.entry.name}: words are not absent"
+        assert int(self.arm.count_dirty()) == 0, f"{self.entry.name}: words are not absent"
 
 
 class Occupant:
@@ -249,7 +249,7 @@ def run_chains() -> int:
                 chain.run()
         chain.repeat(graph.replay)
         torch.cuda.synchronize()
-        assert int(chain.arm.dirty()) == 0, chain.name
+        assert int(chain.arm.count_dirty()) == 0, chain.name
         count += 1
     return count
 

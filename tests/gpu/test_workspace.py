@@ -12,7 +12,7 @@ from hgemm_packs import launcher, matmul, select
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem
-from hgemm_packs.workspace import ABSENT, Workspace, absent
+from hgemm_packs.workspace import ABSENT, Workspace, make_absent
 from tests import reference
 from tests.gpu.conftest import Counts, Wins, exact, normal
 
@@ -147,7 +147,7 @@ def test_words_are_left_absent(problems: list[Problem], wins: Wins) -> None:
         kernel = loaded(p, wins)
         a, b = exact(p)
         out = torch.full((p.m, p.n), torch.nan, dtype=a.dtype, device="cuda")
-        space = Workspace(absent(kernel.workspace(p.m, p.n), a.device))
+        space = Workspace(make_absent(kernel.workspace(p.m, p.n), a.device))
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):

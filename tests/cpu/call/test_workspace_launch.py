@@ -7,7 +7,7 @@ import torch
 
 from hgemm_packs import dispatch, launcher
 from hgemm_packs.pack.manifest import GridRule
-from hgemm_packs.workspace import Workspace, absent
+from hgemm_packs.workspace import Workspace, make_absent
 from tests import fake_driver, reference
 from tests.cpu.call.sliced import TILE, ctas, load, no_memory, operands, place, served, torch_runs
 from tests.fake_driver import PARTIALS, SLICES, Started
@@ -17,7 +17,7 @@ def test_a_workspace_of_ones_own(bare: Started) -> None:
     kernel = load()
     size = kernel.workspace(100, 72)
     assert size == ctas(100, 72) * PARTIALS
-    words = absent(size, torch.device("cpu"))
+    words = make_absent(size, torch.device("cpu"))
     assert words.tolist() == [-1] * (size // 4)
     a, b = operands()
     for number in (0, 1):
@@ -29,7 +29,7 @@ def test_a_workspace_of_ones_own(bare: Started) -> None:
     assert bare.destroy(1) == 0
     with pytest.raises(ValueError, match=f"a workspace of {size - 4} bytes, not {size}$"):
         launcher.launch(kernel, a, b, out, Workspace(words[1:]))
-    crooked = Workspace(absent(size + 4, torch.device("cpu"))[1:])
+    crooked = Workspace(make_absent(size + 4, torch.device("cpu"))[1:])
     with pytest.raises(ValueError, match="not aligned to 16 bytes"):
         launcher.launch(kernel, a, b, out, crooked)
     assert bare.control.launches == 2
@@ -45,7 +45,7 @@ def test_defect_19_numbers_beyond_the_integers(bare: Started) -> None:
         with pytest.raises(ValueError, match=f"no {m}x{n} product"):
             kernel.workspace(m, n)
     a, b = operands(8, 8)
-    words = Workspace(absent(64 * SLICES * PARTIALS, torch.device("cpu")))
+    words = Workspace(make_absent(64 * SLICES * PARTIALS, torch.device("cpu")))
     words.where = (words.where[0], -1)
     with pytest.raises(ValueError, match="a workspace of -1 bytes"):
         launcher.launch(kernel, a, b, torch.zeros(8, 8, dtype=torch.float16), words)
@@ -56,7 +56,7 @@ def test_words_that_are_not_absent(bare: Started) -> None:
     """The stand-in tells, so that tests that pass say that nobody left any."""
     kernel = load()
     a, b = operands()
-    words = absent(kernel.workspace(100, 72), torch.device("cpu"))
+    words = make_absent(kernel.workspace(100, 72), torch.device("cpu"))
     words[5] = 0
     with pytest.raises(RuntimeError, match="INVALID_VALUE"):
         launcher.launch(kernel, a, b, torch.zeros(100, 72, dtype=torch.float16), Workspace(words))

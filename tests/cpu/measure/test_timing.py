@@ -196,9 +196,9 @@ def test_steady_is_a_clock_within_a_hundredth() -> None:
     def clocks(*mhz: int) -> list[Conditions | None]:
         return [Conditions(m, 3201, 500.0, 40, 0) for m in mhz]
 
-    assert timing.steady(clocks(1980, 1965)) and timing.steady(clocks(1965, 1980))
-    assert not timing.steady(clocks(1980, 1950)) and not timing.steady(clocks(1950, 1980))
-    assert timing.steady([None]) and timing.steady(clocks(1980)) and timing.steady([])
+    assert timing.is_steady(clocks(1980, 1965)) and timing.is_steady(clocks(1965, 1980))
+    assert not timing.is_steady(clocks(1980, 1950)) and not timing.is_steady(clocks(1950, 1980))
+    assert timing.is_steady([None]) and timing.is_steady(clocks(1980)) and timing.is_steady([])
 
 
 class Graph(FakeReplay):

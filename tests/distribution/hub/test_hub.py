@@ -41,7 +41,9 @@ def test_push_from_one_account_fetch_from_another_use(world: World, folder: Path
     pushed = world.server.repos["alice/new"].head()
     assert sorted(pushed) == sorted({*world.files, "LICENSE", "README.md", ".gitattributes"})
     assert b"library_name: hgemm_packs" in pushed["README.md"]
-    assert packs.listed("alice", token=BOB, endpoint=url) == [packs.Listed("alice/new", commit)]
+    assert packs.list_published("alice", token=BOB, endpoint=url) == [
+        packs.Listed("alice/new", commit)
+    ]
 
     path = packs.fetch("alice/new", allow=world.allow, token=BOB, endpoint=url)
     assert read(path) == world.files | {"LICENSE": b"Apache-2.0\n"}
@@ -86,7 +88,7 @@ def test_private_repository_opens_to_its_owner_alone(world: World, folder: Path)
     packs.push(folder, "alice/new", token=ALICE, endpoint=url, private=True)
     with pytest.raises(HubError, match="private one that the token cannot see"):
         packs.fetch("alice/new", allow=world.allow, token=BOB, endpoint=url)
-    assert packs.listed(token=BOB, endpoint=url) == []
+    assert packs.list_published(token=BOB, endpoint=url) == []
     path = packs.fetch("alice/new", allow=world.allow, token=ALICE, endpoint=url)
     assert read(path) == world.files
 
@@ -250,7 +252,7 @@ def test_offline_switch_of_huggingface_hub_holds(
     with pytest.raises(HubError, match="HF_HUB_OFFLINE is set"):
         world.fetch()
     with pytest.raises(HubError, match="HF_HUB_OFFLINE is set"):
-        packs.listed(endpoint=world.server.url)
+        packs.list_published(endpoint=world.server.url)
     assert sum(world.server.asked.values()) == 0
 
 
@@ -287,10 +289,10 @@ def test_use_goes_ahead_of_the_search_order(
 
 def test_installed_names_only_packs_with_a_receipt(world: World) -> None:
     path = world.fetch()
-    names = {each.pack.manifest.pack.version: each.receipt.repo for each in packs.installed()}
+    names = {each.pack.manifest.pack.version: each.receipt.repo for each in packs.list_installed()}
     assert names == {"0.9.0": None, "1.0.0": REPO}
     (world.root / "v1" / "receipts" / f"{path.name}.json").unlink()
-    assert [each.pack.manifest.pack.version for each in packs.installed()] == ["0.9.0"]
+    assert [each.pack.manifest.pack.version for each in packs.list_installed()] == ["0.9.0"]
     with pytest.raises(ValueError, match="is not in the cache"):
         packs.use(REPO)
     with pytest.raises(PackError, match="no_receipt"):
@@ -312,4 +314,4 @@ def test_python_api_imports_nothing_of_the_network() -> None:
 
 def test_listed_says_nothing_of_what_carries_no_tag(world: World) -> None:
     world.repo.commit(world.files | {"README.md": b"a model"})
-    assert publish.listed(endpoint=world.server.url) == []
+    assert publish.list_published(endpoint=world.server.url) == []

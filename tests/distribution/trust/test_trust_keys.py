@@ -77,7 +77,7 @@ def test_defect_08_a_key_is_read_once(folder: Path, tmp_path: Path) -> None:
     """What was checked vouches, not what lies under the name when a signature is looked at."""
     private, public = write_key(tmp_path, "mine")
     other, theirs = write_key(tmp_path, "theirs")
-    policy = Policy().allowing([f"key:{public}"])
+    policy = Policy().extend([f"key:{public}"])
     name = hashlib.sha256(public.read_bytes()).hexdigest()
     theirs.replace(public)
     signatures.sign_key(folder, other)

@@ -183,8 +183,8 @@ def test_words_of_a_call(tmp_path: Path) -> None:
     words = ["sha256:" + "b" * 64, f"key:{public}", f"sigstore:{IDENTITY}"]
     words.append("sigstore:https://accounts.example me@example.org")
     signers = (Signer(ISSUER, IDENTITY), Signer("https://accounts.example", "me@example.org"))
-    assert start.allowing(words) == Policy(frozenset({HEX, "b" * 64}), signers, (Key.read(public),))
-    assert start.allowing([]) == start
+    assert start.extend(words) == Policy(frozenset({HEX, "b" * 64}), signers, (Key.read(public),))
+    assert start.extend([]) == start
     assert start == Policy(frozenset({HEX}))
 
 
@@ -209,14 +209,14 @@ def test_words_of_a_call(tmp_path: Path) -> None:
 )
 def test_a_word_that_names_nobody(word: str) -> None:
     with pytest.raises(TrustError) as error:
-        Policy().allowing([word])
+        Policy().extend([word])
     assert error.value.code == "bad_word"
 
 
 def test_a_str_is_no_list_of_words() -> None:
     # allow="sha256:..." was refused with the words: 's' names nobody.
     with pytest.raises(TrustError, match="not a list of words"):
-        Policy().allowing(f"sha256:{HEX}")
+        Policy().extend(f"sha256:{HEX}")
 
 
 def test_the_examples_of_the_documentation(file: Path) -> None:
@@ -234,7 +234,7 @@ def test_the_examples_of_the_documentation(file: Path) -> None:
     ]
     google = Signer("https://accounts.google.com", "me@example.org")
     expected = Policy(frozenset({HEX}), (signer, google), (Key.read(public),))
-    assert Policy().allowing(words) == expected
+    assert Policy().extend(words) == expected
 
 
 # --- the registry

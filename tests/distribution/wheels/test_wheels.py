@@ -131,7 +131,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment of torch and the core wheel, compiled here."""
     folder = tmp_path_factory.mktemp("user")
     python = installed.environment(folder / "env")
-    installed.install(python, core_wheel.compiled(folder, ROOT))
+    installed.install(python, core_wheel.compile_wheel(folder, ROOT))
     return python
 
 

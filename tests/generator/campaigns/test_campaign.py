@@ -159,8 +159,8 @@ def test_a_pack_gives_its_wins_and_kernels(pack: Packed) -> None:
     assert pack.kernel(kernel.id[:12]).cubin == kernel.cubin
     with pytest.raises(PackError, match="names 0 kernels"):
         pack.kernel("absent")
-    assert set(pack.admitting(packs.WIN)) == {"k_direct", "k_tma2", "k_tma3"}
-    assert pack.admitting(packs.WIN, 128 * 64 + 1) == []
+    assert set(pack.list_admitting(packs.WIN)) == {"k_direct", "k_tma2", "k_tma3"}
+    assert pack.list_admitting(packs.WIN, 128 * 64 + 1) == []
 
 
 def test_a_problem_has_the_kernel_asked_for_or_the_tables(pack: Packed) -> None:

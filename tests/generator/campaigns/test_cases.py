@@ -85,22 +85,24 @@ def test_blocks_are_led_paired_and_within_the_budget(monkeypatch: pytest.MonkeyP
 
     arms = {"torch": arm("torch", 30.0), "ours": arm("ours", 20.0)}
     settings = {"device": CPU, "seed": 1}
-    samples, steps = cases.paired(arms, target_us=80.0, budget_us=1700.0, **settings)
+    samples, steps = cases.sample_in_turn(arms, target_us=80.0, budget_us=1700.0, **settings)
     # 1700 us are seven blocks of two arms of four calls of 30 us.
     assert steps == 3
     assert samples["torch"] == pytest.approx([30.0] * 7)
     assert samples["ours"] == pytest.approx([20.0] * 7)
     assert calls == {"torch": 7 * 4 + 2 * cases.PILOTS, "ours": 7 * 4}
     assert cases.speedup(samples) == pytest.approx(1.5)
-    few, _ = cases.paired(arms, target_us=80.0, budget_us=0.0, **settings)
-    many, _ = cases.paired(arms, target_us=80.0, budget_us=1e9, **settings)
+    few, _ = cases.sample_in_turn(arms, target_us=80.0, budget_us=0.0, **settings)
+    many, _ = cases.sample_in_turn(arms, target_us=80.0, budget_us=1e9, **settings)
     assert (len(few["ours"]), len(many["ours"])) == (cases.MIN_BLOCKS, cases.BLOCKS)
 
 
 def test_most_blocks_and_no_garbage_collection_among_them() -> None:
     collecting = []
     arms = {"torch": lambda: collecting.append(gc.isenabled()), "ours": lambda: None}
-    samples, _ = cases.paired(arms, target_us=1.0, budget_us=1e9, device=CPU, seed=1, most=13)
+    samples, _ = cases.sample_in_turn(
+        arms, target_us=1.0, budget_us=1e9, device=CPU, seed=1, most=13
+    )
     assert len(samples["torch"]) == 13
     assert not any(collecting[2 * cases.PILOTS :]) and gc.isenabled()
 

@@ -79,7 +79,7 @@ def test_a_larger_space_is_walked_and_rare_pairs_are_sought(
     walked = Known(SMALL)
     assert complete.complete and not walked.complete
     assert complete.not_found == walked.not_found and pairwise(SMALL) == pairwise(SMALL)
-    assert pairs_of(SMALL, walked.covering(walked.pairs)) == set(complete.pairs)
+    assert pairs_of(SMALL, walked.cover(walked.pairs)) == set(complete.pairs)
     monkeypatch.setattr(coverage, "STARTS", 2)
     monkeypatch.setattr(coverage, "STEPS", 20)
     few = Known(SMALL)
@@ -100,19 +100,19 @@ def test_other_genomes_for_the_pairs_of_a_refused_one() -> None:
     pair = ("a", 5, "b", "y")
     built = pairs_of(SMALL, [genome for genome in valid() if genome["e"] == 0])
     refused: list[Genome] = []
-    while again := known.replacing([pair], built, refused):
+    while again := known.replace_refused([pair], built, refused):
         assert len(again) == 1 and have(again[0], pair) and again[0] not in refused
         refused += again
     assert len(refused) == sum(have(genome, pair) for genome in valid()) == 2
     assert [genome["e"] for genome in refused] == [0, 1]
     # Where all has been built, the second is as unlike the first as can be.
     pair, built = ("a", 3, "b", "z"), set(all_pairs(SMALL))
-    (first,) = known.replacing([pair], built, [])
-    (second,) = known.replacing([pair], built, [first])
+    (first,) = known.replace_refused([pair], built, [])
+    (second,) = known.replace_refused([pair], built, [first])
     assert [gene for gene in first if first[gene] == second[gene]] == ["a", "b"]
     built = pairs_of(SMALL, [genome for genome in valid() if genome["e"] == 0])
     both = [("a", 3, "e", 1), ("a", 4, "e", 1)]
-    assert [genome["a"] for genome in known.replacing(both, built, [])] == [3, 4]
+    assert [genome["a"] for genome in known.replace_refused(both, built, [])] == [3, 4]
 
 
 @pytest.mark.parametrize("name", ["sm90_oneshot", "sm90_writebound"])

@@ -64,7 +64,7 @@ def confirmed(
 ) -> Findings:
     """Everything of `found`, measured on a device and read from the lines."""
     listed = remeasure.rank(found)
-    made = remeasure.build(found, remeasure.missing(found, listed, out), Builder())
+    made = remeasure.build(found, remeasure.find_missing(found, listed, out), Builder())
     tasks = remeasure.tasks(listed, made, every)
     remeasure.measure(found, tasks, Inline(device), out, HEADER, deadline_s=deadline_s)
     return remeasure.read(found, out)
@@ -172,9 +172,9 @@ def test_a_kernel_that_fails_leaves_the_table(tmp_path: Path) -> None:
 
 def test_stopped_kernels_are_refused_from_the_second_problem_on() -> None:
     one = job("confirm", {A: TORCH}, FIRST, statuses={A: Status.TIMEOUT})
-    assert remeasure._refused([one, one]) == {}
+    assert remeasure._find_refused([one, one]) == {}
     two = replace(one, problem=SECOND, statuses={A: Status.LAUNCH, B: Status.OK})
-    assert remeasure._refused([one, two]) == {A: Status.LAUNCH}
+    assert remeasure._find_refused([one, two]) == {A: Status.LAUNCH}
 
 
 def test_want_of_memory_blames_no_kernel() -> None:
@@ -245,7 +245,7 @@ def test_another_device_is_refused(tmp_path: Path) -> None:
     assert not device.asked and not out.exists()
     confirmed(found, out, device)
     with pytest.raises(ValueError, match="other conditions"):
-        remeasure.missing(other, {}, out)
+        remeasure.find_missing(other, {}, out)
     with pytest.raises(ValueError, match="kernels that the export has not"):
         remeasure.read(replace(found, proofs={}), out)
 

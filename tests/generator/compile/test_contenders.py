@@ -46,7 +46,7 @@ def compiled(without: str, jobs: object) -> list[compiler.Built]:
 
 
 def usable(without: str = "") -> table.Usable:
-    return table.remade(partial(compiled, without))
+    return table.make_usable(partial(compiled, without))
 
 
 def line(
@@ -65,7 +65,7 @@ def line(
 
 
 def made(lines: Iterable[dict[str, Any]], without: str = "") -> tuple[SourceManifest, list[str]]:
-    source, listed, gone = table.rebuilt(FOUND, 1.0, usable())
+    source, listed, gone = table.rebuild(FOUND, 1.0, usable())
     assert gone == []
     return dependent.choose_dependent_kernels(source, FOUND, listed, lines, usable(without))
 
@@ -116,7 +116,7 @@ def test_a_follower_is_no_slower_than_torch_alone(
 ) -> None:
     """A launch may find nothing to overlap with."""
     level = found(*both({"a": (9.0, 10.0)}), *both({"d": alone}))
-    source, listed, _ = table.rebuilt(level, 1.0, usable())
+    source, listed, _ = table.rebuild(level, 1.0, usable())
     after, _ = dependent.choose_dependent_kernels(source, level, listed, [line("d", 9.0)], usable())
     assert [(row.kernel, row.dependent) for row in after.table] == [("a", kernel)]
 
@@ -125,7 +125,7 @@ def test_a_follower_is_no_slower_than_torch_alone(
 def test_the_second_measurement_tells_who_is_level_alone_and_chooses_nothing(
     plain: float, kernel: str | None
 ) -> None:
-    source, listed, _ = table.rebuilt(FOUND, 1.0, usable())
+    source, listed, _ = table.rebuild(FOUND, 1.0, usable())
     second = [line("c", 0.5, plain=plain), line("b", 9.0)]
     after, _ = dependent.choose_dependent_kernels(
         source, FOUND, listed, [line("c", 2.0)], usable(), second
@@ -134,7 +134,7 @@ def test_the_second_measurement_tells_who_is_level_alone_and_chooses_nothing(
 
 
 def test_what_a_row_would_name_had_it_a_clean_record_is_missing() -> None:
-    source, _, _ = table.rebuilt(FOUND, 1.0, usable())
+    source, _, _ = table.rebuild(FOUND, 1.0, usable())
     lines = [line("c", 2.0), line("b", 9.0, OTHER)]
     wanted = missing.choose_dependent(source, FOUND, lines, lines[:1], [], [])
     assert {row.k: row.dependent for row in wanted.table} == {PROBLEM.k: "c", OTHER.k: None}
@@ -149,7 +149,7 @@ def test_a_kernel_that_was_never_confirmed_has_passed_every_gate(without: str) -
     proofs = {k: v for k, v in FOUND.proofs.items() if without != "proofs" or k != "c"}
     refused = {"c": Status.SANITIZER} if without == "refused" else {}
     less = replace(FOUND, proofs=proofs, refused=refused)
-    source, listed, _ = table.rebuilt(less, 1.0, usable())
+    source, listed, _ = table.rebuild(less, 1.0, usable())
     after, _ = dependent.choose_dependent_kernels(source, less, listed, [line("c", 2.0)], usable())
     assert {row.dependent for row in after.table} == {None}
 
@@ -173,9 +173,9 @@ def test_the_same_kernel_of_an_older_source_takes_no_place() -> None:
     kernels = {i: {**f, **(name if i != "a" else {})} for i, f in whole.kernels.items()}
     whole = replace(whole, kernels=kernels)
     now = [compiler.Built({"id": each}, b"") for each in ("a", "today")]
-    source, listed, _ = table.rebuilt(whole, 1.0, table.remade(lambda _: now))
+    source, listed, _ = table.rebuild(whole, 1.0, table.make_usable(lambda _: now))
     after, gone = dependent.choose_dependent_kernels(
-        source, whole, listed, [line("b", 1.7)], table.remade(lambda _: now)
+        source, whole, listed, [line("b", 1.7)], table.make_usable(lambda _: now)
     )
     assert [(row.kernel, row.dependent) for row in after.table] == [("a", "today")]
     assert gone == ["name_b"]
@@ -189,7 +189,7 @@ def test_a_kernel_that_enters_has_its_proof() -> None:
 
 def test_a_problem_that_torch_runs_has_no_dependent_kernel() -> None:
     lost = found(*both({"a": (12.0, 14.0)}))
-    source, listed, _ = table.rebuilt(lost, 1.0, usable())
+    source, listed, _ = table.rebuild(lost, 1.0, usable())
     assert dependent.choose_dependent_kernels(source, lost, listed, [line("a", 2.0)], usable()) == (
         source,
         [],

@@ -105,7 +105,7 @@ def listing(text: str) -> list[dict[str, Any]]:
 )
 def test_what_a_thread_can_come_to(text: str, early: str, unwaited: str) -> None:
     lines = listing(text)
-    assert grid_wait.early(lines) == set(early.split())
+    assert grid_wait.find_early(lines) == set(early.split())
     assert grid_wait.find_unwaited(lines) == set(
         (early if unwaited == "same" else unwaited).split()
     )

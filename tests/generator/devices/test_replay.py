@@ -214,7 +214,7 @@ def test_curves_are_kept_as_changes() -> None:
     curve = [0.01, 0.5, 0.5, 0.25] + [1.0] * 60
     kept = replay_search.changes(curve)
     assert kept == [[0, 0.01], [1, 0.5], [3, 0.25], [4, 1.0]]
-    assert replay_search.whole(kept) == curve
+    assert replay_search.expand_curve(kept) == curve
 
 
 def test_runs_on_file_are_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_arms_share_no_memory(fake: Started) -> None:
     assert multiply(fake, first) == found[0] == multiply(fake, first, 16, 16)
     larger = multiply(fake, second, 144, 128)
     assert larger != found[1] and multiply(fake, second) == larger
-    assert (int(first.dirty()), int(second.dirty())) == (0, 0)
+    assert (int(first.count_dirty()), int(second.count_dirty())) == (0, 0)
 
 
 def test_a_captured_launch_uses_the_arms_own(fake: Started) -> None:
@@ -71,20 +71,20 @@ def test_what_one_arm_spoils_spoils_no_other(fake: Started) -> None:
     with pytest.raises(RuntimeError, match="INVALID_VALUE"):  # as the stand-in answers
         multiply(fake, bad)
     multiply(fake, good)
-    assert (int(bad.dirty()), int(good.dirty())) == (2, 0)
+    assert (int(bad.count_dirty()), int(good.count_dirty())) == (2, 0)
 
 
 def test_preparing(fake: Started) -> None:
     arm = KernelArm(loaded()[1])
-    assert arm.dirty() == 0
+    assert arm.count_dirty() == 0
     arm.prepare(torch.zeros(40, 24, dtype=torch.float16))
     assert arm._workspace is not None
     words = arm._workspace.words
     assert words.numel() * 4 == arm._workspace.room == 3 * 2 * SLICES * PARTIALS
-    assert (words == -1).all() and int(arm.dirty()) == 0
+    assert (words == -1).all() and int(arm.count_dirty()) == 0
     assert multiply(fake, arm) == words.data_ptr()
     words[-1] = 0
-    assert int(arm.dirty()) == 1
+    assert int(arm.count_dirty()) == 1
 
 
 class Spoils(KernelArm):

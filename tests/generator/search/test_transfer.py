@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from hgemm_packs.generator.cli.search import earlier
+from hgemm_packs.generator.cli.search import read_earlier
 from hgemm_packs.generator.compile.pack_writer import SourceKernel, read_source
 from hgemm_packs.generator.core.space import Space, ahead, catalogue, limits
 from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Outcome, Status
@@ -79,9 +79,9 @@ def test_a_table_beside_an_export_lends_its_kernels(tmp_path: Path) -> None:
     place = tmp_path / "export"
     choices = five()
     export.write(seen(dict.fromkeys(choices, 1.0)), place)
-    known, behind = earlier([place])
+    known, behind = read_earlier([place])
     assert known == {(256, 512, 2048): choices[:EACH]} and behind == {(256, 512, 2048): []}
-    both, ahead_too = earlier([place, COMMITTED])
+    both, ahead_too = read_earlier([place, COMMITTED])
     _, named = rows(read_source(COMMITTED))
     assert len(named) > 1000 and both.keys() == {*named, (256, 512, 2048)}
     assert ahead_too[64, 64, 64] == both[64, 64, 64] == named[64, 64, 64]

@@ -172,12 +172,12 @@ def test_a_table_names_only_what_still_builds(monkeypatch: pytest.MonkeyPatch) -
         ids = [made["abc"[len(asked) - 1]] for _ in jobs]
         return [SimpleNamespace(entry_fields={"id": id_}) if id_ else None for id_ in ids]
 
-    usable = table.remade(compile)
-    document, _, gone = table.rebuilt(replace(whole, kernels=kernels), 1.0, usable)
+    usable = table.make_usable(compile)
+    document, _, gone = table.rebuild(replace(whole, kernels=kernels), 1.0, usable)
     assert {row.k: row.kernel for row in document.table} == {1024: "c", 2048: None}
     assert (gone, asked) == (["name_a", "name_b"], [1, 1, 1])
     unknown = {id_: {**fields, "family": "sm90_gone"} for id_, fields in kernels.items()}
-    document, _, gone = table.rebuilt(replace(whole, kernels=unknown), 1.0, usable)
+    document, _, gone = table.rebuild(replace(whole, kernels=unknown), 1.0, usable)
     assert {row.kernel for row in document.table} == {None} and len(gone) == 3
 
 
@@ -211,8 +211,8 @@ def test_a_table_comes_with_what_it_was_chosen_among() -> None:
         id_: {**fields, "family": "sm90_direct", "genome": genome}
         for id_, fields in whole.kernels.items()
     }
-    usable = table.remade(lambda _: [compiler.Built({"id": "b"}, b"")])
-    document, listed, gone = table.rebuilt(replace(whole, kernels=kernels), 1.0, usable)
+    usable = table.make_usable(lambda _: [compiler.Built({"id": "b"}, b"")])
+    document, listed, gone = table.rebuild(replace(whole, kernels=kernels), 1.0, usable)
     assert [row.kernel for row in document.table] == ["b"] and gone == ["name_a"]
     ((first, second),) = listed.values()
     assert [(c.kernel, c.proven) for c in (first, second)] == [("a", False), ("b", True)]

@@ -54,13 +54,13 @@ def test_the_graphs_of_a_row() -> None:
 
 
 def test_the_slowest_chain() -> None:
-    assert published.slowest(line(ONE, [A, B], {"plain": 0.5, "32x1": 1.1, "all": 1.2})) == 1.1
-    assert published.slowest({**line(LONG, [A], {"plain": 0.5})}) == 1.0
+    assert published.find_slowest(line(ONE, [A, B], {"plain": 0.5, "32x1": 1.1, "all": 1.2})) == 1.1
+    assert published.find_slowest({**line(LONG, [A], {"plain": 0.5})}) == 1.0
 
 
 def pairs(*lines: dict[str, Any]) -> tuple[list[int], list[int]]:
     """How many kernels each of what was slow is known by."""
-    own, both = published.slow(lines)
+    own, both = published.find_slow(lines)
     return sorted(len(k) for _, k in own), sorted(len(k) for _, k in both)
 
 

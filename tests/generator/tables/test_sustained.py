@@ -62,7 +62,7 @@ def made(
         return [compiler.Built({"id": id_}, b"") for id_ in some.kernels]
 
     rank = partial(rank_sustained, lines=lines, names=names(some))
-    source, _, gone = table.rebuilt(some, keep, table.remade(compile), rank)
+    source, _, gone = table.rebuild(some, keep, table.make_usable(compile), rank)
     assert gone == []
     return source, {row.k: row.kernel for row in source.table}
 
@@ -127,16 +127,16 @@ def test_candidates_are_all_confirmed_wins_of_large_problems_that_still_build() 
         return [compiler.Built({"id": id_}, b"") for id_ in "abce"]  # `d` builds otherwise now
 
     flop = {p: 2.0 * p.m * p.n * p.k for p in (PROBLEM, OTHER, THIRD)}
-    source = sustained.candidates(some, table.remade(compile), flop[OTHER])
+    source = sustained.candidates(some, table.make_usable(compile), flop[OTHER])
     assert {(row.m, row.k): row.kernel for row in source.table} == {
         (OTHER.m, OTHER.k): "a",
         (THIRD.m, THIRD.k): "e",
     }
     assert [each.id for each in source.kernels] == ["a", "e"]
-    source = sustained.candidates(some, table.remade(compile), flop[PROBLEM])
+    source = sustained.candidates(some, table.make_usable(compile), flop[PROBLEM])
     assert [each.id for each in source.kernels] == ["a", "b", "e"]
     with pytest.raises(ValueError, match="no confirmed win is a candidate"):
-        sustained.candidates(some, table.remade(compile))
+        sustained.candidates(some, table.make_usable(compile))
 
 
 def test_energy_tries_confirmed_wins_alone(tmp_path: Path) -> None:
@@ -154,10 +154,10 @@ def test_energy_tries_confirmed_wins_alone(tmp_path: Path) -> None:
         generator_info=packs.GENERATOR,
     )
     pack = Packed(tmp_path / "pack")
-    wins = long_runs.confirmed(pack, tmp_path / "raw", 1.0)
+    wins = long_runs.list_confirmed(pack, tmp_path / "raw", 1.0)
     assert wins == {PROBLEM: ["k_tma2", "k_direct"], OTHER: []}
     asked = [(PROBLEM, None), (OTHER, None), (THIRD, None)]
     (task,) = long_runs.tasks(pack, asked, Among(tmp_path / "raw", (), 1.0))
     assert task.problem == PROBLEM
     assert [each.fields["name"] for each in task.kernels()] == ["k_tma2", "k_direct"]
-    assert long_runs.confirmed(pack, tmp_path / "raw") == {}
+    assert long_runs.list_confirmed(pack, tmp_path / "raw") == {}

@@ -246,11 +246,13 @@ def test_the_floor_and_the_paired_ratio() -> None:
     assert judge.noise_floor(bounds) == judge.noise_floor(bounds[::-1]) == 0.0199
     arms = {"torch": [12.0, 13.0, 14.0], "ours": [10.0, 10.0, 10.0]}
     assert judge.paired_ratio(arms, "ours") == 1.3
-    assert math.isclose(judge.timing(arms, "ours").speedup, 1.3)
+    assert math.isclose(judge.summarise_times(arms, "ours").speedup, 1.3)
     # All arms slow down together in later blocks: pairs know, medians of each would not.
     drift = [1.0, 1.0, 1.1, 1.2, 1.3]
     times = {"torch": 12.0, "cublaslt": 11.0, "ours": 10.0}
-    seen = judge.timing({arm: [us * d for d in drift] for arm, us in times.items()}, "ours")
+    seen = judge.summarise_times(
+        {arm: [us * d for d in drift] for arm, us in times.items()}, "ours"
+    )
     assert (seen.speedup, seen.lcb) == (1.2, 1.2)
     assert math.isclose(seen.vs_best, 1.1)
 
