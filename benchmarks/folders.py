@@ -21,7 +21,7 @@ from hgemm_packs.generator.store import lines, shards
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
-class Folder(NamedTuple):
+class ResultsFolder(NamedTuple):
     """What a folder's lines were measured by, what they decide, and the option of `generate table`
     that takes them."""
 
@@ -34,35 +34,35 @@ class Folder(NamedTuple):
 CONFIRMATIONS = "confirmations"
 #: Folders of lines, by path below `results/`.
 FOLDERS = {
-    "dependent/choice": Folder(
+    "dependent/choice": ResultsFolder(
         "measure dependent", "the kernel of a row for dependent launch", "--dependent"
     ),
-    "dependent/contenders": Folder(
+    "dependent/contenders": ResultsFolder(
         "measure dependent", "the same, of what `generate contenders --near` lists", "--dependent"
     ),
-    "dependent/published": Folder(
+    "dependent/published": ResultsFolder(
         "measure dependent", "apart from the choice: what was slow leaves its row", "--published"
     ),
-    "dependent/mixed": Folder(
+    "dependent/mixed": ResultsFolder(
         "measure mixed",
         "the kernel of a row for dependent launch, between other products",
         "--mixed",
     ),
-    "dependent/public": Folder(
+    "dependent/public": ResultsFolder(
         "measure public", "figures; what is below 0.99 of torch leaves its row", "--public"
     ),
-    "sustained": Folder(
+    "sustained": ResultsFolder(
         "measure sustained", "kernels from 1e11 operations on, by sustained time", "--sustained"
     ),
-    "sanitizer/tables": Folder(
+    "sanitizer/tables": ResultsFolder(
         "sanitize", "kernels without a clean record leave the table", "--sanitized"
     ),
-    "sanitizer/spaces": Folder("sanitize", "nothing: evidence over whole spaces"),
-    "spaces": Folder("space_gates", "nothing: evidence over whole spaces"),
-    "models": Folder("models", "nothing: figures"),
-    "serving": Folder("serving", "nothing: figures"),
-    "chained": Folder("measure chained", "nothing: figures"),
-    "screens": Folder("generate", "the constants of the prior"),
+    "sanitizer/spaces": ResultsFolder("sanitize", "nothing: evidence over whole spaces"),
+    "spaces": ResultsFolder("space_gates", "nothing: evidence over whole spaces"),
+    "models": ResultsFolder("models", "nothing: figures"),
+    "serving": ResultsFolder("serving", "nothing: figures"),
+    "chained": ResultsFolder("measure chained", "nothing: figures"),
+    "screens": ResultsFolder("generate", "the constants of the prior"),
 }
 
 

@@ -24,10 +24,10 @@ from hgemm_packs.pack.manifest import (
     GeneratorInfo,
     Numerics,
     PackInfo,
-    Policy,
     Row,
     Timing,
     Toolchain,
+    WinPolicy,
 )
 from hgemm_packs.problem import DeviceInfo, Problem
 
@@ -117,7 +117,7 @@ def source(kernels: list[FakeBuilt], rows: list[Row], **changes: Any) -> SourceM
         "min_driver": 13000,
         "toolchain": Toolchain("13.0.88", "1.2.2", ("-std=c++17",)),
         "baseline": Baseline("2.11.0+cu130", "13.1.0", "580.159", "paired graph replays"),
-        "policy": Policy(0.02, "both lower bounds above one plus the noise floor"),
+        "policy": WinPolicy(0.02, "both lower bounds above one plus the noise floor"),
         "kernels": tuple(
             SourceKernel(f["id"], f["name"], f["family"], f["genome"], NUMERICS)
             for f in (kernel.entry_fields for kernel in kernels)

@@ -73,7 +73,7 @@ def main() -> None:
         os.environ |= {"XDG_CONFIG_HOME": home, "HF_HOME": home, "HF_HUB_DISABLE_XET": "1"}
         for name in ("HGEMM_PACKS_POLICY", "HF_TOKEN", "HF_ENDPOINT"):
             os.environ.pop(name, None)
-        assert trust.Policy.load() == trust.Policy()
+        assert trust.TrustPolicy.load() == trust.TrustPolicy()
         remote.PATIENCE = PATIENCE
         scratch = tempfile.gettempdir()
         text = json.dumps(document(outcomes(print)), indent=1)

@@ -33,7 +33,12 @@ from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator.campaigns import campaign
 from hgemm_packs.generator.campaigns.campaign import Line, Task
 from hgemm_packs.generator.campaigns.coverage import Known, Pair, all_pairs, pairs_of
-from hgemm_packs.generator.campaigns.covering_kernels import Folder, cover, judge_genome, write
+from hgemm_packs.generator.campaigns.covering_kernels import (
+    CoveringKernels,
+    cover,
+    judge_genome,
+    write,
+)
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.store.lines import read_records
@@ -42,7 +47,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 OUT = RESULTS / "space_gates.json"
 
 
-def tasks(folder: Folder, ways: Sequence[str]) -> list[Task]:
+def tasks(folder: CoveringKernels, ways: Sequence[str]) -> list[Task]:
     """Every kernel plainly, then every kernel dependently."""
     return [
         Task(
@@ -82,7 +87,7 @@ def settle_genome(line: Line, found: Outcomes, ways: Sequence[str]) -> tuple[str
     return ("passed", "") if all(answers) else ("left", "")
 
 
-def figures(folder: Folder, found: Outcomes, ways: Sequence[str]) -> dict[str, Line]:
+def figures(folder: CoveringKernels, found: Outcomes, ways: Sequence[str]) -> dict[str, Line]:
     """By family: its space, its pairs and which of them no passing kernel has, its genomes by what
     became of them, the largest relative error in each way."""
     made = {}
@@ -140,7 +145,7 @@ def _worst(lines: Iterable[Line], found: Outcomes, way: str) -> float | None:
     return max((x["max_rel_err"] for x in answers if x["outcome"] == "passed"), default=None)
 
 
-def count_sanitized(path: Path, folder: Folder) -> dict[str, Line]:
+def count_sanitized(path: Path, folder: CoveringKernels) -> dict[str, Line]:
     """By tool: how many kernels are clean, and the findings of the others; -1: it did not end."""
     names = {line["fields"]["id"]: line["fields"]["name"] for line in folder.built}
     last = sanitizer.findings(read_records([path]))
@@ -200,7 +205,7 @@ def build(options: argparse.Namespace) -> int:
             found.append((family, known, tried))
             tick(number + 1, len(FAMILIES))
     write(options.folder, found)
-    folder = Folder(options.folder)
+    folder = CoveringKernels(options.folder)
     for name, lines in folder.genomes.items():
         words = Counter(line.get("refused", "built") for line in lines)
         screen.print(f"{name}: {dict(words.most_common())}", markup=False)
@@ -213,10 +218,12 @@ def run_gates(options: argparse.Namespace) -> int:
 
     from hgemm_packs.generator.devices import gated
 
-    folder = Folder(options.folder)
+    folder = CoveringKernels(options.folder)
     header = {"benchmark": "space_gates", "ways": gated.WAYS}
     count = options.gpus or torch.cuda.device_count()
-    plan = campaign.Plan(options.out, count, options.deadline, options.timeout, options.commit)
+    plan = campaign.CampaignOptions(
+        options.out, count, options.deadline, options.timeout, options.commit
+    )
     tally = campaign.measure(plan, folder, tasks(folder, gated.WAYS), gated.make, header)
     words = Counter(line["outcome"] for line in outcomes([options.out]).values())
     console().print(f"{dict(words)}", markup=False)
@@ -226,7 +233,7 @@ def run_gates(options: argparse.Namespace) -> int:
 def summary(options: argparse.Namespace) -> int:
     """1 if a kernel failed or is left."""
     headers, _ = campaign.lines(options.lines)
-    folder, said = Folder(options.folder), dict[str, Line]()
+    folder, said = CoveringKernels(options.folder), dict[str, Line]()
     families = figures(folder, outcomes(options.lines), headers[0]["ways"])
     runs = [{x: h[x] for x in ("commit", "started", "device")} for h in headers]
     document = {"kernels": folder.facts, "runs": runs, "families": families}

@@ -197,7 +197,7 @@ def capture_step(model: Any, step: Step, served: Counter[str]) -> Logits:
     return replay
 
 
-class Bench:
+class ModelBench:
     """Measures cases, one model in memory at a time. `changes` are those of `Pair`."""
 
     def __init__(self, device: torch.device, seed: int = 0, **changes: Any) -> None:
@@ -333,7 +333,7 @@ def measure(arguments: Sequence[str]) -> int:
         },
         "transformers": transformers.__version__,
     }
-    bench = Bench(DEVICE, options.seed)
+    bench = ModelBench(DEVICE, options.seed)
     return cases.main(options, Packed(options.pack), chosen, bench.measure, header)
 
 

@@ -134,7 +134,7 @@ class Server:
         return found
 
 
-class Bench:
+class ServingBench:
     """Measures one problem after another."""
 
     def __init__(self, device: torch.device, seed: int) -> None:
@@ -205,7 +205,7 @@ def main(arguments: Sequence[str]) -> int:
         },
     }
     chosen = every_case(pack, options.grid, options.layers, options.seed)
-    bench = Bench(DEVICE, options.seed)
+    bench = ServingBench(DEVICE, options.seed)
     return cases.main(options, pack, chosen, bench.measure, header)
 
 

@@ -24,7 +24,7 @@ from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator.compile import compiler, pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Asked, Packed
 from hgemm_packs.generator.core import problems
-from hgemm_packs.generator.core.spec import Job, Kernel, Reply
+from hgemm_packs.generator.core.spec import CompiledKernel, Job, Reply
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.generator.workers.evaluators import Evaluator
 from hgemm_packs.problem import Problem
@@ -53,7 +53,7 @@ class Task:
 
     kind: str
     problem: Problem | None
-    kernels: Callable[[], tuple[Kernel, ...]]
+    kernels: Callable[[], tuple[CompiledKernel, ...]]
     fields: Mapping[str, Any]
 
     @property
@@ -62,7 +62,7 @@ class Task:
 
 
 @dataclass(slots=True)
-class Tally:
+class CampaignCounts:
     """How a run ended: lines written, failures among them, tasks left, the last failure's words."""
 
     written: int = 0
@@ -143,14 +143,14 @@ def run(
     deadline_s: float = float("inf"),
     tick: Callable[[int, int], None] = lambda done, total: None,
     line_of: Callable[[Task, Job, Reply], Line] | None = None,
-) -> Tally:
+) -> CampaignCounts:
     """Do the tasks that `out` does not have yet, in their order. At the deadline what still runs
     is dropped. `line_of` makes the lines of devices whose evidence is not all that they say. Raises
     Hopeless, and DevicesLost when no GPU is left."""
     ends = time.monotonic() + deadline_s
     known = keys_on_file(out)
     todo = [task for task in tasks if task.key not in known]
-    tally, file = Tally(left=len(todo)), LinesFile(out)
+    tally, file = CampaignCounts(left=len(todo)), LinesFile(out)
     tick(len(tasks) - len(todo), len(tasks))
     try:
         if todo:
@@ -208,7 +208,7 @@ def _line(task: Task, job: Job, reply: Reply) -> Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CampaignOptions:
     """Where the lines of a campaign go, and what it may take: `gpus` of this host, seconds in all
     and of a problem. `commit` is that of the sources, None: git is asked."""
 
@@ -226,7 +226,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ProblemFilter:
     """Which problems to measure: a list or a file, as `pack_kernels.read` takes it, None: those of
     the pack's table; then filters."""
 
@@ -237,7 +237,7 @@ class Selection:
     every: int = 1
 
 
-def select(pack: Packed, wanted: Selection) -> list[Asked]:
+def select(pack: Packed, wanted: ProblemFilter) -> list[Asked]:
     """The problems of a selection, each with the kernel that it names for it, in an order that
     makes a run that was stopped a fair sample. Raises PackError, ValueError and OSError."""
     found = (
@@ -254,12 +254,12 @@ def select(pack: Packed, wanted: Selection) -> list[Asked]:
 
 
 def measure(
-    plan: Plan,
+    plan: CampaignOptions,
     pack: Described,
     tasks: Sequence[Task],
     make: Callable[[int], Any],
     header: Line,
-) -> Tally:
+) -> CampaignCounts:
     """Do the tasks on this host's GPUs, a process each, and say how that ended. Raises what `run`
     does."""
     from hgemm_packs.generator.workers.evaluators import Local
@@ -278,7 +278,7 @@ def measure(
     return tally
 
 
-def say(tally: Tally) -> None:
+def say(tally: CampaignCounts) -> None:
     """Print how a run ended."""
     screen = console()
     screen.print(f"{tally.written} lines written, {tally.failed} failures, {tally.left} left")
@@ -287,12 +287,12 @@ def say(tally: Tally) -> None:
 
 
 def measure_here(
-    plan: Plan,
+    plan: CampaignOptions,
     pack: Described,
     tasks: Sequence[Task],
     header: Line,
     figures: Callable[[Task], Line],
-) -> Tally:
+) -> CampaignCounts:
     """Do the tasks in this very process, on its current GPU, for what has to be as a program has
     it, and say how that ended. `figures` gives those of a task; where it raises RuntimeError the
     line has the words, and the run goes on as long as the GPU answers."""
@@ -308,7 +308,7 @@ def measure_here(
     }
     known = keys_on_file(plan.out)
     todo = [task for task in tasks if task.key not in known]
-    tally, ends = Tally(left=len(todo)), time.monotonic() + plan.deadline
+    tally, ends = CampaignCounts(left=len(todo)), time.monotonic() + plan.deadline
     file = LinesFile(plan.out)
     try:
         if todo:

@@ -27,7 +27,13 @@ import torch
 
 from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import FIRST, Hopeless, Line, LinesFile, Tally
+from hgemm_packs.generator.campaigns.campaign import (
+    FIRST,
+    CampaignCounts,
+    Hopeless,
+    Line,
+    LinesFile,
+)
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.store.lines import read_records
@@ -57,7 +63,7 @@ def run(
     *,
     deadline_s: float = float("inf"),
     tick: Callable[[int, int], None] = lambda done, total: None,
-) -> Tally:
+) -> CampaignCounts:
     """Measure the cases that `out` does not have yet, in their order; none is begun after the
     deadline. A case that fails leaves a line that says so; the next run tries it again, after all
     others. Raises Hopeless, and RuntimeError when the GPU is lost."""
@@ -66,7 +72,7 @@ def run(
     failed = _read_failed(out)
     todo = [case for case in cases if key(case) not in known]
     todo.sort(key=lambda case: key(case) in failed)
-    tally, file = Tally(left=len(todo)), LinesFile(out)
+    tally, file = CampaignCounts(left=len(todo)), LinesFile(out)
     tick(len(cases) - len(todo), len(cases))
     try:
         if todo:

@@ -30,11 +30,17 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Line, Plan, Selection, Tally, Task
+from hgemm_packs.generator.campaigns.campaign import (
+    CampaignCounts,
+    CampaignOptions,
+    Line,
+    ProblemFilter,
+    Task,
+)
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core import problems
-from hgemm_packs.generator.core.spec import Kernel
+from hgemm_packs.generator.core.spec import CompiledKernel
 from hgemm_packs.problem import Problem
 
 #: The arm of the elementwise kernels alone (`hgemm_packs.measure.timing`, which wants torch).
@@ -160,12 +166,14 @@ def _round(value: Any) -> Any:
     return round(value, 4)
 
 
-def measure(plan: Plan, pack: Packed, wanted: Selection, draw: Draw) -> Tally:
+def measure(
+    plan: CampaignOptions, pack: Packed, wanted: ProblemFilter, draw: Draw
+) -> CampaignCounts:
     """Measure problems drawn from those of a selection. Raises PackError, ValueError, and what
     `campaign.run` does."""
     from hgemm_packs.generator.devices import protocols
 
-    settings = protocols.Settings(blocks=11, target_us=400.0, budget_us=40_000.0)
+    settings = protocols.ProtocolSettings(blocks=11, target_us=400.0, budget_us=40_000.0)
     wins = pack.choose_kernels(campaign.select(pack, wanted), pack.wins)
     kernels = dict(wins)
     tasks = [
@@ -188,5 +196,5 @@ def measure(plan: Plan, pack: Packed, wanted: Selection, draw: Draw) -> Tally:
     return campaign.measure(plan, pack, tasks, make, header)
 
 
-def _load_kernel(pack: Packed, name: str) -> tuple[Kernel, ...]:
+def _load_kernel(pack: Packed, name: str) -> tuple[CompiledKernel, ...]:
     return (pack.kernel(name),)

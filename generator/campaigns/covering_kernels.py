@@ -16,7 +16,7 @@ from pathlib import Path
 from hgemm_packs.generator.campaigns.coverage import Known, pairs_of
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.compiler import Built
-from hgemm_packs.generator.core.spec import Choice, Kernel, Verdict
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Verdict
 from hgemm_packs.generator.families import Family, Genome
 from hgemm_packs.generator.store.lines import Record, read_records
 
@@ -92,7 +92,7 @@ def write(folder: Path, found: Iterable[tuple[Family, Known, Sequence[Tried]]]) 
     (folder / GENOMES).write_text(text, encoding="utf-8")
 
 
-class Folder:
+class CoveringKernels:
     """What `write` wrote. `families`: the line of each, `genomes`: those of its genomes. Raises
     OSError, and ValueError for cubins that are not those of the lines."""
 
@@ -115,7 +115,7 @@ class Folder:
         """What a header says about it."""
         return {**self._header, "kernels": len(self.built)}
 
-    def kernel(self, line: Record) -> Kernel:
+    def kernel(self, line: Record) -> CompiledKernel:
         """The kernel of a line that has one."""
         start = line["offset"]
-        return Kernel(line["fields"], self._blob[start : start + line["size"]])
+        return CompiledKernel(line["fields"], self._blob[start : start + line["size"]])

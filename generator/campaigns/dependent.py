@@ -26,14 +26,19 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Line, Plan, Selection, Tally
+from hgemm_packs.generator.campaigns.campaign import (
+    CampaignCounts,
+    CampaignOptions,
+    Line,
+    ProblemFilter,
+)
 from hgemm_packs.generator.campaigns.tasks import dependent_tasks
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.tables.dependent import EDGES
 
 if TYPE_CHECKING:
-    from hgemm_packs.generator.devices.protocols import Settings
+    from hgemm_packs.generator.devices.protocols import ProtocolSettings
 
 COLUMNS = tuple(f"{arm}_{protocol}" for protocol in ("hot", "cold") for arm in ("plain", "pdl"))
 
@@ -85,7 +90,9 @@ def table(figures: dict[str, Any]) -> Table:
     return made
 
 
-def measure(plan: Plan, pack: Packed, wanted: Selection, settings: Settings) -> Tally:
+def measure(
+    plan: CampaignOptions, pack: Packed, wanted: ProblemFilter, settings: ProtocolSettings
+) -> CampaignCounts:
     """Measure the problems of a selection. Raises PackError, ValueError, and what `campaign.run`
     does."""
     from hgemm_packs.generator.devices import protocols

@@ -27,12 +27,18 @@ import torch
 
 from hgemm_packs import matmul
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Line, Plan, Selection, Tally, Task
+from hgemm_packs.generator.campaigns.campaign import (
+    CampaignCounts,
+    CampaignOptions,
+    Line,
+    ProblemFilter,
+    Task,
+)
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.measure import chains, programs
 from hgemm_packs.generator.measure.chains import product
-from hgemm_packs.generator.measure.programs import AROUND, Bench, differs
+from hgemm_packs.generator.measure.programs import AROUND, ProgramBench, differs
 from hgemm_packs.measure.operands import Operands
 from hgemm_packs.pack.identity import identity
 from hgemm_packs.problem import Problem
@@ -45,7 +51,7 @@ BLOCKS = 5
 TORCH, PLAIN = "torch", "plain"
 
 
-def figures(bench: Bench, problem: Problem, names: Sequence[str]) -> Line:
+def figures(bench: ProgramBench, problem: Problem, names: Sequence[str]) -> Line:
     """The line of one problem; `names` are of the candidates."""
     own = bench.pack.entry(bench.pack.wins[problem])
     line: Line = {"kernel": own.name, "identities": {}, "between": {}, "wrong": [], "refused": []}
@@ -117,7 +123,9 @@ def _flop(task: Task) -> float:
     return 2.0 * float(math.prod(task.fields["problem"][:3]))
 
 
-def measure(plan: Plan, pack: Packed, wanted: Selection, pairs: Path | None) -> Tally:
+def measure(
+    plan: CampaignOptions, pack: Packed, wanted: ProblemFilter, pairs: Path | None
+) -> CampaignCounts:
     """Measure the problems of a selection; `pairs` are JSON lines of problems and further
     candidates. Raises PackError, ValueError and OSError."""
     order = {problem: i for i, (problem, _) in enumerate(campaign.select(pack, wanted))}
@@ -133,7 +141,7 @@ def measure(plan: Plan, pack: Packed, wanted: Selection, pairs: Path | None) -> 
         "settings": {"blocks": BLOCKS, "others": programs.OTHERS, "target_us": chains.TARGET_US},
     }
     seed = secrets.randbits(40)
-    bench = Bench(pack, seed)
+    bench = ProgramBench(pack, seed)
 
     def one(task: Task) -> Line:
         assert task.problem is not None

@@ -34,7 +34,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Line, Plan, Selection, Tally, Task
+from hgemm_packs.generator.campaigns.campaign import (
+    CampaignCounts,
+    CampaignOptions,
+    Line,
+    ProblemFilter,
+    Task,
+)
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core import problems
@@ -225,10 +231,12 @@ def order(pack: Packed, wanted: Sequence[Problem]) -> list[Task]:
     ]
 
 
-def measure(plan: Plan, pack: Packed, wanted: Selection, most_flop: float = math.inf) -> Tally:
+def measure(
+    plan: CampaignOptions, pack: Packed, wanted: ProblemFilter, most_flop: float = math.inf
+) -> CampaignCounts:
     """Measure the problems of a selection that have fewer than `most_flop` operations and a kernel;
     of a whole table also chains of different problems. Raises PackError, ValueError and OSError."""
-    from hgemm_packs.generator.measure.programs import Bench
+    from hgemm_packs.generator.measure.programs import ProgramBench
 
     wins = [
         problem
@@ -237,7 +245,7 @@ def measure(plan: Plan, pack: Packed, wanted: Selection, most_flop: float = math
     ]
     there = campaign.lines([plan.out])[0] if plan.out.exists() else []
     seed = there[0]["seed"] if there else secrets.randbits(40)
-    bench = Bench(pack, secrets.randbits(40))
+    bench = ProgramBench(pack, secrets.randbits(40))
     rows = {Problem(*row.key): row for row in pack.pack.manifest.table}
     names = {entry.id: name for name, entry in pack.entries.items()}
     chains = [] if wanted.shapes else draw(wins, random.Random(seed))

@@ -19,7 +19,7 @@ from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.compiler import Built
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, write_pack, write_source
 from hgemm_packs.generator.core.problems import cost
-from hgemm_packs.generator.core.spec import Kernel, conditions
+from hgemm_packs.generator.core.spec import CompiledKernel, conditions
 from hgemm_packs.generator.store import findings
 from hgemm_packs.generator.store.findings import Findings
 from hgemm_packs.generator.store.lines import read_records
@@ -85,7 +85,7 @@ class Refinement:
             if id_ in self._last
         }
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> CompiledKernel:
         """The kernel of that name, as it was built last."""
         return self._store.kernel(self._named[name])
 

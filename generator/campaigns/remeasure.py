@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Line, Tally, Task
+from hgemm_packs.generator.campaigns.campaign import CampaignCounts, Line, Task
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.core.problems import cost
 from hgemm_packs.generator.core.spec import (
     PROTOCOLS,
     Choice,
+    CompiledKernel,
     DeviceFacts,
     Job,
-    Kernel,
     Reply,
     Status,
     same,
@@ -108,7 +108,7 @@ class Kernels:
     """Kernels by id, which of them each problem is confirmed with, and the names of those that are
     built otherwise now."""
 
-    kernels: Mapping[str, Kernel]
+    kernels: Mapping[str, CompiledKernel]
     wanted: Mapping[Problem, Sequence[str]]
     gone: Sequence[str]
 
@@ -123,7 +123,7 @@ def build(
     """The first COUNT of each problem's kernels that `builder` makes as they were; what it does not
     leaves its place to the next. Where only `kept` kernels are wanted, a problem that has none of
     them gets its best. Problems without any are left out."""
-    kernels: dict[str, Kernel] = {}
+    kernels: dict[str, CompiledKernel] = {}
     gone: set[str] = set()
     while True:
         there = {p: [id_ for id_ in each if id_ not in gone] for p, each in listed.items()}
@@ -140,7 +140,7 @@ def build(
             built = builder.build([one for one in part.values() if one is not None])
             for id_, one in part.items():
                 kernel = built[one] if one is not None else None
-                if isinstance(kernel, Kernel) and kernel.id == id_:
+                if isinstance(kernel, CompiledKernel) and kernel.id == id_:
                     kernels[id_] = kernel
                 else:
                     gone.add(id_)
@@ -181,7 +181,7 @@ def tasks(
     return found
 
 
-def _task(stage: str, problem: Problem, kernels: tuple[Kernel, ...]) -> Task:
+def _task(stage: str, problem: Problem, kernels: tuple[CompiledKernel, ...]) -> Task:
     fields = {"stage": stage, "problem": pack_kernels.problem_values(problem)}
     return Task(stage, problem, lambda: kernels, fields)
 
@@ -207,7 +207,7 @@ def measure(
     *,
     deadline_s: float = float("inf"),
     tick: Callable[[int, int], None] = lambda done, total: None,
-) -> Tally:
+) -> CampaignCounts:
     """Do the tasks that `out` does not have yet. Raises ValueError on another device than that of
     the export, and what `campaign.run` raises."""
     check_device(found, evaluator.facts())

@@ -21,7 +21,13 @@ from pathlib import Path
 
 from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator.campaigns import covering_kernels
-from hgemm_packs.generator.campaigns.campaign import FIRST, Hopeless, Line, LinesFile, Plan
+from hgemm_packs.generator.campaigns.campaign import (
+    FIRST,
+    CampaignOptions,
+    Hopeless,
+    Line,
+    LinesFile,
+)
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.gates import sanitizer, sweep
@@ -93,7 +99,7 @@ def kernels(place: Path) -> tuple[list[Item], Line]:
         packed = Packed(place)
         entries = packed.entries.values()
         return [(one, bytes(packed.pack.image(one))) for one in entries], packed.facts
-    folder = covering_kernels.Folder(place)
+    folder = covering_kernels.CoveringKernels(place)
     built = [folder.kernel(line) for line in folder.built]
     return [(entry(kernel.fields, kernel.cubin), kernel.cubin) for kernel in built], folder.facts
 
@@ -125,7 +131,7 @@ def count(places: Sequence[Path], ids: set[str]) -> dict[str, Counter[str]]:
 
 def sanitize(
     place: Path,
-    plan: Plan,
+    plan: CampaignOptions,
     tools: Sequence[str],
     seats: Sequence[Seat],
     every: int = 1,

@@ -23,7 +23,13 @@ from statistics import geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Line, Plan, Selection, Tally, Task
+from hgemm_packs.generator.campaigns.campaign import (
+    CampaignCounts,
+    CampaignOptions,
+    Line,
+    ProblemFilter,
+    Task,
+)
 from hgemm_packs.generator.campaigns.tasks import sustained_tasks
 from hgemm_packs.generator.compile.pack_kernels import Asked, Packed
 from hgemm_packs.generator.store import export
@@ -32,7 +38,7 @@ from hgemm_packs.generator.tables.sustained import LEAST_FLOP, TIE, large
 from hgemm_packs.problem import Problem
 
 if TYPE_CHECKING:
-    from hgemm_packs.generator.devices.protocols import Settings
+    from hgemm_packs.generator.devices.protocols import ProtocolSettings
 
 #: Elements of C a tile from which a kernel is worth a try on a large problem.
 LEAST_TILE = 64 * 128
@@ -157,7 +163,13 @@ def _mean(values: Iterable[float]) -> float | None:
     return round(geometric_mean(known), 4) if known else None
 
 
-def measure(plan: Plan, pack: Packed, wanted: Selection, settings: Settings, among: Among) -> Tally:
+def measure(
+    plan: CampaignOptions,
+    pack: Packed,
+    wanted: ProblemFilter,
+    settings: ProtocolSettings,
+    among: Among,
+) -> CampaignCounts:
     """Measure the large problems of a selection. Raises PackError, ValueError, OSError, and what
     `campaign.run` does."""
     from hgemm_packs.generator.devices import protocols

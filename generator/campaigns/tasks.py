@@ -11,12 +11,12 @@ from functools import partial
 
 from hgemm_packs.generator.campaigns.campaign import Task
 from hgemm_packs.generator.compile import pack_kernels
-from hgemm_packs.generator.core.spec import Kernel
+from hgemm_packs.generator.core.spec import CompiledKernel
 from hgemm_packs.problem import Problem
 
 
 def dependent_tasks(
-    pairs: Iterable[tuple[Problem, str]], kernel: Callable[[str], Kernel]
+    pairs: Iterable[tuple[Problem, str]], kernel: Callable[[str], CompiledKernel]
 ) -> list[Task]:
     """What measures each pair of a problem and a kernel's name; `kernel` gives the latter."""
     return [
@@ -31,7 +31,7 @@ def dependent_tasks(
 
 
 def sustained_tasks(
-    named: Mapping[Problem, Sequence[str]], kernel: Callable[[str], Kernel]
+    named: Mapping[Problem, Sequence[str]], kernel: Callable[[str], CompiledKernel]
 ) -> list[Task]:
     """What measures the kernels of these names on each problem for long; `kernel` gives them."""
     return [
@@ -46,5 +46,7 @@ def sustained_tasks(
     ]
 
 
-def _load_kernels(kernel: Callable[[str], Kernel], names: Sequence[str]) -> tuple[Kernel, ...]:
+def _load_kernels(
+    kernel: Callable[[str], CompiledKernel], names: Sequence[str]
+) -> tuple[CompiledKernel, ...]:
     return tuple(kernel(each) for each in names)

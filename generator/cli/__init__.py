@@ -27,7 +27,7 @@ from hgemm_packs.generator.cli.app import app
 from hgemm_packs.generator.compile.compiler import BuildError
 from hgemm_packs.generator.compile.sass import SassError
 from hgemm_packs.generator.gates.isolation import IsolationError
-from hgemm_packs.generator.store.filelock import Locked
+from hgemm_packs.generator.store.filelock import LockHeld
 from hgemm_packs.generator.store.run_folder import StoreError
 from hgemm_packs.generator.workers.seats import DevicesLost, SeatLost
 
@@ -38,7 +38,7 @@ MENDABLE = (
         DevicesLost,
         Hopeless,
         IsolationError,
-        Locked,
+        LockHeld,
         PackError,
         SassError,
         SeatLost,

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.generator.campaigns import campaign, chained, dependent, public, sustained
-from hgemm_packs.generator.campaigns.campaign import Plan, Selection, Tally
+from hgemm_packs.generator.campaigns.campaign import CampaignCounts, CampaignOptions, ProblemFilter
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import EVIDENCE, GATES, Gpus, Group, app
 from hgemm_packs.generator.compile.pack_kernels import Packed
@@ -57,7 +57,7 @@ def write_summary(out: Path, document: dict[str, object]) -> None:
     console().print(f"wrong: {document['wrong']}; wrote {path}", soft_wrap=True)
 
 
-def leave(tally: Tally, wrong: object = ()) -> None:
+def leave(tally: CampaignCounts, wrong: object = ()) -> None:
     """End a verb: with 1 where a task failed or is left, or a value was wrong."""
     if not tally.whole or wrong:
         raise typer.Exit(1)
@@ -88,11 +88,13 @@ def measure_dependent(
     are measured apart from the choice give the figures (`--published`). Without names of kernels
     in --shapes each problem has the kernel that its row names for dependent launch.
     """
-    from hgemm_packs.generator.devices.protocols import Settings
+    from hgemm_packs.generator.devices.protocols import ProtocolSettings
 
-    plan = Plan(out, search.gpus_here(gpus), deadline, timeout, commit)
-    wanted = Selection(shapes, layouts or (), dtypes or (), regimes or (), every)
-    tally = dependent.measure(plan, Packed(pack), wanted, Settings(blocks, target_us, budget_us))
+    plan = CampaignOptions(out, search.gpus_here(gpus), deadline, timeout, commit)
+    wanted = ProblemFilter(shapes, layouts or (), dtypes or (), regimes or (), every)
+    tally = dependent.measure(
+        plan, Packed(pack), wanted, ProtocolSettings(blocks, target_us, budget_us)
+    )
     found = dependent.summary(campaign.lines([out])[1])
     rows = Table("problems of", "count", *dependent.COLUMNS)
     for name, each in found["groups"].items():
@@ -135,12 +137,12 @@ def measure_sustained(
     The lines choose the kernels of large problems (`generate table --sustained`).
     `generate contenders` makes a pack of all that may be chosen.
     """
-    from hgemm_packs.generator.devices.protocols import Settings
+    from hgemm_packs.generator.devices.protocols import ProtocolSettings
 
-    plan = Plan(out, search.gpus_here(gpus), deadline, timeout, commit)
-    wanted = Selection(shapes, layouts or (), dtypes or (), regimes or (), every)
+    plan = CampaignOptions(out, search.gpus_here(gpus), deadline, timeout, commit)
+    wanted = ProblemFilter(shapes, layouts or (), dtypes or (), regimes or (), every)
     among = sustained.Among(measured, kernels or (), least_flop)
-    settings = Settings(seconds=seconds, candidates=contenders)
+    settings = ProtocolSettings(seconds=seconds, candidates=contenders)
     tally = sustained.measure(plan, Packed(pack), wanted, settings, among)
     write_summary(out, sustained.summary(*campaign.lines([out])))
     leave(tally)
@@ -167,8 +169,8 @@ def measure_mixed(
     """
     from hgemm_packs.generator.campaigns import mixed
 
-    plan = Plan(out, search.gpus_here(1), deadline, commit=commit)
-    wanted = Selection(shapes, layouts or (), dtypes or (), regimes or (), every)
+    plan = CampaignOptions(out, search.gpus_here(1), deadline, commit=commit)
+    wanted = ProblemFilter(shapes, layouts or (), dtypes or (), regimes or (), every)
     leave(mixed.measure(plan, Packed(pack), wanted, pairs))
 
 
@@ -189,8 +191,8 @@ def measure_public(
 
     One GPU does all. What is below 0.99 of torch leaves its row (`generate table --public`).
     """
-    plan = Plan(out, search.gpus_here(1), deadline, commit=commit)
-    wanted = Selection(shapes, layouts or (), dtypes or (), regimes or (), every)
+    plan = CampaignOptions(out, search.gpus_here(1), deadline, commit=commit)
+    wanted = ProblemFilter(shapes, layouts or (), dtypes or (), regimes or (), every)
     leave(public.measure(plan, Packed(pack), wanted, most_flop))
 
 
@@ -215,8 +217,8 @@ def measure_chained(
 
     The lines choose nothing: they say what of a kernel's gain is left there.
     """
-    plan = Plan(out, search.gpus_here(gpus), deadline, timeout, commit)
-    wanted = Selection(shapes, layouts or (), dtypes or (), regimes or (), every)
+    plan = CampaignOptions(out, search.gpus_here(gpus), deadline, timeout, commit)
+    wanted = ProblemFilter(shapes, layouts or (), dtypes or (), regimes or (), every)
     draw = chained.Draw(count, layers, seed)
     tally = chained.measure(plan, Packed(pack), wanted, draw)
     write_summary(out, chained.summary(*campaign.lines([out])))
@@ -259,6 +261,6 @@ def sanitize_pack(
     names = sweep.gpus()
     if not names:
         raise UserError(search.NO_DEVICE)
-    plan = Plan(out, len(names), deadline, commit=commit)
+    plan = CampaignOptions(out, len(names), deadline, commit=commit)
     if not sanitize.sanitize(pack, plan, asked, sweep.seats(names, processes), every, known or ()):
         raise typer.Exit(1)

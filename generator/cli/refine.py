@@ -12,7 +12,7 @@ import typer
 
 from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator.campaigns import campaign, refine, remeasure
-from hgemm_packs.generator.campaigns.campaign import Tally, Task
+from hgemm_packs.generator.campaigns.campaign import CampaignCounts, Task
 from hgemm_packs.generator.campaigns.refine import Refinement
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import SEARCH, Gpus, Keep, Run, app
@@ -61,7 +61,7 @@ def refine_run(
 
 def _measure(
     mine: Refinement, parts: list[tuple[str, list[Task]]], count: int, ends: float
-) -> list[Tally]:
+) -> list[CampaignCounts]:
     """Do the tasks of each file, in processes of their own; how each ended."""
     out, tallies = console(), []
     with contextlib.closing(_evaluator(mine.folder, count)) as evaluator:
@@ -78,7 +78,7 @@ def _measure(
                         tick=tick,
                     )
                 except campaign.Hopeless as error:  # of this file; the others may do
-                    tally = Tally(campaign.FIRST, campaign.FIRST, words=str(error))
+                    tally = CampaignCounts(campaign.FIRST, campaign.FIRST, words=str(error))
             tallies.append(tally)
             out.print(f"{name}: {tally.written} lines, {tally.failed} failed, {tally.left} left")
             if tally.words:
@@ -97,7 +97,7 @@ def _say_gains(gains: list[tuple[float, float]]) -> None:
 def _evaluator(folder: Path, count: int) -> Evaluator:
     from hgemm_packs.generator.devices import protocols
 
-    settings = protocols.Settings(seconds=SECONDS)
+    settings = protocols.ProtocolSettings(seconds=SECONDS)
     make = partial(protocols.make, settings=settings)
     return Local(make, count, logs=folder / "logs", timeout_s=TIMEOUT_S)
 

@@ -19,7 +19,7 @@ from hgemm_packs.generator.campaigns.refine import Refinement
 from hgemm_packs.generator.cli.app import LOOK, SEARCH, Keep, Run, app
 from hgemm_packs.generator.compile import compiler, pack_kernels, pack_writer
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
-from hgemm_packs.generator.core.spec import Kernel
+from hgemm_packs.generator.core.spec import CompiledKernel
 from hgemm_packs.generator.run.generate import Summary
 from hgemm_packs.generator.store import findings
 from hgemm_packs.generator.store.run_folder import Store, merge
@@ -73,7 +73,10 @@ def write_pack(out: Console, store: Store, folder: Path, keep: float) -> None:
 
 
 def write_followers(
-    out: Console, store: Store, source: SourceManifest, found: Mapping[Problem, Sequence[Kernel]]
+    out: Console,
+    store: Store,
+    source: SourceManifest,
+    found: Mapping[Problem, Sequence[CompiledKernel]],
 ) -> None:
     """Write what `follow` found beside the store: pack/, and pairs.jsonl, which names each problem
     and kernel for `generate measure dependent`. Leaves with 1 where nothing was found."""

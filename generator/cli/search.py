@@ -30,7 +30,7 @@ from hgemm_packs.generator.compile import source_folder
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core import problems as problem_lists
-from hgemm_packs.generator.core.spec import Kernel, Verdict
+from hgemm_packs.generator.core.spec import CompiledKernel, Verdict
 from hgemm_packs.generator.run import generate
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
@@ -258,7 +258,7 @@ def choose_budget(strategy: str, gpu_seconds: float) -> Budget:
     return replace(budget, patience=sys.maxsize) if strategy == "exhaustive" else budget
 
 
-def run_sanitizer(count: int, kernels: Sequence[Kernel]) -> Iterator[dict[str, Verdict]]:
+def run_sanitizer(count: int, kernels: Sequence[CompiledKernel]) -> Iterator[dict[str, Verdict]]:
     """Verdicts of compute-sanitizer on `count` GPUs here, by kernel id, some at a time; none where
     it cannot work, which is said."""
     from hgemm_packs.generator.gates import sweep

@@ -25,7 +25,7 @@ from packaging.version import Version
 
 from hgemm_packs.generator.compile import cubin
 from hgemm_packs.generator.compile.cache import cache_dir, write_atomically
-from hgemm_packs.generator.core.spec import Kernel
+from hgemm_packs.generator.core.spec import CompiledKernel
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families.base import Genome
 from hgemm_packs.pack.manifest import GeneratorInfo
@@ -189,7 +189,7 @@ def _try_build(job: tuple[str, Genome]) -> Built | BuildError:
         return error
 
 
-def as_kernel(one: Built) -> Kernel:
+def as_kernel(one: Built) -> CompiledKernel:
     """A built kernel as devices and strategies take it. Facts: registers a thread, bytes of shared
     memory (static and dynamic), of local memory and of the cubin; counts of instructions are the
     binary gate's. Raises CubinError."""
@@ -202,7 +202,7 @@ def as_kernel(one: Built) -> Kernel:
         "local_bytes": float(entry.frame_bytes),
         "cubin_bytes": float(len(one.cubin)),
     }
-    return Kernel(one.entry_fields, one.cubin, facts)
+    return CompiledKernel(one.entry_fields, one.cubin, facts)
 
 
 def build(

@@ -33,7 +33,7 @@ class CubinError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CubinEntry:
     """One kernel of a cubin; `threads` is the most that its launch bounds allow, None without."""
 
     name: str
@@ -51,7 +51,7 @@ class Cubin:
     undefined symbols; `sections` are the names of all."""
 
     sm: int
-    entries: tuple[Entry, ...]
+    entries: tuple[CubinEntry, ...]
     functions: tuple[str, ...]  # with code of their own, entries included
     variables: tuple[str, ...]
     externals: tuple[str, ...]
@@ -136,7 +136,7 @@ def _by_symbol(data: bytes, table: SymbolTableSection) -> dict[str, dict[int, in
     return found
 
 
-def _entry(name: str, named: dict[str, Any], numbers: dict[int, int]) -> Entry:
+def _entry(name: str, named: dict[str, Any], numbers: dict[int, int]) -> CubinEntry:
     params: dict[int, int] = {}
     threads: int | None = None
     base = 0
@@ -151,7 +151,7 @@ def _entry(name: str, named: dict[str, Any], numbers: dict[int, int]) -> Entry:
             threads = x * y * z
     shared = named.get(f".nv.shared.{name}")
     smem = shared["sh_size"] - RESERVED_SMEM_BYTES if shared else 0
-    return Entry(
+    return CubinEntry(
         name=name,
         params=tuple(size for _, size in sorted(params.items())),
         param_base=base,

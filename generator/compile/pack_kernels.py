@@ -13,7 +13,7 @@ from typing import Any
 
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.core import problems
-from hgemm_packs.generator.core.spec import Kernel
+from hgemm_packs.generator.core.spec import CompiledKernel
 from hgemm_packs.pack.folder import MANIFEST_NAME, Pack
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem
@@ -64,10 +64,10 @@ class Packed:
             raise PackError("unknown_kernel", f"{name!r} names {len(same)} kernels of the pack")
         return found or same[0]
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> CompiledKernel:
         """A kernel to send to a device. Raises PackError."""
         one = self.entry(name)
-        return Kernel(self._fields[one.id], bytes(self.pack.image(one)))
+        return CompiledKernel(self._fields[one.id], bytes(self.pack.image(one)))
 
     def list_admitting(self, problem: Problem, tile: int = 0) -> list[str]:
         """Names of the kernels that take `problem` with at least `tile` elements of C a tile."""

@@ -30,9 +30,9 @@ from hgemm_packs.pack.manifest import (
     GeneratorInfo,
     Numerics,
     PackInfo,
-    Policy,
     Row,
     Toolchain,
+    WinPolicy,
 )
 from hgemm_packs.pack.strict_json import listing, one_of, record
 
@@ -60,7 +60,7 @@ class SourceManifest:
     min_driver: int
     toolchain: Toolchain
     baseline: Baseline
-    policy: Policy
+    policy: WinPolicy
     kernels: tuple[SourceKernel, ...]
     table: tuple[Row, ...]
     schema: str = SOURCE_SCHEMA

@@ -96,7 +96,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class CompiledKernel:
     """A built kernel on its way to a device: every manifest field but offset and size, the cubin,
     and what the compiler said."""
 
@@ -150,13 +150,18 @@ FALLBACK: Final = "torch"
 JOB_KINDS = ("screen", "behind", "race", "finals", "confirm", "gate", "noise", "ceilings")
 
 
+class DeviceLost(RuntimeError):
+    """The CUDA context is gone, and its process with it: only a new device will do. The message
+    names the kernel that ran last, where one did."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One piece of exclusive work for one GPU."""
 
     kind: str
     problem: Problem | None
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[CompiledKernel, ...]
     seed: int
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 
-from hgemm_packs.generator.core.spec import Choice, Kernel
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel
 from hgemm_packs.generator.families import family
 
 REGISTERS = 128
@@ -23,15 +23,15 @@ def fake_cubin(code: bytes, arch: str = "sm_90a") -> bytes:
     return _HEADER.pack(b"\x7fELF", 2, 1, 1, 0x41, 8, 2, 190, 1, flags) + code
 
 
-def fake_kernel(choice: Choice) -> Kernel:
+def fake_kernel(choice: Choice) -> CompiledKernel:
     """What building the choice would give, but for the machine code; the id is the sha256 of the
     bytes, as it is for a real one. Raises InvalidGenome."""
     cubin = fake_cubin(choice.key.encode())
     made = {"id": hashlib.sha256(cubin).hexdigest(), "regs": REGISTERS}
-    return Kernel({**family(choice.family).fields(choice.genome), **made}, cubin)
+    return CompiledKernel({**family(choice.family).fields(choice.genome), **made}, cubin)
 
 
-def choice_of(kernel: Kernel) -> Choice:
+def choice_of(kernel: CompiledKernel) -> Choice:
     """The choice that a kernel, built or fake, was made from. Raises KeyError for one without a
     genome."""
     return Choice.of(kernel.fields["family"], dict(kernel.fields["genome"]))

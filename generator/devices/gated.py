@@ -15,7 +15,7 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.compile.candidate import entry
-from hgemm_packs.generator.core.spec import Job, Kernel, Reply
+from hgemm_packs.generator.core.spec import CompiledKernel, Job, Reply
 from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.arm import KernelArm
@@ -43,7 +43,7 @@ class Gated(GpuDevice):
         seconds = time.perf_counter() - began
         return Reply({}, evidence={**evidence, "seconds": round(seconds, 3)}, gpu_seconds=seconds)
 
-    def _check_kernel(self, kernel: Kernel, dependent: bool, seed: int) -> dict[str, Any]:
+    def _check_kernel(self, kernel: CompiledKernel, dependent: bool, seed: int) -> dict[str, Any]:
         record = entry(kernel.fields, kernel.cubin)
         try:
             handle = launcher.load(self.index, record, kernel.cubin, dependent)

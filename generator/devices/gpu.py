@@ -19,7 +19,15 @@ import torch
 
 from hgemm_packs import launcher, report
 from hgemm_packs.generator.compile.candidate import CandidateError, entry
-from hgemm_packs.generator.core.spec import DeviceFacts, Job, Kernel, Reply, Result, Status
+from hgemm_packs.generator.core.spec import (
+    CompiledKernel,
+    DeviceFacts,
+    DeviceLost,
+    Job,
+    Reply,
+    Result,
+    Status,
+)
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.measure import ceilings, contest
@@ -48,11 +56,6 @@ class Loaded(NamedTuple):
     entry: KernelEntry
     arm: KernelArm
     max_ctas: int
-
-
-class DeviceLost(RuntimeError):
-    """The CUDA context is gone, and this process with it; the message names the kernel that ran
-    last, where one did."""
 
 
 class JobFailed(RuntimeError):
@@ -113,15 +116,15 @@ class GpuDevice:
                 reply = Reply({}, evidence={"failed": f"{type(why).__name__}: {why}"})
         return replace(reply, gpu_seconds=time.perf_counter() - began)
 
-    def _load_kernel(self, kernel: Kernel) -> Loaded:
+    def _load_kernel(self, kernel: CompiledKernel) -> Loaded:
         """The kernel, loaded on first use. Raises CandidateError, RuntimeError or ValueError."""
         return self._load(kernel, self._kernels, dependent=False)
 
-    def _load_dependent(self, kernel: Kernel) -> Loaded:
+    def _load_dependent(self, kernel: CompiledKernel) -> Loaded:
         """The kernel as it is launched behind one of ours in a graph. Raises the same."""
         return self._load(kernel, self._dependent, dependent=True)
 
-    def _load(self, kernel: Kernel, there: dict[str, Loaded], *, dependent: bool) -> Loaded:
+    def _load(self, kernel: CompiledKernel, there: dict[str, Loaded], *, dependent: bool) -> Loaded:
         if kernel.id not in there:
             record = entry(kernel.fields, kernel.cubin)
             handle = launcher.load(self.index, record, kernel.cubin, dependent)
@@ -132,7 +135,7 @@ class GpuDevice:
         self,
         job: Job,
         work: Callable[[Loaded], Result],
-        loaded: Callable[[Kernel], Loaded] | None = None,
+        loaded: Callable[[CompiledKernel], Loaded] | None = None,
     ) -> dict[str, Result]:
         """`work` on each kernel by its id; failures that leave the device alive are results."""
         loaded = loaded or self._load_kernel
@@ -151,7 +154,7 @@ class GpuDevice:
                 results[kernel.id] = Result(Status.LAUNCH, detail=str(error))
         return results
 
-    def _probe(self, kernel: Kernel, cause: Exception) -> None:
+    def _probe(self, kernel: CompiledKernel, cause: Exception) -> None:
         """Raise DeviceLost unless the device still answers: errors that stick come back at every
         later call."""
         try:
@@ -185,7 +188,7 @@ class GpuDevice:
         return replace(reply, results=results)
 
     def _screen_kernels(
-        self, job: Job, loaded: Callable[[Kernel], Loaded], *, overlapping: bool
+        self, job: Job, loaded: Callable[[CompiledKernel], Loaded], *, overlapping: bool
     ) -> Reply:
         problem = _problem(job)
         with _without_kernels():

@@ -14,8 +14,8 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.compile.candidate import CandidateError, entry
-from hgemm_packs.generator.core.spec import DeviceFacts, Job, Kernel, Status
-from hgemm_packs.generator.devices.gpu import DeviceLost, GpuDevice
+from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, DeviceLost, Job, Status
+from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.gates import isolation, numeric
 from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.problem import Problem
@@ -39,7 +39,7 @@ def _answer(gate: str, status: Status, detail: str = "", **evidence: Any) -> Ans
     return {"gate": gate, "status": status.value, "detail": detail[:2000], "evidence": evidence}
 
 
-def numeric_gate(kernel: Kernel, index: int, seed: int) -> Answer:
+def numeric_gate(kernel: CompiledKernel, index: int, seed: int) -> Answer:
     """Verdict of the numeric gate, or of the isolation gate where the driver refuses the kernel or
     the kernel loses the context."""
     try:
@@ -78,7 +78,7 @@ def ceilings(index: int, seed: int) -> Answer:
     return {name: getattr(facts, name) for name in DeviceFacts.__slots__}
 
 
-def measure(kind: str, kernel: Kernel, problem: Problem, index: int, seed: int) -> Answer:
+def measure(kind: str, kernel: CompiledKernel, problem: Problem, index: int, seed: int) -> Answer:
     """A race, finals or confirm job of one kernel: its samples and the baselines', us by
     protocol."""
     try:

@@ -18,8 +18,8 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.compile.candidate import entry
-from hgemm_packs.generator.core.spec import PROTOCOLS, Job, Kernel, Reply
-from hgemm_packs.generator.devices.gpu import DeviceLost, GpuDevice
+from hgemm_packs.generator.core.spec import PROTOCOLS, CompiledKernel, DeviceLost, Job, Reply
+from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.measure import contest, sustained
 from hgemm_packs.generator.measure.agreement import Agreement, edges
@@ -37,7 +37,7 @@ RESERVED = 1 << 36
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ProtocolSettings:
     """`budget_us` of GPU time for the timed replays of one problem under one protocol decides how
     many blocks it gets, from MIN_BLOCKS to `blocks`. `seconds` an arm is sustained; `candidates`
     kernels at most take part in that."""
@@ -61,9 +61,9 @@ class Protocols(GpuDevice):
     """Job kinds "pdl", "chained" (one kernel each) and "energy" (the first kernel always takes
     part). A job that fails with the device alive answers with an "error"."""
 
-    def __init__(self, index: int = 0, settings: Settings | None = None) -> None:
+    def __init__(self, index: int = 0, settings: ProtocolSettings | None = None) -> None:
         super().__init__(index)
-        self._settings = settings or Settings()
+        self._settings = settings or ProtocolSettings()
         self._launches: dict[tuple[str, bool], KernelArm] = {}
         self._edges: dict[str, dict[str, int]] = {}
 
@@ -94,7 +94,7 @@ class Protocols(GpuDevice):
         except RuntimeError:
             raise DeviceLost(words) from cause
 
-    def arm(self, kernel: Kernel, dependent: bool) -> KernelArm:
+    def arm(self, kernel: CompiledKernel, dependent: bool) -> KernelArm:
         """The kernel with or without programmatic dependent launch: one cubin, loaded once each."""
         if (kernel.id, dependent) not in self._launches:
             record = entry(kernel.fields, kernel.cubin)
@@ -102,7 +102,7 @@ class Protocols(GpuDevice):
             self._launches[kernel.id, dependent] = KernelArm(handle)
         return self._launches[kernel.id, dependent]
 
-    def _both(self, kernel: Kernel) -> dict[str, Arm]:
+    def _both(self, kernel: CompiledKernel) -> dict[str, Arm]:
         return {"plain": self.arm(kernel, False), "pdl": self.arm(kernel, True)}
 
     def _measure_dependent(self, job: Job, problem: Problem) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class Protocols(GpuDevice):
 
     def _shortlist(
         self, job: Job, problem: Problem, one: Operands, at: Stage
-    ) -> tuple[list[Kernel], list[str]]:
+    ) -> tuple[list[CompiledKernel], list[str]]:
         """The first kernel and the best others by a single call each, as far as their values are
         right; and the names of those that are not."""
         reference, times, wrong = sample_reference(problem, one, job.seed), {}, []
@@ -217,6 +217,6 @@ class Protocols(GpuDevice):
         return [*first, *rest][: self._settings.candidates], wrong
 
 
-def make(index: int = 0, settings: Settings | None = None) -> Protocols:
+def make(index: int = 0, settings: ProtocolSettings | None = None) -> Protocols:
     """The device of a worker; see `gpu.make`."""
     return Protocols(index if torch.cuda.device_count() > 1 else 0, settings)

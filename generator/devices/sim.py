@@ -19,9 +19,10 @@ from hgemm_packs.generator.core.spec import (
     JOB_KINDS,
     PROTOCOLS,
     Choice,
+    CompiledKernel,
     DeviceFacts,
+    DeviceLost,
     Job,
-    Kernel,
     Reply,
     Result,
     Status,
@@ -31,7 +32,7 @@ from hgemm_packs.generator.devices.fake import choice_of, fake_kernel
 from hgemm_packs.generator.measure.race import MAX_BLOCKS, Block, race
 from hgemm_packs.problem import Problem
 
-__all__ = ["DeviceLost", "Faults", "Noise", "SimDevice", "fake_kernel"]
+__all__ = ["Faults", "Noise", "SimDevice", "fake_kernel"]
 
 SCREENED = 3  # samples of a screen
 BLOCKS = {"finals": 11, "confirm": 21, "noise": 21}
@@ -44,10 +45,6 @@ KERNEL_SECONDS = {
 HANG_SECONDS = 10.0
 ROUNDING = {"f16": 2.07e-4, "bf16": 1.66e-3}  # relative error of an honest product
 HACK = 0.3  # of the least time that the machine allows
-
-
-class DeviceLost(RuntimeError):
-    """The simulated context is gone; only a new device will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +229,7 @@ class SimDevice:
                 failures[kernel.id] = result
         return arms, failures
 
-    def _failure(self, job: Job, kernel: Kernel, choice: Choice) -> Result | None:
+    def _failure(self, job: Job, kernel: CompiledKernel, choice: Choice) -> Result | None:
         fault = self.fault(choice)
         if fault == "lost":
             self._lost = str(kernel.fields["name"])

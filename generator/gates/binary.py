@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hgemm_packs.generator.compile import grid_wait, sass
-from hgemm_packs.generator.compile.cubin import Cubin, CubinError, Entry, read_cubin
+from hgemm_packs.generator.compile.cubin import Cubin, CubinEntry, CubinError, read_cubin
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.families.base import SMEM_LIMIT_BYTES, Genome
 
@@ -158,7 +158,7 @@ def _image(fields: Mapping[str, Any], cubin: bytes, image: Cubin) -> Iterator[st
             yield f"params: {list(entry.params)} bytes, declared are {declared}"
 
 
-def _memory(fields: Mapping[str, Any], entry: Entry, census: sass.Census) -> Iterator[str]:
+def _memory(fields: Mapping[str, Any], entry: CubinEntry, census: sass.Census) -> Iterator[str]:
     block = int(fields["block"])
     if fields.get("regs", entry.registers) != entry.registers:
         yield f"registers: {entry.registers}, declared are {fields['regs']}"

@@ -14,7 +14,7 @@ import torch
 
 from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.measure.operands import DTYPES
-from hgemm_packs.pack.manifest import KernelEntry, Range
+from hgemm_packs.pack.manifest import DimRange, KernelEntry
 
 SIGNIFICAND_BITS = {"f16": 11, "bf16": 8}
 GUARD = 16  # rows before and after C, columns behind it
@@ -37,14 +37,14 @@ class Numeric:
     pending: list[tuple[str, torch.Tensor]] = field(default_factory=list)
 
 
-def sizes(rule: Range, values: Iterable[int]) -> list[int]:
+def sizes(rule: DimRange, values: Iterable[int]) -> list[int]:
     """`values` rounded up to what the kernel admits, rising and without repeats."""
     step = rule.multiple_of
     low, high = -(-rule.min // step) * step, rule.max // step * step
     return sorted({min(max(low, -(-v // step) * step), high) for v in values})
 
 
-def size(rule: Range, value: int) -> int:
+def size(rule: DimRange, value: int) -> int:
     """`value` rounded up to what the kernel admits."""
     return sizes(rule, [value])[0]
 

@@ -25,7 +25,7 @@ from hgemm_packs.pack.folder import Pack
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class KernelVerdict:
     """Verdict on one kernel; `detail` is empty or says what failed."""
 
     name: str
@@ -37,7 +37,7 @@ class Result:
 
 def verify_kernels(
     pack: Pack, device: int = 0, progress: Callable[[int, int], None] = lambda done, total: None
-) -> list[Result]:
+) -> list[KernelVerdict]:
     """Run the numeric gate on each kernel of `pack` on CUDA device `device`, with fresh seeds.
 
     A kernel is launched in each way that rows name it, also dependently, and counts what it does
@@ -58,9 +58,11 @@ def verify_kernels(
                     numeric.check(entry, KernelArm(kernel), place, sm_count, seed, ctas)
                 )
             worst = max(verdicts, key=lambda each: each.max_rel_err)
-            results.append(Result(entry.name, True, worst.max_rel_err, worst.shapes_tested, ""))
+            results.append(
+                KernelVerdict(entry.name, True, worst.max_rel_err, worst.shapes_tested, "")
+            )
         except (numeric.NumericError, PackError, RuntimeError) as error:
-            results.append(Result(entry.name, False, float("nan"), 0, str(error)))
+            results.append(KernelVerdict(entry.name, False, float("nan"), 0, str(error)))
         progress(len(results), len(pack.manifest.kernels))
     return results
 

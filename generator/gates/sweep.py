@@ -1,8 +1,8 @@
 """The sanitizer gate over many kernels: more processes than GPUs, dealt, watched, ended together.
 
 `check_groups` gives verdicts on groups of kernels as they are known, `sweep_batches` what each
-process said. Called by `generate`, `eval`, the red team and `generate sanitize`. Whoever leaves either
-before its end, by an interrupt say, leaves no process behind.
+process said. Called by `generate`, `eval`, the red team and `generate sanitize`. Whoever leaves
+either before its end, by an interrupt say, leaves no process behind.
 """
 
 from __future__ import annotations

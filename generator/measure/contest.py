@@ -12,7 +12,7 @@ from typing import Any
 
 from hgemm_packs.generator.core.spec import PROTOCOLS
 from hgemm_packs.generator.measure.audit import Audit
-from hgemm_packs.generator.measure.race import Block, Tally, race
+from hgemm_packs.generator.measure.race import Block, RaceStandings, race
 from hgemm_packs.measure import timing
 from hgemm_packs.measure.baselines import TunedCublasLt
 from hgemm_packs.measure.replay import Arm, stage
@@ -95,7 +95,7 @@ def conditions(done: Comparison) -> dict[str, Any]:
     return {**{name: getattr(done, name) for name in fields}, "led": True, **clocks(done)}
 
 
-def sprint(arms: Mapping[str, Arm], problem: Problem, *, device: int, seed: int) -> Tally:
+def sprint(arms: Mapping[str, Arm], problem: Problem, *, device: int, seed: int) -> RaceStandings:
     """Race `arms` hot and cold. Where one set of operands exceeds the caches by far, both are the
     same figure: it is measured once and stands for both."""
     at, shuffle = stage(device), random.Random(seed)

@@ -52,7 +52,7 @@ class Neighbours:
         return rng.sample(pool, OTHERS) if len(pool) >= OTHERS else rng.choices(pool, k=OTHERS)
 
 
-class Bench:
+class ProgramBench:
     """The device, the pack in front of all others, and kernels loaded from it."""
 
     def __init__(self, pack: Packed, seed: int) -> None:

@@ -45,7 +45,7 @@ def slower_evidence(differences: Sequence[float]) -> float:
 
 
 @dataclass(slots=True)
-class Tally:
+class RaceStandings:
     """Logarithms of each arm's times, hot and cold weighed alike, and who is still in."""
 
     names: Sequence[str]
@@ -97,7 +97,7 @@ def race(
     *,
     blocks: int = MAX_BLOCKS,
     error: float = ERROR,
-) -> Tally:
+) -> RaceStandings:
     """Run blocks until one arm is left or `blocks` are done.
 
     `measure(alive)` times one block of the arms still in, `retire(gone)` hears who left. Raises
@@ -105,7 +105,7 @@ def race(
     """
     if not names:
         raise ValueError("a race needs arms")
-    tally = Tally(names, error)
+    tally = RaceStandings(names, error)
     for _ in range(blocks):
         tally.add(measure(tally.alive))
         gone = tally.drop()

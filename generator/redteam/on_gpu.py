@@ -17,14 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.compile.compiler import Built
-from hgemm_packs.generator.core.spec import DeviceFacts, Kernel, Verdict
+from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, Verdict
 from hgemm_packs.generator.devices import in_process
 from hgemm_packs.generator.gates import isolation, sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import Worker
 from hgemm_packs.generator.redteam.corpus import PASS, Case
-from hgemm_packs.generator.redteam.outcome import Outcome
+from hgemm_packs.generator.redteam.outcome import CaseOutcome
 from hgemm_packs.generator.run import evaluate
-from hgemm_packs.pack.manifest import KernelEntry, Range
+from hgemm_packs.pack.manifest import DimRange, KernelEntry
 from hgemm_packs.problem import Problem
 
 PROCESSES, SPARES = 10, 6  # each a context on the one GPU
@@ -40,7 +40,7 @@ class _Pass:
         self,
         cases: Sequence[Case],
         built: Mapping[str, Built],
-        outcomes: dict[str, Outcome],
+        outcomes: dict[str, CaseOutcome],
         device: int,
         settled: Callable[[int], None],
     ) -> None:
@@ -156,7 +156,7 @@ class _Pass:
         finally:
             worker.close()
 
-    def _plausible(self, worker: Worker, kernel: Kernel, facts: DeviceFacts) -> Verdict:
+    def _plausible(self, worker: Worker, kernel: CompiledKernel, facts: DeviceFacts) -> Verdict:
         problem, seed = _problem(kernel), secrets.randbits(48)
         verdict = evaluate.call_gate(
             worker,
@@ -201,11 +201,11 @@ def _start_worker(device: int) -> Worker:
     return worker
 
 
-def _problem(kernel: Kernel) -> Problem:
+def _problem(kernel: CompiledKernel) -> Problem:
     """A small problem that a kernel admits."""
     record: KernelEntry = entry(kernel.fields, kernel.cubin)
 
-    def side(rule: Range) -> int:
+    def side(rule: DimRange) -> int:
         step = rule.multiple_of
         return min(max(rule.min, -(-SIDE // step) * step), rule.max // step * step)
 
@@ -216,7 +216,7 @@ def _problem(kernel: Kernel) -> Problem:
 def finish(
     cases: Sequence[Case],
     built: Mapping[str, Built],
-    outcomes: dict[str, Outcome],
+    outcomes: dict[str, CaseOutcome],
     device: int,
     settled: Callable[[int], None],
 ) -> None:

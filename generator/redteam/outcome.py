@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Outcome:
+class CaseOutcome:
     """What became of a case. `got_gate` is the gate that rejected it, or "pass"; `undecided` that
     the gates of this stage passed it and others must decide."""
 

@@ -19,7 +19,7 @@ from hgemm_packs.generator.core.spec import Verdict
 from hgemm_packs.generator.gates import plausibility
 from hgemm_packs.generator.redteam import corpus
 from hgemm_packs.generator.redteam.corpus import PASS, Case
-from hgemm_packs.generator.redteam.outcome import Outcome
+from hgemm_packs.generator.redteam.outcome import CaseOutcome
 from hgemm_packs.generator.run import evaluate
 
 Stage = Literal["cpu", "gpu"]
@@ -31,7 +31,7 @@ class Report:
     """All outcomes of one stage. Undecided cases count neither as bad nor as rejected."""
 
     stage: Stage
-    cases: tuple[Outcome, ...]
+    cases: tuple[CaseOutcome, ...]
 
     def document(self) -> dict[str, Any]:
         """The JSON form."""
@@ -62,13 +62,15 @@ def rejection(verdicts: Sequence[Verdict]) -> tuple[str, str]:
     return PASS, ""
 
 
-def _outcome(case: Case, verdicts: Sequence[Verdict], began: float) -> Outcome:
+def _outcome(case: Case, verdicts: Sequence[Verdict], began: float) -> CaseOutcome:
     gate, detail = rejection(verdicts)
     seconds = round(time.monotonic() - began, 3)
-    return Outcome(case.name, case.what, list(case.expect or (PASS,)), gate, detail[:600], seconds)
+    return CaseOutcome(
+        case.name, case.what, list(case.expect or (PASS,)), gate, detail[:600], seconds
+    )
 
 
-def on_cpu(case: Case) -> tuple[Outcome, Any]:
+def on_cpu(case: Case) -> tuple[CaseOutcome, Any]:
     """The outcome of the gates that need no GPU, and the built kernel when they passed it."""
     began = time.monotonic()
     if case.claim is not None:
@@ -105,7 +107,7 @@ def run(
     if stage not in ("cpu", "gpu"):
         raise ValueError(f'stage must be "cpu" or "gpu", not {stage!r}')
     cases = choose(corpus.load(), names)
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, CaseOutcome] = {}
     kernels = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         # The first alone: the compiler's package does not stand being imported by two threads.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hgemm_packs.generator.core.gains import mean, wins
-from hgemm_packs.generator.core.spec import Kernel
+from hgemm_packs.generator.core.spec import CompiledKernel
 from hgemm_packs.generator.run.jobs import RunJobs
 from hgemm_packs.generator.run.rounds import Track
 
@@ -27,8 +27,8 @@ class Entrant:
     behind one another first, and `dependent_speedups` torch over each of them so."""
 
     track: Track
-    ranking: list[Kernel] = field(default_factory=list)
-    dependent_kernels: list[Kernel] = field(default_factory=list)
+    ranking: list[CompiledKernel] = field(default_factory=list)
+    dependent_kernels: list[CompiledKernel] = field(default_factory=list)
     gains: dict[str, tuple[float, float]] = field(default_factory=dict)
     dependent_speedups: dict[str, float] = field(default_factory=dict)
     confirmed: tuple[float, float] | None = None
@@ -47,7 +47,7 @@ class Entrant:
         return mean(self.gains[chosen]) if chosen is not None else self.track.speedup
 
     @property
-    def winners(self) -> list[Kernel]:
+    def winners(self) -> list[CompiledKernel]:
         """What looks like a win after the finals."""
         return [k for k in self.ranking if wins(self.gains.get(k.id, (0.0, 0.0)))]
 
@@ -67,7 +67,9 @@ class Stages:
     def _likely(self) -> list[Entrant]:
         return [entrant for entrant in self._by_gain() if entrant.winners]
 
-    def _ask(self, kind: str, entrant: Entrant, kernels: Sequence[Kernel], then: object) -> None:
+    def _ask(
+        self, kind: str, entrant: Entrant, kernels: Sequence[CompiledKernel], then: object
+    ) -> None:
         """Take the answer from the store, or from a device while there is money."""
         problem = entrant.track.problem
         known = self._flow.find_replies(kind, problem, [kernel.id for kernel in kernels])
@@ -76,20 +78,22 @@ class Stages:
         elif self._flow.spent < self._limit:
             self._flow.submit(kind, problem, kernels, then)  # type: ignore[arg-type]
 
-    def _gate(self, limit: float, of: Callable[[Entrant], list[Kernel]]) -> None:
+    def _gate(self, limit: float, of: Callable[[Entrant], list[CompiledKernel]]) -> None:
         while wanted := self._find_ungated(of):
             self._asked_gate.update(wanted)
             kernels = list(wanted.values())
             parts = [kernels[i : i + GATE_BATCH] for i in range(0, len(kernels), GATE_BATCH)]
 
-            def start(part: Sequence[Kernel]) -> None:
+            def start(part: Sequence[CompiledKernel]) -> None:
                 if self._flow.spent < limit:
                     run = partial(self._flow.submit, "gate", None, part, lambda reply: None)
                     self._flow.inspect(part, run)
 
             self._flow.each(parts, start)
 
-    def _find_ungated(self, of: Callable[[Entrant], list[Kernel]]) -> dict[str, Kernel]:
+    def _find_ungated(
+        self, of: Callable[[Entrant], list[CompiledKernel]]
+    ) -> dict[str, CompiledKernel]:
         seen = self._flow.store.verdicts("numeric").keys() | self._asked_gate
         demand: Counter[str] = Counter()
         kernels = {}
@@ -103,5 +107,5 @@ class Stages:
     def _find_passed(self) -> set[str]:
         return {k for k, v in self._flow.store.verdicts("numeric").items() if v.passed}
 
-    def _drop_refused(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+    def _drop_refused(self, kernels: Sequence[CompiledKernel]) -> list[CompiledKernel]:
         return [kernel for kernel in kernels if kernel.id not in self._flow.refused]

@@ -21,7 +21,7 @@ from hgemm_packs.generator.compile.candidate import (
     of_choice,
 )
 from hgemm_packs.generator.compile.compiler import BuildError, Built
-from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Kernel, Status, Verdict
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel, DeviceFacts, Status, Verdict
 from hgemm_packs.generator.devices import in_process
 from hgemm_packs.generator.families import InvalidGenome
 from hgemm_packs.generator.gates import binary, plausibility, sanitizer, sweep
@@ -87,7 +87,7 @@ def evaluate(
     return verdicts
 
 
-def _on_device(kernel: Kernel, problem: Problem, device: int) -> Iterator[Verdict]:
+def _on_device(kernel: CompiledKernel, problem: Problem, device: int) -> Iterator[Verdict]:
     """The gates that run the kernel; each is run only when it is asked for."""
     with Worker() as worker:
         yield numeric_gate(worker, kernel, device)
@@ -113,14 +113,16 @@ def call_gate(
     return verdict
 
 
-def numeric_gate(worker: Worker, kernel: Kernel, device: int, limit_s: float = GATE_S) -> Verdict:
+def numeric_gate(
+    worker: Worker, kernel: CompiledKernel, device: int, limit_s: float = GATE_S
+) -> Verdict:
     """Verdict of the numeric gate, or of the isolation gate when the process was lost over it."""
     worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
     seed = secrets.randbits(48)
     return call_gate(worker, in_process.numeric_gate, kernel, device, seed, limit_s=limit_s)
 
 
-def sanitize_kernel(kernel: Kernel) -> Verdict:
+def sanitize_kernel(kernel: CompiledKernel) -> Verdict:
     """Verdict of the sanitizer gate."""
     try:
         item = entry(kernel.fields, kernel.cubin), kernel.cubin
@@ -131,7 +133,7 @@ def sanitize_kernel(kernel: Kernel) -> Verdict:
 
 
 def _measure_kernel(
-    worker: Worker, kernel: Kernel, problem: Problem, device: int
+    worker: Worker, kernel: CompiledKernel, problem: Problem, device: int
 ) -> Iterator[Verdict]:
     """Plausibility and timing of one kernel. A suspect time is measured again by a fresh process
     with a fresh seed, and only what repeats is believed."""
@@ -160,7 +162,9 @@ def measure_facts(worker: Worker, device: int) -> DeviceFacts:
     return DeviceFacts(**answer)
 
 
-def _confirm_kernel(worker: Worker, kernel: Kernel, problem: Problem, device: int) -> Verdict:
+def _confirm_kernel(
+    worker: Worker, kernel: CompiledKernel, problem: Problem, device: int
+) -> Verdict:
     """The timing verdict of a confirm job, which also audits timed launches."""
     worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
     seed = secrets.randbits(48)

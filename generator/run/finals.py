@@ -15,7 +15,7 @@ from functools import partial
 from statistics import median
 
 from hgemm_packs.generator.core.gains import ratios
-from hgemm_packs.generator.core.spec import Choice, Kernel, Reply, Result, Status, Verdict
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Reply, Result, Status, Verdict
 from hgemm_packs.generator.run.entrants import Entrant
 from hgemm_packs.generator.run.followers import DependentStages, Followers
 from hgemm_packs.generator.run.jobs import PASSED, Built, RunJobs
@@ -25,7 +25,7 @@ from hgemm_packs.problem import Problem
 PROBLEMS_PER_NOISE, MIN_NOISE = 20, 4
 
 #: Verdicts by kernel id, some at a time; none where the gate cannot work.
-Sanitize = Callable[[Sequence[Kernel]], Iterable[Mapping[str, Verdict]]]
+Sanitize = Callable[[Sequence[CompiledKernel]], Iterable[Mapping[str, Verdict]]]
 #: What each problem's kernels won elsewhere, hot and cold against torch.
 Won = Mapping[Problem, Mapping[Choice, tuple[float, float]]]
 
@@ -55,7 +55,11 @@ class FinalStages(DependentStages):
 
     def _race(self, entrant: Entrant, best: Sequence[Choice], built: Built) -> None:
         found = (built[choice] for choice in best if choice in built)
-        ready = {k.id: k for k in found if isinstance(k, Kernel) and k.id not in self._flow.refused}
+        ready = {
+            k.id: k
+            for k in found
+            if isinstance(k, CompiledKernel) and k.id not in self._flow.refused
+        }
         entrant.ranking = list(ready.values())
         if len(entrant.ranking) > self._count:
             field = entrant.ranking[: self._width]
@@ -73,7 +77,7 @@ class FinalStages(DependentStages):
         until those left have all passed: when one is refused, the next best takes its place."""
         self._gate(limit, self._list_finalists)
 
-    def _list_finalists(self, entrant: Entrant) -> list[Kernel]:
+    def _list_finalists(self, entrant: Entrant) -> list[CompiledKernel]:
         """The finalists as far as is known."""
         if entrant.track.problem in self._flow.given_up:
             return []
@@ -110,7 +114,7 @@ class FinalStages(DependentStages):
     def _won(
         self, entrant: Entrant, gains: Mapping[Choice, tuple[float, float]], built: Built
     ) -> None:
-        kernels = {choice: one for choice, one in built.items() if isinstance(one, Kernel)}
+        kernels = {choice: one for choice, one in built.items() if isinstance(one, CompiledKernel)}
         entrant.ranking = self._drop_refused(list(kernels.values()))
         entrant.gains = {kernel.id: gains[choice] for choice, kernel in kernels.items()}
 
@@ -144,12 +148,12 @@ class FinalStages(DependentStages):
 
         self._flow.each(self._likely(), start)
 
-    def _list_entering(self, entrant: Entrant, passed: Container[str]) -> list[Kernel]:
+    def _list_entering(self, entrant: Entrant, passed: Container[str]) -> list[CompiledKernel]:
         """What a confirmation is asked of, each once: a search may have found one itself."""
         more = (kernel for kernel in self._list_confirmable(entrant) if kernel.id in passed)
         return list({kernel.id: kernel for kernel in (*entrant.winners, *more)}.values())
 
-    def find_unsanitized(self) -> list[Kernel]:
+    def find_unsanitized(self) -> list[CompiledKernel]:
         """Kernels that a table may name and that the sanitizer gate has not seen."""
         seen = self._flow.store.verdicts("sanitizer").keys() | self._flow.refused.keys()
         passed = self._find_passed()
@@ -157,7 +161,7 @@ class FinalStages(DependentStages):
         wanted = {k.id: k for entrant in confirmed for k in self._list_entering(entrant, passed)}
         return [kernel for id_, kernel in wanted.items() if id_ not in seen]
 
-    def sanitize(self, kernels: Sequence[Kernel], check: Sanitize) -> None:
+    def sanitize(self, kernels: Sequence[CompiledKernel], check: Sanitize) -> None:
         """The sanitizer gate. It costs no budget: none may be left out for want of it."""
         for verdicts in check(kernels) if kernels else ():
             self._flow.judge(verdicts)

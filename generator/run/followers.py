@@ -11,7 +11,7 @@ from functools import partial
 from statistics import median
 
 from hgemm_packs.generator.core.space import admits
-from hgemm_packs.generator.core.spec import Choice, Kernel, Reply
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Reply
 from hgemm_packs.generator.run.entrants import Entrant, Stages
 from hgemm_packs.generator.run.jobs import PASSED, Built, RunJobs
 from hgemm_packs.generator.run.rounds import Track
@@ -78,7 +78,7 @@ class DependentStages(Stages):
         """Of each problem the fastest by the first job that asked, refused since or not: a call
         that goes on asks nothing else around them than the call before."""
         flow = self._flow
-        choices = {one.id: c for c, one in flow.kernels.items() if isinstance(one, Kernel)}
+        choices = {one.id: c for c, one in flow.kernels.items() if isinstance(one, CompiledKernel)}
         found = {}
         for entrant in self.entrants:
             for reply in flow.find_replies("behind", entrant.track.problem)[:1]:
@@ -90,7 +90,9 @@ class DependentStages(Stages):
     def _time_fresh_builds(self, entrant: Entrant, built: Built) -> None:
         """Time those of `built` that were not timed before, if there is money."""
         problem = entrant.track.problem
-        kernels = self._drop_refused([each for each in built.values() if isinstance(each, Kernel)])
+        kernels = self._drop_refused(
+            [each for each in built.values() if isinstance(each, CompiledKernel)]
+        )
         known = list(self._flow.find_replies("behind", problem))
         seen = {id_ for reply in known for id_ in reply.results}
         fresh = [kernel for kernel in kernels if kernel.id not in seen]
@@ -101,7 +103,11 @@ class DependentStages(Stages):
             self._take_dependent_times(entrant, kernels, known)
 
     def _take_dependent_times(
-        self, entrant: Entrant, kernels: Sequence[Kernel], known: Sequence[Reply], *fresh: Reply
+        self,
+        entrant: Entrant,
+        kernels: Sequence[CompiledKernel],
+        known: Sequence[Reply],
+        *fresh: Reply,
     ) -> None:
         over = {
             id_: over
@@ -118,10 +124,10 @@ class DependentStages(Stages):
         """The gate for what is confirmed beside the winners."""
         self._gate(limit, self._list_confirmable)
 
-    def choose_few(self, limit: float, each: int) -> dict[Problem, list[Kernel]]:
+    def choose_few(self, limit: float, each: int) -> dict[Problem, list[CompiledKernel]]:
         """Of each problem the `each` fastest behind one another that passed the gate, among few
         kernels that have nearly all of what all of them gain (`prune`)."""
-        fastest: dict[Problem, list[Kernel]] = {}
+        fastest: dict[Problem, list[CompiledKernel]] = {}
         refused = -1
         while refused < len(self._flow.refused):  # without those the choice of few is another
             refused = len(self._flow.refused)
@@ -143,16 +149,18 @@ class DependentStages(Stages):
         passed = self._find_passed()
         return {problem: [k for k in few if k.id in passed] for problem, few in fastest.items()}
 
-    def _list_confirmable(self, entrant: Entrant) -> list[Kernel]:
+    def _list_confirmable(self, entrant: Entrant) -> list[CompiledKernel]:
         """Those of `dependent_kernels` that are confirmed, as far as is known."""
         return self._drop_refused(entrant.dependent_kernels)[: self._count]
 
 
-def _fastest_of(fastest: Mapping[Problem, list[Kernel]], entrant: Entrant) -> list[Kernel]:
+def _fastest_of(
+    fastest: Mapping[Problem, list[CompiledKernel]], entrant: Entrant
+) -> list[CompiledKernel]:
     return fastest[entrant.track.problem]
 
 
-def _choice(kernel: Kernel) -> Choice:
+def _choice(kernel: CompiledKernel) -> Choice:
     return Choice.of(kernel.fields["family"], kernel.fields["genome"])
 
 

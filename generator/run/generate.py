@@ -17,7 +17,7 @@ from typing import Protocol
 
 from hgemm_packs.generator.core.gains import geometric, mean, wins
 from hgemm_packs.generator.core.space import Space
-from hgemm_packs.generator.core.spec import DeviceFacts, Kernel, Reply, Verdict
+from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, Reply, Verdict
 from hgemm_packs.generator.run.finals import FinalStages, Sanitize, Won
 from hgemm_packs.generator.run.followers import Followers
 from hgemm_packs.generator.run.jobs import RunJobs
@@ -155,7 +155,7 @@ def find_dependent_kernels(
     spaces: Callable[[Problem], Space] = Space,
     seed: int | None = None,
     followers: Followers = lambda problem: (),
-) -> dict[Problem, list[Kernel]]:
+) -> dict[Problem, list[CompiledKernel]]:
     """Kernels that read ahead, for what earlier runs `won`: of each problem the `budget.finalists`
     fastest behind one another, among few that passed the gate. What they are worth
     `generate measure dependent` measures, so nothing is confirmed. Goes on and raises as `generate`
@@ -195,8 +195,8 @@ def _open_jobs(
 
 def _begin_screen(
     flow: RunJobs, stages: FinalStages, budget: Budget, progress: Progress
-) -> _Screen:
-    screen = _Screen(flow, stages, budget, progress)
+) -> _ProgressDisplay:
+    screen = _ProgressDisplay(flow, stages, budget, progress)
     flow.tick = screen.tick
     screen.stage("ceilings", lambda: 0)
     _ceilings(flow)
@@ -204,7 +204,7 @@ def _begin_screen(
 
 
 def _confirm_winners(
-    flow: RunJobs, stages: FinalStages, screen: _Screen, budget: Budget, sanitize: Sanitize
+    flow: RunJobs, stages: FinalStages, screen: _ProgressDisplay, budget: Budget, sanitize: Sanitize
 ) -> Summary:
     entrants = stages.entrants
     screen.stage("behind", lambda: sum(bool(e.dependent_kernels) for e in entrants))
@@ -246,7 +246,7 @@ def _ceilings(flow: RunJobs) -> None:
         flow.drain(lambda: False)
 
 
-class _Screen:
+class _ProgressDisplay:
     """What `progress` is shown."""
 
     def __init__(

@@ -22,8 +22,8 @@ from typing import Any
 
 from hgemm_packs.generator.core.spec import (
     Choice,
+    CompiledKernel,
     Job,
-    Kernel,
     Reply,
     Result,
     Status,
@@ -36,7 +36,7 @@ from hgemm_packs.generator.workers.builder import Builder
 from hgemm_packs.generator.workers.evaluators import Evaluator
 from hgemm_packs.problem import Problem
 
-Built = Mapping[Choice, Kernel | Verdict]
+Built = Mapping[Choice, CompiledKernel | Verdict]
 QUEUED = 2  # jobs a device: one running, one waiting
 #: How long a run that ends by an exception waits for what its devices are about to answer: longer
 #: than most jobs take, shorter than anybody's patience.
@@ -62,7 +62,7 @@ class RunJobs:
         self.run, self._seed, self.tick = run, seed, tick
         self.toolchain = store.add_toolchain(builder.toolchain)
         self.facts = evaluator.facts()
-        self.kernels: dict[Choice, Kernel | Verdict] = {}
+        self.kernels: dict[Choice, CompiledKernel | Verdict] = {}
         self.refused = store.refused_kernels()
         self.given_up: dict[Problem, str] = {}  # why; until the next call on this store
         self.spent = sum(store.spent_gpu_seconds().values())
@@ -117,7 +117,7 @@ class RunJobs:
     def _compile(self, choices: Sequence[Choice]) -> Built:
         built = self.builder.build(choices)
         for one in built.values():
-            if isinstance(one, Kernel):
+            if isinstance(one, CompiledKernel):
                 self.store.put_blob(one.cubin)  # slow, for it reaches the disk: here, not in step
         return built
 
@@ -132,7 +132,7 @@ class RunJobs:
         self.failures += sum(isinstance(one, Verdict) for one in new.values())
         then({choice: self.kernels[choice] for choice in choices})
 
-    def inspect(self, kernels: Sequence[Kernel], then: Callable[[], None]) -> None:
+    def inspect(self, kernels: Sequence[CompiledKernel], then: Callable[[], None]) -> None:
         """Take kernels through the binary gate; call `then` when the verdicts are in the store."""
         seen = self.store.verdicts("binary")
         missing = [kernel for kernel in kernels if kernel.id not in seen]
@@ -172,7 +172,7 @@ class RunJobs:
         self,
         kind: str,
         problem: Problem | None,
-        kernels: Sequence[Kernel],
+        kernels: Sequence[CompiledKernel],
         then: Callable[[Reply], None],
         repeat: int = 0,
     ) -> None:
@@ -192,7 +192,7 @@ class RunJobs:
         self,
         kind: str,
         problem: Problem | None,
-        kernels: Sequence[Kernel],
+        kernels: Sequence[CompiledKernel],
         then: Callable[[Reply], None],
         repeat: int,
     ) -> None:

@@ -17,7 +17,7 @@ from statistics import median
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import (
     Choice,
-    Kernel,
+    CompiledKernel,
     Outcome,
     Proposal,
     Reply,
@@ -151,7 +151,11 @@ class Rounds:
             self._end_round(track, before)
 
     def _take_screening(
-        self, track: Track, part: Sequence[tuple[Proposal, Kernel]], before: float, reply: Reply
+        self,
+        track: Track,
+        part: Sequence[tuple[Proposal, CompiledKernel]],
+        before: float,
+        reply: Reply,
     ) -> None:
         outcomes = []
         for proposal, kernel in part:

@@ -11,7 +11,7 @@ import json
 import sqlite3
 from pathlib import Path
 
-from hgemm_packs.generator.core.spec import Choice, Kernel, Status, Verdict
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verdict
 from hgemm_packs.generator.store.schema import StoreError
 
 
@@ -21,7 +21,7 @@ class Blobs:
     db: sqlite3.Connection
     folder: Path
 
-    def find_build(self, choice: Choice, toolchain: str) -> Kernel | Verdict | None:
+    def find_build(self, choice: Choice, toolchain: str) -> CompiledKernel | Verdict | None:
         """The kernel of a choice, or why there is none; None when it was not tried, or its cubin is
         not on this disk."""
         row = self.db.execute(
@@ -35,18 +35,18 @@ class Blobs:
         if cubin is None:
             return Verdict(gate, Status(status), detail, json.loads(facts))
         try:
-            return Kernel(json.loads(fields), self.blob(cubin), json.loads(facts))
+            return CompiledKernel(json.loads(fields), self.blob(cubin), json.loads(facts))
         except StoreError:
             return None
 
-    def kernel(self, kernel_id: str) -> Kernel:
+    def kernel(self, kernel_id: str) -> CompiledKernel:
         """A built kernel by its id. Raises KeyError, StoreError when its cubin is missing."""
         row = self.db.execute(
             "SELECT fields, facts, cubin FROM build WHERE kernel = ? ORDER BY id", (kernel_id,)
         ).fetchone()
         if row is None:
             raise KeyError(kernel_id)
-        return Kernel(json.loads(row[0]), self.blob(row[2]), json.loads(row[1]))
+        return CompiledKernel(json.loads(row[0]), self.blob(row[2]), json.loads(row[1]))
 
     def blob(self, sha256: str) -> bytes:
         """Content by digest. Raises StoreError when it is missing or damaged."""

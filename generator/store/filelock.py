@@ -12,14 +12,14 @@ import time
 from pathlib import Path
 
 
-class Locked(RuntimeError):
+class LockHeld(RuntimeError):
     """Somebody else holds the lock; the message names the file and the process."""
 
 
 class FileLock:
     """Held from construction to `close`; a child that inherits `fd` holds it as well.
 
-    Raises Locked when it is still taken after `wait_s` seconds, OSError when the file cannot be
+    Raises LockHeld when it is still taken after `wait_s` seconds, OSError when the file cannot be
     opened.
     """
 
@@ -35,7 +35,7 @@ class FileLock:
                 if time.monotonic() >= until:
                     owner = os.pread(self.fd, 32, 0).decode(errors="replace").strip()
                     os.close(self.fd)
-                    raise Locked(f"{path} is held by process {owner or 'unknown'}") from None
+                    raise LockHeld(f"{path} is held by process {owner or 'unknown'}") from None
                 time.sleep(0.05)
         os.ftruncate(self.fd, 0)
         os.pwrite(self.fd, b"%d\n" % os.getpid(), 0)

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from hgemm_packs.generator.core.spec import PROTOCOLS, DeviceFacts, Status, same
-from hgemm_packs.generator.store.reader import Finished, History, problem_id, samples_of
+from hgemm_packs.generator.store.reader import Finished, StoreReader, problem_id, samples_of
 from hgemm_packs.pack.manifest import Numerics
 from hgemm_packs.problem import Problem
 
@@ -89,7 +89,7 @@ class Findings:
         return [{p: tuple(each.evidence[p]) for p in PROTOCOLS} for each in self.trials]
 
 
-def read(store: History) -> Findings:
+def read(store: StoreReader) -> Findings:
     """Everything measured under the conditions of the last job: device and versions of torch,
     cuBLAS and driver; the rows of one table must not mix them. Of an empty store, nothing on a
     device without a name."""
@@ -97,7 +97,7 @@ def read(store: History) -> Findings:
         return _read(store)
 
 
-def _read(store: History) -> Findings:
+def _read(store: StoreReader) -> Findings:
     last = store.db.execute(_LAST_DEVICE).fetchone()
     now = DeviceFacts(**json.loads(last[0])) if last else DeviceFacts("no device yet", "", 0, 0)
     here = store.alike(now)
@@ -160,7 +160,7 @@ def _field(job: Finished) -> Field:
     return Field(job.problem, job.kind, samples, statuses, day.isoformat(), evidence)
 
 
-def _proofs(store: History) -> dict[str, Numerics]:
+def _proofs(store: StoreReader) -> dict[str, Numerics]:
     return {
         kernel: Numerics("float64", v.evidence["max_rel_err"], v.evidence["shapes_tested"])
         for kernel, v in store.verdicts("numeric").items()
@@ -168,14 +168,14 @@ def _proofs(store: History) -> dict[str, Numerics]:
     }
 
 
-def _kernels(store: History, ids: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+def _kernels(store: StoreReader, ids: Iterable[str]) -> dict[str, Mapping[str, Any]]:
     """Manifest fields of kernels by id; of a kernel from another store's cubins, maybe none."""
     query = "SELECT fields FROM build WHERE kernel = ? ORDER BY id"
     rows = {kernel: store.db.execute(query, (kernel,)).fetchone() for kernel in ids}
     return {kernel: json.loads(row[0]) for kernel, row in rows.items() if row}
 
 
-def _attempts(store: History, here: set[str | None]) -> Iterable[Attempt]:
+def _attempts(store: StoreReader, here: set[str | None]) -> Iterable[Attempt]:
     """Proposals with an answer, in the order of the answers; what was not built comes first and
     cost no GPU time. A choice proposed twice for a problem counts for who proposed it first."""
     screens = _screens(store, here)
@@ -196,7 +196,7 @@ def _attempts(store: History, here: set[str | None]) -> Iterable[Attempt]:
 
 
 @dataclass(slots=True)
-class _Screen:
+class _PooledScreen:
     """All screens of a kernel on a problem: their times pooled, the worst status, what screening
     had cost when the first was done, and their part of it."""
 
@@ -210,9 +210,9 @@ class _Screen:
         return self.status, us, self.spent, self.seconds
 
 
-def _screens(store: History, here: set[str | None]) -> dict[tuple[str, str], _Screen]:
+def _screens(store: StoreReader, here: set[str | None]) -> dict[tuple[str, str], _PooledScreen]:
     """By problem id and kernel id."""
-    found: dict[tuple[str, str], _Screen] = {}
+    found: dict[tuple[str, str], _PooledScreen] = {}
     costs: dict[str, tuple[float, int]] = {}
     spent = 0.0
     rows = [r for r in store.db.execute(_SCREENS) if r[2] in here]
@@ -222,7 +222,7 @@ def _screens(store: History, here: set[str | None]) -> dict[tuple[str, str], _Sc
     for job, problem, _, gpu_seconds, kernel, text, samples in rows:
         spent += gpu_seconds if job != before else 0.0
         before = job
-        screen = found.setdefault((problem, kernel), _Screen(spent))
+        screen = found.setdefault((problem, kernel), _PooledScreen(spent))
         screen.seconds += gpu_seconds / costs[job][1]
         screen.hot += samples_of(samples).get("hot", ())
         if screen.status is Status.OK:

@@ -57,7 +57,7 @@ def samples_of(text: str) -> dict[str, tuple[float, ...]]:
     return {protocol: tuple(values) for protocol, values in json.loads(text).items()}
 
 
-class History(Blobs):
+class StoreReader(Blobs):
     """Reads; `Store` opens the database and adds the writing."""
 
     @contextmanager

@@ -19,18 +19,18 @@ from typing import Any
 from hgemm_packs.generator.compile.cache import write_atomically
 from hgemm_packs.generator.core.spec import (
     Choice,
+    CompiledKernel,
     DeviceFacts,
     Job,
-    Kernel,
     Proposal,
     Reply,
     Status,
     Verdict,
 )
-from hgemm_packs.generator.store.filelock import FileLock, Locked
+from hgemm_packs.generator.store.filelock import FileLock, LockHeld
 from hgemm_packs.generator.store.reader import (
     Finished,
-    History,
+    StoreReader,
     problem_id,
     problem_row,
     screened_us,
@@ -48,7 +48,7 @@ from hgemm_packs.problem import Problem
 __all__ = ["Finished", "Store", "StoreError", "merge", "screened_us"]
 
 
-class Store(History):
+class Store(StoreReader):
     """A run folder, open. Use from one thread, except `put_blob`.
 
     For writing it is made when absent and locked against other writers. Raises StoreError for a
@@ -62,7 +62,7 @@ class Store(History):
         if not readonly:
             try:
                 self._lock = FileLock(folder / "lock", wait_s=0.5)
-            except Locked as error:
+            except LockHeld as error:
                 raise StoreError(f"another process writes to {folder}: {error}") from error
         try:
             self.db = connect(folder / "store.sqlite", readonly=readonly)
@@ -150,11 +150,11 @@ class Store(History):
             self._there.add(key)
         return key
 
-    def add_build(self, choice: Choice, toolchain: str, built: Kernel | Verdict) -> None:
+    def add_build(self, choice: Choice, toolchain: str, built: CompiledKernel | Verdict) -> None:
         """Record what a choice compiled to, or the verdict that refused it. The cubin is on disk
         before the row is."""
         row = {"candidate": self._candidate(choice), "toolchain": toolchain}
-        if isinstance(built, Kernel):
+        if isinstance(built, CompiledKernel):
             found: dict[str, Any] = {
                 **{"status": Status.OK.value, "gate": "", "detail": "", "kernel": built.id},
                 "cubin": self.put_blob(built.cubin),

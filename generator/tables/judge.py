@@ -13,10 +13,10 @@ from statistics import median
 
 from hgemm_packs.generator.core.spec import FALLBACK, PROTOCOLS
 from hgemm_packs.generator.store.findings import CORRECT, Field, Findings
-from hgemm_packs.pack.manifest import Policy, Row, Timing
+from hgemm_packs.pack.manifest import Row, Timing, WinPolicy
 from hgemm_packs.problem import Problem
 
-#: The words of `Policy.clears`, which is the rule: change both.
+#: The words of `WinPolicy.clears`, which is the rule: change both.
 RULE = f"hot and cold lcb above 1 + noise_floor against {FALLBACK}, which runs otherwise"
 
 
@@ -136,7 +136,7 @@ def _contender(found: Findings, floors: Floors, kernel: str, fields: Sequence[Fi
     if not rows:
         return Contender(kernel, gain, selected, None, False)
     worst, field = min(rows, key=lambda pair: min(pair[0].hot.lcb, pair[0].cold.lcb))
-    policy = Policy(floors.get(is_led(field), max(floors.values())), RULE)
+    policy = WinPolicy(floors.get(is_led(field), max(floors.values())), RULE)
     proven = kernel in found.proofs and gain > 1.0 and policy.clears(worst)
     return Contender(kernel, gain, field, worst, proven)
 

@@ -25,9 +25,9 @@ from hgemm_packs.pack.manifest import (
     DeviceProfile,
     Numerics,
     PackInfo,
-    Policy,
     Row,
     Toolchain,
+    WinPolicy,
 )
 from hgemm_packs.problem import Problem
 
@@ -187,7 +187,7 @@ def document(
             compiler.NVRTC_PIN, importlib.metadata.version("cuda-core"), compiler.FLAGS
         ),
         baseline=Baseline(versions["torch"], versions["cublas"], versions["driver"], PROTOCOL),
-        policy=Policy(floor, judge.RULE),
+        policy=WinPolicy(floor, judge.RULE),
         kernels=tuple(kernels),
         table=tuple(rows),
     )

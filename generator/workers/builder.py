@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from hgemm_packs.generator.compile import compiler
-from hgemm_packs.generator.core.spec import Choice, Kernel, Status, Verdict
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verdict
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.families.base import InvalidGenome
 from hgemm_packs.generator.gates import binary
@@ -35,11 +35,11 @@ class Builder(Protocol):
     workers: int
     toolchain: Mapping[str, Any]
 
-    def build(self, choices: Sequence[Choice]) -> dict[Choice, Kernel | Verdict]:
+    def build(self, choices: Sequence[Choice]) -> dict[Choice, CompiledKernel | Verdict]:
         """The kernel of each choice, or the verdict that refused it. Any thread may call."""
         ...
 
-    def inspect(self, kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+    def inspect(self, kernels: Sequence[CompiledKernel]) -> dict[str, Verdict]:
         """The binary gate's verdict on each kernel, by id. Any thread may call."""
         ...
 
@@ -56,26 +56,28 @@ class ProcessBuilder:
         self.toolchain: Mapping[str, Any] = toolchain()
         self._lock = threading.Lock()
         self._pool = _pool(self.workers)
-        self._pending: dict[Choice, Future[Kernel | Verdict]] = {}
+        self._pending: dict[Choice, Future[CompiledKernel | Verdict]] = {}
 
-    def build(self, choices: Sequence[Choice]) -> dict[Choice, Kernel | Verdict]:
+    def build(self, choices: Sequence[Choice]) -> dict[Choice, CompiledKernel | Verdict]:
         """A choice that another thread has asked for is waited for, not compiled twice. Raises what
         the disassembler raises when it is missing."""
         futures = {choice: self._submit(choice) for choice in choices}
         return {choice: self._result(choice, future) for choice, future in futures.items()}
 
-    def inspect(self, kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+    def inspect(self, kernels: Sequence[CompiledKernel]) -> dict[str, Verdict]:
         with self._lock:
             futures = {kernel.id: self._submit_work(inspect, kernel) for kernel in kernels}
         return {id_: future.result() for id_, future in futures.items()}
 
-    def _submit(self, choice: Choice) -> Future[Kernel | Verdict]:
+    def _submit(self, choice: Choice) -> Future[CompiledKernel | Verdict]:
         with self._lock:
             if choice not in self._pending:
                 self._pending[choice] = self._submit_work(make, choice)
             return self._pending[choice]
 
-    def _submit_work(self, work: Callable[[Any], Any], item: Choice | Kernel) -> Future[Any]:
+    def _submit_work(
+        self, work: Callable[[Any], Any], item: Choice | CompiledKernel
+    ) -> Future[Any]:
         """Work for the pool, or for a new one where a compiler has taken it down."""
         try:
             return self._pool.submit(work, item)
@@ -83,7 +85,9 @@ class ProcessBuilder:
             self._pool = _pool(self.workers)
             return self._pool.submit(work, item)
 
-    def _result(self, choice: Choice, future: Future[Kernel | Verdict]) -> Kernel | Verdict:
+    def _result(
+        self, choice: Choice, future: Future[CompiledKernel | Verdict]
+    ) -> CompiledKernel | Verdict:
         try:
             return future.result()
         except BrokenProcessPool:
@@ -92,7 +96,7 @@ class ProcessBuilder:
             with self._lock:
                 self._pending.pop(choice, None)
 
-    def _build_apart(self, choice: Choice) -> Kernel | Verdict:
+    def _build_apart(self, choice: Choice) -> CompiledKernel | Verdict:
         """Build in a process of its own: some choice took a whole pool down, maybe this one."""
         with _pool(1) as pool:
             try:
@@ -124,7 +128,7 @@ def toolchain() -> dict[str, Any]:
     }
 
 
-def make(choice: Choice) -> Kernel | Verdict:
+def make(choice: Choice) -> CompiledKernel | Verdict:
     """Build one choice and check its cubin as far as goes without disassembly, in this process:
     that would take as long as the compiler, and only finalists need it."""
     signal.alarm(COMPILE_S)  # unhandled: ends the process, in the midst of the compiler as well
@@ -140,7 +144,7 @@ def make(choice: Choice) -> Kernel | Verdict:
     return compiler.as_kernel(built) if verdict.passed else verdict
 
 
-def inspect(kernel: Kernel) -> Verdict:
+def inspect(kernel: CompiledKernel) -> Verdict:
     """The whole binary gate. Raises SassError without the disassembler."""
     return binary.check(kernel.fields, kernel.cubin)
 

@@ -92,8 +92,8 @@ class Local(Seats):
     """One process for each of `count` GPUs of this host (in tests: for each simulated device).
 
     `factory(index)`, which must be importable, makes the device inside the process; the process
-    sees one GPU, which CUDA calls 0 there. `logs` gets what the processes print. Raises Locked when
-    a GPU is being measured by another run.
+    sees one GPU, which CUDA calls 0 there. `logs` gets what the processes print. Raises LockHeld
+    when another run measures on a GPU.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ def visible_gpu(index: int) -> str:
 
 
 def gpu_lock(gpu: str, folder: Path | None = None) -> FileLock:
-    """The host-wide lock of a GPU, named as in CUDA_VISIBLE_DEVICES. Raises Locked."""
+    """The host-wide lock of a GPU, named as in CUDA_VISIBLE_DEVICES. Raises LockHeld."""
     folder = folder or Path(tempfile.gettempdir())
     return FileLock(folder / f"hgemm_packs-gpu-{_uuid(gpu)}.lock", LOCK_WAIT_S)
 

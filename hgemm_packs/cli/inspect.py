@@ -82,7 +82,7 @@ def explain(out: Console, problem: Problem, profile: str | None) -> None:
 
 def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] = ()) -> bool:
     """Check every hash of a pack (or of all that are found); with `gpu` every kernel's values, with
-    `allow` that one of these words (see Policy.extend) or the policy file vouches for it.
+    `allow` that one of these words (see TrustPolicy.extend) or the policy file vouches for it.
 
     Returns whether all of it held. Raises UserError when there is nothing to verify.
     """

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from .. import select
 from ..errors import PackError, of_path
-from ..pack.manifest import Policy, Row
+from ..pack.manifest import Row, WinPolicy
 from ..pack.strict_json import read_json
 from ..problem import DTYPES, DeviceInfo, Key, Problem, natural_alignment
 from . import shapes
@@ -49,7 +49,7 @@ class Figures(NamedTuple):
 
     row: Callable[[Key], Row | None]
     rows: Sequence[Row]
-    policy: Policy
+    policy: WinPolicy
     source: str
 
 

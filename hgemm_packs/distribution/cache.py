@@ -42,7 +42,7 @@ _OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CachedPack:
     """A pack in the cache, unread; `last_used` in seconds since the epoch."""
 
     path: Path
@@ -88,7 +88,7 @@ def add(manifest_sha256: str, fill: Callable[[Path], None], root: Path | None = 
     return target
 
 
-def packs(root: Path | None = None) -> list[Entry]:
+def packs(root: Path | None = None) -> list[CachedPack]:
     """What is in the cache, by name; an absent cache is empty. Raises CacheError, OSError."""
     base = base_of(root)
     try:
@@ -127,7 +127,7 @@ def gc(
     unused_days: float | None = None,
     max_bytes: int | None = None,
     dry_run: bool = False,
-) -> list[Entry]:
+) -> list[CachedPack]:
     """Remove packs unused for longer than `unused_days`, then the longest unused until the rest is
     within `max_bytes`; and what killed processes left, downloads that can go on after a week.
     Returns the packs, which with `dry_run` are still there. Raises ValueError, CacheError, OSError.
@@ -212,7 +212,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _entry(folder: Path) -> Entry | None:
+def _entry(folder: Path) -> CachedPack | None:
     """None for a pack that is being removed."""
     try:
         used = os.lstat(folder).st_mtime
@@ -221,4 +221,4 @@ def _entry(folder: Path) -> Entry | None:
         return None
     with suppress(FileNotFoundError):
         used = max(used, os.lstat(used_file(folder)).st_mtime)
-    return Entry(folder, folder.name, size, used)
+    return CachedPack(folder, folder.name, size, used)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from ..pack.folder import Pack
-from ..pack.manifest import GeneratorInfo, Policy, Row, Timing
+from ..pack.manifest import GeneratorInfo, Row, Timing, WinPolicy
 from ..pack.manifest_reader import Manifest
 from ..problem import REGIMES, regime
 
@@ -107,7 +107,7 @@ def _describe_measurement(manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
-def _group(name: str, rows: Sequence[Row], policy: Policy) -> str:
+def _group(name: str, rows: Sequence[Row], policy: WinPolicy) -> str:
     """One line: what `matmul` is worth on these problems."""
     served = [row for row in rows if _is_served(row, policy)]
     ids = {id(row) for row in served}
@@ -139,7 +139,7 @@ def _plot(manifest: Manifest) -> str:
     return "\n".join([text, "", "```", *bars, "```"])
 
 
-def _is_served(row: Row, policy: Policy) -> bool:
+def _is_served(row: Row, policy: WinPolicy) -> bool:
     """Whether `matmul` launches a kernel here."""
     return row.kernel is not None and policy.clears(row)
 

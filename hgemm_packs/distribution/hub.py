@@ -28,7 +28,7 @@ _SPEC = re.compile(rf"(?P<pack>{HUB_NAME}(?:/{HUB_NAME})?)(?:@(?P<revision>{HUB_
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class HubSource:
     """Where a pack comes from: a commit or branch of a repository, perhaps pinned."""
 
     repo: str
@@ -41,7 +41,7 @@ class Source:
         return self.revision if COMMIT.fullmatch(self.revision) else None
 
 
-def resolve(spec: str) -> Source:
+def resolve(spec: str) -> HubSource:
     """What NAME (of the registry) or OWNER/REPO means, either with @COMMIT or @BRANCH; a repository
     without is its branch main. Raises ValueError for anything else. No network."""
     match = _SPEC.fullmatch(spec)
@@ -49,14 +49,14 @@ def resolve(spec: str) -> Source:
         raise ValueError(f"{spec[:200]!a} is not NAME or OWNER/REPO, with @COMMIT or @BRANCH")
     name, revision = match["pack"], match["revision"]
     if "/" in name:
-        return Source(name, revision or "main", None)
+        return HubSource(name, revision or "main", None)
     pin = trust.registry().get(name)
     if pin is None:
         known = ", ".join(sorted(trust.registry())) or "none yet"
         raise ValueError(f"{name} is no pack of the registry ({known}); a repository is OWNER/REPO")
     if revision in (None, pin.revision):
-        return Source(pin.repo, pin.revision, pin)
-    return Source(pin.repo, str(revision), None)  # the pin vouches for its own commit alone
+        return HubSource(pin.repo, pin.revision, pin)
+    return HubSource(pin.repo, str(revision), None)  # the pin vouches for its own commit alone
 
 
 def fetch(
@@ -70,7 +70,7 @@ def fetch(
     """The folder in the cache of the pack that `spec` names, downloaded if it is not there.
 
     `allow` names who may vouch for it beside the registry and the policy file, in the words of
-    `Policy.extend`. The endpoint is HF_ENDPOINT's and the token the one of `hf auth login` or
+    `TrustPolicy.extend`. The endpoint is HF_ENDPOINT's and the token the one of `hf auth login` or
     HF_TOKEN unless they are given. `tick` hears of the blob's bytes. A commit that is in the cache
     needs no network; a download that ended early goes on where it was.
 
@@ -83,13 +83,13 @@ def fetch(
         path = packs.fetch("owner/repo", allow=["sha256:" + digest])
         packs.use(path)
     """
-    policy = trust.Policy.load().extend(allow)
+    policy = trust.TrustPolicy.load().extend(allow)
     return fetch_from(resolve(spec), policy, token=token, endpoint=endpoint, tick=tick)
 
 
 def fetch_from(
-    source: Source,
-    policy: trust.Policy,
+    source: HubSource,
+    policy: trust.TrustPolicy,
     *,
     token: str | None = None,
     endpoint: str | None = None,
@@ -115,8 +115,8 @@ def fetch_from(
 class _Job:
     """One fetch: what is wanted, whom to believe, where it goes."""
 
-    source: Source
-    policy: trust.Policy
+    source: HubSource
+    policy: trust.TrustPolicy
     root: Path
 
     def find_cached(self, commit: str) -> Path | None:

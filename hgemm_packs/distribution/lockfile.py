@@ -29,7 +29,7 @@ MAX_PACKS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Locked:
+class LockedPack:
     """One pack. `repo` and `revision` are None for one that was never on a Hub."""
 
     name: str
@@ -42,7 +42,7 @@ class Locked:
 
 
 _LOCKED = record(
-    Locked,
+    LockedPack,
     name=NAME,
     version=NAME,
     arch=NAME,
@@ -68,9 +68,9 @@ def lock(specs: Iterable[str] = ()) -> str:
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
-def _lock_entry(pack: Pack, receipt: trust.Receipt) -> Locked:
+def _lock_entry(pack: Pack, receipt: trust.Receipt) -> LockedPack:
     manifest = pack.manifest
-    return Locked(
+    return LockedPack(
         name=manifest.pack.name,
         version=manifest.pack.version,
         arch=manifest.arch,
@@ -81,7 +81,7 @@ def _lock_entry(pack: Pack, receipt: trust.Receipt) -> Locked:
     )
 
 
-def read(path: str | os.PathLike[str]) -> tuple[Locked, ...]:
+def read(path: str | os.PathLike[str]) -> tuple[LockedPack, ...]:
     """The packs of a lock file. Raises PackError for one that is none or contradicts itself, and
     OSError."""
     with open(path, "rb") as file:
@@ -89,7 +89,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Locked, ...]:
     if len(data) > MAX_LOCK_BYTES:
         raise PackError("lock_too_large", f"more than {MAX_LOCK_BYTES} bytes")
     try:
-        found: tuple[Locked, ...] = _LOCK(read_json(data))
+        found: tuple[LockedPack, ...] = _LOCK(read_json(data))
     except PackError as error:
         raise PackError(error.code, error.detail, f"{path} {error.where}".rstrip()) from None
     seen: set[str] = set()
@@ -131,15 +131,19 @@ def sync(
         except PackError as error:
             if error.code == "lock_mismatch" or each.repo is None or each.revision is None:
                 raise
-            _bring(hub.Source(each.repo, each.revision, None), each, token, endpoint, tick)
+            _bring(hub.HubSource(each.repo, each.revision, None), each, token, endpoint, tick)
     return {each.manifest_sha256: _check(each) for each in wanted}
 
 
 def _bring(
-    source: hub.Source, each: Locked, token: str | None, endpoint: str | None, tick: Tick | None
+    source: hub.HubSource,
+    each: LockedPack,
+    token: str | None,
+    endpoint: str | None,
+    tick: Tick | None,
 ) -> None:
     """Fetch it; nothing but the locked hash may vouch for it, whatever the policy file says."""
-    policy = trust.Policy(sha256=frozenset({each.manifest_sha256}))
+    policy = trust.TrustPolicy(sha256=frozenset({each.manifest_sha256}))
     try:
         hub.fetch_from(source, policy, token=token, endpoint=endpoint, tick=tick)
     except trust.TrustError as error:
@@ -147,7 +151,7 @@ def _bring(
         raise PackError("lock_mismatch", text) from None
 
 
-def _check(each: Locked) -> Path:
+def _check(each: LockedPack) -> Path:
     """The pack's folder, if the pack there is the locked one to the last field."""
     place = root_of(None)
     folder = place / "v1" / "packs" / each.manifest_sha256

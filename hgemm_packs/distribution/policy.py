@@ -56,7 +56,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class TrustPolicy:
     """What is accepted: sha256 of manifests, sigstore signers, public keys."""
 
     sha256: frozenset[str] = frozenset()
@@ -64,7 +64,7 @@ class Policy:
     keys: tuple[Key, ...] = ()
 
     @classmethod
-    def load(cls) -> Policy:
+    def load(cls) -> TrustPolicy:
         """The user's policy file: $HGEMM_PACKS_POLICY, else <config>/hgemm_packs/policy.toml.
 
         A file that is not named and does not exist is an empty policy. Raises TrustError for one
@@ -75,13 +75,13 @@ class Policy:
         if path is None or (named is None and not os.path.lexists(path)):
             return cls()
         try:
-            policy: Policy
+            policy: TrustPolicy
             policy, keys = _DOCUMENT(_read_toml(path))
             return replace(policy, keys=tuple(Key.read(path.parent / key) for key in keys))
         except PackError as error:
             raise TrustError("bad_policy", f"{path}: {error.detail}", error.where) from None
 
-    def extend(self, words: Iterable[str]) -> Policy:
+    def extend(self, words: Iterable[str]) -> TrustPolicy:
         """This policy and what `words` name, each one of: `sha256:HEX`, `key:PATH` (PEM),
         `sigstore:ISSUER IDENTITY`, or `sigstore:https://github.com/...@REF` (a workflow).
 
@@ -97,7 +97,7 @@ class Policy:
                 raise TrustError("bad_word", f"{word!r}: {error.detail}") from None
         return policy
 
-    def _and(self, word: str) -> Policy:
+    def _and(self, word: str) -> TrustPolicy:
         kind, _, value = word.partition(":")
         if kind == "sha256":
             return replace(self, sha256=self.sha256 | {SHA256(value)})
@@ -118,8 +118,8 @@ SIGNER = record(Signer, issuer=_ISSUER, identity=_IDENTITY)
 
 def _policy(
     sha256: tuple[str, ...] = (), sigstore: tuple[Signer, ...] = (), keys: tuple[str, ...] = ()
-) -> tuple[Policy, tuple[str, ...]]:
-    return Policy(frozenset(sha256), sigstore), keys
+) -> tuple[TrustPolicy, tuple[str, ...]]:
+    return TrustPolicy(frozenset(sha256), sigstore), keys
 
 
 _DOCUMENT = record(

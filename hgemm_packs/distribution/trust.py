@@ -29,8 +29,8 @@ from ..pack.strict_json import listing, nullable, one_of, read_json, record
 from . import cache, signatures
 from .policy import SIGNER
 from .policy import Key as Key
-from .policy import Policy as Policy
 from .policy import Signer as Signer
+from .policy import TrustPolicy as TrustPolicy
 
 REGISTRY = Path(__file__).with_name("registry.json")
 REGISTRY_SCHEMA = "hgemm-packs-registry/1"
@@ -79,7 +79,7 @@ def verify(
     folder: Path,
     *,
     pin: Pin | None = None,
-    policy: Policy | None = None,
+    policy: TrustPolicy | None = None,
     allow: Collection[str] = (),
     repo: str | None = None,
     revision: str | None = None,
@@ -88,9 +88,9 @@ def verify(
     """Check the pack in `folder`: first who vouches for the raw bytes of its manifest, and only
     then what these bytes say, down to the hash of every kernel.
 
-    With `pin` nothing but the pinned bytes pass. Else the manifest's hash must be in `policy`
-    (default: Policy.load()) or `allow` (words as of Policy.extend), or a signature beside it must
-    be by one of their signers or keys. A signature does not vouch for a pack that is older than one
+    With `pin`, only the pinned bytes pass. Without it, `policy` (default: TrustPolicy.load()) or
+    `allow` (words as of TrustPolicy.extend) must name the hash of the manifest, or the signer or
+    the key of the signature beside it. A signature does not vouch for a pack that is older than one
     of its name that the same signer vouched for in the cache `root`. `repo` and `revision` go on
     the receipt where there is no pin. Asks no network.
 
@@ -103,7 +103,7 @@ def verify(
         authority, signer = "registry", _check_pin(folder, data, digest, pin)
         repo, revision = pin.repo, pin.revision
     else:
-        policy = (Policy.load() if policy is None else policy).extend(allow)
+        policy = (TrustPolicy.load() if policy is None else policy).extend(allow)
         authority, signer = _find_voucher(folder, data, digest, policy)
         if signer is not None and root is not None:
             _check_newest(data, digest, signer, root)
@@ -134,7 +134,9 @@ def _check_pin(folder: Path, data: bytes, digest: str, pin: Pin) -> str | None:
     return str(pin.signer)
 
 
-def _find_voucher(folder: Path, data: bytes, digest: str, policy: Policy) -> tuple[str, str | None]:
+def _find_voucher(
+    folder: Path, data: bytes, digest: str, policy: TrustPolicy
+) -> tuple[str, str | None]:
     """The first authority of the policy that vouches for these bytes, and the signer if it is one.
     A signature that is there and does not hold is an error of its own only if no other holds."""
     if digest in policy.sha256:

@@ -1,7 +1,7 @@
 """Statistics of paired samples: the median ratio with its confidence interval.
 
-Called by `timing` and the generator. Which ratio is a win, `manifest.Policy` says: its lower bound
-above one plus the noise floor of the same harness.
+Called by `timing` and the generator. `manifest.WinPolicy` says which ratio is a win: its lower
+bound is above one plus the noise floor of the same harness.
 """
 
 from __future__ import annotations

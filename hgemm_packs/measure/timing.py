@@ -61,7 +61,7 @@ def _feed_arm(arm: Arm) -> Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TimingPlan:
     """How one problem is measured under one protocol: sets to rotate over, calls per replay.
     `chained` sets are layers, and every call but those of `feed` itself is followed by one."""
 
@@ -132,7 +132,7 @@ def plan(
     device: int,
     seed: int,
     overlapping: bool = False,
-) -> Plan:
+) -> TimingPlan:
     """Buffers and replay length so that one replay of `arm` lasts about `target_us`.
 
     Cold rotates over more than three times the L2. Where that takes more calls than the target
@@ -151,25 +151,25 @@ def plan(
     if chained:
         count = min(LAYERS, max(MIN_LAYERS, calls))
         sets = operands(problem, device, seed=seed, sets=count, chained=True)
-        return Plan(sets, count * max(1, round(calls / count)), flushed=False, chained=True)
+        return TimingPlan(sets, count * max(1, round(calls / count)), flushed=False, chained=True)
     needed = cold_sets(problem, at.l2_bytes) if protocol == "cold" else 1
     if overlapping:
         needed = max(needed, overlap_sets(problem, at.l2_bytes))
     if needed == 1:
-        return Plan(first, calls, flushed=False)
+        return TimingPlan(first, calls, flushed=False)
     count = min(needed, max(MIN_COLD_SETS, calls))
     sets = operands(problem, device, seed=seed, sets=count)
     if count < needed:
-        return Plan(sets, count, flushed=True)
+        return TimingPlan(sets, count, flushed=True)
     # A whole number of rounds, or the next replay would start on the sets used last.
-    return Plan(sets, math.ceil(calls / count) * count, flushed=False)
+    return TimingPlan(sets, math.ceil(calls / count) * count, flushed=False)
 
 
 class ArmBench:
     """Arms captured on the buffers of one plan, to be timed block by block. Made, used and freed
     inside `Stage.active()`."""
 
-    def __init__(self, arms: Mapping[str, Arm], how: Plan, at: Stage) -> None:
+    def __init__(self, arms: Mapping[str, Arm], how: TimingPlan, at: Stage) -> None:
         self.plan, self._at = how, at
         self.replays = {
             name: Replay(how.queue_arm(arm), how.sets, how.calls) for name, arm in arms.items()

@@ -100,7 +100,7 @@ class GridRule(NamedTuple):
     slices: int = 1
 
 
-class Range(NamedTuple):
+class DimRange(NamedTuple):
     """Sizes of one dimension that a kernel takes."""
 
     min: int
@@ -151,9 +151,9 @@ class KernelEntry(NamedTuple):
     tma: tuple[TensorMapSpec, ...]
     workspace_bytes: int
     align: tuple[int, int, int]
-    m: Range
-    n: Range
-    k: Range
+    m: DimRange
+    n: DimRange
+    k: DimRange
     dtype: str
     out_dtype: str
     acc: str
@@ -223,7 +223,7 @@ class Baseline(NamedTuple):
     protocol: str
 
 
-class Policy(NamedTuple):
+class WinPolicy(NamedTuple):
     """When a row is a win: `rule` names it, `noise_floor` is the relative A/A deviation."""
 
     noise_floor: float

@@ -20,8 +20,8 @@ from .manifest import (
     PARAM_LAYOUTS,
     WITH_WORKSPACE,
     DeviceProfile,
+    DimRange,
     KernelEntry,
-    Range,
     Row,
     TensorMapSpec,
 )
@@ -131,7 +131,7 @@ def _check_tensor_map(entry: KernelEntry, spec: TensorMapSpec, where: str) -> No
             raise PackError("bad_tma", detail, where)
 
 
-def _outer_dim(entry: KernelEntry, operand: str) -> Range:
+def _outer_dim(entry: KernelEntry, operand: str) -> DimRange:
     """The dimension that is strided in memory, per operand and layout."""
     if operand == "a":
         return entry.m if entry.layout[0] == "n" else entry.k

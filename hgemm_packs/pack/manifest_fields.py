@@ -19,17 +19,17 @@ from .manifest import (
     Baseline,
     Blob,
     DeviceProfile,
+    DimRange,
     GeneratorInfo,
     GridRule,
     KernelEntry,
     Numerics,
     PackInfo,
-    Policy,
-    Range,
     Row,
     TensorMapSpec,
     Timing,
     Toolchain,
+    WinPolicy,
 )
 from .strict_json import (
     Check,
@@ -106,7 +106,7 @@ ROW = record(
     pairs=integer(1, 1_000_000),
     date=DATE,
 )
-RANGE = record(Range, min=DIM, max=DIM, multiple_of=integer(1, 65536))
+RANGE = record(DimRange, min=DIM, max=DIM, multiple_of=integer(1, 65536))
 NUMERICS = record(
     Numerics,
     reference=one_of("float64"),
@@ -124,7 +124,7 @@ TENSOR_MAP = record(
 GENOME = mapping(SYMBOL, _gene, 64)
 
 
-def _kernel(dims: tuple[Range, Range, Range], **fields: Any) -> KernelEntry:
+def _kernel(dims: tuple[DimRange, DimRange, DimRange], **fields: Any) -> KernelEntry:
     m, n, k = dims
     return KernelEntry(m=m, n=n, k=k, **fields)
 
@@ -180,7 +180,7 @@ SHARED_FIELDS: dict[str, Check] = {
     "min_driver": integer(12000, 99999),
     "toolchain": record(Toolchain, nvrtc=NAME, cuda_core=NAME, flags=listing(LINE, 0, 64)),
     "baseline": record(Baseline, torch=NAME, cublas=NAME, driver=NAME, protocol=LINE),
-    "policy": record(Policy, noise_floor=number(0.0, 1.0), rule=LINE),
+    "policy": record(WinPolicy, noise_floor=number(0.0, 1.0), rule=LINE),
     "table": listing(ROW, 0, MAX_ROWS),
 }
 FIELDS: dict[str, Check] = {

@@ -22,9 +22,9 @@ from .manifest import (
     GeneratorInfo,
     KernelEntry,
     PackInfo,
-    Policy,
     Row,
     Toolchain,
+    WinPolicy,
 )
 from .manifest_checks import (
     check_blob_order,
@@ -144,7 +144,7 @@ class Manifest:
     generator: GeneratorInfo
     blob: Blob
     baseline: Baseline
-    policy: Policy
+    policy: WinPolicy
 
     def __init__(self, head: Mapping[str, Any], kernels: Lines, rows: Lines) -> None:
         self.__dict__.update(head)

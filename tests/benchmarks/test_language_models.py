@@ -67,7 +67,7 @@ def case(name: str, dtype: str = "bf16", phase: str = "decode", tokens: int = 3)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_each_architecture(fake: Started, models: ModuleType, name: str) -> None:
     free, biased, others = PRODUCTS[name]
-    bench = models.Bench(CPU, **tiny(name))
+    bench = models.ModelBench(CPU, **tiny(name))
     for dtype, kind, phase, tokens in (
         ("fp16", "f16", "decode", 3),
         ("bf16", "bf16", "prompt", 200),
@@ -98,7 +98,7 @@ def test_what_is_near_torch_is_measured_on_until_it_is_known(
     ratios, widths = iter([1.5, 0.9, 1.01, 0.9, 1.01]), iter([0.02, 0.02, 0.02, 0.005])
     monkeypatch.setattr(models.cases, "speedup", lambda samples: next(ratios))
     monkeypatch.setattr(models.cases, "half_width", lambda samples: next(widths))
-    bench = models.Bench(CPU, **tiny("Qwen3 8B"))
+    bench = models.ModelBench(CPU, **tiny("Qwen3 8B"))
     blocks = [len(bench.measure(case("Qwen3 8B"))["us"]["ours"]) for _ in range(3)]
     assert blocks == [5, 15, 10]
 
@@ -106,7 +106,7 @@ def test_what_is_near_torch_is_measured_on_until_it_is_known(
 def test_wrong_values_are_seen(fake: Started, models: ModuleType) -> None:
     fake.control.noop = 1
     fake.serve("tma2_v1", "nt", "bf16")
-    line = models.Bench(CPU, **tiny("Llama 3.1 8B")).measure(case("Llama 3.1 8B"))
+    line = models.ModelBench(CPU, **tiny("Llama 3.1 8B")).measure(case("Llama 3.1 8B"))
     (words,) = line["wrong"]
     assert words.startswith("logits ")
     assert models.verdict(0.01, 0.005) == []
@@ -171,7 +171,7 @@ def test_single_calls(fake: Started, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(serving.baselines, "best_cublaslt", lambda *_, **__: Tuned)
     fake.serve("tma2_v1", "nn", "f16")
-    bench = serving.Bench(CPU, 1)
+    bench = serving.ServingBench(CPU, 1)
     line = bench.measure({"set": "grid", "problem": [64, 64, 64, "nn", "f16"]})
     assert (line["ran"], line["wrong"]) == (["hits"], [])
     for mode in ("offline", "server"):

@@ -17,9 +17,9 @@ from benchmarks.gates import space_gates
 from hgemm_packs import launcher
 from hgemm_packs.generator.campaigns import campaign, covering_kernels
 from hgemm_packs.generator.campaigns.coverage import Known, pairs_of
-from hgemm_packs.generator.campaigns.covering_kernels import ROUNDS, Folder, Tried, write
+from hgemm_packs.generator.campaigns.covering_kernels import ROUNDS, CoveringKernels, Tried, write
 from hgemm_packs.generator.compile.compiler import Built
-from hgemm_packs.generator.core.spec import Job, Kernel, Status, Verdict
+from hgemm_packs.generator.core.spec import CompiledKernel, Job, Status, Verdict
 from hgemm_packs.generator.devices import gated
 from hgemm_packs.generator.devices.gated import NO_ROOM, WAYS
 from hgemm_packs.generator.families import Genome, family
@@ -100,7 +100,7 @@ def folder(tmp_path: Path, known: Known) -> Path:
 
 
 def test_a_folder_has_what_was_written(folder: Path, known: Known) -> None:
-    read = Folder(folder)
+    read = CoveringKernels(folder)
     assert set(read.families) == {NAME} and read.families[NAME]["known"] == len(known)
     assert [tuple(pair) for pair in read.families[NAME]["not_found"]] == known.not_found
     for line in read.genomes[NAME]:
@@ -113,13 +113,13 @@ def test_a_folder_has_what_was_written(folder: Path, known: Known) -> None:
     blob = folder / covering_kernels.KERNELS
     blob.write_bytes(blob.read_bytes()[:-1] + b"!")
     with pytest.raises(ValueError, match=r"kernels.bin: not the cubin of sm90_"):
-        Folder(folder)
+        CoveringKernels(folder)
 
 
 # --- summary --------------------------------------------------------------------------------------
 
 
-def lines(out: Path, read: Folder, worse: dict[int, dict[str, Any]]) -> None:
+def lines(out: Path, read: CoveringKernels, worse: dict[int, dict[str, Any]]) -> None:
     """A run's file where all kernels passed in both ways, but for the dependent launches of those
     at the places that `worse` has; {} is no line at all."""
     header = {"ways": WAYS, "commit": "c", "started": "now", "device": {}}
@@ -135,14 +135,14 @@ def lines(out: Path, read: Folder, worse: dict[int, dict[str, Any]]) -> None:
 
 
 def counted(folder: Path, worse: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    read, out = Folder(folder), folder.with_name("o.jsonl")
+    read, out = CoveringKernels(folder), folder.with_name("o.jsonl")
     lines(out, read, worse)
     found: dict[str, Any] = space_gates.figures(read, space_gates.outcomes([out]), WAYS)[NAME]
     return found
 
 
 def test_a_pair_counts_where_a_kernel_passed(folder: Path, known: Known) -> None:
-    built = len(Folder(folder).built)
+    built = len(CoveringKernels(folder).built)
     figures = counted(folder, {})
     refused = figures["refused"][f"build: {SPILLS}"]
     assert refused >= ROUNDS
@@ -176,7 +176,7 @@ def test_what_did_not_pass_covers_nothing(folder: Path, known: Known) -> None:
     words = [each["detail"] for each in after["failed"]]
     assert words == ["dependent: NumericError: waves", "dependent: no answer in 20 s"]
     assert after["too_large"][0][1] == f"dependent: {NO_ROOM}"
-    read = Folder(folder)
+    read = CoveringKernels(folder)
     passed = pairs_of(OURS, (line["genome"] for line in read.built[5:]))
     assert after["pairs_covered"] == len(passed) < before["pairs_covered"]
     reasons = {why for each in after["not_covered"] for why in each["genomes"]}
@@ -187,7 +187,7 @@ def test_the_summary_names_what_the_sanitizer_found(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(space_gates, "OUT", tmp_path / "space_gates.json")
-    read, out, said = Folder(folder), tmp_path / "o.jsonl", tmp_path / "s.jsonl"
+    read, out, said = CoveringKernels(folder), tmp_path / "o.jsonl", tmp_path / "s.jsonl"
     lines(out, read, {})
     words = ["summary", str(folder), str(out), "--sanitized", str(said)]
     for findings, code in ((0, 0), (2, 1), (-1, 1)):
@@ -212,7 +212,7 @@ def test_the_summary_is_written(
     monkeypatch.setattr(space_gates, "OUT", tmp_path / "space_gates.json")
     out = tmp_path / "o.jsonl"
     for worse, code in (({}, 0), ({0: {"outcome": "failed", "detail": "x"}}, 1), ({0: {}}, 1)):
-        lines(out, Folder(folder), worse)
+        lines(out, CoveringKernels(folder), worse)
         assert space_gates.main(["summary", str(folder), str(out)]) == code
     document = json.loads((tmp_path / "space_gates.json").read_text())
     assert document["runs"] == [{"commit": "c", "started": "now", "device": {}}]
@@ -244,7 +244,7 @@ def device(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleN
     return machine
 
 
-def ask(kernel: Kernel, way: str = "plain") -> dict[str, Any]:
+def ask(kernel: CompiledKernel, way: str = "plain") -> dict[str, Any]:
     evidence = dict(gated.make(0).run(Job(way, None, (kernel,), 5)).evidence)
     assert evidence.pop("seconds") >= 0
     return evidence

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.pack.manifest import PARAM_LAYOUTS, GridRule, Range
+from hgemm_packs.pack.manifest import PARAM_LAYOUTS, DimRange, GridRule
 from tests import fake_driver, reference
 from tests.fake_driver import Started
 
@@ -63,7 +63,7 @@ REFUSED: dict[str, tuple[Callable[[Operands], Any], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_the_kernel_does_not_take(bare: Started, name: str) -> None:
-    kernel = loaded("tma2_v1", m=Range(16, 64, 1))
+    kernel = loaded("tma2_v1", m=DimRange(16, 64, 1))
     a, b = reference.cancelling(48, 40, 64, "nn", torch.float16)
     out = torch.full((48, 40), torch.nan, dtype=torch.float16)
     change, words = REFUSED[name]

@@ -183,7 +183,7 @@ class PolicyReader:
         os.pwrite(self._file, data, 0)
         try:
             with mock.patch.object(policy, "settings", lambda: SimpleNamespace(policy=self._path)):
-                read = policy.Policy.load()
+                read = policy.TrustPolicy.load()
         except PackError as error:
             # It names files, as long as the user's own names for them are.
             raise PackError(error.code, "") from None

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from hgemm_packs.distribution.lockfile import SCHEMA, Locked
+from hgemm_packs.distribution.lockfile import SCHEMA, LockedPack
 from hgemm_packs.generator.compile.pack_writer import write_pack
 from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME
 from hgemm_packs.pack.manifest import PARAM_LAYOUTS
@@ -38,8 +38,8 @@ identity = "https://github.com/o/r/.github/workflows/release.yml@refs/heads/main
 """,
 }
 LOCKS = [
-    Locked("mine", "1.0.0", "sm_90a", None, None, "a" * 64, "b" * 64),
-    Locked("theirs", "2.1", "sm_80", "o/r", "c" * 40, "d" * 64, "e" * 64),
+    LockedPack("mine", "1.0.0", "sm_90a", None, None, "a" * 64, "b" * 64),
+    LockedPack("theirs", "2.1", "sm_80", "o/r", "c" * 40, "d" * 64, "e" * 64),
 ]
 RECEIPTS = {
     "unsigned": Receipt("a" * 64, "b" * 64, None, None, "sha256", None, "2026-11-20T00:00:00Z"),

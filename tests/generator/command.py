@@ -14,7 +14,7 @@ import pytest
 from hgemm_packs import cli
 from hgemm_packs.generator import report
 from hgemm_packs.generator.cli import remeasure, search
-from hgemm_packs.generator.core.spec import Choice, Device, Kernel, Status, Verdict
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Device, Status, Verdict
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice, fake_kernel
 from hgemm_packs.generator.workers.evaluators import Inline
 from hgemm_packs.problem import Problem
@@ -37,10 +37,10 @@ class Builder:
     workers = 0
     toolchain: Mapping[str, Any] = {"sources": "none"}
 
-    def build(self, wanted: Sequence[Choice]) -> dict[Choice, Kernel | Verdict]:
+    def build(self, wanted: Sequence[Choice]) -> dict[Choice, CompiledKernel | Verdict]:
         return {choice: fake_kernel(choice) for choice in wanted}
 
-    def inspect(self, kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+    def inspect(self, kernels: Sequence[CompiledKernel]) -> dict[str, Verdict]:
         return {one.id: Verdict("binary", Status.OK) for one in kernels}
 
     def close(self) -> None: ...

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hgemm_packs.generator.core.spec import DeviceFacts, Job, Kernel, Reply, Result, Status
+from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, Job, Reply, Result, Status
 from hgemm_packs.problem import Problem
 
 TORCH_US = 12.0
@@ -64,7 +64,7 @@ class FakeDevice:
         rng = random.Random(f"{job.problem} {job.kind} {arm}")
         return tuple(round(us * (1 + 1e-4 * rng.uniform(-1, 1)), 6) for _ in range(5))
 
-    def _result(self, job: Job, kernel: Kernel) -> Result:
+    def _result(self, job: Job, kernel: CompiledKernel) -> Result:
         time.sleep(self.sleep_s)
         fault = self.faults.get(kernel.id)
         if fault == "crash":

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hgemm_packs import report
-from hgemm_packs.generator.core.spec import Job, Kernel, Reply, Status
+from hgemm_packs.generator.core.spec import CompiledKernel, Job, Reply, Status
 from hgemm_packs.generator.devices import gpu
 from hgemm_packs.generator.measure import admission, contest, screening
 from hgemm_packs.measure import baselines, timing
@@ -27,7 +27,7 @@ L2 = 4 << 10  # bytes: the stand-in driver computes slowly
 
 def kernel(
     param_layout: str, layout: str = "nt", cubin: bytes | None = None, **changes: Any
-) -> Kernel:
+) -> CompiledKernel:
     """A kernel that the stand-in driver runs; `changes` replace manifest fields."""
     cubin = cubin or fake_driver.image("kernel", param_layout, layout)
     e = fake_driver.entry(param_layout, layout, cubin=cubin)
@@ -58,7 +58,7 @@ def kernel(
     }
     if e.cooperative:
         fields["cooperative"] = True
-    return Kernel({**fields, **changes}, cubin)
+    return CompiledKernel({**fields, **changes}, cubin)
 
 
 class Clock:
@@ -175,7 +175,7 @@ def tuned_cold(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     torch.mm(a, b, out=c)
 
 
-def run(machine: SimpleNamespace, kind: str, *kernels: Kernel, **changes: Any) -> Reply:
+def run(machine: SimpleNamespace, kind: str, *kernels: CompiledKernel, **changes: Any) -> Reply:
     """Run one job; `changes` replace the problem and the seed."""
     problem = changes.get("problem", PROBLEM)
     reply: Reply = machine.device.run(Job(kind, problem, kernels, changes.get("seed", 5)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.pack import identity
-from hgemm_packs.pack.manifest import GridRule, KernelEntry, Numerics, Range, TensorMapSpec
+from hgemm_packs.pack.manifest import DimRange, GridRule, KernelEntry, Numerics, TensorMapSpec
 
 A_MAP = TensorMapSpec("a", (64, 128), 128, 0, 128)
 KERNEL = KernelEntry(
@@ -15,7 +15,7 @@ KERNEL = KernelEntry(
     **{"offset": 0, "size": 9, "param_layout": "tma2_v1", "param_sizes": (128, 128), "block": 128},
     **{"cluster": (1, 1, 1), "grid": GridRule(64, 32, False), "smem_bytes": 1024, "regs": 64},
     **{"tma": (A_MAP,), "workspace_bytes": 0, "align": (16, 16, 16)},
-    **{"m": Range(1, 64, 1), "n": Range(8, 64, 8), "k": Range(8, 96, 8), "dtype": "f16"},
+    **{"m": DimRange(1, 64, 1), "n": DimRange(8, 64, 8), "k": DimRange(8, 96, 8), "dtype": "f16"},
     **{"out_dtype": "f16", "acc": "f32", "layout": "nn", "epilogue": "none"},
     **{"deterministic": True, "numerics": Numerics("float64", 1e-3, 1)},
 )
@@ -40,7 +40,7 @@ LAUNCHED: list[dict[str, Any]] = [
     {"layout": "nt"},
     {"dtype": "bf16"},
     {"align": (16, 16, 8)},
-    *({x: Range(8, 32, 8)} for x in ("m", "n", "k")),
+    *({x: DimRange(8, 32, 8)} for x in ("m", "n", "k")),
 ]
 #: What does not.
 SAID = {

@@ -15,7 +15,7 @@ from hgemm_packs.errors import PackError
 from hgemm_packs.generator.compile.pack_writer import write_pack
 from hgemm_packs.pack import manifest_reader
 from hgemm_packs.pack.folder import Pack
-from hgemm_packs.pack.manifest import GridRule, Policy, Range, Timing
+from hgemm_packs.pack.manifest import DimRange, GridRule, Timing, WinPolicy
 from hgemm_packs.problem import Problem
 from tests import packs, shapes
 
@@ -38,13 +38,13 @@ def test_every_field_arrives(pack: Pack, tmp_path: Path) -> None:
     )
     assert m.toolchain.flags == ("-std=c++17",)
     assert m.device_profiles[0].mem_bw_gbps == 4800.0
-    assert m.policy == Policy(0.02, "both lower bounds above one plus the noise floor")
+    assert m.policy == WinPolicy(0.02, "both lower bounds above one plus the noise floor")
     for name in ("id", "name", "symbol", "family", "genome", "offset", "size", "param_layout"):
         assert getattr(entry, name) == raw[name]
     assert entry.param_sizes == (128, 128, 8, 4, 4, 4, 4)
     assert entry.cluster == (2, 1, 1)
     assert entry.grid == GridRule(128, 64, True)
-    assert (entry.m, entry.n, entry.k) == (Range(8, 16384, 8),) * 3
+    assert (entry.m, entry.n, entry.k) == (DimRange(8, 16384, 8),) * 3
     assert entry.align == (16, 16, 16)
     assert [spec.operand for spec in entry.tma] == ["a", "b"]
     assert (entry.tma[0].box, entry.tma[1].box) == ((64, 128), (64, 64))
@@ -140,7 +140,7 @@ def test_grouped_rows_need_the_operands_outer_size_in_steps_of_32(
     ("size", "admitted"), [(8, True), (16, True), (24, True), (0, False), (12, False), (32, False)]
 )
 def test_range(size: int, admitted: bool) -> None:
-    assert Range(8, 24, 8).admits(size) is admitted
+    assert DimRange(8, 24, 8).admits(size) is admitted
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_range(size: int, admitted: bool) -> None:
 def test_policy_needs_both_bounds_above_the_floor(hot: float, cold: float, clears: bool) -> None:
     row = packs.row(packs.WIN, None)
     row = row._replace(hot=row.hot._replace(lcb=hot), cold=row.cold._replace(lcb=cold))
-    assert Policy(0.02, "both").clears(row) is clears
+    assert WinPolicy(0.02, "both").clears(row) is clears
 
 
 def test_an_error_says_where(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ Macros = dict[str, Macro]
 
 
 @dataclass(slots=True)
-class Source:
+class TokenizedSource:
     """`raw`: every token of the text, of all branches and directives. `tokens`: what is left after
     preprocessing."""
 
@@ -85,9 +85,9 @@ class _If:
     open: bool
 
 
-def preprocess(text: str) -> Source:
+def preprocess(text: str) -> TokenizedSource:
     """Tokens before and after. Raises Hidden for what honest kernels have no use for."""
-    source = Source()
+    source = TokenizedSource()
     macros = {name: Macro((Token("number", v, 0),)) for name, v in PREDEFINED.items()}
     nesting: list[_If] = []
     run: list[Token] = []

@@ -18,7 +18,7 @@ from tree_sitter import Language, Node, Parser
 from hgemm_packs.generator.compile.compiler import expand_includes
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.source import ptx
-from hgemm_packs.generator.gates.source.preprocess import Hidden, Source, Token, preprocess
+from hgemm_packs.generator.gates.source.preprocess import Hidden, Token, TokenizedSource, preprocess
 
 #: Names that begin with two underscores: qualifiers, and what the compiler offers to a kernel.
 _RESERVED = re.compile(
@@ -134,7 +134,7 @@ def _asm_words(tokens: Sequence[Token]) -> int:
     return sum(token.text in ("asm", "__asm", "__asm__") for token in tokens)
 
 
-def _tree(read: Source) -> Node:
+def _tree(read: TokenizedSource) -> Node:
     # Attributes that the grammar does not know, and that hide nothing.
     text = re.sub(r"__(cluster_dims|maxnreg|align)__\s*\([^()]*\)", _blank, read.text())
     return _parser().parse(text.encode()).root_node

@@ -31,7 +31,7 @@ def test_packs_lists_what_is_there(pack: Pack, root: Path, tmp_path: Path) -> No
     os.utime(other, (0, 5000))
     entries = {entry.path: entry for entry in cache.packs(root)}
     size = sum(len(data) for data in contents(folder).values())
-    assert entries[folder] == cache.Entry(folder, pack.manifest_sha256, size, 1000)
+    assert entries[folder] == cache.CachedPack(folder, pack.manifest_sha256, size, 1000)
     assert entries.keys() == {folder, other} and entries[other].last_used == 5000
 
 
@@ -60,7 +60,7 @@ def test_touch_outside_a_cache_does_nothing(pack: Pack, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def three(root: Path, tmp_path: Path) -> list[cache.Entry]:
+def three(root: Path, tmp_path: Path) -> list[cache.CachedPack]:
     """Unused for 30, 20 and 10 days."""
     folders = [add(written(tmp_path / f"p{version}", version), root) for version in "123"]
     for folder, days in zip(folders, (30, 20, 10), strict=True):
@@ -89,7 +89,7 @@ def test_gc(
     gone: int,
     dry_run: bool,
     root: Path,
-    three: list[cache.Entry],
+    three: list[cache.CachedPack],
 ) -> None:
     size = sum(entry.bytes for entry in three)
     limit = None if spare_bytes is None else size + spare_bytes
@@ -100,13 +100,15 @@ def test_gc(
     assert temps(root) == []
 
 
-def test_gc_by_size_removes_the_longest_unused_first(root: Path, three: list[cache.Entry]) -> None:
+def test_gc_by_size_removes_the_longest_unused_first(
+    root: Path, three: list[cache.CachedPack]
+) -> None:
     cache.touch(three[0].path)
     removed = cache.gc(root, max_bytes=three[0].bytes)
     assert removed == three[1:]
 
 
-def test_gc_dry_run_leaves_temporary_folders(root: Path, three: list[cache.Entry]) -> None:
+def test_gc_dry_run_leaves_temporary_folders(root: Path, three: list[cache.CachedPack]) -> None:
     (root / "v1" / "temp" / ("a" * 64 + "-x")).mkdir()
     cache.gc(root, dry_run=True)
     assert len(temps(root)) == 1

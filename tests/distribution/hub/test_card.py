@@ -10,7 +10,7 @@ import pytest
 from hgemm_packs.distribution.card import BAR_WIDTH, EDGES, card
 from hgemm_packs.generator.compile.pack_writer import write_pack
 from hgemm_packs.pack.folder import Pack
-from hgemm_packs.pack.manifest import Baseline, PackInfo, Policy, Timing
+from hgemm_packs.pack.manifest import Baseline, PackInfo, Timing, WinPolicy
 from hgemm_packs.problem import regime
 from tests import packs
 
@@ -109,7 +109,7 @@ def test_text_of_a_manifest_stays_text(tmp_path: Path) -> None:
     rule = "x | <script>alert(1)</script> [click](http://e) `rm` & | y"
     pack = packs.write_good(
         tmp_path / "pack",
-        policy=Policy(0.02, rule),
+        policy=WinPolicy(0.02, rule),
         baseline=Baseline("2.11.0+cu130", "13.1.0", "580.159", "![a](b)"),
     )
     text = card(pack, "owner/name")

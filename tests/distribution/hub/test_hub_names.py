@@ -135,7 +135,7 @@ def test_spec_that_is_none_is_refused(spec: str) -> None:
 
 def test_specs() -> None:
     commit = "a1" * 20
-    assert hub.resolve("a/b") == hub.Source("a/b", "main", None)
+    assert hub.resolve("a/b") == hub.HubSource("a/b", "main", None)
     assert hub.resolve(f"a/b@{commit}").commit == commit
     assert hub.resolve("a/b@v1.0").commit is None
     with pytest.raises(ValueError, match="no pack of the registry"):

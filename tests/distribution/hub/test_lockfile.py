@@ -77,8 +77,8 @@ def test_commit_with_other_bytes_is_refused(
     world: World, locked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even with bytes that the policy trusts: the lock is narrower."""
-    policy = trust.Policy(sha256=frozenset({sha_of(world.other)}))
-    monkeypatch.setattr(trust.Policy, "load", lambda: policy)
+    policy = trust.TrustPolicy(sha256=frozenset({sha_of(world.other)}))
+    monkeypatch.setattr(trust.TrustPolicy, "load", lambda: policy)
     world.repo.commits[world.commit] = world.files | {
         MANIFEST: world.other[MANIFEST],
         BLOB: world.other[BLOB],

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.distribution import signatures, trust
-from hgemm_packs.distribution.trust import Key, Pin, Policy, Receipt, Signer
+from hgemm_packs.distribution.trust import Key, Pin, Receipt, Signer, TrustPolicy
 from hgemm_packs.errors import PackError, TrustError
 from tests import packs
 from tests.distribution.trust.signed_folder import SIGNER, refused
@@ -32,7 +32,7 @@ from tests.distribution.trust.sigstore_world import (
 )
 
 pytestmark = pytest.mark.usefixtures("clean_process", "own_root")
-BY_SIGNER = Policy(signers=(SIGNER,))
+BY_SIGNER = TrustPolicy(signers=(SIGNER,))
 REVISION = "c" * 40
 
 
@@ -69,7 +69,7 @@ def test_a_pinned_pack(folder: Path) -> None:
 def test_a_pin_of_another_manifest(folder: Path) -> None:
     """Whatever else the user trusts: a pinned name means the pinned bytes."""
     pin = pin_of(folder, manifest_sha256="d" * 64)
-    allowed = Policy(frozenset({digest(folder)}))
+    allowed = TrustPolicy(frozenset({digest(folder)}))
     assert refused(folder, pin=pin, policy=allowed) == "wrong_manifest"
 
 
@@ -123,7 +123,7 @@ def test_a_signer_named_in_the_call(folder: Path) -> None:
 def test_the_second_signer_of_a_policy(folder: Path) -> None:
     bundle(folder)
     other = Signer(ISSUER, "https://github.com/other/packs/w.yml@refs/tags/v1")
-    assert trust.verify(folder, policy=Policy(signers=(other, SIGNER))).signer == str(SIGNER)
+    assert trust.verify(folder, policy=TrustPolicy(signers=(other, SIGNER))).signer == str(SIGNER)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_without_the_extra_a_signature_is_refused(
     (folder / file).write_bytes(b"{}")
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(TrustError, match=r"need pip install 'hgemm-packs\[verify\]'") as error:
-        trust.verify(folder, policy=Policy(signers=(SIGNER,), keys=(Key.read(public),)))
+        trust.verify(folder, policy=TrustPolicy(signers=(SIGNER,), keys=(Key.read(public),)))
     assert error.value.code == "missing_extra"
 
 

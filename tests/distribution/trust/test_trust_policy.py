@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.distribution import trust
-from hgemm_packs.distribution.trust import Key, Pin, Policy, Signer
+from hgemm_packs.distribution.trust import Key, Pin, Signer, TrustPolicy
 from hgemm_packs.errors import TrustError
 from tests.distribution.trust.sigstore_world import IDENTITY, ISSUER, write_key
 
@@ -39,12 +39,12 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def code() -> str:
     with pytest.raises(TrustError) as error:
-        Policy.load()
+        TrustPolicy.load()
     return error.value.code
 
 
 def test_no_file_trusts_nobody(file: Path) -> None:
-    assert Policy.load() == Policy(frozenset(), (), ())
+    assert TrustPolicy.load() == TrustPolicy(frozenset(), (), ())
 
 
 def test_a_whole_policy(file: Path) -> None:
@@ -53,8 +53,8 @@ def test_a_whole_policy(file: Path) -> None:
         f'sha256 = ["{HEX}"]\nkeys = ["team.pem"]\n'
         f'[[sigstore]]\nissuer = "{ISSUER}"\nidentity = "{IDENTITY}"\n'
     )
-    expected = Policy(frozenset({HEX}), (Signer(ISSUER, IDENTITY),), (Key.read(public),))
-    assert Policy.load() == expected
+    expected = TrustPolicy(frozenset({HEX}), (Signer(ISSUER, IDENTITY),), (Key.read(public),))
+    assert TrustPolicy.load() == expected
 
 
 def test_the_named_file_counts_alone(
@@ -63,7 +63,7 @@ def test_the_named_file_counts_alone(
     file.write_text(f'sha256 = ["{HEX}"]\n')
     (tmp_path / "named.toml").write_text(f'sha256 = ["{"a" * 64}"]\n')
     monkeypatch.setenv("HGEMM_PACKS_POLICY", str(tmp_path / "named.toml"))
-    assert Policy.load().sha256 == {"a" * 64}
+    assert TrustPolicy.load().sha256 == {"a" * 64}
 
 
 def test_a_named_file_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_user_without_a_home_has_an_empty_policy(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.delenv("XDG_CONFIG_HOME")
     monkeypatch.setattr(Path, "home", nobody)
-    assert Policy.load() == Policy()
+    assert TrustPolicy.load() == TrustPolicy()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_nothing_switches_verification_off(file: Path, text: str) -> None:
     """There is no such word, so a policy with one is refused as a whole."""
     file.write_text(text + "\n")
     with pytest.raises(TrustError, match="is not a field here") as error:
-        Policy.load()
+        TrustPolicy.load()
     assert error.value.code == "bad_policy"
 
 
@@ -141,7 +141,7 @@ def test_defect_15_a_policy_with_an_integer_that_python_does_not_print(
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_a_policy_that_others_can_write(file: Path, mode: int) -> None:
     file.write_text("")
-    assert Policy.load() == Policy()
+    assert TrustPolicy.load() == TrustPolicy()
     file.chmod(mode)
     assert code() == "bad_policy"
 
@@ -149,7 +149,7 @@ def test_a_policy_that_others_can_write(file: Path, mode: int) -> None:
 def test_a_key_that_others_can_write(file: Path) -> None:
     _, public = write_key(file.parent, "team")
     file.write_text('keys = ["team.pem"]\n')
-    assert Policy.load().keys == (Key.read(public),)
+    assert TrustPolicy.load().keys == (Key.read(public),)
     public.chmod(0o666)
     assert code() == "bad_policy"
 
@@ -168,7 +168,7 @@ def test_a_policy_of_root_counts_for_every_user(
     """An administrator's policy."""
     file.write_text(f'sha256 = ["{HEX}"]\n')
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
-    assert Policy.load().sha256 == {HEX}
+    assert TrustPolicy.load().sha256 == {HEX}
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
@@ -179,13 +179,15 @@ def test_a_policy_that_is_no_file(file: Path, make: Any) -> None:
 
 def test_words_of_a_call(tmp_path: Path) -> None:
     _, public = write_key(tmp_path, "mine")
-    start = Policy(frozenset({HEX}))
+    start = TrustPolicy(frozenset({HEX}))
     words = ["sha256:" + "b" * 64, f"key:{public}", f"sigstore:{IDENTITY}"]
     words.append("sigstore:https://accounts.example me@example.org")
     signers = (Signer(ISSUER, IDENTITY), Signer("https://accounts.example", "me@example.org"))
-    assert start.extend(words) == Policy(frozenset({HEX, "b" * 64}), signers, (Key.read(public),))
+    assert start.extend(words) == TrustPolicy(
+        frozenset({HEX, "b" * 64}), signers, (Key.read(public),)
+    )
     assert start.extend([]) == start
-    assert start == Policy(frozenset({HEX}))
+    assert start == TrustPolicy(frozenset({HEX}))
 
 
 @pytest.mark.parametrize(
@@ -209,14 +211,14 @@ def test_words_of_a_call(tmp_path: Path) -> None:
 )
 def test_a_word_that_names_nobody(word: str) -> None:
     with pytest.raises(TrustError) as error:
-        Policy().extend([word])
+        TrustPolicy().extend([word])
     assert error.value.code == "bad_word"
 
 
 def test_a_str_is_no_list_of_words() -> None:
     # allow="sha256:..." was refused with the words: 's' names nobody.
     with pytest.raises(TrustError, match="not a list of words"):
-        Policy().extend(f"sha256:{HEX}")
+        TrustPolicy().extend(f"sha256:{HEX}")
 
 
 def test_the_examples_of_the_documentation(file: Path) -> None:
@@ -226,15 +228,15 @@ def test_the_examples_of_the_documentation(file: Path) -> None:
     file.write_text(example)
     repo_identity = IDENTITY.replace("owner/packs", "owner/repo")
     signer = Signer(ISSUER, repo_identity)
-    assert Policy.load() == Policy(frozenset({HEX}), (signer,), (Key.read(public),))
+    assert TrustPolicy.load() == TrustPolicy(frozenset({HEX}), (signer,), (Key.read(public),))
 
     words = re.findall(r'allow=\["(.*?)"\]', page)
     words = [
         word.replace("0123...", HEX).replace("/etc/hgemm_packs", str(file.parent)) for word in words
     ]
     google = Signer("https://accounts.google.com", "me@example.org")
-    expected = Policy(frozenset({HEX}), (signer, google), (Key.read(public),))
-    assert Policy().extend(words) == expected
+    expected = TrustPolicy(frozenset({HEX}), (signer, google), (Key.read(public),))
+    assert TrustPolicy().extend(words) == expected
 
 
 # --- the registry

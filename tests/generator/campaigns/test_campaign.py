@@ -12,10 +12,10 @@ import pytest
 
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.campaigns import campaign
-from hgemm_packs.generator.campaigns.campaign import Plan, Selection, Task
+from hgemm_packs.generator.campaigns.campaign import CampaignOptions, ProblemFilter, Task
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
-from hgemm_packs.generator.core.spec import Kernel
+from hgemm_packs.generator.core.spec import CompiledKernel
 from hgemm_packs.generator.workers.evaluators import Inline
 from hgemm_packs.problem import Problem
 from tests import packs
@@ -28,12 +28,14 @@ def task(m: int, name: str = "k", **fields: Any) -> Task:
     return Task(
         "pdl",
         problem,
-        lambda: (Kernel({"id": name, "name": name}, b""),),
+        lambda: (CompiledKernel({"id": name, "name": name}, b""),),
         {"problem": pack_kernels.problem_values(problem), "kernel": name, **fields},
     )
 
 
-def run(out: Path, tasks: Sequence[Task], device: Answering, **options: Any) -> campaign.Tally:
+def run(
+    out: Path, tasks: Sequence[Task], device: Answering, **options: Any
+) -> campaign.CampaignCounts:
     return campaign.run(out, tasks, Inline(device), {"commit": "c"}, **options)
 
 
@@ -124,7 +126,7 @@ def test_a_campaign_deals_to_processes_and_survives_their_death(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where GPUs are locked
     packs.write_good(tmp_path / "pack")
     pack, out = Packed(tmp_path / "pack"), tmp_path / "o.jsonl"
-    plan = Plan(out, gpus=2, commit="abc")
+    plan = CampaignOptions(out, gpus=2, commit="abc")
     tasks = [task(m) for m in (64, LOST_M, 72, DIES_M, 80)]
     assert not campaign.measure(plan, pack, tasks, answering.make, {"benchmark": "b"}).whole
     headers, lines = campaign.lines([out])
@@ -199,14 +201,14 @@ def test_problems_are_read_from_lines_and_files(tmp_path: Path, pack: Packed) ->
 
 
 def test_a_selection_is_of_the_table_or_of_a_list(tmp_path: Path, pack: Packed) -> None:
-    whole = campaign.select(pack, Selection())
+    whole = campaign.select(pack, ProblemFilter())
     assert len(whole) == 3 and {p for p, _ in whole} == set(pack.measured)
-    tiny = Selection("grid", ["nn"], ["f16"], ["tiny"])
+    tiny = ProblemFilter("grid", ["nn"], ["f16"], ["tiny"])
     grid = campaign.select(pack, tiny)
     assert len(grid) == len(set(grid)) == 120
     assert {(p.layout, p.dtype) for p, _ in grid} == {("nn", "f16")}
     # The first tenth of a run is of all sizes.
     flop = [p.m * p.n * p.k for p, _ in grid]
     assert min(flop[:12]) == min(flop) and max(flop[:12]) > 0.5 * max(flop)
-    seventh = campaign.select(pack, Selection("grid", regimes=["tiny"], every=7))
+    seventh = campaign.select(pack, ProblemFilter("grid", regimes=["tiny"], every=7))
     assert len(seventh) == -(-480 // 7)

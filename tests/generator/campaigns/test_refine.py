@@ -14,7 +14,7 @@ from hgemm_packs.generator.campaigns import campaign, refine
 from hgemm_packs.generator.cli import refine as verb
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
 from hgemm_packs.generator.core.space import Space, ahead
-from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Job, Kernel, Reply
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel, DeviceFacts, Job, Reply
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice
 from hgemm_packs.generator.run.generate import Budget, generate
 from hgemm_packs.generator.search.rivals.exhaustive import Exhaustive
@@ -217,9 +217,9 @@ def test_a_kernel_that_was_built_anew_since_is_not_taken_for_the_old_one(run: Pa
         (won,) = (k for k in source.kernels if k.id == row.kernel)
     choice = Choice.of(won.family, won.genome)
     old = Builder().build([choice])[choice]
-    assert isinstance(old, Kernel)
+    assert isinstance(old, CompiledKernel)
     with Store(run) as store:
-        newer = Kernel({**old.fields, "id": "f" * 64}, b"other code")
+        newer = CompiledKernel({**old.fields, "id": "f" * 64}, b"other code")
         store.add_build(choice, store.add_toolchain({"sources": "newer"}), newer)
     with Store(run, readonly=True) as store:
         kernels = {kernel.id for kernel in refine.Refinement(store).source(1.0).kernels}

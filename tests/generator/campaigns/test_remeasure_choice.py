@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hgemm_packs.generator.campaigns import remeasure
-from hgemm_packs.generator.core.spec import Choice, Kernel, Status, Verdict
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verdict
 from hgemm_packs.generator.devices.sim import fake_kernel
 from hgemm_packs.generator.store.findings import Findings
 from hgemm_packs.generator.tables.prune import prune
@@ -78,7 +78,7 @@ def test_what_builds_otherwise_leaves_its_place_to_the_next() -> None:
     class Moved(Builder):
         """Makes another kernel of the first choice, none of the second."""
 
-        def build(self, wanted: Sequence[Choice]) -> dict[Choice, Kernel | Verdict]:
+        def build(self, wanted: Sequence[Choice]) -> dict[Choice, CompiledKernel | Verdict]:
             built = super().build(wanted)
             for one in built:
                 if one == CHOICES[0]:

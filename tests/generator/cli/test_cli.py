@@ -304,7 +304,7 @@ def test_what_another_process_holds_is_said_and_not_traced(
     assert (code, f"another process writes to {copied}" in err) == (2, True)
 
     def taken(*_: object) -> Answer:
-        raise filelock.Locked("gpu-0.lock is held by process 7")
+        raise filelock.LockHeld("gpu-0.lock is held by process 7")
 
     monkeypatch.setattr("tests.generator.command.Inline", taken)
     code, _, err = simulated(*made.options, "--run", copied)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hgemm_packs.generator.core.spec import JOB_KINDS, Status
+from hgemm_packs.generator.core.spec import JOB_KINDS, DeviceLost, Status
 from hgemm_packs.generator.devices import gpu
 from hgemm_packs.generator.measure import admission, contest, screening
 from hgemm_packs.problem import Problem
@@ -280,5 +280,5 @@ def test_a_lost_device_is_an_exception_that_names_the_kernel(machine: SimpleName
     run(machine, "screen", GOOD[0])  # lays out the problem
     machine.control.fail_launches = 1
     machine.lost = "CUDA error: an illegal memory access was encountered"
-    with pytest.raises(gpu.DeviceLost, match=f"{GOOD[1].id}.*illegal memory access"):
+    with pytest.raises(DeviceLost, match=f"{GOOD[1].id}.*illegal memory access"):
         run(machine, "screen", GOOD[1], GOOD[2])

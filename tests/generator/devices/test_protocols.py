@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from hgemm_packs.generator.core.spec import Job, Kernel, Reply
-from hgemm_packs.generator.devices import gpu, protocols
-from hgemm_packs.generator.devices.protocols import Protocols, Settings
+from hgemm_packs.generator.core.spec import CompiledKernel, DeviceLost, Job, Reply
+from hgemm_packs.generator.devices import protocols
+from hgemm_packs.generator.devices.protocols import Protocols, ProtocolSettings
 from hgemm_packs.generator.measure import sustained
 from hgemm_packs.generator.measure.sustained import Reading
 from hgemm_packs.measure import timing
@@ -23,7 +23,7 @@ from tests.generator.devices import protocol_device
 from tests.generator.devices.protocol_device import EDGES
 from tests.generator.stand_in import GOOD, PROBLEM
 
-SETTINGS = Settings(blocks=5, target_us=40.0)
+SETTINGS = ProtocolSettings(blocks=5, target_us=40.0)
 
 
 @pytest.fixture
@@ -32,7 +32,9 @@ def device(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Protoco
     return protocols.make(0, SETTINGS)
 
 
-def run(device: Protocols, kind: str, *kernels: Kernel, problem: Problem = PROBLEM) -> Reply:
+def run(
+    device: Protocols, kind: str, *kernels: CompiledKernel, problem: Problem = PROBLEM
+) -> Reply:
     return device.run(Job(kind, problem, kernels, 11))
 
 
@@ -105,7 +107,7 @@ def test_what_does_not_kill_the_device_is_an_error_of_its_job(
             "error": "OutOfMemoryError: CUDA out of memory"
         }
         machine.lost = "illegal address"
-        with pytest.raises(gpu.DeviceLost, match="out of memory"):
+        with pytest.raises(DeviceLost, match="out of memory"):
             run(device, "pdl", GOOD[0])
     with pytest.raises(ValueError, match="known: pdl, chained, energy"):
         run(device, "screen", GOOD[0])
@@ -117,9 +119,13 @@ def test_a_worker_is_sent_its_settings(device: Protocols) -> None:
 
 
 def test_long_problems_get_fewer_blocks() -> None:
-    counts = [Settings().blocks_for(Problem(n, n, n, "nn", "f16"), 3) for n in (64, 8192, 16384)]
+    counts = [
+        ProtocolSettings().blocks_for(Problem(n, n, n, "nn", "f16"), 3) for n in (64, 8192, 16384)
+    ]
     assert counts == [11, 5, 5]
-    assert Settings(budget_us=1e6).blocks_for(Problem(8192, 8192, 8192, "nn", "f16"), 3) == 11
+    assert (
+        ProtocolSettings(budget_us=1e6).blocks_for(Problem(8192, 8192, 8192, "nn", "f16"), 3) == 11
+    )
 
 
 def test_energy_shortlists_right_kernels_and_sustains_each_arm(
@@ -127,7 +133,7 @@ def test_energy_shortlists_right_kernels_and_sustains_each_arm(
 ) -> None:
     """The first kernel takes part although it is the slowest; a wrong one does not."""
     us = {GOOD[0].id: 9.0, GOOD[1].id: 8.0, GOOD[2].id: 7.0, "wrong": 1.0}
-    wrong = Kernel({**GOOD[0].fields, "id": "wrong", "name": "wrong"}, b"")
+    wrong = CompiledKernel({**GOOD[0].fields, "id": "wrong", "name": "wrong"}, b"")
     kernels = [*GOOD, wrong]
     for kernel in GOOD:
         device.arm(kernel, False)
@@ -149,10 +155,10 @@ def test_energy_shortlists_right_kernels_and_sustains_each_arm(
     monkeypatch.setattr(protocols, "Single", single)
     monkeypatch.setattr(sustained, "sustain", sustain)
     renamed = [
-        Kernel({**k.fields, "name": f"k{i}"}, k.cubin) if k is not wrong else k
+        CompiledKernel({**k.fields, "name": f"k{i}"}, k.cubin) if k is not wrong else k
         for i, k in enumerate(kernels)
     ]
-    device._settings = Settings(blocks=5, candidates=2)
+    device._settings = ProtocolSettings(blocks=5, candidates=2)
     line = run(device, "energy", *renamed).evidence
     assert list(line["sustained"]) == ["torch", "cublaslt", "k0", "k2"]
     assert sorted(line["order"]) == sorted(line["sustained"])

@@ -8,10 +8,10 @@ from statistics import median
 import pytest
 
 from hgemm_packs.generator.core.space import Space, admits, catalogue
-from hgemm_packs.generator.core.spec import Choice, Job, Reply, Result, Status
+from hgemm_packs.generator.core.spec import Choice, DeviceLost, Job, Reply, Result, Status
 from hgemm_packs.generator.devices import model
 from hgemm_packs.generator.devices.fake import choice_of, fake_kernel
-from hgemm_packs.generator.devices.sim import DeviceLost, Faults, Noise, SimDevice
+from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice
 from hgemm_packs.generator.gates import plausibility
 from hgemm_packs.problem import Problem
 from tests.generator.kernels import BASES, record

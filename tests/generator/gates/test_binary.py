@@ -153,7 +153,7 @@ def test_a_second_entry_is_refused() -> None:
 
 def test_the_drivers_values_are_on_a_list() -> None:
     """Where parameters begin at 0x210."""
-    entry = cubin.Entry("tiny", (), 0x210, 32, 0, 0, None)
+    entry = cubin.CubinEntry("tiny", (), 0x210, 32, 0, 0, None)
     places = (
         "0x0",
         "0xc",
@@ -180,7 +180,7 @@ def test_the_drivers_values_are_on_a_list() -> None:
 )
 def test_registers_must_fit_the_block(registers: int, block: int, fits: bool) -> None:
     """Allocated in units of 8 a thread, of 65536."""
-    entry = cubin.Entry("tiny", (), 0x210, registers, 0, 0, None)
+    entry = cubin.CubinEntry("tiny", (), 0x210, registers, 0, 0, None)
     empty = Census(0, (), {}, {}, {})
     found = list(binary._memory(fields(block=block), entry, empty))
     words = f"registers: {registers} a thread are too many for a block of {block}"

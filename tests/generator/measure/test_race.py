@@ -13,7 +13,7 @@ from hgemm_packs.generator.measure.race import (
     MAX_BLOCKS,
     MIN_BLOCKS,
     Block,
-    Tally,
+    RaceStandings,
     race,
     slower_evidence,
 )
@@ -45,7 +45,7 @@ class Course:
 
         return {p: {n: base * us(n) for n in alive} for p, base in (("hot", 1.0), ("cold", 2.0))}
 
-    def run(self) -> Tally:
+    def run(self) -> RaceStandings:
         return race(list(self.gaps), self.block)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.generator.compile import compiler, sass
-from hgemm_packs.generator.core.spec import Kernel, Status, Verdict
+from hgemm_packs.generator.core.spec import CompiledKernel, Status, Verdict
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.gates import sweep
 from hgemm_packs.generator.gates.sanitizer import SanitizerUnavailable
@@ -70,13 +70,13 @@ def test_the_report_counts_what_was_decided(report: run.Report) -> None:
 
 def test_a_case_rejected_by_another_gate_is_no_success() -> None:
     cases = [
-        run.Outcome("a", "", ["binary"], "binary", "", 0.1),
-        run.Outcome("b", "", ["binary"], "static", "", 0.1),
-        run.Outcome("c", "", ["binary"], "pass", "", 0.1),
-        run.Outcome("d", "", ["pass"], "numeric", "", 0.1),
-        run.Outcome("e", "", ["pass"], "pass", "", 0.1),
-        run.Outcome("f", "", ["numeric", "sanitizer"], "sanitizer", "", 0.1),
-        run.Outcome("g", "", ["numeric"], "pass", "", 0.1, undecided=True),
+        run.CaseOutcome("a", "", ["binary"], "binary", "", 0.1),
+        run.CaseOutcome("b", "", ["binary"], "static", "", 0.1),
+        run.CaseOutcome("c", "", ["binary"], "pass", "", 0.1),
+        run.CaseOutcome("d", "", ["pass"], "numeric", "", 0.1),
+        run.CaseOutcome("e", "", ["pass"], "pass", "", 0.1),
+        run.CaseOutcome("f", "", ["numeric", "sanitizer"], "sanitizer", "", 0.1),
+        run.CaseOutcome("g", "", ["numeric"], "pass", "", 0.1, undecided=True),
     ]
     report = run.Report("cpu", tuple(cases))
     document = report.document()
@@ -193,10 +193,12 @@ class FakeGpu:
         self.started += 1
         return FakeWorker()
 
-    def does(self, kernel: Kernel) -> str:
+    def does(self, kernel: CompiledKernel) -> str:
         return self.behaviour.get(str(kernel.fields["name"]), "")
 
-    def numeric(self, worker: FakeWorker, kernel: Kernel, device: int, limit_s: float) -> Verdict:
+    def numeric(
+        self, worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: float
+    ) -> Verdict:
         assert worker.alive, "a process that saw a bad kernel is used again"
         self.order.append(str(kernel.fields["name"]))
         time.sleep(0.001)
@@ -295,7 +297,7 @@ def test_what_goes_wrong_on_a_gpu_is_told(
 def test_the_times_of_honest_kernels_are_of_problems_that_they_admit() -> None:
     for name, case in CASES.items():
         if case.honest and case.candidate is not None:
-            kernel = Kernel(case.candidate.fields, b"\0")
+            kernel = CompiledKernel(case.candidate.fields, b"\0")
             problem = on_gpu._problem(kernel)
             entry = on_gpu.entry(kernel.fields)
             assert entry.admits(problem) is None, name

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from hgemm_packs.generator.core.space import Space
-from hgemm_packs.generator.core.spec import Choice, Job, Kernel, Reply, Status, Verdict
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Job, Reply, Status, Verdict
 from hgemm_packs.generator.run import generate as orchestrate
 from hgemm_packs.generator.run.generate import Budget, Snapshot, Summary, generate
 from hgemm_packs.generator.search.rivals.exhaustive import Exhaustive
@@ -59,10 +59,10 @@ class Builder:
     workers = 1
     toolchain = {"sources": "1"}  # noqa: RUF012
 
-    def build(self, wanted: Sequence[Choice]) -> dict[Choice, Kernel | Verdict]:
+    def build(self, wanted: Sequence[Choice]) -> dict[Choice, CompiledKernel | Verdict]:
         return {choice: kernel(choice) for choice in wanted}
 
-    def inspect(self, kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+    def inspect(self, kernels: Sequence[CompiledKernel]) -> dict[str, Verdict]:
         return {one.id: Verdict("binary", Status.OK) for one in kernels}
 
 

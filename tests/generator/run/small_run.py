@@ -11,8 +11,8 @@ from typing import Any
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import (
     Choice,
+    CompiledKernel,
     Job,
-    Kernel,
     Outcome,
     Reply,
     Status,
@@ -45,14 +45,14 @@ class Builder:
         self.toolchain: Mapping[str, Any] = {"sources": sources}
         self.built: list[Choice] = []
         self.unsound: set[str] = set()
-        self.make: Callable[[Choice], Kernel] = kernel
+        self.make: Callable[[Choice], CompiledKernel] = kernel
 
-    def build(self, wanted: Sequence[Choice]) -> dict[Choice, Kernel | Verdict]:
+    def build(self, wanted: Sequence[Choice]) -> dict[Choice, CompiledKernel | Verdict]:
         self.built += wanted
         refusal = Verdict("build", Status.BUILD, "spills")
         return {c: refusal if c in self.refuses else self.make(c) for c in wanted}
 
-    def inspect(self, kernels: Sequence[Kernel]) -> dict[str, Verdict]:
+    def inspect(self, kernels: Sequence[CompiledKernel]) -> dict[str, Verdict]:
         bad = Verdict("binary", Status.BINARY, "fp16 accumulator")
         return {
             k.id: bad if k.id in self.unsound else Verdict("binary", Status.OK) for k in kernels

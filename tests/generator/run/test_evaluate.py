@@ -12,7 +12,7 @@ import pytest
 from hgemm_packs.generator.compile.candidate import (
     candidate,
 )
-from hgemm_packs.generator.core.spec import DeviceFacts, Kernel, Status, Verdict
+from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, Status, Verdict
 from hgemm_packs.generator.devices import in_process
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import IsolationError
@@ -239,7 +239,7 @@ def test_what_the_isolated_process_answers(
     monkeypatch.setattr(in_process.launcher, "load", lambda *_: loaded)
     info = SimpleNamespace(sm_count=132)
     monkeypatch.setattr(in_process.launcher, "device_info", lambda index: info)
-    answer = in_process.numeric_gate(Kernel(case("plain").fields, b"cubin"), 0, 7)
+    answer = in_process.numeric_gate(CompiledKernel(case("plain").fields, b"cubin"), 0, 7)
     assert (answer["gate"], answer["status"]) == (gate, status.value)
     assert answer["detail"] == ("" if error is None else str(error))
     assert given[3:] == [132, 7, 264]

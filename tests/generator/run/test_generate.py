@@ -14,8 +14,8 @@ import pytest
 
 from hgemm_packs.generator.core.gains import ratios, wins
 from hgemm_packs.generator.core.spec import (
+    CompiledKernel,
     Job,
-    Kernel,
     Reply,
     Result,
     Status,
@@ -98,7 +98,7 @@ def test_the_sanitizer_judges_what_was_confirmed(tmp_path: Path) -> None:
     asked: list[str] = []
     racy = kernel(best(FOUR[0])).id
 
-    def judge(kernels: Sequence[Kernel]) -> Iterator[dict[str, Verdict]]:
+    def judge(kernels: Sequence[CompiledKernel]) -> Iterator[dict[str, Verdict]]:
         asked.extend(one.id for one in kernels)
         words = {one.id: Status.SANITIZER if one.id == racy else Status.OK for one in kernels}
         yield {id_: Verdict("sanitizer", status) for id_, status in words.items()}
@@ -131,7 +131,7 @@ def test_verdicts_of_the_sanitizer_are_kept_as_they_come(
     shown: list[tuple[int, int, str]] = []
     ended: list[bool] = []
 
-    def judge(kernels: Sequence[Kernel]) -> Iterator[dict[str, Verdict]]:
+    def judge(kernels: Sequence[CompiledKernel]) -> Iterator[dict[str, Verdict]]:
         asked.append([one.id for one in kernels])
         try:
             for i, one in enumerate(kernels):
@@ -185,7 +185,7 @@ def test_the_next_best_stands_for_a_winner_that_is_not_confirmed(tmp_path: Path)
 
     asked: list[str] = []
 
-    def judge(kernels: Sequence[Kernel]) -> list[dict[str, Verdict]]:
+    def judge(kernels: Sequence[CompiledKernel]) -> list[dict[str, Verdict]]:
         asked.extend(one.id for one in kernels)
         return [{one.id: Verdict("sanitizer", Status.OK)} for one in kernels]
 

@@ -10,8 +10,8 @@ from typing import Any
 from hgemm_packs.generator.core.space import Space, admits, ahead, catalogue
 from hgemm_packs.generator.core.spec import (
     Choice,
+    CompiledKernel,
     Job,
-    Kernel,
     Reply,
     Status,
     Verdict,
@@ -45,7 +45,7 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
     device = FakeDevice()
     asked: list[str] = []
 
-    def judge(kernels: Sequence[Kernel]) -> list[dict[str, Verdict]]:
+    def judge(kernels: Sequence[CompiledKernel]) -> list[dict[str, Verdict]]:
         asked.extend(one.id for one in kernels)
         return [{one.id: Verdict("sanitizer", Status.OK)} for one in kernels]
 
@@ -153,7 +153,9 @@ def test_the_rows_of_a_table_get_followers_without_a_search(tmp_path: Path) -> N
     own, plain, elsewhere = listed[0], listed[1::20][:9], twin(listed[7])
     won = {problem: {own: (1.3, 1.2)} for problem in FOUR}
 
-    def go(refuses: Sequence[Choice] = (), sources: str = "1") -> dict[Problem, list[Kernel]]:
+    def go(
+        refuses: Sequence[Choice] = (), sources: str = "1"
+    ) -> dict[Problem, list[CompiledKernel]]:
         with Store(tmp_path) as store:
             return find_dependent_kernels(
                 store,

@@ -7,7 +7,15 @@ import itertools
 from collections.abc import Sequence
 
 from hgemm_packs.generator.core.space import admits
-from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Job, Kernel, Reply, Result, Status
+from hgemm_packs.generator.core.spec import (
+    Choice,
+    CompiledKernel,
+    DeviceFacts,
+    Job,
+    Reply,
+    Result,
+    Status,
+)
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.problem import Problem
 
@@ -23,16 +31,16 @@ def choices(count: int) -> list[Choice]:
     return list(itertools.islice(fitting, count))
 
 
-def kernel(choice: Choice) -> Kernel:
+def kernel(choice: Choice) -> CompiledKernel:
     """A kernel without code: its cubin is the choice's key."""
     cubin = choice.key.encode()
     fields = {"family": choice.family, "genome": choice.genome, "name": choice.name}
     fields["id"] = hashlib.sha256(cubin).hexdigest()
-    return Kernel(fields, cubin, {"regs": 64.0})
+    return CompiledKernel(fields, cubin, {"regs": 64.0})
 
 
 def screen(
-    problem: Problem, kernels: Sequence[Kernel], us: Sequence[float], seed: int = 1
+    problem: Problem, kernels: Sequence[CompiledKernel], us: Sequence[float], seed: int = 1
 ) -> tuple[Job, Reply]:
     """A screen job with its reply: three samples about `us`, the median exact."""
     results = {

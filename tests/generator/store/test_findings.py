@@ -15,9 +15,9 @@ from hgemm_packs.generator.campaigns.refine import Refinement
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core.spec import (
     Choice,
+    CompiledKernel,
     DeviceFacts,
     Job,
-    Kernel,
     Proposal,
     Reply,
     Result,
@@ -39,12 +39,12 @@ HERE = DeviceFacts("Some GPU", "sm_90a", 100, 50 << 20, "one", VERSIONS)
 NOISE = {"hot": [1.0, 0.998, 1.004], "cold": [1.0, 0.999, 1.001]}
 
 
-def made(name: str) -> tuple[Choice, Kernel]:
+def made(name: str) -> tuple[Choice, CompiledKernel]:
     """A kernel that a pack accepts, and the choice that it is of."""
     one = packs.built(name, "tma2_v1")
     choice = Choice.of("sm90_test", {**one.entry_fields["genome"], "name": name})
     fields = {**one.entry_fields, "genome": choice.genome}
-    return choice, Kernel(fields, one.cubin)
+    return choice, CompiledKernel(fields, one.cubin)
 
 
 class Filled:
@@ -60,7 +60,11 @@ class Filled:
         self.tool = self.store.add_toolchain({"nvrtc": "13.0.88"})
 
     def propose(
-        self, choice: Choice, built: Kernel | Verdict, problem: Problem = PROBLEM, by: str = "prior"
+        self,
+        choice: Choice,
+        built: CompiledKernel | Verdict,
+        problem: Problem = PROBLEM,
+        by: str = "prior",
     ) -> None:
         self.store.add_candidate(self.run, problem, Proposal(choice, by, "seed"))
         self.store.add_build(choice, self.tool, built)
@@ -102,7 +106,7 @@ class Filled:
         self.reply("gate", None, Reply(results, {}, {}, 0.5, HERE))
 
     def reply(self, kind: str, problem: Problem | None, reply: Reply) -> None:
-        kernels = tuple(Kernel({"id": id_}, b"") for id_ in reply.results)
+        kernels = tuple(CompiledKernel({"id": id_}, b"") for id_ in reply.results)
         self.store.add_reply(self.run, Job(kind, problem, kernels, 1), reply)
 
 
@@ -215,7 +219,7 @@ def test_a_confirmation_that_took_its_device_along_counts_against_the_kernel(
     assert {c.kernel for c in listed[OTHER]} == {a.id, b.id}
 
 
-def _two_kernels(filled: Filled) -> tuple[Kernel, Kernel]:
+def _two_kernels(filled: Filled) -> tuple[CompiledKernel, CompiledKernel]:
     """Two problems, two kernels; `a` wins both and the specialist `b` wins one by a little more."""
     (ca, a), (cb, b) = made("k_a"), made("k_b")
     for problem in (PROBLEM, OTHER):

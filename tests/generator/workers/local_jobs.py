@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hgemm_packs.generator.core.spec import Job, Kernel
+from hgemm_packs.generator.core.spec import CompiledKernel, Job
 from hgemm_packs.generator.workers.evaluators import Local
 from tests.generator.store.sample_store import PROBLEMS, choices, kernel
 
 KERNELS = [kernel(choice) for choice in choices(6)]
 
 
-def job(kernels: list[Kernel], kind: str = "screen", problem: int = 0, seed: int = 7) -> Job:
+def job(
+    kernels: list[CompiledKernel], kind: str = "screen", problem: int = 0, seed: int = 7
+) -> Job:
     return Job(kind, PROBLEMS[problem], tuple(kernels), seed)
 
 

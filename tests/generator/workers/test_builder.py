@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hgemm_packs.generator.compile import compiler
-from hgemm_packs.generator.core.spec import Choice, Kernel, Status, Verdict
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verdict
 from hgemm_packs.generator.workers import builder
 from hgemm_packs.generator.workers.builder import ProcessBuilder
 from tests.generator.store.sample_store import choices
@@ -25,7 +25,7 @@ INVALID = Choice.of(GOOD.family, {**GOOD.genome, "unroll": 999})
 _real = builder.make
 
 
-def deadly(choice: Choice) -> Kernel | Verdict:
+def deadly(choice: Choice) -> CompiledKernel | Verdict:
     """`make` with a compiler that dies of one choice."""
     if choice == DEADLY:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -37,7 +37,7 @@ def test_kernels_and_refusals() -> None:
         found = service.build([GOOD, INVALID])
     kernel, refused = found[GOOD], found[INVALID]
     expected = compiler.as_kernel(compiler.build_one(GOOD.family, GOOD.genome))
-    assert isinstance(kernel, Kernel) and isinstance(refused, Verdict)
+    assert isinstance(kernel, CompiledKernel) and isinstance(refused, Verdict)
     assert (kernel.cubin, kernel.fields, kernel.facts) == (
         expected.cubin,
         expected.fields,
@@ -55,7 +55,7 @@ def test_what_the_gate_refuses_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_whole_gate_judges_finalists() -> None:
     """A tile that no CTA's registers could hold is found out by counting the SASS's products."""
     built = builder.make(GOOD)
-    assert isinstance(built, Kernel)
+    assert isinstance(built, CompiledKernel)
     grid = {"tile_m": 4096, "tile_n": 4096, "persistent": False}
     lied = replace(built, fields={**built.fields, "family": "foreign", "grid": grid})
     with ProcessBuilder(1) as service:
@@ -70,7 +70,7 @@ def test_a_dead_compiler_costs_one_kernel(monkeypatch: pytest.MonkeyPatch) -> No
     with ProcessBuilder(1) as service:
         found = service.build([GOOD, DEADLY, OTHER])
         good = found[GOOD]
-        assert isinstance(good, Kernel) and service.inspect([good])[good.id].passed
+        assert isinstance(good, CompiledKernel) and service.inspect([good])[good.id].passed
         again = service.build([OTHER])
     verdict = found[DEADLY]
     assert isinstance(verdict, Verdict) and verdict.status is Status.BUILD

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator.store.filelock import Locked
+from hgemm_packs.generator.store.filelock import LockHeld
 from hgemm_packs.generator.workers import evaluators
 from hgemm_packs.generator.workers.evaluators import DevicesLost
 from tests.generator.fake_device import FakeDevice, Make, broken, true_us
@@ -82,14 +82,14 @@ def test_what_the_host_refuses_ends_the_run(
 
 def test_two_runs_never_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hgemm_packs.generator.workers.evaluators.LOCK_WAIT_S", 0.1)
-    with local(tmp_path, Make(), 2), pytest.raises(Locked, match=f"process {os.getpid()}"):
+    with local(tmp_path, Make(), 2), pytest.raises(LockHeld, match=f"process {os.getpid()}"):
         local(tmp_path, Make())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
     with local(tmp_path, Make()):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
         local(tmp_path, Make()).close()
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-        with pytest.raises(Locked, match="gpu-3"):
+        with pytest.raises(LockHeld, match="gpu-3"):
             local(tmp_path, Make())
         with pytest.raises(ValueError, match="not among"):
             local(tmp_path, Make(), 2)
