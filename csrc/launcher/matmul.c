@@ -39,7 +39,7 @@ static PyObject *serve(launcher_state *state, const call *c, problem *p, answer 
 static PyObject *serve_by_torch(launcher_state *state, const call *c, problem *p, reason why) {
   if (torch_count(state, why, p)) return NULL;
   // torch.mm finds out as little as this, and in inference mode takes 0.3 us less.
-  if (!c->linear && !c->out && p->a.leading_count == 1) return torch_call(state, c, p);
+  if (torch_takes_mm(c, p)) return torch_call(state, c, p);
   if (!torch_has_product(state)) return torch_call(state, c, p);  // out is not touched
   reason odd = c->out ? problem_out(state, c->out, p) : REASON_COUNT;
   if (odd == REASON_COUNT && c->bias) odd = problem_bias(state, c->bias, p);

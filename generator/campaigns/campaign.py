@@ -75,6 +75,19 @@ class CampaignCounts:
         """Whether nothing failed and nothing is left."""
         return not self.failed + self.left
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether all of the FIRST lines are failures."""
+        return self.failed == self.written == FIRST
+
+    def count(self, line: Line, of: object) -> None:
+        """Count a written line of the task `of`."""
+        self.left -= 1
+        self.written += 1
+        if "error" in line:
+            self.failed += 1
+            self.words = f"{of}: {line['error']}"
+
 
 def lines(paths: Sequence[Path]) -> tuple[list[Line], list[Line]]:
     """Headers and the last line of each task that has figures. Raises OSError."""
@@ -160,12 +173,8 @@ def run(
         for task, job, reply in _answers(todo, evaluator, ends):
             line = (line_of or _line)(task, job, reply)
             file.write(line)
-            tally.left -= 1
-            tally.written += 1
-            if "error" in line:
-                tally.failed += 1
-                tally.words = f"{job.problem or task.key}: {line['error']}"
-            if tally.failed == tally.written == FIRST:
+            tally.count(line, job.problem or task.key)
+            if tally.hopeless:
                 raise Hopeless(tally.words)
             tick(len(tasks) - tally.left, len(tasks))
     finally:
@@ -315,7 +324,7 @@ def measure_here(
             file.write({"header": {**header, **facts}})
         with progress(console(), "measuring") as tick:
             for task in todo:
-                if time.monotonic() >= ends or tally.failed == tally.written == FIRST:
+                if time.monotonic() >= ends or tally.hopeless:
                     break
                 line = {**task.fields, "fields": list(task.fields)}
                 try:
@@ -323,11 +332,8 @@ def measure_here(
                 except RuntimeError as error:
                     torch.cuda.synchronize()
                     line |= {"error": f"{type(error).__name__}: {error}", "blamed": False}
-                    tally.failed += 1
-                    tally.words = f"{task.key}: {line['error']}"
                 file.write(line)
-                tally.left -= 1
-                tally.written += 1
+                tally.count(line, task.key)
                 tick(len(tasks) - tally.left, len(tasks))
     finally:
         file.close()

@@ -28,7 +28,6 @@ import torch
 from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator.campaigns import campaign
 from hgemm_packs.generator.campaigns.campaign import (
-    FIRST,
     CampaignCounts,
     Hopeless,
     Line,
@@ -86,14 +85,11 @@ def run(
                 line |= measure(case)
             except Exception as error:
                 line |= {"error": f"{type(error).__name__}: {error}", "blamed": False}
-                tally.failed += 1
-                tally.words = f"{key(case)}: {line['error']}"
             file.write(line)
-            tally.left -= 1
-            tally.written += 1
+            tally.count(line, key(case))
             if "error" in line and torch.cuda.is_available():
                 torch.cuda.synchronize()  # of a lost context it raises, as all that follows would
-            if tally.failed == tally.written == FIRST:
+            if tally.hopeless:
                 raise Hopeless(tally.words)
             tick(len(cases) - tally.left, len(cases))
     finally:

@@ -22,7 +22,7 @@ done:
 PyObject *torch_call(const launcher_state *state, const call *c, const problem *p) {
   // Two matrices that fit, without what torch.matmul does to find out (0.1 us). An output may be
   // one that torch refuses, in words that name the function, and any mode may see which it is.
-  if (p && p->a.leading_count == 1 && !c->out && !c->linear && modes_at_rest(&state->modes))
+  if (p && torch_takes_mm(c, p) && modes_at_rest(&state->modes))
     return PyObject_CallFunctionObjArgs(state->torch.mm, c->a, c->b, NULL);
   return call_again(state, c);
 }

@@ -5,6 +5,11 @@
 #include "lookup.h"
 #include "torch/arguments.h"
 
+// Whether `p` is of two matrices and the call has no output: torch.mm's call.
+static inline int torch_takes_mm(const call *c, const problem *p) {
+  return p->a.leading_count == 1 && !c->out && !c->linear;
+}
+
 // The function that the caller could have called instead, with exactly the caller's arguments; of a
 // problem `p`, if it is not NULL, one that comes to the same.
 PyObject *torch_call(const launcher_state *state, const call *c, const problem *p);
