@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def explain(a: torch.Tensor, b: torch.Tensor) -> None:
     """Print what `matmul(a, b)` does with these tensors, and every reason for it.
 
-    The output names the kernel and what was measured with it, or the reason for which torch runs
-    the call. For a problem that is not in the table it names the nearest M that was measured with
-    the same N and K. Nothing is multiplied. Tensors of any shape, type and device may be asked
-    about. Raises TypeError for what is no tensor.
+    The output names the kernel and its measurement, or the reason why torch runs the call. If the
+    table lacks the problem, the output names the nearest M that was measured with the same N and K.
+    Nothing is multiplied. The tensors may have any shape, type and device. Raises TypeError for an
+    argument that is not a tensor.
 
     Example:
 

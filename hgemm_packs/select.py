@@ -169,7 +169,7 @@ def _find_unfit(problem: Problem) -> Reason | None:
     if problem.align < 16:
         return Reason(
             "unaligned",
-            f"an operand is only {problem.align}-byte aligned: kernels want addresses at multiples "
+            f"an operand is only {problem.align}-byte aligned: kernels need addresses at multiples "
             "of 16 bytes, and N and K (in tn and tt M as well) that are multiples of 8",
         )
     return None

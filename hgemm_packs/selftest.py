@@ -87,7 +87,7 @@ def read_quarantine(root: Path | None) -> dict[str, str]:
     except (FileNotFoundError, NotADirectoryError):
         pass  # nothing ever failed here
     except OSError as error:
-        LOGGER.warning("which kernels failed before is not known: %s", error)
+        LOGGER.warning("the record of failed kernels cannot be read: %s", error)
     return known
 
 
@@ -100,7 +100,9 @@ def keep_out(root: Path | None, kernel: KernelEntry, reason: str) -> None:
             raise OSError("there is no cache")
         write_whole(root / "v1" / "quarantine" / f"{identity(kernel)}.json", data)
     except OSError as error:
-        LOGGER.warning("kernel %s failed, and no later process will know: %s", kernel.name, error)
+        LOGGER.warning(
+            "kernel %s failed, and the failure cannot be recorded: %s", kernel.name, error
+        )
 
 
 def _reason(path: Path) -> str:

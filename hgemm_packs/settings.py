@@ -83,12 +83,12 @@ def read_switch() -> None:
 def disable() -> None:
     """Let torch run every call of `matmul` and of `hgemm_packs.nn.Linear`, until `resume()`.
 
-    The switch is of the whole process: from the next call on torch runs the calls of all threads.
-    Each such call is counted as the fallback `off`, and HGEMM_PACKS_STRICT raises nothing for it.
-    No pack is searched and no kernel is loaded; a loaded kernel stays loaded. A CUDA graph that was
-    captured before keeps its kernels. HGEMM_PACKS_OFF=1 does the same from the first call on.
+    The switch holds for the whole process: torch runs the next calls of all threads. Each such call
+    is counted as the fallback `off`, and HGEMM_PACKS_STRICT does not raise for it. No pack is
+    searched and no kernel is loaded. A loaded kernel stays loaded, and a captured CUDA graph keeps
+    its kernels. HGEMM_PACKS_OFF=1 does the same from the first call on.
 
-    Raises nothing, and may be called twice.
+    Raises nothing, also when called twice.
 
     Example:
 
@@ -102,11 +102,11 @@ def disable() -> None:
 
 
 def resume() -> None:
-    """End what `disable()` began: calls get kernels again.
+    """Let calls get kernels again after `disable()`.
 
-    A block of `disabled()` that has not ended, in any thread, and HGEMM_PACKS_OFF=1 stay in force.
+    `resume()` does not end a block of `disabled()`, in any thread, nor HGEMM_PACKS_OFF=1.
 
-    Raises nothing, and may be called where nothing is disabled.
+    Raises nothing, also where nothing is disabled.
 
     Example:
 
@@ -120,11 +120,11 @@ def resume() -> None:
 
 @contextlib.contextmanager
 def disabled() -> Iterator[None]:
-    """A block in which torch runs every call, as between `disable()` and `resume()`.
+    """Let torch run every call inside a `with` block, as between `disable()` and `resume()`.
 
-    The block is of the whole process: torch runs the calls of other threads, too. Blocks may be
+    The block holds for the whole process: torch runs the calls of other threads, too. Blocks may be
     nested, and blocks of several threads may overlap. Calls get kernels again when the last block
-    has ended, by an exception or not. What `disable()` began before the block goes on after it.
+    has ended, by an exception or not. An earlier `disable()` stays in force after the block.
 
     Example:
 
@@ -152,7 +152,7 @@ def _flag(name: str) -> bool:
     """1 is yes. Who writes yes or true would wait in vain, so that anything else is said."""
     value = os.environ.get(name, "")
     if value not in ("", "0", "1"):
-        LOGGER.warning("%s=%s is neither 0 nor 1, and taken for 0", name, value)
+        LOGGER.warning("%s=%s is neither 0 nor 1; 0 is used", name, value)
     return value == "1"
 
 

@@ -105,6 +105,6 @@ Run = Annotated[
 ]
 Keep = Annotated[
     float,
-    typer.Option(min=0.5, max=1.0, help="Share of the gain that pruning keeps."),
+    typer.Option(min=0.5, max=1.0, help="Share of the gain that pruning must keep."),
 ]
-Gpus = Annotated[int, typer.Option(min=0, help="GPUs of this host to use; 0 is all.")]
+Gpus = Annotated[int, typer.Option(min=0, help="GPUs of this host to use. 0 means all GPUs.")]

@@ -43,7 +43,7 @@ def evaluate_one(
         str | None, typer.Option(help="Type of A, B and C. Default: as FILE.toml says, else f16.")
     ] = None,
 ) -> None:
-    """Put one kernel through every gate, and time it where a GPU is.
+    """Put one kernel through every gate; with a GPU, also time it.
 
     FILE.toml is the launch record of FILE.cu, in the words of a pack's manifest. It must say
     `block` (threads of a CTA) and `grid` (`tile_m` and `tile_n`: the part of C of one CTA).
@@ -73,7 +73,7 @@ def evaluate_one(
         rows.add_row(verdict.gate, verdict.status.value, detail)
     out.print(rows)
     if device is None:
-        out.print("no GPU here: the gates that run the kernel did not")
+        out.print("this machine has no GPU: the gates that run the kernel were left out")
     if not verdicts[-1].passed:
         raise typer.Exit(1)
 
@@ -86,7 +86,7 @@ def _kernel(what: str, shape: tuple[int, int, int], layout: str, dtype: str) -> 
     if path.suffix == ".cu" or re.fullmatch(r"\w+", what):
         case = {case.name: case for case in corpus.load()}.get(path.stem)
         if case is None or case.candidate is None:
-            raise UserError(f"{what!r} is no FILE.cu, no JSON, and no kernel of the red team")
+            raise UserError(f"{what!r} is neither FILE.cu, nor JSON, nor a case of the red team")
         return case.candidate
     return Space(Problem(*shape, layout, dtype)).parse(_document(what))
 
@@ -98,28 +98,30 @@ def _document(text: str) -> Any:
         raise UserError(f"{text!r} is neither FILE.cu nor JSON: {error}") from None
     name = document.get("family", "") if isinstance(document, dict) else ""
     if not isinstance(name, str):
-        raise UserError(f"no kernel family {name!r}")
+        raise UserError(f"there is no kernel family {name!r}")
     return document
 
 
 @app.command(rich_help_panel=GATES)
 def redteam(
-    out_file: Annotated[Path, typer.Option("--out", help="The file of verdicts, JSON.")] = Path(
+    out_file: Annotated[Path, typer.Option("--out", help="JSON file of verdicts to write.")] = Path(
         "redteam.json"
     ),
-    gpu: Annotated[bool, typer.Option("--gpu", help="Also the gates that run kernels.")] = False,
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="Also check the gates that run kernels.")
+    ] = False,
     names: Annotated[
         list[str] | None,
-        typer.Option("--case", help="Only the case of this name; may be repeated."),
+        typer.Option("--case", help="Check only the case of this name. Repeatable."),
     ] = None,
     commit: Annotated[
-        str | None, typer.Option(help="Commit of the sources. Default: git is asked.")
+        str | None, typer.Option(help="Commit of the sources. Default: the commit that git names.")
     ] = None,
 ) -> None:
-    """Check the gates: cheats must be rejected, honest kernels pass.
+    """Check the gates: they must reject cheats and pass honest kernels.
 
-    Each cheat of the corpus must be rejected by the gate that is meant to. Without --gpu those
-    cases stay undecided which only a GPU can decide.
+    Each cheat of the corpus must be rejected by the gate that it was written for. Without --gpu,
+    cases that need a GPU stay undecided.
     """
     from hgemm_packs.generator.redteam import run as corpus_run
 
@@ -168,7 +170,7 @@ def _device() -> str:
 
 @app.command(rich_help_panel=LOOK)
 def doctor() -> None:
-    """Look at what this machine lacks for generating a pack."""
+    """Say what this machine lacks to generate a pack."""
     out = console()
     rows = Table("", "", "found", "to mend")
     missing = 0

@@ -25,11 +25,11 @@ KERNELS = 2  # that read ahead, which are found for a row
 @app.command(rich_help_panel=EVIDENCE)
 def follow(
     table: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="A source manifest: rows to find more for.")
+        Path, typer.Argument(metavar="TABLE", help="A source manifest, which names the rows.")
     ],
-    budget: Annotated[str, typer.Option(help="GPU time over all GPUs.")] = "10m",
+    budget: Annotated[str, typer.Option(help="GPU time, summed over all GPUs.")] = "10m",
     run: Annotated[
-        Path, typer.Option(help="The folder keeps everything; a run goes on by it.")
+        Path, typer.Option(help="Folder of the run. A run goes on from its folder.")
     ] = Path("generate-run"),
     gpus: Gpus = 0,
     layouts: search.Layouts = None,
@@ -37,14 +37,14 @@ def follow(
     regimes: search.Regimes = None,
     every: search.Every = 1,
     shapes: Annotated[
-        list[str] | None, typer.Option(help="Only problems of these lists; may be repeated.")
+        list[str] | None, typer.Option(help="Only problems of these lists. Repeatable.")
     ] = None,
     jobs: search.Jobs = search.CORES,
 ) -> None:
     """Find kernels that read ahead for the rows of a table.
 
-    Nothing else is searched. RUN/pack gets the kernels that are fastest behind one another and
-    passed the gate. RUN/pairs.jsonl names them: `generate measure dependent RUN/pack OUT.jsonl
+    Nothing else is searched. RUN/pack gets the fastest kernels of dependent launch that passed the
+    gate. RUN/pairs.jsonl names them: `generate measure dependent RUN/pack OUT.jsonl
     --shapes RUN/pairs.jsonl` measures them. `generate archive` unites their proofs with what the
     table was made of.
     """

@@ -33,7 +33,7 @@ Pack = Annotated[Path, typer.Argument(metavar="PACK", help="Folder of a built pa
 Out = Annotated[
     Path,
     typer.Argument(
-        metavar="OUT.jsonl", help="The file of lines. What it has is not measured again."
+        metavar="OUT.jsonl", help="File of lines. Problems in the file are not measured again."
     ),
 ]
 Shapes = Annotated[
@@ -43,9 +43,11 @@ Shapes = Annotated[
         "Default: the whole table."
     ),
 ]
-Deadline = Annotated[float, typer.Option(help="Stop after so many seconds.")]
-Timeout = Annotated[float, typer.Option(help="Seconds that one problem may take.")]
-Commit = Annotated[str | None, typer.Option(help="Commit of the sources. Default: git is asked.")]
+Deadline = Annotated[float, typer.Option(help="Stop after this many seconds.")]
+Timeout = Annotated[float, typer.Option(help="Seconds that one problem may take, at most.")]
+Commit = Annotated[
+    str | None, typer.Option(help="Commit of the sources. Default: the commit that git names.")
+]
 FAR = float("inf")
 
 
@@ -82,7 +84,7 @@ def measure_dependent(
     ] = 12_500.0,
     commit: Commit = None,
 ) -> None:
-    """Launch kernels behind one another: dependent, plainly, and torch.
+    """Launch kernels behind one another: dependent, plain, and torch.
 
     The lines choose a row's kernel for dependent launch (`generate table --dependent`). Lines that
     are measured apart from the choice give the figures (`--published`). Without names of kernels
@@ -119,9 +121,7 @@ def measure_sustained(
     kernels: Annotated[
         list[str] | None, typer.Option(help="Only the kernels of these names or ids.")
     ] = None,
-    least_flop: Annotated[
-        float, typer.Option(help="Operations from which a problem counts.")
-    ] = LEAST_FLOP,
+    least_flop: Annotated[float, typer.Option(help="Least operations of a problem.")] = LEAST_FLOP,
     shapes: Shapes = None,
     layouts: search.Layouts = None,
     dtypes: search.Dtypes = None,
@@ -132,7 +132,7 @@ def measure_sustained(
     timeout: Timeout = 120.0,
     commit: Commit = None,
 ) -> None:
-    """Run large problems for long: time, watts and clock at the power limit.
+    """Run large problems for long: time, power and clock at the power limit.
 
     The lines choose the kernels of large problems (`generate table --sustained`).
     `generate contenders` makes a pack of all that may be chosen.
@@ -165,7 +165,7 @@ def measure_mixed(
 ) -> None:
     """Launch kernels between other products: which one serves dependent launch.
 
-    One GPU does all. The lines choose again among a row's kernels (`generate table --mixed`).
+    One GPU measures. The lines choose again among a row's kernels (`generate table --mixed`).
     """
     from hgemm_packs.generator.campaigns import mixed
 
@@ -178,7 +178,9 @@ def measure_mixed(
 def measure_public(
     pack: Pack,
     out: Out,
-    most_flop: Annotated[float, typer.Option(help="Only problems of fewer operations.")] = math.inf,
+    most_flop: Annotated[
+        float, typer.Option(help="Only problems of fewer operations than this.")
+    ] = math.inf,
     shapes: Shapes = None,
     layouts: search.Layouts = None,
     dtypes: search.Dtypes = None,
@@ -189,7 +191,7 @@ def measure_public(
 ) -> None:
     """Call `matmul` in CUDA graphs that torch captures, against torch.matmul.
 
-    One GPU does all. What is below 0.99 of torch leaves its row (`generate table --public`).
+    One GPU measures. A kernel below 0.99 of torch leaves its row (`generate table --public`).
     """
     plan = CampaignOptions(out, search.gpus_here(1), deadline, commit=commit)
     wanted = ProblemFilter(shapes, layouts or (), dtypes or (), regimes or (), every)
@@ -215,7 +217,7 @@ def measure_chained(
 ) -> None:
     """Run layers of a model with torch's elementwise kernels between the products.
 
-    The lines choose nothing: they say what of a kernel's gain is left there.
+    The lines choose nothing. They say how much of a kernel's gain is left there.
     """
     plan = CampaignOptions(out, search.gpus_here(gpus), deadline, timeout, commit)
     wanted = ProblemFilter(shapes, layouts or (), dtypes or (), regimes or (), every)
@@ -236,10 +238,10 @@ def sanitize_pack(
         typer.Option(help="Tools of compute-sanitizer. Default: memcheck and racecheck."),
     ] = None,
     known: Annotated[
-        list[Path] | None, typer.Option(help="Lines on file already, or folders of them.")
+        list[Path] | None, typer.Option(help="Files of earlier lines, or their folders.")
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes at a time. Default: by cores and GPUs.")
+        int | None, typer.Option(min=1, help="Processes at a time. Default: from cores and GPUs.")
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Only each N-th kernel.")] = 1,
     deadline: Deadline = FAR,

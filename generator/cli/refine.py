@@ -31,14 +31,14 @@ TIMEOUT_S = 120.0  # of one problem
 def refine_run(
     run: Run,
     gpus: Gpus = 0,
-    deadline: Annotated[float, typer.Option(help="Stop after so many seconds.")] = float("inf"),
+    deadline: Annotated[float, typer.Option(help="Stop after this many seconds.")] = float("inf"),
     keep: Keep = 0.99,
 ) -> None:
-    """Measure a run's wins for dependent launch and for long; write its pack.
+    """Measure a run's wins dependent and sustained, and write its pack.
 
     The measurements are those of `generate measure dependent` and `generate measure sustained`. The
-    pack follows from them. The same command goes on where it stopped. Until a large problem has
-    been measured for long, the pack leaves it to torch.
+    pack follows from them. The same command goes on where it stopped. The pack leaves a large
+    problem to torch until the problem has been measured for long.
     """
     ends = time.monotonic() + deadline
     count = search.gpus_here(gpus)

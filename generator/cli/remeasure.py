@@ -32,14 +32,16 @@ def remeasure_export(
     ],
     out_dir: Annotated[
         Path,
-        typer.Option("-o", "--out", help="Folder of lines.jsonl and export/; it goes on by them."),
+        typer.Option(
+            "-o", "--out", help="Folder of lines.jsonl and export/. A later call goes on from it."
+        ),
     ],
     gpus: Gpus = 0,
     deadline: Annotated[
-        float, typer.Option(help="Stop after so many seconds, builds among them.")
+        float, typer.Option(help="Stop after this many seconds, with the time of builds.")
     ] = float("inf"),
     least: Annotated[
-        float, typer.Option(help="Share of torch's speed. Kernels that were slower are left out.")
+        float, typer.Option(help="Least share of torch's speed. Slower kernels are left out.")
     ] = remeasure.LEAST,
     keep: Keep = 1.0,
     left_by: Annotated[
@@ -53,11 +55,11 @@ def remeasure_export(
         int | None,
         typer.Option(
             min=1,
-            help="Torch against itself on each N-th problem. Default: 400 trials in all.",
+            help="Measure torch against itself on each N-th problem. Default: 400 trials.",
         ),
     ] = None,
     only_build: Annotated[
-        bool, typer.Option("--only-build", help="Fill the build cache and stop. Needs no GPU.")
+        bool, typer.Option("--only-build", help="Fill the build cache and stop, without a GPU.")
     ] = False,
 ) -> None:
     """Measure the confirmations of an export once more.

@@ -112,7 +112,7 @@ def write_report(
     run: Run,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Default: RUN/report.")] = None,
 ) -> None:
-    """Write report.html and report.json of a run, also while it runs."""
+    """Write report.html and report.json of a run, even while it runs."""
     with Store(run, readonly=True) as store:
         path = report.write(store, out_dir or run / "report")
     say(console(), f"wrote {path}")
@@ -120,14 +120,14 @@ def write_report(
 
 @app.command("merge", rich_help_panel=SEARCH)
 def merge_runs(
-    into: Annotated[Path, typer.Argument(help="Run folder that gets all; made when absent.")],
-    others: Annotated[
-        list[Path], typer.Argument(help="Run folders to add; they stay as they are.")
+    into: Annotated[
+        Path, typer.Argument(help="Run folder that gets all runs. It is made if it does not exist.")
     ],
+    others: Annotated[list[Path], typer.Argument(help="Run folders to add. They are not changed.")],
 ) -> None:
     """Unite the runs of several hosts.
 
-    The result counts what any of them measured.
+    The result has the measurements of all runs.
     """
     for other in others:
         Store(other, readonly=True).close()  # nothing is made of a wrong name
@@ -144,7 +144,7 @@ def pack(
     out_dir: Annotated[Path | None, typer.Option("--out", help="Default: the run folder.")] = None,
     keep: Keep = 0.99,
 ) -> None:
-    """Write the pack of what a run confirmed, pruned to few kernels.
+    """Write the pack of the kernels that a run confirmed, pruned to few.
 
     source.json, the table as a document, stands beside pack/.
     """

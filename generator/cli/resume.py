@@ -20,13 +20,13 @@ from hgemm_packs.generator.store.run_folder import Store
 @app.command(rich_help_panel=SEARCH)
 def resume(
     run: Run,
-    budget: Annotated[str, typer.Option(help="GPU time beyond what was spent.")] = "2m",
+    budget: Annotated[str, typer.Option(help="GPU time on top of the time spent.")] = "2m",
     gpus: Gpus = 0,
     keep: Keep = 0.99,
 ) -> None:
     """Finish a run without more search: finals and confirmations.
 
-    Only what the run has not settled yet is measured.
+    Only finals and confirmations that are missing are measured.
     """
     out, more = console(), search.seconds(budget)
     with Store(run, readonly=True) as store:  # a run must be there: nothing is made of a wrong name

@@ -82,7 +82,7 @@ def select_problems(
     ordered = sorted(found, key=problem_lists.cost)
     chosen = problem_lists.filter(ordered, layouts, dtypes, regimes, every)
     if not chosen:
-        raise ValueError("no problem is left of these lists and filters")
+        raise ValueError("these lists and filters leave no problem")
     return chosen
 
 
@@ -145,19 +145,22 @@ def search(
     ] = 1,
     budget: Annotated[
         str,
-        typer.Option(help="GPU time over all GPUs: 600s, 10m, 2h.", rich_help_panel=EFFORT),
+        typer.Option(help="GPU time, summed over GPUs: 600s, 10m, 2h.", rich_help_panel=EFFORT),
     ] = "10m",
     run: Annotated[
         Path,
-        typer.Option(help="The folder keeps everything; a run goes on.", rich_help_panel=EFFORT),
+        typer.Option(
+            help="Folder of the run. A run goes on from its folder.", rich_help_panel=EFFORT
+        ),
     ] = Path("generate-run"),
     gpus: Annotated[
-        int, typer.Option(min=0, help="GPUs of this host; 0 is all.", rich_help_panel=EFFORT)
+        int,
+        typer.Option(min=0, help="GPUs of this host. 0 means all GPUs.", rich_help_panel=EFFORT),
     ] = 0,
     ray: Annotated[
         str,
         typer.Option(
-            help='All GPUs of a Ray cluster instead: its address, or "auto".',
+            help='Address of a Ray cluster whose GPUs to use, or "auto".',
             rich_help_panel=EFFORT,
         ),
     ] = "",
@@ -169,23 +172,23 @@ def search(
     winners: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A run, an export or a table: try its winners first.", rich_help_panel=WAY
+            help="A run, an export or a table, whose winners are tried first.", rich_help_panel=WAY
         ),
     ] = None,
     keep: Annotated[
         float,
         typer.Option(
-            min=0.5, max=1.0, help="Share of the gain that pruning keeps.", rich_help_panel=WAY
+            min=0.5, max=1.0, help="Share of the gain that pruning must keep.", rich_help_panel=WAY
         ),
     ] = 0.99,
     seed: Annotated[
         int | None,
-        typer.Option(help="Seed of the search. Default: drawn.", rich_help_panel=WAY),
+        typer.Option(help="Seed of the search. Default: random.", rich_help_panel=WAY),
     ] = None,
 ) -> None:
     """Search kernels for problems on the GPUs here, and write a pack of what measured faster.
 
-    A search that was killed goes on where it stopped: give the same command again.
+    The same command, given again, continues a search that was killed.
     """
     if context.invoked_subcommand is not None:
         _no_options(context)
@@ -267,7 +270,7 @@ def run_sanitizer(count: int, kernels: Sequence[CompiledKernel]) -> Iterator[dic
     left, seats = len(kernels), sweep.seats(sweep.gpus()[:count])
     try:
         if not seats:
-            raise SanitizerUnavailable("no GPU here")
+            raise SanitizerUnavailable("this machine has no GPU")
         size = sweep.group_size(left * len(OF_TABLES), len(seats))
         groups = sweep.deal(kernels, size)
         items = [[(entry(one.fields, one.cubin), one.cubin) for one in each] for each in groups]

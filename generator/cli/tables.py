@@ -57,22 +57,24 @@ def write_table(
     published: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Further lines of `generate measure dependent`, measured apart. They choose "
-            "nothing. Only kernels that they have are chosen. Rows lose what they have slow."
+            help="Further lines of `generate measure dependent`, measured apart. The lines choose "
+            "nothing, but a row names only kernels of these lines that were not slow."
         ),
     ] = None,
     mixed: Annotated[
         list[Path] | None,
-        typer.Option(help="Lines of `generate measure mixed`, which choose again."),
+        typer.Option(help="Lines of `generate measure mixed`, which choose once more."),
     ] = None,
     public: Annotated[
         list[Path] | None,
-        typer.Option(help="Lines of `generate measure public`. Rows lose what these have slow."),
+        typer.Option(
+            help="Lines of `generate measure public`. Kernels that are slow there leave their row."
+        ),
     ] = None,
     unseen: Annotated[
         bool,
         typer.Option(
-            "--unseen", help="Name also kernels that `generate measure public` has yet to see."
+            "--unseen", help="Also name kernels that `generate measure public` has not measured."
         ),
     ] = False,
     long_runs: Annotated[
@@ -85,15 +87,15 @@ def write_table(
     ] = None,
     sanitized: Annotated[
         list[Path] | None,
-        typer.Option(help="Lines of `generate sanitize`. Only kernels clean by them are named."),
+        typer.Option(help="Lines of `generate sanitize`. Only kernels with clean lines are named."),
     ] = None,
     pack: Annotated[
-        Path | None, typer.Option(help="Also build its pack, into this folder.")
+        Path | None, typer.Option(help="Also build the pack of the table into this folder.")
     ] = None,
 ) -> None:
-    """Write the table (a source manifest) that follows from an export.
+    """Write the table (a source manifest) that an export proves.
 
-    The table names only kernels that still build as they did.
+    The table names only kernels whose builds have not changed.
     """
     import torch
 
@@ -132,15 +134,17 @@ def write_table(
 @app.command("contenders", rich_help_panel=EVIDENCE)
 def write_contenders(
     place: Place,
-    out_dir: Annotated[Path, typer.Option("-o", "--out", help="Gets source.json and pack/.")],
+    out_dir: Annotated[
+        Path, typer.Option("-o", "--out", help="Folder to write source.json and pack/ into.")
+    ],
     least_flop: Annotated[
-        float, typer.Option(help="Operations from which a problem counts.")
+        float, typer.Option(help="Least operations of a problem.")
     ] = sustained.LEAST_FLOP,
     near: Annotated[
         float | None,
         typer.Option(
-            help="Of problems of all sizes, kernels than which the best is faster by no more than "
-            "this share; they are for `generate measure dependent`."
+            help="Take the kernels of all problems that are slower than the best by this share "
+            "at most. They are for `generate measure dependent`."
         ),
     ] = None,
     only: Annotated[

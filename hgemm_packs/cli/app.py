@@ -82,7 +82,7 @@ def demo(
 ) -> None:
     """Build the pack, verify it, show what real models gain.
 
-    On a GPU of the pack, every kernel is checked against float64 and rows are measured, too.
+    On a GPU that the pack is for, every kernel is checked against float64 and rows are measured.
 
     Example: hgemm-packs demo --out demo
     """
@@ -99,22 +99,24 @@ def plan(
         ),
     ],
     m: Annotated[
-        str | None, typer.Option("--m", help="Numbers of tokens: 1,8,64. Default: all measured.")
+        str | None,
+        typer.Option("--m", help="Numbers of tokens: 1,8,64. Default: all measured numbers."),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="f16 or bf16. Default: the config's, else the file's, f16.")
+        str | None, typer.Option(help="f16 or bf16. Default: the model's own type, else f16.")
     ] = None,
     device_profile: Annotated[
-        str | None, typer.Option(help='Ask for this GPU instead of the one here: "NVIDIA H200".')
+        str | None, typer.Option(help='GPU to ask about instead of the GPU here: "NVIDIA H200".')
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write the problems without a measurement, for generate.")
+        Path | None,
+        typer.Option(help="File to write: the problems without a measurement, for generate."),
     ] = None,
 ) -> None:
     """Say what a model gains: its layers, figures and gaps.
 
-    Each linear layer is shown at each number of tokens, with the measured speed-up over torch where
-    a kernel runs it. What was not measured is counted, with what measuring it would cost.
+    Each linear layer is shown at each number of tokens. Where a kernel runs the layer, its measured
+    speed-up over torch is shown. Unmeasured layers are counted, with the cost to measure them.
 
     Example: hgemm-packs plan config.json --m 1,8,64 --dtype bf16 --device-profile "NVIDIA H200"
     """
@@ -129,13 +131,13 @@ def explain(
     layout: Annotated[str, typer.Option(help=f"Storage of A and B: {', '.join(LAYOUTS)}.")] = "nt",
     dtype: Annotated[str, typer.Option(help=f"Type of A, B and C: {', '.join(DTYPES)}.")] = "f16",
     device_profile: Annotated[
-        str | None, typer.Option(help='Ask for this GPU instead of the one here: "NVIDIA H200".')
+        str | None, typer.Option(help='GPU to ask about instead of the GPU here: "NVIDIA H200".')
     ] = None,
 ) -> None:
-    """Say which kernel M x N x K gets, or why it gets none.
+    """Say which kernel a problem gets, or why it gets none.
 
-    The operands are taken to be packed and aligned as far as M, N and K allow. For a problem that
-    is not in the table, the nearest M that was measured with this N and K is named.
+    The operands count as packed, and as aligned as M, N and K allow. If the table lacks the
+    problem, the answer names the nearest M that was measured with this N and K.
 
     Example: hgemm-packs explain 64 4096 4096 --device-profile "NVIDIA H200"
     """
@@ -155,12 +157,14 @@ def verify(
     gpu: Annotated[bool, typer.Option("--gpu", help="Also run every kernel.")] = False,
     allow: Annotated[
         list[str] | None,
-        typer.Option(help="Also check that one of these vouches for it, as for fetch. Repeatable."),
+        typer.Option(
+            help="Also check that one of these vouches for the pack, as for fetch. Repeatable."
+        ),
     ] = None,
 ) -> None:
-    """Check every hash of packs, with --gpu every kernel's values.
+    """Check the hashes of packs; with --gpu, the values of kernels.
 
-    Values are compared with float64. The exit code is 1 where something does not hold.
+    Values are compared with float64. The exit code is 1 if a check fails.
 
     Example: hgemm-packs verify packs/sm_90a
     """
@@ -171,10 +175,10 @@ def verify(
 def sign(
     pack: Annotated[Path, typer.Argument(help="A pack directory.")],
     key: Annotated[
-        Path | None, typer.Option(help="PEM private key; without one, sigstore asks who you are.")
+        Path | None, typer.Option(help="PEM private key. Without a key, sigstore asks who you are.")
     ] = None,
 ) -> None:
-    """Sign the manifest of a pack, as push wants it.
+    """Sign the manifest of a pack, which push requires.
 
     Example: hgemm-packs sign packs/sm_90a --key KEY.pem
     """
@@ -184,11 +188,11 @@ def sign(
 @app.command(rich_help_panel=USERS)
 def bench(
     out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.png.")] = Path("bench"),
-    rows: Annotated[int, typer.Option(min=0, help="Rows to measure; 0 is all.")] = 24,
+    rows: Annotated[int, typer.Option(min=0, help="Rows to measure. 0 means all rows.")] = 24,
 ) -> None:
     """Measure rows of the table again on the GPU here.
 
-    Each row is `matmul` against torch and the best algorithm of cuBLASLt, hot and cold.
+    Each row compares `matmul` with torch and with the best algorithm of cuBLASLt, hot and cold.
 
     Example: hgemm-packs bench --rows 24
     """
@@ -203,7 +207,7 @@ def build(
 ) -> None:
     """Compile the pack that the committed manifest names.
 
-    Needs no GPU and no CUDA toolkit. The same manifest gives the same bytes wherever it is built.
+    The build needs no GPU and no CUDA toolkit. The same manifest gives the same bytes everywhere.
 
     Example: hgemm-packs build --arch sm_90a --out packs/sm_90a
     """

@@ -70,7 +70,9 @@ def _wins(index: int) -> list[Row]:
             if choice.row is row:
                 wins.append(row)
     if not wins:
-        raise UserError(f"no pack here has a confirmed win on {device.name}: try `show`")
+        raise UserError(
+            f"no pack here has a confirmed win on {device.name}: try `hgemm-packs list`"
+        )
     return sorted(wins, key=lambda row: row.m * row.n * row.k)
 
 

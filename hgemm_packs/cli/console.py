@@ -108,4 +108,4 @@ def manifests_dir() -> Path:
     for folder in (package.parent / "manifests", package / "generator" / "manifests"):
         if (folder / "shapes").is_dir():
             return folder
-    raise UserError(f"the manifests of this installation are missing below {package}")
+    raise UserError(f"this installation has no manifests below {package}")

@@ -55,9 +55,9 @@ def fetch(
         ),
     ] = None,
 ) -> None:
-    """Bring a pack into the cache, verified.
+    """Fetch a pack into the cache and verify it.
 
-    An official pack by its NAME needs no --allow; for any other, somebody must vouch.
+    An official pack, named by its NAME, needs no --allow. Any other pack needs a voucher.
 
     Example: hgemm-packs fetch OWNER/REPO@COMMIT --allow sha256:HEX
     """
@@ -79,15 +79,17 @@ def _title(path: Path) -> str:
 @commands.command(rich_help_panel=TRAVELLERS)
 def push(
     folder: Annotated[Path, typer.Argument(help="A signed pack directory.")],
-    repo: Annotated[str, typer.Option(help="OWNER/NAME on the Hub; made if it is not there.")],
-    private: Annotated[bool, typer.Option("--private", help="If it is made, for you alone.")] = (
-        False
-    ),
-    message: Annotated[str | None, typer.Option(help="Of the commit.")] = None,
+    repo: Annotated[
+        str, typer.Option(help="Repository on the Hub. It is made if it does not exist.")
+    ],
+    private: Annotated[
+        bool, typer.Option("--private", help="Make the repository private if it does not exist.")
+    ] = (False),
+    message: Annotated[str | None, typer.Option(help="Message of the commit.")] = None,
 ) -> None:
     """Put a signed pack on the Hub, with a card and plots.
 
-    All of it is one commit. The printed fetch command brings the pack elsewhere.
+    The push is one commit. The printed command fetches the pack on another machine.
 
     Example: hgemm-packs push packs/sm_90a --repo OWNER/NAME
     """
@@ -105,19 +107,23 @@ def push(
 
 @commands.command("list", rich_help_panel=USERS)
 def list_packs(
-    remote: Annotated[bool, typer.Option("--remote", help="Ask the Hub instead.")] = False,
-    author: Annotated[str | None, typer.Option(help="With --remote: of this account.")] = None,
+    remote: Annotated[
+        bool, typer.Option("--remote", help="List the packs on the Hub instead.")
+    ] = False,
+    author: Annotated[
+        str | None, typer.Option(help="With --remote: only packs of this account.")
+    ] = None,
 ) -> None:
     """List the packs that calls use, with --remote those of the Hub.
 
-    Named in search order, with what was refused and why, who vouches for packs of the cache, and
-    which official packs have not been fetched. What --remote lists is unchecked.
+    The list is in search order. It says which packs were refused and why, who vouches for each pack
+    of the cache, and which official packs were not fetched. --remote lists unchecked packs.
 
     Example: hgemm-packs list
     """
     out = console()
     if author is not None and not remote:
-        raise UserError("--author goes with --remote")
+        raise UserError("--author needs --remote")
     if remote:
         with _users():
             found = packs.list_published(author)
@@ -160,22 +166,24 @@ def _print_installed(out: Console, here: list[packs.Installed]) -> None:
 
 @commands.command(rich_help_panel=TRAVELLERS)
 def export(
-    pack: Annotated[str, typer.Argument(help="A pack of the cache, as for fetch, or a directory.")],
-    out: Annotated[Path, typer.Argument(help="Directory to write; must not be there.")],
+    pack: Annotated[
+        str, typer.Argument(help="A pack of the cache, named as for fetch, or a directory.")
+    ],
+    out: Annotated[Path, typer.Argument(help="Directory to write. It must not exist.")],
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="In the layout of Hugging Face's kernels library.")
+        bool, typer.Option("--kernels", help="Write the layout of Hugging Face's kernels library.")
     ] = False,
 ) -> None:
     """Copy a pack out of the cache into a folder.
 
-    For a machine without network, or with --kernels for Hugging Face's kernels library.
+    The copy is for a machine without network; with --kernels, for Hugging Face's kernels library.
 
     Example: hgemm-packs export OWNER/REPO pack
     """
     with _users():
         folder = Path(pack) if Path(pack).is_dir() else packs.find(pack).pack.path
     if out.exists():
-        raise UserError(f"{out} is there already")
+        raise UserError(f"{out} exists already")
     open_pack(folder).close()
     with of_path(out):
         written = kernels_layout.export(folder, out) if kernels else _copy(folder, out)
@@ -194,17 +202,19 @@ def _copy(folder: Path, out: Path) -> Path:
 @commands.command(rich_help_panel=TRAVELLERS)
 def gc(
     unused_days: Annotated[
-        float | None, typer.Option(min=0, help="Remove packs not used for so long.")
+        float | None, typer.Option(min=0, help="Remove packs unused for this many days.")
     ] = None,
     max_mb: Annotated[
         float | None,
-        typer.Option(min=0, help="Then the longest unused, until this holds the rest."),
+        typer.Option(min=0, help="Then remove the longest unused, until the rest fits in this."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Remove nothing: only name the packs.")
+    ] = False,
 ) -> None:
     """Remove packs from the cache by last use.
 
-    What broken downloads left goes, too. `gc --max-mb 0` clears the cache.
+    Remains of broken downloads are removed, too. `gc --max-mb 0` clears the cache.
 
     Example: hgemm-packs gc --unused-days 30 --dry-run
     """
@@ -220,13 +230,14 @@ def gc(
 @commands.command(rich_help_panel=TRAVELLERS)
 def lock(
     specs: Annotated[
-        list[str] | None, typer.Argument(help="Packs of the cache, as for fetch; default: all.")
+        list[str] | None,
+        typer.Argument(help="Packs of the cache, named as for fetch. Default: all."),
     ] = None,
     file: LockFile = LOCK_FILE,
 ) -> None:
     """Write down the exact packs of a deployment.
 
-    The lock file has repository, commit and hashes of each pack.
+    The lock file names the repository, commit and hashes of each pack.
 
     Example: hgemm-packs lock
     """
@@ -241,12 +252,12 @@ def lock(
 def sync(
     file: LockFile = LOCK_FILE,
     check: Annotated[
-        bool, typer.Option("--check", help="Fetch nothing: only say whether all is there.")
+        bool, typer.Option("--check", help="Fetch nothing: only say whether all packs are there.")
     ] = False,
 ) -> None:
-    """Bring the packs of a lock file into the cache.
+    """Fetch the packs of a lock file into the cache.
 
-    Exactly those packs are brought, or what differs is said.
+    The packs must be exactly those of the lock file; a difference is an error.
 
     Example: hgemm-packs sync --file hgemm-packs.lock
     """

@@ -130,7 +130,7 @@ def _figures(device: DeviceInfo) -> Figures:
         if rows:
             name = "the committed table (no pack installed: hgemm-packs build)"
             return Figures({row.key: row for row in rows}.get, rows, source.policy, name)
-    raise UserError(f"nothing was measured on {device.name}: hgemm-packs generate measures")
+    raise UserError(f"nothing was measured on {device.name}: `hgemm-packs generate` measures it")
 
 
 def _call(figures: Figures, layer: shapes.Layer, problem: Problem) -> Call:
@@ -150,7 +150,7 @@ def _layers(model: str) -> tuple[shapes.Shapes, str | None]:
     if path.suffix == ".toml" and path.name != path.stem:
         found = shapes.read(path)
         if not found.layers:
-            raise UserError(f"{path}: no layer and no model: plan is about layers")
+            raise UserError(f"{path}: the file has no layer and no model")
         return found, None
     try:
         return listed.only([model]), None
@@ -158,7 +158,7 @@ def _layers(model: str) -> tuple[shapes.Shapes, str | None]:
         names = list(dict.fromkeys(layer.model for layer in listed.layers))
         near = difflib.get_close_matches(model, names, 5, 0.4) or names
         raise UserError(
-            f"{model!r} is no file and no model of the list: give a config.json, a .toml, "
+            f"{model!r} is neither a file nor a listed model: give a config.json, a .toml, "
             f"or one of {', '.join(near)}"
         ) from None
 
@@ -170,7 +170,7 @@ def _of_config(path: Path, listed: shapes.Shapes) -> tuple[shapes.Shapes, str | 
     except PackError as error:
         raise UserError(f"{path}: {error}") from None
     if not isinstance(config, dict):
-        raise UserError(f"{path}: not a config.json: no object")
+        raise UserError(f"{path}: not a config.json: the file holds no object")
     if isinstance(config.get("text_config"), dict):  # of a model that also sees
         config = {**config, **config["text_config"]}
     known = shapes.HEADS | shapes.LATENT | shapes.WIDTHS

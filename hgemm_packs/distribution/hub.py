@@ -67,16 +67,16 @@ def fetch(
     endpoint: str | None = None,
     tick: Tick | None = None,
 ) -> Path:
-    """The folder in the cache of the pack that `spec` names, downloaded if it is not there.
+    """Download the pack that `spec` names, unless the cache has it, and return its folder there.
 
-    `allow` names who may vouch for it beside the registry and the policy file, in the words of
-    `TrustPolicy.extend`. The endpoint is HF_ENDPOINT's and the token the one of `hf auth login` or
-    HF_TOKEN unless they are given. `tick` hears of the blob's bytes. A commit that is in the cache
-    needs no network; a download that ended early goes on where it was.
+    `allow` names who may vouch for the pack besides the registry and the policy file, in the words
+    of `TrustPolicy.extend`. By default, `endpoint` is HF_ENDPOINT and `token` is that of
+    `hf auth login` or HF_TOKEN. `tick` is told of the bytes of the blob. A commit that is in the
+    cache needs no network. An interrupted download is continued.
 
     Raises ValueError for a bad spec, HubError where the Hub cannot be reached or answers wrongly,
-    TrustError where nobody vouches, PackError for what is no pack, CacheError for an unsafe cache,
-    OSError from the disk. Whatever it raises, the cache is as before.
+    TrustError where nobody vouches, PackError where the repository is not a pack, CacheError for an
+    unsafe cache, OSError from the disk. An error leaves the cache as it was.
 
     Example:
 
@@ -154,7 +154,7 @@ class _Job:
         """Fetch the small files, then the blob unless the cache has the pack from elsewhere."""
         repo = self.source.repo
         if not {MANIFEST_NAME, BLOB_NAME} <= names:
-            raise PackError("missing_file", f"{repo} at {commit} is no pack")
+            raise PackError("missing_file", f"{repo} at {commit} is not a pack")
         small = {
             name: remote.read(repo, commit, name, limit)
             for name, limit in LIMITS.items()

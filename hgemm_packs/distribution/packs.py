@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A pack of the cache with its receipt; what is used of it is checked then, as always."""
+    """A pack of the cache with its receipt. A kernel of the pack is checked when it is loaded."""
 
     pack: Pack
     receipt: Receipt
@@ -47,8 +47,9 @@ class Installed:
 
 
 def list_installed() -> list[Installed]:
-    """The packs of the cache that have a receipt and open, by name, the last used first within one.
-    Raises CacheError.
+    """List the packs of the cache, sorted by name, and packs of one name by last use.
+
+    A pack without a receipt, or one that does not open, is left out. Raises CacheError.
 
     Example:
 
@@ -69,10 +70,14 @@ def list_installed() -> list[Installed]:
 
 
 def find(spec: str) -> Installed:
-    """The pack of the cache that `spec` names: NAME of the registry or OWNER/REPO, either with
-    @COMMIT; else the sha256 of a manifest, or the name in it. Of several, the last used.
+    """Find the pack of the cache that `spec` names; of several packs, the last used.
 
-    Raises ValueError when none is there. No network.
+    `spec` is NAME of the registry or OWNER/REPO, either with @COMMIT, or the sha256 of a manifest,
+    or the name in a manifest. Raises ValueError when the cache has no such pack. Uses no network.
+
+    Example:
+
+        find("owner/repo").pack
     """
     here = list_installed()
     try:
@@ -98,12 +103,13 @@ def find(spec: str) -> Installed:
 
 
 def use(pack: str | os.PathLike[str]) -> Pack:
-    """Put a pack ahead of all others for the rest of this process, and decide anew what `matmul`
-    launches. A path is a pack directory of your own, as in HGEMM_PACKS_PATH, or one that `fetch`
-    returned; a str that is no directory names a pack of the cache, as for `find`.
+    """Prefer a pack to all others for the rest of this process.
 
-    Raises PackError for a folder that is no pack, ValueError for a name that the cache lacks. Call
-    it before graphs are captured: what is in a graph stays.
+    `pack` is a pack directory: your own, as in HGEMM_PACKS_PATH, or one that `fetch` returned. A
+    str that is not a directory names a pack of the cache, as for `find`. `matmul` chooses its
+    kernels anew; a captured CUDA graph keeps its kernels.
+
+    Raises PackError for a folder that is not a pack, ValueError for a name that the cache lacks.
 
     Example:
 

@@ -88,7 +88,7 @@ class TrustPolicy:
         Raises TrustError for any other word, and for a str in place of a list of words.
         """
         if isinstance(words, str):  # its letters would be taken for words
-            raise TrustError("bad_word", f"{words!r}: not a list of words")
+            raise TrustError("bad_word", f"{words!r}: a list of words is wanted")
         policy = self
         for word in words:
             try:

@@ -27,7 +27,7 @@ _NAMES = (*LIMITS, BLOB_NAME)
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A repository on the Hub that says it is a pack; nothing of it has been checked."""
+    """A repository on the Hub with the tag of a pack. The repository is unchecked."""
 
     repo: str
     commit: str
@@ -43,12 +43,13 @@ def push(
     message: str | None = None,
     picture: bytes | None = None,
 ) -> str:
-    """Make the pack in `folder` the content of OWNER/NAME on the Hub, which is made if it is not
-    there, and return the commit. `picture` is a PNG for its card. Files of the fixed names that the
-    folder lacks are deleted there, and the picture of the last pack: a signature does not stay
-    beside another manifest.
+    """Push the pack in `folder` to the repository OWNER/NAME on the Hub, and return the commit.
 
-    Raises ValueError for a repo that is none, PackError for a folder that is no pack or has no
+    The repository is made if it does not exist. `picture` is a PNG for its card. A file of the
+    earlier pack that the folder lacks is deleted in the repository: an old signature must not stay
+    beside a new manifest.
+
+    Raises ValueError for a bad `repo`, PackError for a folder that is not a pack or has no
     signature, HubError, OSError.
 
     Example:
@@ -63,7 +64,9 @@ def push(
     here = [name for name in _NAMES if (place / name).is_file()]
     for name, limit in LIMITS.items():
         if name in here and (place / name).stat().st_size > limit:
-            raise PackError("too_large", f"{name} has more than {limit} bytes: nobody would get it")
+            raise PackError(
+                "too_large", f"{name} has more than {limit} bytes, which no fetch accepts"
+            )
     if not {BUNDLE_NAME, SIGNATURE_NAME} & set(here):
         raise PackError("unsigned", f"neither {BUNDLE_NAME} nor {SIGNATURE_NAME} is in {place}")
     hub = library()
@@ -95,8 +98,9 @@ def push(
 def list_published(
     author: str | None = None, *, token: str | None = None, endpoint: str | None = None
 ) -> list[Listed]:
-    """The repositories on the Hub that carry the tag of a pack, by name. Nothing of them is
-    checked. Raises HubError.
+    """List the repositories on the Hub that have the tag of a pack, sorted by name.
+
+    The repositories are unchecked. Raises HubError.
 
     Example:
 
@@ -123,6 +127,6 @@ def _plainly(hub: Any, what: str) -> Iterator[None]:
         raise HubError("offline", f"{what}: HF_HUB_OFFLINE is set") from None
     except hub.errors.HfHubHTTPError as error:
         said = error.server_message or str(error).splitlines()[0]
-        raise HubError("refused", f"{what}: the Hub says no: {said}") from None
+        raise HubError("refused", f"{what}: the Hub refuses: {said}") from None
     except httpx2.HTTPError as error:
         raise HubError("unreachable", f"{what}: {type(error).__name__}: {error}") from None

@@ -74,7 +74,9 @@ class Remote:
             commit = str(info["sha"])
             names = frozenset(str(each["rfilename"]) for each in info["siblings"])
         except (PackError, LookupError, TypeError):
-            raise HubError("bad_answer", f"{what}: not what a Hub says of a revision") from None
+            raise HubError(
+                "bad_answer", f"{what}: the answer does not describe a revision"
+            ) from None
         if COMMIT.fullmatch(commit) is None:
             raise HubError("bad_answer", f"{what}: {commit[:60]!a} is not a commit")
         if COMMIT.fullmatch(revision) and commit != revision:

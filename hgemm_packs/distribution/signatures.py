@@ -66,14 +66,14 @@ def verify_sigstore(manifest: bytes, bundle: Path, identity: str, issuer: str) -
         raise _make_missing_error(error) from None
     data = _signature(bundle.parent, bundle.name)
     if not issuer:  # sigstore would take this for any issuer
-        raise TrustError("bad_signature", f"{identity} without an issuer is nobody")
+        raise TrustError("bad_signature", f"{identity} names no issuer")
     try:
         _verifier().verify_artifact(
             manifest, Bundle.from_json(data), Identity(identity=identity, issuer=issuer)
         )
     except Exception as error:  # what a hostile bundle makes the libraries raise is not theirs only
         raise TrustError(
-            "bad_signature", f"{bundle.name} is no signature by {identity}: {_said(error)}"
+            "bad_signature", f"{bundle.name} is not a signature by {identity}: {_said(error)}"
         ) from None
 
 
@@ -124,7 +124,8 @@ def verify_key(manifest: bytes, signature: Path, key: Key) -> str:
             config.set_hashing_config(every_file).verify(signed, by)
         except Exception as error:  # as above: any file may lie here
             raise TrustError(
-                "bad_signature", f"{signature.name} is no signature by {key.path}: {_said(error)}"
+                "bad_signature",
+                f"{signature.name} is not a signature by {key.path}: {_said(error)}",
             ) from None
     return hashlib.sha256(key.pem).hexdigest()
 

@@ -126,7 +126,7 @@ def _once(request: Request, sink: BinaryIO, patience: Patience, tick: Tick | Non
             total = _check_head(request, response, have)
             _pump(request, response, sink, total, patience, tick)
         if total is not None and sink.tell() < total:
-            raise _Again("truncated", f"{sink.tell()} of {total} bytes came")
+            raise _Again("truncated", f"{sink.tell()} of {total} bytes were sent")
     except _Again as error:
         error.anew = anew
         raise
@@ -215,12 +215,16 @@ def _check_head(request: Request, response: httpx2.Response, have: int) -> int |
     cannot be right."""
     what = request.what
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise HubError("encoded", f"{what}: the server compresses, so no size can be checked")
+        raise HubError(
+            "encoded", f"{what}: the server compresses the answer, so its size cannot be checked"
+        )
     if request.commit is not None:
         for answer in (*response.history, response):
             said = answer.headers.get("X-Repo-Commit", request.commit)
             if said != request.commit:
-                raise HubError("moved", f"{what}: of commit {said[:40]!a}, not {request.commit}")
+                raise HubError(
+                    "moved", f"{what}: the answer is of commit {said[:40]!a}, not {request.commit}"
+                )
     if response.status_code == 206:
         start, total = _span(response)
         if start != have:
@@ -262,7 +266,7 @@ def _pump(
     began, mark = time.monotonic(), sink.tell()
     for chunk in response.iter_raw():
         if sink.tell() + len(chunk) > most:
-            raise HubError("too_large", f"{request.what}: more than {most} bytes came")
+            raise HubError("too_large", f"{request.what}: more than {most} bytes were sent")
         sink.write(chunk)
         if tick is not None:
             tick(sink.tell(), total or 0)

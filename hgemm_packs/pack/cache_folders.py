@@ -35,7 +35,7 @@ def root_of(root: Path | None) -> Path:
     """The given root or that of the settings. Raises CacheError when there is neither."""
     place = root or settings().cache
     if place is None:
-        raise CacheError("there is no home to keep packs in: set HGEMM_PACKS_CACHE")
+        raise CacheError("there is no home folder for the cache of packs: set HGEMM_PACKS_CACHE")
     return place
 
 
@@ -66,7 +66,7 @@ def check_private(folder: Path) -> None:
     """Raises CacheError unless it is a folder, no link to one, that only this user can write to."""
     facts = os.lstat(folder)
     if stat.S_ISLNK(facts.st_mode):
-        raise CacheError(f"{folder} is a symbolic link: name the folder that it leads to")
+        raise CacheError(f"{folder} is a symbolic link: name its target instead")
     if not stat.S_ISDIR(facts.st_mode):
         raise CacheError(f"{folder} is not a folder")
     if facts.st_uid != os.geteuid():
@@ -111,7 +111,7 @@ def _flock(handle: int, wait: bool) -> Lock:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        LOGGER.warning("no locks in the cache: %s; packs may be fetched twice", error)
+        LOGGER.warning("the cache cannot be locked: %s; packs may be fetched twice", error)
         return Lock.NONE
     return Lock.HELD
 

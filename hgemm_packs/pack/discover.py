@@ -155,10 +155,12 @@ def open_pack(place: Path) -> Pack:
 
     receipt = read_receipt(root, place.name)
     if receipt is None:
-        raise PackError("no_receipt", "nothing says that it was checked: fetch it again")
+        raise PackError("no_receipt", "the pack has no receipt of its check: fetch it again")
     pack = Pack.open(place)
     if pack.manifest_sha256 != place.name:
-        raise PackError("cache_name", f"its manifest's sha256 is {pack.manifest_sha256}")
+        raise PackError("cache_name", f"the manifest of the pack has sha256 {pack.manifest_sha256}")
     if pack.manifest.blob.sha256 != receipt.blob_sha256:
-        raise PackError("bad_receipt", f"it is of kernels with sha256 {receipt.blob_sha256}")
+        raise PackError(
+            "bad_receipt", f"the receipt is of kernels with sha256 {receipt.blob_sha256}"
+        )
     return pack

@@ -73,7 +73,7 @@ class Pack:
         declared, size = manifest.blob.bytes, _facts(blob).st_size
         if size != declared or size > MAX_BLOB_BYTES:
             pack.close()
-            raise PackError("blob_size", f"{size} bytes, the manifest says {declared}")
+            raise PackError("blob_size", f"{size} bytes; the manifest declares {declared}")
         return pack
 
     @classmethod
@@ -153,7 +153,7 @@ def _read_whole(name: str, folder: int, limit: int) -> bytes:
         size = _facts(handle).st_size
         if size > limit:
             code = "manifest_too_large" if name == MANIFEST_NAME else "file_too_large"
-            raise PackError(code, f"{name}: {size} bytes, not at most {limit}")
+            raise PackError(code, f"{name}: {size} bytes are more than {limit}")
         return _read(handle, 0, size)
     finally:
         os.close(handle)
@@ -179,7 +179,7 @@ def _read_image(blob: int, entry: KernelEntry, arch: str) -> bytes:
     image = _read(blob, entry.offset, entry.size)
     found = hashlib.sha256(image).hexdigest()
     if found != entry.id:
-        raise PackError("kernel_hash", f"{entry.name}: sha256 is {found}, the id is {entry.id}")
+        raise PackError("kernel_hash", f"{entry.name}: sha256 is {found}, but the id is {entry.id}")
     _check_cubin(image, entry.name, arch)
     return image
 
@@ -189,10 +189,10 @@ def _check_cubin(image: bytes, name: str, arch: str) -> None:
     only what was measured runs. The header does not tell sm_90a from sm_90."""
     *kind, flags = _HEADER.unpack_from(image) if len(image) >= _HEADER.size else (b"", 0)
     if tuple(kind) != _CUBIN:
-        raise PackError("not_cubin", f"{name} is no cubin as CUDA 13 writes them")
+        raise PackError("not_cubin", f"{name} is not a cubin of CUDA 13")
     sm = f"sm_{flags >> 8 & 0xFF}"
     if sm != arch.rstrip("af"):
-        raise PackError("cubin_arch", f"{name} is code for {sm}, the pack is for {arch}")
+        raise PackError("cubin_arch", f"{name} has code for {sm}, the pack is for {arch}")
 
 
 def _check_blob(blob: int, kernels: Iterable[KernelEntry], sha256: str, arch: str) -> None:

@@ -89,7 +89,9 @@ def check_launch_record(entry: KernelEntry) -> None:
         detail = f"{entry.param_layout} has {list(expected)}, not {list(entry.param_sizes)}"
         raise PackError("param_sizes", detail, "param_sizes")
     if math.prod(entry.cluster) > MAX_CLUSTER:
-        raise PackError("bad_cluster", f"{entry.cluster} is over {MAX_CLUSTER} CTAs", "cluster")
+        raise PackError(
+            "bad_cluster", f"{entry.cluster} has more than {MAX_CLUSTER} CTAs", "cluster"
+        )
     for name in ("m", "n", "k"):
         sizes = getattr(entry, name)
         if sizes.min > sizes.max:
@@ -113,7 +115,7 @@ def _check_workspace(entry: KernelEntry) -> None:
         detail = f"{layout} needs slices and bytes, not {slices} and {size}"
         raise PackError("bad_workspace", detail, "workspace_bytes")
     elif entry.grid.persistent:
-        raise PackError("bad_workspace", "the grid of a sliced kernel is never capped", "grid")
+        raise PackError("bad_workspace", "a sliced kernel cannot have a capped grid", "grid")
     if entry.cooperative != (slices > 1):
         detail = "slices wait for each other, and nobody else does"
         raise PackError("bad_cooperative", detail, "cooperative")
@@ -173,7 +175,7 @@ def index_rows(
     """Rows by profile and problem; each names a profile and, if any, a kernel of this document."""
     names = [profile.name for profile in profiles]
     if len(set(names)) != len(names):
-        raise PackError("duplicate_profile", "a device profile stands twice", "device_profiles")
+        raise PackError("duplicate_profile", "a device profile appears twice", "device_profiles")
     rows: dict[tuple[str, Key], Row] = {}
     for index, row in enumerate(table):
         where = f"table[{index}]"
@@ -183,7 +185,7 @@ def index_rows(
             raise PackError("unknown_kernel", row.kernel, f"{where}.kernel")
         _check_dependent(row, kernels, f"{where}.dependent")
         if row.hot.lcb > row.hot.speedup or row.cold.lcb > row.cold.speedup:
-            raise PackError("bad_bound", "a lower bound above its own estimate", where)
+            raise PackError("bad_bound", "a lower bound is above its estimate", where)
         if rows.setdefault((row.profile, row.key), row) is not row:
             raise PackError("duplicate_table_key", f"{row.key} on {row.profile}", where)
     return rows
@@ -193,7 +195,9 @@ def _check_dependent(row: Row, kernels: Mapping[str, Named], where: str) -> None
     if row.dependent is None:
         return
     if row.kernel is None:
-        raise PackError("bad_dependent", "only where the row has a kernel of its own", where)
+        raise PackError(
+            "bad_dependent", "a row without a kernel cannot have a dependent one", where
+        )
     if row.dependent not in kernels:
         raise PackError("unknown_kernel", row.dependent, where)
 

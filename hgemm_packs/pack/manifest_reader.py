@@ -68,7 +68,7 @@ def parse(data: bytes) -> Manifest:
 def _elsewhere(value: Any) -> None:
     """What the head has left of an array whose lines were found."""
     if value != []:
-        raise PackError("not_in_lines", "each kernel and each row is a line of its own")
+        raise PackError("not_in_lines", "each kernel and each row must be one line")
 
 
 _HEAD = record(dict, **{**FIELDS, "kernels": _elsewhere, "table": _elsewhere})
@@ -92,7 +92,9 @@ class Lines(NamedTuple):
         try:
             last = high == self.end
             if not last and self.data[high - 1 : high] != b",":
-                raise PackError("not_in_lines", "no comma ends the line, and it is not the last")
+                raise PackError(
+                    "not_in_lines", "the line is not the last and does not end with a comma"
+                )
             return self.check(read_json(self.data[low : high if last else high - 1])), low, high
         except PackError as error:
             raise error.within(self.where(low)) from None

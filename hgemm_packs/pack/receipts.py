@@ -132,9 +132,9 @@ def read_receipt(root: Path, manifest_sha256: str) -> Receipt | None:
     except PackError as error:
         raise PackError("bad_receipt", f"{path.name}: {error}") from None
     if _bytes(receipt) != data:
-        raise PackError("bad_receipt", f"{path.name} is not as it was written")
+        raise PackError("bad_receipt", f"{path.name} was changed after it was written")
     if receipt.manifest_sha256 != manifest_sha256:
-        raise PackError("bad_receipt", f"{path.name} is of {receipt.manifest_sha256}")
+        raise PackError("bad_receipt", f"{path.name} is a receipt of {receipt.manifest_sha256}")
     return receipt
 
 

@@ -67,7 +67,7 @@ def check_depth(data: bytes) -> None:
 
 
 def _deep() -> PackError:
-    return PackError("too_deep", "nested deeper than any document of ours")
+    return PackError("too_deep", "the document is nested too deeply")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def record(
         items = needed
         if value.keys() != names:
             for name in sorted(value.keys() - every.keys()):
-                raise PackError("unknown_field", f"{_show(name)} is not a field here")
+                raise PackError("unknown_field", f"{_show(name)} is an unknown field")
             for name in sorted(names - value.keys()):
                 raise PackError("missing_field", f"{name!r} is missing")
             items = tuple((name, field) for name, field in every.items() if name in value)

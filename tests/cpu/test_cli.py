@@ -106,7 +106,7 @@ def test_explain_says_why_there_is_no_kernel(run: Run, pack: Path) -> None:
         (("sign", "/", "--key", "k"), "hgemm-packs: /: missing_file: manifest.json: No such file"),
         (("push", "/", "--repo", "a/b"), "hgemm-packs: /: missing_file: manifest.json: No such"),
         (("export", "/", "out"), "hgemm-packs: /: missing_file: manifest.json: No such file"),
-        (("list", "--author", "me"), "--author goes with --remote"),
+        (("list", "--author", "me"), "--author needs --remote"),
         (("sync", "--file", "no.lock"), "hgemm-packs: no.lock: No such file or directory"),
         (("sync", "--file", "/dev/null"), "hgemm-packs: not_json at /dev/null: Expecting value"),
         (

@@ -56,7 +56,7 @@ def test_a_switch_that_is_neither_on_nor_off_is_said(
     # HGEMM_PACKS_STRICT=yes was as good as nothing, without a word.
     monkeypatch.setenv("HGEMM_PACKS_STRICT", value)
     assert settings().strict is strict
-    words = [f"HGEMM_PACKS_STRICT={value} is neither 0 nor 1, and taken for 0"]
+    words = [f"HGEMM_PACKS_STRICT={value} is neither 0 nor 1; 0 is used"]
     assert caplog.messages == (words if value == "yes" else [])
 
 

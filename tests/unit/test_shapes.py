@@ -153,7 +153,7 @@ HEADS = "num_attention_heads = 4\nnum_key_value_heads = 2\n"
     ("text", "code", "message"),
     [
         ("m = [1", "not_toml", "at {path}: "),
-        ("tokens = [1]", "unknown_field", "at {path}: 'tokens' is not a field here"),
+        ("tokens = [1]", "unknown_field", "at {path}: 'tokens' is an unknown field"),
         ("m = [1]", "bad_count", "at {path}: not 1..100000 problems"),
         ('layouts = ["nx"]', "bad_value", "at {path} layouts[0]: 'nx' is not one of 'nn', 'nt'"),
         ('dtypes = "f16"', "wrong_type", "at {path} dtypes: 'f16' is not an array"),
@@ -169,7 +169,7 @@ HEADS = "num_attention_heads = 4\nnum_key_value_heads = 2\n"
         (
             "[[problem]]\nm = 1\nn = 8\nk = 8\nlayuot = 'nn'",
             "unknown_field",
-            "at {path} problem[0] (without a name): 'layuot' is not a field here",
+            "at {path} problem[0] (without a name): 'layuot' is an unknown field",
         ),
         ("problem = [1]", "wrong_type", "at {path} problem[0]: 1 is not an object"),
         (

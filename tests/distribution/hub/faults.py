@@ -252,7 +252,12 @@ TRANSFER = (
     Case("another range", then(at(BLOB, cut, 1), at(BLOB, wrong_range)), "bad_range", "from byte"),
     Case("redirects in a circle", at(BLOB, send(302, Location="?again")), "protocol", "redirect"),
     Case("redirect to a file", at(BLOB, send(302, Location="file:///etc/passwd")), "protocol"),
-    Case("log-in page of a network", at(INFO, send(200, PORTAL)), "bad_answer", "not what a Hub"),
+    Case(
+        "log-in page of a network",
+        at(INFO, send(200, PORTAL)),
+        "bad_answer",
+        "does not describe a revision",
+    ),
     Case("torn part of an earlier download", torn_part),
     Case("too long part of an earlier download", too_long_part),
     Case("blob in the cache damaged", damaged(BLOB)),
@@ -266,7 +271,12 @@ REVISIONS = (
     Case("file of another commit", at(BLOB, send(200, X_Repo_Commit="f" * 40)), "moved", "ffff"),
     Case("a path for a commit", info(sha="../../../../etc"), "bad_answer", "is not a commit"),
     Case("no commit", info(sha=None), "bad_answer", "is not a commit"),
-    Case("nested without end", at(INFO, send(200, DEEP)), "bad_answer", "not what a Hub"),
+    Case(
+        "nested without end",
+        at(INFO, send(200, DEEP)),
+        "bad_answer",
+        "does not describe a revision",
+    ),
     Case("a list of files without end", info(siblings=_many_names(90_000)), "too_large", "at most"),
     Case("no such revision", lambda w: setattr(w, "spec", w.spec + "@gone"), "no_revision"),
     Case("no such repository", lambda w: setattr(w, "spec", "alice/none"), "no_repo"),
@@ -297,7 +307,7 @@ CONTENT = (
     Case("signature is noise", lambda w: w.change(signature=b"\xff" * 5000), "bad_signature"),
     Case("signature is nested", lambda w: w.change(signature=DEEP), "bad_signature"),
     Case("paths that lead outside, and code", paths_outside),
-    Case("files in a folder below", without_blob, "missing_file", "is no pack"),
+    Case("files in a folder below", without_blob, "missing_file", "is not a pack"),
 )
 CASES = (*TRANSFER, *REVISIONS, *CONTENT)
 

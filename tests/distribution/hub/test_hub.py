@@ -95,7 +95,7 @@ def test_private_repository_opens_to_its_owner_alone(world: World, folder: Path)
 
 def test_push_refuses_what_nobody_could_trust(world: World, folder: Path) -> None:
     url = world.server.url
-    with pytest.raises(HubError, match="the Hub says no: not your namespace"):
+    with pytest.raises(HubError, match="the Hub refuses: not your namespace"):
         packs.push(folder, "alice/new", token=BOB, endpoint=url)
     for repo in ("new", "alice/../bob", "alice/new@main"):
         with pytest.raises(ValueError, match="is not OWNER/NAME"):

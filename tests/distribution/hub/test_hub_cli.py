@@ -107,7 +107,7 @@ def test_export_as_a_directory_and_as_a_kernel(run: Run, world: World, tmp_path:
     assert run("export", REPO, "plain")[0] == 0
     assert read(Path("plain")) == world.files
     code, _, err = run("export", REPO, "plain")
-    assert code == 2 and "is there already" in err
+    assert code == 2 and "exists already" in err
     assert run("export", "plain", "again")[0] == 0
     assert read(Path("again")) == world.files
     assert run("export", REPO, "kernel", "--kernels")[0] == 0

@@ -144,7 +144,7 @@ def test_a_quarantine_that_cannot_be_listed_is_said(
 
     monkeypatch.setattr(Path, "iterdir", stale)
     assert selftest.read_quarantine(tmp_path) == {}
-    assert "which kernels failed before is not known: " in caplog.text
+    assert "the record of failed kernels cannot be read: " in caplog.text
 
 
 def test_other_files_are_no_records(tmp_path: Path) -> None:

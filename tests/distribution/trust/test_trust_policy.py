@@ -95,7 +95,7 @@ def test_a_user_without_a_home_has_an_empty_policy(monkeypatch: pytest.MonkeyPat
 def test_nothing_switches_verification_off(file: Path, text: str) -> None:
     """There is no such word, so a policy with one is refused as a whole."""
     file.write_text(text + "\n")
-    with pytest.raises(TrustError, match="is not a field here") as error:
+    with pytest.raises(TrustError, match="is an unknown field") as error:
         TrustPolicy.load()
     assert error.value.code == "bad_policy"
 
@@ -217,7 +217,7 @@ def test_a_word_that_names_nobody(word: str) -> None:
 
 def test_a_str_is_no_list_of_words() -> None:
     # allow="sha256:..." was refused with the words: 's' names nobody.
-    with pytest.raises(TrustError, match="not a list of words"):
+    with pytest.raises(TrustError, match="a list of words is wanted"):
         TrustPolicy().extend(f"sha256:{HEX}")
 
 

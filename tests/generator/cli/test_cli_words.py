@@ -44,7 +44,7 @@ def test_eval_of_a_genome_without_a_gpu() -> None:
         ["build", "OK"],
         ["binary", "OK"],
     ]
-    assert out.endswith("no GPU here: the gates that run the kernel did not\n")
+    assert out.endswith("this machine has no GPU: the gates that run the kernel were left out\n")
 
 
 def write_foreign(folder: Path, inside: str = "", layout: str = "nt") -> Path:
@@ -116,7 +116,7 @@ def of_no_record(folder: Path) -> Sequence[object]:
         (shaped("--budget", "10 parsecs"), "'10 parsecs' is no time: say 600s, 10m or 2h"),
         (shaped("--budget", "0"), "'0' is no time"),
         (shaped("--layouts", "nz"), "['nz'] not in"),
-        (shaped("--layouts", "tn"), "no problem is left of these lists and filters"),
+        (shaped("--layouts", "tn"), "these lists and filters leave no problem"),
         (shaped("--models", "Qwen9 *"), "no model is called 'Qwen9 *'"),
         (shaped(), "no CUDA device; `hgemm-packs generate doctor` says what is missing"),
         (shaped("--gpus", 4), "no CUDA device"),
@@ -173,7 +173,10 @@ def test_without_the_sanitizer_kernels_are_unjudged_and_it_is_said(
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda program: None)
     kernels = [fake_kernel(choice) for choice in catalogue("nt", "f16")[:2]]
-    for names, why in ((["0"], "no compute-sanitizer on the PATH"), ([], "no GPU here")):
+    for names, why in (
+        (["0"], "no compute-sanitizer on the PATH"),
+        ([], "this machine has no GPU"),
+    ):
         monkeypatch.setattr(sweep, "gpus", lambda names=names: names)
         assert list(search.run_sanitizer(1, kernels)) == []
         said = capsys.readouterr().out

@@ -53,7 +53,9 @@ def test_newcomer_07_cases_of_the_corpus_run_by_eval() -> None:
     code, out, _ = generate("eval", "clock_by_a_macro", 64, 64, 64)
     assert code == 1 and "STATIC" in out
     code, _, err = generate("eval", "nonsense", 64, 64, 64)
-    assert code == 2 and "'nonsense' is no FILE.cu, no JSON, and no kernel of the red team" in err
+    assert (
+        code == 2 and "'nonsense' is neither FILE.cu, nor JSON, nor a case of the red team" in err
+    )
 
 
 def test_newcomer_07_a_compile_error_prints_no_nul_byte(tmp_path: Path) -> None:
