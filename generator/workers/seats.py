@@ -137,11 +137,11 @@ class Seats:
         """Queue a job. Failures of kernels are results; DevicesLost when no device is left."""
         future: Future[Reply] = Future()
 
-        def failed(error: BaseException) -> None:
+        def fail(error: BaseException) -> None:
             if not future.done():  # several parts of one job may fail
                 future.set_exception(error)
 
-        self._push(_Task(job, self._generation, future.set_result, failed))
+        self._push(_Task(job, self._generation, future.set_result, fail))
         return future
 
     def fresh(self) -> None:
