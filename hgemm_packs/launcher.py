@@ -151,6 +151,18 @@ def _extension() -> Any:
     return _C
 
 
+def override(is_torchs: Callable[[str, str], bool]) -> None:
+    """Put our functions into torch's dispatcher, once, for the operators that are torch's own as
+    `is_torchs(operator, dispatch key)` says. Raises RuntimeError where that cannot be done."""
+    _extension().override(is_torchs)
+
+
+def serve_program(on: bool) -> None:
+    """Whether kernels run the operators that `override` has put our functions at."""
+    if _C is not None:
+        _C.serve_program(on)
+
+
 def problem_of(described: tuple[int, int, int, str, str, int, int]) -> Problem:
     """The problem that C describes."""
     m, n, k, layout, dtype, align, packed = described
