@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 
 from .. import launcher, neutral
-from ..settings import LOGGER, is_off, read_switch
+from ..settings import LOGGER, settings
 
 _lock = threading.RLock()
 _everywhere = False  # by enable()
@@ -112,13 +112,12 @@ def _switch() -> None:
 
 def _install() -> None:
     """Once per process. With kernels switched off by the environment, not even that."""
-    read_switch()
-    if is_off():
+    if settings().off:
         return
     # torch says that a kernel is replaced, which is what was asked for. Only inside one of its own
     # functions it says so as a warning of Python's, and apply_ is one that calls us.
     warnings.filterwarnings("ignore", r"(?s).*new kernel: registered at hgemm_packs", UserWarning)
-    neutral.call(lambda: _inside_torch())
+    neutral.call(_inside_torch)
 
 
 def _inside_torch() -> None:
