@@ -1,6 +1,7 @@
 #include "override.h"
 
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <string.h>
 
 #include "run.h"
@@ -51,35 +52,47 @@ typedef struct {
   int batched;
 } operands;
 
-// torch hands a call's tensors over. Those of a call that it ends by an exception are let go of by
-// the thread's next call from no deeper frame: C has no other way to see one pass.
-enum { MOST_UNFINISHED = 8 };
-static _Thread_local struct {
-  const char *frame;
-  operands of;
-} unfinished[MOST_UNFINISHED];
+// torch hands a call's tensors over, and C does not see an exception of torch's pass. Those of a
+// call that ended so are let go of at the thread's next call that is not made within another.
+enum { MOST_UNFINISHED = 8, MOST_FRAMES = 512 };
+static _Thread_local operands unfinished[MOST_UNFINISHED];
 static _Thread_local int unfinished_count;
 
+// `out` of a call that has ended well is its result.
 static void let_go(const operands *x) {
   torch.drop(x->a);
   torch.drop(x->b);
 }
 
-// `out` of a call that has ended well is its result.
-static void let_go_unfinished(const char *frame) {
-  while (unfinished_count && unfinished[unfinished_count - 1].frame <= frame) {
-    const operands *x = &unfinished[--unfinished_count].of;
+static void let_go_above(int count) {
+  while (unfinished_count > count) {
+    const operands *x = &unfinished[--unfinished_count];
     let_go(x);
     if (x->out) torch.drop(x->out);
   }
 }
 
-static void *run_by_torch(const operands *x) {
-  const int kept = unfinished_count < MOST_UNFINISHED;
-  if (kept) {
-    unfinished[unfinished_count].frame = __builtin_frame_address(0);
-    unfinished[unfinished_count++].of = *x;
+// Where this library lies in memory, as linkers say.
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+extern const char _end[] __attribute__((visibility("hidden")));
+
+// Whether certainly no call of ours, into torch and back, is on this thread's stack but the newest.
+static int is_outermost(void) {
+  void *frames[MOST_FRAMES];
+  const int count = backtrace(frames, MOST_FRAMES);
+  int left = 0;
+  for (int i = 0; i < count; i++) {
+    const char *frame = frames[i];
+    const int ours = frame >= __ehdr_start && frame < _end;
+    if (ours && left) return 0;
+    left |= !ours;
   }
+  return count < MOST_FRAMES;
+}
+
+static void *run_by_torch(const operands *x) {
+  const int before = unfinished_count;
+  if (before < MOST_UNFINISHED) unfinished[unfinished_count++] = *x;
   void *result = x->out;
   if (x->out) {
     (x->batched ? torch.bmm_out : torch.mm_out)(x->out, x->a, x->b);
@@ -88,7 +101,10 @@ static void *run_by_torch(const operands *x) {
     torch.make(&result);
     memcpy(result, &made, sizeof(void *));  // moved: nothing is left behind that C++ would destroy
   }
-  unfinished_count -= kept;
+  if (before < MOST_UNFINISHED) {
+    let_go_above(before + 1);  // of calls within this one
+    unfinished_count = before;
+  }
   return result;
 }
 
@@ -179,7 +195,7 @@ static void run_operator(uint64_t *stack, int batched, int has_out) {
                       has_out ? (void *)(uintptr_t)stack[2] : NULL, batched};
   launcher_state *state = __atomic_load_n(&program, __ATOMIC_ACQUIRE);
   void *result = NULL;
-  let_go_unfinished(__builtin_frame_address(0));
+  if (unfinished_count && is_outermost()) let_go_above(0);
   if (state && !passes && tensor_is_half(&state->reader, x.a) &&
       tensor_is_half(&state->reader, x.b) && Py_IsInitialized())
     result = serve(state, &x);
