@@ -39,7 +39,9 @@ def _found(mine: Call, other: Call, ours: Seen, theirs: Seen) -> Iterator[str]:
     yield from told if exact else told - VALUES
     if not hit or told - VALUES or mine.overlap or "special values" in mine.parts:
         return
-    for x, y in zip([ours.result, *ours.gradients], [theirs.result, *theirs.gradients], strict=True):
+    for x, y in zip(
+        [ours.result, *ours.gradients], [theirs.result, *theirs.gradients], strict=True
+    ):
         if x is not None and not _is_close(x, y):  # None: something raised behind the product
             yield "product"
 

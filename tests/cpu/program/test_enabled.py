@@ -337,7 +337,9 @@ def test_calls_are_counted_once_with_their_reasons(served: Started) -> None:
     def moved(call: Callable[[], object]) -> dict[str, int]:
         before = launcher.counters()
         call()
-        return {k: n - before.get(k, 0) for k, n in launcher.counters().items() if n != before.get(k)}
+        return {
+            k: n - before.get(k, 0) for k, n in launcher.counters().items() if n != before.get(k)
+        }
 
     with hgemm_packs.enabled():
         hit = {"hits": 1, "launches": 1}
@@ -369,7 +371,10 @@ def test_half_precision_sums_are_torchs_where_a_user_asks_for_them(served: Start
     flags = torch.backends.cuda.matmul
     hits = Hits()
     with hgemm_packs.enabled():
-        for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
+        for name in (
+            "allow_fp16_reduced_precision_reduction",
+            "allow_bf16_reduced_precision_reduction",
+        ):
             before = getattr(flags, name)
             for value in (False, True):
                 setattr(flags, name, value)
@@ -432,7 +437,9 @@ def test_modes_and_subclasses_see_torchs_operators(served: Started) -> None:
     seen: list[str] = []
 
     class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             seen.append(str(func))
             return func(*args, **kwargs or {})
 
@@ -499,9 +506,7 @@ def test_the_environment_switches_it_off() -> None:
     assert run(SCRIPT.format(before=""), HGEMM_PACKS_OFF="1").startswith("True False\n")
 
 
-def test_a_torch_without_the_functions(
-    served: Started, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_without_the_functions(served: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise RuntimeError("this torch does not let C run its operators")
 
