@@ -1,5 +1,5 @@
-"""torch's own samples of its products (OpInfo), each as torch runs it and as we do: under `enabled()`
-and, where it is a product alone, through `matmul`.
+"""torch's own samples of its products (OpInfo), each as torch runs it and as we do: under
+`enabled()` and, where it is a product alone, through `matmul`.
 
 Where torch served both, every bit must agree, gradients' too; where a kernel did, results are held
 to torch's in float64. Used by tests on both devices and by benchmarks/gates/opinfo.py.

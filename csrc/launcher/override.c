@@ -72,25 +72,22 @@ static void let_go_above(int count) {
   }
 }
 
-// Where this library lies in memory, as linkers say.
-extern const char __ehdr_start[] __attribute__((visibility("hidden")));
-extern const char _end[] __attribute__((visibility("hidden")));
+// What calls torch lies in a section of its own, of which linkers tell where it is.
+extern const char __start_hgp_into_torch[] __attribute__((visibility("hidden")));
+extern const char __stop_hgp_into_torch[] __attribute__((visibility("hidden")));
 
-// Whether certainly no call of ours, into torch and back, is on this thread's stack but the newest.
+// Whether certainly no call of ours into torch is on this thread's stack.
 static int is_outermost(void) {
   void *frames[MOST_FRAMES];
   const int count = backtrace(frames, MOST_FRAMES);
-  int left = 0;
   for (int i = 0; i < count; i++) {
     const char *frame = frames[i];
-    const int ours = frame >= __ehdr_start && frame < _end;
-    if (ours && left) return 0;
-    left |= !ours;
+    if (frame >= __start_hgp_into_torch && frame <= __stop_hgp_into_torch) return 0;
   }
   return count < MOST_FRAMES;
 }
 
-static void *run_by_torch(const operands *x) {
+__attribute__((section("hgp_into_torch"), noinline)) static void *run_by_torch(const operands *x) {
   const int before = unfinished_count;
   if (before < MOST_UNFINISHED) unfinished[unfinished_count++] = *x;
   void *result = x->out;

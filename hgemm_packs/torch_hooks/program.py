@@ -27,21 +27,21 @@ def is_enabled() -> bool:
 def enable() -> None:
     """Let kernels run the products of the whole program, of code that calls torch alone.
 
-    From now on a product of two matrices that a kernel serves is run by it, whoever asks torch for
-    it, in every thread: torch.mm, torch.matmul, `@`, torch.bmm of one matrix, their `out=`,
-    torch.nn.Linear without a bias, the gradients of all of these, autocast, compiled code.
-    Autograd and everything else of torch go on above. Any other product is torch's, to the bit:
-    other types, devices and shapes, more than one matrix in a batch, and sums (addmm, baddbmm,
-    a Linear with a bias), to which no kernel adds. So is float16 where
-    torch.backends.cuda.matmul.allow_fp16_accumulation is on, which no kernel does; kernels add up in
-    float32, so that torch's other flags of precision hold.
+    A product of two matrices, [M, K] @ [K, N] of float16 or bfloat16 on one CUDA device, is run by
+    a kernel that serves it, whoever asks torch for it, in every thread: torch.mm, torch.matmul,
+    `@`, torch.bmm of one matrix, their `out=`, torch.nn.Linear without a bias, gradients of all of
+    these, under autocast, in compiled code. Autograd and all else of torch go on above.
 
-    `counters()` counts these products: each that a kernel ran, and of float16 and bfloat16 each
-    that torch ran, with its reason. HGEMM_PACKS_STRICT raises nothing here, for a whole program
-    multiplies what no table knows. `disable()` and HGEMM_PACKS_OFF=1 win over it.
+    Any other product is torch's, to the bit. So are sums (addmm, baddbmm, a Linear with a bias), to
+    which no kernel adds, and float16 where torch.backends.cuda.matmul.allow_fp16_accumulation asks
+    for what no kernel does: kernels add up in float32, which torch's other flags allow.
 
-    torch's operators get our functions at the first call, which leaves alone those that another
-    library has replaced, and keep them; with nothing enabled these call torch's.
+    `counters()` counts what kernels ran, and of float16 and bfloat16 what torch ran, with reasons.
+    HGEMM_PACKS_STRICT raises nothing here, for a whole program multiplies what no table knows.
+    `disable()` and HGEMM_PACKS_OFF=1 win over it.
+
+    The first call puts our functions at torch's operators, but for those that another library has
+    replaced, and there they stay: with nothing enabled they call torch's.
 
     Raises RuntimeError where this torch, or this Python, offers no way to do that. May be called
     twice; `restore_torch()` ends it.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -469,6 +471,17 @@ def test_explain_says_that_gradients_do_not_prevent_it(
         report.explain(a, b)
     said = capsys.readouterr().out
     assert "fallback: autograd" not in said and said.startswith("enabled   below autograd")
+
+
+def test_readmes_program(served: Started) -> None:
+    text = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    section = text[text.index("## A program that cannot be edited\n") :]
+    (code,) = re.findall(r"```python\n(.*?)```", section[: section.index("\n## ")], re.DOTALL)
+    a, b = operands()
+    layer, hits = _layer(b.t().contiguous()), Hits()
+    exec(code, {"model": layer, "x": a.requires_grad_()})
+    assert hits() == 3
+    reference.assert_exact(a.grad, torch.ones_like(a), b.t())
 
 
 SCRIPT = """

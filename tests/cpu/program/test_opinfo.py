@@ -1,4 +1,4 @@
-"""torch's own samples of its products, on the stand-in driver: who runs them makes no difference."""
+"""torch's own samples of its products, on the stand-in driver: who runs them is all the same."""
 
 from __future__ import annotations
 
