@@ -3,8 +3,8 @@
 `matmul` is torch.matmul with kernels from packs. `optimize` gives them to the linear layers of a
 model, `restore` takes them back, `warmup` loads them before a CUDA graph is captured. `enable`,
 `enabled` and `restore_torch` are for programs that call torch alone. `explain` and `counters` say
-what calls got, `disable`, `resume` and `disabled` turn kernels off and on, `packs` fetches packs and
-chooses among them.
+what calls got, `disable`, `resume` and `disabled` turn kernels off and on, `packs` fetches packs
+and chooses among them.
 """
 
 from __future__ import annotations
