@@ -4,7 +4,8 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-C_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fvisibility=hidden"]
+# torch's exceptions pass through C: functions that it calls, and that call it.
+C_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fvisibility=hidden", "-fexceptions"]
 WARNINGS = ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
 # The same bytes from every folder: CPython's own flags ask for debug information, which is full of
 # paths, of the headers of whoever built it too.

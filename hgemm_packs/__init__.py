@@ -1,9 +1,10 @@
 """Half-precision matmul faster than cuBLAS, shipped as data packs. Public names only.
 
 `matmul` is torch.matmul with kernels from packs. `optimize` gives them to the linear layers of a
-model, `restore` takes them back, `warmup` loads them before a CUDA graph is captured. `explain` and
-`counters` say what calls got, `disable`, `resume` and `disabled` turn kernels off and on, `packs`
-fetches packs and chooses among them.
+model, `restore` takes them back, `warmup` loads them before a CUDA graph is captured. `enable`,
+`enabled` and `restore_torch` are for programs that call torch alone. `explain` and `counters` say
+what calls got, `disable`, `resume` and `disabled` turn kernels off and on, `packs` fetches packs
+and chooses among them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .nn.warm import warmup
     from .report import explain
     from .torch_compile.backend import compile_backend
+    from .torch_hooks.program import enable, enabled, restore_torch
 
     __version__: str
 
@@ -29,11 +31,14 @@ __all__ = [
     "counters",
     "disable",
     "disabled",
+    "enable",
+    "enabled",
     "explain",
     "matmul",
     "optimize",
     "packs",
     "restore",
+    "restore_torch",
     "resume",
     "warmup",
 ]
@@ -60,6 +65,10 @@ def __getattr__(name: str) -> Any:
         from .nn.warm import warmup
 
         return warmup
+    if name in ("enable", "enabled", "restore_torch"):
+        from .torch_hooks import program
+
+        return getattr(program, name)
     if name == "packs":
         from importlib import import_module
 

@@ -115,7 +115,8 @@ def counters() -> dict[str, int]:
     Returns a dict of ints: `hits` are calls that a kernel ran, `launches` are kernels that were
     launched, `fallbacks` are calls that torch ran. Each reason that occurred has a count of its
     own, such as `fallback not_measured`; `explain` says what a reason means. Replays of a CUDA
-    graph are not counted. Raises nothing.
+    graph are not counted. Under `enabled()` torch's own products are counted, too, and so that of a
+    call of `matmul` that torch runs for a gradient. Raises nothing.
 
     Example:
 
@@ -149,6 +150,18 @@ def _extension() -> Any:
         raise RuntimeError("hgemm_packs._C is not built for this Python")
     _start()
     return _C
+
+
+def override(is_torchs: Callable[[str, str], bool]) -> None:
+    """Put our functions into torch's dispatcher, once, for the operators that are torch's own as
+    `is_torchs(operator, dispatch key)` says. Raises RuntimeError where that cannot be done."""
+    _extension().override(is_torchs)
+
+
+def serve_program(on: bool) -> None:
+    """Whether kernels run the operators that `override` has put our functions at."""
+    if _C is not None:
+        _C.serve_program(on)
 
 
 def problem_of(described: tuple[int, int, int, str, str, int, int]) -> Problem:

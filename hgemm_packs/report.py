@@ -37,6 +37,7 @@ def explain(a: torch.Tensor, b: torch.Tensor) -> None:
         explain(x, weight.t())
     """
     from . import launcher, torch_state
+    from .torch_hooks import program
 
     found = launcher.describe(a, b)
     read_switch()
@@ -44,6 +45,9 @@ def explain(a: torch.Tensor, b: torch.Tensor) -> None:
         print(_by_torch("off", reasons.WORDS["off"]))
         print("without that:")
     state = found if isinstance(found, str) else torch_state.state(a, b)
+    if state in ("autograd", "mode") and program.is_enabled():
+        print("enabled   below autograd and modes of torch the product gets what is said here")
+        state = None
     if state is not None:
         print(_by_torch(state, reasons.WORDS[state]))
     if isinstance(found, Problem):

@@ -33,6 +33,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "hgemm_packs/measure": ("hgemm_packs.measure",),
     "hgemm_packs: choice": ("hgemm_packs.selftest", "hgemm_packs.select"),
     "hgemm_packs: dispatch": ("hgemm_packs.dispatch",),
+    "hgemm_packs/torch_hooks": ("hgemm_packs.torch_hooks",),
     "hgemm_packs/distribution": ("hgemm_packs.distribution",),
     "hgemm_packs/torch_compile": ("hgemm_packs.torch_compile",),
     "hgemm_packs/nn": ("hgemm_packs.nn",),

@@ -6,6 +6,7 @@
 #include "cuda/workspace.h"
 #include "lookup.h"
 #include "matmul.h"
+#include "override.h"
 
 static PyObject *device_info(PyObject *module, PyObject *index) {
   const long ordinal = PyLong_AsLong(index);
@@ -99,6 +100,8 @@ static PyMethodDef METHODS[] = {
     {"on_first_call", state_on_first_call, METH_O, NULL},                    // state.c
     {"remember_quiet", state_remember_quiet, METH_NOARGS, NULL},             // state.c
     {"relaxed", workspace_relaxed, METH_O, NULL},                            // workspace.c
+    {"override", override_py, METH_O, NULL},                                 // override.c
+    {"serve_program", override_serve, METH_O, NULL},                         // override.c
     {"describe", describe, METH_VARARGS, NULL},
     {"device_info", device_info, METH_O, NULL},
     {"counters", counters, METH_NOARGS, NULL},

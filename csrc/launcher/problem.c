@@ -7,9 +7,8 @@ int is_tensor(const launcher_state *state, PyObject *object) {
   return type == state->torch.tensor || type == state->torch.parameter;
 }
 
-static reason view(const launcher_state *state, PyObject *object, matrix *result) {
-  if (!is_tensor(state, object)) return REASON_TENSOR_TYPE;
-  switch (matrix_view(&state->reader, object, 0, result)) {
+reason problem_view(const launcher_state *state, void *tensor, matrix *result) {
+  switch (tensor_view(&state->reader, tensor, 0, result)) {
     case MATRIX:
       return REASON_COUNT;
     case ELSEWHERE:
@@ -21,6 +20,11 @@ static reason view(const launcher_state *state, PyObject *object, matrix *result
     default:
       return REASON_LAYOUT;
   }
+}
+
+static reason view(const launcher_state *state, PyObject *object, matrix *result) {
+  if (!is_tensor(state, object)) return REASON_TENSOR_TYPE;
+  return problem_view(state, tensor_in(&state->reader, object), result);
 }
 
 static int is_half(const matrix *m) {
@@ -71,14 +75,7 @@ static void transpose(matrix *m) {
   m->cols = rows, m->col_stride = row_stride;
 }
 
-reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, int linear,
-                        problem *p) {
-  const reason first = view(state, a, &p->a), second = view(state, b, &p->b);
-  if ((first == REASON_COUNT && second == REASON_DEVICE) ||
-      (first == REASON_DEVICE && second == REASON_COUNT))
-    return REASON_MISMATCH;
-  if (first != REASON_COUNT) return first;
-  if (second != REASON_COUNT) return second;
+reason problem_of_views(int linear, problem *p) {
   if (!same_kind(&p->a, &p->b)) return REASON_MISMATCH;
   if ((uint32_t)p->a.device >= MAX_DEVICES) return REASON_DEVICE;
   if (!is_half(&p->a)) return REASON_DTYPE;
@@ -99,10 +96,24 @@ reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, i
   return REASON_COUNT;
 }
 
+reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, int linear,
+                        problem *p) {
+  const reason first = view(state, a, &p->a), second = view(state, b, &p->b);
+  if ((first == REASON_COUNT && second == REASON_DEVICE) ||
+      (first == REASON_DEVICE && second == REASON_COUNT))
+    return REASON_MISMATCH;
+  if (first != REASON_COUNT) return first;
+  return second == REASON_COUNT ? problem_of_views(linear, p) : second;
+}
+
 reason problem_out(const launcher_state *state, PyObject *out, problem *p) {
-  const matrix *a = &p->a, *c = &p->c;
   const reason why = view(state, out, &p->c);
   if (why != REASON_COUNT) return why == REASON_DEVICE ? REASON_MISMATCH : why;
+  return problem_of_output(p);
+}
+
+reason problem_of_output(const problem *p) {
+  const matrix *a = &p->a, *c = &p->c;
   if (!same_kind(a, c) || c->leading_count != a->leading_count || c->cols != p->b.cols ||
       memcmp(c->leading, a->leading, (size_t)a->leading_count * sizeof *a->leading))
     return REASON_MISMATCH;

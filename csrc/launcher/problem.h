@@ -28,6 +28,12 @@ reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, i
 // Checks that `out` is what a kernel of `p` can write to and fills p->c. REASON_COUNT when it is.
 reason problem_out(const launcher_state *state, PyObject *out, problem *p);
 
+// The parts of these two, of C++ tensors: a view of one, a problem of a and b that are viewed, and
+// whether C, viewed, can be written to. None needs the GIL.
+reason problem_view(const launcher_state *state, void *tensor, matrix *result);
+reason problem_of_views(int linear, problem *p);
+reason problem_of_output(const problem *p);
+
 // Whether torch adds `bias` to the product inside it: a vector of N, as torch.addmm takes it.
 reason problem_bias(const launcher_state *state, PyObject *bias, const problem *p);
 

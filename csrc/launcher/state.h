@@ -144,6 +144,11 @@ typedef struct {
 
 launcher_state *state_of(PyObject *module);
 
+// Counts a call that torch runs, also without the GIL; how many there were before.
+static inline uint64_t count_fallback(launcher_state *state, reason why) {
+  return __atomic_fetch_add(&state->fallbacks[why], 1, __ATOMIC_RELAXED);
+}
+
 // Interns the names that every call compares; part of making the module.
 int state_prepare(PyObject *module);
 

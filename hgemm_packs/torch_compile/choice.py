@@ -29,7 +29,7 @@ RULES = 1
 ANY_M = 1
 
 
-class Choice(NamedTuple):
+class ServedProduct(NamedTuple):
     """A product that a kernel serves: [M, K] @ [K, N]. `gain_us` and `m` are None where M is not
     known before the call."""
 
@@ -64,7 +64,7 @@ def tables() -> str:
     return f"rules {RULES}, packs {','.join(packs)}" if packs else "off"
 
 
-def choose(a: torch.Tensor, b: torch.Tensor) -> Choice | None:
+def choose(a: torch.Tensor, b: torch.Tensor) -> ServedProduct | None:
     """The kernel's node for `a @ b`, [M, K] and [K, N], real or fake; None where torch multiplies.
     Sizes may be symbols: nothing is asked of them that would make a symbol a number."""
     problem = _describe(a, b)
@@ -73,13 +73,13 @@ def choose(a: torch.Tensor, b: torch.Tensor) -> Choice | None:
     index = a.device.index or 0
     try:
         if not isinstance(a.shape[0], int):
-            return Choice(None, None, problem.n) if _serves_some(problem, index) else None
+            return ServedProduct(None, None, problem.n) if _serves_some(problem, index) else None
         row = select.resolve(problem, index).row
     except (RuntimeError, OSError):  # of a driver, device or file that cannot be used
         return None
     if row is None or row.kernel is None:
         return None
-    return Choice(gain_us(row), problem.m, problem.n)
+    return ServedProduct(gain_us(row), problem.m, problem.n)
 
 
 def _describe(a: Any, b: Any) -> Problem | None:

@@ -49,6 +49,6 @@ static int bump_version(const launcher_state *state, PyObject *out) {
 reason torch_claim_out(const launcher_state *state, PyObject *out, problem *p) {
   if (p->c.is_inference && !modes_inference(&state->modes)) return REASON_MISMATCH;
   // Not before: an output that torch refuses stays as it is, a copy on write not made.
-  if (matrix_claim(&state->reader, out, &p->c)) return REASON_OUT;
+  if (matrix_claim(&state->reader, tensor_in(&state->reader, out), &p->c)) return REASON_OUT;
   return bump_version(state, out) ? REASON_OUT : REASON_COUNT;
 }

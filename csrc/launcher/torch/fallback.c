@@ -28,7 +28,7 @@ PyObject *torch_call(const launcher_state *state, const call *c, const problem *
 }
 
 int torch_count(launcher_state *state, reason why, const problem *p) {
-  if (!state->fallbacks[why]++ && state->note) {
+  if (!count_fallback(state, why) && state->note) {
     PyObject *noted = PyObject_CallFunction(state->note, "s", REASON_NAMES[why]);
     Py_XDECREF(noted);
     if (!noted) return -1;
@@ -49,6 +49,6 @@ PyObject *torch_fall_back(launcher_state *state, const call *c, reason why, cons
 }
 
 PyObject *torch_unasked(launcher_state *state, const call *c) {
-  state->fallbacks[REASON_OFF]++;
+  count_fallback(state, REASON_OFF);
   return torch_call(state, c, NULL);
 }

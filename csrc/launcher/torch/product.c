@@ -30,9 +30,8 @@ void products_bind(torch_products *products, int on_cuda) {
   }
 }
 
-// torch's C++ tensor in a Python one.
 static void *handle(const launcher_state *state, PyObject *tensor) {
-  return (char *)tensor + state->reader.tensor;
+  return tensor_in(&state->reader, tensor);
 }
 
 // A matrix of the same memory, to be dropped; NULL where torch has none. Where a side is 1 its

@@ -101,10 +101,19 @@ static int fold(const int64_t *sizes, const int64_t *strides, int count, matrix 
   return 1;
 }
 
-matrix_kind matrix_view(const tensor_reader *reader, PyObject *object, int to_write,
-                        matrix *result) {
+int tensor_is_half(const tensor_reader *r, void *tensor) {
+  int32_t type;
+  uint16_t word;
+  if (r->dims) {
+    memcpy(&word, inside(tensor) + r->type, sizeof word);
+    return word == r->f16 || word == r->bf16;
+  }
+  return !r->get_type(tensor, &type) && (type == r->f16 || type == r->bf16);
+}
+
+matrix_kind tensor_view(const tensor_reader *reader, void *tensor, int to_write, matrix *result) {
   const tensor_reader *r = reader;
-  void *tensor = (char *)object + r->tensor, *data;
+  void *data;
   const uint64_t keys = keys_of(r, tensor);
   geometry g;
   int32_t device;
@@ -136,13 +145,12 @@ matrix_kind matrix_view(const tensor_reader *reader, PyObject *object, int to_wr
 }
 
 int tensor_requires_grad(const tensor_reader *reader, PyObject *tensor) {
-  return reader->requires_grad ? reader->requires_grad(inside((char *)tensor + reader->tensor))
-                               : -1;
+  return reader->requires_grad ? reader->requires_grad(inside(tensor_in(reader, tensor))) : -1;
 }
 
-int matrix_claim(const tensor_reader *reader, PyObject *object, matrix *m) {
+int matrix_claim(const tensor_reader *reader, void *tensor, matrix *m) {
   void *data;
-  if (reader->get_data_to_write((char *)object + reader->tensor, &data)) return -1;
+  if (reader->get_data_to_write(tensor, &data)) return -1;
   m->data = data;
   return 0;
 }

@@ -57,16 +57,28 @@ typedef enum { MATRIX, ELSEWHERE, NOT_VIEWABLE, NOT_A_MATRIX, NOT_FOLDABLE } mat
 // keys are the caller's to fill in. 0 where this torch has them not.
 int reader_bind(tensor_reader *reader, int dl_device_type);
 
-// Views `tensor` (a torch.Tensor, checked by the caller) as a matrix; leading dimensions are folded
-// into rows where their strides allow it. A copy-on-write tensor becomes one of its own where the
-// view is `to_write`. Of a vector its columns, type and device are read, though it is no matrix.
-// Runs no Python.
-matrix_kind matrix_view(const tensor_reader *reader, PyObject *tensor, int to_write,
-                        matrix *result);
+// torch's C++ tensor in a Python one, checked by the caller.
+static inline void *tensor_in(const tensor_reader *reader, PyObject *object) {
+  return (char *)object + reader->tensor;
+}
+
+// Views a C++ tensor as a matrix; leading dimensions are folded into rows where their strides allow
+// it. A copy-on-write tensor becomes one of its own where the view is `to_write`. Of a vector its
+// columns, type and device are read, though it is no matrix. Runs no Python, and needs none.
+matrix_kind tensor_view(const tensor_reader *reader, void *tensor, int to_write, matrix *result);
+
+// The same of a torch.Tensor, checked by the caller.
+static inline matrix_kind matrix_view(const tensor_reader *reader, PyObject *object, int to_write,
+                                      matrix *result) {
+  return tensor_view(reader, tensor_in(reader, object), to_write, result);
+}
+
+// Whether a C++ tensor of any kind is float16 or bfloat16.
+int tensor_is_half(const tensor_reader *reader, void *tensor);
 
 // Makes a matrix viewed to be read one to be written: a copy on write is made now. -1 where torch
 // has no memory for it.
-int matrix_claim(const tensor_reader *reader, PyObject *tensor, matrix *m);
+int matrix_claim(const tensor_reader *reader, void *tensor, matrix *m);
 
 // The smallest leading stride that the matrix could have, stored row by row or, when `transposed`,
 // column by column.

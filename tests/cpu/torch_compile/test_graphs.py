@@ -138,10 +138,10 @@ def test_max_autotune_keeps_what_its_fusion_is_worth(
 
 
 def test_what_fusion_saves_grows_with_the_output() -> None:
-    assert choice.Choice(2.5, 16, 64).outweighs_fusion()
-    assert not choice.Choice(1.5, 16, 64).outweighs_fusion()
-    assert not choice.Choice(2.5, 4096, 4096).outweighs_fusion()
-    assert not choice.Choice(None, None, 64).outweighs_fusion()
+    assert choice.ServedProduct(2.5, 16, 64).outweighs_fusion()
+    assert not choice.ServedProduct(1.5, 16, 64).outweighs_fusion()
+    assert not choice.ServedProduct(2.5, 4096, 4096).outweighs_fusion()
+    assert not choice.ServedProduct(None, None, 64).outweighs_fusion()
 
 
 def test_autocast_casts_as_torch_does(compiler: Started) -> None:
