@@ -1,4 +1,4 @@
-"""`torch.compile` over our calls: right, with its graph broken at each, and without a warning."""
+"""`torch.compile` over our calls: right, in one graph, and without a warning."""
 
 from __future__ import annotations
 
@@ -21,25 +21,20 @@ class Model(torch.nn.Module):
         return self.layer(matmul(x + x, x) + 1) * 2
 
 x = torch.eye(8).half()
-print(torch.equal(torch.compile(Model(), backend="eager")(x), (2 * x + 1) * 2))
+compiled = torch.compile(Model(), backend="eager", fullgraph=True)
+print(torch.equal(compiled(x), (2 * x + 1) * 2))
 print(torch._dynamo.utils.counters["graph_break"].total())
 """
 
 
 @pytest.mark.parametrize("first", ["", "import torch._dynamo\n"])
 def test_newcomer_11_no_warning_asks_for_a_report_to_pytorch(first: str) -> None:
-    # Four lines of warning asked users to file an issue with PyTorch.
+    """Four lines of warning asked users to file an issue with PyTorch, for Dynamo knows no C
+    functions; and its graph broke at each call."""
     said = run(first + COMPILED, HGEMM_PACKS_LOG="error")
-    assert said.splitlines()[0] == "True" and int(said.splitlines()[1]) >= 2
-    assert len(said.splitlines()) == 2, said
+    assert said.splitlines() == ["True", "0"]
 
 
 def test_newcomer_11_a_users_errors_for_warnings_do_not_break_it() -> None:
     strict = "import warnings\nwarnings.simplefilter('error', UserWarning)\n"
     assert run(strict + COMPILED, HGEMM_PACKS_LOG="error").splitlines()[0] == "True"
-
-
-def test_newcomer_11_warnings_of_others_stay() -> None:
-    words = "Dynamo does not know how to trace the builtin `other._C.f.`"
-    script = f"import warnings, hgemm_packs\nwarnings.warn({words!r})\n"
-    assert words in run(script)

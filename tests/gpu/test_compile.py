@@ -46,7 +46,7 @@ def test_a_cold_model_gets_kernels_and_right_values(wins: Wins, mode: str) -> No
 
 def test_training_is_right_compiled(wins: Wins) -> None:
     (problem,) = wins.some(1, layout="nt")
-    layer, a, b = layer_of(problem, 0)
+    layer, a, _ = layer_of(problem, 0)
     torch._dynamo.reset()
     compiled = torch.compile(layer, fullgraph=True)
     x = a.clone().requires_grad_()
