@@ -42,7 +42,7 @@ class Product(torch.autograd.Function):
     def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         for_a, for_b = ctx.needs_input_grad
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(a if for_b else None, b if for_a else None)
+        ctx.save_for_backward(b if for_a else None, a if for_b else None)  # torch's order
         ctx.by_column = _is_by_column(a), _is_by_column(b)
         return launcher.matmul(a, b)
 
@@ -52,7 +52,7 @@ class Product(torch.autograd.Function):
         (grad,) = grads
         if grad is None:
             return None, None
-        a, b = ctx.saved_tensors
+        b, a = ctx.saved_tensors
         for_a, for_b = _wanted(ctx)
         a_by_column, b_by_column = ctx.by_column
         multiply = launcher.matmul
