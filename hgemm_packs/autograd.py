@@ -7,6 +7,7 @@ views, is left to torch; whether a gradient's product has a kernel, to the launc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ class Product(torch.autograd.Function):
 
 
 # Function.apply itself only asks of functorch, once more.
-_apply = super(torch.autograd.Function, Product).apply
+_apply: Callable[..., torch.Tensor] = super(torch.autograd.Function, Product).apply
 
 
 def _is_by_column(matrix: torch.Tensor) -> bool:

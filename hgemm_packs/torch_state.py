@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import torch
 
 #: Operations, 2*M*N*K, of the smallest product whose gradients are recorded as products of ours. A
-#: Function in Python costs the host 8 us more than torch's own record, and 10 us more backward; a
-#: product this large takes a GPU 25 us and its gradients 50, so that the GPU never waits for it.
+#: Function in Python costs the host about 8 us more than torch's own record, 10 us more backward; a
+#: product this large takes a GPU 25 us or more and its gradients 50, so that no GPU waits for it.
 LEAST_RECORDED = 2e10
 
 _calls = 0
@@ -143,15 +143,22 @@ def _probes(torch: Any, device: str) -> tuple[tuple[Any, ...], ...]:
 
 
 def state(a: torch.Tensor, b: torch.Tensor) -> str | None:
-    """Why torch would do more now than multiply these two, as C asks in a call: "mode", "autograd"
+    """Why no kernel may run the product of these two now, as C asks in a call: "mode", "autograd"
     or None."""
     import torch
 
     probes = _probes(torch, "cuda")
     if any(function(*argument) != quiet for function, quiet, *argument in probes):
         return "mode"
-    wanted = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
-    return "autograd" if wanted else None
+    small = 2 * a.numel() * b.shape[-1] < LEAST_RECORDED
+    return "autograd" if small and records(a, b) else None
+
+
+def records(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether torch would record a gradient of a product of these two."""
+    import torch
+
+    return torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
 
 
 def make_blas_handle(relaxed: Callable[[Callable[[], object]], object], device: int) -> None:

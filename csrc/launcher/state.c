@@ -136,10 +136,10 @@ PyObject *state_use_torch(PyObject *module, PyObject *args) {
 
 PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
   static char *names[] = {
-      "driver",  "device_type",   "tensor", "parameter", "matmul",       "mm",           "linear",
-      "empty",   "empty_current", "f16",    "bf16",      "bump_version", "grad_enabled", "probes",
-      "covered", "places",        "keep",   "resolve",   "refuse",       "record",       "least_recorded",
-      "strict",  NULL};
+      "driver",       "device_type", "tensor",         "parameter", "matmul", "mm",
+      "linear",       "empty",       "empty_current",  "f16",       "bf16",   "bump_version",
+      "grad_enabled", "probes",      "covered",        "places",    "keep",   "resolve",
+      "refuse",       "record",      "least_recorded", "strict",    NULL};
   launcher_state *state = state_of(module);
   torch_api t = {0};
   const char *driver;
