@@ -150,8 +150,8 @@ def state(a: torch.Tensor, b: torch.Tensor) -> str | None:
     probes = _probes(torch, "cuda")
     if any(function(*argument) != quiet for function, quiet, *argument in probes):
         return "mode"
-    small = 2 * a.numel() * b.shape[-1] < LEAST_RECORDED
-    return "autograd" if small and records(a, b) else None
+    small = records(a, b) and 2 * a.numel() * b.shape[-1] < LEAST_RECORDED
+    return "autograd" if small else None
 
 
 def records(a: torch.Tensor, b: torch.Tensor) -> bool:
