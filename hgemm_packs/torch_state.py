@@ -89,6 +89,7 @@ def _entry_points(torch: Any, device: str) -> dict[str, Any]:
     from torch._C._dynamo import guards
 
     state, probes = torch._C, _probes(torch, device)
+    _ = state._are_functorch_transforms_active, state._will_engine_execute_node  # of autograd.py
     return {
         "tensor": torch.Tensor,
         "parameter": torch.nn.Parameter,

@@ -145,7 +145,7 @@ matrix_kind tensor_view(const tensor_reader *reader, void *tensor, int to_write,
 }
 
 double tensor_work(const tensor_reader *reader, PyObject *a, PyObject *b) {
-  void *const x = (char *)a + reader->tensor, *const y = (char *)b + reader->tensor;
+  void *const x = tensor_in(reader, a), *const y = tensor_in(reader, b);
   geometry g, h;
   if (keys_of(reader, x) != reader->ordinary[0] || keys_of(reader, y) != reader->ordinary[0] ||
       read_geometry(reader, x, &g) || read_geometry(reader, y, &h) || h.dim != 2)

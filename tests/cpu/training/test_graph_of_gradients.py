@@ -307,6 +307,19 @@ def test_the_record_is_declined_where_torch_must_have_it(ours: Started) -> None:
     assert found == [None] and hits() == 0
 
 
+def test_a_whole_program_is_recorded_by_torch(ours: Started) -> None:
+    """With kernels below torch's operators a Function in Python would only cost."""
+    a, b = leaves("nt")
+    with hgemm_packs.enabled():
+        c = ours.matmul(a, b)
+        assert type(c.grad_fn).__name__ == "MmBackward0"
+        c.backward(slope())
+    assert a.grad is not None
+    reference.assert_product(a.grad, slope(), b.detach().t())
+    assert (hits(), ours.fallbacks()) == (3, {"autograd": 1})
+    assert type(ours.matmul(a, b).grad_fn).__name__ == "ProductBackward"
+
+
 def test_explain(ours: Started, capsys: pytest.CaptureFixture[str]) -> None:
     """It names what backward multiplies: the problems that backward then asks for."""
     for layout in ("nn", "nt", "tn", "tt"):
