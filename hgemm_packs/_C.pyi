@@ -50,6 +50,8 @@ def init(
     keep: Callable[[int, int, int], tuple[int, object] | None],
     resolve: Callable[[_Described, int, int], tuple[Kernel, Kernel | None] | str],
     refuse: Callable[[str, _Described | None, int], None],
+    record: Callable[[torch.Tensor, torch.Tensor, bool], torch.Tensor | None],
+    least_recorded: float,
     strict: bool,
 ) -> bool: ...
 def use_torch(

@@ -62,12 +62,15 @@ def start(driver: str = DRIVER, device_type: int = CUDA) -> None:
                 here.strict,
             )
         else:
+            from .autograd import record  # not before: it imports torch
+
             read = extension.init(
                 driver=driver,
                 device_type=device_type,
                 keep=functools.partial(workspace.keep, extension.relaxed, device_type),
                 resolve=functools.partial(_resolve, "cuda" if device_type == CUDA else "cpu"),
                 refuse=refuse,
+                record=record,
                 strict=here.strict,  # of the first call already, in every thread
                 **entry_points,
             )

@@ -20,7 +20,8 @@ WORDS = {
     "out": "out shares memory with an operand, or is not stored row by row",
     "bias": "the layer has a bias; no kernel adds a bias",
     "mode": "autocast, tracing or another mode of torch is on",
-    "autograd": "a gradient is recorded: use torch.no_grad() or torch.inference_mode()",
+    "autograd": "a gradient is recorded, and the product is too small for that to pay, or has an "
+    "out: torch.no_grad(), torch.inference_mode() and hgemm_packs.enabled() allow a kernel",
     "cold_capture": "a capture cannot load a kernel: call these shapes, or warmup, before it",
     "workspace": "there is no memory for the partial sums of the kernel",
     "refused": "the kernel of the table does not take this problem",

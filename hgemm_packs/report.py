@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from . import reasons, select
 from .pack.manifest import Baseline, Row, Timing
-from .problem import DeviceInfo, Problem, Reason, cuda_of
+from .problem import DeviceInfo, Problem, Reason, cuda_of, natural_alignment
 from .settings import is_off, read_switch, settings
 from .torch_compile import choice
 
@@ -29,8 +29,9 @@ def explain(a: torch.Tensor, b: torch.Tensor) -> None:
 
     The output names the kernel and its measurement, or the reason why torch runs the call. If the
     table lacks the problem, the output names the nearest M that was measured with the same N and K.
-    Nothing is multiplied. The tensors may have any shape, type and device. Raises TypeError for an
-    argument that is not a tensor.
+    Where a gradient is recorded, it names what backward runs on, too. Nothing is multiplied. The
+    tensors may have any shape, type and device. Raises TypeError for an argument that is not a
+    tensor.
 
     Example:
 
@@ -55,8 +56,27 @@ def explain(a: torch.Tensor, b: torch.Tensor) -> None:
             print("without that:")
         try:
             print(explain_problem(found, a.device.index))
+            if state is None and torch_state.records(a, b):
+                print(_explain_gradients(found, a, b))
         except RuntimeError as error:
             print(_by_torch("no_device", f"{reasons.WORDS['no_device']}: {error}"))
+
+
+def _explain_gradients(p: Problem, a: torch.Tensor, b: torch.Tensor) -> str:
+    """What backward multiplies, where it starts from a gradient that is stored row by row."""
+    of_a, of_b, flipped = p.layout[0], p.layout[1], {"n": "t", "t": "n"}
+    products = {
+        "a": (p.m, p.k, p.n, "n" + flipped[of_b]) if of_a == "n" else (p.k, p.m, p.n, of_b + "t"),
+        "b": (p.k, p.n, p.m, flipped[of_a] + "n") if of_b == "n" else (p.n, p.k, p.m, "t" + of_a),
+    }
+    lines = []
+    for name, tensor in (("a", a), ("b", b)):
+        if tensor.requires_grad:
+            problem = Problem(*products[name], p.dtype, align=natural_alignment(*products[name]))
+            found = select.resolve(problem, a.device.index or 0)
+            runs = found.kernel.name if found.kernel else f"torch (fallback: {found.code})"
+            lines.append(f"backward  {problem}, the gradient of {name}, runs on {runs}")
+    return "\n".join(lines)
 
 
 def _by_torch(code: str, text: str) -> str:

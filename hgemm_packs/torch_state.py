@@ -18,6 +18,11 @@ from .settings import LOGGER, is_off, read_switch, settings
 if TYPE_CHECKING:
     import torch
 
+#: Operations, 2*M*N*K, of the smallest product whose gradients are recorded as products of ours. A
+#: Function in Python costs the host about 8 us more than torch's own record, 10 us more backward; a
+#: product this large takes a GPU 25 us or more and its gradients 50, so that no GPU waits for it.
+LEAST_RECORDED = 2e10
+
 _calls = 0
 
 
@@ -84,6 +89,7 @@ def _entry_points(torch: Any, device: str) -> dict[str, Any]:
     from torch._C._dynamo import guards
 
     state, probes = torch._C, _probes(torch, device)
+    _ = state._are_functorch_transforms_active, state._will_engine_execute_node  # of autograd.py
     return {
         "tensor": torch.Tensor,
         "parameter": torch.nn.Parameter,
@@ -98,6 +104,7 @@ def _entry_points(torch: Any, device: str) -> dict[str, Any]:
         "bump_version": state._increment_version,
         "grad_enabled": torch.is_grad_enabled,
         "probes": probes,
+        "least_recorded": LEAST_RECORDED,
         "covered": len(probes) - 1,  # all but dual numbers show in a thread's dispatch keys
         "places": tensor_keys.places(device.upper()),
     }
@@ -137,15 +144,22 @@ def _probes(torch: Any, device: str) -> tuple[tuple[Any, ...], ...]:
 
 
 def state(a: torch.Tensor, b: torch.Tensor) -> str | None:
-    """Why torch would do more now than multiply these two, as C asks in a call: "mode", "autograd"
+    """Why no kernel may run the product of these two now, as C asks in a call: "mode", "autograd"
     or None."""
     import torch
 
     probes = _probes(torch, "cuda")
     if any(function(*argument) != quiet for function, quiet, *argument in probes):
         return "mode"
-    wanted = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
-    return "autograd" if wanted else None
+    small = records(a, b) and 2 * a.numel() * b.shape[-1] < LEAST_RECORDED
+    return "autograd" if small else None
+
+
+def records(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether torch would record a gradient of a product of these two."""
+    import torch
+
+    return torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
 
 
 def make_blas_handle(relaxed: Callable[[Callable[[], object]], object], device: int) -> None:

@@ -32,7 +32,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "hgemm_packs: door": ("hgemm_packs.launcher",),
     "hgemm_packs/measure": ("hgemm_packs.measure",),
     "hgemm_packs: choice": ("hgemm_packs.selftest", "hgemm_packs.select"),
-    "hgemm_packs: dispatch": ("hgemm_packs.dispatch",),
+    "hgemm_packs: dispatch": ("hgemm_packs.autograd", "hgemm_packs.dispatch"),
     "hgemm_packs/torch_hooks": ("hgemm_packs.torch_hooks",),
     "hgemm_packs/distribution": ("hgemm_packs.distribution",),
     "hgemm_packs/torch_compile": ("hgemm_packs.torch_compile",),

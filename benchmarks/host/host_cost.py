@@ -7,12 +7,14 @@ before each block: the launch queue never fills, so the GPU's own speed does not
 is so small that the GPU keeps up anyway. A figure is the median over rounds of a block's mean.
 
 A name begins with the path that its calls take, `hit` or `miss`, or with `torch`; `grad` at the end
-means that a gradient is recorded, which torch does, whether or not there is a kernel.
+means that a gradient is recorded, which torch does of these small products, whether or not there
+is a kernel; `hit.grad` is of a product that is large enough, `hit.backward` of one gradient.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
 import platform
@@ -26,7 +28,7 @@ from typing import Any
 
 import torch
 
-from hgemm_packs import launcher, matmul, report, select
+from hgemm_packs import launcher, matmul, report, select, torch_state
 from hgemm_packs.nn import Linear
 from hgemm_packs.problem import Problem
 
@@ -50,8 +52,9 @@ MODES: dict[str, Callable[[], Any]] = {
 }
 
 
-def smallest_win(*layouts: str) -> Problem:
-    """The smallest problem of these layouts that an installed pack has a kernel for on device 0."""
+def smallest_win(*layouts: str, least: float = 0.0) -> Problem:
+    """The smallest problem of these layouts that an installed pack has a kernel for on device 0, of
+    those with `least` operations."""
     profile = launcher.device_info(0).name
     wins = [
         Problem(*row.key)
@@ -61,6 +64,7 @@ def smallest_win(*layouts: str) -> Problem:
         and row.kernel
         and row.profile == profile
         and pack.manifest.policy.clears(row)
+        and 2 * row.m * row.n * row.k >= least
     ]
     if not wins:
         sys.exit("no installed pack has a win on this device: nothing to measure")
@@ -148,7 +152,26 @@ def in_every_mode(hit: Problem) -> dict[str, Arm]:
     return found
 
 
-def arms(hit: Problem, hit_layer: Problem) -> dict[str, Arm]:
+def recorded(p: Problem) -> dict[str, Arm]:
+    """A product whose gradient is recorded, and the one gradient of it, beside torch's; the latter
+    where it has a kernel, too."""
+    a, b, slope = operands(p)
+    a.requires_grad_()
+    found = {
+        "hit.grad": block_of(matmul, a, b),
+        "torch.matmul.grad": block_of(torch.matmul, a, b),
+    }
+    before = launcher.counters()["fallbacks"]
+    for name, product in (("hit", matmul), ("torch.matmul", torch.matmul)):
+        back = functools.partial(torch.autograd.grad, product(a, b), a, slope, retain_graph=True)
+        back()
+        found[f"{name}.backward"] = block_of(back)
+    if launcher.counters()["fallbacks"] > before:
+        del found["hit.backward"]
+    return found
+
+
+def arms(hit: Problem, hit_layer: Problem, large: Problem) -> dict[str, Arm]:
     """Every block by name."""
     a, b, c = operands(hit)
     x, y, z = operands(MISS)
@@ -172,7 +195,7 @@ def arms(hit: Problem, hit_layer: Problem) -> dict[str, Arm]:
         "new_empty": block_of(lambda: a.new_empty(size)),
         "no call": block_of(lambda: None),
     }
-    return found | in_every_mode(hit_layer)
+    return found | in_every_mode(hit_layer) | recorded(large)
 
 
 def measure(blocks: dict[str, Arm]) -> dict[str, list[float]]:
@@ -234,7 +257,8 @@ def extra_of_misses(samples: dict[str, list[float]]) -> dict[str, float]:
 
 def main(out: Path) -> None:
     hit, hit_layer = smallest_win("nn", "nt", "tn", "tt"), smallest_win("nt")
-    blocks = arms(hit, hit_layer)
+    large = smallest_win("nn", "nt", least=torch_state.LEAST_RECORDED)
+    blocks = arms(hit, hit_layer, large)
     before = launcher.counters()
     gc.collect()
     gc.disable()
@@ -257,7 +281,7 @@ def main(out: Path) -> None:
         "layer_miss_extra_us_by_mode": of_layers,
         "us_per_call": {name: spread(values) for name, values in samples.items()},
         "blocks_us": {name: [round(v, 3) for v in values] for name, values in samples.items()},
-        "problem": {"hit": str(hit), "miss": str(MISS)},
+        "problem": {"hit": str(hit), "miss": str(MISS), "grad": str(large)},
         "layer": {"hit": str(hit_layer), "miss": str(MISS_LAYER)},
         "protocol": f"{ROUNDS} rounds, in random order, of blocks of {CALLS} calls, synchronise "
         "before each block; medians over rounds; miss_extra_us and layer_miss_extra_us are the "

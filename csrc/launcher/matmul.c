@@ -29,7 +29,9 @@ static PyObject *serve(launcher_state *state, const call *c, problem *p, answer 
   reason why = c->out ? problem_out(state, c->out, p) : REASON_COUNT;
   if (why == REASON_COUNT) why = torch_check(state, c);
   if (why == REASON_COUNT && c->out) why = torch_claim_out(state, c->out, p);
-  if (!PyErr_Occurred())
+  if (why == REASON_AUTOGRAD && !PyErr_Occurred() && !override_serves(state))
+    result = torch_record(state, c, p);
+  if (!result && !PyErr_Occurred())
     result = why == REASON_COUNT ? run(state, c, p, found) : torch_fall_back(state, c, why, p);
   lookup_release(found);
   return result;

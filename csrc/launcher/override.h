@@ -19,6 +19,9 @@ PyObject *override_py(PyObject *module, PyObject *is_torchs);
 // serve_program(on): whether kernels of this module object run torch's operators.
 PyObject *override_serve(PyObject *module, PyObject *on);
 
+// Whether they do: what torch records gets kernels then.
+int override_serves(const launcher_state *state);
+
 // Whether torch's operators are left alone in this thread, where they have been decided on: torch
 // runs a call of matmul. Returns what was before.
 int override_pass(int yes);

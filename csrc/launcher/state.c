@@ -136,22 +136,24 @@ PyObject *state_use_torch(PyObject *module, PyObject *args) {
 
 PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
   static char *names[] = {
-      "driver",  "device_type",   "tensor", "parameter", "matmul",       "mm",           "linear",
-      "empty",   "empty_current", "f16",    "bf16",      "bump_version", "grad_enabled", "probes",
-      "covered", "places",        "keep",   "resolve",   "refuse",       "strict",       NULL};
+      "driver",       "device_type", "tensor",         "parameter", "matmul", "mm",
+      "linear",       "empty",       "empty_current",  "f16",       "bf16",   "bump_version",
+      "grad_enabled", "probes",      "covered",        "places",    "keep",   "resolve",
+      "refuse",       "record",      "least_recorded", "strict",    NULL};
   launcher_state *state = state_of(module);
   torch_api t = {0};
   const char *driver;
   PyObject *grad_enabled, *probes;
   int device_type, covered, strict;
+  double least_recorded;
   tensor_reader reader = {0};
   unsigned long long keys[2];
   if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "$siOOOOOOOOOOOO!i(nn(KK)(nnn))OOOp", names, &driver, &device_type,
+          args, kwargs, "$siOOOOOOOOOOOO!i(nn(KK)(nnn))OOOOdp", names, &driver, &device_type,
           &t.tensor, &t.parameter, &t.matmul, &t.mm, &t.linear, &t.empty, &t.empty_current, &t.f16,
           &t.bf16, &t.bump_version, &grad_enabled, &PyTuple_Type, &probes, &covered, &reader.tensor,
           &reader.keys, &keys[0], &keys[1], &reader.dims, &reader.offset, &reader.type, &t.keep,
-          &t.resolve, &t.refuse, &strict))
+          &t.resolve, &t.refuse, &t.record, &least_recorded, &strict))
     return NULL;
   if (check_unused(state)) return NULL;
   PyObject **members = (PyObject **)&t;
@@ -159,6 +161,7 @@ PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
     Py_INCREF(members[i]);
   state->torch = t;
   state->device_type = device_type;
+  state->least_recorded = least_recorded;
   state->strict = strict;
   reader.ordinary[0] = keys[0], reader.ordinary[1] = keys[1];
   if (reader_bind(&reader, device_type)) state->exchange = find_exchange(t.tensor);

@@ -68,6 +68,7 @@ typedef struct {
   PyObject *keep;     // of workspace.py
   PyObject *resolve;  // of dispatch.py
   PyObject *refuse;   // of dispatch.py: raises FallbackError under STRICT
+  PyObject *record;   // of autograd.py
 } torch_api;
 
 // torch's products below its dispatcher (torch/product.c); none where `mm` is NULL. They return 0,
@@ -123,6 +124,7 @@ typedef struct {
   const dl_exchange *exchange;  // NULL: torch cannot be used, every call goes to it
   tensor_reader reader;
   int device_type;
+  double least_recorded;  // operations of a product whose gradients are ours
   char *library;
   torch_api torch;
   torch_products products;

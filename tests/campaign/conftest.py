@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from hgemm_packs import torch_state
 from tests.cpu.conftest import bare, driver_library, fake
 from tests.fake_driver import Started
 
@@ -27,9 +28,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=["served", "not served"])
-def ours(fake: Started, request: pytest.FixtureRequest) -> Started:
-    """Whether torch's state or the table sends a call to torch must make no difference."""
-    if request.param == "served":
+@pytest.fixture(params=["served", "recorded", "not served"])
+def ours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Started:
+    """Whether torch's state or the table sends a call to torch must make no difference, nor may it
+    where gradients are recorded as products of ours."""
+    if request.param == "recorded":
+        monkeypatch.setattr(torch_state, "LEAST_RECORDED", 0.0)
+    fake: Started = request.getfixturevalue("fake")
+    if request.param != "not served":
         serve_all(fake)
     return fake

@@ -85,15 +85,20 @@ def seen(thing: object) -> Any:
     return type(thing).__name__
 
 
+#: What a product is recorded as, by us, and by torch.
+_RECORDS = {"ProductBackward": "MmBackward0"}
+
+
 def facts(tensor: torch.Tensor) -> dict[str, Any]:
     """What a tensor is, but for its values."""
+    grad_fn = type(tensor.grad_fn).__name__
     return {
         "type": type(tensor).__name__,
         "dtype": tensor.dtype,
         "device": str(tensor.device),
         "shape": tuple(tensor.shape),
         "requires_grad": tensor.requires_grad,
-        "grad_fn": type(tensor.grad_fn).__name__,
+        "grad_fn": _RECORDS.get(grad_fn, grad_fn),
         "is_leaf": tensor.is_leaf,
         "inference": tensor.is_inference(),
         "negative": tensor.is_neg(),

@@ -9,9 +9,14 @@
 // left set when asking failed.
 reason torch_check(const launcher_state *state, const call *c);
 
-// A call whose weight wants a gradient is torch's whatever its problem: asked first of all, where
-// that is cheap, training pays for nothing else. STRICT says what is wrong with the problem.
+// A call whose weight wants a gradient and whose product is small is torch's whatever its problem:
+// asked first of all, where that is cheap, such training pays for nothing else. STRICT says what is
+// wrong with the problem.
 int torch_trains(const launcher_state *state, const call *c);
+
+// The product of a problem with a kernel, and its gradients recorded as products of ours: Python's
+// (hgemm_packs/autograd.py). NULL without an exception where torch is to record it instead.
+PyObject *torch_record(const launcher_state *state, const call *c, const problem *p);
 
 // Whether torch lets out be written; if so, its version is a new one. Outside inference mode an
 // inference tensor is torch's to refuse, in its own words. An exception is left set when the

@@ -144,6 +144,18 @@ matrix_kind tensor_view(const tensor_reader *reader, void *tensor, int to_write,
   return fold(g.sizes, g.strides, count, result) ? MATRIX : NOT_FOLDABLE;
 }
 
+double tensor_work(const tensor_reader *reader, PyObject *a, PyObject *b) {
+  void *const x = tensor_in(reader, a), *const y = tensor_in(reader, b);
+  geometry g, h;
+  if (keys_of(reader, x) != reader->ordinary[0] || keys_of(reader, y) != reader->ordinary[0] ||
+      read_geometry(reader, x, &g) || read_geometry(reader, y, &h) || h.dim != 2)
+    return 0;
+  double work = 2.0 * (double)h.sizes[0] * (double)h.sizes[1];
+  for (int i = 0; i + 1 < g.dim; i++)
+    work *= (double)g.sizes[i];
+  return work;
+}
+
 int tensor_requires_grad(const tensor_reader *reader, PyObject *tensor) {
   return reader->requires_grad ? reader->requires_grad(inside(tensor_in(reader, tensor))) : -1;
 }

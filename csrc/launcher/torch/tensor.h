@@ -96,6 +96,10 @@ static inline int64_t matrix_lead(const matrix *m, int transposed) {
   return lead >= inner ? lead : 0;
 }
 
+// Floating-point operations of a product with a matrix `b`, either way round: 2*M*N*K, where all
+// goes together. 0 where the two are not what a kernel reads.
+double tensor_work(const tensor_reader *reader, PyObject *a, PyObject *b);
+
 // 1 when gradients of it are wanted, 0 when not, -1 where torch is to be asked another way.
 int tensor_requires_grad(const tensor_reader *reader, PyObject *tensor);
 
