@@ -126,6 +126,7 @@ figures: $(STAMPS)/built
 	$(BIN)/python -m benchmarks.publish.generator
 	$(BIN)/python -m benchmarks.publish.reports
 	$(BIN)/python -m benchmarks.publish.distribution
+	$(BIN)/python -m benchmarks.publish.torch_figures
 	$(BIN)/python -m benchmarks.publish.house
 	$(BIN)/python -m benchmarks.publish.readme
 

@@ -1,0 +1,54 @@
+"""benchmarks/results/torch.json: what torch's own ways of running a model get from us.
+
+`python -m benchmarks.publish.torch_figures` computes it from the results of models and of torch's
+versions. It measures nothing. What was not measured yet is not there.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+OUT = RESULTS / "torch.json"
+#: Names in torch.json -> group and figure of models.json.
+MODELS = {
+    "compile.gmean_upto64": ("compile", "gmean_upto64"),
+    "compile.worst": ("compile", "worst"),
+    "compile.served": ("compile", "served"),
+    "eager.gmean_upto64": ("eager", "gmean_upto64"),
+}
+
+
+def figures(results: Path = RESULTS) -> dict[str, Any]:
+    """What torch.json says, by name."""
+    models = _read(results / "models.json")
+    versions = _read(results / "torch_versions.json")
+    found: dict[str, Any] = {
+        name: models[group][figure] for name, (group, figure) in MODELS.items() if group in models
+    }
+    for mode in ("default", "reduce-overhead"):
+        if mode in models.get("compile", {}):
+            part = models["compile"][mode]
+            found[f"compile.{mode}"] = {name: part[name] for name in ("gmean_upto64", "worst")}
+    if versions:
+        found["versions"] = {
+            name: {"passed": each["passed"], "failed": len(each["failed"])}
+            for name, each in versions.items()
+        }
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def main() -> None:
+    OUT.write_text(json.dumps(figures(), indent=1) + "\n", encoding="utf-8")
+    print(f"wrote {OUT.name}")
+
+
+if __name__ == "__main__":
+    main()
