@@ -97,7 +97,12 @@ OF_SOURCES = {
     "space": ("space_gates.json", GATES),
     "host": (
         "host_cost.json",
-        ("csrc/launcher", *(f"hgemm_packs/{one}.py" for one in ("launcher", "nn", "torch_state"))),
+        (
+            "csrc/launcher",
+            "hgemm_packs/launcher.py",
+            "hgemm_packs/nn",
+            "hgemm_packs/torch_state.py",
+        ),
     ),
     "load": ("load_cost.json", (*RUNTIME, TABLE)),
     "wheel": ("distribution/wheel_gpu.json", (*RUNTIME, "packaging", "setup.py", TABLE)),
