@@ -43,11 +43,11 @@ FIGURES = RESULTS / "replay_search.json"
 RAW = RESULTS / "replay" / "search.jsonl.zip"
 SCRATCH = RESULTS / "scratch" / "replay_search.jsonl"
 SEARCHES = ("portfolio", "prior", "policy", "islands", "cost", "random", "tpe", "cma")
-#: Rivals follow from their own module and these; a search of ours may follow from any module.
+#: Rivals follow from their own modules and these; a search of ours may follow from any module.
 RIVALS = {
-    "random": "rivals/random_search.py",
-    "tpe": "rivals/tpe.py",
-    "cma": "rivals/cma.py",
+    "random": ("rivals/random_search.py",),
+    "tpe": ("rivals/tpe.py", "rivals/by_problem.py"),
+    "cma": ("rivals/cma.py", "rivals/by_problem.py"),
 }
 SHARED = ("base.py", "rivals/compare.py", "rivals/lattice.py")
 HALVES = "halves"
@@ -71,9 +71,9 @@ def sources(recorded: str, name: str) -> str:
     """Digest of the recording, the settings and the code that runs of `name` follow from."""
     folder = Path(search.__file__).parent
     if name in RIVALS:
-        files = [folder / each for each in (RIVALS[name], *SHARED)]
+        files = [folder / each for each in (*RIVALS[name], *SHARED)]
     else:
-        rivals = {folder / each for each in RIVALS.values()}
+        rivals = {folder / each for files in RIVALS.values() for each in files}
         files = [each for each in folder.rglob("*.py") if each not in rivals]
     files += [path_of(recorded), Path(space.__file__), Path(replay.__file__)]
     files += (folder.parent / "families").glob("*.py")

@@ -7,17 +7,14 @@ Never used to make a table.
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
 
 import cma
 import numpy as np
 from numpy.typing import NDArray
 
-from hgemm_packs.generator.core.space import Space
-from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
-from hgemm_packs.generator.search.rivals.lattice import Lattice, generator, lattice_of
-from hgemm_packs.problem import Problem
+from hgemm_packs.generator.core.spec import Choice
+from hgemm_packs.generator.search.rivals.by_problem import ByProblem
+from hgemm_packs.generator.search.rivals.lattice import Lattice
 
 #: The best at 32 measurements on the recorded problems, of populations of 6, 8 and 12, steps of
 #: 0.15 to 0.3, full and diagonal matrices, and starts from the centre or from random choices.
@@ -120,34 +117,7 @@ class _Search:
             walk.learn(values)
 
 
-class CmaEs:
-    """Learns on each problem by itself; told points keep their place, only values are snapped."""
-
-    name = "cma"
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._searches: dict[Problem, _Search] = {}
-
-    def _search(self, space: Space) -> _Search:
-        if space.problem not in self._searches:
-            rng = generator(self._seed, space.problem)
-            self._searches[space.problem] = _Search(lattice_of(space), rng)
-        return self._searches[space.problem]
-
-    def ask(self, space: Space, n: int) -> list[Proposal]:
-        return [Proposal(choice, self.name) for choice in self._search(space).ask(n)]
-
-    def tell(self, space: Space, outcomes: Sequence[Outcome]) -> None:
-        search = self._search(space)
-        for outcome in outcomes:
-            worked = outcome.status is Status.OK
-            search.tell(outcome.proposal.choice, math.log(outcome.us) if worked else None)
-        search.learn()
-
-
-def make(seed: int) -> CmaEs:
-    """A search by CMA-ES; the same seed and the same answers give the same proposals."""
-    # A batch with revisits is larger than the population, which cma remarks on each time.
-    warnings.filterwarnings("ignore", message="The number of solutions passed to `tell`")
-    return CmaEs(seed)
+def make(seed: int) -> ByProblem:
+    """A search by CMA-ES; the same seed and the same answers give the same proposals. Told points
+    keep their place, only values are snapped."""
+    return ByProblem("cma", seed, _Search)

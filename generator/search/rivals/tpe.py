@@ -7,7 +7,6 @@ a table.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,9 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import Trial, TrialState
 
-from hgemm_packs.generator.core.space import Space
-from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
-from hgemm_packs.generator.search.rivals.lattice import Grid, Lattice, generator, lattice_of
-from hgemm_packs.problem import Problem
+from hgemm_packs.generator.core.spec import Choice
+from hgemm_packs.generator.search.rivals.by_problem import ByProblem
+from hgemm_packs.generator.search.rivals.lattice import Grid, Lattice
 
 #: Choices drawn uniformly before the estimators propose: optuna's own default number, and the best
 #: of 8 to 24 on the recorded problems. Left to itself it starts from random points, of which one in
@@ -47,7 +45,15 @@ class _Search:
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
         self.study = optuna.create_study(sampler=sampler)
 
-    def ask(self) -> Choice | None:
+    def ask(self, n: int) -> list[Choice]:
+        """At most `n` choices that were not asked before."""
+        asked = [self._ask_one() for _ in range(n)]
+        return [choice for choice in asked if choice is not None]
+
+    def learn(self) -> None:
+        """Nothing is left to do: the study has learnt of each value as it was told."""
+
+    def _ask_one(self) -> Choice | None:
         """A choice that was not asked before; None when there is none left.
 
         A suggestion that is no free choice is told as failed, which the estimators ignore, and its
@@ -122,34 +128,8 @@ def _distributions(grid: Grid) -> dict[str, BaseDistribution]:
     }
 
 
-class Tpe:
-    """The family is a categorical; a family's genes are suggested only where it is chosen."""
-
-    name = "tpe"
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._searches: dict[Problem, _Search] = {}
-
-    def _search(self, space: Space) -> _Search:
-        if space.problem not in self._searches:
-            rng = generator(self._seed, space.problem)
-            self._searches[space.problem] = _Search(lattice_of(space), rng)
-        return self._searches[space.problem]
-
-    def ask(self, space: Space, n: int) -> list[Proposal]:
-        search = self._search(space)
-        asked = [search.ask() for _ in range(n)]
-        return [Proposal(choice, self.name) for choice in asked if choice is not None]
-
-    def tell(self, space: Space, outcomes: Sequence[Outcome]) -> None:
-        search = self._search(space)
-        for outcome in outcomes:
-            worked = outcome.status is Status.OK
-            search.tell(outcome.proposal.choice, math.log(outcome.us) if worked else None)
-
-
-def make(seed: int) -> Tpe:
-    """A search by TPE; the same seed and the same answers give the same proposals."""
+def make(seed: int) -> ByProblem:
+    """A search by TPE; the same seed and the same answers give the same proposals. The family is a
+    categorical; a family's genes are suggested only where it is chosen."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return Tpe(seed)
+    return ByProblem("tpe", seed, _Search)
