@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -157,7 +158,12 @@ def test_an_exception_of_the_choice_does_not_reach_the_program(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("hgemm_packs.select.resolve", interrupt)
-    with hgemm_packs.enabled(), pytest.raises(KeyboardInterrupt):
-        a @ b
-        for _ in range(1000):
-            pass
+    # A process in the background ignores what Ctrl-C sends.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with hgemm_packs.enabled(), pytest.raises(KeyboardInterrupt):
+            a @ b
+            for _ in range(1000):
+                pass
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -174,6 +174,7 @@ def test_enabling_says_nothing() -> None:
     assert said.startswith("True True\n") and "Overriding" not in said
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="a torch with CUDA")
 def test_a_torch_without_cuda_is_left_alone() -> None:
     said = run(
         "import torch, hgemm_packs\n"

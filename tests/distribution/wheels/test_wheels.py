@@ -92,7 +92,9 @@ def test_a_pack_that_does_not_open_is_refused(
     (source / "kernels.bin").write_bytes(b"short")
     monkeypatch.setattr(sys, "argv", ["data_wheel", str(source), "--out", str(tmp_path / "dist")])
     assert data_wheel.main() == 2
-    assert capsys.readouterr().err.startswith("data_wheel: blob_size: 5 bytes; the manifest declares")
+    assert capsys.readouterr().err.startswith(
+        "data_wheel: blob_size: 5 bytes; the manifest declares"
+    )
     assert not (tmp_path / "dist").exists()
 
 
