@@ -1,7 +1,7 @@
 """benchmarks/results/torch.json: what torch's own ways of running a model get from us.
 
-`python -m benchmarks.publish.torch_figures` computes it from the results of models and of torch's
-versions. It measures nothing. What was not measured yet is not there.
+`python -m benchmarks.publish.torch_figures` computes it from the results of models, of
+training, of torch's own samples and of its versions. It measures nothing. What was not measured yet is not there.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ MODELS = {
     "compile.served": ("compile", "served"),
     "eager.gmean_upto64": ("eager", "gmean_upto64"),
 }
+#: Names in torch.json -> fields of training.json and opinfo.json.
+TRAINING = {"train.step_ratio": "step_ratio", "train.loss_apart": "loss_apart"}
+OPINFO = {"opinfo.run": "run", "opinfo.failed": "failed", "opinfo.hits": "hits"}
 
 
 def figures(results: Path = RESULTS) -> dict[str, Any]:
@@ -32,6 +35,9 @@ def figures(results: Path = RESULTS) -> dict[str, Any]:
         if mode in models.get("compile", {}):
             part = models["compile"][mode]
             found[f"compile.{mode}"] = {name: part[name] for name in ("gmean_upto64", "worst")}
+    for file, names in (("training.json", TRAINING), ("opinfo.json", OPINFO)):
+        result = _read(results / file)
+        found |= {name: result[field] for name, field in names.items() if result}
     if versions:
         found["versions"] = {
             name: {"passed": each["passed"], "failed": len(each["failed"])}

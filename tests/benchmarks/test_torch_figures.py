@@ -27,6 +27,10 @@ def test_the_committed_file_is_what_the_results_say() -> None:
 
 def test_what_was_not_measured_is_not_there(tmp_path: Path) -> None:
     assert torch_figures.figures(tmp_path) == {}
+    sampled = {"run": 640, "failed": 0, "hits": 14}
+    (tmp_path / "opinfo.json").write_text(json.dumps(sampled), encoding="utf-8")
+    assert torch_figures.figures(tmp_path) == {f"opinfo.{name}": n for name, n in sampled.items()}
+    (tmp_path / "opinfo.json").unlink()
     eager = {"eager": {"gmean_upto64": 1.5}}
     (tmp_path / "models.json").write_text(json.dumps(eager), encoding="utf-8")
     assert torch_figures.figures(tmp_path) == {"eager.gmean_upto64": 1.5}
