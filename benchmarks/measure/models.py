@@ -19,14 +19,11 @@ Modes: "eager" steps back to back, where the host's time counts; "graph" replays
 graph; "compile" and "reduce-overhead", torch.compile's mode "default" and the one of that name, for
 two models of COMPILED_LAYERS layers. The arms run in random order, block by block; a figure is the
 median of the blocks' ratios. Eager steps have many blocks, for a host's pauses are longer than any
-difference; a graph is captured anew CAPTURES times, for where its memory lies makes up to 1%. A
-figure below 1 + NEAR is measured on: a graph with AGAIN times the blocks and captures in all, an
+difference; a graph is captured anew CAPTURES times, and where its memory lies, which makes up to
+1%, is random. A figure below 1 + NEAR is measured on: a graph with AGAIN times the blocks and captures in all, an
 eager step until the figure is known to SURE, with AGAIN times the blocks at most. What is left of
 chance shows in the arm "again" of one model and type: torch's own model once more. A compiled case
 counts where torch's own model came to one graph: else its steps ran eagerly.
-
-A compiled case says how many graphs each arm came to. It counts where torch's own model is one: in
-a run of November torch's steps took as long compiled as eagerly, so nothing had been compiled.
 
 Values: the two arms' logits may not lie further apart than ALLOWED times what torch's own are off a
 float32 run of the same weights, measured for each model and type. "served" counts the products of a
@@ -36,21 +33,21 @@ step: by kernels of ours, and why the others were torch's.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import math
 import os
+import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from benchmarks.measure.language_models import CONTEXT, DTYPES, MODELS, Pair, Step, apart
+from benchmarks.measure.model_arms import Logits, count_compiled_graphs, make_arm
 from benchmarks.publish import models_summary
 from benchmarks.publish.models_summary import COMPILED
-from hgemm_packs import launcher
 from hgemm_packs.generator.campaigns import cases
 from hgemm_packs.generator.campaigns.campaign import Line
 from hgemm_packs.generator.campaigns.cases import Fields
@@ -83,7 +80,6 @@ BLOCKS_OF: dict[str, Any] = {
 }
 #: Passes over the models, each with a share of their cases: so a stopped run is a fair sample.
 PASSES = 2
-WARM_UPS = 3
 #: Two roundings are 1.4 times as far apart as from the truth.
 ALLOWED = 3.0
 #: torch's grouped product, of experts, waits for the host in other types than bfloat16.
@@ -139,69 +135,12 @@ def _fields(model: str, dtype: str, mode: str, phase: str, tokens: int, layers: 
     }
 
 
-@contextlib.contextmanager
-def count_calls(into: Counter[str]) -> Iterator[None]:
-    """What becomes of the calls of `matmul` meanwhile: "kernels", or the reason of a fallback."""
-    before = launcher.counters()
-    yield
-    now = launcher.counters()
-    for name, count in now.items():
-        if name == "hits" or name.startswith("fallback "):
-            word = "kernels" if name == "hits" else name.removeprefix("fallback ")
-            into[word] += count - before.get(name, 0)
-
-
-Logits = Callable[[], torch.Tensor]
-
-
-def count_compiled_graphs() -> int:
-    """How many graphs torch has compiled in this process."""
-    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-
-
-def arm(model: Any, step: Step, mode: str, served: Counter[str]) -> Logits:
-    """A step of `model` in a mode, ready to be timed; `served` is given what became of its products
-    in the capture, in an eager step, or in the second compiled one: of the first, torch checks what
-    operators return, and no kernel runs."""
-    for _ in range(WARM_UPS):  # kernels are loaded by the first
-        step(model)
-    if mode == "graph":
-        return capture_step(model, step, served)
-    eager: Counter[str] = Counter()
-    with count_calls(eager):
-        step(model)
-    if mode not in COMPILED:
-        served += eager
-        return lambda: step(model)
-    compiled = torch.compile(model, mode=COMPILED[mode], dynamic=False)
-    step(compiled)
-    with count_calls(served):
-        step(compiled)
-    served["Inductor's product"] += sum(eager.values()) - sum(served.values())
-    for _ in range(WARM_UPS):
-        step(compiled)
-    return lambda: step(compiled)
-
-
-def capture_step(model: Any, step: Step, served: Counter[str]) -> Logits:
-    """Replays of one step, whose logits are NaN until the first."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph), count_calls(served):
-        logits = step(model)
-    logits.fill_(math.nan)
-
-    def replay() -> torch.Tensor:
-        graph.replay()
-        return logits
-
-    return replay
-
-
 class ModelBench:
     """Measures cases, one model in memory at a time. `changes` are those of `Pair`."""
 
     def __init__(self, device: torch.device, seed: int = 0, **changes: Any) -> None:
         self._device, self._seed, self._changes = device, seed, changes
+        self._shuffle = random.Random(seed)
         self._known: tuple[Any, ...] = ()
         self._graphs: dict[str, int] = {}
         self._pair: Pair | None = None
@@ -272,7 +211,7 @@ class ModelBench:
         made, self._graphs = {}, {}
         for name in [*models][first:] + [*models][:first]:
             before = count_compiled_graphs()
-            made[name] = arm(models[name], step, mode, served)
+            made[name] = make_arm(models[name], step, mode, served, self._shuffle)
             self._graphs[name] = count_compiled_graphs() - before
         return made
 

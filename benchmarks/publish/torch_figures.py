@@ -1,7 +1,7 @@
 """benchmarks/results/torch.json: what torch's own ways of running a model get from us.
 
-`python -m benchmarks.publish.torch_figures` computes it from the results of models, of
-training, of torch's own samples and of its versions. It measures nothing. What was not measured yet is not there.
+`python -m benchmarks.publish.torch_figures` computes it from the results of models, of training, of
+torch's own samples and of its versions. It measures nothing. What was not measured is not there.
 """
 
 from __future__ import annotations
