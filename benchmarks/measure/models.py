@@ -20,10 +20,10 @@ graph; "compile" and "reduce-overhead", torch.compile's mode "default" and the o
 two models of COMPILED_LAYERS layers. The arms run in random order, block by block; a figure is the
 median of the blocks' ratios. Eager steps have many blocks, for a host's pauses are longer than any
 difference; a graph is captured anew CAPTURES times, and where its memory lies, which makes up to
-1%, is random. A figure below 1 + NEAR is measured on: a graph with AGAIN times the blocks and captures in all, an
-eager step until the figure is known to SURE, with AGAIN times the blocks at most. What is left of
-chance shows in the arm "again" of one model and type: torch's own model once more. A compiled case
-counts where torch's own model came to one graph: else its steps ran eagerly.
+1%, is random. A figure below 1 + NEAR is measured on: a graph with AGAIN times the blocks and
+captures in all, an eager step until the figure is known to SURE, with AGAIN times the blocks at
+most. What is left of chance shows in the arm "again" of one model and type: torch's own model once
+more. A compiled case counts where torch's own model came to one graph: else its steps ran eagerly.
 
 Values: the two arms' logits may not lie further apart than ALLOWED times what torch's own are off a
 float32 run of the same weights, measured for each model and type. "served" counts the products of a

@@ -17,8 +17,10 @@ def test_samples_under_enabled_and_through_matmul(fake: Started) -> None:
         opinfo.check("cpu", fake.matmul, tally)
     assert not tally.failures, "\n".join(tally.failures[:5])
     assert tally.run > 600 and tally.hits > 100, (tally.run, tally.hits)
-    assert tally.skipped == {
-        "addmm through matmul: a sum is no product alone": 96,
-        "baddbmm through matmul: a sum is no product alone": 48,
-        "nn.functional.linear through matmul: a layer with a bias is no product alone": 72,
+    # How many samples there are depends on torch's version.
+    assert tally.skipped.keys() == {
+        "addmm through matmul: a sum is no product alone",
+        "baddbmm through matmul: a sum is no product alone",
+        "nn.functional.linear through matmul: a layer with a bias is no product alone",
     }
+    assert sum(tally.skipped.values()) < tally.run / 2
