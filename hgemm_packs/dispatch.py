@@ -37,16 +37,19 @@ _load_lock = threading.Lock()
 _loaded: dict[tuple[int, str, bool], Kernel] = {}
 
 _started = False
+#: torch's name of the device type that kernels are for.
+kind = "cuda"
 
 
 def start(driver: str = DRIVER, device_type: int = CUDA) -> None:
     """Hand torch's entry points to C, once. Tests name another driver and CPU tensors."""
-    global _started
+    global _started, kind
     if _started:
         return
     with _start_lock:
         if _started:
             return
+        kind = "cuda" if device_type == CUDA else "cpu"
         extension = launcher._C
         here = settings()  # first of all: HGEMM_PACKS_LOG is for what is said below
         read_switch()
@@ -68,7 +71,7 @@ def start(driver: str = DRIVER, device_type: int = CUDA) -> None:
                 driver=driver,
                 device_type=device_type,
                 keep=functools.partial(workspace.keep, extension.relaxed, device_type),
-                resolve=functools.partial(_resolve, "cuda" if device_type == CUDA else "cpu"),
+                resolve=functools.partial(_resolve, kind),
                 refuse=refuse,
                 record=record,
                 strict=here.strict,  # of the first call already, in every thread

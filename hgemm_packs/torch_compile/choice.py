@@ -10,7 +10,7 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import select
+from .. import dispatch, select
 from ..launcher import device_info
 from ..problem import Problem, natural_alignment
 from ..settings import is_off, read_switch
@@ -68,7 +68,7 @@ def choose(a: torch.Tensor, b: torch.Tensor) -> ServedProduct | None:
     """The kernel's node for `a @ b`, [M, K] and [K, N], real or fake; None where torch multiplies.
     Sizes may be symbols: nothing is asked of them that would make a symbol a number."""
     problem = _describe(a, b)
-    if problem is None:
+    if problem is None or a.device.type != dispatch.kind:
         return None
     index = a.device.index or 0
     try:

@@ -292,6 +292,7 @@ def start(patch: pytest.MonkeyPatch, library: Path, *, driver: str = "") -> Star
     patch.setattr(launcher, "linear", extension.linear)
     patch.setattr(dispatch, "_started", False)
     patch.setattr(dispatch, "_loaded", {})
+    patch.setattr(dispatch, "kind", dispatch.kind)
     patch.setattr(dispatch, "_said", set())
     started = Started(library, extension)
     patch.setattr(torch.Tensor, "__dlpack_c_exchange_api__", started.streams, raising=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hgemm_packs import launcher
+from hgemm_packs import dispatch, launcher
 from hgemm_packs.generator.compile.pack_writer import write_pack
 from hgemm_packs.torch_compile import choice, lowering, operators
 from tests import packs, reference
@@ -45,6 +45,17 @@ def test_one_graph_serves_every_m(
     a, b = reference.cancelling(M, N + 8, K, "nn", torch.float16)
     assert choice.choose(a, b) is None
     torch._dynamo.reset()
+
+
+def test_tensors_of_another_device_type_get_no_node(
+    bare: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model on the CPU beside a GPU that has a pack: Inductor's own products stay."""
+    install(monkeypatch, packs.write_good(tmp_path / "good", runnable).path)
+    a, b = reference.cancelling(M, N, K, "nn", torch.float16)
+    assert choice.choose(a, b) is not None
+    monkeypatch.setattr(dispatch, "kind", "cuda")
+    assert choice.choose(a, b) is None
 
 
 SCRIPT = """
