@@ -213,6 +213,17 @@ def test_switched_off_nothing_of_ours_is_compiled(
     assert lowering.NAME not in code and torch.equal(out, a @ b)
 
 
+def test_a_cpp_wrapper_calls_torch_s_product(compiler: Started) -> None:
+    """It cannot call Python, and Inductor's own way of saying so is an assertion."""
+    compiler.serve("tma2_v1", "nn")
+    a, b = reference.cancelling(32, 64, 48, "nn", torch.float16)
+    with torch.no_grad():
+        compiled = torch.compile(compiler.matmul, options={"cpp_wrapper": True})
+        out, code, served = run_twice(compiled, a, b)
+    reference.assert_exact(out, a, b)
+    assert lowering.NAME not in code and served == 0
+
+
 def test_operators_keep_torch_s_rules(compiler: Started) -> None:
     compiler.serve("tma2_v1", "nn")
     a, b = reference.normal(16, 32, 24, "nn", torch.float16)
