@@ -12,7 +12,9 @@ from dataclasses import dataclass
 LAYOUTS = ("nn", "nt", "tn", "tt")
 DTYPES = ("f16", "bf16")
 ACCUMULATORS = ("f32",)
-EPILOGUES = ("none",)
+#: What is computed of a product before it is rounded: nothing more, a bias of N values added to
+#: each row, or that and an activation.
+EPILOGUES = ("none", "bias", "bias_relu", "bias_gelu", "bias_gelu_tanh", "bias_silu")
 ALIGNMENTS = (2, 4, 8, 16)
 
 #: M, N and K travel to the kernels as int32.
@@ -93,7 +95,8 @@ class Problem:
         )
 
     def __str__(self) -> str:
-        return f"{self.m}x{self.n}x{self.k} {self.layout} {self.dtype}"
+        more = "" if self.epilogue == "none" else f" {self.epilogue}"
+        return f"{self.m}x{self.n}x{self.k} {self.layout} {self.dtype}{more}"
 
 
 def natural_alignment(m: int, n: int, k: int, layout: str) -> int:

@@ -26,7 +26,7 @@ from packaging.version import Version
 from hgemm_packs.generator.compile import cubin
 from hgemm_packs.generator.compile.cache import cache_dir, write_atomically
 from hgemm_packs.generator.core.spec import CompiledKernel
-from hgemm_packs.generator.families import family
+from hgemm_packs.generator.families import computed, family
 from hgemm_packs.generator.families.base import Genome
 from hgemm_packs.pack.manifest import GeneratorInfo
 
@@ -101,7 +101,8 @@ def render(family_name: str, genome: Genome) -> str:
     """Full source text of one kernel: its macros, then the family's source."""
     f = family(family_name)
     f.validate(genome)
-    macros = {**f.macros(genome), "HGP_SYMBOL": f.kernel_name(genome)}
+    macros = {**f.macros(genome), **computed.macros(genome)}
+    macros["HGP_SYMBOL"] = f.kernel_name(genome)
     text = "".join(f"#define {name} {value}\n" for name, value in sorted(macros.items()))
     return text + expand_source(f.source)
 

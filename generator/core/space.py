@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hgemm_packs.generator.core.spec import Choice
-from hgemm_packs.generator.families import FAMILIES, Genome, family
+from hgemm_packs.generator.families import FAMILIES, Genome, computed, family
 from hgemm_packs.problem import Problem
 
 Values = tuple[int | str | bool, ...]
@@ -165,6 +165,16 @@ def catalogue(layout: str, dtype: str) -> tuple[Choice, ...]:
     return tuple(found)
 
 
+def computing(problem: Problem) -> tuple[Choice, ...]:
+    """The catalogue of a problem's layout and dtype, with its epilogue."""
+    listed = catalogue(problem.layout, problem.dtype)
+    if problem.epilogue == computed.PLAIN:
+        return listed
+    return tuple(
+        Choice.of(c.family, computed.computing(c.genome, problem.epilogue)) for c in listed
+    )
+
+
 @functools.lru_cache(maxsize=1 << 17)
 def limits(choice: Choice) -> tuple[tuple[int, int, int], ...]:
     """(min, max, multiple) of M, N and K that the kernel of a valid choice admits."""
@@ -189,6 +199,8 @@ def admits(choice: Choice, problem: Problem) -> bool:
     g = dict(choice.genes)
     if (g["layout"], g["dtype"]) != (problem.layout, problem.dtype):
         return False
+    if computed.epilogue_of(g) != problem.epilogue:
+        return False
     sizes = (problem.m, problem.n, problem.k)
     tile_m, tile_n, most = most_tiles(choice)
     if -(-problem.m // tile_m) * -(-problem.n // tile_n) > most:
@@ -211,7 +223,7 @@ class Space:
     ) -> None:
         self.problem = problem
         self.beyond = beyond and only is None
-        listed = catalogue(problem.layout, problem.dtype) if only is None else only
+        listed = only if only is not None else computing(problem)
         self.core: tuple[Choice, ...] = tuple(
             c for c in listed if (only or _is_for(c.family, problem)) and admits(c, problem)
         )
@@ -236,7 +248,8 @@ class Space:
             raise ValueError(f"no kernel family {name!r}; known: {', '.join(sorted(FAMILIES))}")
         if not isinstance(genome, dict):
             raise ValueError("a genome is an object of genes")
-        full: Genome = {"layout": self.problem.layout, "dtype": self.problem.dtype, **genome}
+        kind = {"layout": self.problem.layout, "dtype": self.problem.dtype}
+        full: Genome = {**computed.computing(kind, self.problem.epilogue), **genome}
         family(name).validate(full)
         choice = Choice.of(name, full)
         if not self.contains(choice):

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hgemm_packs.pack.manifest import PARAM_LAYOUTS
+from hgemm_packs.generator.families import computed
+from hgemm_packs.generator.families.computed import COMPUTES
+from hgemm_packs.pack.manifest import BIASED, PARAM_LAYOUTS
 
 Genome = Mapping[str, int | str | bool]
 
@@ -45,8 +47,9 @@ AHEAD: dict[str, tuple[int | str | bool, ...]] = {
 class Family:
     """One kernel design.
 
-    `genes` maps each gene to its values, `check` calls `require`, `macros` gives the HGP_*
-    definitions and `record` the launch-record fields that depend on the genome.
+    `genes` maps each gene to its values (but COMPUTES, which all families have alike), `check`
+    calls `require`, `macros` gives the HGP_* definitions and `record` the launch-record fields that
+    depend on the genome.
     """
 
     name: str
@@ -65,11 +68,16 @@ class Family:
 
     def validate(self, genome: Genome) -> None:
         """Raise InvalidGenome unless every gene is present and in its set and all fit together."""
-        if set(genome) != set(self.genes):
+        if genome.get(COMPUTES, "bias") not in computed.TABLE:
             raise InvalidGenome(
-                f"{self.name}: genes must be {sorted(self.genes)}, not {sorted(genome)}"
+                f"{self.name}: {COMPUTES}={genome[COMPUTES]!r} is not one of {(*computed.TABLE,)}"
             )
-        for gene, value in genome.items():
+        plain = computed.computing(genome, computed.PLAIN)
+        if set(plain) != set(self.genes):
+            raise InvalidGenome(
+                f"{self.name}: genes must be {sorted(self.genes)}, not {sorted(plain)}"
+            )
+        for gene, value in plain.items():
             if value not in self.genes[gene] or type(value) is not type(self.genes[gene][0]):
                 raise InvalidGenome(
                     f"{self.name}: {gene}={value!r} is not one of {self.genes[gene]}"
@@ -92,9 +100,9 @@ class Family:
 
         Raises InvalidGenome when a fixed gene is none of this family's.
         """
-        names = list(self.genes)
-        if not fixed.keys() <= self.genes.keys():
-            raise InvalidGenome(f"{self.name}: no genes {sorted(fixed.keys() - self.genes.keys())}")
+        names = [*self.genes, *({COMPUTES} & fixed.keys())]
+        if not fixed.keys() <= set(names):
+            raise InvalidGenome(f"{self.name}: no genes {sorted(fixed.keys() - set(names))}")
 
         def extend(genome: Genome, rest: list[str]) -> Iterator[Genome]:
             if not rest:
@@ -123,6 +131,9 @@ class Family:
         self.validate(genome)
         name = self.kernel_name(genome)
         record = self.record(genome)
+        epilogue = computed.epilogue_of(genome)
+        if epilogue != computed.PLAIN:
+            record["param_layout"] = BIASED[record["param_layout"]]
         return {
             "name": name,
             "symbol": name,
@@ -135,7 +146,7 @@ class Family:
             "out_dtype": genome["dtype"],
             "acc": "f32",
             "layout": genome["layout"],
-            "epilogue": "none",
+            "epilogue": epilogue,
             "deterministic": True,
             **record,
         }

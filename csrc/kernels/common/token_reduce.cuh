@@ -2,11 +2,15 @@
 // its store. Pushed and counted as in cluster_reduce.cuh; warps are added in their order, then CTAs: deterministic.
 #pragma once
 #include "common/cluster_reduce.cuh"
+#include "common/finish.cuh"
 
 // Rows of C from the first one on, from `column` on; columns >= n are clipped.
 struct TokenRows {
   u16* c;
   int ldc, n, column;
+#ifdef HGP_ACTIVATION
+  const u16* bias;
+#endif
 };
 
 template <int kTokens, int kColumns, int kWarps, int kRanks, int kThreads>
@@ -38,6 +42,11 @@ struct TokenReduce {
   __device__ static __forceinline__ void store_unit(const TokenRows& out, int unit, float4 v) {
     const int column = out.column + unit % kTokenUnits * 4;
     if (column >= out.n) return;
+#ifdef HGP_ACTIVATION
+    float sums[4] = {v.x, v.y, v.z, v.w};
+    finish_row(sums, out.bias, column, out.n);
+    v = make_float4(sums[0], sums[1], sums[2], sums[3]);
+#endif
     *reinterpret_cast<uint2*>(out.c + (i64)(unit / kTokenUnits) * out.ldc + column) =
         make_uint2(pack2(v.x, v.y), pack2(v.z, v.w));
   }

@@ -10,6 +10,7 @@
 // each CTA; with kFixedK that K for each CTA and no other.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/direct.py).
 #include "common/direct_operand.cuh"
+#include "common/finish.cuh"
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
 #include "common/tile_sum.cuh"
@@ -103,12 +104,21 @@ struct Output {
   u16* c;
   u32 stride;  // bytes
   int m, n;
+#ifdef HGP_ACTIVATION
+  const u16* bias;
+#endif
 
   template <int kWidth>
-  __device__ __forceinline__ void store(const Floats<kWidth>& x, int row, int column) const {
+  __device__ __forceinline__ void store(const Floats<kWidth>& sums, int row, int column) const {
     if (!kExact && (row >= m || column >= n)) return;
     u8* p = reinterpret_cast<u8*>(c + column) + static_cast<u64>(static_cast<u32>(row)) * stride;
     u32 packed[kWidth / 2];
+#ifdef HGP_ACTIVATION
+    Floats<kWidth> x = sums;
+    finish_row(x.v, bias, column, n);
+#else
+    const Floats<kWidth>& x = sums;
+#endif
 #pragma unroll
     for (int i = 0; i < kWidth / 2; ++i) packed[i] = pack2(x.v[2 * i], x.v[2 * i + 1]);
     if constexpr (kWidth == 2) {
@@ -190,7 +200,7 @@ __device__ __forceinline__ void finish(const Accumulator& acc, float* sums, cons
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    HGP_SYMBOL(const u16* a, const u16* b, u16* c, int m, int n, int k, int lda, int ldb, int ldc) {
+    HGP_SYMBOL(const u16* a, const u16* b, u16* c, int m, int n, int k, int lda, int ldb, int ldc HGP_BIAS) {
   extern __shared__ __align__(16) float sums[];
 
   // Setup, all threads: which tile, and which part of K.
@@ -252,6 +262,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   join_chains(acc);
 
   // Reduce and store, all threads.
-  finish(acc[0], sums, meeting, rank, Output{c, 2u * ldc, m, n}, tile_row, tile_column, warp_m * kWarpM + lane / 4,
-         warp_n * kWarpN + 2 * kNI * (lane % 4), warp_k);
+  finish(acc[0], sums, meeting, rank, Output{c, 2u * ldc, m, n HGP_GIVE_BIAS}, tile_row, tile_column,
+         warp_m * kWarpM + lane / 4, warp_n * kWarpN + 2 * kNI * (lane % 4), warp_k);
 }

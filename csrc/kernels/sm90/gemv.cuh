@@ -231,7 +231,7 @@ __device__ __forceinline__ void put_sums(const Accumulator& acc, float* line, in
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
-    HGP_SYMBOL(const u16* a, const u16* b, u16* c, int m, int n, int k, int lda, int ldb, int ldc) {
+    HGP_SYMBOL(const u16* a, const u16* b, u16* c, int m, int n, int k, int lda, int ldb, int ldc HGP_BIAS) {
   extern __shared__ __align__(16) u8 smem[];
 
   // Setup, all threads: which columns and which part of K; one thread makes the barrier of the sum over the cluster.
@@ -280,5 +280,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   put_sums(acc, sums + warp_k * Reduce::kPart + column, lane % 4 * 2, m);
   __syncthreads();
   if (kRanks > 1) cluster_wait();  // all inboxes are ready
-  Reduce::store(sums, inbox, arrived, rank, m, TokenRows{c, ldc, n, tile_column});
+  Reduce::store(sums, inbox, arrived, rank, m, TokenRows{c, ldc, n, tile_column HGP_GIVE_BIAS});
 }

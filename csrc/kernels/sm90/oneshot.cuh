@@ -12,6 +12,7 @@
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/oneshot.py).
 #include "common/cluster_reduce.cuh"
 #include "common/epilogue.cuh"
+#include "common/finish.cuh"
 #include "common/operand.cuh"
 #include "common/schedule.cuh"
 #include "common/thread_copy.cuh"
@@ -217,7 +218,7 @@ __device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], const u8* sla
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 0))
-    HGP_SYMBOL(HGP_OPERANDS, u16* c, int m, int n, int k, HGP_STRIDES) {
+    HGP_SYMBOL(HGP_OPERANDS, u16* c, int m, int n, int k, HGP_STRIDES HGP_BIAS) {
   extern __shared__ __align__(1024) u8 smem[];
   Barriers& barriers = *reinterpret_cast<Barriers*>(smem + kBarriersAt);
   const Origin at = tile_origin(m);
@@ -284,10 +285,12 @@ extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 
   const int first = rank * kShare;  // of the tile's accumulators
   const int below = kShare < 4 ? first / 2 % 2 * 8 : 0;
   const int column = first / 4 * 8 + (kShare == 1 ? first % 2 : 0);
+  HGP_FINISH(share, at.column + column);
   Epilogue::store(share, OutputBlock{c, ldc, m, n, row + below, at.column + column}, staging);
 #else
   // Store, each warp: its 16 rows of the tile. Nothing is to be reduced.
   if constexpr (HGP_READS_AHEAD) wait_for_upstream();
+  HGP_FINISH(acc, at.column);
   Epilogue::store(acc, OutputBlock{c, ldc, m, n, row, at.column}, staging);
 #endif
 }

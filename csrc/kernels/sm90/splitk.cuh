@@ -9,6 +9,7 @@
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/splitk.py).
 #include "common/cluster_reduce.cuh"
 #include "common/epilogue.cuh"
+#include "common/finish.cuh"
 #include "common/ring.cuh"
 #include "common/slice_reduce.cuh"
 
@@ -111,7 +112,7 @@ __device__ __forceinline__ void inboxes_open() {
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, u16* c HGP_WORKSPACE,
-               int m, int n, int k, int ldc) {
+               int m, int n, int k, int ldc HGP_BIAS) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
 
@@ -181,6 +182,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 
   // Store, each consumer warp: its 16 rows.
   const int column = work.rank * kShareN + work.slice % kAcross * kStoredN;
+  HGP_FINISH(sum, work.column + column);
   Epilogue::store(sum, {c, ldc, m, n, work.row + consumer * 64, work.column + column},
                   smem_address(ring) + kStagingOffset + warp * Epilogue::kWarpBytes);
 }

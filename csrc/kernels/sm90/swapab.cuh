@@ -9,6 +9,7 @@
 // Valid: any M, N and K multiples of 8, where K is split a k-tile at least for each CTA, 16-byte
 // aligned operands.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/swapab.py).
+#include "common/finish.cuh"
 #include "common/ring.cuh"
 #include "common/row_reduce.cuh"
 
@@ -91,6 +92,16 @@ __device__ __forceinline__ void store_transposed(const float* acc, u32 staging, 
   __syncwarp();
 }
 
+#ifdef HGP_ACTIVATION
+// Store: each consumer warp. The thread's two columns of C, 8 apart, of the warp's 16 from `column` on.
+__device__ __forceinline__ void finish_transposed(float (&acc)[kTokens / 2], const u16* bias, int column, int n) {
+  const int first = column + threadIdx.x % 32 / 4;
+  const Bias<1> low(bias, first, n), high(bias, first + 8, n);
+#pragma unroll
+  for (int i = 0; i < kTokens / 2; ++i) acc[i] = finish_sum(acc[i], i % 4 < 2 ? low.v[0] : high.v[0]);
+}
+#endif
+
 // Load: one lane of the producer warp. Asks for all stages but the first of the first tile.
 __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barriers, const TensorMap* weights,
                                         const TensorMap* tokens, const Tiles& tiles, Range range) {
@@ -110,7 +121,7 @@ __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barrier
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, u16* c, int m, int n,
-               int k, int ldc) {
+               int k, int ldc HGP_BIAS) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
 
@@ -172,6 +183,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         const int column = at.n + (first_block + block) * 64 + warp % 4 * 16;
+#ifdef HGP_ACTIVATION
+        finish_transposed(acc[block], bias, column, n);
+#endif
         store_transposed(acc[block], smem_address(staging) + warp * kStagingBytes, c, ldc, m, n, at.m, column);
       }
     }

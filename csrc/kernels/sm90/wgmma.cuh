@@ -11,6 +11,7 @@
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/wgmma.py).
 #include "common/cluster_reduce.cuh"
 #include "common/epilogue.cuh"
+#include "common/finish.cuh"
 #include "common/ring.cuh"
 
 constexpr int kTileM = HGP_TILE_M;
@@ -157,7 +158,7 @@ __device__ __forceinline__ void release_stage(Barriers& barriers, int stage, con
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, HGP_OUTPUT, int m,
-               int n, int k HGP_LDC) {
+               int n, int k HGP_LDC HGP_BIAS) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
 
@@ -233,6 +234,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
         const int column = at.n;
 #endif
         // Store: the 64 rows, while the other warpgroup multiplies (pingpong).
+        HGP_FINISH(share, column);
         HGP_STORE_BLOCK(share, row, column, staging, warp, kEpilogueBarrier, turn);
       }
     }

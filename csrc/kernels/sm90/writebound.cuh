@@ -9,6 +9,7 @@
 // N a multiple of 8, of 32 for the grouped epilogue; 16-byte aligned operands.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/writebound.py).
 #include "common/epilogue.cuh"
+#include "common/finish.cuh"
 #include "common/ring.cuh"
 
 constexpr int kTileM = 64;
@@ -111,7 +112,7 @@ __device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], Descriptor a,
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, HGP_OUTPUT, int m,
-               int n, int k HGP_LDC) {
+               int n, int k HGP_LDC HGP_BIAS) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
 
@@ -185,6 +186,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 
     // Store, each consumer warpgroup: its tile, while another multiplies. Nothing is to be reduced.
     if constexpr (HGP_READS_AHEAD) wait_for_upstream();
+    HGP_FINISH(acc, first_column);
     HGP_STORE_BLOCK(acc, row, first_column, staging, warp, kEpilogueBarrier, turn);
   }
   if constexpr (HGP_READS_AHEAD) wait_for_upstream();
