@@ -19,6 +19,10 @@ PARAMETERS: dict[str, tuple[str, list[int]]] = {
     "tma3_v1": ("abc", [128, 128, 128, 4, 4, 4]),
     "tma2_ws_v2": ("ab", [128, 128, 8, 8, 4, 4, 4, 4]),
 }
+# "Each with `_bias` behind its name has one parameter more."
+PARAMETERS |= {
+    f"{name}_bias": (operands, [*sizes, 8]) for name, (operands, sizes) in PARAMETERS.items()
+}
 
 
 def forbidden(pack: dict[str, Any], blob: bytes) -> set[int]:
@@ -36,6 +40,8 @@ def forbidden(pack: dict[str, Any], blob: bytes) -> set[int]:
         found.add(10)
     if len(set(names)) < len(names) or any(row["profile"] not in names for row in rows):
         found.add(11)
+    if pack["launcher_abi"] == 4 and any(each["epilogue"] != "none" for each in kernels + rows):
+        found.add(22)
     for row in rows:
         found |= of_row(row, by_id)
     return found | of_blob(pack, blob)
@@ -44,7 +50,7 @@ def forbidden(pack: dict[str, Any], blob: bytes) -> set[int]:
 def of_kernel(kernel: dict[str, Any]) -> set[int]:
     operands, sizes = PARAMETERS[kernel["param_layout"]]
     slices, space = kernel["grid"].get("slices", 1), kernel["workspace_bytes"]
-    with_workspace = kernel["param_layout"] == "tma2_ws_v2"
+    with_workspace = kernel["param_layout"] in ("tma2_ws_v2", "tma2_ws_v2_bias")
     whole = slices > 1 and space > 0 and not kernel["grid"]["persistent"]
     strided = {
         "a": "k" if kernel["layout"][0] == "t" else "m",
@@ -66,6 +72,7 @@ def of_kernel(kernel: dict[str, Any]) -> set[int]:
             each["row_group"] and (other % 32 or step % 32)
             for (each, _, other), step in zip(maps, steps, strict=True)
         ),
+        21: kernel["param_layout"].endswith("_bias") != (kernel["epilogue"] != "none"),
     }
     return {number for number, is_so in states.items() if is_so}
 

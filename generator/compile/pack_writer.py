@@ -23,7 +23,7 @@ from hgemm_packs.generator.compile.compiler import BuildError, Built
 from hgemm_packs.pack import manifest_checks, manifest_fields
 from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME, Pack
 from hgemm_packs.pack.manifest import (
-    LAUNCHER_ABI,
+    PLAIN_ABI,
     SCHEMA,
     Baseline,
     DeviceProfile,
@@ -64,7 +64,7 @@ class SourceManifest:
     kernels: tuple[SourceKernel, ...]
     table: tuple[Row, ...]
     schema: str = SOURCE_SCHEMA
-    launcher_abi: int = LAUNCHER_ABI
+    launcher_abi: int = PLAIN_ABI
 
 
 _SOURCE_KERNEL = record(
@@ -82,6 +82,7 @@ def _source(**values: Any) -> SourceManifest:
     by_id = manifest_checks.unique_kernels(source.kernels)
     manifest_checks.index_rows(source.table, by_id, source.device_profiles)
     for index, row in enumerate(source.table):
+        manifest_checks.check_abi(source.launcher_abi, row.epilogue)
         if row.kernel is not None and not source.policy.clears(row):
             detail = "a row names a kernel whose win is not above the noise floor"
             raise PackError("unproven_win", detail, f"table[{index}]")

@@ -20,6 +20,7 @@ from hgemm_packs.generator.store.findings import Findings
 from hgemm_packs.generator.tables import judge
 from hgemm_packs.generator.tables.judge import Contender, Listed
 from hgemm_packs.generator.tables.prune import Pruned, prune
+from hgemm_packs.pack import manifest_checks
 from hgemm_packs.pack.manifest import (
     Baseline,
     DeviceProfile,
@@ -190,6 +191,7 @@ def document(
         policy=WinPolicy(floor, judge.RULE),
         kernels=tuple(kernels),
         table=tuple(rows),
+        launcher_abi=manifest_checks.abi_of(row.epilogue for row in rows),
     )
 
 

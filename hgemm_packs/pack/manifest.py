@@ -13,26 +13,36 @@ from typing import NamedTuple
 from ..problem import Key, Problem, Reason
 
 SCHEMA = "hgemm-packs/2"
-LAUNCHER_ABI = 4
+LAUNCHER_ABI = 5
 #: Part of every kernel's `identity`. Raise it when the same launch record becomes another launch:
 #: another grid or cap of it, other attributes, pairs, or another choice of when to be dependent.
 LAUNCH_RULES = 2
 MAX_MANIFEST_BYTES = 16 << 20
 MAX_BLOB_BYTES = 512 << 20
 
-#: Bytes of each kernel parameter, in order. The launcher fills exactly these structs.
-PARAM_LAYOUTS = {
+#: What older packs were made for, which are read as ever: all of them are plain products.
+PLAIN_ABI = 4
+_PLAIN_LAYOUTS = {
     "ptr_v1": (8, 8, 8, 4, 4, 4, 4, 4, 4),
     "tma2_v1": (128, 128, 8, 4, 4, 4, 4),
     "tma3_v1": (128, 128, 128, 4, 4, 4),
     "tma2_ws_v2": (128, 128, 8, 8, 4, 4, 4, 4),
 }
 
+#: Layout of a plain product -> that of the same kernel with a bias, its address the last parameter.
+BIASED = {name: f"{name}_bias" for name in _PLAIN_LAYOUTS}
+
+#: Bytes of each kernel parameter, in order. The launcher fills exactly these structs.
+PARAM_LAYOUTS: dict[str, tuple[int, ...]] = _PLAIN_LAYOUTS | {
+    BIASED[name]: (*sizes, 8) for name, sizes in _PLAIN_LAYOUTS.items()
+}
+
+_MAPPED = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc", "tma2_ws_v2": "ab"}
 #: Operands that come as tensor maps, in order.
-MAPPED = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc", "tma2_ws_v2": "ab"}
+MAPPED = _MAPPED | {BIASED[name]: operands for name, operands in _MAPPED.items()}
 
 #: Parameter layouts with partial sums in global memory.
-WITH_WORKSPACE = frozenset({"tma2_ws_v2"})
+WITH_WORKSPACE = frozenset({"tma2_ws_v2", "tma2_ws_v2_bias"})
 
 
 class Timing(NamedTuple):

@@ -14,10 +14,12 @@ from typing import Any, Protocol, TypeVar
 from ..errors import PackError
 from ..problem import Key
 from .manifest import (
+    BIASED,
     LAUNCHER_ABI,
     MAPPED,
     MAX_MANIFEST_BYTES,
     PARAM_LAYOUTS,
+    PLAIN_ABI,
     WITH_WORKSPACE,
     DeviceProfile,
     DimRange,
@@ -63,7 +65,7 @@ def check_head(value: Any, schema: str) -> None:
         detail = f"{found[:60]!a}; this version reads {schema!r}"
         raise PackError("unknown_schema", detail, "schema")
     abi = value.get("launcher_abi")
-    if type(abi) is int and abi != LAUNCHER_ABI:
+    if type(abi) is int and not PLAIN_ABI <= abi <= LAUNCHER_ABI:
         detail = f"made for launcher ABI {str(abi)[:60]}, this launcher has {LAUNCHER_ABI}"
         raise PackError("launcher_abi", detail, "launcher_abi")
 
@@ -82,8 +84,26 @@ def unique_kernels(kernels: Iterable[NamedT]) -> dict[str, NamedT]:
     return by_id
 
 
+def abi_of(epilogues: Iterable[str]) -> int:
+    """The oldest launcher ABI that has all that kernels and rows of these epilogues need: whoever
+    has an older launcher reads all packs of plain products."""
+    return PLAIN_ABI if {*epilogues} <= {"none"} else LAUNCHER_ABI
+
+
+def check_abi(launcher_abi: int, epilogue: str) -> None:
+    """A document says no older ABI than what a kernel or row of it needs."""
+    needed = abi_of([epilogue])
+    if launcher_abi < needed:
+        detail = f"{epilogue} needs launcher ABI {needed}, the document says {launcher_abi}"
+        raise PackError("bad_epilogue", detail, "epilogue")
+
+
 def check_launch_record(entry: KernelEntry) -> None:
     """Fields of one kernel that must fit each other."""
+    has_bias = entry.param_layout in BIASED.values()
+    if (entry.epilogue != "none") != has_bias:
+        detail = f"{entry.param_layout} has {'a' if has_bias else 'no'} bias"
+        raise PackError("bad_epilogue", f"{detail}, the epilogue is {entry.epilogue}", "epilogue")
     expected = PARAM_LAYOUTS[entry.param_layout]
     if entry.param_sizes != expected:
         detail = f"{entry.param_layout} has {list(expected)}, not {list(entry.param_sizes)}"

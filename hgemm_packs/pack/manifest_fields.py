@@ -15,6 +15,7 @@ from .manifest import (
     LAUNCHER_ABI,
     MAX_BLOB_BYTES,
     PARAM_LAYOUTS,
+    PLAIN_ABI,
     SCHEMA,
     Baseline,
     Blob,
@@ -164,7 +165,7 @@ KERNEL = record(
 #: Fields that the manifest and the generator's source document have in common.
 SHARED_FIELDS: dict[str, Check] = {
     "pack": record(PackInfo, name=NAME, version=NAME, license=LINE, created=MOMENT),
-    "launcher_abi": one_of(LAUNCHER_ABI),
+    "launcher_abi": one_of(PLAIN_ABI, LAUNCHER_ABI),
     "arch": ARCH,
     "device_profiles": listing(
         record(

@@ -27,6 +27,7 @@ from .manifest import (
     WinPolicy,
 )
 from .manifest_checks import (
+    check_abi,
     check_blob_order,
     check_head,
     check_launch_record,
@@ -191,6 +192,7 @@ class Manifest:
         """A row beside the kernels that it names."""
         named = {i: self.kernel(i) for i in (row.kernel, row.dependent) if i is not None}
         try:
+            check_abi(self.launcher_abi, row.epilogue)
             index_rows((row,), named, self.device_profiles)
             check_rows_admitted((row,), named)
         except PackError as error:
@@ -216,6 +218,7 @@ class Manifest:
         """A kernel whose fields fit each other and the blob."""
         try:
             check_launch_record(entry)
+            check_abi(self.launcher_abi, entry.epilogue)
             check_place(entry, self.blob.bytes)
         except PackError as error:
             raise error.within(self._kernel_lines.where(start)) from None
@@ -246,6 +249,10 @@ class Manifest:
         found: list[Row] = []
         for row, start, _ in self._row_lines.each(MAX_ROWS):
             _check_rise(found[-1] if found else None, row, self._row_lines, start)
+            try:
+                check_abi(self.launcher_abi, row.epilogue)
+            except PackError as error:
+                raise error.within(self._row_lines.where(start)) from None
             found.append(row)
         index_rows(found, self.by_id, self.device_profiles)
         check_rows_admitted(found, self.by_id)

@@ -237,6 +237,10 @@ RULES = [
     Case(
         "params_without_workspace", "param_sizes", workspace(4096, param_sizes=[128, 128, 8]), USE
     ),
+    Case("epilogue_without_bias", "bad_epilogue", put("bias", "kernels", 1, "epilogue"), USE),
+    Case("bias_of_no_use", "bad_epilogue", put("tma2_v1_bias", "kernels", 1, "param_layout"), USE),
+    Case("epilogue_of_an_old_abi", "bad_epilogue", put("bias", "table", 2, "epilogue"), WHOLE),
+    Case("unknown_epilogue", "bad_value", put("relu", "kernels", 1, "epilogue"), USE, schema=True),
     Case("map_missing", "bad_tma", put([], "kernels", 1, "tma"), USE),
     Case("box_over_swizzle", "bad_tma", put([128, 64], "kernels", 1, "tma", 0, "box"), USE),
     Case("group_of_odd_rows", "bad_tma", put(32, "kernels", 1, "tma", 0, "row_group"), USE),

@@ -266,18 +266,48 @@ static int find_workspace(launcher_state *state, const plan *run, PyObject *give
   return 0;
 }
 
+// The address of what a kernel with a bias adds; NULL for others. -1 with an exception.
+static int read_bias(const launcher_state *state, PyObject *given, const loaded_kernel *kernel,
+                     const geometry *shape, void **address) {
+  matrix bias = {.leading_count = -1};
+  *address = NULL;
+  if ((given != Py_None) != PARAM_LAYOUT[kernel->record.params].bias) {
+    PyErr_Format(PyExc_ValueError, "%s has %s bias", PARAM_LAYOUT[kernel->record.params].name,
+                 given == Py_None ? "a" : "no");
+    return -1;
+  }
+  if (given == Py_None) return 0;
+  if (!PyObject_TypeCheck(given, (PyTypeObject *)state->torch.tensor) ||
+      matrix_view(&state->reader, given, 0, &bias) != NOT_A_MATRIX || bias.leading_count ||
+      bias.cols != shape->n || (bias.cols > 1 && bias.col_stride != 1) ||
+      bias.device != kernel->device || bias.type != kernel->record.dtype || !bias.data ||
+      (uintptr_t)bias.data % 16) {
+    PyErr_Format(PyExc_ValueError,
+                 "bias must be a packed vector of %d of the kernel's dtype on device %d, aligned "
+                 "to 16 bytes",
+                 shape->n, kernel->device);
+    return -1;
+  }
+  *address = bias.data;
+  return 0;
+}
+
 PyObject *kernel_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   launcher_state *state = state_of(module);
-  if (count != 5 || !state->exchange) {
-    PyErr_SetString(PyExc_TypeError, "launch(kernel, a, b, out, workspace) needs torch >= 2.10");
+  if (count != 6 || !state->exchange) {
+    PyErr_SetString(PyExc_TypeError,
+                    "launch(kernel, a, b, out, workspace, bias) needs torch >= 2.10");
     return NULL;
   }
   const loaded_kernel *kernel = kernel_of(state, args[0]);
   matrix operands[3];
   geometry shape;
   plan run;
-  if (!kernel || read_operands(state, args + 1, kernel, operands, &shape)) return NULL;
-  void *const addresses[3] = {operands[0].data, operands[1].data, operands[2].data};
+  void *bias;
+  if (!kernel || read_operands(state, args + 1, kernel, operands, &shape) ||
+      read_bias(state, args[5], kernel, &shape, &bias))
+    return NULL;
+  void *const addresses[ADDRESSES] = {operands[0].data, operands[1].data, operands[2].data, bias};
   int pushed, eager;
   void *stream;
   workspace space = {0};

@@ -88,7 +88,7 @@ int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y) {
 }
 
 const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,
-                      void *const addresses[3], plan *result) {
+                      void *const addresses[ADDRESSES], plan *result) {
   const launch_record *record = &kernel->record;
   const char *reason = check_shape(kernel, shape, addresses);
   if (reason) return reason;
@@ -120,9 +120,9 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
   return NULL;
 }
 
-cu_result plan_run(const cu_driver *driver, const plan *run, void *const addresses[3], void *parts,
-                   cu_stream stream) {
-  void *pointers[3] = {addresses[0], addresses[1], addresses[2]};
+cu_result plan_run(const cu_driver *driver, const plan *run, void *const addresses[ADDRESSES],
+                   void *parts, cu_stream stream) {
+  void *pointers[ADDRESSES] = {addresses[0], addresses[1], addresses[2], addresses[3]};
   cu_tensor_map mapped[MAX_MAPS];
   geometry g = run->shape;
   void *params[MAX_PARAMS];
@@ -140,6 +140,7 @@ cu_result plan_run(const cu_driver *driver, const plan *run, void *const address
   *next++ = &g.m, *next++ = &g.n, *next++ = &g.k;
   for (int i = maps; i < 3; i++)
     *next++ = &g.ld[i];
+  if (PARAM_LAYOUT[run->params].bias) *next++ = &pointers[3];
 
   cu_launch_attribute attributes[3];
   uint32_t count = 0;

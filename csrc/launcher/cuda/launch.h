@@ -1,5 +1,5 @@
 // A plan is a loaded kernel bound to one geometry: grid, parameters and encoded tensor maps, all
-// but the three addresses and the stream. Making one costs about a microsecond and happens once
+// but the addresses and the stream. Making one costs about a microsecond and happens once
 // per problem; running one is up to three copied and re-pointed maps and the driver's launch.
 #ifndef HGP_LAUNCH_H
 #define HGP_LAUNCH_H
@@ -35,14 +35,17 @@ int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y);
 cu_result encode_map(const cu_driver *driver, const launch_record *record, const geometry *shape,
                      int i, void *address, cu_tensor_map *map);
 
-// Binds `kernel` to `shape`; `addresses` (A, B, C) only have to be valid for the encoding. Returns
+// What a launch is told of where things are: A, B, C and, for a kernel that adds one, the bias.
+enum { ADDRESSES = 4 };
+
+// Binds `kernel` to `shape`; `addresses` only have to be valid for the encoding. Returns
 // NULL, or why this kernel cannot run this geometry (valid until the next call).
 const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,
-                      void *const addresses[3], plan *result);
+                      void *const addresses[ADDRESSES], plan *result);
 
 // Launches on `stream`, in whatever context is current; `parts` is the workspace, for a plan that
 // has one. Leaves `run` as it is, so that threads can launch it at once.
-cu_result plan_run(const cu_driver *driver, const plan *run, void *const addresses[3], void *parts,
-                   cu_stream stream);
+cu_result plan_run(const cu_driver *driver, const plan *run, void *const addresses[ADDRESSES],
+                   void *parts, cu_stream stream);
 
 #endif

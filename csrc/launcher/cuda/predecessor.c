@@ -95,7 +95,7 @@ static extent written_by(const cu_driver *driver, const cu_kernel_node *node,
   if (layout->maps == MAX_MAPS)
     return maps_packed(driver, record, m, n, c, node->params[2]) ? extent_of(c, m, n, n)
                                                                  : EVERYTHING;
-  memcpy(&lead, node->params[layout->count - 1], sizeof lead);
+  memcpy(&lead, node->params[layout->count - 1 - layout->bias], sizeof lead);
   return extent_of(c, m, n, lead);
 }
 
