@@ -5,7 +5,7 @@ from typing import Any, TypedDict, final
 
 import torch
 
-_Described = tuple[int, int, int, str, str, int, int]
+_Described = tuple[int, int, int, str, str, int, int, str]
 _Range = tuple[int, int, int]
 
 @final
@@ -92,6 +92,7 @@ def launch(
     b: torch.Tensor,
     out: torch.Tensor,
     workspace: tuple[int, int] | None,
+    bias: torch.Tensor | None,
     /,
 ) -> None: ...
 def relaxed(function: Callable[[], object], /) -> object: ...

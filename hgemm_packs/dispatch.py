@@ -85,7 +85,7 @@ def start(driver: str = DRIVER, device_type: int = CUDA) -> None:
 
 
 def _resolve(
-    kind: str, described: tuple[int, int, int, str, str, int, int], device: int, capturing: int
+    kind: str, described: tuple[Any, ...], device: int, capturing: int
 ) -> tuple[Kernel, Kernel | None] | str:
     """C's question about a problem it has not seen: its kernel and, where there is one, that for
     dependent launches, both loaded, or why torch runs it.
@@ -101,7 +101,7 @@ def _resolve(
 
 
 def _choose(
-    kind: str, described: tuple[int, int, int, str, str, int, int], device: int, capturing: int
+    kind: str, described: tuple[Any, ...], device: int, capturing: int
 ) -> tuple[Kernel, Kernel | None] | str:
     from . import select
 

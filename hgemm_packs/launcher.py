@@ -81,8 +81,10 @@ def launch(
     b: torch.Tensor,
     out: torch.Tensor,
     workspace: Workspace | None = None,
+    bias: torch.Tensor | None = None,
 ) -> None:
     """Run this very kernel on the current stream: out[M,N] = a[M,K] @ b[K,N], 2-D, out row-major.
+    A kernel with an epilogue gets `bias` [N], packed, and no other does.
 
     A kernel with a workspace gets `workspace`, which the caller keeps while a graph may replay the
     launch, or else memory as for matmul.
@@ -90,7 +92,7 @@ def launch(
     Raises ValueError when the tensors are not what the kernel takes: dtype, device, layout, sizes
     or alignment, and RuntimeError when the launch fails or there is no workspace. Never falls back.
     """
-    _extension().launch(kernel, a, b, out, workspace.where if workspace else None)
+    _extension().launch(kernel, a, b, out, workspace.where if workspace else None, bias)
 
 
 def device_info(index: int) -> DeviceInfo:
@@ -164,7 +166,7 @@ def serve_program(on: bool) -> None:
         _C.serve_program(on)
 
 
-def problem_of(described: tuple[int, int, int, str, str, int, int]) -> Problem:
+def problem_of(described: tuple[Any, ...]) -> Problem:
     """The problem that C describes."""
-    m, n, k, layout, dtype, align, packed = described
-    return Problem(m, n, k, layout, dtype, align=align, packed=bool(packed))
+    m, n, k, layout, dtype, align, packed, epilogue = described
+    return Problem(m, n, k, layout, dtype, epilogue=epilogue, align=align, packed=bool(packed))

@@ -41,8 +41,8 @@ class SelfTestError(RuntimeError):
 
 
 def prove(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.device) -> None:
-    """Run a kernel just loaded on one random case of `problem` and compare every value with torch's
-    float32 product. The case is the same in every process.
+    """Run a kernel just loaded on one random case of `problem` and compare every value with what
+    torch makes of its float32 product. The case is the same in every process.
 
     Raises SelfTestError when a value differs by more than rounding and order of summation explain,
     after writing that down for later processes; RuntimeError when the case cannot be run.
@@ -50,16 +50,20 @@ def prove(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.dev
     import torch
 
     from .launcher import launch
+    from .measure.epilogue import finish
     from .measure.operands import operands
 
     with torch.no_grad():
         (case,) = operands(problem, place, seed=int(entry.id[:12], 16))
-        launch(kernel, case.a, case.b, case.c)
+        bias = None
+        if problem.epilogue != "none":
+            bias = torch.linspace(-2.0, 2.0, problem.n, device=place).to(case.c.dtype)
+        launch(kernel, case.a, case.b, case.c, bias=bias)
         wrong, worst = 0, 0.0
         right = case.b.float()
         for start in range(0, problem.m, ROWS):
             rows = slice(start, start + ROWS)
-            expected = case.a[rows].float() @ right
+            expected = finish(problem.epilogue, case.a[rows].float() @ right, bias)
             error = (case.c[rows].float() - expected).abs_()
             allowed = expected.abs_().mul_(2 * ROUNDING[problem.out_dtype])
             allowed += problem.k * SUMMATION

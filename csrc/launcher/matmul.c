@@ -83,7 +83,8 @@ static PyObject *product(launcher_state *state, call c) {
   if (torch_trains(state, &c)) return torch_fall_back(state, &c, REASON_AUTOGRAD, NULL);
   reason why = problem_describe(state, c.a, c.b, c.linear, &p);
   if (why != REASON_COUNT) return torch_fall_back(state, &c, why, NULL);
-  if (c.bias) return serve_by_torch(state, &c, &p, REASON_BIAS);  // no kernel adds one
+  if (c.bias) why = problem_add_bias(state, c.bias, &p);
+  if (why != REASON_COUNT) return serve_by_torch(state, &c, &p, why);
   answer *found = lookup(state, &p);
   if (!found) return NULL;
   if (found->fallback != REASON_COUNT) return serve_by_torch(state, &c, &p, found->fallback);

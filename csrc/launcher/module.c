@@ -92,8 +92,8 @@ static PyMethodDef METHODS[] = {
      "    y = matmul(x, weight.t())  # [64, 1024]"},
     {"linear", FUNCTION(linear_py), METH_FASTCALL | METH_KEYWORDS,  // matmul.c
      "linear($module, input, weight, bias=None)\n--\n\n"
-     "torch.nn.functional.linear(input, weight, bias), run as matmul runs it. With a bias torch\n"
-     "runs it, and adds the bias inside the product."},
+     "torch.nn.functional.linear(input, weight, bias), run as matmul runs it. With a bias a\n"
+     "kernel runs it where one that adds it was measured, and torch everywhere else."},
     {"init", FUNCTION(state_init), METH_VARARGS | METH_KEYWORDS, NULL},      // state.c
     {"load", FUNCTION(kernel_load_py), METH_VARARGS | METH_KEYWORDS, NULL},  // kernel_type.c
     {"launch", FUNCTION(kernel_launch_py), METH_FASTCALL, NULL},             // kernel_type.c

@@ -92,6 +92,7 @@ reason problem_of_views(int linear, problem *p) {
       !settle(&p->b, &p->transposed[1], &p->shape.ld[1], &p->packed))
     return REASON_LAYOUT;
   p->shape.ld[2] = p->shape.n;
+  p->bias = NULL;
   make_key(p);
   return REASON_COUNT;
 }
@@ -127,12 +128,28 @@ reason problem_of_output(const problem *p) {
   return REASON_COUNT;
 }
 
-reason problem_bias(const launcher_state *state, PyObject *bias, const problem *p) {
-  matrix found = {.leading_count = -1};
+// Whether it is a vector of N of the operands' type and device, viewed in `found`.
+static int view_bias(const launcher_state *state, PyObject *bias, const problem *p, matrix *found) {
+  *found = (matrix){.leading_count = -1};
+  return matrix_view(&state->reader, bias, 0, found) == NOT_A_MATRIX && !found->leading_count &&
+         found->cols == p->b.cols && same_kind(&p->a, found) && found->data;
+}
+
+reason problem_add_bias(const launcher_state *state, PyObject *bias, problem *p) {
+  matrix found;
   if (!is_tensor(state, bias)) return REASON_TENSOR_TYPE;
-  const int is_vector = matrix_view(&state->reader, bias, 0, &found) == NOT_A_MATRIX &&
-                        !found.leading_count && found.cols == p->b.cols &&
-                        same_kind(&p->a, &found) && found.data;
+  if (!view_bias(state, bias, p, &found) || (found.cols > 1 && found.col_stride != 1) ||
+      (uintptr_t)found.data % 16)
+    return REASON_BIAS;
+  p->bias = found.data;
+  p->key.tag |= UINT32_C(1) << 17;  // above the alignment
+  return REASON_COUNT;
+}
+
+reason problem_bias(const launcher_state *state, PyObject *bias, const problem *p) {
+  matrix found;
+  if (!is_tensor(state, bias)) return REASON_TENSOR_TYPE;
+  const int is_vector = view_bias(state, bias, p, &found);
   // With more leading dimensions, or rows or biases apart, torch adds it after the product.
   const int packed = p->packed && !p->transposed[0] && (found.cols == 1 || found.col_stride == 1);
   const int inside = p->a.leading_count == 1 || (p->a.leading_count == 2 && packed);

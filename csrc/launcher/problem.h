@@ -10,6 +10,7 @@ typedef struct {
   problem_key key;
   geometry shape;
   matrix a, b, c;     // c: only with out
+  void *bias;         // that the kernel adds to each row, or NULL
   int transposed[2];  // how A and B are stored
   int align;          // bytes: 16, 8, 4 or 2
   int packed;
@@ -36,6 +37,10 @@ reason problem_of_output(const problem *p);
 
 // Whether torch adds `bias` to the product inside it: a vector of N, as torch.addmm takes it.
 reason problem_bias(const launcher_state *state, PyObject *bias, const problem *p);
+
+// Makes of `p` the problem of the product and this bias, if a kernel may add it: a packed vector of
+// N at an aligned address. REASON_COUNT when it is.
+reason problem_add_bias(const launcher_state *state, PyObject *bias, problem *p);
 
 // "nn", "nt", "tn" or "tt".
 const char *problem_layout(const problem *p);

@@ -12,8 +12,8 @@ static workspace_found find_workspace(launcher_state *state, const plan *run, cu
 // Which plan this launch is of, in `run`, and its workspace. A dependent one that finds no memory
 // leaves the launch to the problem's own; eager calls see to it that captures find some.
 static workspace_found choose_plan(launcher_state *state, const answer *found,
-                                   void *const addresses[3], cu_stream stream, int is_current,
-                                   const plan **run, workspace *space) {
+                                   void *const addresses[ADDRESSES], cu_stream stream,
+                                   int is_current, const plan **run, workspace *space) {
   const plan *dependent = &found->dependent;
   int eager = 0;
   // No capture takes the legacy stream, on which most eager calls are: it is only asked where
@@ -32,7 +32,7 @@ static workspace_found choose_plan(launcher_state *state, const answer *found,
 
 // The launch itself, with the GIL released: a full launch queue blocks, and what empties it may be
 // a host callback that needs the GIL.
-static cu_result launch(const cu_driver *driver, const plan *run, void *const addresses[3],
+static cu_result launch(const cu_driver *driver, const plan *run, void *const addresses[ADDRESSES],
                         void *parts, cu_stream stream, int is_current) {
   PyThreadState *thread = PyEval_SaveThread();
   cu_result result = is_current ? CU_OK : driver->context_push(run->context);
@@ -51,7 +51,7 @@ reason run_kernel(launcher_state *state, const problem *p, const answer *found) 
   // Torch's "current device" need not be the driver's, as in a process that has only used its
   // second GPU.
   int is_current = device_is_current(driver, run->context);
-  void *const addresses[3] = {p->a.data, p->b.data, p->c.data};
+  void *const addresses[ADDRESSES] = {p->a.data, p->b.data, p->c.data, p->bias};
   if (state->exchange->current_stream(state->device_type, run->device, &stream))
     return REASON_LAUNCH_FAILED;
   workspace space = {0};

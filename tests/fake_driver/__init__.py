@@ -168,7 +168,7 @@ def entry(
         "out_dtype": dtype,
         "acc": "f32",
         "layout": layout,
-        "epilogue": "none",
+        "epilogue": "bias" if param_layout.endswith("_bias") else "none",
         "deterministic": True,
         "numerics": Numerics("float64", 1e-3, 1),
         "cooperative": has_workspace,
@@ -199,9 +199,9 @@ class Started:
         self.matmul = extension.matmul
         self.linear = extension.linear
         self.pack = FakePack()
-        self.kernels: dict[tuple[str, str], KernelEntry] = {}
+        self.kernels: dict[tuple[str, str, str], KernelEntry] = {}
         self.asked: list[Problem] = []
-        self.behind: dict[tuple[str, str], KernelEntry] = {}
+        self.behind: dict[tuple[str, str, str], KernelEntry] = {}
         #: Whether a problem's row names a kernel for dependent launches.
         self.dependent: Callable[[Problem], bool] = lambda problem: False
 
@@ -237,7 +237,8 @@ class Started:
     ) -> None:
         """From now on problems of this layout and dtype are run by such a kernel."""
         kernel = self._entry(param_layout, layout, dtype, changes)
-        self.kernels[layout, dtype] = self.behind[layout, dtype] = kernel
+        kind = layout, dtype, kernel.epilogue
+        self.kernels[kind] = self.behind[kind] = kernel
 
     def serve_behind(
         self, param_layout: str, layout: str = "nn", dtype: str = "f16", **changes: Any
@@ -245,7 +246,7 @@ class Started:
         """And by such a kernel behind our own ones in a graph, where `dependent` says so."""
         changes.setdefault("symbol", "behind")
         kernel = self._entry(param_layout, layout, dtype, changes)
-        self.behind[layout, dtype] = kernel
+        self.behind[layout, dtype, kernel.epilogue] = kernel
         return kernel
 
     def _entry(
@@ -261,7 +262,8 @@ class Started:
         """Stands in for select.resolve."""
         self.asked.append(problem)
         unfit = select._find_unfit(problem)
-        kernel = self.kernels.get((problem.layout, problem.dtype))
+        kind = problem.layout, problem.dtype, problem.epilogue
+        kernel = self.kernels.get(kind)
         if unfit is None and (kernel is None or kernel.admits(problem)):
             unfit = Reason("not_measured", "not served")
         if unfit is None and kernel is not None and (why := select.exclusion_reason(kernel)):
@@ -269,7 +271,7 @@ class Started:
         if unfit is not None or kernel is None:
             return Selection(None, None, None, (unfit,) if unfit else ())
         timing = Timing(1.0, 2.0, 2.0, 2.0, 1.9)
-        behind = self.behind[problem.layout, problem.dtype] if self.dependent(problem) else None
+        behind = self.behind[kind] if self.dependent(problem) else None
         facts = (kernel.id, "fake", timing, timing, 9, "2026-01-01", behind and behind.id)
         if behind and select.exclusion_reason(behind, dependent=True):
             behind = None

@@ -65,7 +65,7 @@ static int covers(const operand *x, int64_t outer, int64_t inner) {
 // Reads the parameters as csrc/kernels declares them, by the number of tensor maps in front and the
 // sizes of what follows.
 static int read_params(const fake_function *f, void **params, operand x[3], uint32_t **parts,
-                       int32_t mnk[3]) {
+                       int32_t mnk[3], const uint16_t **bias) {
   int maps = 0, next = 3;
   while (maps < 3 && maps < f->count && f->sizes[maps] == 128)
     maps++;
@@ -84,6 +84,8 @@ static int read_params(const fake_function *f, void **params, operand x[3], uint
     memcpy(&lead, params[next++], 4);
     x[i].lead = lead;
   }
+  *bias = NULL;
+  if (next == f->count - 1 && f->sizes[next] == 8) memcpy(bias, params[next++], 8);
   return next == f->count;
 }
 
@@ -104,7 +106,8 @@ static int compute(const fake_function *f, void **params, uint32_t ctas) {
   operand x[3] = {0};
   uint32_t *parts;
   int32_t mnk[3];
-  if (!read_params(f, params, x, &parts, mnk) || !check_absent(parts, ctas)) return 0;
+  const uint16_t *bias;
+  if (!read_params(f, params, x, &parts, mnk, &bias) || !check_absent(parts, ctas)) return 0;
   const int64_t m = mnk[0], n = mnk[1], k = mnk[2];
   const int ta = f->layout[0] == 't', tb = f->layout[1] == 't', bf16 = f->dtype[0] == 'b';
   if (!covers(&x[0], ta ? k : m, ta ? m : k) || !covers(&x[1], tb ? n : k, tb ? k : n) ||
@@ -117,7 +120,8 @@ static int compute(const fake_function *f, void **params, uint32_t ctas) {
       for (int64_t p = 0; p < k; p++)
         sums[p % HALVES] += half_value(*(ta ? element(&x[0], p, i) : element(&x[0], i, p)), bf16) *
                             half_value(*(tb ? element(&x[1], j, p) : element(&x[1], p, j)), bf16);
-      *element(&x[2], i, j) = half_bits(sums[0] + sums[1], bf16);
+      *element(&x[2], i, j) =
+          half_bits(sums[0] + sums[1] + (bias ? half_value(bias[j], bf16) : 0), bf16);
     }
   if (parts) memset(parts, 0xff, sizeof(double[HALVES]));
   if (parts) memset(parts, 0, 4 * (size_t)control.dirty);

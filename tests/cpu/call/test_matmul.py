@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.pack.manifest import MAPPED, GridRule, TensorMapSpec
+from hgemm_packs.pack.manifest import BIASED, MAPPED, GridRule, TensorMapSpec
 from tests import reference, shapes
 from tests.fake_driver import Started
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
-PARAM_LAYOUTS = tuple(MAPPED)
+PARAM_LAYOUTS = tuple(BIASED)
 
 
 def hits(fake: Started, count: int = 1) -> None:

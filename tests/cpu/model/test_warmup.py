@@ -126,7 +126,7 @@ def test_layers_that_get_no_kernel(served: Started) -> None:
         torch.nn.Linear(32, 16, bias=False, dtype=HALF),  # torch's own
     )
     assert hgemm_packs.warmup(made, [4]) == 0
-    assert served.fallbacks() == {"bias": 1, "unaligned": 1} and served.control.loads == 0
+    assert served.fallbacks() == {"not_measured": 1, "unaligned": 1} and served.control.loads == 0
     assert hgemm_packs.warmup(torch.nn.ReLU(), [4]) == 0
     assert hgemm_packs.warmup(made, []) == 0
 
@@ -140,7 +140,7 @@ def test_nothing_is_loaded_while_switched_off(served: Started) -> None:
 def test_strict_says_what_gets_no_kernel(served: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     strict(monkeypatch)
     assert hgemm_packs.warmup(model(40), [16]) == 1
-    with pytest.raises(FallbackError, match="bias"):
+    with pytest.raises(FallbackError, match="not_measured"):
         hgemm_packs.warmup(model(40, bias=True), [16])
 
 

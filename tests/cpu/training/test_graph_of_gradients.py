@@ -295,7 +295,7 @@ def test_training(ours: Started) -> None:
     found, wanted = losses(mine, 20), losses(theirs, 20)
     assert found == pytest.approx(wanted, rel=1e-2) and found[-1] < 0.9 * found[0]
     # Two products forward and three back, for the input wants no gradient; a bias is torch's.
-    assert (hits(), ours.fallbacks()) == (20 * 5, {"bias": 20})
+    assert (hits(), ours.fallbacks()) == (20 * 5, {"not_measured": 20})
 
 
 def test_the_record_is_declined_where_torch_must_have_it(ours: Started) -> None:
