@@ -19,6 +19,7 @@ from hgemm_packs.generator.compile.candidate import Candidate, load
 from hgemm_packs.generator.compile.compiler import generator_info
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice
+from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.redteam import corpus
 from hgemm_packs.problem import Problem
 
@@ -50,8 +51,9 @@ def evaluate_one(
 
     It may say `symbol` (the kernel's name in FILE.cu; default: FILE), `layout` (default: nn),
     `dtype` (f16 or bf16), `param_layout` (the kernel's parameters; default: ptr_v1), `tma`,
-    `cluster`, `smem_bytes`, `workspace_bytes`, `dims`, `acc`, `cooperative`, `reads_ahead` and
-    `triggers_early`. An example: block = 32, then grid = { tile_m = 16, tile_n = 8 }.
+    `cluster`, `smem_bytes`, `workspace_bytes`, `dims`, `acc`, `epilogue` (default: none),
+    `cooperative`, `reads_ahead` and `triggers_early`. An example: block = 32, then
+    grid = { tile_m = 16, tile_n = 8 }.
 
     docs/candidate.md of the repository has a kernel with its record, and every field.
     """
@@ -62,9 +64,10 @@ def evaluate_one(
     out, one = console(), _kernel(what, (m, n, k), layout or "nt", dtype or "f16")
     if isinstance(one, Candidate):
         kind = (layout or str(one.fields["layout"]), dtype or str(one.fields["dtype"]))
-        problem = Problem(m, n, k, *kind)
+        problem = Problem(m, n, k, *kind, epilogue=str(one.fields["epilogue"]))
     else:
-        problem = Problem(m, n, k, layout or "nt", dtype or "f16")
+        epilogue = computed.epilogue_of(one.genome)
+        problem = Problem(m, n, k, layout or "nt", dtype or "f16", epilogue=epilogue)
     device = 0 if torch.cuda.is_available() else None
     rows = Table("gate", "verdict", "detail")
     verdicts = evaluate.evaluate(one, problem, device=device)
@@ -88,7 +91,10 @@ def _kernel(what: str, shape: tuple[int, int, int], layout: str, dtype: str) -> 
         if case is None or case.candidate is None:
             raise UserError(f"{what!r} is neither FILE.cu, nor JSON, nor a case of the red team")
         return case.candidate
-    return Space(Problem(*shape, layout, dtype)).parse(_document(what))
+    document = _document(what)
+    genome = document.get("genome") if isinstance(document, dict) else None
+    epilogue = computed.epilogue_of(genome) if isinstance(genome, dict) else computed.PLAIN
+    return Space(Problem(*shape, layout, dtype, epilogue=epilogue)).parse(document)
 
 
 def _document(text: str) -> Any:

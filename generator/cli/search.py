@@ -38,15 +38,15 @@ from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers.builder import Builder, ProcessBuilder
 from hgemm_packs.generator.workers.evaluators import Evaluator, Local
-from hgemm_packs.problem import DTYPES, LAYOUTS, REGIMES, Problem
+from hgemm_packs.problem import DTYPES, EPILOGUES, LAYOUTS, REGIMES, Problem
 
 if TYPE_CHECKING:
     from hgemm_packs.generator.workers.ray_evaluator import RayEvaluator
 
 CORES = os.cpu_count() or 1
 _STRATEGY_SEEDS = 1 << 32  # as many as NumPy and scikit-learn take
-_STRATEGIES, _LAYOUTS, _DTYPES, _REGIMES = (
-    ", ".join(each) for each in (sorted(STRATEGIES), LAYOUTS, DTYPES, REGIMES)
+_STRATEGIES, _LAYOUTS, _DTYPES, _REGIMES, _EPILOGUES = (
+    ", ".join(each) for each in (sorted(STRATEGIES), LAYOUTS, DTYPES, REGIMES, EPILOGUES)
 )
 #: Two lines of the screen of help.
 _HOW = f'{_STRATEGIES}; "winners" tries what --winners names and no more.'
@@ -76,14 +76,16 @@ def select_problems(
     dtypes: Sequence[str],
     regimes: Sequence[str],
     every: int,
+    epilogue: str = "none",
 ) -> list[Problem]:
-    """The problems of several lists, each once, cheapest first. Raises PackError or ValueError."""
+    """The problems of several lists, each once and with that epilogue, cheapest first. Raises
+    PackError or ValueError."""
     found = {p for place in shapes for p in problem_lists.read(place, models)}
     ordered = sorted(found, key=problem_lists.cost)
     chosen = problem_lists.filter(ordered, layouts, dtypes, regimes, every)
     if not chosen:
         raise ValueError("these lists and filters leave no problem")
-    return chosen
+    return [replace(problem, epilogue=epilogue) for problem in chosen]
 
 
 def gpus_here(asked: int = 0) -> int:
@@ -143,6 +145,10 @@ def search(
     every: Annotated[
         int, typer.Option(min=1, help="Only each N-th problem.", rich_help_panel=PROBLEMS)
     ] = 1,
+    epilogue: Annotated[
+        str,
+        typer.Option(help=f"What is computed beside: {_EPILOGUES}.", rich_help_panel=PROBLEMS),
+    ] = "none",
     budget: Annotated[
         str,
         typer.Option(help="GPU time, summed over GPUs: 600s, 10m, 2h.", rich_help_panel=EFFORT),
@@ -199,7 +205,7 @@ def search(
     known, behind = read_earlier(winners or ())
     searcher(strategy, 0, known)  # refused before a store is made
     problems = select_problems(
-        shapes, models or (), layouts or (), dtypes or (), regimes or (), every
+        shapes, models or (), layouts or (), dtypes or (), regimes or (), every, epilogue
     )
     out = console()
     if ray:

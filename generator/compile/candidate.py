@@ -44,7 +44,7 @@ DEFAULTS: Mapping[str, Any] = {
     "acc": "f32",
 }
 REQUIRED = ("block", "grid")
-OPTIONAL = ("symbol", "cooperative", "reads_ahead", "triggers_early")
+OPTIONAL = ("symbol", "epilogue", "cooperative", "reads_ahead", "triggers_early")
 
 #: Stands in for what only a built, checked and packed kernel has.
 _UNBUILT: Mapping[str, Any] = {

@@ -52,7 +52,9 @@ class Gated(GpuDevice):
                 words = f"the {together} CTAs of a tile wait for each other, {ctas} run at once"
                 return {"outcome": "refused", "detail": words}
             place, sms = torch.device("cuda", self.index), self.facts.sm_count
-            passed = numeric.check(record, KernelArm(handle), place, sms, seed, ctas)
+            passed = numeric.check(
+                record, KernelArm(handle, record.epilogue), place, sms, seed, ctas
+            )
         except torch.OutOfMemoryError:
             raise
         except (numeric.NumericError, RuntimeError, ValueError) as error:

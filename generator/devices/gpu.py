@@ -128,7 +128,7 @@ class GpuDevice:
         if kernel.id not in there:
             record = entry(kernel.fields, kernel.cubin)
             handle = launcher.load(self.index, record, kernel.cubin, dependent)
-            there[kernel.id] = Loaded(record, KernelArm(handle), handle.max_ctas)
+            there[kernel.id] = Loaded(record, KernelArm(handle, record.epilogue), handle.max_ctas)
         return there[kernel.id]
 
     def _each(

@@ -47,7 +47,7 @@ def numeric_gate(kernel: CompiledKernel, index: int, seed: int) -> Answer:
         loaded = launcher.load(index, record, kernel.cubin)
         found = numeric.check(
             record,
-            KernelArm(loaded),
+            KernelArm(loaded, record.epilogue),
             torch.device("cuda", index),
             launcher.device_info(index).sm_count,
             seed,

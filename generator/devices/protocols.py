@@ -27,7 +27,7 @@ from hgemm_packs.generator.measure.values import sample_reference
 from hgemm_packs.measure import baselines, timing
 from hgemm_packs.measure.operands import Operands, cold_sets, operands
 from hgemm_packs.measure.replay import Arm, Single, Stage, stage
-from hgemm_packs.measure.timing import feed, torch_mm
+from hgemm_packs.measure.timing import feed, torch_arm
 from hgemm_packs.problem import Problem
 
 GOOD_FLOP_PER_US = 7e8
@@ -99,7 +99,7 @@ class Protocols(GpuDevice):
         if (kernel.id, dependent) not in self._launches:
             record = entry(kernel.fields, kernel.cubin)
             handle = launcher.load(self.index, record, kernel.cubin, dependent)
-            self._launches[kernel.id, dependent] = KernelArm(handle)
+            self._launches[kernel.id, dependent] = KernelArm(handle, record.epilogue)
         return self._launches[kernel.id, dependent]
 
     def _both(self, kernel: CompiledKernel) -> dict[str, Arm]:
@@ -107,7 +107,9 @@ class Protocols(GpuDevice):
 
     def _measure_dependent(self, job: Job, problem: Problem) -> dict[str, Any]:
         both = self._both(job.kernels[0])
-        line = self._compare_arms({"torch": torch_mm, **both}, problem, PROTOCOLS, job.seed)
+        line = self._compare_arms(
+            {"torch": torch_arm(problem), **both}, problem, PROTOCOLS, job.seed
+        )
         # In a chain every replay is checked against the same layers launched plainly.
         agree = Agreement(problem, "chained", 1, job.seed)
         timing.compare(
@@ -129,7 +131,7 @@ class Protocols(GpuDevice):
         return {**line, "edges": self._edges[id_]}
 
     def _time_chains(self, job: Job, problem: Problem) -> dict[str, Any]:
-        arms = {"torch": torch_mm, **self._both(job.kernels[0])}
+        arms = {"torch": torch_arm(problem), **self._both(job.kernels[0])}
         return self._compare_arms(arms, problem, (*PROTOCOLS, "chained"), job.seed)
 
     def _compare_arms(
@@ -165,7 +167,7 @@ class Protocols(GpuDevice):
     def _measure_sustained(self, job: Job, problem: Problem) -> dict[str, Any]:
         at, one = stage(self.index), operands(problem, self.index, seed=job.seed)[0]
         kernels, wrong = self._shortlist(job, problem, one, at)
-        arms: dict[str, Arm] = {"torch": torch_mm}
+        arms: dict[str, Arm] = {"torch": torch_arm(problem)}
         tuned = baselines.best_cublaslt(problem, device=self.index, seed=job.seed)
         if tuned is not None:
             arms["cublaslt"] = tuned.hot

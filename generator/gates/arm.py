@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hgemm_packs import launcher
+from hgemm_packs.measure.operands import bias_of
 from hgemm_packs.workspace import ABSENT, Workspace, make_absent
 
 if TYPE_CHECKING:
@@ -18,22 +19,31 @@ if TYPE_CHECKING:
 
 
 class KernelArm:
-    """`kernel` as a function of (a, b, c) that queues it on the current stream.
+    """`kernel` as a function of (a, b, c) that queues it on the current stream; with an `epilogue`
+    also of the bias, which is that of all measurements where none is given.
 
     Launches of one arm must follow one another, and a graph captured for a problem must not be
     replayed once the arm has met a larger one. Raises what `launcher.launch` raises.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: Kernel, epilogue: str = "none") -> None:
+        self._kernel, self._epilogue = kernel, epilogue
         self._workspace: Workspace | None = None
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-        launcher.launch(self._kernel, a, b, c, self._make_fitting(c))
+    def __call__(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        bias: torch.Tensor | None = None,
+    ) -> None:
+        if bias is None and self._epilogue != "none":
+            bias = bias_of(c.shape[1], c.dtype, c.device)
+        launcher.launch(self._kernel, a, b, c, self._make_fitting(c), bias)
 
     def twin(self) -> KernelArm:
         """The same kernel with a workspace of its own, for launches at the same time."""
-        return KernelArm(self._kernel)
+        return KernelArm(self._kernel, self._epilogue)
 
     def prepare(self, c: torch.Tensor) -> None:
         """Have a workspace for launches into `c`, ahead of a capture or of another stream."""

@@ -12,15 +12,21 @@ from dataclasses import dataclass, field
 
 import torch
 
+from hgemm_packs.generator.families.computed import PLAIN, TABLE
 from hgemm_packs.generator.gates.arm import KernelArm
+from hgemm_packs.measure.epilogue import finish
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import DimRange, KernelEntry
 
 SIGNIFICAND_BITS = {"f16": 11, "bf16": 8}
 GUARD = 16  # rows before and after C, columns behind it
+MOST_COLUMNS = 1 << 18  # of any problem of the gate
+FUNCTION_ERROR = 2.0**-20  # of what an activation is of, by which float32 may be off in all
+TINY = 2.0**-100  # as exponentials that float32 does not hold leave it
 GUARD_BITS = 0x7FDA  # a NaN in fp16 and in bf16 that no kernel produces
 
-Launch = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
+#: Of (a, b, c), and of the bias where the kernel has an epilogue.
+Launch = Callable[..., None]
 Place = tuple[torch.Tensor, torch.Tensor]  # bits of a whole buffer, C inside it
 
 
@@ -100,7 +106,29 @@ def rounding_slack(
     `magnitude` is |A| @ |B|. Tensor cores truncate when they align addends, hence 2^-22 and not
     2^-24 a step of 16. The rounding is half a unit in the last place of the sum as accumulated.
     """
-    sums = (k / 16 + 4) * 2.0**-22 * magnitude
+    return _round_off(exact, (k / 16 + 4) * 2.0**-22 * magnitude, dtype)
+
+
+def finish_exactly(
+    entry: KernelEntry,
+    product: torch.Tensor,
+    magnitude: torch.Tensor,
+    k: int,
+    bias: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(what the kernel's epilogue makes of a float64 product, its largest error). The bias is one
+    more addend, and an activation makes of an error at most its slope times as much."""
+    exact = finish(entry.epilogue, product, bias)
+    if bias is None:
+        return exact, rounding_slack(exact, magnitude, k, entry.dtype)
+    added = bias.double().abs()
+    sums = TABLE[entry.epilogue].slope * (k / 16 + 4) * 2.0**-22 * (magnitude + added)
+    sums = sums + FUNCTION_ERROR * (product.abs() + added) + TINY
+    return exact, _round_off(exact, sums, entry.dtype)
+
+
+def _round_off(exact: torch.Tensor, sums: torch.Tensor, dtype: str) -> torch.Tensor:
+    """`sums`, and half a unit in the last place of what may be that far from `exact`."""
     size = (exact.abs() + sums).clamp_min(torch.finfo(DTYPES[dtype]).smallest_normal)
     exponent = torch.frexp(size).exponent
     return sums + 1.001 * torch.exp2((exponent - SIGNIFICAND_BITS[dtype] - 1).double())
@@ -139,6 +167,7 @@ class Checker:
         self.generator = torch.Generator(device).manual_seed(seed)
         self.result = Numeric()
         self.inputs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._biases = self.normal(1, 0 if entry.epilogue == PLAIN else MOST_COLUMNS)[0]
         self.held: list[object] = []  # what queued work still needs
 
     def normal(self, rows: int, columns: int, mean: float = 0.0) -> torch.Tensor:
@@ -160,7 +189,29 @@ class Checker:
 
     def keep(self, *stored: torch.Tensor) -> None:
         """Remember operands as they are now."""
-        self.inputs = [(bits, bits.clone()) for bits in map(storage_bits, stored)]
+        bits = map(storage_bits, (*stored, self._biases))
+        self.inputs = [(each, each.clone()) for each in bits]
+
+    def bias(self, n: int) -> torch.Tensor | None:
+        """What the kernel adds to each row of N columns, the same from check to check; None where
+        it has no epilogue."""
+        if self.entry.epilogue == PLAIN:
+            return None
+        assert n <= MOST_COLUMNS, f"a bias of {n}"
+        return self._biases[:n]
+
+    def rewrite_bias(self) -> None:
+        """Other values at the same address."""
+        self._biases.copy_(self.normal(1, MOST_COLUMNS)[0])
+
+    def queue(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+        """Launch once, with a bias where the kernel takes one."""
+        self.queue_by(self.launch, a, b, c)
+
+    def queue_by(self, launch: Launch, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+        """The same by another arm of the kernel."""
+        bias = self.bias(c.shape[1])
+        launch(a, b, c, *(() if bias is None else (bias,)))
 
     def run(
         self,
@@ -180,7 +231,7 @@ class Checker:
         in the kernel's workspace.
         """
         place = into or self.place(a, b)
-        self.launch(a, b, place[1])
+        self.queue(a, b, place[1])
         self.judge(name, a, b, place, exact, slack, allowed, before)
         return place[1]
 
@@ -224,11 +275,19 @@ class Checker:
         self.result.pending.append((f"{name} {m}x{n}x{k}", verdict))
 
     def reference(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(a @ b in float64, what rounding may add to it) of stored operands."""
+        """(what the kernel is to make of a @ b in float64, what rounding may add to it) of stored
+        operands."""
         wide_a, wide_b = a.double(), b.double()
-        exact = wide_a @ wide_b
-        magnitude = wide_a.abs() @ wide_b.abs()
-        return exact, rounding_slack(exact, magnitude, a.shape[1], self.entry.dtype)
+        product, magnitude = wide_a @ wide_b, wide_a.abs() @ wide_b.abs()
+        return finish_exactly(self.entry, product, magnitude, a.shape[1], self.bias(b.shape[1]))
+
+    def exactly(self, product: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same of a product that C and every partial sum hold exactly: a plain kernel has no
+        error at all."""
+        bias = self.bias(product.shape[1])
+        if bias is None:
+            return product, torch.zeros_like(product)
+        return finish_exactly(self.entry, product, product.abs(), 0, bias)
 
     def product(
         self,

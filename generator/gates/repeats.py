@@ -33,8 +33,8 @@ def _somewhere(run: Checker, matrix: torch.Tensor) -> tuple[int, int]:
 
 
 def check_rewritten(run: Checker) -> None:
-    """The same addresses and sizes with one element changed, then with all: C and the workspace
-    start as the launch before left them."""
+    """The same addresses and sizes with one element changed, then with all, then with another bias:
+    C and the workspace start as the launch before left them."""
     a, b = _operands(run, 136)
     place = run.place(a, b)
     run.product("rewritten", a, b, into=place)
@@ -46,6 +46,10 @@ def check_rewritten(run: Checker) -> None:
         matrix.copy_(run.normal(*matrix.shape))
     run.keep(a, b)
     run.product("rewritten", a, b, into=place)
+    if run.bias(b.shape[1]) is not None:
+        run.rewrite_bias()
+        run.keep(a, b)
+        run.product("rewritten bias", a, b, into=place)
 
 
 def capture_work(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
@@ -78,14 +82,15 @@ def check_replay(run: Checker) -> None:
     run.prepare(first[1])
 
     def work() -> None:
-        run.launch(a, b, first[1])
+        run.queue(a, b, first[1])
         for bits, new in zip(now, later, strict=True):
             bits.copy_(new)
-        run.launch(a, b, second[1])
+        run.queue(a, b, second[1])
 
     replay = capture_work(work, run.device)
     run.held.append(replay)
-    run.inputs = list(zip(now, later, strict=True))
+    run.keep()  # the bias, which is not rewritten
+    run.inputs += zip(now, later, strict=True)
     for _ in range(2):
         for matrix in (a, b):
             matrix.copy_(run.normal(*matrix.shape))
@@ -123,7 +128,7 @@ def check_streams(run: Checker) -> None:
     for _ in range(3):
         for stream, launch, (a, b, place) in zip(streams, launches, jobs, strict=True):
             with torch.cuda.stream(stream) if on_gpu else contextlib.nullcontext():
-                launch(a, b, place[1])
+                run.queue_by(launch, a, b, place[1])
     for stream in streams:
         if stream is not None:
             torch.cuda.current_stream(run.device).wait_stream(stream)

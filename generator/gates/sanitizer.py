@@ -35,6 +35,7 @@ from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import fit_shape, size
 from hgemm_packs.generator.gates.numeric import ring_depth
+from hgemm_packs.measure.epilogue import finish
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import KernelEntry
@@ -129,8 +130,11 @@ def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
             c = output(entry, m, n, device)
             stored_a = store_matrix(a, entry.layout[0] == "t", device)
             stored_b = store_matrix(b, entry.layout[1] == "t", device)
-            KernelArm(kernel)(stored_a, stored_b, c)
-            exact = a.double() @ b.double()
+            bias = (
+                torch.randn(n, generator=generator).to(dtype) if entry.epilogue != "none" else None
+            )
+            KernelArm(kernel)(stored_a, stored_b, c, None if bias is None else bias.to(device))
+            exact = finish(entry.epilogue, a.double() @ b.double(), bias)
             error = float((c.cpu().double() - exact).norm() / exact.norm())
             if not error < BOUND[entry.dtype]:
                 raise AssertionError(f"{entry.name} {m}x{n}x{k}: relative error {error:.1e}")

@@ -11,7 +11,7 @@ import math
 from hgemm_packs.generator.measure.values import Finding, sample_reference
 from hgemm_packs.measure.operands import operands
 from hgemm_packs.measure.replay import Arm
-from hgemm_packs.measure.timing import torch_mm
+from hgemm_packs.measure.timing import torch_arm
 from hgemm_packs.problem import Problem
 
 
@@ -25,7 +25,8 @@ class Admission:
     def check(self, arm: Arm) -> Finding:
         """What one call gives. Raises whatever the arm raises."""
         finding = self._call_arm(arm)
-        if finding.detail and self._call_arm(torch_mm).detail:  # a kernel before wrote over A or B
+        # Torch wrong too: a kernel before wrote over A or B.
+        if finding.detail and self._call_arm(torch_arm(self._problem)).detail:
             self._lay_out()
             finding = self._call_arm(arm)
         return finding

@@ -46,7 +46,7 @@ def finals(
     """`arms` with torch and, where it offers an algorithm, tuned cuBLASLt, by protocol."""
     found: dict[str, Comparison] = {}
     for protocol in PROTOCOLS:
-        field: dict[str, Arm] = {"torch": timing.torch_mm}
+        field: dict[str, Arm] = {"torch": timing.torch_arm(problem)}
         if tuned is not None:
             field["cublaslt"] = getattr(tuned, protocol)
         found[protocol] = timing.compare(
@@ -64,7 +64,7 @@ def finals(
 
 def noise(problem: Problem, *, blocks: int, device: int, seed: int) -> dict[str, Comparison]:
     """torch against itself ("torch" and "again"): the floor that a win must clear."""
-    arms = {"torch": timing.torch_mm, "again": timing.torch_mm}
+    arms = {"torch": timing.torch_arm(problem), "again": timing.torch_arm(problem)}
     return {
         protocol: timing.compare(
             arms,
@@ -101,7 +101,12 @@ def sprint(arms: Mapping[str, Arm], problem: Problem, *, device: int, seed: int)
     at, shuffle = stage(device), random.Random(seed)
     plans = {
         protocol: timing.plan(
-            timing.torch_mm, problem, protocol, target_us=RACE_TARGET_US, device=device, seed=seed
+            timing.torch_arm(problem),
+            problem,
+            protocol,
+            target_us=RACE_TARGET_US,
+            device=device,
+            seed=seed,
         )
         for protocol in PROTOCOLS
     }

@@ -14,7 +14,7 @@ from statistics import median
 from hgemm_packs.generator.measure.values import Finding, Reference
 from hgemm_packs.measure.operands import Operands, operands, overlap_sets, set_bytes
 from hgemm_packs.measure.replay import Arm, Replay, Single, queue_block, stage
-from hgemm_packs.measure.timing import torch_mm
+from hgemm_packs.measure.timing import torch_arm
 from hgemm_packs.problem import Problem
 
 SAMPLES = 3
@@ -46,10 +46,10 @@ class Scene:
         self.bytes = sets * set_bytes(problem) + self._reference.bytes
         # torch is within a small factor of the best, so it sets the length of a replay for all.
         with self._at.active():
-            torch_mm(self._one.a, self._one.b, self._one.c)
-        _, self._best_us = self._first(torch_mm)
+            torch_arm(self._problem)(self._one.a, self._one.b, self._one.c)
+        _, self._best_us = self._first(torch_arm(self._problem))
         self._calls = MAX_CALLS
-        self.torch_us = self._times(torch_mm, self._best_us)
+        self.torch_us = self._times(torch_arm(self._problem), self._best_us)
         self._calls = calls_for(median(self.torch_us))
 
     def screen(self, arm: Arm, *, overlapping: bool = False) -> Screened:
@@ -57,7 +57,8 @@ class Scene:
         is hopeless. Calls that may overlap with the one before (`overlapping`) read other memory
         than that, but where L2 holds it. Raises whatever the arm raises."""
         finding, first = self._first(arm)
-        if finding.detail and self._first(torch_mm)[0].detail:  # a kernel before wrote over A or B
+        # Torch wrong too: a kernel before wrote over A or B.
+        if finding.detail and self._first(torch_arm(self._problem))[0].detail:
             self._lay_out()
             finding, first = self._first(arm)
         if finding.detail:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from hgemm_packs.generator.gates.checker import SIGNIFICAND_BITS
-from hgemm_packs.measure.operands import Operands
+from hgemm_packs.measure.epilogue import finish
+from hgemm_packs.measure.operands import Operands, bias_of
 from hgemm_packs.problem import Problem
 
 SAMPLE_ROWS = 64
@@ -45,12 +46,16 @@ class Reference:
         wide = torch.float32 if rows is None else torch.float64
         a = one.a if rows is None else one.a[rows]
         self._rows = rows
-        self.exact = a.to(wide) @ one.b.to(wide)
+        plain = problem.epilogue == "none"
+        bias = None if plain else bias_of(problem.n, one.c.dtype, one.c.device)
+        self.exact = finish(problem.epilogue, a.to(wide) @ one.b.to(wide), bias)
         bits = SIGNIFICAND_BITS[problem.out_dtype]
         # Half a unit in the last place, and what fp32 sums in any order may differ by where the
         # terms are normal: |A| @ |B| is about 0.64 K.
         self._relative = 2.0**-bits
         self._slack = (problem.k / 16 + 4) * 2.0**-22 * problem.k
+        if not plain:  # one addend more, and functions that are steeper than 1 and inexact
+            self._slack = 1.2 * self._slack + 2.0**-18
         self._scale = self.exact.norm().clamp_min(1e-30)
         rounded = self.exact.to(one.c.dtype)
         ideal = float((rounded - self.exact).norm() / self._scale)

@@ -210,7 +210,7 @@ def _problem(kernel: CompiledKernel) -> Problem:
         return min(max(rule.min, -(-SIDE // step) * step), rule.max // step * step)
 
     sides = side(record.m), side(record.n), side(record.k)
-    return Problem(*sides, record.layout, record.dtype)
+    return Problem(*sides, record.layout, record.dtype, epilogue=record.epilogue)
 
 
 def finish(

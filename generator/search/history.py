@@ -17,6 +17,7 @@ import numpy as np
 
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice, Outcome, Status
+from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.search.analytic.features import Array, Table
 from hgemm_packs.problem import Problem
 
@@ -144,10 +145,9 @@ def distance(a: Problem, b: Problem) -> float:
 
 
 def adapt_choice(choice: Choice, problem: Problem) -> Choice:
-    """The choice with the problem's layout and dtype; it may be invalid there."""
-    return Choice.of(
-        choice.family, {**choice.genome, "layout": problem.layout, "dtype": problem.dtype}
-    )
+    """The choice with the problem's layout, dtype and epilogue; it may be invalid there."""
+    genome = {**choice.genome, "layout": problem.layout, "dtype": problem.dtype}
+    return Choice.of(choice.family, computed.computing(genome, problem.epilogue))
 
 
 def draws(seed: int, told: Told) -> random.Random:

@@ -14,7 +14,7 @@ from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.generator.devices.recording import complete_choice
-from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.families import FAMILIES, computed
 from hgemm_packs.generator.search.base import Strategy
 from hgemm_packs.generator.store.findings import Field, Findings
 from hgemm_packs.problem import Problem
@@ -108,13 +108,14 @@ def unite_choices(parts: Iterable[Known]) -> dict[Sizes, list[Choice]]:
 
 
 def move_choices(known: Known, problem: Problem) -> list[Choice]:
-    """What is known of the sizes of `problem`, each once, in its layout and type, and then, turned,
-    what is known of M and N exchanged: searches find one of the two more often than both."""
+    """What is known of the sizes of `problem`, each once, in its layout, type and epilogue, and
+    then, turned, what is known of M and N exchanged: searches find one of the two more often than
+    both."""
     m, n, k = problem.m, problem.n, problem.k
     known_so = [*known.get((m, n, k), ())]
     if m != n:
         known_so += filter(None, map(turn_choice, known.get((n, m, k), ())))
-    here = (_move_choice(choice, problem.layout, problem.dtype) for choice in known_so)
+    here = (_move_choice(choice, problem) for choice in known_so)
     return list(dict.fromkeys(choice for choice in here if choice))
 
 
@@ -158,10 +159,11 @@ class Transfer:
             self._then.tell(space, outcomes)
 
 
-def _move_choice(choice: Choice, layout: str, dtype: str) -> Choice | None:
-    """The choice in another layout and type; None when that is no genome."""
-    genome = {**choice.genome, "layout": layout, "dtype": dtype}
-    if genome.get("epilogue") == "grouped" and layout[1] == "n":
+def _move_choice(choice: Choice, problem: Problem) -> Choice | None:
+    """The choice in a problem's layout, type and epilogue; None when that is no genome."""
+    genome = computed.computing(choice.genome, problem.epilogue)
+    genome |= {"layout": problem.layout, "dtype": problem.dtype}
+    if genome.get("epilogue") == "grouped" and problem.layout[1] == "n":
         genome["epilogue"] = "staged"
     valid = choice.family in FAMILIES and FAMILIES[choice.family].is_valid(genome)
     return Choice.of(choice.family, genome) if valid else None

@@ -135,11 +135,8 @@ def write(found: Findings, out: Path) -> None:
 
 def _line(each: Field, places: Mapping[str, str]) -> dict[str, Any]:
     """A job; its kernels are named by their line in the file of kernels."""
-    p = each.problem
-    if Problem(p.m, p.n, p.k, p.layout, p.dtype) != p:
-        raise ValueError(f"{p} is not as a table knows problems: packed, aligned, plain")
     return {
-        "problem": [p.m, p.n, p.k, p.layout, p.dtype],
+        "problem": _name_problem(each.problem),
         "stage": each.stage,
         "date": each.date,
         "kernels": {places.get(id_, id_): s.value for id_, s in each.statuses.items()},
@@ -149,6 +146,19 @@ def _line(each: Field, places: Mapping[str, str]) -> dict[str, Any]:
         },
         "evidence": dict(each.evidence),
     }
+
+
+def _name_problem(p: Problem) -> list[int | str]:
+    """M, N, K, layout, dtype and, where it has one, the epilogue. Raises ValueError."""
+    if Problem(p.m, p.n, p.k, p.layout, p.dtype, epilogue=p.epilogue) != p:
+        raise ValueError(f"{p} is not as a table knows problems: packed, aligned, of one type")
+    return [p.m, p.n, p.k, p.layout, p.dtype, *([] if p.epilogue == "none" else [p.epilogue])]
+
+
+def _read_problem(
+    m: int, n: int, k: int, layout: str, dtype: str, epilogue: str = "none"
+) -> Problem:
+    return Problem(m, n, k, layout, dtype, epilogue=epilogue)
 
 
 def round_us(us: float) -> float:
@@ -199,7 +209,7 @@ def _field(line: Mapping[str, Any], kernels: Sequence[Mapping[str, Any]]) -> Fie
         return str(kernels[int(name)]["id"]) if name.isdigit() else name
 
     return Field(
-        problem=Problem(*line["problem"]),
+        problem=_read_problem(*line["problem"]),
         stage=line["stage"],
         samples={
             protocol: {arm(name): tuple(times) for name, times in arms.items()}

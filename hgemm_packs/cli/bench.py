@@ -102,9 +102,9 @@ def _time(problem: Problem, protocol: Protocol, cublaslt: Arm | None, index: int
     from ..measure import timing
 
     arms: dict[str, Arm] = {
-        "torch": timing.torch_mm,
+        "torch": timing.torch_arm(problem),
         # Where cuBLASLt offers nothing for a problem, torch is the only baseline.
-        "cublaslt": cublaslt or timing.torch_mm,
+        "cublaslt": cublaslt or timing.torch_arm(problem),
         "ours": lambda a, b, c: matmul(a, b, out=c),
     }
     result = timing.compare(

@@ -6,6 +6,7 @@ thousands of small sets cost three allocations. Nothing here knows what a kernel
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -29,6 +30,14 @@ class Operands:
     a: torch.Tensor
     b: torch.Tensor
     c: torch.Tensor
+
+
+@functools.lru_cache(maxsize=64)
+def bias_of(n: int, dtype: torch.dtype, place: torch.device) -> torch.Tensor:
+    """The bias [N] that every arm of a problem with an epilogue adds, and its reference: random
+    normal, the same in every process on one device kind."""
+    generator = torch.Generator(place).manual_seed(n)
+    return torch.randn(n, generator=generator, dtype=dtype, device=place)
 
 
 def set_bytes(problem: Problem) -> int:

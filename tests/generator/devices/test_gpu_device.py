@@ -189,7 +189,7 @@ NOT_SUPPORTED = RuntimeError("cublasLtMatmulAlgoGetHeuristic: NOT_SUPPORTED (15)
     ("kind", "where", "error"),
     [
         ("screen", (screening, "operands"), OOM),  # laying the problem out
-        ("screen", (screening, "torch_mm"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")),
+        ("screen", (screening, "torch_arm"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")),
         ("screen", (screening.Scene, "screen"), OOM),  # what a kernel is compared with
         ("race", (admission, "operands"), OOM),
         ("race", (contest.timing, "operands"), OOM),

@@ -12,6 +12,7 @@ from hgemm_packs.generator.core.spec import Choice, DeviceLost, Job, Reply, Resu
 from hgemm_packs.generator.devices import model
 from hgemm_packs.generator.devices.fake import choice_of, fake_kernel
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice
+from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.gates import plausibility
 from hgemm_packs.problem import Problem
 from tests.generator.kernels import BASES, record
@@ -185,3 +186,16 @@ def test_unknown_jobs_are_refused() -> None:
         SimDevice(0).run(job("guess", CHOICES[0]))
     with pytest.raises(ValueError, match="needs a problem"):
         SimDevice(0).run(job("screen", CHOICES[0], problem=None))
+
+
+def test_problems_with_an_epilogue() -> None:
+    """Their kernels are found, told from plain ones and timed."""
+    device = SimDevice(3, noise=SILENT)
+    problem = Problem(16, 512, 1024, "nt", "f16", epilogue="bias_gelu")
+    best, us = device.optimum(problem)
+    assert computed.epilogue_of(best.genome) == "bias_gelu"
+    assert choice_of(fake_kernel(best)) == best
+    reply = device.run(job("finals", best, problem=problem))
+    assert only(reply).status is Status.OK
+    assert set(only(reply).samples["hot"]) == {us}
+    assert record({**fake_kernel(best).fields}).epilogue == "bias_gelu"

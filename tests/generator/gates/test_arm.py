@@ -14,6 +14,7 @@ from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import Checker, NumericError
+from hgemm_packs.measure.operands import bias_of
 from hgemm_packs.pack.manifest import GridRule, KernelEntry
 from tests import fake_driver, reference
 from tests.fake_driver import PARTIALS, SLICES, Started
@@ -142,3 +143,18 @@ def test_jobs(machine: SimpleNamespace, kind: str) -> None:
     spaces[0].words[0] = 1
     (status, detail), fine = words(run(machine, kind, kernel, other))
     assert status is Status.LAUNCH and "INVALID_VALUE" in detail and fine == (Status.OK, "")
+
+
+def test_a_kernel_with_an_epilogue_gets_the_bias_of_all_measurements(fake: Started) -> None:
+    """Or the one that it is given; so does its twin."""
+    image = fake_driver.image("kernel", "ptr_v1_bias", "nt")
+    kernel = launcher.load(0, fake_driver.entry("ptr_v1_bias", "nt", cubin=image), image)
+    a, b = reference.cancelling(8, 24, 32, "nt", torch.float16)
+    given = torch.arange(24).half()
+    wanted = bias_of(24, torch.float16, torch.device("cpu"))
+    for arm in (KernelArm(kernel, "bias"), KernelArm(kernel, "bias").twin()):
+        c = torch.empty(8, 24, dtype=torch.float16)
+        arm(a, b, c)
+        assert torch.equal(c, (reference.product(a, b) + wanted.double()).half())
+        arm(a, b, c, given)
+        assert torch.equal(c, (reference.product(a, b) + given.double()).half())

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from hgemm_packs.generator.measure.values import Reference, sample_reference
-from hgemm_packs.measure.operands import operands
-from hgemm_packs.problem import Problem
+from hgemm_packs.measure.epilogue import finish
+from hgemm_packs.measure.operands import bias_of, operands
+from hgemm_packs.measure.timing import torch_arm, torch_mm
+from hgemm_packs.problem import EPILOGUES, Problem
 
 
 def _fp16_sums(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -50,3 +52,29 @@ def test_values(mnk: tuple[int, int, int], dtype: str, rows: bool) -> None:
     if not rows:
         # One element off by an eighth of the deviation of all.
         wrong(lambda c: c[0, 0].add_(0.125 * problem.k**0.5))
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("epilogue", EPILOGUES[1:])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_values_behind_an_epilogue(dtype: str, epilogue: str, rows: bool) -> None:
+    """torch's own arm is right, and what leaves the bias or the function out is not."""
+    problem = Problem(40, 96, 512, "nt", dtype, epilogue=epilogue)
+    one = operands(problem, "cpu", seed=3)[0]
+    reference = sample_reference(problem, one, 4) if rows else Reference(problem, one)
+    bias = bias_of(96, one.c.dtype, one.c.device)
+    product = one.a.double() @ one.b.double()
+    one.c.copy_(finish(epilogue, product, bias))
+    assert reference.check(one.c).detail == ""
+    for wrong in (product, finish(epilogue, product, 2 * bias), finish(epilogue, product, -bias)):
+        one.c.copy_(wrong)
+        assert reference.check(one.c).wrong > 100
+    if epilogue != "bias":
+        one.c.copy_(finish("bias", product, bias))
+        assert reference.check(one.c).wrong > 100
+    torch_arm(problem)(one.a, one.b, one.c)
+    rounded = (product + bias.double()).to(one.c.dtype).double()
+    twice_rounded = finish(epilogue, rounded, torch.zeros_like(bias))
+    torch.testing.assert_close(one.c.double(), twice_rounded, rtol=2e-2, atol=2e-2)
+    plain = Problem(40, 96, 512, "nt", dtype)
+    assert torch_arm(plain) is torch_mm and bias_of(96, one.c.dtype, one.c.device) is bias

@@ -10,7 +10,7 @@ from hgemm_packs.generator.cli.search import read_earlier
 from hgemm_packs.generator.compile.pack_writer import SourceKernel, read_source
 from hgemm_packs.generator.core.space import Space, ahead, catalogue, limits
 from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Outcome, Status
-from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.families import FAMILIES, computed
 from hgemm_packs.generator.search import STRATEGIES
 from hgemm_packs.generator.search.transfer import (
     EACH,
@@ -189,3 +189,15 @@ def test_a_winner_from_before_a_gene_came_is_the_kernel_it_is_today() -> None:
     today = next(c for c in Space(HERE).core if c.family == "sm90_splitk" and c.genome["run"] == 0)
     old = Choice.of(today.family, {g: v for g, v in today.genome.items() if g != "run"})
     assert winners([seen({old: 1.0})]) == {(256, 512, 2048): [today]}
+
+
+def test_winners_are_asked_for_with_the_epilogue_at_hand() -> None:
+    """What won a plain product is tried first where a bias is added to it."""
+    problem = Problem(16, 512, 1024, "nt", "bf16")
+    won = [choice for choice in Space(problem).core if choice.family == "sm90_swapab"][:3]
+    known = {(16, 512, 1024): won}
+    biased = replace(problem, epilogue="bias")
+    asked = move_choices(known, biased)
+    assert [computed.computing(c.genome, "none") for c in asked] == [dict(c.genes) for c in won]
+    assert all(Space(biased).contains(choice) for choice in asked)
+    assert move_choices({(16, 512, 1024): asked}, problem) == won

@@ -147,6 +147,17 @@ def test_a_problem_that_no_row_could_name_is_refused(tmp_path: Path) -> None:
         export.write(found(*both({"a": (1.0, 1.0)}, replace(PROBLEM, align=2))), tmp_path)
 
 
+def test_problems_with_an_epilogue_come_back(tmp_path: Path) -> None:
+    """Beside plain ones of the same sizes, whose lines are what they were."""
+    biased = replace(PROBLEM, epilogue="bias")
+    export.write(found(*both({"a": (10.0, 12.0)}), *both({"b": (9.0, 11.0)}, biased)), tmp_path)
+    seen = export.read(tmp_path)
+    assert {field.problem: [*field.statuses] for field in seen.fields} == {
+        PROBLEM: ["a"],
+        biased: ["b"],
+    }
+
+
 def test_nothing_measured_is_an_export_too(tmp_path: Path) -> None:
     export.write(Findings(DeviceFacts("no device yet", "", 0, 0)), tmp_path)
     assert export.read(tmp_path).fields == ()
