@@ -1,10 +1,10 @@
 """Half-precision matmul faster than cuBLAS, shipped as data packs. Public names only.
 
-`matmul` is torch.matmul with kernels from packs. `optimize` gives them to the linear layers of a
-model, `restore` takes them back, `warmup` loads them before a CUDA graph is captured. `enable`,
-`enabled` and `restore_torch` are for programs that call torch alone. `explain` and `counters` say
-what calls got, `disable`, `resume` and `disabled` turn kernels off and on, `packs` fetches packs
-and chooses among them.
+`matmul` is torch.matmul with kernels from packs, `linear` a layer with bias, activation and
+residual. `optimize` gives kernels to the linear layers of a model, `restore` takes them back,
+`warmup` loads them before a CUDA graph is captured. `enable`, `enabled` and `restore_torch` are
+for programs that call torch alone. `explain` and `counters` say what calls got, `disable`,
+`resume` and `disabled` turn kernels off and on, `packs` fetches packs and chooses among them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .torch_compile.follow import follow_dynamo
 
 if TYPE_CHECKING:
     from .distribution import packs
+    from .nn.functional import linear
     from .nn.replace import optimize, restore
     from .nn.warm import warmup
     from .report import explain
@@ -34,6 +35,7 @@ __all__ = [
     "enable",
     "enabled",
     "explain",
+    "linear",
     "matmul",
     "optimize",
     "packs",
@@ -53,6 +55,10 @@ def __getattr__(name: str) -> Any:
         from .report import explain
 
         return explain
+    if name == "linear":
+        from .nn.functional import linear
+
+        return linear
     if name in ("optimize", "restore"):
         from .nn import replace
 
