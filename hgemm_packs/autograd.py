@@ -54,7 +54,7 @@ class Product(torch.autograd.Function):
         if grad is None:
             return None, None
         b, a = ctx.saved_tensors
-        for_a, for_b = _wanted(ctx)
+        for_a, for_b = _find_wanted(ctx)
         a_by_column, b_by_column = ctx.by_column
         multiply = launcher.matmul
         if for_b:
@@ -72,7 +72,7 @@ def _is_by_column(matrix: torch.Tensor) -> bool:
     return matrix.stride() == (1, matrix.shape[0])
 
 
-def _wanted(ctx: Any) -> tuple[bool, bool]:
+def _find_wanted(ctx: Any) -> tuple[bool, bool]:
     """Which gradients this backward is for. torch.autograd.grad may want one of two, and torch
     tells a Function only which tensors require one."""
     for_a, for_b = ctx.needs_input_grad

@@ -83,7 +83,7 @@ def operands(p: Problem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return a, b, torch.empty(p.m, p.n, device="cuda", dtype=dtype)
 
 
-def guarded(guard: Callable[[], Any], block: Arm) -> Arm:
+def guard_block(guard: Callable[[], Any], block: Arm) -> Arm:
     def run() -> None:
         with guard():
             block()
@@ -141,18 +141,20 @@ def in_every_mode(hit: Problem) -> dict[str, Arm]:
     for mode, guard in MODES.items():
         x = with_grad if mode == "grad" else a
         for prefix, function in (("miss", matmul), ("miss.torch.matmul", torch.matmul)):
-            found[f"{prefix}.alloc.{mode}"] = guarded(guard, block_of(function, x, b))
+            found[f"{prefix}.alloc.{mode}"] = guard_block(guard, block_of(function, x, b))
             if mode != "grad":
-                found[f"{prefix}.out.{mode}"] = guarded(guard, block_of(function, x, b, out=out))
+                found[f"{prefix}.out.{mode}"] = guard_block(
+                    guard, block_of(function, x, b, out=out)
+                )
         for problem, name in ((MISS_LAYER, "layer"), (hit, "layer.kernel")):
             x, theirs, ours = layers(problem)
             path = "hit" if problem is hit and mode != "grad" else "miss"
-            found[f"{path}.{name}.{mode}"] = guarded(guard, block_of(ours, x))
-            found[f"{path}.torch.Linear.{name}.{mode}"] = guarded(guard, block_of(theirs, x))
+            found[f"{path}.{name}.{mode}"] = guard_block(guard, block_of(ours, x))
+            found[f"{path}.torch.Linear.{name}.{mode}"] = guard_block(guard, block_of(theirs, x))
     return found
 
 
-def recorded(p: Problem) -> dict[str, Arm]:
+def record_arms(p: Problem) -> dict[str, Arm]:
     """A product whose gradient is recorded, and the one gradient of it, beside torch's; the latter
     where it has a kernel, too."""
     a, b, slope = operands(p)
@@ -183,8 +185,8 @@ def arms(hit: Problem, hit_layer: Problem, large: Problem) -> dict[str, Arm]:
         "torch.mm.alloc": block_of(torch.mm, a, b),
         "torch.matmul.out": block_of(torch.matmul, a, b, out=c),
         "torch.matmul.alloc": block_of(torch.matmul, a, b),
-        "hit.out.no_grad": guarded(torch.no_grad, block_of(matmul, a, b, out=c)),
-        "hit.out.inference_mode": guarded(torch.inference_mode, block_of(matmul, a, b, out=c)),
+        "hit.out.no_grad": guard_block(torch.no_grad, block_of(matmul, a, b, out=c)),
+        "hit.out.inference_mode": guard_block(torch.inference_mode, block_of(matmul, a, b, out=c)),
         "miss.out": block_of(matmul, x, y, out=z),
         "miss.alloc": block_of(matmul, x, y),
         "miss.torch.matmul.out": block_of(torch.matmul, x, y, out=z),
@@ -195,7 +197,7 @@ def arms(hit: Problem, hit_layer: Problem, large: Problem) -> dict[str, Arm]:
         "new_empty": block_of(lambda: a.new_empty(size)),
         "no call": block_of(lambda: None),
     }
-    return found | in_every_mode(hit_layer) | recorded(large)
+    return found | in_every_mode(hit_layer) | record_arms(large)
 
 
 def measure(blocks: dict[str, Arm]) -> dict[str, list[float]]:

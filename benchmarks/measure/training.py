@@ -89,13 +89,16 @@ class Trainer:
             self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=True)
             loss.append(found.detach())
-            self.served = {"forward": moved(before, between), "backward": moved(between, after)}
+            self.served = {
+                "forward": count_between(before, between),
+                "backward": count_between(between, after),
+            }
 
         self.us.append(cases.block_us(run, 1, ids.device, ahead=0))
         self.losses.append(float(loss[0]))
 
 
-def moved(before: Mapping[str, int], after: Mapping[str, int]) -> Counter[str]:
+def count_between(before: Mapping[str, int], after: Mapping[str, int]) -> Counter[str]:
     """Products between two looks at the counters: "kernels", or the reason of a fallback."""
     words = {"hits": "kernels"}
     found = Counter(

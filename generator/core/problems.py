@@ -67,7 +67,7 @@ def read(place: str | Path, models: Sequence[str] = ()) -> list[Problem]:
     layers may well hold some. Raises PackError, which names file, entry and field, and OSError.
     """
     listed = _load(place)
-    asked = set((listed.only(models) if models else listed).problems())
+    asked = set((listed.restrict(models) if models else listed).problems())
     kept = sorted((p for p in asked if is_served(p)), key=cost)
     if len(kept) < len(asked):
         LOGGER.warning(

@@ -165,13 +165,13 @@ def catalogue(layout: str, dtype: str) -> tuple[Choice, ...]:
     return tuple(found)
 
 
-def computing(problem: Problem) -> tuple[Choice, ...]:
+def list_computing(problem: Problem) -> tuple[Choice, ...]:
     """The catalogue of a problem's layout and dtype, with its epilogue."""
     listed = catalogue(problem.layout, problem.dtype)
     if problem.epilogue == computed.PLAIN:
         return listed
     return tuple(
-        Choice.of(c.family, computed.computing(c.genome, problem.epilogue)) for c in listed
+        Choice.of(c.family, computed.compute_also(c.genome, problem.epilogue)) for c in listed
     )
 
 
@@ -223,7 +223,7 @@ class Space:
     ) -> None:
         self.problem = problem
         self.beyond = beyond and only is None
-        listed = only if only is not None else computing(problem)
+        listed = only if only is not None else list_computing(problem)
         self.core: tuple[Choice, ...] = tuple(
             c for c in listed if (only or _is_for(c.family, problem)) and admits(c, problem)
         )
@@ -249,7 +249,7 @@ class Space:
         if not isinstance(genome, dict):
             raise ValueError("a genome is an object of genes")
         kind = {"layout": self.problem.layout, "dtype": self.problem.dtype}
-        full: Genome = {**computed.computing(kind, self.problem.epilogue), **genome}
+        full: Genome = {**computed.compute_also(kind, self.problem.epilogue), **genome}
         family(name).validate(full)
         choice = Choice.of(name, full)
         if not self.contains(choice):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from statistics import median, pstdev
 from typing import Any
 
-from hgemm_packs.generator.core.space import admits, computing
+from hgemm_packs.generator.core.space import admits, list_computing
 from hgemm_packs.generator.core.spec import (
     JOB_KINDS,
     PROTOCOLS,
@@ -124,7 +124,7 @@ class SimDevice:
         if problem not in self._optima:
             honest = (
                 choice
-                for choice in computing(problem)
+                for choice in list_computing(problem)
                 if admits(choice, problem) and not self.fault(choice)
             )
             best = min(honest, key=lambda choice: self.true_us(choice, problem))

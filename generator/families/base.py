@@ -72,7 +72,7 @@ class Family:
             raise InvalidGenome(
                 f"{self.name}: {COMPUTES}={genome[COMPUTES]!r} is not one of {(*computed.TABLE,)}"
             )
-        plain = computed.computing(genome, computed.PLAIN)
+        plain = computed.compute_also(genome, computed.PLAIN)
         if set(plain) != set(self.genes):
             raise InvalidGenome(
                 f"{self.name}: genes must be {sorted(self.genes)}, not {sorted(plain)}"

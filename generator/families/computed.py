@@ -42,7 +42,7 @@ def epilogue_of(genome: Genome) -> str:
     return str(genome.get(COMPUTES, PLAIN))
 
 
-def computing(genome: Genome, epilogue: str) -> dict[str, int | str | bool]:
+def compute_also(genome: Genome, epilogue: str) -> dict[str, int | str | bool]:
     """`genome` with another epilogue, which may be PLAIN; none other is checked here."""
     rest = {gene: value for gene, value in genome.items() if gene != COMPUTES}
     return rest if epilogue == PLAIN else {**rest, COMPUTES: epilogue}

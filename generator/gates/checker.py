@@ -281,7 +281,7 @@ class Checker:
         product, magnitude = wide_a @ wide_b, wide_a.abs() @ wide_b.abs()
         return finish_exactly(self.entry, product, magnitude, a.shape[1], self.bias(b.shape[1]))
 
-    def exactly(self, product: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def expect_exact(self, product: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The same of a product that C and every partial sum hold exactly: a plain kernel has no
         error at all."""
         bias = self.bias(product.shape[1])

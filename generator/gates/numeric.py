@@ -145,7 +145,7 @@ def check_accumulator(run: Checker) -> None:
         a = torch.cat([x, sparse - x, torch.zeros(m, rest, device=x.device)], dim=1).to(run.dtype)
         b = torch.cat([y, y, torch.zeros(rest, n, device=x.device)]).to(run.dtype)
         exact = sparse.double() @ y.double()
-        run.run("accumulator", *run.store(a, b), *run.exactly(exact))
+        run.run("accumulator", *run.store(a, b), *run.expect_exact(exact))
 
 
 def check_specials(run: Checker) -> None:

@@ -35,12 +35,12 @@ def check_indices(run: Checker) -> None:
         a, b = _zeros(run, m, k), run.normal(k, n)
         a.scatter_(1, rows[:, None], 1.0)
         exact = b.double()[rows]
-        run.run("indices", *run.store(a, b), *run.exactly(exact))
+        run.run("indices", *run.store(a, b), *run.expect_exact(exact))
     columns = _picks(run, n, k)
     a, b = run.normal(m, k), _zeros(run, k, n)
     b.scatter_(0, columns[None], 1.0)
     exact = a.double()[:, columns]
-    run.run("indices", *run.store(a, b), *run.exactly(exact))
+    run.run("indices", *run.store(a, b), *run.expect_exact(exact))
 
     i, p, j = (int(x) for x in torch.stack([_picks(run, 1, size) for size in (m, k, n)]))
     a, b = _zeros(run, m, k), run.normal(k, n)
@@ -66,7 +66,7 @@ def check_values(run: Checker) -> None:
     exact = a.double() @ b.double()
     if k <= 248:  # else some sum may need a bit more
         stored = run.store(a.to(run.dtype), b.to(run.dtype))
-        run.run("small integers", *stored, *run.exactly(exact))
+        run.run("small integers", *stored, *run.expect_exact(exact))
 
     def uniform(rows: int, columns: int) -> torch.Tensor:
         return torch.rand(rows, columns, generator=run.generator, device=run.device)

@@ -64,7 +64,7 @@ class Stages:
     def _by_gain(self) -> list[Entrant]:
         return sorted(self.entrants, key=lambda e: (-e.gain, e.track.order))
 
-    def _likely(self) -> list[Entrant]:
+    def _list_likely(self) -> list[Entrant]:
         return [entrant for entrant in self._by_gain() if entrant.winners]
 
     def _ask(

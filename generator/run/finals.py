@@ -146,7 +146,7 @@ class FinalStages(DependentStages):
             kernels = self._list_entering(entrant, passed)
             self._ask("confirm", entrant, kernels, partial(self._take_confirmation, entrant))
 
-        self._flow.each(self._likely(), start)
+        self._flow.each(self._list_likely(), start)
 
     def _list_entering(self, entrant: Entrant, passed: Container[str]) -> list[CompiledKernel]:
         """What a confirmation is asked of, each once: a search may have found one itself."""

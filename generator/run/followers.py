@@ -61,7 +61,7 @@ class DependentStages(Stages):
             choices = list(dict.fromkeys([*fitting, *roomy]))
             flow.build(choices, partial(self._time_fresh_builds, entrant))
 
-        self._flow.each(self._likely(), start)
+        self._flow.each(self._list_likely(), start)
         best = self._first()
 
         def go_on(entrant: Entrant) -> None:
@@ -72,7 +72,7 @@ class DependentStages(Stages):
                 )
                 self._flow.build(list(choices), partial(self._time_fresh_builds, entrant))
 
-        self._flow.each(self._likely(), go_on)
+        self._flow.each(self._list_likely(), go_on)
 
     def _first(self) -> dict[Problem, list[Choice]]:
         """Of each problem the fastest by the first job that asked, refused since or not: a call

@@ -158,7 +158,7 @@ class ChoicePool:
         place = self._place.get(choice)
         return place is not None and bool(self.free[place])
 
-    def promising(self, among: Sequence[Choice] = ()) -> Choice | None:
+    def pick_promising(self, among: Sequence[Choice] = ()) -> Choice | None:
         """The free choice, of `among` if given, that looks fastest given the benefit of doubt."""
         free = self.free
         if among:
@@ -197,7 +197,7 @@ class CostSearch:
         self._model.refit(self._history)
         field = ChoicePool(self._model, self._history, space)
         found: list[Proposal] = []
-        while len(found) < n and (choice := field.promising()) is not None:
+        while len(found) < n and (choice := field.pick_promising()) is not None:
             field.take(choice)
             found.append(Proposal(choice, self.name, "cost"))
         return found

@@ -147,7 +147,7 @@ def distance(a: Problem, b: Problem) -> float:
 def adapt_choice(choice: Choice, problem: Problem) -> Choice:
     """The choice with the problem's layout, dtype and epilogue; it may be invalid there."""
     genome = {**choice.genome, "layout": problem.layout, "dtype": problem.dtype}
-    return Choice.of(choice.family, computed.computing(genome, problem.epilogue))
+    return Choice.of(choice.family, computed.compute_also(genome, problem.epilogue))
 
 
 def draws(seed: int, told: Told) -> random.Random:

@@ -63,7 +63,7 @@ class Portfolio:
                 for offer in offers.get(source, ())
                 if offer.choice in field and not self._history.broken(offer.choice)
             }
-            choice = field.promising(tuple(offered))
+            choice = field.pick_promising(tuple(offered))
             if choice is None:
                 break
             field.take(choice)

@@ -161,7 +161,7 @@ class Transfer:
 
 def _move_choice(choice: Choice, problem: Problem) -> Choice | None:
     """The choice in a problem's layout, type and epilogue; None when that is no genome."""
-    genome = computed.computing(choice.genome, problem.epilogue)
+    genome = computed.compute_also(choice.genome, problem.epilogue)
     genome |= {"layout": problem.layout, "dtype": problem.dtype}
     if genome.get("epilogue") == "grouped" and problem.layout[1] == "n":
         genome["epilogue"] = "staged"

@@ -78,7 +78,7 @@ def _least(
     return least
 
 
-def _plainly(line: Mapping[str, Any]) -> float:
+def _rate_plainly(line: Mapping[str, Any]) -> float:
     """torch over the kernel of a line launched plainly, hot or cold, whichever is less."""
     return 0.0 if line.get("error") else min(over_torch(line, "plain"), default=0.0)
 
@@ -99,7 +99,7 @@ def choose_dependent_kernels(
     prune.KEPT_SHARE of the log gain over the rows' own. And the names of those that are not
     usable."""
     gains = read_speedups(lines)
-    level = _find_level(found, listed, _least([*lines, *second], _plainly))
+    level = _find_level(found, listed, _least([*lines, *second], _rate_plainly))
     better = {
         row.key: _find_better(row, level.get(row[:5], set()), gains, found)
         for row in source.table

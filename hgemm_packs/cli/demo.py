@@ -70,7 +70,7 @@ def _show_layers(out: Console, folder: Path, manifest: Manifest) -> None:
     device = DeviceInfo(
         profile.name, manifest.arch, profile.sm_count, profile.l2_bytes, manifest.min_driver
     )
-    known = shapes.read(manifests_dir() / "shapes" / "llm_layers.toml").only(MODELS)
+    known = shapes.read(manifests_dir() / "shapes" / "llm_layers.toml").restrict(MODELS)
     dtypes = sorted({row.dtype for row in manifest.table if row.layout == layers.LAYOUT})
     everything: list[layers.Decision] = []
     for dtype in dtypes:

@@ -153,7 +153,7 @@ def _layers(model: str) -> tuple[shapes.Shapes, str | None]:
             raise UserError(f"{path}: the file has no layer and no model")
         return found, None
     try:
-        return listed.only([model]), None
+        return listed.restrict([model]), None
     except PackError:
         names = list(dict.fromkeys(layer.model for layer in listed.layers))
         near = difflib.get_close_matches(model, names, 5, 0.4) or names

@@ -77,7 +77,7 @@ class Shapes:
                 yield Problem(m, n, k, layout, dtype)
         yield from self.listed
 
-    def only(self, models: Collection[str]) -> Shapes:
+    def restrict(self, models: Collection[str]) -> Shapes:
         """The layers of the models whose name matches one of the patterns ("Qwen3 *"; * is any
         text), in any case of letters, and nothing else. Raises PackError where none matches."""
         names = {layer.model.lower() for layer in self.layers}

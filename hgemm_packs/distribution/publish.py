@@ -72,7 +72,7 @@ def push(
     hub = library()
     api = hub.HfApi(endpoint=endpoint, token=token, library_name="hgemm_packs")
     info = pack.manifest.pack
-    with _plainly(hub, repo):
+    with _say_plainly(hub, repo):
         api.create_repo(repo, private=private, exist_ok=True)
         now = api.model_info(repo)
         there = {each.rfilename for each in now.siblings or ()}
@@ -109,13 +109,13 @@ def list_published(
     """
     hub = library()
     api = hub.HfApi(endpoint=endpoint, token=token, library_name="hgemm_packs")
-    with _plainly(hub, author or "the Hub"):
+    with _say_plainly(hub, author or "the Hub"):
         found = list(api.list_models(filter=TAG, author=author))
     return sorted((Listed(each.id, str(each.sha)) for each in found), key=lambda each: each.repo)
 
 
 @contextlib.contextmanager
-def _plainly(hub: Any, what: str) -> Iterator[None]:
+def _say_plainly(hub: Any, what: str) -> Iterator[None]:
     """What huggingface_hub raises, as one line of ours."""
     import httpx2
 

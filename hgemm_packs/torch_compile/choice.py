@@ -123,14 +123,14 @@ def _is(size: Any, number: Any) -> bool:
 
 def _serves_some(problem: Problem, index: int) -> bool:
     """Whether a kernel serves this weight at any M."""
-    for m in _measured_m(tables(), problem.key[1:], device_info(index).name):
+    for m in _find_measured_m(tables(), problem.key[1:], device_info(index).name):
         if select.resolve(replace(problem, m=m), index).kernel is not None:
             return True
     return False
 
 
 @functools.cache
-def _measured_m(tables: str, rest: tuple[Any, ...], device: str) -> tuple[int, ...]:
+def _find_measured_m(tables: str, rest: tuple[Any, ...], device: str) -> tuple[int, ...]:
     """Each M that a table has of a weight, for this device."""
     rows = (row for pack in select.find_packs().packs for row in pack.manifest.table)
     return tuple(sorted({row.m for row in rows if row.profile == device and row.key[1:] == rest}))

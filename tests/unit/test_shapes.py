@@ -133,13 +133,13 @@ def test_shared_experts_come_from_either_field(tmp_path: Path) -> None:
 
 def test_only_the_models_that_are_asked_for() -> None:
     found = shapes.read(FOLDER / "llm_layers.toml")
-    assert {layer.model for layer in found.only(["qwen3 *b", "Phi-4"]).layers} == {
+    assert {layer.model for layer in found.restrict(["qwen3 *b", "Phi-4"]).layers} == {
         *("Qwen3 0.6B", "Qwen3 1.7B", "Qwen3 4B", "Qwen3 8B", "Qwen3 14B", "Qwen3 32B"),
         *("Qwen3 30B-A3B", "Qwen3 235B-A22B", "Qwen3 Coder 480B-A35B", "Phi-4"),
     }
     with pytest.raises(PackError, match="no model is called 'Lama"):
-        found.only(["Qwen3 8B", "Lama *"])
-    example = shapes.read(FOLDER / "example.toml").only(["*"])
+        found.restrict(["Qwen3 8B", "Lama *"])
+    example = shapes.read(FOLDER / "example.toml").restrict(["*"])
     assert {layer.model for layer in example.layers} == {"Example 1B"}
     assert len(list(example.problems())) == 3 * 8, "layers alone, the problem and the grid are out"
 

@@ -65,7 +65,7 @@ class _Walk:
             self.batch, self._drawn = [], []
 
 
-class _Search:
+class _Walks:
     """One problem: a walk a family, and the values of the choices by number."""
 
     def __init__(self, lattice: Lattice, rng: np.random.Generator) -> None:
@@ -120,4 +120,4 @@ class _Search:
 def make(seed: int) -> ByProblem:
     """A search by CMA-ES; the same seed and the same answers give the same proposals. Told points
     keep their place, only values are snapped."""
-    return ByProblem("cma", seed, _Search)
+    return ByProblem("cma", seed, _Walks)

@@ -28,7 +28,7 @@ FAILED = math.log(2.0)
 FAMILY = "family"
 
 
-class _Search:
+class _Study:
     """One problem's study. It knows a gene by its place among the values of its axis."""
 
     def __init__(self, lattice: Lattice, rng: np.random.Generator) -> None:
@@ -132,4 +132,4 @@ def make(seed: int) -> ByProblem:
     """A search by TPE; the same seed and the same answers give the same proposals. The family is a
     categorical; a family's genes are suggested only where it is chosen."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return ByProblem("tpe", seed, _Search)
+    return ByProblem("tpe", seed, _Study)

@@ -27,7 +27,7 @@ def test_records(name: str) -> None:
     plain = family(name).fields(BASES[name])
     names = {plain["name"]}
     for epilogue in computed.TABLE:
-        genome = computed.computing(BASES[name], epilogue)
+        genome = computed.compute_also(BASES[name], epilogue)
         fields = family(name).fields(genome)
         entry = record(fields)
         assert (entry.epilogue, entry.genome) == (epilogue, genome)
@@ -40,7 +40,7 @@ def test_records(name: str) -> None:
         with pytest.raises(PackError, match="bad_epilogue"):
             record(fields, epilogue="none")
     assert len(names) == len(EPILOGUES)
-    assert computed.computing(genome, "none") == BASES[name]
+    assert computed.compute_also(genome, "none") == BASES[name]
 
 
 @pytest.mark.parametrize("value", ["none", "relu", 1, ""])
@@ -55,11 +55,11 @@ def test_a_sample_compiles_and_passes_the_binary_gate(name: str) -> None:
     """One of each family by turns, bases of tests being small enough for any."""
     f = FAMILIES[name]
     for epilogue, dtype in (("bias", "f16"), ("bias_gelu", "bf16"), ("bias_silu", "f16")):
-        genome = computed.computing({**BASES[name], "dtype": dtype}, epilogue)
+        genome = computed.compute_also({**BASES[name], "dtype": dtype}, epilogue)
         one = compiler.build_one(name, genome)
         verdict = binary.check(one.entry_fields, one.cubin)
         assert verdict.passed, verdict.detail
-        plain = compiler.build_one(name, computed.computing(genome, "none"))
+        plain = compiler.build_one(name, computed.compute_also(genome, "none"))
         assert one.entry_fields["id"] != plain.entry_fields["id"]
     assert "HGP_ACTIVATION gelu\n" in compiler.render(f.name, {**genome, COMPUTES: "bias_gelu"})
     assert "#define HGP_ACTIVATION" not in compiler.render(f.name, BASES[name])
@@ -83,7 +83,7 @@ def test_a_problem_gets_kernels_of_its_epilogue_alone(epilogue: str) -> None:
     assert len(found.core) == len(plain.core) > 100
     for choice, other in zip(found.core, plain.core, strict=True):
         assert computed.epilogue_of(choice.genome) == epilogue
-        assert computed.computing(choice.genome, "none") == dict(other.genes)
+        assert computed.compute_also(choice.genome, "none") == dict(other.genes)
         assert found.contains(choice) and plain.contains(choice) == (epilogue == "none")
         assert found.contains(other) == (epilogue == "none")
     choice = found.core[0]
@@ -91,5 +91,5 @@ def test_a_problem_gets_kernels_of_its_epilogue_alone(epilogue: str) -> None:
     assert found.parse({"family": choice.family, "genome": rest}) == choice
     wrong = next(each for each in EPILOGUES if each != epilogue)
     assert not space.admits(
-        Choice.of(choice.family, computed.computing(choice.genome, wrong)), problem
+        Choice.of(choice.family, computed.compute_also(choice.genome, wrong)), problem
     )

@@ -121,7 +121,7 @@ def test_the_field_takes_the_prior_best_first_and_spreads_out() -> None:
     assert set(field.choices) == {space.core[i] for i in np.argsort(rows.prior)[: cost.SCREENED]}
     taken: list[Choice] = []
     for _ in range(8):
-        choice = field.promising()
+        choice = field.pick_promising()
         assert choice is not None and choice in field
         field.take(choice)
         assert choice not in field
@@ -146,7 +146,7 @@ def test_the_field_learns_from_choices_outside_the_core() -> None:
     history.add(problem, [outcome(best, problem), outcome(outside, problem)])
     field = ChoicePool(CostModel(0), history, space, [other, outside, best])
     assert outside not in field and best not in field
-    assert other in field and field.promising([other]) == other
+    assert other in field and field.pick_promising([other]) == other
     assert field.choices.count(other) == 1
     assert len(field.mean) == len(field.choices) == cost.SCREENED + 1
 
@@ -156,4 +156,4 @@ def test_nothing_left_is_none() -> None:
     space = Space(problem, only=Space(problem).core[:3])
     history = History()
     history.add(problem, [outcome(choice, problem) for choice in space.core])
-    assert ChoicePool(CostModel(0), history, space).promising() is None
+    assert ChoicePool(CostModel(0), history, space).pick_promising() is None

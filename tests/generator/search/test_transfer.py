@@ -198,6 +198,6 @@ def test_winners_are_asked_for_with_the_epilogue_at_hand() -> None:
     known = {(16, 512, 1024): won}
     biased = replace(problem, epilogue="bias")
     asked = move_choices(known, biased)
-    assert [computed.computing(c.genome, "none") for c in asked] == [dict(c.genes) for c in won]
+    assert [computed.compute_also(c.genome, "none") for c in asked] == [dict(c.genes) for c in won]
     assert all(Space(biased).contains(choice) for choice in asked)
     assert move_choices({(16, 512, 1024): asked}, problem) == won
