@@ -81,7 +81,7 @@ static PyMethodDef METHODS[] = {
      "measured faster than cuBLAS on this GPU model, and by torch everywhere else.\n\n"
      "A kernel runs [M, K] @ [K, N] and [..., K] @ [K, N], float16 or bfloat16, on one CUDA\n"
      "device. It adds up in float32 and returns the operands' type. Where a gradient is recorded\n"
-     "a kernel runs products from 20 GFLOP on, and backward multiplies by `matmul`, too. Any\n"
+     "a kernel runs products from 100 GFLOP on, and backward multiplies by `matmul`, too. Any\n"
      "other call that torch.matmul takes is taken, and is torch's. `explain` says which way a\n"
      "call goes, and why.\n\n"
      "`out` is written and returned. Raises what torch.matmul raises, and FallbackError where\n"
