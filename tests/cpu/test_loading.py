@@ -98,7 +98,7 @@ def test_matmul_goes_on_without_it(
             reference.assert_exact(fake.matmul(a, b[:, :n].contiguous()), a, b[:, :n])
     assert fake.fallbacks() == {"quarantined": 3}
     assert len(caplog.records) == 1 and "is not used" in caplog.text
-    assert list(select._quarantine) == [identity(fake.kernels["nn", "f16"])]
+    assert list(select._quarantine) == [identity(fake.kernels["nn", "f16", "none"])]
 
 
 def test_a_kernel_is_loaded_once(fake: Started) -> None:
