@@ -55,7 +55,7 @@ def test_a_right_kernel_passes(fake: Started, param_layout: str, layout: str, dt
 def wrong_kernel(fake: Started) -> str:
     """A kernel that multiplies by the transpose of B; returns its identity."""
     fake.serve("ptr_v1", "nn", cubin=fake_driver.image("kernel", "ptr_v1", "nt"))
-    return identity(fake.kernels["nn", "f16"])
+    return identity(fake.kernels["nn", "f16", "none"])
 
 
 def test_a_wrong_kernel_is_quarantined(fake: Started, caplog: pytest.LogCaptureFixture) -> None:
@@ -94,16 +94,16 @@ def test_a_kernel_that_is_wrong_when_launched_dependent(
     fake.dependent = lambda problem: True
     launch = launcher.launch
 
-    def spoil(kernel: object, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        launch(kernel, a, b, out)  # type: ignore[arg-type]
-        out += fake.control.pdl
+    def spoil(kernel: object, *abc: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        launch(kernel, *abc)  # type: ignore[arg-type]
+        abc[2].add_(fake.control.pdl)
 
     monkeypatch.setattr(launcher, "launch", spoil)
     a, b = reference.cancelling(64, 64, 64, "nn", torch.float16)
     reference.assert_exact(fake.matmul(a, b), a, b)
     assert fake.fallbacks() == {"quarantined": 1} and fake.control.loads == 2
     known = selftest.read_quarantine(settings.settings().cache)
-    assert list(known) == [identity(fake.kernels["nn", "f16"])]
+    assert list(known) == [identity(fake.kernels["nn", "f16", "none"])]
 
 
 def test_a_kernel_that_writes_nothing_fails(fake: Started) -> None:
@@ -121,9 +121,9 @@ def test_one_wrong_value_is_seen(fake: Started, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(selftest, "ROWS", 16)
     launch = launcher.launch
 
-    def spoil(kernel: object, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        launch(kernel, a, b, out)  # type: ignore[arg-type]
-        out[-1, -1] += 1
+    def spoil(kernel: object, *abc: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        launch(kernel, *abc)  # type: ignore[arg-type]
+        abc[2][-1, -1] += 1
 
     monkeypatch.setattr(launcher, "launch", spoil)
     a, b = reference.cancelling(40, 32, 64, "nn", torch.float16)
