@@ -9,9 +9,9 @@
 // Valid: any M, N and K multiples of 8, where K is split a k-tile at least for each CTA, 16-byte
 // aligned operands.
 // Build: NVRTC, --gpu-architecture=sm_90a, genes as HGP_* macros (generator/families/swapab.py).
+#include "common/cluster_reduce.cuh"
 #include "common/finish.cuh"
 #include "common/ring.cuh"
-#include "common/row_reduce.cuh"
 
 constexpr int kTokens = HGP_TILE_M;
 constexpr int kRows = HGP_TILE_N;  // of weights
