@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from ..settings import LOGGER
+
 DYNAMO = "torch._dynamo"
 
 
@@ -22,7 +24,12 @@ def follow_dynamo() -> None:
 
 
 def _register() -> None:
-    importlib.import_module(f"{__package__}.operators").register()
+    """A torch that is older than ours, or knows operators of this name already, compiles all the
+    same: its graphs break at our calls."""
+    try:
+        importlib.import_module(f"{__package__}.operators").register()
+    except (ImportError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+        LOGGER.warning("torch.compile breaks its graphs at calls of hgemm_packs: %s", error)
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -156,3 +156,22 @@ print(seen)
 """
     )
     assert "['hgemm_packs.matmul']" in said
+
+
+@pytest.mark.parametrize("first", ["hgemm_packs", "torch._dynamo"])
+def test_a_torch_that_refuses_our_operators_imports_and_compiles(first: str) -> None:
+    """An error of ours would have come out of the user's own import of torch._dynamo."""
+    second = "torch._dynamo" if first == "hgemm_packs" else "hgemm_packs"
+    said = scripts.run(
+        f"""
+import torch
+if {first!r} == "hgemm_packs":
+    import hgemm_packs
+taken = torch.library.Library("hgemm_packs", "DEF")  # a namespace has one owner
+import {first}, {second}
+a = torch.eye(8)
+assert torch.equal(torch.compile(lambda x: x @ x, backend="eager")(a), a)
+assert torch.equal(hgemm_packs.matmul(a, a), a)
+"""
+    )
+    assert "torch.compile breaks its graphs at calls of hgemm_packs: Only a single" in said
