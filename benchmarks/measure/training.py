@@ -31,7 +31,7 @@ import torch
 
 import hgemm_packs
 from benchmarks.measure.language_models import MODELS, WEIGHT_STD
-from hgemm_packs import launcher
+from benchmarks.measure.model_arms import count_calls
 from hgemm_packs.generator.campaigns import cases
 
 MODEL = "Llama 3.1 8B"
@@ -81,34 +81,19 @@ class Trainer:
         loss: list[torch.Tensor] = []
 
         def run() -> None:
-            before = launcher.counters()
-            found = self._model(input_ids=ids, labels=ids, use_cache=False).loss
-            between = launcher.counters()
-            found.backward()
-            after = launcher.counters()
+            forward: Counter[str] = Counter()
+            backward: Counter[str] = Counter()
+            with count_calls(forward):
+                found = self._model(input_ids=ids, labels=ids, use_cache=False).loss
+            with count_calls(backward):
+                found.backward()
             self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=True)
             loss.append(found.detach())
-            self.served = {
-                "forward": count_between(before, between),
-                "backward": count_between(between, after),
-            }
+            self.served = {"forward": +forward, "backward": +backward}
 
         self.us.append(cases.block_us(run, 1, ids.device, ahead=0))
         self.losses.append(float(loss[0]))
-
-
-def count_between(before: Mapping[str, int], after: Mapping[str, int]) -> Counter[str]:
-    """Products between two looks at the counters: "kernels", or the reason of a fallback."""
-    words = {"hits": "kernels"}
-    found = Counter(
-        {
-            words.get(name, name.removeprefix("fallback ")): n - before.get(name, 0)
-            for name, n in after.items()
-            if name == "hits" or name.startswith("fallback ")
-        }
-    )
-    return +found
 
 
 def train(
