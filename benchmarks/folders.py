@@ -61,6 +61,7 @@ FOLDERS = {
     "spaces": ResultsFolder("space_gates", "nothing: evidence over whole spaces"),
     "models": ResultsFolder("models", "nothing: figures"),
     "serving": ResultsFolder("serving", "nothing: figures"),
+    "epilogues": ResultsFolder("epilogues", "nothing: figures"),
     "chained": ResultsFolder("measure chained", "nothing: figures"),
     "screens": ResultsFolder("generate", "the constants of the prior"),
 }
