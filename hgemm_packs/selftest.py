@@ -58,7 +58,7 @@ def prove(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.dev
         bias = None
         if problem.epilogue != "none":
             bias = torch.linspace(-2.0, 2.0, problem.n, device=place).to(case.c.dtype)
-        launch(kernel, case.a, case.b, case.c, bias=bias)
+        launch(kernel, case.a, case.b, case.c, addend=bias)
         wrong, worst = 0, 0.0
         right = case.b.float()
         for start in range(0, problem.m, ROWS):

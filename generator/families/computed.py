@@ -15,6 +15,7 @@ from hgemm_packs.problem import EPILOGUES
 #: cubins of plain products are what they were. Its values are those of TABLE.
 COMPUTES = "computes"
 PLAIN = "none"
+GATED = "gated_silu"
 
 Genome = Mapping[str, int | str | bool]
 
@@ -33,6 +34,8 @@ TABLE: Mapping[str, Epilogue] = {
     "bias_gelu": Epilogue("gelu", 1.13),
     "bias_gelu_tanh": Epilogue("gelu_tanh", 1.13),
     "bias_silu": Epilogue("silu", 1.1),
+    "residual": Epilogue("identity", 1.0),
+    "gated_silu": Epilogue("silu", 1.1),
 }
 assert (PLAIN, *TABLE) == EPILOGUES
 

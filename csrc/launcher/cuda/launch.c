@@ -31,7 +31,8 @@ static const char *check_shape(const loaded_kernel *kernel, const geometry *shap
 cu_result encode_map(const cu_driver *driver, const launch_record *record, const geometry *shape,
                      int i, void *address, cu_tensor_map *map) {
   const map_spec *spec = &record->maps[i];
-  const int32_t stored[3][2] = {{shape->k, shape->m}, {shape->n, shape->k}, {shape->n, shape->m}};
+  const int32_t stored[3][2] = {
+      {shape->k, shape->m}, {shape->n, shape->k}, {columns_of(record, shape->n), shape->m}};
   const int flip = i < 2 && record->transposed[i];
   const uint64_t inner = (uint64_t)stored[i][flip], outer = (uint64_t)stored[i][!flip];
   const uint64_t row = (uint64_t)shape->ld[i] * 2;
@@ -140,7 +141,7 @@ cu_result plan_run(const cu_driver *driver, const plan *run, void *const address
   *next++ = &g.m, *next++ = &g.n, *next++ = &g.k;
   for (int i = maps; i < 3; i++)
     *next++ = &g.ld[i];
-  if (PARAM_LAYOUT[run->params].bias) *next++ = &pointers[3];
+  if (PARAM_LAYOUT[run->params].addend) *next++ = &pointers[3];
 
   cu_launch_attribute attributes[3];
   uint32_t count = 0;
