@@ -35,7 +35,7 @@ TABLE: Mapping[str, Epilogue] = {
     "bias_gelu_tanh": Epilogue("gelu_tanh", 1.13),
     "bias_silu": Epilogue("silu", 1.1),
     "residual": Epilogue("identity", 1.0),
-    "gated_silu": Epilogue("silu", 1.1),
+    GATED: Epilogue("silu", 1.1),
 }
 assert (PLAIN, *TABLE) == EPILOGUES
 
