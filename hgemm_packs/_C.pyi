@@ -85,6 +85,7 @@ def load(
     dtype: str,
     align: tuple[int, int, int],
     dims: tuple[_Range, ...],
+    epilogue: str,
 ) -> Kernel: ...
 def launch(
     kernel: Kernel,
@@ -92,7 +93,7 @@ def launch(
     b: torch.Tensor,
     out: torch.Tensor,
     workspace: tuple[int, int] | None,
-    bias: torch.Tensor | None,
+    addend: torch.Tensor | None,
     /,
 ) -> None: ...
 def relaxed(function: Callable[[], object], /) -> object: ...

@@ -81,10 +81,12 @@ def launch(
     b: torch.Tensor,
     out: torch.Tensor,
     workspace: Workspace | None = None,
-    bias: torch.Tensor | None = None,
+    addend: torch.Tensor | None = None,
 ) -> None:
-    """Run this very kernel on the current stream: out[M,N] = a[M,K] @ b[K,N], 2-D, out row-major.
-    A kernel with an epilogue gets `bias` [N], packed, and no other does.
+    """Run this very kernel on the current stream: out[M,N] = a[M,K] @ b[K,N], 2-D, out row-major,
+    or [M,N/2] where its epilogue is gated. A kernel that adds a bias gets it as `addend` [N],
+    packed; one that adds a residual gets [M,N], packed, in other memory than out; no other
+    gets one.
 
     A kernel with a workspace gets `workspace`, which the caller keeps while a graph may replay the
     launch, or else memory as for matmul.
@@ -92,7 +94,7 @@ def launch(
     Raises ValueError when the tensors are not what the kernel takes: dtype, device, layout, sizes
     or alignment, and RuntimeError when the launch fails or there is no workspace. Never falls back.
     """
-    _extension().launch(kernel, a, b, out, workspace.where if workspace else None, bias)
+    _extension().launch(kernel, a, b, out, workspace.where if workspace else None, addend)
 
 
 def device_info(index: int) -> DeviceInfo:

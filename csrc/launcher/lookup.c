@@ -59,7 +59,7 @@ static int make_plan(launcher_state *state, const problem *p, const loaded_kerne
   const int fits = kernel->device == p->a.device && record->dtype == p->a.type &&
                    record->transposed[0] == p->transposed[0] &&
                    record->transposed[1] == p->transposed[1] && record->pdl == pdl &&
-                   PARAM_LAYOUT[record->params].bias == (p->bias != NULL);
+                   PARAM_LAYOUT[record->params].addend == (p->bias != NULL);
   return fits && !plan_make(&state->driver, kernel, &p->shape, addresses, result) ? 0 : -1;
 }
 

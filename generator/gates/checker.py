@@ -12,20 +12,18 @@ from dataclasses import dataclass, field
 
 import torch
 
-from hgemm_packs.generator.families.computed import PLAIN, TABLE
+from hgemm_packs.generator.families.computed import GATED
 from hgemm_packs.generator.gates.arm import KernelArm
-from hgemm_packs.measure.epilogue import finish
+from hgemm_packs.generator.gates.rounding import finish_exactly
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import DimRange, KernelEntry
+from hgemm_packs.problem import WITHOUT_ADDEND, columns_of
 
-SIGNIFICAND_BITS = {"f16": 11, "bf16": 8}
 GUARD = 16  # rows before and after C, columns behind it
 MOST_COLUMNS = 1 << 18  # of any problem of the gate
-FUNCTION_ERROR = 2.0**-20  # of what an activation is of, by which float32 may be off in all
-TINY = 2.0**-100  # as exponentials that float32 does not hold leave it
 GUARD_BITS = 0x7FDA  # a NaN in fp16 and in bf16 that no kernel produces
 
-#: Of (a, b, c), and of the bias where the kernel has an epilogue.
+#: Of (a, b, c), and of the addend where the kernel adds one.
 Launch = Callable[..., None]
 Place = tuple[torch.Tensor, torch.Tensor]  # bits of a whole buffer, C inside it
 
@@ -98,42 +96,6 @@ def _report(
     return [whole[0] / scale, whole[1] / scale, (~right).sum(), touched]
 
 
-def rounding_slack(
-    exact: torch.Tensor, magnitude: torch.Tensor, k: int, dtype: str
-) -> torch.Tensor:
-    """Largest error that fp32 accumulation in any order and one rounding to `dtype` can make.
-
-    `magnitude` is |A| @ |B|. Tensor cores truncate when they align addends, hence 2^-22 and not
-    2^-24 a step of 16. The rounding is half a unit in the last place of the sum as accumulated.
-    """
-    return _round_off(exact, (k / 16 + 4) * 2.0**-22 * magnitude, dtype)
-
-
-def finish_exactly(
-    entry: KernelEntry,
-    product: torch.Tensor,
-    magnitude: torch.Tensor,
-    k: int,
-    bias: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(what the kernel's epilogue makes of a float64 product, its largest error). The bias is one
-    more addend, and an activation makes of an error at most its slope times as much."""
-    exact = finish(entry.epilogue, product, bias)
-    if bias is None:
-        return exact, rounding_slack(exact, magnitude, k, entry.dtype)
-    added = bias.double().abs()
-    sums = TABLE[entry.epilogue].slope * (k / 16 + 4) * 2.0**-22 * (magnitude + added)
-    sums = sums + FUNCTION_ERROR * (product.abs() + added) + TINY
-    return exact, _round_off(exact, sums, entry.dtype)
-
-
-def _round_off(exact: torch.Tensor, sums: torch.Tensor, dtype: str) -> torch.Tensor:
-    """`sums`, and half a unit in the last place of what may be that far from `exact`."""
-    size = (exact.abs() + sums).clamp_min(torch.finfo(DTYPES[dtype]).smallest_normal)
-    exponent = torch.frexp(size).exponent
-    return sums + 1.001 * torch.exp2((exponent - SIGNIFICAND_BITS[dtype] - 1).double())
-
-
 def fit_shape(entry: KernelEntry, m: int, n: int, max_ctas: int | None) -> tuple[int, int]:
     """M and N with fewer tiles where CTAs wait for each other and only `max_ctas` run at once."""
     if not entry.cooperative or max_ctas is None:
@@ -167,7 +129,7 @@ class Checker:
         self.generator = torch.Generator(device).manual_seed(seed)
         self.result = Numeric()
         self.inputs: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._biases = self.normal(1, 0 if entry.epilogue == PLAIN else MOST_COLUMNS)[0]
+        self._addends = self.normal(1, MOST_COLUMNS if self.adds else 0)[0]
         self.held: list[object] = []  # what queued work still needs
 
     def normal(self, rows: int, columns: int, mean: float = 0.0) -> torch.Tensor:
@@ -189,29 +151,44 @@ class Checker:
 
     def keep(self, *stored: torch.Tensor) -> None:
         """Remember operands as they are now."""
-        bits = map(storage_bits, (*stored, self._biases))
+        bits = map(storage_bits, (*stored, self._addends))
         self.inputs = [(each, each.clone()) for each in bits]
 
-    def bias(self, n: int) -> torch.Tensor | None:
-        """What the kernel adds to each row of N columns, the same from check to check; None where
-        it has no epilogue."""
-        if self.entry.epilogue == PLAIN:
-            return None
-        assert n <= MOST_COLUMNS, f"a bias of {n}"
-        return self._biases[:n]
+    @property
+    def adds(self) -> bool:
+        """Whether the kernel takes an addend."""
+        return self.entry.epilogue not in WITHOUT_ADDEND
 
-    def rewrite_bias(self) -> None:
+    @property
+    def by_elements(self) -> bool:
+        """Whether a part of C is what the kernel makes of that part of A and B: a residual is
+        packed, and the halves of gated columns are those of all."""
+        return self.entry.epilogue not in ("residual", GATED)
+
+    def addend(self, m: int, n: int) -> torch.Tensor | None:
+        """What the kernel adds to a product of M x N: a bias [N], or a residual [M, N], the same
+        from check to check; None where it adds nothing. Larger ones than before are new."""
+        if not self.adds:
+            return None
+        if self.entry.epilogue != "residual":
+            assert n <= MOST_COLUMNS, f"a bias of {n}"
+            return self._addends[:n]
+        if self._addends.numel() < m * n:
+            self._addends = self.normal(1, m * n)[0]
+        return self._addends[: m * n].view(m, n)
+
+    def rewrite_addend(self) -> None:
         """Other values at the same address."""
-        self._biases.copy_(self.normal(1, MOST_COLUMNS)[0])
+        self._addends.copy_(self.normal(1, self._addends.numel())[0])
 
     def queue(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-        """Launch once, with a bias where the kernel takes one."""
+        """Launch once, with an addend where the kernel takes one."""
         self.queue_by(self.launch, a, b, c)
 
     def queue_by(self, launch: Launch, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
         """The same by another arm of the kernel."""
-        bias = self.bias(c.shape[1])
-        launch(a, b, c, *(() if bias is None else (bias,)))
+        addend = self.addend(*c.shape)
+        launch(a, b, c, *(() if addend is None else (addend,)))
 
     def run(
         self,
@@ -249,7 +226,8 @@ class Checker:
 
     def place(self, a: torch.Tensor, b: torch.Tensor) -> Place:
         """A fresh C for a @ b."""
-        return make_guarded_place(a.shape[0], b.shape[1], self.dtype, self.device)
+        columns = columns_of(b.shape[1], self.entry.epilogue)
+        return make_guarded_place(a.shape[0], columns, self.dtype, self.device)
 
     def judge(
         self,
@@ -279,15 +257,16 @@ class Checker:
         operands."""
         wide_a, wide_b = a.double(), b.double()
         product, magnitude = wide_a @ wide_b, wide_a.abs() @ wide_b.abs()
-        return finish_exactly(self.entry, product, magnitude, a.shape[1], self.bias(b.shape[1]))
+        addend = self.addend(*product.shape)
+        return finish_exactly(self.entry, product, magnitude, a.shape[1], addend)
 
     def expect_exact(self, product: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The same of a product that C and every partial sum hold exactly: a plain kernel has no
         error at all."""
-        bias = self.bias(product.shape[1])
-        if bias is None:
+        if self.entry.epilogue == "none":
             return product, torch.zeros_like(product)
-        return finish_exactly(self.entry, product, product.abs(), 0, bias)
+        addend = self.addend(*product.shape)
+        return finish_exactly(self.entry, product, product.abs(), 0, addend)
 
     def product(
         self,

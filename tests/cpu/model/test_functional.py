@@ -56,7 +56,7 @@ def test_torchs_composition(
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_a_kernel_with_a_bias_and_what_follows(ours: Started, activation: str | None) -> None:
-    ours.serve("tma2_v1_bias", "nt")
+    ours.serve("tma2_v1_addend", "nt")
     x, b = reference.cancelling(32, 40, 64, "nt", torch.float16)
     bias, more = (torch.arange(40) - 20).half(), torch.ones(40).half()
     y = hgemm_packs.linear(x, b.t(), bias=bias, activation=activation, residual=more)

@@ -94,7 +94,7 @@ def test_a_kernel_that_is_wrong_when_launched_dependent(
     fake.dependent = lambda problem: True
     launch = launcher.launch
 
-    def spoil(kernel: object, *abc: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def spoil(kernel: object, *abc: torch.Tensor, addend: torch.Tensor | None = None) -> None:
         launch(kernel, *abc)  # type: ignore[arg-type]
         abc[2].add_(fake.control.pdl)
 
@@ -121,16 +121,16 @@ def test_one_wrong_value_is_seen(fake: Started, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(selftest, "ROWS", 16)
     launch = launcher.launch
 
-    def spoil(kernel: object, *abc: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def spoil(kernel: object, *abc: torch.Tensor, addend: torch.Tensor | None = None) -> None:
         launch(kernel, *abc)  # type: ignore[arg-type]
-        abc[2][-1, -1] += 1
+        abc[2][-1, -1] += 64
 
     monkeypatch.setattr(launcher, "launch", spoil)
     a, b = reference.cancelling(40, 32, 64, "nn", torch.float16)
     reference.assert_exact(fake.matmul(a, b), a, b)
     assert fake.fallbacks() == {"quarantined": 1}
     (reason,) = selftest.read_quarantine(settings.settings().cache).values()
-    assert ": 1 of 1280 values differ, by up to 1" in reason
+    assert reason.endswith(": 1 of 1280 values differ, by up to 64")
 
 
 def test_without_the_setting_nothing_is_tested(
