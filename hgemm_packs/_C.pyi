@@ -29,6 +29,9 @@ def matmul(
 def linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor: ...
+def fused_linear(
+    input: torch.Tensor, weight: torch.Tensor, addend: torch.Tensor | None, epilogue: str, /
+) -> torch.Tensor | None: ...
 def init(
     *,
     driver: str,

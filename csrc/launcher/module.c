@@ -94,6 +94,7 @@ static PyMethodDef METHODS[] = {
      "linear($module, input, weight, bias=None)\n--\n\n"
      "torch.nn.functional.linear(input, weight, bias), run as matmul runs it. With a bias a\n"
      "kernel runs it where one that adds it was measured, and torch everywhere else."},
+    {"fused_linear", FUNCTION(fused_linear_py), METH_FASTCALL, NULL},        // matmul.c
     {"init", FUNCTION(state_init), METH_VARARGS | METH_KEYWORDS, NULL},      // state.c
     {"load", FUNCTION(kernel_load_py), METH_VARARGS | METH_KEYWORDS, NULL},  // kernel_type.c
     {"launch", FUNCTION(kernel_launch_py), METH_FASTCALL, NULL},             // kernel_type.c

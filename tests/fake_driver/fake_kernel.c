@@ -119,6 +119,15 @@ static int64_t lead_of(const operand *x) {
   return x->map.magic ? (int64_t)x->map.strides[0] / 2 : x->lead;
 }
 
+static double activate(const char *epilogue, double x) {
+  const double inner = sqrt(8 / acos(-1)) / 2 * (x + 0.044715 * x * x * x);
+  if (!strcmp(epilogue, "bias_relu")) return x < 0 ? 0 : x;
+  if (!strcmp(epilogue, "bias_gelu")) return x / 2 * (1 + erf(x / sqrt(2)));
+  if (!strcmp(epilogue, "bias_gelu_tanh")) return x / 2 * (1 + tanh(inner));
+  if (!strcmp(epilogue, "bias_silu")) return x / (1 + exp(-x));
+  return x;
+}
+
 static int compute(const fake_function *f, void **params, uint32_t ctas) {
   operand x[3] = {0};
   uint32_t *parts;
@@ -140,7 +149,7 @@ static int compute(const fake_function *f, void **params, uint32_t ctas) {
       else if (addend)
         value +=
             half_value(addend[strcmp(f->epilogue, "residual") ? j : i * lead_of(&x[2]) + j], bf16);
-      *element(&x[2], i, j) = half_bits(value, bf16);
+      *element(&x[2], i, j) = half_bits(activate(f->epilogue, value), bf16);
     }
   if (parts) memset(parts, 0xff, sizeof(double[HALVES]));
   if (parts) memset(parts, 0, 4 * (size_t)control.dirty);
