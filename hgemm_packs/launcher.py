@@ -106,11 +106,14 @@ def device_info(index: int) -> DeviceInfo:
     return DeviceInfo(name, arch, sm_count, l2_bytes, driver)
 
 
-def describe(a: torch.Tensor, b: torch.Tensor) -> Problem | str:
-    """The problem that matmul(a, b) looks up, or the reason why it goes to torch without asking."""
+def describe(
+    a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor | None = None, epilogue: str = "none"
+) -> Problem | str:
+    """The problem that matmul(a, b) looks up, or with an epilogue and what it adds fused_linear, or
+    the reason why it goes to torch without asking."""
     if _C is None:
         return "no_extension"
-    described = _extension().describe(a, b)
+    described = _extension().describe(a, b, addend, epilogue)
     return described if isinstance(described, str) else problem_of(described)
 
 

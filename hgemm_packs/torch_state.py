@@ -151,23 +151,24 @@ def _probes(torch: Any, device: str) -> tuple[tuple[Any, ...], ...]:
     )
 
 
-def state(a: torch.Tensor, b: torch.Tensor) -> str | None:
-    """Why no kernel may run the product of these two now, as C asks in a call: "mode", "autograd"
-    or None."""
+def state(a: torch.Tensor, b: torch.Tensor, *added: object) -> str | None:
+    """Why no kernel may run the product of these two now, and what is added to it, as C asks in a
+    call: "mode", "autograd" or None."""
     import torch
 
     probes = _probes(torch, "cuda")
     if any(function(*argument) != quiet for function, quiet, *argument in probes):
         return "mode"
-    small = records(a, b) and 2 * a.numel() * b.shape[-1] < LEAST_RECORDED
-    return "autograd" if small else None
+    if not records(a, b, *added):
+        return None
+    return "autograd" if added or 2 * a.numel() * b.shape[-1] < LEAST_RECORDED else None
 
 
-def records(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether torch would record a gradient of a product of these two."""
+def records(*operands: object) -> bool:
+    """Whether torch would record a gradient of an operation on these."""
     import torch
 
-    return torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    return torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in operands)
 
 
 def make_blas_handle(relaxed: Callable[[Callable[[], object]], object], device: int) -> None:

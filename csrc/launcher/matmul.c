@@ -122,15 +122,12 @@ static PyObject *serve_whole(launcher_state *state, call c, finish how) {
 
 PyObject *fused_linear_py(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   launcher_state *state = state_of(module);
-  int how = 0;
-  if (count != 4 || !PyUnicode_Check(args[3])) {
+  if (count != 4) {
     PyErr_SetString(PyExc_TypeError, "fused_linear(input, weight, addend, epilogue)");
     return NULL;
   }
-  while (how < FINISH_COUNT && PyUnicode_CompareWithASCIIString(args[3], FINISH_NAMES[how]))
-    how++;
-  if (how == FINISH_COUNT) return PyErr_Format(PyExc_ValueError, "no epilogue %R", args[3]);
-  if (!state->started && start(state)) return NULL;
+  const int how = finish_named(args[3]);
+  if (how < 0 || (!state->started && start(state))) return NULL;
   PyObject *result = serve_whole(
       state,
       (call){.linear = 1, .a = args[0], .b = args[1], .bias = args[2] == Py_None ? NULL : args[2]},

@@ -14,6 +14,13 @@ const epilogue_kind FINISH_KINDS[FINISH_COUNT] = {
 #undef FINISH_KIND
 };
 
+int finish_named(PyObject *name) {
+  for (int i = 0; i < FINISH_COUNT && PyUnicode_Check(name); i++)
+    if (!PyUnicode_CompareWithASCIIString(name, FINISH_NAMES[i])) return i;
+  PyErr_Format(PyExc_ValueError, "no epilogue %R", name);
+  return -1;
+}
+
 int is_tensor(const launcher_state *state, PyObject *object) {
   PyObject *type = (PyObject *)Py_TYPE(object);
   return type == state->torch.tensor || type == state->torch.parameter;

@@ -71,6 +71,9 @@ reason problem_finish(problem *p, finish how, const matrix *addend);
 // The same of a Python object, NULL for none.
 reason problem_finish_with(const launcher_state *state, PyObject *addend, finish how, problem *p);
 
+// The epilogue of that name; -1 with a ValueError where there is none.
+int finish_named(PyObject *name);
+
 // Columns of C.
 static inline int32_t problem_columns(const problem *p) {
   return FINISH_KINDS[p->finish] == EPILOGUE_GATED ? p->shape.n / 2 : p->shape.n;

@@ -68,7 +68,8 @@ def linear(
         with torch.inference_mode():
             y = hgemm_packs.linear(x, up.weight, up.bias, activation="silu")  # [16, 14336]
     """
-    check_activation("linear", weight, activation)
+    if activation is not None:
+        check_activation("linear", activation, weight, 0)
     epilogue = epilogue_of(bias, activation, residual)
     if epilogue in ("none", "bias"):
         y = launcher.linear(x, weight, bias)
@@ -92,13 +93,12 @@ def epilogue_of(bias: object, activation: str | None, residual: object) -> str:
     return "bias" if activation is None else f"bias_{activation}"
 
 
-def check_activation(function: str, weight: object, activation: str | None) -> None:
-    """Raises ValueError for an activation that `linear` does not know, or has half a row for."""
-    if activation is None:
-        return
+def check_activation(function: str, activation: str, weight: torch.Tensor, side: int) -> None:
+    """Raises ValueError for an activation that `linear` does not know, and for a gated one of an
+    odd number of columns, which are a `side` of the weight."""
     if activation not in ACTIVATIONS:
         known = ", ".join(map(repr, ACTIVATIONS))
         raise ValueError(f"{function}: activation is {activation!r}, not one of {known} or None")
-    rows = weight.shape[0] if isinstance(weight, torch.Tensor) and weight.dim() else 0
-    if activation == GATED and rows % 2:
-        raise ValueError(f"{function}: a gated weight has two halves, and this has {rows} rows")
+    if activation == GATED and weight.dim() and weight.shape[side] % 2:
+        shape = list(weight.shape)
+        raise ValueError(f"{function}: gated_silu halves the columns of a product with {shape}")
