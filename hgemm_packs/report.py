@@ -97,7 +97,7 @@ def _explain_whole(a: torch.Tensor, b: torch.Tensor, addend: object, epilogue: s
 
 
 def _explain_product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> bool:
-    """The same of the product and its bias; whether a kernel runs it."""
+    """The same of the product and its bias; whether a kernel adds that."""
     from . import launcher, torch_state
     from .torch_hooks import program
 
@@ -121,7 +121,7 @@ def _explain_product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None
         print(explain_problem(found, a.device.index))
         if state is None and torch_state.records(a, b, *added):
             print(_explain_gradients(found, a, b))
-        served = select.resolve(found, a.device.index).kernel is not None
+        served = bool(added) and select.resolve(found, a.device.index).kernel is not None
     except RuntimeError as error:
         print(_by_torch("no_device", f"{reasons.WORDS['no_device']}: {error}"))
         served = False
