@@ -29,6 +29,13 @@ def matmul(
 def linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor: ...
+def addmm(
+    input: torch.Tensor,
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor: ...
 def fused_linear(
     input: torch.Tensor, weight: torch.Tensor, addend: torch.Tensor | None, epilogue: str, /
 ) -> torch.Tensor | None: ...
@@ -41,6 +48,7 @@ def init(
     matmul: Callable[..., Any],
     mm: Callable[..., Any],
     linear: Callable[..., Any],
+    addmm: Callable[..., Any],
     empty: Callable[..., Any],
     empty_current: Callable[..., Any] | None,
     f16: torch.dtype,
@@ -60,6 +68,7 @@ def init(
 def use_torch(
     matmul: Callable[..., Any],
     linear: Callable[..., Any],
+    addmm: Callable[..., Any],
     refuse: Callable[[str, _Described | None, int], None],
     strict: bool,
     /,

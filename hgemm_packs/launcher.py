@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 if find_spec(f"{__package__}._C") is None:
     _C: Any = None
     matmul, linear = torch_state.matmul, torch_state.linear
-    fused_linear = torch_state.fused_linear
+    addmm, fused_linear = torch_state.addmm, torch_state.fused_linear
 else:
     from . import _C
 
-    matmul, linear, fused_linear = _C.matmul, _C.linear, _C.fused_linear
+    matmul, linear = _C.matmul, _C.linear
+    addmm, fused_linear = _C.addmm, _C.fused_linear
 
 
 def _set_off(off: bool) -> None:

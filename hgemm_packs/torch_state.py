@@ -43,6 +43,18 @@ def linear(
     return torch_linear()(input, weight, bias)
 
 
+def addmm(
+    input: torch.Tensor,
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """torch.addmm, as `matmul` is torch.matmul."""
+    _count()
+    return torch_addmm()(input, mat1, mat2, **({} if out is None else {"out": out}))
+
+
 def fused_linear(
     input: torch.Tensor, weight: torch.Tensor, addend: torch.Tensor | None, epilogue: str
 ) -> torch.Tensor | None:
@@ -77,6 +89,12 @@ def torch_linear() -> Callable[..., torch.Tensor]:
     return torch.nn.functional.linear
 
 
+def torch_addmm() -> Callable[..., torch.Tensor]:
+    import torch
+
+    return torch.addmm
+
+
 def torch_entry_points(device_type: int) -> dict[str, Any] | str:
     """What C needs from torch, as keyword arguments of `_C.init`; or why this torch has not got it.
 
@@ -104,6 +122,7 @@ def _entry_points(torch: Any, device: str) -> dict[str, Any]:
         "matmul": torch.matmul,
         "mm": torch.mm,
         "linear": torch.nn.functional.linear,
+        "addmm": torch.addmm,
         "empty": torch.empty,
         # Inductor's allocation: torch.empty without the dispatcher, on the current device.
         "empty_current": getattr(guards, f"_empty_strided_{device}", None),

@@ -83,6 +83,7 @@ static PyObject *product(launcher_state *state, call c) {
   if (!state->exchange) return torch_fall_back(state, &c, REASON_NO_EXCHANGE, NULL);
   if (torch_trains(state, &c)) return torch_fall_back(state, &c, REASON_AUTOGRAD, NULL);
   reason why = problem_describe(state, c.a, c.b, c.linear, &p);
+  if (why == REASON_COUNT && c.sum && p.a.leading_count != 1) why = REASON_SHAPE;
   if (why != REASON_COUNT) return torch_fall_back(state, &c, why, NULL);
   if (c.bias) why = problem_finish_with(state, c.bias, FINISH_BIAS, &p);
   if (why != REASON_COUNT) return serve_by_torch(state, &c, &p, why);
@@ -99,6 +100,11 @@ PyObject *matmul_py(PyObject *module, PyObject *const *args, Py_ssize_t count, P
 PyObject *linear_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names) {
   return product(state_of(module),
                  (call){.linear = 1, .args = args, .count = count, .names = names});
+}
+
+PyObject *addmm_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+  return product(state_of(module),
+                 (call){.sum = 1, .args = args, .count = count, .names = names});
 }
 
 // A kernel's result, or NULL where none serves this call: nothing is counted then, for the product

@@ -99,6 +99,7 @@ static PyMethodDef METHODS[] = {
      "linear($module, input, weight, bias=None)\n--\n\n"
      "torch.nn.functional.linear(input, weight, bias), run as matmul runs it. With a bias a\n"
      "kernel runs it where one that adds it was measured, and torch everywhere else."},
+    {"addmm", FUNCTION(addmm_py), METH_FASTCALL | METH_KEYWORDS, NULL},      // matmul.c
     {"fused_linear", FUNCTION(fused_linear_py), METH_FASTCALL, NULL},        // matmul.c
     {"init", FUNCTION(state_init), METH_VARARGS | METH_KEYWORDS, NULL},      // state.c
     {"load", FUNCTION(kernel_load_py), METH_VARARGS | METH_KEYWORDS, NULL},  // kernel_type.c

@@ -302,6 +302,7 @@ def start(patch: pytest.MonkeyPatch, library: Path, *, driver: str = "") -> Star
     patch.setattr(launcher, "_C", extension)
     patch.setattr(launcher, "matmul", extension.matmul)
     patch.setattr(launcher, "linear", extension.linear)
+    patch.setattr(launcher, "addmm", extension.addmm)
     patch.setattr(launcher, "fused_linear", extension.fused_linear)
     patch.setattr(dispatch, "_started", False)
     patch.setattr(dispatch, "_loaded", {})
