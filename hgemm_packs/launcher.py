@@ -87,8 +87,8 @@ def launch(
 ) -> None:
     """Run this very kernel on the current stream: out[M,N] = a[M,K] @ b[K,N], 2-D, out row-major,
     or [M,N/2] where its epilogue is gated. A kernel that adds a bias gets it as `addend` [N],
-    packed; one that adds a residual gets [M,N] with out's leading stride, in other memory than
-    out; no other gets one.
+    packed; one that adds a residual gets [M,N], packed, in other memory than out; no other
+    gets one.
 
     A kernel with a workspace gets `workspace`, which the caller keeps while a graph may replay the
     launch, or else memory as for matmul.

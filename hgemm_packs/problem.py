@@ -13,8 +13,8 @@ LAYOUTS = ("nn", "nt", "tn", "tt")
 DTYPES = ("f16", "bf16")
 ACCUMULATORS = ("f32",)
 #: What is computed of a product before it is rounded: nothing more, a bias of N values added to
-#: each row, that and an activation, a matrix added, or C [M,N/2] = silu(x) * y of both halves of
-#: the columns, x [M,N/2] and y [M,N/2].
+#: each row, that and an activation, a packed matrix [M,N] added, or of N columns of which x [M,N/2]
+#: is the first half and y [M,N/2] the second C [M,N/2] = silu(x) * y.
 EPILOGUES = (
     *("none", "bias", "bias_relu", "bias_gelu", "bias_gelu_tanh", "bias_silu"),
     *("residual", "gated_silu"),

@@ -69,7 +69,7 @@ def of_kernel(kernel: dict[str, Any]) -> set[int]:
         7: kernel.get("cooperative", False) != (slices > 1),
         8: any(wide % 16 or wide > (each["swizzle"] or wide) for each, wide, _ in maps),
         9: any(
-            each["row_group"] and (other % 32 or step % 32)
+            each["row_group"] and (other % each["row_group"] or step % each["row_group"])
             for (each, _, other), step in zip(maps, steps, strict=True)
         ),
         21: kernel["param_layout"].endswith("_addend")

@@ -45,7 +45,8 @@ def addend_of(epilogue: str, c: torch.Tensor) -> torch.Tensor:
     product in `c` [M, N]: `bias_of`, or the residual [M, N] of the same set of `operands`."""
     if epilogue != "residual":
         return bias_of(c.shape[1], c.dtype, c.device)
-    return c.as_strided(c.shape, c.stride(), c.storage_offset() + _padded(c.numel()))
+    behind = c.storage_offset() + _padded(c.numel())
+    return c.as_strided(c.shape, (c.shape[1], 1), behind)
 
 
 def _padded(elements: int) -> int:

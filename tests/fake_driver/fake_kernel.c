@@ -42,12 +42,17 @@ typedef struct {
   fake_map map;
 } operand;
 
-// Element at `outer`, `inner` in storage; a rank-4 map interleaves each group of 32 rows.
+// Element at `outer`, `inner` in storage; a rank-4 map interleaves each group of 32 rows,
+// or the two halves of them.
 static uint16_t *element(const operand *x, int64_t outer, int64_t inner) {
   if (!x->map.magic) return x->data + outer * x->lead + inner;
   const fake_map *m = &x->map;
   int64_t offset = outer * (int64_t)m->strides[0];
-  if (m->rank == 4) {
+  if (m->rank == 4 && m->dims[2] == 2) {
+    const int64_t half = 8 * (int64_t)m->dims[3], row = outer % half;
+    offset = row % 8 * (int64_t)m->strides[0] + outer / half * (int64_t)m->strides[1] +
+             row / 8 * (int64_t)m->strides[2];
+  } else if (m->rank == 4) {
     const int64_t row = outer % 32;
     offset = row / 4 * (int64_t)m->strides[0] + row % 4 * (int64_t)m->strides[1] +
              outer / 32 * (int64_t)m->strides[2];
@@ -114,11 +119,6 @@ static double sum_of(const fake_function *f, const operand x[3], uint32_t *parts
   return sums[0] + sums[1];
 }
 
-// Elements from a row of it to the next.
-static int64_t lead_of(const operand *x) {
-  return x->map.magic ? (int64_t)x->map.strides[0] / 2 : x->lead;
-}
-
 static double activate(const char *epilogue, double x) {
   const double inner = sqrt(8 / acos(-1)) / 2 * (x + 0.044715 * x * x * x);
   if (!strcmp(epilogue, "bias_relu")) return x < 0 ? 0 : x;
@@ -148,7 +148,7 @@ static int compute(const fake_function *f, void **params, uint32_t ctas) {
         value = value / (1 + exp(-value)) * sum_of(f, x, parts, i, j + columns, k);
       else if (addend)
         value +=
-            half_value(addend[strcmp(f->epilogue, "residual") ? j : i * lead_of(&x[2]) + j], bf16);
+            half_value(addend[strcmp(f->epilogue, "residual") ? j : i * n + j], bf16);
       *element(&x[2], i, j) = half_bits(activate(f->epilogue, value), bf16);
     }
   if (parts) memset(parts, 0xff, sizeof(double[HALVES]));

@@ -11,7 +11,8 @@
 typedef struct {
   uint32_t box[2];   // elements: inner (contiguous), outer
   int swizzle;       // bytes: 0, 32, 64, 128
-  int row_group;     // 0, or 32: rows of each group of 32 in the order 4*i+j (see launch.c)
+  int row_group;     // 0; 32: rows of each group of 32 in the order 4*i+j; 16: 8 rows of the first
+                     // half, then 8 of the second (see launch.c)
   int l2_promotion;  // bytes: 0, 64, 128, 256
 } map_spec;
 
@@ -23,7 +24,7 @@ typedef struct {
 typedef enum {
   EPILOGUE_NONE,
   EPILOGUE_BIAS,      // adds a bias [N]; with or without an activation
-  EPILOGUE_RESIDUAL,  // adds a matrix [M,N] with C's leading stride
+  EPILOGUE_RESIDUAL,  // adds a matrix [M,N], packed
   EPILOGUE_GATED,     // C [M,N/2] of both halves of the columns
 } epilogue_kind;
 

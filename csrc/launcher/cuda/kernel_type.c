@@ -306,7 +306,7 @@ static int read_addend(const launcher_state *state, PyObject *given, const loade
   if (record->epilogue == EPILOGUE_RESIDUAL) {
     good = good && matrix_view(&state->reader, given, 0, &addend) == MATRIX &&
            addend.leading_count == 1 && addend.rows == shape->m && addend.cols == shape->n &&
-           matrix_lead(&addend, 0) == shape->ld[2];
+           matrix_lead(&addend, 0) == shape->n;
   } else {
     addend.leading_count = -1;
     good = good && matrix_view(&state->reader, given, 0, &addend) == NOT_A_MATRIX &&
@@ -320,8 +320,8 @@ static int read_addend(const launcher_state *state, PyObject *given, const loade
   }
   if (record->epilogue == EPILOGUE_RESIDUAL)
     PyErr_Format(PyExc_ValueError,
-                 "addend must be a residual of %dx%d with out's leading stride, of the kernel's "
-                 "dtype on device %d, aligned to 16 bytes",
+                 "addend must be a packed residual of %dx%d of the kernel's dtype on device %d, "
+                 "aligned to 16 bytes",
                  shape->m, shape->n, kernel->device);
   else
     PyErr_Format(PyExc_ValueError,

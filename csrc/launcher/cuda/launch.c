@@ -39,7 +39,14 @@ cu_result encode_map(const cu_driver *driver, const launch_record *record, const
   static const uint32_t ONES[4] = {1, 1, 1, 1};
   uint32_t rank = 2, box[4] = {spec->box[0], spec->box[1]};
   uint64_t dims[4] = {inner, outer}, strides[3] = {row};
-  if (spec->row_group) {
+  if (spec->row_group == 16) {
+    // Rows of both halves arrive in turn, 8 at a time: an mma fragment holds gate and up of one
+    // element of C in one thread, however the columns of the product are shared out.
+    rank = 4;
+    dims[1] = 8, dims[2] = 2, dims[3] = outer / 16;
+    strides[0] = row, strides[1] = outer / 2 * row, strides[2] = 8 * row;
+    box[1] = 8, box[2] = 2, box[3] = spec->box[1] / 16;
+  } else if (spec->row_group) {
     // Row 4*i+j of each group of 32 arrives as row 8*j+i, so that a thread of an mma fragment
     // holds 8 neighbouring columns of C and can store 16 bytes straight from registers.
     rank = 4;

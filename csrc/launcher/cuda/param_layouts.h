@@ -15,7 +15,7 @@ typedef enum {
   TMA2_V1,        // tensor maps a, b, then c*, int32 m, n, k, ldc
   TMA3_V1,        // tensor maps a, b, c, then int32 m, n, k
   TMA2_WS_V2,     // tensor maps a, b, then c*, uint32 parts*, int32 m, n, k, ldc
-  PTR_V1_ADDEND,  // these four, then const addend*: a bias [N], or a residual stored as C is
+  PTR_V1_ADDEND,  // these four, then const addend*: a bias [N], or a residual [M,N], packed
   TMA2_V1_ADDEND,
   TMA3_V1_ADDEND,
   TMA2_WS_V2_ADDEND,
