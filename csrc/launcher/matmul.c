@@ -103,8 +103,7 @@ PyObject *linear_py(PyObject *module, PyObject *const *args, Py_ssize_t count, P
 }
 
 PyObject *addmm_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names) {
-  return product(state_of(module),
-                 (call){.sum = 1, .args = args, .count = count, .names = names});
+  return product(state_of(module), (call){.sum = 1, .args = args, .count = count, .names = names});
 }
 
 // A kernel's result, or NULL where none serves this call: nothing is counted then, for the product

@@ -62,8 +62,8 @@ static PyObject *on_fallback(PyObject *module, PyObject *note) {
   Py_RETURN_NONE;
 }
 
-// describe(a, b, addend, epilogue): what matmul makes of two operands, and a kernel with an epilogue
-// of these, for explain: a problem or a reason.
+// describe(a, b, addend, epilogue): what matmul makes of two operands, and a kernel with an
+// epilogue of these, for explain: a problem or a reason.
 static PyObject *describe(PyObject *module, PyObject *args) {
   const launcher_state *state = state_of(module);
   PyObject *a, *b, *addend, *epilogue;

@@ -13,8 +13,8 @@
 
 // override(find): puts our functions where `find(operator, dispatch key)` says the key's number,
 // and not 0, that nobody else's may be replaced. Once per process: None from the second time on.
-// False where sums stay torch's, for this torch does not offer what they take; RuntimeError where it
-// does not for products.
+// False where sums stay torch's, for this torch does not offer what they take; RuntimeError where
+// it does not for products.
 PyObject *override_py(PyObject *module, PyObject *find);
 
 // serve_program(on): whether kernels of this module object run torch's operators.

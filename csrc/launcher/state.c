@@ -134,12 +134,11 @@ PyObject *state_use_torch(PyObject *module, PyObject *args) {
 }
 
 PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
-  static char *names[] = {"driver",         "device_type",  "tensor", "parameter",
-                          "matmul",         "mm",           "linear", "addmm",
-                          "empty",          "empty_current", "f16",   "bf16",
-                          "bump_version",   "grad_enabled", "probes", "covered",
-                          "places",         "keep",         "resolve", "refuse",
-                          "record",         "least_recorded", "strict", NULL};
+  static char *names[] = {
+      "driver",       "device_type",  "tensor", "parameter",      "matmul", "mm",
+      "linear",       "addmm",        "empty",  "empty_current",  "f16",    "bf16",
+      "bump_version", "grad_enabled", "probes", "covered",        "places", "keep",
+      "resolve",      "refuse",       "record", "least_recorded", "strict", NULL};
   launcher_state *state = state_of(module);
   torch_api t = {0};
   const char *driver;
@@ -150,10 +149,10 @@ PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
   unsigned long long keys[2];
   if (!PyArg_ParseTupleAndKeywords(
           args, kwargs, "$siOOOOOOOOOOOOO!i(nn(KK)(nnn))OOOOdp", names, &driver, &device_type,
-          &t.tensor, &t.parameter, &t.matmul, &t.mm, &t.linear, &t.addmm, &t.empty, &t.empty_current, &t.f16,
-          &t.bf16, &t.bump_version, &grad_enabled, &PyTuple_Type, &probes, &covered, &reader.tensor,
-          &reader.keys, &keys[0], &keys[1], &reader.dims, &reader.offset, &reader.type, &t.keep,
-          &t.resolve, &t.refuse, &t.record, &least_recorded, &strict))
+          &t.tensor, &t.parameter, &t.matmul, &t.mm, &t.linear, &t.addmm, &t.empty,
+          &t.empty_current, &t.f16, &t.bf16, &t.bump_version, &grad_enabled, &PyTuple_Type, &probes,
+          &covered, &reader.tensor, &reader.keys, &keys[0], &keys[1], &reader.dims, &reader.offset,
+          &reader.type, &t.keep, &t.resolve, &t.refuse, &t.record, &least_recorded, &strict))
     return NULL;
   if (check_unused(state)) return NULL;
   PyObject **members = (PyObject **)&t;

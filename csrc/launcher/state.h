@@ -158,8 +158,8 @@ int state_prepare(PyObject *module);
 // go to torch, which offers no exchange table or not what tensors are read with.
 PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs);
 
-// use_torch(matmul, linear, addmm, refuse, strict): instead of init where torch cannot be used; every call
-// goes to it.
+// use_torch(matmul, linear, addmm, refuse, strict): instead of init where torch cannot be used;
+// every call goes to it.
 PyObject *state_use_torch(PyObject *module, PyObject *args);
 
 // on_first_call(start): before its first product this module calls `start`, which ends in `init` or
