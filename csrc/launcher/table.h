@@ -7,7 +7,7 @@
 
 typedef struct {
   uint32_t m, n, k;
-  uint32_t tag;  // device, layout, dtype, alignment class, packed: see matmul.c
+  uint32_t tag;  // device, layout, dtype, packed, alignment, epilogue: see problem.c
 } problem_key;
 
 typedef struct {

@@ -203,6 +203,7 @@ class Started:
         self._library = ctypes.CDLL(str(library))
         self.control = Control.in_dll(self._library, "control")
         self.streams = streams_of(self._library)
+        self.extension = extension
         self.matmul = extension.matmul
         self.linear = extension.linear
         self.pack = FakePack()
@@ -301,6 +302,8 @@ def start(patch: pytest.MonkeyPatch, library: Path, *, driver: str = "") -> Star
     patch.setattr(launcher, "_C", extension)
     patch.setattr(launcher, "matmul", extension.matmul)
     patch.setattr(launcher, "linear", extension.linear)
+    patch.setattr(launcher, "addmm", extension.addmm)
+    patch.setattr(launcher, "fused_linear", extension.fused_linear)
     patch.setattr(dispatch, "_started", False)
     patch.setattr(dispatch, "_loaded", {})
     patch.setattr(dispatch, "kind", dispatch.kind)

@@ -119,6 +119,15 @@ static double sum_of(const fake_function *f, const operand x[3], uint32_t *parts
   return sums[0] + sums[1];
 }
 
+static double activate(const char *epilogue, double x) {
+  const double inner = sqrt(8 / acos(-1)) / 2 * (x + 0.044715 * x * x * x);
+  if (!strcmp(epilogue, "bias_relu")) return x < 0 ? 0 : x;
+  if (!strcmp(epilogue, "bias_gelu")) return x / 2 * (1 + erf(x / sqrt(2)));
+  if (!strcmp(epilogue, "bias_gelu_tanh")) return x / 2 * (1 + tanh(inner));
+  if (!strcmp(epilogue, "bias_silu")) return x / (1 + exp(-x));
+  return x;
+}
+
 static int compute(const fake_function *f, void **params, uint32_t ctas) {
   operand x[3] = {0};
   uint32_t *parts;
@@ -139,7 +148,7 @@ static int compute(const fake_function *f, void **params, uint32_t ctas) {
         value = value / (1 + exp(-value)) * sum_of(f, x, parts, i, j + columns, k);
       else if (addend)
         value += half_value(addend[strcmp(f->epilogue, "residual") ? j : i * n + j], bf16);
-      *element(&x[2], i, j) = half_bits(value, bf16);
+      *element(&x[2], i, j) = half_bits(activate(f->epilogue, value), bf16);
     }
   if (parts) memset(parts, 0xff, sizeof(double[HALVES]));
   if (parts) memset(parts, 0, 4 * (size_t)control.dirty);
