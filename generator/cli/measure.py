@@ -39,8 +39,8 @@ Out = Annotated[
 Shapes = Annotated[
     str | None,
     typer.Option(
-        help='Only problems of "grid", "llm", "serving", "transposed", a TOML file or a file of JSON lines. '
-        "Default: the whole table."
+        help='Only problems of "grid", "llm", "serving", "transposed", a TOML file or a file of '
+        "JSON lines. Default: the whole table."
     ),
 ]
 Deadline = Annotated[float, typer.Option(help="Stop after this many seconds.")]

@@ -29,6 +29,7 @@ Known = Mapping[Sizes, Sequence[Choice]]
 TURNS = (("tile_m", "tile_n"), ("cluster_m", "cluster_n"), ("mi", "ni"), ("warps_m", "warps_n"))
 
 EACH = 3  # winners of one size in one layout and type
+FEW = 4  # known of a size: with fewer, the nearest sizes lend theirs
 ONLY = "winners"  # the name of the strategy that does nothing else
 
 
@@ -121,9 +122,11 @@ def move_choices(known: Known, problem: Problem) -> list[Choice]:
 
 
 def start_choices(known: Known, problem: Problem) -> list[Choice]:
-    """What to try first: the known of the sizes of `problem`, or of those nearest to them where
-    nothing is known of its own."""
-    return move_choices(known, problem) or near_choices(known, problem, _move_choice)
+    """What to try first: the known of the sizes of `problem`, then, where that is fewer than FEW,
+    of those nearest to them."""
+    own = move_choices(known, problem)
+    near = near_choices(known, problem, _move_choice) if len(own) < FEW else []
+    return list(dict.fromkeys((*own, *near)))
 
 
 def turn_choice(choice: Choice) -> Choice | None:

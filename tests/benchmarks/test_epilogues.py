@@ -1,4 +1,4 @@
-"""Layers with epilogues: which are measured, that both sides compute the same, what is published."""
+"""Layers with epilogues: which are measured, that both sides compute the same, what is said."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from hgemm_packs.generator.core.space import Space, admits
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.search.near import MOST, fit
-from hgemm_packs.generator.search.transfer import Transfer, move_choices, start_choices
+from hgemm_packs.generator.search.transfer import FEW, Transfer, move_choices, start_choices
 from hgemm_packs.problem import Problem
 
 HERE = Problem(37, 4096, 4096, "nt", "bf16")
@@ -29,9 +29,11 @@ def test_the_nearest_sizes_are_those_of_the_same_weight() -> None:
     assert move_choices(known, HERE) == [], "of its own sizes nothing is known"
 
 
-def test_a_size_that_is_known_needs_no_neighbours() -> None:
-    own, near = of_family("sm90_wgmma", HERE, tile_m=64)[:2]
-    assert start_choices({(37, 4096, 4096): [own], (64, 4096, 4096): [near]}, HERE) == [own]
+def test_a_size_of_which_enough_is_known_needs_no_neighbours() -> None:
+    near, *own = of_family("sm90_wgmma", HERE, tile_m=64)[: FEW + 1]
+    known = {(37, 4096, 4096): own, (64, 4096, 4096): [near]}
+    assert start_choices(known, HERE) == own
+    assert start_choices({**known, (37, 4096, 4096): own[1:]}, HERE) == [*own[1:], near]
 
 
 def test_tokens_of_a_tile_become_those_of_the_problem() -> None:
