@@ -29,7 +29,8 @@ static PyObject *serve(launcher_state *state, const call *c, problem *p, answer 
   reason why = c->out ? problem_out(state, c->out, p) : REASON_COUNT;
   if (why == REASON_COUNT) why = torch_check(state, c);
   if (why == REASON_COUNT && c->out) why = torch_claim_out(state, c->out, p);
-  if (why == REASON_AUTOGRAD && !PyErr_Occurred() && !override_serves(state))
+  if (why == REASON_AUTOGRAD && !PyErr_Occurred() &&
+      (!override_serves(state) || problem_is_invariant(p)))
     result = torch_record(state, c, p);
   if (!result && !PyErr_Occurred())
     result = why == REASON_COUNT ? run(state, c, p, found) : torch_fall_back(state, c, why, p);
@@ -58,6 +59,27 @@ static PyObject *serve_by_torch(launcher_state *state, const call *c, problem *p
   return result || PyErr_Occurred() ? result : torch_call(state, c, p);
 }
 
+static PyObject *multiply(launcher_state *state, const call *c, problem *p) {
+  answer *found = lookup(state, p);
+  if (!found) return NULL;
+  if (found->fallback != REASON_COUNT) return serve_by_torch(state, c, p, found->fallback);
+  return serve(state, c, p, found);
+}
+
+// In the batch-invariant mode: a kernel's product, and torch's own sum of it and the bias, whatever
+// kernels with a bias there are. Which exist depends on M, and they round once.
+static PyObject *multiply_and_add(launcher_state *state, call c, problem *p) {
+  problem with_bias = *p;
+  const reason why = problem_add_bias(state, c.bias, &with_bias);
+  if (why != REASON_COUNT) return torch_fall_back(state, &c, why, p);
+  PyObject *const bias = c.bias;
+  c.bias = NULL;
+  PyObject *product = multiply(state, &c, p);
+  PyObject *result = product ? PyNumber_Add(product, bias) : NULL;
+  Py_XDECREF(product);
+  return result;
+}
+
 // The first call lets Python import torch and hand over its entry points.
 static int start(const launcher_state *state) {
   PyObject *none = state->start ? PyObject_CallNoArgs(state->start) : NULL;
@@ -83,12 +105,10 @@ static PyObject *product(launcher_state *state, call c) {
   if (torch_trains(state, &c)) return torch_fall_back(state, &c, REASON_AUTOGRAD, NULL);
   reason why = problem_describe(state, c.a, c.b, c.linear, &p);
   if (why != REASON_COUNT) return torch_fall_back(state, &c, why, NULL);
+  if (c.bias && problem_is_invariant(&p)) return multiply_and_add(state, c, &p);
   if (c.bias) why = problem_add_bias(state, c.bias, &p);
   if (why != REASON_COUNT) return serve_by_torch(state, &c, &p, why);
-  answer *found = lookup(state, &p);
-  if (!found) return NULL;
-  if (found->fallback != REASON_COUNT) return serve_by_torch(state, &c, &p, found->fallback);
-  return serve(state, &c, &p, found);
+  return multiply(state, &c, &p);
 }
 
 PyObject *matmul_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names) {

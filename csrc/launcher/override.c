@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "run.h"
@@ -34,6 +35,7 @@ static struct {
   int32_t (*drop)(void *tensor);
   int32_t (*allocate)(int64_t dims, const int64_t *sizes, const int64_t *strides, int32_t type,
                       int32_t device_type, int32_t device, void **result);
+  void (*fail)(const char *function, const char *file, uint32_t line, const char *message);
   const void *(*context)(void);
   bool (*sums_in_half)(const void *context);
 } torch;
@@ -123,6 +125,7 @@ static reason describe(const launcher_state *state, const operands *x, problem *
   reason why = view(state, x->a, x->batched, &p->a);
   if (why == REASON_COUNT) why = view(state, x->b, x->batched, &p->b);
   if (why == REASON_COUNT) why = problem_of_views(0, p);
+  if (why == REASON_COUNT) p->key.tag |= __atomic_load_n(&state->invariant, __ATOMIC_RELAXED);
   if (why == REASON_COUNT && x->out) why = view(state, x->out, x->batched, &p->c);
   if (why == REASON_COUNT && x->out) why = problem_of_output(p);
   // A user who lets torch add up in half precision asks for what no kernel does.
@@ -173,6 +176,19 @@ static void settle_exception(void) {
   PyErr_SetInterrupt();
 }
 
+// In the batch-invariant mode torch runs no product, so this throws, as torch throws: of our own
+// exceptions torch would not know what they are. Nobody else lets go of what the call was handed.
+static void refuse(const operands *x, reason why) {
+  char message[192];
+  snprintf(message, sizeof message,
+           "hgemm_packs.options(batch_invariant=True): torch's own product has no batch-invariant "
+           "kernel here: %s (hgemm_packs.explain says more)",
+           REASON_NAMES[why]);
+  let_go(x);
+  if (x->out) torch.drop(x->out);
+  torch.fail("hgemm_packs", "override.c", 0, message);
+}
+
 // A kernel's result, or NULL where torch is to run the call.
 static void *serve(launcher_state *state, const operands *x) {
   problem p;
@@ -187,8 +203,10 @@ static void *serve(launcher_state *state, const operands *x) {
     PyErr_Restore(type, value, trace);
     PyGILState_Release(gil);
   }
-  if (why != REASON_COUNT) count_fallback(state, why);
-  return result;
+  if (why == REASON_COUNT) return result;
+  count_fallback(state, why);
+  if (__atomic_load_n(&state->invariant, __ATOMIC_RELAXED)) refuse(x, why);
+  return NULL;
 }
 
 static void run_operator(uint64_t *stack, int batched, int has_out) {
@@ -235,6 +253,7 @@ static int bind(int on_cuda) {
       {"aoti_torch_new_uninitialized_tensor", &torch.make, 0},
       {"aoti_torch_delete_tensor_object", &torch.drop, 0},
       {"aoti_torch_empty_strided", &torch.allocate, 0},
+      {"_ZN3c106detail14torchCheckFailEPKcS2_jS2_", &torch.fail, 0},
       {"_ZN2at13globalContextEv", &torch.context, 0},
       {"_ZNK2at7Context27allowFP16AccumulationCuBLASEv", &torch.sums_in_half, 0},
   };

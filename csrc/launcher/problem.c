@@ -104,7 +104,9 @@ reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, i
       (first == REASON_DEVICE && second == REASON_COUNT))
     return REASON_MISMATCH;
   if (first != REASON_COUNT) return first;
-  return second == REASON_COUNT ? problem_of_views(linear, p) : second;
+  const reason why = second == REASON_COUNT ? problem_of_views(linear, p) : second;
+  if (why == REASON_COUNT) p->key.tag |= state->invariant;
+  return why;
 }
 
 reason problem_out(const launcher_state *state, PyObject *out, problem *p) {

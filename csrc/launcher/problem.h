@@ -42,6 +42,11 @@ reason problem_bias(const launcher_state *state, PyObject *bias, const problem *
 // N at an aligned address. REASON_COUNT when it is.
 reason problem_add_bias(const launcher_state *state, PyObject *bias, problem *p);
 
+// Whether the call began in the batch-invariant mode, in which torch runs none: it ends so, too.
+static inline int problem_is_invariant(const problem *p) {
+  return (p->key.tag & INVARIANT_KEY) != 0;
+}
+
 // "nn", "nt", "tn" or "tt".
 const char *problem_layout(const problem *p);
 
