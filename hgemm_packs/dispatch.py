@@ -85,7 +85,7 @@ def start(driver: str = DRIVER, device_type: int = CUDA) -> None:
 
 
 def _resolve(
-    kind: str, described: tuple[Any, ...], device: int, capturing: int, invariant: int
+    kind: str, described: tuple[Any, ...], device: int, capturing: int, invariant: int = 0
 ) -> tuple[Kernel, Kernel | None] | str:
     """C's question about a problem it has not seen: its kernel and, where there is one, that for
     dependent launches, both loaded, or why torch runs it.
@@ -107,9 +107,8 @@ def _choose(
 
     problem = launcher.problem_of(described)
     prove = functools.partial(_prove, kind, problem)
-    mode = {"invariant": True} if invariant else {}
     try:
-        choice = select.resolve(problem, device, **mode)
+        choice = select.resolve(problem, device, invariant=invariant)
         while choice.kernel is not None and choice.pack is not None:
             both = ((choice.kernel, False), (choice.dependent, True))
             keys = [
@@ -124,7 +123,8 @@ def _choose(
                 dependent = _load_chosen(choice.pack, choice.dependent, True, device, prove)
             if own is not None and (dependent is None) == (choice.dependent is None):
                 return own, dependent
-            choice = select.resolve(problem, device, **mode)  # without what was just quarantined
+            # Without what was just quarantined.
+            choice = select.resolve(problem, device, invariant=invariant)
     except RuntimeError as error:
         _say_once(str(error))
         return "no_device"
@@ -237,9 +237,9 @@ def refuse(reason: str, described: tuple[Any, ...] | None, device: int) -> None:
         raise error(say(reason))
 
     problem = launcher.problem_of(described)
-    mode = {"invariant": True} if invariant else {}
     try:
-        steps = "; ".join(str(step) for step in select.resolve(problem, device, **mode).reasons)
+        choice = select.resolve(problem, device, invariant=invariant)
+        steps = "; ".join(str(step) for step in choice.reasons)
     except (RuntimeError, OSError) as failure:  # of a driver, device or file that cannot be used
         steps = str(failure)
     raise error(say(reason, f"{problem} on device {device}", f" ({steps})"))

@@ -74,18 +74,18 @@ def _explain_gradients(p: Problem, a: torch.Tensor, b: torch.Tensor) -> str:
         if tensor.requires_grad:
             problem = Problem(*products[name], p.dtype, align=natural_alignment(*products[name]))
             found = select.resolve(problem, a.device.index or 0, invariant=is_invariant())
-            runs = found.kernel.name if found.kernel else f"torch (fallback: {found.code})"
-            lines.append(f"backward  {problem}, the gradient of {name}, runs on {runs}")
+            runs = f"runs on {found.kernel.name}" if found.kernel else _unserved_line(found.code)
+            lines.append(f"backward  {problem}, the gradient of {name}, {' '.join(runs.split())}")
     return "\n".join(lines)
 
 
 def _by_torch(code: str, text: str) -> str:
-    return f"{_say_unserved(code)}\n          {Reason(code, text)}"
+    return f"{_unserved_line(code)}\n          {Reason(code, text)}"
 
 
-def _say_unserved(code: str) -> str:
+def _unserved_line(code: str) -> str:
     if is_invariant():
-        return f"raises    InvariantError ({code}): options(batch_invariant=True) holds"
+        return f"raises    InvariantError in the batch-invariant mode ({code})"
     return f"runs on   torch (fallback: {code})"
 
 
@@ -113,7 +113,7 @@ def explain_problem(
     if invariant and found.kernel is not None:
         lines.append(f"runs on   {found.kernel.name}, batch-invariant")
     elif found.kernel is None or found.row is None or found.pack is None:
-        lines.append(_say_unserved(found.code))
+        lines.append(_unserved_line(found.code))
     else:
         lines.append(f"runs on   {found.kernel.name}")
         if found.dependent is not None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from . import batch_invariant, selftest
+from . import selftest
 from .errors import PackError
-from .pack import discover
+from .pack import batch_invariant, discover
 from .pack.folder import Pack
 from .pack.identity import identity
 from .pack.manifest import KernelEntry, Row

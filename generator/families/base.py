@@ -60,6 +60,10 @@ class Family:
     record: Callable[[Genome], dict[str, Any]]
     #: operator -> the genes that it moves together
     operators: dict[str, tuple[str, ...]]
+    #: Whether a CTA adds up all of K that it reads in one float32 accumulator, by wgmma of 16 of K
+    #: after each other from the lowest on, whatever its other genes: where no CTAs share a tile by
+    #: K, kernels of such families give the same bits (hgemm_packs/pack/batch_invariant.py).
+    in_order: bool = False
 
     def whole(self, genome: Genome) -> dict[str, int | str | bool]:
         """`genome` with those of UNNAMED that it is too old to have: the same kernel."""

@@ -116,4 +116,6 @@ OPERATORS = {
     "copies": ("cp_async",),
 }
 
-FAMILY = Family("sm90_oneshot", "sm90/oneshot.cuh", GENES, _check, _macros, _record, OPERATORS)
+FAMILY = Family(
+    "sm90_oneshot", "sm90/oneshot.cuh", GENES, _check, _macros, _record, OPERATORS, in_order=True
+)

@@ -110,4 +110,6 @@ OPERATORS = {
     "ahead": tuple(AHEAD),
 }
 
-FAMILY = Family("sm90_swapab", "sm90/swapab.cuh", GENES, _check, _macros, _record, OPERATORS)
+FAMILY = Family(
+    "sm90_swapab", "sm90/swapab.cuh", GENES, _check, _macros, _record, OPERATORS, in_order=True
+)

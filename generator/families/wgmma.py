@@ -204,4 +204,6 @@ OPERATORS = {
     "ahead": tuple(AHEAD),
 }
 
-FAMILY = Family("sm90_wgmma", "sm90/wgmma.cuh", GENES, _check, _macros, _record, OPERATORS)
+FAMILY = Family(
+    "sm90_wgmma", "sm90/wgmma.cuh", GENES, _check, _macros, _record, OPERATORS, in_order=True
+)

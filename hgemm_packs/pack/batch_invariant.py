@@ -13,9 +13,9 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .pack.manifest import KernelEntry, Row
-from .pack.manifest_reader import Manifest
-from .problem import Problem
+from ..problem import Problem
+from .manifest import KernelEntry, Row
+from .manifest_reader import Manifest
 
 #: Families whose CTA adds up all of K that it reads in one float32 accumulator, by wgmma of 16 of K
 #: after each other from the lowest on: whatever the tile, and whichever operand is on wgmma's rows.
