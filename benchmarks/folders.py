@@ -59,6 +59,9 @@ FOLDERS = {
     ),
     "sanitizer/spaces": ResultsFolder("sanitize", "nothing: evidence over whole spaces"),
     "spaces": ResultsFolder("space_gates", "nothing: evidence over whole spaces"),
+    "bits": ResultsFolder(
+        "bits", "nothing: which kernels the batch-invariant mode takes for alike"
+    ),
     "models": ResultsFolder("models", "nothing: figures"),
     "serving": ResultsFolder("serving", "nothing: figures"),
     "chained": ResultsFolder("measure chained", "nothing: figures"),

@@ -118,8 +118,9 @@ def counters() -> dict[str, int]:
     Returns a dict of ints: `hits` are calls that a kernel ran, `launches` are kernels that were
     launched, `fallbacks` are calls that torch ran, or that raised because torch must not run them.
     Each reason that occurred has a count of its own, such as `fallback not_measured`; `explain`
-    says what a reason means. Replays of a CUDA graph are not counted. Under `enabled()` torch's own products are counted, too, and so that of a
-    call of `matmul` that torch runs for a gradient. Raises nothing.
+    says what a reason means. Replays of a CUDA graph are not counted. Under `enabled()` torch's own
+    products are counted, too, and so that of a call of `matmul` that torch runs for a gradient.
+    Raises nothing.
 
     Example:
 

@@ -167,11 +167,12 @@ def options(*, batch_invariant: bool) -> Iterator[None]:
 
     No product is torch's in the mode. A call raises `hgemm_packs.errors.InvariantError`, a
     RuntimeError, where no kernel of the mode runs it: operands that are not float16 or bfloat16 on
-    one CUDA device, vectors and batches of matrices, N or K that is no multiple of 8, addresses
-    that are not 16-byte aligned, strides that are not packed, an `out` that a kernel cannot write,
-    autocast, kernels that are switched off. Under `enable()` torch's mm and bmm raise torch's own
-    RuntimeError; sums such as addmm, and products in code that torch.compile generated, stay
-    torch's. Compiled code breaks its graph at calls of ours, which then run as they do eagerly.
+    one CUDA device, vectors, batches of matrices, empty matrices, N or K that is no multiple of 8,
+    addresses that are not 16-byte aligned, strides that are not packed, an `out` that a kernel
+    cannot write, autocast, kernels that are switched off. Under `enable()` torch's mm and bmm raise
+    torch's own RuntimeError. Left as they are there: sums such as addmm, operators that another
+    library has replaced, and products that torch.compile generated. Compiled code breaks its graph
+    at calls of ours, which then run as they do eagerly.
 
     A captured CUDA graph keeps the kernels that it was captured with, so capture it in the mode,
     after `warmup` in the mode: a capture loads nothing, and raises. The first call reads the whole

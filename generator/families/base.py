@@ -61,8 +61,9 @@ class Family:
     #: operator -> the genes that it moves together
     operators: dict[str, tuple[str, ...]]
     #: Whether a CTA adds up all of K that it reads in one float32 accumulator, by wgmma of 16 of K
-    #: after each other from the lowest on, whatever its other genes: where no CTAs share a tile by
-    #: K, kernels of such families give the same bits (hgemm_packs/pack/batch_invariant.py).
+    #: after each other from the lowest on, whatever its other genes, and the bits of its kernels
+    #: were measured: where no CTAs share a tile by K, kernels of such families give the same bits
+    #: (hgemm_packs/pack/batch_invariant.py).
     in_order: bool = False
 
     def whole(self, genome: Genome) -> dict[str, int | str | bool]:

@@ -116,6 +116,4 @@ OPERATORS = {
     "copies": ("cp_async",),
 }
 
-FAMILY = Family(
-    "sm90_oneshot", "sm90/oneshot.cuh", GENES, _check, _macros, _record, OPERATORS, in_order=True
-)
+FAMILY = Family("sm90_oneshot", "sm90/oneshot.cuh", GENES, _check, _macros, _record, OPERATORS)

@@ -20,11 +20,11 @@ from .manifest_reader import Manifest
 #: Families whose CTA adds up all of K that it reads in one float32 accumulator, by wgmma of 16 of K
 #: after each other from the lowest on: whatever the tile, and whichever operand is on wgmma's rows.
 #: Their declarations say so (`Family.in_order`); benchmarks/results/bits holds what was measured.
-IN_ORDER = frozenset({"sm90_wgmma", "sm90_swapab", "sm90_oneshot"})
+IN_ORDER = frozenset({"sm90_wgmma", "sm90_swapab"})
 
 #: Rows nearby whose kernels are candidates.
 NEAREST = 16
-#: The rule's constants; tests/benchmarks/test_invariant_rule.py holds it against recordings.
+#: The rule's constants; tests/benchmarks/test_bits.py holds it against recordings.
 CLOCKS_PER_US = 1700.0
 LAUNCH_US = 2.0
 TILE_CLOCKS = 400.0  # of a tile beside its products

@@ -45,8 +45,8 @@ def compile_backend() -> Callable[..., Any]:
     ) -> Any:
         if is_invariant():
             raise InvariantError(
-                "options(batch_invariant=True): compile_backend() leaves products to torch; run this "
-                "model eagerly, or under enable()"
+                "options(batch_invariant=True): compile_backend() leaves products to torch; run "
+                "this model eagerly, or under enable()"
             )
         from torch._inductor import config, list_mode_options
         from torch._inductor.compile_fx import compile_fx

@@ -72,8 +72,8 @@ def _is_exporting() -> bool:
 
 
 # What Dynamo traces. An exported program runs without us, so nothing of ours may be in it. In the
-# batch-invariant mode calls of ours run as they do eagerly: Dynamo guards on the count of its blocks,
-# so that a graph that was traced under one mode never runs under the other.
+# batch-invariant mode calls of ours run as they do eagerly: Dynamo guards on the count of its
+# blocks, so that a graph that was traced under one mode never runs under the other.
 
 
 def _trace_matmul(input: Any, other: Any, *, out: Any = None) -> Any:
