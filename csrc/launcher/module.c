@@ -53,7 +53,8 @@ static PyObject *set_off(PyObject *module, PyObject *off) {
   Py_RETURN_NONE;
 }
 
-// set_invariant(invariant): whether calls from now on, in all threads, are batch-invariant or raise.
+// set_invariant(invariant): whether calls from now on, in all threads, are batch-invariant or
+// raise.
 static PyObject *set_invariant(PyObject *module, PyObject *invariant) {
   const int yes = PyObject_IsTrue(invariant);
   if (yes < 0) return NULL;

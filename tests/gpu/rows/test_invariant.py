@@ -12,8 +12,7 @@ from hgemm_packs.errors import InvariantError
 from hgemm_packs.nn import Linear
 from hgemm_packs.pack import batch_invariant
 from tests import reference
-
-from .conftest import DTYPES, Counts
+from tests.gpu.conftest import DTYPES, Counts
 
 pytestmark = pytest.mark.gpu
 
