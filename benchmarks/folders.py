@@ -64,6 +64,7 @@ FOLDERS = {
     ),
     "models": ResultsFolder("models", "nothing: figures"),
     "serving": ResultsFolder("serving", "nothing: figures"),
+    "epilogues": ResultsFolder("epilogues", "nothing: figures"),
     "chained": ResultsFolder("measure chained", "nothing: figures"),
     "screens": ResultsFolder("generate", "the constants of the prior"),
 }

@@ -39,7 +39,7 @@ Out = Annotated[
 Shapes = Annotated[
     str | None,
     typer.Option(
-        help='Only problems of "grid", "llm", "transposed", a TOML file or a file of JSON lines. '
+        help='Only problems of "grid", "llm", "serving", "transposed", a TOML file or a file of JSON lines. '
         "Default: the whole table."
     ),
 ]

@@ -127,7 +127,9 @@ def search(
     context: typer.Context,
     shapes: Annotated[
         list[str] | None,
-        typer.Option(help='"grid", "llm", "transposed" or a TOML file.', rich_help_panel=PROBLEMS),
+        typer.Option(
+            help='"grid", "llm", "serving", "transposed" or a TOML file.', rich_help_panel=PROBLEMS
+        ),
     ] = None,
     models: Annotated[
         list[str] | None,

@@ -18,7 +18,12 @@ from hgemm_packs.problem import REGIMES as REGIMES
 from hgemm_packs.problem import regime as regime
 
 #: Committed lists, in manifests/shapes/.
-NAMED = {"grid": "grid.toml", "llm": "llm_layers.toml", "transposed": "transposed.toml"}
+NAMED = {
+    "grid": "grid.toml",
+    "llm": "llm_layers.toml",
+    "serving": "serving.toml",
+    "transposed": "transposed.toml",
+}
 
 #: Layers of models are divided by their rows: few of them stream the weights, many compute.
 LAYER_REGIMES = ("M<=256", "M>256")

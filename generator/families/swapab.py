@@ -24,7 +24,7 @@ from hgemm_packs.generator.families.operand import mn_major, operand_map
 GENES: dict[str, tuple[int | str | bool, ...]] = {
     "layout": ("nn", "nt"),
     "dtype": ("f16", "bf16"),
-    "tile_m": (8, 16, 24, 32, 40, 48, 64, 96, 128),
+    "tile_m": tuple(range(8, 257, 8)),
     "tile_n": (64, 128, 256),
     "tile_k": (64, 128, 256),
     "stages": (2, 3, 4, 5, 6, 8, 10, 12, 16),

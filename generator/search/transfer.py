@@ -1,5 +1,5 @@
 """What won elsewhere comes first: kernels that earlier runs timed best on the same sizes, in any
-layout and type, before a search of one's own, or instead of one.
+layout and type, or on the nearest sizes, before a search of one's own, or instead of one.
 
 Made by the CLI from exports, run folders and tables. A winner in another layout or type is the same
 genome with those genes changed, if that is a genome.
@@ -16,6 +16,7 @@ from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.generator.devices.recording import complete_choice
 from hgemm_packs.generator.families import FAMILIES, computed
 from hgemm_packs.generator.search.base import Strategy
+from hgemm_packs.generator.search.near import near_choices
 from hgemm_packs.generator.store.findings import Field, Findings
 from hgemm_packs.problem import Problem
 
@@ -119,6 +120,12 @@ def move_choices(known: Known, problem: Problem) -> list[Choice]:
     return list(dict.fromkeys(choice for choice in here if choice))
 
 
+def start_choices(known: Known, problem: Problem) -> list[Choice]:
+    """What to try first: the known of the sizes of `problem`, or of those nearest to them where
+    nothing is known of its own."""
+    return move_choices(known, problem) or near_choices(known, problem, _move_choice)
+
+
 def turn_choice(choice: Choice) -> Choice | None:
     """The choice with rows and columns exchanged, in the same layout; None when that is no genome,
     or its kind has nothing to exchange."""
@@ -146,7 +153,7 @@ class Transfer:
 
     def ask(self, space: Space, n: int) -> list[Proposal]:
         told = self._told.get(space.problem, set())
-        here = move_choices(self._known, space.problem)
+        here = start_choices(self._known, space.problem)
         new = [choice for choice in here if choice not in told and space.contains(choice)]
         if new:
             return [Proposal(choice, self.name, "winners") for choice in new[:n]]
