@@ -28,7 +28,8 @@ import torch
 
 import hgemm_packs
 from hgemm_packs.measure import timing
-from hgemm_packs.measure.operands import DTYPES, operands
+from hgemm_packs.measure.operands import DTYPES, Operands, operands
+from hgemm_packs.measure.replay import Replay, stage
 from hgemm_packs.problem import Problem
 
 #: Layers, N and K: Llama 3.1 8B and 70B by 8, Qwen2.5 7B, Qwen3 8B and 32B, Mistral Small 24B.
@@ -66,6 +67,20 @@ def count_equal(c: torch.Tensor, wanted: torch.Tensor) -> int:
     return int((c.view(torch.int16) == wanted.view(torch.int16)).all(dim=1).sum())
 
 
+def replay(matmul: Matmul, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The product as a CUDA graph leaves it behind."""
+    out = a.new_empty(len(a), b.shape[1])
+    at = stage(a.device.index)
+    with at.active():
+        # Not torch.cuda.graph, which collects garbage each time.
+        graph = Replay(lambda a, b, c: matmul(a, b, out=c), [Operands(a, b, out)], 1)
+        out.fill_(math.nan)
+        graph.queue()
+        at.stream.synchronize()
+        graph.free()
+    return out
+
+
 def compare_rows(
     matmul: Matmul, a: torch.Tensor, b: torch.Tensor, values: Iterable[int]
 ) -> dict[str, int]:
@@ -79,13 +94,7 @@ def compare_rows(
         equal += count_equal(matmul(a[start : start + m], b), whole[start : start + m])
         total += 2 * m
         if a.is_cuda:
-            out = torch.full_like(whole[:m], math.nan)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                matmul(a[:m], b, out=out)
-            graph.replay()
-            equal, total = equal + count_equal(out, whole[:m]), total + m
-            graph.reset()
+            equal, total = equal + count_equal(replay(matmul, a[:m], b), whole[:m]), total + m
     return {"rows": total, "equal": equal}
 
 
