@@ -126,14 +126,16 @@ def _choose(
             # Without what was just quarantined.
             choice = select.resolve(problem, device, invariant=invariant)
     except RuntimeError as error:
-        _say_once(str(error))
+        if not invariant:  # where the caller is told by an exception
+            _say_once(str(error))
         return "no_device"
     except OSError as error:  # files, of a network perhaps; torch can still multiply
         if error.errno is None:  # of no file: a TimeoutError that a signal handler raised
             raise
-        _say_once(f"packs cannot be read: {error}")
+        if not invariant:
+            _say_once(f"packs cannot be read: {error}")
         return "pack_refused"
-    if choice.code in ALWAYS and not invariant:  # where the caller is told by an exception
+    if choice.code in ALWAYS and not invariant:
         _say_once("; ".join(each.text for each in choice.reasons if each.code == choice.code))
     _log(problem, choice)
     return choice.code

@@ -100,7 +100,9 @@ static PyObject *product(launcher_state *state, call c) {
     override_pass(before);
     return result;
   }
-  if (!call_parse(state, &c)) return torch_call(state, &c, NULL);
+  if (!call_parse(state, &c))  // torch knows more names of arguments
+    return state->invariant ? torch_fall_back(state, &c, REASON_MISMATCH, NULL)
+                            : torch_call(state, &c, NULL);
   if (!state->exchange) return torch_fall_back(state, &c, REASON_NO_EXCHANGE, NULL);
   if (torch_trains(state, &c)) return torch_fall_back(state, &c, REASON_AUTOGRAD, NULL);
   reason why = problem_describe(state, c.a, c.b, c.linear, &p);

@@ -128,6 +128,7 @@ def _out(rows: int, columns: int) -> torch.Tensor:
 RAISING: dict[str, tuple[str, Call]] = {
     "float32": ("dtype", lambda f, a, b: f.matmul(a.float(), b.float())),
     "two types": ("mismatch", lambda f, a, b: f.matmul(a, b.bfloat16())),
+    "names of NumPy": ("mismatch", lambda f, a, b: f.matmul(x1=a, x2=b)),
     "sizes": ("mismatch", lambda f, a, b: f.matmul(a, b[:32])),
     "not served": ("not_measured", lambda f, a, b: f.matmul(a.bfloat16(), b.bfloat16())),
     "vector": ("shape", lambda f, a, b: f.matmul(a, b[:, 0])),
