@@ -29,6 +29,16 @@ def matmul(
 def linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor: ...
+def addmm(
+    input: torch.Tensor,
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor: ...
+def fused_linear(
+    input: torch.Tensor, weight: torch.Tensor, addend: torch.Tensor | None, epilogue: str, /
+) -> torch.Tensor | None: ...
 def init(
     *,
     driver: str,
@@ -38,6 +48,7 @@ def init(
     matmul: Callable[..., Any],
     mm: Callable[..., Any],
     linear: Callable[..., Any],
+    addmm: Callable[..., Any],
     empty: Callable[..., Any],
     empty_current: Callable[..., Any] | None,
     f16: torch.dtype,
@@ -57,6 +68,7 @@ def init(
 def use_torch(
     matmul: Callable[..., Any],
     linear: Callable[..., Any],
+    addmm: Callable[..., Any],
     refuse: Callable[[str, _Described | None, int], None],
     strict: bool,
     /,
@@ -85,6 +97,7 @@ def load(
     dtype: str,
     align: tuple[int, int, int],
     dims: tuple[_Range, ...],
+    epilogue: str,
 ) -> Kernel: ...
 def launch(
     kernel: Kernel,
@@ -92,13 +105,15 @@ def launch(
     b: torch.Tensor,
     out: torch.Tensor,
     workspace: tuple[int, int] | None,
-    bias: torch.Tensor | None,
+    addend: torch.Tensor | None,
     /,
 ) -> None: ...
 def relaxed(function: Callable[[], object], /) -> object: ...
-def override(is_torchs: Callable[[str, str], bool], /) -> None: ...
+def override(find: Callable[[str, str], int], /) -> bool | None: ...
 def serve_program(on: bool, /) -> None: ...
-def describe(a: torch.Tensor, b: torch.Tensor, /) -> _Described | str: ...
+def describe(
+    a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor | None, epilogue: str, /
+) -> _Described | str: ...
 def device_info(index: int, /) -> tuple[str, int, int, int, int, int]: ...
 def counters() -> _Counters: ...
 def reset_table() -> None: ...

@@ -61,6 +61,7 @@ def start(driver: str = DRIVER, device_type: int = CUDA) -> None:
             extension.use_torch(
                 torch_state.torch_matmul(),
                 torch_state.torch_linear(),
+                torch_state.torch_addmm(),
                 refuse,
                 here.strict,
             )

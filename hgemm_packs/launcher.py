@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 if find_spec(f"{__package__}._C") is None:
     _C: Any = None
     matmul, linear = torch_state.matmul, torch_state.linear
+    addmm, fused_linear = torch_state.addmm, torch_state.fused_linear
 else:
     from . import _C
 
     matmul, linear = _C.matmul, _C.linear
+    addmm, fused_linear = _C.addmm, _C.fused_linear
 
 
 def _set_switches(off: bool, invariant: bool) -> None:
@@ -82,10 +84,12 @@ def launch(
     b: torch.Tensor,
     out: torch.Tensor,
     workspace: Workspace | None = None,
-    bias: torch.Tensor | None = None,
+    addend: torch.Tensor | None = None,
 ) -> None:
-    """Run this very kernel on the current stream: out[M,N] = a[M,K] @ b[K,N], 2-D, out row-major.
-    A kernel with an epilogue gets `bias` [N], packed, and no other does.
+    """Run this very kernel on the current stream: out[M,N] = a[M,K] @ b[K,N], 2-D, out row-major,
+    or [M,N/2] where its epilogue is gated. A kernel that adds a bias gets it as `addend` [N],
+    packed; one that adds a residual gets [M,N], packed, in other memory than out; no other
+    gets one.
 
     A kernel with a workspace gets `workspace`, which the caller keeps while a graph may replay the
     launch, or else memory as for matmul.
@@ -93,7 +97,7 @@ def launch(
     Raises ValueError when the tensors are not what the kernel takes: dtype, device, layout, sizes
     or alignment, and RuntimeError when the launch fails or there is no workspace. Never falls back.
     """
-    _extension().launch(kernel, a, b, out, workspace.where if workspace else None, bias)
+    _extension().launch(kernel, a, b, out, workspace.where if workspace else None, addend)
 
 
 def device_info(index: int) -> DeviceInfo:
@@ -104,11 +108,14 @@ def device_info(index: int) -> DeviceInfo:
     return DeviceInfo(name, arch, sm_count, l2_bytes, driver)
 
 
-def describe(a: torch.Tensor, b: torch.Tensor) -> Problem | str:
-    """The problem that matmul(a, b) looks up, or the reason why it goes to torch without asking."""
+def describe(
+    a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor | None = None, epilogue: str = "none"
+) -> Problem | str:
+    """The problem that matmul(a, b) looks up, or with an epilogue and what it adds fused_linear, or
+    the reason why it goes to torch without asking."""
     if _C is None:
         return "no_extension"
-    described = _extension().describe(a, b)
+    described = _extension().describe(a, b, addend, epilogue)
     return described if isinstance(described, str) else problem_of(described)
 
 
@@ -156,10 +163,14 @@ def _extension() -> Any:
     return _C
 
 
-def override(is_torchs: Callable[[str, str], bool]) -> None:
-    """Put our functions into torch's dispatcher, once, for the operators that are torch's own as
-    `is_torchs(operator, dispatch key)` says. Raises RuntimeError where that cannot be done."""
-    _extension().override(is_torchs)
+def override(find: Callable[[str, str], int]) -> bool | None:
+    """Put our functions into torch's dispatcher, once, for the operators that are torch's own:
+    `find(operator, dispatch key)` is the key's number then, else 0. True where they are put there
+    now, and hgemm_packs_lessons::numbers waits for its call; False where those of sums are not
+    among them, for this torch offers no way; None where nothing was to do. Raises RuntimeError
+    where there is no way for products either."""
+    put: bool | None = _extension().override(find)
+    return put
 
 
 def serve_program(on: bool) -> None:

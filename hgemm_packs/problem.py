@@ -13,8 +13,14 @@ LAYOUTS = ("nn", "nt", "tn", "tt")
 DTYPES = ("f16", "bf16")
 ACCUMULATORS = ("f32",)
 #: What is computed of a product before it is rounded: nothing more, a bias of N values added to
-#: each row, or that and an activation.
-EPILOGUES = ("none", "bias", "bias_relu", "bias_gelu", "bias_gelu_tanh", "bias_silu")
+#: each row, that and an activation, a packed matrix [M,N] added, or of N columns of which x [M,N/2]
+#: is the first half and y [M,N/2] the second C [M,N/2] = silu(x) * y.
+EPILOGUES = (
+    *("none", "bias", "bias_relu", "bias_gelu", "bias_gelu_tanh", "bias_silu"),
+    *("residual", "gated_silu"),
+)
+#: Those that add nothing.
+WITHOUT_ADDEND = ("none", "gated_silu")
 ALIGNMENTS = (2, 4, 8, 16)
 
 #: M, N and K travel to the kernels as int32.
@@ -97,6 +103,11 @@ class Problem:
     def __str__(self) -> str:
         more = "" if self.epilogue == "none" else f" {self.epilogue}"
         return f"{self.m}x{self.n}x{self.k} {self.layout} {self.dtype}{more}"
+
+
+def columns_of(n: int, epilogue: str) -> int:
+    """Columns of C, of a product of N columns with this epilogue."""
+    return n // 2 if epilogue == "gated_silu" else n
 
 
 def natural_alignment(m: int, n: int, k: int, layout: str) -> int:

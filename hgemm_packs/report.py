@@ -24,42 +24,108 @@ if TYPE_CHECKING:
     import torch
 
 
-def explain(a: torch.Tensor, b: torch.Tensor) -> None:
-    """Print what `matmul(a, b)` does with these tensors, and every reason for it.
+def explain(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    residual: torch.Tensor | None = None,
+) -> None:
+    """Print what `matmul(a, b)` does with these tensors, and every reason for it; with any of the
+    rest, what `linear(a, b.t(), bias, activation, residual)` does.
 
     The output names the kernel and its measurement, or the reason why torch runs the call. If the
     table lacks the problem, the output names the nearest M that was measured with the same N and K.
-    Where a gradient is recorded, it names what backward runs on, too. Nothing is multiplied. The
-    tensors may have any shape, type and device. Raises TypeError for an argument that is not a
-    tensor.
+    Of a call with an epilogue it says whether one kernel computes the whole, and if not, who runs
+    the product and who the rest. Where a gradient is recorded, it names what backward runs on, too.
+    Nothing is multiplied. The tensors may have any shape, type and device. Raises TypeError for an
+    argument that is not a tensor, and ValueError for an activation that `linear` does not take.
 
     Example:
 
         explain(x, weight.t())
+        explain(x, up.weight.t(), up.bias, activation="silu")
     """
+    if bias is None and activation is None and residual is None:
+        _explain_product(a, b)
+        return
+    from .nn import functional
+
+    if activation is not None:
+        functional.check_activation("explain", activation, b, -1)
+    epilogue = functional.epilogue_of(bias, activation, residual)
+    if epilogue not in ("none", "bias"):
+        addend = residual if epilogue == "residual" else bias
+        if _explain_whole(a, b, addend, epilogue):
+            if residual is not None and epilogue != "residual":
+                print("epilogue  the residual by torch")
+            return
+    by_kernel = _explain_product(a, b, bias)
+    said = [f"the bias by {'the kernel' if by_kernel else 'torch'}"] if bias is not None else []
+    rest = [
+        *([activation] if activation else []),
+        *(["the residual"] if residual is not None else []),
+    ]
+    said += [f"{' and '.join(rest)} by torch"] if rest else []
+    print(f"epilogue  {', '.join(said)}")
+
+
+def _explain_whole(a: torch.Tensor, b: torch.Tensor, addend: object, epilogue: str) -> bool:
+    """Whether one kernel computes all of it; prints what is to be said of that."""
+    from . import launcher, torch_state
+
+    found = launcher.describe(a, b, addend, epilogue)
+    read_switch()
+    if is_off():
+        found = "off"
+    elif isinstance(found, Problem):
+        found = torch_state.state(a, b, addend) or found
+    if isinstance(found, str):
+        text = f"{found}: {reasons.WORDS[found]}"
+    else:
+        try:
+            choice = select.resolve(found, a.device.index)
+            if choice.kernel is not None:
+                print(explain_problem(found, a.device.index))
+                print(f"epilogue  {epilogue} by the kernel, which rounds once")
+                return True
+            text = "; ".join(map(str, choice.reasons))
+        except RuntimeError as error:
+            text = f"no_device: {reasons.WORDS['no_device']}: {error}"
+    print(f"epilogue  no kernel computes {epilogue} as a whole: {text}")
+    return False
+
+
+def _explain_product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> bool:
+    """The same of the product and its bias; whether a kernel adds that."""
     from . import launcher, torch_state
     from .torch_hooks import program
 
-    found = launcher.describe(a, b)
+    added = () if bias is None else (bias,)
+    found = launcher.describe(a, b, bias, "none" if bias is None else "bias")
     read_switch()
     if is_off():
         print(_by_torch("off", reasons.WORDS["off"]))
         print("without that:")
-    state = found if isinstance(found, str) else torch_state.state(a, b)
+    state = found if isinstance(found, str) else torch_state.state(a, b, *added)
     if state in ("autograd", "mode") and program.is_enabled():
         print("enabled   below autograd and modes of torch the product gets what is said here")
         state = None
     if state is not None:
         print(_by_torch(state, reasons.WORDS[state]))
-    if isinstance(found, Problem):
-        if state is not None:
-            print("without that:")
-        try:
-            print(explain_problem(found, a.device.index))
-            if state is None and torch_state.records(a, b):
-                print(_explain_gradients(found, a, b))
-        except RuntimeError as error:
-            print(_by_torch("no_device", f"{reasons.WORDS['no_device']}: {error}"))
+    if not isinstance(found, Problem):
+        return False
+    if state is not None:
+        print("without that:")
+    try:
+        print(explain_problem(found, a.device.index))
+        if state is None and torch_state.records(a, b, *added):
+            print(_explain_gradients(found, a, b))
+        served = bool(added) and select.resolve(found, a.device.index).kernel is not None
+    except RuntimeError as error:
+        print(_by_torch("no_device", f"{reasons.WORDS['no_device']}: {error}"))
+        served = False
+    return served and state is None and not is_off()
 
 
 def _explain_gradients(p: Problem, a: torch.Tensor, b: torch.Tensor) -> str:

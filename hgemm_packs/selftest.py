@@ -15,6 +15,7 @@ from .errors import PackError
 from .pack.identity import identity
 from .pack.receipts import read_own, write_whole
 from .pack.strict_json import read_json, record, text
+from .problem import WITHOUT_ADDEND, columns_of
 from .settings import LOGGER, settings
 
 if TYPE_CHECKING:
@@ -50,27 +51,32 @@ def prove(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.dev
     import torch
 
     from .launcher import launch
-    from .measure.epilogue import finish
-    from .measure.operands import operands
+    from .measure.epilogue import finish, spread_gated
+    from .measure.operands import addend_of, operands
 
     with torch.no_grad():
         (case,) = operands(problem, place, seed=int(entry.id[:12], 16))
-        bias = None
-        if problem.epilogue != "none":
-            bias = torch.linspace(-2.0, 2.0, problem.n, device=place).to(case.c.dtype)
-        launch(kernel, case.a, case.b, case.c, bias=bias)
+        addend = None
+        if problem.epilogue not in WITHOUT_ADDEND:
+            addend = addend_of(problem.epilogue, case.c)
+        launch(kernel, case.a, case.b, case.c, addend=addend)
         wrong, worst = 0, 0.0
         right = case.b.float()
         for start in range(0, problem.m, ROWS):
             rows = slice(start, start + ROWS)
-            expected = finish(problem.epilogue, case.a[rows].float() @ right, bias)
+            sums = case.a[rows].float() @ right
+            added = addend[rows] if addend is not None and addend.ndim == 2 else addend
+            expected = finish(problem.epilogue, sums, added)
             error = (case.c[rows].float() - expected).abs_()
+            off: torch.Tensor | float = problem.k * SUMMATION
+            if problem.epilogue == "gated_silu":
+                off = spread_gated(sums, off)
             allowed = expected.abs_().mul_(2 * ROUNDING[problem.out_dtype])
-            allowed += problem.k * SUMMATION
+            allowed += off
             wrong += int((~(error <= allowed)).sum())  # negated, for NaN compares as false
             worst = max(worst, float(error.nan_to_num_(torch.inf).max()))
     if wrong:
-        values = problem.m * problem.n
+        values = problem.m * columns_of(problem.n, problem.epilogue)
         reason = f"self-test on {problem}: {wrong} of {values} values differ, by up to {worst:.3g}"
         keep_out(settings().cache, entry, reason)
         raise SelfTestError(reason)

@@ -170,9 +170,10 @@ def options(*, batch_invariant: bool) -> Iterator[None]:
     one CUDA device, vectors, batches of matrices, empty matrices, N or K that is no multiple of 8,
     addresses that are not 16-byte aligned, strides that are not packed, an `out` that a kernel
     cannot write, autocast, kernels that are switched off. Under `enable()` torch's mm and bmm raise
-    torch's own RuntimeError. Left as they are there: sums such as addmm, operators that another
-    library has replaced, and products that torch.compile generated. Compiled code breaks its graph
-    at calls of ours, which then run as they do eagerly.
+    torch's own RuntimeError, and so do its sums, addmm and baddbmm, hence torch.nn.Linear with a
+    bias. Left as they are there: operators that another library has replaced, and products that
+    torch.compile generated. Compiled code breaks its graph at calls of ours, which then run as they
+    do eagerly.
 
     A captured CUDA graph keeps the kernels that it was captured with, so capture it in the mode,
     after `warmup` in the mode: a capture loads nothing, and raises. The first call reads the whole

@@ -43,6 +43,25 @@ def linear(
     return torch_linear()(input, weight, bias)
 
 
+def addmm(
+    input: torch.Tensor,
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """torch.addmm, as `matmul` is torch.matmul."""
+    _count()
+    return torch_addmm()(input, mat1, mat2, **({} if out is None else {"out": out}))
+
+
+def fused_linear(
+    input: torch.Tensor, weight: torch.Tensor, addend: torch.Tensor | None, epilogue: str
+) -> torch.Tensor | None:
+    """No kernel, hence none with an epilogue."""
+    return None
+
+
 def _count() -> None:
     global _calls
     if not _calls:
@@ -72,6 +91,12 @@ def torch_linear() -> Callable[..., torch.Tensor]:
     return torch.nn.functional.linear
 
 
+def torch_addmm() -> Callable[..., torch.Tensor]:
+    import torch
+
+    return torch.addmm
+
+
 def torch_entry_points(device_type: int) -> dict[str, Any] | str:
     """What C needs from torch, as keyword arguments of `_C.init`; or why this torch has not got it.
 
@@ -99,6 +124,7 @@ def _entry_points(torch: Any, device: str) -> dict[str, Any]:
         "matmul": torch.matmul,
         "mm": torch.mm,
         "linear": torch.nn.functional.linear,
+        "addmm": torch.addmm,
         "empty": torch.empty,
         # Inductor's allocation: torch.empty without the dispatcher, on the current device.
         "empty_current": getattr(guards, f"_empty_strided_{device}", None),
@@ -146,23 +172,24 @@ def _probes(torch: Any, device: str) -> tuple[tuple[Any, ...], ...]:
     )
 
 
-def state(a: torch.Tensor, b: torch.Tensor) -> str | None:
-    """Why no kernel may run the product of these two now, as C asks in a call: "mode", "autograd"
-    or None."""
+def state(a: torch.Tensor, b: torch.Tensor, *added: object) -> str | None:
+    """Why no kernel may run the product of these two now, and what is added to it, as C asks in a
+    call: "mode", "autograd" or None."""
     import torch
 
     probes = _probes(torch, "cuda")
     if any(function(*argument) != quiet for function, quiet, *argument in probes):
         return "mode"
-    small = records(a, b) and 2 * a.numel() * b.shape[-1] < LEAST_RECORDED
-    return "autograd" if small else None
+    if not records(a, b, *added):
+        return None
+    return "autograd" if added or 2 * a.numel() * b.shape[-1] < LEAST_RECORDED else None
 
 
-def records(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether torch would record a gradient of a product of these two."""
+def records(*operands: object) -> bool:
+    """Whether torch would record a gradient of an operation on these."""
     import torch
 
-    return torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    return torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in operands)
 
 
 def make_blas_handle(relaxed: Callable[[Callable[[], object]], object], device: int) -> None:

@@ -21,6 +21,7 @@ import hgemm_packs
 from hgemm_packs import launcher
 
 NAMES = ("mm", "addmm", "bmm", "baddbmm", "matmul", "nn.functional.linear")
+ACTIVATED = "_addmm_activation"
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 #: Samples are small: kernels are for sides that these numbers divide.
 GROWN, LARGEST = 8, 1000
@@ -36,6 +37,7 @@ class Tally:
 
     run: int = 0
     hits: int = 0
+    served: Counter[str] = field(default_factory=Counter)  # samples that a kernel ran, by operator
     skipped: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
@@ -49,7 +51,31 @@ def operators() -> list[Any]:
         sys.modules["expecttest"] = stand_in
     from torch.testing._internal.common_methods_invocations import op_db
 
-    return [op for op in op_db if op.name in NAMES]
+    found = [op for op in op_db if op.name in NAMES]
+    (sums,) = (op for op in found if op.name == "addmm" and not op.variant_test_name)
+    return [*found, *(Activated(sums, use_gelu) for use_gelu in (False, True))]
+
+
+@dataclass(frozen=True)
+class Activated:
+    """torch._addmm_activation, which torch has no samples of, on those of addmm."""
+
+    sums: Any
+    use_gelu: bool
+    name: str = ACTIVATED
+
+    @property
+    def variant_test_name(self) -> str:
+        return "gelu" if self.use_gelu else "relu"
+
+    def supported_dtypes(self, device: str) -> Any:
+        return self.sums.supported_dtypes(device)
+
+    def sample_inputs(self, *given: Any, **named: Any) -> Any:
+        return self.sums.sample_inputs(*given, **named)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return torch._addmm_activation(*args, **kwargs, use_gelu=self.use_gelu)
 
 
 def check(device: str, matmul: Matmul, tally: Tally) -> None:
@@ -87,9 +113,23 @@ def _calls(op: Any, device: str, dtype: torch.dtype) -> Iterator[_Call]:
         torch.manual_seed(0)
         for sample in op.sample_inputs(device, dtype, requires_grad=requires_grad):
             call = _Call([sample.input, *sample.args], dict(sample.kwargs))
-            yield call
-            if max(x.numel() for x in call.tensors()) <= LARGEST:
-                yield call.mapped(_grown)
+            for each in (call, *_variants(op.name, call)):
+                yield each
+                if max(x.numel() for x in each.tensors()) <= LARGEST:
+                    yield each.mapped(_grown)
+
+
+def _variants(name: str, call: _Call) -> Iterator[_Call]:
+    """What torch's samples lack: batches of one matrix, and sums that add one row to each."""
+    if "bmm" in name and all(x.dim() == 3 for x in call.tensors()):
+        yield call.mapped(lambda x: _leaf(x[:1], x))
+    added = call.args[0]
+    if name in ("addmm", ACTIVATED) and added.dim() == 2:
+        yield _Call([_leaf(added[0], added), *call.args[1:]], {})
+
+
+def _leaf(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    return part.detach().clone().requires_grad_(whole.requires_grad)
 
 
 def _grown(tensor: torch.Tensor) -> torch.Tensor:
@@ -103,7 +143,9 @@ def _check(title: str, op: Any, call: _Call, matmul: Matmul, tally: Tally) -> No
     function = lambda *args, **kwargs: op(*args, **kwargs)  # noqa: E731
     wanted, _ = _seen(function, call)
     with hgemm_packs.enabled():
-        _hold(f"{title} enabled", call, wanted, _seen(function, call), tally)
+        seen = _seen(function, call)
+    tally.served[op.name] += bool(seen[1])
+    _hold(f"{title} enabled", call, wanted, seen, tally)
     alone = _alone(op.name, call, matmul)
     if isinstance(alone, str):
         tally.skipped[f"{op.name} through matmul: {alone}"] += 1
@@ -113,7 +155,7 @@ def _check(title: str, op: Any, call: _Call, matmul: Matmul, tally: Tally) -> No
 
 def _alone(name: str, call: _Call, matmul: Matmul) -> Callable[..., torch.Tensor] | str:
     """The sample as a call of matmul, or why it is none."""
-    if name in ("addmm", "baddbmm"):
+    if name in ("addmm", "baddbmm", ACTIVATED):
         return "a sum is no product alone"
     if name != "nn.functional.linear":
         return matmul

@@ -19,9 +19,9 @@ PARAMETERS: dict[str, tuple[str, list[int]]] = {
     "tma3_v1": ("abc", [128, 128, 128, 4, 4, 4]),
     "tma2_ws_v2": ("ab", [128, 128, 8, 8, 4, 4, 4, 4]),
 }
-# "Each with `_bias` behind its name has one parameter more."
+# "Each with `_addend` behind its name has one parameter more."
 PARAMETERS |= {
-    f"{name}_bias": (operands, [*sizes, 8]) for name, (operands, sizes) in PARAMETERS.items()
+    f"{name}_addend": (operands, [*sizes, 8]) for name, (operands, sizes) in PARAMETERS.items()
 }
 
 
@@ -50,7 +50,7 @@ def forbidden(pack: dict[str, Any], blob: bytes) -> set[int]:
 def of_kernel(kernel: dict[str, Any]) -> set[int]:
     operands, sizes = PARAMETERS[kernel["param_layout"]]
     slices, space = kernel["grid"].get("slices", 1), kernel["workspace_bytes"]
-    with_workspace = kernel["param_layout"] in ("tma2_ws_v2", "tma2_ws_v2_bias")
+    with_workspace = kernel["param_layout"] in ("tma2_ws_v2", "tma2_ws_v2_addend")
     whole = slices > 1 and space > 0 and not kernel["grid"]["persistent"]
     strided = {
         "a": "k" if kernel["layout"][0] == "t" else "m",
@@ -69,10 +69,12 @@ def of_kernel(kernel: dict[str, Any]) -> set[int]:
         7: kernel.get("cooperative", False) != (slices > 1),
         8: any(wide % 16 or wide > (each["swizzle"] or wide) for each, wide, _ in maps),
         9: any(
-            each["row_group"] and (other % 32 or step % 32)
+            each["row_group"] and (other % each["row_group"] or step % each["row_group"])
             for (each, _, other), step in zip(maps, steps, strict=True)
         ),
-        21: kernel["param_layout"].endswith("_bias") != (kernel["epilogue"] != "none"),
+        21: kernel["param_layout"].endswith("_addend")
+        != (kernel["epilogue"] not in ("none", "gated_silu")),
+        23: kernel["epilogue"] == "gated_silu" and kernel["dims"]["n"]["multiple_of"] % 2 > 0,
     }
     return {number for number, is_so in states.items() if is_so}
 

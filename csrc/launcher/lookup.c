@@ -41,7 +41,7 @@ void lookup_give_up(launcher_state *state, const problem_key *key, reason why) {
 PyObject *problem_tuple(const problem *p) {
   return Py_BuildValue("(iiissiis)", p->shape.m, p->shape.n, p->shape.k, problem_layout(p),
                        p->a.type == DL_BFLOAT ? "bf16" : "f16", p->align, p->packed,
-                       p->bias ? "bias" : "none");
+                       FINISH_NAMES[p->finish]);
 }
 
 static reason named_reason(PyObject *name) {
@@ -54,12 +54,12 @@ static reason named_reason(PyObject *name) {
 static int make_plan(launcher_state *state, const problem *p, const loaded_kernel *kernel, int pdl,
                      plan *result) {
   // C is not known yet; A stands in for it, equally aligned in a problem that gets a kernel.
-  void *const addresses[ADDRESSES] = {p->a.data, p->b.data, p->a.data, p->bias};
+  void *const addresses[ADDRESSES] = {p->a.data, p->b.data, p->a.data, p->addend};
   const launch_record *record = &kernel->record;
   const int fits = kernel->device == p->a.device && record->dtype == p->a.type &&
                    record->transposed[0] == p->transposed[0] &&
                    record->transposed[1] == p->transposed[1] && record->pdl == pdl &&
-                   PARAM_LAYOUT[record->params].bias == (p->bias != NULL);
+                   record->epilogue == FINISH_KINDS[p->finish];
   return fits && !plan_make(&state->driver, kernel, &p->shape, addresses, result) ? 0 : -1;
 }
 

@@ -7,17 +7,18 @@
 #include "torch/output.h"
 #include "torch/product.h"
 
-// Runs the answer to `p`, which the caller holds; torch runs the call after all where that fails.
-static PyObject *run(launcher_state *state, const call *c, problem *p, const answer *found) {
+// Runs the answer to `p`, which the caller holds: the output, or NULL, with an exception or with
+// why it is not done.
+static PyObject *run(launcher_state *state, const call *c, problem *p, const answer *found,
+                     reason *why) {
   PyObject *out = c->out;
   if (out)
     Py_INCREF(out);
   else if (!(out = output_allocate(state, c, p)))
     return NULL;
-  const reason why = run_kernel(state, p, found);
-  if (why == REASON_COUNT) return out;
-  Py_DECREF(out);
-  return PyErr_Occurred() ? NULL : torch_fall_back(state, c, why, p);
+  *why = run_kernel(state, p, found);
+  if (*why != REASON_COUNT) Py_CLEAR(out);
+  return out;
 }
 
 // A problem with a kernel: runs it, unless torch is in a state that only torch can serve.
@@ -32,10 +33,10 @@ static PyObject *serve(launcher_state *state, const call *c, problem *p, answer 
   if (why == REASON_AUTOGRAD && !PyErr_Occurred() &&
       (!override_serves(state) || problem_is_invariant(p)))
     result = torch_record(state, c, p);
-  if (!result && !PyErr_Occurred())
-    result = why == REASON_COUNT ? run(state, c, p, found) : torch_fall_back(state, c, why, p);
+  else if (why == REASON_COUNT)
+    result = run(state, c, p, found, &why);
   lookup_release(found);
-  return result;
+  return result || PyErr_Occurred() ? result : torch_fall_back(state, c, why, p);
 }
 
 // A problem without a kernel: torch's product itself where torch would do nothing else, or the call
@@ -70,12 +71,13 @@ static PyObject *multiply(launcher_state *state, const call *c, problem *p) {
 // kernels with a bias there are. Which exist depends on M, and they round once.
 static PyObject *multiply_and_add(launcher_state *state, call c, problem *p) {
   problem with_bias = *p;
-  const reason why = problem_add_bias(state, c.bias, &with_bias);
+  const reason why = problem_finish_with(state, c.bias, FINISH_BIAS, &with_bias);
   if (why != REASON_COUNT) return torch_fall_back(state, &c, why, p);
   PyObject *const bias = c.bias;
   c.bias = NULL;
   PyObject *product = multiply(state, &c, p);
-  PyObject *result = product ? PyNumber_Add(product, bias) : NULL;
+  PyObject *result = NULL;
+  if (product) result = (c.out ? PyNumber_InPlaceAdd : PyNumber_Add)(product, bias);
   Py_XDECREF(product);
   return result;
 }
@@ -106,9 +108,10 @@ static PyObject *product(launcher_state *state, call c) {
   if (!state->exchange) return torch_fall_back(state, &c, REASON_NO_EXCHANGE, NULL);
   if (torch_trains(state, &c)) return torch_fall_back(state, &c, REASON_AUTOGRAD, NULL);
   reason why = problem_describe(state, c.a, c.b, c.linear, &p);
+  if (why == REASON_COUNT && c.sum && p.a.leading_count != 1) why = REASON_SHAPE;
   if (why != REASON_COUNT) return torch_fall_back(state, &c, why, NULL);
   if (c.bias && problem_is_invariant(&p)) return multiply_and_add(state, c, &p);
-  if (c.bias) why = problem_add_bias(state, c.bias, &p);
+  if (c.bias) why = problem_finish_with(state, c.bias, FINISH_BIAS, &p);
   if (why != REASON_COUNT) return serve_by_torch(state, &c, &p, why);
   return multiply(state, &c, &p);
 }
@@ -120,4 +123,43 @@ PyObject *matmul_py(PyObject *module, PyObject *const *args, Py_ssize_t count, P
 PyObject *linear_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names) {
   return product(state_of(module),
                  (call){.linear = 1, .args = args, .count = count, .names = names});
+}
+
+PyObject *addmm_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+  return product(state_of(module), (call){.sum = 1, .args = args, .count = count, .names = names});
+}
+
+// A kernel's result, or NULL where none serves this call: nothing is counted then, for the product
+// is asked for again, without the rest.
+static PyObject *serve_whole(launcher_state *state, call c, finish how) {
+  problem p;
+  reason why = REASON_COUNT;
+  if (state->off || !state->exchange || torch_trains(state, &c) ||
+      problem_describe(state, c.a, c.b, 1, &p) != REASON_COUNT || problem_is_invariant(&p) ||
+      problem_finish_with(state, c.bias, how, &p) != REASON_COUNT)
+    return NULL;
+  answer *found = lookup(state, &p);
+  if (!found || found->fallback != REASON_COUNT) return NULL;
+  found->users++;  // as `serve` holds it
+  PyObject *result = NULL;
+  if (torch_check(state, &c) == REASON_COUNT && !PyErr_Occurred())
+    result = run(state, &c, &p, found, &why);
+  lookup_release(found);
+  return result;
+}
+
+PyObject *fused_linear_py(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  launcher_state *state = state_of(module);
+  if (count != 4) {
+    PyErr_SetString(PyExc_TypeError, "fused_linear(input, weight, addend, epilogue)");
+    return NULL;
+  }
+  const int how = finish_named(args[3]);
+  if (how < 0 || (!state->started && start(state))) return NULL;
+  PyObject *result = serve_whole(
+      state,
+      (call){.linear = 1, .a = args[0], .b = args[1], .bias = args[2] == Py_None ? NULL : args[2]},
+      (finish)how);
+  if (result || PyErr_Occurred()) return result;
+  Py_RETURN_NONE;
 }

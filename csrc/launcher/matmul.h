@@ -8,4 +8,12 @@
 PyObject *matmul_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *linear_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
+// addmm(input, mat1, mat2, *, out=None): torch.addmm, as matmul is torch.matmul, for compiled code.
+PyObject *addmm_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
+// fused_linear(input, weight, addend, epilogue): input @ weight.t() and the whole epilogue by one
+// kernel, or None where none does that, or where torch would do more: a gradient, a mode. `addend`
+// is None for an epilogue that adds nothing. Never torch's, never counted as torch's.
+PyObject *fused_linear_py(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
 #endif

@@ -71,13 +71,18 @@ static PyObject *on_fallback(PyObject *module, PyObject *note) {
   Py_RETURN_NONE;
 }
 
-// describe(a, b): what matmul makes of two operands, for explain: a problem or a reason.
+// describe(a, b, addend, epilogue): what matmul makes of two operands, and a kernel with an
+// epilogue of these, for explain: a problem or a reason.
 static PyObject *describe(PyObject *module, PyObject *args) {
   const launcher_state *state = state_of(module);
-  PyObject *a, *b;
+  PyObject *a, *b, *addend, *epilogue;
   problem p;
-  if (!PyArg_ParseTuple(args, "OO", &a, &b)) return NULL;
+  if (!PyArg_ParseTuple(args, "OOOO", &a, &b, &addend, &epilogue)) return NULL;
+  const int how = finish_named(epilogue);
+  if (how < 0) return NULL;
   reason why = state->exchange ? problem_describe(state, a, b, 0, &p) : REASON_NO_EXCHANGE;
+  if (why == REASON_COUNT)
+    why = problem_finish_with(state, addend == Py_None ? NULL : addend, (finish)how, &p);
   return why == REASON_COUNT ? problem_tuple(&p) : PyUnicode_FromString(REASON_NAMES[why]);
 }
 
@@ -103,6 +108,8 @@ static PyMethodDef METHODS[] = {
      "linear($module, input, weight, bias=None)\n--\n\n"
      "torch.nn.functional.linear(input, weight, bias), run as matmul runs it. With a bias a\n"
      "kernel runs it where one that adds it was measured, and torch everywhere else."},
+    {"addmm", FUNCTION(addmm_py), METH_FASTCALL | METH_KEYWORDS, NULL},      // matmul.c
+    {"fused_linear", FUNCTION(fused_linear_py), METH_FASTCALL, NULL},        // matmul.c
     {"init", FUNCTION(state_init), METH_VARARGS | METH_KEYWORDS, NULL},      // state.c
     {"load", FUNCTION(kernel_load_py), METH_VARARGS | METH_KEYWORDS, NULL},  // kernel_type.c
     {"launch", FUNCTION(kernel_launch_py), METH_FASTCALL, NULL},             // kernel_type.c

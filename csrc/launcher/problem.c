@@ -2,6 +2,25 @@
 
 #include <string.h>
 
+const char *const FINISH_NAMES[FINISH_COUNT] = {
+#define FINISH_TEXT(name, text, kind) text,
+    EPILOGUES(FINISH_TEXT)
+#undef FINISH_TEXT
+};
+
+const epilogue_kind FINISH_KINDS[FINISH_COUNT] = {
+#define FINISH_KIND(name, text, kind) kind,
+    EPILOGUES(FINISH_KIND)
+#undef FINISH_KIND
+};
+
+int finish_named(PyObject *name) {
+  for (int i = 0; i < FINISH_COUNT && PyUnicode_Check(name); i++)
+    if (!PyUnicode_CompareWithASCIIString(name, FINISH_NAMES[i])) return i;
+  PyErr_Format(PyExc_ValueError, "no epilogue %R", name);
+  return -1;
+}
+
 int is_tensor(const launcher_state *state, PyObject *object) {
   PyObject *type = (PyObject *)Py_TYPE(object);
   return type == state->torch.tensor || type == state->torch.parameter;
@@ -62,10 +81,11 @@ static void make_key(problem *p) {
   p->align = (int)(bits & -bits);
   if (p->align < 2) p->align = 2;
   const uint32_t bf16 = p->a.type == DL_BFLOAT;
-  p->key = (problem_key){(uint32_t)p->shape.m, (uint32_t)p->shape.n, (uint32_t)p->shape.k,
-                         (uint32_t)p->a.device | (uint32_t)p->transposed[0] << 8 |
-                             (uint32_t)p->transposed[1] << 9 | bf16 << 10 |
-                             (uint32_t)p->packed << 11 | (uint32_t)p->align << 12};
+  p->key =
+      (problem_key){(uint32_t)p->shape.m, (uint32_t)p->shape.n, (uint32_t)p->shape.k,
+                    (uint32_t)p->a.device | (uint32_t)p->transposed[0] << 8 |
+                        (uint32_t)p->transposed[1] << 9 | bf16 << 10 | (uint32_t)p->packed << 11 |
+                        (uint32_t)p->align << 12 | (uint32_t)p->finish << 17};
 }
 
 // Rows are columns, and columns rows.
@@ -92,7 +112,8 @@ reason problem_of_views(int linear, problem *p) {
       !settle(&p->b, &p->transposed[1], &p->shape.ld[1], &p->packed))
     return REASON_LAYOUT;
   p->shape.ld[2] = p->shape.n;
-  p->bias = NULL;
+  p->finish = FINISH_NONE;
+  p->addend = NULL;
   make_key(p);
   return REASON_COUNT;
 }
@@ -115,10 +136,14 @@ reason problem_out(const launcher_state *state, PyObject *out, problem *p) {
   return problem_of_output(p);
 }
 
+static int same_leading(const matrix *x, const matrix *y) {
+  return x->leading_count == y->leading_count &&
+         !memcmp(x->leading, y->leading, (size_t)x->leading_count * sizeof *x->leading);
+}
+
 reason problem_of_output(const problem *p) {
   const matrix *a = &p->a, *c = &p->c;
-  if (!same_kind(a, c) || c->leading_count != a->leading_count || c->cols != p->b.cols ||
-      memcmp(c->leading, a->leading, (size_t)a->leading_count * sizeof *a->leading))
+  if (!same_kind(a, c) || !same_leading(a, c) || c->cols != problem_columns(p))
     return REASON_MISMATCH;
   if (!c->data) return REASON_NO_VIEW;
   const int64_t lead = matrix_lead(c, 0);
@@ -126,32 +151,63 @@ reason problem_of_output(const problem *p) {
   if (lead != c->cols) return REASON_STRIDED;
   if ((uintptr_t)c->data % 16) return REASON_UNALIGNED;
   // torch decides what an output that shares memory with an input means.
-  if (matrix_overlap(a, c) || matrix_overlap(&p->b, c)) return REASON_OUT;
+  const int is_row = FINISH_KINDS[p->finish] == EPILOGUE_BIAS;
+  const matrix addend = {.data = p->addend, .rows = is_row ? 1 : c->rows, .cols = c->cols};
+  if (matrix_overlap(a, c) || matrix_overlap(&p->b, c) || (p->addend && matrix_overlap(&addend, c)))
+    return REASON_OUT;
   return REASON_COUNT;
 }
 
-// Whether it is a vector of N of the operands' type and device, viewed in `found`.
-static int view_bias(const launcher_state *state, PyObject *bias, const problem *p, matrix *found) {
-  *found = (matrix){.leading_count = -1};
-  return matrix_view(&state->reader, bias, 0, found) == NOT_A_MATRIX && !found->leading_count &&
-         found->cols == p->b.cols && same_kind(&p->a, found) && found->data;
+int problem_view_addend(const launcher_state *state, void *tensor, matrix *result) {
+  *result = (matrix){.leading_count = -1};
+  const matrix_kind kind = tensor_view(&state->reader, tensor, 0, result);
+  return kind == MATRIX || (kind == NOT_A_MATRIX && !result->leading_count);
 }
 
-reason problem_add_bias(const launcher_state *state, PyObject *bias, problem *p) {
+// Whether it is a vector of N of the operands' type and device.
+static int is_bias(const matrix *m, const problem *p) {
+  return !m->leading_count && m->cols == p->b.cols && same_kind(&p->a, m) && m->data;
+}
+
+static int is_packed_bias(const matrix *m, const problem *p) {
+  return is_bias(m, p) && (m->cols == 1 || m->col_stride == 1);
+}
+
+static int is_residual(const matrix *m, const problem *p) {
+  return m->cols == p->b.cols && same_kind(&p->a, m) && same_leading(&p->a, m) && m->data &&
+         matrix_lead(m, 0) == m->cols;
+}
+
+reason problem_finish(problem *p, finish how, const matrix *addend) {
+  const epilogue_kind kind = FINISH_KINDS[how];
+  if (kind == EPILOGUE_GATED && p->shape.n % 2) return REASON_SHAPE;
+  if (kind == EPILOGUE_BIAS || kind == EPILOGUE_RESIDUAL) {
+    if (!addend || !(kind == EPILOGUE_BIAS ? is_packed_bias : is_residual)(addend, p) ||
+        (uintptr_t)addend->data % 16)
+      return REASON_BIAS;
+    p->addend = addend->data;
+  }
+  p->finish = how;
+  p->shape.ld[2] = problem_columns(p);
+  const uint32_t mode = p->key.tag & INVARIANT_KEY;
+  make_key(p);
+  p->key.tag |= mode;
+  return REASON_COUNT;
+}
+
+reason problem_finish_with(const launcher_state *state, PyObject *addend, finish how, problem *p) {
   matrix found;
-  if (!is_tensor(state, bias)) return REASON_TENSOR_TYPE;
-  if (!view_bias(state, bias, p, &found) || (found.cols > 1 && found.col_stride != 1) ||
-      (uintptr_t)found.data % 16)
-    return REASON_BIAS;
-  p->bias = found.data;
-  p->key.tag |= UINT32_C(1) << 17;  // above the alignment
-  return REASON_COUNT;
+  if (!addend) return problem_finish(p, how, NULL);
+  if (!is_tensor(state, addend)) return REASON_TENSOR_TYPE;
+  if (!problem_view_addend(state, tensor_in(&state->reader, addend), &found)) return REASON_BIAS;
+  return problem_finish(p, how, &found);
 }
 
 reason problem_bias(const launcher_state *state, PyObject *bias, const problem *p) {
   matrix found;
   if (!is_tensor(state, bias)) return REASON_TENSOR_TYPE;
-  const int is_vector = view_bias(state, bias, p, &found);
+  const int is_vector =
+      problem_view_addend(state, tensor_in(&state->reader, bias), &found) && is_bias(&found, p);
   // With more leading dimensions, or rows or biases apart, torch adds it after the product.
   const int packed = p->packed && !p->transposed[0] && (found.cols == 1 || found.col_stride == 1);
   const int inside = p->a.leading_count == 1 || (p->a.leading_count == 2 && packed);

@@ -51,7 +51,7 @@ reason run_kernel(launcher_state *state, const problem *p, const answer *found) 
   // Torch's "current device" need not be the driver's, as in a process that has only used its
   // second GPU.
   int is_current = device_is_current(driver, run->context);
-  void *const addresses[ADDRESSES] = {p->a.data, p->b.data, p->c.data, p->bias};
+  void *const addresses[ADDRESSES] = {p->a.data, p->b.data, p->c.data, p->addend};
   if (state->exchange->current_stream(state->device_type, run->device, &stream))
     return REASON_LAUNCH_FAILED;
   workspace space = {0};

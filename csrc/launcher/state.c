@@ -119,16 +119,15 @@ static int check_unused(const launcher_state *state) {
 
 PyObject *state_use_torch(PyObject *module, PyObject *args) {
   launcher_state *state = state_of(module);
-  PyObject *matmul, *linear, *refuse;
+  PyObject *matmul, *linear, *addmm, *refuse;
   int strict;
-  if (check_unused(state) || !PyArg_ParseTuple(args, "OOOp", &matmul, &linear, &refuse, &strict))
+  if (check_unused(state) ||
+      !PyArg_ParseTuple(args, "OOOOp", &matmul, &linear, &addmm, &refuse, &strict))
     return NULL;
-  Py_INCREF(matmul);
-  Py_INCREF(linear);
-  Py_INCREF(refuse);
-  state->torch.matmul = matmul;
-  state->torch.linear = linear;
-  state->torch.refuse = refuse;
+  state->torch.matmul = Py_NewRef(matmul);
+  state->torch.linear = Py_NewRef(linear);
+  state->torch.addmm = Py_NewRef(addmm);
+  state->torch.refuse = Py_NewRef(refuse);
   state->strict = strict;
   state->started = 1;
   Py_RETURN_NONE;
@@ -136,10 +135,10 @@ PyObject *state_use_torch(PyObject *module, PyObject *args) {
 
 PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
   static char *names[] = {
-      "driver",       "device_type", "tensor",         "parameter", "matmul", "mm",
-      "linear",       "empty",       "empty_current",  "f16",       "bf16",   "bump_version",
-      "grad_enabled", "probes",      "covered",        "places",    "keep",   "resolve",
-      "refuse",       "record",      "least_recorded", "strict",    NULL};
+      "driver",       "device_type",  "tensor", "parameter",      "matmul", "mm",
+      "linear",       "addmm",        "empty",  "empty_current",  "f16",    "bf16",
+      "bump_version", "grad_enabled", "probes", "covered",        "places", "keep",
+      "resolve",      "refuse",       "record", "least_recorded", "strict", NULL};
   launcher_state *state = state_of(module);
   torch_api t = {0};
   const char *driver;
@@ -149,11 +148,11 @@ PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
   tensor_reader reader = {0};
   unsigned long long keys[2];
   if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "$siOOOOOOOOOOOO!i(nn(KK)(nnn))OOOOdp", names, &driver, &device_type,
-          &t.tensor, &t.parameter, &t.matmul, &t.mm, &t.linear, &t.empty, &t.empty_current, &t.f16,
-          &t.bf16, &t.bump_version, &grad_enabled, &PyTuple_Type, &probes, &covered, &reader.tensor,
-          &reader.keys, &keys[0], &keys[1], &reader.dims, &reader.offset, &reader.type, &t.keep,
-          &t.resolve, &t.refuse, &t.record, &least_recorded, &strict))
+          args, kwargs, "$siOOOOOOOOOOOOO!i(nn(KK)(nnn))OOOOdp", names, &driver, &device_type,
+          &t.tensor, &t.parameter, &t.matmul, &t.mm, &t.linear, &t.addmm, &t.empty,
+          &t.empty_current, &t.f16, &t.bf16, &t.bump_version, &grad_enabled, &PyTuple_Type, &probes,
+          &covered, &reader.tensor, &reader.keys, &keys[0], &keys[1], &reader.dims, &reader.offset,
+          &reader.type, &t.keep, &t.resolve, &t.refuse, &t.record, &least_recorded, &strict))
     return NULL;
   if (check_unused(state)) return NULL;
   PyObject **members = (PyObject **)&t;

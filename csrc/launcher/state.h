@@ -61,7 +61,7 @@ extern const char *const REASON_NAMES[REASON_COUNT];
 // Python objects of torch and of the package, handed over once by `init`; all owned.
 typedef struct {
   PyObject *tensor, *parameter;  // exact types of the fast path
-  PyObject *matmul, *mm, *linear;
+  PyObject *matmul, *mm, *linear, *addmm;
   PyObject *empty;          // torch.empty
   PyObject *empty_current;  // on the current device: (size, stride, dtype); or None
   PyObject *bump_version;   // (tensors): what every in-place torch op does to its output
@@ -160,8 +160,8 @@ int state_prepare(PyObject *module);
 // go to torch, which offers no exchange table or not what tensors are read with.
 PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs);
 
-// use_torch(matmul, linear, refuse, strict): instead of init where torch cannot be used; every call
-// goes to it.
+// use_torch(matmul, linear, addmm, refuse, strict): instead of init where torch cannot be used;
+// every call goes to it.
 PyObject *state_use_torch(PyObject *module, PyObject *args);
 
 // on_first_call(start): before its first product this module calls `start`, which ends in `init` or

@@ -7,7 +7,7 @@
 
 typedef struct {
   uint32_t m, n, k;
-  uint32_t tag;  // device, layout, dtype, alignment class, packed: see matmul.c
+  uint32_t tag;  // device, layout, dtype, packed, alignment, epilogue: see problem.c
 } problem_key;
 
 // In the tag of a call in the batch-invariant mode, whose answers are others: see problem.c.

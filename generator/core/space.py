@@ -170,9 +170,10 @@ def list_computing(problem: Problem) -> tuple[Choice, ...]:
     listed = catalogue(problem.layout, problem.dtype)
     if problem.epilogue == computed.PLAIN:
         return listed
-    return tuple(
-        Choice.of(c.family, computed.compute_also(c.genome, problem.epilogue)) for c in listed
-    )
+    found = (Choice.of(c.family, computed.compute_also(c.genome, problem.epilogue)) for c in listed)
+    if problem.epilogue != computed.GATED:
+        return tuple(found)
+    return tuple(c for c in found if family(c.family).is_valid(c.genome))
 
 
 @functools.lru_cache(maxsize=1 << 17)

@@ -13,7 +13,8 @@ from typing import Any
 
 from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.families.computed import COMPUTES
-from hgemm_packs.pack.manifest import BIASED, PARAM_LAYOUTS
+from hgemm_packs.pack.manifest import PARAM_LAYOUTS, WITH_ADDEND
+from hgemm_packs.problem import WITHOUT_ADDEND
 
 Genome = Mapping[str, int | str | bool]
 
@@ -65,6 +66,8 @@ class Family:
     #: were measured: where no CTAs share a tile by K, kernels of such families give the same bits
     #: (hgemm_packs/pack/batch_invariant.py).
     in_order: bool = False
+    #: calls `require` of a genome that is to compute silu(gate) * up; None where the family cannot
+    gated: Callable[[Genome], None] | None = None
 
     def whole(self, genome: Genome) -> dict[str, int | str | bool]:
         """`genome` with those of UNNAMED that it is too old to have: the same kernel."""
@@ -89,6 +92,10 @@ class Family:
                 )
         try:
             self.check(genome)
+            if computed.epilogue_of(genome) == computed.GATED:
+                require(self.gated is not None, f"no {computed.GATED} kernels")
+                assert self.gated is not None
+                self.gated(genome)
         except InvalidGenome as error:
             raise InvalidGenome(f"{self.name}: {error}") from None
 
@@ -137,8 +144,8 @@ class Family:
         name = self.kernel_name(genome)
         record = self.record(genome)
         epilogue = computed.epilogue_of(genome)
-        if epilogue != computed.PLAIN:
-            record["param_layout"] = BIASED[record["param_layout"]]
+        if epilogue not in WITHOUT_ADDEND:
+            record["param_layout"] = WITH_ADDEND[record["param_layout"]]
         return {
             "name": name,
             "symbol": name,

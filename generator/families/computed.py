@@ -15,6 +15,7 @@ from hgemm_packs.problem import EPILOGUES
 #: cubins of plain products are what they were. Its values are those of TABLE.
 COMPUTES = "computes"
 PLAIN = "none"
+GATED = "gated_silu"
 
 Genome = Mapping[str, int | str | bool]
 
@@ -33,6 +34,8 @@ TABLE: Mapping[str, Epilogue] = {
     "bias_gelu": Epilogue("gelu", 1.13),
     "bias_gelu_tanh": Epilogue("gelu_tanh", 1.13),
     "bias_silu": Epilogue("silu", 1.1),
+    "residual": Epilogue("identity", 1.0),
+    GATED: Epilogue("silu", 1.1),
 }
 assert (PLAIN, *TABLE) == EPILOGUES
 
@@ -49,7 +52,11 @@ def compute_also(genome: Genome, epilogue: str) -> dict[str, int | str | bool]:
 
 
 def macros(genome: Genome) -> dict[str, int | str]:
-    """The HGP_* definition of an epilogue; none for a plain product, whose source stays as it
+    """The HGP_* definitions of an epilogue; none for a plain product, whose source stays as it
     was."""
     name = epilogue_of(genome)
-    return {} if name == PLAIN else {"HGP_ACTIVATION": TABLE[name].function}
+    if name == PLAIN:
+        return {}
+    macro = "HGP_GATE" if name == GATED else "HGP_ACTIVATION"
+    residual = {"HGP_RESIDUAL": 1} if name == "residual" else {}
+    return {macro: TABLE[name].function} | residual

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.families.base import (
     Family,
     Genome,
@@ -83,6 +84,11 @@ def _check(g: Genome) -> None:
     require(_smem_bytes(g) <= SMEM, f"{_smem_bytes(g)} bytes of shared memory")
 
 
+def _check_gated(_: Genome) -> None:
+    """Any genome will do: a thread's columns are all of the gate, or all of what it lets through,
+    and both are added where they are stored."""
+
+
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tokens", "mi", "warps_n", "warps_k", "unroll", "stages", "cluster_k")
     return {
@@ -103,7 +109,7 @@ def _record(g: Genome) -> dict[str, Any]:
         "smem_bytes": _smem_bytes(g),
         "tma": [],
         "dims": {
-            **dims_ptr(_tile_n(g)),
+            **dims_ptr(_tile_n(g), n=16 if computed.epilogue_of(g) == computed.GATED else 8),
             "m": {"min": 1, "max": number(g, "tokens"), "multiple_of": 1},
         },
     }
@@ -117,4 +123,13 @@ OPERATORS = {
     "memory": ("streaming", "fetch"),
 }
 
-FAMILY = Family("sm90_gemv", "sm90/gemv.cuh", GENES, _check, _macros, _record, OPERATORS)
+FAMILY = Family(
+    "sm90_gemv",
+    "sm90/gemv.cuh",
+    GENES,
+    _check,
+    _macros,
+    _record,
+    OPERATORS,
+    gated=_check_gated,
+)

@@ -19,7 +19,13 @@ from hgemm_packs.generator.families.base import (
     number,
     require,
 )
-from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
+from hgemm_packs.generator.families.operand import (
+    LAYOUTS,
+    check_gated,
+    mn_major,
+    operand_map,
+    row_group_of,
+)
 
 GENES: dict[str, tuple[int | str | bool, ...]] = {
     "layout": LAYOUTS,
@@ -72,6 +78,15 @@ def _check(g: Genome) -> None:
     require(smem_bytes(g) <= SMEM_LIMIT_BYTES, "shared memory")
 
 
+def _check_gated(g: Genome) -> None:
+    check_gated(g)
+    share = 2 * SHARE[str(g["epilogue"])]  # gate and up
+    require(
+        number(g, "tile_n") % (2 * number(g, "split") * share) == 0,
+        f"a share is a multiple of {share} sums of each thread",
+    )
+
+
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tile_m", "tile_n", "k_slice", "slab_group", "split")
     return {
@@ -86,7 +101,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
 def _record(g: Genome) -> dict[str, Any]:
     m, n, k, split = (number(g, gene) for gene in ("tile_m", "tile_n", "k_slice", "split"))
     a_mn_major, b_mn_major = mn_major(str(g["layout"]))
-    row_group = 32 if g["epilogue"] == "grouped" else 0
+    row_group = row_group_of(g)
     sizes = dims(m=8 if a_mn_major else 1, n=row_group or 8)
     sizes["m"]["max"] = sizes["n"]["max"] = LARGEST_SIDE
     maps = [
@@ -116,4 +131,13 @@ OPERATORS = {
     "copies": ("cp_async",),
 }
 
-FAMILY = Family("sm90_oneshot", "sm90/oneshot.cuh", GENES, _check, _macros, _record, OPERATORS)
+FAMILY = Family(
+    "sm90_oneshot",
+    "sm90/oneshot.cuh",
+    GENES,
+    _check,
+    _macros,
+    _record,
+    OPERATORS,
+    gated=_check_gated,
+)

@@ -20,7 +20,13 @@ from hgemm_packs.generator.families.base import (
     require,
     smem_room,
 )
-from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
+from hgemm_packs.generator.families.operand import (
+    LAYOUTS,
+    check_gated,
+    mn_major,
+    operand_map,
+    row_group_of,
+)
 
 GENES: dict[str, tuple[int | str | bool, ...]] = {
     "layout": LAYOUTS,
@@ -49,8 +55,8 @@ def _share(g: Genome) -> int:
 
 
 def _unit(g: Genome) -> int:
-    """Columns that an epilogue stores at a time."""
-    return 32 if g["epilogue"] == "grouped" else 16
+    """Columns of the product that an epilogue stores at a time."""
+    return 32 if row_group_of(g) else 16  # gated: 16 of C
 
 
 def _across(g: Genome) -> int:
@@ -167,9 +173,9 @@ def _macros(g: Genome) -> dict[str, int | str]:
 
 def _record(g: Genome) -> dict[str, Any]:
     m, n = number(g, "tile_m"), number(g, "tile_n")
-    slices, grouped = number(g, "slices"), g["epilogue"] == "grouped"
+    slices, row_group = number(g, "slices"), row_group_of(g)
     a_transposed, b_transposed = mn_major(str(g["layout"]))
-    sizes = dims(m=8 if a_transposed else 1, n=32 if grouped else 8)
+    sizes = dims(m=8 if a_transposed else 1, n=row_group or 8)
     sizes["m"]["max"] = sizes["n"]["max"] = LARGEST_SIDE
     sizes["k"]["min"] = _parts(g) * number(g, "tile_k")  # every CTA has something to multiply
     grid: dict[str, Any] = {"tile_m": m, "tile_n": n, "persistent": False}
@@ -186,7 +192,7 @@ def _record(g: Genome) -> dict[str, Any]:
         "smem_bytes": smem_bytes(g),
         "tma": [
             operand_map("a", m, a_transposed),
-            operand_map("b", n, b_transposed, row_group=32 if grouped else 0),
+            operand_map("b", n, b_transposed, row_group=row_group),
         ],
         "dims": sizes,
         **workspace,
@@ -202,4 +208,13 @@ OPERATORS = {
     "ahead": tuple(AHEAD),
 }
 
-FAMILY = Family("sm90_splitk", "sm90/splitk.cuh", GENES, _check, _macros, _record, OPERATORS)
+FAMILY = Family(
+    "sm90_splitk",
+    "sm90/splitk.cuh",
+    GENES,
+    _check,
+    _macros,
+    _record,
+    OPERATORS,
+    gated=check_gated,
+)

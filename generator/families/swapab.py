@@ -19,7 +19,12 @@ from hgemm_packs.generator.families.base import (
     require,
     smem_room,
 )
-from hgemm_packs.generator.families.operand import mn_major, operand_map
+from hgemm_packs.generator.families.operand import (
+    check_gated,
+    mn_major,
+    operand_map,
+    row_group_of,
+)
 
 GENES: dict[str, tuple[int | str | bool, ...]] = {
     "layout": ("nn", "nt"),
@@ -84,7 +89,8 @@ def _macros(g: Genome) -> dict[str, int | str]:
 
 def _record(g: Genome) -> dict[str, Any]:
     tokens, rows = number(g, "tile_m"), number(g, "tile_n")
-    sizes = dims()
+    row_group = row_group_of(g)
+    sizes = dims(n=row_group or 8)
     if g["split_k"] != 1:  # every CTA of a cluster has something to multiply
         sizes["k"]["min"] = number(g, "split_k") * number(g, "tile_k")
     return {
@@ -95,7 +101,7 @@ def _record(g: Genome) -> dict[str, Any]:
         "smem_bytes": smem_bytes(g),
         "tma": [
             operand_map("a", tokens, False),
-            operand_map("b", rows, mn_major(str(g["layout"]))[1]),
+            operand_map("b", rows, mn_major(str(g["layout"]))[1], row_group=row_group),
         ],
         "dims": sizes,
         **ahead_fields(g),
@@ -111,5 +117,13 @@ OPERATORS = {
 }
 
 FAMILY = Family(
-    "sm90_swapab", "sm90/swapab.cuh", GENES, _check, _macros, _record, OPERATORS, in_order=True
+    "sm90_swapab",
+    "sm90/swapab.cuh",
+    GENES,
+    _check,
+    _macros,
+    _record,
+    OPERATORS,
+    in_order=True,
+    gated=check_gated,
 )

@@ -19,7 +19,13 @@ from hgemm_packs.generator.families.base import (
     require,
     smem_room,
 )
-from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
+from hgemm_packs.generator.families.operand import (
+    LAYOUTS,
+    check_gated,
+    mn_major,
+    operand_map,
+    row_group_of,
+)
 
 GENES: dict[str, tuple[int | str | bool, ...]] = {
     "layout": LAYOUTS,
@@ -140,6 +146,17 @@ def _check_split(g: Genome, rows: int, room: int) -> None:
     )
 
 
+def _check_gated(g: Genome) -> None:
+    check_gated(g)
+    n, blocks = number(g, "tile_n"), number(g, "bulk_blocks")
+    require(
+        g["epilogue"] != "bulk" or n % (128 * blocks) == 0,
+        "bulk epilogue stores 64 columns of C a block",
+    )
+    require(n % (16 * number(g, "cluster_m")) == 0, "B slices of whole groups of 16")
+    require(n % (32 * number(g, "split_k")) == 0, "a share is a multiple of 16 columns of C")
+
+
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = (
         "tile_m",
@@ -170,13 +187,13 @@ def _macros(g: Genome) -> dict[str, int | str]:
 def _record(g: Genome) -> dict[str, Any]:
     m, n = number(g, "tile_m"), number(g, "tile_n")
     cluster_m, cluster_n = number(g, "cluster_m"), number(g, "cluster_n")
-    grouped, bulk = g["epilogue"] == "grouped", g["epilogue"] == "bulk"
+    row_group, bulk = row_group_of(g), g["epilogue"] == "bulk"
     a_transposed, b_transposed = mn_major(str(g["layout"]))
     maps = [
         operand_map("a", m, a_transposed, slices=cluster_n),
-        operand_map("b", n, b_transposed, slices=cluster_m, row_group=32 if grouped else 0),
+        operand_map("b", n, b_transposed, slices=cluster_m, row_group=row_group),
     ]
-    sizes = dims(m=8 if a_transposed else 1, n=32 if grouped else 8)
+    sizes = dims(m=8 if a_transposed else 1, n=row_group or 8)
     if g["split_k"] != 1:  # every CTA of a cluster has something to multiply
         sizes["k"]["min"] = number(g, "split_k") * number(g, "tile_k")
     if bulk:
@@ -205,5 +222,13 @@ OPERATORS = {
 }
 
 FAMILY = Family(
-    "sm90_wgmma", "sm90/wgmma.cuh", GENES, _check, _macros, _record, OPERATORS, in_order=True
+    "sm90_wgmma",
+    "sm90/wgmma.cuh",
+    GENES,
+    _check,
+    _macros,
+    _record,
+    OPERATORS,
+    in_order=True,
+    gated=_check_gated,
 )

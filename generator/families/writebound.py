@@ -20,7 +20,13 @@ from hgemm_packs.generator.families.base import (
     require,
     smem_room,
 )
-from hgemm_packs.generator.families.operand import LAYOUTS, mn_major, operand_map
+from hgemm_packs.generator.families.operand import (
+    LAYOUTS,
+    check_gated,
+    mn_major,
+    operand_map,
+    row_group_of,
+)
 
 GENES: dict[str, tuple[int | str | bool, ...]] = {
     "layout": LAYOUTS,
@@ -93,6 +99,14 @@ def _check(g: Genome) -> None:
     )
 
 
+def _check_gated(g: Genome) -> None:
+    check_gated(g)
+    require(
+        g["epilogue"] != "bulk" or number(g, "tile_n") % 128 == 0,
+        "bulk epilogue stores 64 columns of C at a time",
+    )
+
+
 def _macros(g: Genome) -> dict[str, int | str]:
     genes = ("tile_n", "stages", "stages_b", "consumers", "ctas_per_sm")
     return {
@@ -107,15 +121,15 @@ def _macros(g: Genome) -> dict[str, int | str]:
 
 
 def _record(g: Genome) -> dict[str, Any]:
-    grouped, bulk = g["epilogue"] == "grouped", g["epilogue"] == "bulk"
+    row_group, bulk = row_group_of(g), g["epilogue"] == "bulk"
     a_transposed, b_transposed = mn_major(str(g["layout"]))
     maps = [
         operand_map("a", _TILE_M, a_transposed),
-        operand_map("b", number(g, "tile_n"), b_transposed, row_group=32 if grouped else 0),
+        operand_map("b", number(g, "tile_n"), b_transposed, row_group=row_group),
     ]
     if bulk:
         maps.append(operand_map("c", 64, False))
-    sizes = dims(m=8 if a_transposed else 1, n=32 if grouped else 8)
+    sizes = dims(m=8 if a_transposed else 1, n=row_group or 8)
     # A K that a smaller `k` holds would be multiplied by zeros for nothing.
     sizes["k"].update(min=number(g, "k") - 56, max=number(g, "k"))
     return {
@@ -139,5 +153,12 @@ OPERATORS = {
 }
 
 FAMILY = Family(
-    "sm90_writebound", "sm90/writebound.cuh", GENES, _check, _macros, _record, OPERATORS
+    "sm90_writebound",
+    "sm90/writebound.cuh",
+    GENES,
+    _check,
+    _macros,
+    _record,
+    OPERATORS,
+    gated=_check_gated,
 )

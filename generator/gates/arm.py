@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.measure.operands import bias_of
+from hgemm_packs.measure.operands import addend_of
+from hgemm_packs.problem import WITHOUT_ADDEND
 from hgemm_packs.workspace import ABSENT, Workspace, make_absent
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 class KernelArm:
     """`kernel` as a function of (a, b, c) that queues it on the current stream; with an `epilogue`
-    also of the bias, which is that of all measurements where none is given.
+    that adds also of the addend, which is that of all measurements where none is given.
 
     Launches of one arm must follow one another, and a graph captured for a problem must not be
     replayed once the arm has met a larger one. Raises what `launcher.launch` raises.
@@ -35,11 +36,11 @@ class KernelArm:
         a: torch.Tensor,
         b: torch.Tensor,
         c: torch.Tensor,
-        bias: torch.Tensor | None = None,
+        addend: torch.Tensor | None = None,
     ) -> None:
-        if bias is None and self._epilogue != "none":
-            bias = bias_of(c.shape[1], c.dtype, c.device)
-        launcher.launch(self._kernel, a, b, c, self._make_fitting(c), bias)
+        if addend is None and self._epilogue not in WITHOUT_ADDEND:
+            addend = addend_of(self._epilogue, c)
+        launcher.launch(self._kernel, a, b, c, self._make_fitting(c), addend)
 
     def twin(self) -> KernelArm:
         """The same kernel with a workspace of its own, for launches at the same time."""
@@ -55,7 +56,9 @@ class KernelArm:
 
     def _make_fitting(self, c: torch.Tensor) -> Workspace | None:
         """A workspace for a product into `c`, None where the kernel needs none."""
-        size = self._kernel.workspace(*c.shape)
+        m, columns = c.shape
+        n = columns * 2 if self._epilogue == "gated_silu" else columns
+        size = self._kernel.workspace(m, n)
         if not size:
             return None
         if self._workspace is None or self._workspace.room < size:

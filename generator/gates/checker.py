@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from hgemm_packs.generator.families.computed import PLAIN, TABLE
+from hgemm_packs.generator.families.computed import GATED, TABLE
 from hgemm_packs.generator.gates.arm import KernelArm
-from hgemm_packs.measure.epilogue import finish
+from hgemm_packs.measure.epilogue import finish, halve, spread_gated
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import DimRange, KernelEntry
+from hgemm_packs.problem import WITHOUT_ADDEND, columns_of
 
 SIGNIFICAND_BITS = {"f16": 11, "bf16": 8}
 GUARD = 16  # rows before and after C, columns behind it
@@ -25,7 +26,7 @@ FUNCTION_ERROR = 2.0**-20  # of what an activation is of, by which float32 may b
 TINY = 2.0**-100  # as exponentials that float32 does not hold leave it
 GUARD_BITS = 0x7FDA  # a NaN in fp16 and in bf16 that no kernel produces
 
-#: Of (a, b, c), and of the bias where the kernel has an epilogue.
+#: Of (a, b, c), and of the addend where the kernel adds one.
 Launch = Callable[..., None]
 Place = tuple[torch.Tensor, torch.Tensor]  # bits of a whole buffer, C inside it
 
@@ -114,14 +115,21 @@ def finish_exactly(
     product: torch.Tensor,
     magnitude: torch.Tensor,
     k: int,
-    bias: torch.Tensor | None,
+    addend: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(what the kernel's epilogue makes of a float64 product, its largest error). The bias is one
-    more addend, and an activation makes of an error at most its slope times as much."""
-    exact = finish(entry.epilogue, product, bias)
-    if bias is None:
+    """(what the kernel's epilogue makes of a float64 product, its largest error). An addend is one
+    more of the sum, and an activation makes of an error at most its slope times as much. Gated sums
+    are off as `spread_gated` says, and silu is what FUNCTION_ERROR says times the other factor."""
+    exact = finish(entry.epilogue, product, addend)
+    if entry.epilogue == GATED:
+        sums = (k / 16 + 4) * 2.0**-22 * magnitude
+        gate, up = halve(product)
+        function = FUNCTION_ERROR * gate.abs() + TINY
+        off = spread_gated(product, sums) + function * (up.abs() + halve(sums)[1])
+        return exact, _round_off(exact, off, entry.dtype)
+    if addend is None:
         return exact, rounding_slack(exact, magnitude, k, entry.dtype)
-    added = bias.double().abs()
+    added = addend.double().abs()
     sums = TABLE[entry.epilogue].slope * (k / 16 + 4) * 2.0**-22 * (magnitude + added)
     sums = sums + FUNCTION_ERROR * (product.abs() + added) + TINY
     return exact, _round_off(exact, sums, entry.dtype)
@@ -167,7 +175,7 @@ class Checker:
         self.generator = torch.Generator(device).manual_seed(seed)
         self.result = Numeric()
         self.inputs: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._biases = self.normal(1, 0 if entry.epilogue == PLAIN else MOST_COLUMNS)[0]
+        self._addends = self.normal(1, MOST_COLUMNS if self.adds else 0)[0]
         self.held: list[object] = []  # what queued work still needs
 
     def normal(self, rows: int, columns: int, mean: float = 0.0) -> torch.Tensor:
@@ -189,29 +197,44 @@ class Checker:
 
     def keep(self, *stored: torch.Tensor) -> None:
         """Remember operands as they are now."""
-        bits = map(storage_bits, (*stored, self._biases))
+        bits = map(storage_bits, (*stored, self._addends))
         self.inputs = [(each, each.clone()) for each in bits]
 
-    def bias(self, n: int) -> torch.Tensor | None:
-        """What the kernel adds to each row of N columns, the same from check to check; None where
-        it has no epilogue."""
-        if self.entry.epilogue == PLAIN:
-            return None
-        assert n <= MOST_COLUMNS, f"a bias of {n}"
-        return self._biases[:n]
+    @property
+    def adds(self) -> bool:
+        """Whether the kernel takes an addend."""
+        return self.entry.epilogue not in WITHOUT_ADDEND
 
-    def rewrite_bias(self) -> None:
+    @property
+    def by_elements(self) -> bool:
+        """Whether a part of C is what the kernel makes of that part of A and B: a residual is
+        packed, and the halves of gated columns are those of all."""
+        return self.entry.epilogue not in ("residual", GATED)
+
+    def addend(self, m: int, n: int) -> torch.Tensor | None:
+        """What the kernel adds to a product of M x N: a bias [N], or a residual [M, N], the same
+        from check to check; None where it adds nothing. Larger ones than before are new."""
+        if not self.adds:
+            return None
+        if self.entry.epilogue != "residual":
+            assert n <= MOST_COLUMNS, f"a bias of {n}"
+            return self._addends[:n]
+        if self._addends.numel() < m * n:
+            self._addends = self.normal(1, m * n)[0]
+        return self._addends[: m * n].view(m, n)
+
+    def rewrite_addend(self) -> None:
         """Other values at the same address."""
-        self._biases.copy_(self.normal(1, MOST_COLUMNS)[0])
+        self._addends.copy_(self.normal(1, self._addends.numel())[0])
 
     def queue(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-        """Launch once, with a bias where the kernel takes one."""
+        """Launch once, with an addend where the kernel takes one."""
         self.queue_by(self.launch, a, b, c)
 
     def queue_by(self, launch: Launch, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
         """The same by another arm of the kernel."""
-        bias = self.bias(c.shape[1])
-        launch(a, b, c, *(() if bias is None else (bias,)))
+        addend = self.addend(*c.shape)
+        launch(a, b, c, *(() if addend is None else (addend,)))
 
     def run(
         self,
@@ -249,7 +272,8 @@ class Checker:
 
     def place(self, a: torch.Tensor, b: torch.Tensor) -> Place:
         """A fresh C for a @ b."""
-        return make_guarded_place(a.shape[0], b.shape[1], self.dtype, self.device)
+        columns = columns_of(b.shape[1], self.entry.epilogue)
+        return make_guarded_place(a.shape[0], columns, self.dtype, self.device)
 
     def judge(
         self,
@@ -279,15 +303,16 @@ class Checker:
         operands."""
         wide_a, wide_b = a.double(), b.double()
         product, magnitude = wide_a @ wide_b, wide_a.abs() @ wide_b.abs()
-        return finish_exactly(self.entry, product, magnitude, a.shape[1], self.bias(b.shape[1]))
+        addend = self.addend(*product.shape)
+        return finish_exactly(self.entry, product, magnitude, a.shape[1], addend)
 
     def expect_exact(self, product: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The same of a product that C and every partial sum hold exactly: a plain kernel has no
         error at all."""
-        bias = self.bias(product.shape[1])
-        if bias is None:
+        if self.entry.epilogue == "none":
             return product, torch.zeros_like(product)
-        return finish_exactly(self.entry, product, product.abs(), 0, bias)
+        addend = self.addend(*product.shape)
+        return finish_exactly(self.entry, product, product.abs(), 0, addend)
 
     def product(
         self,

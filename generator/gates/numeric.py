@@ -12,6 +12,7 @@ import math
 
 import torch
 
+from hgemm_packs.generator.families.computed import GATED
 from hgemm_packs.generator.gates.checker import (
     Checker,
     Launch,
@@ -64,7 +65,11 @@ def check_remainders(run: Checker) -> None:
     exact, slack = run.reference(a, b)
     for i in range(max(len(ms), len(ns))):
         m, n = run.shape(ms[i % len(ms)], ns[i % len(ns)])
-        run.run("remainders", a[:m], b[:, :n], exact[:m, :n], slack[:m, :n])
+        if run.by_elements:
+            right = exact[:m, :n], slack[:m, :n]
+        else:
+            right = run.reference(a[:m], b[:, :n])
+        run.run("remainders", a[:m], b[:, :n], *right)
 
 
 def check_depth(run: Checker) -> None:
@@ -82,7 +87,9 @@ def check_depth(run: Checker) -> None:
         run.product("depth", *run.store(run.normal(m, k), run.normal(k, n)), runs=runs)
     # Truncation adds up where all terms have one sign: only the bound of each element holds.
     k = size(e.k, 4096)
-    stored = run.store(run.normal(m, k, 1.0), run.normal(k, n, 1.0))
+    # Gated sums stay near 100, that fp16 holds what is made of them.
+    scale = 2.0 ** -max(0, k.bit_length() - 8) if e.epilogue == GATED else 1.0
+    stored = run.store(run.normal(m, k, 1.0) * scale, run.normal(k, n, 1.0))
     run.product("large mean", *stored, allowed=math.inf)
 
 
@@ -91,7 +98,9 @@ def check_range(run: Checker) -> None:
     flushed to zero."""
     e = run.entry
     (m, n), k = run.shape(e.grid.tile_m + 3, e.grid.tile_n + 8), size(e.k, 136)
-    run.product("small", *run.store(run.normal(m, k) * 2.0**-12, run.normal(k, n) * 2.0**-10))
+    # Gated columns are multiplied once more.
+    of_a, of_b = (2.0**-6, 2.0**-5) if e.epilogue == GATED else (2.0**-12, 2.0**-10)
+    run.product("small", *run.store(run.normal(m, k) * of_a, run.normal(k, n) * of_b))
 
 
 def check_waves(run: Checker, sm_count: int) -> None:

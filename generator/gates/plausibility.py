@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hgemm_packs.generator.core.spec import DeviceFacts, Status, Verdict
+from hgemm_packs.measure.operands import set_bytes
 from hgemm_packs.problem import Problem
 
 MARGIN = 0.98  # of the floor: what a clock, a timer and a ceiling may be off together
 SUSPECT = 1.3  # times the best baseline, where arithmetic binds
-ELEMENT_BYTES = 2
 
 
 def flops(problem: Problem) -> int:
@@ -21,9 +21,8 @@ def flops(problem: Problem) -> int:
 
 
 def compulsory_bytes(problem: Problem) -> int:
-    """A and B read once, C written once."""
-    m, n, k = problem.m, problem.n, problem.k
-    return ELEMENT_BYTES * (m * k + k * n + m * n)
+    """A, B and a residual read once, C written once."""
+    return set_bytes(problem)
 
 
 def floor_us(problem: Problem, facts: DeviceFacts, *, cold: bool) -> float:

@@ -33,8 +33,8 @@ def _somewhere(run: Checker, matrix: torch.Tensor) -> tuple[int, int]:
 
 
 def check_rewritten(run: Checker) -> None:
-    """The same addresses and sizes with one element changed, then with all, then with another bias:
-    C and the workspace start as the launch before left them."""
+    """The same addresses and sizes with one element changed, then with all, then with another
+    addend: C and the workspace start as the launch before left them."""
     a, b = _operands(run, 136)
     place = run.place(a, b)
     run.product("rewritten", a, b, into=place)
@@ -46,10 +46,10 @@ def check_rewritten(run: Checker) -> None:
         matrix.copy_(run.normal(*matrix.shape))
     run.keep(a, b)
     run.product("rewritten", a, b, into=place)
-    if run.bias(b.shape[1]) is not None:
-        run.rewrite_bias()
+    if run.adds:
+        run.rewrite_addend()
         run.keep(a, b)
-        run.product("rewritten bias", a, b, into=place)
+        run.product("rewritten addend", a, b, into=place)
 
 
 def capture_work(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
@@ -89,7 +89,7 @@ def check_replay(run: Checker) -> None:
 
     replay = capture_work(work, run.device)
     run.held.append(replay)
-    run.keep()  # the bias, which is not rewritten
+    run.keep()  # the addend, which is not rewritten
     run.inputs += zip(now, later, strict=True)
     for _ in range(2):
         for matrix in (a, b):

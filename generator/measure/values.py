@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 
 from hgemm_packs.generator.gates.checker import SIGNIFICAND_BITS
-from hgemm_packs.measure.epilogue import finish
-from hgemm_packs.measure.operands import Operands, bias_of
-from hgemm_packs.problem import Problem
+from hgemm_packs.measure.epilogue import finish, spread_gated
+from hgemm_packs.measure.operands import Operands, addend_of
+from hgemm_packs.problem import WITHOUT_ADDEND, Problem
 
 SAMPLE_ROWS = 64
 #: Relative error of the whole that a right kernel may have, over that of rounding alone.
@@ -47,14 +47,19 @@ class Reference:
         a = one.a if rows is None else one.a[rows]
         self._rows = rows
         plain = problem.epilogue == "none"
-        bias = None if plain else bias_of(problem.n, one.c.dtype, one.c.device)
-        self.exact = finish(problem.epilogue, a.to(wide) @ one.b.to(wide), bias)
+        added = None if problem.epilogue in WITHOUT_ADDEND else addend_of(problem.epilogue, one.c)
+        if added is not None and added.ndim == 2 and rows is not None:
+            added = added[rows]
+        sums = a.to(wide) @ one.b.to(wide)
+        self.exact = finish(problem.epilogue, sums, added)
         bits = SIGNIFICAND_BITS[problem.out_dtype]
         # Half a unit in the last place, and what fp32 sums in any order may differ by where the
         # terms are normal: |A| @ |B| is about 0.64 K.
         self._relative = 2.0**-bits
-        self._slack = (problem.k / 16 + 4) * 2.0**-22 * problem.k
-        if not plain:  # one addend more, and functions that are steeper than 1 and inexact
+        self._slack: torch.Tensor | float = (problem.k / 16 + 4) * 2.0**-22 * problem.k
+        if problem.epilogue == "gated_silu":
+            self._slack = spread_gated(sums, 1.2 * self._slack + 2.0**-18)
+        elif not plain:  # one addend more, and functions that are steeper than 1 and inexact
             self._slack = 1.2 * self._slack + 2.0**-18
         self._scale = self.exact.norm().clamp_min(1e-30)
         rounded = self.exact.to(one.c.dtype)
@@ -64,7 +69,8 @@ class Reference:
     @property
     def bytes(self) -> int:
         """Device memory that it holds."""
-        return self.exact.numel() * self.exact.element_size()
+        slack = self._slack if isinstance(self._slack, torch.Tensor) else None
+        return sum(t.numel() * t.element_size() for t in (self.exact, slack) if t is not None)
 
     def compare(self, c: torch.Tensor) -> torch.Tensor:
         """Queue the comparison of a whole C; `read` makes a finding of it."""

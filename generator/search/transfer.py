@@ -170,7 +170,8 @@ def _move_choice(choice: Choice, problem: Problem) -> Choice | None:
     """The choice in a problem's layout, type and epilogue; None when that is no genome."""
     genome = computed.compute_also(choice.genome, problem.epilogue)
     genome |= {"layout": problem.layout, "dtype": problem.dtype}
-    if genome.get("epilogue") == "grouped" and problem.layout[1] == "n":
+    no_groups = problem.layout[1] == "n" or problem.epilogue == computed.GATED
+    if genome.get("epilogue") == "grouped" and no_groups:
         genome["epilogue"] = "staged"
     valid = choice.family in FAMILIES and FAMILIES[choice.family].is_valid(genome)
     return Choice.of(choice.family, genome) if valid else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import _cublaslt
-from ..problem import Problem
+from ..problem import Problem, columns_of
 from ..settings import LOGGER
 from .operands import operands
 from .replay import Arm
@@ -123,14 +123,24 @@ class TunedCublasLt:
     algorithms: int
 
 
+def _into(arm: Arm, whole: torch.Tensor) -> Arm:
+    return lambda a, b, c: arm(a, b, whole)
+
+
 def best_cublaslt(
     problem: Problem, *, device: int = 0, seed: int = 0, replays: int = 3, target_us: float = 200.0
 ) -> TunedCublasLt | None:
     """Screen all of cuBLASLt's algorithms, hot and cold apart; None when it offers none."""
     one = operands(problem, device, seed=seed)[0]
+    # Of a gated problem it makes the product alone, twice as wide as C.
+    whole = one.c
+    if columns_of(problem.n, problem.epilogue) < problem.n:
+        whole = one.c.new_empty(problem.m, problem.n)
     arms: dict[str, Arm] = {}
     with torch.cuda.device(device):
-        for index, arm in enumerate(tuned_cublaslt(problem, one.a, one.b, one.c)):
+        for index, arm in enumerate(tuned_cublaslt(problem, one.a, one.b, whole)):
+            if whole is not one.c:
+                arm = _into(arm, whole)
             try:
                 arm(one.a, one.b, one.c)
             except RuntimeError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..problem import Problem
+from ..problem import Problem, columns_of
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 ELEMENT_BYTES = 2
@@ -25,7 +25,7 @@ SET_ALIGN = 256
 @dataclass(frozen=True, slots=True)
 class Operands:
     """One set: `a` [M, K] and `b` [K, N] as `a @ b` takes them (views when stored transposed),
-    and `c` [M, N] row-major, filled with NaN."""
+    and `c` [M, N], or [M, N/2] where N is gated, row-major, filled with NaN."""
 
     a: torch.Tensor
     b: torch.Tensor
@@ -40,10 +40,24 @@ def bias_of(n: int, dtype: torch.dtype, place: torch.device) -> torch.Tensor:
     return torch.randn(n, generator=generator, dtype=dtype, device=place)
 
 
+def addend_of(epilogue: str, c: torch.Tensor) -> torch.Tensor:
+    """What every arm of a problem with an epilogue that adds, and its reference, adds to the
+    product in `c` [M, N]: `bias_of`, or the residual [M, N] of the same set of `operands`."""
+    if epilogue != "residual":
+        return bias_of(c.shape[1], c.dtype, c.device)
+    behind = c.storage_offset() + _padded(c.numel())
+    return c.as_strided(c.shape, (c.shape[1], 1), behind)
+
+
+def _padded(elements: int) -> int:
+    return -(-elements // SET_ALIGN) * SET_ALIGN
+
+
 def set_bytes(problem: Problem) -> int:
-    """Bytes of A, B and C together: what one call has to touch."""
+    """Bytes of A, B, C and a residual together: what one call has to touch."""
     m, n, k = problem.m, problem.n, problem.k
-    return ELEMENT_BYTES * (m * k + k * n + m * n)
+    outputs = m * columns_of(n, problem.epilogue) * (2 if problem.epilogue == "residual" else 1)
+    return ELEMENT_BYTES * (m * k + k * n + outputs)
 
 
 def cold_sets(problem: Problem, l2_bytes: int) -> int:
@@ -71,7 +85,8 @@ def operands(
 ) -> list[Operands]:
     """`sets` distinct operand sets for `problem`, reproducible from `seed` on one device kind.
 
-    `chained` sets are layers of a model: each has its own B, all have the same A and C.
+    `chained` sets are layers of a model: each has its own B, all have the same A and C. A residual
+    lies behind C, where `addend_of` finds it.
     """
     place = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     generator = torch.Generator(place).manual_seed(seed)
@@ -79,7 +94,7 @@ def operands(
     m, n, k = problem.m, problem.n, problem.k
 
     def arena(elements: int, normal: bool, rows: int) -> torch.Tensor:
-        shape = (rows, -(-elements // SET_ALIGN) * SET_ALIGN)
+        shape = (rows, _padded(elements))
         if normal:
             return torch.randn(shape, generator=generator, dtype=dtype, device=place)
         return torch.full(shape, math.nan, dtype=DTYPES[problem.out_dtype], device=place)
@@ -89,12 +104,15 @@ def operands(
         return flat.view(cols, rows).t() if transposed else flat.view(rows, cols)
 
     own = 1 if chained else sets
-    a, b, c = arena(m * k, True, own), arena(k * n, True, sets), arena(m * n, False, own)
+    columns = columns_of(n, problem.epilogue)
+    a, b, c = arena(m * k, True, own), arena(k * n, True, sets), arena(m * columns, False, own)
+    if problem.epilogue == "residual":
+        c = torch.cat([c, arena(m * n, True, own)], 1)
     return [
         Operands(
             view(a[i % own], m, k, problem.layout[0] == "t"),
             view(b[i], k, n, problem.layout[1] == "t"),
-            view(c[i % own], m, n, False),
+            view(c[i % own], m, columns, False),
         )
         for i in range(sets)
     ]

@@ -18,8 +18,10 @@ from typing import Literal
 import torch
 
 from ..problem import Problem
+from .epilogue import torch_arm as torch_arm
+from .epilogue import torch_mm as torch_mm
 from .evidence import Ratio, ratio
-from .operands import Operands, bias_of, cold_sets, operands, overlap_sets
+from .operands import Operands, cold_sets, operands, overlap_sets
 from .replay import Arm, Replay, Single, Stage, queue_block, stage
 from .telemetry import Conditions
 
@@ -38,31 +40,6 @@ PILOTS = 3
 PILOT_BELOW_US = 100.0
 #: Change of the SM clock within a block above which its arms did not run under the same conditions.
 CLOCK_TOLERANCE = 0.01
-
-
-def torch_mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> object:
-    """The baseline that every figure is quoted against."""
-    return torch.mm(a, b, out=c)
-
-
-def torch_arm(problem: Problem) -> Arm:
-    """What torch does for a problem: `torch_mm`, or where it has an epilogue addmm, as a linear
-    layer has it, and the activation in place."""
-    if problem.epilogue == "none":
-        return torch_mm
-    activations: dict[str, Callable[[torch.Tensor], object]] = {
-        "bias": lambda c: c,
-        "bias_relu": torch.relu_,
-        "bias_gelu": lambda c: torch.ops.aten.gelu.out(c, out=c),
-        "bias_gelu_tanh": lambda c: torch.ops.aten.gelu.out(c, approximate="tanh", out=c),
-        "bias_silu": lambda c: torch.nn.functional.silu(c, inplace=True),
-    }
-    activate = activations[problem.epilogue]
-
-    def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-        activate(torch.addmm(bias_of(c.shape[1], c.dtype, c.device), a, b, out=c))
-
-    return call
 
 
 def feed(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> object:

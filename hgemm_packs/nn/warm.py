@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from .. import launcher
+from .. import launcher, torch_state
+from ..torch_hooks import program
 from . import Linear
 
 #: Types of a weight that a kernel may read; others, as those of a sharded layer, stand for memory.
@@ -31,9 +32,11 @@ def warmup(model: torch.nn.Module, shapes: Iterable[int | Sequence[int]]) -> int
     Each of `shapes` is a number of rows M for all layers, or the shape [..., K] of an input, for
     the layers of this K. The model is not called, and no hook runs. Each different problem of its
     `hgemm_packs.nn.Linear` layers (`optimize` makes them) is multiplied once in inference mode, on
-    the current stream of the layer's device, with memory for one input and one output in addition.
-    `counters` counts these products. Layers that no kernel can ever run are passed over: on a CPU
-    the result is 0.
+    the current stream of the layer's device, with memory for its operands and one output in
+    addition. So are the products of its gradients, of a layer in training mode whose weight wants
+    one, where backward may run kernels: behind a forward that `matmul` records, and under
+    `enable()`. `counters` counts all these products. Layers that no kernel can ever run are passed
+    over: on a CPU the result is 0.
 
     Raises TypeError where `model` is no torch.nn.Module or a shape holds no whole numbers,
     ValueError for a size below 1 or a shape whose K no layer has, RuntimeError during a capture,
@@ -85,18 +88,30 @@ def _distinct(layers: Iterable[Linear]) -> Iterator[Linear]:
         if type(weight) not in PLAIN:
             continue
         memory = weight.shape, weight.stride(), weight.data_ptr() % 16
-        key = (*memory, weight.dtype, weight.device, bias is None)
+        trains = layer.training and weight.requires_grad
+        key = (*memory, weight.dtype, weight.device, bias is None, trains)
         if key not in seen:
             seen.add(key)
             yield layer
 
 
-def _multiply(rows: int, layer: Linear) -> bool:
-    """Whether a kernel ran the product of this layer with this many rows, whatever they hold."""
+def _multiply(rows: int, layer: Linear) -> int:
+    """How many products of this layer with this many rows, whatever they hold, a kernel ran."""
     weight = layer.weight
     x = torch.empty((rows, weight.shape[1]), dtype=weight.dtype, device=weight.device)
     if isinstance(launcher.describe(x, weight.t()), str):  # of a type or on a device without any
-        return False
+        return 0
     before = launcher.counters()["hits"]
-    launcher.linear(x, weight, layer.bias)
-    return launcher.counters()["hits"] > before
+    grad = launcher.linear(x, weight, layer.bias)
+    if _trains(rows, layer):
+        launcher.matmul(grad, weight)
+        launcher.matmul(grad.t(), x)
+    return launcher.counters()["hits"] - before
+
+
+def _trains(rows: int, layer: Linear) -> bool:
+    """Whether backward multiplies by `matmul`, or is torch's in a program that kernels serve."""
+    if not layer.training or not layer.weight.requires_grad:
+        return False
+    recorded = 2 * rows * layer.weight.numel() >= torch_state.LEAST_RECORDED
+    return program.is_enabled() or (recorded and layer.bias is None)

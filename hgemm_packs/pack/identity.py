@@ -34,6 +34,7 @@ def launch_record(entry: KernelEntry) -> dict[str, Any]:
         "dtype": entry.dtype,
         "align": entry.align,
         "dims": tuple((r.min, r.max, r.multiple_of) for r in (entry.m, entry.n, entry.k)),
+        "epilogue": entry.epilogue,
     }
 
 
@@ -41,6 +42,9 @@ def identity(entry: KernelEntry) -> str:
     """The sha256 over a kernel's cubin, its launch record and the launcher's rules: equal for two
     entries that run alike, whatever pack they are of. Made when it is asked for (50 us): a pack has
     thousands of kernels, and a process asks about a few."""
-    said = {"rules": LAUNCH_RULES, "cubin": entry.id, "record": launch_record(entry)}
+    record = launch_record(entry)
+    if entry.epilogue == "none":
+        del record["epilogue"]  # as there was none when plain kernels were measured
+    said = {"rules": LAUNCH_RULES, "cubin": entry.id, "record": record}
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

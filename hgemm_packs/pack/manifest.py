@@ -29,20 +29,21 @@ _PLAIN_LAYOUTS = {
     "tma2_ws_v2": (128, 128, 8, 8, 4, 4, 4, 4),
 }
 
-#: Layout of a plain product -> that of the same kernel with a bias, its address the last parameter.
-BIASED = {name: f"{name}_bias" for name in _PLAIN_LAYOUTS}
+#: Layout of a plain product -> that of the same kernel with an addend, whose address is the last
+#: parameter.
+WITH_ADDEND = {name: f"{name}_addend" for name in _PLAIN_LAYOUTS}
 
 #: Bytes of each kernel parameter, in order. The launcher fills exactly these structs.
 PARAM_LAYOUTS: dict[str, tuple[int, ...]] = _PLAIN_LAYOUTS | {
-    BIASED[name]: (*sizes, 8) for name, sizes in _PLAIN_LAYOUTS.items()
+    WITH_ADDEND[name]: (*sizes, 8) for name, sizes in _PLAIN_LAYOUTS.items()
 }
 
 _MAPPED = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc", "tma2_ws_v2": "ab"}
 #: Operands that come as tensor maps, in order.
-MAPPED = _MAPPED | {BIASED[name]: operands for name, operands in _MAPPED.items()}
+MAPPED = _MAPPED | {WITH_ADDEND[name]: operands for name, operands in _MAPPED.items()}
 
 #: Parameter layouts with partial sums in global memory.
-WITH_WORKSPACE = frozenset({"tma2_ws_v2", "tma2_ws_v2_bias"})
+WITH_WORKSPACE = frozenset({"tma2_ws_v2", "tma2_ws_v2_addend"})
 
 
 class Timing(NamedTuple):

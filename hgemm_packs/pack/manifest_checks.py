@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ..errors import PackError
-from ..problem import Key
+from ..problem import WITHOUT_ADDEND, Key
 from .manifest import (
-    BIASED,
     LAUNCHER_ABI,
     MAPPED,
     MAX_MANIFEST_BYTES,
     PARAM_LAYOUTS,
     PLAIN_ABI,
+    WITH_ADDEND,
     WITH_WORKSPACE,
     DeviceProfile,
     DimRange,
@@ -100,10 +100,13 @@ def check_abi(launcher_abi: int, epilogue: str) -> None:
 
 def check_launch_record(entry: KernelEntry) -> None:
     """Fields of one kernel that must fit each other."""
-    has_bias = entry.param_layout in BIASED.values()
-    if (entry.epilogue != "none") != has_bias:
-        detail = f"{entry.param_layout} has {'a' if has_bias else 'no'} bias"
+    has_addend = entry.param_layout in WITH_ADDEND.values()
+    if (entry.epilogue not in WITHOUT_ADDEND) != has_addend:
+        detail = f"{entry.param_layout} has {'an' if has_addend else 'no'} addend"
         raise PackError("bad_epilogue", f"{detail}, the epilogue is {entry.epilogue}", "epilogue")
+    if entry.epilogue == "gated_silu" and entry.n.multiple_of % 2:
+        detail = f"{entry.epilogue} halves N, of which {entry.n.multiple_of} is a step"
+        raise PackError("bad_epilogue", detail, "epilogue")
     expected = PARAM_LAYOUTS[entry.param_layout]
     if entry.param_sizes != expected:
         detail = f"{entry.param_layout} has {list(expected)}, not {list(entry.param_sizes)}"

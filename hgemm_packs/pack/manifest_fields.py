@@ -119,7 +119,7 @@ TENSOR_MAP = record(
     operand=one_of("a", "b", "c"),
     box=_two(EXTENT),
     swizzle=one_of(0, 32, 64, 128),
-    row_group=one_of(0, 32),
+    row_group=one_of(0, 16, 32),
     l2_promotion=one_of(0, 64, 128, 256),
 )
 GENOME = mapping(SYMBOL, _gene, 64)

@@ -90,10 +90,10 @@ class _Serve(CustomGraphPass):
         return hashlib.sha256(f"{self._tables} {before}".encode()).hexdigest()
 
 
-def _is_served(a: torch.fx.Node, b: torch.fx.Node) -> bool:
-    return choice.choose(a.meta["val"], b.meta["val"]) is not None
+def _is_served(a: torch.fx.Node, b: torch.fx.Node, biased: bool = False) -> bool:
+    return choice.choose(a.meta["val"], b.meta["val"], biased=biased) is not None
 
 
 def _is_layer(bias: torch.fx.Node, a: torch.fx.Node, b: torch.fx.Node) -> bool:
     vector, wanted = bias.meta["val"], a.meta["val"]
-    return vector.ndim == 1 and vector.dtype == wanted.dtype and _is_served(a, b)
+    return vector.ndim == 1 and vector.dtype == wanted.dtype and _is_served(a, b, biased=True)

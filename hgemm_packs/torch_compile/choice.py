@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 LAUNCH_US = 2.0
 BYTES_PER_US = 3.0e6
 #: Raised when this module or `lowering` decides otherwise: compiled graphs of before are not used.
-RULES = 1
+RULES = 2
 #: M of a problem whose M is not known before the call.
 ANY_M = 1
 
 
 class ServedProduct(NamedTuple):
     """A product that a kernel serves: [M, K] @ [K, N]. `gain_us` and `m` are None where M is not
-    known before the call."""
+    known before the call. With `adds_bias` the kernel adds one, and `gain_us` is of the sum."""
 
     gain_us: float | None
     m: int | None
     n: int
+    adds_bias: bool = False
 
     def outweighs_fusion(self) -> bool:
         """Whether the kernel saves more than fusing an operation into torch's product would."""
@@ -64,22 +65,33 @@ def tables() -> str:
     return f"rules {RULES}, packs {','.join(packs)}" if packs else "off"
 
 
-def choose(a: torch.Tensor, b: torch.Tensor) -> ServedProduct | None:
+def choose(a: torch.Tensor, b: torch.Tensor, *, biased: bool = False) -> ServedProduct | None:
     """The kernel's node for `a @ b`, [M, K] and [K, N], real or fake; None where torch multiplies.
-    Sizes may be symbols: nothing is asked of them that would make a symbol a number."""
+    Sizes may be symbols: nothing is asked of them that would make a symbol a number. Where a bias
+    is added, a kernel that does that comes before one of the product alone."""
     problem = _describe(a, b)
     if problem is None or a.device.type != dispatch.kind:
         return None
-    index = a.device.index or 0
+    wanted = [replace(problem, epilogue="bias"), problem] if biased else [problem]
     try:
-        if not isinstance(a.shape[0], int):
-            return ServedProduct(None, None, problem.n) if _serves_some(problem, index) else None
-        row = select.resolve(problem, index).row
+        for each in wanted:
+            found = _find(each, a.device.index or 0, isinstance(a.shape[0], int))
+            if found is not None:
+                return found
     except (RuntimeError, OSError):  # of a driver, device or file that cannot be used
-        return None
+        pass
+    return None
+
+
+def _find(problem: Problem, index: int, knows_m: bool) -> ServedProduct | None:
+    adds_bias = problem.epilogue == "bias"
+    if not knows_m:
+        served = _serves_some(problem, index)
+        return ServedProduct(None, None, problem.n, adds_bias) if served else None
+    row = select.resolve(problem, index).row
     if row is None or row.kernel is None:
         return None
-    return ServedProduct(gain_us(row), problem.m, problem.n)
+    return ServedProduct(gain_us(row), problem.m, problem.n, adds_bias)
 
 
 def _describe(a: Any, b: Any) -> Problem | None:

@@ -48,15 +48,16 @@ def register() -> None:
         torch.library.register_autograd(full, differentiate, setup_context=keep, lib=_library)
     for constant in (_tables, _is_exporting):
         torch.compiler.assume_constant_result(constant)
-    replace(launcher.matmul, launcher.linear)
+    replace(launcher.matmul, launcher.linear, launcher.fused_linear)
 
 
-def replace(matmul: Any, linear: Any) -> None:
-    """Have Dynamo trace these two functions, `launcher`'s, to the operators."""
+def replace(matmul: Any, linear: Any, fused_linear: Any) -> None:
+    """Have Dynamo trace these functions, `launcher`'s, to the operators."""
     from torch._dynamo.decorators import substitute_in_graph
 
     substitute_in_graph(matmul, skip_signature_check=True)(_trace_matmul)
     substitute_in_graph(linear, skip_signature_check=True)(_trace_linear)
+    substitute_in_graph(fused_linear, skip_signature_check=True)(_trace_fused_linear)
 
 
 def _tables() -> str:
@@ -90,6 +91,11 @@ def _trace_linear(input: Any, weight: Any, bias: Any = None) -> Any:
     if _is_exporting():
         return torch.nn.functional.linear(input, weight, bias)
     return torch.ops.hgemm_packs.linear(input, weight, bias, _tables())
+
+
+def _trace_fused_linear(input: Any, weight: Any, addend: Any, epilogue: Any) -> Any:
+    """Of a graph Inductor fuses what follows a product and its bias."""
+    return None
 
 
 def _decompose_matmul(input: Any, other: Any, tables: str) -> Any:
@@ -141,7 +147,7 @@ def _product(x: Any, b: Any, bias: Any, tables: str) -> Any:
     if x.shape[-1] != b.shape[0] or x.device.type != b.device.type:
         return None  # torch says what is wrong
     flat = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
-    if choice.choose(flat, b) is None:
+    if choice.choose(flat, b, biased=bias is not None) is None:
         return None
     if bias is None:
         found = torch.ops.hgemm_packs.mm(flat, b, tables)
@@ -168,7 +174,8 @@ def _run_mm(a: Any, b: Any, tables: str) -> Any:
 
 def _run_addmm(bias: Any, a: Any, b: Any, tables: str) -> Any:
     with torch.no_grad():
-        return launcher.matmul(a, b).add_(bias)
+        whole = launcher.fused_linear(a, b.t(), bias, "bias")
+        return launcher.matmul(a, b).add_(bias) if whole is None else whole
 
 
 def _fake_mm(a: Any, b: Any, tables: str) -> Any:

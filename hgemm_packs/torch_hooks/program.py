@@ -1,7 +1,7 @@
 """Kernels for a whole program: torch's own products, whoever asks for them.
 
-`enable` and `enabled` have the launcher put its functions in place of torch's mm and bmm, below
-autograd (csrc/launcher/override.c). Called by users, and by `report`, which asks whether it is so.
+`enable` and `enabled` have the launcher put its functions in place of torch's mm, bmm, addmm and
+the like, below autograd (csrc/launcher/override.c). Called by users, and by `report`, which asks whether it is so.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 from .. import launcher, neutral
 from ..settings import LOGGER, settings
 
 _lock = threading.RLock()
 _everywhere = False  # by enable()
+#: An operator that torch calls once, for C to learn how arguments lie on torch's stacks. torch
+#: forgets it with its library.
+_lessons: list[Any] = []
 _blocks = 0  # of enabled(), in all threads, that have begun and not ended
 
 
@@ -29,12 +33,18 @@ def enable() -> None:
 
     A product of two matrices, [M, K] @ [K, N] of float16 or bfloat16 on one CUDA device, is run by
     a kernel that serves it, whoever asks torch for it, in every thread: torch.mm, torch.matmul,
-    `@`, torch.bmm of one matrix, their `out=`, torch.nn.Linear without a bias, gradients of all of
-    these, under autocast, in compiled code. Autograd and all else of torch go on above.
+    `@`, torch.bmm of one matrix, their `out=`, torch.nn.Linear, gradients of all of these, under
+    autocast, in compiled code. Autograd and all else of torch go on above.
 
-    Any other product is torch's, to the bit. So are sums (addmm, baddbmm, a Linear with a bias), to
-    which no kernel adds, and float16 where torch.backends.cuda.matmul.allow_fp16_accumulation asks
-    for what no kernel does: kernels add up in float32, which torch's other flags allow.
+    So is a sum with such a product, by a kernel that adds: torch.addmm, torch.baddbmm of one
+    matrix and a Linear with a bias, where a bias [N] or a packed matrix [M, N] is added and alpha
+    and beta are 1; torch's own addmm with an activation, where that is of a bias. With beta 0
+    torch reads nothing but the product, and a kernel runs that. Kernels of sums round once.
+
+    Any other product or sum is torch's, to the bit. So is float16 where
+    torch.backends.cuda.matmul.allow_fp16_accumulation asks for what no kernel does: kernels add up
+    in float32, which torch's other flags allow. A torch in which no way to sums is known runs all
+    of them itself, and the log says so.
 
     `counters()` counts what kernels ran, and of float16 and bfloat16 what torch ran, with reasons.
     HGEMM_PACKS_STRICT raises nothing here, for a whole program multiplies what no table knows.
@@ -124,21 +134,31 @@ def _inside_torch() -> None:
     import torch
 
     raised: list[BaseException] = []
+    put: list[bool | None] = []
 
     def install(value: float) -> float:
         try:
-            launcher.override(_is_torchs)
+            put.append(launcher.override(_find_torchs))
         except BaseException as error:
             raised.append(error)
         return value
 
-    torch.zeros(1, device="cpu").apply_(install)
+    one = torch.zeros(1, device="cpu")
+    if not _lessons:
+        _lessons.append(torch.library.Library("hgemm_packs_lessons", "DEF"))
+        _lessons[0].define("numbers(Tensor x, Scalar whole, Scalar real, bool yes) -> Tensor")
+    one.apply_(install)
     if raised:
         raise raised.pop()
+    if put == [True]:
+        torch.ops.hgemm_packs_lessons.numbers(one, 3, 0.5, True)
+    elif put == [False]:
+        LOGGER.warning("addmm and the like stay torch's: this torch is not known here")
 
 
-def _is_torchs(operator: str, key: str) -> bool:
-    """Whether torch's dispatcher has torch's own function there, and no other library's."""
+def _find_torchs(operator: str, key: str) -> int:
+    """The number of the dispatch key, where torch's dispatcher has torch's own function, else 0:
+    it has another library's."""
     import torch
 
     dumped = torch._C._dispatch_dump(f"aten::{operator}")
@@ -146,4 +166,4 @@ def _is_torchs(operator: str, key: str) -> bool:
     own = len(lines) == 1 and f"/Register{key}" in lines[0]
     if not own:
         LOGGER.warning("aten::%s on %s is not torch's own, and is left alone", operator, key)
-    return own
+    return int(getattr(torch._C.DispatchKey, key)) if own else 0

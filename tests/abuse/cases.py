@@ -29,6 +29,7 @@ from tests.abuse.changes import (
     device,
     drop,
     flip,
+    gate_an_odd_n,
     hole,
     inside,
     last_row,
@@ -237,9 +238,16 @@ RULES = [
     Case(
         "params_without_workspace", "param_sizes", workspace(4096, param_sizes=[128, 128, 8]), USE
     ),
-    Case("epilogue_without_bias", "bad_epilogue", put("bias", "kernels", 1, "epilogue"), USE),
-    Case("bias_of_no_use", "bad_epilogue", put("tma2_v1_bias", "kernels", 1, "param_layout"), USE),
+    *(
+        Case(f"{name}_without_addend", "bad_epilogue", put(name, "kernels", 1, "epilogue"), USE)
+        for name in ("bias", "residual")
+    ),
+    Case(
+        "addend_of_no_use", "bad_epilogue", put("tma2_v1_addend", "kernels", 1, "param_layout"), USE
+    ),
     Case("epilogue_of_an_old_abi", "bad_epilogue", put("bias", "table", 2, "epilogue"), WHOLE),
+    Case("gated_of_an_odd_n", "bad_epilogue", on_manifest(gate_an_odd_n), USE),
+    Case("gated_of_an_old_abi", "bad_epilogue", put("gated_silu", "kernels", 1, "epilogue"), USE),
     Case("unknown_epilogue", "bad_value", put("relu", "kernels", 1, "epilogue"), USE, schema=True),
     Case("map_missing", "bad_tma", put([], "kernels", 1, "tma"), USE),
     Case("box_over_swizzle", "bad_tma", put([128, 64], "kernels", 1, "tma", 0, "box"), USE),

@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hgemm_packs import launcher, nn
+from hgemm_packs.problem import WITHOUT_ADDEND
 from tests import reference
 from tests.fake_driver import Started
 
@@ -40,11 +41,14 @@ DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 KERNELS = {"nn": "ptr_v1", "nt": "tma2_v1", "tn": "tma3_v1", "tt": "tma2_ws_v2"}
 
 
-def serve_all(fake: Started) -> None:
-    """From now on whatever is aligned and packed has a kernel."""
+def serve_all(fake: Started, *epilogues: str) -> None:
+    """From now on whatever is aligned and packed has a kernel, with these epilogues too."""
     for dtype in DTYPES:
         for layout, param_layout in KERNELS.items():
             fake.serve(param_layout, layout, dtype)
+            for epilogue in epilogues:
+                added = param_layout if epilogue in WITHOUT_ADDEND else f"{param_layout}_addend"
+                fake.serve(added, layout, dtype, epilogue=epilogue)
 
 
 def half(*size: int, seed: int = 0, dtype: torch.dtype = torch.float16) -> torch.Tensor:

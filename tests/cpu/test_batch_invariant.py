@@ -99,7 +99,7 @@ def test_a_bias_is_added_by_torch_for_every_m(
     served: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table has kernels with a bias for some M alone, and they round once: the mode uses none."""
-    served.serve("tma3_v1_bias", "nt")
+    served.serve("tma3_v1_addend", "nt", epilogue="bias")
     monkeypatch.setattr("hgemm_packs.nn.linear", served.linear)
     bias = (torch.arange(40) / 7).half()
     for m in (1, 32):
@@ -303,6 +303,53 @@ def test_torchs_own_products_are_served_or_raise(served: Started) -> None:
             a @ b
         assert torch.equal(a.float() @ b.float(), reference.product(a, b).float())
     reference.assert_exact(a.bfloat16() @ b.bfloat16(), a.bfloat16(), b.bfloat16())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a, b, c: torch.addmm(c, a, b),
+        lambda a, b, c: torch.addmm(c[0], a, b),
+        lambda a, b, c: torch.addmm(c, a, b, out=torch.empty_like(c)),
+        lambda a, b, c: functional.linear(a, b.t(), c[0]),
+        lambda a, b, c: torch.baddbmm(c[None], a[None], b[None]),
+        lambda a, b, c: torch._addmm_activation(c[0], a, b),
+    ],
+)
+def test_torchs_sums_raise(
+    served: Started, call: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+) -> None:
+    """No kernel of the mode adds, also where one outside does."""
+    served.serve("tma3_v1_addend", epilogue="bias")
+    a, b = operands()
+    c = torch.ones(32, 40).half()
+    with hgemm_packs.enabled():
+        wanted = call(a, b, c)
+        with mode(batch_invariant=True), pytest.raises(RuntimeError, match=r"batch_invariant=True"):
+            call(a, b, c)
+        assert torch.equal(call(a, b, c), wanted)
+
+
+def test_addmm_multiplies_and_adds(served: Started) -> None:
+    """What compiled code calls: the mode's product, and torch's sum, also into an output."""
+    a, b = reference.normal(32, 40, 64, "nn", torch.float16)
+    bias, out = (torch.arange(40) / 7).half(), torch.empty(32, 40).half()
+    with torch.no_grad(), mode(batch_invariant=True):
+        product = served.matmul(a, b)
+        assert torch.equal(launcher._C.addmm(bias, a, b), product + bias)
+        assert launcher._C.addmm(bias, a, b, out=out) is out
+        assert torch.equal(out, product + bias)
+    assert launcher.counters() == {"hits": 3, "launches": 3, "fallbacks": 0}
+
+
+def test_what_kernels_fuse_is_torchs_in_the_mode(served: Started) -> None:
+    """As with a bias: some M have such kernels, and they round once."""
+    served.serve("tma3_v1_addend", "nt", epilogue="bias_relu")
+    a, b = reference.normal(32, 40, 64, "nt", torch.float16)
+    bias = (torch.arange(40) / 7).half()
+    with torch.no_grad(), mode(batch_invariant=True):
+        assert launcher.fused_linear(a, b.t(), bias, "bias_relu") is None
+    assert launcher.fused_linear(a, b.t(), bias, "bias_relu") is not None
 
 
 def test_what_raises_below_torch_keeps_no_tensor(served: Started) -> None:

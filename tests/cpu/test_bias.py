@@ -13,7 +13,7 @@ from torch.nn import functional
 from hgemm_packs import launcher, selftest
 from hgemm_packs.errors import FallbackError, PackError
 from hgemm_packs.pack.folder import Pack
-from hgemm_packs.pack.manifest import BIASED, LAUNCHER_ABI, PLAIN_ABI
+from hgemm_packs.pack.manifest import LAUNCHER_ABI, PLAIN_ABI, WITH_ADDEND
 from hgemm_packs.problem import Problem
 from tests import fake_driver, packs, reference
 from tests.cpu.call.captured import loaded, zeros
@@ -37,7 +37,7 @@ def assert_added(c: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: A
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("param_layout", BIASED.values())
+@pytest.mark.parametrize("param_layout", WITH_ADDEND.values())
 def test_every_kind_of_kernel(fake: Started, param_layout: str, dtype: str) -> None:
     fake.serve(param_layout, "nt", dtype)
     x, weight, bias = operands(dtype=DTYPES[dtype])
@@ -52,7 +52,7 @@ def test_every_kind_of_kernel(fake: Started, param_layout: str, dtype: str) -> N
 
 
 def test_each_call_reads_its_own_bias(fake: Started) -> None:
-    fake.serve("tma2_ws_v2_bias", "nt")
+    fake.serve("tma2_ws_v2_addend", "nt")
     x, weight, bias = operands()
     for factor in (1, -2, 3):
         assert_added(fake.linear(x, weight, bias * factor), x, weight, bias * factor)
@@ -68,7 +68,7 @@ def test_with_and_without_are_two_problems(fake: Started) -> None:
     assert torch.equal(fake.linear(x, weight, bias), functional.linear(x, weight, bias))
     assert fake.fallbacks() == {"not_measured": 1}
     launcher.reset_table()
-    fake.serve("ptr_v1_bias", "nt")
+    fake.serve("ptr_v1_addend", "nt")
     for _ in range(2):
         assert_added(fake.linear(x, weight, bias), x, weight, bias)
         reference.assert_exact(fake.linear(x, weight), x, weight.t())
@@ -92,7 +92,7 @@ class Odd(torch.Tensor):
 
 @pytest.mark.parametrize("name", UNFIT)
 def test_a_bias_that_no_kernel_adds(fake: Started, name: str) -> None:
-    fake.serve("ptr_v1_bias", "nt")
+    fake.serve("ptr_v1_addend", "nt")
     x, weight, bias = operands()
     change, why = UNFIT[name]
     odd = change(bias)
@@ -106,7 +106,7 @@ def test_a_bias_that_no_kernel_adds(fake: Started, name: str) -> None:
     "change", [lambda bias: bias[:8], lambda bias: bias.float(), lambda bias: bias.bfloat16()]
 )
 def test_a_bias_that_torch_refuses(fake: Started, change: Any) -> None:
-    fake.serve("ptr_v1_bias", "nt")
+    fake.serve("ptr_v1_addend", "nt")
     x, weight, bias = operands()
     with pytest.raises(RuntimeError) as wanted:
         functional.linear(x, weight, change(bias))
@@ -117,31 +117,31 @@ def test_a_bias_that_torch_refuses(fake: Started, change: Any) -> None:
 
 
 def test_strict(fake: Started) -> None:
-    fake.serve("ptr_v1_bias", "nt")
+    fake.serve("ptr_v1_addend", "nt")
     x, weight, bias = operands()
     launcher._extension().set_strict(True)
     assert_added(fake.linear(x, weight, bias), x, weight, bias)
-    with pytest.raises(FallbackError, match="bias: the bias is not one that a kernel adds"):
+    with pytest.raises(FallbackError, match="bias: what is added is nothing that a kernel adds"):
         fake.linear(x, weight, torch.cat([bias, bias])[39:79])
     with pytest.raises(FallbackError, match="32x40x64 nt bf16 bias on device 0"):
         fake.linear(x.bfloat16(), weight.bfloat16(), bias.bfloat16())
 
 
-@pytest.mark.parametrize("param_layout", BIASED.values())
+@pytest.mark.parametrize("param_layout", WITH_ADDEND.values())
 def test_this_very_kernel(bare: Started, param_layout: str) -> None:
     kernel = loaded(0, False, param_layout, "nt")
     x, weight, bias = operands()
     out = torch.full((32, 40), torch.nan, dtype=torch.float16)
-    launcher.launch(kernel, x, weight.t(), out, bias=bias)
+    launcher.launch(kernel, x, weight.t(), out, addend=bias)
     assert_added(out, x, weight, bias)
     for wrong in (bias[:32], bias.bfloat16(), torch.cat([bias, bias])[39:79], bias[None]):
-        with pytest.raises(ValueError, match="a packed vector of 40 of the kernel's dtype"):
-            launcher.launch(kernel, x, weight.t(), out, bias=wrong)
-    with pytest.raises(ValueError, match=f"{param_layout} has a bias"):
+        with pytest.raises(ValueError, match="a packed bias of 40 of the kernel's dtype"):
+            launcher.launch(kernel, x, weight.t(), out, addend=wrong)
+    with pytest.raises(ValueError, match=f"{param_layout} has an addend"):
         launcher.launch(kernel, x, weight.t(), out)
-    plain = loaded(0, False, param_layout.removesuffix("_bias"), "nt")
-    with pytest.raises(ValueError, match="has no bias"):
-        launcher.launch(plain, x, weight.t(), out, bias=bias)
+    plain = loaded(0, False, param_layout.removesuffix("_addend"), "nt")
+    with pytest.raises(ValueError, match="has no addend"):
+        launcher.launch(plain, x, weight.t(), out, addend=bias)
     assert_added(out, x, weight, bias)
 
 
@@ -151,9 +151,9 @@ def test_what_a_kernel_with_a_bias_writes_is_known(bare: Started) -> None:
     memory = zeros(64, 128)
     for place, pdl in ((memory[32:, :64], 0), (memory[32:, 64:], 0), (zeros(32, 64), 1)):
         bare.capture(7)
-        first = loaded(0, False, "ptr_v1_bias", "nt")
+        first = loaded(0, False, "ptr_v1_addend", "nt")
         out = memory[:, :40]
-        launcher.launch(first, zeros(64, 64), zeros(40, 64).t(), out, bias=zeros(1, 40)[0])
+        launcher.launch(first, zeros(64, 64), zeros(40, 64).t(), out, addend=zeros(1, 40)[0])
         launcher.launch(ahead, place, zeros(40, 64).t(), zeros(32, 40))
         # Rows of C are 128 apart, so that what lies between them counts as written.
         assert bare.control.pdl == pdl
@@ -162,15 +162,15 @@ def test_what_a_kernel_with_a_bias_writes_is_known(bare: Started) -> None:
 @pytest.mark.parametrize("right", [True, False])
 def test_selftest(bare: Started, right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that adds no bias does not prove itself."""
-    entry = fake_driver.entry("ptr_v1_bias", "nt")
-    kernel = loaded(0, False, "ptr_v1_bias", "nt")
+    entry = fake_driver.entry("ptr_v1_addend", "nt")
+    kernel = loaded(0, False, "ptr_v1_addend", "nt")
     kept: list[str] = []
     monkeypatch.setattr(selftest, "keep_out", lambda root, kernel, reason: kept.append(reason))
     if not right:
         monkeypatch.setattr(
             launcher,
             "launch",
-            lambda kernel, a, b, c, bias: c.copy_(a.float() @ b.float()),
+            lambda kernel, a, b, c, addend: c.copy_(a.float() @ b.float()),
         )
     problem = Problem(32, 40, 64, "nt", "f16", epilogue="bias")
     if right:
@@ -184,8 +184,8 @@ def test_selftest(bare: Started, right: bool, monkeypatch: pytest.MonkeyPatch) -
 def biased_pack(place: Path, abi: int) -> Pack:
     """A pack of one kernel that adds a bias and of the row that names it."""
     problem = Problem(72, 40, 96, "nt", "f16", epilogue="bias")
-    cubin = fake_driver.image("k", "tma2_v1_bias", "nt")
-    kernel = packs.built("k", "tma2_v1_bias", layout="nt", epilogue="bias", cubin=cubin)
+    cubin = fake_driver.image("k", "tma2_v1_addend", "nt")
+    kernel = packs.built("k", "tma2_v1_addend", layout="nt", epilogue="bias", cubin=cubin)
     source = packs.source([kernel], [packs.row(problem, kernel)], launcher_abi=abi)
     return packs.write_pack(place, source, [kernel], generator_info=packs.GENERATOR)  # type: ignore[list-item]
 

@@ -195,7 +195,7 @@ def test_defect_12_a_second_instance_is_refused() -> None:
         "del sys.modules['hgemm_packs._C']\n"
         "again = importlib.import_module('hgemm_packs._C')\n"
         "calls = [lambda: again.matmul(a, a), lambda: again.matmul()]\n"
-        "calls += [lambda: again.relaxed(list), lambda: again.describe(a, a)]\n"
+        "calls += [lambda: again.relaxed(list), lambda: again.describe(a, a, None, 'none')]\n"
         "calls += [lambda: again.device_info(0), lambda: again.launch(a, a, a, a, None, None)]\n"
         "calls += [again.counters, again.remember_quiet, again.reset_table]\n"
         "for call in calls:\n"

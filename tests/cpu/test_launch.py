@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.pack.manifest import BIASED, DimRange, GridRule
+from hgemm_packs.pack.manifest import WITH_ADDEND, DimRange, GridRule
 from tests import fake_driver, reference
 from tests.fake_driver import Started
 
@@ -22,7 +22,7 @@ def loaded(param_layout: str, layout: str = "nn", dtype: str = "f16", **changes:
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("param_layout", BIASED)
+@pytest.mark.parametrize("param_layout", WITH_ADDEND)
 def test_packed_and_strided_operands(bare: Started, param_layout: str, layout: str) -> None:
     kernel = loaded(param_layout, layout)
     a, b = reference.cancelling(48, 40, 64, layout, torch.float16)

@@ -25,6 +25,7 @@ from hgemm_packs.generator.devices.fake import fake_cubin
 from hgemm_packs.pack.manifest import (
     MAPPED,
     PARAM_LAYOUTS,
+    WITH_ADDEND,
     WITH_WORKSPACE,
     DimRange,
     GridRule,
@@ -126,11 +127,17 @@ def fresh_extension() -> Any:
 def image(
     symbol: str, param_layout: str, layout: str = "nn", dtype: str = "f16", **changes: Any
 ) -> bytes:
-    """A cubin for the stand-in; `changes` make it disagree: threads, static_smem, sizes."""
+    """A cubin for the stand-in; `changes` make it disagree: threads, static_smem, sizes. With an
+    addend it adds a bias, or what `epilogue` says."""
     sizes = changes.get("sizes", PARAM_LAYOUTS[param_layout])
     numbers = [changes.get("threads", 1024), changes.get("static_smem", 0), len(sizes), *sizes]
-    code = f"fake {symbol} {layout} {dtype} {' '.join(map(str, numbers))}\0"
+    epilogue = changes.get("epilogue") or _epilogue_of(param_layout)
+    code = f"fake {symbol} {layout} {dtype} {epilogue} {' '.join(map(str, numbers))}\0"
     return fake_cubin(code.encode())
+
+
+def _epilogue_of(param_layout: str) -> str:
+    return "bias" if param_layout in WITH_ADDEND.values() else "none"
 
 
 def entry(
@@ -141,7 +148,8 @@ def entry(
     **changes: Any,
 ) -> KernelEntry:
     """A kernel's launch record; `changes` replace fields."""
-    cubin = cubin or image("kernel", param_layout, layout, dtype)
+    epilogue = changes.setdefault("epilogue", _epilogue_of(param_layout))
+    cubin = cubin or image("kernel", param_layout, layout, dtype, epilogue=epilogue)
     has_workspace = param_layout in WITH_WORKSPACE
     values: dict[str, Any] = {
         "id": hashlib.sha256(cubin).hexdigest(),
@@ -162,13 +170,12 @@ def entry(
         "workspace_bytes": PARTIALS if has_workspace else 0,
         "align": (16, 16, 16),
         "m": DimRange(1, 4096, 1),
-        "n": DimRange(8, 4096, 8),
+        "n": DimRange(16, 4096, 16) if epilogue == "gated_silu" else DimRange(8, 4096, 8),
         "k": DimRange(8, 4096, 8),
         "dtype": dtype,
         "out_dtype": dtype,
         "acc": "f32",
         "layout": layout,
-        "epilogue": "bias" if param_layout.endswith("_bias") else "none",
         "deterministic": True,
         "numerics": Numerics("float64", 1e-3, 1),
         "cooperative": has_workspace,
@@ -196,6 +203,7 @@ class Started:
         self._library = ctypes.CDLL(str(library))
         self.control = Control.in_dll(self._library, "control")
         self.streams = streams_of(self._library)
+        self.extension = extension
         self.matmul = extension.matmul
         self.linear = extension.linear
         self.pack = FakePack()
@@ -254,7 +262,9 @@ class Started:
         self, param_layout: str, layout: str, dtype: str, changes: dict[str, Any]
     ) -> KernelEntry:
         symbol = changes.get("symbol", "kernel")
-        cubin = changes.pop("cubin", None) or image(symbol, param_layout, layout, dtype)
+        cubin = changes.pop("cubin", None) or image(
+            symbol, param_layout, layout, dtype, epilogue=changes.get("epilogue")
+        )
         kernel = entry(param_layout, layout, dtype, cubin, **changes)
         self.pack.images[kernel.id] = cubin
         return kernel
@@ -265,7 +275,8 @@ class Started:
         self.modes.append(invariant)
         unfit = select._find_unfit(problem)
         kind = problem.layout, problem.dtype, problem.epilogue
-        kernel = self.kernels.get(kind)
+        fuses = problem.epilogue != "none"
+        kernel = None if invariant and fuses else self.kernels.get(kind)
         if unfit is None and (kernel is None or kernel.admits(problem)):
             unfit = Reason("not_measured", "not served")
         if unfit is None and kernel is not None and (why := select.exclusion_reason(kernel)):
@@ -294,6 +305,8 @@ def start(patch: pytest.MonkeyPatch, library: Path, *, driver: str = "") -> Star
     patch.setattr(launcher, "_C", extension)
     patch.setattr(launcher, "matmul", extension.matmul)
     patch.setattr(launcher, "linear", extension.linear)
+    patch.setattr(launcher, "addmm", extension.addmm)
+    patch.setattr(launcher, "fused_linear", extension.fused_linear)
     patch.setattr(dispatch, "_started", False)
     patch.setattr(dispatch, "_loaded", {})
     patch.setattr(dispatch, "kind", dispatch.kind)

@@ -3,7 +3,8 @@
 // compile it and run the whole launcher on it; it is stricter than a driver where that finds bugs
 // (wrong context, limits not raised, a map that no TMA unit would take).
 //
-// A "cubin" is text: "fake <symbol> <layout> <dtype> <threads> <static smem> <count> <sizes...>".
+// A "cubin" is text: "fake <symbol> <layout> <dtype> <epilogue> <threads> <static smem> <count>
+// <sizes...>".
 #include "fake_cuda.h"
 
 #include <pthread.h>
@@ -303,12 +304,12 @@ cu_result cuModuleLoadData(cu_module *module, const void *image) {
   // An ELF of 64 bits has a header of that many bytes; what is behind it is ours.
   const int elf = !strncmp(image, "\177ELF\2\1\1", 7);
   const char *next = (const char *)image + (elf ? 64 : 0);
-  const int fields = sscanf(next, "fake %63s %7s %7s %d %d %d%n", f->symbol, f->layout, f->dtype,
-                            &f->threads, &f->static_smem, &f->count, &used);
+  const int fields = sscanf(next, "fake %63s %7s %7s %15s %d %d %d%n", f->symbol, f->layout,
+                            f->dtype, f->epilogue, &f->threads, &f->static_smem, &f->count, &used);
   next += used;
-  for (int i = 0; fields == 6 && i < f->count; i++, next += used)
+  for (int i = 0; fields == 7 && i < f->count; i++, next += used)
     if (sscanf(next, "%d%n", &f->sizes[i], &used) != 1) f->count = -1;
-  if (fields != 6 || f->count < 0 || !fake_current()) {
+  if (fields != 7 || f->count < 0 || !fake_current()) {
     free(f);
     return fake_current() ? FAKE_INVALID_IMAGE : FAKE_INVALID_CONTEXT;
   }

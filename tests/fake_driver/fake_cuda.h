@@ -18,7 +18,7 @@ enum {
 };
 
 typedef struct {
-  char symbol[64], layout[8], dtype[8];
+  char symbol[64], layout[8], dtype[8], epilogue[16];
   int threads, static_smem, count, sizes[16];
   int max_dynamic_smem, non_portable, loaded;
   cu_context context;

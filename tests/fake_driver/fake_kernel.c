@@ -42,12 +42,17 @@ typedef struct {
   fake_map map;
 } operand;
 
-// Element at `outer`, `inner` in storage; a rank-4 map interleaves each group of 32 rows.
+// Element at `outer`, `inner` in storage; a rank-4 map interleaves each group of 32 rows,
+// or the two halves of them.
 static uint16_t *element(const operand *x, int64_t outer, int64_t inner) {
   if (!x->map.magic) return x->data + outer * x->lead + inner;
   const fake_map *m = &x->map;
   int64_t offset = outer * (int64_t)m->strides[0];
-  if (m->rank == 4) {
+  if (m->rank == 4 && m->dims[2] == 2) {
+    const int64_t half = 8 * (int64_t)m->dims[3], row = outer % half;
+    offset = row % 8 * (int64_t)m->strides[0] + outer / half * (int64_t)m->strides[1] +
+             row / 8 * (int64_t)m->strides[2];
+  } else if (m->rank == 4) {
     const int64_t row = outer % 32;
     offset = row / 4 * (int64_t)m->strides[0] + row % 4 * (int64_t)m->strides[1] +
              outer / 32 * (int64_t)m->strides[2];
@@ -65,7 +70,7 @@ static int covers(const operand *x, int64_t outer, int64_t inner) {
 // Reads the parameters as csrc/kernels declares them, by the number of tensor maps in front and the
 // sizes of what follows.
 static int read_params(const fake_function *f, void **params, operand x[3], uint32_t **parts,
-                       int32_t mnk[3], const uint16_t **bias) {
+                       int32_t mnk[3], const uint16_t **addend) {
   int maps = 0, next = 3;
   while (maps < 3 && maps < f->count && f->sizes[maps] == 128)
     maps++;
@@ -84,8 +89,8 @@ static int read_params(const fake_function *f, void **params, operand x[3], uint
     memcpy(&lead, params[next++], 4);
     x[i].lead = lead;
   }
-  *bias = NULL;
-  if (next == f->count - 1 && f->sizes[next] == 8) memcpy(bias, params[next++], 8);
+  *addend = NULL;
+  if (next == f->count - 1 && f->sizes[next] == 8) memcpy(addend, params[next++], 8);
   return next == f->count;
 }
 
@@ -102,26 +107,49 @@ static int check_absent(const uint32_t *parts, uint32_t ctas) {
   return 1;
 }
 
+// Element i, j of the product, by way of the workspace if there is one.
+static double sum_of(const fake_function *f, const operand x[3], uint32_t *parts, int64_t i,
+                     int64_t j, int64_t k) {
+  const int ta = f->layout[0] == 't', tb = f->layout[1] == 't', bf16 = f->dtype[0] == 'b';
+  double own[HALVES] = {0}, *sums = parts ? (double *)parts : own;
+  memset(sums, 0, sizeof own);
+  for (int64_t p = 0; p < k; p++)
+    sums[p % HALVES] += half_value(*(ta ? element(&x[0], p, i) : element(&x[0], i, p)), bf16) *
+                        half_value(*(tb ? element(&x[1], j, p) : element(&x[1], p, j)), bf16);
+  return sums[0] + sums[1];
+}
+
+static double activate(const char *epilogue, double x) {
+  const double inner = sqrt(8 / acos(-1)) / 2 * (x + 0.044715 * x * x * x);
+  if (!strcmp(epilogue, "bias_relu")) return x < 0 ? 0 : x;
+  if (!strcmp(epilogue, "bias_gelu")) return x / 2 * (1 + erf(x / sqrt(2)));
+  if (!strcmp(epilogue, "bias_gelu_tanh")) return x / 2 * (1 + tanh(inner));
+  if (!strcmp(epilogue, "bias_silu")) return x / (1 + exp(-x));
+  return x;
+}
+
 static int compute(const fake_function *f, void **params, uint32_t ctas) {
   operand x[3] = {0};
   uint32_t *parts;
   int32_t mnk[3];
-  const uint16_t *bias;
-  if (!read_params(f, params, x, &parts, mnk, &bias) || !check_absent(parts, ctas)) return 0;
+  const uint16_t *addend;
+  if (!read_params(f, params, x, &parts, mnk, &addend) || !check_absent(parts, ctas)) return 0;
   const int64_t m = mnk[0], n = mnk[1], k = mnk[2];
-  const int ta = f->layout[0] == 't', tb = f->layout[1] == 't', bf16 = f->dtype[0] == 'b';
+  const int bf16 = f->dtype[0] == 'b', gated = !strcmp(f->epilogue, "gated_silu");
+  const int64_t columns = gated ? n / 2 : n;  // of C
+  const int ta = f->layout[0] == 't', tb = f->layout[1] == 't';
   if (!covers(&x[0], ta ? k : m, ta ? m : k) || !covers(&x[1], tb ? n : k, tb ? k : n) ||
-      !covers(&x[2], m, n))
+      !covers(&x[2], m, columns))
     return 0;
   for (int64_t i = 0; i < m; i++)
-    for (int64_t j = 0; j < n; j++) {
-      double own[HALVES] = {0}, *sums = parts ? (double *)parts : own;
-      memset(sums, 0, sizeof own);
-      for (int64_t p = 0; p < k; p++)
-        sums[p % HALVES] += half_value(*(ta ? element(&x[0], p, i) : element(&x[0], i, p)), bf16) *
-                            half_value(*(tb ? element(&x[1], j, p) : element(&x[1], p, j)), bf16);
-      *element(&x[2], i, j) =
-          half_bits(sums[0] + sums[1] + (bias ? half_value(bias[j], bf16) : 0), bf16);
+    for (int64_t j = 0; j < columns; j++) {
+      double value = sum_of(f, x, parts, i, j, k);
+      if (gated)
+        value = value / (1 + exp(-value)) * sum_of(f, x, parts, i, j + columns, k);
+      else if (addend)
+        value +=
+            half_value(addend[strcmp(f->epilogue, "residual") ? j : i * n + j], bf16);
+      *element(&x[2], i, j) = half_bits(activate(f->epilogue, value), bf16);
     }
   if (parts) memset(parts, 0xff, sizeof(double[HALVES]));
   if (parts) memset(parts, 0, 4 * (size_t)control.dirty);

@@ -14,7 +14,7 @@ from pathlib import Path
 from hgemm_packs.distribution.lockfile import SCHEMA, LockedPack
 from hgemm_packs.generator.compile.pack_writer import write_pack
 from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME
-from hgemm_packs.pack.manifest import BIASED
+from hgemm_packs.pack.manifest import WITH_ADDEND
 from hgemm_packs.pack.receipts import Receipt, write_receipt
 from tests import packs
 from tests.fuzz.targets import SEPARATOR
@@ -73,7 +73,7 @@ def main() -> None:
             (SEEDS / "receipt" / name).write_bytes(data)
         packs.write_good(Path(scratch) / "good").close()
         write_pair("good", Path(scratch) / "good")
-        for layout in BIASED:
+        for layout in WITH_ADDEND:
             kernels = [packs.built(f"k_{layout}", layout, size=80)]
             win = packs.row(packs.WIN, kernels[0], dependent=kernels[0])
             rows = [win, packs.row(packs.CUBLAS, None)]

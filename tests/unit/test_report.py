@@ -117,15 +117,15 @@ def test_explain_prints_the_decision_for_tensors(
 
     monkeypatch.setattr(launcher, "device_info", device_info)
     monkeypatch.setattr(report, "runtime_versions", lambda index: SAME)
-    monkeypatch.setattr(launcher, "describe", lambda a, b: packs.WIN)
+    monkeypatch.setattr(launcher, "describe", lambda a, b, *_: packs.WIN)
     report.explain(Tensor(), Tensor())  # type: ignore[arg-type]
     assert "runs on   k_tma2\n" in capsys.readouterr().out
     assert asked == [3]
     odd = dataclasses.replace(packs.WIN, align=2)
-    monkeypatch.setattr(launcher, "describe", lambda a, b: odd)
+    monkeypatch.setattr(launcher, "describe", lambda a, b, *_: odd)
     report.explain(Tensor(), Tensor())  # type: ignore[arg-type]
     assert "no  unaligned: an operand is only 2-byte aligned" in capsys.readouterr().out
-    monkeypatch.setattr(launcher, "describe", lambda a, b: "dtype")
+    monkeypatch.setattr(launcher, "describe", lambda a, b, *_: "dtype")
     report.explain(Tensor(), Tensor())  # type: ignore[arg-type]
     assert capsys.readouterr().out == (
         "runs on   torch (fallback: dtype)\n"

@@ -7,6 +7,20 @@
 // needs, for the way there. A macro, for a function makes other cubins of sm90_writebound.
 #define HGP_FIRST_SLAB(smem) ((smem) + (1024 - (smem_address(smem) & 1023)) % 1024)
 
+// Whether B comes with its rows in an order of their own, and of how many that is (row_group in the manifest). Macros,
+// and Operand has a bool, for the names of constants are part of a cubin.
+#ifdef HGP_GATE
+#define HGP_GROUPED_B 1
+#define HGP_ROW_GROUP 16
+#else
+#define HGP_ROW_GROUP 32
+#if HGP_EPILOGUE_GROUPED
+#define HGP_GROUPED_B 1
+#else
+#define HGP_GROUPED_B 0
+#endif
+#endif
+
 // `kRows` of M or N. K-major (stored [rows, K]): one box of rows x 128 bytes. MN-major (stored [K,
 // rows]): boxes of 64 k x 64 rows, or x 32 where the rows are no multiple of 64, one behind the
 // other (a single wide box would be no swizzle pattern that wgmma knows). Slabs start at multiples
@@ -39,7 +53,7 @@ struct Operand {
     } else {
       const int first = slice * (kRows / kSlices);
       if constexpr (kGrouped) {
-        load_box_grouped(slab + first * 128, map, bar, k, (row + first) / 32, mask);
+        load_box_grouped(slab + first * 128, map, bar, k, (row + first) / HGP_ROW_GROUP, mask);
       } else {
         load_box(slab + first * 128, map, bar, k, row + first, mask);
       }

@@ -153,7 +153,7 @@ __device__ __forceinline__ void load_box(void* dst, const TensorMap* map, u64* b
   }
 }
 
-// The same for a map whose rows are grouped by 32 (row_group in the manifest): `group` counts groups.
+// The same for a map whose rows are grouped (row_group in the manifest): `group` counts groups.
 __device__ __forceinline__ void load_box_grouped(void* dst, const TensorMap* map, u64* bar, int inner, int group,
                                                  u16 mask) {
   if (mask == 0) {
@@ -249,6 +249,11 @@ __device__ __forceinline__ Vec4 load_shared16(u32 address) {
   return v;
 }
 
+__device__ __forceinline__ void store_shared16(u32 address, Vec4 v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
 // Four 8x8 matrices of 16-bit elements from the mma accumulator layout to rows in shared memory.
 __device__ __forceinline__ void store_matrix4(u32 address, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a), "r"(b), "r"(c),
@@ -264,5 +269,22 @@ __device__ __forceinline__ void store_matrix4_transposed(u32 address, u32 a, u32
 }
 __device__ __forceinline__ void store_matrix2_transposed(u32 address, u32 a, u32 b) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(address), "r"(a), "r"(b)
+               : "memory");
+}
+__device__ __forceinline__ void store_matrix1_transposed(u32 address, u32 a) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(address), "r"(a) : "memory");
+}
+
+// And back: rows in shared memory become columns of the accumulators.
+__device__ __forceinline__ void load_matrix4_transposed(u32 (&to)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void load_matrix2_transposed(u32 (&to)[2], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+               : "=r"(to[0]), "=r"(to[1])
+               : "r"(address)
                : "memory");
 }

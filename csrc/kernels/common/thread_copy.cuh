@@ -54,6 +54,8 @@ struct ThreadCopy {
     line = threadIdx.x / kUnits;
     to = smem_address(slabs) + line * (kUnits * 16) + (unit ^ (line * kUnits / 8 % kUnits)) * 16;
     row = first + (kMnMajor ? unit * 8 : kGrouped ? line % 8 * 4 + line / 8 : line);
+    // Of each 16 lines the last 8 are of the second half of the matrix.
+    if (kGrouped && HGP_ROW_GROUP == 16) row = first / 2 + line / 16 * 8 + line % 8 + line / 8 % 2 * (rows / 2);
     at = kMnMajor ? line : unit * 8;
     from = matrix + (kMnMajor ? (i64)at * ld + row : (i64)row * ld + at);
   }
@@ -73,7 +75,7 @@ struct ThreadCopy {
           copy16(target, from + (i64)(first + down) * ld + across, inside);
         } else {
           // Line 8j + i of 32 holds row 4i + j, as a map with row_group 32 delivers it.
-          const int below = kGrouped ? down / 32 * 32 + down % 32 / 8 : down;
+          const int below = !kGrouped ? down : HGP_ROW_GROUP == 16 ? down / 2 : down / 32 * 32 + down % 32 / 8;
           const bool inside = row + below < rows && at + first < k;
           copy16(target, from + (i64)below * ld + first, inside);
         }

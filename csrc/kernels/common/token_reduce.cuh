@@ -4,12 +4,12 @@
 #include "common/cluster_reduce.cuh"
 #include "common/finish.cuh"
 
-// Rows of C from the first one on, from `column` on; columns >= n are clipped.
+// Rows of C from the first one on, from `column` of the product on; columns >= n are clipped.
 struct TokenRows {
   u16* c;
   int ldc, n, column;
 #ifdef HGP_ACTIVATION
-  const u16* bias;
+  const u16* addend;
 #endif
 };
 
@@ -44,21 +44,37 @@ struct TokenReduce {
     if (column >= out.n) return;
 #ifdef HGP_ACTIVATION
     float sums[4] = {v.x, v.y, v.z, v.w};
-    finish_row(sums, out.bias, column, out.n);
+    finish_row(sums, out.addend, unit / kTokenUnits, column, out.n);
     v = make_float4(sums[0], sums[1], sums[2], sums[3]);
 #endif
     *reinterpret_cast<uint2*>(out.c + (i64)(unit / kTokenUnits) * out.ldc + column) =
         make_uint2(pack2(v.x, v.y), pack2(v.z, v.w));
   }
 
+#ifdef HGP_GATE
+  // Units of the gate, the first two of each run, with what they let through: 8 columns of C a run.
+  __device__ static __forceinline__ void store_gated(const TokenRows& out, int unit, float4 gate, float4 up) {
+    const int column = out.column + unit % kTokenUnits * 4;
+    if (column >= out.n) return;
+    *reinterpret_cast<uint2*>(out.c + (i64)(unit / kTokenUnits) * out.ldc + column / 16 * 8 + column % 8) =
+        make_uint2(pack2(HGP_GATE(gate.x) * up.x, HGP_GATE(gate.y) * up.y),
+                   pack2(HGP_GATE(gate.z) * up.z, HGP_GATE(gate.w) * up.w));
+  }
+#endif
+
   // `sums` holds the warps' parts, tokens below `m` only. With a cluster: `arrived` expects arriving_bytes, and all its
   // CTAs have initialised theirs; `inbox` and `arrived` lie at the same offsets.
   __device__ static __forceinline__ void store(const float* sums, float* inbox, u64* arrived, int rank, int m,
                                                const TokenRows& out) {
     for (int unit = threadIdx.x; unit < m * kTokenUnits; unit += kThreads) {
-      const float4 sum = add<kWarps>(sums + unit / kTokenUnits * kStride + unit % kTokenUnits * 4, kPart);
+      const float* parts = sums + unit / kTokenUnits * kStride + unit % kTokenUnits * 4;
+      const float4 sum = add<kWarps>(parts, kPart);
       if constexpr (kRanks == 1) {
+#ifdef HGP_GATE
+        if (unit % 4 < 2) store_gated(out, unit, sum, add<kWarps>(parts + 8, kPart));
+#else
         store_unit(out, unit, sum);
+#endif
       } else {
         const int owner = unit / 4 % kRanks;
         const int slot = unit / (4 * kRanks) * 4 + unit % 4;
@@ -72,7 +88,13 @@ struct TokenReduce {
       if (slots == 0) return;  // nothing arrives here
       barrier_wait_cluster(arrived, 0);
       for (int slot = threadIdx.x; slot < slots; slot += kThreads) {
-        store_unit(out, (slot / 4 * kRanks + rank) * 4 + slot % 4, add<kRanks>(inbox + slot * 4, kShare * 4));
+        const int unit = (slot / 4 * kRanks + rank) * 4 + slot % 4;
+        const float4 sum = add<kRanks>(inbox + slot * 4, kShare * 4);
+#ifdef HGP_GATE
+        if (slot % 4 < 2) store_gated(out, unit, sum, add<kRanks>(inbox + slot * 4 + 8, kShare * 4));
+#else
+        store_unit(out, unit, sum);
+#endif
       }
     }
   }

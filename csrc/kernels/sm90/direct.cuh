@@ -105,7 +105,7 @@ struct Output {
   u32 stride;  // bytes
   int m, n;
 #ifdef HGP_ACTIVATION
-  const u16* bias;
+  const u16* addend;
 #endif
 
   template <int kWidth>
@@ -115,7 +115,7 @@ struct Output {
     u32 packed[kWidth / 2];
 #ifdef HGP_ACTIVATION
     Floats<kWidth> x = sums;
-    finish_row(x.v, bias, column, n);
+    finish_row(x.v, addend, row, column, n);
 #else
     const Floats<kWidth>& x = sums;
 #endif
@@ -200,7 +200,7 @@ __device__ __forceinline__ void finish(const Accumulator& acc, float* sums, cons
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    HGP_SYMBOL(const u16* a, const u16* b, u16* c, int m, int n, int k, int lda, int ldb, int ldc HGP_BIAS) {
+    HGP_SYMBOL(const u16* a, const u16* b, u16* c, int m, int n, int k, int lda, int ldb, int ldc HGP_ADDEND) {
   extern __shared__ __align__(16) float sums[];
 
   // Setup, all threads: which tile, and which part of K.
@@ -262,6 +262,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   join_chains(acc);
 
   // Reduce and store, all threads.
-  finish(acc[0], sums, meeting, rank, Output{c, 2u * ldc, m, n HGP_GIVE_BIAS}, tile_row, tile_column,
+  finish(acc[0], sums, meeting, rank, Output{c, 2u * ldc, m, n HGP_GIVE_ADDEND}, tile_row, tile_column,
          warp_m * kWarpM + lane / 4, warp_n * kWarpN + 2 * kNI * (lane % 4), warp_k);
 }

@@ -213,6 +213,15 @@ __device__ __forceinline__ void multiply_ring(Accumulator& acc, WeightStream& w,
   }
 }
 
+// Where column `column` of the product, as the tiles have them, is in B.
+__device__ __forceinline__ int column_of_b(int column, int n) {
+#ifdef HGP_GATE
+  return column / 16 * 8 + column % 8 + column / 8 % 2 * (n / 2);
+#else
+  return column;
+#endif
+}
+
 // Reduce: each thread. Leaves its sums in shared memory, where all warps' are added: tokens `token` and `token` + 1 of
 // each eight, kOwned columns from `line` on.
 __device__ __forceinline__ void put_sums(const Accumulator& acc, float* line, int token, int m) {
@@ -231,7 +240,7 @@ __device__ __forceinline__ void put_sums(const Accumulator& acc, float* line, in
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
-    HGP_SYMBOL(const u16* a, const u16* b, u16* c, int m, int n, int k, int lda, int ldb, int ldc HGP_BIAS) {
+    HGP_SYMBOL(const u16* a, const u16* b, u16* c, int m, int n, int k, int lda, int ldb, int ldc HGP_ADDEND) {
   extern __shared__ __align__(16) u8 smem[];
 
   // Setup, all threads: which columns and which part of K; one thread makes the barrier of the sum over the cluster.
@@ -255,7 +264,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   }
   const Turns turns(k, (rank * kWarpsK + warp_k) * kSpan, lane % 4 * 8);
   // Columns beyond N repeat the last ones; kOwned divides 8, which divides N.
-  WeightStream weights(b, ldb, min_of(tile_column + column, n - kOwned), turns);
+  WeightStream weights(b, ldb, min_of(column_of_b(tile_column + column, n), n - kOwned), turns);
   ActivationStream activations(a, lda, m, lane / 4, turns);
 
   // Load and multiply, each warp: its part of K, through its threads' rings or straight to registers.
@@ -280,5 +289,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   put_sums(acc, sums + warp_k * Reduce::kPart + column, lane % 4 * 2, m);
   __syncthreads();
   if (kRanks > 1) cluster_wait();  // all inboxes are ready
-  Reduce::store(sums, inbox, arrived, rank, m, TokenRows{c, ldc, n, tile_column HGP_GIVE_BIAS});
+  Reduce::store(sums, inbox, arrived, rank, m, TokenRows{c, ldc, n, tile_column HGP_GIVE_ADDEND});
 }

@@ -29,6 +29,7 @@ constexpr int kGroups = kSlice / 64 / kGroup;
 // one: the upper or lower 8 of each 16 rows (2 floats), or of these the even or odd columns (1).
 constexpr int kShare = kTileN / 2 / kSplit;
 constexpr int kShareN = kShare * 2;  // columns of a share of whole blocks
+enum { kStored = HGP_OF_C(kShare), kStoredN = HGP_OF_C(kShareN) };  // what of these is C, no constants: see operand.cuh
 
 // Store: each warp, its 16 rows of the CTA's share. The epilogues have no branch, unlike those of common/epilogue.cuh:
 // addresses and predicates are worked out in the shadow of the last products, and the stores leave one right behind the
@@ -37,20 +38,20 @@ constexpr int kShareN = kShare * 2;  // columns of a share of whole blocks
 #if HGP_EPILOGUE_STAGED
 // Through shared memory, the warp's own 16 rows: 16-byte stores of whole row pieces.
 struct Epilogue {
-  using Staged = StagedEpilogue<kShareN, false>;
+  using Staged = StagedEpilogue<kStoredN, false>;
   static constexpr int kUnits = Staged::kUnits;
-  static constexpr int kWarpBytes = kShareN / Staged::kChunk * Staged::kWarpBytes;
+  static constexpr int kWarpBytes = kStoredN / Staged::kChunk * Staged::kWarpBytes;
 
-  __device__ static __forceinline__ void store(const float (&acc)[kShare], const OutputBlock& out, u32 staging) {
+  __device__ static __forceinline__ void store(const float (&acc)[kStored], const OutputBlock& out, u32 staging) {
     const int lane = threadIdx.x % 32;
     const int unit = lane % kUnits;
     const int row = out.row + threadIdx.x / 32 % 4 * 16 + lane / kUnits;
     const int column = out.column + unit * 8;
     u16* const first = out.c + (i64)row * out.ldc + column;
     constexpr int kRows = 32 / kUnits;  // that one store of all lanes fills
-    constexpr int kChunks = kShareN / Staged::kChunk;
+    constexpr int kChunks = kStoredN / Staged::kChunk;
 #pragma unroll
-    for (int block = 0; block < kShareN / 8; block += 2) {
+    for (int block = 0; block < kStoredN / 8; block += 2) {
       const float* v = &acc[block * 4];
       const u32 chunk = staging + block / kUnits * Staged::kWarpBytes;
       const u32 at = Staged::address(chunk, lane % 8 + (lane / 8 % 2) * 8, block % kUnits + lane / 16);
@@ -81,14 +82,14 @@ struct Epilogue {
 struct Epilogue {
   static constexpr int kWarpBytes = 0;
 
-  __device__ static __forceinline__ void store(const float (&acc)[kShare], const OutputBlock& out, u32) {
+  __device__ static __forceinline__ void store(const float (&acc)[kStored], const OutputBlock& out, u32) {
     const int lane = threadIdx.x % 32;
     const int row = out.row + threadIdx.x / 32 % 4 * 16 + lane / 4;
     u16* const first = out.c + (i64)row * out.ldc + out.column + lane % 4 * 8;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int group = 0; group < kShareN / 32; ++group) {
+      for (int group = 0; group < kStoredN / 32; ++group) {
         const bool inside = row + half * 8 < out.m && out.column + group * 32 < out.n;
         const float* v = &acc[group * 16 + half * 2];
         store_if(inside, first + (i64)(half * 8) * out.ldc + group * 32, grouped_unit(v));
@@ -101,15 +102,15 @@ struct Epilogue {
 struct Epilogue {
   static constexpr int kWarpBytes = 0;
 
-  __device__ static __forceinline__ void store(const float (&acc)[kShare], const OutputBlock& out, u32) {
+  __device__ static __forceinline__ void store(const float (&acc)[kStored], const OutputBlock& out, u32) {
     const int lane = threadIdx.x % 32;
     const int row = out.row + threadIdx.x / 32 % 4 * 16 + lane / 4;
     u16* const first = out.c + (i64)row * out.ldc + out.column + lane % 4 * 2;
-    if constexpr (kShare == 1) {
+    if constexpr (kStored == 1) {
       store_if(row < out.m && out.column < out.n, first, (u16)pack2(acc[0], 0.0f));
     } else {
 #pragma unroll
-      for (int i = 0; i < kShare; i += 2) {
+      for (int i = 0; i < kStored; i += 2) {
         const int below = i / 2 % 2 * 8;
         const int column = i / 4 * 8;
         store_if(row + below < out.m && out.column + column < out.n, first + (i64)below * out.ldc + column,
@@ -121,7 +122,7 @@ struct Epilogue {
 #endif
 
 using A = Operand<kTileM, HGP_A_MN_MAJOR>;
-using B = Operand<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED>;
+using B = Operand<kTileN, HGP_B_MN_MAJOR, HGP_GROUPED_B>;
 using Reduce = ClusterReduce<kTileN, kSplit, kThreads>;
 
 // Dynamic shared memory: slabs (of A, then of B), inbox of the reduction, staging of the epilogue, barriers. The inbox
@@ -144,7 +145,7 @@ struct Origin {
 #define HGP_OPERANDS const u16 *a, const u16 *b
 #define HGP_STRIDES int lda, int ldb, int ldc
 using CopyA = ThreadCopy<kTileM, HGP_A_MN_MAJOR, false, kThreads>;
-using CopyB = ThreadCopy<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED, kThreads>;
+using CopyB = ThreadCopy<kTileN, HGP_B_MN_MAJOR, HGP_GROUPED_B, kThreads>;
 
 // First element of this cluster's tile: the grid has two dimensions.
 __device__ __forceinline__ Origin tile_origin(int) {
@@ -218,7 +219,7 @@ __device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], const u8* sla
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 0))
-    HGP_SYMBOL(HGP_OPERANDS, u16* c, int m, int n, int k, HGP_STRIDES HGP_BIAS) {
+    HGP_SYMBOL(HGP_OPERANDS, u16* c, int m, int n, int k, HGP_STRIDES HGP_ADDEND) {
   extern __shared__ __align__(1024) u8 smem[];
   Barriers& barriers = *reinterpret_cast<Barriers*>(smem + kBarriersAt);
   const Origin at = tile_origin(m);
@@ -285,12 +286,13 @@ extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 
   const int first = rank * kShare;  // of the tile's accumulators
   const int below = kShare < 4 ? first / 2 % 2 * 8 : 0;
   const int column = first / 4 * 8 + (kShare == 1 ? first % 2 : 0);
-  HGP_FINISH(share, at.column + column);
-  Epilogue::store(share, OutputBlock{c, ldc, m, n, row + below, at.column + column}, staging);
+  HGP_FINISH(share, row + below, at.column + column);
+  Epilogue::store(HGP_FINISHED(share),
+                  OutputBlock{c, ldc, m, HGP_OF_C(n), row + below, HGP_OF_C(at.column + column)}, staging);
 #else
   // Store, each warp: its 16 rows of the tile. Nothing is to be reduced.
   if constexpr (HGP_READS_AHEAD) wait_for_upstream();
-  HGP_FINISH(acc, at.column);
-  Epilogue::store(acc, OutputBlock{c, ldc, m, n, row, at.column}, staging);
+  HGP_FINISH(acc, row, at.column);
+  Epilogue::store(HGP_FINISHED(acc), OutputBlock{c, ldc, m, HGP_OF_C(n), row, HGP_OF_C(at.column)}, staging);
 #endif
 }

@@ -31,14 +31,14 @@ constexpr bool kReallocate = HGP_REALLOCATE;
 constexpr int kThreads = kConsumerThreads + (kReallocate ? 128 : HGP_READS_AHEAD ? 64 : 32);
 constexpr int kSlabs = kTileK / 64;
 constexpr int kShareN = kTileN / kSplit;     // columns that a cluster leaves to a CTA
-constexpr int kStoredN = kShareN / kAcross;  // columns that a CTA stores
+constexpr int kStoredN = kShareN / kAcross;  // of which it makes what it stores
 using OperandA = Operand<kTileM, HGP_A_MN_MAJOR>;
-using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED>;
+using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_GROUPED_B>;
 using StageLayout = Stage<OperandA, OperandB, kSlabs>;
 using Cursor = RingCursor<kStages>;
 using Reduce = ClusterReduce<kTileN, kSplit, kConsumerThreads>;
 using Slices = SliceShare<kShareN, kSlices, kAcross, HGP_LOADS>;
-using Epilogue = RingEpilogue<kStoredN, false>;
+using Epilogue = RingEpilogue<HGP_OF_C(kStoredN), false>;
 constexpr int kRingBytes = kStages * StageLayout::kBytes;
 constexpr int kInboxOffset = kOverlaid ? 0 : kRingBytes;
 constexpr int kStagingOffset = kRingBytes + (kSplit > 1 && !kOverlaid ? Reduce::kBytes : 0);
@@ -112,7 +112,7 @@ __device__ __forceinline__ void inboxes_open() {
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, u16* c HGP_WORKSPACE,
-               int m, int n, int k, int ldc HGP_BIAS) {
+               int m, int n, int k, int ldc HGP_ADDEND) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
 
@@ -182,7 +182,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 
   // Store, each consumer warp: its 16 rows.
   const int column = work.rank * kShareN + work.slice % kAcross * kStoredN;
-  HGP_FINISH(sum, work.column + column);
-  Epilogue::store(sum, {c, ldc, m, n, work.row + consumer * 64, work.column + column},
+  HGP_FINISH(sum, work.row + consumer * 64, work.column + column);
+  Epilogue::store(HGP_FINISHED(sum),
+                  {c, ldc, m, HGP_OF_C(n), work.row + consumer * 64, HGP_OF_C(work.column + column)},
                   smem_address(ring) + kStagingOffset + warp * Epilogue::kWarpBytes);
 }

@@ -24,7 +24,7 @@ constexpr int kBlocks = kRows / kConsumers / 64;
 constexpr int kWarps = kConsumers * 4;
 constexpr int kThreads = kWarps * 32 + (HGP_READS_AHEAD ? 64 : 32);
 
-using Weights = Operand<kRows, HGP_B_MN_MAJOR>;
+using Weights = Operand<kRows, HGP_B_MN_MAJOR, HGP_GROUPED_B>;
 using Tokens = Operand<kTokens, false>;
 using StageLayout = Stage<Weights, Tokens, kSlabs>;
 using Range = KRange<HGP_TILE_K, kSplitK>;
@@ -62,6 +62,42 @@ struct Tiles {
   }
 };
 
+#ifdef HGP_GATE
+// Store: each consumer warp. One m64 block of weights by kTokens, the warp's 16 rows of it, to 8 columns of C: the rows
+// of the gate come first, so that a thread has both. `staging` is the warp's own.
+__device__ __forceinline__ void store_transposed(const float* acc, u32 staging, u16* c, int ldc, int m, int n,
+                                                 int token, int column) {
+  constexpr int kMatrices = kTokens / 8;
+  constexpr int kLast = kMatrices / 4 * 4;  // the first that is not stored with three others
+  const int lane = threadIdx.x % 32;
+  u32 pairs[kMatrices];
+#pragma unroll
+  for (int j = 0; j < kMatrices; ++j) {
+    const float* v = &acc[j * 4];
+    pairs[j] = pack2(HGP_GATE(v[0]) * v[2], HGP_GATE(v[1]) * v[3]);
+  }
+  // Rows of 16 bytes, a token each; the lane gives the address of a row of one of the 8 x 8 matrices.
+#pragma unroll
+  for (int j = 0; j < kLast; j += 4) {
+    store_matrix4_transposed(staging + (j * 8 + lane) * 16, pairs[j], pairs[j + 1], pairs[j + 2], pairs[j + 3]);
+  }
+  if constexpr (kMatrices % 4 >= 2) {
+    store_matrix2_transposed(staging + (kLast * 8 + lane % 16) * 16, pairs[kLast], pairs[kLast + 1]);
+  }
+  if constexpr (kMatrices % 2 != 0) {
+    store_matrix1_transposed(staging + (kTokens - 8 + lane % 8) * 16, pairs[kMatrices - 1]);
+  }
+  __syncwarp();
+#pragma unroll
+  for (int first = 0; first < kTokens; first += 32) {
+    const int unit = first + lane;
+    if (unit < kTokens && token + unit < m && column < n) {
+      store_global16<false>(c + (i64)(token + unit) * ldc + column, load_shared16(staging + unit * 16));
+    }
+  }
+  __syncwarp();
+}
+#else
 // Store: each consumer warp. One m64 block of weights by kTokens, the warp's 16 rows of it, to C. `staging` is the
 // warp's own.
 __device__ __forceinline__ void store_transposed(const float* acc, u32 staging, u16* c, int ldc, int m, int n,
@@ -91,15 +127,56 @@ __device__ __forceinline__ void store_transposed(const float* acc, u32 staging, 
   }
   __syncwarp();
 }
+#endif
 
-#ifdef HGP_ACTIVATION
+#if HGP_RESIDUAL
+// Store: each consumer warp. Adds the warp's 16 columns of the residual, from `column` on, which come through `staging`
+// and are turned round as C is behind them.
+__device__ __forceinline__ void finish_transposed(float (&acc)[kTokens / 2], const u16* addend, u32 staging, int token,
+                                                  int column, int m, int n) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int first = 0; first < kTokens * 2; first += 32) {
+    const int unit = first + lane;
+    const int at = token + unit / 2, from = column + unit % 2 * 8;
+    Vec4 v = {0, 0, 0, 0};
+    if (unit < kTokens * 2 && at < m && from < n) v = load_global16(addend + (i64)at * n + from);
+    if (unit < kTokens * 2) store_shared16(staging + unit * 16, v);
+  }
+  __syncwarp();
+  const u32 row = staging + lane % 8 * 32 + lane / 8 % 2 * 16;
+  const auto add = [](float* v, u32 pair) {
+    v[0] = finish_sum(v[0], widen((u16)pair));
+    v[1] = finish_sum(v[1], widen((u16)(pair >> 16)));
+  };
+#pragma unroll
+  for (int j = 0; j + 1 < kTokens / 8; j += 2) {
+    u32 pairs[4];
+    load_matrix4_transposed(pairs, row + (j * 8 + lane / 16 * 8) * 32);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) add(&acc[j * 4 + i * 2], pairs[i]);
+  }
+  if constexpr (kTokens % 16 != 0) {
+    u32 pairs[2];
+    load_matrix2_transposed(pairs, row + (kTokens - 8) * 32);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) add(&acc[kTokens / 2 - 4 + i * 2], pairs[i]);
+  }
+  __syncwarp();
+}
+#define HGP_FINISH_TRANSPOSED(acc, staging, token, column) \
+  finish_transposed(acc, addend, staging, token, column, m, n)
+#elif defined(HGP_ACTIVATION)
 // Store: each consumer warp. The thread's two columns of C, 8 apart, of the warp's 16 from `column` on.
 __device__ __forceinline__ void finish_transposed(float (&acc)[kTokens / 2], const u16* bias, int column, int n) {
   const int first = column + threadIdx.x % 32 / 4;
-  const Bias<1> low(bias, first, n), high(bias, first + 8, n);
+  const Addend<1> low(bias, first, n), high(bias, first + 8, n);
 #pragma unroll
   for (int i = 0; i < kTokens / 2; ++i) acc[i] = finish_sum(acc[i], i % 4 < 2 ? low.v[0] : high.v[0]);
 }
+#define HGP_FINISH_TRANSPOSED(acc, staging, token, column) finish_transposed(acc, addend, column, n)
+#else
+#define HGP_FINISH_TRANSPOSED(acc, staging, token, column)
 #endif
 
 // Load: one lane of the producer warp. Asks for all stages but the first of the first tile.
@@ -121,7 +198,7 @@ __device__ __forceinline__ void produce(u8* ring, RingBarriers<kStages>& barrier
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, u16* c, int m, int n,
-               int k, int ldc HGP_BIAS) {
+               int k, int ldc HGP_ADDEND) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
 
@@ -183,10 +260,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         const int column = at.n + (first_block + block) * 64 + warp % 4 * 16;
-#ifdef HGP_ACTIVATION
-        finish_transposed(acc[block], bias, column, n);
-#endif
-        store_transposed(acc[block], smem_address(staging) + warp * kStagingBytes, c, ldc, m, n, at.m, column);
+        const u32 own = smem_address(staging) + warp * kStagingBytes;
+        HGP_FINISH_TRANSPOSED(acc[block], own, at.m, column);
+        store_transposed(acc[block], own, c, ldc, m, HGP_OF_C(n), at.m, HGP_OF_C(column));
       }
     }
   }

@@ -27,7 +27,7 @@ constexpr int kSplitK = HGP_SPLIT_K;  // CTAs of a cluster that share a tile; th
 constexpr int kWarpgroupM = kPingpong ? kTileM : kTileM / kConsumers;
 constexpr int kBlocks = kWarpgroupM / 64;
 using OperandA = Operand<kTileM, HGP_A_MN_MAJOR>;
-using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED>;
+using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_GROUPED_B>;
 constexpr int kSlabs = kTileK / 64;
 using StageLayout = Stage<OperandA, OperandB, kSlabs>;
 constexpr int kStageBytes = StageLayout::kBytes;
@@ -35,7 +35,7 @@ constexpr int kClusterSize = kClusterM * kClusterN * kSplitK;
 constexpr int kPeers = kClusterM + kClusterN - 1;  // CTAs that share an operand with this one, itself included
 constexpr int kReaders = kPingpong ? 1 : kConsumers;
 constexpr int kConsumerThreads = kConsumers * 128;
-constexpr int kShareN = kTileN / kSplitK;  // columns that a CTA stores
+constexpr int kShareN = kTileN / kSplitK;  // columns of which a CTA makes what it stores
 // Registers live in four partitions of 512 a lane. Two consumers and a lone producer warp put three
 // warps into one of them, so each gets 168; a whole producer warpgroup can hand its share over
 // instead.
@@ -45,7 +45,7 @@ constexpr int kOrderBarrier = 1;     // ids 1, 2: whose turn the tensor cores ar
 constexpr int kEpilogueBarrier = 3;  // ids 3, 4: one per consumer
 constexpr int kReadyBarrier = 5;     // the mbarriers are initialised
 
-using Epilogue = RingEpilogue<kShareN, HGP_STREAMING, HGP_BULK_BLOCKS>;
+using Epilogue = RingEpilogue<HGP_OF_C(kShareN), HGP_STREAMING, HGP_BULK_BLOCKS>;
 using Reduce = ClusterReduce<kTileN, kSplitK, kConsumerThreads>;
 using Range = KRange<kTileK, kSplitK>;
 using Cursor = RingCursor<kStages>;
@@ -158,7 +158,7 @@ __device__ __forceinline__ void release_stage(Barriers& barriers, int stage, con
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, HGP_OUTPUT, int m,
-               int n, int k HGP_LDC HGP_BIAS) {
+               int n, int k HGP_LDC HGP_ADDEND) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
 
@@ -234,8 +234,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
         const int column = at.n;
 #endif
         // Store: the 64 rows, while the other warpgroup multiplies (pingpong).
-        HGP_FINISH(share, column);
-        HGP_STORE_BLOCK(share, row, column, staging, warp, kEpilogueBarrier, turn);
+        HGP_FINISH(share, row, column);
+        HGP_STORE_BLOCK(HGP_FINISHED(share), row, HGP_OF_C(column), staging, warp, kEpilogueBarrier, turn);
       }
     }
     finish_stores();

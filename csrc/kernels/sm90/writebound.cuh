@@ -23,7 +23,7 @@ constexpr bool kOrdered = HGP_ORDERED;  // the warpgroups multiply one after the
 static_assert(kStages % kConsumers == 0, "");
 
 using OperandA = Operand<kTileM, HGP_A_MN_MAJOR>;
-using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_EPILOGUE_GROUPED>;
+using OperandB = Operand<kTileN, HGP_B_MN_MAJOR, HGP_GROUPED_B>;
 constexpr int kSlabs = kDepth / 64;
 constexpr int kStageBytes = kSlabs * OperandA::kSlabBytes;
 constexpr int kBytesB = kSlabs * OperandB::kSlabBytes;
@@ -33,7 +33,7 @@ constexpr int kReadyBarrier = 1;     // the mbarriers are initialised
 constexpr int kEpilogueBarrier = 2;  // and up: one a consumer
 constexpr int kOrderBarrier = 6;     // and up: a consumer's turn on the tensor cores
 
-using Epilogue = RingEpilogue<kTileN, HGP_STREAMING>;
+using Epilogue = RingEpilogue<HGP_OF_C(kTileN), HGP_STREAMING>;
 using Cursor = RingCursor<kStages>;
 using CursorB = RingCursor<kStagesB>;
 
@@ -112,7 +112,7 @@ __device__ __forceinline__ void multiply(float (&acc)[kTileN / 2], Descriptor a,
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, HGP_OUTPUT, int m,
-               int n, int k HGP_LDC HGP_BIAS) {
+               int n, int k HGP_LDC HGP_ADDEND) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
 
@@ -186,8 +186,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
 
     // Store, each consumer warpgroup: its tile, while another multiplies. Nothing is to be reduced.
     if constexpr (HGP_READS_AHEAD) wait_for_upstream();
-    HGP_FINISH(acc, first_column);
-    HGP_STORE_BLOCK(acc, row, first_column, staging, warp, kEpilogueBarrier, turn);
+    HGP_FINISH(acc, row, first_column);
+    HGP_STORE_BLOCK(HGP_FINISHED(acc), row, HGP_OF_C(first_column), staging, warp, kEpilogueBarrier, turn);
   }
   if constexpr (HGP_READS_AHEAD) wait_for_upstream();
   finish_stores();

@@ -11,7 +11,8 @@
 typedef struct {
   uint32_t box[2];   // elements: inner (contiguous), outer
   int swizzle;       // bytes: 0, 32, 64, 128
-  int row_group;     // 0, or 32: rows of each group of 32 in the order 4*i+j (see launch.c)
+  int row_group;     // 0; 32: rows of each group of 32 in the order 4*i+j; 16: 8 rows of the first
+                     // half, then 8 of the second (see launch.c)
   int l2_promotion;  // bytes: 0, 64, 128, 256
 } map_spec;
 
@@ -19,11 +20,20 @@ typedef struct {
   long long min, max, multiple_of;
 } dim_range;
 
+// What a kernel makes of the product before it rounds, as far as a launch depends on it.
+typedef enum {
+  EPILOGUE_NONE,
+  EPILOGUE_BIAS,      // adds a bias [N]; with or without an activation
+  EPILOGUE_RESIDUAL,  // adds a matrix [M,N], packed
+  EPILOGUE_GATED,     // C [M,N/2] of both halves of the columns
+} epilogue_kind;
+
 typedef struct {
   param_layout params;
+  epilogue_kind epilogue;
   int block;
   int cluster[3];  // CTAs along M, N and K, 16 at most; those along K share a tile
-  int tile[2];     // elements of C along M and N
+  int tile[2];     // elements of the product along M and N
   int slices;      // parts of K that clusters of their own work on
   int persistent;
   int smem_bytes;       // dynamic
@@ -38,6 +48,11 @@ typedef struct {
   dim_range dims[3];    // M, N, K
   map_spec maps[MAX_MAPS];
 } launch_record;
+
+// Columns of C, of a product of N columns.
+static inline int32_t columns_of(const launch_record *record, int32_t n) {
+  return record->epilogue == EPILOGUE_GATED ? n / 2 : n;
+}
 
 static inline int cluster_size(const launch_record *record) {
   return record->cluster[0] * record->cluster[1] * record->cluster[2];

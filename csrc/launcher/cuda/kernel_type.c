@@ -114,6 +114,24 @@ static int read_maps(PyObject *maps, launch_record *record) {
   return 0;
 }
 
+static int read_epilogue(const char *name, launch_record *record) {
+  if (!strcmp(name, "none"))
+    record->epilogue = EPILOGUE_NONE;
+  else if (!strcmp(name, "bias") || !strncmp(name, "bias_", 5))
+    record->epilogue = EPILOGUE_BIAS;
+  else if (!strcmp(name, "residual"))
+    record->epilogue = EPILOGUE_RESIDUAL;
+  else if (!strcmp(name, "gated_silu"))
+    record->epilogue = EPILOGUE_GATED;
+  else
+    return PyErr_Format(PyExc_ValueError, "epilogue %s is not known to this launcher", name), -1;
+  const int adds = record->epilogue == EPILOGUE_BIAS || record->epilogue == EPILOGUE_RESIDUAL;
+  if (adds == PARAM_LAYOUT[record->params].addend) return 0;
+  PyErr_Format(PyExc_ValueError, "%s has %s addend, the epilogue is %s",
+               PARAM_LAYOUT[record->params].name, adds ? "no" : "an", name);
+  return -1;
+}
+
 static int read_enums(const char *layout, const char *dtype, launch_record *record) {
   if (strlen(layout) != 2 || strspn(layout, "nt") != 2 ||
       (strcmp(dtype, "f16") && strcmp(dtype, "bf16"))) {
@@ -135,6 +153,10 @@ static int check_record(const launch_record *r) {
     good = good && r->cluster[i] > 0 && r->align[i] > 0 && r->dims[i].multiple_of > 0;
   if (!good) {
     PyErr_SetString(PyExc_ValueError, "a launch record needs positive numbers");
+    return -1;
+  }
+  if (r->epilogue == EPILOGUE_GATED && r->dims[1].multiple_of % 2) {
+    PyErr_SetString(PyExc_ValueError, "a gated kernel takes an even N");
     return -1;
   }
   const int *each = r->cluster;
@@ -176,23 +198,24 @@ PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
                           "dtype",
                           "align",
                           "dims",
+                          "epilogue",
                           NULL};
   launcher_state *state = state_of(module);
   loaded_kernel kernel = {0};
   launch_record *r = &kernel.record;
   dim_range *d = r->dims;
   PyObject *image, *sizes, *maps;
-  const char *symbol, *params, *layout, *dtype;
+  const char *symbol, *params, *layout, *dtype, *epilogue;
   if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "$iSssO!O!i(iii)(ii)ipppppiiss(iii)((LLL)(LLL)(LLL))", names,
+          args, kwargs, "$iSssO!O!i(iii)(ii)ipppppiiss(iii)((LLL)(LLL)(LLL))s", names,
           &kernel.device, &image, &symbol, &params, &PyTuple_Type, &sizes, &PyTuple_Type, &maps,
           &r->block, &r->cluster[0], &r->cluster[1], &r->cluster[2], &r->tile[0], &r->tile[1],
           &r->slices, &r->persistent, &r->pdl, &r->cooperative, &r->reads_ahead, &r->triggers_early,
           &r->smem_bytes, &r->workspace_bytes, &layout, &dtype, &r->align[0], &r->align[1],
           &r->align[2], &d[0].min, &d[0].max, &d[0].multiple_of, &d[1].min, &d[1].max,
-          &d[1].multiple_of, &d[2].min, &d[2].max, &d[2].multiple_of) ||
+          &d[1].multiple_of, &d[2].min, &d[2].max, &d[2].multiple_of, &epilogue) ||
       read_params(params, sizes, r) || read_maps(maps, r) || read_enums(layout, dtype, r) ||
-      check_record(r))
+      read_epilogue(epilogue, r) || check_record(r))
     return NULL;
   const gpu *device = state_device(state, kernel.device);
   if (!device) return NULL;
@@ -231,11 +254,12 @@ static int read_operands(const launcher_state *state, PyObject *const *args,
     shape->ld[i] = (int32_t)lead;
   }
   const matrix *a = &operands[0], *b = &operands[1], *c = &operands[2];
-  if (a->cols != b->rows || c->rows != a->rows || c->cols != b->cols) {
+  if (a->cols != b->rows || c->rows != a->rows || b->cols > INT32_MAX ||
+      c->cols != columns_of(&kernel->record, (int32_t)b->cols)) {
     PyErr_SetString(PyExc_ValueError, "the shapes of a, b and out do not fit");
     return -1;
   }
-  shape->m = (int32_t)c->rows, shape->n = (int32_t)c->cols, shape->k = (int32_t)a->cols;
+  shape->m = (int32_t)c->rows, shape->n = (int32_t)b->cols, shape->k = (int32_t)a->cols;
   return 0;
 }
 
@@ -266,48 +290,63 @@ static int find_workspace(launcher_state *state, const plan *run, PyObject *give
   return 0;
 }
 
-// The address of what a kernel with a bias adds; NULL for others. -1 with an exception.
-static int read_bias(const launcher_state *state, PyObject *given, const loaded_kernel *kernel,
-                     const geometry *shape, void **address) {
-  matrix bias = {.leading_count = -1};
+// The address of what a kernel with an addend adds; NULL for others. -1 with an exception.
+static int read_addend(const launcher_state *state, PyObject *given, const loaded_kernel *kernel,
+                       const geometry *shape, void **address) {
+  const launch_record *record = &kernel->record;
+  matrix addend = {0};
   *address = NULL;
-  if ((given != Py_None) != PARAM_LAYOUT[kernel->record.params].bias) {
-    PyErr_Format(PyExc_ValueError, "%s has %s bias", PARAM_LAYOUT[kernel->record.params].name,
-                 given == Py_None ? "a" : "no");
+  if ((given != Py_None) != PARAM_LAYOUT[record->params].addend) {
+    PyErr_Format(PyExc_ValueError, "%s has %s addend", PARAM_LAYOUT[record->params].name,
+                 given == Py_None ? "an" : "no");
     return -1;
   }
   if (given == Py_None) return 0;
-  if (!PyObject_TypeCheck(given, (PyTypeObject *)state->torch.tensor) ||
-      matrix_view(&state->reader, given, 0, &bias) != NOT_A_MATRIX || bias.leading_count ||
-      bias.cols != shape->n || (bias.cols > 1 && bias.col_stride != 1) ||
-      bias.device != kernel->device || bias.type != kernel->record.dtype || !bias.data ||
-      (uintptr_t)bias.data % 16) {
+  int good = PyObject_TypeCheck(given, (PyTypeObject *)state->torch.tensor);
+  if (record->epilogue == EPILOGUE_RESIDUAL) {
+    good = good && matrix_view(&state->reader, given, 0, &addend) == MATRIX &&
+           addend.leading_count == 1 && addend.rows == shape->m && addend.cols == shape->n &&
+           matrix_lead(&addend, 0) == shape->n;
+  } else {
+    addend.leading_count = -1;
+    good = good && matrix_view(&state->reader, given, 0, &addend) == NOT_A_MATRIX &&
+           !addend.leading_count && addend.cols == shape->n &&
+           (addend.cols == 1 || addend.col_stride == 1);
+  }
+  if (good && addend.device == kernel->device && addend.type == record->dtype && addend.data &&
+      (uintptr_t)addend.data % 16 == 0) {
+    *address = addend.data;
+    return 0;
+  }
+  if (record->epilogue == EPILOGUE_RESIDUAL)
     PyErr_Format(PyExc_ValueError,
-                 "bias must be a packed vector of %d of the kernel's dtype on device %d, aligned "
+                 "addend must be a packed residual of %dx%d of the kernel's dtype on device %d, "
+                 "aligned to 16 bytes",
+                 shape->m, shape->n, kernel->device);
+  else
+    PyErr_Format(PyExc_ValueError,
+                 "addend must be a packed bias of %d of the kernel's dtype on device %d, aligned "
                  "to 16 bytes",
                  shape->n, kernel->device);
-    return -1;
-  }
-  *address = bias.data;
-  return 0;
+  return -1;
 }
 
 PyObject *kernel_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   launcher_state *state = state_of(module);
   if (count != 6 || !state->exchange) {
     PyErr_SetString(PyExc_TypeError,
-                    "launch(kernel, a, b, out, workspace, bias) needs torch >= 2.10");
+                    "launch(kernel, a, b, out, workspace, addend) needs torch >= 2.10");
     return NULL;
   }
   const loaded_kernel *kernel = kernel_of(state, args[0]);
   matrix operands[3];
   geometry shape;
   plan run;
-  void *bias;
+  void *addend;
   if (!kernel || read_operands(state, args + 1, kernel, operands, &shape) ||
-      read_bias(state, args[5], kernel, &shape, &bias))
+      read_addend(state, args[5], kernel, &shape, &addend))
     return NULL;
-  void *const addresses[ADDRESSES] = {operands[0].data, operands[1].data, operands[2].data, bias};
+  void *const addresses[ADDRESSES] = {operands[0].data, operands[1].data, operands[2].data, addend};
   int pushed, eager;
   void *stream;
   workspace space = {0};

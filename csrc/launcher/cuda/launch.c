@@ -31,14 +31,22 @@ static const char *check_shape(const loaded_kernel *kernel, const geometry *shap
 cu_result encode_map(const cu_driver *driver, const launch_record *record, const geometry *shape,
                      int i, void *address, cu_tensor_map *map) {
   const map_spec *spec = &record->maps[i];
-  const int32_t stored[3][2] = {{shape->k, shape->m}, {shape->n, shape->k}, {shape->n, shape->m}};
+  const int32_t stored[3][2] = {
+      {shape->k, shape->m}, {shape->n, shape->k}, {columns_of(record, shape->n), shape->m}};
   const int flip = i < 2 && record->transposed[i];
   const uint64_t inner = (uint64_t)stored[i][flip], outer = (uint64_t)stored[i][!flip];
   const uint64_t row = (uint64_t)shape->ld[i] * 2;
   static const uint32_t ONES[4] = {1, 1, 1, 1};
   uint32_t rank = 2, box[4] = {spec->box[0], spec->box[1]};
   uint64_t dims[4] = {inner, outer}, strides[3] = {row};
-  if (spec->row_group) {
+  if (spec->row_group == 16) {
+    // Rows of both halves arrive in turn, 8 at a time: an mma fragment holds gate and up of one
+    // element of C in one thread, however the columns of the product are shared out.
+    rank = 4;
+    dims[1] = 8, dims[2] = 2, dims[3] = outer / 16;
+    strides[0] = row, strides[1] = outer / 2 * row, strides[2] = 8 * row;
+    box[1] = 8, box[2] = 2, box[3] = spec->box[1] / 16;
+  } else if (spec->row_group) {
     // Row 4*i+j of each group of 32 arrives as row 8*j+i, so that a thread of an mma fragment
     // holds 8 neighbouring columns of C and can store 16 bytes straight from registers.
     rank = 4;
@@ -140,7 +148,7 @@ cu_result plan_run(const cu_driver *driver, const plan *run, void *const address
   *next++ = &g.m, *next++ = &g.n, *next++ = &g.k;
   for (int i = maps; i < 3; i++)
     *next++ = &g.ld[i];
-  if (PARAM_LAYOUT[run->params].bias) *next++ = &pointers[3];
+  if (PARAM_LAYOUT[run->params].addend) *next++ = &pointers[3];
 
   cu_launch_attribute attributes[3];
   uint32_t count = 0;

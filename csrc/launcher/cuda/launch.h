@@ -35,7 +35,8 @@ int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y);
 cu_result encode_map(const cu_driver *driver, const launch_record *record, const geometry *shape,
                      int i, void *address, cu_tensor_map *map);
 
-// What a launch is told of where things are: A, B, C and, for a kernel that adds one, the bias.
+// What a launch is told of where things are: A, B, C and, for a kernel that adds one, the addend.
+// It lies outside C: a kernel may have stored a tile of C before it reads the addend of another.
 enum { ADDRESSES = 4 };
 
 // Binds `kernel` to `shape`; `addresses` only have to be valid for the encoding. Returns

@@ -73,7 +73,7 @@ static const launch_record *record_of(const launcher_state *state, int device, c
 // Whether `map` is that of a packed C of these sizes at `c`.
 static int maps_packed(const cu_driver *driver, const launch_record *record, int32_t m, int32_t n,
                        void *c, const void *map) {
-  const geometry shape = {.m = m, .n = n, .ld = {0, 0, n}};
+  const geometry shape = {.m = m, .n = n, .ld = {0, 0, columns_of(record, n)}};
   cu_tensor_map packed;
   return encode_map(driver, record, &shape, 2, c, &packed) == CU_OK &&
          memcmp(&packed, map, sizeof packed) == 0;
@@ -92,11 +92,12 @@ static extent written_by(const cu_driver *driver, const cu_kernel_node *node,
   memcpy(&c, node->params[2], sizeof c);
   memcpy(&m, sizes[0], sizeof m);
   memcpy(&n, sizes[1], sizeof n);
+  const int32_t columns = columns_of(record, n);
   if (layout->maps == MAX_MAPS)
-    return maps_packed(driver, record, m, n, c, node->params[2]) ? extent_of(c, m, n, n)
+    return maps_packed(driver, record, m, n, c, node->params[2]) ? extent_of(c, m, columns, columns)
                                                                  : EVERYTHING;
-  memcpy(&lead, node->params[layout->count - 1 - layout->bias], sizeof lead);
-  return extent_of(c, m, n, lead);
+  memcpy(&lead, node->params[layout->count - 1 - layout->addend], sizeof lead);
+  return extent_of(c, m, columns, lead);
 }
 
 static int reads(const plan *run, void *const addresses[3], extent written) {

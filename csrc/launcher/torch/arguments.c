@@ -8,14 +8,17 @@ static int is_named(PyObject *name, PyObject *interned, const char *text) {
 int call_parse(const launcher_state *state, call *c) {
   PyObject *const *values = c->args + c->count;
   const Py_ssize_t named = c->names ? PyTuple_Size(c->names) : 0;
-  if (c->count > 0) c->a = c->args[0];
-  if (c->count > 1) c->b = c->args[1];
-  if (c->count > 2 && c->linear) c->bias = c->args[2];
-  if (c->count > 2 + c->linear) return 0;
+  PyObject **const order[] = {c->sum ? &c->bias : &c->a, c->sum ? &c->a : &c->b,
+                              c->sum ? &c->b : &c->bias};
+  if (c->count > 2 + c->linear + c->sum) return 0;
+  for (Py_ssize_t i = 0; i < c->count; i++)
+    *order[i] = c->args[i];
   for (Py_ssize_t i = 0; i < named; i++) {
     PyObject *name = PyTuple_GetItem(c->names, i), **slot;
     if (!c->linear && is_named(name, state->name_out, "out"))
       slot = &c->out;
+    else if (c->sum)
+      return 0;
     else if (is_named(name, state->name_input, "input"))
       slot = &c->a;
     else if (c->linear ? is_named(name, state->name_weight, "weight")
@@ -30,5 +33,5 @@ int call_parse(const launcher_state *state, call *c) {
   }
   if (c->out == Py_None) c->out = NULL;
   if (c->bias == Py_None) c->bias = NULL;
-  return c->a && c->b;
+  return c->a && c->b && (c->bias || !c->sum);
 }

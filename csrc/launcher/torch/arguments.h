@@ -6,7 +6,8 @@
 
 // One call as Python made it, and its operands once they are known.
 typedef struct {
-  int linear;  // torch.nn.functional.linear, and b its weight; else torch.matmul
+  int linear;  // torch.nn.functional.linear, and b its weight
+  int sum;     // torch.addmm, and bias its first operand; else torch.matmul
   PyObject *const *args;
   Py_ssize_t count;
   PyObject *names;

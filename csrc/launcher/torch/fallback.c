@@ -12,7 +12,9 @@ static PyObject *call_again(const launcher_state *state, const call *c) {
   if (named && !(kwargs = PyDict_New())) goto done;
   for (Py_ssize_t i = 0; i < named; i++)
     if (PyDict_SetItem(kwargs, PyTuple_GetItem(c->names, i), c->args[c->count + i])) goto done;
-  result = PyObject_Call(c->linear ? state->torch.linear : state->torch.matmul, args, kwargs);
+  const torch_api *torch = &state->torch;
+  result = PyObject_Call(c->linear ? torch->linear : c->sum ? torch->addmm : torch->matmul, args,
+                         kwargs);
 done:
   Py_DECREF(args);
   Py_XDECREF(kwargs);

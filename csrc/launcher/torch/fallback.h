@@ -7,7 +7,7 @@
 
 // Whether `p` is of two matrices and the call has no output: torch.mm's call.
 static inline int torch_takes_mm(const call *c, const problem *p) {
-  return p->a.leading_count == 1 && !c->out && !c->linear;
+  return p->a.leading_count == 1 && !c->out && !c->linear && !c->sum;
 }
 
 // The function that the caller could have called instead, with exactly the caller's arguments; of a

@@ -21,7 +21,7 @@ static PyObject *make_args(const launcher_state *state, const output_args *of) {
 static output_args args_of(const problem *p) {
   output_args of = {.dims = p->a.leading_count + 1, .type = p->a.type};
   memcpy(of.sizes, p->a.leading, (size_t)p->a.leading_count * sizeof *of.sizes);
-  of.sizes[of.dims - 1] = p->b.cols;
+  of.sizes[of.dims - 1] = problem_columns(p);
   return of;
 }
 

@@ -31,7 +31,8 @@ def launched(fake: Started, m: int = 100) -> int:
 def loaded(
     device: int, pdl: bool, param_layout: str = "tma2_v1", layout: str = "nn", **changes: Any
 ) -> Any:
-    image = fake_driver.image("kernel", param_layout, layout)
+    epilogue = changes.get("epilogue")
+    image = fake_driver.image("kernel", param_layout, layout, epilogue=epilogue)
     entry = fake_driver.entry(param_layout, layout, cubin=image, **changes)
     return launcher.load(device, entry, image, pdl)
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from hgemm_packs import launcher
-from hgemm_packs.pack.manifest import BIASED, MAPPED, GridRule, TensorMapSpec
+from hgemm_packs.pack.manifest import MAPPED, WITH_ADDEND, GridRule, TensorMapSpec
 from tests import reference, shapes
 from tests.fake_driver import Started
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
-PARAM_LAYOUTS = tuple(BIASED)
+PARAM_LAYOUTS = tuple(WITH_ADDEND)
 
 
 def hits(fake: Started, count: int = 1) -> None:

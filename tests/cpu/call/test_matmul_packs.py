@@ -12,7 +12,7 @@ import pytest
 from hgemm_packs import launcher, select
 from hgemm_packs.generator.compile.pack_writer import write_pack
 from hgemm_packs.pack.cache_folders import used_file
-from hgemm_packs.pack.manifest import BIASED
+from hgemm_packs.pack.manifest import WITH_ADDEND
 from tests import fake_driver, packs
 from tests.abuse.builder import edit
 from tests.abuse.cases import CASES, OPEN, USE, WHOLE, Case
@@ -73,7 +73,7 @@ def test_one_kernel_from_disk_is_launched_as_each_row_says(
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("param_layout", BIASED)
+@pytest.mark.parametrize("param_layout", WITH_ADDEND)
 def test_every_layout_from_disk(
     bare: fake_driver.Started,
     layout: str,

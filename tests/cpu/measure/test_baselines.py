@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -54,6 +56,33 @@ def test_every_algorithm_computes_the_row_major_product(layout: str, dtype: str)
         one.c.fill_(torch.nan)
         arm(one.a, one.b, one.c)
         assert relative_error(one) < TOLERANCE[dtype]
+
+
+@pytest.mark.usefixtures("fake")
+def test_of_a_gated_problem_the_product_alone_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its columns, and none of them to C, which has half as many."""
+    problem = Problem(9, 32, 40, "nt", "f16", epilogue="gated_silu")
+    made: list[torch.Tensor] = []
+
+    def screen(arms: dict[str, Any], problem: Problem, **_: Any) -> dict[str, float]:
+        one = operands(problem, "cpu", seed=3)[0]
+        for arm in arms.values():
+            arm(one.a, one.b, one.c)
+            assert bool(one.c.isnan().all())
+            made.append((one.a.double() @ one.b.double()).half())
+        return dict.fromkeys(arms, 1.0)
+
+    wholes: list[torch.Tensor] = []
+    into = baselines._into
+    monkeypatch.setattr(baselines, "screen", screen)
+    monkeypatch.setattr(baselines, "operands", lambda p, device, **kw: operands(p, "cpu", **kw))
+    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+    monkeypatch.setattr(
+        baselines, "_into", lambda arm, whole: wholes.append(whole) or into(arm, whole)
+    )
+    tuned = baselines.best_cublaslt(problem)
+    assert tuned is not None and tuned.algorithms == len(wholes) == 3 and len(made) == 6
+    torch.testing.assert_close(wholes[0].double(), made[-1].double(), rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.usefixtures("fake")

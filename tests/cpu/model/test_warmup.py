@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import hgemm_packs
-from hgemm_packs import launcher, nn
+from hgemm_packs import launcher, nn, torch_state
 from hgemm_packs.errors import FallbackError
 from hgemm_packs.problem import Problem
 from tests import reference
@@ -115,6 +115,46 @@ def test_nothing_of_the_model_is_called_or_changed(served: Started) -> None:
     y = made(rows(16))
     y.sum().backward()  # what was warmed up trains as before
     reference.assert_product(made[0].weight.grad, torch.ones_like(y).t(), rows(16))
+
+
+def serve_gradients(served: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of layers of 32 inputs; a forward of 16 rows and 40 outputs is recorded, of 24 is not."""
+    served.serve("ptr_v1", "nn")
+    served.serve("ptr_v1", "tn")
+    served.serve("ptr_v1_addend", "nt")
+    monkeypatch.setattr(torch_state, "LEAST_RECORDED", 2 * 16 * 40 * 32)
+
+
+def test_what_backward_multiplies(served: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A capture of a whole training step asked for these problems for the first time."""
+    serve_gradients(served, monkeypatch)
+    made = model(40, 24)
+    assert hgemm_packs.warmup(made, [16]) == 4
+    forward = [Problem(16, n, 32, "nt", "f16") for n in (40, 24)]
+    backward = [Problem(16, 32, 40, "nn", "f16"), Problem(40, 32, 16, "tn", "f16")]
+    assert served.asked == [forward[0], *backward, forward[1]]
+    assert made[0].weight.grad is None
+
+
+def test_what_is_not_multiplied_backward(served: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve_gradients(served, monkeypatch)
+    for made in (model().eval(), model().requires_grad_(False), model(bias=True)):
+        assert hgemm_packs.warmup(made, [16]) == 1
+    assert {each.layout for each in served.asked} == {"nt"}
+
+
+def test_a_program_with_kernels_runs_all_of_backward(
+    served: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_gradients(served, monkeypatch)
+    made = model(24, bias=True)
+    with hgemm_packs.enabled():
+        assert hgemm_packs.warmup(made, [16]) == 3
+        served.asked.clear()
+        y = made(rows(16))
+        y.backward(torch.ones_like(y))
+    assert served.asked == []
+    reference.assert_product(made[0].weight.grad, torch.ones(24, 16).half(), rows(16))
 
 
 def test_layers_that_get_no_kernel(served: Started) -> None:

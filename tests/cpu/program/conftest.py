@@ -9,12 +9,13 @@ import pytest
 import hgemm_packs
 from hgemm_packs.torch_hooks import program
 from tests.campaign.sides import serve_all
+from tests.cpu.program.common import SUMS
 from tests.fake_driver import Started
 
 
 @pytest.fixture
 def served(fake: Started) -> Started:
-    serve_all(fake)
+    serve_all(fake, *SUMS)
     return fake
 
 

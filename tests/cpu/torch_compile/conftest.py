@@ -22,9 +22,11 @@ def compiler(fake: Started, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started
 
     operators.register()
     lowering.register()
-    operators.replace(fake.matmul, fake.linear)
-    _replaced.extend((fake.matmul, fake.linear))
+    ours = fake.matmul, fake.linear, fake.extension.fused_linear
+    operators.replace(*ours)
+    _replaced.extend(ours)
     monkeypatch.setattr(extern_kernels, lowering.NAME, fake.matmul)
+    monkeypatch.setattr(extern_kernels, lowering.ADDMM, fake.extension.addmm)
     monkeypatch.setattr(choice, "tables", lambda: "of a test")
     torch._dynamo.reset()
     with torch._inductor.utils.fresh_cache():

@@ -29,7 +29,7 @@ def test_one_graph_serves_every_m(
     lowering.register()
     monkeypatch.setattr(extern_kernels, lowering.NAME, bare.matmul)
     install(monkeypatch, packs.write_good(tmp_path / "good", runnable).path)
-    operators.replace(bare.matmul, bare.linear)
+    operators.replace(bare.matmul, bare.linear, bare.extension.fused_linear)
     torch._dynamo.reset()
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     compiled = torch.compile(bare.matmul, fullgraph=True, dynamic=True)
@@ -69,7 +69,7 @@ from tests import fake_driver, packs, reference
 patch = pytest.MonkeyPatch()
 fake = fake_driver.start(patch, Path(os.environ["LIBRARY"]))
 operators.register()
-operators.replace(fake.matmul, fake.linear)
+operators.replace(fake.matmul, fake.linear, fake.extension.fused_linear)
 ready = lowering.register
 def register():
     ready()

@@ -14,7 +14,7 @@ from tests.fake_driver import Started
 @pytest.mark.parametrize("wants", ["x", "weight", "bias", "all"])
 def test_torch_records_it(ours: Started, wants: str) -> None:
     """Gradients of ours are those of a product alone: a bias would have been left out."""
-    ours.serve("ptr_v1_bias", "nt")
+    ours.serve("ptr_v1_addend", "nt")
     torch.manual_seed(0)
     leaves = [torch.randn(16, 32).half(), torch.randn(24, 32).half(), torch.randn(24).half()]
     outcomes = []

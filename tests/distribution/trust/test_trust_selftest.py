@@ -94,7 +94,7 @@ def test_a_kernel_that_is_wrong_when_launched_dependent(
     fake.dependent = lambda problem: True
     launch = launcher.launch
 
-    def spoil(kernel: object, *abc: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def spoil(kernel: object, *abc: torch.Tensor, addend: torch.Tensor | None = None) -> None:
         launch(kernel, *abc)  # type: ignore[arg-type]
         abc[2].add_(fake.control.pdl)
 
@@ -121,7 +121,7 @@ def test_one_wrong_value_is_seen(fake: Started, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(selftest, "ROWS", 16)
     launch = launcher.launch
 
-    def spoil(kernel: object, *abc: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def spoil(kernel: object, *abc: torch.Tensor, addend: torch.Tensor | None = None) -> None:
         launch(kernel, *abc)  # type: ignore[arg-type]
         abc[2][-1, -1] += 1
 

@@ -15,7 +15,7 @@ from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import FAMILIES, InvalidGenome, computed, family
 from hgemm_packs.generator.families.computed import COMPUTES
 from hgemm_packs.generator.gates import binary
-from hgemm_packs.pack.manifest import BIASED, PARAM_LAYOUTS
+from hgemm_packs.pack.manifest import PARAM_LAYOUTS, WITH_ADDEND
 from hgemm_packs.problem import EPILOGUES, Problem
 from tests.generator.kernels import BASES, record
 
@@ -31,7 +31,7 @@ def test_records(name: str) -> None:
         fields = family(name).fields(genome)
         entry = record(fields)
         assert (entry.epilogue, entry.genome) == (epilogue, genome)
-        assert entry.param_layout == BIASED[plain["param_layout"]]
+        assert entry.param_layout == WITH_ADDEND[plain["param_layout"]]
         assert entry.param_sizes == (*PARAM_LAYOUTS[plain["param_layout"]], 8)
         names.add(entry.name)
         kept = {"name", "symbol", "genome", "epilogue", "param_layout", "param_sizes"}

@@ -147,8 +147,8 @@ def test_jobs(machine: SimpleNamespace, kind: str) -> None:
 
 def test_a_kernel_with_an_epilogue_gets_the_bias_of_all_measurements(fake: Started) -> None:
     """Or the one that it is given; so does its twin."""
-    image = fake_driver.image("kernel", "ptr_v1_bias", "nt")
-    kernel = launcher.load(0, fake_driver.entry("ptr_v1_bias", "nt", cubin=image), image)
+    image = fake_driver.image("kernel", "ptr_v1_addend", "nt")
+    kernel = launcher.load(0, fake_driver.entry("ptr_v1_addend", "nt", cubin=image), image)
     a, b = reference.cancelling(8, 24, 32, "nt", torch.float16)
     given = torch.arange(24).half()
     wanted = bias_of(24, torch.float16, torch.device("cpu"))

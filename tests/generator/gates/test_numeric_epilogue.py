@@ -1,5 +1,5 @@
-"""The numeric gate over kernels that add a bias and apply a function: right ones pass, and what is
-left out, done twice, done elsewhere or kept is caught."""
+"""The numeric gate over kernels with an epilogue: right ones pass, and what is left out, done
+twice, done elsewhere or kept is caught."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import silu
 
 from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.generator.gates.checker import Launch, Numeric, NumericError
+from hgemm_packs.generator.gates.checker import Checker, Launch, Numeric, NumericError
 from hgemm_packs.measure.epilogue import finish
-from hgemm_packs.pack.manifest import KernelEntry
+from hgemm_packs.pack.manifest import DimRange, KernelEntry
 from tests.generator.redteam.cheats import SMS, Tensor, made_up, product
 
 WRONG = "elements wrong or unwritten"
+BIASED = [name for name in computed.TABLE if name.startswith("bias")]
 
 
 def entry_of(epilogue: str, dtype: str = "f16") -> KernelEntry:
-    return made_up(dtype=dtype)._replace(epilogue=epilogue)
+    made = made_up(dtype=dtype)._replace(epilogue=epilogue)
+    return made._replace(n=DimRange(16, 1 << 24, 16)) if epilogue == "gated_silu" else made
 
 
 def gate(launch: Launch, entry: KernelEntry) -> Numeric:
@@ -28,17 +31,19 @@ def gate(launch: Launch, entry: KernelEntry) -> Numeric:
 
 def honest(epilogue: str) -> Launch:
     """Sums in fp32, rounded once: of a float32 infinity a CPU's functions are not all right."""
-    return lambda a, b, c, bias: c.copy_(finish(epilogue, product(a, b).double(), bias))
+    return lambda a, b, c, more=None: c.copy_(finish(epilogue, product(a, b).double(), more))
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("epilogue", computed.TABLE)
 def test_fp32_passes(epilogue: str, dtype: str) -> None:
     bound = {"f16": 2.6e-4, "bf16": 2.1e-3}[dtype]
+    if epilogue == "gated_silu":  # sums that are nearly alike are rounded alike
+        bound = {"f16": 2.0**-11, "bf16": 2.0**-8}[dtype]
     assert 0 < gate(honest(epilogue), entry_of(epilogue, dtype)).max_rel_err < bound
 
 
-@pytest.mark.parametrize("epilogue", computed.TABLE)
+@pytest.mark.parametrize("epilogue", BIASED)
 def test_a_bias_that_is_left_out(epilogue: str) -> None:
     def ignores(a: Tensor, b: Tensor, c: Tensor, bias: Tensor) -> None:
         c.copy_(finish(epilogue, product(a, b).double(), torch.zeros_like(bias)))
@@ -47,8 +52,8 @@ def test_a_bias_that_is_left_out(epilogue: str) -> None:
         gate(ignores, entry_of(epilogue))
 
 
-@pytest.mark.parametrize("epilogue", [name for name in computed.TABLE if name != "bias"])
-@pytest.mark.parametrize("other", computed.TABLE)
+@pytest.mark.parametrize("epilogue", BIASED[1:])
+@pytest.mark.parametrize("other", BIASED)
 def test_another_function(epilogue: str, other: str) -> None:
     if epilogue == other:
         return
@@ -116,7 +121,7 @@ def test_a_bias_that_is_kept_from_an_earlier_launch() -> None:
         known = kept.setdefault((bias.data_ptr(), bias.numel()), bias.clone())
         c.copy_(product(a, b) + known.float())
 
-    with pytest.raises(NumericError, match=r"rewritten bias .*wrong or unwritten"):
+    with pytest.raises(NumericError, match=r"rewritten addend .*wrong or unwritten"):
         gate(keeps, entry_of("bias"))
 
 
@@ -136,3 +141,130 @@ def test_nan_that_the_function_drops() -> None:
 
     with pytest.raises(NumericError, match="specials"):
         gate(drops, entry_of("bias_relu"))
+
+
+def with_a_shifted(rows: int, columns: int) -> Launch:
+    def adds(a: Tensor, b: Tensor, c: Tensor, residual: Tensor) -> None:
+        c.copy_(product(a, b) + residual.float().roll((rows, columns), (0, 1)))
+
+    return adds
+
+
+def as_a_bias(a: Tensor, b: Tensor, c: Tensor, residual: Tensor) -> None:
+    c.copy_(product(a, b) + residual[0].float())
+
+
+def with_the_stride_of_c(a: Tensor, b: Tensor, c: Tensor, residual: Tensor) -> None:
+    """Which is wider than the residual's; the last rows it leaves out."""
+    rows = residual.numel() // c.stride(0)
+    moved = residual.as_strided((rows, c.shape[1]), (c.stride(0), 1), residual.storage_offset())
+    sums = product(a, b)
+    sums[:rows] += moved.float()
+    c.copy_(sums)
+
+
+def what_c_was(a: Tensor, b: Tensor, c: Tensor, residual: Tensor) -> None:
+    """As a kernel whose residual is always C."""
+    c.copy_(product(a, b) + c.float())
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        *(with_a_shifted(*by) for by in ((1, 0), (8, 0), (0, 8))),
+        *(as_a_bias, with_the_stride_of_c, what_c_was, after_rounding, twice, of_the_column_beside),
+    ],
+)
+def test_a_residual_that_is_added_wrongly(kernel: Launch) -> None:
+    with pytest.raises(NumericError, match=WRONG):
+        gate(kernel, entry_of("residual"))
+
+
+def test_a_residual_that_is_kept_from_an_earlier_launch() -> None:
+    kept: dict[tuple[int, tuple[int, ...]], Tensor] = {}
+
+    def keeps(a: Tensor, b: Tensor, c: Tensor, residual: Tensor) -> None:
+        known = kept.setdefault((residual.data_ptr(), tuple(residual.shape)), residual.clone())
+        c.copy_(product(a, b) + known.float())
+
+    with pytest.raises(NumericError, match=r"rewritten addend .*wrong or unwritten"):
+        gate(keeps, entry_of("residual"))
+
+
+def halves(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    sums = product(a, b)
+    return sums[:, : sums.shape[1] // 2], sums[:, sums.shape[1] // 2 :]
+
+
+def swapped(a: Tensor, b: Tensor, c: Tensor) -> None:
+    gate, up = halves(a, b)
+    c.copy_(silu(up) * gate)
+
+
+def by_turns(a: Tensor, b: Tensor, c: Tensor) -> None:
+    """Gate and up in neighbouring columns, as other libraries store them."""
+    sums = product(a, b)
+    c.copy_(silu(sums[:, ::2]) * sums[:, 1::2])
+
+
+def of_the_columns_beside(a: Tensor, b: Tensor, c: Tensor) -> None:
+    gate, up = halves(a, b)
+    c.copy_(silu(gate) * up.roll(8, 1))
+
+
+def without_the_function(a: Tensor, b: Tensor, c: Tensor) -> None:
+    gate, up = halves(a, b)
+    c.copy_(gate * up)
+
+
+def gated_by_a_sigmoid(a: Tensor, b: Tensor, c: Tensor) -> None:
+    gate, up = halves(a, b)
+    c.copy_(gate.sigmoid() * up)
+
+
+def of_rounded_sums(a: Tensor, b: Tensor, c: Tensor) -> None:
+    gate, up = (half.to(c.dtype).float() for half in halves(a, b))
+    c.copy_(silu(gate) * up)
+
+
+def of_a_rounded_gate(a: Tensor, b: Tensor, c: Tensor) -> None:
+    gate, up = halves(a, b)
+    c.copy_(silu(gate).to(c.dtype).float() * up)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        *(swapped, by_turns, of_the_columns_beside, without_the_function),
+        *(gated_by_a_sigmoid, of_rounded_sums, of_a_rounded_gate),
+    ],
+)
+def test_a_gate_that_is_wrong(kernel: Launch, dtype: str) -> None:
+    with pytest.raises(NumericError, match=WRONG):
+        gate(kernel, entry_of("gated_silu", dtype))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_the_bound_of_gated_sums_holds_where_they_are_off(dtype: str) -> None:
+    """Sums that are off by nine tenths of what fp32 in any order may make of them, the gate up and
+    the other down or the other way round, pass; ten times as much does not."""
+
+    def off(share: float) -> Launch:
+        def kernel(a: Tensor, b: Tensor, c: Tensor) -> None:
+            wide_a, wide_b = a.double(), b.double()
+            much = share * (a.shape[1] / 16 + 4) * 2.0**-22 * (wide_a.abs() @ wide_b.abs())
+            columns = c.shape[1]
+            much[:, columns:] *= -1
+            c.copy_(finish("gated_silu", wide_a @ wide_b + much, None))
+
+        return kernel
+
+    for share in (0.9, -0.9):
+        run = Checker(entry_of("gated_silu", dtype), off(share), torch.device("cpu"), 1)
+        run.product("off", *run.store(run.normal(48, 4096), run.normal(4096, 64)), allowed=1e3)
+        run.settle()
+    run = Checker(entry_of("gated_silu", dtype), off(10.0), torch.device("cpu"), 1)
+    run.product("off", *run.store(run.normal(48, 4096), run.normal(4096, 64)), allowed=1e3)
+    with pytest.raises(NumericError, match=WRONG):
+        run.settle()
