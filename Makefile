@@ -98,13 +98,13 @@ bench-host: $(STAMPS)/built
 	  --benchmark-columns=median,iqr,min,rounds
 
 ## Measure table writes the committed table from the results, and first files the run folders in RUNS
-# The committed table from benchmarks/results/. The run folders in RUNS, if any, become one more
-# export there first; those that are there stay as they are. dependent/choice and
+# The committed table from benchmarks/results/. What the run folders in RUNS have to say, if any, is
+# put beside what is there first; that stays as it is. dependent/choice and
 # dependent/contenders (several kernels a problem) say which kernel a row names for dependent launch;
 # dependent/published was measured after: nothing that it lacks is chosen, and what it has slow leaves
 # its row. Nor is a kernel without a clean record of the sanitizer. Needs no GPU.
 table: $(STAMPS)/built
-	$(if $(RUNS),$(BIN)/hgemm-packs generate archive $(RUNS) --out "$$($(FOLDERS) next)")
+	$(if $(RUNS),$(FOLDERS) take $(RUNS))
 	$(TABLE) $$($(FOLDERS) table) --out manifests/sm_90a/h200
 	$(MAKE) figures
 

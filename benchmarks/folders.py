@@ -1,22 +1,26 @@
 """What is where in benchmarks/results/: the one place that says which folder is which protocol.
 
     python -m benchmarks.folders table [OPTION...]    # all that `generate table` is told but these
-    python -m benchmarks.folders next                 # where the next export goes
     python -m benchmarks.folders add FOLDER LINES.jsonl...
+    python -m benchmarks.folders take RUN...          # what `make table RUNS=...` does first
 
 A folder of lines has 01.jsonl.zip, 02.jsonl.zip ... in the order of measurement: of a task that was
 measured twice the later line counts. Nothing in it is ever changed. `add` packs what a script wrote
-as the next number, and `make table RUNS=...` puts an export beside the older ones.
+as the next number. `take` puts all that runs have to say beside what is there: an export, what the
+sanitizer said of their kernels, and the lines of `generate refine`.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hgemm_packs.generator.store import lines, shards
+from hgemm_packs.generator.store import export, lines, shards
+from hgemm_packs.generator.store.run_folder import Store
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -70,6 +74,14 @@ FOLDERS = {
 }
 
 
+#: Lines of `generate refine`, in the folder `refined` of a run -> where they belong.
+REFINED = {
+    "dependent.jsonl": "dependent/choice",
+    "published.jsonl": "dependent/published",
+    "sustained.jsonl": "sustained",
+}
+
+
 def list_files(*names: str, results: Path = RESULTS) -> list[Path]:
     """The files of these folders in the order of measurement; none where a folder is not there."""
     for name in names:
@@ -118,13 +130,41 @@ def add(name: str, paths: Sequence[Path], results: Path = RESULTS) -> list[Path]
     return made
 
 
+def sanitizer_lines(run: Path) -> Iterator[dict[str, Any]]:
+    """Lines as `generate sanitize` writes them of what a run's own gate found."""
+    with Store(run, readonly=True) as store:
+        verdicts = store.verdicts("sanitizer")
+    yield {"header": {"benchmark": "generate", "kernels": len(verdicts)}}
+    for id_, verdict in sorted(verdicts.items()):
+        for tool, found in verdict.evidence.items():
+            yield {"id": id_, "tool": tool, "findings": found, "detail": verdict.detail}
+
+
+def take(runs: Sequence[Path], results: Path = RESULTS) -> list[Path]:
+    """Put beside what is there all that a table needs of finished runs, or of their exports."""
+    made = [next_export(results)]
+    export.write(export.union([export.load(run) for run in runs]), made[0])
+    for run in runs:
+        if (run / "store.sqlite").is_file():
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "sanitizer.jsonl"
+                said = "".join(json.dumps(line) + "\n" for line in sanitizer_lines(run))
+                path.write_text(said, encoding="utf-8")
+                made += add("sanitizer/tables", [path], results)
+        for name, place in REFINED.items():
+            if (run / "refined" / name).is_file():
+                made += add(place, [run / "refined" / name], results)
+    return made
+
+
 def main(arguments: Sequence[str]) -> int:
     match list(arguments):
         case ["table", *left_out]:
             results = RESULTS.relative_to(Path.cwd())
             print(" ".join(table_options(results, left_out)))
-        case ["next"]:
-            print(next_export().relative_to(Path.cwd()))
+        case ["take", *runs] if runs:
+            for path in take([Path(each) for each in runs]):
+                print(f"wrote {path}")
         case ["add", name, *paths] if paths:
             for path in add(name, [Path(each) for each in paths]):
                 print(f"wrote {path}")

@@ -22,7 +22,8 @@ WORDS = {
     "matrix of the result's shape, 16-byte aligned and times 1",
     "mode": "autocast, tracing or another mode of torch is on",
     "autograd": "a gradient is recorded, and the product is too small for that to pay, or has an "
-    "out or more to it: torch.no_grad(), torch.inference_mode() and hgemm_packs.enabled() allow a kernel",
+    "out or an addend: torch.no_grad(), torch.inference_mode() and hgemm_packs.enabled() allow a "
+    "kernel",
     "cold_capture": "a capture cannot load a kernel: call these shapes, or warmup, before it",
     "workspace": "there is no memory for the partial sums of the kernel",
     "refused": "the kernel of the table does not take this problem",

@@ -70,7 +70,9 @@ def explain(
     print(f"epilogue  {', '.join(said)}")
 
 
-def _explain_whole(a: torch.Tensor, b: torch.Tensor, addend: object, epilogue: str) -> bool:
+def _explain_whole(
+    a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor | None, epilogue: str
+) -> bool:
     """Whether one kernel computes all of it; prints what is to be said of that."""
     from . import launcher, torch_state
 

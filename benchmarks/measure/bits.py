@@ -3,7 +3,8 @@ place changes them.
 
     python -m benchmarks.measure.bits OUT.jsonl
 
-needs one GPU and a pack on HGEMM_PACKS_PATH, and takes half a minute. A line is of one kernel and
+needs one GPU and a pack on HGEMM_PACKS_PATH, and takes half a minute, less for a table of which
+results/bits has most kernels: those are not measured again. A line is of one kernel and
 one problem of MOST rows: `full` is a hash of C, and `rows_move` says whether other places of the
 rows of A move the rows of C bit by bit; `m1`, `m16` ... whether the first rows alone give the same
 rows, null where the kernel takes no such M. `python -m benchmarks.folders add bits OUT.jsonl` puts
@@ -21,7 +22,9 @@ from typing import Any
 
 import torch
 
+from benchmarks import folders
 from hgemm_packs import launcher, select
+from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.measure.operands import Operands, operands
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import DTYPES, LAYOUTS, Problem
@@ -64,6 +67,7 @@ def compare(entry: KernelEntry, image: memoryview, problem: Problem, one: Operan
 
 
 def lines() -> Iterator[Any]:
+    known = {line.get("id") for line in read_records(folders.list_files("bits"))}
     sets = {}
     for problem in (
         Problem(MOST, n, k, layout, dtype)
@@ -74,6 +78,8 @@ def lines() -> Iterator[Any]:
         (sets[problem],) = operands(problem, 0, seed=5)
     for pack in select.find_packs().packs:
         for entry in pack.manifest.kernels:
+            if entry.id in known:
+                continue
             for problem, one in sets.items():
                 if entry.admits(problem) is None:
                     yield compare(entry, pack.image(entry), problem, one)

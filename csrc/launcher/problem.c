@@ -81,11 +81,10 @@ static void make_key(problem *p) {
   p->align = (int)(bits & -bits);
   if (p->align < 2) p->align = 2;
   const uint32_t bf16 = p->a.type == DL_BFLOAT;
-  p->key =
-      (problem_key){(uint32_t)p->shape.m, (uint32_t)p->shape.n, (uint32_t)p->shape.k,
-                    (uint32_t)p->a.device | (uint32_t)p->transposed[0] << 8 |
-                        (uint32_t)p->transposed[1] << 9 | bf16 << 10 | (uint32_t)p->packed << 11 |
-                        (uint32_t)p->align << 12 | (uint32_t)p->finish << 17};
+  p->key = (problem_key){(uint32_t)p->shape.m, (uint32_t)p->shape.n, (uint32_t)p->shape.k,
+                         (uint32_t)p->a.device | (uint32_t)p->transposed[0] << 8 |
+                             (uint32_t)p->transposed[1] << 9 | bf16 << 10 |
+                             (uint32_t)p->packed << 11 | (uint32_t)p->align << 12};
 }
 
 // Rows are columns, and columns rows.
@@ -188,10 +187,13 @@ reason problem_finish(problem *p, finish how, const matrix *addend) {
     p->addend = addend->data;
   }
   p->finish = how;
-  p->shape.ld[2] = problem_columns(p);
-  const uint32_t mode = p->key.tag & INVARIANT_KEY;
-  make_key(p);
-  p->key.tag |= mode;
+  if (kind == EPILOGUE_GATED) {
+    const uint32_t mode = p->key.tag & INVARIANT_KEY;
+    p->shape.ld[2] = problem_columns(p);
+    make_key(p);  // rows of C are aligned in another way
+    p->key.tag |= mode;
+  }
+  p->key.tag |= (uint32_t)how << 17;  // above the alignment
   return REASON_COUNT;
 }
 

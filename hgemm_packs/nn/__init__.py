@@ -20,8 +20,8 @@ class Linear(torch.nn.Linear):
     `hgemm_packs.optimize` makes the linear layers of a model such layers in place, and they may be
     made directly, with the arguments of torch.nn.Linear. `weight` is [N, K], `bias` [N] or None. A
     kernel runs a layer on float16 or bfloat16 input [..., K]; where a gradient is recorded, a large
-    one without a bias (`matmul` says from where on), and its gradients are products of `matmul`. No
-    table names a kernel that adds a bias yet: torch runs a layer with one, to torch's bits.
+    one without a bias (`matmul` says from where on), and its gradients are products of `matmul`.
+    A layer with a bias gets a kernel that adds it, or torch's product.
 
     Copies and pickles keep the class. Loading a pickle of a whole model needs hgemm_packs, loading
     a state_dict does not. TorchScript knows no such layer: `hgemm_packs.restore` the model first.

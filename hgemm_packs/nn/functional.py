@@ -71,13 +71,12 @@ def linear(
     if activation is not None:
         check_activation("linear", activation, weight, 0)
     epilogue = epilogue_of(bias, activation, residual)
-    if epilogue in ("none", "bias"):
-        y = launcher.linear(x, weight, bias)
-    else:
-        y = launcher.fused_linear(x, weight, residual if epilogue == "residual" else bias, epilogue)
-        if y is not None:
-            return y if residual is None or epilogue == "residual" else y + residual
-        y = launcher.linear(x, weight, bias)
+    if epilogue not in ("none", "bias"):
+        addend = residual if epilogue == "residual" else bias
+        whole = launcher.fused_linear(x, weight, addend, epilogue)
+        if whole is not None:
+            return whole if residual is None or addend is residual else whole + residual
+    y = launcher.linear(x, weight, bias)
     if activation is not None:
         y = ACTIVATIONS[activation](y)
     return y if residual is None else y + residual

@@ -24,7 +24,7 @@ IN_ORDER = frozenset({"sm90_wgmma", "sm90_swapab"})
 
 #: Rows nearby whose kernels are candidates.
 NEAREST = 16
-#: The rule's constants; tests/benchmarks/test_bits.py holds it against recordings.
+#: The rule's constants; tests/benchmarks/rows/test_bits.py holds it against recordings.
 CLOCKS_PER_US = 1700.0
 LAUNCH_US = 2.0
 TILE_CLOCKS = 400.0  # of a tile beside its products

@@ -1,7 +1,8 @@
 """Kernels for a whole program: torch's own products, whoever asks for them.
 
 `enable` and `enabled` have the launcher put its functions in place of torch's mm, bmm, addmm and
-the like, below autograd (csrc/launcher/override.c). Called by users, and by `report`, which asks whether it is so.
+the like, below autograd (csrc/launcher/override.c). Called by users, and by `report` and
+`nn.warm`, which ask whether it is so.
 """
 
 from __future__ import annotations

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import folders
+from hgemm_packs.generator.core.spec import Status, Verdict
+from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.store import export, lines, shards
+from hgemm_packs.generator.store.run_folder import Store
+from tests.generator.found import both, found
 
 #: Of each file that was repacked: what it was called, its lines, and their digest as it was then.
 REPACKED = json.loads(Path(__file__).with_name("repacked.json").read_text(encoding="utf-8"))
@@ -93,6 +97,32 @@ def test_lines_are_added_and_nothing_is_replaced(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="endurance is none of"):
         folders.add("endurance", [written], tmp_path)
     assert folders.next_export(tmp_path).name == "01"
+
+
+def test_the_sanitizer_of_a_run_says_which_kernels_a_table_may_name(tmp_path: Path) -> None:
+    """It had run in the search, and `make table` knew nothing of it: rows lost their kernels."""
+    with Store(tmp_path) as store:
+        for id_, found_in in (("a" * 64, 0), ("b" * 64, 2)):
+            status = Status.SANITIZER if found_in else Status.OK
+            evidence = {"memcheck": 0, "racecheck": found_in}
+            store.add_verdict(id_, Verdict("sanitizer", status, "", evidence))
+        store.add_verdict("c" * 64, Verdict("numeric", Status.OK))
+    header, *said = folders.sanitizer_lines(tmp_path)
+    assert header == {"header": {"benchmark": "generate", "kernels": 2}}
+    assert len(said) == 4 and sanitizer.clean(said) == {"a" * 64}
+
+
+def test_runs_are_put_beside_what_is_there(tmp_path: Path) -> None:
+    run, results = tmp_path / "run", tmp_path / "results"
+    export.write(found(*both({"a": (10.0, 12.0)})), run)
+    (run / "refined").mkdir()
+    (run / "refined" / "sustained.jsonl").write_text('{"us":[1.5]}\n')
+    for number in ("01", "02"):
+        made = folders.take([run], results)
+        names = [path.relative_to(results).as_posix() for path in made]
+        assert names == [f"confirmations/{number}", f"sustained/{number}.jsonl.zip"]
+    assert export.load(results / "confirmations").fields == export.load(run).fields
+    assert lines.read_records([results / "sustained"]) == [{"us": [1.5]}] * 2
 
 
 if __name__ == "__main__":

@@ -147,8 +147,7 @@ static int compute(const fake_function *f, void **params, uint32_t ctas) {
       if (gated)
         value = value / (1 + exp(-value)) * sum_of(f, x, parts, i, j + columns, k);
       else if (addend)
-        value +=
-            half_value(addend[strcmp(f->epilogue, "residual") ? j : i * n + j], bf16);
+        value += half_value(addend[strcmp(f->epilogue, "residual") ? j : i * n + j], bf16);
       *element(&x[2], i, j) = half_bits(activate(f->epilogue, value), bf16);
     }
   if (parts) memset(parts, 0xff, sizeof(double[HALVES]));

@@ -13,8 +13,10 @@ static PyObject *call_again(const launcher_state *state, const call *c) {
   for (Py_ssize_t i = 0; i < named; i++)
     if (PyDict_SetItem(kwargs, PyTuple_GetItem(c->names, i), c->args[c->count + i])) goto done;
   const torch_api *torch = &state->torch;
-  result = PyObject_Call(c->linear ? torch->linear : c->sum ? torch->addmm : torch->matmul, args,
-                         kwargs);
+  result = PyObject_Call(c->linear ? torch->linear
+                         : c->sum  ? torch->addmm
+                                   : torch->matmul,
+                         args, kwargs);
 done:
   Py_DECREF(args);
   Py_XDECREF(kwargs);

@@ -25,7 +25,7 @@ from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.pack.manifest_fields import KERNEL
 from hgemm_packs.problem import Problem
 
-COMMITTED = Path(__file__).parents[2] / "manifests" / "sm_90a" / "h200"
+COMMITTED = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200"
 PROBLEMS = 4 * 4 * 2  # sizes, layouts, types
 
 
