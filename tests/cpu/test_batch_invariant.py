@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 import hgemm_packs
-from hgemm_packs import launcher, select, settings
+from hgemm_packs import launcher, select, settings, torch_state
 from hgemm_packs.errors import InvariantError
 from hgemm_packs.nn import Linear
 from hgemm_packs.nn.functional import linear
@@ -206,6 +206,15 @@ def test_a_capture_must_find_what_it_needs(served: Started) -> None:
         served.capture(0)
 
 
+def test_a_warmup_in_the_mode(served: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a layer that might train, at an M that the gradient of its weight has no kernel for."""
+    monkeypatch.setattr(torch_state, "LEAST_RECORDED", 0)
+    layer = Linear(64, 40, bias=False, dtype=torch.float16)
+    with mode(batch_invariant=True):
+        assert hgemm_packs.warmup(layer, [3]) == 1
+    assert served.modes == [True]
+
+
 def test_switched_off_raises_too(served: Started) -> None:
     a, b = operands()
     off = pytest.raises(InvariantError, match="off: kernels are switched off")
@@ -317,7 +326,5 @@ def test_explain_says_what_raises(served: Started, capsys: pytest.CaptureFixture
 
 
 def test_without_the_extension_every_call_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hgemm_packs import torch_state
-
     with mode(batch_invariant=True), pytest.raises(InvariantError, match="no_extension"):
         torch_state.matmul(*operands())
