@@ -63,6 +63,9 @@ FOLDERS = {
     ),
     "sanitizer/spaces": ResultsFolder("sanitize", "nothing: evidence over whole spaces"),
     "spaces": ResultsFolder("space_gates", "nothing: evidence over whole spaces"),
+    "bits": ResultsFolder(
+        "bits", "nothing: which kernels the batch-invariant mode takes for alike"
+    ),
     "models": ResultsFolder("models", "nothing: figures"),
     "serving": ResultsFolder("serving", "nothing: figures"),
     "epilogues": ResultsFolder("epilogues", "nothing: figures"),

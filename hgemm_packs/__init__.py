@@ -4,7 +4,8 @@
 residual. `optimize` gives kernels to the linear layers of a model, `restore` takes them back,
 `warmup` loads them before a CUDA graph is captured. `enable`, `enabled` and `restore_torch` are
 for programs that call torch alone. `explain` and `counters` say what calls got, `disable`,
-`resume` and `disabled` turn kernels off and on, `packs` fetches packs and chooses among them.
+`resume` and `disabled` turn kernels off and on, `options` makes products batch-invariant, `packs`
+fetches packs and chooses among them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import dispatch, launcher
 from .launcher import counters, matmul
-from .settings import disable, disabled, resume
+from .settings import disable, disabled, options, resume
 from .torch_compile.follow import follow_dynamo
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ __all__ = [
     "linear",
     "matmul",
     "optimize",
+    "options",
     "packs",
     "restore",
     "restore_torch",

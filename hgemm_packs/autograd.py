@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from . import launcher
+from .settings import is_invariant
 
 _transforms_active = torch._C._are_functorch_transforms_active
 _will_run = torch._C._will_engine_execute_node
@@ -53,6 +54,8 @@ class Product(torch.autograd.Function):
         (grad,) = grads
         if grad is None:
             return None, None
+        if is_invariant():  # of a gradient that is one number everywhere torch makes no matrix
+            grad = grad.contiguous()
         b, a = ctx.saved_tensors
         for_a, for_b = _find_wanted(ctx)
         a_by_column, b_by_column = ctx.by_column

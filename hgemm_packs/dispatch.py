@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import launcher, neutral, reasons, torch_state, workspace
 from .pack.identity import identity
-from .settings import LOGGER, is_off, read_switch, settings
+from .settings import LOGGER, is_invariant, is_off, read_switch, settings
 
 if TYPE_CHECKING:
     from ._C import Kernel
@@ -86,7 +86,7 @@ def start(driver: str = DRIVER, device_type: int = CUDA) -> None:
 
 
 def _resolve(
-    kind: str, described: tuple[Any, ...], device: int, capturing: int
+    kind: str, described: tuple[Any, ...], device: int, capturing: int, invariant: int = 0
 ) -> tuple[Kernel, Kernel | None] | str:
     """C's question about a problem it has not seen: its kernel and, where there is one, that for
     dependent launches, both loaded, or why torch runs it.
@@ -95,21 +95,21 @@ def _resolve(
     answer would have been a kernel, and C asks again next time. torch runs such a call, perhaps as
     its first product, because all before were ours.
     """
-    answer = _choose(kind, described, device, capturing)
+    answer = _choose(kind, described, device, capturing, bool(invariant))
     if capturing and kind == "cuda" and isinstance(answer, str):
         torch_state.make_blas_handle(launcher._C.relaxed, device)
     return answer
 
 
 def _choose(
-    kind: str, described: tuple[Any, ...], device: int, capturing: int
+    kind: str, described: tuple[Any, ...], device: int, capturing: int, invariant: bool
 ) -> tuple[Kernel, Kernel | None] | str:
     from . import select
 
     problem = launcher.problem_of(described)
     prove = functools.partial(_prove, kind, problem)
     try:
-        choice = select.resolve(problem, device)
+        choice = select.resolve(problem, device, invariant=invariant)
         while choice.kernel is not None and choice.pack is not None:
             both = ((choice.kernel, False), (choice.dependent, True))
             keys = [
@@ -124,16 +124,19 @@ def _choose(
                 dependent = _load_chosen(choice.pack, choice.dependent, True, device, prove)
             if own is not None and (dependent is None) == (choice.dependent is None):
                 return own, dependent
-            choice = select.resolve(problem, device)  # without what was just quarantined
+            # Without what was just quarantined.
+            choice = select.resolve(problem, device, invariant=invariant)
     except RuntimeError as error:
-        _say_once(str(error))
+        if not invariant:  # where the caller is told by an exception
+            _say_once(str(error))
         return "no_device"
     except OSError as error:  # files, of a network perhaps; torch can still multiply
         if error.errno is None:  # of no file: a TimeoutError that a signal handler raised
             raise
-        _say_once(f"packs cannot be read: {error}")
+        if not invariant:
+            _say_once(f"packs cannot be read: {error}")
         return "pack_refused"
-    if choice.code in ALWAYS:
+    if choice.code in ALWAYS and not invariant:
         _say_once("; ".join(each.text for each in choice.reasons if each.code == choice.code))
     _log(problem, choice)
     return choice.code
@@ -225,16 +228,21 @@ def _note(reason: str) -> None:
 
 
 def refuse(reason: str, described: tuple[Any, ...] | None, device: int) -> None:
-    """Under HGEMM_PACKS_STRICT=1, instead of a fallback. Always raises FallbackError."""
+    """Instead of a fallback. Always raises: InvariantError in the batch-invariant mode, else, under
+    HGEMM_PACKS_STRICT=1, FallbackError."""
     from . import select
-    from .errors import FallbackError
+    from .errors import FallbackError, InvariantError
 
+    invariant = is_invariant()
+    error = InvariantError if invariant else FallbackError
+    say = reasons.invariant_refusal if invariant else reasons.refusal
     if described is None:
-        raise FallbackError(reasons.refusal(reason))
+        raise error(say(reason))
 
     problem = launcher.problem_of(described)
     try:
-        steps = "; ".join(str(step) for step in select.resolve(problem, device).reasons)
-    except (RuntimeError, OSError) as error:  # of a driver, device or file that cannot be used
-        steps = str(error)
-    raise FallbackError(reasons.refusal(reason, f"{problem} on device {device}", f" ({steps})"))
+        choice = select.resolve(problem, device, invariant=invariant)
+        steps = "; ".join(str(step) for step in choice.reasons)
+    except (RuntimeError, OSError) as failure:  # of a driver, device or file that cannot be used
+        steps = str(failure)
+    raise error(say(reason, f"{problem} on device {device}", f" ({steps})"))

@@ -42,6 +42,11 @@ class FallbackError(RuntimeError):
     """HGEMM_PACKS_STRICT=1 and a call would have used torch's own matmul; the text says why."""
 
 
+class InvariantError(RuntimeError):
+    """`options(batch_invariant=True)` holds, and no batch-invariant kernel runs a product; the text
+    names it and says why."""
+
+
 class CacheError(OSError):
     """The cache cannot be used as it is: no home, a link, somebody else's; the text says which."""
 

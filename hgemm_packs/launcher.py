@@ -37,12 +37,13 @@ else:
     addmm, fused_linear = _C.addmm, _C.fused_linear
 
 
-def _set_off(off: bool) -> None:
+def _set_switches(off: bool, invariant: bool) -> None:
     if _C is not None:
         _C.set_off(off)
+        _C.set_invariant(invariant)
 
 
-on_switch(_set_off)
+on_switch(_set_switches)
 
 
 def _nothing_to_start() -> None:
@@ -122,10 +123,11 @@ def counters() -> dict[str, int]:
     """How many calls of `matmul` and `hgemm_packs.nn.Linear` this process has made, by outcome.
 
     Returns a dict of ints: `hits` are calls that a kernel ran, `launches` are kernels that were
-    launched, `fallbacks` are calls that torch ran. Each reason that occurred has a count of its
-    own, such as `fallback not_measured`; `explain` says what a reason means. Replays of a CUDA
-    graph are not counted. Under `enabled()` torch's own products are counted, too, and so that of a
-    call of `matmul` that torch runs for a gradient. Raises nothing.
+    launched, `fallbacks` are calls that torch ran, or that raised because torch must not run them.
+    Each reason that occurred has a count of its own, such as `fallback not_measured`; `explain`
+    says what a reason means. Replays of a CUDA graph are not counted. Under `enabled()` torch's own
+    products are counted, too, and so that of a call of `matmul` that torch runs for a gradient.
+    Raises nothing.
 
     Example:
 

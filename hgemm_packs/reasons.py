@@ -32,6 +32,12 @@ WORDS = {
 }
 
 
+def invariant_refusal(code: str, call: str = "this call", steps: str = "") -> str:
+    """What InvariantError says where `code` would have had torch run a call."""
+    why = f"{code}: {WORDS[code]}" if code in WORDS else code
+    return f"options(batch_invariant=True): no batch-invariant kernel runs {call}: {why}{steps}"
+
+
 def refusal(code: str, call: str = "this call", steps: str = "") -> str:
     """What FallbackError says where `code` had torch run a call."""
     why = f"{code}: {WORDS[code]}" if code in WORDS else code

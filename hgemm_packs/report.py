@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from . import reasons, select
 from .pack.manifest import Baseline, Row, Timing
 from .problem import DeviceInfo, Problem, Reason, cuda_of, natural_alignment
-from .settings import is_off, read_switch, settings
+from .settings import is_invariant, is_off, read_switch, settings
 from .torch_compile import choice
 
 if TYPE_CHECKING:
@@ -141,14 +141,20 @@ def _explain_gradients(p: Problem, a: torch.Tensor, b: torch.Tensor) -> str:
     for name, tensor in (("a", a), ("b", b)):
         if tensor.requires_grad:
             problem = Problem(*products[name], p.dtype, align=natural_alignment(*products[name]))
-            found = select.resolve(problem, a.device.index or 0)
-            runs = found.kernel.name if found.kernel else f"torch (fallback: {found.code})"
-            lines.append(f"backward  {problem}, the gradient of {name}, runs on {runs}")
+            found = select.resolve(problem, a.device.index or 0, invariant=is_invariant())
+            runs = f"runs on {found.kernel.name}" if found.kernel else _unserved_line(found.code)
+            lines.append(f"backward  {problem}, the gradient of {name}, {' '.join(runs.split())}")
     return "\n".join(lines)
 
 
 def _by_torch(code: str, text: str) -> str:
-    return f"runs on   torch (fallback: {code})\n          {Reason(code, text)}"
+    return f"{_unserved_line(code)}\n          {Reason(code, text)}"
+
+
+def _unserved_line(code: str) -> str:
+    if is_invariant():
+        return f"raises    InvariantError in the batch-invariant mode ({code})"
+    return f"runs on   torch (fallback: {code})"
 
 
 def explain_problem(
@@ -165,14 +171,17 @@ def explain_problem(
 
         device = device_info(device_index)
         versions = runtime_versions(device_index) if versions is None else versions
-    found = select.resolve(problem, device_index, device)
+    invariant = is_invariant()
+    found = select.resolve(problem, device_index, device, invariant=invariant)
     lines = [
         f"problem   {problem} -> {problem.out_dtype}, {problem.acc} accumulate",
         f"device    {device.name}, {device.arch}, {device.sm_count} SMs, "
         f"driver for {cuda_of(device.driver)}",
     ]
-    if found.kernel is None or found.row is None or found.pack is None:
-        lines.append(f"runs on   torch (fallback: {found.code})")
+    if invariant and found.kernel is not None:
+        lines.append(f"runs on   {found.kernel.name}, batch-invariant")
+    elif found.kernel is None or found.row is None or found.pack is None:
+        lines.append(_unserved_line(found.code))
     else:
         lines.append(f"runs on   {found.kernel.name}")
         if found.dependent is not None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from . import selftest
 from .errors import PackError
-from .pack import discover
+from .pack import batch_invariant, discover
 from .pack.folder import Pack
 from .pack.identity import identity
 from .pack.manifest import KernelEntry, Row
@@ -30,6 +30,7 @@ STEPS = (
     "not_measured",
     "cublas_measured_better",
     "below_noise_floor",
+    "no_invariant_kernel",
     "quarantined",
     "strided",
     "unaligned",
@@ -38,7 +39,8 @@ STEPS = (
 
 class Selection(NamedTuple):
     """The decision: all of `pack`, `kernel` and `row`, or none of them and a fallback. `dependent`
-    is the kernel for launches behind our own ones in a graph, where there is one."""
+    is the kernel for launches behind our own ones in a graph, where there is one. In the
+    batch-invariant mode there is none, and `row` only where it is the problem's own."""
 
     pack: Pack | None
     kernel: KernelEntry | None
@@ -133,8 +135,15 @@ def exclusion_reason(kernel: KernelEntry, dependent: bool = False) -> str | None
     return _never_dependent.get(name) if why is None and dependent else why
 
 
-def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = None) -> Selection:
-    """Decide for one problem on one device; `device` spares asking the driver about it."""
+def resolve(
+    problem: Problem,
+    device_index: int,
+    device: DeviceInfo | None = None,
+    *,
+    invariant: bool = False,
+) -> Selection:
+    """Decide for one problem on one device; `device` spares asking the driver about it. In the
+    batch-invariant mode any problem gets a kernel that takes it, measured on it or not."""
     unfit = _find_unfit(problem)
     if unfit is not None:
         return Selection(None, None, None, (unfit,))
@@ -145,6 +154,13 @@ def resolve(problem: Problem, device_index: int, device: DeviceInfo | None = Non
     reasons: list[Reason] = []
     for pack in find_packs().packs:
         try:
+            if invariant:
+                found, reason = _consult_invariant(pack.manifest, problem, device)
+                reasons.append(reason)
+                if found is not None:
+                    own = found.row if found.row and found.row.key == problem.key else None
+                    return Selection(pack, found.kernel, own, tuple(reasons))
+                continue
             row, reason = _consult(pack.manifest, problem, device)
             reasons.append(reason)
             if row is not None and row.kernel is not None:
@@ -182,11 +198,9 @@ def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[
     def no(code: str, text: str) -> tuple[None, Reason]:
         return None, Reason(code, f"{name}: {text}")
 
-    if manifest.arch != device.arch:
-        return no("arch", f"the pack is made for {manifest.arch}, the device is {device.arch}")
-    if device.driver < manifest.min_driver:
-        needed, found = cuda_of(manifest.min_driver), cuda_of(device.driver)
-        return no("driver", f"the pack needs a driver for {needed}, the driver here is for {found}")
+    foreign = _find_foreign(manifest, device)
+    if foreign is not None:
+        return None, foreign
     mine = (device.name, device.sm_count)
     if mine not in [(each.name, each.sm_count) for each in manifest.device_profiles]:
         return no(
@@ -211,6 +225,39 @@ def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[
         return no("quarantined", f"{kernel.name}: {why}")
     gain = f"{row.hot.speedup:.3f}x hot, {row.cold.speedup:.3f}x cold on {row.date}"
     return row, Reason("kernel", f"{name}: {kernel.name}, measured {gain}", accepted=True)
+
+
+def _find_foreign(manifest: Manifest, device: DeviceInfo) -> Reason | None:
+    """Why no kernel of a pack can run on a device at all."""
+    name = f"{manifest.pack.name} {manifest.pack.version}"
+    if manifest.arch != device.arch:
+        text = f"the pack is made for {manifest.arch}, the device is {device.arch}"
+        return Reason("arch", f"{name}: {text}")
+    if device.driver < manifest.min_driver:
+        needed, found = cuda_of(manifest.min_driver), cuda_of(device.driver)
+        text = f"the pack needs a driver for {needed}, the driver here is for {found}"
+        return Reason("driver", f"{name}: {text}")
+    return None
+
+
+def _consult_invariant(
+    manifest: Manifest, problem: Problem, device: DeviceInfo
+) -> tuple[batch_invariant.Candidate | None, Reason]:
+    """What one pack says in the batch-invariant mode."""
+    name = f"{manifest.pack.name} {manifest.pack.version}"
+    foreign = _find_foreign(manifest, device)
+    if foreign is not None:
+        return None, foreign
+    ranked = batch_invariant.rank(manifest, problem, device.sm_count)
+    for found in ranked:
+        if exclusion_reason(found.kernel) is None:
+            text = f"{found.kernel.name}, one of {len(ranked)} that add up K in order"
+            return found, Reason("kernel", f"{name}: {text}", accepted=True)
+    if ranked:
+        return None, Reason("quarantined", f"{name}: each of {len(ranked)} kernels has failed")
+    return None, Reason(
+        "no_invariant_kernel", f"{name}: no kernel that adds up K in order takes {problem}"
+    )
 
 
 def _select_dependent(manifest: Manifest, row: Row) -> tuple[KernelEntry | None, Reason | None]:

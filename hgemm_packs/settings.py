@@ -1,4 +1,5 @@
-"""The environment variables, read once per process, the off switch, and the project's logger.
+"""The environment variables, read once per process, the switches of a process, and the project's
+logger.
 
 HGEMM_PACKS_OFF     1: torch runs every call, and no pack is searched
 HGEMM_PACKS_PATH    pack directories, joined by os.pathsep (":"), searched first
@@ -58,7 +59,8 @@ _switch_lock = threading.Lock()
 _disabled = False  # by disable()
 _blocks = 0  # of disabled(), in all threads, that have begun and not ended
 _environment = False  # HGEMM_PACKS_OFF, once it has been read
-_tell: Callable[[bool], object] = bool  # until `on_switch`, nobody is told
+_invariant_blocks = 0  # of options(batch_invariant=True), in the same way
+_tell: Callable[[bool, bool], object] = max  # until `on_switch`, nobody is told
 
 
 def is_off() -> bool:
@@ -66,8 +68,14 @@ def is_off() -> bool:
     return _environment or _disabled or _blocks > 0
 
 
-def on_switch(tell: Callable[[bool], object]) -> None:
-    """Have `tell` called with `is_off()` at each change: by `launcher`, which tells C."""
+def is_invariant() -> bool:
+    """Whether products are batch-invariant or raise."""
+    return _invariant_blocks > 0
+
+
+def on_switch(tell: Callable[[bool, bool], object]) -> None:
+    """Have `tell` called with `is_off()` and `is_invariant()` at each change: by `launcher`, which
+    tells C."""
     global _tell
     _tell = tell
     _switch()
@@ -143,9 +151,59 @@ def disabled() -> Iterator[None]:
         _switch()
 
 
+@contextlib.contextmanager
+def options(*, batch_invariant: bool) -> Iterator[None]:
+    """A block in which each row of a product has the same bits however many rows there are.
+
+    With `batch_invariant=True` a row of C follows from its row of A and from B alone: neither M,
+    nor where the row is, nor the other rows change a bit of it. All kernels of the mode add up the
+    whole of K in one float32 accumulator, in order; which of them runs depends on M, for speed.
+    Such kernels run `matmul`, the layers of `hgemm_packs.nn`, `linear` and, under `enable()`, what
+    torch itself multiplies by mm and bmm, [M, K] @ [K, N] and [..., K] @ [K, N] of float16 or
+    bfloat16, for every M and also where no table has a row. Where a gradient is recorded, backward
+    multiplies by `matmul`. A bias, an activation and a residual are torch's elementwise operations
+    on the rounded product, at every M. Outside the mode a call repeats bit by bit, too: every
+    kernel of a pack does. But another M may get another kernel, with other bits.
+
+    No product is torch's in the mode. A call raises `hgemm_packs.errors.InvariantError`, a
+    RuntimeError, where no kernel of the mode runs it: operands that are not float16 or bfloat16 on
+    one CUDA device, vectors, batches of matrices, empty matrices, N or K that is no multiple of 8,
+    addresses that are not 16-byte aligned, strides that are not packed, an `out` that a kernel
+    cannot write, autocast, kernels that are switched off. Under `enable()` torch's mm and bmm raise
+    torch's own RuntimeError, and so do its sums, addmm and baddbmm, hence torch.nn.Linear with a
+    bias. Left as they are there: operators that another library has replaced, and products that
+    torch.compile generated. Compiled code breaks its graph at calls of ours, which then run as they
+    do eagerly.
+
+    A captured CUDA graph keeps the kernels that it was captured with, so capture it in the mode,
+    after `warmup` in the mode: a capture loads nothing, and raises. The first call reads the whole
+    table of a pack, and the first call of each shape asks Python for its kernel.
+
+    The block is of the whole process, of other threads too. Blocks may be nested, and blocks of
+    several threads may overlap; the mode ends with the last, by an exception or not. A block with
+    `batch_invariant=False` changes nothing, nor does it end the mode of another block.
+
+    Example:
+
+        with hgemm_packs.options(batch_invariant=True), torch.inference_mode():
+            one, all = layer(x[5:6]), layer(x)
+        assert torch.equal(one[0], all[5])
+    """
+    global _invariant_blocks
+    with _switch_lock:
+        _invariant_blocks += batch_invariant
+    _switch()
+    try:
+        yield
+    finally:
+        with _switch_lock:
+            _invariant_blocks -= batch_invariant
+        _switch()
+
+
 def _switch() -> None:
     with _switch_lock:
-        _tell(is_off())
+        _tell(is_off(), is_invariant())
 
 
 def _flag(name: str) -> bool:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import neutral, reasons, tensor_keys
-from .errors import FallbackError
-from .settings import LOGGER, is_off, read_switch, settings
+from .errors import FallbackError, InvariantError
+from .settings import LOGGER, is_invariant, is_off, read_switch, settings
 
 if TYPE_CHECKING:
     import torch
@@ -68,6 +68,8 @@ def _count() -> None:
         read_switch()
         LOGGER.warning("every matmul goes to torch: hgemm_packs._C is not built for this Python")
     _calls += 1
+    if is_invariant():
+        raise InvariantError(reasons.invariant_refusal("no_extension"))
     if settings().strict and not is_off():
         raise FallbackError(reasons.refusal("no_extension"))
 

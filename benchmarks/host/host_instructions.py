@@ -69,7 +69,7 @@ def loop(call: str, function: Any = None, size: int = 1) -> Callable[[int], floa
 def loops(fake: fake_driver.Started) -> dict[str, Callable[[int], float]]:
     """Every loop by name, and the policy that gives its calls their kernels."""
 
-    def resolve(problem: Problem, device: int) -> select.Selection:
+    def resolve(problem: Problem, device: int, *, invariant: bool) -> select.Selection:
         fake.kernels.clear()
         if problem.m != MISS:
             fake.serve("tma2_ws_v2" if problem.m == SLICES else "tma3_v1", problem.layout)

@@ -308,20 +308,19 @@ BLOCKS: Blocks = {
     "figures": figures,
     "serving": serving,
     "lasting": protocol_texts.headline,
+    "invariant": protocol_texts.describe_invariant,
     "generator": generator,
     "distribution": distribution,
 }
 
 
 def facts() -> dict[str, Any]:
-    """summary.json, with generator.json, distribution.json and models.json as its parts of those
-    names; the last is None until it was measured."""
-    parts = {
-        name: json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("summary", "generator", "distribution")
-    }
-    models = RESULTS / "models.json"
-    parts["models"] = json.loads(models.read_text(encoding="utf-8")) if models.exists() else None
+    """summary.json, with generator.json, distribution.json, models.json and invariant.json as its
+    parts of those names; the last two are None until they were measured."""
+    parts: dict[str, Any] = {"models": None, "invariant": None}
+    for name in ("summary", "generator", "distribution", *parts):
+        if name not in parts or (RESULTS / f"{name}.json").exists():
+            parts[name] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return {**parts.pop("summary"), **parts}
 
 

@@ -1,8 +1,8 @@
 """benchmarks/results/torch.json: what torch's own ways of running a model get from us.
 
 `python -m benchmarks.publish.torch_figures` computes it from the results of models, of layers with
-epilogues, of training, of torch's own samples and of its versions. It measures nothing. What was
-not measured is not there.
+epilogues, of training, of torch's own samples and of its versions, and of the batch-invariant mode.
+It measures nothing. What was not measured is not there.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ MODELS = {
 #: Names in torch.json -> fields of training.json and opinfo.json.
 TRAINING = {"train.step_ratio": "step_ratio", "train.loss_apart": "loss_apart"}
 OPINFO = {"opinfo.run": "run", "opinfo.failed": "failed", "opinfo.hits": "hits"}
+#: Names in torch.json -> figures of invariant.json.
+INVARIANT = {f"invariant.{name}": name for name in ("equal", "gmean_vs_cublas", "worst_vs_cublas")}
 #: Names in torch.json -> the arm of epilogues.py that ours is compared with.
 EPILOGUES = {"eager": "torch", "compile": "compiled"}
 
@@ -48,6 +50,9 @@ def figures(results: Path = RESULTS) -> dict[str, Any]:
     for file, names in (("training.json", TRAINING), ("opinfo.json", OPINFO)):
         result = _read(results / file)
         found |= {name: result[field] for name, field in names.items() if result}
+    invariant = _read(results / "invariant.json").get("figures")
+    if invariant:
+        found |= {name: invariant[figure] for name, figure in INVARIANT.items()}
     if versions:
         found["versions"] = {
             name: {"passed": each["passed"], "failed": len(each["failed"])}

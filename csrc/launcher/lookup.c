@@ -114,8 +114,8 @@ static int is_capturing(launcher_state *state, const problem *p) {
 static answer *resolve(launcher_state *state, const problem *p) {
   PyObject *described = problem_tuple(p);
   if (!described) return NULL;
-  PyObject *found = PyObject_CallFunction(state->torch.resolve, "Oii", described, p->a.device,
-                                          is_capturing(state, p));
+  PyObject *found = PyObject_CallFunction(state->torch.resolve, "Oiii", described, p->a.device,
+                                          is_capturing(state, p), problem_is_invariant(p));
   Py_DECREF(described);
   if (!found) return NULL;
   answer *entry = read_answer(state, p, found);

@@ -30,7 +30,8 @@ static PyObject *serve(launcher_state *state, const call *c, problem *p, answer 
   reason why = c->out ? problem_out(state, c->out, p) : REASON_COUNT;
   if (why == REASON_COUNT) why = torch_check(state, c);
   if (why == REASON_COUNT && c->out) why = torch_claim_out(state, c->out, p);
-  if (why == REASON_AUTOGRAD && !PyErr_Occurred() && !override_serves(state))
+  if (why == REASON_AUTOGRAD && !PyErr_Occurred() &&
+      (!override_serves(state) || problem_is_invariant(p)))
     result = torch_record(state, c, p);
   else if (why == REASON_COUNT)
     result = run(state, c, p, found, &why);
@@ -59,6 +60,28 @@ static PyObject *serve_by_torch(launcher_state *state, const call *c, problem *p
   return result || PyErr_Occurred() ? result : torch_call(state, c, p);
 }
 
+static PyObject *multiply(launcher_state *state, const call *c, problem *p) {
+  answer *found = lookup(state, p);
+  if (!found) return NULL;
+  if (found->fallback != REASON_COUNT) return serve_by_torch(state, c, p, found->fallback);
+  return serve(state, c, p, found);
+}
+
+// In the batch-invariant mode: a kernel's product, and torch's own sum of it and the bias, whatever
+// kernels with a bias there are. Which exist depends on M, and they round once.
+static PyObject *multiply_and_add(launcher_state *state, call c, problem *p) {
+  problem with_bias = *p;
+  const reason why = problem_finish_with(state, c.bias, FINISH_BIAS, &with_bias);
+  if (why != REASON_COUNT) return torch_fall_back(state, &c, why, p);
+  PyObject *const bias = c.bias;
+  c.bias = NULL;
+  PyObject *product = multiply(state, &c, p);
+  PyObject *result = NULL;
+  if (product) result = (c.out ? PyNumber_InPlaceAdd : PyNumber_Add)(product, bias);
+  Py_XDECREF(product);
+  return result;
+}
+
 // The first call lets Python import torch and hand over its entry points.
 static int start(const launcher_state *state) {
   PyObject *none = state->start ? PyObject_CallNoArgs(state->start) : NULL;
@@ -79,18 +102,18 @@ static PyObject *product(launcher_state *state, call c) {
     override_pass(before);
     return result;
   }
-  if (!call_parse(state, &c)) return torch_call(state, &c, NULL);
+  if (!call_parse(state, &c))  // torch knows more names of arguments
+    return state->invariant ? torch_fall_back(state, &c, REASON_MISMATCH, NULL)
+                            : torch_call(state, &c, NULL);
   if (!state->exchange) return torch_fall_back(state, &c, REASON_NO_EXCHANGE, NULL);
   if (torch_trains(state, &c)) return torch_fall_back(state, &c, REASON_AUTOGRAD, NULL);
   reason why = problem_describe(state, c.a, c.b, c.linear, &p);
   if (why == REASON_COUNT && c.sum && p.a.leading_count != 1) why = REASON_SHAPE;
   if (why != REASON_COUNT) return torch_fall_back(state, &c, why, NULL);
+  if (c.bias && problem_is_invariant(&p)) return multiply_and_add(state, c, &p);
   if (c.bias) why = problem_finish_with(state, c.bias, FINISH_BIAS, &p);
   if (why != REASON_COUNT) return serve_by_torch(state, &c, &p, why);
-  answer *found = lookup(state, &p);
-  if (!found) return NULL;
-  if (found->fallback != REASON_COUNT) return serve_by_torch(state, &c, &p, found->fallback);
-  return serve(state, &c, &p, found);
+  return multiply(state, &c, &p);
 }
 
 PyObject *matmul_py(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names) {
@@ -112,7 +135,7 @@ static PyObject *serve_whole(launcher_state *state, call c, finish how) {
   problem p;
   reason why = REASON_COUNT;
   if (state->off || !state->exchange || torch_trains(state, &c) ||
-      problem_describe(state, c.a, c.b, 1, &p) != REASON_COUNT ||
+      problem_describe(state, c.a, c.b, 1, &p) != REASON_COUNT || problem_is_invariant(&p) ||
       problem_finish_with(state, c.bias, how, &p) != REASON_COUNT)
     return NULL;
   answer *found = lookup(state, &p);

@@ -53,6 +53,15 @@ static PyObject *set_off(PyObject *module, PyObject *off) {
   Py_RETURN_NONE;
 }
 
+// set_invariant(invariant): whether calls from now on, in all threads, are batch-invariant or
+// raise.
+static PyObject *set_invariant(PyObject *module, PyObject *invariant) {
+  const int yes = PyObject_IsTrue(invariant);
+  if (yes < 0) return NULL;
+  state_of(module)->invariant = yes ? INVARIANT_KEY : 0;
+  Py_RETURN_NONE;
+}
+
 // on_fallback(note): tells `note` of the first fallback for each reason.
 static PyObject *on_fallback(PyObject *module, PyObject *note) {
   launcher_state *state = state_of(module);
@@ -116,6 +125,7 @@ static PyMethodDef METHODS[] = {
     {"reset_table", reset_table, METH_NOARGS, NULL},
     {"set_strict", set_strict, METH_O, NULL},
     {"set_off", set_off, METH_O, NULL},
+    {"set_invariant", set_invariant, METH_O, NULL},
     {"on_fallback", on_fallback, METH_O, NULL},
     {0},
 };

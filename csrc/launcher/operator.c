@@ -1,5 +1,6 @@
 #include "operator.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "override.h"
@@ -83,6 +84,7 @@ static reason describe(const launcher_state *state, const operands *x, problem *
   reason why = view(state, x->a, x->batched, &p->a);
   if (why == REASON_COUNT) why = view(state, x->b, x->batched, &p->b);
   if (why == REASON_COUNT) why = problem_of_views(0, p);
+  if (why == REASON_COUNT) p->key.tag |= __atomic_load_n(&state->invariant, __ATOMIC_RELAXED);
   if (why == REASON_COUNT && x->addend) why = describe_addend(state, x, p);
   if (why == REASON_COUNT && x->out) why = view(state, x->out, x->batched, &p->c);
   if (why == REASON_COUNT && x->out) why = problem_of_output(p);
@@ -134,6 +136,22 @@ static void settle_exception(void) {
   PyErr_SetInterrupt();
 }
 
+// In the batch-invariant mode torch runs no product, so this throws, as torch throws: of our own
+// exceptions torch would not know what they are.
+static void refuse(const operands *x, reason why) {
+  char message[192];
+  snprintf(message, sizeof message,
+           "hgemm_packs.options(batch_invariant=True): torch's own product has no batch-invariant "
+           "kernel here: %s (hgemm_packs.explain says more)",
+           REASON_NAMES[why]);
+  if (x->owned) {
+    shim.drop(x->a);
+    shim.drop(x->b);
+    if (x->out) shim.drop(x->out);
+  }
+  shim.fail("hgemm_packs", "operator.c", 0, message);
+}
+
 void *operator_serve(launcher_state *state, const operands *x) {
   problem p;
   void *result = NULL;
@@ -147,6 +165,8 @@ void *operator_serve(launcher_state *state, const operands *x) {
     PyErr_Restore(type, value, trace);
     PyGILState_Release(gil);
   }
-  if (why != REASON_COUNT) count_fallback(state, why);
-  return result;
+  if (why == REASON_COUNT) return result;
+  count_fallback(state, why);
+  if (__atomic_load_n(&state->invariant, __ATOMIC_RELAXED)) refuse(x, why);
+  return NULL;
 }

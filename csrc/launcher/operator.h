@@ -9,6 +9,7 @@
 typedef struct {
   void *a, *b, *out;  // out: NULL, or what is written
   int batched;
+  int owned;      // by the call, which lets go of them where it ends
   void *addend;   // of a sum; NULL in a product
   int ignored;    // whether the addend is times 0, and so not read
   int scaled;     // whether the addend or the product is times anything else than that or 1
@@ -22,6 +23,7 @@ typedef struct {
   int32_t (*drop)(void *tensor);
   int32_t (*allocate)(int64_t dims, const int64_t *sizes, const int64_t *strides, int32_t type,
                       int32_t device_type, int32_t device, void **result);
+  void (*fail)(const char *function, const char *file, uint32_t line, const char *message);
   const void *(*context)(void);
   bool (*sums_in_half)(const void *context);
 } operator_shim;

@@ -87,7 +87,7 @@ __attribute__((section("hgp_into_torch"), noinline)) static void *run_by_torch(c
 
 static void run_operator(uint64_t *stack, int batched, int has_out) {
   const operands x = {(void *)(uintptr_t)stack[0], (void *)(uintptr_t)stack[1],
-                      has_out ? (void *)(uintptr_t)stack[2] : NULL, batched};
+                      has_out ? (void *)(uintptr_t)stack[2] : NULL, batched, .owned = 1};
   if (unfinished_count && is_outermost()) let_go_above(0);
   launcher_state *state = operator_program(x.a, x.b);
   void *result = state ? operator_serve(state, &x) : NULL;
@@ -127,6 +127,7 @@ static int bind(int on_cuda, void **own) {
       {"aoti_torch_new_uninitialized_tensor", &shim.make, 0},
       {"aoti_torch_delete_tensor_object", &shim.drop, 0},
       {"aoti_torch_empty_strided", &shim.allocate, 0},
+      {"_ZN3c106detail14torchCheckFailEPKcS2_jS2_", &shim.fail, 0},
       {"_ZN2at13globalContextEv", &shim.context, 0},
       {"_ZNK2at7Context27allowFP16AccumulationCuBLASEv", &shim.sums_in_half, 0},
   };

@@ -124,7 +124,9 @@ reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, i
       (first == REASON_DEVICE && second == REASON_COUNT))
     return REASON_MISMATCH;
   if (first != REASON_COUNT) return first;
-  return second == REASON_COUNT ? problem_of_views(linear, p) : second;
+  const reason why = second == REASON_COUNT ? problem_of_views(linear, p) : second;
+  if (why == REASON_COUNT) p->key.tag |= state->invariant;
+  return why;
 }
 
 reason problem_out(const launcher_state *state, PyObject *out, problem *p) {
@@ -186,8 +188,10 @@ reason problem_finish(problem *p, finish how, const matrix *addend) {
   }
   p->finish = how;
   if (kind == EPILOGUE_GATED) {
+    const uint32_t mode = p->key.tag & INVARIANT_KEY;
     p->shape.ld[2] = problem_columns(p);
     make_key(p);  // rows of C are aligned in another way
+    p->key.tag |= mode;
   }
   p->key.tag |= (uint32_t)how << 17;  // above the alignment
   return REASON_COUNT;

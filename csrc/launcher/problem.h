@@ -82,6 +82,11 @@ static inline int32_t problem_columns(const problem *p) {
 // Whether torch adds `bias` to the product inside it: a vector of N, as torch.addmm takes it.
 reason problem_bias(const launcher_state *state, PyObject *bias, const problem *p);
 
+// Whether the call began in the batch-invariant mode, in which torch runs none: it ends so, too.
+static inline int problem_is_invariant(const problem *p) {
+  return (p->key.tag & INVARIANT_KEY) != 0;
+}
+
 // "nn", "nt", "tn" or "tt".
 const char *problem_layout(const problem *p);
 

@@ -44,6 +44,7 @@
   X(NOT_MEASURED, "not_measured")            \
   X(CUBLAS_BETTER, "cublas_measured_better") \
   X(BELOW_NOISE, "below_noise_floor")        \
+  X(NO_INVARIANT, "no_invariant_kernel")     \
   X(QUARANTINED, "quarantined")              \
   X(STRIDED, "strided")                      \
   X(UNALIGNED, "unaligned")
@@ -118,9 +119,10 @@ typedef struct {
 typedef struct {
   int started;  // last of all: a call that sees it finds everything else
   int strict;
-  int off;          // every call is torch's
-  PyObject *start;  // (): Python's part of the first call, owned; NULL until it is known
-  PyObject *note;   // (reason): told of the first fallback for each reason, owned; may be NULL
+  int off;             // every call is torch's
+  uint32_t invariant;  // INVARIANT_KEY in the batch-invariant mode, else 0
+  PyObject *start;     // (): Python's part of the first call, owned; NULL until it is known
+  PyObject *note;      // (reason): told of the first fallback for each reason, owned; may be NULL
   const dl_exchange *exchange;  // NULL: torch cannot be used, every call goes to it
   tensor_reader reader;
   int device_type;

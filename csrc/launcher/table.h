@@ -10,6 +10,9 @@ typedef struct {
   uint32_t tag;  // device, layout, dtype, packed, alignment, epilogue: see problem.c
 } problem_key;
 
+// In the tag of a call in the batch-invariant mode, whose answers are others: see problem.c.
+#define INVARIANT_KEY (UINT32_C(1) << 31)
+
 typedef struct {
   problem_key key;
   void *value;  // NULL: the slot is free

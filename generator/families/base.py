@@ -61,6 +61,11 @@ class Family:
     record: Callable[[Genome], dict[str, Any]]
     #: operator -> the genes that it moves together
     operators: dict[str, tuple[str, ...]]
+    #: Whether a CTA adds up all of K that it reads in one float32 accumulator, by wgmma of 16 of K
+    #: after each other from the lowest on, whatever its other genes, and the bits of its kernels
+    #: were measured: where no CTAs share a tile by K, kernels of such families give the same bits
+    #: (hgemm_packs/pack/batch_invariant.py).
+    in_order: bool = False
     #: calls `require` of a genome that is to compute silu(gate) * up; None where the family cannot
     gated: Callable[[Genome], None] | None = None
 

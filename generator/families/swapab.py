@@ -124,5 +124,6 @@ FAMILY = Family(
     _macros,
     _record,
     OPERATORS,
+    in_order=True,
     gated=check_gated,
 )

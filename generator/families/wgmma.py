@@ -229,5 +229,6 @@ FAMILY = Family(
     _macros,
     _record,
     OPERATORS,
+    in_order=True,
     gated=_check_gated,
 )

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from .. import launcher, torch_state
+from ..settings import is_invariant
 from ..torch_hooks import program
 from . import Linear
 
@@ -40,8 +41,9 @@ def warmup(model: torch.nn.Module, shapes: Iterable[int | Sequence[int]]) -> int
 
     Raises TypeError where `model` is no torch.nn.Module or a shape holds no whole numbers,
     ValueError for a size below 1 or a shape whose K no layer has, RuntimeError during a capture,
-    torch.OutOfMemoryError where memory is short, and FallbackError where HGEMM_PACKS_STRICT=1 is
-    set and torch would have run a layer.
+    torch.OutOfMemoryError where memory is short, FallbackError where HGEMM_PACKS_STRICT=1 is set
+    and torch would have run a layer, and InvariantError for a layer without a kernel in the
+    batch-invariant mode, in which gradients are not warmed up.
 
     Example:
 
@@ -111,7 +113,7 @@ def _multiply(rows: int, layer: Linear) -> int:
 
 def _trains(rows: int, layer: Linear) -> bool:
     """Whether backward multiplies by `matmul`, or is torch's in a program that kernels serve."""
-    if not layer.training or not layer.weight.requires_grad:
-        return False
+    if not layer.training or not layer.weight.requires_grad or is_invariant():
+        return False  # in the batch-invariant mode no gradient of a weight is for every M
     recorded = 2 * rows * layer.weight.numel() >= torch_state.LEAST_RECORDED
     return program.is_enabled() or (recorded and layer.bias is None)

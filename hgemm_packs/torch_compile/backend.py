@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
+from ..errors import InvariantError
+from ..settings import is_invariant
 from . import choice, lowering, operators
 
 #: Inductor's setting for a pass over a graph of aten operators, before its own.
@@ -24,7 +26,8 @@ def compile_backend() -> Callable[..., Any]:
     are served where a table has a kernel for them, in graphs of gradients as well. torch.compile
     takes `mode`, `options`, `fullgraph` and `dynamic` as ever.
 
-    Raises what torch.compile raises.
+    Raises what torch.compile raises, and InvariantError where a graph is compiled in the
+    batch-invariant mode: it would have products of torch's.
 
     Example:
 
@@ -40,6 +43,11 @@ def compile_backend() -> Callable[..., Any]:
         mode: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Any:
+        if is_invariant():
+            raise InvariantError(
+                "options(batch_invariant=True): compile_backend() leaves products to torch; run "
+                "this model eagerly, or under enable()"
+            )
         from torch._inductor import config, list_mode_options
         from torch._inductor.compile_fx import compile_fx
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .. import launcher
+from .. import launcher, settings
 from . import choice, lowering
 
 SCHEMAS = (
@@ -72,16 +72,22 @@ def _is_exporting() -> bool:
     return torch.compiler.is_exporting()
 
 
-# What Dynamo traces. An exported program runs without us, so nothing of ours may be in it.
+# What Dynamo traces. An exported program runs without us, so nothing of ours may be in it. In the
+# batch-invariant mode calls of ours run as they do eagerly: Dynamo guards on the count of its
+# blocks, so that a graph that was traced under one mode never runs under the other.
 
 
 def _trace_matmul(input: Any, other: Any, *, out: Any = None) -> Any:
+    if settings._invariant_blocks:
+        torch._dynamo.graph_break()
     if out is not None or _is_exporting():
         return torch.matmul(input, other, out=out)
     return torch.ops.hgemm_packs.matmul(input, other, _tables())
 
 
 def _trace_linear(input: Any, weight: Any, bias: Any = None) -> Any:
+    if settings._invariant_blocks:
+        torch._dynamo.graph_break()
     if _is_exporting():
         return torch.nn.functional.linear(input, weight, bias)
     return torch.ops.hgemm_packs.linear(input, weight, bias, _tables())

@@ -31,6 +31,12 @@ def test_what_was_not_measured_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "opinfo.json").write_text(json.dumps(sampled), encoding="utf-8")
     assert torch_figures.figures(tmp_path) == {f"opinfo.{name}": n for name, n in sampled.items()}
     (tmp_path / "opinfo.json").unlink()
+    means = {"equal": 1.0, "gmean_vs_cublas": 0.97, "worst_vs_cublas": 0.5}
+    whole = {"layers": [], "figures": means | {"rows_compared": 9}}
+    (tmp_path / "invariant.json").write_text(json.dumps(whole), encoding="utf-8")
+    wanted = {f"invariant.{name}": figure for name, figure in means.items()}
+    assert torch_figures.figures(tmp_path) == wanted
+    (tmp_path / "invariant.json").unlink()
     eager = {"eager": {"gmean_upto64": 1.5}}
     (tmp_path / "models.json").write_text(json.dumps(eager), encoding="utf-8")
     assert torch_figures.figures(tmp_path) == {"eager.gmean_upto64": 1.5}

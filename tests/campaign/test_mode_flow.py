@@ -275,10 +275,10 @@ def test_a_signal_while_a_kernel_is_chosen(fake: Started, monkeypatch: pytest.Mo
     """Choosing is Python, so that a handler may raise there; the next call chooses again."""
     serve_all(fake)
 
-    def interrupted(*arguments: Any) -> select.Selection:
+    def interrupted(*arguments: Any, **mode: Any) -> select.Selection:
         monkeypatch.setattr(select, "resolve", fake.resolve)
         os.kill(os.getpid(), signal.SIGUSR1)
-        return fake.resolve(*arguments)
+        return fake.resolve(*arguments, **mode)
 
     monkeypatch.setattr(select, "resolve", interrupted)
     with handler(signal.SIGUSR1, _late), pytest.raises(TimeoutError, match="too late"):

@@ -192,7 +192,7 @@ def test_describe(fake: Started) -> None:
 def test_an_error_in_python_reaches_the_caller(
     fake: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(problem: Problem, device: int) -> None:
+    def broken(problem: Problem, device: int, *, invariant: bool) -> None:
         raise KeyError(problem.m)
 
     a, b = operands()

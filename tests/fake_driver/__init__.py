@@ -209,6 +209,7 @@ class Started:
         self.pack = FakePack()
         self.kernels: dict[tuple[str, str, str], KernelEntry] = {}
         self.asked: list[Problem] = []
+        self.modes: list[bool] = []  # of each question, whether it was the batch-invariant mode's
         self.behind: dict[tuple[str, str, str], KernelEntry] = {}
         #: Whether a problem's row names a kernel for dependent launches.
         self.dependent: Callable[[Problem], bool] = lambda problem: False
@@ -268,12 +269,14 @@ class Started:
         self.pack.images[kernel.id] = cubin
         return kernel
 
-    def resolve(self, problem: Problem, device_index: int) -> Selection:
+    def resolve(self, problem: Problem, device_index: int, *, invariant: bool = False) -> Selection:
         """Stands in for select.resolve."""
         self.asked.append(problem)
+        self.modes.append(invariant)
         unfit = select._find_unfit(problem)
         kind = problem.layout, problem.dtype, problem.epilogue
-        kernel = self.kernels.get(kind)
+        fuses = problem.epilogue != "none"
+        kernel = None if invariant and fuses else self.kernels.get(kind)
         if unfit is None and (kernel is None or kernel.admits(problem)):
             unfit = Reason("not_measured", "not served")
         if unfit is None and kernel is not None and (why := select.exclusion_reason(kernel)):

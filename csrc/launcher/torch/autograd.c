@@ -31,16 +31,16 @@ reason torch_check(const launcher_state *state, const call *c) {
 }
 
 int torch_trains(const launcher_state *state, const call *c) {
-  return !state->strict && is_tensor(state, c->b) && modes_records(&state->modes) &&
-         tensor_requires_grad(&state->reader, c->b) == 1 &&
+  return !state->strict && !state->invariant && is_tensor(state, c->b) &&
+         modes_records(&state->modes) && tensor_requires_grad(&state->reader, c->b) == 1 &&
          !(is_tensor(state, c->a) &&
            tensor_work(&state->reader, c->a, c->b) >= state->least_recorded);
 }
 
 PyObject *torch_record(const launcher_state *state, const call *c, const problem *p) {
   const double work = 2.0 * p->shape.m * p->shape.n * p->shape.k;
-  if (work < state->least_recorded || c->out || c->bias || p->a.is_inference || p->b.is_inference)
-    return NULL;
+  const int pays = work >= state->least_recorded || problem_is_invariant(p);
+  if (!pays || c->out || c->bias || p->a.is_inference || p->b.is_inference) return NULL;
   PyObject *result = PyObject_CallFunctionObjArgs(state->torch.record, c->a, c->b,
                                                   c->linear ? Py_True : Py_False, NULL);
   if (result == Py_None) Py_CLEAR(result);

@@ -37,8 +37,10 @@ int torch_count(launcher_state *state, reason why, const problem *p) {
     Py_XDECREF(noted);
     if (!noted) return -1;
   }
-  // A mismatch is the caller's mistake: torch says so better than STRICT could.
-  if (!state->strict || why == REASON_MISMATCH) return 0;
+  // A mismatch is the caller's mistake: torch says so better than STRICT could. Where it is none,
+  // as with an output that torch makes larger, the product would be torch's.
+  const int invariant = state->invariant || (p && problem_is_invariant(p));
+  if (!invariant && (!state->strict || why == REASON_MISMATCH)) return 0;
   PyObject *described = p ? problem_tuple(p) : Py_NewRef(Py_None);
   if (!described) return -1;
   PyObject *none = PyObject_CallFunction(state->torch.refuse, "sOi", REASON_NAMES[why], described,
@@ -53,6 +55,7 @@ PyObject *torch_fall_back(launcher_state *state, const call *c, reason why, cons
 }
 
 PyObject *torch_unasked(launcher_state *state, const call *c) {
+  if (state->invariant) return torch_fall_back(state, c, REASON_OFF, NULL);
   count_fallback(state, REASON_OFF);
   return torch_call(state, c, NULL);
 }

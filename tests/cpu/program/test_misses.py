@@ -136,7 +136,7 @@ def test_an_exception_of_the_choice_does_not_reach_the_program(
     serve_all(fake)
     a, b = operands()
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("of a pack")
 
     monkeypatch.setattr("hgemm_packs.select.resolve", fail)
@@ -146,7 +146,7 @@ def test_an_exception_of_the_choice_does_not_reach_the_program(
         reference.assert_exact(a @ b, a, b)
     assert [each.exc_type for each in said] == [ZeroDivisionError]
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("hgemm_packs.select.resolve", interrupt)
