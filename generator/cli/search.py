@@ -30,7 +30,9 @@ from hgemm_packs.generator.compile import source_folder
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core import problems as problem_lists
+from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import CompiledKernel, Verdict
+from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.run import generate
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
@@ -85,7 +87,12 @@ def select_problems(
     chosen = problem_lists.filter(ordered, layouts, dtypes, regimes, every)
     if not chosen:
         raise ValueError("these lists and filters leave no problem")
-    return [replace(problem, epilogue=epilogue) for problem in chosen]
+    asked = [replace(problem, epilogue=epilogue) for problem in chosen]
+    if epilogue == computed.GATED:  # for some layouts and sizes alone
+        asked = [problem for problem in asked if Space(problem).core]
+        if not asked:
+            raise ValueError(f"no {epilogue} kernel takes any of these problems")
+    return asked
 
 
 def gpus_here(asked: int = 0) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hgemm_packs.generator.gates.checker import SIGNIFICAND_BITS
+from hgemm_packs.generator.gates.rounding import SIGNIFICAND_BITS
 from hgemm_packs.measure.epilogue import finish, spread_gated
 from hgemm_packs.measure.operands import Operands, addend_of
 from hgemm_packs.problem import WITHOUT_ADDEND, Problem

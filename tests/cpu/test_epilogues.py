@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
-from hgemm_packs import launcher
-from hgemm_packs.pack.manifest import WITH_ADDEND
+from hgemm_packs import launcher, selftest
+from hgemm_packs.pack.manifest import MAPPED, WITH_ADDEND, TensorMapSpec
+from hgemm_packs.problem import Problem
 from tests import fake_driver, reference
 from tests.cpu.call.captured import loaded, zeros
 from tests.fake_driver import Started
@@ -54,6 +57,50 @@ def test_a_gated_product_is_half_as_wide(bare: Started, param_layout: str) -> No
         launcher.launch(kernel, a, b, zeros(32, 96))
     with pytest.raises(ValueError, match="has no addend"):
         launcher.launch(kernel, a, b, out[:, :48], addend=zeros(32, 48))
+
+
+def test_the_map_of_b_brings_both_halves_by_turns(bare: Started) -> None:
+    """The stand-in takes each row from where such a map says that it lies."""
+    maps = tuple(
+        TensorMapSpec(x, (64, 32), 128, 16 if x == "b" else 0, 128) for x in MAPPED["tma2_v1"]
+    )
+    kernel = loaded(0, False, "tma2_v1", "nt", epilogue="gated_silu", tma=maps)
+    a, b = reference.cancelling(24, 96, 64, "nt", torch.float16)
+    b = (b.t() / 64).contiguous().t()
+    product = reference.product(a, b)
+    exact = torch.nn.functional.silu(product[:, :48]) * product[:, 48:]
+    out = torch.full((24, 48), torch.nan, dtype=torch.float16)
+    launcher.launch(kernel, a, b, out)
+    assert torch.equal(out, exact.half())
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("epilogue", ["residual", "gated_silu"])
+def test_selftest(
+    bare: Started, epilogue: str, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that forgets the residual, or whose halves are exchanged, does not prove itself."""
+    layout = "tma2_v1_addend" if epilogue == "residual" else "tma2_v1"
+    entry = fake_driver.entry(layout, "nt", epilogue=epilogue)
+    kernel = loaded(0, False, layout, "nt", epilogue=epilogue)
+    problem = Problem(32, 96, 64, "nt", "f16", epilogue=epilogue)
+    kept: list[str] = []
+    monkeypatch.setattr(selftest, "keep_out", lambda root, kernel, reason: kept.append(reason))
+
+    def wrong(kernel: object, a: Any, b: Any, c: Any, addend: Any) -> None:
+        product = a.float() @ b.float()
+        if epilogue == "gated_silu":
+            product = torch.nn.functional.silu(product[:, 48:]) * product[:, :48]
+        c.copy_(product)
+
+    if right:
+        selftest.prove(kernel, entry, problem, torch.device("cpu"))
+    else:
+        monkeypatch.setattr(launcher, "launch", wrong)
+        with pytest.raises(selftest.SelfTestError, match=r"values differ") as error:
+            selftest.prove(kernel, entry, problem, torch.device("cpu"))
+        assert f" of {32 * 48 if epilogue == 'gated_silu' else 32 * 96} values" in str(error.value)
+    assert len(kept) == (not right)
 
 
 @pytest.mark.parametrize("param_layout", ["ptr_v1", "tma3_v1"])

@@ -155,7 +155,7 @@ using RingEpilogue = StagedEpilogue<kColumns, kStreaming>;
 #define HGP_OUTPUT u16* c
 #define HGP_LDC , int ldc
 #define HGP_STORE_BLOCK(acc, row, column, staging, warp, first_barrier, turn) \
-  Epilogue::store(acc, OutputBlock{c, ldc, m, HGP_OF_C(n), row, column},       \
+  Epilogue::store(acc, OutputBlock{c, ldc, m, HGP_OF_C(n), row, column},      \
                   smem_address(staging) + (warp) * Epilogue::kWarpBytes)
 #endif
 

@@ -2,7 +2,8 @@
 // below: an addend of C's type, then the function; the addend is the kernel's last parameter, a bias [N], or with
 // HGP_RESIDUAL a matrix [M,N], packed. HGP_GATE names one for half of the columns: function(gate) * up; of each 16
 // columns of the product, as the tile has them, the first 8 are of the gate, and C has half as many.
-// Without either nothing here is compiled. A new epilogue is a function here and a line of generator/families/computed.py.
+// Without either nothing here is compiled. A new epilogue is a function here and a line of
+// generator/families/computed.py.
 // An addend is read behind the wait for the grid ahead, by plain loads, and never beyond row M - 1 or column N - 1.
 #pragma once
 #include "common/ptx.cuh"
@@ -90,10 +91,12 @@ __device__ __forceinline__ void finish_line(float (&acc)[kCount], const u16* lin
   }
 }
 
-// A thread's accumulators of some columns of an m64 block, from `row` and `column` on: 4 of each 8 columns, of which 2 are of
-// one row, or with kGrouped 16 of each 32 (see GroupedEpilogue). Fewer than 4: the 2 of one row, or the first of these.
+// A thread's accumulators of some columns of an m64 block, from `row` and `column` on: 4 of each 8 columns, of which 2
+// are of one row, or with kGrouped 16 of each 32 (see GroupedEpilogue). Fewer than 4: the 2 of one row, or the first of
+// these.
 template <bool kGrouped, int kCount>
-__device__ __forceinline__ void finish_block(float (&acc)[kCount], const u16* addend, int row, int column, int m, int n) {
+__device__ __forceinline__ void finish_block(float (&acc)[kCount], const u16* addend, int row, int column, int m,
+                                             int n) {
   const int lane = threadIdx.x % 4;
   if constexpr (HGP_RESIDUAL) {
     const int first = row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;

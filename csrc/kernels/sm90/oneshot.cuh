@@ -29,7 +29,8 @@ constexpr int kGroups = kSlice / 64 / kGroup;
 // one: the upper or lower 8 of each 16 rows (2 floats), or of these the even or odd columns (1).
 constexpr int kShare = kTileN / 2 / kSplit;
 constexpr int kShareN = kShare * 2;  // columns of a share of whole blocks
-enum { kStored = HGP_OF_C(kShare), kStoredN = HGP_OF_C(kShareN) };  // what of these is C, no constants: see operand.cuh
+// What of these is C. No constants: see operand.cuh.
+enum { kStored = HGP_OF_C(kShare), kStoredN = HGP_OF_C(kShareN) };
 
 // Store: each warp, its 16 rows of the CTA's share. The epilogues have no branch, unlike those of common/epilogue.cuh:
 // addresses and predicates are worked out in the shadow of the last products, and the stores leave one right behind the
@@ -287,8 +288,8 @@ extern "C" __global__ void __launch_bounds__(kThreads + (HGP_READS_AHEAD ? 32 : 
   const int below = kShare < 4 ? first / 2 % 2 * 8 : 0;
   const int column = first / 4 * 8 + (kShare == 1 ? first % 2 : 0);
   HGP_FINISH(share, row + below, at.column + column);
-  Epilogue::store(HGP_FINISHED(share),
-                  OutputBlock{c, ldc, m, HGP_OF_C(n), row + below, HGP_OF_C(at.column + column)}, staging);
+  Epilogue::store(HGP_FINISHED(share), OutputBlock{c, ldc, m, HGP_OF_C(n), row + below, HGP_OF_C(at.column + column)},
+                  staging);
 #else
   // Store, each warp: its 16 rows of the tile. Nothing is to be reduced.
   if constexpr (HGP_READS_AHEAD) wait_for_upstream();

@@ -183,7 +183,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   // Store, each consumer warp: its 16 rows.
   const int column = work.rank * kShareN + work.slice % kAcross * kStoredN;
   HGP_FINISH(sum, work.row + consumer * 64, work.column + column);
-  Epilogue::store(HGP_FINISHED(sum),
-                  {c, ldc, m, HGP_OF_C(n), work.row + consumer * 64, HGP_OF_C(work.column + column)},
+  Epilogue::store(HGP_FINISHED(sum), {c, ldc, m, HGP_OF_C(n), work.row + consumer * 64, HGP_OF_C(work.column + column)},
                   smem_address(ring) + kStagingOffset + warp * Epilogue::kWarpBytes);
 }

@@ -164,8 +164,7 @@ __device__ __forceinline__ void finish_transposed(float (&acc)[kTokens / 2], con
   }
   __syncwarp();
 }
-#define HGP_FINISH_TRANSPOSED(acc, staging, token, column) \
-  finish_transposed(acc, addend, staging, token, column, m, n)
+#define HGP_FINISH_TRANSPOSED(acc, staging, token, column) finish_transposed(acc, addend, staging, token, column, m, n)
 #elif defined(HGP_ACTIVATION)
 // Store: each consumer warp. The thread's two columns of C, 8 apart, of the warp's 16 from `column` on.
 __device__ __forceinline__ void finish_transposed(float (&acc)[kTokens / 2], const u16* bias, int column, int n) {

@@ -11,8 +11,8 @@ from hgemm_packs.generator.gates.checker import (
     NumericError,
     make_guarded_place,
     operand,
-    rounding_slack,
 )
+from hgemm_packs.generator.gates.rounding import rounding_slack
 from tests.generator.redteam.cheats import Tensor, beyond, honest, made_up
 
 CPU = torch.device("cpu")

@@ -1,0 +1,141 @@
+"""What the kernels make of given sums, on a CPU: their own source from the accumulators to C, by a
+host compiler, against double; and copies of gated columns by threads. What else is loaded, and sums
+over K, a GPU alone runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.families import FAMILIES, computed
+from tests.generator.kernels import BASES
+
+HERE = Path(__file__).parents[1] / "on_cpu"
+COMPILER = shutil.which("c++")
+#: Functions of PTX that `on_cpu` has in other words.
+OTHERWISE = (
+    *("smem_address", "pack2", "load_shared16", "store_shared16", "load_global16", "copy16"),
+    *("store_global16", "store_if", "store_matrix4", "store_matrix4_transposed"),
+    *("store_matrix2_transposed", "store_matrix1_transposed"),
+    *("load_matrix4_transposed", "load_matrix2_transposed"),
+)
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
+
+Genome = dict[str, int | str | bool]
+
+
+def behind(text: str, at: int, brackets: str) -> int:
+    """The place behind the bracket that closes the first one from `at` on; strings hold none."""
+    depth, at = 0, text.index(brackets[0], at)
+    while True:
+        if text[at] == '"':
+            at = text.index('"', at + 1)
+        depth += (text[at] == brackets[0]) - (text[at] == brackets[1])
+        at += 1
+        if depth == 0:
+            return at
+
+
+def for_a_host(family: str, genome: Genome) -> str:
+    """A kernel's source without the kernel itself, PTX and what stands in `on_cpu`."""
+    text = re.sub(r"//[^\n]*", "", compiler.render(family, genome))
+    text = text[: text.index('extern "C" __global__')]
+    for name in OTHERWISE:
+        defined = rf"(template <[^>]*>\s*)?__device__ __forceinline__ \w+ {name}\("
+        while found := re.search(defined, text):
+            end = behind(text, behind(text, found.end() - 1, "()"), "{}")
+            text = text[: found.start()] + text[end:]
+    while found := re.search(r"\basm( volatile)?\(", text):
+        text = f"{text[: found.start()]}abort(){text[behind(text, found.end() - 1, '()') :]}"
+    vector = text.index("struct alignas(16) Vec4")
+    end = behind(text, vector, "{}") + 1
+    parts = (text[:vector], text[vector:end], '#include "vectors.h"', text[end:])
+    return "\n".join(('#include "cuda.h"', *parts))
+
+
+def count_wrong(
+    folder: Path, family: str, genome: Genome, change: tuple[str, str] = ("", "")
+) -> int:
+    """Elements of C that are wrong, missing or not the kernel's, over some sizes."""
+    FAMILIES[family].validate(genome)
+    source = for_a_host(family, genome)
+    assert change[0] in source
+    name = family.removeprefix("sm90_")
+    defines = "".join(
+        f"#define FAMILY_{each.removeprefix('sm90_')} {int(each == family)}\n" for each in FAMILIES
+    )
+    path, program = folder / f"{name}.cpp", folder / name
+    path.write_text(f'{source.replace(*change)}\n{defines}#include "stores.h"\n', encoding="utf-8")
+    options = ["-std=c++20", "-O1", "-w", "-fpermissive", f"-I{HERE}", "-pthread"]
+    subprocess.run([str(COMPILER), *options, str(path), "-o", str(program)], check=True)
+    step = int(FAMILIES[family].record(genome)["dims"]["n"]["multiple_of"])
+    done = subprocess.run(
+        [str(program), str(step)], check=True, capture_output=True, text=True, timeout=300
+    )
+    return int(done.stdout)
+
+
+def genome(family: str, epilogue: str, genes: Genome | None = None) -> Genome:
+    return computed.compute_also({**BASES[family], "dtype": "bf16", **(genes or {})}, epilogue)
+
+
+BOTH: list[tuple[str, Genome]] = [
+    *(("sm90_swapab", {"tile_m": m, "tile_n": 128, "consumers": 1}) for m in (8, 24, 40)),
+    ("sm90_swapab", {"tile_m": 64, "tile_n": 128, "consumers": 2}),
+    *(("sm90_wgmma", {"tile_n": n}) for n in (32, 64, 96)),
+    ("sm90_writebound", {"tile_n": 64, "epilogue": "staged"}),
+    ("sm90_oneshot", {}),
+    ("sm90_oneshot", {"epilogue": "plain", "cp_async": True}),
+    ("sm90_oneshot", {"tile_n": 96, "tile_m": 128, "split": 1, "cp_async": True}),
+    ("sm90_gemv", {}),
+    ("sm90_gemv", {"mi": 2, "layout": "nn", "tokens": 16}),
+]
+ADDED: list[tuple[str, Genome]] = [
+    ("sm90_wgmma", {"epilogue": "grouped"}),
+    ("sm90_oneshot", {"epilogue": "grouped"}),
+    *(
+        ("sm90_oneshot", {"epilogue": "plain", "tile_n": n, "split": split})
+        for n, split in ((32, 8), (16, 8), (16, 4))
+    ),
+    ("sm90_direct", {}),
+]
+
+
+@pytest.mark.parametrize(("family", "genes"), BOTH)
+def test_gated_columns(family: str, genes: Genome, tmp_path: Path) -> None:
+    assert count_wrong(tmp_path, family, genome(family, "gated_silu", genes)) == 0
+
+
+@pytest.mark.parametrize(("family", "genes"), BOTH + ADDED)
+def test_a_residual(family: str, genes: Genome, tmp_path: Path) -> None:
+    assert count_wrong(tmp_path, family, genome(family, "residual", genes)) == 0
+
+
+@pytest.mark.parametrize("epilogue", ["none", "bias"])
+def test_what_is_known_to_be_right(epilogue: str, tmp_path: Path) -> None:
+    """A plain product; and a bias, where no residual is expected, is wrong nearly everywhere."""
+    wrong = count_wrong(tmp_path, "sm90_wgmma", genome("sm90_wgmma", epilogue))
+    assert wrong == 0 if epilogue == "none" else wrong > 10_000
+
+
+@pytest.mark.parametrize(
+    ("family", "epilogue", "change"),
+    [
+        ("sm90_swapab", "gated_silu", ("HGP_GATE(v[0]) * v[2]", "HGP_GATE(v[0]) * v[3]")),
+        ("sm90_swapab", "residual", ("widen((u16)pair)", "widen((u16)(pair >> 16))")),
+        ("sm90_wgmma", "residual", ("(i64)below * n, half", "(i64)(below ^ 1) * n, half")),
+        ("sm90_wgmma", "gated_silu", ("HGP_GATE(v[0]) * v[4]", "HGP_GATE(v[4]) * v[0]")),
+        ("sm90_gemv", "gated_silu", ("column / 16 * 8", "column / 16 * 16")),
+        ("sm90_oneshot", "gated_silu", ("line / 8 % 2 * (rows / 2)", "line / 8 % 2 * 8")),
+    ],
+)
+def test_a_place_that_is_wrong_is_seen(
+    family: str, epilogue: str, change: tuple[str, str], tmp_path: Path
+) -> None:
+    genes: Genome = {"cp_async": True} if family == "sm90_oneshot" else {}
+    assert count_wrong(tmp_path, family, genome(family, epilogue, genes), change) > 100

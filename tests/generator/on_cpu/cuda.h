@@ -1,0 +1,181 @@
+// What device code sees of CUDA, for a host compiler: each thread of a block is one of the host's.
+// Matrices of a warp go through what all its lanes have written (st_matrix, ld_matrix). bf16 only.
+#include <barrier>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#define __device__
+#define __host__
+#define __forceinline__ inline
+
+struct Dim {
+  unsigned x, y, z;
+};
+struct float2 {
+  float x, y;
+};
+struct float4 {
+  float x, y, z, w;
+};
+struct uint2 {
+  unsigned x, y;
+};
+struct uint4 {
+  unsigned x, y, z, w;
+};
+struct Vec4;
+
+static thread_local Dim threadIdx, blockIdx;
+static Dim gridDim;
+static std::unique_ptr<std::barrier<>> warps[32];
+alignas(1024) static uint8_t shared[1 << 20];
+
+inline void __syncwarp(unsigned = 0) {
+  warps[threadIdx.x / 32]->arrive_and_wait();
+}
+inline int __shfl_sync(unsigned, int v, int) {
+  return v;
+}
+inline unsigned __activemask() {
+  return ~0u;
+}
+inline float __uint_as_float(unsigned v) {
+  float f;
+  memcpy(&f, &v, 4);
+  return f;
+}
+inline unsigned __float_as_uint(float f) {
+  unsigned v;
+  memcpy(&v, &f, 4);
+  return v;
+}
+inline int __float_as_int(float f) {
+  return (int)__float_as_uint(f);
+}
+inline float __fdividef(float a, float b) {
+  return a / b;
+}
+inline float __fmaf_rn(float a, float b, float c) {
+  return fmaf(a, b, c);
+}
+inline float __fadd_rz(float a, float b) {
+  return a + b;
+}
+inline unsigned min(unsigned a, unsigned b) {
+  return a < b ? a : b;
+}
+inline unsigned max(unsigned a, unsigned b) {
+  return a > b ? a : b;
+}
+inline float2 make_float2(float x, float y) {
+  return {x, y};
+}
+inline float4 make_float4(float x, float y, float z, float w) {
+  return {x, y, z, w};
+}
+inline uint2 make_uint2(unsigned x, unsigned y) {
+  return {x, y};
+}
+inline void __syncthreads() {
+  abort();
+}
+inline unsigned __byte_perm(unsigned, unsigned, unsigned) {
+  abort();
+}
+
+// --- in place of what is written in PTX ---
+
+inline unsigned smem_address(const void *p) {
+  return (unsigned)((const uint8_t *)p - shared);
+}
+inline uint16_t rounded(float f) {
+  const unsigned v = __float_as_uint(f);
+  return (uint16_t)((v + 0x7fff + (v >> 16 & 1)) >> 16);
+}
+inline unsigned pack2(float low, float high) {
+  return rounded(low) | (unsigned)rounded(high) << 16;
+}
+
+static unsigned addresses[1024], words[1024][4];  // of each thread
+
+inline void st_matrix(int count, bool transposed, unsigned address, const unsigned *from) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x - lane;
+  addresses[threadIdx.x] = address;
+  __syncwarp();
+  for (int i = 0; i < count; ++i)
+    for (int e = 0; e < 2; ++e) {
+      const int row = lane / 4, column = lane % 4 * 2 + e;
+      const uint16_t v = (uint16_t)(from[i] >> 16 * e);
+      memcpy(shared + addresses[warp + 8 * i + (transposed ? column : row)] +
+                 2 * (transposed ? row : column),
+             &v, 2);
+    }
+  __syncwarp();
+}
+inline void ld_matrix(int count, bool transposed, unsigned address, unsigned *to) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x - lane;
+  addresses[threadIdx.x] = address;
+  __syncwarp();
+  for (int i = 0; i < count; ++i) {
+    to[i] = 0;
+    for (int e = 0; e < 2; ++e) {
+      const int row = lane / 4, column = lane % 4 * 2 + e;
+      uint16_t v;
+      memcpy(&v,
+             shared + addresses[warp + 8 * i + (transposed ? column : row)] +
+                 2 * (transposed ? row : column),
+             2);
+      to[i] |= (unsigned)v << 16 * e;
+    }
+  }
+  __syncwarp();
+}
+inline void store_matrix4(unsigned at, unsigned a, unsigned b, unsigned c, unsigned d) {
+  const unsigned from[4] = {a, b, c, d};
+  st_matrix(4, false, at, from);
+}
+inline void store_matrix4_transposed(unsigned at, unsigned a, unsigned b, unsigned c, unsigned d) {
+  const unsigned from[4] = {a, b, c, d};
+  st_matrix(4, true, at, from);
+}
+inline void store_matrix2_transposed(unsigned at, unsigned a, unsigned b) {
+  const unsigned from[2] = {a, b};
+  st_matrix(2, true, at, from);
+}
+inline void store_matrix1_transposed(unsigned at, unsigned a) {
+  st_matrix(1, true, at, &a);
+}
+inline void load_matrix4_transposed(unsigned (&to)[4], unsigned at) {
+  ld_matrix(4, true, at, to);
+}
+inline void load_matrix2_transposed(unsigned (&to)[2], unsigned at) {
+  ld_matrix(2, true, at, to);
+}
+inline void copy16(unsigned to, const uint16_t *from, bool inside) {
+  if (inside)
+    memcpy(shared + to, from, 16);
+  else
+    memset(shared + to, 0, 16);
+}
+
+// --- running a block ---
+
+inline void run_block(int threads, const std::function<void()> &work) {
+  std::vector<std::thread> all;
+  for (int w = 0; w < threads / 32; ++w)
+    warps[w] = std::make_unique<std::barrier<>>(32);
+  for (int t = 0; t < threads; ++t)
+    all.emplace_back([&, t] {
+      threadIdx = {(unsigned)t, 0, 0};
+      work();
+    });
+  for (auto &one : all)
+    one.join();
+}

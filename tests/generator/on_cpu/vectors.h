@@ -1,0 +1,22 @@
+// The same for what takes Vec4, which the kernels declare.
+inline Vec4 load_shared16(u32 at) {
+  Vec4 v;
+  memcpy(&v, shared + at, 16);
+  return v;
+}
+inline void store_shared16(u32 at, Vec4 v) {
+  memcpy(shared + at, &v, 16);
+}
+inline Vec4 load_global16(const void *p) {
+  Vec4 v;
+  memcpy(&v, p, 16);
+  return v;
+}
+template <bool streaming>
+inline void store_global16(void *p, Vec4 v) {
+  memcpy(p, &v, 16);
+}
+template <class T>
+inline void store_if(bool inside, u16 *p, T v) {
+  if (inside) memcpy(p, &v, sizeof v);
+}
