@@ -376,6 +376,7 @@ cu_result cuTensorMapEncodeTiled(cu_tensor_map *map, int type, uint32_t rank, vo
                                  const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
                                  const uint32_t *steps, int interleave, int swizzle, int promotion,
                                  int fill) {
+  if (!fake_current()) return FAKE_INVALID_CONTEXT;
   fake_map made = {.magic = FAKE_MAP_MAGIC,
                    .address = (uint64_t)(uintptr_t)address,
                    .rank = (uint8_t)rank,

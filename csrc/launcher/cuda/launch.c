@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "cuda/device.h"
 #include "torch/dlpack.h"
 
 #define REFUSE(...) (snprintf(refusal, sizeof refusal, __VA_ARGS__), refusal)
@@ -95,6 +96,25 @@ int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y) {
   return x > room ? room : x;
 }
 
+// A thread that has touched no device, as one of autograd's may be, has no current context, and the
+// driver encodes no map without one.
+static const char *encode_maps(const cu_driver *driver, const loaded_kernel *kernel,
+                               const geometry *shape, void *const addresses[ADDRESSES],
+                               cu_tensor_map maps[MAX_MAPS]) {
+  const launch_record *record = &kernel->record;
+  const int count = PARAM_LAYOUT[record->params].maps;
+  int pushed = 0;
+  const char *why = NULL;
+  cu_result code = count ? device_enter(driver, kernel->context, &pushed) : CU_OK;
+  for (int i = 0; code == CU_OK && i < count; i++) {
+    code = encode_map(driver, record, shape, i, addresses[i], &maps[i]);
+    if (code != CU_OK) why = REFUSE("tensor map of %c: %s", "ABC"[i], driver_error(driver, code));
+  }
+  if (code != CU_OK && !why) why = REFUSE("context: %s", driver_error(driver, code));
+  device_leave(driver, pushed);
+  return why;
+}
+
 const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,
                       void *const addresses[ADDRESSES], plan *result) {
   const launch_record *record = &kernel->record;
@@ -121,11 +141,7 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
                    .cooperative = record->cooperative,
                    .reads_ahead = record->reads_ahead,
                    .transposed = {record->transposed[0], record->transposed[1]}};
-  for (int i = 0; i < PARAM_LAYOUT[record->params].maps; i++) {
-    cu_result code = encode_map(driver, record, shape, i, addresses[i], &result->maps[i]);
-    if (code != CU_OK) return REFUSE("tensor map of %c: %s", "ABC"[i], driver_error(driver, code));
-  }
-  return NULL;
+  return encode_maps(driver, kernel, shape, addresses, result->maps);
 }
 
 cu_result plan_run(const cu_driver *driver, const plan *run, void *const addresses[ADDRESSES],

@@ -254,6 +254,17 @@ def test_the_context_follows_the_tensor(fake: Started) -> None:
     assert fake.control.pushes == 4
 
 
+def test_a_thread_without_a_context_may_be_the_first_to_ask(fake: Started) -> None:
+    """The driver encodes no tensor map without a context, so that torch ran the product: the first
+    gradient of a thread of autograd's that had touched no device."""
+    fake.serve("tma3_v1", "nn")
+    a, b = reference.cancelling(32, 32, 32, "nn", torch.float16)
+    fake.set_device(-1)
+    reference.assert_exact(fake.matmul(a, b), a, b)
+    assert fake.current_device() == -1
+    hits(fake)
+
+
 def test_a_failed_launch_is_torchs_from_then_on(fake: Started) -> None:
     fake.serve("tma3_v1", "nn")
     a, b = reference.cancelling(32, 32, 32, "nn", torch.float16)
