@@ -28,7 +28,7 @@ from hgemm_packs.generator.search.analytic.model import BOTTLENECKS
 from hgemm_packs.generator.search.analytic.roofline import terms
 from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.findings import Findings
-from hgemm_packs.generator.tables import judge, speedups, sustained
+from hgemm_packs.generator.tables import judge, published, speedups, sustained
 from hgemm_packs.generator.tables.judge import Contender
 from hgemm_packs.generator.tables.prune import prune
 from hgemm_packs.pack.manifest import Row
@@ -309,7 +309,8 @@ def main() -> int:
     print(f"wrote {PAGE.relative_to(summary.REPOSITORY)} and {REPORT.name}")
     chains = speedups.chains(source, summary.chain_records())
     plots, protocols = RESULTS / "plots", summary.protocol_files()
-    served = {row.key[:5] for row in source.table if row.kernel is not None}
+    products = published.select_products(source.table)
+    served = {row.key[:5] for row in products if row.kernel is not None}
     drawn = h200_plots.draw(source, chains, made, floor_us, plots)
     for path in (*drawn, *h200_plots.draw_protocols(protocols, served, plots)):
         print(f"wrote {path.relative_to(summary.REPOSITORY)}, {path.stat().st_size / 1e3:.0f} kB")

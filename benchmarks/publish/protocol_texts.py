@@ -26,6 +26,10 @@ CHAINS = (
 )
 
 
+#: Epilogues of layers -> how a page calls them.
+EPILOGUES = {"bias": "bias", "residual": "residual", "gated_silu": "SiLU gate"}
+
+
 def _times(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
@@ -144,6 +148,34 @@ def describe_invariant(summary: Summary) -> str:
         f"ran at {found['gmean_vs_cublas']:.3f}x the speed of cuBLAS, by geometric mean; at worst "
         f"{found['worst_vs_cublas']:.3f}x ({found['worst_case']}).\n"
     )
+
+
+def describe_epilogues(summary: Summary) -> str:
+    """What layers gain with what follows them, and a training step."""
+    found = summary.get("torch") or {}
+    words = []
+    if "epilogue.cases" in found:
+        parts = ", ".join(
+            f"{found[f'epilogue.{name}.gmean_vs_eager']:.2f}x with a {title}"
+            for name, title in EPILOGUES.items()
+            if f"epilogue.{name}.gmean_vs_eager" in found
+        )
+        eager, compiled = (
+            [found[f"epilogue.{figure}_vs_{base}"] for figure in ("gmean", "worst")]
+            for base in ("eager", "compile")
+        )
+        words.append(
+            f"{found['epilogue.cases']} layers of language models with what follows them (bf16, 1 "
+            f"to 64 tokens, in CUDA graphs): {eager[0]:.3f}x torch's separate kernels ({parts}; at "
+            f"worst {eager[1]:.3f}x) and {compiled[0]:.3f}x what torch.compile makes of them (at "
+            f"worst {compiled[1]:.3f}x), geometric means."
+        )
+    if "train.step_ratio" in found:
+        words.append(
+            "A training step of eight layers of the widths of Llama 3.1 8B, 4096 tokens: torch's "
+            f"takes {found['train.step_ratio']:.3f} times as long."
+        )
+    return " ".join(words or ["Layers with epilogues: not measured yet."]) + "\n"
 
 
 def headline(summary: Summary) -> str:

@@ -309,15 +309,16 @@ BLOCKS: Blocks = {
     "serving": serving,
     "lasting": protocol_texts.headline,
     "invariant": protocol_texts.describe_invariant,
+    "epilogues": protocol_texts.describe_epilogues,
     "generator": generator,
     "distribution": distribution,
 }
 
 
 def facts() -> dict[str, Any]:
-    """summary.json, with generator.json, distribution.json, models.json and invariant.json as its
-    parts of those names; the last two are None until they were measured."""
-    parts: dict[str, Any] = {"models": None, "invariant": None}
+    """summary.json, with generator.json, distribution.json, models.json, invariant.json and
+    torch.json as its parts of those names; the last three are None until they were measured."""
+    parts: dict[str, Any] = {"models": None, "invariant": None, "torch": None}
     for name in ("summary", "generator", "distribution", *parts):
         if name not in parts or (RESULTS / f"{name}.json").exists():
             parts[name] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))

@@ -23,7 +23,7 @@ from hgemm_packs.generator.campaigns import campaign
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
 from hgemm_packs.generator.store.lines import Record
-from hgemm_packs.generator.tables import speedups
+from hgemm_packs.generator.tables import published, speedups
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
@@ -49,7 +49,7 @@ def table_facts(source: SourceManifest) -> dict[str, Any]:
     grid = speedups.shapes("grid")
     return {
         "wins": len(wins),
-        "grid_wins": sum((row.m, row.n, row.k) in grid for row in wins),
+        "grid_wins": sum(row[:3] in grid for row in published.select_products(wins)),
         "problems_measured": len(source.table),
         "gmean": round(geometric_mean([row.hot.speedup for row in wins]), 4),
         "gmean_cold": round(geometric_mean([row.cold.speedup for row in wins]), 4),

@@ -152,7 +152,7 @@ def find_lagging(source: SourceManifest, calls: Iterable[Mapping[str, Any]]) -> 
     """Rows that gain less than LAG of what the same sizes and layout gain in the other type, hot,
     confirmed or in `calls` behind one another, by another genome: one that nobody tried here,
     perhaps."""
-    rows = {row[:5]: row for row in source.table}
+    rows = {row[:5]: row for row in published.select_products(source.table)}
     behind = speedups.chains(source, calls)
     genomes = {
         kernel.id: (kernel.family, {**kernel.genome, "dtype": ""}) for kernel in source.kernels

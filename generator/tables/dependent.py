@@ -101,7 +101,7 @@ def choose_dependent_kernels(
     gains = read_speedups(lines)
     level = _find_level(found, listed, _least([*lines, *second], _rate_plainly))
     better = {
-        row.key: _find_better(row, level.get(row[:5], set()), gains, found)
+        row.key: _find_better(row, level.get(row.key, set()), gains, found)
         for row in source.table
         if row.kernel is not None
     }
@@ -153,15 +153,16 @@ def _find_level(
             if c.row is not None:
                 confirmed.add((problem, c.kernel))
                 if is_level_alone(c, found):
-                    found_level.setdefault(problem.key[:5], set()).add(c.kernel)
+                    found_level.setdefault(problem.key, set()).add(c.kernel)
     out = confirmed | judge.failures(found)
     ids: dict[str, list[str]] = {}
     for id_ in found.proofs.keys() & found.kernels.keys() - found.refused.keys():
         ids.setdefault(str(found.kernels[id_]["name"]), []).append(id_)
     for (key, name), over in plainly.items():
         for id_ in ids.get(name, ()) if over >= 1.0 else ():
-            if (Problem(*key), id_) not in out:
-                found_level.setdefault(key, set()).add(id_)
+            problem = Problem(*key)
+            if (problem, id_) not in out:
+                found_level.setdefault(problem.key, set()).add(id_)
     return found_level
 
 

@@ -134,12 +134,18 @@ def replace_rows(source: SourceManifest, rows: Sequence[Row]) -> SourceManifest:
     return replace(source, kernels=kernels, table=tuple(rows))
 
 
+def select_products(rows: Iterable[Row]) -> list[Row]:
+    """The rows that have no epilogue: what lines are about, which name a problem by its sizes,
+    layout and type."""
+    return [row for row in rows if row.epilogue == "none"]
+
+
 def of_rows(source: SourceManifest, lines: Iterable[Line]) -> dict[tuple[Any, ...], Line]:
     """By M, N, K, layout and dtype: the last line of the row's kernels, as rows have them now."""
     known = identities(source)
     wanted = {
         row[:5]: [known[id_] for id_ in (row.kernel, row.dependent) if id_ is not None]
-        for row in source.table
+        for row in select_products(source.table)
         if row.kernel is not None
     }
     return {

@@ -87,10 +87,11 @@ def read_public_speedup(row: Row, line: Mapping[str, Any], graph: str) -> RowSpe
 
 
 def select_set_rows(rows: Iterable[Row], name: str, dtype: str, layout: str) -> list[Row]:
-    """The rows of a published set."""
+    """The rows of a published set, products alone."""
     wanted = shapes(name)
     kind = (DTYPES[dtype], layout)
-    return [r for r in rows if (r.dtype, r.layout) == kind and (r.m, r.n, r.k) in wanted]
+    products = published.select_products(rows)
+    return [r for r in products if (r.dtype, r.layout) == kind and (r.m, r.n, r.k) in wanted]
 
 
 def shapes(name: str) -> set[Shape]:
@@ -110,7 +111,8 @@ def chains(
 ) -> dict[tuple[Any, ...], RowSpeedup]:
     """By M, N, K, layout and dtype: rows with a kernel for dependent launch, in chains of their
     own."""
-    rows = {row[:5]: row for row in source.table if row.dependent is not None}
+    products = published.select_products(source.table)
+    rows = {row[:5]: row for row in products if row.dependent is not None}
     found = published.of_rows(source, lines)
     return {
         key: read_public_speedup(rows[key], line, published.CHAIN)
@@ -128,7 +130,7 @@ def find_unmeasured(
     found = published.of_rows(source, lines)
     return [
         (Problem(*row.key), names[row.dependent or row.kernel])
-        for row in source.table
+        for row in published.select_products(source.table)
         if row.kernel is not None and row[:5] not in found
     ]
 

@@ -258,6 +258,30 @@ def test_every_block_is_on_a_page_once_and_filled() -> None:
     assert readme.render(filled, SUMMARY) == filled
 
 
+def test_layers_with_epilogues_and_a_training_step() -> None:
+    texts = script("readme").protocol_texts
+    assert texts.describe_epilogues(SUMMARY) == "Layers with epilogues: not measured yet.\n"
+    found = {
+        "epilogue.cases": 7,
+        "epilogue.gmean_vs_eager": 1.25,
+        "epilogue.worst_vs_eager": 0.97,
+        "epilogue.gmean_vs_compile": 1.125,
+        "epilogue.worst_vs_compile": 0.96,
+        "epilogue.bias.gmean_vs_eager": 1.5,
+        "epilogue.gated_silu.gmean_vs_eager": 1.1,
+        "train.step_ratio": 1.007,
+    }
+    said = texts.describe_epilogues({"torch": found})
+    for expected in (
+        "7 layers of language models",
+        "1.250x torch's separate kernels (1.50x with a bias, 1.10x with a SiLU gate; at worst "
+        "0.970x)",
+        "1.125x what torch.compile makes of them (at worst 0.960x)",
+        "torch's takes 1.007 times as long.",
+    ):
+        assert expected in said
+
+
 def test_what_no_models_were_measured_for_says_so() -> None:
     assert script("readme").models({"models": None}) == "Whole models: not measured yet.\n"
 

@@ -150,6 +150,14 @@ def test_lines_of_rows_as_they_are_now() -> None:
     assert found == {ONE.key[:5]: last}
 
 
+def test_a_row_with_an_epilogue_takes_no_line_of_a_product() -> None:
+    """Lines name sizes, layout and type: the row with a bias stood in the way of the other."""
+    biased = row(ONE, C)._replace(epilogue="bias")
+    mine = line(ONE, [A, B])
+    assert published.of_rows(source(row(ONE, A, B), biased), [mine]) == {ONE.key[:5]: mine}
+    assert published.of_rows(source(biased), [line(ONE, [C])]) == {}
+
+
 def group(*samples: tuple[float, float]) -> dict[str, Any]:
     torch, ours = map(list, zip(*samples, strict=True))
     fields = {"group": ["f16", "nn", "tiny", 0], "chain": [[64, 64, 64]]}

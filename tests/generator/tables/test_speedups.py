@@ -46,6 +46,13 @@ def test_a_fallback_counts_as_torch_and_loses_what_torch_loses() -> None:
     assert set(found["regime_shapes"]) == set(problems.REGIMES)
 
 
+def test_a_row_with_an_epilogue_is_in_no_set_of_products() -> None:
+    """The grid had 1002 shapes, for two of its sizes had been measured with a bias as well."""
+    biased = ROWS[0]._replace(epilogue="bias")
+    assert grid(*ROWS, biased) == grid(*ROWS)
+    assert speedups.find_unmeasured(source(biased), []) == []
+
+
 def test_layers_are_those_that_were_measured() -> None:
     found = figures(row(LLM, B), ROWS[0], ROWS[2])
     assert set(found) == {"grid", "llm"} and set(found["llm"]) == {"bf16"}
