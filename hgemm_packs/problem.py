@@ -143,3 +143,10 @@ class Reason:
 
     def __str__(self) -> str:
         return f"{'yes' if self.accepted else 'no '} {self.code}: {self.text}"
+
+
+def set_bytes(problem: Problem) -> int:
+    """Bytes of A, B, C and a residual together: what one call has to touch."""
+    m, n, k = problem.m, problem.n, problem.k
+    outputs = m * columns_of(n, problem.epilogue) * (2 if problem.epilogue == "residual" else 1)
+    return 2 * (m * k + k * n + outputs)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hgemm_packs.generator.core.spec import DeviceFacts, Status, Verdict
-from hgemm_packs.measure.operands import set_bytes
-from hgemm_packs.problem import Problem
+from hgemm_packs.problem import Problem, set_bytes
 
 MARGIN = 0.98  # of the floor: what a clock, a timer and a ceiling may be off together
 SUSPECT = 1.3  # times the best baseline, where arithmetic binds

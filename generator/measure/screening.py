@@ -12,10 +12,10 @@ from collections import OrderedDict
 from statistics import median
 
 from hgemm_packs.generator.measure.values import Finding, Reference
-from hgemm_packs.measure.operands import Operands, operands, overlap_sets, set_bytes
+from hgemm_packs.measure.operands import Operands, operands, overlap_sets
 from hgemm_packs.measure.replay import Arm, Replay, Single, queue_block, stage
 from hgemm_packs.measure.timing import torch_arm
-from hgemm_packs.problem import Problem
+from hgemm_packs.problem import Problem, set_bytes
 
 SAMPLES = 3
 TARGET_US = 150.0  # of one replay

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ..problem import Problem, columns_of
+from ..problem import Problem, columns_of, set_bytes
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
-ELEMENT_BYTES = 2
 
 #: Elements between the starts of two sets are a multiple of this (512 bytes), so that every set
 #: has the same pointer alignment and therefore the same problem key.
@@ -51,13 +50,6 @@ def addend_of(epilogue: str, c: torch.Tensor) -> torch.Tensor:
 
 def _padded(elements: int) -> int:
     return -(-elements // SET_ALIGN) * SET_ALIGN
-
-
-def set_bytes(problem: Problem) -> int:
-    """Bytes of A, B, C and a residual together: what one call has to touch."""
-    m, n, k = problem.m, problem.n, problem.k
-    outputs = m * columns_of(n, problem.epilogue) * (2 if problem.epilogue == "residual" else 1)
-    return ELEMENT_BYTES * (m * k + k * n + outputs)
 
 
 def cold_sets(problem: Problem, l2_bytes: int) -> int:

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from hgemm_packs.measure import evidence, timing
-from hgemm_packs.measure.operands import Operands, cold_sets, operands, overlap_sets, set_bytes
+from hgemm_packs.measure.operands import Operands, cold_sets, operands, overlap_sets
 from hgemm_packs.measure.telemetry import Conditions, Telemetry
-from hgemm_packs.problem import Problem
+from hgemm_packs.problem import Problem, set_bytes
 
 L2 = 50 << 20
 

@@ -139,7 +139,8 @@ def test_a_users_file_by_its_path(caplog: pytest.LogCaptureFixture) -> None:
     assert "3 of 35 problems stay with cuBLAS" in caplog.text
     assert [(p.m, p.n) for p in read(example, ["Example*"])][:2] == [(1, 64), (1, 512)]
     with pytest.raises(
-        PackError, match=r"grdi is no file, and no list of \['grid', 'llm', 'transposed'\]"
+        PackError,
+        match=r"grdi is no file, and no list of \['grid', 'llm', 'serving', 'transposed'\]",
     ):
         read("grdi")
 

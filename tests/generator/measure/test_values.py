@@ -12,9 +12,9 @@ import torch
 from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.measure.values import Reference, sample_reference
 from hgemm_packs.measure.epilogue import SILU_SLOPE, finish
-from hgemm_packs.measure.operands import addend_of, operands, set_bytes
+from hgemm_packs.measure.operands import addend_of, operands
 from hgemm_packs.measure.timing import torch_arm, torch_mm
-from hgemm_packs.problem import EPILOGUES, WITHOUT_ADDEND, Problem
+from hgemm_packs.problem import EPILOGUES, WITHOUT_ADDEND, Problem, set_bytes
 
 
 def _fp16_sums(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
