@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from hgemm_packs.generator.core.space import catalogue
 from hgemm_packs.generator.core.spec import Choice, Status
-from hgemm_packs.generator.families import FAMILIES, Genome
+from hgemm_packs.generator.families import FAMILIES, Genome, computed
 from hgemm_packs.problem import Problem
 
 SCHEMA = "hgemm-packs/recording-1"
@@ -102,7 +102,7 @@ def complete_choice(family_name: str, genome: Genome) -> Choice | None:
     for gene, same in DROPPED.get(family_name, {}).items():
         if whole.items() >= same.items():
             del whole[gene]
-    known = whole.keys() == FAMILIES[family_name].genes.keys()
+    known = whole.keys() - {computed.COMPUTES} == FAMILIES[family_name].genes.keys()
     return Choice.of(family_name, whole) if known else None
 
 

@@ -140,6 +140,16 @@ def test_a_table_says_what_won_and_what_else_its_rows_name() -> None:
         assert own in there and behind in there and len(set(there)) == len(there)
 
 
+def test_a_kernel_with_an_epilogue_won_too_and_lends_itself_to_a_product() -> None:
+    """The table's 142 rows with an epilogue lent nothing: their genomes have a gene more."""
+    plain = five()[0]
+    biased = Choice.of(plain.family, computed.compute_also(plain.genome, "bias"))
+    known = winners([seen({biased: 1.0})])
+    assert known == {(256, 512, 2048): [biased]}
+    assert move_choices(known, HERE) == [plain]
+    assert move_choices(known, replace(HERE, epilogue="bias")) == [biased]
+
+
 def test_winners_are_asked_for_once_and_in_the_type_and_layout_at_hand() -> None:
     choices = five()[:2]
     known = winners([seen(dict.fromkeys(choices, 1.0))])
