@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
+import hgemm_packs
 from hgemm_packs import launcher
 from tests import reference
 
@@ -34,3 +37,14 @@ def layer_of(weight: torch.Tensor) -> torch.nn.Linear:
     layer = torch.nn.Linear(SIDE, SIDE, bias=False, dtype=weight.dtype)
     layer.weight.data = weight
     return layer
+
+
+def assert_torchs_to_the_bit(call: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+    """No kernel runs any of `call` under enabled(), and its result is torch's."""
+    a, b = reference.normal(SIDE, SIDE, SIDE, "nn", torch.float16)
+    wanted = call(a, b)
+    hits = Hits()
+    with hgemm_packs.enabled():
+        found = call(a, b)
+    assert hits() == 0
+    assert torch.equal(found, wanted) and found.stride() == wanted.stride()

@@ -14,7 +14,7 @@ import torch
 import hgemm_packs
 from tests import reference
 from tests.campaign.sides import serve_all
-from tests.cpu.program.common import SIDE, Hits, one, operands
+from tests.cpu.program.common import SIDE, Hits, assert_torchs_to_the_bit, one, operands
 from tests.fake_driver import Started
 
 
@@ -48,13 +48,7 @@ MISSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("miss", MISSES)
 def test_everything_else_is_torchs_to_the_bit(served: Started, miss: str) -> None:
-    a, b = reference.normal(SIDE, SIDE, SIDE, "nn", torch.float16)
-    wanted = MISSES[miss](a, b)
-    hits = Hits()
-    with hgemm_packs.enabled():
-        found = MISSES[miss](a, b)
-    assert hits() == 0
-    assert torch.equal(found, wanted) and found.stride() == wanted.stride()
+    assert_torchs_to_the_bit(MISSES[miss])
 
 
 #: Calls that torch refuses.

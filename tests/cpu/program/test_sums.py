@@ -16,7 +16,7 @@ import hgemm_packs
 from hgemm_packs import launcher
 from tests import reference
 from tests.cpu.common.scripts import run
-from tests.cpu.program.common import SIDE, Hits, one, operands
+from tests.cpu.program.common import SIDE, Hits, assert_torchs_to_the_bit, one, operands
 from tests.fake_driver import Started
 
 Tensor = torch.Tensor
@@ -167,13 +167,7 @@ MISSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("miss", MISSES)
 def test_everything_else_is_torchs_to_the_bit(served: Started, miss: str) -> None:
-    a, b = reference.normal(SIDE, SIDE, SIDE, "nn", torch.float16)
-    wanted = MISSES[miss](a, b)
-    hits = Hits()
-    with hgemm_packs.enabled():
-        found = MISSES[miss](a, b)
-    assert hits() == 0
-    assert torch.equal(found, wanted) and found.stride() == wanted.stride()
+    assert_torchs_to_the_bit(MISSES[miss])
 
 
 #: Sums that torch refuses, of an addend that is not read, too.
