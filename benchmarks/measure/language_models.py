@@ -7,9 +7,10 @@ ours, and what a step of serving asks of it. transformers is imported when the f
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -179,11 +180,20 @@ class Pair:
     def _rounding(self) -> float:
         """How far torch's logits are off a float32 run."""
         exact = copy.deepcopy(self.torch).float()
-        with torch.inference_mode():
+        with torch.inference_mode(), one_routing(self.torch, exact):
             logits, wanted = (
                 Step(self, "decode", ROUNDING_TOKENS)(model) for model in (self.torch, exact)
             )
         return apart(logits, wanted)
+
+    def has_experts(self) -> bool:
+        """Whether a router chooses who computes for a token."""
+        return any(True for _ in routers(self.torch))
+
+    def logits_of_one_routing(self, step: Step) -> dict[str, torch.Tensor]:
+        """Of an eager step of both models, with torch's choice of experts in both."""
+        with one_routing(self.torch, self.ours):
+            return {name: step(getattr(self, name)).clone() for name in ("torch", "ours")}
 
     def never_ours(self) -> Counter[str]:
         """Products of a step that no layer of ours is asked for: weights that are no linear
@@ -198,6 +208,40 @@ class Pair:
                 continue
             found["no linear layer"] += id(weight) not in linear
         return found
+
+
+def routers(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The modules that choose experts, by transformers' name of them, from the first layer on."""
+    return (module for name, module in model.named_modules() if name.endswith(".router"))
+
+
+@contextlib.contextmanager
+def one_routing(first: torch.nn.Module, second: torch.nn.Module) -> Iterator[None]:
+    """A step of `second` sends each token to the experts of the step of `first` just before it.
+
+    Two experts may be wanted alike. Then a rounding decides, and logits move by more than any
+    rounding does: 0.1 of their norm, where float16 alone makes 0.005.
+    """
+    chosen: dict[int, Any] = {}
+
+    def keep(i: int) -> Any:
+        def hook(module: Any, inputs: Any, output: Any) -> None:
+            chosen[i] = output
+
+        return hook
+
+    def give(i: int) -> Any:
+        def hook(module: Any, inputs: Any, output: Any) -> Any:
+            return tuple(x.to(own.dtype) for x, own in zip(chosen[i], output, strict=True))
+
+        return hook
+
+    with contextlib.ExitStack() as hooks:
+        for i, module in enumerate(routers(first)):
+            hooks.callback(module.register_forward_hook(keep(i)).remove)
+        for i, module in enumerate(routers(second)):
+            hooks.callback(module.register_forward_hook(give(i)).remove)
+        yield
 
 
 class Step:

@@ -26,8 +26,9 @@ most. What is left of chance shows in the arm "again" of one model and type: tor
 more. A compiled case counts where torch's own model came to one graph: else its steps ran eagerly.
 
 Values: the two arms' logits may not lie further apart than ALLOWED times what torch's own are off a
-float32 run of the same weights, measured for each model and type. "served" counts the products of a
-step: by kernels of ours, and why the others were torch's.
+float32 run of the same weights, measured for each model and type. Of a model with experts it is
+eager steps whose logits count, with torch's choice of experts in both. "served" counts the products
+of a step: by kernels of ours, and why the others were torch's.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ class ModelBench:
                 break
             served: Counter[str] = Counter()  # torch's own layers add nothing
             arms = self._arms(models, step, mode, served, turn)
-            logits = {name: arms[name]().clone() for name in ("torch", "ours")}
+            logits = self._logits(pair, step, arms)
             deviations.append(apart(logits["ours"], logits["torch"]))
             new, steps = cases.sample_in_turn(
                 arms, **BLOCKS_OF[mode], device=self._device, seed=self._seed + turn
@@ -196,6 +197,13 @@ class ModelBench:
             "rounding": pair.rounding if math.isfinite(pair.rounding) else None,
             "wrong": verdict(deviation, pair.rounding),
         } | (self._count_graphs() if mode in COMPILED else {})
+
+    @staticmethod
+    def _logits(pair: Pair, step: Step, arms: dict[str, Logits]) -> dict[str, torch.Tensor]:
+        logits = {name: arms[name]().clone() for name in ("torch", "ours")}
+        if pair.has_experts() and all(bool(each.isfinite().all()) for each in logits.values()):
+            return pair.logits_of_one_routing(step)
+        return logits
 
     def _count_graphs(self) -> Line:
         """How many graphs each arm came to; torch's own model is one, or its step ran eagerly."""

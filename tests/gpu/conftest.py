@@ -20,15 +20,17 @@ DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 
 
 class Wins:
-    """Problems that a kernel of the pack under test runs on this device, smallest first."""
+    """Problems that a kernel of the pack under test runs on this device, smallest first: plain
+    products, or those `with_epilogue`."""
 
-    def __init__(self) -> None:
+    def __init__(self, with_epilogue: bool = False) -> None:
         name = launcher.device_info(0).name
         self.kernels: dict[Problem, str] = {}
         for pack in select.find_packs().packs:
             for row in pack.manifest.table:
                 clears = row.kernel is not None and pack.manifest.policy.clears(row)
-                if clears and row.profile == name:
+                wanted = (row.epilogue != "none") is with_epilogue
+                if clears and wanted and row.profile == name:
                     self.kernels[Problem(*row.key)] = pack.manifest.by_id[row.kernel].name
         assert self.kernels, f"HGEMM_PACKS_PATH names no pack with a win on {name}"
         self.problems = sorted(self.kernels, key=lambda p: p.m * p.n * p.k)
