@@ -188,7 +188,7 @@ class Pair:
 
     def has_experts(self) -> bool:
         """Whether a router chooses who computes for a token."""
-        return any(True for _ in routers(self.torch))
+        return next(routers(self.torch), None) is not None
 
     def logits_of_one_routing(self, step: Step) -> dict[str, torch.Tensor]:
         """Of an eager step of both models, with torch's choice of experts in both."""
