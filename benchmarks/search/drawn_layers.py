@@ -5,8 +5,8 @@
 
 The first writes a list of problems for `hgemm-packs generate --shapes`: layers of six models with
 M log-uniform in the range that `--of` names, nt, both types. The second reads the export of such a
-run, or its folder: the best kernel against torch, hot, of each problem that came to the finals, also
-where it lost. A run sends no problem there whose race was lost clearly, so these are not all.
+run, or its folder: the best kernel against torch, hot, of each problem that came to the finals,
+also where it lost. A run sends no problem there whose race was lost clearly: these are not all.
 """
 
 from __future__ import annotations
