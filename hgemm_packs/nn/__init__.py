@@ -40,6 +40,12 @@ class Linear(torch.nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """`input @ weight.t() + bias`: [..., K] to [..., N]."""
+        # `self.weight` is a call of torch.nn.Module.__getattr__, which takes longer than all that a
+        # miss does. Pruned and parametrized layers have no parameter of that name.
+        own = self._parameters
+        weight = own.get("weight")
+        if weight is not None and "bias" in own:
+            return linear(input, weight, own["bias"])
         return linear(input, self.weight, self.bias)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrize, prune
 
 import hgemm_packs
 from hgemm_packs import launcher, nn
@@ -308,3 +308,34 @@ def test_the_names_are_found_without_torch_before() -> None:
     )
     names = "NAMES = ('optimize', 'restore', 'warmup')\n"
     assert run(names + script).split() == ["False", "optimize", "restore", "warmup"]
+
+
+def prune_weight(made: torch.nn.Linear) -> None:
+    prune.l1_unstructured(made, "weight", 0.5)
+
+
+def prune_bias(made: torch.nn.Linear) -> None:
+    prune.l1_unstructured(made, "bias", 0.5)
+
+
+def parametrize_weight(made: torch.nn.Linear) -> None:
+    parametrize.register_parametrization(made, "weight", torch.nn.ReLU())
+
+
+@pytest.mark.parametrize("change", [prune_weight, prune_bias, parametrize_weight])
+def test_a_layer_heeds_what_stands_for_its_parameters(change: Any) -> None:
+    torch.manual_seed(0)
+    plain = torch.nn.Linear(32, 40, dtype=HALF)
+    ours = hgemm_packs.optimize(copy.deepcopy(plain))
+    x = torch.randn(4, 32).to(HALF)
+    before = ours(x)
+    for each in (plain, ours):
+        change(each)
+    assert torch.equal(ours(x), plain(x)) and not torch.equal(ours(x), before)
+
+
+def test_a_layer_heeds_parameters_that_are_lent_to_it() -> None:
+    made = hgemm_packs.optimize(layer())
+    x, weight = operands()
+    lent = torch.func.functional_call(made, {"weight": 2 * weight}, (x,))
+    reference.assert_exact(lent, x, 2 * weight.t())
