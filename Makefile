@@ -26,7 +26,7 @@ TYPED := build/typed/hgemm_packs
 SANITIZED := build/sanitized
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 
-.PHONY: help demo test api check sanitize test-browser test-gpu bench bench-host table waiting figures packs fmt lint type wheel data-wheel wheel-check clean
+.PHONY: help demo test api check sanitize test-browser test-gpu bench bench-host table predictor waiting figures packs fmt lint type wheel data-wheel wheel-check clean
 .DELETE_ON_ERROR:
 
 # Lines with two marks in front are the help: who needs it, the target, what that does.
@@ -108,6 +108,15 @@ table: $(STAMPS)/built
 	$(TABLE) $$($(FOLDERS) table) --out manifests/sm_90a/h200
 	$(MAKE) figures
 
+## Measure predictor fits which kernel runs what was never measured
+# The predictor of the committed table, from all that was measured without choosing, and from finals. A
+# table that is written again keeps the predictor while the table has its kernels.
+predictor: $(STAMPS)/built
+	$(BIN)/hgemm-packs generate fit manifests/sm_90a/h200 --lines $(RESULTS)/prediction/training \
+	  $(foreach export,$(wildcard $(RESULTS)/confirmations/*),--measured $(export)) \
+	  --recorded $(RESULTS)/replay/h200.npz --recorded $(RESULTS)/replay/h200_held_out.npz \
+	  --report $(RESULTS)/prediction_fit.json
+
 ## Measure waiting builds a pack of all that the table would name with more evidence
 # What the table would name if every kernel had a clean record and every chain had been measured, for
 # `generate sanitize` and `generate measure public`.
@@ -127,6 +136,7 @@ figures: $(STAMPS)/built
 	$(BIN)/python -m benchmarks.publish.reports
 	$(BIN)/python -m benchmarks.publish.distribution
 	$(BIN)/python -m benchmarks.publish.torch_figures
+	$(BIN)/python -m benchmarks.publish.shapes_figures
 	$(BIN)/python -m benchmarks.publish.house
 	$(BIN)/python -m benchmarks.publish.readme
 

@@ -22,7 +22,7 @@ def extension(name: str, folder: str) -> Extension:
         include_dirs=[str(sources)],
         define_macros=[("Py_LIMITED_API", "0x030A0000")],
         extra_compile_args=[*C_FLAGS, *REPRODUCIBLE, *WARNINGS],
-        libraries=["dl"],
+        libraries=["dl", "m"],
         py_limited_api=True,
     )
 

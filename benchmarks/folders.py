@@ -69,6 +69,11 @@ FOLDERS = {
     "models": ResultsFolder("models", "nothing: figures"),
     "serving": ResultsFolder("serving", "nothing: figures"),
     "epilogues": ResultsFolder("epilogues", "nothing: figures"),
+    "prediction/training": ResultsFolder(
+        "measure unseen", "the predictor of the table, which `generate fit` makes"
+    ),
+    "prediction/unseen": ResultsFolder("unseen", "nothing: figures"),
+    "grouped": ResultsFolder("grouped", "the rows of grouped products"),
     "chained": ResultsFolder("measure chained", "nothing: figures"),
     "screens": ResultsFolder("generate", "the constants of the prior"),
 }

@@ -21,6 +21,7 @@ class Kernel:
 class _Counters(TypedDict):
     hits: int
     launches: int
+    predicted: int
     fallbacks: dict[str, int]
 
 def matmul(
@@ -59,7 +60,7 @@ def init(
     covered: int,
     places: tuple[int, int, tuple[int, int], tuple[int, int, int]],
     keep: Callable[[int, int, int], tuple[int, object] | None],
-    resolve: Callable[[_Described, int, int], tuple[Kernel, Kernel | None] | str],
+    resolve: Callable[[_Described, int, int, int, int], tuple[Kernel, Kernel | None, bool] | str],
     refuse: Callable[[str, _Described | None, int], None],
     record: Callable[[torch.Tensor, torch.Tensor, bool], torch.Tensor | None],
     least_recorded: float,
@@ -108,6 +109,18 @@ def launch(
     addend: torch.Tensor | None,
     /,
 ) -> None: ...
+def describe_grouped(
+    tokens: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor, /
+) -> tuple[int, int, int, int, str, str, int] | str: ...
+def launch_grouped(
+    kernel: Kernel,
+    tokens: torch.Tensor,
+    weights: torch.Tensor,
+    ends: torch.Tensor,
+    out: torch.Tensor,
+    /,
+) -> None: ...
+def fall_back_grouped(reason: str, /) -> None: ...
 def relaxed(function: Callable[[], object], /) -> object: ...
 def override(find: Callable[[str, str], int], /) -> bool | None: ...
 def serve_program(on: bool, /) -> None: ...
@@ -121,3 +134,21 @@ def set_strict(strict: bool, /) -> None: ...
 def set_off(off: bool, /) -> None: ...
 def set_invariant(invariant: bool, /) -> None: ...
 def on_fallback(note: Callable[[str], None], /) -> None: ...
+def know_rows(device: int, lines: bytes, start: int, end: int, /) -> None: ...
+def predictor(
+    sm_count: int,
+    gbps: float,
+    candidates: bytes,
+    ours: tuple[float, bytes, bytes, bytes, bytes],
+    torch: tuple[float, bytes, bytes, bytes, bytes],
+    doubt: tuple[float, bytes, bytes, bytes, bytes],
+    /,
+) -> object: ...
+def predict(
+    predictor: object, m: int, n: int, k: int, layout: str, dtype: str, /
+) -> tuple[int, float, float, float] | None: ...
+def features(
+    predictor: object, candidate: int, m: int, n: int, k: int, layout: str, dtype: str, /
+) -> tuple[float, ...]: ...
+def floor_us(predictor: object, m: int, n: int, k: int, /) -> float: ...
+def feature_names() -> tuple[str, ...]: ...

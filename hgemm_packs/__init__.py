@@ -1,11 +1,11 @@
 """Half-precision matmul faster than cuBLAS, shipped as data packs. Public names only.
 
 `matmul` is torch.matmul with kernels from packs, `linear` a layer with bias, activation and
-residual. `optimize` gives kernels to the linear layers of a model, `restore` takes them back,
-`warmup` loads them before a CUDA graph is captured. `enable`, `enabled` and `restore_torch` are
-for programs that call torch alone. `explain` and `counters` say what calls got, `disable`,
-`resume` and `disabled` turn kernels off and on, `options` makes products batch-invariant, `packs`
-fetches packs and chooses among them.
+residual, `grouped_matmul` the product of a mixture of experts. `optimize` gives kernels to the
+linear layers of a model, `restore` takes them back, `warmup` loads them before a CUDA graph is
+captured. `enable`, `enabled` and `restore_torch` are for programs that call torch alone. `explain`
+and `counters` say what calls got, `disable`, `resume` and `disabled` turn kernels off and on,
+`options` makes products batch-invariant, `packs` fetches packs and chooses among them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .torch_compile.follow import follow_dynamo
 if TYPE_CHECKING:
     from .distribution import packs
     from .nn.functional import linear
+    from .nn.grouped import grouped_matmul
     from .nn.replace import optimize, restore
     from .nn.warm import warmup
     from .report import explain
@@ -36,6 +37,7 @@ __all__ = [
     "enable",
     "enabled",
     "explain",
+    "grouped_matmul",
     "linear",
     "matmul",
     "optimize",
@@ -61,6 +63,10 @@ def __getattr__(name: str) -> Any:
         from .nn.functional import linear
 
         return linear
+    if name == "grouped_matmul":
+        from .nn.grouped import grouped_matmul
+
+        return grouped_matmul
     if name in ("optimize", "restore"):
         from .nn import replace
 

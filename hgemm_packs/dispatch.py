@@ -86,30 +86,43 @@ def start(driver: str = DRIVER, device_type: int = CUDA) -> None:
 
 
 def _resolve(
-    kind: str, described: tuple[Any, ...], device: int, capturing: int, invariant: int = 0
-) -> tuple[Kernel, Kernel | None] | str:
+    kind: str,
+    described: tuple[Any, ...],
+    device: int,
+    capturing: int,
+    invariant: int = 0,
+    unmeasured: int = 0,
+) -> tuple[Kernel, Kernel | None, bool] | str:
     """C's question about a problem it has not seen: its kernel and, where there is one, that for
-    dependent launches, both loaded, or why torch runs it.
+    dependent launches, both loaded, and whether they are predicted, or why torch runs it. Of an
+    `unmeasured` problem C knows that no pack has a row.
 
     While the caller's stream is being captured nothing may be loaded; "cold_capture" says that the
     answer would have been a kernel, and C asks again next time. torch runs such a call, perhaps as
     its first product, because all before were ours.
     """
-    answer = _choose(kind, described, device, capturing, bool(invariant))
+    answer = _choose(kind, described, device, capturing, bool(invariant), bool(unmeasured))
     if capturing and kind == "cuda" and isinstance(answer, str):
         torch_state.make_blas_handle(launcher._C.relaxed, device)
     return answer
 
 
 def _choose(
-    kind: str, described: tuple[Any, ...], device: int, capturing: int, invariant: bool
-) -> tuple[Kernel, Kernel | None] | str:
+    kind: str,
+    described: tuple[Any, ...],
+    device: int,
+    capturing: int,
+    invariant: bool,
+    unmeasured: bool,
+) -> tuple[Kernel, Kernel | None, bool] | str:
     from . import select
 
     problem = launcher.problem_of(described)
     prove = functools.partial(_prove, kind, problem)
     try:
-        choice = select.resolve(problem, device, invariant=invariant)
+        choice = select.resolve(problem, device, invariant=invariant, unmeasured=unmeasured)
+        if choice.row is None and not unmeasured and not invariant:
+            _tell_rows(choice, device)
         while choice.kernel is not None and choice.pack is not None:
             both = ((choice.kernel, False), (choice.dependent, True))
             keys = [
@@ -119,11 +132,11 @@ def _choose(
             ]
             if capturing and any(key not in _loaded for key in keys):
                 return "cold_capture"
-            own, dependent = _load_chosen(choice.pack, choice.kernel, False, device, prove), None
+            own, dependent = load_chosen(choice.pack, choice.kernel, False, device, prove), None
             if own is not None and choice.dependent is not None:
-                dependent = _load_chosen(choice.pack, choice.dependent, True, device, prove)
+                dependent = load_chosen(choice.pack, choice.dependent, True, device, prove)
             if own is not None and (dependent is None) == (choice.dependent is None):
-                return own, dependent
+                return own, dependent, choice.expected is not None
             # Without what was just quarantined.
             choice = select.resolve(problem, device, invariant=invariant)
     except RuntimeError as error:
@@ -142,7 +155,16 @@ def _choose(
     return choice.code
 
 
-def _load_chosen(
+def _tell_rows(choice: Selection, device: int) -> None:
+    """Let C know the rows of this device's packs, from its first problem without one on: it need
+    not ask again about others."""
+    from . import select
+
+    if choice.code in ("not_measured", "predicted"):
+        launcher.know_rows(device, [pack.manifest.row_lines for pack in select.find_packs().packs])
+
+
+def load_chosen(
     pack: Pack,
     entry: KernelEntry,
     dependent: bool,

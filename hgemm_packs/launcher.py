@@ -8,20 +8,21 @@ imports `_C`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from . import torch_state
 from .pack.identity import launch_record
-from .problem import DeviceInfo, Problem
+from .problem import DeviceInfo, GroupedProblem, Problem
 from .settings import on_switch, read_switch, settings
 
 if TYPE_CHECKING:
     import torch
 
     from ._C import Kernel
-    from .pack.manifest import KernelEntry
+    from .pack.manifest import DeviceProfile, KernelEntry
+    from .pack.predictor import Predictor
     from .workspace import Workspace
 
 # A missing file is the one expected failure: no wheel for this platform, or a free-threaded Python,
@@ -119,11 +120,55 @@ def describe(
     return described if isinstance(described, str) else problem_of(described)
 
 
+#: What `hgemm_packs.nn.grouped` has decided, by the weights of a grouped product: see there.
+grouped_answers: dict[tuple[Any, ...], Any] = {}
+
+
+def describe_grouped(
+    tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor
+) -> tuple[GroupedProblem, int] | str:
+    """The problem that grouped_matmul looks up, and its device, or the reason why it goes to torch
+    without asking."""
+    if _C is None:
+        return "no_extension"
+    found = _extension().describe_grouped(tokens, weights, offsets)
+    return found if isinstance(found, str) else (GroupedProblem(*found[:6]), found[6])
+
+
+def launch_grouped(
+    kernel: Kernel,
+    tokens: torch.Tensor,
+    weights: torch.Tensor,
+    offsets: torch.Tensor,
+    out: torch.Tensor,
+) -> None:
+    """Run this very kernel on the current stream: rows of out[T,N], group after group, are those of
+    tokens[T,K] times weights[e] of weights[E,K,N], up to offsets[e]. Rows past the last offset stay
+    as they are.
+
+    Raises ValueError when the tensors are not what the kernel takes, RuntimeError when the launch
+    fails. Never falls back.
+    """
+    _extension().launch_grouped(kernel, tokens, weights, offsets, out)
+
+
+def fall_back_grouped(reason: str) -> None:
+    """Count a grouped product that torch runs. Raises FallbackError or InvariantError where torch
+    must not."""
+    if _C is None:
+        torch_state.count()
+    else:
+        _extension().fall_back_grouped(reason)
+
+
 def counters() -> dict[str, int]:
-    """How many calls of `matmul` and `hgemm_packs.nn.Linear` this process has made, by outcome.
+    """How many calls of `matmul`, `hgemm_packs.nn.Linear` and `grouped_matmul` this process has
+    made, by outcome.
 
     Returns a dict of ints: `hits` are calls that a kernel ran, `launches` are kernels that were
     launched, `fallbacks` are calls that torch ran, or that raised because torch must not run them.
+    `predicted`, where there are any, are those of the hits whose kernel was never measured on the
+    problem.
     Each reason that occurred has a count of its own, such as `fallback not_measured`; `explain`
     says what a reason means. Replays of a CUDA graph are not counted. Under `enabled()` torch's own
     products are counted, too, and so that of a call of `matmul` that torch runs for a gradient.
@@ -139,20 +184,71 @@ def counters() -> dict[str, int]:
     counts = _C.counters()
     reasons = {f"fallback {name}": n for name, n in counts["fallbacks"].items() if n}
     fallbacks = sum(reasons.values())
-    return {
-        "hits": counts["hits"],
-        "launches": counts["launches"],
-        "fallbacks": fallbacks,
-    } | reasons
+    predicted = {"predicted": counts["predicted"]} if counts["predicted"] else {}
+    return (
+        {
+            "hits": counts["hits"],
+            "launches": counts["launches"],
+            "fallbacks": fallbacks,
+        }
+        | predicted
+        | reasons
+    )
 
 
 def reset_table() -> None:
     """Forget every decision, not the loaded kernels. STRICT and OFF of the environment are read
     again."""
+    grouped_answers.clear()
     if _C is not None:
         _C.reset_table()
         _C.set_strict(settings().strict)
     read_switch()
+
+
+def know_rows(device: int, packs: Iterable[tuple[bytes, int, int]]) -> None:
+    """Tell C which problems have rows, by the bytes of a manifest and where its rows lie there."""
+    for lines, start, end in packs:
+        _extension().know_rows(device, lines, start, end)
+
+
+def predictor(found: Predictor, device: DeviceProfile) -> object:
+    """A predictor as C evaluates it, on a device of that profile. Like all that asks it, it needs
+    the extension, but neither torch nor a driver."""
+    models = (found.ours.packed(), found.torch.packed(), found.doubt.packed())
+    ready: object = _C.predictor(
+        device.sm_count, device.mem_bw_gbps, found.packed_candidates(), *models
+    )
+    return ready
+
+
+def predict(ready: object, problem: Problem) -> tuple[int, float, float, float] | None:
+    """The candidate with the least predicted time, and logarithms: its time and torch's, both over
+    the floor, and the doubt. None where no candidate takes the problem."""
+    p = problem
+    found: tuple[int, float, float, float] | None = _C.predict(
+        ready, p.m, p.n, p.k, p.layout, p.dtype
+    )
+    return found
+
+
+def features(ready: object, index: int, problem: Problem) -> tuple[float, ...]:
+    """What the trees see of a candidate on a problem, in the order of `pack.features.FEATURES`."""
+    p = problem
+    found: tuple[float, ...] = _C.features(ready, index, p.m, p.n, p.k, p.layout, p.dtype)
+    return found
+
+
+def floor_us(ready: object, problem: Problem) -> float:
+    """The time that predicted times are over."""
+    found: float = _C.floor_us(ready, problem.m, problem.n, problem.k)
+    return found
+
+
+def feature_names() -> tuple[str, ...]:
+    """The names that C has for the values of `features`."""
+    found: tuple[str, ...] = _C.feature_names()
+    return found
 
 
 def _extension() -> Any:
@@ -181,5 +277,5 @@ def serve_program(on: bool) -> None:
 
 def problem_of(described: tuple[Any, ...]) -> Problem:
     """The problem that C describes."""
-    m, n, k, layout, dtype, align, packed, epilogue = described
-    return Problem(m, n, k, layout, dtype, epilogue=epilogue, align=align, packed=bool(packed))
+    m, n, k, layout, dtype, base, packed, epilogue = described
+    return Problem(m, n, k, layout, dtype, epilogue=epilogue, base=base, packed=bool(packed))

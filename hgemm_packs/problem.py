@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 DTYPES = ("f16", "bf16")
@@ -22,12 +23,18 @@ EPILOGUES = (
 #: Those that add nothing.
 WITHOUT_ADDEND = ("none", "gated_silu")
 ALIGNMENTS = (2, 4, 8, 16)
+#: Bytes of A, B and C.
+Alignments = tuple[int, int, int]
+#: Addresses, and leading strides longer than a row, at multiples of 16 bytes: only the sizes say
+#: less.
+ALIGNED: Alignments = (16, 16, 16)
 
 #: M, N and K travel to the kernels as int32.
 LARGEST_DIM = 2**31 - 1
 
-#: M, N, K, layout, dtype, out_dtype, acc, epilogue: what a table row is looked up by.
-Key = tuple[int, int, int, str, str, str, str, str]
+#: M, N, K, layout, dtype, out_dtype, acc, epilogue: what a table row is looked up by. Where an
+#: address or a stride has a say as well, two more: base and packed.
+Key = tuple[Any, ...]
 
 #: Kinds of problems, named as in the published tables.
 REGIMES = ("tiny", "deep-K", "small-K", "skinny", "mid", "2e10..1e11", ">=1e11")
@@ -53,9 +60,10 @@ def regime(m: int, n: int, k: int) -> str:
 class Problem:
     """One matmul: C[M,N] = A[M,K] @ B[K,N], how the operands are stored, and what is computed.
 
-    `layout` names the storage ("nt": A [M,K], B stored [N,K]); C is row-major. `align` is the
-    smallest alignment in bytes, at most 16, over the three pointers and leading strides. `packed`
-    says that every leading stride is minimal. Raises ValueError outside these limits.
+    `layout` names the storage ("nt": A [M,K], B stored [N,K]); C is row-major. `packed` says that
+    no row of A or B is followed by a gap. `base` is how many bytes, at most 16, divide each
+    operand's address and the stride from row to row, where that is a matter of its own: 16 where
+    the sizes of packed rows say no more. Raises ValueError outside these limits.
     """
 
     m: int
@@ -66,7 +74,7 @@ class Problem:
     out_dtype: str = ""
     acc: str = "f32"
     epilogue: str = "none"
-    align: int = 16
+    base: Alignments = ALIGNED
     packed: bool = True
 
     def __post_init__(self) -> None:
@@ -81,10 +89,14 @@ class Problem:
             ("out_dtype", DTYPES),
             ("acc", ACCUMULATORS),
             ("epilogue", EPILOGUES),
-            ("align", ALIGNMENTS),
         ):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not one of {allowed}")
+        if len(self.base) != 3 or not {*self.base} <= {*ALIGNMENTS}:
+            raise ValueError(f"base={self.base!r} is not three of {ALIGNMENTS}")
+        plain = alignments_of(self, ALIGNED)
+        said = zip(self.base, plain, strict=True)
+        object.__setattr__(self, "base", tuple(16 if x >= most else x for x, most in said))
 
     @property
     def key(self) -> Key:
@@ -98,11 +110,62 @@ class Problem:
             self.out_dtype,
             self.acc,
             self.epilogue,
+            *(() if self.packed and self.base == ALIGNED else (self.base, self.packed)),
         )
+
+    @property
+    def alignments(self) -> Alignments:
+        """Bytes, at most 16, that divide the address and every row's beginning of A, B and C."""
+        return alignments_of(self, self.base)
+
+    @property
+    def align(self) -> int:
+        """The least of them."""
+        return min(self.alignments)
 
     def __str__(self) -> str:
         more = "" if self.epilogue == "none" else f" {self.epilogue}"
-        return f"{self.m}x{self.n}x{self.k} {self.layout} {self.dtype}{more}"
+        if self.base != ALIGNED:
+            more += f" at {'/'.join(map(str, self.base))} bytes"
+        gaps = "" if self.packed else " strided"
+        return f"{self.m}x{self.n}x{self.k} {self.layout} {self.dtype}{more}{gaps}"
+
+
+class GroupedProblem(NamedTuple):
+    """One grouped product: of M rows of A [M,K], group after group, each group times a matrix of
+    its own, B[e] [K,N] of B [groups,K,N]. `layout` is that of A and of each B[e]; all is packed and
+    16-byte aligned. Only the device knows where groups end."""
+
+    groups: int
+    m: int
+    n: int
+    k: int
+    layout: str
+    dtype: str
+
+    @property
+    def base(self) -> Alignments:
+        return ALIGNED
+
+    @property
+    def packed(self) -> bool:
+        return True
+
+    @property
+    def out_dtype(self) -> str:
+        return self.dtype
+
+    @property
+    def acc(self) -> str:
+        return "f32"
+
+    @property
+    def epilogue(self) -> str:
+        return "none"
+
+    def __str__(self) -> str:
+        sizes = f"{self.m}x{self.n}x{self.k}"
+        return f"{sizes} in {self.groups} groups {self.layout} {self.dtype}"
 
 
 def columns_of(n: int, epilogue: str) -> int:
@@ -110,11 +173,35 @@ def columns_of(n: int, epilogue: str) -> int:
     return n // 2 if epilogue == "gated_silu" else n
 
 
-def natural_alignment(m: int, n: int, k: int, layout: str) -> int:
-    """The alignment in bytes that packed half-precision operands and their product have at aligned
-    addresses: that of their leading strides."""
-    a, b = (k if layout[0] == "n" else m), (n if layout[1] == "n" else k)
-    return math.gcd(16, 2 * a, 2 * b, 2 * n)
+class Stored(Protocol):
+    """What alignments follow from: a problem, or a row of a table."""
+
+    @property
+    def m(self) -> int: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def layout(self) -> str: ...
+    @property
+    def epilogue(self) -> str: ...
+    @property
+    def packed(self) -> bool: ...
+
+
+def alignments_of(problem: Stored, base: Alignments) -> Alignments:
+    """Of operands at addresses at multiples of `base`: packed rows are as long as they are."""
+    of_a = problem.k if problem.layout[0] == "n" else problem.m
+    of_b = problem.n if problem.layout[1] == "n" else problem.k
+    of_c = columns_of(problem.n, problem.epilogue)
+    a, b, c = base
+    # A single row has no gap behind it.
+    if problem.packed or (problem.m if problem.layout[0] == "n" else problem.k) == 1:
+        a = math.gcd(a, 2 * of_a)
+    if problem.packed or (problem.k if problem.layout[1] == "n" else problem.n) == 1:
+        b = math.gcd(b, 2 * of_b)
+    return a, b, math.gcd(c, 2 * of_c)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,9 @@ Read by `report`, `dispatch` and `torch_state`. What `select` decides comes with
 
 from __future__ import annotations
 
+from .problem import Reason
+from .settings import is_invariant
+
 #: What a code says, of the fallbacks that no table decides. Those of `select` come with a text.
 WORDS = {
     "off": "kernels are switched off, by HGEMM_PACKS_OFF=1, disable() or disabled()",
@@ -42,3 +45,15 @@ def refusal(code: str, call: str = "this call", steps: str = "") -> str:
     """What FallbackError says where `code` had torch run a call."""
     why = f"{code}: {WORDS[code]}" if code in WORDS else code
     return f"torch would have run {call}: {why}{steps}"
+
+
+def by_torch(code: str, text: str) -> str:
+    """What `explain` says where torch runs a call, and why."""
+    return f"{unserved_line(code)}\n          {Reason(code, text)}"
+
+
+def unserved_line(code: str) -> str:
+    """Its first line, of which the code is enough."""
+    if is_invariant():
+        return f"raises    InvariantError in the batch-invariant mode ({code})"
+    return f"runs on   torch (fallback: {code})"

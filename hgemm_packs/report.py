@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from . import reasons, select
 from .pack.manifest import Baseline, Row, Timing
-from .problem import DeviceInfo, Problem, Reason, cuda_of, natural_alignment
+from .problem import DeviceInfo, Problem, cuda_of
 from .settings import is_invariant, is_off, read_switch, settings
 from .torch_compile import choice
 
@@ -30,9 +30,12 @@ def explain(
     bias: torch.Tensor | None = None,
     activation: str | None = None,
     residual: torch.Tensor | None = None,
+    *,
+    offsets: torch.Tensor | None = None,
 ) -> None:
-    """Print what `matmul(a, b)` does with these tensors, and every reason for it; with any of the
-    rest, what `linear(a, b.t(), bias, activation, residual)` does.
+    """Print what `matmul(a, b)` does with these tensors, and every reason for it; with bias,
+    activation or residual, what `linear(a, b.t(), bias, activation, residual)` does; with
+    `offsets`, and none of these, what `grouped_matmul(a, b, offsets)` does.
 
     The output names the kernel and its measurement, or the reason why torch runs the call. If the
     table lacks the problem, the output names the nearest M that was measured with the same N and K.
@@ -45,7 +48,16 @@ def explain(
 
         explain(x, weight.t())
         explain(x, up.weight.t(), up.bias, activation="silu")
+        explain(tokens, weights, offsets=offsets)
     """
+    if offsets is not None:
+        if bias is not None or activation is not None or residual is not None:
+            raise ValueError("explain: a grouped product has no epilogue")
+        from .nn import explain_grouped
+
+        read_switch()
+        print("\n".join(explain_grouped.explain(a, b, offsets)))
+        return
     if bias is None and activation is None and residual is None:
         _explain_product(a, b)
         return
@@ -107,14 +119,14 @@ def _explain_product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None
     found = launcher.describe(a, b, bias, "none" if bias is None else "bias")
     read_switch()
     if is_off():
-        print(_by_torch("off", reasons.WORDS["off"]))
+        print(reasons.by_torch("off", reasons.WORDS["off"]))
         print("without that:")
     state = found if isinstance(found, str) else torch_state.state(a, b, *added)
     if state in ("autograd", "mode") and program.is_enabled():
         print("enabled   below autograd and modes of torch the product gets what is said here")
         state = None
     if state is not None:
-        print(_by_torch(state, reasons.WORDS[state]))
+        print(reasons.by_torch(state, reasons.WORDS[state]))
     if not isinstance(found, Problem):
         return False
     if state is not None:
@@ -125,7 +137,7 @@ def _explain_product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None
             print(_explain_gradients(found, a, b))
         served = bool(added) and select.resolve(found, a.device.index).kernel is not None
     except RuntimeError as error:
-        print(_by_torch("no_device", f"{reasons.WORDS['no_device']}: {error}"))
+        print(reasons.by_torch("no_device", f"{reasons.WORDS['no_device']}: {error}"))
         served = False
     return served and state is None and not is_off()
 
@@ -140,21 +152,15 @@ def _explain_gradients(p: Problem, a: torch.Tensor, b: torch.Tensor) -> str:
     lines = []
     for name, tensor in (("a", a), ("b", b)):
         if tensor.requires_grad:
-            problem = Problem(*products[name], p.dtype, align=natural_alignment(*products[name]))
+            problem = Problem(*products[name], p.dtype)
             found = select.resolve(problem, a.device.index or 0, invariant=is_invariant())
-            runs = f"runs on {found.kernel.name}" if found.kernel else _unserved_line(found.code)
+            runs = (
+                f"runs on {found.kernel.name}"
+                if found.kernel
+                else reasons.unserved_line(found.code)
+            )
             lines.append(f"backward  {problem}, the gradient of {name}, {' '.join(runs.split())}")
     return "\n".join(lines)
-
-
-def _by_torch(code: str, text: str) -> str:
-    return f"{_unserved_line(code)}\n          {Reason(code, text)}"
-
-
-def _unserved_line(code: str) -> str:
-    if is_invariant():
-        return f"raises    InvariantError in the batch-invariant mode ({code})"
-    return f"runs on   torch (fallback: {code})"
 
 
 def explain_problem(
@@ -180,8 +186,12 @@ def explain_problem(
     ]
     if invariant and found.kernel is not None:
         lines.append(f"runs on   {found.kernel.name}, batch-invariant")
+    elif found.kernel is not None and found.expected is not None:
+        lines.append(
+            f"runs on   {found.kernel.name}, predicted: {found.expected:.3f}x torch expected"
+        )
     elif found.kernel is None or found.row is None or found.pack is None:
-        lines.append(_unserved_line(found.code))
+        lines.append(reasons.unserved_line(found.code))
     else:
         lines.append(f"runs on   {found.kernel.name}")
         if found.dependent is not None:
@@ -191,7 +201,7 @@ def explain_problem(
         lines.append(f"compiled  {_say_compiled(found.row)}")
         lines.append(f"baseline  {_compare_versions(found.pack.manifest.baseline, versions or {})}")
     lines += [f"          {reason}" for reason in found.reasons]
-    if found.code == "not_measured":
+    if found.code in ("not_measured", "predicted"):
         lines.append(f"nearest   {_nearest(problem, device)}")
     return "\n".join(lines)
 

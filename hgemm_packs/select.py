@@ -1,7 +1,8 @@
 """Problem -> kernel or fallback, with every step of the decision as a value.
 
 Called by `dispatch` on a miss, once per problem and device, and by `report` for explain. A problem
-goes to a kernel only on measured evidence for this very device profile; a guess is never made.
+goes to a kernel on measured evidence for this very device profile; where nobody measured it, on a
+prediction whose errors were measured (`prediction`), if that is sure.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from . import selftest
+from . import prediction, selftest
 from .errors import PackError
 from .pack import batch_invariant, discover
 from .pack.folder import Pack
 from .pack.identity import identity
 from .pack.manifest import KernelEntry, Row
 from .pack.manifest_reader import Manifest
-from .problem import DeviceInfo, Problem, Reason, cuda_of
+from .problem import ALIGNED, DeviceInfo, Problem, Reason, cuda_of
 from .settings import settings
 
 #: Codes of refusal from the least to the most specific: the furthest step reached names a fallback.
@@ -35,24 +36,29 @@ STEPS = (
     "strided",
     "unaligned",
 )
+#: Those of a row that a table has.
+OF_ROWS = ("cublas_measured_better", "below_noise_floor", "quarantined")
 
 
 class Selection(NamedTuple):
     """The decision: all of `pack`, `kernel` and `row`, or none of them and a fallback. `dependent`
     is the kernel for launches behind our own ones in a graph, where there is one. In the
-    batch-invariant mode there is none, and `row` only where it is the problem's own."""
+    batch-invariant mode there is none, and `row` only where it is the problem's own. A kernel that
+    is predicted has neither, but the gain that is `expected`, as torch's time over its."""
 
     pack: Pack | None
     kernel: KernelEntry | None
     row: Row | None
     reasons: tuple[Reason, ...]
     dependent: KernelEntry | None = None
+    expected: float | None = None
 
     @property
     def code(self) -> str:
-        """ "kernel", or the reason of the fallback: that of the pack that came closest."""
+        """ "kernel", "predicted", or the reason of the fallback: that of the pack that came
+        closest."""
         if self.kernel is not None:
-            return "kernel"
+            return "kernel" if self.expected is None else "predicted"
         return max((reason.code for reason in self.reasons), key=STEPS.index)
 
 
@@ -112,6 +118,7 @@ def reset() -> None:
     global _found
     with _lock:
         _found = None
+        prediction.reset()
         _quarantine.clear()
         _never_dependent.clear()
 
@@ -130,6 +137,8 @@ def quarantine_dependent(kernel: KernelEntry, reason: str) -> None:
 
 def exclusion_reason(kernel: KernelEntry, dependent: bool = False) -> str | None:
     """Why this kernel is never chosen, or never for `dependent` launches; None where it may be."""
+    if not _quarantine and not _never_dependent:
+        return None  # identities take time
     name = identity(kernel)
     why = _quarantine.get(name, _quarantine.get(kernel.id))
     return _never_dependent.get(name) if why is None and dependent else why
@@ -141,11 +150,13 @@ def resolve(
     device: DeviceInfo | None = None,
     *,
     invariant: bool = False,
+    unmeasured: bool = False,
 ) -> Selection:
     """Decide for one problem on one device; `device` spares asking the driver about it. In the
-    batch-invariant mode any problem gets a kernel that takes it, measured on it or not."""
+    batch-invariant mode any problem gets a kernel that takes it, measured on it or not. Of an
+    `unmeasured` problem it is known that no pack has a row."""
     unfit = _find_unfit(problem)
-    if unfit is not None:
+    if invariant and unfit is not None:
         return Selection(None, None, None, (unfit,))
     if device is None:
         from .launcher import device_info
@@ -161,7 +172,7 @@ def resolve(
                     own = found.row if found.row and found.row.key == problem.key else None
                     return Selection(pack, found.kernel, own, tuple(reasons))
                 continue
-            row, reason = _consult(pack.manifest, problem, device)
+            row, reason = _consult(pack.manifest, problem, device, unmeasured)
             reasons.append(reason)
             if row is not None and row.kernel is not None:
                 dependent, refusal = _select_dependent(pack.manifest, row)
@@ -170,43 +181,78 @@ def resolve(
                 return Selection(pack, kernel, row, tuple(reasons), dependent)
         except PackError as error:
             refuse(pack, error)
+    reasons += find_refused(not reasons)
+    fallback = Selection(None, None, None, tuple(reasons))
+    if unfit is not None and not any(reason.code in OF_ROWS for reason in reasons):
+        fallback = Selection(None, None, None, (unfit,))
+    # A predictor sees sizes alone.
+    seen = problem.packed and problem.base == ALIGNED
+    if fallback.code not in ("not_measured", "unaligned") or not (seen and settings().predict):
+        return fallback
+    refused_before = len(find_packs().refused)
+    predicted = _predict(problem, device, reasons)
+    if len(find_packs().refused) > refused_before:  # decide by what is left
+        return resolve(problem, device_index, device, unmeasured=unmeasured)
+    return predicted if unfit is None or predicted.kernel else fallback
+
+
+def find_refused(alone: bool) -> list[Reason]:
+    """What speaks against packs that were not asked; with `alone` at least that there is none."""
+    reasons = []
     for refused in find_packs().refused:
         code = "launcher_abi" if refused.error.code == "launcher_abi" else "pack_refused"
         reasons.append(Reason(code, f"{refused.place}: {refused.error}"))
-    if not reasons:
+    if alone and not reasons:
         reasons.append(Reason("no_pack", "no pack is installed"))
+    return reasons
+
+
+def _predict(problem: Problem, device: DeviceInfo, reasons: list[Reason]) -> Selection:
+    """The first pack's prediction that is sure, of those that were measured on this device."""
+    for pack in find_packs().packs:
+        if find_unmeasured(pack.manifest, device) is not None:
+            continue
+        try:
+            found, reason = prediction.predict(pack, problem, device)
+        except PackError as error:
+            refuse(pack, error)
+            continue
+        reasons.append(reason)
+        if found is None:
+            continue
+        why = exclusion_reason(found.kernel)
+        if why is None:
+            return Selection(pack, found.kernel, None, tuple(reasons), expected=found.gain)
+        reasons[-1] = Reason("quarantined", f"{found.kernel.name}: {why}")
     return Selection(None, None, None, tuple(reasons))
 
 
 def _find_unfit(problem: Problem) -> Reason | None:
-    """Problems that no table holds: rows are measured packed and fully aligned."""
+    """What explains best why a table lacks a problem: most rows are of packed, aligned operands."""
     if not problem.packed:
-        return Reason("strided", "an operand's leading stride is not minimal")
+        return Reason("strided", "an operand's leading stride is not minimal, as few rows have it")
     if problem.align < 16:
         return Reason(
             "unaligned",
-            f"an operand is only {problem.align}-byte aligned: kernels need addresses at multiples "
-            "of 16 bytes, and N and K (in tn and tt M as well) that are multiples of 8",
+            f"an operand is only {problem.align}-byte aligned: most kernels need addresses at "
+            "multiples of 16 bytes, and N and K (in tn and tt M as well) that are multiples of 8",
         )
     return None
 
 
-def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[Row | None, Reason]:
+def _consult(
+    manifest: Manifest, problem: Problem, device: DeviceInfo, unmeasured: bool
+) -> tuple[Row | None, Reason]:
     """What one pack says: a row to use, or None and the first thing that speaks against it."""
     name = f"{manifest.pack.name} {manifest.pack.version}"
 
     def no(code: str, text: str) -> tuple[None, Reason]:
         return None, Reason(code, f"{name}: {text}")
 
-    foreign = _find_foreign(manifest, device)
-    if foreign is not None:
-        return None, foreign
-    mine = (device.name, device.sm_count)
-    if mine not in [(each.name, each.sm_count) for each in manifest.device_profiles]:
-        return no(
-            "profile", f"the pack was not measured on {device.name} with {device.sm_count} SMs"
-        )
-    row = manifest.row(device.name, problem.key)
+    unmeant = find_unmeasured(manifest, device)
+    if unmeant is not None:
+        return None, unmeant
+    row = None if unmeasured else manifest.row(device.name, problem.key)
     if row is None:
         return no("not_measured", f"{problem} is not in the table")
     if row.kernel is None:
@@ -227,7 +273,7 @@ def _consult(manifest: Manifest, problem: Problem, device: DeviceInfo) -> tuple[
     return row, Reason("kernel", f"{name}: {kernel.name}, measured {gain}", accepted=True)
 
 
-def _find_foreign(manifest: Manifest, device: DeviceInfo) -> Reason | None:
+def find_foreign(manifest: Manifest, device: DeviceInfo) -> Reason | None:
     """Why no kernel of a pack can run on a device at all."""
     name = f"{manifest.pack.name} {manifest.pack.version}"
     if manifest.arch != device.arch:
@@ -240,12 +286,24 @@ def _find_foreign(manifest: Manifest, device: DeviceInfo) -> Reason | None:
     return None
 
 
+def find_unmeasured(manifest: Manifest, device: DeviceInfo) -> Reason | None:
+    """The same, and why none was measured on it."""
+    mine = (device.name, device.sm_count)
+    known = [(each.name, each.sm_count) for each in manifest.device_profiles]
+    foreign = find_foreign(manifest, device)
+    if foreign is not None or mine in known:
+        return foreign
+    name = f"{manifest.pack.name} {manifest.pack.version}"
+    text = f"the pack was not measured on {device.name} with {device.sm_count} SMs"
+    return Reason("profile", f"{name}: {text}")
+
+
 def _consult_invariant(
     manifest: Manifest, problem: Problem, device: DeviceInfo
 ) -> tuple[batch_invariant.Candidate | None, Reason]:
     """What one pack says in the batch-invariant mode."""
     name = f"{manifest.pack.name} {manifest.pack.version}"
-    foreign = _find_foreign(manifest, device)
+    foreign = find_foreign(manifest, device)
     if foreign is not None:
         return None, foreign
     ranked = batch_invariant.rank(manifest, problem, device.sm_count)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ._C import Kernel
     from .pack.manifest import KernelEntry
-    from .problem import Problem
+    from .problem import GroupedProblem, Problem
 
 #: Rounding of the result to its type: half a unit in the last place, relative.
 ROUNDING = {"f16": 2.0**-11, "bf16": 2.0**-8}
@@ -77,6 +77,41 @@ def prove(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.dev
             worst = max(worst, float(error.nan_to_num_(torch.inf).max()))
     if wrong:
         values = problem.m * columns_of(problem.n, problem.epilogue)
+        reason = f"self-test on {problem}: {wrong} of {values} values differ, by up to {worst:.3g}"
+        keep_out(settings().cache, entry, reason)
+        raise SelfTestError(reason)
+
+
+def prove_grouped(
+    kernel: Kernel, entry: KernelEntry, problem: GroupedProblem, place: torch.device
+) -> None:
+    """The same of a grouped kernel, on a few groups of the problem's weight: one tile of rows and a
+    part, none, and one. Raises as `prove` does."""
+    import torch
+
+    from .launcher import launch_grouped
+    from .measure.operands import DTYPES
+
+    rows, dtype = entry.grid.tile_m + 3, DTYPES[problem.dtype]
+    source = torch.Generator(place).manual_seed(int(entry.id[:12], 16))
+
+    def draw(*sizes: int) -> torch.Tensor:
+        return torch.randn(sizes, generator=source, dtype=dtype, device=place)
+
+    with torch.no_grad():
+        tokens, n, k = draw(rows + 1, problem.k), problem.n, problem.k
+        weights = draw(3, k, n) if problem.layout == "nn" else draw(3, n, k).mT
+        ends = torch.tensor([rows, rows, rows + 1], dtype=torch.int32, device=place)
+        out = torch.full((rows + 1, n), torch.nan, dtype=dtype, device=place)
+        launch_grouped(kernel, tokens, weights, ends, out)
+        expected = tokens.float() @ weights[0].float()
+        expected[rows:] = tokens[rows:].float() @ weights[2].float()
+        error = (out.float() - expected).abs_()
+        allowed = expected.abs_().mul_(2 * ROUNDING[problem.dtype]).add_(k * SUMMATION)
+        wrong = int((~(error <= allowed)).sum())
+    if wrong:
+        worst = float(error.nan_to_num_(torch.inf).max())
+        values = (rows + 1) * n
         reason = f"self-test on {problem}: {wrong} of {values} values differ, by up to {worst:.3g}"
         keep_out(settings().cache, entry, reason)
         raise SelfTestError(reason)

@@ -31,7 +31,7 @@ def matmul(
     input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
     """torch.matmul: all there is without the C extension. Says so once."""
-    _count()
+    count()
     return torch_matmul()(input, other, **({} if out is None else {"out": out}))
 
 
@@ -39,7 +39,7 @@ def linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
     """torch.nn.functional.linear, as `matmul` is torch.matmul."""
-    _count()
+    count()
     return torch_linear()(input, weight, bias)
 
 
@@ -51,7 +51,7 @@ def addmm(
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """torch.addmm, as `matmul` is torch.matmul."""
-    _count()
+    count()
     return torch_addmm()(input, mat1, mat2, **({} if out is None else {"out": out}))
 
 
@@ -62,7 +62,7 @@ def fused_linear(
     return None
 
 
-def _count() -> None:
+def count() -> None:
     global _calls
     if not _calls:
         read_switch()

@@ -31,7 +31,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "hgemm_packs/pack": ("hgemm_packs.pack",),
     "hgemm_packs: door": ("hgemm_packs.launcher",),
     "hgemm_packs/measure": ("hgemm_packs.measure",),
-    "hgemm_packs: choice": ("hgemm_packs.selftest", "hgemm_packs.select"),
+    "hgemm_packs: choice": ("hgemm_packs.selftest", "hgemm_packs.prediction", "hgemm_packs.select"),
     "hgemm_packs: dispatch": ("hgemm_packs.autograd", "hgemm_packs.dispatch"),
     "hgemm_packs/torch_hooks": ("hgemm_packs.torch_hooks",),
     "hgemm_packs/distribution": ("hgemm_packs.distribution",),
@@ -58,6 +58,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
             "search/rivals",
             "run",
             "redteam",
+            "prediction",
             "campaigns",
             "cli",
         )

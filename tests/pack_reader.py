@@ -1,4 +1,4 @@
-"""A reader of packs in under 100 lines: the standard library and docs/pack_format.md, no more.
+"""A reader of packs in under 110 lines: the standard library and docs/pack_format.md, no more.
 
 It takes that page's tables as they stand. Raises ValueError for damage, OSError for no file."""
 
@@ -67,18 +67,26 @@ def load(folder, name, most):
 def read(folder):
     """The manifest of a pack, with `image`, each kernel's cubin by its id."""
     data, blob = load(folder, "manifest.json", 1 << 24), load(folder, "kernels.bin", 1 << 29)
-    first = data.index(b'\n"kernels":[\n') + 13
-    second = data.index(b'\n"table":[\n', first) + 11
-    ends = data.rindex(b"\n]", first, second), data.rindex(b"\n]", second)
-    head = data[:first] + data[ends[0] : second] + data[ends[1] :]
-    pack = decode(head)
-    want(fits(pack, "manifest") and pack["kernels"] == pack["table"] == [], "head")
-    want(len(head) <= 1 << 17, "a long head")
-    for name, start, end in (("kernels", first, ends[0]), ("table", second, ends[1])):
-        lines = data[start:end].split(b"\n") if start < end else []
+    head, end, pack = b"", len(data), {}
+    parts = {
+        "table": 16,
+        "predictors": 21,
+        "kernels": 16,
+    }  # from the last on: bits of a line's bytes
+    for name, bits in parts.items():
+        found = data.find(b'\n"%s":[\n' % name.encode(), 0, end)
+        want(found >= 0 or name == "predictors", name)
+        start = found + len(name) + 6 if found >= 0 else end
+        stop = data.rindex(b"\n]", start, end) if found >= 0 else end
+        lines = data[start:stop].split(b"\n") if start < stop else []
         want(all(each.endswith(b",") for each in lines[:-1]), "a line without a comma")
-        want(all(len(each) <= 1 << 16 for each in lines), "a long line")
+        want(max(map(len, lines), default=0) <= 1 << bits, "a long line")
         pack[name] = [decode(each[:-1]) for each in lines[:-1]] + list(map(decode, lines[-1:]))
+        head, end = data[stop:end] + head, start
+    rest = decode(data[:end] + head)
+    want(fits(rest, "manifest") and not any(rest.get(name) for name in parts), "head")
+    want(len(data[:end] + head) <= 1 << 17, "a long head")
+    pack = rest | {name: pack[name] for name in rest.keys() & parts}
     want(fits(pack, "manifest"), "fields")
     want(pack["blob"] == {"bytes": len(blob), "sha256": sha256(blob).hexdigest()}, "kernels.bin")
     pack["image"] = {k["id"]: blob[k["offset"] :][: k["size"]] for k in pack["kernels"]}
@@ -87,12 +95,12 @@ def read(folder):
 
 
 def pick(pack, problem, name, arch, sm_count, driver):
-    """The kernels for a packed and aligned problem on a device, plain and dependent, or None."""
     known = [(each["name"], each["sm_count"]) for each in pack["device_profiles"]]
     if pack["arch"] != arch or driver < pack["min_driver"] or (name, sm_count) not in known:
         return None
     for row in pack["table"]:
-        if (row["profile"], *(row[field] for field in PROBLEM)) == (name, *problem):
+        odd = tuple(row.get("base", dict.fromkeys("abc", 16)).values()), row.get("packed", True)
+        if (row["profile"], *(row[field] for field in PROBLEM), *odd) == (name, *problem):
             least = min(row["hot"]["lcb"], row["cold"]["lcb"])
             wins = row["kernel"] is not None and least > 1 + pack["policy"]["noise_floor"]
             return (row["kernel"], row.get("dependent")) if wins else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+from collections import Counter
 from typing import Any
 
 from tests.pack_reader import PROBLEM
@@ -23,6 +24,8 @@ PARAMETERS: dict[str, tuple[str, list[int]]] = {
 PARAMETERS |= {
     f"{name}_addend": (operands, [*sizes, 8]) for name, (operands, sizes) in PARAMETERS.items()
 }
+GROUPED = "tma2_grouped_v1"
+PARAMETERS[GROUPED] = ("ab", [128, 128, 8, 4, 4, 4, 4, 8, 4])
 
 
 def forbidden(pack: dict[str, Any], blob: bytes) -> set[int]:
@@ -35,15 +38,24 @@ def forbidden(pack: dict[str, Any], blob: bytes) -> set[int]:
     for kernel in kernels:
         found |= of_kernel(kernel)
     names = [profile["name"] for profile in pack["device_profiles"]]
-    keys = [tuple(row[name] for name in ("profile", *PROBLEM)) for row in rows]
+    keys = [(row["profile"], *key_of(row)) for row in rows]
     if any(low >= high for low, high in itertools.pairwise(keys)):
         found.add(10)
     if len(set(names)) < len(names) or any(row["profile"] not in names for row in rows):
         found.add(11)
     if pack["launcher_abi"] == 4 and any(each["epilogue"] != "none" for each in kernels + rows):
         found.add(22)
+    odd = [row for row in rows if len(key_of(row)) > 8]
+    if (odd and pack["launcher_abi"] < 6) or not all(map(says_more, odd)):
+        found.add(29)
     for row in rows:
         found |= of_row(row, by_id)
+    found |= of_grouped(pack, by_id, names)
+    profiles = [each["profile"] for each in pack.get("predictors", [])]
+    if len(set(profiles)) < len(profiles) or not set(profiles) <= set(names):
+        found.add(30)
+    for predictor in pack.get("predictors", []):
+        found |= of_predictor(predictor, by_id)
     return found | of_blob(pack, blob)
 
 
@@ -74,9 +86,94 @@ def of_kernel(kernel: dict[str, Any]) -> set[int]:
         ),
         21: kernel["param_layout"].endswith("_addend")
         != (kernel["epilogue"] not in ("none", "gated_silu")),
+        25: kernel["param_layout"] == GROUPED
+        and not (
+            kernel["grid"]["persistent"]
+            and math.prod(kernel["cluster"]) == 1
+            and kernel["layout"][0] == "n"
+            and not any(each["row_group"] for each in kernel["tma"])
+            and [kernel["dims"]["m"][each] for each in ("min", "multiple_of")] == [1, 1]
+        ),
         23: kernel["epilogue"] == "gated_silu" and kernel["dims"]["n"]["multiple_of"] % 2 > 0,
     }
     return {number for number, is_so in states.items() if is_so}
+
+
+def of_predictor(predictor: dict[str, Any], by_id: dict[str, Any]) -> set[int]:
+    families, candidates = predictor["families"], predictor["candidates"]
+    kinds = Counter((each["layout"], each["dtype"]) for each in candidates)
+    models = [predictor[name] for name in ("ours", "torch", "doubt")]
+    ids = {each["kernel"] for each in candidates}
+    states = {
+        31: len(set(families)) < len(families)
+        or len(ids) < len(candidates)
+        or max(kinds.values()) > 48,
+        32: any(
+            each["numbers"][0] >= len(families)
+            or not all(each["numbers"][place] for place in (1, 2, 3, 7, 8, 10))
+            for each in candidates
+        ),
+        33: not all(
+            each["kernel"] in by_id and is_candidate(each, by_id[each["kernel"]], families)
+            for each in candidates
+        ),
+        34: not all(map(is_forest, models)),
+        35: max(predictor["torch"]["feature"]) > 15,
+    }
+    return {number for number, is_so in states.items() if is_so}
+
+
+def dims_of_packed(kernel: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """The kernel's dims, and rows of packed operands that begin where `align` wants them."""
+    first, second = kernel["layout"]
+    rows = {"a": "k" if first == "n" else "m", "b": "n" if second == "n" else "k", "c": "n"}
+    dims = {name: dict(each) for name, each in kernel["dims"].items()}
+    for operand, name in rows.items():
+        step = dims[name]["multiple_of"]
+        dims[name]["multiple_of"] = math.lcm(step, kernel["align"][operand] // 2)
+    return dims
+
+
+def is_candidate(said: dict[str, Any], kernel: dict[str, Any], families: list[str]) -> bool:
+    family, *numbers = said["numbers"]
+    genes = [kernel["genome"].get(name) for name in ("tile_k", "stages")]
+    known = [
+        gene if type(gene) is int and gene > 0 else absent
+        for gene, absent in zip(genes, (64, 1), strict=True)
+    ]
+    grid = kernel["grid"]
+    return (
+        family < len(families)
+        and families[family] == kernel["family"]
+        and kernel["epilogue"] == "none"
+        and all(said[name] == kernel[name] for name in ("layout", "dtype"))
+        and said["dims"] == dims_of_packed(kernel)
+        and numbers
+        == [
+            *(grid["tile_m"], grid["tile_n"], *known, *kernel["cluster"]),
+            *(grid.get("slices", 1), int(grid["persistent"])),
+            *(kernel["block"], kernel["smem_bytes"]),
+        ]
+    )
+
+
+def is_forest(model: dict[str, Any]) -> bool:
+    roots, feature, right = model["roots"], model["feature"], model["right"]
+    ends = [*roots[1:], len(feature)]
+    if not len(feature) == len(right) == len(model["number"]) or roots[0]:
+        return False
+
+    def behind(at: int, end: int) -> int:
+        """Where the tree that begins there ends, or a place that is none."""
+        if not 0 <= at < end:
+            return end + 1
+        if feature[at] < 0:
+            return end + 1 if right[at] else at + 1
+        if behind(at + 1, end) != right[at]:
+            return end + 1
+        return behind(right[at], end)
+
+    return all(behind(root, end) == end for root, end in zip(roots, ends, strict=True))
 
 
 def of_row(row: dict[str, Any], by_id: dict[str, Any]) -> set[int]:
@@ -90,8 +187,59 @@ def of_row(row: dict[str, Any], by_id: dict[str, Any]) -> set[int]:
     return {number for number, is_so in states.items() if is_so}
 
 
+def of_grouped(pack: dict[str, Any], by_id: dict[str, Any], profiles: list[str]) -> set[int]:
+    rows, found = pack.get("grouped", []), set()
+    layouts = {kernel["param_layout"] for kernel in pack["kernels"]}
+    if pack["launcher_abi"] < 6 and ("grouped" in pack or GROUPED in layouts):
+        found.add(24)
+    order = ("profile", "groups", "n", "k", "layout", "dtype", "m")
+    keys = [tuple(row[name] for name in order) for row in rows]
+    if any(low >= high for low, high in itertools.pairwise(keys)):
+        found.add(26)
+    for row in rows:
+        bad_bound = any(row[state]["lcb"] > row[state]["speedup"] for state in ("hot", "cold"))
+        if row["profile"] not in profiles or row["kernel"] not in {*by_id, None} or bad_bound:
+            found.add(27)
+        kernel = by_id.get(row["kernel"])
+        asked = row | {"out_dtype": row["dtype"], "acc": "f32", "epilogue": "none"}
+        if kernel and not (kernel["param_layout"] == GROUPED and takes(kernel, asked)):
+            found.add(28)
+    named = [row.get(name) for row in pack["table"] for name in ("kernel", "dependent")]
+    if any(by_id[each]["param_layout"] == GROUPED for each in named if each in by_id):
+        found.add(28)
+    return found
+
+
+def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What rows rise by within a profile."""
+    base, packed = row.get("base", dict.fromkeys("abc", 16)), row.get("packed", True)
+    odd = () if packed and {*base.values()} == {16} else (tuple(base.values()), packed)
+    return (*(row[name] for name in PROBLEM), *odd)
+
+
+def most_of(row: dict[str, Any]) -> dict[str, int]:
+    """The bytes that the row lengths of packed operands are multiples of; C's rows are packed."""
+    a = row["k" if row["layout"][0] == "n" else "m"]
+    b = row["n" if row["layout"][1] == "n" else "k"]
+    c = row["n"] // 2 if row["epilogue"] == "gated_silu" else row["n"]
+    rows_a = row["m" if row["layout"][0] == "n" else "k"]
+    rows_b = row["k" if row["layout"][1] == "n" else "n"]
+    packed = row.get("packed", True)
+    a, b = (a if packed or rows_a == 1 else 8), (b if packed or rows_b == 1 else 8)
+    lengths = {"a": a, "b": b, "c": c}
+    return {name: math.gcd(16, 2 * length) for name, length in lengths.items()}
+
+
+def says_more(row: dict[str, Any]) -> bool:
+    base = row.get("base", dict.fromkeys("abc", 16))
+    return all(base[name] == 16 or base[name] < most for name, most in most_of(row).items())
+
+
 def takes(kernel: dict[str, Any], row: dict[str, Any]) -> bool:
     same = all(kernel[name] == row[name] for name in PROBLEM[3:])
+    base = row.get("base", dict.fromkeys("abc", 16))
+    had = {name: min(base[name], most) for name, most in most_of(row).items()}
+    same = same and all(had[name] >= kernel["align"][name] for name in "abc")
     return same and all(
         each["min"] <= row[name] <= each["max"] and row[name] % each["multiple_of"] == 0
         for name, each in kernel["dims"].items()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.publish import protocol_texts
+from benchmarks.publish import protocol_texts, shapes_figures
 from hgemm_packs.generator.core.problems import LAYER_REGIMES, REGIMES
 from hgemm_packs.generator.tables.speedups import COLUMNS, DTYPES
 
@@ -312,13 +312,14 @@ BLOCKS: Blocks = {
     "epilogues": protocol_texts.describe_epilogues,
     "generator": generator,
     "distribution": distribution,
+    "unseen": shapes_figures.describe,
 }
 
 
 def facts() -> dict[str, Any]:
-    """summary.json, with generator.json, distribution.json, models.json, invariant.json and
-    torch.json as its parts of those names; the last three are None until they were measured."""
-    parts: dict[str, Any] = {"models": None, "invariant": None, "torch": None}
+    """summary.json, with generator.json, distribution.json, models.json, invariant.json, torch.json
+    and shapes.json as its parts; the last four are None until they were measured."""
+    parts: dict[str, Any] = dict.fromkeys(("models", "invariant", "torch", "shapes"))
     for name in ("summary", "generator", "distribution", *parts):
         if name not in parts or (RESULTS / f"{name}.json").exists():
             parts[name] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
@@ -335,8 +336,7 @@ def render(text: str, facts: Summary, blocks: Blocks = BLOCKS) -> str:
 
 
 def main() -> int:
-    known = facts()
-    texts = {page: page.read_text(encoding="utf-8") for page in (README, FIGURES)}
+    known, texts = facts(), {page: page.read_text(encoding="utf-8") for page in (README, FIGURES)}
     wanted = {page: render(text, known) for page, text in texts.items()}
     if "--check" in sys.argv[1:]:
         return int(texts != wanted)

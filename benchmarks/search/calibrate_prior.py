@@ -158,7 +158,10 @@ def _quality(estimate: Array, log_us: Array, group: NDArray[np.intp]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("family", nargs="*", default=list(FAMILIES), help="those to fit; all")
+    screened = [name for name in FAMILIES if name not in constants.UNCALIBRATED]
+    parser.add_argument(
+        "family", nargs="*", default=screened, help="those to fit; all with screens"
+    )
     wanted = parser.parse_args().family
     times = list(read_times())
     best: dict[Problem, float] = {}

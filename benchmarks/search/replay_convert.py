@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hgemm_packs.generator.core.space import Space, catalogue
+from hgemm_packs.generator.core.space import FITTED, Space, catalogue
 from hgemm_packs.generator.core.spec import Choice, Status
 from hgemm_packs.generator.devices.recording import SAMPLES, Screen, save
 from hgemm_packs.generator.store.lines import Record, read_records
@@ -42,7 +42,8 @@ def convert(paths: Sequence[Path], out: Path) -> None:
 def screen_of(record: Record) -> Screen:
     """One line as a screen; an arm of `again` is a baseline or a kernel's name."""
     problem = Problem(*record["problem"])
-    by_name = {choice.name: choice for choice in Space(problem).core}
+    listed = (choice for choice in Space(problem).core if choice.family not in FITTED)
+    by_name = {choice.name: choice for choice in listed}
     us, failed, again = record["us"], record["failed"], record["again"]
     strange = (us.keys() | failed.keys() | again.keys()) - by_name.keys() - set(BASELINES)
     if strange:

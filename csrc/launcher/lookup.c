@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cuda/kernel_type.h"
+#include "unmeasured.h"
 
 // Fallbacks need no memory of their own: one shared answer per reason.
 static answer FALLBACKS[REASON_COUNT] = {
@@ -21,27 +22,56 @@ void lookup_release(answer *entry) {
   free(entry);
 }
 
-void lookup_reset(launcher_state *state) {
-  // Detached first: releasing a tuple may run Python, which may use the table.
-  table old = state->table;
-  state->table = (table){0};
-  for (uint32_t i = 0; i < old.capacity; i++)
-    if (old.slots[i].value) lookup_release(old.slots[i].value);
-  free(old.slots);
+static void forget(table *which) {
+  for (uint32_t i = 0; i < which->capacity; i++)
+    if (which->slots[i].value) lookup_release(which->slots[i].value);
+  free(which->slots);
+  *which = (table){0};
 }
 
-void lookup_give_up(launcher_state *state, const problem_key *key, reason why) {
-  table_slot *slot = table_slot_of(&state->table, key);
+void lookup_reset(launcher_state *state) {
+  forget(&state->table);
+  forget(&state->older);
+  unmeasured_reset(state);
+}
+
+static void give_up(table *which, const problem_key *key, reason why) {
+  table_slot *slot = table_slot_of(which, key);
   if (!slot) return;
   answer *old = slot->value;
   slot->value = fallback(why);
   lookup_release(old);
 }
 
+void lookup_give_up(launcher_state *state, const problem_key *key, reason why) {
+  give_up(&state->table, key, why);
+  give_up(&state->older, key, why);
+}
+
+// Remembers an answer, which the table then owns; -1 where there is no memory. Where this
+// generation is full, the one before it goes.
+static int remember(launcher_state *state, const problem_key *key, answer *entry) {
+  if (state->table.count >= TABLE_LIMIT) {
+    forget(&state->older);
+    state->older = state->table;
+    state->table = (table){0};
+  }
+  return table_put(&state->table, key, entry);
+}
+
+// The answer of the generation before, which thereby belongs to this one, too; or NULL.
+static answer *find_older(launcher_state *state, const problem_key *key) {
+  answer *entry = table_find(&state->older, key);
+  if (!entry) return NULL;
+  if (entry->fallback == REASON_COUNT) entry->users++;  // for good, should memory have run out
+  remember(state, key, entry);
+  return entry;
+}
+
 PyObject *problem_tuple(const problem *p) {
-  return Py_BuildValue("(iiissiis)", p->shape.m, p->shape.n, p->shape.k, problem_layout(p),
-                       p->a.type == DL_BFLOAT ? "bf16" : "f16", p->align, p->packed,
-                       FINISH_NAMES[p->finish]);
+  return Py_BuildValue("(iiiss(iii)is)", p->shape.m, p->shape.n, p->shape.k, problem_layout(p),
+                       p->a.type == DL_BFLOAT ? "bf16" : "f16", p->align[0], p->align[1],
+                       p->align[2], p->packed, FINISH_NAMES[p->finish]);
 }
 
 static reason named_reason(PyObject *name) {
@@ -53,8 +83,9 @@ static reason named_reason(PyObject *name) {
 // Binds a kernel that is launched dependent or not to `p`; -1 where it is none for that.
 static int make_plan(launcher_state *state, const problem *p, const loaded_kernel *kernel, int pdl,
                      plan *result) {
-  // C is not known yet; A stands in for it, equally aligned in a problem that gets a kernel.
-  void *const addresses[ADDRESSES] = {p->a.data, p->b.data, p->a.data, p->addend};
+  // C is not known yet; the 16 bytes in which A begins stand in for it.
+  char *const c = p->a.data - (uintptr_t)p->a.data % 16;
+  void *const addresses[ADDRESSES] = {p->a.data, p->b.data, c, p->addend};
   const launch_record *record = &kernel->record;
   const int fits = kernel->device == p->a.device && record->dtype == p->a.type &&
                    record->transposed[0] == p->transposed[0] &&
@@ -65,11 +96,12 @@ static int make_plan(launcher_state *state, const problem *p, const loaded_kerne
 
 // The answer with these kernels; `dependent` may be NULL, and one that is of no use is left out.
 static answer *plan_answer(launcher_state *state, const problem *p, const loaded_kernel *own,
-                           const loaded_kernel *dependent) {
+                           const loaded_kernel *dependent, int predicted) {
   answer *entry = aligned_alloc(_Alignof(answer), sizeof *entry);
   if (!entry) return (answer *)PyErr_NoMemory();
   entry->fallback = REASON_COUNT;
   entry->users = 1;
+  entry->predicted = predicted;
   if (make_plan(state, p, own, 0, &entry->own)) {
     lookup_release(entry);
     return fallback(REASON_REFUSED);
@@ -79,14 +111,16 @@ static answer *plan_answer(launcher_state *state, const problem *p, const loaded
   return entry;
 }
 
-// What Python found, a name or a pair of kernels of which the second may be None, as an answer.
+// What Python found, as an answer: a name, or a pair of kernels of which the second may be None and
+// whether they are predicted.
 static answer *read_answer(launcher_state *state, const problem *p, PyObject *found) {
   PyObject *first, *second;
+  int predicted;
   if (PyUnicode_Check(found)) return fallback(named_reason(found));
-  if (!PyArg_ParseTuple(found, "OO", &first, &second)) return NULL;
+  if (!PyArg_ParseTuple(found, "OOp", &first, &second, &predicted)) return NULL;
   const loaded_kernel *own = kernel_of(state, first), *dependent = NULL;
   if (own && second != Py_None && !(dependent = kernel_of(state, second))) return NULL;
-  return own ? plan_answer(state, p, own, dependent) : NULL;
+  return own ? plan_answer(state, p, own, dependent, predicted) : NULL;
 }
 
 // While the caller's stream is being captured nothing may be loaded. A stream that the driver
@@ -111,25 +145,33 @@ static int is_capturing(launcher_state *state, const problem *p) {
   return code != CU_OK || status != CU_CAPTURE_NONE;
 }
 
-static answer *resolve(launcher_state *state, const problem *p) {
+// What Python leaves to torch it leaves with whatever strides: Python knows none.
+static problem_key without_strides(const problem *p) {
+  problem_key key = p->key;
+  key.lead[0] = key.lead[1] = 0;
+  return key;
+}
+
+static answer *resolve(launcher_state *state, const problem *p, int unmeasured) {
   PyObject *described = problem_tuple(p);
   if (!described) return NULL;
-  PyObject *found = PyObject_CallFunction(state->torch.resolve, "Oiii", described, p->a.device,
-                                          is_capturing(state, p), problem_is_invariant(p));
+  PyObject *found =
+      PyObject_CallFunction(state->torch.resolve, "Oiiii", described, p->a.device,
+                            is_capturing(state, p), problem_is_invariant(p), unmeasured);
   Py_DECREF(described);
   if (!found) return NULL;
   answer *entry = read_answer(state, p, found);
+  const problem_key key = PyUnicode_Check(found) ? without_strides(p) : p->key;
   Py_DECREF(found);
   // A capture ends; the next call outside it may load the kernel.
   if (!entry || entry->fallback == REASON_COLD_CAPTURE) return entry;
   // Another thread may have answered the same problem while Python ran.
-  answer *present = table_find(&state->table, &p->key);
+  answer *present = table_find(&state->table, &key);
   if (present) {
     lookup_release(entry);
     return present;
   }
-  if (state->table.count >= TABLE_LIMIT) lookup_reset(state);
-  if (table_put(&state->table, &p->key, entry)) {
+  if (remember(state, &key, entry)) {
     lookup_release(entry);
     PyErr_NoMemory();
     return NULL;
@@ -137,7 +179,26 @@ static answer *resolve(launcher_state *state, const problem *p) {
   return entry;
 }
 
+// Why torch runs a problem without a row, in the words of Python.
+static reason unmeasured_reason(const problem *p) {
+  if (!p->packed) return REASON_STRIDED;
+  for (int i = 0; i < 3; i++)
+    if (p->align[i] < 16) return REASON_UNALIGNED;
+  return REASON_NOT_MEASURED;
+}
+
 answer *lookup(launcher_state *state, const problem *p) {
   answer *entry = table_find(&state->table, &p->key);
-  return entry ? entry : resolve(state, p);
+  if (!entry && state->older.count) entry = find_older(state, &p->key);
+  if (!entry && !p->packed) {
+    const problem_key key = without_strides(p);
+    entry = table_find(&state->table, &key);
+    if (!entry && state->older.count) entry = find_older(state, &key);
+  }
+  if (entry) return entry;
+  const int unmeasured = unmeasured_is_known(state, p);
+  // Under STRICT every call without a kernel raises, and says all that there is to say.
+  if (unmeasured && !state->strict && unmeasured_waits(state, p))
+    return fallback(unmeasured_reason(p));
+  return resolve(state, p, unmeasured);
 }

@@ -27,7 +27,7 @@ static PyObject *serve(launcher_state *state, const call *c, problem *p, answer 
   // Held, because anything asked of torch from here on may run Python (a finalizer is enough), and
   // Python may change the table.
   found->users++;
-  reason why = c->out ? problem_out(state, c->out, p) : REASON_COUNT;
+  reason why = c->out ? problem_out(state, c->out, lookup_bytes_of_c(found), p) : REASON_COUNT;
   if (why == REASON_COUNT) why = torch_check(state, c);
   if (why == REASON_COUNT && c->out) why = torch_claim_out(state, c->out, p);
   if (why == REASON_AUTOGRAD && !PyErr_Occurred() &&
@@ -51,7 +51,7 @@ static PyObject *serve_by_torch(launcher_state *state, const call *c, problem *p
     return result;
   }
   if (!torch_has_product(state)) return torch_call(state, c, p);  // out is not touched
-  reason odd = c->out ? problem_out(state, c->out, p) : REASON_COUNT;
+  reason odd = c->out ? problem_out(state, c->out, 16, p) : REASON_COUNT;
   if (odd == REASON_COUNT && c->bias) odd = problem_bias(state, c->bias, p);
   if (odd == REASON_COUNT) odd = torch_check(state, c);
   if (odd == REASON_COUNT && c->out) odd = torch_claim_out(state, c->out, p);

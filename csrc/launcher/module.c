@@ -4,9 +4,12 @@
 // process can call matmul, and captured graphs may replay kernels even later.
 #include "cuda/kernel_type.h"
 #include "cuda/workspace.h"
+#include "grouped.h"
 #include "lookup.h"
 #include "matmul.h"
 #include "override.h"
+#include "trees.h"
+#include "unmeasured.h"
 
 static PyObject *device_info(PyObject *module, PyObject *index) {
   const long ordinal = PyLong_AsLong(index);
@@ -28,8 +31,9 @@ static PyObject *counters(PyObject *module, PyObject *unused) {
     Py_XDECREF(count);
   }
   if (!fallbacks) return NULL;
-  return Py_BuildValue("{sKsKsN}", "hits", (unsigned long long)state->hits, "launches",
-                       (unsigned long long)state->launches, "fallbacks", fallbacks);
+  return Py_BuildValue("{sKsKsKsN}", "hits", (unsigned long long)state->hits, "launches",
+                       (unsigned long long)state->launches, "predicted",
+                       (unsigned long long)state->predicted, "fallbacks", fallbacks);
 }
 
 static PyObject *reset_table(PyObject *module, PyObject *unused) {
@@ -108,17 +112,20 @@ static PyMethodDef METHODS[] = {
      "linear($module, input, weight, bias=None)\n--\n\n"
      "torch.nn.functional.linear(input, weight, bias), run as matmul runs it. With a bias a\n"
      "kernel runs it where one that adds it was measured, and torch everywhere else."},
-    {"addmm", FUNCTION(addmm_py), METH_FASTCALL | METH_KEYWORDS, NULL},      // matmul.c
-    {"fused_linear", FUNCTION(fused_linear_py), METH_FASTCALL, NULL},        // matmul.c
-    {"init", FUNCTION(state_init), METH_VARARGS | METH_KEYWORDS, NULL},      // state.c
-    {"load", FUNCTION(kernel_load_py), METH_VARARGS | METH_KEYWORDS, NULL},  // kernel_type.c
-    {"launch", FUNCTION(kernel_launch_py), METH_FASTCALL, NULL},             // kernel_type.c
-    {"use_torch", state_use_torch, METH_VARARGS, NULL},                      // state.c
-    {"on_first_call", state_on_first_call, METH_O, NULL},                    // state.c
-    {"remember_quiet", state_remember_quiet, METH_NOARGS, NULL},             // state.c
-    {"relaxed", workspace_relaxed, METH_O, NULL},                            // workspace.c
-    {"override", override_py, METH_O, NULL},                                 // override.c
-    {"serve_program", override_serve, METH_O, NULL},                         // override.c
+    {"addmm", FUNCTION(addmm_py), METH_FASTCALL | METH_KEYWORDS, NULL},        // matmul.c
+    {"fused_linear", FUNCTION(fused_linear_py), METH_FASTCALL, NULL},          // matmul.c
+    {"describe_grouped", FUNCTION(grouped_describe_py), METH_FASTCALL, NULL},  // grouped.c
+    {"launch_grouped", FUNCTION(grouped_launch_py), METH_FASTCALL, NULL},      // grouped.c
+    {"fall_back_grouped", grouped_fall_back_py, METH_O, NULL},                 // grouped.c
+    {"init", FUNCTION(state_init), METH_VARARGS | METH_KEYWORDS, NULL},        // state.c
+    {"load", FUNCTION(kernel_load_py), METH_VARARGS | METH_KEYWORDS, NULL},    // kernel_type.c
+    {"launch", FUNCTION(kernel_launch_py), METH_FASTCALL, NULL},               // kernel_type.c
+    {"use_torch", state_use_torch, METH_VARARGS, NULL},                        // state.c
+    {"on_first_call", state_on_first_call, METH_O, NULL},                      // state.c
+    {"remember_quiet", state_remember_quiet, METH_NOARGS, NULL},               // state.c
+    {"relaxed", workspace_relaxed, METH_O, NULL},                              // workspace.c
+    {"override", override_py, METH_O, NULL},                                   // override.c
+    {"serve_program", override_serve, METH_O, NULL},                           // override.c
     {"describe", describe, METH_VARARGS, NULL},
     {"device_info", device_info, METH_O, NULL},
     {"counters", counters, METH_NOARGS, NULL},
@@ -127,6 +134,12 @@ static PyMethodDef METHODS[] = {
     {"set_off", set_off, METH_O, NULL},
     {"set_invariant", set_invariant, METH_O, NULL},
     {"on_fallback", on_fallback, METH_O, NULL},
+    {"know_rows", unmeasured_know_rows, METH_VARARGS, NULL},  // unmeasured.c
+    {"predictor", predictor_py, METH_VARARGS, NULL},          // trees.c
+    {"predict", predict_py, METH_VARARGS, NULL},              // trees.c
+    {"features", features_py, METH_VARARGS, NULL},            // trees.c
+    {"floor_us", floor_us_py, METH_VARARGS, NULL},            // trees.c
+    {"feature_names", feature_names_py, METH_NOARGS, NULL},   // trees.c
     {0},
 };
 

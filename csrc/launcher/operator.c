@@ -87,7 +87,7 @@ static reason describe(const launcher_state *state, const operands *x, problem *
   if (why == REASON_COUNT) p->key.tag |= __atomic_load_n(&state->invariant, __ATOMIC_RELAXED);
   if (why == REASON_COUNT && x->addend) why = describe_addend(state, x, p);
   if (why == REASON_COUNT && x->out) why = view(state, x->out, x->batched, &p->c);
-  if (why == REASON_COUNT && x->out) why = problem_of_output(p);
+  if (why == REASON_COUNT && x->out) why = problem_of_output(p, 16);
   // A user who lets torch add up in half precision asks for what no kernel does.
   if (why == REASON_COUNT && p->a.type == DL_FLOAT && shim.sums_in_half &&
       shim.sums_in_half(shim.context()))

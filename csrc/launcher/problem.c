@@ -74,17 +74,30 @@ static int settle(const matrix *m, int *transposed, int32_t *lead, int *packed) 
   return 1;
 }
 
+// Where addresses, sizes and alignments stand in a tag; the batch-invariant mode has the last bit.
+enum { TAG_PACKED = 11, TAG_ALIGN = 12, TAG_FINISH = 18 };
+
+// Bytes, at most 16, that divide an address and a leading stride: 16, 8, 4 or 2, as a power of two.
+static uint32_t aligned_to(const char *data, int32_t lead) {
+  return (uint32_t)__builtin_ctz(16u | (uint32_t)(uintptr_t)data | (uint32_t)lead * 2);
+}
+
 static void make_key(problem *p) {
-  uintptr_t bits = 16 | (uintptr_t)p->a.data | (uintptr_t)p->b.data;
-  for (int i = 0; i < 3; i++)
-    bits |= (uintptr_t)p->shape.ld[i] * 2;
-  p->align = (int)(bits & -bits);
-  if (p->align < 2) p->align = 2;
+  const char *const data[3] = {p->a.data, p->b.data, NULL};
+  uint32_t align = 0;
+  for (int i = 0; i < 3; i++) {
+    const uint32_t power = aligned_to(data[i], p->shape.ld[i]);
+    p->align[i] = power ? 1 << power : 2;
+    align |= (power ? power - 1 : 0) << 2 * i;
+  }
   const uint32_t bf16 = p->a.type == DL_BFLOAT;
-  p->key = (problem_key){(uint32_t)p->shape.m, (uint32_t)p->shape.n, (uint32_t)p->shape.k,
-                         (uint32_t)p->a.device | (uint32_t)p->transposed[0] << 8 |
-                             (uint32_t)p->transposed[1] << 9 | bf16 << 10 |
-                             (uint32_t)p->packed << 11 | (uint32_t)p->align << 12};
+  p->key = (problem_key){
+      (uint32_t)p->shape.m,
+      (uint32_t)p->shape.n,
+      (uint32_t)p->shape.k,
+      (uint32_t)p->a.device | (uint32_t)p->transposed[0] << 8 | (uint32_t)p->transposed[1] << 9 |
+          bf16 << 10 | (uint32_t)p->packed << TAG_PACKED | align << TAG_ALIGN,
+      {p->packed ? 0 : (uint32_t)p->shape.ld[0], p->packed ? 0 : (uint32_t)p->shape.ld[1]}};
 }
 
 // Rows are columns, and columns rows.
@@ -106,6 +119,7 @@ reason problem_of_views(int linear, problem *p) {
   p->shape.m = (int32_t)p->a.rows;
   p->shape.n = (int32_t)p->b.cols;
   p->shape.k = (int32_t)p->a.cols;
+  p->shape.groups = 0;
   p->packed = 1;
   if (!settle(&p->a, &p->transposed[0], &p->shape.ld[0], &p->packed) ||
       !settle(&p->b, &p->transposed[1], &p->shape.ld[1], &p->packed))
@@ -129,10 +143,10 @@ reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, i
   return why;
 }
 
-reason problem_out(const launcher_state *state, PyObject *out, problem *p) {
+reason problem_out(const launcher_state *state, PyObject *out, int bytes, problem *p) {
   const reason why = view(state, out, &p->c);
   if (why != REASON_COUNT) return why == REASON_DEVICE ? REASON_MISMATCH : why;
-  return problem_of_output(p);
+  return problem_of_output(p, bytes);
 }
 
 static int same_leading(const matrix *x, const matrix *y) {
@@ -140,20 +154,27 @@ static int same_leading(const matrix *x, const matrix *y) {
          !memcmp(x->leading, y->leading, (size_t)x->leading_count * sizeof *x->leading);
 }
 
-reason problem_of_output(const problem *p) {
+reason problem_of_output(problem *p, int bytes) {
   const matrix *a = &p->a, *c = &p->c;
   if (!same_kind(a, c) || !same_leading(a, c) || c->cols != problem_columns(p))
     return REASON_MISMATCH;
   if (!c->data) return REASON_NO_VIEW;
   const int64_t lead = matrix_lead(c, 0);
   if (!lead) return REASON_OUT;
-  if (lead != c->cols) return REASON_STRIDED;
-  if ((uintptr_t)c->data % 16) return REASON_UNALIGNED;
+  // What promises 16 bytes was measured with packed rows, and is launched on no others.
+  if (lead != c->cols && (bytes == 16 || lead > INT32_MAX)) return REASON_STRIDED;
+  if (((uintptr_t)c->data | (lead != c->cols ? (uintptr_t)lead * 2 : 0)) % (uintptr_t)bytes)
+    return REASON_UNALIGNED;
   // torch decides what an output that shares memory with an input means.
   const int is_row = FINISH_KINDS[p->finish] == EPILOGUE_BIAS;
-  const matrix addend = {.data = p->addend, .rows = is_row ? 1 : c->rows, .cols = c->cols};
+  const matrix addend = {.data = p->addend,
+                         .rows = is_row ? 1 : c->rows,
+                         .cols = c->cols,
+                         .row_stride = c->cols,
+                         .col_stride = 1};
   if (matrix_overlap(a, c) || matrix_overlap(&p->b, c) || (p->addend && matrix_overlap(&addend, c)))
     return REASON_OUT;
+  p->shape.ld[2] = (int32_t)lead;
   return REASON_COUNT;
 }
 
@@ -193,7 +214,7 @@ reason problem_finish(problem *p, finish how, const matrix *addend) {
     make_key(p);  // rows of C are aligned in another way
     p->key.tag |= mode;
   }
-  p->key.tag |= (uint32_t)how << 17;  // above the alignment
+  p->key.tag |= (uint32_t)how << TAG_FINISH;
   return REASON_COUNT;
 }
 

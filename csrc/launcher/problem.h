@@ -35,8 +35,8 @@ typedef struct {
   finish finish;
   void *addend;       // that the kernel adds, or NULL
   int transposed[2];  // how A and B are stored
-  int align;          // bytes: 16, 8, 4 or 2
-  int packed;
+  int align[3];       // bytes of A, B and C: 16, 8, 4 or 2
+  int packed;         // A and B
 } problem;
 
 // Whether it is a torch.Tensor or a Parameter, and of no class of its own: subclasses and
@@ -49,14 +49,15 @@ int is_tensor(const launcher_state *state, PyObject *object);
 reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, int linear,
                         problem *result);
 
-// Checks that `out` is what a kernel of `p` can write to and fills p->c. REASON_COUNT when it is.
-reason problem_out(const launcher_state *state, PyObject *out, problem *p);
+// Checks that `out` is what a kernel of `p` can write to that needs `bytes` of C's address and
+// rows, and fills p->c and C's leading stride. REASON_COUNT when it is.
+reason problem_out(const launcher_state *state, PyObject *out, int bytes, problem *p);
 
 // The parts of these two, of C++ tensors: a view of one, a problem of a and b that are viewed, and
 // whether C, viewed, can be written to. None needs the GIL.
 reason problem_view(const launcher_state *state, void *tensor, matrix *result);
 reason problem_of_views(int linear, problem *p);
-reason problem_of_output(const problem *p);
+reason problem_of_output(problem *p, int bytes);
 
 // The view of what may be added, of a C++ tensor: a matrix, or a vector, whose leading_count is 0.
 // 0 where it is neither. Needs no GIL.

@@ -33,11 +33,11 @@ static workspace_found choose_plan(launcher_state *state, const answer *found,
 // The launch itself, with the GIL released: a full launch queue blocks, and what empties it may be
 // a host callback that needs the GIL.
 static cu_result launch(const cu_driver *driver, const plan *run, void *const addresses[ADDRESSES],
-                        void *parts, cu_stream stream, int is_current) {
+                        int32_t lead, void *parts, cu_stream stream, int is_current) {
   PyThreadState *thread = PyEval_SaveThread();
   cu_result result = is_current ? CU_OK : driver->context_push(run->context);
   if (result == CU_OK) {
-    result = plan_run(driver, run, addresses, parts, stream);
+    result = plan_run(driver, run, addresses, lead, parts, stream);
     device_leave(driver, !is_current);
   }
   PyEval_RestoreThread(thread);
@@ -54,13 +54,15 @@ reason run_kernel(launcher_state *state, const problem *p, const answer *found) 
   void *const addresses[ADDRESSES] = {p->a.data, p->b.data, p->c.data, p->addend};
   if (state->exchange->current_stream(state->device_type, run->device, &stream))
     return REASON_LAUNCH_FAILED;
+  const int predicted = found->predicted;
   workspace space = {0};
   const workspace_found memory =
       choose_plan(state, found, addresses, stream, is_current, &run, &space);
   if (memory != WORKSPACE_READY) return REASON_WORKSPACE;
   if (found->dependent.workspace_bytes || run->workspace_bytes)  // memory may have been made
     is_current = device_is_current(driver, run->context);
-  const cu_result code = launch(driver, run, addresses, space.parts, stream, is_current);
+  const cu_result code =
+      launch(driver, run, addresses, p->shape.ld[2], space.parts, stream, is_current);
   Py_XDECREF(space.owner);
   if (code != CU_OK) {
     // This kernel is of no use any more, but where a capture is to blame.
@@ -69,6 +71,7 @@ reason run_kernel(launcher_state *state, const problem *p, const answer *found) 
     return REASON_LAUNCH_FAILED;
   }
   state->hits++;
+  state->predicted += (uint64_t)predicted;
   state->launches++;
   return REASON_COUNT;
 }

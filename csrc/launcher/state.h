@@ -141,9 +141,11 @@ typedef struct {
   table functions;  // of loaded kernels: predecessor.c
   gpu devices[MAX_DEVICES];
   table table;
-  table buffers;  // (stream, device) -> workspace of eager calls
+  table older;  // the generation before: what is not asked for again goes first
+  struct unmeasured *unmeasured[MAX_DEVICES];  // unmeasured.c; NULL until a device's rows are known
+  table buffers;                               // (stream, device) -> workspace of eager calls
   workspaces workspaces[MAX_DEVICES];
-  uint64_t hits, launches, fallbacks[REASON_COUNT];
+  uint64_t hits, launches, predicted, fallbacks[REASON_COUNT];
 } launcher_state;
 
 launcher_state *state_of(PyObject *module);

@@ -1,4 +1,4 @@
-// What the launcher remembers: problem -> what to do about it. Open addressing over 16-byte keys;
+// What the launcher remembers: problem -> what to do about it. Open addressing over 24-byte keys;
 // the answers come from Python, once per problem, and live until the table is reset.
 #ifndef HGP_TABLE_H
 #define HGP_TABLE_H
@@ -7,7 +7,8 @@
 
 typedef struct {
   uint32_t m, n, k;
-  uint32_t tag;  // device, layout, dtype, packed, alignment, epilogue: see problem.c
+  uint32_t tag;      // device, layout, dtype, packed, alignments, epilogue: see problem.c
+  uint32_t lead[2];  // leading strides of A and B where one is not packed, for a plan binds them
 } problem_key;
 
 // In the tag of a call in the batch-invariant mode, whose answers are others: see problem.c.
@@ -24,9 +25,10 @@ typedef struct {
   uint32_t count;
 } table;
 
-// Problems beyond this many make the table start afresh: shapes that change at every call must not
-// grow it for ever. 65536 slots of 24 bytes hold every layer and batch size of many models.
-enum { TABLE_LIMIT = 32768 };
+// Problems of a generation. Where a generation is full, the one before it is forgotten: shapes that
+// change at every call must not grow the table for ever. Two of 32768 slots of 32 bytes hold every
+// layer and batch size of many models.
+enum { TABLE_LIMIT = 16384 };
 
 void *table_find(const table *t, const problem_key *key);
 

@@ -14,6 +14,7 @@ from hgemm_packs.errors import PackError
 from hgemm_packs.generator.campaigns.campaign import Hopeless
 from hgemm_packs.generator.cli import (
     checks,
+    fit,
     follow,
     measure,
     refine,
@@ -50,6 +51,7 @@ MENDABLE = (
 __all__ = [
     "app",
     "checks",
+    "fit",
     "follow",
     "measure",
     "refine",

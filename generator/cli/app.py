@@ -31,7 +31,7 @@ WAY = "How to search"
 ORDER = (
     *("resume", "refine", "pack", "merge"),
     *("eval", "report", "doctor"),
-    *("archive", "table", "contenders", "measure", "remeasure", "follow"),
+    *("archive", "table", "fit", "contenders", "measure", "remeasure", "follow"),
     *("redteam", "sanitize"),
 )
 INDENT = (0, 0, 0, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.redteam import corpus
-from hgemm_packs.problem import Problem
+from hgemm_packs.problem import ALIGNMENTS, Alignments, Problem
 
 
 @app.command("eval", rich_help_panel=LOOK)
@@ -43,6 +44,15 @@ def evaluate_one(
     dtype: Annotated[
         str | None, typer.Option(help="Type of A, B and C. Default: as FILE.toml says, else f16.")
     ] = None,
+    base: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,C", help="Bytes, of 2, 4, 8 and 16, that divide addresses (and strides)."
+        ),
+    ] = "16,16,16",
+    gaps: Annotated[
+        bool, typer.Option("--gaps", help="Operands with gaps between their rows.")
+    ] = False,
 ) -> None:
     """Put one kernel through every gate; with a GPU, also time it.
 
@@ -61,13 +71,15 @@ def evaluate_one(
 
     from hgemm_packs.generator.run import evaluate
 
-    out, one = console(), _kernel(what, (m, n, k), layout or "nt", dtype or "f16")
+    lies = _bytes(base)
+    plain = Problem(m, n, k, layout or "nt", dtype or "f16", base=lies, packed=not gaps)
+    out, one = console(), _kernel(what, plain)
     if isinstance(one, Candidate):
         kind = (layout or str(one.fields["layout"]), dtype or str(one.fields["dtype"]))
-        problem = Problem(m, n, k, *kind, epilogue=str(one.fields["epilogue"]))
+        epilogue = str(one.fields["epilogue"])
+        problem = Problem(m, n, k, *kind, epilogue=epilogue, base=lies, packed=not gaps)
     else:
-        epilogue = computed.epilogue_of(one.genome)
-        problem = Problem(m, n, k, layout or "nt", dtype or "f16", epilogue=epilogue)
+        problem = replace(plain, epilogue=computed.epilogue_of(one.genome))
     device = 0 if torch.cuda.is_available() else None
     rows = Table("gate", "verdict", "detail")
     verdicts = evaluate.evaluate(one, problem, device=device)
@@ -81,7 +93,15 @@ def evaluate_one(
         raise typer.Exit(1)
 
 
-def _kernel(what: str, shape: tuple[int, int, int], layout: str, dtype: str) -> Candidate | Choice:
+def _bytes(text: str) -> Alignments:
+    """What --base names. Raises UserError."""
+    found = tuple(int(word) if word.isdecimal() else 0 for word in text.split(","))
+    if len(found) != 3 or not {*found} <= {*ALIGNMENTS}:
+        raise UserError(f"--base is three of {ALIGNMENTS}, as 16,2,8; not {text!r}")
+    return found
+
+
+def _kernel(what: str, problem: Problem) -> Candidate | Choice:
     """What the argument of `eval` names. Raises UserError, CandidateError, OSError, ValueError."""
     path = Path(what)
     if path.suffix == ".cu" and path.resolve().parent != corpus.KERNELS:
@@ -94,7 +114,7 @@ def _kernel(what: str, shape: tuple[int, int, int], layout: str, dtype: str) -> 
     document = _document(what)
     genome = document.get("genome") if isinstance(document, dict) else None
     epilogue = computed.epilogue_of(genome) if isinstance(genome, dict) else computed.PLAIN
-    return Space(Problem(*shape, layout, dtype, epilogue=epilogue)).parse(document)
+    return Space(replace(problem, epilogue=epilogue)).parse(document)
 
 
 def _document(text: str) -> Any:

@@ -15,7 +15,14 @@ import typer
 from rich.table import Table
 
 from hgemm_packs.cli.console import UserError, console
-from hgemm_packs.generator.campaigns import campaign, chained, dependent, public, sustained
+from hgemm_packs.generator.campaigns import (
+    campaign,
+    chained,
+    dependent,
+    public,
+    sustained,
+    unseen,
+)
 from hgemm_packs.generator.campaigns.campaign import CampaignCounts, CampaignOptions, ProblemFilter
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import EVIDENCE, GATES, Gpus, Group, app
@@ -24,7 +31,7 @@ from hgemm_packs.generator.tables.sustained import LEAST_FLOP
 
 measures = typer.Typer(
     cls=Group,
-    help="Measure the kernels of a pack: dependent, sustained, mixed, public, chained.",
+    help="Measure the kernels of a pack: dependent, sustained, mixed, public, chained, unseen.",
     subcommand_metavar="VERB ...",
 )
 app.add_typer(measures, name="measure", rich_help_panel=EVIDENCE)
@@ -39,7 +46,7 @@ Out = Annotated[
 Shapes = Annotated[
     str | None,
     typer.Option(
-        help='Only problems of "grid", "llm", "serving", "transposed", a TOML file or a file of '
+        help='Only problems of a list ("grid", "llm", "serving", ...), a TOML file or a file of '
         "JSON lines. Default: the whole table."
     ),
 ]
@@ -225,6 +232,27 @@ def measure_chained(
     tally = chained.measure(plan, Packed(pack), wanted, draw)
     write_summary(out, chained.summary(*campaign.lines([out])))
     leave(tally)
+
+
+@measures.command("unseen")
+def measure_unseen(
+    pack: Pack,
+    out: Out,
+    layers: Annotated[int, typer.Option(help="Layers of models, with any M.")] = 1500,
+    sizes: Annotated[int, typer.Option(help="Problems of random sizes.")] = 1500,
+    unaligned: Annotated[
+        int, typer.Option(help="Problems of random sizes, N or K no multiple of 8.")
+    ] = 400,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 11,
+    deadline: Deadline = FAR,
+    commit: Commit = None,
+) -> None:
+    """Time torch and promising kernels on problems that a seed draws.
+
+    One GPU measures. Models of times are fitted to the lines (`generate fit`).
+    """
+    plan = CampaignOptions(out, search.gpus_here(1), deadline, commit=commit)
+    leave(unseen.measure(plan, Packed(pack), unseen.Draw(layers, sizes, unaligned, seed)))
 
 
 @app.command("sanitize", rich_help_panel=GATES)

@@ -135,7 +135,7 @@ def search(
     shapes: Annotated[
         list[str] | None,
         typer.Option(
-            help='"grid", "llm", "serving", "transposed" or a TOML file.', rich_help_panel=PROBLEMS
+            help='A list ("grid", "llm", "serving", ...) or a TOML file.', rich_help_panel=PROBLEMS
         ),
     ] = None,
     models: Annotated[

@@ -12,14 +12,25 @@ from hgemm_packs.cli.console import console
 from hgemm_packs.generator.campaigns import campaign, refine
 from hgemm_packs.generator.cli.app import EVIDENCE, Keep, app
 from hgemm_packs.generator.cli.results import say, write_pairs
-from hgemm_packs.generator.compile import compiler, pack_writer
-from hgemm_packs.generator.compile.pack_writer import write_source
+from hgemm_packs.generator.compile import compiler, pack_writer, source_folder
+from hgemm_packs.generator.compile.pack_writer import SourceManifest, write_source
 from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.generator.tables import dependent, sustained, table
 from hgemm_packs.generator.tables.prune import KEPT_SHARE
 
 Place = Annotated[Path, typer.Argument(metavar="EXPORT", help="An export, or the folder of a run.")]
+
+
+def keep_predictors(document: SourceManifest, out: Path) -> SourceManifest:
+    """The document with the predictors of the one at `out` that it replaces, but those whose
+    kernels have left the table: `generate fit` makes these anew."""
+    if not (out.exists() and source_folder.is_source(out)):
+        return document
+    there = {kernel.id for kernel in document.kernels}
+    before = pack_writer.read_source(out).predictors
+    kept = (each for each in before if {one.kernel for one in each.candidates} <= there)
+    return pack_writer.with_predictors(document, tuple(kept))
 
 
 @app.command("archive", rich_help_panel=EVIDENCE)
@@ -119,7 +130,7 @@ def write_table(
         public=campaign.answers(public or ()),
         unseen=unseen,
     )
-    write_source(out, document)
+    write_source(out, keep_predictors(document, out))
     if pack is not None:
         pack_writer.build_pack(out, pack)
     wins = sum(row.kernel is not None for row in document.table)

@@ -13,14 +13,20 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hgemm_packs.errors import PackError, of_path
 from hgemm_packs.generator.compile import compiler, source_folder
 from hgemm_packs.generator.compile.compiler import BuildError, Built
-from hgemm_packs.pack import manifest_checks, manifest_fields
+from hgemm_packs.pack import (
+    grouped,
+    manifest_checks,
+    manifest_fields,
+    prediction_fields,
+    predictor,
+)
 from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME, Pack
 from hgemm_packs.pack.manifest import (
     PLAIN_ABI,
@@ -28,12 +34,14 @@ from hgemm_packs.pack.manifest import (
     Baseline,
     DeviceProfile,
     GeneratorInfo,
+    GroupedRow,
     Numerics,
     PackInfo,
     Row,
     Toolchain,
     WinPolicy,
 )
+from hgemm_packs.pack.predictor import Predictor
 from hgemm_packs.pack.strict_json import listing, one_of, record
 
 SOURCE_SCHEMA = "hgemm-packs/source-1"
@@ -65,6 +73,8 @@ class SourceManifest:
     table: tuple[Row, ...]
     schema: str = SOURCE_SCHEMA
     launcher_abi: int = PLAIN_ABI
+    grouped: tuple[GroupedRow, ...] = ()
+    predictors: tuple[Predictor, ...] = ()
 
 
 _SOURCE_KERNEL = record(
@@ -82,15 +92,30 @@ def _source(**values: Any) -> SourceManifest:
     by_id = manifest_checks.unique_kernels(source.kernels)
     manifest_checks.index_rows(source.table, by_id, source.device_profiles)
     for index, row in enumerate(source.table):
-        manifest_checks.check_abi(source.launcher_abi, row.epilogue)
+        manifest_checks.check_row(source.launcher_abi, row)
         if row.kernel is not None and not source.policy.clears(row):
             detail = "a row names a kernel whose win is not above the noise floor"
             raise PackError("unproven_win", detail, f"table[{index}]")
+    if source.grouped:
+        manifest_checks.check_grouped_abi(source.launcher_abi)
+        grouped.check_order(source.grouped, source.device_profiles)
+    for index, each in enumerate(source.grouped):
+        if each.kernel is not None and each.kernel not in by_id:
+            raise PackError("unknown_kernel", each.kernel, f"grouped[{index}].kernel")
+        if each.kernel is not None and not source.policy.clears(each):
+            detail = "a row names a kernel whose win is not above the noise floor"
+            raise PackError("unproven_win", detail, f"grouped[{index}]")
+    for index, one in enumerate(source.predictors):
+        predictor.check_predictor(one)
+        missing = {candidate.kernel for candidate in one.candidates} - by_id.keys()
+        if missing:
+            raise PackError("unknown_kernel", min(missing), f"predictors[{index}]")
     return source
 
 
 _SOURCE = record(
     _source,
+    manifest_fields.OPTIONAL_FIELDS | {"predictors": prediction_fields.PREDICTORS},
     schema=one_of(SOURCE_SCHEMA),
     kernels=listing(_SOURCE_KERNEL, 0, manifest_fields.MAX_KERNELS),
     **manifest_fields.SHARED_FIELDS,
@@ -114,6 +139,8 @@ def write_source(path: str | os.PathLike[str], source: SourceManifest) -> None:
     Raises PackError for a document that `read_source` would refuse; the old one then stays.
     """
     document = _plain(_sort_source(source))
+    if not source.grouped:
+        del document["grouped"]
     data = _in_lines(document)
     manifest_checks.read_document(data, SOURCE_SCHEMA, _SOURCE)
     target = Path(path)
@@ -140,13 +167,16 @@ def write_pack(
     """
     source = _sort_source(source)
     entries, blob = _assemble(source, built)
-    shared = {name: getattr(source, name) for name in manifest_fields.SHARED_FIELDS}
+    names = [*manifest_fields.SHARED_FIELDS, *(["grouped"] if source.grouped else [])]
+    shared = {name: getattr(source, name) for name in names}
     document = _plain(shared) | {
         "schema": SCHEMA,
         "generator": generator_info._asdict(),
         "blob": {"bytes": len(blob), "sha256": hashlib.sha256(blob).hexdigest()},
         "kernels": entries,
     }
+    if source.predictors:
+        document["predictors"] = _plain(source.predictors)
     out = Path(out_dir).absolute()
     check_target(out)
     with (
@@ -191,6 +221,11 @@ def build_pack(
     return write_pack(out_dir, source, done, generator_info=compiler.released_info())
 
 
+def with_predictors(source: SourceManifest, predictors: tuple[Predictor, ...]) -> SourceManifest:
+    """The same document with these predictors."""
+    return replace(source, predictors=predictors)
+
+
 def _assemble(source: SourceManifest, built: Iterable[Built]) -> tuple[list[dict[str, Any]], bytes]:
     """Manifest entries and blob, in the order of the source."""
     by_id = {each.entry_fields["id"]: each for each in built}
@@ -220,18 +255,29 @@ def _sort_source(source: SourceManifest) -> SourceManifest:
     values = {field.name: getattr(source, field.name) for field in fields(source)}
     values["kernels"] = tuple(sorted(source.kernels, key=lambda kernel: kernel.name))
     values["table"] = tuple(sorted(source.table, key=lambda row: (row.profile, row.key)))
+    values["grouped"] = tuple(sorted(source.grouped, key=grouped.place))
+    values["predictors"] = tuple(sorted(source.predictors, key=lambda each: each.profile))
     return SourceManifest(**values)
 
 
 def _plain(value: Any) -> Any:
     """Dataclasses and named tuples as JSON objects, tuples as arrays. A row without a kernel for
-    dependent launch does not mention one."""
+    dependent launch does not mention one, nor one of packed and aligned operands how these lie,
+    nor a document without predictors these."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
         if value.get("dependent", "") is None:
             del value["dependent"]
+        if value.get("packed", False):
+            del value["packed"]
+        if isinstance(value.get("base"), tuple):
+            value["base"] = dict(zip("abc", value["base"], strict=True))
+            if {*value["base"].values()} == {16}:
+                del value["base"]
     elif is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
+        if not value.get("predictors", True):
+            del value["predictors"]
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, (tuple, list)):
@@ -240,10 +286,10 @@ def _plain(value: Any) -> Any:
 
 
 def _in_lines(document: Mapping[str, Any]) -> bytes:
-    """A document sorted, one field a line, and one kernel and one row."""
+    """A document sorted, one field a line, and one kernel, one predictor and one row."""
     lines = []
     for name, value in sorted(document.items()):
-        if name in ("kernels", "table"):
+        if name in ("kernels", "predictors", "table"):
             rows = ",\n".join(_compact(each) for each in value)
             lines.append(f"{_compact(name)}:[\n{rows}\n]")
         else:

@@ -1,5 +1,5 @@
-"""A source document as a folder of small files: what a pack is, its kernels, and a table for each
-layout and type.
+"""A source document as a folder of small files: what a pack is, its kernels, a table for each
+layout and type, rows of grouped products and predictors, where there are any.
 
 Called by `pack_writer`, which checks the document as a whole; nothing is checked here but that
 each file has its form. `pack.json` has all other fields. A file of records says once, as
@@ -20,6 +20,10 @@ from hgemm_packs.pack.manifest import MAX_MANIFEST_BYTES
 from hgemm_packs.pack.strict_json import read_json
 
 PACK, KERNELS, TABLE = "pack.json", "kernels.json", "table-{}-{}.json"
+GROUPED, PREDICTORS = "grouped.json", "predictors.json"
+
+#: Fields that have files of their own.
+LISTED = ("kernels", "predictors", "table", "grouped")
 
 Record = Mapping[str, Any]
 
@@ -36,15 +40,17 @@ def is_source(path: Path) -> bool:
 
 def split(document: Record) -> dict[str, bytes]:
     """The files of a document whose kernels and rows are sorted."""
-    rest = {name: each for name, each in document.items() if name not in ("kernels", "table")}
+    rest = {name: each for name, each in document.items() if name not in LISTED}
+    grouped = {GROUPED: _records(document["grouped"])} if "grouped" in document else {}
     tables: dict[str, list[Record]] = {}
     for row in document["table"]:
         tables.setdefault(TABLE.format(row["layout"], row["dtype"]), []).append(row)
     return {
         PACK: (json.dumps(rest, indent=1, sort_keys=True) + "\n").encode("ascii"),
         KERNELS: _records(document["kernels"]),
+        **grouped,
         **{name: _records(rows) for name, rows in sorted(tables.items())},
-    }
+    } | ({PREDICTORS: _records(document["predictors"])} if "predictors" in document else {})
 
 
 def join(folder: Path) -> dict[str, Any]:
@@ -54,11 +60,15 @@ def join(folder: Path) -> dict[str, Any]:
     if foreign:
         raise PackError("foreign_file", f"{foreign[0]!a} in a source document")
     document = _object(folder / PACK)
-    for name in ("kernels", "table"):
+    for name in LISTED:
         if name in document:
             raise PackError("unknown_field", f"{PACK} has {name}", name)
-    tables = [name for name in names if name not in (PACK, KERNELS)]
+    tables = [name for name in names if name not in (PACK, KERNELS, GROUPED, PREDICTORS)]
+    if GROUPED in names:
+        document["grouped"] = _read(folder / GROUPED)
     document["kernels"] = _read(folder / KERNELS)
+    if PREDICTORS in names:
+        document["predictors"] = _read(folder / PREDICTORS)
     document["table"] = [row for name in tables for row in _read(folder / name)]
     return document
 
@@ -81,7 +91,9 @@ def write(folder: Path, files: Mapping[str, bytes], put: Callable[[Path, bytes],
 
 
 def _ours(name: str) -> bool:
-    return name in (PACK, KERNELS) or (name.startswith("table-") and name.endswith(".json"))
+    return name in (PACK, KERNELS, GROUPED, PREDICTORS) or (
+        name.startswith("table-") and name.endswith(".json")
+    )
 
 
 def _records(records: Sequence[Record]) -> bytes:

@@ -3,7 +3,8 @@ reach beyond them.
 
 A catalogue is every valid genome of a layout and dtype within `CORE` but for `LEFT_OUT`, small
 enough to list and rank. A `Space` is a problem's part of it, families that are not `FOR` its size
-left out; with `beyond` the search may also propose valid genomes outside the catalogue.
+left out, and what the families of `FITTED` make for that problem alone; with `beyond` the search
+may also propose valid genomes outside both.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hgemm_packs.generator.core.spec import Choice
+from hgemm_packs.generator.core.token_tiles import AT_ONCE, token_designs
 from hgemm_packs.generator.families import FAMILIES, Genome, computed, family
-from hgemm_packs.problem import Problem
+from hgemm_packs.problem import ALIGNED, Alignments, Problem
 
 Values = tuple[int | str | bool, ...]
 
@@ -70,6 +72,18 @@ CORE: Mapping[str, Mapping[str, Values]] = {
         "streaming": (True,),
         "fetch": (64,),
     },
+    # Bytes stand for any: `fitted` puts those of the problem in their place.
+    "sm90_unaligned": {
+        "a_bytes": (2,),
+        "b_bytes": (2,),
+        "c_bytes": (2,),
+        "tile_m": (64, 128),
+        "tile_n": (32, 64, 128, 256),
+        "stages": (3, 5),
+        "batch": (8,),
+        "ctas_per_sm": (1, 2),
+        "group": (8,),
+    },
 }
 #: Combinations of gene values that are not listed either: none of them was the best of a recorded
 #: problem by more than 0.3%, or another family does the same.
@@ -92,21 +106,25 @@ LEFT_OUT: Mapping[str, Sequence[Mapping[str, Values]]] = {
     ),
     "sm90_writebound": ({"layout": ("nt", "tt"), "epilogue": ("staged",)},),
     "sm90_direct": ({"exact": (False,), "cluster_k": (4, 8)},),
+    "sm90_unaligned": (
+        {"tile_m": (128,), "consumers": (1,)},
+        {"tile_n": (256,), "split_k": (2, 4)},
+        {"stages": (3,), "ctas_per_sm": (1,), "tile_n": (32, 64)},
+    ),
 }
 
-
-#: CTAs that run at once where an SM has one, by the size of their cluster: measured on an H200.
-#: Kernels whose CTAs wait for each other take no larger grid; what a device really runs its
-#: launcher asks the driver.
-AT_ONCE: Mapping[int, int] = {1: 132, 2: 132, 3: 117, 4: 120, 6: 102, 8: 120, 16: 112}
+#: Families that no catalogue lists: what is tried of them is fitted to each problem.
+FITTED = ("sm90_tokens",)
 
 
 class Range(NamedTuple):
-    """Sizes that a family is for: of M, of outputs M * N, of products M * N * K."""
+    """Sizes that a family is for: of M, of outputs M * N, of products M * N * K; and whether of
+    packed operands at multiples of 16 bytes as well."""
 
     m: float = math.inf
     outputs: tuple[float, float] = (0, math.inf)
     products: float = math.inf
+    aligned: bool = True
 
 
 #: Where a family can be the best of all; others are measured first, and nothing is forbidden.
@@ -118,6 +136,8 @@ FOR: Mapping[str, Range] = {
     "sm90_writebound": Range(outputs=(2**19, math.inf)),
     "sm90_direct": Range(products=2**28),
     "sm90_gemv": Range(m=16),
+    "sm90_tokens": Range(),
+    "sm90_unaligned": Range(aligned=False),
 }
 
 
@@ -136,6 +156,7 @@ def _is_for(name: str, problem: Problem) -> bool:
     size, outputs = FOR[name], problem.m * problem.n
     return (
         problem.m <= size.m
+        and (size.aligned or problem.align < 16)
         and size.outputs[0] <= outputs <= size.outputs[1]
         and outputs * problem.k <= size.products
     )
@@ -176,11 +197,43 @@ def list_computing(problem: Problem) -> tuple[Choice, ...]:
     return tuple(c for c in found if family(c.family).is_valid(c.genome))
 
 
+def fitted(problem: Problem) -> tuple[Choice, ...]:
+    """Choices of FITTED that are made for the problem; like the others they need not admit it."""
+    return token_designs(problem)
+
+
 @functools.lru_cache(maxsize=1 << 17)
 def limits(choice: Choice) -> tuple[tuple[int, int, int], ...]:
     """(min, max, multiple) of M, N and K that the kernel of a valid choice admits."""
     dims = FAMILIES[choice.family].record(choice.genome)["dims"]
     return tuple((dims[d]["min"], dims[d]["max"], dims[d]["multiple_of"]) for d in "mnk")
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def needs(choice: Choice) -> Alignments:
+    """Bytes that the kernel of a valid choice needs of A, B and C."""
+    align = FAMILIES[choice.family].record(choice.genome).get("align")
+    return (align["a"], align["b"], align["c"]) if align else ALIGNED
+
+
+def widest(choice: Choice, problem: Problem) -> Choice | None:
+    """A listed choice whose threads copy the widest units that the problem's operands allow and of
+    which their rows are whole, if its family has a gene for these; None where there is none so."""
+    if "a_bytes" not in choice.genome:
+        return choice
+    rows = (
+        problem.k if problem.layout[0] == "n" else problem.m,
+        problem.n if problem.layout[1] == "n" else problem.k,
+        problem.n,
+    )
+    a, b, c = (
+        min(had, math.gcd(16, 2 * row)) for had, row in zip(problem.alignments, rows, strict=True)
+    )
+    genome = {**choice.genome, "a_bytes": a, "b_bytes": b, "c_bytes": c}
+    f = family(choice.family)
+    if 2 not in (a, b):
+        genome["batch"] = f.genes["batch"][0]
+    return Choice.of(choice.family, genome) if f.is_valid(genome) else None
 
 
 @functools.lru_cache(maxsize=1 << 17)
@@ -202,6 +255,8 @@ def admits(choice: Choice, problem: Problem) -> bool:
         return False
     if computed.epilogue_of(g) != problem.epilogue:
         return False
+    if any(had < needed for had, needed in zip(problem.alignments, needs(choice), strict=True)):
+        return False
     sizes = (problem.m, problem.n, problem.k)
     tile_m, tile_n, most = most_tiles(choice)
     if -(-problem.m // tile_m) * -(-problem.n // tile_n) > most:
@@ -215,8 +270,9 @@ def admits(choice: Choice, problem: Problem) -> bool:
 class Space:
     """What may be proposed for one problem.
 
-    `core` lists the admitted choices of the catalogue, or of `only` when given (a replay knows no
-    others). `contains` also says yes to valid choices outside it unless `beyond` is False.
+    `core` lists the admitted choices of the catalogue and those fitted to the problem, or of `only`
+    when given (a replay knows no others). `contains` also says yes to valid choices outside it
+    unless `beyond` is False.
     """
 
     def __init__(
@@ -224,10 +280,12 @@ class Space:
     ) -> None:
         self.problem = problem
         self.beyond = beyond and only is None
-        listed = only if only is not None else list_computing(problem)
-        self.core: tuple[Choice, ...] = tuple(
-            c for c in listed if (only or _is_for(c.family, problem)) and admits(c, problem)
-        )
+        listed = only
+        if listed is None:
+            kept = (c for c in list_computing(problem) if _is_for(c.family, problem))
+            wide = (widest(c, problem) for c in kept)
+            listed = [*(c for c in wide if c is not None), *fitted(problem)]
+        self.core: tuple[Choice, ...] = tuple(c for c in listed if admits(c, problem))
         self._members = frozenset(self.core)
 
     def contains(self, choice: Choice) -> bool:

@@ -1,7 +1,8 @@
 """Kernel families: each declares its genes, which genomes are valid, and how a genome becomes
 source and record.
 
-`family(name)` finds one; `FAMILIES` lists them. A family module is the twin of the `.cuh` of the
+`family(name)` finds one; `FAMILIES` lists those of products, which searches know, `GROUPED` those
+of grouped products. A family module is the twin of the `.cuh` of the
 same stem.
 """
 
@@ -10,9 +11,12 @@ from __future__ import annotations
 from hgemm_packs.generator.families import (
     direct,
     gemv,
+    grouped,
     oneshot,
     splitk,
     swapab,
+    tokens,
+    unaligned,
     wgmma,
     writebound,
 )
@@ -20,15 +24,17 @@ from hgemm_packs.generator.families.base import Family, Genome, InvalidGenome
 
 FAMILIES: dict[str, Family] = {
     module.FAMILY.name: module.FAMILY
-    for module in (wgmma, splitk, oneshot, swapab, writebound, direct, gemv)
+    for module in (wgmma, splitk, oneshot, swapab, writebound, direct, gemv, tokens, unaligned)
 }
+GROUPED: dict[str, Family] = {grouped.FAMILY.name: grouped.FAMILY}
 
 
 def family(name: str) -> Family:
     """The family called `name`; raises KeyError with the known names."""
-    if name not in FAMILIES:
-        raise KeyError(f"no kernel family {name!r}; known: {', '.join(sorted(FAMILIES))}")
-    return FAMILIES[name]
+    known = FAMILIES | GROUPED
+    if name not in known:
+        raise KeyError(f"no kernel family {name!r}; known: {', '.join(sorted(known))}")
+    return known[name]
 
 
-__all__ = ["FAMILIES", "Family", "Genome", "InvalidGenome", "family"]
+__all__ = ["FAMILIES", "GROUPED", "Family", "Genome", "InvalidGenome", "family"]

@@ -53,9 +53,24 @@ def _k_tile(g: Genome) -> int:
     return int(g["tile_k"]) // 16
 
 
+def _tokens_share(g: Genome) -> int:
+    """HGMMA that one consumer needs for one k-tile."""
+    return (
+        int(g["tile_n"])
+        // (1 if g["schedule"] == "pingpong" else int(g["consumers"]))
+        // 64
+        * _k_tile(g)
+    )
+
+
 def _swapab_share(g: Genome) -> int:
     """HGMMA that one consumer needs for one k-tile."""
     return int(g["tile_n"]) // int(g["consumers"]) // 64 * _k_tile(g)
+
+
+def _grouped_share(g: Genome) -> int:
+    """HGMMA that one consumer needs for one k-tile."""
+    return int(g["tile_n"]) // (1 if g["pingpong"] else int(g["consumers"])) // 64 * _k_tile(g)
 
 
 def _oneshot_share(g: Genome) -> int:
@@ -78,6 +93,11 @@ def _gemv_share(g: Genome) -> int:
     return 2 * int(g["mi"]) * int(g["unroll"]) * int(g["tokens"]) // 8
 
 
+def _unaligned_share(g: Genome) -> int:
+    """HGMMA that one consumer needs for one k-tile of 64."""
+    return int(g["tile_m"]) // int(g["consumers"]) // 64 * 4
+
+
 #: Family -> its tensor-core instruction, and how many a worker's unrolled step has of it; copies
 #: that the compiler makes of a loop are whole.
 FAMILY_MMA: Mapping[str, tuple[str, Callable[[Genome], int]]] = {
@@ -85,9 +105,12 @@ FAMILY_MMA: Mapping[str, tuple[str, Callable[[Genome], int]]] = {
     "sm90_splitk": ("HGMMA", _k_tile),
     "sm90_oneshot": ("HGMMA", _oneshot_share),
     "sm90_swapab": ("HGMMA", _swapab_share),
+    "sm90_grouped": ("HGMMA", _grouped_share),
     "sm90_writebound": ("HGMMA", _writebound_share),
     "sm90_direct": ("HMMA", _direct_share),
     "sm90_gemv": ("HMMA", _gemv_share),
+    "sm90_tokens": ("HGMMA", _tokens_share),
+    "sm90_unaligned": ("HGMMA", _unaligned_share),
 }
 
 

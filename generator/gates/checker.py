@@ -53,21 +53,34 @@ def size(rule: DimRange, value: int) -> int:
     return sizes(rule, [value])[0]
 
 
-def operand(values: torch.Tensor, transposed: bool) -> torch.Tensor:
-    """`values` [rows, columns] stored with a leading stride of at least 8 above the minimum, a
-    multiple of 16 bytes; NaN in the padding."""
+def _apart(align: int) -> int:
+    """Elements that an address is off 16 bytes, and a stride off a multiple of 8, for both to be at
+    multiples of `align` bytes and of no more."""
+    return align // 2 % 8
+
+
+def operand(values: torch.Tensor, transposed: bool, align: int = 16) -> torch.Tensor:
+    """`values` [rows, columns] stored with a leading stride of at least 8 above the minimum, at a
+    multiple of `align` bytes, as the stride is, and of no more; NaN in the padding."""
     rows, columns = values.shape
     outer, inner = (columns, rows) if transposed else (rows, columns)
-    shape = (outer, -(-inner // 8) * 8 + 8)
-    buffer = torch.full(shape, float("nan"), dtype=values.dtype, device=values.device)
-    view = buffer.t()[:rows] if transposed else buffer[:, :columns]
+    shift = _apart(align)
+    lead = -(-inner // 8) * 8 + 8 + shift
+    size = shift + outer * lead
+    buffer = torch.full((size,), float("nan"), dtype=values.dtype, device=values.device)
+    stored = buffer[shift:].view(outer, lead)
+    view = stored.t()[:rows] if transposed else stored[:, :columns]
     return view.copy_(values)
 
 
-def make_guarded_place(m: int, n: int, dtype: torch.dtype, device: torch.device) -> Place:
-    """A NaN-filled C [m, n] between guards."""
-    shape = (m + 2 * GUARD, -(-n // 8) * 8 + GUARD)
-    bits = torch.full(shape, GUARD_BITS, dtype=torch.int16, device=device)
+def make_guarded_place(
+    m: int, n: int, dtype: torch.dtype, device: torch.device, align: int = 16
+) -> Place:
+    """A NaN-filled C [m, n] between guards; address and stride as of an operand."""
+    shift = _apart(align)
+    rows, lead = m + 2 * GUARD, -(-n // 8) * 8 + GUARD + shift
+    memory = torch.full((shift + rows * lead,), GUARD_BITS, dtype=torch.int16, device=device)
+    bits = memory[shift:].view(rows, lead)
     return bits, bits.view(dtype)[GUARD : GUARD + m, :n]
 
 
@@ -145,7 +158,8 @@ class Checker:
     def store(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Both as the kernel's layout stores them; the next launches must not change them."""
         layout = self.entry.layout
-        stored = operand(a, layout[0] == "t"), operand(b, layout[1] == "t")
+        of_a, of_b, _ = self.entry.align
+        stored = operand(a, layout[0] == "t", of_a), operand(b, layout[1] == "t", of_b)
         self.keep(*stored)
         return stored
 
@@ -227,7 +241,8 @@ class Checker:
     def place(self, a: torch.Tensor, b: torch.Tensor) -> Place:
         """A fresh C for a @ b."""
         columns = columns_of(b.shape[1], self.entry.epilogue)
-        return make_guarded_place(a.shape[0], columns, self.dtype, self.device)
+        align = self.entry.align[2]
+        return make_guarded_place(a.shape[0], columns, self.dtype, self.device, align)
 
     def judge(
         self,

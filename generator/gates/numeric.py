@@ -48,8 +48,8 @@ def ring_depth(entry: KernelEntry) -> int:
         if gene in genome:
             return int(genome[gene]) * parts
     stages = int(genome.get("stages", 1))
-    if "tile_k" in genome:
-        return stages * int(genome["tile_k"]) * parts
+    if "tile_k" in genome or "producers" in genome:
+        return stages * int(genome.get("tile_k", 64)) * parts
     return 32 * int(genome.get("warps_k", 1)) * int(genome.get("unroll", 1)) * stages * parts
 
 
@@ -73,11 +73,11 @@ def check_remainders(run: Checker) -> None:
 
 
 def check_depth(run: Checker) -> None:
-    """K of every 8 up to two k-tiles, round each multiple of the ring (many depths where it is not
-    known), and as deep as the grid."""
+    """K of every 8 up to two k-tiles, round each multiple of the ring, where the kernel takes them
+    by odd steps too (many depths where the ring is not known), and as deep as the grid."""
     e = run.entry
     ring, tile_k = ring_depth(e), int(e.genome.get("tile_k", 32))
-    around = [ring * i + d for i in (1, 2, 3) for d in (-tile_k, -8, 0, 8, tile_k)]
+    around = [ring * i + d for i in (1, 2, 3) for d in (-tile_k, -8, -1, 0, 1, 8, tile_k)]
     if not e.genome:
         around = [depth + d for depth in UNKNOWN_RING for d in (-8, 0, 8)]
     ks = sizes(e.k, [*range(1, 18), *range(8, 2 * tile_k + 1, 8), *around, 4096, DEEP])

@@ -8,6 +8,7 @@ with the date and the versions of this machine.
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import secrets
 import sys
@@ -19,7 +20,7 @@ import torch
 
 from hgemm_packs import launcher, report
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator.gates import numeric
+from hgemm_packs.generator.gates import grouped, numeric
 from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.pack.folder import Pack
 
@@ -54,6 +55,10 @@ def verify_kernels(
             for dependent in ways[entry.id]:
                 kernel = launcher.load(device, entry, pack.image(entry), dependent)
                 seed, ctas = secrets.randbits(48), kernel.max_ctas
+                if entry.is_grouped:
+                    launch = functools.partial(launcher.launch_grouped, kernel)
+                    verdicts.append(grouped.check(entry, launch, place, seed))
+                    continue
                 verdicts.append(
                     numeric.check(entry, KernelArm(kernel), place, sm_count, seed, ctas)
                 )

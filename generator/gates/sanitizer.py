@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import math
 import os
@@ -32,6 +33,7 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.core.spec import Status, Verdict
+from hgemm_packs.generator.gates import grouped
 from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import fit_shape, size
 from hgemm_packs.generator.gates.numeric import ring_depth
@@ -49,7 +51,6 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 #: bulk stores is known of the corpus's few family kernels only: `eval` and `redteam` ask them.
 OF_TABLES = ("memcheck", "racecheck")
 BOUND = {"f16": 3e-4, "bf16": 2.4e-3}  # relative error of rounding, with room for small sizes
-ALIGN = 8  # elements: a leading stride is a multiple of 16 bytes
 TIMEOUT_S = 120.0
 POLL_S = 0.2  # between two looks whether to stop
 _SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (\d+)")
@@ -87,22 +88,31 @@ def problems(entry: KernelEntry, max_ctas: int | None = None) -> Iterator[tuple[
     """Ragged (M, N, K): one partial tile, and two tiles each way with the ring wrapping once; fewer
     where CTAs wait for each other and only `max_ctas` run at once."""
     tile_m, tile_n = entry.grid.tile_m, entry.grid.tile_n
+    odd = entry.n.multiple_of == entry.k.multiple_of == 1
     for m, n, k in (
-        (tile_m - 3, tile_n - 8, 72),
-        (tile_m + 5, tile_n + 8, ring_depth(entry) + 72),
+        (tile_m - 3, tile_n - 8 + odd, 72 - odd),
+        (tile_m + 5, tile_n + 8 - odd, ring_depth(entry) + 72 + odd),
     ):
         m, n = fit_shape(entry, size(entry.m, m), size(entry.n, n), max_ctas)
         yield m, n, size(entry.k, k)
 
 
-def store_matrix(matrix: torch.Tensor, transposed: bool, device: str) -> torch.Tensor:
-    """A CPU matrix as a kernel takes it: rows as close as alignment lets them be, NaN between, and
-    the last row at the end of an allocation."""
+def store_matrix(
+    matrix: torch.Tensor, transposed: bool, device: str, align: int = 16
+) -> torch.Tensor:
+    """A CPU matrix as a kernel takes it that needs `align` bytes: rows as close as alignment lets
+    them be, NaN between, and the last row at the end of an allocation. Addresses and strides are
+    at no more bytes than that."""
     rows = matrix.t() if transposed else matrix
-    pitch = -(-rows.shape[1] // ALIGN) * ALIGN
-    buffer = torch.full((rows.shape[0], pitch), math.nan, dtype=matrix.dtype)
-    buffer[:, : rows.shape[1]] = rows
-    view = buffer.to(device)[:, : rows.shape[1]]
+    count, inner = rows.shape
+    step, shift = align // 2, align // 2 % 8
+    pitch = -(-inner // step) * step
+    if shift and pitch % (2 * step) == 0:
+        pitch += step
+    buffer = torch.full((shift + count * pitch,), math.nan, dtype=matrix.dtype)
+    buffer[shift:].view(count, pitch)[:, :inner] = rows
+    end = shift + count * pitch - (pitch - inner if shift else 0)
+    view = buffer[:end].to(device).as_strided((count, inner), (pitch, 1), shift)
     return view.t() if transposed else view
 
 
@@ -126,12 +136,19 @@ def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
         kernel = launcher.load(0, entry, cubin)
         generator = torch.Generator().manual_seed(launches)
         dtype = DTYPES[entry.dtype]
+        if entry.is_grouped:
+            launch = functools.partial(launcher.launch_grouped, kernel)
+            for error in grouped.run_small(entry, launch, device, launches):
+                if not error < BOUND[entry.dtype]:
+                    raise AssertionError(f"{entry.name}: relative error {error:.1e}")
+                launches += 1
+            continue
         for m, n, k in problems(entry, kernel.max_ctas):
             a = torch.randn(m, k, generator=generator).to(dtype)
             b = torch.randn(k, n, generator=generator).to(dtype)
             c = output(entry, m, columns_of(n, entry.epilogue), device)
-            stored_a = store_matrix(a, entry.layout[0] == "t", device)
-            stored_b = store_matrix(b, entry.layout[1] == "t", device)
+            stored_a = store_matrix(a, entry.layout[0] == "t", device, entry.align[0])
+            stored_b = store_matrix(b, entry.layout[1] == "t", device, entry.align[1])
             addend = None
             if entry.epilogue not in WITHOUT_ADDEND:
                 shape = (m, n) if entry.epilogue == "residual" else (n,)

@@ -61,6 +61,12 @@ def fit(choice: Choice, m: int) -> Iterator[Choice]:
             if int(stages) <= int(genome["stages"]) and FAMILIES[choice.family].is_valid(other):
                 yield Choice.of(choice.family, other)
                 break
+    if choice.family == "sm90_tokens":
+        # As many tiles along M as it takes here, the same size each: no tile grows.
+        tiles = math.ceil(m / int(genome["tile_m"]))
+        other = {**genome, "tile_m": STEP * math.ceil(m / tiles / STEP)}
+        if other != genome and FAMILIES[choice.family].is_valid(other):
+            yield Choice.of(choice.family, other)
     yield choice
 
 

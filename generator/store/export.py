@@ -23,7 +23,7 @@ from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.generator.store.run_folder import Store, StoreError
 from hgemm_packs.generator.store.schema import canonical
 from hgemm_packs.pack.manifest import Numerics
-from hgemm_packs.problem import Problem
+from hgemm_packs.problem import ALIGNED, Problem
 
 SCHEMA = "hgemm-packs/measured-2"
 FACTS = "facts.json"
@@ -148,17 +148,31 @@ def _line(each: Field, places: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _name_problem(p: Problem) -> list[int | str]:
-    """M, N, K, layout, dtype and, where it has one, the epilogue. Raises ValueError."""
-    if Problem(p.m, p.n, p.k, p.layout, p.dtype, epilogue=p.epilogue) != p:
-        raise ValueError(f"{p} is not as a table knows problems: packed, aligned, of one type")
-    return [p.m, p.n, p.k, p.layout, p.dtype, *([] if p.epilogue == "none" else [p.epilogue])]
+def _name_problem(p: Problem) -> list[Any]:
+    """M, N, K, layout, dtype and, where it has one, the epilogue; with what addresses and strides
+    have a say in, that and the epilogue in any case. Raises ValueError."""
+    named: list[Any] = [p.m, p.n, p.k, p.layout, p.dtype]
+    if len(p.key) > 8:
+        named += [p.epilogue, list(p.base), p.packed]
+    elif p.epilogue != "none":
+        named.append(p.epilogue)
+    if _read_problem(*named) != p:
+        raise ValueError(f"{p} is not as a table knows problems: of one type")
+    return named
 
 
 def _read_problem(
-    m: int, n: int, k: int, layout: str, dtype: str, epilogue: str = "none"
+    m: int,
+    n: int,
+    k: int,
+    layout: str,
+    dtype: str,
+    epilogue: str = "none",
+    base: Sequence[int] = ALIGNED,
+    packed: bool = True,
 ) -> Problem:
-    return Problem(m, n, k, layout, dtype, epilogue=epilogue)
+    a, b, c = base
+    return Problem(m, n, k, layout, dtype, epilogue=epilogue, base=(a, b, c), packed=packed)
 
 
 def round_us(us: float) -> float:

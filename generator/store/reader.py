@@ -279,8 +279,11 @@ class StoreReader(Blobs):
 
 
 def problem_row(problem: Problem) -> dict[str, Any]:
-    """The columns of a problem."""
-    return {name.strip(): getattr(problem, name.strip()) for name in _PROBLEM.split(",")}
+    """The columns of a problem. `align` is its base: one number for all operands, or the three in
+    two digits each."""
+    found = {name.strip(): getattr(problem, name.strip()) for name in _PROBLEM.split(",")}
+    a, b, c = problem.base
+    return found | {"align": a if a == b == c else (a * 100 + b) * 100 + c}
 
 
 def problem_id(problem: Problem) -> str:
@@ -292,7 +295,8 @@ def problem_id(problem: Problem) -> str:
 
 def _problem(row: Sequence[Any]) -> Problem:
     m, n, k, layout, dtype, out_dtype, acc, epilogue, align, packed = row
-    return Problem(m, n, k, layout, dtype, out_dtype, acc, epilogue, align, bool(packed))
+    base = (align // 10000, align // 100 % 100, align % 100) if align > 16 else (align,) * 3
+    return Problem(m, n, k, layout, dtype, out_dtype, acc, epilogue, base, bool(packed))
 
 
 _OUTCOMES = """

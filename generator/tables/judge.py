@@ -145,4 +145,7 @@ def row(field: Field, kernel: str, profile: str) -> Row:
     """The table row that names `kernel` with the figures of one job."""
     hot, cold = (summarise_times(field.samples[protocol], kernel) for protocol in PROTOCOLS)
     pairs = len(field.samples["hot"][kernel])
-    return Row(*field.problem.key, kernel, profile, hot, cold, pairs, field.date)
+    p = field.problem
+    m, n, k, layout, dtype, out_dtype, acc, epilogue = p.key[:8]
+    about = (m, n, k, layout, dtype, out_dtype, acc, epilogue)
+    return Row(*about, kernel, profile, hot, cold, pairs, field.date, base=p.base, packed=p.packed)

@@ -191,7 +191,7 @@ def document(
         policy=WinPolicy(floor, judge.RULE),
         kernels=tuple(kernels),
         table=tuple(rows),
-        launcher_abi=manifest_checks.abi_of(row.epilogue for row in rows),
+        launcher_abi=manifest_checks.abi_of(rows),
     )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,7 @@ from typing import Annotated
 import typer
 
 from ..errors import PackError
-from ..problem import DTYPES, LAYOUTS, Problem, natural_alignment
+from ..problem import DTYPES, LAYOUTS, Problem
 from . import bench as bench_verb
 from . import build as build_verb
 from . import demo as demo_verb
@@ -143,7 +142,6 @@ def explain(
     """
     try:
         problem = Problem(m, n, k, layout, dtype)
-        problem = replace(problem, align=natural_alignment(m, n, k, layout))
     except ValueError as error:
         raise UserError(str(error)) from error
     inspect.explain(console(), problem, device_profile)

@@ -19,8 +19,24 @@ def sources(arch: str) -> list[Path]:
     return found
 
 
+def targets(paths: list[Path], folder: Path) -> list[Path]:
+    """Where the packs of documents go: that of one device into `folder`, those of several below it.
+    A document that adds to another's name, as h200_grouped to h200, gets a folder beside its pack,
+    with as much added."""
+    bases = [
+        next((each for each in paths if path.name.startswith(f"{each.name}_")), path)
+        for path in paths
+    ]
+    alone = len(set(bases)) == 1
+    places = [folder if alone else folder / base.name for base in bases]
+    return [
+        place.with_name(place.name + path.name[len(base.name) :])
+        for place, base, path in zip(places, bases, paths, strict=True)
+    ]
+
+
 def run(out: Console, arch: str, folder: Path | None, jobs: int) -> list[Pack]:
-    """Build a pack per source manifest of `arch`, into `folder` (default packs/<arch>).
+    """Build a pack per source manifest of `arch`, into `folder` (default packs/<arch>): `targets`.
 
     Raises UserError with the compiler's words when a kernel does not build, OSError, before any
     is compiled, for a folder that cannot be written.
@@ -28,9 +44,7 @@ def run(out: Console, arch: str, folder: Path | None, jobs: int) -> list[Pack]:
     builder = generator("compile.pack_writer")
     packs = []
     paths = sources(arch)
-    for path in paths:
-        target = folder or Path("packs") / arch
-        target = target if len(paths) == 1 else target / path.stem
+    for path, target in zip(paths, targets(paths, folder or Path("packs") / arch), strict=True):
         try:
             with progress(out, f"compiling {arch}/{path.stem}") as tick:
                 pack: Pack = builder.build_pack(path, target, jobs, tick)

@@ -22,7 +22,7 @@ from .. import select
 from ..errors import PackError, of_path
 from ..pack.manifest import Row, WinPolicy
 from ..pack.strict_json import read_json
-from ..problem import DTYPES, DeviceInfo, Key, Problem, natural_alignment
+from ..problem import DTYPES, DeviceInfo, Key, Problem
 from . import shapes
 from .console import UserError, cuda_device, generator, manifests_dir
 from .devices import find_device, of_packs
@@ -64,8 +64,7 @@ class Call(NamedTuple):
     @property
     def fits(self) -> bool:
         """Whether a kernel could take it."""
-        p = self.problem
-        return natural_alignment(p.m, p.n, p.k, p.layout) == 16
+        return self.problem.align == 16
 
     @property
     def cell(self) -> str:

@@ -16,8 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import PackError
-from ..pack.strict_json import Check, integer, listing, nullable, one_of, record, text
-from ..problem import DTYPES, LAYOUTS, Problem
+from ..pack.strict_json import (
+    Check,
+    boolean,
+    integer,
+    listing,
+    nullable,
+    one_of,
+    record,
+    text,
+)
+from ..problem import ALIGNED, ALIGNMENTS, DTYPES, LAYOUTS, Problem
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -198,7 +207,19 @@ _FILE = _table(
         1000,
     ),
     problem=listing(
-        _table(dict, "m n k", m=SIDE, n=SIDE, k=SIDE, layout=LAYOUT, dtype=DTYPE), 1, MAX_PROBLEMS
+        _table(
+            dict,
+            "m n k",
+            m=SIDE,
+            n=SIDE,
+            k=SIDE,
+            layout=LAYOUT,
+            dtype=DTYPE,
+            base=listing(one_of(*ALIGNMENTS), 3, 3),
+            packed=boolean,
+        ),
+        1,
+        MAX_PROBLEMS,
     ),
     grid=_table(lambda m, n, k: (m, n, k), "m n k", m=SIDES, n=SIDES, k=SIDES),
 )
@@ -220,7 +241,15 @@ def _shapes(document: dict[str, Any]) -> Shapes:
     if not 1 <= kinds * (count + len(found.get("problem", ()))) <= MAX_PROBLEMS:
         raise PackError("bad_count", f"not 1..{MAX_PROBLEMS} problems")
     listed = tuple(
-        Problem(p["m"], p["n"], p["k"], layout, dtype)
+        Problem(
+            p["m"],
+            p["n"],
+            p["k"],
+            layout,
+            dtype,
+            base=p["base"] or ALIGNED,
+            packed=p["packed"] is not False,
+        )
         for p in found.get("problem", ())
         for layout in ([p["layout"]] if p["layout"] else layouts)
         for dtype in ([p["dtype"]] if p["dtype"] else dtypes)

@@ -20,11 +20,16 @@ DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 #: has the same pointer alignment and therefore the same problem key.
 SET_ALIGN = 256
 
+#: Elements at least from the end of a row to the next one's beginning, of operands with gaps.
+GAP = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Operands:
     """One set: `a` [M, K] and `b` [K, N] as `a @ b` takes them (views when stored transposed),
-    and `c` [M, N], or [M, N/2] where N is gated, row-major, filled with NaN."""
+    and `c` [M, N], or [M, N/2] where N is gated, row-major, filled with NaN. Addresses are at
+    multiples of the problem's `base` and of no more; where it is not packed so are the strides of
+    A and B."""
 
     a: torch.Tensor
     b: torch.Tensor
@@ -44,12 +49,29 @@ def addend_of(epilogue: str, c: torch.Tensor) -> torch.Tensor:
     product in `c` [M, N]: `bias_of`, or the residual [M, N] of the same set of `operands`."""
     if epilogue != "residual":
         return bias_of(c.shape[1], c.dtype, c.device)
-    behind = c.storage_offset() + _padded(c.numel())
+    start = int(c.storage_offset())
+    shift = start % SET_ALIGN
+    behind = start - shift + _padded(c.numel() + shift)
     return c.as_strided(c.shape, (c.shape[1], 1), behind)
 
 
 def _padded(elements: int) -> int:
     return -(-elements // SET_ALIGN) * SET_ALIGN
+
+
+def _shift(base: int) -> int:
+    """Elements from an aligned address to one at a multiple of `base` bytes and of no more."""
+    return base // 2 % 8
+
+
+def lead_of(inner: int, base: int, packed: bool) -> int:
+    """Elements from row to row of an operand whose rows have `inner`; with gaps the least stride
+    that is a multiple of `base` bytes and of no more."""
+    if packed:
+        return inner
+    step = base // 2
+    lead = -(-(inner + GAP) // step) * step
+    return lead + step if base < 16 and lead % (2 * step) == 0 else lead
 
 
 def cold_sets(problem: Problem, l2_bytes: int) -> int:
@@ -91,20 +113,34 @@ def operands(
             return torch.randn(shape, generator=generator, dtype=dtype, device=place)
         return torch.full(shape, math.nan, dtype=DTYPES[problem.out_dtype], device=place)
 
-    def view(row: torch.Tensor, rows: int, cols: int, transposed: bool) -> torch.Tensor:
-        flat = row[: rows * cols]
-        return flat.view(cols, rows).t() if transposed else flat.view(rows, cols)
+    def lead(rows: int, cols: int, transposed: bool, operand: int) -> int:
+        return lead_of(rows if transposed else cols, problem.base[operand], problem.packed)
+
+    def elements(rows: int, cols: int, transposed: bool, operand: int) -> int:
+        outer = cols if transposed else rows
+        return outer * lead(rows, cols, transposed, operand) + _shift(problem.base[operand])
+
+    def view(
+        row: torch.Tensor, rows: int, cols: int, transposed: bool, operand: int
+    ) -> torch.Tensor:
+        step = lead(rows, cols, transposed, operand)
+        strides = (1, step) if transposed else (step, 1)
+        start = row.storage_offset() + _shift(problem.base[operand])
+        return row.as_strided((rows, cols), strides, start)
 
     own = 1 if chained else sets
     columns = columns_of(n, problem.epilogue)
-    a, b, c = arena(m * k, True, own), arena(k * n, True, sets), arena(m * columns, False, own)
+    of_a, of_b = problem.layout[0] == "t", problem.layout[1] == "t"
+    a, b = arena(elements(m, k, of_a, 0), True, own), arena(elements(k, n, of_b, 1), True, sets)
+    shift = _shift(problem.base[2])
+    c = arena(m * columns + shift, False, own)
     if problem.epilogue == "residual":
         c = torch.cat([c, arena(m * n, True, own)], 1)
     return [
         Operands(
-            view(a[i % own], m, k, problem.layout[0] == "t"),
-            view(b[i], k, n, problem.layout[1] == "t"),
-            view(c[i % own], m, columns, False),
+            view(a[i % own], m, k, of_a, 0),
+            view(b[i], k, n, of_b, 1),
+            c[i % own][shift : shift + m * columns].view(m, columns),
         )
         for i in range(sets)
     ]

@@ -10,10 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ..problem import Key, Problem, Reason
+from ..problem import (
+    ALIGNED,
+    Alignments,
+    GroupedProblem,
+    Key,
+    Problem,
+    Reason,
+    alignments_of,
+)
 
 SCHEMA = "hgemm-packs/2"
-LAUNCHER_ABI = 5
+LAUNCHER_ABI = 6
 #: Part of every kernel's `identity`. Raise it when the same launch record becomes another launch:
 #: another grid or cap of it, other attributes, pairs, or another choice of when to be dependent.
 LAUNCH_RULES = 2
@@ -22,6 +30,9 @@ MAX_BLOB_BYTES = 512 << 20
 
 #: What older packs were made for, which are read as ever: all of them are plain products.
 PLAIN_ABI = 4
+#: The first with epilogues; grouped kernels and rows that say how operands are aligned came with
+#: LAUNCHER_ABI.
+EPILOGUE_ABI = 5
 _PLAIN_LAYOUTS = {
     "ptr_v1": (8, 8, 8, 4, 4, 4, 4, 4, 4),
     "tma2_v1": (128, 128, 8, 4, 4, 4, 4),
@@ -37,10 +48,16 @@ WITH_ADDEND = {name: f"{name}_addend" for name in _PLAIN_LAYOUTS}
 PARAM_LAYOUTS: dict[str, tuple[int, ...]] = _PLAIN_LAYOUTS | {
     WITH_ADDEND[name]: (*sizes, 8) for name, sizes in _PLAIN_LAYOUTS.items()
 }
+#: The layout of grouped products: tensor maps of tokens and of all weights, C, sizes, then where
+#: the ends of the groups are and how many groups there are.
+GROUPED_LAYOUT = "tma2_grouped_v1"
+PARAM_LAYOUTS[GROUPED_LAYOUT] = (128, 128, 8, 4, 4, 4, 4, 8, 4)
+MAX_GROUPS = 512
 
 _MAPPED = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc", "tma2_ws_v2": "ab"}
 #: Operands that come as tensor maps, in order.
 MAPPED = _MAPPED | {WITH_ADDEND[name]: operands for name, operands in _MAPPED.items()}
+MAPPED[GROUPED_LAYOUT] = "ab"
 
 #: Parameter layouts with partial sums in global memory.
 WITH_WORKSPACE = frozenset({"tma2_ws_v2", "tma2_ws_v2_addend"})
@@ -65,7 +82,8 @@ class Timing(NamedTuple):
 class Row(NamedTuple):
     """One measured problem on one device profile; `kernel` is None where cuBLAS stays. `dependent`
     is the kernel, that or another, for where it follows a kernel of ours in a CUDA graph: launched
-    with programmatic dependent launch, a persistent one without a cluster in clusters of two."""
+    with programmatic dependent launch, a persistent one without a cluster in clusters of two.
+    `base` and `packed` are as in a problem."""
 
     m: int
     n: int
@@ -82,11 +100,37 @@ class Row(NamedTuple):
     pairs: int
     date: str
     dependent: str | None = None
+    base: Alignments = ALIGNED
+    packed: bool = True
 
     @property
     def key(self) -> Key:
         """The problem this row is about."""
-        return self[:8]
+        return self[:8] + (() if self.packed and self.base == ALIGNED else self[-2:])
+
+
+class GroupedRow(NamedTuple):
+    """One measured grouped product on one device profile; `kernel` is None where torch stays. It
+    speaks of any number of rows `m` down to the next smaller one that was measured, and at most
+    down to a quarter. No cuBLASLt call is a grouped product: `cublaslt_us` is torch's time."""
+
+    groups: int
+    m: int
+    n: int
+    k: int
+    layout: str
+    dtype: str
+    kernel: str | None
+    profile: str
+    hot: Timing
+    cold: Timing
+    pairs: int
+    date: str
+
+    @property
+    def problem(self) -> GroupedProblem:
+        """What was measured."""
+        return GroupedProblem(*self[:6])
 
 
 class TensorMapSpec(NamedTuple):
@@ -176,9 +220,18 @@ class KernelEntry(NamedTuple):
     reads_ahead: bool = False
     triggers_early: bool = False
 
-    def admits(self, problem: Problem | Row) -> Reason | None:
-        """None when the kernel takes the problem, else the first thing that speaks against it.
-        A table row is a packed, fully aligned problem."""
+    @property
+    def is_grouped(self) -> bool:
+        """Whether it runs grouped products, and these alone."""
+        return self.param_layout == GROUPED_LAYOUT
+
+    def admits(self, problem: Problem | Row | GroupedProblem) -> Reason | None:
+        """None when the kernel takes the problem, else the first thing that speaks against it."""
+        if self.is_grouped != isinstance(problem, GroupedProblem):
+            runs = "grouped products alone" if self.is_grouped else "no grouped product"
+            return Reason("grouped", f"{self.name} runs {runs}")
+        if isinstance(problem, GroupedProblem) and problem.groups > MAX_GROUPS:
+            return Reason("dims", f"{self.name} takes {MAX_GROUPS} groups at most")
         for name in ("layout", "dtype", "out_dtype", "acc", "epilogue"):
             mine, asked = getattr(self, name), getattr(problem, name)
             if mine != asked:
@@ -187,8 +240,11 @@ class KernelEntry(NamedTuple):
             sizes, asked = getattr(self, name), getattr(problem, name)
             if not sizes.admits(asked):
                 return Reason("dims", f"{self.name} takes {name.upper()} of {sizes}, not {asked}")
-        if isinstance(problem, Problem) and problem.align < max(self.align):
-            return Reason("unaligned", f"{self.name} needs {max(self.align)}-byte alignment")
+        had = alignments_of(problem, problem.base)
+        for operand, needed, found in zip("ABC", self.align, had, strict=True):
+            if found < needed:
+                text = f"{self.name} needs {operand} at multiples of {needed} bytes, not {found}"
+                return Reason("unaligned", text)
         return None
 
 
@@ -240,6 +296,6 @@ class WinPolicy(NamedTuple):
     noise_floor: float
     rule: str
 
-    def clears(self, row: Row) -> bool:
+    def clears(self, row: Row | GroupedRow) -> bool:
         """Both lower bounds, hot and cold, are above one plus the noise floor."""
         return min(row.hot.lcb, row.cold.lcb) > 1.0 + self.noise_floor

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ..errors import PackError
-from ..problem import WITHOUT_ADDEND, Key
+from ..problem import ALIGNED, WITHOUT_ADDEND, Key, alignments_of
 from .manifest import (
+    EPILOGUE_ABI,
+    GROUPED_LAYOUT,
     LAUNCHER_ABI,
     MAPPED,
     MAX_MANIFEST_BYTES,
@@ -84,18 +86,44 @@ def unique_kernels(kernels: Iterable[NamedT]) -> dict[str, NamedT]:
     return by_id
 
 
-def abi_of(epilogues: Iterable[str]) -> int:
-    """The oldest launcher ABI that has all that kernels and rows of these epilogues need: whoever
-    has an older launcher reads all packs of plain products."""
-    return PLAIN_ABI if {*epilogues} <= {"none"} else LAUNCHER_ABI
+def abi_of(rows: Iterable[Row]) -> int:
+    """The oldest launcher ABI that has all that these rows and their kernels need: whoever has an
+    older launcher reads all packs of plain products."""
+    needed = PLAIN_ABI
+    for row in rows:
+        if row.epilogue != "none":
+            needed = max(needed, EPILOGUE_ABI)
+        if len(row.key) > 8:
+            needed = LAUNCHER_ABI
+    return needed
 
 
 def check_abi(launcher_abi: int, epilogue: str) -> None:
-    """A document says no older ABI than what a kernel or row of it needs."""
-    needed = abi_of([epilogue])
-    if launcher_abi < needed:
-        detail = f"{epilogue} needs launcher ABI {needed}, the document says {launcher_abi}"
+    """A document says no older ABI than what the epilogue of a kernel or row of it needs."""
+    if launcher_abi < EPILOGUE_ABI and epilogue != "none":
+        detail = f"{epilogue} needs launcher ABI {EPILOGUE_ABI}, the document says {launcher_abi}"
         raise PackError("bad_epilogue", detail, "epilogue")
+
+
+def check_grouped_abi(launcher_abi: int) -> None:
+    """The same of grouped kernels and rows."""
+    if launcher_abi < LAUNCHER_ABI:
+        detail = f"grouped products need launcher ABI {LAUNCHER_ABI}, the document says"
+        raise PackError("bad_grouped", f"{detail} {launcher_abi}")
+
+
+def check_row(launcher_abi: int, row: Row) -> None:
+    """`check_abi` of a row; and it says of alignments no more than what sizes do not say."""
+    check_abi(launcher_abi, row.epilogue)
+    if len(row.key) == 8:
+        return
+    if launcher_abi < LAUNCHER_ABI:
+        detail = f"rows with base or packed need launcher ABI {LAUNCHER_ABI}, not {launcher_abi}"
+        raise PackError("bad_base", detail, "base")
+    for said, most in zip(row.base, alignments_of(row, ALIGNED), strict=True):
+        if said < 16 and said >= most:
+            detail = f"{row.base}, where the sizes allow no more than {most} bytes"
+            raise PackError("bad_base", detail, "base")
 
 
 def check_launch_record(entry: KernelEntry) -> None:
@@ -120,11 +148,24 @@ def check_launch_record(entry: KernelEntry) -> None:
         if sizes.min > sizes.max:
             raise PackError("bad_range", f"{sizes.min} > {sizes.max}", f"dims.{name}")
     _check_workspace(entry)
+    if entry.param_layout == GROUPED_LAYOUT:
+        _check_grouped(entry)
     operands = MAPPED[entry.param_layout]
     if "".join(spec.operand for spec in entry.tma) != operands:
         raise PackError("bad_tma", f"{entry.param_layout} maps {operands!r} in this order", "tma")
     for index, spec in enumerate(entry.tma):
         _check_tensor_map(entry, spec, f"tma[{index}]")
+
+
+def _check_grouped(entry: KernelEntry) -> None:
+    """Where groups end only the device knows: a grid of any size must do, and plain maps."""
+    if not entry.grid.persistent or math.prod(entry.cluster) > 1:
+        raise PackError("bad_grouped", "a grouped kernel is persistent, without a cluster", "grid")
+    if entry.layout[0] == "t" or any(spec.row_group for spec in entry.tma):
+        raise PackError("bad_grouped", "rows of a grouped kernel come in their own order", "tma")
+    if (entry.m.min, entry.m.multiple_of) != (1, 1):
+        detail = f"a grouped kernel takes any number of rows, not {entry.m}"
+        raise PackError("bad_grouped", detail, "dims.m")
 
 
 def _check_workspace(entry: KernelEntry) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 from ..problem import ACCUMULATORS, ALIGNMENTS, DTYPES, EPILOGUES, LARGEST_DIM, LAYOUTS
 from .manifest import (
+    EPILOGUE_ABI,
     LAUNCHER_ABI,
     MAX_BLOB_BYTES,
+    MAX_GROUPS,
     PARAM_LAYOUTS,
     PLAIN_ABI,
     SCHEMA,
@@ -23,6 +25,7 @@ from .manifest import (
     DimRange,
     GeneratorInfo,
     GridRule,
+    GroupedRow,
     KernelEntry,
     Numerics,
     PackInfo,
@@ -47,6 +50,7 @@ from .strict_json import (
 
 MAX_KERNELS = 4096
 MAX_ROWS = 200_000
+MAX_GROUPED_ROWS = 192  # they stand in the head of a manifest
 MAX_CLUSTER = 16
 MAX_SLICES = 64
 MAX_WORKSPACE_BYTES = 1 << 20  # of one CTA: four times the largest accumulator
@@ -62,7 +66,8 @@ ARCH = text(r"sm_[0-9]{2,3}[af]?")
 DIM = integer(1, LARGEST_DIM)
 DTYPE = one_of(*DTYPES)
 EXTENT = integer(1, 256)
-ALIGNMENT = one_of(*ALIGNMENTS)
+_BYTES = one_of(*ALIGNMENTS)
+ALIGN = record(lambda a, b, c: (a, b, c), a=_BYTES, b=_BYTES, c=_BYTES)
 
 #: What a genome's values may be; which genes exist is the family's business.
 _GENE_TEXT = text(r"[A-Za-z0-9_.+-]{1,64}")
@@ -98,8 +103,23 @@ _RATIO = number(0.0, 1e6)
 TIMING = record(Timing, us=_US, torch_us=_US, cublaslt_us=_US, speedup=_RATIO, lcb=_RATIO)
 ROW = record(
     Row,
-    {"dependent": SHA256},
+    {"dependent": SHA256, "base": ALIGN, "packed": boolean},
     **PROBLEM_FIELDS,
+    kernel=nullable(SHA256),
+    profile=LINE,
+    hot=TIMING,
+    cold=TIMING,
+    pairs=integer(1, 1_000_000),
+    date=DATE,
+)
+GROUPED_ROW = record(
+    GroupedRow,
+    groups=integer(1, MAX_GROUPS),
+    m=DIM,
+    n=DIM,
+    k=DIM,
+    layout=one_of("nn", "nt"),
+    dtype=DTYPE,
     kernel=nullable(SHA256),
     profile=LINE,
     hot=TIMING,
@@ -155,7 +175,7 @@ KERNEL = record(
     regs=integer(1, 255),
     tma=listing(TENSOR_MAP, 0, 3),
     workspace_bytes=integer(0, MAX_WORKSPACE_BYTES, 16),
-    align=record(lambda a, b, c: (a, b, c), a=ALIGNMENT, b=ALIGNMENT, c=ALIGNMENT),
+    align=ALIGN,
     dims=record(lambda m, n, k: (m, n, k), m=RANGE, n=RANGE, k=RANGE),
     **KIND_FIELDS,
     deterministic=boolean,
@@ -165,7 +185,7 @@ KERNEL = record(
 #: Fields that the manifest and the generator's source document have in common.
 SHARED_FIELDS: dict[str, Check] = {
     "pack": record(PackInfo, name=NAME, version=NAME, license=LINE, created=MOMENT),
-    "launcher_abi": one_of(PLAIN_ABI, LAUNCHER_ABI),
+    "launcher_abi": one_of(PLAIN_ABI, EPILOGUE_ABI, LAUNCHER_ABI),
     "arch": ARCH,
     "device_profiles": listing(
         record(
@@ -184,6 +204,8 @@ SHARED_FIELDS: dict[str, Check] = {
     "policy": record(WinPolicy, noise_floor=number(0.0, 1.0), rule=LINE),
     "table": listing(ROW, 0, MAX_ROWS),
 }
+#: What manifest and source document may both have, and most have not.
+OPTIONAL_FIELDS: dict[str, Check] = {"grouped": listing(GROUPED_ROW, 1, MAX_GROUPED_ROWS)}
 FIELDS: dict[str, Check] = {
     "schema": one_of(SCHEMA),
     **SHARED_FIELDS,

@@ -1,8 +1,8 @@
 """From bytes to a Manifest, or a PackError that says what is wrong and where.
 
-Called by `pack` with what it read. Kernels and rows stand one a line, and are read and checked when
-they are asked for: thousands take half a second, and a process wants a few. All else is checked at
-once. What the rules are, `manifest_fields` and `manifest_checks` say.
+Called by `pack` with what it read. Kernels, rows and predictors stand one a line, and are read and
+checked when they are asked for: thousands take half a second, and a process wants a few. All else
+is checked at once. What the rules are, `manifest_fields` and `manifest_checks` say.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..errors import PackError
 from ..problem import Key
+from .grouped import check_named, check_order
 from .manifest import (
     MAX_MANIFEST_BYTES,
     SCHEMA,
@@ -20,6 +21,7 @@ from .manifest import (
     Blob,
     DeviceProfile,
     GeneratorInfo,
+    GroupedRow,
     KernelEntry,
     PackInfo,
     Row,
@@ -29,20 +31,25 @@ from .manifest import (
 from .manifest_checks import (
     check_abi,
     check_blob_order,
+    check_grouped_abi,
     check_head,
     check_launch_record,
     check_place,
+    check_row,
     check_rows_admitted,
     index_rows,
     unique_kernels,
 )
-from .manifest_fields import FIELDS, KERNEL, MAX_KERNELS, MAX_ROWS, ROW
+from .manifest_fields import FIELDS, KERNEL, MAX_KERNELS, MAX_ROWS, OPTIONAL_FIELDS, ROW
+from .prediction_fields import MAX_PREDICTOR_BYTES, MAX_PREDICTORS, PREDICTOR
+from .predictor import Predictor, check_candidates, check_predictor
 from .strict_json import Check, read_json, record
 
-#: Of what is no kernel and no row, and of one of these; no valid ones are longer.
+#: Of what is no kernel, row or predictor, and of a kernel or row; no valid ones are longer.
 MAX_HEAD_BYTES, MAX_LINE_BYTES = 1 << 17, 1 << 16
 #: Lines that the arrays begin with. No string of JSON holds a line break.
-_OPENINGS = b'\n"kernels":[\n', b'\n"table":[\n'
+_KERNELS, _TABLE = b'\n"kernels":[\n', b'\n"table":[\n'
+_PREDICTORS = b'\n"predictors":[\n'
 
 Place = tuple[str, Key]
 
@@ -53,8 +60,9 @@ def parse(data: bytes) -> Manifest:
     if len(data) > MAX_MANIFEST_BYTES:
         detail = f"{len(data)} bytes, not at most {MAX_MANIFEST_BYTES}"
         raise PackError("manifest_too_large", detail)
-    kernels, table = _lines(data)
-    head = data[: kernels.start] + data[kernels.end : table.start] + data[table.end :]
+    kernels, predictors, table = _lines(data)
+    head = data[: kernels.start] + data[kernels.end : predictors.start]
+    head += data[predictors.end : table.start] + data[table.end :]
     if len(head) > MAX_HEAD_BYTES:
         detail = f"{len(head)} bytes beside the lines of kernels and rows, not {MAX_HEAD_BYTES}"
         raise PackError("head_too_large", detail)
@@ -62,17 +70,25 @@ def parse(data: bytes) -> Manifest:
     check_head(value, SCHEMA)
     fields = _HEAD(value)
     del fields["kernels"], fields["table"]
+    fields.pop("predictors", None)
     index_rows((), {}, fields["device_profiles"])
-    return Manifest(fields, kernels, table)
+    if "grouped" in fields:
+        check_grouped_abi(fields["launcher_abi"])
+        check_order(fields["grouped"], fields["device_profiles"])
+    return Manifest(fields, kernels, table, predictors)
 
 
 def _elsewhere(value: Any) -> None:
     """What the head has left of an array whose lines were found."""
     if value != []:
-        raise PackError("not_in_lines", "each kernel and each row must be one line")
+        raise PackError("not_in_lines", "each kernel, row and predictor must be one line")
 
 
-_HEAD = record(dict, **{**FIELDS, "kernels": _elsewhere, "table": _elsewhere})
+_HEAD = record(
+    dict,
+    OPTIONAL_FIELDS | {"predictors": _elsewhere},
+    **{**FIELDS, "kernels": _elsewhere, "table": _elsewhere},
+)
 
 
 class Lines(NamedTuple):
@@ -83,13 +99,14 @@ class Lines(NamedTuple):
     data: bytes
     start: int
     end: int
+    longest: int = MAX_LINE_BYTES
 
     def at(self, place: int) -> tuple[Any, int, int]:
         """The item on the line that the byte at `place` is of, and where that starts and ends."""
-        low = self.data.rfind(b"\n", max(self.start - 1, place - MAX_LINE_BYTES), place) + 1
-        high = self.data.find(b"\n", place, min(self.end + 1, place + MAX_LINE_BYTES))
-        if low == 0 or high < 0 or high - low > MAX_LINE_BYTES:
-            raise PackError("line_too_long", f"more than {MAX_LINE_BYTES} bytes", self.name)
+        low = self.data.rfind(b"\n", max(self.start - 1, place - self.longest), place) + 1
+        high = self.data.find(b"\n", place, min(self.end + 1, place + self.longest))
+        if low == 0 or high < 0 or high - low > self.longest:
+            raise PackError("line_too_long", f"more than {self.longest} bytes", self.name)
         try:
             last = high == self.end
             if not last and self.data[high - 1 : high] != b",":
@@ -117,25 +134,31 @@ class Lines(NamedTuple):
             start = found[2] + 1
 
 
-def _lines(data: bytes) -> tuple[Lines, Lines]:
-    """Where kernels and rows stand, each up to the last line before what follows that begins with a
-    bracket. Empty at the end of `data` where they do not stand in lines."""
-    kernels, table = (data.find(opening) for opening in _OPENINGS)
-    first, second = kernels + len(_OPENINGS[0]), table + len(_OPENINGS[1])
-    ends = data.rfind(b"\n]", first, max(table, 0)), data.rfind(b"\n]", second)
-    if kernels < 0 or min(ends) < 0:
-        first = second = len(data)
+def _lines(data: bytes) -> tuple[Lines, Lines, Lines]:
+    """Where kernels, predictors and rows stand, each up to the last line before what follows that
+    begins with a bracket. Empty at the end of `data` where they do not stand in lines, and
+    predictors before the rows where there are none."""
+    kernels, table = data.find(_KERNELS), data.find(_TABLE)
+    between = data.find(_PREDICTORS, max(kernels, 0), max(table, 0))
+    first, second = kernels + len(_KERNELS), table + len(_TABLE)
+    last = between if between >= 0 else table
+    ends = data.rfind(b"\n]", first, max(last, 0)), data.rfind(b"\n]", second)
+    middle = between + len(_PREDICTORS) if between >= 0 else second
+    stop = data.rfind(b"\n]", middle, table) if between >= 0 else second
+    if kernels < 0 or min(*ends, stop) < 0:
+        first = middle = stop = second = len(data)
         ends = first, second
     return (
         Lines("kernels", KERNEL, data, first, ends[0]),
+        Lines("predictors", PREDICTOR, data, middle, stop, MAX_PREDICTOR_BYTES),
         Lines("table", ROW, data, second, ends[1]),
     )
 
 
 class Manifest:
-    """A manifest whose head passed every check. `kernel` and `row` check what they hand out;
-    `kernels` and `table`, `by_id` and `rows`, which hold the same objects, need every check of the
-    format. All six raise PackError."""
+    """A manifest whose head passed every check. `kernel`, `row` and `predictor` check what they
+    hand out; `kernels`, `table` and `predictors`, `by_id` and `rows`, which hold the same objects,
+    need every check of the format. All of these raise PackError."""
 
     schema: str
     pack: PackInfo
@@ -148,10 +171,14 @@ class Manifest:
     blob: Blob
     baseline: Baseline
     policy: WinPolicy
+    grouped: tuple[GroupedRow, ...] = ()
 
-    def __init__(self, head: Mapping[str, Any], kernels: Lines, rows: Lines) -> None:
+    def __init__(
+        self, head: Mapping[str, Any], kernels: Lines, rows: Lines, predictors: Lines
+    ) -> None:
         self.__dict__.update(head)
         self._kernel_lines, self._row_lines = kernels, rows
+        self._predictor_lines = predictors
         self._known: dict[str, KernelEntry] = {}
 
     def kernel(self, kernel_id: str) -> KernelEntry:
@@ -188,11 +215,37 @@ class Manifest:
                 high, most = start - 1, row
         return None
 
+    @property
+    def row_lines(self) -> tuple[bytes, int, int]:
+        """The bytes that the rows are in, and where they start and end there."""
+        return self._row_lines.data, self._row_lines.start, self._row_lines.end
+
+    def predictor(self, profile: str) -> Predictor | None:
+        """The predictor of a device profile, or None; its candidates are not yet held against the
+        kernels that they name."""
+        found = [each for each in self._predictors if each.profile == profile]
+        return found[0] if found else None
+
+    @cached_property
+    def _predictors(self) -> tuple[Predictor, ...]:
+        lines, found = self._predictor_lines, list[Predictor]()
+        for each, start, _ in lines.each(MAX_PREDICTORS):
+            try:
+                check_predictor(each)
+                if each.profile not in [known.name for known in self.device_profiles]:
+                    raise PackError("unknown_profile", each.profile, "profile")
+                if each.profile in [other.profile for other in found]:
+                    raise PackError("duplicate_profile", each.profile, "profile")
+            except PackError as error:
+                raise error.within(lines.where(start)) from None
+            found.append(each)
+        return tuple(found)
+
     def _check_named(self, row: Row, start: int) -> None:
         """A row beside the kernels that it names."""
         named = {i: self.kernel(i) for i in (row.kernel, row.dependent) if i is not None}
         try:
-            check_abi(self.launcher_abi, row.epilogue)
+            check_row(self.launcher_abi, row)
             index_rows((row,), named, self.device_profiles)
             check_rows_admitted((row,), named)
         except PackError as error:
@@ -219,6 +272,8 @@ class Manifest:
         try:
             check_launch_record(entry)
             check_abi(self.launcher_abi, entry.epilogue)
+            if entry.is_grouped:
+                check_grouped_abi(self.launcher_abi)
             check_place(entry, self.blob.bytes)
         except PackError as error:
             raise error.within(self._kernel_lines.where(start)) from None
@@ -226,6 +281,8 @@ class Manifest:
 
     def check(self) -> int:
         """Every check that needs no blob; how many rows there are."""
+        check_named(self.grouped, self.by_id)
+        _ = self.predictors
         return len(self.table)
 
     @cached_property
@@ -241,6 +298,15 @@ class Manifest:
         return tuple(self._known.setdefault(entry.id, entry) for entry in found)
 
     @cached_property
+    def predictors(self) -> tuple[Predictor, ...]:
+        for index, each in enumerate(self._predictors):
+            try:
+                check_candidates(each, self.by_id)
+            except PackError as error:
+                raise error.within(f"predictors[{index}]") from None
+        return self._predictors
+
+    @cached_property
     def by_id(self) -> Mapping[str, KernelEntry]:
         return {entry.id: entry for entry in self.kernels}
 
@@ -250,7 +316,7 @@ class Manifest:
         for row, start, _ in self._row_lines.each(MAX_ROWS):
             _check_rise(found[-1] if found else None, row, self._row_lines, start)
             try:
-                check_abi(self.launcher_abi, row.epilogue)
+                check_row(self.launcher_abi, row)
             except PackError as error:
                 raise error.within(self._row_lines.where(start)) from None
             found.append(row)

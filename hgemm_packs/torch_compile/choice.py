@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import dispatch, select
 from ..launcher import device_info
-from ..problem import Problem, natural_alignment
+from ..problem import Problem
 from ..settings import is_off, read_switch
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _describe(a: Any, b: Any) -> Problem | None:
         return None
     layout = first + second
     try:
-        return Problem(m, n, k, layout, dtype, align=natural_alignment(m, n, k, layout))
+        return Problem(m, n, k, layout, dtype)
     except ValueError:  # a side is too large
         return None
 

@@ -21,7 +21,7 @@ def in_lines(document: dict[str, Any]) -> bytes:
     lines = []
     for name, value in sorted(document.items()):
         text = compact(value)
-        if name in ("kernels", "table") and isinstance(value, list):
+        if name in ("kernels", "predictors", "table") and isinstance(value, list):
             text = "[\n" + ",\n".join(map(compact, value)) + "\n]"
         lines.append(f"{json.dumps(name)}:{text}")
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()

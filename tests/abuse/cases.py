@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.abuse.builder import (
-    Change,
     instead_of,
     manifest_bytes,
     on_blob,
@@ -19,8 +17,10 @@ from tests.abuse.builder import (
     put,
     replace_text,
 )
+from tests.abuse.case import USE, WHOLE, Case
 from tests.abuse.changes import (
     add,
+    align,
     byte,
     compact,
     crowd,
@@ -49,25 +49,7 @@ from tests.abuse.changes import (
     without,
     workspace,
 )
-
-#: When the pack is opened; when what is spoiled is wanted, for the good pack's problems; never
-#: but by the check of all, since none of it is used.
-OPEN, USE, WHOLE = "open", "use", "whole"
-
-
-@dataclass(frozen=True)
-class Case:
-    """`change` spoils a good pack at the path it gets; the check of all of it must fail with
-    `code`. `schema` says that manifests/schema.json alone must refuse the manifest, too; `seen`
-    when a process that multiplies sees it, and `used` what it sees if not `code`."""
-
-    name: str
-    code: str
-    change: Change
-    seen: str = OPEN
-    used: str = ""
-    schema: bool = False
-
+from tests.abuse.optional_cases import GROUPED, PREDICTORS
 
 FILES = [
     Case("no_manifest", "missing_file", without("manifest.json")),
@@ -203,8 +185,16 @@ FIELDS = [
     Case("arch_family", "bad_text", put("compute_90", "arch"), schema=True),
     Case("future_schema", "unknown_schema", put("hgemm-packs/3", "schema"), schema=True),
     Case("foreign_abi", "launcher_abi", put(3, "launcher_abi"), schema=True),
+    Case("base_of_one_byte", "bad_value", align(0, {"a": 1, "b": 2, "c": 2}), USE, schema=True),
+    Case("base_of_two", "missing_field", align(0, {"a": 2, "b": 2}), USE, schema=True),
+    Case("base_as_int", "wrong_type", align(0, 8), USE, schema=True),
+    Case("packed_as_int", "wrong_type", align(0, packed=0), USE, schema=True),
 ]
 RULES = [
+    Case("base_of_an_old_launcher", "bad_base", align(2, {"a": 8, "b": 16, "c": 16}, abi=5), WHOLE),
+    Case("gaps_of_an_old_launcher", "bad_base", align(2, packed=False, abi=5), WHOLE),
+    Case("base_that_sizes_say", "bad_base", align(2, {"a": 2, "b": 16, "c": 16}, k=505), WHOLE),
+    Case("base_below_the_kernel", "not_admitted", align(0, {"a": 8, "b": 16, "c": 16}), WHOLE),
     Case("duplicate_table_key", "duplicate_table_key", on_manifest(row_twice), USE),
     Case("duplicate_kernel_id", "duplicate_kernel_id", twin("name", "other"), USE),
     Case("duplicate_kernel_name", "duplicate_kernel_name", twin("id", "1" * 64), WHOLE),
@@ -279,4 +269,4 @@ CUBINS = [
     Case("code_of_a_cpu", "not_cubin", on_cubin(byte(18, 62)), USE),
     Case("cubin_of_another_arch", "cubin_arch", on_cubin(byte(49, 80), index=2), WHOLE),
 ]
-CASES = FILES + FORM + LINES + FIELDS + RULES + BLOB + CUBINS
+CASES = FILES + FORM + LINES + FIELDS + RULES + GROUPED + PREDICTORS + BLOB + CUBINS

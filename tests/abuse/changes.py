@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.pack.manifest import MAX_MANIFEST_BYTES, PARAM_LAYOUTS
+from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAX_MANIFEST_BYTES, PARAM_LAYOUTS
 from tests.abuse.builder import (
     Change,
     edit,
@@ -17,6 +18,17 @@ from tests.abuse.builder import (
     on_blob,
     on_manifest,
     replace_text,
+)
+
+_LEAF = '{"base":0.0,"feature":[-1],"number":[0.0],"right":[0],"roots":[0]}'
+_TREE = (
+    '{"base":0.0,"feature":[0,1,-1,-1,-1],"number":[8.0,6.0,1.0,2.0,3.0],"right":[4,3,0,0,0],'
+    '"roots":[0]}'
+)
+#: A predictor without candidates.
+PREDICTED = (
+    f'{{"doubt":{_TREE},"families":["sm90_test"],"margin":1.25,"ours":{_TREE},'
+    f'"profile":"NVIDIA H200","torch":{_LEAF}}}'
 )
 
 
@@ -88,6 +100,17 @@ def gate_an_odd_n(document: dict[str, Any]) -> None:
     kernel["dims"]["n"]["multiple_of"] = 1
 
 
+def align(row: int, base: Any = ..., packed: Any = ..., abi: int = 6, **sizes: int) -> Change:
+    """A row says how its operands are aligned, and whether they are packed."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["launcher_abi"] = abi
+        said = {"base": base, "packed": packed, **sizes}
+        document["table"][row] |= {name: value for name, value in said.items() if value is not ...}
+
+    return on_manifest(change)
+
+
 def rename_cubin(document: dict[str, Any]) -> None:
     """An id that is no cubin's hash, in the kernel and in its row."""
     old, new = document["kernels"][1]["id"], "0" * 64
@@ -152,6 +175,63 @@ def dependent(row: int, **kernel: Any) -> Change:
         document["table"][row]["dependent"] = document["kernels"][2]["id"]
 
     return on_manifest(change)
+
+
+def grouped(*rows: dict[str, Any], abi: int = 6, served: str = "", **kernel: Any) -> Change:
+    """The kernel that no row has becomes a grouped one, with fields put into it, and measured in
+    `rows`, each with fields put into a good one. `served` names a plain row that gets it."""
+
+    def change(document: dict[str, Any]) -> None:
+        own = document["kernels"][2]
+        own |= {"param_layout": GROUPED_LAYOUT, "param_sizes": list(PARAM_LAYOUTS[GROUPED_LAYOUT])}
+        own |= {"tma": own["tma"][:2], "cluster": [1, 1, 1]}
+        own["dims"]["m"] = {"min": 1, "max": 16384, "multiple_of": 1}
+        own |= kernel
+        plain = document["table"][0]
+        names = ("n", "k", "dtype", "profile", "hot", "cold", "pairs", "date")
+        row = {name: plain[name] for name in names} | {"groups": 8, "m": 64, "layout": "nn"}
+        made = [row | {"kernel": own["id"]} | each for each in rows]
+        document |= {"launcher_abi": abi} | ({"grouped": made} if rows else {})
+        if served:
+            plain[served] = own["id"]
+
+    return on_manifest(change)
+
+
+def predictor(value: Any = None, *keys: str | int, last: int | None = None) -> Change:
+    """A good predictor of the second kernel, with a value at the end of a path of keys; or the
+    predictor twice and more, where `last` says how often."""
+
+    def change(document: dict[str, Any]) -> None:
+        made = json.loads(PREDICTED)
+        kernel = document["kernels"][1]
+        numbers = [0, 128, 64, 64, 1, *kernel["cluster"], 1, 1, 384, 98304]
+        facts = copy.deepcopy({name: kernel[name] for name in ("layout", "dtype", "dims")})
+        made["candidates"] = [{**facts, "kernel": kernel["id"], "numbers": numbers}]
+        place: Any = made
+        for key in keys[:-1]:
+            place = place[key]
+        if keys:
+            place[keys[-1]] = value
+        document["predictors"] = [made] * (last or 1)
+
+    return on_manifest(change)
+
+
+def many_of_a_kind(document: dict[str, Any]) -> None:
+    """More candidates of one layout and type than a problem may have."""
+    one = document["predictors"][0]["candidates"][0]
+    document["predictors"][0]["candidates"] = [one | {"kernel": f"{i:064x}"} for i in range(49)]
+
+
+def crowded(pack: Path) -> None:
+    predictor()(pack)
+    edit(pack, many_of_a_kind)
+
+
+def predictors_in_one_line(pack: Path) -> None:
+    predictor()(pack)
+    replace_text('"predictors":[\n', '"predictors":[')(pack)
 
 
 def byte(index: int, value: int) -> Callable[[bytes], bytes]:

@@ -18,7 +18,8 @@ from hgemm_packs.pack.folder import Pack
 from hgemm_packs.problem import Problem
 from tests import packs
 from tests.abuse.builder import edit, put
-from tests.abuse.cases import CASES, OPEN, WHOLE, Case
+from tests.abuse.case import OPEN, WHOLE, Case
+from tests.abuse.cases import CASES
 
 by_name = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

@@ -47,7 +47,9 @@ def two_kinds(served: Started, monkeypatch: pytest.MonkeyPatch) -> Started:
     other = fake_driver.entry("tma2_v1", cubin=cubin, symbol="invariant", block=256)
     served.pack.images[other.id] = cubin
 
-    def resolve(problem: Problem, device: int, *, invariant: bool) -> select.Selection:
+    def resolve(
+        problem: Problem, device: int, *, invariant: bool, unmeasured: bool = False
+    ) -> select.Selection:
         found = served.resolve(problem, device, invariant=invariant)
         return found._replace(kernel=other, dependent=None) if invariant else found
 

@@ -20,7 +20,7 @@ from hgemm_packs.cli import plan as plan_verb
 from hgemm_packs.cli.console import manifests_dir
 from hgemm_packs.errors import of_path
 from hgemm_packs.pack.receipts import Receipt
-from hgemm_packs.problem import LAYOUTS, Problem, natural_alignment
+from hgemm_packs.problem import LAYOUTS, Problem
 from tests import packs
 from tests.cpu.test_cli import fake_builder
 from tests.fake_driver import Started
@@ -238,7 +238,7 @@ def test_newcomer_12_the_alignment_is_what_a_call_finds(fake: Started) -> None:
             )
             assert isinstance(found, Problem)
             if found.layout == layout:  # of one row, both layouts are the same
-                assert found.align == natural_alignment(m, n, k, layout), found
+                assert found == Problem(m, n, k, layout, "f16"), found
 
 
 def test_newcomer_12_no_empty_bar_before_an_error(
@@ -296,4 +296,5 @@ def test_newcomer_04_one_hash_however_one_installed(
         hashes.add(made.manifest_sha256)
     assert len(hashes) == 1
     assert made.manifest.generator == packs.GENERATOR
-    assert build_verb.sources("sm_90a") == [manifests_dir() / "sm_90a" / "h200"]
+    folder = manifests_dir() / "sm_90a"
+    assert build_verb.sources("sm_90a") == [folder / "h200", folder / "h200_grouped"]

@@ -49,7 +49,8 @@ def test_torchs_first_product_may_be_in_a_capture(
     )
     fake.serve("tma3_v1")
     launcher.device_info(0)  # opens the driver, as C does before it asks
-    cold, other = ((32, 32, 32, layout, "f16", 16, 1, "none") for layout in ("nn", "nt"))
+    base = (16, 16, 16)
+    cold, other = ((32, 32, 32, layout, "f16", base, 1, "none") for layout in ("nn", "nt"))
     for capturing in (0, 1):
         assert dispatch._resolve("cuda", other, 0, capturing) == "not_measured"
     assert dispatch._resolve("cuda", cold, 0, 1) == "cold_capture"
@@ -181,7 +182,7 @@ def test_describe(fake: Started) -> None:
     assert launcher.describe(a, b) == Problem(48, 32, 32, "nt", "f16")
     assert launcher.describe(a.bfloat16(), b.bfloat16()) == Problem(48, 32, 32, "nt", "bf16")
     assert launcher.describe(a[:, 4:28], b[4:28]) == Problem(
-        48, 32, 24, "nt", "f16", align=8, packed=False
+        48, 32, 24, "nt", "f16", base=(8, 8, 16), packed=False
     )
     assert launcher.describe(a.float(), b) == "mismatch"
     assert launcher.describe(a.float(), b.float()) == "dtype"
@@ -192,7 +193,7 @@ def test_describe(fake: Started) -> None:
 def test_an_error_in_python_reaches_the_caller(
     fake: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(problem: Problem, device: int, *, invariant: bool) -> None:
+    def broken(problem: Problem, device: int, **how: bool) -> None:
         raise KeyError(problem.m)
 
     a, b = operands()

@@ -269,14 +269,23 @@ class Started:
         self.pack.images[kernel.id] = cubin
         return kernel
 
-    def resolve(self, problem: Problem, device_index: int, *, invariant: bool = False) -> Selection:
+    def resolve(
+        self,
+        problem: Problem,
+        device_index: int,
+        *,
+        invariant: bool = False,
+        unmeasured: bool = False,
+    ) -> Selection:
         """Stands in for select.resolve."""
         self.asked.append(problem)
         self.modes.append(invariant)
-        unfit = select._find_unfit(problem)
         kind = problem.layout, problem.dtype, problem.epilogue
         fuses = problem.epilogue != "none"
         kernel = None if invariant and fuses else self.kernels.get(kind)
+        # A row of operands that are not packed and aligned names a kernel for such.
+        takes_any = kernel is not None and min(kernel.align) < 16 and not invariant
+        unfit = None if takes_any else select._find_unfit(problem)
         if unfit is None and (kernel is None or kernel.admits(problem)):
             unfit = Reason("not_measured", "not served")
         if unfit is None and kernel is not None and (why := select.exclusion_reason(kernel)):
@@ -288,7 +297,7 @@ class Started:
         facts = (kernel.id, "fake", timing, timing, 9, "2026-01-01", behind and behind.id)
         if behind and select.exclusion_reason(behind, dependent=True):
             behind = None
-        row = Row(*problem.key, *facts)
+        row = Row(*problem.key[:8], *facts)
         return Selection(self.pack, kernel, row, (), behind)  # type: ignore[arg-type]
 
     def fallbacks(self) -> dict[str, int]:
@@ -307,6 +316,7 @@ def start(patch: pytest.MonkeyPatch, library: Path, *, driver: str = "") -> Star
     patch.setattr(launcher, "linear", extension.linear)
     patch.setattr(launcher, "addmm", extension.addmm)
     patch.setattr(launcher, "fused_linear", extension.fused_linear)
+    patch.setattr(launcher, "grouped_answers", {})
     patch.setattr(dispatch, "_started", False)
     patch.setattr(dispatch, "_loaded", {})
     patch.setattr(dispatch, "kind", dispatch.kind)

@@ -384,7 +384,7 @@ cu_result cuTensorMapEncodeTiled(cu_tensor_map *map, int type, uint32_t rank, vo
                    .swizzle = (uint8_t)swizzle,
                    .promotion = (uint8_t)promotion};
   const int inner_limit = swizzle ? 16 << swizzle : 512;
-  int good = (type == CU_TENSOR_F16 || type == CU_TENSOR_BF16) && (rank == 2 || rank == 4) &&
+  int good = (type == CU_TENSOR_F16 || type == CU_TENSOR_BF16) && rank >= 2 && rank <= 4 &&
              made.address % 16 == 0 && !interleave && !fill && swizzle >= 0 && swizzle <= 3 &&
              promotion >= 0 && promotion <= 3 && (uintptr_t)map % 64 == 0 &&
              (int)box[0] * 2 <= inner_limit && box[0] % 8 == 0;

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from hgemm_packs import launcher
 from hgemm_packs.distribution import lockfile, policy
 from hgemm_packs.errors import PackError
 from hgemm_packs.pack import folder as pack
@@ -83,6 +84,7 @@ def read_manifest(data: bytes) -> None:
     refused = None
     try:
         alone.row(*ASKED)
+        alone.predictor(ASKED[0])
     except PackError as error:
         refused = error
     whole.check()
@@ -94,6 +96,12 @@ def read_manifest(data: bytes) -> None:
         assert alone.row(row.profile, row.key) == row == whole.rows[row.profile, row.key]
     for entry in whole.kernels:
         assert alone.kernel(entry.id) == entry
+    assert len(document.get("predictors", [])) == len(whole.predictors)
+    profiles = {each.name: each for each in whole.device_profiles}
+    for each in whole.predictors:
+        assert alone.predictor(each.profile) == each
+        if launcher._C is not None:  # C takes all that is accepted
+            launcher.predictor(each, profiles[each.profile])
 
 
 class PackReader:

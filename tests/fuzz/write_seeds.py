@@ -13,10 +13,17 @@ from pathlib import Path
 
 from hgemm_packs.distribution.lockfile import SCHEMA, LockedPack
 from hgemm_packs.generator.compile.pack_writer import write_pack
+from hgemm_packs.generator.families.base import dims
 from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME
-from hgemm_packs.pack.manifest import WITH_ADDEND
+from hgemm_packs.pack.manifest import (
+    GROUPED_LAYOUT,
+    LAUNCHER_ABI,
+    WITH_ADDEND,
+    GroupedRow,
+    Timing,
+)
 from hgemm_packs.pack.receipts import Receipt, write_receipt
-from tests import packs
+from tests import packs, predictions
 from tests.fuzz.targets import SEPARATOR
 
 SEEDS = Path(__file__).parent / "seeds"
@@ -56,6 +63,28 @@ def write_pair(name: str, folder: Path) -> None:
     (SEEDS / "pack" / name).write_bytes(manifest + SEPARATOR + blob)
 
 
+def write_grouped(folder: Path) -> None:
+    """A pack of two rows of grouped products."""
+    record = {"cluster": [1, 1, 1], "dims": dims(), "layout": "nt"}
+    kernel = packs.built("k_grouped", GROUPED_LAYOUT, size=80, **record)
+    timing = Timing(10.0, 12.0, 12.0, 1.2, 1.1)
+    own = kernel.entry_fields["id"]
+    rows = tuple(
+        GroupedRow(
+            *(8, m, 64, 128, "nt", "f16"),
+            *(name, packs.H200.name, timing, timing, 60, "2026-11-25"),
+        )
+        for m, name in ((16, own), (64, None))
+    )
+    source = packs.source([kernel], [], launcher_abi=LAUNCHER_ABI, grouped=rows)
+    write_pack(
+        folder,
+        source,
+        [kernel],  # type: ignore[list-item]
+        generator_info=packs.GENERATOR,
+    ).close()
+
+
 def main() -> None:
     for target in ("json", "lock", "manifest", "pack", "policy", "receipt"):
         (SEEDS / target).mkdir(parents=True, exist_ok=True)
@@ -73,6 +102,8 @@ def main() -> None:
             (SEEDS / "receipt" / name).write_bytes(data)
         packs.write_good(Path(scratch) / "good").close()
         write_pair("good", Path(scratch) / "good")
+        predictions.write(Path(scratch) / "predicting").close()
+        write_pair("predicting", Path(scratch) / "predicting")
         for layout in WITH_ADDEND:
             kernels = [packs.built(f"k_{layout}", layout, size=80)]
             win = packs.row(packs.WIN, kernels[0], dependent=kernels[0])
@@ -85,6 +116,8 @@ def main() -> None:
                 generator_info=packs.GENERATOR,
             ).close()
             write_pair(layout, folder)
+        write_grouped(Path(scratch) / "grouped")
+        write_pair("grouped", Path(scratch) / "grouped")
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from hgemm_packs.generator.compile import compiler
-from hgemm_packs.generator.core.space import catalogue
+from hgemm_packs.generator.core.space import catalogue, fitted
 from hgemm_packs.generator.families import FAMILIES, Genome, family
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.pack.manifest_checks import check_launch_record
 from hgemm_packs.pack.manifest_fields import KERNEL
-from hgemm_packs.problem import DTYPES, LAYOUTS
+from hgemm_packs.problem import DTYPES, LAYOUTS, Problem
 
 Job = tuple[str, Genome]
 
@@ -129,6 +129,44 @@ GEMV: Genome = {
     "streaming": True,
     "fetch": 128,
 }
+TOKENS: Genome = {
+    "layout": "nt",
+    "dtype": "f16",
+    "tile_m": 40,
+    "tile_n": 64,
+    "tile_k": 64,
+    "stages": 4,
+    "consumers": 1,
+    "schedule": "cooperative",
+    "cluster_m": 1,
+    "cluster_n": 1,
+    "split_k": 1,
+    "persistent": False,
+    "ctas_per_sm": 1,
+    "raster": "m",
+    "group": 8,
+    "epilogue": "rows",
+    "buffers": 1,
+    "streaming": False,
+    "reads_ahead": False,
+    "triggers_early": False,
+}
+UNALIGNED: Genome = {
+    "layout": "nt",
+    "dtype": "f16",
+    "a_bytes": 4,
+    "b_bytes": 2,
+    "c_bytes": 4,
+    "tile_m": 64,
+    "tile_n": 64,
+    "stages": 4,
+    "consumers": 1,
+    "producers": 1,
+    "batch": 8,
+    "split_k": 1,
+    "ctas_per_sm": 1,
+    "group": 8,
+}
 BASES = {
     "sm90_wgmma": WGMMA,
     "sm90_splitk": SPLITK,
@@ -137,6 +175,8 @@ BASES = {
     "sm90_writebound": WRITEBOUND,
     "sm90_direct": DIRECT,
     "sm90_gemv": GEMV,
+    "sm90_tokens": TOKENS,
+    "sm90_unaligned": UNALIGNED,
 }
 #: Of each family that can, a genome that is valid where it reads ahead as well.
 READABLE_AHEAD = {name: genome for name, genome in BASES.items() if "reads_ahead" in genome} | {
@@ -144,12 +184,19 @@ READABLE_AHEAD = {name: genome for name, genome in BASES.items() if "reads_ahead
 }
 
 
+#: Sizes with one tile along M, a few and many; a deep K.
+FITTED_TO = ((40, 4096, 4096), (776, 6144, 2048), (5000, 8192, 8192), (128, 512, 16384))
+
+
 @cache
 def candidates() -> tuple[Job, ...]:
     """Every 23rd choice that a search lists, of all layouts and dtypes, as jobs: 23 divides no
-    number of gene values, so that every value of every gene comes along."""
+    number of gene values, so that every value of every gene comes along. Of what is fitted to a
+    problem those of FITTED_TO."""
     listed = [choice for kind in KINDS for choice in catalogue(*kind)]
-    return tuple((choice.family, choice.genome) for choice in listed[::23])
+    listed += [c for kind in KINDS for sizes in FITTED_TO for c in fitted(Problem(*sizes, *kind))]
+    once = list(dict.fromkeys(listed))
+    return tuple((choice.family, choice.genome) for choice in once[::23])
 
 
 def sample(count: int) -> list[Job]:

@@ -96,7 +96,7 @@ def test_rows_are_found_by_profile_and_problem(pack: Pack) -> None:
         ({"m": 12}, "dims"),
         ({"n": 16392}, "dims"),
         ({"k": 0}, "dims"),
-        ({"align": 8}, "unaligned"),
+        ({"base": (8, 8, 8)}, "unaligned"),
     ],
 )
 def test_a_kernel_admits_a_problem_or_says_why_not(

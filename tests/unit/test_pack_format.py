@@ -17,8 +17,9 @@ import pytest
 from hgemm_packs import select
 from hgemm_packs.errors import PackError
 from hgemm_packs.problem import Problem
-from tests import pack_reader, pack_states, packs
-from tests.abuse.cases import CASES, Case
+from tests import pack_reader, pack_states, packs, predictions
+from tests.abuse.case import Case
+from tests.abuse.cases import CASES
 
 REPOSITORY = Path(__file__).parents[2]
 SCHEMA = json.loads((REPOSITORY / "manifests" / "schema.json").read_text())
@@ -73,8 +74,17 @@ def large(folder: Path) -> Any:
         kernel = None if index % 7 == 3 else own
         dependent = other if kernel and index % 3 else None
         rows.append(packs.row(problem, kernel, lcb=1.03 + index / 1000, dependent=dependent))
-    source = packs.source(kernels, rows)
+    # Operands with gaps, and at other addresses: of a kernel that takes them, and of none.
+    odd = [((16, 16, 16), False), ((4, 16, 16), True), ((4, 16, 8), False)]
+    for base, packed in odd:
+        problem = Problem(8, 8, 64, "nn", "f16", base=base, packed=packed)
+        rows.append(packs.row(problem, kernels[0] if base[0] == 16 else None))
+    source = packs.source(kernels, rows, launcher_abi=6)
     return packs.write_pack(folder, source, kernels, generator_info=packs.GENERATOR)  # type: ignore[arg-type]
+
+
+#: What a row leaves out that says nothing of these.
+ALIGNED = {"dependent": None, "base": {"a": 16, "b": 16, "c": 16}, "packed": True}
 
 
 def plain(value: Any) -> Any:
@@ -88,7 +98,7 @@ def plain(value: Any) -> Any:
 
 def test_the_reader_is_short_and_has_nothing_of_the_package() -> None:
     text = Path(pack_reader.__file__).read_text()
-    assert len(text.splitlines()) < 100
+    assert len(text.splitlines()) < 110
     imported = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -99,7 +109,9 @@ def test_the_reader_is_short_and_has_nothing_of_the_package() -> None:
 
 
 def test_both_read_the_same_kernels_rows_and_cubins(tmp_path: Path) -> None:
-    for pack in (packs.write_good(tmp_path / "good"), large(tmp_path / "large")):
+    predicting = predictions.write(tmp_path / "predicting")
+    assert pack_reader.read(predicting.path)["predictors"] == plain(predicting.manifest.predictors)
+    for pack in (packs.write_good(tmp_path / "good"), large(tmp_path / "large"), predicting):
         read, manifest = pack_reader.read(pack.path), pack.manifest
         assert pack_states.forbidden(read, (pack.path / "kernels.bin").read_bytes()) == set()
         for name in ("pack", "toolchain", "generator", "blob", "baseline", "policy"):
@@ -118,7 +130,7 @@ def test_both_read_the_same_kernels_rows_and_cubins(tmp_path: Path) -> None:
             assert mine == theirs
         assert len(read["table"]) == len(manifest.table) > 0
         for mine, row in zip(read["table"], manifest.table, strict=True):
-            assert {"dependent": None} | mine == plain(row)
+            assert ALIGNED | mine == plain(row) | {"base": dict(zip("abc", row.base, strict=True))}
 
 
 @pytest.mark.usefixtures("clean_process")
@@ -144,7 +156,8 @@ def test_both_pick_the_same_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         if choice.kernel is not None:
             theirs = choice.kernel.id, choice.dependent and choice.dependent.id
         asked = (device.name, device.arch, device.sm_count, device.driver)
-        assert pack_reader.pick(read, problem.key, *asked) == theirs, (problem, device)
+        wanted = (*problem.key[:8], problem.base, problem.packed)
+        assert pack_reader.pick(read, wanted, *asked) == theirs, (problem, device)
         found.add(theirs)
     assert None in found and len(found) > 20
     assert any(each and each[1] is None for each in found)
@@ -184,7 +197,7 @@ def test_every_forbidden_state_is_met_by_some_abusive_pack(tmp_path: Path) -> No
             continue
     section = pack_reader.PAGE.split("## Forbidden states")[1].split("\n## ")[0]
     listed = [int(line.split(".")[0]) for line in section.splitlines() if line[:1].isdigit()]
-    assert listed == list(range(1, 24))
+    assert listed == list(range(1, 36))
     assert numbers == set(listed)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import check_wheels
 import pytest
 
+from hgemm_packs.cli.build import targets
 from hgemm_packs.cli.shapes import tomllib
 
 REPOSITORY = Path(__file__).parents[2]
@@ -126,3 +127,22 @@ def test_what_a_tool_finds_stops_the_check(
     assert check_wheels.main([str(wheel)]) == 1
     assert "FAILED zipfile: " in capsys.readouterr().err
     assert check_wheels.main([]) == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["h200"], ["out/sm_90a"]),
+        (["h200", "h200_grouped"], ["out/sm_90a", "out/sm_90a_grouped"]),
+        (["h100", "h200"], ["out/sm_90a/h100", "out/sm_90a/h200"]),
+        (
+            ["h100", "h200", "h200_grouped"],
+            ["out/sm_90a/h100", "out/sm_90a/h200", "out/sm_90a/h200_grouped"],
+        ),
+    ],
+)
+def test_a_document_that_adds_to_another_leaves_its_pack_where_it_was(
+    names: list[str], expected: list[str]
+) -> None:
+    paths = [Path("manifests/sm_90a") / name for name in names]
+    assert list(map(str, targets(paths, Path("out/sm_90a")))) == expected

@@ -16,7 +16,8 @@ from hgemm_packs.generator.compile.pack_writer import read_source, write_pack, w
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import MAX_MANIFEST_BYTES
 from tests import packs
-from tests.abuse.cases import FIELDS, FORM, RULES, Case
+from tests.abuse.case import Case
+from tests.abuse.cases import FIELDS, FORM, RULES
 
 
 def write(out: Path, kernels: list[packs.FakeBuilt], **changes: Any) -> Pack:

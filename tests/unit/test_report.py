@@ -71,7 +71,7 @@ def test_a_fallback_is_explained_with_every_reason(
 ) -> None:
     packs.write_good(tmp_path / "ampere", arch="sm_80").close()
     packs.write_good(tmp_path / "future").close()
-    put(6, "launcher_abi")(tmp_path / "future")
+    put(7, "launcher_abi")(tmp_path / "future")
     places = [tmp_path / "ampere", tmp_path / "future", good]
     monkeypatch.setenv("HGEMM_PACKS_PATH", os.pathsep.join(map(str, places)))
     assert explained(packs.CUBLAS)[2:] == [
@@ -80,7 +80,7 @@ def test_a_fallback_is_explained_with_every_reason(
         "          no  cublas_measured_better: test-pack 1.0.0: measured on 2026-11-20, "
         "and no kernel had a confirmed win",
         f"          no  launcher_abi: {tmp_path / 'future'}: launcher_abi at launcher_abi: "
-        "made for launcher ABI 6, this launcher has 5",
+        "made for launcher ABI 7, this launcher has 6",
     ]
 
 
@@ -121,7 +121,7 @@ def test_explain_prints_the_decision_for_tensors(
     report.explain(Tensor(), Tensor())  # type: ignore[arg-type]
     assert "runs on   k_tma2\n" in capsys.readouterr().out
     assert asked == [3]
-    odd = dataclasses.replace(packs.WIN, align=2)
+    odd = dataclasses.replace(packs.WIN, base=(2, 2, 2))
     monkeypatch.setattr(launcher, "describe", lambda a, b, *_: odd)
     report.explain(Tensor(), Tensor())  # type: ignore[arg-type]
     assert "no  unaligned: an operand is only 2-byte aligned" in capsys.readouterr().out

@@ -13,10 +13,11 @@ import jsonschema
 import pytest
 
 from hgemm_packs.errors import PackError
-from hgemm_packs.pack import manifest_fields
+from hgemm_packs.pack import manifest_fields, prediction_fields
 from hgemm_packs.pack.strict_json import record
-from tests import packs
-from tests.abuse.cases import CASES, Case
+from tests import packs, predictions
+from tests.abuse.case import Case
+from tests.abuse.cases import CASES
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "manifests" / "schema.json").read_text())
 
@@ -27,7 +28,11 @@ _STRICT = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
 VALIDATOR = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=_STRICT)(
     SCHEMA
 )
-CHECK = record(dict, **manifest_fields.FIELDS)
+CHECK = record(
+    dict,
+    manifest_fields.OPTIONAL_FIELDS | {"predictors": prediction_fields.PREDICTORS},
+    **manifest_fields.FIELDS,
+)
 
 
 def by_hand(document: Any) -> str:
@@ -49,12 +54,15 @@ def agree(document: Any) -> bool:
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("schema") / "good"
-    packs.write_good(folder).close()
+    predictions.write(folder).close()
     document: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
     # One of each: every field still occurs, and spoiling each place takes seconds, not minutes.
     kernel = document["kernels"][1]
     kernel["tma"], kernel["param_sizes"] = kernel["tma"][:1], kernel["param_sizes"][:1]
     document["kernels"], document["table"] = [kernel], document["table"][:1]
+    row = document["table"][0]
+    fields = ("m", "n", "k", "layout", "dtype", "kernel", "profile", "hot", "cold", "pairs", "date")
+    document["grouped"] = [{name: copy.deepcopy(row[name]) for name in fields} | {"groups": 32}]
     return document
 
 
@@ -130,7 +138,8 @@ def test_both_agree_on_a_missing_and_an_added_field_of_every_object(good: dict[s
         if isinstance(parent, dict):
             without = {name: value for name, value in parent.items() if name != path[-1]}
             added = parent | {"another": 1}
-            for changed in (without, added):
+            optional = path in (("grouped",), ("predictors",))
+            for changed in (added, *([] if optional else [without])):
                 spoiled = put(good, path[:-1], changed) if path[:-1] else changed
                 assert not agree(spoiled), path
 
@@ -160,14 +169,23 @@ def test_both_have_the_same_bounds(good: dict[str, Any]) -> None:
     assert seen > 30
 
 
+COUNTS = {"roots": 512, "feature": 16384, "number": 16384, "right": 16384}
+
+
 def test_both_have_the_same_counts(good: dict[str, Any]) -> None:
     for path, low, high in (
         (("device_profiles",), 1, 64),
         (("toolchain", "flags"), 0, 64),
         (("kernels",), 0, 4096),
+        (("grouped",), 1, 192),
         (("kernels", 0, "tma"), 0, 3),
         (("kernels", 0, "param_sizes"), 1, 16),
         (("kernels", 0, "cluster"), 3, 3),
+        (("predictors",), 0, 16),
+        (("predictors", 0, "families"), 1, 32),
+        (("predictors", 0, "candidates"), 1, 1024),
+        (("predictors", 0, "candidates", 0, "numbers"), 12, 12),
+        *((("predictors", 0, "ours", name), 1, most) for name, most in COUNTS.items()),
     ):
         item = good
         for key in path:

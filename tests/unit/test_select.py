@@ -25,7 +25,7 @@ def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     kernel = pack.manifest.kernels[0].id
     noisy = packs.row(packs.NOISE, None, lcb=1.02)._replace(kernel=kernel)
     raw = noisy._asdict() | {"hot": noisy.hot._asdict(), "cold": noisy.cold._asdict()}
-    del raw["dependent"]
+    del raw["dependent"], raw["base"], raw["packed"]
     edit(pack.path, lambda document: document["table"].insert(1, raw))
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(pack.path))
     return pack.path
@@ -56,7 +56,7 @@ def test_a_measured_win_gets_its_kernel(good: Path) -> None:
         (dataclasses.replace(packs.WIN, layout="nt"), {}, "not_measured"),
         (dataclasses.replace(packs.WIN, out_dtype="bf16"), {}, "not_measured"),
         (Problem(0, 0, 0, "nn", "f16"), {}, "not_measured"),
-        (dataclasses.replace(packs.WIN, align=8), {}, "unaligned"),
+        (dataclasses.replace(packs.WIN, base=(8, 8, 8)), {}, "unaligned"),
         (dataclasses.replace(packs.WIN, packed=False), {}, "strided"),
         (packs.WIN, {"arch": "sm_90"}, "arch"),
         (packs.WIN, {"arch": "sm_100a"}, "arch"),
@@ -172,5 +172,6 @@ def test_a_row_names_the_kernel_of_dependent_launches_too(good: Path) -> None:
 
 
 def test_the_device_is_asked_for_only_when_it_matters(good: Path) -> None:
-    """A problem that no table holds is refused before any driver is touched."""
-    assert select.resolve(dataclasses.replace(packs.WIN, align=4), 99).code == "unaligned"
+    """What no kernel of the batch-invariant mode takes is refused before a driver is touched."""
+    odd = dataclasses.replace(packs.WIN, base=(4, 4, 4))
+    assert select.resolve(odd, 99, invariant=True).code == "unaligned"

@@ -65,9 +65,10 @@ def test_the_example_means_what_its_comments_say() -> None:
         "adapter": (64, 2048),
     }
     assert found.m == (1, 16, 4096)
-    assert found.listed == (Problem(512, 512, 512, "nn", "bf16"),)
+    strided = Problem(64, 512, 512, "nt", "f16", base=(8, 16, 16), packed=False)
+    assert found.listed == (Problem(512, 512, 512, "nn", "bf16"), strided)
     assert set(found.sides) == {(m, 256, k) for m in (64, 128) for k in (512, 1024)}
-    assert len(list(found.problems())) == 3 * 10 + 1 + 4
+    assert len(list(found.problems())) == 3 * 10 + 2 + 4
 
 
 #: (model, layer) -> (N, K), as the weights of the published checkpoints are.

@@ -159,6 +159,11 @@ static int check_record(const launch_record *r) {
     PyErr_SetString(PyExc_ValueError, "a gated kernel takes an even N");
     return -1;
   }
+  const int plain = !r->transposed[0] && !r->maps[0].row_group && !r->maps[1].row_group;
+  if (PARAM_LAYOUT[r->params].grouped && !(plain && r->persistent && cluster_size(r) == 1)) {
+    PyErr_SetString(PyExc_ValueError, "a grouped kernel is persistent, of plain maps, no cluster");
+    return -1;
+  }
   const int *each = r->cluster;
   // As many as a device takes. Each is looked at first, for their product may be no integer.
   if (each[0] > 16 || each[1] > 16 || each[2] > 16 || cluster_size(r) > 16) {
@@ -340,7 +345,7 @@ PyObject *kernel_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t c
   }
   const loaded_kernel *kernel = kernel_of(state, args[0]);
   matrix operands[3];
-  geometry shape;
+  geometry shape = {0};
   plan run;
   void *addend;
   if (!kernel || read_operands(state, args + 1, kernel, operands, &shape) ||
@@ -361,7 +366,7 @@ PyObject *kernel_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t c
     // Whoever measures decides, but no order of launches may make a product wrong.
     if (run.pdl && run.reads_ahead && !may_depend(state, &run, addresses, stream, 1, &eager))
       run.pdl = 0, run.cluster = (uint32_t)cluster_size(&kernel->record);
-    result = plan_run(driver, &run, addresses, space.parts, stream);
+    result = plan_run(driver, &run, addresses, shape.ld[2], space.parts, stream);
   }
   device_leave(driver, pushed);
   Py_XDECREF(space.owner);

@@ -15,6 +15,11 @@ static int64_t round_up(int64_t value, int64_t multiple) {
 
 static const char *check_shape(const loaded_kernel *kernel, const geometry *shape,
                                void *const addresses[3]) {
+  const param_layout_info *layout = &PARAM_LAYOUT[kernel->record.params];
+  if (layout->grouped != (shape->groups != 0))
+    return REFUSE("%s is %s grouped product", layout->name, layout->grouped ? "of a" : "of no");
+  if (shape->groups < 0 || shape->groups > MAX_GROUPS)
+    return REFUSE("%d groups, of %d at most", shape->groups, MAX_GROUPS);
   static const char DIMS[] = "MNK", OPERANDS[] = "ABC";
   const int64_t sizes[3] = {shape->m, shape->n, shape->k};
   for (int i = 0; i < 3; i++) {
@@ -40,7 +45,11 @@ cu_result encode_map(const cu_driver *driver, const launch_record *record, const
   static const uint32_t ONES[4] = {1, 1, 1, 1};
   uint32_t rank = 2, box[4] = {spec->box[0], spec->box[1]};
   uint64_t dims[4] = {inner, outer}, strides[3] = {row};
-  if (spec->row_group == 16) {
+  if (shape->groups && i == 1) {
+    // A box ends with its matrix: what lies beyond is 0, and not of the next group.
+    rank = 3;
+    dims[2] = (uint64_t)shape->groups, strides[1] = outer * row, box[2] = 1;
+  } else if (spec->row_group == 16) {
     // Rows of both halves arrive in turn, 8 at a time: an mma fragment holds gate and up of one
     // element of C in one thread, however the columns of the product are shared out.
     rank = 4;
@@ -120,8 +129,11 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
   const launch_record *record = &kernel->record;
   const char *reason = check_shape(kernel, shape, addresses);
   if (reason) return reason;
-  int64_t rows;
-  const int64_t grid = grid_of(kernel, shape->m, shape->n, &rows);
+  int64_t rows, m = shape->m;
+  // Only the device knows where groups end: at most each ends with a tile that is not full.
+  if (shape->groups)
+    m = (m / record->tile[0] + (m < shape->groups ? m : shape->groups)) * record->tile[0];
+  const int64_t grid = grid_of(kernel, m, shape->n, &rows);
   if (grid > INT32_MAX || rows > UINT16_MAX)
     return REFUSE("a grid of %lld x %lld CTAs", (long long)grid, (long long)rows);
   if (record->cooperative && grid > kernel->max_ctas)
@@ -140,15 +152,17 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
                    .pdl = record->pdl,
                    .cooperative = record->cooperative,
                    .reads_ahead = record->reads_ahead,
-                   .transposed = {record->transposed[0], record->transposed[1]}};
+                   .transposed = {record->transposed[0], record->transposed[1]},
+                   .bytes_of_c = record->align[2]};
   return encode_maps(driver, kernel, shape, addresses, result->maps);
 }
 
 cu_result plan_run(const cu_driver *driver, const plan *run, void *const addresses[ADDRESSES],
-                   void *parts, cu_stream stream) {
+                   int32_t lead, void *parts, cu_stream stream) {
   void *pointers[ADDRESSES] = {addresses[0], addresses[1], addresses[2], addresses[3]};
   cu_tensor_map mapped[MAX_MAPS];
   geometry g = run->shape;
+  g.ld[2] = lead;
   void *params[MAX_PARAMS];
   void **next = params;
   const int maps = PARAM_LAYOUT[run->params].maps;
@@ -165,6 +179,7 @@ cu_result plan_run(const cu_driver *driver, const plan *run, void *const address
   for (int i = maps; i < 3; i++)
     *next++ = &g.ld[i];
   if (PARAM_LAYOUT[run->params].addend) *next++ = &pointers[3];
+  if (PARAM_LAYOUT[run->params].grouped) *next++ = &pointers[3], *next++ = &g.groups;
 
   cu_launch_attribute attributes[3];
   uint32_t count = 0;

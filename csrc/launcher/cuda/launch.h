@@ -8,7 +8,8 @@
 
 typedef struct {
   int32_t m, n, k;
-  int32_t ld[3];  // leading strides of A, B, C in elements
+  int32_t ld[3];   // leading strides of A, B, C in elements
+  int32_t groups;  // of a grouped product, whose B is as many matrices behind each other; else 0
 } geometry;
 
 typedef struct {
@@ -22,6 +23,7 @@ typedef struct {
   size_t workspace_bytes;  // of the whole grid
   int pdl, cooperative, reads_ahead;
   int transposed[2];  // how A and B are stored
+  int bytes_of_c;     // that its address and rows must be aligned to
 } plan;
 
 // Why a grid of a cooperative kernel is refused: CTAs of it, CTAs that fit.
@@ -35,7 +37,8 @@ int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y);
 cu_result encode_map(const cu_driver *driver, const launch_record *record, const geometry *shape,
                      int i, void *address, cu_tensor_map *map);
 
-// What a launch is told of where things are: A, B, C and, for a kernel that adds one, the addend.
+// What a launch is told of where things are: A, B, C and, for a kernel that adds one, the addend,
+// for a grouped one the ends of its groups.
 // It lies outside C: a kernel may have stored a tile of C before it reads the addend of another.
 enum { ADDRESSES = 4 };
 
@@ -44,9 +47,10 @@ enum { ADDRESSES = 4 };
 const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, const geometry *shape,
                       void *const addresses[ADDRESSES], plan *result);
 
-// Launches on `stream`, in whatever context is current; `parts` is the workspace, for a plan that
-// has one. Leaves `run` as it is, so that threads can launch it at once.
+// Launches on `stream`, in whatever context is current; `lead` is the leading stride of C, another
+// than the plan's only where C is aligned to less than 16 bytes; `parts` is the workspace, for a
+// plan that has one. Leaves `run` as it is, so that threads can launch it at once.
 cu_result plan_run(const cu_driver *driver, const plan *run, void *const addresses[ADDRESSES],
-                   void *parts, cu_stream stream);
+                   int32_t lead, void *parts, cu_stream stream);
 
 #endif

@@ -25,7 +25,7 @@ static int overlap(extent x, extent y) {
 
 static problem_key key_of(cu_function function, int device) {
   const uint64_t address = (uint64_t)(uintptr_t)function;
-  return (problem_key){(uint32_t)address, (uint32_t)(address >> 32), (uint32_t)device, 0};
+  return (problem_key){(uint32_t)address, (uint32_t)(address >> 32), (uint32_t)device, 0, {0}};
 }
 
 int predecessor_add(launcher_state *state, const loaded_kernel *kernel) {
@@ -96,7 +96,8 @@ static extent written_by(const cu_driver *driver, const cu_kernel_node *node,
   if (layout->maps == MAX_MAPS)
     return maps_packed(driver, record, m, n, c, node->params[2]) ? extent_of(c, m, columns, columns)
                                                                  : EVERYTHING;
-  memcpy(&lead, node->params[layout->count - 1 - layout->addend], sizeof lead);
+  memcpy(&lead, node->params[layout->count - 1 - layout->addend - 2 * layout->grouped],
+         sizeof lead);
   return extent_of(c, m, columns, lead);
 }
 

@@ -80,7 +80,8 @@ static workspace_found grow(launcher_state *state, int device, const problem_key
 
 static workspace_found take_kept(launcher_state *state, const plan *run, uint64_t stream,
                                  workspace *result) {
-  const problem_key key = {(uint32_t)stream, (uint32_t)(stream >> 32), (uint32_t)run->device, 0};
+  const problem_key key = {
+      (uint32_t)stream, (uint32_t)(stream >> 32), (uint32_t)run->device, 0, {0}};
   for (;;) {
     const buffer *mine = table_find(&state->buffers, &key);
     if (mine && mine->bytes >= run->workspace_bytes) {

@@ -7,7 +7,7 @@
 
 int reader_bind(tensor_reader *reader, int dl_device_type) {
   tensor_reader *r = reader;
-  int32_t (*device_type)(void), (*f16)(void), (*bf16)(void);
+  int32_t (*device_type)(void), (*f16)(void), (*bf16)(void), (*i32)(void);
   const int on_cuda = dl_device_type == DL_CUDA;
   const struct {
     const char *name;
@@ -25,6 +25,7 @@ int reader_bind(tensor_reader *reader, int dl_device_type) {
       {on_cuda ? "aoti_torch_device_type_cuda" : "aoti_torch_device_type_cpu", &device_type},
       {"aoti_torch_dtype_float16", &f16},
       {"aoti_torch_dtype_bfloat16", &bf16},
+      {"aoti_torch_dtype_int32", &i32},
   };
   void *torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
   for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
@@ -35,7 +36,7 @@ int reader_bind(tensor_reader *reader, int dl_device_type) {
   void *c10 = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
   void *grad = c10 ? dlsym(c10, "_ZNK3c1010TensorImpl13requires_gradEv") : NULL;
   memcpy(&r->requires_grad, &grad, sizeof grad);
-  r->device_type = device_type(), r->f16 = f16(), r->bf16 = bf16();
+  r->device_type = device_type(), r->f16 = f16(), r->bf16 = bf16(), r->i32 = i32();
   return 1;
 }
 
@@ -144,6 +145,27 @@ matrix_kind tensor_view(const tensor_reader *reader, void *tensor, int to_write,
   return fold(g.sizes, g.strides, count, result) ? MATRIX : NOT_FOLDABLE;
 }
 
+matrix_kind block_view(const tensor_reader *r, PyObject *object, int element, block *result) {
+  void *const tensor = tensor_in(r, object);
+  const uint64_t keys = keys_of(r, tensor);
+  const void *data;
+  geometry g;
+  if (keys != r->ordinary[0] && keys != r->ordinary[1])
+    return r->get_device_type(tensor, &g.type) || g.type == r->device_type ? NOT_VIEWABLE
+                                                                           : ELSEWHERE;
+  if (read_geometry(r, tensor, &g) || r->get_device(tensor, &result->device) ||
+      r->get_data(tensor, &data))
+    return NOT_VIEWABLE;
+  if (g.dim < 1 || g.dim > 3) return NOT_A_MATRIX;
+  // A CPU has no number. Of a storage without memory the address is the offset alone.
+  if (result->device < 0) result->device = 0;
+  result->data = (intptr_t)data == g.offset * element ? NULL : (char *)(uintptr_t)data;
+  result->dim = g.dim, result->type = g.type;
+  memcpy(result->sizes, g.sizes, (size_t)g.dim * sizeof *g.sizes);
+  memcpy(result->strides, g.strides, (size_t)g.dim * sizeof *g.strides);
+  return MATRIX;
+}
+
 double tensor_work(const tensor_reader *reader, PyObject *a, PyObject *b) {
   void *const x = tensor_in(reader, a), *const y = tensor_in(reader, b);
   geometry g, h;
@@ -167,8 +189,14 @@ int matrix_claim(const tensor_reader *reader, void *tensor, matrix *m) {
   return 0;
 }
 
+// Bytes from a matrix's first element to behind its last.
+static uintptr_t reach(const matrix *m) {
+  return ((uintptr_t)(m->rows - 1) * (uintptr_t)m->row_stride +
+          (uintptr_t)(m->cols - 1) * (uintptr_t)m->col_stride + 1) *
+         2;
+}
+
 int matrix_overlap(const matrix *x, const matrix *y) {
   const uintptr_t from_x = (uintptr_t)x->data, from_y = (uintptr_t)y->data;
-  return from_x < from_y + (uintptr_t)y->rows * (uintptr_t)y->cols * 2 &&
-         from_y < from_x + (uintptr_t)x->rows * (uintptr_t)x->cols * 2;
+  return from_x < from_y + reach(y) && from_y < from_x + reach(x);
 }

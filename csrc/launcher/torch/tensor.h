@@ -27,7 +27,7 @@ typedef struct {
   // number of the type. All 0 where they are not known: the functions are asked.
   size_t dims, offset, type;
   uint64_t ordinary[2];  // keys of plain memory on our device; of such made in inference mode
-  int32_t device_type, f16, bf16;  // torch's numbers
+  int32_t device_type, f16, bf16, i32;  // torch's numbers
   int32_t (*get_dim)(void *tensor, int64_t *);
   int32_t (*get_sizes)(void *tensor, int64_t **);
   int32_t (*get_strides)(void *tensor, int64_t **);
@@ -73,6 +73,18 @@ static inline matrix_kind matrix_view(const tensor_reader *reader, PyObject *obj
   return tensor_view(reader, tensor_in(reader, object), to_write, result);
 }
 
+// Up to three dimensions as they are, of a tensor that is not folded.
+typedef struct {
+  char *data;
+  int64_t dim, sizes[3], strides[3];
+  int32_t device;
+  int32_t type;  // torch's number
+} block;
+
+// Views a torch.Tensor, checked by the caller, whose elements have so many bytes. MATRIX where it
+// can be read; NOT_A_MATRIX above three dimensions.
+matrix_kind block_view(const tensor_reader *reader, PyObject *object, int element, block *result);
+
 // Whether a C++ tensor of any kind is float16 or bfloat16.
 int tensor_is_half(const tensor_reader *reader, void *tensor);
 
@@ -103,7 +115,8 @@ double tensor_work(const tensor_reader *reader, PyObject *a, PyObject *b);
 // 1 when gradients of it are wanted, 0 when not, -1 where torch is to be asked another way.
 int tensor_requires_grad(const tensor_reader *reader, PyObject *tensor);
 
-// Whether the bytes of a packed `x` and a packed `y` overlap; no side is above INT32_MAX.
+// Whether memory from the first to the last element of `x` and of `y` overlaps; no side and no
+// stride is above INT32_MAX.
 int matrix_overlap(const matrix *x, const matrix *y);
 
 #endif

@@ -52,6 +52,15 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         *("tokens", "mi", "warps_n", "warps_k", "unroll", "stages", "ahead", "cluster_k"),
         *("streaming", "fetch", "threads"),
     ),
+    "sm90_tokens": (
+        *("tile_m", "tile_n", "tile_k", "stages", "consumers", "cluster_m", "cluster_n"),
+        *("split_k", "persistent", "ctas_per_sm", "group", "buffers", "streaming"),
+        *("pingpong", "raster_n", "bulk", "threads", "smem"),
+    ),
+    "sm90_unaligned": (
+        *("a_bytes", "b_bytes", "c_bytes", "tile_m", "tile_n", "stages", "consumers", "producers"),
+        *("batch", "split_k", "ctas_per_sm", "group", "threads", "smem"),
+    ),
 }
 TUNED: Mapping[str, tuple[str, ...]] = {
     name: tuple(gene for genes in f.operators.values() for gene in genes)

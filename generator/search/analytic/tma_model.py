@@ -13,6 +13,8 @@ from hgemm_packs.generator.search.analytic.constants import (
     ONESHOT,
     SPLITK,
     SWAPAB,
+    TOKENS,
+    UNALIGNED,
     WGMMA,
     WRITEBOUND,
 )
@@ -63,6 +65,8 @@ def wgmma(q: Columns, problem: Sizes, c: Constants = WGMMA) -> Terms:
     alone = (q["consumers"] == 1) & (active == 1)
     math = math + k_tiles * np.where(alone, c["step"], c["step_shared"])
     load = _load(q, problem, deep, active, np.minimum(1.0, share), c)
+    if "producers" in q:
+        load = np.maximum(load, _copies(q, deep, active, c))
     body = np.hypot(math, load)
 
     rows, columns = np.minimum(q["tile_m"], problem.m), np.minimum(q["tile_n"], problem.n)
@@ -126,6 +130,24 @@ def _load(
     return clocks
 
 
+def _copies(q: Columns, deep: Array, active: Array, c: Constants) -> Array:
+    """Clocks that threads take to copy a tile's operands: by the units that there are, and where
+    these go through registers by the batches that wait for memory one after the other."""
+    clocks, waits = np.zeros_like(deep), np.zeros_like(deep)
+    for rows, each in ((q["tile_m"], q["a_bytes"]), (q["tile_n"], q["b_bytes"])):
+        warps = rows * deep * 2 / np.maximum(4, each) / 32
+        clocks = clocks + warps * np.where(each == 2, c["copy_2"], c["copy"])
+        batches = warps / (4 * q["producers"] * q["batch"])
+        waits = waits + np.where(each == 2, batches * c["in_flight"] / 4, 0.0)
+    busy: Array = np.maximum(clocks, waits / active)
+    return busy
+
+
+def unaligned(q: Columns, problem: Sizes, c: Constants = UNALIGNED) -> Terms:
+    """Terms of sm90_unaligned."""
+    return wgmma({**q, "tile_k": np.full_like(q["threads"], 64.0)}, problem, c)
+
+
 def _dram_us(q: Columns, problem: Sizes, running: Array, tiles: Array, c: Constants) -> Array:
     """Time that DRAM needs: operands once, or again for every wave of the raster when L2 spills."""
     m, n, k = problem.m, problem.n, problem.k
@@ -165,6 +187,18 @@ def swapab(q: Columns, problem: Sizes, c: Constants = SWAPAB) -> Terms:
     return wgmma({**q, **seen}, swap_sizes(problem), c)
 
 
+def tokens(q: Columns, problem: Sizes, c: Constants = TOKENS) -> Terms:
+    """Terms of sm90_tokens: sm90_wgmma with the problem's columns on its rows."""
+    seen = {
+        "tile_m": q["tile_n"],
+        "tile_n": q["tile_m"],
+        "cluster_m": q["cluster_n"],
+        "cluster_n": q["cluster_m"],
+        "raster_n": 1 - q["raster_n"],
+    }
+    return wgmma({**q, **seen}, swap_sizes(problem), c)
+
+
 def writebound(q: Columns, problem: Sizes, c: Constants = WRITEBOUND) -> Terms:
     """Terms of sm90_writebound: consumers take turns, and B stays."""
     one = np.ones_like(q["threads"])
@@ -184,4 +218,6 @@ TMA_MODELS: Mapping[str, Callable[..., Terms]] = {
     "sm90_oneshot": oneshot,
     "sm90_swapab": swapab,
     "sm90_writebound": writebound,
+    "sm90_tokens": tokens,
+    "sm90_unaligned": unaligned,
 }

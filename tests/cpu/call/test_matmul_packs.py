@@ -15,7 +15,8 @@ from hgemm_packs.pack.cache_folders import used_file
 from hgemm_packs.pack.manifest import WITH_ADDEND
 from tests import fake_driver, packs
 from tests.abuse.builder import edit
-from tests.abuse.cases import CASES, OPEN, USE, WHOLE, Case
+from tests.abuse.case import OPEN, USE, WHOLE, Case
+from tests.abuse.cases import CASES
 from tests.cpu.call.served_packs import install, multiply, refused, runnable, twins
 
 

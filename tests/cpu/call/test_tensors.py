@@ -158,8 +158,8 @@ def test_places_and_functions_say_the_same(
     assert read == asked
     assert {"dtype", "shape", "layout", "mismatch"} <= {e for e in read if isinstance(e, str)}
     problems = [each for each in read if isinstance(each, Problem)]
-    assert Problem(8, 32, 16, "nn", "f16", align=16, packed=True) in problems
-    assert Problem(8, 32, 16, "tt", "bf16", align=16, packed=True) in problems
+    assert Problem(8, 32, 16, "nn", "f16") in problems
+    assert Problem(8, 32, 16, "tt", "bf16") in problems
 
 
 @pytest.mark.parametrize("number", [0, 3])

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from hgemm_packs.generator.cli.tables import keep_predictors
 from hgemm_packs.generator.compile import compiler, pack_writer
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
 from hgemm_packs.generator.store import export, findings
 from hgemm_packs.generator.store.run_folder import Store
+from tests import packs, predictions
 from tests.generator.cli.made_run import Made, hashes
 from tests.generator.command import generate
 
@@ -163,3 +165,15 @@ def test_an_export_makes_the_table_of_its_run(
     assert generate("archive", tmp_path / "raw", "--out", tmp_path / "copy").code == 0
     assert hashes(tmp_path / "copy") == hashes(tmp_path / "raw")
     assert generate("archive", tmp_path / "absent", "--out", tmp_path / "copy").code == 2
+
+
+def test_a_table_keeps_a_predictor_as_long_as_its_kernels(tmp_path: Path) -> None:
+    kernels = packs.good_kernels()
+    predictor = predictions.of(kernels)
+    document = packs.source(kernels, packs.good_rows(kernels))
+    out = tmp_path / "device"
+    assert keep_predictors(document, out) == document, "there was no table"
+    pack_writer.write_source(out, pack_writer.with_predictors(document, (predictor,)))
+    assert keep_predictors(document, out).predictors == (predictor,)
+    rest = [kernel for kernel in document.kernels if kernel.id != predictor.candidates[0].kernel]
+    assert keep_predictors(dataclasses.replace(document, kernels=rest), out).predictors == ()

@@ -110,7 +110,9 @@ def of_no_record(folder: Path) -> Sequence[object]:
         (lambda folder: (), "say which problems: --shapes grid"),
         (
             lambda folder: ("--shapes", "gird"),
-            "gird is no file, and no list of ['grid', 'llm', 'serving', 'transposed']",
+            "gird is no file, and no list of "
+            "['drawn', 'drawn_m513_8192', 'drawn_m65_512', 'grid', 'llm', 'serving', "
+            "'transposed', 'unaligned']",
         ),
         (shaped("--strategy", "genius"), "no strategy 'genius'; known: cma, cost, exhaustive"),
         (shaped("--budget", "10 parsecs"), "'10 parsecs' is no time: say 600s, 10m or 2h"),

@@ -19,13 +19,13 @@ from hgemm_packs.generator.core.problems import (
     cost,
     filter,
     grid_shapes,
-    is_served,
     read,
     regime,
 )
+from hgemm_packs.generator.core.space import Space
 from hgemm_packs.problem import Problem
 from tests import shapes
-from tests.generator.kernels import candidates, entry_of
+from tests.generator.kernels import entry_of
 
 #: Shapes of the grid in each regime, as published with the first comparisons on it.
 PUBLISHED = {
@@ -129,41 +129,41 @@ def test_the_layers_of_the_committed_table_are_still_listed() -> None:
     assert measured
 
 
-def test_a_users_file_by_its_path(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_users_file_by_its_path() -> None:
     example = manifests_dir() / "shapes" / "example.toml"
     problems = read(example)
-    assert len(problems) == 32 and problems == sorted(problems, key=cost)
+    assert len(problems) == 36 and problems == sorted(problems, key=cost)
     assert problems[0] == Problem(1, 64, 2048, "nt", "f16")
     assert Problem(512, 512, 512, "nn", "bf16") in problems
-    # N = 1004 at three numbers of tokens.
-    assert "3 of 35 problems stay with cuBLAS" in caplog.text
+    assert [p.m for p in problems if p.n == 1004] == [1, 16, 4096]
+    assert Problem(64, 512, 512, "nt", "f16", base=(8, 16, 16), packed=False) in problems
     assert [(p.m, p.n) for p in read(example, ["Example*"])][:2] == [(1, 64), (1, 512)]
     with pytest.raises(
         PackError,
-        match=r"grdi is no file, and no list of \['grid', 'llm', 'serving', 'transposed'\]",
+        match=r"grdi is no file, and no list of \['drawn', .*, 'grid', 'llm', .*, 'unaligned'\]",
     ):
         read("grdi")
 
 
 @pytest.mark.parametrize(
-    ("problem", "expected"),
+    "problem",
     [
-        (Problem(1, 8, 8, "nt", "f16"), True),
-        (Problem(3, 4096, 4096, "nn", "bf16"), True),
-        (Problem(64, 12, 64, "nt", "f16"), False),
-        (Problem(64, 64, 12, "nn", "f16"), False),
-        (Problem(64, 8, 24, "tn", "f16"), True),
-        (Problem(8, 64, 64, "tt", "bf16"), True),
-        (Problem(12, 64, 64, "tn", "f16"), False),
-        (Problem(1, 64, 64, "tt", "bf16"), False),
+        Problem(1, 8, 8, "nt", "f16"),
+        Problem(3, 4096, 4096, "nn", "bf16"),
+        Problem(64, 12, 64, "nt", "f16"),
+        Problem(64, 64, 13, "nn", "f16"),
+        Problem(12, 64, 64, "tn", "f16"),
+        Problem(1, 64, 64, "tt", "bf16"),
+        Problem(64, 64, 64, "nt", "bf16", base=(2, 16, 8)),
+        Problem(64, 64, 64, "tn", "f16", base=(4, 4, 16), packed=False),
     ],
     ids=str,
 )
-def test_served_agrees_with_the_kernels(problem: Problem, expected: bool) -> None:
-    kind = (problem.layout, problem.dtype)
-    kernels = (entry_of(job) for job in candidates() if (job[1]["layout"], job[1]["dtype"]) == kind)
-    assert is_served(problem) == expected
-    assert any(entry.admits(problem) is None for entry in kernels) == expected
+def test_every_problem_has_kernels_in_its_space(problem: Problem) -> None:
+    listed = Space(problem).core
+    assert listed
+    for choice in listed[:: len(listed) // 8 + 1]:
+        assert entry_of((choice.family, choice.genome)).admits(problem) is None
 
 
 def test_filters_keep_order_and_refuse_unknown_words() -> None:

@@ -9,7 +9,16 @@ import random
 
 import pytest
 
-from hgemm_packs.generator.core.space import CORE, FOR, LEFT_OUT, Space, admits, ahead, catalogue
+from hgemm_packs.generator.core.space import (
+    CORE,
+    FITTED,
+    FOR,
+    LEFT_OUT,
+    Space,
+    admits,
+    ahead,
+    catalogue,
+)
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import FAMILIES, InvalidGenome, family
 from hgemm_packs.generator.families.variation import cross, encode, mutate, neighbours
@@ -123,13 +132,14 @@ def test_the_catalogue_is_every_valid_choice_of_the_core(kind: tuple[str, str]) 
     listed = catalogue(*kind)
     assert len(listed) == len(set(listed))
     assert set(listed) == expected
-    has = {name for name, f in FAMILIES.items() if kind[0] in f.genes["layout"]}
+    has = {name for name in CORE if kind[0] in family(name).genes["layout"]}
     assert {choice.family for choice in listed} == has
 
 
 def test_the_core_and_what_it_leaves_out_name_genes_and_values_of_their_families() -> None:
-    assert set(CORE) == set(FOR) == set(FAMILIES)
-    for name in FAMILIES:
+    assert {*CORE, *FITTED} == set(FOR) == set(FAMILIES)
+    assert not set(CORE) & set(FITTED)
+    for name in CORE:
         for rule in (CORE[name], *LEFT_OUT.get(name, ())):
             for gene, values in rule.items():
                 assert set(values) <= set(family(name).genes[gene]), (name, gene)
@@ -152,7 +162,10 @@ def test_a_core_has_the_families_that_are_for_the_size(
     problem: tuple[int, int, int], families: set[str]
 ) -> None:
     space = Space(Problem(*problem, "nt", "f16"))
-    assert {choice.family for choice in space.core} == {f"sm90_{name}" for name in families}
+    assert {choice.family for choice in space.core} == {
+        *(f"sm90_{name}" for name in families),
+        *FITTED,
+    }
 
 
 def test_a_family_that_is_not_for_a_size_may_still_be_proposed() -> None:

@@ -20,7 +20,7 @@ from hgemm_packs.generator.core.spec import (
 from hgemm_packs.generator.devices import recording
 from hgemm_packs.generator.devices.recording import Screen
 from hgemm_packs.problem import Problem
-from tests.generator.devices.recorded_sim import PROBLEMS
+from tests.generator.devices.recorded_sim import PROBLEMS, catalogued
 
 
 def raw_lines(raw: Sequence[Path]) -> dict[Problem, dict[str, Any]]:
@@ -35,7 +35,7 @@ def test_what_is_written_is_read_to_half_a_thousandth(
     assert set(screens) == set(written) == set(PROBLEMS)
     for problem, screen in screens.items():
         us, failed = written[problem]["us"], written[problem]["failed"]
-        assert screen.choices == Space(problem).core
+        assert screen.choices == catalogued(problem)
         for choice, samples, status in zip(
             screen.choices, screen.samples, screen.status, strict=True
         ):

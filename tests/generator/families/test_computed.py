@@ -30,8 +30,11 @@ GATED = {
         ("sm90_swapab", BASES["sm90_swapab"], {}),
         ("sm90_writebound", BASES["sm90_writebound"], {"epilogue": "bulk"}),
         ("sm90_gemv", BASES["sm90_gemv"], {}),
+        ("sm90_tokens", BASES["sm90_tokens"], {"cluster_m": 2}),
     )
 }
+#: Families whose kernels no committed manifest has yet: nothing of them must stay as it was.
+UNMEASURED = ("sm90_unaligned",)
 KERNELS = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200" / "kernels.json"
 
 
@@ -79,7 +82,7 @@ def test_a_sample_compiles_and_passes_the_binary_gate(name: str) -> None:
     assert "#define HGP_ACTIVATION" not in compiler.render(f.name, BASES[name])
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in UNMEASURED])
 def test_plain_products_keep_their_cubins(name: str) -> None:
     """Those of the committed manifest, by their hashes: what was measured is what is built."""
     known = [each for each in json.loads(KERNELS.read_text())["records"] if each["family"] == name]
@@ -126,7 +129,7 @@ def test_records_of_gated_kernels(name: str) -> None:
         other = {**GATED[name], "layout": layout, "mi": 2} if name == "sm90_gemv" else GATED[name]
         allowed = name == "sm90_gemv" and layout == "nn"
         assert family(name).is_valid({**other, "layout": layout}) == allowed
-    if "epilogue" in GATED[name]:
+    if "grouped" in family(name).genes.get("epilogue", ()):
         grouped = {**GATED[name], "epilogue": "grouped"}
         with pytest.raises(InvalidGenome, match="columns come in one order alone"):
             family(name).validate(grouped)

@@ -23,6 +23,10 @@ OTHERWISE = (
     *("store_global16", "store_if", "store_matrix4", "store_matrix4_transposed"),
     *("store_matrix2_transposed", "store_matrix1_transposed"),
     *("load_matrix4_transposed", "load_matrix2_transposed"),
+    *("load_end", "quick_quotient"),
+    *("named_sync", "proxy_fence", "store_box", "store_commit", "store_wait_all"),
+    "wait_for_reads",
+    *("copy_some", "load_element", "store_shared4", "load_shared4", "load_shared2"),
 )
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
 
@@ -59,7 +63,11 @@ def for_a_host(family: str, genome: Genome) -> str:
 
 
 def count_wrong(
-    folder: Path, family: str, genome: Genome, change: tuple[str, str] = ("", "")
+    folder: Path,
+    family: str,
+    genome: Genome,
+    change: tuple[str, str] = ("", ""),
+    defined: str = "",
 ) -> int:
     """Elements of C that are wrong, missing or not the kernel's, over some sizes."""
     FAMILIES[family].validate(genome)
@@ -70,8 +78,11 @@ def count_wrong(
         f"#define FAMILY_{each.removeprefix('sm90_')} {int(each == family)}\n" for each in FAMILIES
     )
     path, program = folder / f"{name}.cpp", folder / name
-    path.write_text(f'{source.replace(*change)}\n{defines}#include "stores.h"\n', encoding="utf-8")
-    options = ["-std=c++20", "-O1", "-w", "-fpermissive", f"-I{HERE}", "-pthread"]
+    path.write_text(
+        f'{source.replace(*change)}\n{defines}{defined}\n#include "stores.h"\n', encoding="utf-8"
+    )
+    checks = ["-fsanitize=address"] if family == "sm90_unaligned" else []
+    options = [*checks, "-std=c++20", "-O1", "-w", "-fpermissive", f"-I{HERE}", "-pthread"]
     subprocess.run([str(COMPILER), *options, str(path), "-o", str(program)], check=True)
     step = int(FAMILIES[family].record(genome)["dims"]["n"]["multiple_of"])
     done = subprocess.run(
@@ -84,6 +95,22 @@ def genome(family: str, epilogue: str, genes: Genome | None = None) -> Genome:
     return computed.compute_also({**BASES[family], "dtype": "bf16", **(genes or {})}, epilogue)
 
 
+#: Bytes of an access to A, B and C, layout, and columns of a tile.
+ANY_BYTES: list[Genome] = [
+    {"layout": "nt", "a_bytes": 16, "b_bytes": 2, "c_bytes": 2, "tile_n": 64},
+    {"layout": "nn", "a_bytes": 8, "b_bytes": 4, "c_bytes": 4, "tile_n": 96, "producers": 2},
+    {"layout": "tn", "a_bytes": 2, "b_bytes": 16, "c_bytes": 8, "tile_n": 32, "batch": 16},
+    {"layout": "tt", "a_bytes": 4, "b_bytes": 8, "c_bytes": 16, "tile_n": 128, "producers": 2},
+    {"layout": "tn", "a_bytes": 16, "b_bytes": 2, "c_bytes": 2, "tile_n": 96},
+    {"layout": "nt", "a_bytes": 2, "b_bytes": 2, "c_bytes": 16, "tile_n": 96, "producers": 2},
+]
+
+
+def unaligned(epilogue: str, genes: Genome) -> Genome:
+    through_registers = 2 in (genes["a_bytes"], genes["b_bytes"])
+    return genome("sm90_unaligned", epilogue, {"batch": 8 if through_registers else 4, **genes})
+
+
 BOTH: list[tuple[str, Genome]] = [
     *(("sm90_swapab", {"tile_m": m, "tile_n": 128, "consumers": 1}) for m in (8, 24, 40)),
     ("sm90_swapab", {"tile_m": 64, "tile_n": 128, "consumers": 2}),
@@ -94,6 +121,17 @@ BOTH: list[tuple[str, Genome]] = [
     ("sm90_oneshot", {"tile_n": 96, "tile_m": 128, "split": 1, "cp_async": True}),
     ("sm90_gemv", {}),
     ("sm90_gemv", {"mi": 2, "layout": "nn", "tokens": 16}),
+    ("sm90_tokens", {"tile_m": 8, "epilogue": "staged"}),
+    ("sm90_tokens", {"tile_m": 24}),
+    ("sm90_tokens", {"tile_m": 88, "tile_n": 128, "consumers": 2}),
+    ("sm90_tokens", {"tile_m": 200, "buffers": 2}),
+    ("sm90_tokens", {"tile_m": 104, "tile_n": 128, "consumers": 2, "epilogue": "staged"}),
+]
+#: Stores by the copy engine, which no gated kernel of the family has.
+BULK: list[tuple[str, Genome]] = [
+    ("sm90_tokens", {"tile_m": 16, "epilogue": "bulk"}),
+    ("sm90_tokens", {"tile_m": 72, "tile_n": 192, "consumers": 3, "epilogue": "bulk"}),
+    ("sm90_tokens", {"tile_m": 136, "tile_n": 128, "epilogue": "bulk", "buffers": 2}),
 ]
 ADDED: list[tuple[str, Genome]] = [
     ("sm90_wgmma", {"epilogue": "grouped"}),
@@ -111,9 +149,32 @@ def test_gated_columns(family: str, genes: Genome, tmp_path: Path) -> None:
     assert count_wrong(tmp_path, family, genome(family, "gated_silu", genes)) == 0
 
 
-@pytest.mark.parametrize(("family", "genes"), BOTH + ADDED)
+@pytest.mark.parametrize(("family", "genes"), BOTH + ADDED + BULK)
 def test_a_residual(family: str, genes: Genome, tmp_path: Path) -> None:
     assert count_wrong(tmp_path, family, genome(family, "residual", genes)) == 0
+
+
+@pytest.mark.parametrize(
+    ("family", "genes"), [each for each in BOTH + BULK if each[0] == "sm90_tokens"]
+)
+def test_plain_products_turned_round(family: str, genes: Genome, tmp_path: Path) -> None:
+    assert count_wrong(tmp_path, family, genome(family, "none", genes)) == 0
+
+
+@pytest.mark.parametrize(
+    ("family", "genes"), [each for each in BOTH + BULK if each[0] == "sm90_tokens"]
+)
+def test_a_bias_turned_round(family: str, genes: Genome, tmp_path: Path) -> None:
+    kernel = genome(family, "bias", genes)
+    assert count_wrong(tmp_path, family, kernel, defined="#define EXPECT_BIAS 1") == 0
+
+
+@pytest.mark.parametrize("genes", ANY_BYTES, ids=lambda genes: "-".join(map(str, genes.values())))
+def test_threads_copy_and_store_what_the_matrix_has(genes: Genome, tmp_path: Path) -> None:
+    """Every place of a slab as a tensor map would have filled it, for odd sizes and strides, and C
+    for odd N; of a matrix that ends with its memory, by a compiler that sees reads behind it."""
+    epilogue = "residual" if genes["c_bytes"] == 2 else "none"
+    assert count_wrong(tmp_path, "sm90_unaligned", unaligned(epilogue, genes)) == 0
 
 
 @pytest.mark.parametrize("epilogue", ["none", "bias"])
@@ -128,10 +189,21 @@ def test_what_is_known_to_be_right(epilogue: str, tmp_path: Path) -> None:
     [
         ("sm90_swapab", "gated_silu", ("HGP_GATE(v[0]) * v[2]", "HGP_GATE(v[0]) * v[3]")),
         ("sm90_swapab", "residual", ("widen((u16)pair)", "widen((u16)(pair >> 16))")),
+        ("sm90_tokens", "none", ("j * kGroup, pack2", "j / 2 * kGroup, pack2")),
+        ("sm90_tokens", "none", ("at < m && to < HGP_OF_C(n)", "at < m")),
+        ("sm90_tokens", "residual", ("own_unit() + unit % 2", "own_unit() + unit % 1")),
+        ("sm90_tokens", "gated_silu", ("HGP_GATE(v[0]) * v[2]", "HGP_GATE(v[2]) * v[0]")),
         ("sm90_wgmma", "residual", ("(i64)below * n, half", "(i64)(below ^ 1) * n, half")),
         ("sm90_wgmma", "gated_silu", ("HGP_GATE(v[0]) * v[4]", "HGP_GATE(v[4]) * v[0]")),
         ("sm90_gemv", "gated_silu", ("column / 16 * 8", "column / 16 * 16")),
         ("sm90_oneshot", "gated_silu", ("line / 8 % 2 * (rows / 2)", "line / 8 % 2 * 8")),
+        ("sm90_unaligned", "none", ("place ^ (place >> 7 & kBits) << 4", "place")),
+        ("sm90_unaligned", "none", ("high[j] << 16", "high[j] << 15")),
+        (
+            "sm90_unaligned",
+            "residual",
+            ("finish_sum(acc[i],", "finish_sum(acc[i ^ 1],"),
+        ),
     ],
 )
 def test_a_place_that_is_wrong_is_seen(

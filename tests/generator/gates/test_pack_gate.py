@@ -17,8 +17,8 @@ from hgemm_packs.generator.gates.numeric import Numeric, NumericError
 def test_only_kernels_that_passed_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("good", "wrong", "damaged", "behind", "late", "spare")
-    entries = [SimpleNamespace(name=name, id=name) for name in names]
+    names = ("good", "wrong", "damaged", "behind", "late", "spare", "groups")
+    entries = [SimpleNamespace(name=name, id=name, is_grouped=name == "groups") for name in names]
     named = {"good": "good", "wrong": None, "damaged": "behind", "late": "late", None: None}
     table = [SimpleNamespace(kernel=own, dependent=other) for own, other in named.items()]
     ways: list[tuple[str, bool]] = []
@@ -43,16 +43,25 @@ def test_only_kernels_that_passed_are_listed(
     monkeypatch.setattr(pack_gate.launcher, "load", load)
     monkeypatch.setattr(pack_gate.report, "runtime_versions", lambda index: {"driver": "580.1"})
     monkeypatch.setattr(pack_gate.numeric, "check", check)
+    groups = Numeric(max_rel_err=4e-4, shapes_tested=66)
+    monkeypatch.setattr(pack_gate.grouped, "check", lambda *_: groups)
     pack = SimpleNamespace(manifest=SimpleNamespace(kernels=entries, table=table), image=image)
 
     assert pack_gate.write_facts(pack, tmp_path / "facts.json") == 3  # type: ignore[arg-type]
     # A kernel is launched in each way that a row names it.
     both = [(name, pdl) for name in ("good", "late") for pdl in (False, True)]
-    assert sorted(ways) == sorted([*both, ("wrong", False), ("behind", True), ("spare", False)])
+    assert sorted(ways) == sorted(
+        [*both, ("wrong", False), ("behind", True), ("spare", False), ("groups", False)]
+    )
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert facts["driver"] == "580.1"
     seen = [(n["name"], n["max_rel_err"], n["shapes_tested"]) for n in facts["numerics"]]
-    assert seen == [("good", 3e-4, 77), ("behind", 3e-4, 77), ("spare", 2e-4, 77)]
+    assert seen == [
+        ("good", 3e-4, 77),
+        ("behind", 3e-4, 77),
+        ("spare", 2e-4, 77),
+        ("groups", 4e-4, 66),
+    ]
     words = {n["name"]: n["detail"] for n in facts["failed"]}
     assert set(words) == {"wrong", "damaged", "late"}
     assert "4 elements wrong" in words["wrong"] and "cubin_hash" in words["damaged"]

@@ -19,6 +19,7 @@ from hgemm_packs.generator.compile.candidate import candidate, entry
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable
+from hgemm_packs.pack.manifest import GROUPED_LAYOUT, GridRule
 from tests import fake_driver
 
 RECORD = {"block": 32, "grid": {"tile_m": 16, "tile_n": 8}}
@@ -235,6 +236,17 @@ def test_the_launcher_takes_the_operands(
     cubin = fake_driver.image("kernel", param_layout, layout, dtype)
     made = fake_driver.entry(param_layout, layout, dtype, cubin)
     assert sanitizer.run_kernels([(made, cubin)], "cpu") == 2
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_the_launcher_takes_the_operands_of_groups(machine: object, layout: str) -> None:
+    cubin = fake_driver.image("kernel", GROUPED_LAYOUT, layout, "bf16")
+    grid = GridRule(16, 32, True)
+    made = fake_driver.entry(GROUPED_LAYOUT, layout, "bf16", cubin, grid=grid)
+    assert sanitizer.run_kernels([(made, cubin)], "cpu") == 2
+    other = fake_driver.image("kernel", GROUPED_LAYOUT, layout, "f16")
+    with pytest.raises(AssertionError, match="relative error"):
+        sanitizer.run_kernels([(made, other)], "cpu")
 
 
 def test_wrong_values_end_the_program_under_test(machine: object) -> None:

@@ -34,11 +34,16 @@ struct Vec4;
 
 static thread_local Dim threadIdx, blockIdx;
 static Dim gridDim;
-static std::unique_ptr<std::barrier<>> warps[32];
+static std::unique_ptr<std::barrier<>> warps[32], block;
+static std::unique_ptr<std::barrier<>> named[16];  // each for the 128 threads of a warpgroup
 alignas(1024) static uint8_t shared[1 << 20];
 
 inline void __syncwarp(unsigned = 0) {
   warps[threadIdx.x / 32]->arrive_and_wait();
+}
+inline void named_sync(int id, int threads) {
+  if (threads != 128) abort();
+  named[id]->arrive_and_wait();
 }
 inline int __shfl_sync(unsigned, int v, int) {
   return v;
@@ -83,8 +88,46 @@ inline float4 make_float4(float x, float y, float z, float w) {
 inline uint2 make_uint2(unsigned x, unsigned y) {
   return {x, y};
 }
+inline int min(int a, int b) {
+  return a < b ? a : b;
+}
+inline int max(int a, int b) {
+  return a > b ? a : b;
+}
 inline void __syncthreads() {
-  abort();
+  block->arrive_and_wait();
+}
+
+// What all lanes of a warp say, to each of them.
+static unsigned spoken[1024];
+inline const unsigned *hear(unsigned v) {
+  static thread_local unsigned heard[32];
+  spoken[threadIdx.x] = v;
+  __syncwarp();
+  memcpy(heard, spoken + threadIdx.x / 32 * 32, sizeof heard);
+  __syncwarp();
+  return heard;
+}
+inline unsigned __ballot_sync(unsigned, bool yes) {
+  const unsigned *heard = hear(yes);
+  unsigned all = 0;
+  for (int lane = 0; lane < 32; ++lane)
+    all |= heard[lane] << lane;
+  return all;
+}
+inline int __shfl_up_sync(unsigned, int v, int distance) {
+  const int lane = threadIdx.x % 32;
+  return (int)hear((unsigned)v)[lane >= distance ? lane - distance : lane];
+}
+inline int __reduce_add_sync(unsigned, int v) {
+  const unsigned *heard = hear((unsigned)v);
+  unsigned sum = 0;
+  for (int lane = 0; lane < 32; ++lane)
+    sum += heard[lane];
+  return (int)sum;
+}
+inline int __popc(unsigned v) {
+  return __builtin_popcount(v);
 }
 inline unsigned __byte_perm(unsigned, unsigned, unsigned) {
   abort();
@@ -158,19 +201,55 @@ inline void load_matrix4_transposed(unsigned (&to)[4], unsigned at) {
 inline void load_matrix2_transposed(unsigned (&to)[2], unsigned at) {
   ld_matrix(2, true, at, to);
 }
+inline int quick_quotient(int a, int b) {
+  return a / b;
+}
+inline int load_end(const int *ends, int m) {
+  return max(0, min(*ends, m));
+}
+// A box leaves for C at once, so that nothing is still read: whoever stores it alone says where it goes.
+static std::function<void(const uint8_t *, int, int)> take_box;
+inline void wait_for_reads() {}
+inline void proxy_fence() {}
+inline void store_commit() {}
+inline void store_wait_all() {}
 inline void copy16(unsigned to, const uint16_t *from, bool inside) {
   if (inside)
     memcpy(shared + to, from, 16);
   else
     memset(shared + to, 0, 16);
 }
+template <int bytes>
+inline void copy_some(unsigned to, const uint16_t *from, int count) {
+  memcpy(shared + to, from, count);
+  memset(shared + to + count, 0, bytes - count);
+}
+inline unsigned load_element(const uint16_t *p, bool inside) {
+  return inside ? *p : 0;
+}
+inline void store_shared4(unsigned to, unsigned v) {
+  memcpy(shared + to, &v, 4);
+}
+inline unsigned load_shared4(unsigned from) {
+  unsigned v;
+  memcpy(&v, shared + from, 4);
+  return v;
+}
+inline uint16_t load_shared2(unsigned from) {
+  uint16_t v;
+  memcpy(&v, shared + from, 2);
+  return v;
+}
 
 // --- running a block ---
 
 inline void run_block(int threads, const std::function<void()> &work) {
   std::vector<std::thread> all;
+  block = std::make_unique<std::barrier<>>(threads);
   for (int w = 0; w < threads / 32; ++w)
     warps[w] = std::make_unique<std::barrier<>>(32);
+  for (auto &one : named)
+    one = std::make_unique<std::barrier<>>(128);
   for (int t = 0; t < threads; ++t)
     all.emplace_back([&, t] {
       threadIdx = {(unsigned)t, 0, 0};

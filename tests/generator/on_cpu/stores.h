@@ -8,6 +8,9 @@ constexpr bool kGated = false;
 #ifndef HGP_EPILOGUE_GROUPED
 #define HGP_EPILOGUE_GROUPED 0
 #endif
+#ifndef EXPECT_BIAS  // the first row of what is laid out as a residual
+#define EXPECT_BIAS 0
+#endif
 constexpr u16 kUntouched = 0x7fda;
 
 static std::vector<u16> outputs, residual;
@@ -32,7 +35,9 @@ static void lay_out(int rows, int columns) {
 static double right(int row, int column) {
   if (!kGated)
     return sums[row][column] +
-           (HGP_RESIDUAL ? __uint_as_float((u32)residual[row * n + column] << 16) : 0);
+           (HGP_RESIDUAL || EXPECT_BIAS
+                ? __uint_as_float((u32)residual[HGP_RESIDUAL * row * n + column] << 16)
+                : 0);
   const double gate = sums[row][column / 8 * 16 + column % 8];
   return gate / (1 + exp(-gate)) * sums[row][column / 8 * 16 + 8 + column % 8];
 }
@@ -175,6 +180,89 @@ static void store_all() {
       out.store(x, i, j);
     }
 }
+#elif FAMILY_tokens
+static int rows() {
+  return kTokens;
+}
+static int columns() {
+  return kRows;
+}
+static void store_all() {
+  static const TensorMap map_c = {};
+  take_box = [](const uint8_t *box, int column, int row) {
+    if ((box - shared) % 1024 != 0) abort();  // the swizzle is of addresses
+    for (int i = 0; i < kTokens && row + i < m; ++i)
+      for (int j = 0; j < 64 && column + j < n; ++j)
+        memcpy(&outputs[(row + i) * ldc + column + j],
+               box + i * 128 + (j / 8 ^ i % 8) * 16 + j % 8 * 2, 2);
+  };
+  each_tile(kTokens, kRows, kWarps * 32, [](int token, int first) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, consumer = warp / 4;
+    u8 *const staging = shared + (kWhole ? consumer : warp) * kBuffers * kBufferBytes;
+    u32 turn = 0;
+    for (int block = 0; block < kRows / kConsumers / 64; ++block) {
+      const int column = first + (consumer * (kRows / kConsumers / 64) + block) * 64;
+      float acc[kTokens / 2];
+      for (int i = 0; i < kTokens / 2; ++i)
+        acc[i] = (float)sums[token + i / 4 * 8 + lane % 4 * 2 + i % 2]
+                            [column + warp % 4 * 16 + lane / 4 + i % 4 / 2 * 8];
+      store_block(acc, staging, turn, kEpilogueBarrier + consumer, token,
+                  column + (kWhole ? 0 : warp % 4 * 16), m, n HGP_TO_C HGP_GIVE_ADDEND);
+    }
+  });
+}
+#elif FAMILY_unaligned
+static int rows() {
+  return 64;
+}
+static int columns() {
+  return kTileN;
+}
+static void store_all() {
+  const Output out{c, ldc, m, n HGP_GIVE_ADDEND};
+  each_tile(64, kTileN, 128, [=](int row, int column) {
+    float acc[kTileN / 2];
+    hold(acc, row, column);
+    out.finish(acc, row, column);
+    out.store(acc, row, column, threadIdx.x / 32 * StagedEpilogue<kTileN, false>::kWarpBytes);
+  });
+}
+// Copies of an operand by all producers: where a tensor map would put it, and zeros outside.
+template <class Copy, int kRows, bool kMnMajor>
+static void check_operand(int rows, int k, int bytes) {
+  const int inner = kMnMajor ? rows : k, outer = kMnMajor ? k : rows;
+  const int atom = kMnMajor && kRows % 64 ? 32 : 64;
+  const int lead =
+      (inner + bytes / 2 - 1) / (bytes / 2) * (bytes / 2) + (bytes == 16 ? 8 : bytes / 2);
+  std::vector<u16> matrix((size_t)(outer - 1) * lead + inner);
+  for (auto &v : matrix)
+    v = (u16)rand();
+  for (int first = 0; first < rows; first += kRows)
+    for (int from = 0; from < k; from += 64) {
+      run_block(kProducerThreads,
+                [&] { Copy(matrix.data(), lead, rows, k, first, threadIdx.x).slab(shared, from); });
+      for (int r = 0; r < kRows; ++r)
+        for (int i = 0; i < 64; ++i) {
+          const int line = kMnMajor ? i : r, x = kMnMajor ? r % atom : i;
+          const int unit = x / 8 ^ (atom == 64 ? line % 8 : line / 2 % 4);
+          const int place =
+              (kMnMajor ? r / atom * 64 + line : line) * atom * 2 + unit * 16 + x % 8 * 2;
+          const bool inside = first + r < rows && from + i < k;
+          const size_t at = kMnMajor ? (size_t)(from + i) * lead + first + r
+                                     : (size_t)(first + r) * lead + from + i;
+          u16 got;
+          memcpy(&got, shared + place, 2);
+          wrong += got != (inside ? matrix[at] : 0);
+        }
+    }
+}
+static void check_copies() {
+  for (int k : {1, 71}) {
+    check_operand<CopyA, kTileM, HGP_A_MN_MAJOR>(m, k, HGP_A_BYTES);
+    check_operand<CopyB, kTileN, HGP_B_MN_MAJOR>(n, k, HGP_B_BYTES);
+  }
+}
+#define CHECK_COPIES check_copies()
 #else  // wgmma, writebound
 static int rows() {
   return 64;

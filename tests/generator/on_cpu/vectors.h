@@ -20,3 +20,7 @@ template <class T>
 inline void store_if(bool inside, u16 *p, T v) {
   if (inside) memcpy(p, &v, sizeof v);
 }
+template <bool streaming>
+inline void store_box(const TensorMap *, const void *box, int column, int row) {
+  take_box((const uint8_t *)box, column, row);
+}

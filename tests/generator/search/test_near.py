@@ -10,6 +10,7 @@ from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.search.near import MOST, fit
 from hgemm_packs.generator.search.transfer import FEW, Transfer, move_choices, start_choices
 from hgemm_packs.problem import Problem
+from tests.generator.kernels import TOKENS
 
 HERE = Problem(37, 4096, 4096, "nt", "bf16")
 
@@ -44,6 +45,15 @@ def test_tokens_of_a_tile_become_those_of_the_problem() -> None:
     assert admits(fitted, HERE)
     three = [choice.genome["tile_m"] for choice in fit(wide, 600)]
     assert three == [200, 64], "three tiles of 200 rows, none with more than 256"
+
+
+def test_tiles_of_tokens_stay_as_many_and_become_equal() -> None:
+    wide = Choice.of("sm90_tokens", {**TOKENS, "dtype": "bf16", "tile_m": 208})
+    fitted, same = fit(wide, 777)
+    assert same == wide
+    assert fitted.genome == {**wide.genome, "tile_m": 200}, "four of 208 become four of 200"
+    assert [c.genome["tile_m"] for c in fit(wide, 37)] == [40, 208]
+    assert [*fit(wide, 416)] == [wide], "two of 208 are full"
 
 
 def test_a_tile_that_grows_keeps_the_stages_that_find_room() -> None:

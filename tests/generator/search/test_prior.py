@@ -16,6 +16,7 @@ from hgemm_packs.generator.search.analytic.constants import (
     ONESHOT,
     SPLITK,
     SWAPAB,
+    TOKENS,
     WGMMA,
     WRITEBOUND,
 )
@@ -133,6 +134,30 @@ def test_terms_of_tokens_as_columns_by_hand() -> None:
     assert of.math[0] == pytest.approx(math / CLOCKS_PER_US)
     assert of.load[0] == pytest.approx(load / CLOCKS_PER_US)
     assert of.serial[0] == pytest.approx(launch + (c["fill"] + store) / CLOCKS_PER_US)
+
+
+def test_terms_of_tokens_in_steps_of_eight_by_hand() -> None:
+    """64 tiles of 64 weights by 40 tokens, 30 of which exist; then pairs that share weights."""
+    c, of = TOKENS, judged((30, 4096, 4096), based("sm90_tokens")).terms
+    math = 4096 / 16 * max(20, c["mma_smem"] + 10) * c["mma"] + 64 * c["step"]
+    columns = 40 + c["beyond"] * 10
+    load = np.hypot(64 / 4 * c["latency"], (64 + columns) * 4096 * 2 * (64 / 132) / c["l2"])
+    store = 64 * 30 * 2 / c["store_staged"] + c["store_wait"]
+    launch = c["launch_us"] + c["smem_us"] * (1024 + 4 * 104 * 128 + 40 * 128) / 1e5
+    assert of.math[0] == pytest.approx(math / CLOCKS_PER_US)
+    assert of.load[0] == pytest.approx(load / CLOCKS_PER_US)
+    assert of.serial[0] == pytest.approx(launch + (c["fill"] + store) / CLOCKS_PER_US)
+    pairs = judged((80, 4096, 4096), based("sm90_tokens", cluster_m=2)).terms
+    load = np.hypot(64 / 4 * c["latency"], (64 / 2 + 40) * 4096 * 2 * (128 / 132) / c["l2"])
+    assert pairs.load[0] == pytest.approx(load / CLOCKS_PER_US)
+
+
+def test_a_wave_more_of_tokens_is_seen_by_count() -> None:
+    """66 tiles of tokens by two of weights are a wave of 132; one token more begins another."""
+    tile = based("sm90_tokens", tile_m=104, stages=8)
+    whole, more = (judged((m, 128, 4096), tile).terms for m in (66 * 104, 66 * 104 + 1))
+    assert whole.tail[0] == pytest.approx(0.0)
+    assert more.total[0] > 1.4 * whole.total[0]
 
 
 def test_terms_of_a_kernel_that_keeps_b_by_hand() -> None:

@@ -11,7 +11,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.space import FITTED, Space
 from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal, Status
 from hgemm_packs.generator.devices.sim import SimDevice
 from hgemm_packs.generator.search.base import Strategy
@@ -122,7 +122,9 @@ def test_a_foreign_choice_outside_the_space_does_no_harm(make: Make) -> None:
 def mean_log_regret(make: Make, budget: int) -> float:
     regrets = []
     for problem in (PROBLEM, OTHER):
-        space, optimum = Space(problem), SIM.optimum(problem)[1]
+        # What is fitted to a problem is good from the first: among it chance does well.
+        listed = [choice for choice in Space(problem).core if choice.family not in FITTED]
+        space, optimum = Space(problem, only=listed), SIM.optimum(problem)[1]
         for seed in range(4):
             time = partial(SIM.true_us, problem=problem)
             seen = search(make(seed), space, budget, time)

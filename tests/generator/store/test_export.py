@@ -143,8 +143,8 @@ def test_a_damaged_export_is_refused(tmp_path: Path, damage: str) -> None:
 
 
 def test_a_problem_that_no_row_could_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="packed, aligned"):
-        export.write(found(*both({"a": (1.0, 1.0)}, replace(PROBLEM, align=2))), tmp_path)
+    with pytest.raises(ValueError, match="of one type"):
+        export.write(found(*both({"a": (1.0, 1.0)}, replace(PROBLEM, out_dtype="bf16"))), tmp_path)
 
 
 def test_problems_with_an_epilogue_come_back(tmp_path: Path) -> None:

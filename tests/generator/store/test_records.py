@@ -10,6 +10,7 @@ import pytest
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.families import family
+from hgemm_packs.generator.families import tokens as tokens_family
 from hgemm_packs.generator.families import wgmma as wgmma_family
 from hgemm_packs.problem import Problem
 from tests.generator.kernels import BASES, READABLE_AHEAD, WGMMA, Job, candidates, entry_of, sample
@@ -74,6 +75,13 @@ def _direct_smem(g: dict[str, Any]) -> int:
     return int(sums + (tile_m * tile_n * 4 + 16 if g["cluster_k"] > 1 else 0))
 
 
+def _tokens_smem(g: dict[str, Any]) -> int:
+    ring = g["stages"] * g["tile_k"] // 64 * (g["tile_n"] * 128 + g["tile_m"] * 128)
+    inbox = g["tile_n"] * g["tile_m"] * 4 if g["split_k"] > 1 else 0
+    chunk = g["tile_m"] if g["epilogue"] == "bulk" else min(64, g["tile_m"])
+    return int(1024 + ring + inbox + g["consumers"] * g["buffers"] * chunk * 128)
+
+
 def _gemv_smem(g: dict[str, Any]) -> int:
     """Sums come where the ring was; what the cluster sends lies behind both."""
     threads, tile_n = 32 * g["warps_n"] * g["warps_k"], 16 * g["mi"] * g["warps_n"]
@@ -82,6 +90,12 @@ def _gemv_smem(g: dict[str, Any]) -> int:
     sums = g["warps_k"] * g["tokens"] * (tile_n + 4) * 4
     inbox = g["tokens"] * tile_n * 4 + 16 if g["cluster_k"] > 1 else 0
     return int(max(ring, sums) + inbox)
+
+
+def _unaligned_smem(g: dict[str, Any]) -> int:
+    inbox = g["tile_m"] * g["tile_n"] * 4 if g["split_k"] > 1 else 0
+    staging = 4 * g["consumers"] * _staged(g["tile_n"] // g["split_k"])
+    return int(1024 + g["stages"] * (g["tile_m"] + g["tile_n"]) * 128 + staging + inbox)
 
 
 #: What each source lays out, in bytes: from its genes, not by the family's own functions.
@@ -93,6 +107,8 @@ SMEM = {
     "sm90_writebound": _writebound_smem,
     "sm90_direct": _direct_smem,
     "sm90_gemv": _gemv_smem,
+    "sm90_tokens": _tokens_smem,
+    "sm90_unaligned": _unaligned_smem,
 }
 
 
@@ -149,6 +165,21 @@ def test_a_reallocating_block_has_the_registers_that_it_hands_out() -> None:
     assert 8 * take + 4 * give <= SM_LANES
 
 
+@pytest.mark.parametrize("consumers", [2, 3])
+def test_tokens_hand_over_what_a_block_has(consumers: int) -> None:
+    """Two or three consumer warpgroups that take and one that gives, in one CTA an SM."""
+    genome = {**BASES["sm90_tokens"], "tile_n": 64 * consumers, "consumers": consumers}
+    source = compiler.render("sm90_tokens", genome)
+    give, take = (
+        int(found[1])
+        for word in ("PRODUCER", "CONSUMER")
+        if (found := re.search(rf"#define HGP_{word}_REGISTERS (\d+)", source))
+    )
+    assert tokens_family._registers(genome) == take
+    assert entry_of(("sm90_tokens", genome)).block == 128 * (consumers + 1)
+    assert 4 * consumers * take + 4 * give <= SM_LANES
+
+
 #: The dynamic shared memory of each source in its own constants.
 LAID_OUT = {
     "sm90_wgmma": "1024 + kStages * kStageBytes + kConsumers * 4 * Epilogue::kWarpBytes",
@@ -159,6 +190,10 @@ LAID_OUT = {
     " + kConsumers * 4 * Epilogue::kWarpBytes",
     "sm90_direct": "kSumFloats * 4",
     "sm90_gemv": "(kRingBytes > kSumBytes ? kRingBytes : kSumBytes)",
+    "sm90_tokens": "1024 + kStages * StageLayout::kBytes"
+    " + (kWhole ? kConsumers : kWarps) * kBuffers * kBufferBytes",
+    "sm90_unaligned": "1024 + kStages * kStageBytes"
+    " + kConsumers * 4 * StagedEpilogue<kShareN, false>::kWarpBytes",
 }
 #: What a cluster along K adds to it.
 INBOX = {
@@ -166,13 +201,19 @@ INBOX = {
     "sm90_swapab": "Reduce::kBytes",
     "sm90_direct": "kElements * 4 + 16",
     "sm90_gemv": "Reduce::kInbox * 4 + 16",
+    "sm90_tokens": "Reduce::kBytes",
+    "sm90_unaligned": "Reduce::kBytes",
 }
 #: A source's constants for a tile's rows and columns of C, and for the CTAs of a cluster along K.
-TILE = {"sm90_swapab": ("kTokens", "kRows"), "sm90_gemv": ("kTokens", "kTileN")}
+TILE = {
+    **dict.fromkeys(("sm90_swapab", "sm90_tokens"), ("kTokens", "kRows")),
+    "sm90_gemv": ("kTokens", "kTileN"),
+}
 RANKS = {
     **{"sm90_wgmma": "kSplitK", "sm90_splitk": "kSplit", "sm90_oneshot": "kSplit"},
     **{"sm90_swapab": "kSplitK", "sm90_writebound": "1"},
     **{"sm90_direct": "kRanks", "sm90_gemv": "kRanks"},
+    **{"sm90_tokens": "kSplitK", "sm90_unaligned": "kSplitK"},
 }
 
 
@@ -189,7 +230,7 @@ def _static_asserts(job: Job) -> str:
         threads += " + (HGP_READS_AHEAD ? 32 : 0)"
     facts = {smem: entry.smem_bytes, threads: entry.block, RANKS[name]: entry.cluster[2]}
     facts |= {tile_m: entry.grid.tile_m, tile_n: entry.grid.tile_n}
-    if name == "sm90_wgmma":
+    if name in ("sm90_wgmma", "sm90_tokens"):
         facts["kClusterSize"] = math.prod(entry.cluster)
     if name == "sm90_splitk":
         facts["kSlices"] = entry.grid.slices
@@ -208,7 +249,7 @@ COPIED = ("sm90_oneshot", {**BASES["sm90_oneshot"], "cp_async": True})
 
 
 @pytest.mark.parametrize(
-    "job", [*sample(28), *AHEAD, COPIED], ids=lambda job: family(job[0]).kernel_name(job[1])
+    "job", [*sample(32), *AHEAD, COPIED], ids=lambda job: family(job[0]).kernel_name(job[1])
 )
 def test_the_record_is_what_the_source_computes(job: Job) -> None:
     _, regs = compiler.compile_source(_static_asserts(job), "checked")
@@ -260,7 +301,7 @@ def test_tensor_maps_cover_a_stage() -> None:
         entry = entry_of((name, genome))
         boxes = {spec.operand: tuple(spec.box) for spec in entry.tma}
         assert ("c" in boxes) == (g.get("epilogue") == "bulk")
-        copied = name in ("sm90_direct", "sm90_gemv") or g.get("cp_async", False)
+        copied = name in ("sm90_direct", "sm90_gemv", "sm90_unaligned") or g.get("cp_async", False)
         assert (boxes.keys() >= {"a", "b"}) == (not copied)
         if "a" not in boxes:
             continue
@@ -271,4 +312,8 @@ def test_tensor_maps_cover_a_stage() -> None:
         ):
             box = boxes[operand]
             copies = depth // 64 * (rows // box[0] if stored_mn else 1)
+            if name == "sm90_tokens" and not stored_mn:
+                # Slices of whole atoms, the last ones over each other; no box of more than 256.
+                rows = math.ceil(rows / (8 * shared)) * 8 * shared
+                copies *= math.ceil(rows / shared / 256)
             assert copies * box[0] * box[1] * 2 * shared == rows * depth * 2, (name, g, operand)

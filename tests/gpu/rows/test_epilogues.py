@@ -51,7 +51,14 @@ class Compiled:
             self.pack.images[entry.id] = built.cubin
             self.kernels[layout, dtype, epilogue] = entry
 
-    def resolve(self, problem: Problem, device_index: int, *, invariant: bool = False) -> Selection:
+    def resolve(
+        self,
+        problem: Problem,
+        device_index: int,
+        *,
+        invariant: bool = False,
+        unmeasured: bool = False,
+    ) -> Selection:
         assert not invariant
         kernel = self.kernels.get((problem.layout, problem.dtype, problem.epilogue))
         unfit = select._find_unfit(problem) or (kernel.admits(problem) if kernel else None)

@@ -128,7 +128,7 @@ def test_a_kernel_that_failed_is_not_chosen(pack: select.Pack) -> None:
         (dataclasses.replace(SMALL, layout="nt"), {}, "no_invariant_kernel"),
         (dataclasses.replace(SMALL, dtype="bf16", out_dtype="bf16"), {}, "no_invariant_kernel"),
         (dataclasses.replace(SMALL, k=32768), {}, "no_invariant_kernel"),
-        (dataclasses.replace(SMALL, align=8), {}, "unaligned"),
+        (dataclasses.replace(SMALL, base=(8, 8, 8)), {}, "unaligned"),
         (dataclasses.replace(SMALL, packed=False), {}, "strided"),
         (SMALL, {"arch": "sm_100a"}, "arch"),
         (SMALL, {"driver": 12080}, "driver"),

@@ -1,0 +1,212 @@
+"""What public `matmul` does with problems that nobody measured: drawn by a seed, against torch.
+
+    python -m benchmarks.measure.unseen PACK OUT.jsonl --seed SEED [--deadline SECONDS]
+
+needs one GPU, and goes on where an earlier run stopped. Layers of models have M log-uniform, and
+half of them an N and K that neither table nor training saw; sizes are log-uniform, a third of them
+not aligned. Both arms are captured by torch.cuda.graph with a kernel of torch's on one number
+between two calls, so that every launch is plain, and replayed in turn. Of each SHARED-th problem
+every kernel that may be chosen is timed, too: by these lines the share of the gain is counted. The
+last line is the host's: what the first call of a problem costs, and a stream of sizes.
+
+`python -m benchmarks.publish.shapes_figures` makes results/shapes.json of the lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from hgemm_packs.generator.campaigns import campaign, unseen
+from hgemm_packs.generator.campaigns.campaign import CampaignOptions, Line, Task
+from hgemm_packs.generator.compile import pack_kernels
+from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.core.space import admits
+from hgemm_packs.generator.core.spec import Choice
+from hgemm_packs.generator.prediction import draw
+from hgemm_packs.problem import Problem
+
+COUNT = 300
+#: Each so many problems, every candidate is timed.
+SHARED = 12
+BLOCKS = 7
+CALLS, MOST_US = 16, 1500.0
+#: Sizes of the host's figures: rows of a product that takes the GPU no time.
+STREAM, FIRST, WIDE, DEEP = 10_000, 200, 64, 64
+
+
+def draw_tasks(seed: int, count: int = COUNT) -> list[Task]:
+    """The problems of both sets, mixed, each with what its figures are counted under."""
+    trained, held_out = draw.split_weights(0)
+    drawn = [
+        *(("layers", p) for p in draw.layers(seed, count // 2, trained)),
+        *(("layers_new", p) for p in draw.layers(seed + 1, count - count // 2, held_out)),
+        *(("random", p) for p in draw.sizes(seed, count - count // 3, aligned=True)),
+        *(("unaligned", p) for p in draw.sizes(seed, count // 3, aligned=False)),
+    ]
+    random.Random(seed).shuffle(drawn)
+    return [
+        Task(
+            "unseen",
+            problem,
+            tuple,
+            {"set": name, "problem": pack_kernels.problem_values(problem), "all": not i % SHARED},
+        )
+        for i, (name, problem) in enumerate(drawn)
+    ] + [Task("host", None, tuple, {"set": "host"})]
+
+
+class Bench:
+    """Arms of one problem in graphs, replayed in turn."""
+
+    def __init__(self, pack: Packed, seed: int) -> None:
+        from hgemm_packs.generator.measure.programs import ProgramBench
+
+        self._bench = ProgramBench(pack, seed)
+        self._chooser = unseen.Chooser(pack)
+        self._candidates = {
+            each.kernel
+            for predictor in pack.pack.manifest.predictors
+            for each in predictor.candidates
+        }
+
+    def _kernels(self, problem: Problem) -> list[str]:
+        """Every kernel that may be chosen, and those that promise most."""
+        entries = self._bench.pack.entries
+        may = [
+            name
+            for name, entry in entries.items()
+            if entry.id in self._candidates
+            and entry.admits(problem) is None
+            and admits(Choice.of(entry.family, entry.genome), problem)  # as many CTAs at once
+        ]
+        return list(dict.fromkeys([*may, *self._chooser.choose(problem)]))
+
+    def figures(self, problem: Problem, every: bool) -> Line:
+        """Times of a call, samples by arm, without those of the kernels between."""
+        import torch
+
+        from hgemm_packs import launcher, matmul
+        from hgemm_packs.generator.measure import chains, programs
+
+        bench = self._bench
+        one = bench.pool(problem.dtype).cut(problem)
+        arms: dict[str, Callable[..., object]] = {"torch": torch.matmul, "ours": matmul}
+        for name in self._kernels(problem) if every else ():
+            arms[name] = bench.make_launcher(bench.pack.entries[name], False)
+        for _ in range(3):
+            matmul(one.a, one.b, out=one.c)
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        torch.matmul(one.a, one.b, out=one.c)
+        torch.cuda.synchronize()
+        parts = max(1, min(CALLS, int(MOST_US / (1e6 * (time.perf_counter() - started)))))
+        before = launcher.counters()
+        gap = bench.gap()
+        graphs = {
+            name: bench.capture_calls(chains.apart([chains.product(arm, one)], 1, parts, gap))
+            for name, arm in arms.items()
+        }
+        after = launcher.counters()
+        graphs["gap"] = bench.capture_calls([gap] * max(1, parts - 1))
+        samples = chains.time_chains(graphs, BLOCKS, bench.rng, bench.stream)
+        lost = [each if parts > 1 else 0.0 for each in samples.pop("gap")]
+        us = {
+            name: [round((each - gone) / parts, 4) for each, gone in zip(found, lost, strict=True)]
+            for name, found in samples.items()
+        }
+        with torch.cuda.stream(bench.stream):
+            graphs["torch"].graph.replay()
+            right = one.c.clone()
+            one.c.fill_(torch.nan)
+            graphs["ours"].graph.replay()
+        bench.stream.synchronize()
+        wrong = programs.differs(one, right, problem.dtype)
+        for each in graphs.values():
+            each.graph.reset()
+        by = "predicted" if after.get("predicted", 0) > before.get("predicted", 0) else "row"
+        by = by if after["hits"] > before["hits"] else "torch"
+        return {"us": us, "parts": parts, "by": by, "wrong": wrong}
+
+
+def host_figures() -> Line:
+    """`first_us`: what the first call of a problem takes over a later one; `stream_extra_us`: what
+    a call of a stream of sizes, each seen once, takes over torch's."""
+    import torch
+
+    from hgemm_packs import launcher, matmul
+
+    x = torch.randn(STREAM + FIRST, DEEP, device="cuda", dtype=torch.float16)
+    rows = [x[:m] for m in range(1, STREAM + 1)]
+
+    def weight(more: int) -> torch.Tensor:
+        return torch.randn(DEEP, WIDE + 8 * more, device="cuda", dtype=torch.float16)
+
+    def seconds(product: Callable[..., object], operands: Sequence[Any], b: torch.Tensor) -> float:
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        for a in operands:
+            product(a, b)
+        passed = time.perf_counter() - started
+        torch.cuda.synchronize()
+        return passed
+
+    def once(a: Any, b: torch.Tensor) -> float:
+        return seconds(matmul, [a], b) * 1e6
+
+    # The first calls are decided at first sight, however small the problem: a process has few.
+    extra = []
+    for more in range(5):  # no size comes twice
+        b = weight(more)
+        seconds(torch.matmul, rows[:500], b)
+        extra.append((seconds(matmul, rows, b) - seconds(torch.matmul, rows, b)) / STREAM * 1e6)
+    launcher.reset_table()
+    b = weight(5)
+    matmul(x, b)
+    for a in rows[:FIRST]:  # seen once; decided when they come again
+        matmul(a, b)
+    first = [once(a, b) for a in rows[:FIRST]]
+    later = median(once(a, b) for a in rows[:FIRST])
+    return {
+        "first_us": round(median(first) - later, 3),
+        "first_p95_us": round(quantiles(first, n=20)[-1] - later, 3),
+        "stream_extra_us": round(median(extra), 4),
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("pack", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--count", type=int, default=COUNT, help="problems of each set")
+    parser.add_argument("--deadline", type=float, default=float("inf"), help="seconds")
+    given = parser.parse_args(arguments)
+    pack = Packed(given.pack)
+    bench = Bench(pack, given.seed)
+
+    def one(task: Task) -> Line:
+        if task.problem is None:
+            return host_figures()
+        return bench.figures(task.problem, bool(task.fields["all"]))
+
+    header = {
+        "benchmark": "unseen",
+        "protocol": "hgemm_packs.matmul and torch.matmul captured by torch.cuda.graph, a kernel of "
+        "torch's between two calls; hot, random order each block, N(0,1), out= given",
+        "seed": given.seed,
+    }
+    plan = CampaignOptions(given.out, deadline=given.deadline)
+    tasks = draw_tasks(given.seed, given.count)
+    tally = campaign.measure_here(plan, pack, tasks[-1:] + tasks[:-1], header, one)
+    return 0 if tally.whole else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,116 @@
+#include "feature_values.h"
+
+#include <math.h>
+
+// What an SM of sm_90 multiplies in a microsecond, and what a launch takes at least.
+static const double SM_FLOP_PER_US = 7.5e6, LAUNCH_US = 2.0;
+enum { SM_SMEM_BYTES = 233472, CTA_SMEM_BYTES = 1024, SM_THREADS = 2048, MOST_CTAS = 32 };
+
+static double quotient_up(double x, double by) {
+  return ceil(x / by);
+}
+
+// How much of the tiles is the problem's.
+static double fill_of(double size, double tile) {
+  return size / (quotient_up(size, tile) * tile);
+}
+
+// How much of the slots that whole waves offer is taken.
+static double wave_use_of(double ctas, double slots) {
+  return ctas / (quotient_up(ctas, slots) * slots);
+}
+
+static double use_of(const seen_device *device, const seen_problem *p, double rows, double cols) {
+  const double tiles = quotient_up(p->m, rows) * quotient_up(p->n, cols);
+  return fill_of(p->m, rows) * fill_of(p->n, cols) * wave_use_of(tiles, device->sm_count);
+}
+
+static double flop_of(const seen_problem *p) {
+  return 2.0 * p->m * p->n * p->k;
+}
+
+static double bytes_of(const seen_problem *p) {
+  const double m = p->m, n = p->n, k = p->k;
+  return 2.0 * (m * k + k * n + m * n);
+}
+
+// The largest power of two, up to 16, that divides the bytes of every row in memory.
+static double row_bytes(const seen_problem *p) {
+  const uint32_t all = (uint32_t)(p->a_transposed ? p->m : p->k) |
+                       (uint32_t)(p->b_transposed ? p->k : p->n) | (uint32_t)p->n | 8;
+  return 2.0 * (all & -all);
+}
+
+double features_floor_us(const seen_device *device, const seen_problem *p) {
+  const double compute = flop_of(p) / (SM_FLOP_PER_US * device->sm_count);
+  return fmax(compute, bytes_of(p) / (device->gbps * 1e3)) + LAUNCH_US;
+}
+
+void features_of_problem(const seen_device *device, const seen_problem *p,
+                         double values[FEATURE_COUNT]) {
+  values[FEATURE_log2_m] = log2(p->m);
+  values[FEATURE_log2_n] = log2(p->n);
+  values[FEATURE_log2_k] = log2(p->k);
+  values[FEATURE_log2_flop] = log2(flop_of(p));
+  values[FEATURE_log2_bytes] = log2(bytes_of(p));
+  values[FEATURE_log2_floor] = log2(features_floor_us(device, p));
+  values[FEATURE_a_transposed] = p->a_transposed;
+  values[FEATURE_b_transposed] = p->b_transposed;
+  values[FEATURE_bf16] = p->bf16;
+  values[FEATURE_log2_row_bytes] = log2(row_bytes(p));
+  values[FEATURE_fill_m_64] = fill_of(p->m, 64);
+  values[FEATURE_fill_n_64] = fill_of(p->n, 64);
+  values[FEATURE_use_64x128] = use_of(device, p, 64, 128);
+  values[FEATURE_use_128x128] = use_of(device, p, 128, 128);
+  values[FEATURE_use_128x256] = use_of(device, p, 128, 256);
+  values[FEATURE_use_256x128] = use_of(device, p, 256, 128);
+}
+
+void features_of_kernel(const seen_device *device, const seen_problem *p, const candidate *kernel,
+                        double values[FEATURE_COUNT]) {
+  const double tiles_m = quotient_up(p->m, kernel->tile_m);
+  const double tiles_n = quotient_up(p->n, kernel->tile_n);
+  const double parts = (double)kernel->cluster_k * kernel->slices;
+  const double ctas = tiles_m * tiles_n * parts;
+  const double by_memory = SM_SMEM_BYTES / (kernel->smem_bytes + CTA_SMEM_BYTES);
+  const double by_threads = SM_THREADS / kernel->threads;
+  const double at_once = fmax(1.0, fmin(MOST_CTAS, fmin(by_memory, by_threads)));
+  const double slots = at_once * device->sm_count;
+  const double fill = fill_of(p->m, kernel->tile_m) * fill_of(p->n, kernel->tile_n);
+  const double steps = quotient_up(p->k, kernel->tile_k * parts);
+  const double tile_bytes = 2.0 * (kernel->tile_m + kernel->tile_n) * kernel->tile_k * steps;
+  const double tile_flop = 2.0 * kernel->tile_m * kernel->tile_n * kernel->tile_k * steps;
+  const double on_an_sm = quotient_up(ctas, device->sm_count);
+  values[FEATURE_family] = kernel->family;
+  values[FEATURE_tile_m] = kernel->tile_m;
+  values[FEATURE_tile_n] = kernel->tile_n;
+  values[FEATURE_tile_k] = kernel->tile_k;
+  values[FEATURE_stages] = kernel->stages;
+  values[FEATURE_cluster_m] = kernel->cluster_m;
+  values[FEATURE_cluster_n] = kernel->cluster_n;
+  values[FEATURE_parts_of_k] = parts;
+  values[FEATURE_slices] = kernel->slices;
+  values[FEATURE_persistent] = kernel->persistent;
+  values[FEATURE_threads] = kernel->threads;
+  values[FEATURE_ctas_per_sm] = at_once;
+  values[FEATURE_log2_ctas] = log2(ctas);
+  values[FEATURE_waves] = quotient_up(ctas, slots);
+  values[FEATURE_wave_use] = wave_use_of(ctas, slots);
+  values[FEATURE_fill] = fill;
+  values[FEATURE_use] = fill * ctas / (on_an_sm * device->sm_count);
+  values[FEATURE_log2_steps] = log2(steps);
+  values[FEATURE_log2_sm_bytes] = log2(tile_bytes * on_an_sm);
+  values[FEATURE_log2_sm_flop] = log2(tile_flop * on_an_sm);
+}
+
+int candidate_admits(const candidate *kernel, const seen_problem *p) {
+  const int32_t sizes[3] = {p->m, p->n, p->k};
+  if (kernel->a_transposed != p->a_transposed || kernel->b_transposed != p->b_transposed ||
+      kernel->bf16 != p->bf16)
+    return 0;
+  for (int i = 0; i < 3; i++)
+    if (sizes[i] < kernel->dims[i][0] || sizes[i] > kernel->dims[i][1] ||
+        sizes[i] % kernel->dims[i][2])
+      return 0;
+  return 1;
+}

@@ -1,0 +1,93 @@
+"""`generate fit`: the predictor of a committed table, fitted to times and judged by folds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hgemm_packs.cli.console import UserError, console
+from hgemm_packs.generator.cli.app import EVIDENCE, app
+from hgemm_packs.generator.compile import pack_writer
+from hgemm_packs.generator.families import family
+from hgemm_packs.generator.prediction import draw, fit, plot, rows, times
+
+#: Problems that candidates are picked for; no figure is of these.
+ASKED, ASKED_SEED = 1200, 5
+
+
+@app.command("fit", rich_help_panel=EVIDENCE)
+def fit_predictor(
+    manifest: Annotated[
+        Path, typer.Argument(metavar="MANIFEST", help="The source manifest of a table.")
+    ],
+    lines: Annotated[
+        list[Path] | None, typer.Option(help="Lines of `generate measure unseen`.")
+    ] = None,
+    measured: Annotated[
+        list[Path] | None, typer.Option(help="Exports, whose finals are trained on.")
+    ] = None,
+    recorded: Annotated[
+        list[Path] | None, typer.Option(help="Recorded screens, as benchmarks/results has them.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="File for the figures. The plot goes beside the file.")
+    ] = None,
+) -> None:
+    """Fit which kernel runs problems that nobody measured, into a table.
+
+    Figures are of problems that the models have not seen. A problem runs on torch unless its gain
+    is sure.
+    """
+    source = pack_writer.read_source(manifest)
+    fields = {
+        kernel.name: {**family(kernel.family).fields(kernel.genome), "id": kernel.id}
+        for kernel in source.kernels
+    }
+    plain = {name: each for name, each in fields.items() if each["epilogue"] == "none"}
+    known, judging = times.Measured(), times.Measured()
+    for name, each in plain.items():
+        known.know(name, each)
+    for path in recorded or ():
+        times.read_recording(known, path)
+        times.read_recording(judging, path)
+    for place in measured or ():
+        times.read_export(known, place)
+    times.read_lines(known, lines or (), plain)
+    times.read_lines(judging, lines or (), plain)
+    if not judging.times:
+        raise UserError("nothing to judge by: give --lines or --recorded")
+    profile, names = source.device_profiles[0], list(known.kernels)
+    every = rows.Eye([known.kernels[name] for name in names], known.families, profile)
+    ours = rows.Eye([known.kernels[name] for name in plain], known.families, profile)
+    asked = [
+        *draw.layers(ASKED_SEED, ASKED // 2, draw.weights()),
+        *draw.sizes(ASKED_SEED, ASKED // 2, aligned=True),
+        *draw.sizes(ASKED_SEED, ASKED // 4, aligned=False),
+    ]
+    found, judged, threshold = fit.fit(
+        rows.make_rows(every, names, known.complete()),
+        set(judging.complete()),
+        ours,
+        asked,
+        profile.name,
+        known.families,
+    )
+    others = tuple(each for each in source.predictors if each.profile != profile.name)
+    document = {
+        "profile": profile.name,
+        "trained_on": len(known.complete()),
+        "candidates": len(found.candidates),
+        "margin": found.margin,
+        "doubts": threshold.doubts,
+        "folds": fit.FOLDS,
+        "left_out": fit.figures(judged, threshold),
+        "without_abstention": fit.figures(judged, fit.Threshold(1.0, 0.0)),
+    }
+    pack_writer.write_source(manifest, pack_writer.with_predictors(source, (*others, found)))
+    if report is not None:
+        report.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        plot.draw(judged, threshold, report.with_suffix(".png"))
+    console().print_json(json.dumps(document))

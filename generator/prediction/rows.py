@@ -1,0 +1,106 @@
+"""Measured times as rows for trees: what C sees of a problem and a kernel, and how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgemm_packs import launcher
+from hgemm_packs.generator.prediction.times import Times
+from hgemm_packs.generator.prediction.trees import Array
+from hgemm_packs.pack.features import OF_PROBLEM
+from hgemm_packs.pack.manifest import DeviceProfile
+from hgemm_packs.pack.predictor import Candidate, Model, Predictor
+from hgemm_packs.problem import Problem
+
+#: A model of nothing: C wants three.
+_NOTHING = Model(0.0, (0,), (-1,), (0.0,), (0,))
+#: How fast the weight of a kernel falls with its time over the best: what loses clearly teaches
+#: little.
+FALLING = 4.0
+
+
+class Eye:
+    """What C sees of kernels on problems of one device."""
+
+    def __init__(
+        self, kernels: Sequence[Candidate], families: tuple[str, ...], device: DeviceProfile
+    ) -> None:
+        every = (_NOTHING, _NOTHING, _NOTHING)
+        seen = Predictor(device.name, families, 1.0, tuple(kernels), *every)
+        self._ready = launcher.predictor(seen, device)
+        self.kernels = kernels
+
+    def see(self, problem: Problem, places: Sequence[int]) -> Array:
+        """A row for each of these kernels."""
+        return np.array([launcher.features(self._ready, place, problem) for place in places])
+
+    def floor_us(self, problem: Problem) -> float:
+        return launcher.floor_us(self._ready, problem)
+
+    def taking(self, problem: Problem) -> list[int]:
+        """Places of the kernels that take a problem."""
+        kind, sizes = (problem.layout, problem.dtype), (problem.m, problem.n, problem.k)
+        return [
+            place
+            for place, each in enumerate(self.kernels)
+            if (each.layout, each.dtype) == kind
+            and all(d.admits(size) for d, size in zip(each.dims, sizes, strict=True))
+        ]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`values` are a row a kernel on a problem, `logs` the logarithm of its time over the floor,
+    `of` the problem by its place in `problems`; `torch` has a logarithm a problem."""
+
+    problems: tuple[Problem, ...]
+    torch: Array
+    of: NDArray[np.int64]
+    values: Array
+    logs: Array
+    weights: Array
+
+    def part(self, wanted: NDArray[np.bool_]) -> Rows:
+        """The rows of the problems for which `wanted` is true; the problems keep their places."""
+        inside = wanted[self.of]
+        return replace(
+            self,
+            of=self.of[inside],
+            values=self.values[inside],
+            logs=self.logs[inside],
+            weights=self.weights[inside],
+        )
+
+    def of_problems(self) -> tuple[NDArray[np.int64], Array]:
+        """Places of the problems that have rows, and what is seen of each alone."""
+        places, first = np.unique(self.of, return_index=True)
+        return places, self.values[first][:, : len(OF_PROBLEM)]
+
+
+def make_rows(eye: Eye, names: Sequence[str], times: dict[Problem, Times]) -> Rows:
+    """Rows of all times; `names` of the eye's kernels, in its order."""
+    place_of = {name: place for place, name in enumerate(names)}
+    problems = tuple(times)
+    of, values, logs, weights, torch = [], [], [], [], []
+    for index, problem in enumerate(problems):
+        each, floor = times[problem], eye.floor_us(problem)
+        us = np.array(list(each.kernels.values()))
+        torch.append(np.log(each.torch / floor))
+        of.append(np.full(len(us), index))
+        values.append(eye.see(problem, [place_of[name] for name in each.kernels]))
+        logs.append(np.log(us / floor))
+        near = 1.0 / (1.0 + FALLING * (us / us.min() - 1.0))
+        weights.append(near / np.sqrt(near.sum()))
+    whole = np.concatenate(weights)
+    return Rows(
+        problems,
+        np.array(torch),
+        np.concatenate(of),
+        np.concatenate(values),
+        np.concatenate(logs),
+        whole / whole.mean(),
+    )

@@ -1,0 +1,98 @@
+"""Regression trees by scikit-learn, as arrays that a pack can hold.
+
+What is judged is what a pack has: numbers are rounded before a model is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgemm_packs.pack.predictor import Model
+
+Array = NDArray[np.float64]
+
+#: Digits of a number in a pack.
+DIGITS = 7
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How trees grow: how many, leaves of each, samples a leaf must have, and how much of its
+    error each tree takes away."""
+
+    trees: int = 120
+    leaves: int = 31
+    least: int = 8
+    rate: float = 0.12
+    penalty: float = 1.0
+
+
+def grow(values: Array, wanted: Array, weights: Array, how: Growth) -> Model:
+    """Fit trees to `wanted`, a row of `values` each."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits
+
+    # One thread: the same trees everywhere, and none that wait for each other on a busy host.
+    with threadpool_limits(limits=1):
+        trained: Any = HistGradientBoostingRegressor(
+            max_iter=how.trees,
+            max_leaf_nodes=how.leaves,
+            min_samples_leaf=how.least,
+            learning_rate=how.rate,
+            l2_regularization=how.penalty,
+            early_stopping=False,
+            random_state=0,
+        ).fit(values, wanted, sample_weight=weights)
+    return _as_model(
+        float(trained._baseline_prediction.item()), [each[0].nodes for each in trained._predictors]
+    )
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _as_model(base: float, trees: Sequence[Any]) -> Model:
+    roots: list[int] = []
+    feature: list[int] = []
+    number: list[float] = []
+    right: list[int] = []
+
+    def put(nodes: Any, at: int) -> None:
+        node, mine = nodes[at], len(feature)
+        leaf = bool(node["is_leaf"])
+        feature.append(-1 if leaf else int(node["feature_idx"]))
+        number.append(_round(float(node["value" if leaf else "num_threshold"])))
+        right.append(0)
+        if not leaf:
+            put(nodes, int(node["left"]))
+            right[mine] = len(feature)
+            put(nodes, int(node["right"]))
+
+    for nodes in trees:
+        roots.append(len(feature))
+        put(nodes, 0)
+    return Model(_round(base), tuple(roots), tuple(feature), tuple(number), tuple(right))
+
+
+def ask(model: Model, values: Array) -> Array:
+    """The model's value for each row of `values`."""
+    feature, right = np.array(model.feature), np.array(model.right)
+    number = np.array(model.number)
+    total = np.full(len(values), model.base)
+    rows = np.arange(len(values))
+    for root in model.roots:
+        at = np.full(len(values), root)
+        inner = feature[at] >= 0
+        while inner.any():
+            here = at[inner]
+            low = values[rows[inner], feature[here]] <= number[here]
+            at[inner] = np.where(low, here + 1, right[here])
+            inner = feature[at] >= 0
+        total += number[at]
+    return total

@@ -1,0 +1,79 @@
+"""What the trees of a predictor may look at, and the numbers of a kernel that it is computed from.
+
+C computes the values (csrc/launcher/feature_values.c), for choosing and for fitting: a test holds
+the names here to those there. The generator describes kernels by `numbers_of` when it fits, the
+reader of packs when it holds a predictor against the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+#: Of a problem alone; the model of torch sees no others.
+OF_PROBLEM = (
+    *("log2_m", "log2_n", "log2_k", "log2_flop", "log2_bytes", "log2_floor"),
+    *("a_transposed", "b_transposed", "bf16", "log2_row_bytes", "fill_m_64", "fill_n_64"),
+    *("use_64x128", "use_128x128", "use_128x256", "use_256x128"),
+)
+#: Of a kernel on a problem.
+OF_KERNEL = (
+    *("family", "tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "parts_of_k"),
+    *("slices", "persistent", "threads", "ctas_per_sm", "log2_ctas", "waves", "wave_use"),
+    *("fill", "use", "log2_steps", "log2_sm_bytes", "log2_sm_flop"),
+)
+FEATURES = (*OF_PROBLEM, *OF_KERNEL)
+
+#: Numbers of a kernel, in the order in which C reads them: `family` counts in a predictor's list.
+NUMBERS = (
+    *("family", "tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "cluster_k"),
+    *("slices", "persistent", "threads", "smem_bytes"),
+)
+#: Of K, for a family without such a gene.
+TILE_K, STAGES = 64, 1
+
+
+class Grid(Protocol):
+    """Tiles and slices, as of a launch record."""
+
+    @property
+    def tile_m(self) -> int: ...
+    @property
+    def tile_n(self) -> int: ...
+    @property
+    def persistent(self) -> bool: ...
+    @property
+    def slices(self) -> int: ...
+
+
+class Described(Protocol):
+    """A kernel by its family, genome and launch record."""
+
+    @property
+    def family(self) -> str: ...
+    @property
+    def genome(self) -> Mapping[str, int | str | bool]: ...
+    @property
+    def grid(self) -> Grid: ...
+    @property
+    def cluster(self) -> Sequence[int]: ...
+    @property
+    def block(self) -> int: ...
+    @property
+    def smem_bytes(self) -> int: ...
+
+
+def _gene(kernel: Described, name: str, without: int) -> int:
+    value = kernel.genome.get(name)
+    return value if type(value) is int and value > 0 else without
+
+
+def numbers_of(kernel: Described, families: Sequence[str]) -> tuple[int, ...]:
+    """NUMBERS of a kernel. Raises ValueError for a family that is not in the list."""
+    grid = kernel.grid
+    return (
+        *(families.index(kernel.family), grid.tile_m, grid.tile_n),
+        *(_gene(kernel, "tile_k", TILE_K), _gene(kernel, "stages", STAGES)),
+        *kernel.cluster,
+        *(grid.slices, int(grid.persistent), kernel.block, kernel.smem_bytes),
+    )

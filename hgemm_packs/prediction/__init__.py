@@ -1,0 +1,106 @@
+"""Problem that was never measured -> a kernel that is expected to gain, or why none is.
+
+Called by `select` where no pack has a row. A predictor is made ready for C once for each pack and
+device model; C then evaluates it, in one call a problem.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import PackError
+from ..pack.manifest_reader import Manifest
+from ..pack.predictor import Predictor, check_candidate
+from ..problem import DeviceInfo, Problem, Reason
+
+if TYPE_CHECKING:
+    from ..pack.folder import Pack
+    from ..pack.manifest import KernelEntry
+
+
+class Expected(NamedTuple):
+    """A kernel, and torch's time over its as predicted: the gain itself, and the least of it that
+    the predictor believes in."""
+
+    kernel: KernelEntry
+    gain: float
+    sure: float
+
+
+class _Ready(NamedTuple):
+    """A predictor as C takes it, and the kernels that were held against their candidates, by place
+    among these."""
+
+    predictor: Predictor
+    handle: object
+    kernels: dict[int, KernelEntry]
+
+
+#: By hash of the manifest and device model.
+_ready: dict[tuple[str, str], _Ready | None] = {}
+
+
+def reset() -> None:
+    """Forget what was made ready."""
+    _ready.clear()
+
+
+def _make_ready(manifest: Manifest, profile: str) -> _Ready | None:
+    from .. import launcher
+
+    found = manifest.predictor(profile)
+    if found is None or launcher._C is None:
+        return None
+    device = next(each for each in manifest.device_profiles if each.name == profile)
+    return _Ready(found, launcher.predictor(found, device), {})
+
+
+def _kernel(manifest: Manifest, ready: _Ready, index: int) -> KernelEntry:
+    """The kernel of a candidate, which is what the candidate says."""
+    candidate = ready.predictor.candidates[index]
+    kernel = manifest.kernel(candidate.kernel)
+    try:
+        check_candidate(candidate, kernel, ready.predictor.families, f"candidates[{index}]")
+    except PackError as error:
+        raise error.within("predictors") from None
+    return kernel
+
+
+def predict(pack: Pack, problem: Problem, device: DeviceInfo) -> tuple[Expected | None, Reason]:
+    """The kernel that a pack's predictor is sure of, with the reason, or what speaks against any.
+    Raises PackError for a predictor that is damaged."""
+    manifest = pack.manifest
+    name = f"{manifest.pack.name} {manifest.pack.version}"
+    key = pack.manifest_sha256, device.name
+    if key not in _ready:
+        _ready[key] = _make_ready(manifest, device.name)
+    ready = _ready[key]
+    if ready is None:
+        return None, _no(f"{name}: nothing is predicted for {device.name}")
+    if problem.epilogue != "none" or not problem.packed:
+        return None, _no(f"{name}: only plain products of packed operands are predicted")
+    from .. import launcher
+
+    found = launcher.predict(ready.handle, problem)
+    if found is None:
+        return None, _no(f"{name}: no candidate of the predictor takes {problem}")
+    index, ours, torch, doubt = found
+    gain, sure = math.exp(torch - ours), math.exp(torch - ours - doubt)
+    if not sure >= ready.predictor.margin:
+        return None, _no(
+            f"{name}: a kernel is expected to take {gain:.3f}x torch's speed, surely {sure:.3f}x; "
+            f"it serves from {ready.predictor.margin:.3f}x on"
+        )
+    if index not in ready.kernels:
+        ready.kernels[index] = _kernel(manifest, ready, index)
+    kernel = ready.kernels[index]
+    unfit = kernel.admits(problem)
+    if unfit is not None:
+        return None, _no(f"{name}: {unfit.text}")
+    text = f"{kernel.name}, expected {gain:.3f}x torch, at least {sure:.3f}x; never measured"
+    return Expected(kernel, gain, sure), Reason("predicted", f"{name}: {text}", accepted=True)
+
+
+def _no(text: str) -> Reason:
+    return Reason("not_measured", text)

@@ -1,0 +1,157 @@
+"""Products that nobody measured: predicted, counted and bounded, through public `matmul`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from hgemm_packs import launcher, select
+from hgemm_packs.problem import Problem
+from hgemm_packs.settings import settings
+from tests import fake_driver, packs, predictions, reference
+from tests.cpu.call.served_packs import install, multiply, runnable
+
+#: Decisions that C lets Python make at first sight, and problems of a generation of its table.
+AT_FIRST_SIGHT, GENERATION = 32, 16384
+SURE, UNSURE = Problem(128, 128, 256, "nn", "f16"), Problem(512, 128, 256, "nn", "f16")
+
+
+@pytest.fixture
+def predicting(
+    bare: fake_driver.Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> fake_driver.Started:
+    """The launcher with the pack of tests/predictions.py, whose kernels compute."""
+    pack = predictions.write(tmp_path / "predicting", runnable)
+    install(monkeypatch, pack.path)
+    select.reset()
+    monkeypatch.setattr(
+        launcher, "device_info", lambda index: packs.H200
+    )  # the stand-in device is no H200
+    return bare
+
+
+class Decisions:
+    """Counts what C asks of Python."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.of: list[tuple[int, bool]] = []
+        real = select.resolve
+
+        def resolve(problem: Problem, *rest: object, **how: bool) -> select.Selection:
+            self.of.append((problem.m, bool(how.get("unmeasured"))))
+            return real(problem, *rest, **how)  # type: ignore[arg-type]
+
+        patch.setattr(select, "resolve", resolve)
+
+
+def test_a_sure_prediction_runs_a_kernel_and_is_counted(predicting: fake_driver.Started) -> None:
+    multiply(predicting, packs.WIN)
+    assert "predicted" not in launcher.counters()
+    for _ in range(3):
+        multiply(predicting, SURE)
+    multiply(predicting, UNSURE)
+    assert launcher.counters() == {
+        "hits": 4,
+        "launches": 4,
+        "fallbacks": 1,
+        "predicted": 3,
+        "fallback not_measured": 1,
+    }
+
+
+def test_the_switch_leaves_rows_alone(
+    predicting: fake_driver.Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HGEMM_PACKS_PREDICT", "0")
+    settings.cache_clear()
+    multiply(predicting, SURE)
+    multiply(predicting, packs.WIN)
+    assert predicting.fallbacks() == {"not_measured": 1}
+    assert launcher.counters()["hits"] == 1
+
+
+def test_a_stream_of_sizes_is_not_decided_until_a_size_comes_again(
+    predicting: fake_driver.Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Decisions(monkeypatch)
+    b = torch.ones(64, 8, dtype=torch.float16)
+    sizes = range(1, 2 * AT_FIRST_SIGHT + 1)
+    for m in sizes:
+        out = predicting.matmul(torch.ones(m, 64, dtype=torch.float16), b)
+        reference.assert_exact(out, torch.ones(m, 64, dtype=torch.float16), b)
+    first = [m for m, _ in asked.of]
+    assert len(first) == 1 + AT_FIRST_SIGHT, "one before C knew the rows"
+    assert [known for _, known in asked.of] == [False] + [True] * AT_FIRST_SIGHT
+    for m in sizes:
+        predicting.matmul(torch.ones(m, 64, dtype=torch.float16), b)
+    assert [m for m, _ in asked.of] == list(sizes), "each once, the rest at second sight"
+    count = len(asked.of)
+    for m in sizes:
+        predicting.matmul(torch.ones(m, 64, dtype=torch.float16), b)
+    assert len(asked.of) == count
+
+
+def test_a_row_serves_its_first_call_whatever_came_before(
+    predicting: fake_driver.Started,
+) -> None:
+    b = torch.ones(64, 8, dtype=torch.float16)
+    for m in range(1, 2 * AT_FIRST_SIGHT):
+        predicting.matmul(torch.ones(m, 64, dtype=torch.float16), b)
+    before = launcher.counters()
+    multiply(predicting, packs.WIN)
+    multiply(predicting, packs.WIN_SMALL)
+    assert launcher.counters()["hits"] == before["hits"] + 2
+
+
+def test_what_is_asked_for_stays_where_a_stream_of_repeated_sizes_passes(
+    predicting: fake_driver.Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The table began afresh when it was full: every shape of a program was decided again.
+    asked = Decisions(monkeypatch)
+    a, b = reference.cancelling(128, 128, 256, "nn", torch.float16)
+    vector = torch.ones(1, 8, dtype=torch.float16)
+    for n in range(1, 2 * GENERATION + 300):
+        other = torch.empty(8, n, dtype=torch.float16)
+        for _ in range(2 if n > AT_FIRST_SIGHT else 1):
+            predicting.matmul(vector, other)
+        if n % 1000 == 0:
+            predicting.matmul(a, b)
+    reference.assert_exact(predicting.matmul(a, b), a, b)
+    assert [m for m, _ in asked.of].count(128) == 1
+
+
+def test_a_pack_that_is_not_written_as_ours_is_asked_about_everything(
+    predicting: fake_driver.Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pack = packs.write_good(tmp_path / "other", runnable)
+    path = pack.path / "manifest.json"
+    # Valid, but in another order of fields than the packer's.
+    text = path.read_text()
+    row = next(line for line in text.split("\n") if '"m":64,' in line and '"profile"' in line)
+    moved = '{"m":64,' + row.replace('"m":64,', "")[1:]
+    path.write_text(text.replace(row, moved))
+    install(monkeypatch, pack.path)
+    select.reset()
+    launcher.reset_table()
+    asked = Decisions(monkeypatch)
+    b = torch.ones(64, 8, dtype=torch.float16)
+    for m in range(1, AT_FIRST_SIGHT + 20):
+        predicting.matmul(torch.ones(m, 64, dtype=torch.float16), b)
+    assert len(asked.of) == AT_FIRST_SIGHT + 19 and not any(known for _, known in asked.of)
+    multiply(predicting)
+    assert launcher.counters()["hits"] == 1
+
+
+def test_explain_names_the_expected_gain(
+    predicting: fake_driver.Started, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hgemm_packs import report
+
+    said = report.explain_problem(SURE, device=packs.H200)
+    assert "runs on   k_tma2, predicted: 2.000x torch expected" in said
+    assert "yes predicted: test-pack 1.0.0: k_tma2, expected 2.000x torch, at least 2.000x" in said
+    unsure = report.explain_problem(UNSURE, device=packs.H200)
+    assert "runs on   torch (fallback: not_measured)" in unsure
+    assert "a kernel is expected to take 1.000x torch's speed, surely 1.000x" in unsure

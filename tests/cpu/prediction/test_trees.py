@@ -1,0 +1,173 @@
+"""Trees in C against a walk in Python, features against the page of the format."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from hgemm_packs import launcher
+from hgemm_packs.pack import features
+from hgemm_packs.pack.manifest import DeviceProfile, DimRange
+from hgemm_packs.pack.predictor import Candidate, Dims, Model, Predictor, check_predictor
+from hgemm_packs.problem import DTYPES, LAYOUTS, Problem
+from tests import predictions
+
+H200 = DeviceProfile("NVIDIA H200", 132, 62914560, 4800.0)
+
+
+def random_tree(dice: random.Random, sees: int, depth: int) -> list[tuple[int, float, int]]:
+    """Nodes in preorder, `right` counted from the tree's root."""
+    if not depth or dice.random() < 0.2:
+        return [(-1, dice.uniform(-1, 1), 0)]
+    left, right = (random_tree(dice, sees, depth - 1) for _ in range(2))
+    split = (dice.randrange(sees), dice.choice((0.5, 1.0, 6.0, 11.5, 64.0)), 1 + len(left))
+    moved = [[(f, x, r and r + by) for f, x, r in side] for side, by in ((left, 1), (right, 1))]
+    shifted = [(f, x, r and r + len(left)) for f, x, r in moved[1]]
+    return [split, *moved[0], *shifted]
+
+
+def random_model(dice: random.Random, sees: int) -> Model:
+    trees = [random_tree(dice, sees, 5) for _ in range(20)]
+    return predictions.model(dice.uniform(-1, 1), *trees)
+
+
+def evaluate(model: Model, values: tuple[float, ...]) -> float:
+    """The model's value, as docs/pack_format.md says it."""
+    total = model.base
+    for root in model.roots:
+        at = root
+        while model.feature[at] >= 0:
+            low = values[model.feature[at]] <= model.number[at]
+            at = at + 1 if low else model.right[at]
+        total += model.number[at]
+    return total
+
+
+def random_candidate(dice: random.Random, index: int) -> Candidate:
+    step = dice.choice((1, 8))
+    dims = Dims(*(DimRange(step, dice.choice((256, 16384)), step) for _ in range(3)))
+    tile = (dice.choice((8, 64, 128)), dice.choice((64, 128, 256)), dice.choice((64, 128)))
+    rest = (*(dice.randint(1, 2) for _ in range(3)), dice.choice((1, 4)), index % 2, 384)
+    numbers = (index % 2, *tile, dice.randint(2, 8), *rest, dice.choice((50_000, 200_000)))
+    kind = dice.choice(LAYOUTS), dice.choice(DTYPES)
+    return Candidate(f"{index:064x}", *kind, dims, numbers)
+
+
+def random_problem(dice: random.Random) -> Problem:
+    sizes = (8 * round(2 ** dice.uniform(0, 8)) for _ in range(3))
+    return Problem(*sizes, dice.choice(LAYOUTS), dice.choice(DTYPES))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_best_candidate_is_that_of_a_walk_in_python(seed: int) -> None:
+    dice = random.Random(seed)
+    sees = len(features.FEATURES)
+    found = Predictor(
+        H200.name,
+        ("sm90_a", "sm90_b"),
+        1.1,
+        tuple(random_candidate(dice, index) for index in range(150)),
+        random_model(dice, sees),
+        random_model(dice, len(features.OF_PROBLEM)),
+        random_model(dice, sees),
+    )
+    check_predictor(found)
+    ready = launcher.predictor(found, H200)
+    none = 0
+    for _ in range(200):
+        p = random_problem(dice)
+        taking = [
+            index
+            for index, each in enumerate(found.candidates)
+            if (each.layout, each.dtype) == (p.layout, p.dtype)
+            and all(
+                sizes.admits(size) for sizes, size in zip(each.dims, (p.m, p.n, p.k), strict=True)
+            )
+        ]
+        answer = launcher.predict(ready, p)
+        if not taking:
+            none += 1
+            assert answer is None
+            continue
+        seen = {index: launcher.features(ready, index, p) for index in taking}
+        times = {index: evaluate(found.ours, values) for index, values in seen.items()}
+        best = min(taking, key=times.__getitem__)
+        assert answer is not None
+        index, ours, torch, doubt = answer
+        assert times[index] == times[best] and ours == times[best]
+        assert torch == evaluate(found.torch, seen[index][: len(features.OF_PROBLEM)])
+        assert doubt == evaluate(found.doubt, seen[index])
+    assert none < 100
+
+
+def test_names_and_values_are_those_of_the_page() -> None:
+    assert launcher.feature_names() == features.FEATURES
+    numbers = (0, 64, 128, 64, 4, 1, 2, 2, 3, 1, 384, 100_000)
+    wide = DimRange(1, 1 << 24, 1)
+    candidate = Candidate("a" * 64, "tn", "bf16", Dims(wide, wide, wide), numbers)
+    found = Predictor(
+        H200.name, ("sm90_a",), 1.0, (candidate,), *(predictions.leaf(0.0) for _ in range(3))
+    )
+    ready = launcher.predictor(found, H200)
+    m, n, k, sms = 100, 1000, 4100, 132
+    values = dict(
+        zip(
+            features.FEATURES,
+            launcher.features(ready, 0, Problem(m, n, k, "tn", "bf16")),
+            strict=True,
+        )
+    )
+    floor = 2.0 + max(2 * m * n * k / (7.5e6 * sms), 2 * (m * k + k * n + m * n) / 4.8e6)
+    assert launcher.floor_us(ready, Problem(m, n, k, "tn", "bf16")) == pytest.approx(floor)
+    tiles, parts = 2 * 8, 2 * 3
+    ctas = tiles * parts
+    fill = 100 / 128 * 1000 / 1024
+    steps = math.ceil(4100 / (64 * 6))
+    wanted = {
+        "log2_m": math.log2(m),
+        "log2_flop": math.log2(2 * m * n * k),
+        "log2_floor": math.log2(floor),
+        "a_transposed": 1,
+        "b_transposed": 0,
+        "bf16": 1,
+        "log2_row_bytes": 3,  # rows of A have 200 bytes
+        "fill_m_64": 100 / 128,
+        "use_128x256": 100 / 128 * 1000 / 1024 * 4 / sms,
+        "parts_of_k": 6,
+        "ctas_per_sm": 2,
+        "log2_ctas": math.log2(ctas),
+        "waves": 1,
+        "wave_use": ctas / (2 * sms),
+        "fill": fill,
+        "use": fill * ctas / sms,
+        "log2_steps": math.log2(steps),
+        "log2_sm_bytes": math.log2(2 * (64 + 128) * 64 * steps),
+        "log2_sm_flop": math.log2(2 * 64 * 128 * 64 * steps),
+    }
+    assert {name: values[name] for name in wanted} == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        ("does not end", {"ours": Model(0.0, (0,), (0, -1, -1), (1.0, 1.0, 1.0), (1, 0, 0))}),
+        ("does not end", {"ours": Model(0.0, (0,), (0, -1, -1), (1.0, 1.0, 1.0), (9, 0, 0))}),
+        ("does not end", {"ours": Model(0.0, (0, 9), (-1,), (1.0,), (0,))}),
+        ("does not end", {"ours": Model(0.0, (0,), (36, -1, -1), (1.0, 1.0, 1.0), (2, 0, 0))}),
+        ("does not end", {"torch": Model(0.0, (0,), (16, -1, -1), (1.0, 1.0, 1.0), (2, 0, 0))}),
+        ("no tile", {"numbers": (0, 0, 64, 64, 1, 1, 1, 1, 1, 1, 384, 0)}),
+        ("no tile", {"numbers": (0, 64, 64, 64, 1, 1, 1, 1, 1, 1, 0, 0)}),
+    ],
+)
+def test_c_takes_no_trees_that_it_could_not_leave(words: str, changes: dict[str, object]) -> None:
+    # The reader of packs refuses these before; C trusts nobody with its memory.
+    wide = DimRange(1, 1024, 1)
+    numbers = changes.get("numbers", (0, 64, 64, 64, 1, 1, 1, 1, 1, 1, 384, 0))
+    candidate = Candidate("a" * 64, "nn", "f16", Dims(wide, wide, wide), numbers)  # type: ignore[arg-type]
+    models = {name: predictions.leaf(0.0) for name in ("ours", "torch", "doubt")}
+    models |= {name: each for name, each in changes.items() if isinstance(each, Model)}
+    found = Predictor(H200.name, ("sm90_a",), 1.0, (candidate,), **models)
+    with pytest.raises(ValueError, match=words):
+        launcher.predictor(found, H200)

@@ -1,0 +1,107 @@
+"""Drawn problems, measured: who is timed, and a run that goes on where it was stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from hgemm_packs import report
+from hgemm_packs.generator.campaigns import campaign, unseen
+from hgemm_packs.generator.campaigns.campaign import CampaignOptions, Task
+from hgemm_packs.generator.compile import candidate
+from hgemm_packs.generator.devices.fake import fake_cubin
+from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.prediction import times
+from hgemm_packs.problem import Problem
+
+
+def pack(count: int = 40) -> Any:
+    """Kernels of a real family, nt and f16, whose code is noise; one has won a row."""
+    entries = {}
+    family = FAMILIES["sm90_wgmma"]
+    space = family.space(
+        *(),
+        layout="nt",
+        dtype="f16",
+        cluster_m=1,
+        cluster_n=1,
+        split_k=1,
+        stages=4,
+        raster="m",
+        group=1,
+        epilogue="staged",
+        bulk_blocks=1,
+        streaming=False,
+        reads_ahead=False,
+        triggers_early=False,
+    )
+    for genome, _ in zip(space, range(count), strict=False):
+        fields = family.fields(genome)
+        cubin = fake_cubin(hashlib.shake_256(fields["name"].encode()).digest(64))
+        whole = {**fields, "id": hashlib.sha256(cubin).hexdigest(), "regs": 90}
+        entries[fields["name"]] = candidate.entry(whole, cubin)
+    last = list(entries)[-1]
+    return SimpleNamespace(
+        entries=entries,
+        wins={Problem(100, 4096, 4096, "nt", "f16"): last},
+        facts={"name": "made"},
+    )
+
+
+def test_kernels_by_formula_of_rows_near_by_and_drawn_are_timed() -> None:
+    made = pack()
+    chooser = unseen.Chooser(made)
+    problem = Problem(120, 4096, 4096, "nt", "f16")
+    chosen = chooser.choose(problem)
+    assert len(chosen) == len(set(chosen)) == 5 + 1 + 2 and set(chosen) <= set(made.entries)
+    assert next(iter(made.wins.values())) in chosen
+    assert chosen == chooser.choose(problem), "the same when it is measured again"
+    assert not chooser.takes(Problem(120, 4096, 4096, "nn", "f16"))
+
+
+def test_a_run_goes_on_where_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(report, "runtime_versions", lambda index: {})
+    problems = [Problem(m, 4096, 4096, "nt", "f16") for m in range(1, 9)]
+    problems.insert(2, Problem(9, 4095, 4096, "nt", "f16"))  # no kernel takes it
+    tasks = unseen.tasks_of(problems, unseen.Chooser(pack()))
+    assert [task.problem for task in tasks] == [p for p in problems if p.n == 4096]
+    plan = CampaignOptions(tmp_path / "out.jsonl", commit="made")
+    seen: list[int] = []
+
+    def figures(task: Task) -> dict[str, Any]:
+        assert task.problem is not None
+        if len(seen) == 3:
+            seen.append(0)
+            raise KeyboardInterrupt
+        seen.append(task.problem.m)
+        return {"us": {"torch": [2.0, 4.0, 3.0], "k": [1.0, 1.5, 1.0]}}
+
+    with pytest.raises(KeyboardInterrupt):
+        campaign.measure_here(plan, pack(), tasks, {}, figures)
+    torn = plan.out.read_bytes() + b'{"problem":[4,'
+    plan.out.write_bytes(torn)
+    tally = campaign.measure_here(plan, pack(), tasks, {}, figures)
+    assert tally.whole and seen == [1, 2, 3, 0, 4, 5, 6, 7, 8]
+    lines = [json.loads(line) for line in plan.out.read_text().splitlines()]
+    assert [line["problem"][0] for line in lines if "problem" in line] == list(range(1, 9))
+
+    # What the fit reads of it.
+    made = pack()
+    name, entry = next(iter(made.entries.items()))
+    fields = FAMILIES["sm90_wgmma"].fields(entry.genome)
+    text = plan.out.read_text().replace('"k":', f'"{name}":')
+    plan.out.write_text(text)
+    known = times.Measured()
+    times.read_lines(known, [plan.out], {name: fields})
+    assert known.complete()[problems[0]] == times.Times(3.0, {name: 1.0})
+    assert len(known.complete()) == 8

@@ -1,0 +1,115 @@
+"""The numeric gate of grouped kernels: a right one passes, and each wrong one is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from hgemm_packs.generator.gates import grouped
+from hgemm_packs.generator.gates.checker import NumericError
+from hgemm_packs.generator.gates.grouped import GroupedLaunch
+from hgemm_packs.pack.manifest import GROUPED_LAYOUT, DimRange, GridRule, KernelEntry
+from tests import fake_driver
+
+CPU = torch.device("cpu")
+
+
+def entry(layout: str = "nt") -> KernelEntry:
+    genome = {"stages": 2, "tile_k": 64}
+    grid, rows = GridRule(16, 32, True), DimRange(1, 1 << 24, 1)
+    return fake_driver.entry(GROUPED_LAYOUT, layout, "bf16", genome=genome, grid=grid, m=rows)
+
+
+def right(
+    tokens: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor, out: torch.Tensor
+) -> None:
+    start = 0
+    for weight, end in zip(weights, ends.clamp(0, tokens.shape[0]).tolist(), strict=True):
+        if end > start:
+            out[start:end] = (tokens[start:end].float() @ weight.float()).to(out.dtype)
+        start = end
+
+
+def told(change: Callable[[torch.Tensor, int], torch.Tensor]) -> GroupedLaunch:
+    """The right kernel, told other ends."""
+    return lambda x, w, ends, out: right(x, w, change(ends, x.shape[0]), out)
+
+
+def skip_empty(ends: torch.Tensor) -> torch.Tensor:
+    """Ends of which no two are equal, as far as there are others."""
+    return torch.cat([ends.unique(), ends[-1:].repeat(len(ends))])[: len(ends)]
+
+
+def behind(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, out: torch.Tensor) -> None:
+    """Stores whole tiles: rows behind the last group, too."""
+    right(x, w, ends, out)
+    last = int(ends.clamp(0, x.shape[0])[-1])
+    out[last : last + 1] = 0
+
+
+def outside(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, out: torch.Tensor) -> None:
+    """Believes an end behind the last row."""
+    right(x, w, ends, out)
+    if int(ends.max()) > x.shape[0]:
+        out.as_strided((1, out.shape[1]), (1, 1), out.storage_offset() + out.numel()).zero_()
+
+
+def in_bf16(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, out: torch.Tensor) -> None:
+    """Adds up in the type of the operands, half of K after half of K."""
+    half = x.shape[1] // 2
+    first = torch.empty_like(out)
+    right(x[:, :half].contiguous(), w[:, :half], ends, first)
+    right(x[:, half:].contiguous(), w[:, half:], ends, out)
+    last = int(ends.clamp(0, x.shape[0])[-1])
+    out[:last] += first[:last]
+
+
+def leaky(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, out: torch.Tensor) -> None:
+    """What a box brings of the next weight is multiplied by zeros, and so not nothing."""
+    right(x, w, ends, out)
+    last = int(ends.clamp(0, x.shape[0])[-1])
+    out[:last] += (w.roll(-1, 0)[0, 0] * 0).to(out.dtype) if last else 0
+
+
+def changing(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, out: torch.Tensor) -> None:
+    right(x, w, ends, out)
+    x[0, 0] += 1
+
+
+WRONG: dict[str, tuple[GroupedLaunch, str]] = {
+    "the next weight": (lambda x, w, e, out: right(x, w.roll(1, 0), e, out), "elements wrong"),
+    "ends one too early": (told(lambda e, rows: (e - 1).clamp(0)), "elements wrong"),
+    "ends one too late": (
+        told(lambda e, rows: (e + 1).clamp(max=rows)),
+        "elements wrong|guards touched|no group are written",
+    ),
+    "empty groups skipped": (told(lambda e, rows: skip_empty(e)), "elements wrong"),
+    "rows behind": (behind, "guards touched|no group are written"),
+    "ends outside": (outside, "ends outside.*guards touched"),
+    "half sums": (in_bf16, "relative error|elements wrong"),
+    "a neighbour's NaN": (leaky, "neighbours"),
+    "changes tokens": (changing, "input elements changed"),
+}
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_a_right_kernel_passes(layout: str) -> None:
+    result = grouped.check(entry(layout), right, CPU, seed=3)
+    assert result.shapes_tested > 50 and 0 < result.max_rel_err < 2.0**-8
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_kernel_is_found(what: str) -> None:
+    launch, words = WRONG[what]
+    with pytest.raises(NumericError, match=words):
+        grouped.check(entry(), launch, CPU, seed=3)
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_what_the_sanitizer_watches_is_right_and_seen_when_it_is_not(layout: str) -> None:
+    errors = list(grouped.run_small(entry(layout), right, "cpu", 1))
+    assert len(errors) == 2 and all(0 < each < 2.4e-3 for each in errors)
+    late = told(lambda ends, rows: (ends - 1).clamp(0))
+    assert min(grouped.run_small(entry(layout), late, "cpu", 1)) > 0.1

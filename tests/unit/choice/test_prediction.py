@@ -1,0 +1,107 @@
+"""Problems without a row: predicted where that is sure, and never in place of what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from hgemm_packs import select
+from hgemm_packs.problem import Problem
+from tests import packs, predictions
+from tests.abuse.builder import edit
+
+pytestmark = pytest.mark.usefixtures("clean_process")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    pack = predictions.write(tmp_path / "predicting")
+    monkeypatch.setenv("HGEMM_PACKS_PATH", str(pack.path))
+    return pack.path
+
+
+def resolve(m: int, n: int, k: int, **changes: object) -> select.Selection:
+    problem = dataclasses.replace(Problem(m, n, k, "nn", "f16"), **changes)  # type: ignore[arg-type]
+    return select.resolve(problem, 0, packs.H200)
+
+
+@pytest.mark.parametrize(
+    ("shape", "code", "expected"),
+    [
+        ((128, 128, 256), "predicted", 2.0),
+        ((256, 128, 256), "predicted", 2.0),
+        ((264, 128, 256), "not_measured", None),  # as long as torch
+        ((128, 64, 256), "predicted", 4.0),  # doubted, and yet 2^0.5
+        ((256, 512, 1024), "kernel", None),  # has a row
+        ((512, 512, 512), "cublas_measured_better", None),  # has a row, too
+        ((128, 132, 256), "unaligned", None),  # no multiple of 8: no candidate takes it
+    ],
+)
+def test_who_runs_it(place: Path, shape: tuple[int, ...], code: str, expected: float) -> None:
+    choice = resolve(*shape)
+    assert choice.code == code
+    assert choice.expected == (None if expected is None else pytest.approx(expected))
+    if code == "predicted":
+        assert choice.kernel is not None and choice.kernel.name == "k_tma2" and choice.row is None
+
+
+def test_a_margin_above_the_doubted_gain_abstains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = predictions.write(tmp_path / "careful", margin=1.5)
+    monkeypatch.setenv("HGEMM_PACKS_PATH", str(pack.path))
+    assert resolve(128, 128, 256).code == "predicted"
+    doubted = resolve(128, 64, 256)
+    assert doubted.code == "not_measured"
+    assert doubted.reasons[-1].text == (
+        "test-pack 1.0.0: a kernel is expected to take 4.000x torch's speed, surely 1.414x; "
+        "it serves from 1.500x on"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"packed": False}, "strided"),
+        ({"base": (8, 16, 16)}, "unaligned"),
+        ({"epilogue": "bias"}, "not_measured"),
+    ],
+)
+def test_other_operands_are_not_predicted(
+    place: Path, changes: dict[str, object], code: str
+) -> None:
+    assert resolve(128, 128, 256, **changes).code == code
+
+
+def test_another_device_is_not_predicted(place: Path) -> None:
+    problem = Problem(128, 128, 256, "nn", "f16")
+    other = dataclasses.replace(packs.H200, name="NVIDIA H100 80GB HBM3")
+    assert select.resolve(problem, 0, other).code == "profile"
+
+
+def test_a_quarantined_kernel_is_not_predicted(place: Path) -> None:
+    kernel = resolve(128, 128, 256).kernel
+    assert kernel is not None
+    select.quarantine(kernel, "it failed")
+    assert resolve(128, 128, 256).code == "quarantined"
+
+
+def test_a_damaged_predictor_takes_its_pack_out(place: Path) -> None:
+    def spoil(document: dict[str, object]) -> None:
+        document["predictors"][0]["ours"]["right"][0] = 0  # type: ignore[index]
+
+    edit(place, spoil)
+    assert resolve(256, 512, 1024).code == "kernel", "nobody has looked at it yet"
+    assert resolve(128, 128, 256).code == "pack_refused"
+    assert [each.error.code for each in select.find_packs().refused] == ["bad_predictor"]
+
+
+def test_a_candidate_that_is_not_its_kernel_takes_its_pack_out(place: Path) -> None:
+    def spoil(document: dict[str, object]) -> None:
+        document["predictors"][0]["candidates"][0]["numbers"][1] = 256  # type: ignore[index]
+
+    edit(place, spoil)
+    assert resolve(128, 128, 256).code == "pack_refused"
+    assert [each.error.code for each in select.find_packs().refused] == ["bad_candidate"]
