@@ -187,7 +187,9 @@ def resolve(
         fallback = Selection(None, None, None, (unfit,))
     # A predictor sees sizes alone.
     seen = problem.packed and problem.base == ALIGNED
-    if fallback.code not in ("not_measured", "unaligned") or not (seen and settings().predict):
+    if invariant or fallback.code not in ("not_measured", "unaligned"):
+        return fallback  # predicted kernels add up in whatever order they do
+    if not (seen and settings().predict):
         return fallback
     refused_before = len(find_packs().refused)
     predicted = _predict(problem, device, reasons)
