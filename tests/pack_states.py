@@ -123,17 +123,6 @@ def of_predictor(predictor: dict[str, Any], by_id: dict[str, Any]) -> set[int]:
     return {number for number, is_so in states.items() if is_so}
 
 
-def dims_of_packed(kernel: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """The kernel's dims, and rows of packed operands that begin where `align` wants them."""
-    first, second = kernel["layout"]
-    rows = {"a": "k" if first == "n" else "m", "b": "n" if second == "n" else "k", "c": "n"}
-    dims = {name: dict(each) for name, each in kernel["dims"].items()}
-    for operand, name in rows.items():
-        step = dims[name]["multiple_of"]
-        dims[name]["multiple_of"] = math.lcm(step, kernel["align"][operand] // 2)
-    return dims
-
-
 def is_candidate(said: dict[str, Any], kernel: dict[str, Any], families: list[str]) -> bool:
     family, *numbers = said["numbers"]
     genes = [kernel["genome"].get(name) for name in ("tile_k", "stages")]
@@ -146,8 +135,7 @@ def is_candidate(said: dict[str, Any], kernel: dict[str, Any], families: list[st
         family < len(families)
         and families[family] == kernel["family"]
         and kernel["epilogue"] == "none"
-        and all(said[name] == kernel[name] for name in ("layout", "dtype"))
-        and said["dims"] == dims_of_packed(kernel)
+        and all(said[name] == kernel[name] for name in ("layout", "dtype", "dims"))
         and numbers
         == [
             *(grid["tile_m"], grid["tile_n"], *known, *kernel["cluster"]),

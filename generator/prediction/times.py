@@ -24,7 +24,7 @@ from hgemm_packs.generator.store.findings import CORRECT
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.pack.features import numbers_of
 from hgemm_packs.pack.manifest import DimRange
-from hgemm_packs.pack.predictor import Candidate, Dims, dims_of_packed
+from hgemm_packs.pack.predictor import Candidate, Dims
 from hgemm_packs.problem import Problem
 
 #: Recorded screens have hundreds of kernels a problem. Of those within WITHIN of the best all are
@@ -68,9 +68,7 @@ def candidate_of(fields: Mapping[str, Any], families: tuple[str, ...]) -> Candid
     """A kernel as a pack's candidate, by its manifest fields."""
     grid = {"slices": 1, **fields["grid"]}
     described = SimpleNamespace(**{**fields, "grid": SimpleNamespace(**grid)})
-    align = (fields["align"][name] for name in "abc")
     dims = Dims(*(DimRange(**fields["dims"][name]) for name in "mnk"))
-    dims = dims_of_packed(fields["layout"], align, dims)
     numbers = numbers_of(described, families)
     return Candidate(str(fields.get("id", "")), fields["layout"], fields["dtype"], dims, numbers)
 

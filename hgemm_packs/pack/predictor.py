@@ -7,10 +7,9 @@ a pack, the generator fits it; C evaluates it (csrc/launcher/trees.c). Nothing i
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..errors import PackError
@@ -84,19 +83,8 @@ class Predictor(NamedTuple):
 
 def describe(kernel_id: str, kernel: KernelEntry, families: tuple[str, ...]) -> Candidate:
     """A kernel as a candidate."""
-    dims = dims_of_packed(kernel.layout, kernel.align, Dims(kernel.m, kernel.n, kernel.k))
+    dims = Dims(kernel.m, kernel.n, kernel.k)
     return Candidate(kernel_id, kernel.layout, kernel.dtype, dims, numbers_of(kernel, families))
-
-
-def dims_of_packed(layout: str, align: Iterable[int], dims: Dims) -> Dims:
-    """The sizes of packed operands at aligned addresses that a kernel takes which takes `dims` and
-    needs `align` bytes of A, B and C: rows of as many begin at their multiples."""
-    along = ("k" if layout[0] == "n" else "m", "n" if layout[1] == "n" else "k", "n")
-    for name, needed in zip(along, align, strict=True):
-        sizes: DimRange = getattr(dims, name)
-        step = math.lcm(sizes.multiple_of, needed // 2)
-        dims = dims._replace(**{name: sizes._replace(multiple_of=step)})
-    return dims
 
 
 def check_predictor(found: Predictor) -> None:
