@@ -122,7 +122,7 @@ predictor: $(STAMPS)/built
 # `generate sanitize` and `generate measure public`.
 waiting: $(STAMPS)/built
 	mkdir -p waiting
-	$(TABLE) $$($(FOLDERS) table --sanitized) --unseen --out waiting/source.json --pack waiting/pack
+	$(TABLE) $$($(FOLDERS) table --sanitized --bits) --unseen --out waiting/source.json --pack waiting/pack
 
 ## Measure figures writes every published number, page and plot from raw results
 # Every published number, page and plot from the raw results and the table.

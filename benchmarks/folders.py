@@ -64,7 +64,7 @@ FOLDERS = {
     "sanitizer/spaces": ResultsFolder("sanitize", "nothing: evidence over whole spaces"),
     "spaces": ResultsFolder("space_gates", "nothing: evidence over whole spaces"),
     "bits": ResultsFolder(
-        "bits", "nothing: which kernels the batch-invariant mode takes for alike"
+        "bits", "kernels that add up in order and have none leave the table", "--bits"
     ),
     "models": ResultsFolder("models", "nothing: figures"),
     "serving": ResultsFolder("serving", "nothing: figures"),
@@ -74,6 +74,8 @@ FOLDERS = {
     ),
     "prediction/unseen": ResultsFolder("unseen", "nothing: figures"),
     "grouped": ResultsFolder("grouped", "the rows of grouped products"),
+    "batched": ResultsFolder("batched", "the rows of batches"),
+    "random_problems": ResultsFolder("random_problems", "nothing: evidence of kernels"),
     "chained": ResultsFolder("measure chained", "nothing: figures"),
     "screens": ResultsFolder("generate", "the constants of the prior"),
 }
@@ -151,11 +153,12 @@ def take(runs: Sequence[Path], results: Path = RESULTS) -> list[Path]:
     export.write(export.union([export.load(run) for run in runs]), made[0])
     for run in runs:
         if (run / "store.sqlite").is_file():
+            said = list(sanitizer_lines(run))
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "sanitizer.jsonl"
-                said = "".join(json.dumps(line) + "\n" for line in sanitizer_lines(run))
-                path.write_text(said, encoding="utf-8")
-                made += add("sanitizer/tables", [path], results)
+                path.write_text("".join(json.dumps(line) + "\n" for line in said), "utf-8")
+                # A run of a pack's kernels asks the sanitizer of none.
+                made += add("sanitizer/tables", [path], results) if len(said) > 1 else []
         for name, place in REFINED.items():
             if (run / "refined" / name).is_file():
                 made += add(place, [run / "refined" / name], results)

@@ -157,11 +157,18 @@ def _choose(
 
 def _tell_rows(choice: Selection, device: int) -> None:
     """Let C know the rows of this device's packs, from its first problem without one on: it need
-    not ask again about others."""
+    not ask again about others. An unaligned or strided problem is called that whatever packs there
+    are; C would say so of aligned ones, too, that no pack was measured on this device."""
     from . import select
 
-    if choice.code in ("not_measured", "predicted"):
-        launcher.know_rows(device, [pack.manifest.row_lines for pack in select.find_packs().packs])
+    packs = select.find_packs().packs
+    if choice.code in ("strided", "unaligned"):
+        here = launcher.device_info(device)
+        told = any(select.find_unmeasured(pack.manifest, here) is None for pack in packs)
+    else:
+        told = choice.code in ("not_measured", "predicted")
+    if told:
+        launcher.know_rows(device, [pack.manifest.row_lines for pack in packs])
 
 
 def load_chosen(

@@ -88,9 +88,9 @@ def launch(
     addend: torch.Tensor | None = None,
 ) -> None:
     """Run this very kernel on the current stream: out[M,N] = a[M,K] @ b[K,N], 2-D, out row-major,
-    or [M,N/2] where its epilogue is gated. A kernel that adds a bias gets it as `addend` [N],
-    packed; one that adds a residual gets [M,N], packed, in other memory than out; no other
-    gets one.
+    or [M,N/2] where its epilogue is gated; of a batched kernel all are 3-D, and out is packed. A
+    kernel that adds a bias gets it as `addend` [N], packed; one that adds a residual gets what is
+    as large as out, packed, in other memory than out; no other gets one.
 
     A kernel with a workspace gets `workspace`, which the caller keeps while a graph may replay the
     launch, or else memory as for matmul.
@@ -277,5 +277,11 @@ def serve_program(on: bool) -> None:
 
 def problem_of(described: tuple[Any, ...]) -> Problem:
     """The problem that C describes."""
-    m, n, k, layout, dtype, base, packed, epilogue = described
-    return Problem(m, n, k, layout, dtype, epilogue=epilogue, base=base, packed=bool(packed))
+    m, n, k, layout, dtype, base, packed, epilogue, batches = described
+    return Problem(
+        *(m, n, k, layout, dtype),
+        epilogue=epilogue,
+        base=base,
+        packed=bool(packed),
+        batches=batches,
+    )

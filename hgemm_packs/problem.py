@@ -33,7 +33,7 @@ ALIGNED: Alignments = (16, 16, 16)
 LARGEST_DIM = 2**31 - 1
 
 #: M, N, K, layout, dtype, out_dtype, acc, epilogue: what a table row is looked up by. Where an
-#: address or a stride has a say as well, two more: base and packed.
+#: address or a stride has a say as well, two more: base and packed; of a batch a third, batches.
 Key = tuple[Any, ...]
 
 #: Kinds of problems, named as in the published tables.
@@ -63,7 +63,9 @@ class Problem:
     `layout` names the storage ("nt": A [M,K], B stored [N,K]); C is row-major. `packed` says that
     no row of A or B is followed by a gap. `base` is how many bytes, at most 16, divide each
     operand's address and the stride from row to row, where that is a matter of its own: 16 where
-    the sizes of packed rows say no more. Raises ValueError outside these limits.
+    the sizes of packed rows say no more. `batches` is how many such products there are at once,
+    each of matrices of its own; they are packed where each A and B also begins where the one before
+    ends. Raises ValueError outside these limits.
     """
 
     m: int
@@ -76,13 +78,36 @@ class Problem:
     epilogue: str = "none"
     base: Alignments = ALIGNED
     packed: bool = True
+    batches: int = 1
 
     def __post_init__(self) -> None:
         if not self.out_dtype:
             object.__setattr__(self, "out_dtype", self.dtype)
-        for name in ("m", "n", "k"):
-            if not 0 <= getattr(self, name) <= LARGEST_DIM:
-                raise ValueError(f"{name}={getattr(self, name)} is not in 0..{LARGEST_DIM}")
+        if not self._is_valid():  # this way, for a launcher that decides cannot wait
+            self._refuse()
+        if self.base != ALIGNED:
+            said = zip(self.base, alignments_of(self, ALIGNED), strict=True)
+            object.__setattr__(self, "base", tuple(16 if x >= most else x for x, most in said))
+
+    def _is_valid(self) -> bool:
+        sizes = self.m, self.n, self.k, self.batches
+        return (
+            min(sizes) >= 0
+            and max(sizes) <= LARGEST_DIM
+            and self.batches >= 1
+            and self.layout in LAYOUTS
+            and self.dtype in DTYPES
+            and self.out_dtype in DTYPES
+            and self.acc in ACCUMULATORS
+            and self.epilogue in EPILOGUES
+            and (self.base == ALIGNED or (len(self.base) == 3 and {*self.base} <= {*ALIGNMENTS}))
+        )
+
+    def _refuse(self) -> None:
+        """Raise ValueError for the first field that is not valid."""
+        for name, least in (("m", 0), ("n", 0), ("k", 0), ("batches", 1)):
+            if not least <= getattr(self, name) <= LARGEST_DIM:
+                raise ValueError(f"{name}={getattr(self, name)} is not in {least}..{LARGEST_DIM}")
         for name, allowed in (
             ("layout", LAYOUTS),
             ("dtype", DTYPES),
@@ -92,15 +117,14 @@ class Problem:
         ):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not one of {allowed}")
-        if len(self.base) != 3 or not {*self.base} <= {*ALIGNMENTS}:
-            raise ValueError(f"base={self.base!r} is not three of {ALIGNMENTS}")
-        plain = alignments_of(self, ALIGNED)
-        said = zip(self.base, plain, strict=True)
-        object.__setattr__(self, "base", tuple(16 if x >= most else x for x, most in said))
+        raise ValueError(f"base={self.base!r} is not three of {ALIGNMENTS}")
 
     @property
     def key(self) -> Key:
         """What the selection table knows a problem by."""
+        more: Key = () if self.packed and self.base == ALIGNED else (self.base, self.packed)
+        if self.batches > 1:
+            more = self.base, self.packed, self.batches
         return (
             self.m,
             self.n,
@@ -110,7 +134,7 @@ class Problem:
             self.out_dtype,
             self.acc,
             self.epilogue,
-            *(() if self.packed and self.base == ALIGNED else (self.base, self.packed)),
+            *more,
         )
 
     @property
@@ -128,7 +152,8 @@ class Problem:
         if self.base != ALIGNED:
             more += f" at {'/'.join(map(str, self.base))} bytes"
         gaps = "" if self.packed else " strided"
-        return f"{self.m}x{self.n}x{self.k} {self.layout} {self.dtype}{more}{gaps}"
+        many = "" if self.batches == 1 else f"{self.batches} of "
+        return f"{many}{self.m}x{self.n}x{self.k} {self.layout} {self.dtype}{more}{gaps}"
 
 
 class GroupedProblem(NamedTuple):
@@ -236,4 +261,4 @@ def set_bytes(problem: Problem) -> int:
     """Bytes of A, B, C and a residual together: what one call has to touch."""
     m, n, k = problem.m, problem.n, problem.k
     outputs = m * columns_of(n, problem.epilogue) * (2 if problem.epilogue == "residual" else 1)
-    return 2 * (m * k + k * n + outputs)
+    return 2 * (m * k + k * n + outputs) * problem.batches

@@ -18,15 +18,16 @@ WORDS = {
     "mismatch": "shapes, types or devices do not match; torch raises if that is an error",
     "device": "the operands are not on a CUDA device",
     "dtype": "the operands are neither float16 nor bfloat16",
-    "shape": "the operands are not a matrix (or its rows) and a matrix, or a side is 0",
-    "layout": "an operand's strides are not those of a matrix",
+    "shape": "the operands are not a matrix (or its rows) and a matrix, nor two batches of "
+    "several, or a side is 0",
+    "layout": "an operand's strides are not those of a matrix, nor of a batch",
     "out": "out shares memory with an operand, or is not stored row by row",
     "bias": "what is added is nothing that a kernel adds: a packed vector of N, in a sum a packed "
     "matrix of the result's shape, 16-byte aligned and times 1",
     "mode": "autocast, tracing or another mode of torch is on",
-    "autograd": "a gradient is recorded, and the product is too small for that to pay, or has an "
-    "out or an addend: torch.no_grad(), torch.inference_mode() and hgemm_packs.enabled() allow a "
-    "kernel",
+    "autograd": "a gradient is recorded, and the product is too small for that to pay, is a batch, "
+    "or has an out or an addend: torch.no_grad(), torch.inference_mode() and "
+    "hgemm_packs.enabled() allow a kernel",
     "cold_capture": "a capture cannot load a kernel: call these shapes, or warmup, before it",
     "workspace": "there is no memory for the partial sums of the kernel",
     "refused": "the kernel of the table does not take this problem",

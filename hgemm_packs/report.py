@@ -240,6 +240,8 @@ def _describe_row(row: Row) -> list[str]:
 
 def _say_compiled(row: Row) -> str:
     """What torch.compile makes of a product that a kernel runs."""
+    if row.batches > 1:
+        return "torch.compile calls torch's bmm, to which enable() gives the kernel"
     gain, fusion = choice.gain_us(row), choice.fusion_us(row.m, row.n)
     if gain > fusion:
         return "torch.compile calls the kernel in every mode"

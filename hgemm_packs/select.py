@@ -185,8 +185,8 @@ def resolve(
     fallback = Selection(None, None, None, tuple(reasons))
     if unfit is not None and not any(reason.code in OF_ROWS for reason in reasons):
         fallback = Selection(None, None, None, (unfit,))
-    # A predictor sees sizes alone.
-    seen = problem.packed and problem.base == ALIGNED
+    # A predictor sees the sizes of one product alone.
+    seen = problem.packed and problem.base == ALIGNED and problem.batches == 1
     if invariant or fallback.code not in ("not_measured", "unaligned"):
         return fallback  # predicted kernels add up in whatever order they do
     if not (seen and settings().predict):
@@ -232,7 +232,7 @@ def _predict(problem: Problem, device: DeviceInfo, reasons: list[Reason]) -> Sel
 def _find_unfit(problem: Problem) -> Reason | None:
     """What explains best why a table lacks a problem: most rows are of packed, aligned operands."""
     if not problem.packed:
-        return Reason("strided", "an operand's leading stride is not minimal, as few rows have it")
+        return Reason("strided", "an operand's strides are not minimal, as few rows have them")
     if problem.align < 16:
         return Reason(
             "unaligned",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,8 @@ def prove(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.dev
     from .measure.epilogue import finish, spread_gated
     from .measure.operands import addend_of, operands
 
+    if problem.batches > 1:
+        return _prove_batch(kernel, entry, problem, place)
     with torch.no_grad():
         (case,) = operands(problem, place, seed=int(entry.id[:12], 16))
         addend = None
@@ -77,6 +80,44 @@ def prove(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.dev
             worst = max(worst, float(error.nan_to_num_(torch.inf).max()))
     if wrong:
         values = problem.m * columns_of(problem.n, problem.epilogue)
+        reason = f"self-test on {problem}: {wrong} of {values} values differ, by up to {worst:.3g}"
+        keep_out(settings().cache, entry, reason)
+        raise SelfTestError(reason)
+
+
+def _prove_batch(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.device) -> None:
+    """The same of a batched kernel: the first products of the batch, as many as `ROWS` have."""
+    import torch
+
+    from .launcher import launch
+    from .measure.batches import batch
+
+    few = replace(problem, batches=max(2, min(problem.batches, ROWS // max(1, problem.m))))
+    source = torch.Generator(place).manual_seed(int(entry.id[:12], 16))
+    with torch.no_grad():
+        case = batch(few, source)
+        addend = None
+        expected = case.a.float() @ case.b.float()
+        if problem.epilogue == "residual":
+            addend = torch.randn(case.c.shape, generator=source, device=place).to(case.c.dtype)
+            expected += addend.float()
+        launch(kernel, case.a, case.b, case.c, addend=addend)
+        error = (case.c.float() - expected).abs_()
+        allowed = expected.abs_().mul_(2 * ROUNDING[problem.out_dtype])
+        _judge(entry, problem, error, allowed.add_(problem.k * SUMMATION))
+
+
+def _judge(
+    entry: KernelEntry,
+    problem: Problem | GroupedProblem,
+    error: torch.Tensor,
+    allowed: torch.Tensor,
+) -> None:
+    """Keep a kernel out that is anywhere further off than allowed. Raises SelfTestError."""
+    wrong = int((~(error <= allowed)).sum())  # negated, for NaN compares as false
+    if wrong:
+        worst = float(error.nan_to_num_(float("inf")).max())
+        values = error.numel()
         reason = f"self-test on {problem}: {wrong} of {values} values differ, by up to {worst:.3g}"
         keep_out(settings().cache, entry, reason)
         raise SelfTestError(reason)
@@ -108,13 +149,7 @@ def prove_grouped(
         expected[rows:] = tokens[rows:].float() @ weights[2].float()
         error = (out.float() - expected).abs_()
         allowed = expected.abs_().mul_(2 * ROUNDING[problem.dtype]).add_(k * SUMMATION)
-        wrong = int((~(error <= allowed)).sum())
-    if wrong:
-        worst = float(error.nan_to_num_(torch.inf).max())
-        values = (rows + 1) * n
-        reason = f"self-test on {problem}: {wrong} of {values} values differ, by up to {worst:.3g}"
-        keep_out(settings().cache, entry, reason)
-        raise SelfTestError(reason)
+        _judge(entry, problem, error, allowed)
 
 
 def read_quarantine(root: Path | None) -> dict[str, str]:

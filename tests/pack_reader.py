@@ -100,6 +100,7 @@ def pick(pack, problem, name, arch, sm_count, driver):
         return None
     for row in pack["table"]:
         odd = tuple(row.get("base", dict.fromkeys("abc", 16)).values()), row.get("packed", True)
+        odd += (row.get("batches", 1),)
         if (row["profile"], *(row[field] for field in PROBLEM), *odd) == (name, *problem):
             least = min(row["hot"]["lcb"], row["cold"]["lcb"])
             wins = row["kernel"] is not None and least > 1 + pack["policy"]["noise_floor"]

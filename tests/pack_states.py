@@ -24,6 +24,13 @@ PARAMETERS: dict[str, tuple[str, list[int]]] = {
 PARAMETERS |= {
     f"{name}_addend": (operands, [*sizes, 8]) for name, (operands, sizes) in PARAMETERS.items()
 }
+BATCHED = {
+    "tma2_batched_v1": ("ab", [128, 128, 8, 4, 4, 4, 4, 4]),
+    "tma3_batched_v1": ("abc", [128, 128, 128, 4, 4, 4, 4]),
+    "tma2_batched_v1_addend": ("ab", [128, 128, 8, 4, 4, 4, 4, 8, 4]),
+    "tma3_batched_v1_addend": ("abc", [128, 128, 128, 4, 4, 4, 8, 4]),
+}
+PARAMETERS |= BATCHED
 GROUPED = "tma2_grouped_v1"
 PARAMETERS[GROUPED] = ("ab", [128, 128, 8, 4, 4, 4, 4, 8, 4])
 
@@ -48,6 +55,10 @@ def forbidden(pack: dict[str, Any], blob: bytes) -> set[int]:
     odd = [row for row in rows if len(key_of(row)) > 8]
     if (odd and pack["launcher_abi"] < 6) or not all(map(says_more, odd)):
         found.add(29)
+    batched = [row for row in rows if "batches" in row]
+    batched += [kernel for kernel in kernels if kernel["param_layout"] in BATCHED]
+    if batched and pack["launcher_abi"] < 7:
+        found.add(36)
     for row in rows:
         found |= of_row(row, by_id)
     found |= of_grouped(pack, by_id, names)
@@ -94,6 +105,14 @@ def of_kernel(kernel: dict[str, Any]) -> set[int]:
             and not any(each["row_group"] for each in kernel["tma"])
             and [kernel["dims"]["m"][each] for each in ("min", "multiple_of")] == [1, 1]
         ),
+        37: kernel["param_layout"] in BATCHED
+        and not (
+            kernel["grid"]["persistent"]
+            and kernel["cluster"][2] == 1
+            and not kernel.get("reads_ahead", False)
+            and not any(each["row_group"] for each in kernel["tma"])
+            and kernel["epilogue"] in ("none", "residual")
+        ),
         23: kernel["epilogue"] == "gated_silu" and kernel["dims"]["n"]["multiple_of"] % 2 > 0,
     }
     return {number for number, is_so in states.items() if is_so}
@@ -110,7 +129,7 @@ def of_predictor(predictor: dict[str, Any], by_id: dict[str, Any]) -> set[int]:
         or max(kinds.values()) > 48,
         32: any(
             each["numbers"][0] >= len(families)
-            or not all(each["numbers"][place] for place in (1, 2, 3, 7, 8, 10))
+            or not all(each["numbers"][place] for place in (1, 2, 3, 5, 6, 7, 8, 10))
             for each in candidates
         ),
         33: not all(
@@ -118,7 +137,7 @@ def of_predictor(predictor: dict[str, Any], by_id: dict[str, Any]) -> set[int]:
             for each in candidates
         ),
         34: not all(map(is_forest, models)),
-        35: max(predictor["torch"]["feature"]) > 15,
+        35: max(predictor["torch"]["feature"]) > 22,
     }
     return {number for number, is_so in states.items() if is_so}
 
@@ -140,7 +159,9 @@ def is_candidate(said: dict[str, Any], kernel: dict[str, Any], families: list[st
         == [
             *(grid["tile_m"], grid["tile_n"], *known, *kernel["cluster"]),
             *(grid.get("slices", 1), int(grid["persistent"])),
-            *(kernel["block"], kernel["smem_bytes"]),
+            *(kernel["block"], kernel["smem_bytes"], *(kernel["align"][name] for name in "abc")),
+            int(kernel["genome"].get("schedule") == "pingpong"),
+            int(kernel["genome"].get("wide") is True),
         ]
     )
 
@@ -170,6 +191,11 @@ def of_row(row: dict[str, Any], by_id: dict[str, Any]) -> set[int]:
         12: any(kernel not in by_id for kernel in named),
         13: "dependent" in row and row["kernel"] is None,
         14: not all(takes(by_id[kernel], row) for kernel in named if kernel in by_id),
+        38: any(
+            ("batches" in row) != (by_id[kernel]["param_layout"] in BATCHED)
+            for kernel in named
+            if kernel in by_id
+        ),
         15: any(row[state]["lcb"] > row[state]["speedup"] for state in ("hot", "cold")),
     }
     return {number for number, is_so in states.items() if is_so}
@@ -202,6 +228,8 @@ def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
     """What rows rise by within a profile."""
     base, packed = row.get("base", dict.fromkeys("abc", 16)), row.get("packed", True)
     odd = () if packed and {*base.values()} == {16} else (tuple(base.values()), packed)
+    if "batches" in row:
+        odd = (tuple(base.values()), packed, row["batches"])
     return (*(row[name] for name in PROBLEM), *odd)
 
 

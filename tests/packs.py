@@ -106,7 +106,7 @@ def row(
     timing = Timing(10.0, 11.5, 11.2, max(lcb, 1.12), lcb)
     own, behind = (each and each.entry_fields["id"] for each in (kernel, dependent))
     measured = Row(*problem.key[:8], own, H200.name, timing, timing, 60, "2026-11-20", behind)
-    return measured._replace(base=problem.base, packed=problem.packed)
+    return measured._replace(base=problem.base, packed=problem.packed, batches=problem.batches)
 
 
 def source(kernels: list[FakeBuilt], rows: list[Row], **changes: Any) -> SourceManifest:

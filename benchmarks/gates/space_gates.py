@@ -1,6 +1,6 @@
 """Every gate over the whole space of every family: each pair of gene values in a tested kernel.
 
-    python -m benchmarks.gates.space_gates build FOLDER [-j N]
+    python -m benchmarks.gates.space_gates build FOLDER [-j N] [--families NAME...]
     python -m benchmarks.gates.space_gates run FOLDER OUT.jsonl [--gpus N] [--deadline S] ...
     python -m benchmarks.gates.space_gates summary FOLDER OUT.jsonl... [--sanitized SAID.jsonl]
 
@@ -12,7 +12,7 @@ kernel through the numeric gate, launched plainly and dependently, on all GPUs h
 compiler; what OUT has is not run again, and a kernel that kills or hangs its process is a line with
 the "error". `summary` writes results/space_gates.json, where a pair is covered by a kernel that
 passed in both ways; SAID is what `hgemm-packs generate sanitize FOLDER SAID.jsonl`
-wrote of the same kernels.
+wrote of the same kernels. Where FOLDER has other families than that file, it joins them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from hgemm_packs.generator.campaigns.covering_kernels import (
     judge_genome,
     write,
 )
-from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.families import BATCHED, FAMILIES, GROUPED, family
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.store.lines import read_records
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 OUT = RESULTS / "space_gates.json"
+EVERY = FAMILIES | GROUPED | BATCHED
 
 
 def tasks(folder: CoveringKernels, ways: Sequence[str]) -> list[Task]:
@@ -92,16 +93,16 @@ def figures(folder: CoveringKernels, found: Outcomes, ways: Sequence[str]) -> di
     became of them, the largest relative error in each way."""
     made = {}
     for name, about in folder.families.items():
-        family, absent = FAMILIES[name], {tuple(pair) for pair in about["not_found"]}
-        valid = [pair for pair in all_pairs(family) if pair not in absent]
+        its, absent = family(name), {tuple(pair) for pair in about["not_found"]}
+        valid = [pair for pair in all_pairs(its) if pair not in absent]
         ends = [(line, *settle_genome(line, found, ways)) for line in folder.genomes[name]]
-        passed = pairs_of(family, (line["genome"] for line, end, _ in ends if end == "passed"))
+        passed = pairs_of(its, (line["genome"] for line, end, _ in ends if end == "passed"))
         counts = Counter(end for _, end, _ in ends)
         refused = Counter(why for _, end, why in ends if end == "refused")
         errors = {way: _worst(folder.genomes[name], found, way) for way in ways}
         made[name] = {
-            "genes": {gene: len(values) for gene, values in family.genes.items()},
-            "space": math.prod(map(len, family.genes.values())),
+            "genes": {gene: len(values) for gene, values in its.genes.items()},
+            "space": math.prod(map(len, its.genes.values())),
             "pairs": len(valid),
             "pairs_covered": sum(pair in passed for pair in valid),
             "not_covered": [
@@ -112,7 +113,7 @@ def figures(folder: CoveringKernels, found: Outcomes, ways: Sequence[str]) -> di
             "pairs_without_genome": {
                 "proven": about["proven"],
                 "of_genomes": about["known"],
-                "pairs": sorted(absent, key=all_pairs(family).index),
+                "pairs": sorted(absent, key=all_pairs(its).index),
             },
             "genomes": {"tried": len(ends), **dict(sorted(counts.items()))},
             "refused": dict(refused.most_common()),
@@ -159,6 +160,34 @@ def count_sanitized(path: Path, folder: CoveringKernels) -> dict[str, Line]:
     return made
 
 
+def unite(old: Line, new: Line) -> Line:
+    """The document of both where they share no family, else the new one, which must have every
+    family of the old: counts of the sanitizer are of all. Raises ValueError."""
+    there, here = old["families"].keys(), new["families"].keys()
+    if there <= here:
+        return new
+    if there & here:
+        words = (
+            f"{', '.join(sorted(there & here))} again, but not {', '.join(sorted(there - here))}"
+        )
+        raise ValueError(f"{OUT.name} has {words}")
+    # Facts are those of the older sources: what holds for all must hold for these.
+    kernels = {**old["kernels"]}
+    kernels["kernels"] += new["kernels"]["kernels"]
+    made = {**old, "kernels": kernels, "runs": [*old["runs"], *new["runs"]]}
+    made["families"] = {**old["families"], **new["families"]}
+    parts = [each["sanitized"] for each in (old, new) if "sanitized" in each]
+    if parts:
+        made["sanitized"] = {
+            tool: {
+                "clean": sum(part[tool]["clean"] for part in parts if tool in part),
+                "findings": {k: n for part in parts for k, n in part[tool]["findings"].items()},
+            }
+            for tool in {tool: None for part in parts for tool in part}
+        }
+    return made
+
+
 def table(families: dict[str, Line]) -> Table:
     ends = ("tried", "refused", "too large", "passed", "failed", "left")
     made = Table("family", "pairs", "covered", "without genome", *ends, "worst error")
@@ -182,6 +211,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     one = verbs.add_parser("build")
     one.add_argument("folder", type=Path)
     one.add_argument("-j", "--jobs", type=int, default=os.cpu_count(), help="compilers at a time")
+    one.add_argument("--families", nargs="+", choices=[*EVERY], default=[*EVERY], help="else all")
     one = verbs.add_parser("run")
     one.add_argument("folder", type=Path)
     one.add_argument("out", type=Path, help="jsonl file; what it has is not run again")
@@ -199,11 +229,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def build(options: argparse.Namespace) -> int:
     found, screen = [], console()
     with ProcessPoolExecutor(options.jobs) as pool, progress(screen, "building") as tick:
-        for number, family in enumerate(FAMILIES.values()):
-            known = Known(family)
-            tried = cover(family, known, lambda jobs: pool.map(judge_genome, jobs))
-            found.append((family, known, tried))
-            tick(number + 1, len(FAMILIES))
+        for number, name in enumerate(options.families):
+            known = Known(EVERY[name])
+            tried = cover(EVERY[name], known, lambda jobs: pool.map(judge_genome, jobs))
+            found.append((EVERY[name], known, tried))
+            tick(number + 1, len(options.families))
     write(options.folder, found)
     folder = CoveringKernels(options.folder)
     for name, lines in folder.genomes.items():
@@ -239,6 +269,8 @@ def summary(options: argparse.Namespace) -> int:
     document = {"kernels": folder.facts, "runs": runs, "families": families}
     if options.sanitized:
         document["sanitized"] = said = count_sanitized(options.sanitized, folder)
+    if OUT.is_file():
+        document = unite(json.loads(OUT.read_text(encoding="utf-8")), document)
     OUT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     console().print(table(families))
     return int(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +18,7 @@ from hgemm_packs.generator.tables import judge
 from hgemm_packs.generator.tables.table import document
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import (
-    LAUNCHER_ABI,
+    GROUPED_ABI,
     DeviceProfile,
     GroupedRow,
     KernelEntry,
@@ -84,11 +84,12 @@ def genomes(layouts: Sequence[str] = ("nt", "nn"), dtype: str = "bf16") -> Itera
                     yield fitting[-1]
 
 
-def build(folder: Path) -> int:
-    """Compile all candidates into `folder`; how many there are. Raises BuildError."""
+def build(folder: Path, own: str = FAMILY, chosen: Iterable[Genome] | None = None) -> int:
+    """Compile all candidates into `folder`, or those `chosen` of a family; how many there are.
+    Raises BuildError."""
     folder.mkdir(parents=True, exist_ok=True)
     fields = []
-    for one in compiler.build((FAMILY, genome) for genome in genomes()):
+    for one in compiler.build((own, genome) for genome in chosen or genomes()):
         if isinstance(one, compiler.BuildError):
             raise one
         (folder / f"{one.entry_fields['id']}.cubin").write_bytes(one.cubin)
@@ -147,17 +148,18 @@ def write_pack(
     source = dataclasses.replace(
         source,
         pack=source.pack._replace(name=f"{source.pack.name}-grouped"),
-        launcher_abi=LAUNCHER_ABI,
+        launcher_abi=GROUPED_ABI,
         grouped=tuple(rows),
     )
     pack_writer.write_source(source_path, source)
     return pack_writer.build_pack(source_path, pack_path)
 
 
-def source_kernel(line: Mapping[str, Any]) -> SourceKernel:
+def source_kernel(line: Mapping[str, Any], own: str = FAMILY) -> SourceKernel:
+    """The kernel of a line, of that family, as a source document has it."""
     built, seen = line["built"], line["numerics"]
     numerics = Numerics("float64", round(seen["max_rel_err"], 9), seen["shapes_tested"])
-    return SourceKernel(built["id"], built["name"], FAMILY, built["genome"], numerics)
+    return SourceKernel(built["id"], built["name"], own, built["genome"], numerics)
 
 
 def weight_bytes(problem: Sequence[Any], line: Mapping[str, Any]) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ OUT = RESULTS / "generator.json"
 #: What is quoted: no constant of a search was fitted to its problems.
 HEADLINE = "h200_held_out"
 MEASUREMENTS = 32
+#: Written by `random_problems`, where it has been.
+DRAWN = "random_problems.json"
 
 
 def read(name: str) -> dict[str, Any]:
@@ -38,7 +41,7 @@ def figures() -> dict[str, Any]:
     pack, cost = (read("generator/run/report.json")[part] for part in ("pack", "cost"))
     against = search["tests"]["against"]
     halves = search["halves"]
-    return {
+    found: dict[str, Any] = {
         "redteam": {
             name: team[name] for name in ("total", "rejected", "honest_total", "honest_passed")
         },
@@ -75,6 +78,43 @@ def figures() -> dict[str, Any]:
             "gpu_seconds": cost["gpu_seconds"],
         },
     }
+    if (RESULTS / DRAWN).is_file():
+        found["drawn"] = {name: read(DRAWN)[name] for name in ("problems", "right")}
+    return found
+
+
+def rows(found: Mapping[str, Any]) -> dict[str, str]:
+    """The table of the page, from what `figures` found."""
+    team, replay, h200, run = (found[name] for name in ("redteam", "replay", "h200", "run"))
+    least_p = max(replay[f"p_vs_{rival}"] for rival in ("random", "tpe", "cma"))
+    made = {
+        "bad kernels of the red team rejected by the gate that must": f"{team['rejected']} of "
+        f"{team['total']}",
+        "odd but honest kernels that pass every gate": f"{team['honest_passed']} of "
+        f"{team['honest_total']}",
+        f"share of the exhaustive optimum after 32 measurements ({replay['problems']} recorded "
+        f"problems, {replay['times']} times, {replay['seeds']} seeds)": (
+            f"{100 * replay['share_of_optimum_at_32']:.1f}%"
+        ),
+        "the same by random search, TPE, CMA-ES": ", ".join(
+            f"{100 * replay[f'{rival}_at_32']:.1f}%" for rival in ("random", "tpe", "cma")
+        ),
+        "largest p of the three comparisons (Wilcoxon, Holm)": f"{least_p:.1e}",
+        "torch against itself, median ratio": f"{h200['aa_median']:.4f}",
+        "confirmed times of the same search run twice differ by": (
+            f"{100 * (h200['repeat_gmean'] - 1):.1f}%"
+        ),
+        "finished measurements lost to kill -9": f"{h200['killed_lost']} of "
+        f"{h200['killed_finished']}",
+        "four GPUs against one": f"{h200['scaling_4gpu']:.2f}x",
+        f"a search of {run['problems']} grid problems (fp16, nt)": (
+            f"{run['wins']} wins, {run['gmean_wins_hot']:.2f}x, {run['gpu_seconds']:.0f} GPU-s"
+        ),
+    }
+    if drawn := found.get("drawn"):
+        what = "random problems, each by a random kernel that admits it, right against float64"
+        made[what] = f"{drawn['right']} of {drawn['problems']}"
+    return made
 
 
 def main() -> int:

@@ -47,6 +47,7 @@ SANITIZED_S = 0.1  # a kernel and tool, with twelve processes a GPU (sanitizer/s
 GATE_S, COVERING = 2 * 0.13, 466  # a kernel in both ways through the numeric gate; kernels
 CASE_S, CASES = 0.8, 163  # of the red team, compilers included: 125 s with 16 cores, 95 with 32
 SWEEP_S = 0.83  # a problem: 400 to 430 for 500
+ROW_S = 0.8  # by a pack's kernels: 173 s for the 220 problems of confirmations/08, M to 8192
 FOLLOW_S = 0.25  # a row: 226 of launches behind one another, 280 of the gate, for 2137
 
 
@@ -86,6 +87,7 @@ KINDS = {
         name: Kind(f"problems of the list {name} without a row", name, SWEEP_S)
         for name in problems.NAMED
     },
+    "engines": Kind("problems of the list engines without a row", "engines", ROW_S),
 }
 
 RUNTIME = ("csrc/launcher", "hgemm_packs", ":!hgemm_packs/cli")

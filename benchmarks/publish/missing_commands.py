@@ -112,4 +112,13 @@ COMMANDS = {
         )
         for name in problems.NAMED
     },
+    "engines": (
+        f"hgemm-packs generate archive {EXPORT}/05 {EXPORT}/09 "
+        "benchmarks/results/tried/tokens --out UNION  # no GPU",
+        f"hgemm-packs generate contenders UNION --proven {TABLE} --layouts nt --dtypes bf16 "
+        "--out FOLDER  # no GPU",
+        "hgemm-packs generate measure rows FOLDER/pack --shapes engines --most COUNT "
+        "--budget TIME --run RUN",
+        _UNITE.format("RUN"),
+    ),
 }

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.publish import generator as generator_figures
 from benchmarks.publish import protocol_texts, shapes_figures
 from hgemm_packs.generator.core.problems import LAYER_REGIMES, REGIMES
 from hgemm_packs.generator.tables.speedups import COLUMNS, DTYPES
@@ -247,34 +248,7 @@ def protocol(summary: Summary) -> str:
 
 
 def generator(summary: Summary) -> str:
-    found = summary["generator"]
-    team, replay, h200, run = (found[name] for name in ("redteam", "replay", "h200", "run"))
-    least_p = max(replay[f"p_vs_{rival}"] for rival in ("random", "tpe", "cma"))
-    rows = {
-        "bad kernels of the red team rejected by the gate that must": f"{team['rejected']} of "
-        f"{team['total']}",
-        "odd but honest kernels that pass every gate": f"{team['honest_passed']} of "
-        f"{team['honest_total']}",
-        f"share of the exhaustive optimum after 32 measurements ({replay['problems']} recorded "
-        f"problems, {replay['times']} times, {replay['seeds']} seeds)": (
-            f"{100 * replay['share_of_optimum_at_32']:.1f}%"
-        ),
-        "the same by random search, TPE, CMA-ES": ", ".join(
-            f"{100 * replay[f'{rival}_at_32']:.1f}%" for rival in ("random", "tpe", "cma")
-        ),
-        "largest p of the three comparisons (Wilcoxon, Holm)": f"{least_p:.1e}",
-        "torch against itself, median ratio": f"{h200['aa_median']:.4f}",
-        "confirmed times of the same search run twice differ by": (
-            f"{100 * (h200['repeat_gmean'] - 1):.1f}%"
-        ),
-        "finished measurements lost to kill -9": f"{h200['killed_lost']} of "
-        f"{h200['killed_finished']}",
-        "four GPUs against one": f"{h200['scaling_4gpu']:.2f}x",
-        f"a search of {run['problems']} grid problems (fp16, nt)": (
-            f"{run['wins']} wins, {run['gmean_wins_hot']:.2f}x, {run['gpu_seconds']:.0f} GPU-s"
-        ),
-    }
-    return markdown(("figure", "value"), rows.items())
+    return markdown(("figure", "value"), generator_figures.rows(summary["generator"]).items())
 
 
 def distribution(summary: Summary) -> str:

@@ -5,7 +5,7 @@
 Layers and sizes that a seed drew, through `matmul`, and the host's figures are lines of
 `benchmarks.measure.unseen`; `search` is the best kernel that a search found for drawn layers,
 before fallback, of each problem that came to its finals; `models` are steps of whole models in CUDA
-graphs; `grouped` are products of experts.
+graphs; `grouped` are products of experts, `batched` batches of `bmm` and `baddbmm`.
 """
 
 from __future__ import annotations
@@ -100,6 +100,16 @@ def of_groups(measured: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     return {"grouped.gmean": gmean(gains), "grouped.worst": round(min(gains), 4)}
 
 
+def of_batches(measured: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Of batches, torch's time over that of the best kernel, hot and before fallback."""
+    gains = [line["speedup"]["hot"]["value"] for line in measured if line.get("speedup")]
+    return {
+        "batched.problems": len(gains),
+        "batched.gmean": gmean(gains),
+        "batched.worst": round(min(gains), 4),
+    }
+
+
 def of_search(exports: Iterable[Path], name: str) -> dict[str, float]:
     """Of a set of drawn layers, torch's time over that of the best kernel in finals."""
     wanted = {*problems.read(f"drawn_{name}")}
@@ -142,6 +152,8 @@ def describe(summary: Mapping[str, Any]) -> str:
         ),
         "products of experts over torch's grouped product": f"{found['grouped.gmean']:.3f}x, "
         f"worst {found['grouped.worst']:.3f}x",
+        "batches over torch's, before fallback": f"{found['batched.gmean']:.3f}x, "
+        f"worst {found['batched.worst']:.3f}x ({found['batched.problems']} problems)",
         "first decision about a problem": f"{found['host.first_us']:.0f} us",
         "a stream of 10,000 sizes, a call over torch": f"{found['host.stream_extra_us']:.1f} us",
     }
@@ -158,6 +170,7 @@ def main(arguments: Sequence[str]) -> int:
     found["seeds"] = sorted({header["seed"] for header in headers})
     found |= of_models(json.loads((RESULTS / "models.json").read_text(encoding="utf-8"))["cases"])
     found |= of_groups(read_records([RESULTS / "grouped"]))
+    found |= of_batches(read_records([RESULTS / "batched"]))
     # What waits for evidence of its kernels is among what was tried.
     places = (RESULTS / CONFIRMATIONS, RESULTS / "tried")
     exports = sorted(path.parent for place in places for path in place.glob(f"*/{export.FACTS}"))

@@ -34,10 +34,9 @@ static double bytes_of(const seen_problem *p) {
   return 2.0 * (m * k + k * n + m * n);
 }
 
-// The largest power of two, up to 16, that divides the bytes of every row in memory.
-static double row_bytes(const seen_problem *p) {
-  const uint32_t all = (uint32_t)(p->a_transposed ? p->m : p->k) |
-                       (uint32_t)(p->b_transposed ? p->k : p->n) | (uint32_t)p->n | 8;
+// The largest power of two, up to 16, that divides the bytes of a row of so many elements.
+static double bytes_of_row(int32_t elements) {
+  const uint32_t all = (uint32_t)elements | 8;
   return 2.0 * (all & -all);
 }
 
@@ -48,16 +47,26 @@ double features_floor_us(const seen_device *device, const seen_problem *p) {
 
 void features_of_problem(const seen_device *device, const seen_problem *p,
                          double values[FEATURE_COUNT]) {
+  const double a_bytes = bytes_of_row(p->a_transposed ? p->m : p->k);
+  const double b_bytes = bytes_of_row(p->b_transposed ? p->k : p->n);
+  const double c_bytes = bytes_of_row(p->n);
   values[FEATURE_log2_m] = log2(p->m);
   values[FEATURE_log2_n] = log2(p->n);
   values[FEATURE_log2_k] = log2(p->k);
   values[FEATURE_log2_flop] = log2(flop_of(p));
   values[FEATURE_log2_bytes] = log2(bytes_of(p));
   values[FEATURE_log2_floor] = log2(features_floor_us(device, p));
+  values[FEATURE_log2_mn] = values[FEATURE_log2_m] + values[FEATURE_log2_n];
+  values[FEATURE_log2_m_over_n] = values[FEATURE_log2_m] - values[FEATURE_log2_n];
+  values[FEATURE_log2_k_over_side] = 2.0 * values[FEATURE_log2_k] - values[FEATURE_log2_mn];
+  values[FEATURE_log2_intensity] = values[FEATURE_log2_flop] - values[FEATURE_log2_bytes];
   values[FEATURE_a_transposed] = p->a_transposed;
   values[FEATURE_b_transposed] = p->b_transposed;
   values[FEATURE_bf16] = p->bf16;
-  values[FEATURE_log2_row_bytes] = log2(row_bytes(p));
+  values[FEATURE_log2_row_bytes] = log2(fmin(fmin(a_bytes, b_bytes), c_bytes));
+  values[FEATURE_log2_a_bytes] = log2(a_bytes);
+  values[FEATURE_log2_b_bytes] = log2(b_bytes);
+  values[FEATURE_log2_c_bytes] = log2(c_bytes);
   values[FEATURE_fill_m_64] = fill_of(p->m, 64);
   values[FEATURE_fill_n_64] = fill_of(p->n, 64);
   values[FEATURE_use_64x128] = use_of(device, p, 64, 128);
@@ -81,6 +90,10 @@ void features_of_kernel(const seen_device *device, const seen_problem *p, const 
   const double tile_bytes = 2.0 * (kernel->tile_m + kernel->tile_n) * kernel->tile_k * steps;
   const double tile_flop = 2.0 * kernel->tile_m * kernel->tile_n * kernel->tile_k * steps;
   const double on_an_sm = quotient_up(ctas, device->sm_count);
+  const double m = p->m, n = p->n, k = p->k;
+  const double traffic =
+      2.0 * (tiles_n * m * k / kernel->cluster_n + tiles_m * k * n / kernel->cluster_m);
+  const double floor = values[FEATURE_log2_floor];
   values[FEATURE_family] = kernel->family;
   values[FEATURE_tile_m] = kernel->tile_m;
   values[FEATURE_tile_n] = kernel->tile_n;
@@ -101,6 +114,19 @@ void features_of_kernel(const seen_device *device, const seen_problem *p, const 
   values[FEATURE_log2_steps] = log2(steps);
   values[FEATURE_log2_sm_bytes] = log2(tile_bytes * on_an_sm);
   values[FEATURE_log2_sm_flop] = log2(tile_flop * on_an_sm);
+  values[FEATURE_cluster_k] = kernel->cluster_k;
+  values[FEATURE_a_bytes] = kernel->a_bytes;
+  values[FEATURE_b_bytes] = kernel->b_bytes;
+  values[FEATURE_c_bytes] = kernel->c_bytes;
+  values[FEATURE_pingpong] = kernel->pingpong;
+  values[FEATURE_wide] = kernel->wide;
+  values[FEATURE_smem_bytes] = kernel->smem_bytes;
+  values[FEATURE_outputs_a_thread] = (double)kernel->tile_m * kernel->tile_n / kernel->threads;
+  values[FEATURE_filled_waves] = ctas / slots;
+  values[FEATURE_log2_compute_over_floor] =
+      values[FEATURE_log2_sm_flop] - log2(SM_FLOP_PER_US) - floor;
+  values[FEATURE_log2_sm_bytes_over_floor] = values[FEATURE_log2_sm_bytes] - floor;
+  values[FEATURE_log2_traffic_over_floor] = log2(traffic) - floor;
 }
 
 int candidate_admits(const candidate *kernel, const seen_problem *p) {

@@ -12,10 +12,17 @@
   X(log2_flop)              \
   X(log2_bytes)             \
   X(log2_floor)             \
+  X(log2_mn)                \
+  X(log2_m_over_n)          \
+  X(log2_k_over_side)       \
+  X(log2_intensity)         \
   X(a_transposed)           \
   X(b_transposed)           \
   X(bf16)                   \
   X(log2_row_bytes)         \
+  X(log2_a_bytes)           \
+  X(log2_b_bytes)           \
+  X(log2_c_bytes)           \
   X(fill_m_64)              \
   X(fill_n_64)              \
   X(use_64x128)             \
@@ -24,27 +31,39 @@
   X(use_256x128)
 
 // Of a kernel on a problem.
-#define KERNEL_FEATURES(X) \
-  X(family)                \
-  X(tile_m)                \
-  X(tile_n)                \
-  X(tile_k)                \
-  X(stages)                \
-  X(cluster_m)             \
-  X(cluster_n)             \
-  X(parts_of_k)            \
-  X(slices)                \
-  X(persistent)            \
-  X(threads)               \
-  X(ctas_per_sm)           \
-  X(log2_ctas)             \
-  X(waves)                 \
-  X(wave_use)              \
-  X(fill)                  \
-  X(use)                   \
-  X(log2_steps)            \
-  X(log2_sm_bytes)         \
-  X(log2_sm_flop)
+#define KERNEL_FEATURES(X)    \
+  X(family)                   \
+  X(tile_m)                   \
+  X(tile_n)                   \
+  X(tile_k)                   \
+  X(stages)                   \
+  X(cluster_m)                \
+  X(cluster_n)                \
+  X(parts_of_k)               \
+  X(slices)                   \
+  X(persistent)               \
+  X(threads)                  \
+  X(ctas_per_sm)              \
+  X(log2_ctas)                \
+  X(waves)                    \
+  X(wave_use)                 \
+  X(fill)                     \
+  X(use)                      \
+  X(log2_steps)               \
+  X(log2_sm_bytes)            \
+  X(log2_sm_flop)             \
+  X(cluster_k)                \
+  X(a_bytes)                  \
+  X(b_bytes)                  \
+  X(c_bytes)                  \
+  X(pingpong)                 \
+  X(wide)                     \
+  X(smem_bytes)               \
+  X(outputs_a_thread)         \
+  X(filled_waves)             \
+  X(log2_compute_over_floor)  \
+  X(log2_sm_bytes_over_floor) \
+  X(log2_traffic_over_floor)
 
 enum {
 #define FEATURE_ENUM(name) FEATURE_##name,
@@ -60,7 +79,7 @@ typedef struct {
   int32_t a_transposed, b_transposed, bf16;
   int32_t dims[3][3];
   int32_t family, tile_m, tile_n, tile_k, stages, cluster_m, cluster_n, cluster_k, slices,
-      persistent, threads, smem_bytes;
+      persistent, threads, smem_bytes, a_bytes, b_bytes, c_bytes, pingpong, wide;
 } candidate;
 
 enum { CANDIDATE_WORDS = sizeof(candidate) / sizeof(int32_t) };

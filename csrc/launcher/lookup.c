@@ -69,9 +69,9 @@ static answer *find_older(launcher_state *state, const problem_key *key) {
 }
 
 PyObject *problem_tuple(const problem *p) {
-  return Py_BuildValue("(iiiss(iii)is)", p->shape.m, p->shape.n, p->shape.k, problem_layout(p),
+  return Py_BuildValue("(iiiss(iii)isi)", p->shape.m, p->shape.n, p->shape.k, problem_layout(p),
                        p->a.type == DL_BFLOAT ? "bf16" : "f16", p->align[0], p->align[1],
-                       p->align[2], p->packed, FINISH_NAMES[p->finish]);
+                       p->align[2], p->packed, FINISH_NAMES[p->finish], problem_batches(p));
 }
 
 static reason named_reason(PyObject *name) {
@@ -148,7 +148,7 @@ static int is_capturing(launcher_state *state, const problem *p) {
 // What Python leaves to torch it leaves with whatever strides: Python knows none.
 static problem_key without_strides(const problem *p) {
   problem_key key = p->key;
-  key.lead[0] = key.lead[1] = 0;
+  key.lead[0] = key.lead[1] = key.step[0] = key.step[1] = 0;
   return key;
 }
 

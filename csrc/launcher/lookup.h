@@ -33,7 +33,8 @@ void lookup_give_up(launcher_state *state, const problem_key *key, reason why);
 // Forgets every answer.
 void lookup_reset(launcher_state *state);
 
-// (m, n, k, layout, dtype, alignments, packed, epilogue) for Python, or NULL with an exception set.
+// (m, n, k, layout, dtype, alignments, packed, epilogue, batches) for Python, or NULL with an
+// exception set.
 PyObject *problem_tuple(const problem *p);
 
 #endif

@@ -50,7 +50,8 @@ static PyObject *serve_by_torch(launcher_state *state, const call *c, problem *p
     override_pass(before);
     return result;
   }
-  if (!torch_has_product(state)) return torch_call(state, c, p);  // out is not touched
+  // out is not touched
+  if (!torch_has_product(state) || p->shape.batches) return torch_call(state, c, p);
   reason odd = c->out ? problem_out(state, c->out, 16, p) : REASON_COUNT;
   if (odd == REASON_COUNT && c->bias) odd = problem_bias(state, c->bias, p);
   if (odd == REASON_COUNT) odd = torch_check(state, c);

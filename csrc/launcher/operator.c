@@ -51,17 +51,16 @@ void operator_drop(void *place) {
   shim.drop(made);
 }
 
-// Makes a batch's only matrix one; -1 where there are more, or there is no batch, or one too many.
-static int only_matrix(matrix *m, int batched) {
-  if (m->leading_count != 1 + batched || (batched && m->leading[0] != 1)) return -1;
-  m->leading_count = 1, m->leading[0] = m->rows;
-  return 0;
+// A matrix, or a batch of some.
+static reason view(const launcher_state *state, void *tensor, int batched, matrix *m) {
+  const reason why = (batched ? problem_view_batch : problem_view)(state, tensor, m);
+  return why == REASON_COUNT && m->leading_count != 1 + batched ? REASON_SHAPE : why;
 }
 
-// A matrix, or of a batch the only one.
-static reason view(const launcher_state *state, void *tensor, int batched, matrix *m) {
+// Where the result goes: all rows of all matrices behind each other.
+static reason view_output(const launcher_state *state, void *tensor, int batched, matrix *m) {
   const reason why = problem_view(state, tensor, m);
-  return why == REASON_COUNT && only_matrix(m, batched) ? REASON_SHAPE : why;
+  return why == REASON_COUNT && m->leading_count != 1 + batched ? REASON_SHAPE : why;
 }
 
 // What a sum adds: a bias, or a matrix of C's shape.
@@ -69,13 +68,14 @@ static reason describe_addend(const launcher_state *state, const operands *x, pr
   matrix m;
   if (x->scaled || !problem_view_addend(state, x->addend, &m)) return REASON_BIAS;
   const int is_vector = !m.leading_count;
-  if (!is_vector && only_matrix(&m, x->batched)) return REASON_BIAS;
+  if (!is_vector && m.leading_count != 1 + x->batched) return REASON_BIAS;
   if (!x->ignored && is_vector) return problem_finish(p, x->biased, &m);
   if (x->biased != FINISH_BIAS) return REASON_BIAS;  // no kernel's activation is without a bias
   if (!x->ignored) return problem_finish(p, FINISH_RESIDUAL, &m);
   // It is not read, yet torch refuses one that does not fit.
-  const int fits = m.cols == p->shape.n && (is_vector || m.rows == p->shape.m) &&
-                   m.type == p->a.type && m.device == p->a.device;
+  const int64_t rows = (int64_t)p->shape.m * problem_batches(p);
+  const int fits = m.cols == p->shape.n && (is_vector || m.rows == rows) && m.type == p->a.type &&
+                   m.device == p->a.device;
   return fits ? REASON_COUNT : REASON_BIAS;
 }
 
@@ -83,10 +83,10 @@ static reason describe(const launcher_state *state, const operands *x, problem *
   if (__atomic_load_n(&state->off, __ATOMIC_RELAXED)) return REASON_OFF;
   reason why = view(state, x->a, x->batched, &p->a);
   if (why == REASON_COUNT) why = view(state, x->b, x->batched, &p->b);
-  if (why == REASON_COUNT) why = problem_of_views(0, p);
+  if (why == REASON_COUNT) why = x->batched ? problem_of_batches(p) : problem_of_views(0, p);
   if (why == REASON_COUNT) p->key.tag |= __atomic_load_n(&state->invariant, __ATOMIC_RELAXED);
   if (why == REASON_COUNT && x->addend) why = describe_addend(state, x, p);
-  if (why == REASON_COUNT && x->out) why = view(state, x->out, x->batched, &p->c);
+  if (why == REASON_COUNT && x->out) why = view_output(state, x->out, x->batched, &p->c);
   if (why == REASON_COUNT && x->out) why = problem_of_output(p, 16);
   // A user who lets torch add up in half precision asks for what no kernel does.
   if (why == REASON_COUNT && p->a.type == DL_FLOAT && shim.sums_in_half &&
@@ -97,7 +97,8 @@ static reason describe(const launcher_state *state, const operands *x, problem *
 
 // Memory for the product of `p`, viewed in p->c; NULL where there is none.
 static void *allocate(const launcher_state *state, problem *p, int batched) {
-  const int64_t m = p->shape.m, n = p->shape.n, sizes[] = {1, m, n}, strides[] = {m * n, n, 1};
+  const int64_t m = p->shape.m, n = p->shape.n;
+  const int64_t sizes[] = {problem_batches(p), m, n}, strides[] = {m * n, n, 1};
   const tensor_reader *r = &state->reader;
   void *made = NULL;
   if (shim.allocate(2 + batched, sizes + !batched, strides + !batched,

@@ -26,8 +26,8 @@ int is_tensor(const launcher_state *state, PyObject *object) {
   return type == state->torch.tensor || type == state->torch.parameter;
 }
 
-reason problem_view(const launcher_state *state, void *tensor, matrix *result) {
-  switch (tensor_view(&state->reader, tensor, 0, result)) {
+static reason reason_of(matrix_kind kind) {
+  switch (kind) {
     case MATRIX:
       return REASON_COUNT;
     case ELSEWHERE:
@@ -39,6 +39,14 @@ reason problem_view(const launcher_state *state, void *tensor, matrix *result) {
     default:
       return REASON_LAYOUT;
   }
+}
+
+reason problem_view(const launcher_state *state, void *tensor, matrix *result) {
+  return reason_of(tensor_view(&state->reader, tensor, 0, result));
+}
+
+reason problem_view_batch(const launcher_state *state, void *tensor, matrix *result) {
+  return reason_of(tensor_view_batch(&state->reader, tensor, 0, result));
 }
 
 static reason view(const launcher_state *state, PyObject *object, matrix *result) {
@@ -77,16 +85,16 @@ static int settle(const matrix *m, int *transposed, int32_t *lead, int *packed) 
 // Where addresses, sizes and alignments stand in a tag; the batch-invariant mode has the last bit.
 enum { TAG_PACKED = 11, TAG_ALIGN = 12, TAG_FINISH = 18 };
 
-// Bytes, at most 16, that divide an address and a leading stride: 16, 8, 4 or 2, as a power of two.
-static uint32_t aligned_to(const char *data, int32_t lead) {
-  return (uint32_t)__builtin_ctz(16u | (uint32_t)(uintptr_t)data | (uint32_t)lead * 2);
+// Bytes, at most 16, that divide an address and the strides: 16, 8, 4 or 2, as a power of two.
+static uint32_t aligned_to(const char *data, int32_t lead, int32_t step) {
+  return (uint32_t)__builtin_ctz(16u | (uint32_t)(uintptr_t)data | (uint32_t)(lead | step) * 2);
 }
 
 static void make_key(problem *p) {
   const char *const data[3] = {p->a.data, p->b.data, NULL};
   uint32_t align = 0;
   for (int i = 0; i < 3; i++) {
-    const uint32_t power = aligned_to(data[i], p->shape.ld[i]);
+    const uint32_t power = aligned_to(data[i], p->shape.ld[i], i < 2 ? p->shape.step[i] : 0);
     p->align[i] = power ? 1 << power : 2;
     align |= (power ? power - 1 : 0) << 2 * i;
   }
@@ -97,7 +105,9 @@ static void make_key(problem *p) {
       (uint32_t)p->shape.k,
       (uint32_t)p->a.device | (uint32_t)p->transposed[0] << 8 | (uint32_t)p->transposed[1] << 9 |
           bf16 << 10 | (uint32_t)p->packed << TAG_PACKED | align << TAG_ALIGN,
-      {p->packed ? 0 : (uint32_t)p->shape.ld[0], p->packed ? 0 : (uint32_t)p->shape.ld[1]}};
+      {p->packed ? 0 : (uint32_t)p->shape.ld[0], p->packed ? 0 : (uint32_t)p->shape.ld[1]},
+      (uint32_t)p->shape.batches,
+      {p->packed ? 0 : (uint32_t)p->shape.step[0], p->packed ? 0 : (uint32_t)p->shape.step[1]}};
 }
 
 // Rows are columns, and columns rows.
@@ -105,6 +115,19 @@ static void transpose(matrix *m) {
   const int64_t rows = m->rows, row_stride = m->row_stride;
   m->rows = m->leading[0] = m->cols, m->row_stride = m->col_stride;
   m->cols = rows, m->col_stride = row_stride;
+}
+
+// How far the matrices of a batch lie apart; 0 where a stride is no int32.
+static int settle_batches(problem *p) {
+  const matrix *const operands[2] = {&p->a, &p->b};
+  for (int i = 0; i < 2; i++) {
+    const matrix *m = operands[i];
+    if (m->batches > INT32_MAX || m->step > INT32_MAX) return 0;
+    p->shape.step[i] = (int32_t)m->step;
+    p->packed &= m->step == m->rows * m->cols;
+  }
+  p->shape.batches = (int32_t)p->a.batches;
+  return 1;
 }
 
 reason problem_of_views(int linear, problem *p) {
@@ -124,11 +147,47 @@ reason problem_of_views(int linear, problem *p) {
   if (!settle(&p->a, &p->transposed[0], &p->shape.ld[0], &p->packed) ||
       !settle(&p->b, &p->transposed[1], &p->shape.ld[1], &p->packed))
     return REASON_LAYOUT;
+  p->shape.batches = p->shape.step[0] = p->shape.step[1] = 0;
+  if (p->a.batches != 1 && !settle_batches(p)) return REASON_LAYOUT;
   p->shape.ld[2] = p->shape.n;
   p->finish = FINISH_NONE;
   p->addend = NULL;
   make_key(p);
   return REASON_COUNT;
+}
+
+reason problem_of_batches(problem *p) {
+  const matrix *a = &p->a, *b = &p->b;
+  if (a->leading_count != b->leading_count || a->batches != b->batches) return REASON_MISMATCH;
+  const size_t outer = (size_t)(a->leading_count - 1) * sizeof *a->leading;
+  if (memcmp(a->leading, b->leading, outer)) return REASON_SHAPE;
+  if (!is_dim(a->batches)) return REASON_SHAPE;
+  p->b.leading_count = 1;
+  return problem_of_views(0, p);
+}
+
+// torch.matmul takes a batch of one matrix for as many of it as the other batch has.
+static void repeat(matrix *m, const matrix *other) {
+  if (m->leading_count != other->leading_count || m->batches != 1) return;
+  const size_t outer = (size_t)(m->leading_count - 1) * sizeof *m->leading;
+  memcpy(m->leading, other->leading, outer);
+  m->batches = other->batches, m->step = 0;
+}
+
+static reason describe_batches(const launcher_state *state, PyObject *a, PyObject *b, problem *p) {
+  reason why = problem_view_batch(state, tensor_in(&state->reader, a), &p->a);
+  if (why == REASON_COUNT) why = problem_view_batch(state, tensor_in(&state->reader, b), &p->b);
+  if (why != REASON_COUNT) return why;
+  repeat(&p->a, &p->b), repeat(&p->b, &p->a);
+  // Of one product torch makes no matrix that its own mm would take.
+  return p->a.batches == 1 ? REASON_SHAPE : problem_of_batches(p);
+}
+
+// Whether both are tensors of three dimensions or more.
+static int are_batches(reason first, reason second, const problem *p) {
+  return (first == REASON_COUNT || first == REASON_LAYOUT) &&
+         (second == REASON_COUNT || second == REASON_LAYOUT) && p->a.leading_count > 1 &&
+         p->b.leading_count > 1;
 }
 
 reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, int linear,
@@ -137,8 +196,11 @@ reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, i
   if ((first == REASON_COUNT && second == REASON_DEVICE) ||
       (first == REASON_DEVICE && second == REASON_COUNT))
     return REASON_MISMATCH;
-  if (first != REASON_COUNT) return first;
-  const reason why = second == REASON_COUNT ? problem_of_views(linear, p) : second;
+  const int batches = !linear && are_batches(first, second, p);
+  if (first != REASON_COUNT && !batches) return first;
+  const reason why = batches                  ? describe_batches(state, a, b, p)
+                     : second == REASON_COUNT ? problem_of_views(linear, p)
+                                              : second;
   if (why == REASON_COUNT) p->key.tag |= state->invariant;
   return why;
 }

@@ -53,10 +53,13 @@ reason problem_describe(const launcher_state *state, PyObject *a, PyObject *b, i
 // rows, and fills p->c and C's leading stride. REASON_COUNT when it is.
 reason problem_out(const launcher_state *state, PyObject *out, int bytes, problem *p);
 
-// The parts of these two, of C++ tensors: a view of one, a problem of a and b that are viewed, and
-// whether C, viewed, can be written to. None needs the GIL.
+// The parts of these two, of C++ tensors: a view of one, or of a batch, a problem of a and b that
+// are viewed, or of batches of as many, and whether C, viewed, can be written to. None needs the
+// GIL.
 reason problem_view(const launcher_state *state, void *tensor, matrix *result);
+reason problem_view_batch(const launcher_state *state, void *tensor, matrix *result);
 reason problem_of_views(int linear, problem *p);
+reason problem_of_batches(problem *p);
 reason problem_of_output(problem *p, int bytes);
 
 // The view of what may be added, of a C++ tensor: a matrix, or a vector, whose leading_count is 0.
@@ -74,6 +77,11 @@ reason problem_finish_with(const launcher_state *state, PyObject *addend, finish
 
 // The epilogue of that name; -1 with a ValueError where there is none.
 int finish_named(PyObject *name);
+
+// Products of the problem.
+static inline int32_t problem_batches(const problem *p) {
+  return p->shape.batches ? p->shape.batches : 1;
+}
 
 // Columns of C.
 static inline int32_t problem_columns(const problem *p) {

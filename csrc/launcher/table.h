@@ -1,4 +1,4 @@
-// What the launcher remembers: problem -> what to do about it. Open addressing over 24-byte keys;
+// What the launcher remembers: problem -> what to do about it. Open addressing over 36-byte keys;
 // the answers come from Python, once per problem, and live until the table is reset.
 #ifndef HGP_TABLE_H
 #define HGP_TABLE_H
@@ -9,6 +9,8 @@ typedef struct {
   uint32_t m, n, k;
   uint32_t tag;      // device, layout, dtype, packed, alignments, epilogue: see problem.c
   uint32_t lead[2];  // leading strides of A and B where one is not packed, for a plan binds them
+  uint32_t batches;  // 0 for one product
+  uint32_t step[2];  // from one A or B of a batch to the next, where lead is said, too
 } problem_key;
 
 // In the tag of a call in the batch-invariant mode, whose answers are others: see problem.c.
@@ -26,7 +28,7 @@ typedef struct {
 } table;
 
 // Problems of a generation. Where a generation is full, the one before it is forgotten: shapes that
-// change at every call must not grow the table for ever. Two of 32768 slots of 32 bytes hold every
+// change at every call must not grow the table for ever. Two of 32768 slots of 48 bytes hold every
 // layer and batch size of many models.
 enum { TABLE_LIMIT = 16384 };
 

@@ -18,8 +18,8 @@ struct unmeasured {
   uint32_t seen[SETS][WAYS];
 };
 
-// What a row and a problem are compared by: sizes, storage, type, epilogue. Alignment and device
-// are not in it, so that a row is never overlooked.
+// What a row and a problem are compared by: sizes, storage, type, epilogue, batches. Alignment and
+// device are not in it, so that a row is never overlooked.
 static uint64_t hash(uint64_t m, uint64_t n, uint64_t k, uint64_t kind) {
   uint64_t mixed = (m << 32 | n) * UINT64_C(0x9E3779B97F4A7C15);
   mixed = (mixed ^ (mixed >> 29)) + (k << 32 | kind);
@@ -29,14 +29,14 @@ static uint64_t hash(uint64_t m, uint64_t n, uint64_t k, uint64_t kind) {
   return mixed ? mixed : 1;
 }
 
-static uint64_t kind_of(int a_transposed, int b_transposed, int bf16, int how) {
-  return (uint64_t)(a_transposed | b_transposed << 1 | bf16 << 2 | how << 3);
+static uint64_t kind_of(int a_transposed, int b_transposed, int bf16, int how, uint32_t batches) {
+  return (uint32_t)(a_transposed | b_transposed << 1 | bf16 << 2 | how << 3) | batches << 8;
 }
 
 static uint64_t hash_of(const problem *p) {
   const int bf16 = p->a.type == DL_BFLOAT;
   return hash(p->key.m, p->key.n, p->key.k,
-              kind_of(p->transposed[0], p->transposed[1], bf16, (int)p->finish));
+              kind_of(p->transposed[0], p->transposed[1], bf16, (int)p->finish, p->key.batches));
 }
 
 static size_t locate(const uint64_t *rows, size_t capacity, uint64_t wanted) {
@@ -85,7 +85,9 @@ static int starts(const char *at, const char *end, const char *text) {
 
 // A row's hash, 0 where the line is not written as our packer writes it, fields in their order.
 static uint64_t read_row(const char *line, const char *end) {
-  uint64_t m, n, k;
+  uint64_t m, n, k, batches = 0;
+  const char *batch = line;  // few rows have the field
+  integer_of(&batch, end, "\"batches\":", &batches);
   const char *dtype = value_of(&line, end, "\"dtype\":\"");
   const char *epilogue = dtype ? value_of(&line, end, "\"epilogue\":\"") : NULL;
   if (!epilogue || integer_of(&line, end, "\"k\":", &k)) return 0;
@@ -96,7 +98,8 @@ static uint64_t read_row(const char *line, const char *end) {
   const int bf16 = starts(dtype, end, "bf16");
   for (int how = 0; how < FINISH_COUNT; how++)
     if (starts(epilogue, end, FINISH_NAMES[how]))
-      return hash(m, n, k, kind_of(layout[0] == 't', layout[1] == 't', bf16, how));
+      return hash(m, n, k,
+                  kind_of(layout[0] == 't', layout[1] == 't', bf16, how, (uint32_t)batches));
   return 0;
 }
 

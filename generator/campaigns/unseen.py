@@ -21,17 +21,17 @@ from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core.space import admits
 from hgemm_packs.generator.core.spec import FALLBACK, Choice
+from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.prediction import draw
 from hgemm_packs.generator.search.analytic.features import Table
 from hgemm_packs.generator.search.analytic.roofline import terms
-from hgemm_packs.problem import Problem
+from hgemm_packs.problem import DTYPES, Problem
 
 #: A layout and a type.
 Kind = tuple[str, str]
-#: Kernels of a problem by the formulas, of rows near by, and drawn: trees learn nothing of a kernel
-#: that is always left out.
-BY_FORMULA, BY_ROWS, DRAWN = 5, 3, 2
 BLOCKS, TARGET_US = 5, 150.0
+#: Genes that only a dependent launch can show.
+AHEAD = ("reads_ahead", "triggers_early")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +58,43 @@ def draw_problems(wanted: Draw) -> list[Problem]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """How many kernels of a problem are chosen by the formulas, how many of rows near by, and how
+    many are drawn: trees learn nothing of a kernel that is always left out."""
+
+    formula: int = 5
+    rows: int = 3
+    drawn: int = 2
+
+
 class Chooser:
     """Chooses kernels of a pack for a problem."""
 
-    def __init__(self, pack: Packed) -> None:
+    def __init__(self, pack: Packed, mix: Mix | None = None) -> None:
+        self._mix = mix or Mix()
         #: By layout and type: kernels of plain products, and rows that one won.
         self._choices: defaultdict[Kind, dict[str, Choice]] = defaultdict(dict)
-        self._wins: defaultdict[Kind, dict[Problem, str]] = defaultdict(dict)
+        #: The same of wins in the other type, where the pack has the kernel in this one.
+        self._wins: defaultdict[Kind, list[tuple[Problem, str]]] = defaultdict(list)
+        names: dict[Choice, str] = {}
         for name, entry in pack.entries.items():
-            if entry.epilogue == "none":
+            if entry.epilogue == "none" and entry.family in FAMILIES:
                 choice = Choice.of(entry.family, entry.genome)
                 self._choices[entry.layout, entry.dtype][name] = choice
-        for row, name in pack.wins.items():
-            if row.epilogue == "none":
-                self._wins[row.layout, row.dtype][row] = name
+                names[choice] = name
+        won = [
+            (row, name)
+            for row, name in pack.wins.items()
+            if row.epilogue == "none" and pack.entries[name].family in FAMILIES
+        ]
+        for own in (True, False):
+            for row, name in won:
+                choice = self._choices[row.layout, row.dtype][name]
+                for dtype in DTYPES:
+                    twin = names.get(Choice.of(choice.family, {**choice.genome, "dtype": dtype}))
+                    if twin is not None and own == (dtype == row.dtype):
+                        self._wins[row.layout, dtype].append((row, twin))
 
     def takes(self, problem: Problem) -> bool:
         """Whether any kernel takes the problem."""
@@ -84,24 +107,32 @@ class Chooser:
         taking = [name for name, choice in choices.items() if admits(choice, problem)]
         us = terms(Table([choices[name] for name in taking]), problem).total
         ranked = [taking[place] for place in us.argsort(kind="stable").tolist()]
-        found = dict.fromkeys(ranked[:BY_FORMULA])
+        designs: dict[Choice, str] = {}
+        for name in ranked:  # the formulas see no difference between twins
+            designs.setdefault(_design(choices[name]), name)
+        found = dict.fromkeys([*designs.values()][: self._mix.formula])
         for name in self._near(problem, set(taking)):
             found[name] = None
         dice = random.Random(str(problem))
         rest = [name for name in ranked[: 2 + len(ranked) // 3] if name not in found]
-        return [*found, *dice.sample(rest, min(DRAWN, len(rest)))]
+        return [*found, *dice.sample(rest, min(self._mix.drawn, len(rest)))]
 
     def _near(self, problem: Problem, taking: set[str]) -> list[str]:
-        """Kernels of the nearest rows of the type and layout that a kernel won."""
+        """Kernels of the nearest rows of the layout that a kernel won, in either type."""
 
-        def distance(other: Problem) -> float:
+        def distance(win: tuple[Problem, str]) -> float:
+            other = win[0]
             sides = ((other.m, problem.m), (other.n, problem.n), (other.k, problem.k))
             return sum(abs(math.log2(a / b)) for a, b in sides)
 
         wins = self._wins[problem.layout, problem.dtype]
-        nearest = heapq.nsmallest(4 * BY_ROWS, wins, key=distance)
-        names = dict.fromkeys(wins[row] for row in nearest if wins[row] in taking)
-        return list(names)[:BY_ROWS]
+        nearest = heapq.nsmallest(8 * self._mix.rows, wins, key=distance)
+        return list(dict.fromkeys(name for _, name in nearest if name in taking))[: self._mix.rows]
+
+
+def _design(choice: Choice) -> Choice:
+    """What twins have in common: kernels that differ in AHEAD alone."""
+    return Choice(choice.family, tuple(each for each in choice.genes if each[0] not in AHEAD))
 
 
 def tasks_of(problems: Sequence[Problem], chooser: Chooser) -> list[Task]:

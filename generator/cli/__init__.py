@@ -21,6 +21,7 @@ from hgemm_packs.generator.cli import (
     remeasure,
     results,
     resume,
+    rows,
     search,
     tables,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "remeasure",
     "results",
     "resume",
+    "rows",
     "run",
     "search",
     "tables",

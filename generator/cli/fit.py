@@ -42,43 +42,41 @@ def fit_predictor(
     is sure.
     """
     source = pack_writer.read_source(manifest)
-    fields = {
-        kernel.name: {**family(kernel.family).fields(kernel.genome), "id": kernel.id}
-        for kernel in source.kernels
-    }
-    plain = {name: each for name, each in fields.items() if each["epilogue"] == "none"}
-    known, judging = times.Measured(), times.Measured()
+    plain = {}
+    for kernel in source.kernels:
+        f = family(kernel.family)
+        fields = {**f.fields(f.whole(kernel.genome)), "id": kernel.id}
+        if fields["epilogue"] == "none" and not f.batched:
+            plain[kernel.name] = fields
+    drawn, finals = times.Measured(), times.Measured()
     for name, each in plain.items():
-        known.know(name, each)
+        drawn.know(name, each)
     for path in recorded or ():
-        times.read_recording(known, path)
-        times.read_recording(judging, path)
+        times.read_recording(drawn, path)
+    times.read_lines(drawn, lines or (), plain)
     for place in measured or ():
-        times.read_export(known, place)
-    times.read_lines(known, lines or (), plain)
-    times.read_lines(judging, lines or (), plain)
-    if not judging.times:
+        times.read_export(finals, place)
+    if not drawn.times:
         raise UserError("nothing to judge by: give --lines or --recorded")
-    profile, names = source.device_profiles[0], list(known.kernels)
-    every = rows.Eye([known.kernels[name] for name in names], known.families, profile)
-    ours = rows.Eye([known.kernels[name] for name in plain], known.families, profile)
+    profile, kernels = source.device_profiles[0], finals.kernels | drawn.kernels
+    every = rows.Eye(list(kernels.values()), drawn.families, profile)
+    ours = rows.Eye([kernels[name] for name in plain], drawn.families, profile)
     asked = [
         *draw.layers(ASKED_SEED, ASKED // 2, draw.weights()),
         *draw.sizes(ASKED_SEED, ASKED // 2, aligned=True),
         *draw.sizes(ASKED_SEED, ASKED // 4, aligned=False),
     ]
     found, judged, threshold = fit.fit(
-        rows.make_rows(every, names, known.complete()),
-        set(judging.complete()),
+        rows.make_rows(every, list(kernels), drawn.complete(), finals.complete()),
         ours,
         asked,
         profile.name,
-        known.families,
+        drawn.families,
     )
     others = tuple(each for each in source.predictors if each.profile != profile.name)
     document = {
         "profile": profile.name,
-        "trained_on": len(known.complete()),
+        "trained_on": len(drawn.complete()) + len(finals.complete()),
         "candidates": len(found.candidates),
         "margin": found.margin,
         "doubts": threshold.doubts,

@@ -1,7 +1,8 @@
 """`generate measure`: the kernels of a pack under one protocol, each answer a line on file; and
 `generate sanitize`, the pack under compute-sanitizer.
 
-Every verb takes a pack and a file of lines, and goes on where that file ends.
+Every verb here takes a pack and a file of lines, and goes on where that file ends. `rows` is in a
+module of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from hgemm_packs.generator.tables.sustained import LEAST_FLOP
 
 measures = typer.Typer(
     cls=Group,
-    help="Measure the kernels of a pack: dependent, sustained, mixed, public, chained, unseen.",
+    help="Measure a pack: dependent, sustained, mixed, public, chained, unseen, rows.",
     subcommand_metavar="VERB ...",
 )
 app.add_typer(measures, name="measure", rich_help_panel=EVIDENCE)

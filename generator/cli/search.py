@@ -301,7 +301,7 @@ def workers(run: Path, jobs: int, count: int, ray: str) -> Iterator[tuple[Builde
     """Compilers and GPUs, ended afterwards."""
     with (
         contextlib.closing(ProcessBuilder(jobs)) as builder,
-        contextlib.closing(_evaluator(run, count, ray)) as evaluator,
+        contextlib.closing(open_evaluator(run, count, ray)) as evaluator,
         # Small matrices: threads that wait for each other made an ask four times as long.
         threadpool_limits(1),
     ):
@@ -318,7 +318,7 @@ def ray_evaluator() -> type[RayEvaluator]:
     return RayEvaluator
 
 
-def _evaluator(run: Path, count: int, ray: str) -> Evaluator:
+def open_evaluator(run: Path, count: int, ray: str = "") -> Evaluator:
     """Processes on the GPUs here, or actors on those of a Ray cluster."""
     from hgemm_packs.generator.devices import gpu
 

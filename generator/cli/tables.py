@@ -10,13 +10,15 @@ import typer
 
 from hgemm_packs.cli.console import console
 from hgemm_packs.generator.campaigns import campaign, refine
+from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import EVIDENCE, Keep, app
 from hgemm_packs.generator.cli.results import say, write_pairs
 from hgemm_packs.generator.compile import compiler, pack_writer, source_folder
-from hgemm_packs.generator.compile.pack_writer import SourceManifest, write_source
+from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source, write_source
 from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.generator.tables import dependent, sustained, table
+from hgemm_packs.generator.tables.proven import add_proven
 from hgemm_packs.generator.tables.prune import KEPT_SHARE
 
 Place = Annotated[Path, typer.Argument(metavar="EXPORT", help="An export, or the folder of a run.")]
@@ -100,6 +102,13 @@ def write_table(
         list[Path] | None,
         typer.Option(help="Lines of `generate sanitize`. Only kernels with clean lines are named."),
     ] = None,
+    bits: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Lines of `benchmarks.measure.bits`. Kernels that add K up in order are named "
+            "only with such lines."
+        ),
+    ] = None,
     pack: Annotated[
         Path | None, typer.Option(help="Also build the pack of the table into this folder.")
     ] = None,
@@ -116,6 +125,9 @@ def write_table(
     found, usable = export.load(place), table.make_usable(compiler.build)
     if sanitized:
         usable = table.restrict_usable(sanitizer.clean(read_records(sanitized)), usable)
+    if bits:
+        measured = {line["id"] for line in read_records(bits) if {"id", "full"} <= line.keys()}
+        usable = table.restrict_to_bits(measured, usable)
     choosing, second = (campaign.answers(each or ()) for each in (choices, published))
     if published:
         choosing = dependent.keep_remeasured(choosing, second)
@@ -135,7 +147,10 @@ def write_table(
         pack_writer.build_pack(out, pack)
     wins = sum(row.kernel is not None for row in document.table)
     if gone:
-        why = "build otherwise now or have no clean record" if sanitized else "build otherwise now"
+        lacking = {"clean record": sanitized, "bits": bits}
+        why = " or ".join(
+            ["build otherwise now", *(f"have no {what}" for what, told in lacking.items() if told)]
+        )
         say(console(), f"{len(gone)} kernels {why}, such as {gone[0]}: left out")
     behind = sum(row.dependent is not None for row in document.table)
     counts = f"{len(document.kernels)} kernels, {wins} wins in {len(document.table)} rows"
@@ -162,12 +177,23 @@ def write_contenders(
         Path | None,
         typer.Option(help="An export, or the folder of a run: only problems that it confirms."),
     ] = None,
+    proven: Annotated[
+        Path | None,
+        typer.Option(
+            help="A table: its kernels and rows, and all kernels that passed the numeric gate."
+        ),
+    ] = None,
+    layouts: search.Layouts = None,
+    dtypes: search.Dtypes = None,
 ) -> None:
     """Write a pack of all kernels that a table may choose among.
 
     Without --near these are the confirmed kernels of large problems, unpruned: `generate measure
     sustained OUT/pack` measures them. With --near OUT/pairs.jsonl names problems and kernels:
     `generate measure dependent OUT/pack OUT.jsonl --shapes OUT/pairs.jsonl` measures them.
+    With --proven `generate measure rows OUT/pack` measures what the table has no row of.
+
+    --layouts and --dtypes are for --proven.
 
     A pack has no more than 4096 kernels. An export may have more: take the new problems by --only.
     """
@@ -179,7 +205,10 @@ def write_contenders(
         new = {each.problem for each in export.load(only).fields if each.stage == "confirm"}
         found = replace(found, fields=tuple(f for f in found.fields if f.problem in new))
     out_dir.mkdir(parents=True, exist_ok=True)
-    if near is None:
+    if proven is not None:
+        usable, known = table.make_usable(compiler.build), read_source(proven)
+        document = add_proven(known, found, usable, layouts or (), dtypes or ())
+    elif near is None:
         document = sustained.candidates(found, table.make_usable(compiler.build), least_flop)
     else:
         document, pairs = dependent.candidates(found, table.make_usable(compiler.build), near)

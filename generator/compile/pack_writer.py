@@ -262,14 +262,16 @@ def _sort_source(source: SourceManifest) -> SourceManifest:
 
 def _plain(value: Any) -> Any:
     """Dataclasses and named tuples as JSON objects, tuples as arrays. A row without a kernel for
-    dependent launch does not mention one, nor one of packed and aligned operands how these lie,
-    nor a document without predictors these."""
+    dependent launch does not mention one, nor one of packed and aligned operands how these lie, nor
+    one of a single product how many there are, nor a document without predictors these."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
         if value.get("dependent", "") is None:
             del value["dependent"]
         if value.get("packed", False):
             del value["packed"]
+        if value.get("batches") == 1:
+            del value["batches"]
         if isinstance(value.get("base"), tuple):
             value["base"] = dict(zip("abc", value["base"], strict=True))
             if {*value["base"].values()} == {16}:

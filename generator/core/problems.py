@@ -19,13 +19,18 @@ from hgemm_packs.problem import regime as regime
 NAMED = {
     "grid": "grid.toml",
     "llm": "llm_layers.toml",
+    "engines": "llm_layers.toml",
     "serving": "serving.toml",
     "transposed": "transposed.toml",
     "unaligned": "unaligned.toml",
+    "unaligned_sizes": "unaligned_sizes.toml",
     "drawn": "drawn.toml",
     "drawn_m65_512": "drawn_m65_512.toml",
     "drawn_m513_8192": "drawn_m513_8192.toml",
 }
+
+#: What engines run of the layers of "llm", in the same file.
+ENGINES = "engines"
 
 #: Layers of models are divided by their rows: few of them stream the weights, many compute.
 LAYER_REGIMES = ("M<=256", "M>256")
@@ -40,7 +45,8 @@ def _load(place: str | Path) -> shapes.Shapes:
     from hgemm_packs.cli.console import manifests_dir
 
     if place in NAMED:
-        return shapes.read(manifests_dir() / "shapes" / NAMED[str(place)])
+        found = shapes.read(manifests_dir() / "shapes" / NAMED[str(place)])
+        return found.of_engines() if place == ENGINES else found
     path = Path(place)
     if not path.is_file():
         raise PackError("unknown_shapes", f"{path} is no file, and no list of {sorted(NAMED)}")
@@ -59,9 +65,13 @@ def read(place: str | Path, models: Sequence[str] = ()) -> list[Problem]:
     `models` are patterns ("Llama 3.1 8B", "Qwen3 *") that leave only the layers of those models.
     Raises PackError, which names file, entry and field, and OSError.
     """
+    return sorted(read_in_order(place, models), key=cost)
+
+
+def read_in_order(place: str | Path, models: Sequence[str] = ()) -> list[Problem]:
+    """The same problems in the order of the file. Raises what `read` does."""
     listed = _load(place)
-    asked = set((listed.restrict(models) if models else listed).problems())
-    return sorted(asked, key=cost)
+    return list(dict.fromkeys((listed.restrict(models) if models else listed).problems()))
 
 
 def filter(

@@ -78,9 +78,9 @@ CORE: Mapping[str, Mapping[str, Values]] = {
         "b_bytes": (2,),
         "c_bytes": (2,),
         "tile_m": (64, 128),
-        "tile_n": (32, 64, 128, 256),
-        "stages": (3, 5),
-        "batch": (8,),
+        "tile_n": (32, 64, 128, 192, 256),
+        "stages": (3, 4, 5),
+        "batch": (4, 8),
         "ctas_per_sm": (1, 2),
         "group": (8,),
     },
@@ -107,6 +107,11 @@ LEFT_OUT: Mapping[str, Sequence[Mapping[str, Values]]] = {
     "sm90_writebound": ({"layout": ("nt", "tt"), "epilogue": ("staged",)},),
     "sm90_direct": ({"exact": (False,), "cluster_k": (4, 8)},),
     "sm90_unaligned": (
+        {"wide": (False,), "batch": (4,)},
+        {"wide": (False,), "stages": (4,)},
+        {"wide": (False,), "tile_n": (192,)},
+        {"wide": (True,), "stages": (3, 5)},
+        {"wide": (True,), "ctas_per_sm": (2,)},
         {"tile_m": (128,), "consumers": (1,)},
         {"tile_n": (256,), "split_k": (2, 4)},
         {"stages": (3,), "ctas_per_sm": (1,), "tile_n": (32, 64)},
@@ -229,9 +234,11 @@ def widest(choice: Choice, problem: Problem) -> Choice | None:
     a, b, c = (
         min(had, math.gcd(16, 2 * row)) for had, row in zip(problem.alignments, rows, strict=True)
     )
+    f, wide = family(choice.family), choice.genome["wide"]
+    if wide:  # by 16 bytes, whatever rows begin at
+        a, b, c = (had if had == 16 else 2 for had in (a, b, c))
     genome = {**choice.genome, "a_bytes": a, "b_bytes": b, "c_bytes": c}
-    f = family(choice.family)
-    if 2 not in (a, b):
+    if 2 not in (a, b) and not wide:
         genome["batch"] = f.genes["batch"][0]
     return Choice.of(choice.family, genome) if f.is_valid(genome) else None
 

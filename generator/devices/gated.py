@@ -7,6 +7,7 @@ reply's evidence is the line that goes on file: the gate's verdict is an answer,
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from typing import Any
@@ -17,8 +18,9 @@ from hgemm_packs import launcher
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core.spec import CompiledKernel, Job, Reply
 from hgemm_packs.generator.devices.gpu import GpuDevice
-from hgemm_packs.generator.gates import numeric
+from hgemm_packs.generator.gates import batched, grouped, numeric
 from hgemm_packs.generator.gates.arm import KernelArm
+from hgemm_packs.pack.manifest import KernelEntry
 
 WAYS = ("plain", "dependent")  # job kinds
 NO_ROOM = "no block of this kernel fits the device"  # csrc/launcher/cuda/kernel.c
@@ -35,7 +37,7 @@ class Gated(GpuDevice):
         (kernel,), began = job.kernels, time.perf_counter()
         with torch.cuda.device(self.index):
             try:
-                evidence = self._check_kernel(kernel, job.kind == "dependent", job.seed)
+                evidence = self._check_kernel(kernel, job)
                 torch.cuda.synchronize(self.index)
             except torch.OutOfMemoryError as error:  # these operands, not this kernel
                 torch.cuda.empty_cache()
@@ -43,18 +45,26 @@ class Gated(GpuDevice):
         seconds = time.perf_counter() - began
         return Reply({}, evidence={**evidence, "seconds": round(seconds, 3)}, gpu_seconds=seconds)
 
-    def _check_kernel(self, kernel: CompiledKernel, dependent: bool, seed: int) -> dict[str, Any]:
+    @property
+    def _place(self) -> torch.device:
+        return torch.device("cuda", self.index)
+
+    def _check_kernel(self, kernel: CompiledKernel, job: Job) -> dict[str, Any]:
         record = entry(kernel.fields, kernel.cubin)
         try:
-            handle = launcher.load(self.index, record, kernel.cubin, dependent)
+            handle = launcher.load(self.index, record, kernel.cubin, job.kind == "dependent")
             ctas, together = handle.max_ctas, math.prod(record.cluster) * record.grid.slices
             if record.cooperative and ctas < together:
                 words = f"the {together} CTAs of a tile wait for each other, {ctas} run at once"
                 return {"outcome": "refused", "detail": words}
-            place, sms = torch.device("cuda", self.index), self.facts.sm_count
-            passed = numeric.check(
-                record, KernelArm(handle, record.epilogue), place, sms, seed, ctas
-            )
+            if record.is_grouped:
+                launch = functools.partial(launcher.launch_grouped, handle)
+                passed = grouped.check(record, launch, self._place, job.seed)
+            elif record.is_batched:
+                arm = KernelArm(handle, record.epilogue)
+                passed = batched.check(record, arm, self._place, job.seed)
+            else:
+                passed = self._check(record, KernelArm(handle, record.epilogue), ctas, job)
         except torch.OutOfMemoryError:
             raise
         except (numeric.NumericError, RuntimeError, ValueError) as error:
@@ -66,6 +76,9 @@ class Gated(GpuDevice):
             "max_rel_err": passed.max_rel_err,
             "shapes_tested": passed.shapes_tested,
         }
+
+    def _check(self, record: KernelEntry, arm: KernelArm, ctas: int, job: Job) -> numeric.Numeric:
+        return numeric.check(record, arm, self._place, self.facts.sm_count, job.seed, ctas)
 
 
 def make(index: int = 0) -> Gated:

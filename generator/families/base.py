@@ -13,7 +13,7 @@ from typing import Any
 
 from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.families.computed import COMPUTES
-from hgemm_packs.pack.manifest import PARAM_LAYOUTS, WITH_ADDEND
+from hgemm_packs.pack.manifest import OF_BATCH, PARAM_LAYOUTS, WITH_ADDEND
 from hgemm_packs.problem import WITHOUT_ADDEND
 
 Genome = Mapping[str, int | str | bool]
@@ -35,6 +35,7 @@ UNNAMED: Mapping[str, int | str | bool] = {
     "reads_ahead": False,
     "triggers_early": False,
     "cp_async": False,
+    "wide": False,
 }
 #: Genes of kernels that may read A and B before they wait for the grid ahead, and then also let the
 #: next grid start (CUDA's programmatic trigger) before that has ended.
@@ -68,6 +69,8 @@ class Family:
     in_order: bool = False
     #: calls `require` of a genome that is to compute silu(gate) * up; None where the family cannot
     gated: Callable[[Genome], None] | None = None
+    #: Whether its kernels run batches of products, and these alone.
+    batched: bool = False
 
     def whole(self, genome: Genome) -> dict[str, int | str | bool]:
         """`genome` with those of UNNAMED that it is too old to have: the same kernel."""
@@ -146,6 +149,8 @@ class Family:
         epilogue = computed.epilogue_of(genome)
         if epilogue not in WITHOUT_ADDEND:
             record["param_layout"] = WITH_ADDEND[record["param_layout"]]
+        if self.batched:
+            record["param_layout"] = OF_BATCH[record["param_layout"]]
         return {
             "name": name,
             "symbol": name,

@@ -56,7 +56,7 @@ class KernelArm:
 
     def _make_fitting(self, c: torch.Tensor) -> Workspace | None:
         """A workspace for a product into `c`, None where the kernel needs none."""
-        m, columns = c.shape
+        m, columns = c.shape[-2:]
         n = columns * 2 if self._epilogue == "gated_silu" else columns
         size = self._kernel.workspace(m, n)
         if not size:

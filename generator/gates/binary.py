@@ -110,6 +110,7 @@ FAMILY_MMA: Mapping[str, tuple[str, Callable[[Genome], int]]] = {
     "sm90_direct": ("HMMA", _direct_share),
     "sm90_gemv": ("HMMA", _gemv_share),
     "sm90_tokens": ("HGMMA", _tokens_share),
+    "sm90_batched": ("HGMMA", _tokens_share),
     "sm90_unaligned": ("HGMMA", _unaligned_share),
 }
 

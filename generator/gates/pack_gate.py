@@ -20,7 +20,7 @@ import torch
 
 from hgemm_packs import launcher, report
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator.gates import grouped, numeric
+from hgemm_packs.generator.gates import batched, grouped, numeric
 from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.pack.folder import Pack
 
@@ -58,6 +58,10 @@ def verify_kernels(
                 if entry.is_grouped:
                     launch = functools.partial(launcher.launch_grouped, kernel)
                     verdicts.append(grouped.check(entry, launch, place, seed))
+                    continue
+                if entry.is_batched:
+                    arm = KernelArm(kernel, entry.epilogue)
+                    verdicts.append(batched.check(entry, arm, place, seed))
                     continue
                 verdicts.append(
                     numeric.check(entry, KernelArm(kernel), place, sm_count, seed, ctas)

@@ -33,7 +33,7 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.core.spec import Status, Verdict
-from hgemm_packs.generator.gates import grouped
+from hgemm_packs.generator.gates import batched, grouped
 from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import fit_shape, size
 from hgemm_packs.generator.gates.numeric import ring_depth
@@ -136,9 +136,15 @@ def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
         kernel = launcher.load(0, entry, cubin)
         generator = torch.Generator().manual_seed(launches)
         dtype = DTYPES[entry.dtype]
-        if entry.is_grouped:
-            launch = functools.partial(launcher.launch_grouped, kernel)
-            for error in grouped.run_small(entry, launch, device, launches):
+        if entry.is_grouped or entry.is_batched:
+            errors = (
+                grouped.run_small(
+                    entry, functools.partial(launcher.launch_grouped, kernel), device, launches
+                )
+                if entry.is_grouped
+                else batched.run_small(entry, KernelArm(kernel, entry.epilogue), device, launches)
+            )
+            for error in errors:
                 if not error < BOUND[entry.dtype]:
                     raise AssertionError(f"{entry.name}: relative error {error:.1e}")
                 launches += 1

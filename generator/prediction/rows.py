@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,10 +55,12 @@ class Eye:
 @dataclass(frozen=True)
 class Rows:
     """`values` are a row a kernel on a problem, `logs` the logarithm of its time over the floor,
-    `of` the problem by its place in `problems`; `torch` has a logarithm a problem."""
+    `of` the problem by its place in `problems`; `torch` has a logarithm a problem, and `finals`
+    says of which problems kernels were chosen by their times."""
 
     problems: tuple[Problem, ...]
     torch: Array
+    finals: NDArray[np.bool_]
     of: NDArray[np.int64]
     values: Array
     logs: Array
@@ -81,13 +83,18 @@ class Rows:
         return places, self.values[first][:, : len(OF_PROBLEM)]
 
 
-def make_rows(eye: Eye, names: Sequence[str], times: dict[Problem, Times]) -> Rows:
+def make_rows(
+    eye: Eye,
+    names: Sequence[str],
+    drawn: Mapping[Problem, Times],
+    finals: Mapping[Problem, Times],
+) -> Rows:
     """Rows of all times; `names` of the eye's kernels, in its order."""
     place_of = {name: place for place, name in enumerate(names)}
-    problems = tuple(times)
+    problems = (*drawn, *finals)
     of, values, logs, weights, torch = [], [], [], [], []
-    for index, problem in enumerate(problems):
-        each, floor = times[problem], eye.floor_us(problem)
+    for index, (problem, each) in enumerate([*drawn.items(), *finals.items()]):
+        floor = eye.floor_us(problem)
         us = np.array(list(each.kernels.values()))
         torch.append(np.log(each.torch / floor))
         of.append(np.full(len(us), index))
@@ -99,6 +106,7 @@ def make_rows(eye: Eye, names: Sequence[str], times: dict[Problem, Times]) -> Ro
     return Rows(
         problems,
         np.array(torch),
+        np.arange(len(problems)) >= len(drawn),
         np.concatenate(of),
         np.concatenate(values),
         np.concatenate(logs),

@@ -67,7 +67,8 @@ class Measured:
 def candidate_of(fields: Mapping[str, Any], families: tuple[str, ...]) -> Candidate:
     """A kernel as a pack's candidate, by its manifest fields."""
     grid = {"slices": 1, **fields["grid"]}
-    described = SimpleNamespace(**{**fields, "grid": SimpleNamespace(**grid)})
+    align = [fields["align"][name] for name in "abc"]
+    described = SimpleNamespace(**{**fields, "grid": SimpleNamespace(**grid), "align": align})
     dims = Dims(*(DimRange(**fields["dims"][name]) for name in "mnk"))
     numbers = numbers_of(described, families)
     return Candidate(str(fields.get("id", "")), fields["layout"], fields["dtype"], dims, numbers)
@@ -86,11 +87,12 @@ def read_lines(measured: Measured, paths: Iterable[Path], fields: Mapping[str, A
 
 
 def read_export(measured: Measured, place: Path) -> None:
-    """Hot times of every final and confirmation of plain products."""
+    """Hot times of every final and confirmation of plain products, one at a time."""
     found = export.load(place)
     for job in found.fields:
         hot = job.samples.get("hot", {})
-        if job.problem.epilogue != "none" or not hot.get(FALLBACK):
+        plain = job.problem.epilogue == "none" and job.problem.batches == 1
+        if not plain or not hot.get(FALLBACK):
             continue
         kernels = {}
         for id_, status in job.statuses.items():

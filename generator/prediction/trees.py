@@ -22,18 +22,24 @@ DIGITS = 7
 
 @dataclass(frozen=True)
 class Growth:
-    """How trees grow: how many, leaves of each, samples a leaf must have, and how much of its
-    error each tree takes away."""
+    """How trees grow: how many, leaves of each, samples a leaf must have, how much of its error
+    each tree takes away, and how deep they are: C takes as many steps for the shortest walk as for
+    the longest."""
 
     trees: int = 120
     leaves: int = 31
     least: int = 8
     rate: float = 0.12
     penalty: float = 1.0
+    depth: int = 9
 
 
-def grow(values: Array, wanted: Array, weights: Array, how: Growth) -> Model:
-    """Fit trees to `wanted`, a row of `values` each."""
+def grow(
+    values: Array, wanted: Array, weights: Array, how: Growth, sort: Array | None = None
+) -> Model:
+    """Fit trees to `wanted`, a row of `values` each. `sort` is one more value of each row, which
+    trees may split by; the model that is left is that of the sort 0."""
+    seen = values if sort is None else np.column_stack([values, sort])
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
 
@@ -42,22 +48,22 @@ def grow(values: Array, wanted: Array, weights: Array, how: Growth) -> Model:
         trained: Any = HistGradientBoostingRegressor(
             max_iter=how.trees,
             max_leaf_nodes=how.leaves,
+            max_depth=how.depth,
             min_samples_leaf=how.least,
             learning_rate=how.rate,
             l2_regularization=how.penalty,
             early_stopping=False,
             random_state=0,
-        ).fit(values, wanted, sample_weight=weights)
-    return _as_model(
-        float(trained._baseline_prediction.item()), [each[0].nodes for each in trained._predictors]
-    )
+        ).fit(seen, wanted, sample_weight=weights)
+    nodes = [each[0].nodes for each in trained._predictors]
+    return _as_model(float(trained._baseline_prediction.item()), nodes, values.shape[1])
 
 
 def _round(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _as_model(base: float, trees: Sequence[Any]) -> Model:
+def _as_model(base: float, trees: Sequence[Any], sees: int) -> Model:
     roots: list[int] = []
     feature: list[int] = []
     number: list[float] = []
@@ -66,6 +72,9 @@ def _as_model(base: float, trees: Sequence[Any]) -> Model:
     def put(nodes: Any, at: int) -> None:
         node, mine = nodes[at], len(feature)
         leaf = bool(node["is_leaf"])
+        if not leaf and int(node["feature_idx"]) >= sees:  # of the sort, which is 0
+            put(nodes, int(node["left"]))
+            return
         feature.append(-1 if leaf else int(node["feature_idx"]))
         number.append(_round(float(node["value" if leaf else "num_threshold"])))
         right.append(0)
@@ -81,9 +90,9 @@ def _as_model(base: float, trees: Sequence[Any]) -> Model:
 
 
 def ask(model: Model, values: Array) -> Array:
-    """The model's value for each row of `values`."""
+    """The model's value for each row of `values`; numbers count as float32."""
     feature, right = np.array(model.feature), np.array(model.right)
-    number = np.array(model.number)
+    number = np.array(model.number, np.float32).astype(np.float64)
     total = np.full(len(values), model.base)
     rows = np.arange(len(values))
     for root in model.roots:

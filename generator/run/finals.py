@@ -36,7 +36,12 @@ class FinalStages(DependentStages):
     job."""
 
     def __init__(
-        self, flow: RunJobs, tracks: Sequence[Track], width: int, count: int, followers: Followers
+        self,
+        flow: RunJobs,
+        tracks: Sequence[Track],
+        width: int,
+        count: int,
+        followers: Followers | None,
     ) -> None:
         super().__init__(flow, tracks, count, followers)
         self._width = width
@@ -61,7 +66,8 @@ class FinalStages(DependentStages):
             if isinstance(k, CompiledKernel) and k.id not in self._flow.refused
         }
         entrant.ranking = list(ready.values())
-        if len(entrant.ranking) > self._count:
+        # A race of as many as the finals have sends home nobody.
+        if len(entrant.ranking) > self._count < self._width:
             field = entrant.ranking[: self._width]
             self._ask("race", entrant, field, partial(self._take_race, entrant))
 

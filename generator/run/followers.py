@@ -29,7 +29,7 @@ class DependentStages(Stages):
     """The stages of kernels that read ahead; `count` of a problem are confirmed."""
 
     def __init__(
-        self, flow: RunJobs, tracks: Sequence[Track], count: int, followers: Followers
+        self, flow: RunJobs, tracks: Sequence[Track], count: int, followers: Followers | None
     ) -> None:
         super().__init__(flow, tracks)
         self._count = count
@@ -41,8 +41,11 @@ class DependentStages(Stages):
         winners, of what earlier runs confirmed on these sizes or earlier calls tried, each as it
         reads ahead, of those that leave room for the next grid, and then of what is around the
         fastest of these. Launched plainly they are no faster than others, so that no search looks
-        for them."""
+        for them. None are looked for where there are no `followers`."""
         self._limit = limit
+        elsewhere = self._elsewhere
+        if elsewhere is None:
+            return
 
         def start(entrant: Entrant) -> None:
             space, flow = entrant.track.space, self._flow
@@ -53,7 +56,7 @@ class DependentStages(Stages):
             sms = flow.facts.sm_count
             twins = (
                 one
-                for each in (*own, *self._elsewhere(space.problem))
+                for each in (*own, *elsewhere(space.problem))
                 for one in behind.twins(each, space.problem, sms)
             )
             fitting = (one for one in (*before, *twins) if admits(one, space.problem))

@@ -115,14 +115,15 @@ def generate(
     spaces: Callable[[Problem], Space] = Space,
     seed: int | None = None,
     sanitize: Sanitize = lambda kernels: (),
-    followers: Followers = lambda problem: (),
+    followers: Followers | None = lambda problem: (),
 ) -> Summary:
     """Search kernels for `problems` and confirm what looks like wins, within the budget.
 
     Every answer is committed before it is used, those that wait when an exception ends the run
     included; calling again with the same store goes on from there. `seed` is the first call's, from
     the system if not given; the seed of every job follows from it. `sanitize` judges the confirmed
-    kernels, last of all. `followers` are tried behind one another beside what every run tries so.
+    kernels, last of all. `followers` are tried behind one another beside what every run tries so;
+    None: nothing is.
     Raises ValueError when the store has measurements of another kind of GPU, DevicesLost when the
     last device is gone, StoreError.
     """

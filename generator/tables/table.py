@@ -10,6 +10,7 @@ import importlib.metadata
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from hgemm_packs.generator.compile import compiler
@@ -20,7 +21,7 @@ from hgemm_packs.generator.store.findings import Findings
 from hgemm_packs.generator.tables import judge
 from hgemm_packs.generator.tables.judge import Contender, Listed
 from hgemm_packs.generator.tables.prune import Pruned, prune
-from hgemm_packs.pack import manifest_checks
+from hgemm_packs.pack import batch_invariant, manifest_checks
 from hgemm_packs.pack.manifest import (
     Baseline,
     DeviceProfile,
@@ -137,6 +138,18 @@ def make_usable(compile: Compile) -> Usable:
 def restrict_usable(ids: Container[str], usable: Usable) -> Usable:
     """Of these kernels alone what is `usable`; the others are not even asked of."""
     return lambda kernels: usable({id_: each for id_, each in kernels.items() if id_ in ids})
+
+
+def restrict_to_bits(measured: Container[str], usable: Usable) -> Usable:
+    """Of kernels that add K up in order, which the batch-invariant mode takes for alike, those
+    alone whose bits were `measured`; all others as they are `usable`."""
+
+    def is_known(id_: str, fields: Mapping[str, Any]) -> bool:
+        grid = SimpleNamespace(**{"slices": 1, **fields["grid"]})
+        shape: Any = SimpleNamespace(**{"epilogue": "none", **fields, "grid": grid})
+        return id_ in measured or not batch_invariant.adds_in_order(shape)
+
+    return lambda kernels: usable({i: each for i, each in kernels.items() if is_known(i, each)})
 
 
 def judge_findings(found: Findings) -> tuple[dict[Problem, list[Contender]], float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
@@ -62,9 +62,21 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class Engines:
+    """What engines run of the layers of a file: numbers of tokens, layouts, types, and the models
+    that come first."""
+
+    m: tuple[int, ...]
+    layouts: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    first: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Shapes:
     """What a file lists: layers at each number of tokens `m`, problems, and a product of sides;
-    each in every one of `layouts` and `dtypes`, but for a problem that names its own."""
+    each in every one of `layouts` and `dtypes`, but for a problem that names its own. What engines
+    run is a list of its own, `of_engines`."""
 
     layouts: tuple[str, ...]
     dtypes: tuple[str, ...]
@@ -72,6 +84,7 @@ class Shapes:
     layers: tuple[Layer, ...]
     sides: tuple[tuple[int, int, int], ...]
     listed: tuple[Problem, ...]
+    engines: Engines | None = None
 
     def of_layer(self, layer: Layer, layout: str, dtype: str) -> Iterator[Problem]:
         for m in self.m:
@@ -99,6 +112,16 @@ class Shapes:
             wanted |= found
         kept = tuple(layer for layer in self.layers if layer.model.lower() in wanted)
         return replace(self, layers=kept, sides=(), listed=())
+
+    def of_engines(self) -> Shapes:
+        """The layers as engines run them, those of the `first` models in front. Raises PackError
+        where the file says nothing of engines."""
+        if self.engines is None:
+            raise PackError("missing_field", "the file has no table of engines")
+        m, layouts, dtypes, first = astuple(self.engines)
+        places = {name: place for place, name in enumerate(first)}
+        layers = sorted(self.layers, key=lambda each: places.get(each.model, len(first)))
+        return Shapes(layouts, dtypes, m, tuple(layers), (), ())
 
 
 def _table(make: Callable[..., Any], required: str, **fields: Check) -> Check:
@@ -222,6 +245,14 @@ _FILE = _table(
         MAX_PROBLEMS,
     ),
     grid=_table(lambda m, n, k: (m, n, k), "m n k", m=SIDES, n=SIDES, k=SIDES),
+    engines=_table(
+        Engines,
+        "m layouts dtypes first",
+        m=SIDES,
+        layouts=listing(LAYOUT, 1, 4),
+        dtypes=listing(DTYPE, 1, 2),
+        first=listing(LINE, 0, 1000),
+    ),
 )
 
 
@@ -254,10 +285,14 @@ def _shapes(document: dict[str, Any]) -> Shapes:
         for layout in ([p["layout"]] if p["layout"] else layouts)
         for dtype in ([p["dtype"]] if p["dtype"] else dtypes)
     )
+    engines = found.get("engines")
     shapes = Shapes(
-        layouts, dtypes, found.get("m", ()), tuple(layers), tuple(product(*axes)), listed
+        layouts, dtypes, found.get("m", ()), tuple(layers), tuple(product(*axes)), listed, engines
     )
-    for p in shapes.problems():
+    if engines and (unknown := set(engines.first) - set(names)):
+        raise PackError("unknown_model", f"no model is called {min(unknown)!r}", "engines.first")
+    parts = [shapes, shapes.of_engines()] if engines else [shapes]
+    for p in (problem for part in parts for problem in part.problems()):
         size = 2 * (p.m * p.k + p.k * p.n + p.m * p.n)
         if size > LARGEST_BYTES:
             most = f"at most {LARGEST_BYTES >> 30} GiB"

@@ -13,21 +13,28 @@ from typing import Protocol
 #: Of a problem alone; the model of torch sees no others.
 OF_PROBLEM = (
     *("log2_m", "log2_n", "log2_k", "log2_flop", "log2_bytes", "log2_floor"),
-    *("a_transposed", "b_transposed", "bf16", "log2_row_bytes", "fill_m_64", "fill_n_64"),
+    *("log2_mn", "log2_m_over_n", "log2_k_over_side", "log2_intensity"),
+    *("a_transposed", "b_transposed", "bf16"),
+    *("log2_row_bytes", "log2_a_bytes", "log2_b_bytes", "log2_c_bytes"),
+    *("fill_m_64", "fill_n_64"),
     *("use_64x128", "use_128x128", "use_128x256", "use_256x128"),
 )
 #: Of a kernel on a problem.
 OF_KERNEL = (
     *("family", "tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "parts_of_k"),
     *("slices", "persistent", "threads", "ctas_per_sm", "log2_ctas", "waves", "wave_use"),
-    *("fill", "use", "log2_steps", "log2_sm_bytes", "log2_sm_flop"),
+    *("fill", "use", "log2_steps", "log2_sm_bytes", "log2_sm_flop", "cluster_k"),
+    *("a_bytes", "b_bytes", "c_bytes", "pingpong", "wide", "smem_bytes", "outputs_a_thread"),
+    *("filled_waves", "log2_compute_over_floor", "log2_sm_bytes_over_floor"),
+    *("log2_traffic_over_floor",),
 )
 FEATURES = (*OF_PROBLEM, *OF_KERNEL)
 
 #: Numbers of a kernel, in the order in which C reads them: `family` counts in a predictor's list.
 NUMBERS = (
     *("family", "tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "cluster_k"),
-    *("slices", "persistent", "threads", "smem_bytes"),
+    *("slices", "persistent", "threads", "smem_bytes", "a_bytes", "b_bytes", "c_bytes"),
+    *("pingpong", "wide"),
 )
 #: Of K, for a family without such a gene.
 TILE_K, STAGES = 64, 1
@@ -61,6 +68,8 @@ class Described(Protocol):
     def block(self) -> int: ...
     @property
     def smem_bytes(self) -> int: ...
+    @property
+    def align(self) -> Sequence[int]: ...
 
 
 def _gene(kernel: Described, name: str, without: int) -> int:
@@ -76,4 +85,7 @@ def numbers_of(kernel: Described, families: Sequence[str]) -> tuple[int, ...]:
         *(_gene(kernel, "tile_k", TILE_K), _gene(kernel, "stages", STAGES)),
         *kernel.cluster,
         *(grid.slices, int(grid.persistent), kernel.block, kernel.smem_bytes),
+        *kernel.align,
+        int(kernel.genome.get("schedule") == "pingpong"),
+        int(kernel.genome.get("wide") is True),
     )

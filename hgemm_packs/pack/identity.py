@@ -38,13 +38,26 @@ def launch_record(entry: KernelEntry) -> dict[str, Any]:
     }
 
 
+#: By `id` of an entry, which is kept so that no other one gets that id; of a process that goes
+#: through packs only the latest.
+_made: dict[int, tuple[KernelEntry, str]] = {}
+_MOST_MADE = 4096
+
+
 def identity(entry: KernelEntry) -> str:
     """The sha256 over a kernel's cubin, its launch record and the launcher's rules: equal for two
-    entries that run alike, whatever pack they are of. Made when it is asked for (50 us): a pack has
-    thousands of kernels, and a process asks about a few."""
+    entries that run alike, whatever pack they are of. Made when it is asked for (50 us), and once:
+    a pack has thousands of kernels, and a process asks often about a few."""
+    known = _made.get(id(entry))
+    if known is not None and known[0] is entry:
+        return known[1]
     record = launch_record(entry)
     if entry.epilogue == "none":
         del record["epilogue"]  # as there was none when plain kernels were measured
     said = {"rules": LAUNCH_RULES, "cubin": entry.id, "record": record}
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    name = hashlib.sha256(text.encode()).hexdigest()
+    if len(_made) >= _MOST_MADE:
+        _made.clear()
+    _made[id(entry)] = entry, name
+    return name

@@ -21,7 +21,7 @@ from ..problem import (
 )
 
 SCHEMA = "hgemm-packs/2"
-LAUNCHER_ABI = 6
+LAUNCHER_ABI = 7
 #: Part of every kernel's `identity`. Raise it when the same launch record becomes another launch:
 #: another grid or cap of it, other attributes, pairs, or another choice of when to be dependent.
 LAUNCH_RULES = 2
@@ -30,9 +30,10 @@ MAX_BLOB_BYTES = 512 << 20
 
 #: What older packs were made for, which are read as ever: all of them are plain products.
 PLAIN_ABI = 4
-#: The first with epilogues; grouped kernels and rows that say how operands are aligned came with
-#: LAUNCHER_ABI.
+#: The first with epilogues, and that with grouped kernels and rows that say how operands are
+#: aligned; batches came with LAUNCHER_ABI.
 EPILOGUE_ABI = 5
+GROUPED_ABI = 6
 _PLAIN_LAYOUTS = {
     "ptr_v1": (8, 8, 8, 4, 4, 4, 4, 4, 4),
     "tma2_v1": (128, 128, 8, 4, 4, 4, 4),
@@ -48,6 +49,12 @@ WITH_ADDEND = {name: f"{name}_addend" for name in _PLAIN_LAYOUTS}
 PARAM_LAYOUTS: dict[str, tuple[int, ...]] = _PLAIN_LAYOUTS | {
     WITH_ADDEND[name]: (*sizes, 8) for name, sizes in _PLAIN_LAYOUTS.items()
 }
+#: Layout -> that of the same kernel for a batch, how many products it has being the last parameter.
+OF_BATCH = {
+    name: name.replace("_v1", "_batched_v1")
+    for name in ("tma2_v1", "tma3_v1", "tma2_v1_addend", "tma3_v1_addend")
+}
+PARAM_LAYOUTS |= {many: (*PARAM_LAYOUTS[one], 4) for one, many in OF_BATCH.items()}
 #: The layout of grouped products: tensor maps of tokens and of all weights, C, sizes, then where
 #: the ends of the groups are and how many groups there are.
 GROUPED_LAYOUT = "tma2_grouped_v1"
@@ -57,8 +64,11 @@ MAX_GROUPS = 512
 _MAPPED = {"ptr_v1": "", "tma2_v1": "ab", "tma3_v1": "abc", "tma2_ws_v2": "ab"}
 #: Operands that come as tensor maps, in order.
 MAPPED = _MAPPED | {WITH_ADDEND[name]: operands for name, operands in _MAPPED.items()}
+MAPPED |= {many: MAPPED[one] for one, many in OF_BATCH.items()}
 MAPPED[GROUPED_LAYOUT] = "ab"
 
+#: Parameter layouts of kernels that add something.
+ADDING = frozenset(name for name in PARAM_LAYOUTS if name.endswith("_addend"))
 #: Parameter layouts with partial sums in global memory.
 WITH_WORKSPACE = frozenset({"tma2_ws_v2", "tma2_ws_v2_addend"})
 
@@ -83,7 +93,7 @@ class Row(NamedTuple):
     """One measured problem on one device profile; `kernel` is None where cuBLAS stays. `dependent`
     is the kernel, that or another, for where it follows a kernel of ours in a CUDA graph: launched
     with programmatic dependent launch, a persistent one without a cluster in clusters of two.
-    `base` and `packed` are as in a problem."""
+    `base`, `packed` and `batches` are as in a problem."""
 
     m: int
     n: int
@@ -102,11 +112,14 @@ class Row(NamedTuple):
     dependent: str | None = None
     base: Alignments = ALIGNED
     packed: bool = True
+    batches: int = 1
 
     @property
     def key(self) -> Key:
         """The problem this row is about."""
-        return self[:8] + (() if self.packed and self.base == ALIGNED else self[-2:])
+        if self.batches > 1:
+            return self[:8] + self[-3:]
+        return self[:8] + (() if self.packed and self.base == ALIGNED else self[-3:-1])
 
 
 class GroupedRow(NamedTuple):
@@ -225,6 +238,11 @@ class KernelEntry(NamedTuple):
         """Whether it runs grouped products, and these alone."""
         return self.param_layout == GROUPED_LAYOUT
 
+    @property
+    def is_batched(self) -> bool:
+        """Whether it runs batches of products, and these alone."""
+        return self.param_layout in OF_BATCH.values()
+
     def admits(self, problem: Problem | Row | GroupedProblem) -> Reason | None:
         """None when the kernel takes the problem, else the first thing that speaks against it."""
         if self.is_grouped != isinstance(problem, GroupedProblem):
@@ -232,6 +250,10 @@ class KernelEntry(NamedTuple):
             return Reason("grouped", f"{self.name} runs {runs}")
         if isinstance(problem, GroupedProblem) and problem.groups > MAX_GROUPS:
             return Reason("dims", f"{self.name} takes {MAX_GROUPS} groups at most")
+        batches = 1 if isinstance(problem, GroupedProblem) else problem.batches
+        if self.is_batched != (batches > 1):
+            runs = "batches alone" if self.is_batched else "no batch"
+            return Reason("batches", f"{self.name} runs {runs}")
         for name in ("layout", "dtype", "out_dtype", "acc", "epilogue"):
             mine, asked = getattr(self, name), getattr(problem, name)
             if mine != asked:

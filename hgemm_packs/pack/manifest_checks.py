@@ -14,14 +14,15 @@ from typing import Any, Protocol, TypeVar
 from ..errors import PackError
 from ..problem import ALIGNED, WITHOUT_ADDEND, Key, alignments_of
 from .manifest import (
+    ADDING,
     EPILOGUE_ABI,
+    GROUPED_ABI,
     GROUPED_LAYOUT,
     LAUNCHER_ABI,
     MAPPED,
     MAX_MANIFEST_BYTES,
     PARAM_LAYOUTS,
     PLAIN_ABI,
-    WITH_ADDEND,
     WITH_WORKSPACE,
     DeviceProfile,
     DimRange,
@@ -94,6 +95,8 @@ def abi_of(rows: Iterable[Row]) -> int:
         if row.epilogue != "none":
             needed = max(needed, EPILOGUE_ABI)
         if len(row.key) > 8:
+            needed = max(needed, GROUPED_ABI)
+        if row.batches > 1:
             needed = LAUNCHER_ABI
     return needed
 
@@ -107,18 +110,36 @@ def check_abi(launcher_abi: int, epilogue: str) -> None:
 
 def check_grouped_abi(launcher_abi: int) -> None:
     """The same of grouped kernels and rows."""
-    if launcher_abi < LAUNCHER_ABI:
-        detail = f"grouped products need launcher ABI {LAUNCHER_ABI}, the document says"
+    if launcher_abi < GROUPED_ABI:
+        detail = f"grouped products need launcher ABI {GROUPED_ABI}, the document says"
         raise PackError("bad_grouped", f"{detail} {launcher_abi}")
+
+
+def check_batched_abi(launcher_abi: int) -> None:
+    """The same of batched kernels and rows."""
+    if launcher_abi < LAUNCHER_ABI:
+        detail = f"batches need launcher ABI {LAUNCHER_ABI}, the document says"
+        raise PackError("bad_batches", f"{detail} {launcher_abi}")
+
+
+def check_kernel_abi(launcher_abi: int, entry: KernelEntry) -> None:
+    """All of these of a kernel."""
+    check_abi(launcher_abi, entry.epilogue)
+    if entry.is_grouped:
+        check_grouped_abi(launcher_abi)
+    if entry.is_batched:
+        check_batched_abi(launcher_abi)
 
 
 def check_row(launcher_abi: int, row: Row) -> None:
     """`check_abi` of a row; and it says of alignments no more than what sizes do not say."""
     check_abi(launcher_abi, row.epilogue)
+    if row.batches > 1:
+        check_batched_abi(launcher_abi)
     if len(row.key) == 8:
         return
-    if launcher_abi < LAUNCHER_ABI:
-        detail = f"rows with base or packed need launcher ABI {LAUNCHER_ABI}, not {launcher_abi}"
+    if launcher_abi < GROUPED_ABI:
+        detail = f"rows with base or packed need launcher ABI {GROUPED_ABI}, not {launcher_abi}"
         raise PackError("bad_base", detail, "base")
     for said, most in zip(row.base, alignments_of(row, ALIGNED), strict=True):
         if said < 16 and said >= most:
@@ -128,7 +149,7 @@ def check_row(launcher_abi: int, row: Row) -> None:
 
 def check_launch_record(entry: KernelEntry) -> None:
     """Fields of one kernel that must fit each other."""
-    has_addend = entry.param_layout in WITH_ADDEND.values()
+    has_addend = entry.param_layout in ADDING
     if (entry.epilogue not in WITHOUT_ADDEND) != has_addend:
         detail = f"{entry.param_layout} has {'an' if has_addend else 'no'} addend"
         raise PackError("bad_epilogue", f"{detail}, the epilogue is {entry.epilogue}", "epilogue")
@@ -150,6 +171,8 @@ def check_launch_record(entry: KernelEntry) -> None:
     _check_workspace(entry)
     if entry.param_layout == GROUPED_LAYOUT:
         _check_grouped(entry)
+    if entry.is_batched:
+        _check_batched(entry)
     operands = MAPPED[entry.param_layout]
     if "".join(spec.operand for spec in entry.tma) != operands:
         raise PackError("bad_tma", f"{entry.param_layout} maps {operands!r} in this order", "tma")
@@ -166,6 +189,18 @@ def _check_grouped(entry: KernelEntry) -> None:
     if (entry.m.min, entry.m.multiple_of) != (1, 1):
         detail = f"a grouped kernel takes any number of rows, not {entry.m}"
         raise PackError("bad_grouped", detail, "dims.m")
+
+
+def _check_batched(entry: KernelEntry) -> None:
+    """A batch has any number of products: a grid of any size must do, and maps have a third
+    dimension, which is no other one's."""
+    if not entry.grid.persistent or entry.cluster[2] > 1 or entry.reads_ahead:
+        detail = "a batched kernel is persistent, splits no K and reads nothing ahead"
+        raise PackError("bad_batches", detail, "grid")
+    if any(spec.row_group for spec in entry.tma):
+        raise PackError("bad_batches", "rows of a batched kernel come in their own order", "tma")
+    if entry.epilogue not in ("none", "residual"):
+        raise PackError("bad_batches", f"no batch has the epilogue {entry.epilogue}", "epilogue")
 
 
 def _check_workspace(entry: KernelEntry) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from ..problem import ACCUMULATORS, ALIGNMENTS, DTYPES, EPILOGUES, LARGEST_DIM, LAYOUTS
 from .manifest import (
     EPILOGUE_ABI,
+    GROUPED_ABI,
     LAUNCHER_ABI,
     MAX_BLOB_BYTES,
     MAX_GROUPS,
@@ -103,7 +104,12 @@ _RATIO = number(0.0, 1e6)
 TIMING = record(Timing, us=_US, torch_us=_US, cublaslt_us=_US, speedup=_RATIO, lcb=_RATIO)
 ROW = record(
     Row,
-    {"dependent": SHA256, "base": ALIGN, "packed": boolean},
+    {
+        "dependent": SHA256,
+        "base": ALIGN,
+        "packed": boolean,
+        "batches": integer(2, LARGEST_DIM),
+    },
     **PROBLEM_FIELDS,
     kernel=nullable(SHA256),
     profile=LINE,
@@ -185,7 +191,7 @@ KERNEL = record(
 #: Fields that the manifest and the generator's source document have in common.
 SHARED_FIELDS: dict[str, Check] = {
     "pack": record(PackInfo, name=NAME, version=NAME, license=LINE, created=MOMENT),
-    "launcher_abi": one_of(PLAIN_ABI, EPILOGUE_ABI, LAUNCHER_ABI),
+    "launcher_abi": one_of(PLAIN_ABI, EPILOGUE_ABI, GROUPED_ABI, LAUNCHER_ABI),
     "arch": ARCH,
     "device_profiles": listing(
         record(

@@ -29,10 +29,10 @@ from .manifest import (
     WinPolicy,
 )
 from .manifest_checks import (
-    check_abi,
     check_blob_order,
     check_grouped_abi,
     check_head,
+    check_kernel_abi,
     check_launch_record,
     check_place,
     check_row,
@@ -271,9 +271,7 @@ class Manifest:
         """A kernel whose fields fit each other and the blob."""
         try:
             check_launch_record(entry)
-            check_abi(self.launcher_abi, entry.epilogue)
-            if entry.is_grouped:
-                check_grouped_abi(self.launcher_abi)
+            check_kernel_abi(self.launcher_abi, entry)
             check_place(entry, self.blob.bytes)
         except PackError as error:
             raise error.within(self._kernel_lines.where(start)) from None

@@ -19,7 +19,9 @@ from .manifest import DimRange, KernelEntry
 #: Candidates of one layout and type: what one problem makes C evaluate at most.
 MOST_OF_A_KIND = 48
 #: Numbers that the features divide by.
-_POSITIVE = ("tile_m", "tile_n", "tile_k", "cluster_k", "slices", "threads")
+_POSITIVE = (
+    *("tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "cluster_k", "slices", "threads"),
+)
 
 
 class Model(NamedTuple):

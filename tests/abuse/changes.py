@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAX_MANIFEST_BYTES, PARAM_LAYOUTS
+from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAX_MANIFEST_BYTES, OF_BATCH, PARAM_LAYOUTS
 from tests.abuse.builder import (
     Change,
     edit,
@@ -177,6 +177,29 @@ def dependent(row: int, **kernel: Any) -> Change:
     return on_manifest(change)
 
 
+def batched(
+    row: dict[str, Any] | None = None,
+    abi: int = 7,
+    plain: bool = False,
+    served: int = 2,
+    **kernel: Any,
+) -> Change:
+    """The kernel that no row has becomes one of batches, with fields put into it, and the last row
+    one of a batch that it runs, or the kernel `served`, with fields put into it; but with `plain`
+    what it was, so that the kernel gets a row of one product."""
+
+    def change(document: dict[str, Any]) -> None:
+        own = document["kernels"][2]
+        layout = OF_BATCH["tma3_v1"]
+        own |= {"param_layout": layout, "param_sizes": list(PARAM_LAYOUTS[layout])} | kernel
+        document["launcher_abi"] = abi
+        if row is not None:
+            runs = {"kernel": document["kernels"][served]["id"]}
+            document["table"][-1] |= runs | ({} if plain else {"batches": 4}) | row
+
+    return on_manifest(change)
+
+
 def grouped(*rows: dict[str, Any], abi: int = 6, served: str = "", **kernel: Any) -> Change:
     """The kernel that no row has becomes a grouped one, with fields put into it, and measured in
     `rows`, each with fields put into a good one. `served` names a plain row that gets it."""
@@ -205,7 +228,7 @@ def predictor(value: Any = None, *keys: str | int, last: int | None = None) -> C
     def change(document: dict[str, Any]) -> None:
         made = json.loads(PREDICTED)
         kernel = document["kernels"][1]
-        numbers = [0, 128, 64, 64, 1, *kernel["cluster"], 1, 1, 384, 98304]
+        numbers = [0, 128, 64, 64, 1, *kernel["cluster"], 1, 1, 384, 98304, 16, 16, 16, 0, 0]
         facts = copy.deepcopy({name: kernel[name] for name in ("layout", "dtype", "dims")})
         made["candidates"] = [{**facts, "kernel": kernel["id"], "numbers": numbers}]
         place: Any = made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 from types import ModuleType
 
@@ -20,14 +21,13 @@ SUMMARY = {
         **{"random.unaligned": 1.314, "search.m65_512": 1.07, "search.m65_512.problems": 60},
         **{"search.m513_8192": 1.03, "search.m513_8192.problems": 59},
         **{"models.graph_3_100": 1.05, "models.graph_worst": 0.999},
-        **{"grouped.gmean": 1.527, "grouped.worst": 1.283},
+        **{"grouped.gmean": 1.527, "grouped.worst": 1.283, "batched.gmean": 1.125},
+        **{"batched.problems": 68, "batched.worst": 0.875},
         **{"host.first_us": 28.4, "host.stream_extra_us": 0.72},
     },
     "host": {"hit_ratio": 0.456, "miss_extra_us": 0.211, "layer_miss_extra_us": 0.317},
     "load": {
-        "import_ms": 12.3,
-        "pack100_ms": 45.6,
-        "first_product_ms": 51.4,
+        **{"import_ms": 12.3, "pack100_ms": 45.6, "first_product_ms": 51.4},
         "idle_pack_mb": 6.2,
     },
     "table": {
@@ -186,6 +186,20 @@ def test_generator_figures_say_what_the_raw_results_say() -> None:
     assert generator.OUT.read_text(encoding="utf-8") == generator.text()
 
 
+def test_the_page_has_a_line_of_random_problems_once_they_were_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator, place = script("generator"), tmp_path
+    for name in ("redteam_h200", "replay_search", "generator_h200", "generator/run/report"):
+        (place / f"{name}.json").parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(generator.RESULTS / f"{name}.json", place / f"{name}.json")
+    monkeypatch.setattr(generator, "RESULTS", place)
+    what = "random problems, each by a random kernel that admits it, right against float64"
+    assert what not in generator.rows(generator.figures())
+    (place / generator.DRAWN).write_text('{"problems": 2000, "right": 1999, "wrong": 1}')
+    assert generator.rows(generator.figures())[what] == "1999 of 2000"
+
+
 def test_distribution_says_what_the_raw_results_say() -> None:
     distribution = script("distribution")
     found = json.loads(distribution.OUT.read_text(encoding="utf-8"))
@@ -220,6 +234,7 @@ def test_every_block_is_on_a_page_once_and_filled() -> None:
         "| the same, M 513 to 8192 | 1.030x (59 problems) |",
         "| whole models in CUDA graphs, bf16, 3 to 100 tokens | 1.050x, worst 0.999x |",
         "| products of experts over torch's grouped product | 1.527x, worst 1.283x |",
+        "| batches over torch's, before fallback | 1.125x, worst 0.875x (68 problems) |",
         "| first decision about a problem | 28 us |",
         "| a stream of 10,000 sizes, a call over torch | 0.7 us |",
         "| memory of an idle pack | 6 MB |",

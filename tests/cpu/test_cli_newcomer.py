@@ -297,4 +297,6 @@ def test_newcomer_04_one_hash_however_one_installed(
     assert len(hashes) == 1
     assert made.manifest.generator == packs.GENERATOR
     folder = manifests_dir() / "sm_90a"
-    assert build_verb.sources("sm_90a") == [folder / "h200", folder / "h200_grouped"]
+    assert build_verb.sources("sm_90a") == [
+        folder / name for name in ("h200", "h200_batched", "h200_grouped")
+    ]

@@ -50,7 +50,7 @@ def test_torchs_first_product_may_be_in_a_capture(
     fake.serve("tma3_v1")
     launcher.device_info(0)  # opens the driver, as C does before it asks
     base = (16, 16, 16)
-    cold, other = ((32, 32, 32, layout, "f16", base, 1, "none") for layout in ("nn", "nt"))
+    cold, other = ((32, 32, 32, layout, "f16", base, 1, "none", 1) for layout in ("nn", "nt"))
     for capturing in (0, 1):
         assert dispatch._resolve("cuda", other, 0, capturing) == "not_measured"
     assert dispatch._resolve("cuda", cold, 0, 1) == "cold_capture"

@@ -23,9 +23,10 @@ import torch
 from hgemm_packs import dispatch, launcher, select
 from hgemm_packs.generator.devices.fake import fake_cubin
 from hgemm_packs.pack.manifest import (
+    ADDING,
     MAPPED,
+    OF_BATCH,
     PARAM_LAYOUTS,
-    WITH_ADDEND,
     WITH_WORKSPACE,
     DimRange,
     GridRule,
@@ -137,7 +138,9 @@ def image(
 
 
 def _epilogue_of(param_layout: str) -> str:
-    return "bias" if param_layout in WITH_ADDEND.values() else "none"
+    if param_layout not in ADDING:
+        return "none"
+    return "residual" if param_layout in OF_BATCH.values() else "bias"
 
 
 def entry(
@@ -163,7 +166,7 @@ def entry(
         "param_sizes": PARAM_LAYOUTS[param_layout],
         "block": 128,
         "cluster": (1, 1, 1),
-        "grid": GridRule(64, 32, False, SLICES if has_workspace else 1),
+        "grid": GridRule(64, 32, param_layout in OF_BATCH.values(), SLICES if has_workspace else 1),
         "smem_bytes": 65536,
         "regs": 64,
         "tma": tuple(TensorMapSpec(x, (64, 32), 128, 0, 128) for x in MAPPED[param_layout]),
@@ -285,6 +288,7 @@ class Started:
         kernel = None if invariant and fuses else self.kernels.get(kind)
         # A row of operands that are not packed and aligned names a kernel for such.
         takes_any = kernel is not None and min(kernel.align) < 16 and not invariant
+        takes_any |= kernel is not None and kernel.is_batched and problem.align == 16
         unfit = None if takes_any else select._find_unfit(problem)
         if unfit is None and (kernel is None or kernel.admits(problem)):
             unfit = Reason("not_measured", "not served")
@@ -297,7 +301,7 @@ class Started:
         facts = (kernel.id, "fake", timing, timing, 9, "2026-01-01", behind and behind.id)
         if behind and select.exclusion_reason(behind, dependent=True):
             behind = None
-        row = Row(*problem.key[:8], *facts)
+        row = Row(*problem.key[:8], *facts, batches=problem.batches)
         return Selection(self.pack, kernel, row, (), behind)  # type: ignore[arg-type]
 
     def fallbacks(self) -> dict[str, int]:

@@ -63,14 +63,32 @@ static uint16_t *element(const operand *x, int64_t outer, int64_t inner) {
 static int covers(const operand *x, int64_t outer, int64_t inner) {
   const fake_map *m = &x->map;
   if (!m->magic) return 1;
+  if (m->rank == 3 && m->box[2] != 1) return 0;
   const int64_t rows = m->rank == 4 ? (int64_t)m->dims[1] * m->dims[2] * m->dims[3] : m->dims[1];
   return m->magic == FAKE_MAP_MAGIC && m->dims[0] == inner && rows == outer;
+}
+
+// How many products a launch is of, where its maps have a third dimension; 0 where they disagree.
+static int64_t batches_of(const operand x[3]) {
+  const int64_t batches = x[0].map.rank == 3 ? x[0].map.dims[2] : 1;
+  for (int i = 1; i < 3; i++)
+    if (x[i].map.magic && (x[i].map.rank == 3 ? (int64_t)x[i].map.dims[2] : 1) != batches) return 0;
+  return batches;
+}
+
+// To the matrices of the next product.
+static void step_on(operand x[3], int64_t m, int64_t n) {
+  for (int i = 0; i < 3; i++)
+    if (x[i].map.magic)
+      x[i].map.address += x[i].map.strides[1];
+    else
+      x[i].data += m * n;
 }
 
 // Reads the parameters as csrc/kernels declares them, by the number of tensor maps in front and the
 // sizes of what follows.
 static int read_params(const fake_function *f, void **params, operand x[3], uint32_t **parts,
-                       int32_t mnk[3], const uint16_t **addend) {
+                       int32_t mnk[3], const uint16_t **addend, int64_t *batches) {
   int maps = 0, next = 3;
   while (maps < 3 && maps < f->count && f->sizes[maps] == 128)
     maps++;
@@ -90,8 +108,11 @@ static int read_params(const fake_function *f, void **params, operand x[3], uint
     x[i].lead = lead;
   }
   *addend = NULL;
-  if (next == f->count - 1 && f->sizes[next] == 8) memcpy(addend, params[next++], 8);
-  return next == f->count;
+  if (next < f->count && f->sizes[next] == 8) memcpy(addend, params[next++], 8);
+  int32_t told = 1;
+  if (next == f->count - 1 && f->sizes[next] == 4) memcpy(&told, params[next++], 4);
+  *batches = batches_of(x);
+  return next == f->count && told == *batches;
 }
 
 // Each half of K is a partial sum on its way through memory; a CTA has as much of a workspace as
@@ -161,29 +182,45 @@ static int compute_grouped(const fake_function *f, void **params) {
   return 1;
 }
 
-static int compute(const fake_function *f, void **params, uint32_t ctas) {
-  if (f->count == 9 && f->sizes[8] == 4 && f->sizes[7] == 8) return compute_grouped(f, params);
-  operand x[3] = {0};
-  uint32_t *parts;
-  int32_t mnk[3];
-  const uint16_t *addend;
-  if (!read_params(f, params, x, &parts, mnk, &addend) || !check_absent(parts, ctas)) return 0;
-  const int64_t m = mnk[0], n = mnk[1], k = mnk[2];
+// One product: all of C.
+static void compute_one(const fake_function *f, const operand x[3], uint32_t *parts, int64_t m,
+                        int64_t columns, int64_t k, const uint16_t *addend) {
   const int bf16 = f->dtype[0] == 'b', gated = !strcmp(f->epilogue, "gated_silu");
-  const int64_t columns = gated ? n / 2 : n;  // of C
-  const int ta = f->layout[0] == 't', tb = f->layout[1] == 't';
-  if (!covers(&x[0], ta ? k : m, ta ? m : k) || !covers(&x[1], tb ? n : k, tb ? k : n) ||
-      !covers(&x[2], m, columns))
-    return 0;
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < columns; j++) {
       double value = sum_of(f, x, parts, i, j, k);
       if (gated)
         value = value / (1 + exp(-value)) * sum_of(f, x, parts, i, j + columns, k);
       else if (addend)
-        value += half_value(addend[strcmp(f->epilogue, "residual") ? j : i * n + j], bf16);
+        value += half_value(addend[strcmp(f->epilogue, "residual") ? j : i * columns + j], bf16);
       *element(&x[2], i, j) = half_bits(activate(f->epilogue, value), bf16);
     }
+}
+
+static int is_grouped(const fake_function *f, void **params) {
+  fake_map a;
+  if (f->count != 9 || f->sizes[8] != 4 || f->sizes[7] != 8) return 0;
+  memcpy(&a, params[0], sizeof a);
+  return a.rank == 2;
+}
+
+static int compute(const fake_function *f, void **params, uint32_t ctas) {
+  if (is_grouped(f, params)) return compute_grouped(f, params);
+  operand x[3] = {0};
+  int64_t batches;
+  uint32_t *parts;
+  int32_t mnk[3];
+  const uint16_t *addend;
+  if (!read_params(f, params, x, &parts, mnk, &addend, &batches) || !check_absent(parts, ctas))
+    return 0;
+  const int64_t m = mnk[0], n = mnk[1], k = mnk[2];
+  const int64_t columns = strcmp(f->epilogue, "gated_silu") ? n : n / 2;  // of C
+  const int ta = f->layout[0] == 't', tb = f->layout[1] == 't';
+  if (!covers(&x[0], ta ? k : m, ta ? m : k) || !covers(&x[1], tb ? n : k, tb ? k : n) ||
+      !covers(&x[2], m, columns))
+    return 0;
+  for (; batches; batches--, step_on(x, m, n), addend += addend ? m * n : 0)
+    compute_one(f, x, parts, m, columns, k, addend);
   if (parts) memset(parts, 0xff, sizeof(double[HALVES]));
   if (parts) memset(parts, 0, 4 * (size_t)control.dirty);
   return 1;

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from hgemm_packs.distribution.lockfile import SCHEMA, LockedPack
@@ -16,8 +16,10 @@ from hgemm_packs.generator.compile.pack_writer import write_pack
 from hgemm_packs.generator.families.base import dims
 from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME
 from hgemm_packs.pack.manifest import (
+    GROUPED_ABI,
     GROUPED_LAYOUT,
     LAUNCHER_ABI,
+    OF_BATCH,
     WITH_ADDEND,
     GroupedRow,
     Timing,
@@ -76,11 +78,32 @@ def write_grouped(folder: Path) -> None:
         )
         for m, name in ((16, own), (64, None))
     )
-    source = packs.source([kernel], [], launcher_abi=LAUNCHER_ABI, grouped=rows)
+    source = packs.source([kernel], [], launcher_abi=GROUPED_ABI, grouped=rows)
     write_pack(
         folder,
         source,
         [kernel],  # type: ignore[list-item]
+        generator_info=packs.GENERATOR,
+    ).close()
+
+
+def write_batched(folder: Path) -> None:
+    """A pack of batches: packed, with rows in turn, and with a sum."""
+    kinds = (("tma2_v1", "none"), ("tma3_v1_addend", "residual"))
+    kernels = [
+        packs.built(f"k_{epilogue}", OF_BATCH[layout], size=80, epilogue=epilogue)
+        for layout, epilogue in kinds
+    ]
+    plain, adding = (
+        replace(packs.WIN, batches=4, epilogue=epilogue, packed=epilogue == "none")
+        for _, epilogue in kinds
+    )
+    rows = [packs.row(plain, kernels[0]), packs.row(adding, kernels[1])]
+    rows += [packs.row(replace(plain, packed=False), None)]
+    write_pack(
+        folder,
+        packs.source(kernels, rows, launcher_abi=LAUNCHER_ABI),
+        kernels,  # type: ignore[arg-type]
         generator_info=packs.GENERATOR,
     ).close()
 
@@ -118,6 +141,8 @@ def main() -> None:
             write_pair(layout, folder)
         write_grouped(Path(scratch) / "grouped")
         write_pair("grouped", Path(scratch) / "grouped")
+        write_batched(Path(scratch) / "batched")
+        write_pair("batched", Path(scratch) / "batched")
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def simulated(*arguments: object, device: Device | None = None, drawn: bool = Fa
     """`generate` with a simulated GPU and nothing compiled; a page only if `drawn`, for its plots
     take longer than the rest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "_evaluator", lambda *_: Inline(device or machine()))
+        patch.setattr(search, "open_evaluator", lambda *_: Inline(device or machine()))
         for verb in (search, remeasure):
             patch.setattr(verb, "ProcessBuilder", lambda jobs: Builder())
         patch.setattr(search, "gpus_here", lambda asked: 1)

@@ -166,6 +166,7 @@ UNALIGNED: Genome = {
     "split_k": 1,
     "ctas_per_sm": 1,
     "group": 8,
+    "wide": False,
 }
 BASES = {
     "sm90_wgmma": WGMMA,

@@ -21,14 +21,15 @@ DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 
 class Wins:
     """Problems that a kernel of the pack under test runs on this device, smallest first: plain
-    products, or those `with_epilogue`."""
+    products, or those `with_epilogue`; no batches."""
 
     def __init__(self, with_epilogue: bool = False) -> None:
         name = launcher.device_info(0).name
         self.kernels: dict[Problem, str] = {}
         for pack in select.find_packs().packs:
             for row in pack.manifest.table:
-                clears = row.kernel is not None and pack.manifest.policy.clears(row)
+                one = row.batches == 1
+                clears = one and row.kernel is not None and pack.manifest.policy.clears(row)
                 wanted = (row.epilogue != "none") is with_epilogue
                 if clears and wanted and row.profile == name:
                     self.kernels[Problem(*row.key)] = pack.manifest.by_id[row.kernel].name

@@ -16,6 +16,7 @@ import pytest
 
 from hgemm_packs import select
 from hgemm_packs.errors import PackError
+from hgemm_packs.pack.manifest import OF_BATCH
 from hgemm_packs.problem import Problem
 from tests import pack_reader, pack_states, packs, predictions
 from tests.abuse.case import Case
@@ -50,6 +51,8 @@ def identity(kernel: dict[str, Any]) -> str:
     }
     same = ("block", "dtype", "layout", "param_layout", "param_sizes", "smem_bytes", "symbol")
     record |= {name: kernel[name] for name in (*same, "workspace_bytes")}
+    if kernel["epilogue"] != "none":
+        record["epilogue"] = kernel["epilogue"]
     said = {"cubin": kernel["id"], "record": record, "rules": 2}
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -79,12 +82,25 @@ def large(folder: Path) -> Any:
     for base, packed in odd:
         problem = Problem(8, 8, 64, "nn", "f16", base=base, packed=packed)
         rows.append(packs.row(problem, kernels[0] if base[0] == 16 else None))
-    source = packs.source(kernels, rows, launcher_abi=6)
+    for index, layout in enumerate(OF_BATCH.values()):
+        kernel = packs.built(f"b{index}", layout, epilogue=("none", "residual")[index // 2])
+        kernels.append(kernel)
+        problem = dataclasses.replace(
+            packs.WIN, epilogue=kernel.entry_fields["epilogue"], batches=3 + index % 2
+        )
+        rows.append(packs.row(problem, kernel))
+        rows.append(packs.row(dataclasses.replace(problem, packed=False), kernel))
+    source = packs.source(kernels, rows, launcher_abi=7)
     return packs.write_pack(folder, source, kernels, generator_info=packs.GENERATOR)  # type: ignore[arg-type]
 
 
 #: What a row leaves out that says nothing of these.
-ALIGNED = {"dependent": None, "base": {"a": 16, "b": 16, "c": 16}, "packed": True}
+ALIGNED = {
+    "dependent": None,
+    "base": {"a": 16, "b": 16, "c": 16},
+    "packed": True,
+    "batches": 1,
+}
 
 
 def plain(value: Any) -> Any:
@@ -139,6 +155,7 @@ def test_both_pick_the_same_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     read = pack_reader.read(pack.path)
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(pack.path))
     problems = [Problem(*row.key) for row in pack.manifest.table]
+    problems += [dataclasses.replace(each, batches=each.batches % 5 + 1) for each in problems]
     problems += [dataclasses.replace(each, k=each.k + 8) for each in problems]
     problems += [dataclasses.replace(each, layout="tt") for each in problems[:ROOM]]
     here = packs.H200
@@ -156,7 +173,7 @@ def test_both_pick_the_same_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         if choice.kernel is not None:
             theirs = choice.kernel.id, choice.dependent and choice.dependent.id
         asked = (device.name, device.arch, device.sm_count, device.driver)
-        wanted = (*problem.key[:8], problem.base, problem.packed)
+        wanted = (*problem.key[:8], problem.base, problem.packed, problem.batches)
         assert pack_reader.pick(read, wanted, *asked) == theirs, (problem, device)
         found.add(theirs)
     assert None in found and len(found) > 20
@@ -197,7 +214,7 @@ def test_every_forbidden_state_is_met_by_some_abusive_pack(tmp_path: Path) -> No
             continue
     section = pack_reader.PAGE.split("## Forbidden states")[1].split("\n## ")[0]
     listed = [int(line.split(".")[0]) for line in section.splitlines() if line[:1].isdigit()]
-    assert listed == list(range(1, 36))
+    assert listed == list(range(1, 39))
     assert numbers == set(listed)
 
 

@@ -71,7 +71,7 @@ def test_a_fallback_is_explained_with_every_reason(
 ) -> None:
     packs.write_good(tmp_path / "ampere", arch="sm_80").close()
     packs.write_good(tmp_path / "future").close()
-    put(7, "launcher_abi")(tmp_path / "future")
+    put(8, "launcher_abi")(tmp_path / "future")
     places = [tmp_path / "ampere", tmp_path / "future", good]
     monkeypatch.setenv("HGEMM_PACKS_PATH", os.pathsep.join(map(str, places)))
     assert explained(packs.CUBLAS)[2:] == [
@@ -80,7 +80,7 @@ def test_a_fallback_is_explained_with_every_reason(
         "          no  cublas_measured_better: test-pack 1.0.0: measured on 2026-11-20, "
         "and no kernel had a confirmed win",
         f"          no  launcher_abi: {tmp_path / 'future'}: launcher_abi at launcher_abi: "
-        "made for launcher ABI 7, this launcher has 6",
+        "made for launcher ABI 8, this launcher has 7",
     ]
 
 

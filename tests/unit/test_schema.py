@@ -169,7 +169,7 @@ def test_both_have_the_same_bounds(good: dict[str, Any]) -> None:
     assert seen > 30
 
 
-COUNTS = {"roots": 512, "feature": 16384, "number": 16384, "right": 16384}
+COUNTS = {"roots": 512, "feature": 32768, "number": 32768, "right": 32768}
 
 
 def test_both_have_the_same_counts(good: dict[str, Any]) -> None:
@@ -184,7 +184,7 @@ def test_both_have_the_same_counts(good: dict[str, Any]) -> None:
         (("predictors",), 0, 16),
         (("predictors", 0, "families"), 1, 32),
         (("predictors", 0, "candidates"), 1, 1024),
-        (("predictors", 0, "candidates", 0, "numbers"), 12, 12),
+        (("predictors", 0, "candidates", 0, "numbers"), 17, 17),
         *((("predictors", 0, "ours", name), 1, most) for name, most in COUNTS.items()),
     ):
         item = good

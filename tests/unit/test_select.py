@@ -25,7 +25,7 @@ def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     kernel = pack.manifest.kernels[0].id
     noisy = packs.row(packs.NOISE, None, lcb=1.02)._replace(kernel=kernel)
     raw = noisy._asdict() | {"hot": noisy.hot._asdict(), "cold": noisy.cold._asdict()}
-    del raw["dependent"], raw["base"], raw["packed"]
+    del raw["dependent"], raw["base"], raw["packed"], raw["batches"]
     edit(pack.path, lambda document: document["table"].insert(1, raw))
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(pack.path))
     return pack.path

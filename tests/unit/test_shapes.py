@@ -108,6 +108,28 @@ def test_layers_follow_from_the_published_configs() -> None:
     assert all(len({each.names for each in layers}) == len(layers) for layers in _models(found))
 
 
+#: Numbers of tokens at which a serving engine captures its graphs.
+CAPTURED = (1, 2, 4, *range(8, 257, 8), 320, 384, 448, 512)
+
+
+def test_engines_have_a_list_of_their_own_with_some_models_in_front() -> None:
+    found = shapes.read(FOLDER / "llm_layers.toml")
+    engines = found.of_engines()
+    assert (engines.m, engines.layouts, engines.dtypes) == (CAPTURED, ("nt",), ("bf16",))
+    front = list(dict.fromkeys(layer.model for layer in engines.layers))[:3]
+    assert front == ["Qwen3 8B", "Qwen3 32B", "Mistral 7B v0.3"]
+    assert sorted(engines.layers, key=str) == sorted(found.layers, key=str)
+    rest = [layer for layer in found.layers if layer.model not in front]
+    assert list(engines.layers[-len(rest) :]) == rest, "the others stay in their order"
+    first = next(engines.problems())
+    assert first == Problem(1, 4096, 4096, "nt", "bf16"), "q and o of Qwen3 8B"
+
+
+def test_a_file_without_engines_says_so() -> None:
+    with pytest.raises(PackError, match="the file has no table of engines"):
+        shapes.read(FOLDER / "serving.toml").of_engines()
+
+
 def _models(found: shapes.Shapes) -> list[list[shapes.Layer]]:
     by_model: dict[str, list[shapes.Layer]] = {}
     for layer in found.layers:
@@ -155,6 +177,12 @@ HEADS = "num_attention_heads = 4\nnum_key_value_heads = 2\n"
     [
         ("m = [1", "not_toml", "at {path}: "),
         ("tokens = [1]", "unknown_field", "at {path}: 'tokens' is an unknown field"),
+        (
+            "m = [1]\n" + WIDTH + "vocab_size = 8\n[engines]\nm = [1]\nlayouts = ['nt']\n"
+            "dtypes = ['f16']\nfirst = ['b']",
+            "unknown_model",
+            "at {path} engines.first: no model is called 'b'",
+        ),
         ("m = [1]", "bad_count", "at {path}: not 1..100000 problems"),
         ('layouts = ["nx"]', "bad_value", "at {path} layouts[0]: 'nx' is not one of 'nn', 'nt'"),
         ('dtypes = "f16"', "wrong_type", "at {path} dtypes: 'f16' is not an array"),

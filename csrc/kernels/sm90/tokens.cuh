@@ -14,6 +14,11 @@
 #include "common/finish.cuh"
 #include "common/ring.cuh"
 
+// With HGP_BATCHED the tiles are of many products: see batched.cuh.
+#ifndef HGP_BATCHED
+#define HGP_BATCHED 0
+#endif
+
 constexpr int kTokens = HGP_TILE_M;
 constexpr int kRows = HGP_TILE_N;  // of weights
 constexpr int kTileK = HGP_TILE_K;
@@ -37,8 +42,13 @@ constexpr int kOrderBarrier = 1;     // ids 1, 2: whose turn the tensor cores ar
 constexpr int kEpilogueBarrier = 3;  // ids 3 to 5: one per consumer
 constexpr int kReadyBarrier = 6;     // the mbarriers are initialised
 
+#if HGP_BATCHED
+using Weights = BatchedOperand<kRows, HGP_B_MN_MAJOR>;
+using Tokens = BatchedOperand<kTokens, HGP_A_MN_MAJOR>;
+#else
 using Weights = Operand<kRows, HGP_B_MN_MAJOR, HGP_GROUPED_B>;
 using Tokens = Operand<kTokens, HGP_A_MN_MAJOR>;
+#endif
 using StageLayout = Stage<Weights, Tokens, kSlabs>;
 using Range = KRange<kTileK, kSplitK>;
 using Cursor = RingCursor<kStages>;
@@ -54,6 +64,37 @@ struct Barriers {
   RingBarriers<kStages> ring;
   u64 share;  // this CTA's rows have come from all CTAs of the cluster
 };
+
+#if HGP_BATCHED
+// Where a tile is, and in which product.
+struct Place {
+  int m, n, of;
+};
+
+struct Tiles {
+  int clusters_m, clusters_n, each, total, step, first;  // cluster tiles; of each product
+  u32 rank_m, rank_n;
+
+  __device__ __forceinline__ Tiles(int m, int n, int batches) {
+    const u32 rank = kClusterM * kClusterN > 1 ? cluster_rank() : 0;
+    rank_m = rank % kClusterM;
+    rank_n = rank / kClusterM;
+    clusters_m = ceil_div(m, kTokens * kClusterM);
+    clusters_n = ceil_div(n, kRows * kClusterN);
+    each = clusters_m * clusters_n;
+    total = each * batches;
+    step = gridDim.x / kClusterSize;
+    first = blockIdx.x / kClusterSize;
+  }
+  // First token and row of weights of this CTA's share of cluster tile t.
+  __device__ __forceinline__ Place origin(int t) const {
+    const int of = quotient<true>(t, each);
+    const TileIndex at = tile_at<HGP_GROUP, HGP_RASTER_N, true>(t - of * each, clusters_m, clusters_n);
+    return {(at.m * kClusterM + (int)rank_m) * kTokens, (at.n * kClusterN + (int)rank_n) * kRows, of};
+  }
+};
+#else
+using Place = TileIndex;
 
 struct Tiles {
   int clusters_m, clusters_n, total, step, first;
@@ -83,6 +124,7 @@ struct Tiles {
     return {(at.m * kClusterM + (int)rank_m) * kTokens, (at.n * kClusterN + (int)rank_n) * kRows};
   }
 };
+#endif
 
 // Setup: all threads. Leaves them free to use the barriers, those of CTAs that share an operand as well.
 __device__ __forceinline__ void open(int warp, bool producer, Barriers& barriers, const TensorMap* map_a,
@@ -108,7 +150,7 @@ __device__ __forceinline__ void open(int warp, bool producer, Barriers& barriers
 
 // Load: one thread. Asks for one stage of the tile at `at`, this CTA's slices of what the cluster shares.
 __device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap* map_a, const TensorMap* map_b,
-                                           const Tiles& tiles, TileIndex at, int k) {
+                                           const Tiles& tiles, Place at, int k) {
   u16 mask_a = 0, mask_b = 0;
   if (kClusterN > 1) {
     for (int j = 0; j < kClusterN; ++j) mask_a |= 1 << (tiles.rank_m + kClusterM * j);
@@ -119,16 +161,30 @@ __device__ __forceinline__ void load_stage(u8* stage, u64* full, const TensorMap
   for (int slab = 0; slab < kSlabs; ++slab) {
 #pragma unroll
     for (int box = 0; box < kWeightBoxes; ++box) {
+#if HGP_BATCHED
+      Weights::load_of<kClusterM * kWeightBoxes>(StageLayout::slab_a(stage, slab), map_b, full, at.n, k + slab * 64,
+                                                 at.of, tiles.rank_m * kWeightBoxes + box, mask_b);
+#else
       Weights::load<kClusterM * kWeightBoxes>(StageLayout::slab_a(stage, slab), map_b, full, at.n, k + slab * 64,
                                               tiles.rank_m * kWeightBoxes + box, mask_b);
+#endif
     }
     u8* const tokens = StageLayout::slab_b(stage, slab);
+#if HGP_BATCHED
+    if constexpr (HGP_A_MN_MAJOR) {
+      Tokens::load_of<kClusterN>(tokens, map_a, full, at.m, k + slab * 64, at.of, tiles.rank_n, mask_a);
+    } else {
+      const int first = min_of(tiles.rank_n * kTokenSlice, kTokens - kTokenSlice);
+      load_box_of(tokens + first * 128, map_a, full, k + slab * 64, at.m + first, at.of, mask_a);
+    }
+#else
     if constexpr (HGP_A_MN_MAJOR) {
       Tokens::load<kClusterN>(tokens, map_a, full, at.m, k + slab * 64, tiles.rank_n, mask_a);
     } else {
       const int first = min_of(tiles.rank_n * kTokenSlice, kTokens - kTokenSlice);
       load_box(tokens + first * 128, map_a, full, k + slab * 64, at.m + first, mask_a);
     }
+#endif
   }
 }
 
@@ -139,7 +195,7 @@ __device__ __forceinline__ void produce(u8* ring, Barriers& barriers, const Tens
   Cursor cursor;
   if (!HGP_PERSISTENT) cursor.advance();
   for (int t = tiles.first; t < tiles.total; t += tiles.step) {
-    const TileIndex at = tiles.origin(t);
+    const Place at = tiles.origin(t);
 #pragma unroll 1
     for (int i = HGP_PERSISTENT ? range.begin : range.begin + 1; i < range.end; ++i) {
       if (HGP_PERSISTENT || i >= range.begin + kStages)
@@ -169,7 +225,7 @@ __device__ __forceinline__ void release_stage(Barriers& barriers, int stage, con
 
 extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     HGP_SYMBOL(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, HGP_OUTPUT, int m,
-               int n, int k HGP_LDC HGP_ADDEND) {
+               int n, int k HGP_LDC HGP_ADDEND HGP_BATCHES) {
   extern __shared__ u8 dynamic_smem[];
   __shared__ Barriers barriers;
 
@@ -179,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   u8* staging = inbox + (kSplitK > 1 ? Reduce::kBytes : 0);
   const int warp = warp_uniform(threadIdx.x / 32);
   const bool producer = warp >= kWarps;
-  const Tiles tiles(m, n);
+  const Tiles tiles(m, n HGP_GIVE_BATCHES);
   const u32 rank = kSplitK > 1 ? cluster_rank() : 0;
   const Range range(k, rank);
   open(warp, producer, barriers, &map_a, &map_b);
@@ -188,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   // Load, first stage of a kernel of one tile, by a lane of the producer's first warp. Here and not with the others,
   // whose code lies far away.
   if (!HGP_PERSISTENT && warp == kWarps && elected()) {
-    load_stage(ring, barriers.ring.full[0], &map_a, &map_b, tiles, tiles.only, range.begin * kTileK);
+    load_stage(ring, barriers.ring.full[0], &map_a, &map_b, tiles, tiles.origin(tiles.first), range.begin * kTileK);
   }
   if constexpr (!HGP_READS_AHEAD) allow_dependents();
 
@@ -217,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
     for (; t < tiles.total; t += kPingpong ? 2 * tiles.step : tiles.step) {
       // Multiply, each consumer warpgroup: its rows of weights of every tile or, in turn, all of them, by all tokens of
       // the tile. Leaves the sums in its registers.
-      const TileIndex at = tiles.origin(t);
+      const Place at = tiles.origin(t);
       float acc[kBlocks][kTokens / 2];
       // In turn, tile by tile: a parity wait one whole ring round ahead would pass too early.
       if (kPingpong) named_sync(kOrderBarrier + consumer, 256);
@@ -244,7 +300,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
       for (int block = 0; block < kBlocks; ++block) {
         const int column = at.n + (first_block + block) * 64;
         store_block(acc[block], staging, turn, kEpilogueBarrier + consumer, at.m, column + (kWhole ? 0 : warp % 4 * 16),
-                    m, n HGP_TO_C HGP_GIVE_ADDEND);
+                    m, n HGP_TO_C_OF_TILE HGP_ADDEND_OF_TILE);
       }
     }
     finish_stores();

@@ -130,10 +130,34 @@ __device__ __forceinline__ void wait_for_reads() {
 
 #if HGP_EPILOGUE_BULK
 #define HGP_TO_C , &map_c
+#if HGP_BATCHED
+#define HGP_C , const TensorMap *map_c, int of
+#else
 #define HGP_C , const TensorMap* map_c
+#endif
 #else
 #define HGP_TO_C , c, ldc
 #define HGP_C , u16 *c, int ldc
+#endif
+
+// What a kernel of many products is told of them, and where C and residual of its tile's product are.
+#if HGP_BATCHED
+#define HGP_BATCHES , int batches
+#define HGP_GIVE_BATCHES , batches
+#if HGP_EPILOGUE_BULK
+#define HGP_TO_C_OF_TILE , &map_c, at.of
+#else
+#define HGP_TO_C_OF_TILE , c + (i64)at.of * m * ldc, ldc
+#endif
+#else
+#define HGP_BATCHES
+#define HGP_GIVE_BATCHES
+#define HGP_TO_C_OF_TILE HGP_TO_C
+#endif
+#if HGP_BATCHED && HGP_RESIDUAL
+#define HGP_ADDEND_OF_TILE , addend + (i64)at.of * m * n
+#else
+#define HGP_ADDEND_OF_TILE HGP_GIVE_ADDEND
 #endif
 
 // Store: all of a warpgroup, or with staging by warps each warp. A block of weights, from `column` of the product on, to
@@ -158,7 +182,11 @@ __device__ __forceinline__ void store_block(float (&acc)[kTokens / 2], u8* stagi
   proxy_fence();
   named_sync(barrier, 128);
   if (issues) {
+#if HGP_BATCHED
+    store_box_of<HGP_STREAMING>(map_c, buffer, column, token, of);
+#else
     store_box<HGP_STREAMING>(map_c, buffer, column, token);
+#endif
     store_commit();
   }
 #else

@@ -32,7 +32,14 @@ constexpr bool kStores = HGP_A_BYTES == 2 || HGP_B_BYTES == 2;
 
 using OperandA = Operand<kTileM, HGP_A_MN_MAJOR>;
 using OperandB = Operand<kTileN, HGP_B_MN_MAJOR>;
+#if HGP_WIDE
+// Behind both slabs the tails of their lines.
+constexpr int kTailsA = HGP_A_BYTES == 16 ? 0 : OperandA::kSlabBytes / OperandA::kSwizzle * 16;
+constexpr int kTailsB = HGP_B_BYTES == 16 ? 0 : OperandB::kSlabBytes / OperandB::kSwizzle * 16;
+constexpr int kStageBytes = OperandA::kSlabBytes + OperandB::kSlabBytes + (kTailsA + kTailsB + 1023) / 1024 * 1024;
+#else
 constexpr int kStageBytes = OperandA::kSlabBytes + OperandB::kSlabBytes;
+#endif
 using Reduce = ClusterReduce<kTileN, kSplitK, kConsumerThreads>;
 using Range = KRange<kTileK, kSplitK>;
 using Cursor = RingCursor<kStages>;
@@ -166,6 +173,9 @@ struct UnalignedCopy {
     }
   }
 };
+#if HGP_WIDE
+#include "sm90/unaligned_wide.cuh"
+#else
 using CopyA = UnalignedCopy<kTileM, HGP_A_MN_MAJOR, HGP_A_BYTES>;
 using CopyB = UnalignedCopy<kTileN, HGP_B_MN_MAJOR, HGP_B_BYTES>;
 
@@ -187,6 +197,8 @@ __device__ __forceinline__ void produce(u8* ring, Barriers& barriers, const Copy
     cursor.advance();
   }
 }
+
+#endif
 
 // Multiply: each consumer warpgroup, its rows by all stages. Leaves the sums in registers. Threads have written the
 // stages, wgmma reads them by another way (the async proxy): a fence stands between.
@@ -259,6 +271,9 @@ struct Output {
         stage_blocks(Staged::address(staging, lane % 8 + lane / 8 % 2 * 8, j + lane / 16), &acc[(first / 8 + j) * 4]);
       }
       __syncwarp();
+#if HGP_WIDE && HGP_C_BYTES < 16
+      store_wide<Staged>(warp_row, column + first, staging);
+#else
 #pragma unroll kAtOnce
       for (int i = 0; i < kUnits / 2; ++i) {
         const int r = (i * 32 + lane) / kUnits;
@@ -267,11 +282,45 @@ struct Output {
         const int left = warp_row + r < m ? n - column - first - at : 0;
         store_unit<kBytesC>(c + (i64)(warp_row + r) * ldc + column + first + at, staged, left);
       }
+#endif
       __syncwarp();
     }
   }
 
  private:
+#if HGP_WIDE
+  // Store: each warp, its 16 staged rows. Of a row's columns here the first `head`, up to a multiple of 16 bytes, and
+  // 8 - head at the end go one by one, the others in aligned units.
+  template <class Staged>
+  __device__ __forceinline__ void store_wide(int row, int column, u32 staging) const {
+    constexpr int kUnits = Staged::kUnits - 1;  // of a row that may be aligned
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < (16 * kUnits + 31) / 32; ++i) {
+      const int r = (i * 32 + lane) / kUnits % 16, unit = (i * 32 + lane) % kUnits;
+      u16* const line = c + (i64)(row + r) * ldc + column;
+      const int head = -(int)((u64)line >> 1) & 7;
+      const int at = head + unit * 8, left = row + r < m && i * 32 + lane < 16 * kUnits ? n - column - at : 0;
+      const Vec4 v = shifted(load_shared16(Staged::address(staging, r, unit)),
+                             load_shared16(Staged::address(staging, r, unit + 1)), head);
+      store_if(left >= 8, line + at, v);
+      if (left < 8) {
+        const u32 some[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int e = 0; e < 7; ++e) store_if(e < left, line + at + e, (u16)(some[e / 2] >> e % 2 * 16));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int r = i * 4 + lane / 8;
+      u16* const line = c + (i64)(row + r) * ldc + column;
+      const int head = -(int)((u64)line >> 1) & 7;
+      const int at = lane % 8 + (lane % 8 < head ? 0 : kUnits * 8);
+      const u16 v = load_shared2(Staged::address(staging, r, at / 8) + at % 8 * kElementBytes);
+      store_if(row + r < m && column + at < n, line + at, v);
+    }
+  }
+#endif
   // kBytes, or the `left` elements that the row still has.
   template <int kBytes>
   __device__ __forceinline__ static void store_unit(u16* p, u32 staged, int left) {
@@ -310,7 +359,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   const int warp = warp_uniform(threadIdx.x / 32);
   if (warp == 0 && elected()) {
     for (int s = 0; s < kStages; ++s) {
-      barrier_init(&barriers.full[s], kProducerThreads * (kCopies + kStores));
+      barrier_init(&barriers.full[s], HGP_WIDE ? kProducerThreads / 32 : kProducerThreads * (kCopies + kStores));
       barrier_init(&barriers.empty[s], kConsumers * 4);
     }
     barrier_init(&barriers.share, 1);
@@ -335,7 +384,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, HGP_CTAS_PER_SM)
   if (warp >= kConsumers * 4) {
     if (HGP_REALLOCATE) give_registers<HGP_PRODUCER_REGISTERS>();
     const int thread = threadIdx.x - kConsumerThreads;
+#if HGP_WIDE
+    constexpr int kSlabs = OperandA::kSlabBytes + OperandB::kSlabBytes;
+    const CopyA copy_a(a, lda, m, k, at.m, thread, kSlabs);
+    const CopyB copy_b(b, ldb, n, k, at.n, thread, kSlabs + kTailsA - OperandA::kSlabBytes);
+    produce(ring, barriers, copy_a, copy_b, range);
+#else
     produce(ring, barriers, CopyA(a, lda, m, k, at.m, thread), CopyB(b, ldb, n, k, at.n, thread), range);
+#endif
     return;
   }
   if (HGP_REALLOCATE) take_registers<HGP_CONSUMER_REGISTERS>();

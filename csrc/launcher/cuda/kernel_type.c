@@ -40,7 +40,7 @@ static PyObject *kernel_workspace(PyObject *self, PyObject *args) {
   if (!PyArg_ParseTuple(args, "LL", &m, &n)) return NULL;
   if (m < 1 || n < 1 || m > INT32_MAX || n > INT32_MAX)
     return PyErr_Format(PyExc_ValueError, "workspace: no %lldx%lld product", m, n);
-  const long long ctas = each ? grid_of(kernel, m, n, &y) : 0;
+  const long long ctas = each ? grid_of(kernel, 1, m, n, &y) : 0;
   // Nobody shall allocate what a launch then refuses.
   if (ctas > kernel->max_ctas)
     return PyErr_Format(PyExc_ValueError, TOO_MANY_CTAS, ctas, kernel->max_ctas);
@@ -144,6 +144,11 @@ static int read_enums(const char *layout, const char *dtype, launch_record *reco
   return 0;
 }
 
+// Whether rows of A or B come in an order of their own.
+static int maps_group(const launch_record *r) {
+  return r->maps[0].row_group || r->maps[1].row_group;
+}
+
 // Divisors and factors of later arithmetic: zero or negative must not get past here.
 static int check_record(const launch_record *r) {
   int good = r->block > 0 && r->smem_bytes >= 0 && r->slices > 0 && r->workspace_bytes >= 0;
@@ -159,9 +164,16 @@ static int check_record(const launch_record *r) {
     PyErr_SetString(PyExc_ValueError, "a gated kernel takes an even N");
     return -1;
   }
-  const int plain = !r->transposed[0] && !r->maps[0].row_group && !r->maps[1].row_group;
+  const int plain = !r->transposed[0] && !maps_group(r);
   if (PARAM_LAYOUT[r->params].grouped && !(plain && r->persistent && cluster_size(r) == 1)) {
     PyErr_SetString(PyExc_ValueError, "a grouped kernel is persistent, of plain maps, no cluster");
+    return -1;
+  }
+  const int alone = r->cluster[2] == 1 && !r->reads_ahead;
+  if (PARAM_LAYOUT[r->params].batched && !(r->persistent && !maps_group(r) && alone)) {
+    PyErr_SetString(
+        PyExc_ValueError,
+        "a batched kernel is persistent, of plain maps, splits no K, reads nothing ahead");
     return -1;
   }
   const int *each = r->cluster;
@@ -242,29 +254,37 @@ PyObject *kernel_load_py(PyObject *module, PyObject *args, PyObject *kwargs) {
 static int read_operands(const launcher_state *state, PyObject *const *args,
                          const loaded_kernel *kernel, matrix operands[3], geometry *shape) {
   static const char *const OPERANDS[] = {"a", "b", "out"};
+  const int batched = PARAM_LAYOUT[kernel->record.params].batched;
   for (int i = 0; i < 3; i++) {
     matrix *m = &operands[i];
-    if (!PyObject_TypeCheck(args[i], (PyTypeObject *)state->torch.tensor) ||
-        matrix_view(&state->reader, args[i], i == 2, m) != MATRIX || m->leading_count != 1 ||
-        m->device != kernel->device || m->type != kernel->record.dtype || !m->data) {
-      PyErr_Format(PyExc_ValueError, "%s must be a 2-D tensor of the kernel's dtype on device %d",
-                   OPERANDS[i], kernel->device);
+    const int good = PyObject_TypeCheck(args[i], (PyTypeObject *)state->torch.tensor) &&
+                     (batched ? tensor_view_batch : tensor_view)(
+                         &state->reader, tensor_in(&state->reader, args[i]), i == 2, m) == MATRIX;
+    if (!good || m->leading_count != 1 + batched || m->device != kernel->device ||
+        m->type != kernel->record.dtype || !m->data) {
+      PyErr_Format(PyExc_ValueError, "%s must be a %d-D tensor of the kernel's dtype on device %d",
+                   OPERANDS[i], 2 + batched, kernel->device);
       return -1;
     }
     const int64_t lead = matrix_lead(m, i < 2 && kernel->record.transposed[i]);
-    if (!lead || lead > INT32_MAX || m->rows > INT32_MAX || m->cols > INT32_MAX) {
+    if (!lead || lead > INT32_MAX || m->rows > INT32_MAX || m->cols > INT32_MAX ||
+        m->batches > INT32_MAX || m->step > INT32_MAX) {
       PyErr_Format(PyExc_ValueError, "%s is not stored in the kernel's layout", OPERANDS[i]);
       return -1;
     }
     shape->ld[i] = (int32_t)lead;
+    if (batched && i < 2) shape->step[i] = (int32_t)m->step;
   }
   const matrix *a = &operands[0], *b = &operands[1], *c = &operands[2];
-  if (a->cols != b->rows || c->rows != a->rows || b->cols > INT32_MAX ||
+  const int packed = !batched || (shape->ld[2] == c->cols && c->step == c->rows * c->cols);
+  if (a->batches != b->batches || a->batches != c->batches || !packed || a->cols != b->rows ||
+      c->rows != a->rows || b->cols > INT32_MAX ||
       c->cols != columns_of(&kernel->record, (int32_t)b->cols)) {
     PyErr_SetString(PyExc_ValueError, "the shapes of a, b and out do not fit");
     return -1;
   }
   shape->m = (int32_t)c->rows, shape->n = (int32_t)b->cols, shape->k = (int32_t)a->cols;
+  shape->batches = batched ? (int32_t)a->batches : 0;
   return 0;
 }
 
@@ -310,7 +330,9 @@ static int read_addend(const launcher_state *state, PyObject *given, const loade
   int good = PyObject_TypeCheck(given, (PyTypeObject *)state->torch.tensor);
   if (record->epilogue == EPILOGUE_RESIDUAL) {
     good = good && matrix_view(&state->reader, given, 0, &addend) == MATRIX &&
-           addend.leading_count == 1 && addend.rows == shape->m && addend.cols == shape->n &&
+           addend.leading_count == (shape->batches ? 2 : 1) &&
+           addend.leading[addend.leading_count - 1] == shape->m && addend.cols == shape->n &&
+           addend.rows == (int64_t)shape->m * (shape->batches ? shape->batches : 1) &&
            matrix_lead(&addend, 0) == shape->n;
   } else {
     addend.leading_count = -1;

@@ -18,6 +18,8 @@ static const char *check_shape(const loaded_kernel *kernel, const geometry *shap
   const param_layout_info *layout = &PARAM_LAYOUT[kernel->record.params];
   if (layout->grouped != (shape->groups != 0))
     return REFUSE("%s is %s grouped product", layout->name, layout->grouped ? "of a" : "of no");
+  if (layout->batched != (shape->batches != 0))
+    return REFUSE("%s is %s batch", layout->name, layout->batched ? "of a" : "of no");
   if (shape->groups < 0 || shape->groups > MAX_GROUPS)
     return REFUSE("%d groups, of %d at most", shape->groups, MAX_GROUPS);
   static const char DIMS[] = "MNK", OPERANDS[] = "ABC";
@@ -28,7 +30,9 @@ static const char *check_shape(const loaded_kernel *kernel, const geometry *shap
       return REFUSE("%c=%lld: this kernel takes %lld to %lld in steps of %lld", DIMS[i],
                     (long long)sizes[i], range->min, range->max, range->multiple_of);
     const int align = kernel->record.align[i];
-    if (((uintptr_t)addresses[i] | (uintptr_t)shape->ld[i] * 2) % (uintptr_t)align)
+    const int32_t step = i < 2 ? shape->step[i] : 0;
+    if (((uintptr_t)addresses[i] | (uintptr_t)shape->ld[i] * 2 | (uintptr_t)step * 2) %
+        (uintptr_t)align)
       return REFUSE("%c is not aligned to %d bytes", OPERANDS[i], align);
   }
   return NULL;
@@ -49,6 +53,10 @@ cu_result encode_map(const cu_driver *driver, const launch_record *record, const
     // A box ends with its matrix: what lies beyond is 0, and not of the next group.
     rank = 3;
     dims[2] = (uint64_t)shape->groups, strides[1] = outer * row, box[2] = 1;
+  } else if (shape->batches) {
+    rank = 3;
+    dims[2] = (uint64_t)shape->batches, box[2] = 1;
+    strides[1] = i < 2 ? (uint64_t)shape->step[i] * 2 : outer * row;
   } else if (spec->row_group == 16) {
     // Rows of both halves arrive in turn, 8 at a time: an mma fragment holds gate and up of one
     // element of C in one thread, however the columns of the product are shared out.
@@ -89,7 +97,7 @@ static int64_t room_for(const loaded_kernel *kernel, int64_t tiles) {
   return record->pdl && tiles > MOST_TILES * half ? kernel->max_ctas : half;
 }
 
-int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y) {
+int64_t grid_of(const loaded_kernel *kernel, int64_t batches, int64_t m, int64_t n, int64_t *y) {
   const launch_record *record = &kernel->record;
   const int64_t tiles_m =
       round_up(round_up(m, record->tile[0]) / record->tile[0], record->cluster[0]);
@@ -99,7 +107,9 @@ int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y) {
   const int flat = PARAM_LAYOUT[record->params].maps > 0;
   *y = flat ? 1 : tiles_n;
   int64_t x = flat ? tiles_m * tiles_n : tiles_m;
-  if (__builtin_mul_overflow(x, (int64_t)record->cluster[2] * record->slices, &x)) x = INT64_MAX;
+  if (__builtin_mul_overflow(x, (int64_t)record->cluster[2] * record->slices, &x) ||
+      __builtin_mul_overflow(x, batches, &x))
+    x = INT64_MAX;
   if (!record->persistent) return x;
   const int64_t room = room_for(kernel, x);
   return x > room ? room : x;
@@ -133,7 +143,7 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
   // Only the device knows where groups end: at most each ends with a tile that is not full.
   if (shape->groups)
     m = (m / record->tile[0] + (m < shape->groups ? m : shape->groups)) * record->tile[0];
-  const int64_t grid = grid_of(kernel, m, shape->n, &rows);
+  const int64_t grid = grid_of(kernel, shape->batches ? shape->batches : 1, m, shape->n, &rows);
   if (grid > INT32_MAX || rows > UINT16_MAX)
     return REFUSE("a grid of %lld x %lld CTAs", (long long)grid, (long long)rows);
   if (record->cooperative && grid > kernel->max_ctas)
@@ -180,6 +190,7 @@ cu_result plan_run(const cu_driver *driver, const plan *run, void *const address
     *next++ = &g.ld[i];
   if (PARAM_LAYOUT[run->params].addend) *next++ = &pointers[3];
   if (PARAM_LAYOUT[run->params].grouped) *next++ = &pointers[3], *next++ = &g.groups;
+  if (PARAM_LAYOUT[run->params].batched) *next++ = &g.batches;
 
   cu_launch_attribute attributes[3];
   uint32_t count = 0;

@@ -8,8 +8,11 @@
 
 typedef struct {
   int32_t m, n, k;
-  int32_t ld[3];   // leading strides of A, B, C in elements
-  int32_t groups;  // of a grouped product, whose B is as many matrices behind each other; else 0
+  int32_t ld[3];    // leading strides of A, B, C in elements
+  int32_t groups;   // of a grouped product, whose B is as many matrices behind each other; else 0
+  int32_t batches;  // of a batch, as many products, each of matrices of its own; else 0
+  int32_t
+      step[2];  // of a batch, elements from one A or B to the next; each C follows the one before
 } geometry;
 
 typedef struct {
@@ -29,9 +32,9 @@ typedef struct {
 // Why a grid of a cooperative kernel is refused: CTAs of it, CTAs that fit.
 #define TOO_MANY_CTAS "%lld CTAs that wait for each other, the device runs %d at once"
 
-// CTAs of the grid of an M x N output (no side above INT32_MAX), along x; y has one, or the tiles
-// along N.
-int64_t grid_of(const loaded_kernel *kernel, int64_t m, int64_t n, int64_t *y);
+// CTAs of the grid of so many M x N outputs (no side above INT32_MAX), along x; y has one, or the
+// tiles along N.
+int64_t grid_of(const loaded_kernel *kernel, int64_t batches, int64_t m, int64_t n, int64_t *y);
 
 // The map of operand `i` (0 A, 1 B, 2 C), with its contiguous dimension as the inner one.
 cu_result encode_map(const cu_driver *driver, const launch_record *record, const geometry *shape,

@@ -14,7 +14,7 @@ typedef struct {
 
 static const extent EVERYTHING = {0, UINTPTR_MAX};
 
-static extent extent_of(const void *start, int32_t rows, int32_t cols, int32_t lead) {
+static extent extent_of(const void *start, int64_t rows, int32_t cols, int32_t lead) {
   const uint64_t elements = ((uint64_t)rows - 1) * (uint64_t)lead + (uint64_t)cols;
   return (extent){(uintptr_t)start, (uintptr_t)start + elements * 2};
 }
@@ -25,7 +25,8 @@ static int overlap(extent x, extent y) {
 
 static problem_key key_of(cu_function function, int device) {
   const uint64_t address = (uint64_t)(uintptr_t)function;
-  return (problem_key){(uint32_t)address, (uint32_t)(address >> 32), (uint32_t)device, 0, {0}};
+  return (problem_key){
+      (uint32_t)address, (uint32_t)(address >> 32), (uint32_t)device, 0, {0}, 0, {0}};
 }
 
 int predecessor_add(launcher_state *state, const loaded_kernel *kernel) {
@@ -70,12 +71,11 @@ static const launch_record *record_of(const launcher_state *state, int device, c
   return table_find(&state->functions, &key);
 }
 
-// Whether `map` is that of a packed C of these sizes at `c`.
-static int maps_packed(const cu_driver *driver, const launch_record *record, int32_t m, int32_t n,
+// Whether `map` is that of a packed C of this shape at `c`.
+static int maps_packed(const cu_driver *driver, const launch_record *record, const geometry *shape,
                        void *c, const void *map) {
-  const geometry shape = {.m = m, .n = n, .ld = {0, 0, columns_of(record, n)}};
   cu_tensor_map packed;
-  return encode_map(driver, record, &shape, 2, c, &packed) == CU_OK &&
+  return encode_map(driver, record, shape, 2, c, &packed) == CU_OK &&
          memcmp(&packed, map, sizeof packed) == 0;
 }
 
@@ -88,17 +88,21 @@ static extent written_by(const cu_driver *driver, const cu_kernel_node *node,
   if (!node->params) return EVERYTHING;
   void *const *sizes = node->params + 3 + layout->workspace;
   void *c;
-  int32_t m, n, lead;
+  int32_t m, n, lead, batches = 0;
   memcpy(&c, node->params[2], sizeof c);
   memcpy(&m, sizes[0], sizeof m);
   memcpy(&n, sizes[1], sizeof n);
   const int32_t columns = columns_of(record, n);
-  if (layout->maps == MAX_MAPS)
-    return maps_packed(driver, record, m, n, c, node->params[2]) ? extent_of(c, m, columns, columns)
-                                                                 : EVERYTHING;
-  memcpy(&lead, node->params[layout->count - 1 - layout->addend - 2 * layout->grouped],
-         sizeof lead);
-  return extent_of(c, m, columns, lead);
+  if (layout->batched) memcpy(&batches, node->params[layout->count - 1], sizeof batches);
+  const int64_t rows = (int64_t)m * (batches ? batches : 1);  // C's follow each other
+  if (layout->maps == MAX_MAPS) {
+    const geometry shape = {.m = m, .n = n, .ld = {0, 0, columns}, .batches = batches};
+    const int packed = maps_packed(driver, record, &shape, c, node->params[2]);
+    return packed ? extent_of(c, rows, columns, columns) : EVERYTHING;
+  }
+  const int behind = layout->addend + 2 * layout->grouped + layout->batched;
+  memcpy(&lead, node->params[layout->count - 1 - behind], sizeof lead);
+  return extent_of(c, rows, columns, lead);
 }
 
 static int reads(const plan *run, void *const addresses[3], extent written) {

@@ -40,7 +40,8 @@ int torch_trains(const launcher_state *state, const call *c) {
 PyObject *torch_record(const launcher_state *state, const call *c, const problem *p) {
   const double work = 2.0 * p->shape.m * p->shape.n * p->shape.k;
   const int pays = work >= state->least_recorded || problem_is_invariant(p);
-  if (!pays || c->out || c->bias || p->a.is_inference || p->b.is_inference) return NULL;
+  if (!pays || p->shape.batches || c->out || c->bias || p->a.is_inference || p->b.is_inference)
+    return NULL;
   PyObject *result = PyObject_CallFunctionObjArgs(state->torch.record, c->a, c->b,
                                                   c->linear ? Py_True : Py_False, NULL);
   if (result == Py_None) Py_CLEAR(result);

@@ -112,21 +112,22 @@ int tensor_is_half(const tensor_reader *r, void *tensor) {
   return !r->get_type(tensor, &type) && (type == r->f16 || type == r->bf16);
 }
 
-matrix_kind tensor_view(const tensor_reader *reader, void *tensor, int to_write, matrix *result) {
-  const tensor_reader *r = reader;
+// All of a view but how dimensions become rows; MATRIX where there are two or more.
+static inline matrix_kind begin_view(const tensor_reader *r, void *tensor, int to_write,
+                                     geometry *read, matrix *result) {
   void *data;
   const uint64_t keys = keys_of(r, tensor);
-  geometry g;
   int32_t device;
   result->is_inference = keys == r->ordinary[1];
   if (!result->is_inference && keys != r->ordinary[0])
-    return r->get_device_type(tensor, &g.type) || g.type == r->device_type ? NOT_VIEWABLE
-                                                                           : ELSEWHERE;
-  if (read_geometry(r, tensor, &g) || r->get_device(tensor, &device) ||
+    return r->get_device_type(tensor, &read->type) || read->type == r->device_type ? NOT_VIEWABLE
+                                                                                   : ELSEWHERE;
+  if (read_geometry(r, tensor, read) || r->get_device(tensor, &device) ||
       (to_write ? r->get_data_to_write(tensor, &data) : r->get_data(tensor, (const void **)&data)))
     return NOT_VIEWABLE;
   // Every field is copied: sizes and strides are the tensor's, and Python may run before the
   // launch.
+  const geometry g = *read;
   result->type = g.type == r->f16 ? DL_FLOAT : g.type == r->bf16 ? DL_BFLOAT : -1 - g.type;
   result->device = device < 0 ? 0 : device;  // a CPU has no number
   // Of a storage without memory the address is NULL, and the tensor's so many elements further.
@@ -136,13 +137,34 @@ matrix_kind tensor_view(const tensor_reader *reader, void *tensor, int to_write,
   result->leading_count = count;
   result->cols = g.sizes[count];
   result->col_stride = g.strides[count];
-  if (!count) return NOT_A_MATRIX;
-  if (count == 1) {
+  result->batches = 1, result->step = 0;
+  return count ? MATRIX : NOT_A_MATRIX;
+}
+
+matrix_kind tensor_view(const tensor_reader *reader, void *tensor, int to_write, matrix *result) {
+  geometry g;
+  const matrix_kind kind = begin_view(reader, tensor, to_write, &g, result);
+  if (kind != MATRIX) return kind;
+  if (result->leading_count == 1) {
     result->rows = result->leading[0] = g.sizes[0];
     result->row_stride = g.strides[0];
     return MATRIX;
   }
-  return fold(g.sizes, g.strides, count, result) ? MATRIX : NOT_FOLDABLE;
+  return fold(g.sizes, g.strides, result->leading_count, result) ? MATRIX : NOT_FOLDABLE;
+}
+
+matrix_kind tensor_view_batch(const tensor_reader *reader, void *tensor, int to_write,
+                              matrix *result) {
+  geometry g;
+  const matrix_kind kind = begin_view(reader, tensor, to_write, &g, result);
+  if (kind != MATRIX) return kind;
+  const int last = result->leading_count - 1;
+  if (!last) return NOT_A_MATRIX;
+  if (!fold(g.sizes, g.strides, last, result)) return NOT_FOLDABLE;
+  result->batches = result->rows, result->step = result->row_stride;
+  result->rows = result->leading[last] = g.sizes[last];
+  result->row_stride = g.strides[last];
+  return MATRIX;
 }
 
 matrix_kind block_view(const tensor_reader *r, PyObject *object, int element, block *result) {
@@ -192,7 +214,8 @@ int matrix_claim(const tensor_reader *reader, void *tensor, matrix *m) {
 // Bytes from a matrix's first element to behind its last.
 static uintptr_t reach(const matrix *m) {
   return ((uintptr_t)(m->rows - 1) * (uintptr_t)m->row_stride +
-          (uintptr_t)(m->cols - 1) * (uintptr_t)m->col_stride + 1) *
+          (uintptr_t)(m->cols - 1) * (uintptr_t)m->col_stride +
+          (uintptr_t)(m->batches - 1) * (uintptr_t)m->step + 1) *
          2;
 }
 

@@ -49,6 +49,7 @@ typedef struct {
   int is_inference;   // made in inference mode
   int leading_count;  // 1 for a plain matrix
   int64_t leading[MAX_LEADING];
+  int64_t batches, step;  // matrices, and elements from one to the next; 1 and 0 for one alone
 } matrix;
 
 typedef enum { MATRIX, ELSEWHERE, NOT_VIEWABLE, NOT_A_MATRIX, NOT_FOLDABLE } matrix_kind;
@@ -67,7 +68,12 @@ static inline void *tensor_in(const tensor_reader *reader, PyObject *object) {
 // columns, type and device are read, though it is no matrix. Runs no Python, and needs none.
 matrix_kind tensor_view(const tensor_reader *reader, void *tensor, int to_write, matrix *result);
 
-// The same of a torch.Tensor, checked by the caller.
+// The same of three dimensions or more as a batch of matrices, whose leading dimensions are folded
+// into one where their strides allow it; the size of that of rows is among `leading`, too.
+matrix_kind tensor_view_batch(const tensor_reader *reader, void *tensor, int to_write,
+                              matrix *result);
+
+// `tensor_view` of a torch.Tensor, checked by the caller.
 static inline matrix_kind matrix_view(const tensor_reader *reader, PyObject *object, int to_write,
                                       matrix *result) {
   return tensor_view(reader, tensor_in(reader, object), to_write, result);

@@ -64,6 +64,13 @@ def test_groups_are_counted_by_their_second_measurement() -> None:
     assert shapes_figures.of_groups(lines) == figures
 
 
+def test_batches_count_hot_and_before_fallback() -> None:
+    hot = ({"value": value, "lcb": 0.5} for value in (0.5, 2.0, 8.0))
+    lines = [{"header": {}}, *({"speedup": {"hot": each, "cold": {"value": 9.0}}} for each in hot)]
+    figures = {"batched.problems": 3, "batched.gmean": 2.0, "batched.worst": 0.5}
+    assert shapes_figures.of_batches(lines) == figures
+
+
 def test_the_drawn_sets_are_those_of_the_protocol() -> None:
     tasks = unseen.draw_tasks(5, 60)
     assert tasks != unseen.draw_tasks(6, 60)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,48 @@ def test_a_stream_of_sizes_is_not_decided_until_a_size_comes_again(
     for m in sizes:
         predicting.matmul(torch.ones(m, 64, dtype=torch.float16), b)
     assert len(asked.of) == count
+
+
+def narrow(m: int) -> torch.Tensor:
+    """Rows of 7, which no row and no candidate of the pack takes."""
+    return torch.ones(m, 7, dtype=torch.float16)
+
+
+def strided(m: int) -> torch.Tensor:
+    return torch.ones(m, 128, dtype=torch.float16)[:, :64]
+
+
+@pytest.mark.parametrize(
+    ("operand", "k", "reason"), [(narrow, 7, "unaligned"), (strided, 64, "strided")]
+)
+def test_a_stream_of_sizes_that_no_row_fits_is_not_decided_each(
+    predicting: fake_driver.Started,
+    monkeypatch: pytest.MonkeyPatch,
+    operand: Callable[[int], torch.Tensor],
+    k: int,
+    reason: str,
+) -> None:
+    """C learned the rows at the first aligned miss, and asked Python about each size of a program
+    that had no such problem."""
+    asked = Decisions(monkeypatch)
+    b = torch.ones(k, 8, dtype=torch.float16)
+    count = 2 * AT_FIRST_SIGHT
+    for m in range(2, count + 2):  # one row has no stride
+        reference.assert_exact(predicting.matmul(operand(m), b), operand(m), b)
+    assert [known for _, known in asked.of] == [False] + [True] * AT_FIRST_SIGHT
+    assert predicting.fallbacks() == {reason: count}
+
+
+def test_rows_of_another_device_tell_nothing(
+    predicting: fake_driver.Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = dataclasses.replace(packs.H200, name="NVIDIA H100")
+    monkeypatch.setattr(launcher, "device_info", lambda index: other)
+    b = torch.ones(7, 8, dtype=torch.float16)
+    for m in range(1, 4):
+        predicting.matmul(narrow(m), b)
+    multiply(predicting, UNSURE)
+    assert predicting.fallbacks() == {"unaligned": 3, "profile": 1}
 
 
 def test_a_row_serves_its_first_call_whatever_came_before(

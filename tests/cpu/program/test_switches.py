@@ -125,8 +125,8 @@ def test_calls_are_counted_once_with_their_reasons(served: Started) -> None:
         assert moved(lambda: served.matmul(*odd)) == why
         assert moved(lambda: a.float() @ b.float()) == {}
         assert moved(lambda: torch.addmm(a, a, b)) == hit
-        shape = {"fallbacks": 1, "fallback shape": 1}
-        assert moved(lambda: torch.bmm(torch.stack([a, a]), torch.stack([b, b]))) == shape
+        batch = {"fallbacks": 1, "fallback not_measured": 1}
+        assert moved(lambda: torch.bmm(torch.stack([a, a]), torch.stack([b, b]))) == batch
 
 
 def test_strict_raises_nothing_in_a_whole_program(

@@ -154,7 +154,7 @@ def test_matmul_in_an_environment_with_torch_alone(python: Path, tmp_path: Path)
     """One environment, a fresh process each: the pack is used where it fits; elsewhere torch runs,
     one warning says why, and values are right. `launcher_abi` alone decides about other wheels."""
     sites = {}
-    for version, abi in (("1.0.0", 4), ("0.9.0", 4), ("2.0.0", 4), ("0.5.0", 3), ("3.0.0", 7)):
+    for version, abi in (("1.0.0", 4), ("0.9.0", 4), ("2.0.0", 4), ("0.5.0", 3), ("3.0.0", 8)):
         source = pack(tmp_path / f"pack-{version}", version)
         folder = place(data_wheel.build(source, tmp_path), tmp_path / version)
         put(abi, "launcher_abi")(folder)
@@ -195,9 +195,9 @@ def test_matmul_in_an_environment_with_torch_alone(python: Path, tmp_path: Path)
         Scenario(driver["h200"], site=sites[version]): (
             *(fallback("launcher_abi"), []),
             f"pack ignored: {sites[version]}/hgemm_packs_sm90a: launcher_abi at launcher_abi: "
-            f"made for launcher ABI {abi}, this launcher has 6",
+            f"made for launcher ABI {abi}, this launcher has 7",
         )
-        for version, abi in (("0.5.0", 3), ("3.0.0", 7))
+        for version, abi in (("0.5.0", 3), ("3.0.0", 8))
     }
     seen = installed.run(python, expected, tmp_path)
     for each, (scenario, (counters, found, warning)) in zip(seen, expected.items(), strict=True):

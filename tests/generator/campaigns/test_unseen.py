@@ -65,6 +65,15 @@ def test_kernels_by_formula_of_rows_near_by_and_drawn_are_timed() -> None:
     assert not chooser.takes(Problem(120, 4096, 4096, "nn", "f16"))
 
 
+def test_kernels_of_no_product_of_two_matrices_are_passed_over() -> None:
+    """A pack with grouped kernels ended the choice with a KeyError."""
+    made, problem = pack(), Problem(120, 4096, 4096, "nt", "f16")
+    chosen = unseen.Chooser(made).choose(problem)
+    one = next(iter(made.entries.values()))
+    made.entries["grouped"] = one._replace(name="grouped", family="sm90_grouped")
+    assert unseen.Chooser(made).choose(problem) == chosen
+
+
 def test_a_run_goes_on_where_it_was_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,28 @@ def test_contenders_of_the_problems_that_another_export_confirms(
     assert len(everything) > 1
 
 
+def test_a_pack_may_have_all_that_passed_the_gate(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For `measure rows`: kernels that the table does not name may be the best elsewhere."""
+    found, own = export.load(made.run), read_source(made.run / "source.json")
+    ids = {(f["family"], str(f["genome"])): id_ for id_, f in found.kernels.items()}
+
+    def compiled(jobs: list[tuple[str, dict[str, object]]]) -> list[compiler.Built]:
+        return [compiler.Built({"id": ids[name, str(genome)]}, b"") for name, genome in jobs]
+
+    monkeypatch.setattr(compiler, "build", compiled)
+    monkeypatch.setattr(pack_writer, "build_pack", lambda *places: None)
+    words = ("contenders", made.run, "--out", tmp_path / "c", "--proven", made.run / "source.json")
+    assert generate(*words).code == 0
+    written = read_source(tmp_path / "c" / "source.json")
+    right = found.proofs.keys() - found.refused.keys()
+    assert {k.id for k in written.kernels} == right | {k.id for k in own.kernels}
+    assert len(written.kernels) > len(own.kernels) and written.table == own.table
+    assert generate(*words, "--dtypes", "bf16").code == 0
+    assert not read_source(tmp_path / "c" / "source.json").kernels
+
+
 def test_an_export_makes_the_table_of_its_run(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

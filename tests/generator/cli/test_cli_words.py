@@ -111,8 +111,8 @@ def of_no_record(folder: Path) -> Sequence[object]:
         (
             lambda folder: ("--shapes", "gird"),
             "gird is no file, and no list of "
-            "['drawn', 'drawn_m513_8192', 'drawn_m65_512', 'grid', 'llm', 'serving', "
-            "'transposed', 'unaligned']",
+            "['drawn', 'drawn_m513_8192', 'drawn_m65_512', 'engines', 'grid', 'llm', 'serving', "
+            "'transposed', 'unaligned', 'unaligned_sizes']",
         ),
         (shaped("--strategy", "genius"), "no strategy 'genius'; known: cma, cost, exhaustive"),
         (shaped("--budget", "10 parsecs"), "'10 parsecs' is no time: say 600s, 10m or 2h"),

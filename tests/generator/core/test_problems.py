@@ -20,6 +20,7 @@ from hgemm_packs.generator.core.problems import (
     filter,
     grid_shapes,
     read,
+    read_in_order,
     regime,
 )
 from hgemm_packs.generator.core.space import Space
@@ -121,6 +122,16 @@ def test_layers_are_the_models_own_each_problem_once() -> None:
     assert costs == sorted(costs)
 
 
+def test_what_engines_run_is_read_in_the_order_of_the_file() -> None:
+    listed = read_in_order("engines")
+    assert len(listed) == len(set(listed)) == 39 * 273
+    assert {(p.n, p.k) for p in listed} == {(p.n, p.k) for p in read("llm")}
+    assert [p.m for p in listed[:39]] == [1, 2, 4, *range(8, 257, 8), 320, 384, 448, 512]
+    assert sorted(listed, key=cost) == read("engines") != listed
+    some = read_in_order("engines", ["Mistral 7B v0.3", "Qwen3 8B"])
+    assert some[:39] == listed[:39] and len(some) < len(listed)
+
+
 def test_the_layers_of_the_committed_table_are_still_listed() -> None:
     """What was measured stays in the list."""
     source = read_source(manifests_dir() / "sm_90a" / "h200")
@@ -140,7 +151,7 @@ def test_a_users_file_by_its_path() -> None:
     assert [(p.m, p.n) for p in read(example, ["Example*"])][:2] == [(1, 64), (1, 512)]
     with pytest.raises(
         PackError,
-        match=r"grdi is no file, and no list of \['drawn', .*, 'grid', 'llm', .*, 'unaligned'\]",
+        match=r"grdi is no file, and no list of \['drawn', .*, 'grid', 'llm', .*, 'unaligned",
     ):
         read("grdi")
 

@@ -74,6 +74,12 @@ def test_kernels_that_hand_registers_over_build(tile: tuple[int, int]) -> None:
         ),
         ({"a_bytes": 4, "b_bytes": 2}, 64 * 32 // 128, 2 * 8),
         ({"a_bytes": 2, "b_bytes": 2, "layout": "nn", "batch": 4}, 0, 2 * 2 * 4),
+        # By two warpgroups: units and tails, quickly, and near an end by elements.
+        (
+            {"a_bytes": 2, "b_bytes": 2, "c_bytes": 2, "wide": True, "producers": 2, "batch": 4},
+            2 * (64 * 8 // 256 + 1 + 1 + 1),
+            2 * (8 + 8),
+        ),
     ],
 )
 def test_threads_copy_each_unit_once(genes: dict[str, Any], copies: int, loads: int) -> None:
@@ -91,10 +97,18 @@ def test_a_space_copies_by_what_the_problem_allows(layout: str, base: tuple[int,
     assert 20 <= len(core) <= 100 and {choice.family for choice in core} == {FAMILY.name}
     for choice in core:
         g = choice.genome
-        assert (g["a_bytes"], g["b_bytes"], g["c_bytes"]) == problem.alignments
+        wide = tuple(16 if had == 16 else 2 for had in problem.alignments)
+        copied = wide if g["wide"] else problem.alignments
+        assert (g["a_bytes"], g["b_bytes"], g["c_bytes"]) == copied
+    assert {choice.genome["wide"] for choice in core} == {False, True}
     assert all(c.family != FAMILY.name for c in Space(Problem(512, 512, 512, layout, "f16")).core)
 
 
+#: Genes of wide copies of everything.
+WIDE: dict[str, Any] = {
+    **{"a_bytes": 2, "b_bytes": 2, "c_bytes": 2},
+    **{"wide": True, "producers": 2, "batch": 4},
+}
 BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"tile_m": 256}, "a consumer holds 64 or 128 rows"),
     ({"b_bytes": 4}, "only loads of 2 bytes come in batches"),
@@ -104,6 +118,13 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"tile_m": 256, "tile_n": 256, "consumers": 2, "stages": 2}, "registers of a consumer thread"),
     ({"tile_n": 256, "ctas_per_sm": 2, "stages": 2}, "128 accumulators of a product do not fit"),
     ({"tile_n": 128, "stages": 8, "ctas_per_sm": 2}, "shared memory"),
+    ({**WIDE, "a_bytes": 8}, "wide accesses take 2 or 16 bytes, not all 16"),
+    ({**WIDE, "a_bytes": 16, "b_bytes": 16, "c_bytes": 16}, "wide accesses take 2 or 16 bytes"),
+    ({**WIDE, "producers": 1}, "each eighth line has a warp of its own"),
+    ({**WIDE, "stages": 2}, "slabs land, are shifted and multiplied at once"),
+    ({**WIDE, "batch": 8}, "only loads of 2 bytes come in batches"),
+    ({**WIDE, "tile_n": 256}, "registers of a wide store beside the sums"),
+    ({**WIDE, "tile_m": 128, "tile_n": 128, "consumers": 2, "split_k": 2}, "registers of a wide"),
 ]
 
 

@@ -17,8 +17,17 @@ from hgemm_packs.generator.gates.numeric import Numeric, NumericError
 def test_only_kernels_that_passed_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("good", "wrong", "damaged", "behind", "late", "spare", "groups")
-    entries = [SimpleNamespace(name=name, id=name, is_grouped=name == "groups") for name in names]
+    names = ("good", "wrong", "damaged", "behind", "late", "spare", "groups", "batches")
+    entries = [
+        SimpleNamespace(
+            name=name,
+            id=name,
+            epilogue="none",
+            is_grouped=name == "groups",
+            is_batched=name == "batches",
+        )
+        for name in names
+    ]
     named = {"good": "good", "wrong": None, "damaged": "behind", "late": "late", None: None}
     table = [SimpleNamespace(kernel=own, dependent=other) for own, other in named.items()]
     ways: list[tuple[str, bool]] = []
@@ -45,13 +54,20 @@ def test_only_kernels_that_passed_are_listed(
     monkeypatch.setattr(pack_gate.numeric, "check", check)
     groups = Numeric(max_rel_err=4e-4, shapes_tested=66)
     monkeypatch.setattr(pack_gate.grouped, "check", lambda *_: groups)
+    batches = Numeric(max_rel_err=5e-4, shapes_tested=89)
+    monkeypatch.setattr(pack_gate.batched, "check", lambda *_: batches)
     pack = SimpleNamespace(manifest=SimpleNamespace(kernels=entries, table=table), image=image)
 
     assert pack_gate.write_facts(pack, tmp_path / "facts.json") == 3  # type: ignore[arg-type]
     # A kernel is launched in each way that a row names it.
     both = [(name, pdl) for name in ("good", "late") for pdl in (False, True)]
     assert sorted(ways) == sorted(
-        [*both, ("wrong", False), ("behind", True), ("spare", False), ("groups", False)]
+        [
+            *both,
+            ("wrong", False),
+            ("behind", True),
+            *((name, False) for name in ("spare", "groups", "batches")),
+        ]
     )
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert facts["driver"] == "580.1"
@@ -61,6 +77,7 @@ def test_only_kernels_that_passed_are_listed(
         ("behind", 3e-4, 77),
         ("spare", 2e-4, 77),
         ("groups", 4e-4, 66),
+        ("batches", 5e-4, 89),
     ]
     words = {n["name"]: n["detail"] for n in facts["failed"]}
     assert set(words) == {"wrong", "damaged", "late"}

@@ -19,7 +19,7 @@ from hgemm_packs.generator.compile.candidate import candidate, entry
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable
-from hgemm_packs.pack.manifest import GROUPED_LAYOUT, GridRule
+from hgemm_packs.pack.manifest import GROUPED_LAYOUT, OF_BATCH, DimRange, GridRule
 from tests import fake_driver
 
 RECORD = {"block": 32, "grid": {"tile_m": 16, "tile_n": 8}}
@@ -245,6 +245,19 @@ def test_the_launcher_takes_the_operands_of_groups(machine: object, layout: str)
     made = fake_driver.entry(GROUPED_LAYOUT, layout, "bf16", cubin, grid=grid)
     assert sanitizer.run_kernels([(made, cubin)], "cpu") == 2
     other = fake_driver.image("kernel", GROUPED_LAYOUT, layout, "f16")
+    with pytest.raises(AssertionError, match="relative error"):
+        sanitizer.run_kernels([(made, other)], "cpu")
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("param_layout", [*OF_BATCH.values()])
+def test_the_launcher_takes_the_operands_of_batches(
+    machine: object, param_layout: str, layout: str
+) -> None:
+    cubin = fake_driver.image("kernel", param_layout, layout, "bf16")
+    made = fake_driver.entry(param_layout, layout, "bf16", cubin, m=DimRange(8, 4096, 8))
+    assert sanitizer.run_kernels([(made, cubin)], "cpu") == 2
+    other = fake_driver.image("kernel", param_layout, layout, "f16")
     with pytest.raises(AssertionError, match="relative error"):
         sanitizer.run_kernels([(made, other)], "cpu")
 

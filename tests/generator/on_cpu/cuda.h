@@ -207,6 +207,10 @@ inline int quick_quotient(int a, int b) {
 inline int load_end(const int *ends, int m) {
   return max(0, min(*ends, m));
 }
+static thread_local unsigned own_rank;
+inline unsigned cluster_rank() {
+  return own_rank;
+}
 // A box leaves for C at once, so that nothing is still read: whoever stores it alone says where it goes.
 static std::function<void(const uint8_t *, int, int)> take_box;
 inline void wait_for_reads() {}

@@ -227,20 +227,31 @@ static void store_all() {
     out.store(acc, row, column, threadIdx.x / 32 * StagedEpilogue<kTileN, false>::kWarpBytes);
   });
 }
-// Copies of an operand by all producers: where a tensor map would put it, and zeros outside.
+// Copies of an operand by all producers: where a tensor map would put it, and zeros outside; wide ones
+// bring zeros behind the last k alone.
 template <class Copy, int kRows, bool kMnMajor>
 static void check_operand(int rows, int k, int bytes) {
   const int inner = kMnMajor ? rows : k, outer = kMnMajor ? k : rows;
   const int atom = kMnMajor && kRows % 64 ? 32 : 64;
   const int lead =
       (inner + bytes / 2 - 1) / (bytes / 2) * (bytes / 2) + (bytes == 16 ? 8 : bytes / 2);
-  std::vector<u16> matrix((size_t)(outer - 1) * lead + inner);
-  for (auto &v : matrix)
+  const int before = HGP_WIDE && bytes == 2 ? rand() % 8 : 0;  // elements: where the matrix begins
+  std::vector<u16> memory(before + (size_t)(outer - 1) * lead + inner);
+  for (auto &v : memory)
     v = (u16)rand();
+  const u16 *const matrix = memory.data() + before;
   for (int first = 0; first < rows; first += kRows)
     for (int from = 0; from < k; from += 64) {
-      run_block(kProducerThreads,
-                [&] { Copy(matrix.data(), lead, rows, k, first, threadIdx.x).slab(shared, from); });
+      run_block(kProducerThreads, [&] {
+#if HGP_WIDE
+        const Copy copy(matrix, lead, rows, k, first, threadIdx.x, kRows * 128);
+        copy.copy(shared, from);
+        __syncwarp();
+        copy.shift(shared, from);
+#else
+        Copy(matrix, lead, rows, k, first, threadIdx.x).slab(shared, from);
+#endif
+      });
       for (int r = 0; r < kRows; ++r)
         for (int i = 0; i < 64; ++i) {
           const int line = kMnMajor ? i : r, x = kMnMajor ? r % atom : i;
@@ -248,6 +259,8 @@ static void check_operand(int rows, int k, int bytes) {
           const int place =
               (kMnMajor ? r / atom * 64 + line : line) * atom * 2 + unit * 16 + x % 8 * 2;
           const bool inside = first + r < rows && from + i < k;
+          if (HGP_WIDE && first + r >= rows && from + i < k)
+            continue;
           const size_t at = kMnMajor ? (size_t)(from + i) * lead + first + r
                                      : (size_t)(first + r) * lead + from + i;
           u16 got;
@@ -257,7 +270,7 @@ static void check_operand(int rows, int k, int bytes) {
     }
 }
 static void check_copies() {
-  for (int k : {1, 71}) {
+  for (int k : {1, 71, 200}) {
     check_operand<CopyA, kTileM, HGP_A_MN_MAJOR>(m, k, HGP_A_BYTES);
     check_operand<CopyB, kTileN, HGP_B_MN_MAJOR>(n, k, HGP_B_BYTES);
   }

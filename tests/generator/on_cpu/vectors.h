@@ -24,3 +24,10 @@ template <bool streaming>
 inline void store_box(const TensorMap *, const void *box, int column, int row) {
   take_box((const uint8_t *)box, column, row);
 }
+// The same of a batch: to the rows of all its products, one behind the other.
+static int rows_of_each;
+template <bool streaming>
+inline void store_box_of(const TensorMap *, const void *box, int column, int row, int of) {
+  if (row >= rows_of_each) abort();
+  take_box((const uint8_t *)box, column, of * rows_of_each + row);
+}

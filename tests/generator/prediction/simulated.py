@@ -26,7 +26,7 @@ def candidates() -> dict[str, Candidate]:
             f"{m:032x}{n:032x}",
             *("nn", "f16"),
             wide,
-            (0, m, n, 64, 4, 1, 1, 1, 1, 0, 256, 200_000),
+            (0, m, n, 64, 4, 1, 1, 1, 1, 0, 256, 200_000, 16, 16, 16, 0, 0),
         )
         for m, n in TILES
     }
@@ -58,4 +58,4 @@ def make(
 ) -> tuple[Eye, Rows, dict[Problem, Times]]:
     known, kernels = times(listed, torch_us), candidates()
     eye = Eye(list(kernels.values()), FAMILIES, H200)
-    return eye, make_rows(eye, list(kernels), known), known
+    return eye, make_rows(eye, list(kernels), known, {}), known

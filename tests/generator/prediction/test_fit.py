@@ -12,6 +12,8 @@ import pytest
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.prediction import fit, plot
+from hgemm_packs.generator.prediction.rows import make_rows
+from hgemm_packs.generator.prediction.times import Times
 from hgemm_packs.generator.prediction.trees import Growth
 from hgemm_packs.pack.predictor import check_predictor
 from hgemm_packs.problem import Problem
@@ -35,7 +37,7 @@ def lumpy(p: Problem) -> float:
 def test_it_chooses_well_and_says_so(tmp_path: Path) -> None:
     listed = simulated.problems(1, 400)
     eye, rows, _ = simulated.make(listed, lumpy)
-    found, judged, threshold = fit.fit(rows, set(listed), eye, listed, H200.name, FAMILIES)
+    found, judged, threshold = fit.fit(rows, eye, listed, H200.name, FAMILIES)
     check_predictor(found)
     said = fit.figures(judged, threshold)
     assert said["problems"] == 400 and 0.2 < said["served"] < 1.0
@@ -69,7 +71,7 @@ def test_where_torch_is_faster_nothing_serves() -> None:
     eye, rows, _ = simulated.make(
         listed, lambda p: 0.9 * min(simulated.tiled_us(p, m, n) for m, n in simulated.TILES)
     )
-    found, judged, threshold = fit.fit(rows, set(listed), eye, listed, H200.name, FAMILIES)
+    found, judged, threshold = fit.fit(rows, eye, listed, H200.name, FAMILIES)
     assert threshold == fit.Threshold(100.0, 0.0) and found.margin == 100.0
     assert fit.figures(judged, threshold) == {
         **fit.figures(judged, threshold),
@@ -85,7 +87,7 @@ def test_a_torch_that_nobody_can_foretell_is_left_alone_or_beaten_surely() -> No
     listed = simulated.problems(4, 200)
     noise = {p: dice.choice((0.6, 1.5)) for p in listed}
     eye, rows, _ = simulated.make(listed, lambda p: noise[p] * simulated.tiled_us(p, 64, 64))
-    _, judged, threshold = fit.fit(rows, set(listed), eye, listed, H200.name, FAMILIES)
+    _, judged, threshold = fit.fit(rows, eye, listed, H200.name, FAMILIES)
     said = fit.figures(judged, threshold)
     assert said["below_098"] <= 0.005 and said["worst"] >= 0.95
     assert fit.figures(judged, fit.Threshold(1.0, 0.0))["worst"] < 0.8
@@ -133,8 +135,24 @@ def test_candidates_are_those_that_help_most() -> None:
     assert len(fit.pick_candidates(ours, eye, listed)) == len(simulated.TILES)
 
 
+def test_finals_teach_their_own_times_and_judge_nothing() -> None:
+    """Finals are of other programs, in which all takes longer: models that took them for
+    what is drawn were between both."""
+    listed = simulated.problems(9, 300)
+    eye, rows, known = simulated.make(listed, lumpy)
+    slower = {
+        p: Times(1.5 * each.torch, {name: 1.2 * us for name, us in each.kernels.items()})
+        for p, each in simulated.times(simulated.problems(10, 300), lumpy).items()
+    }
+    both = make_rows(eye, list(simulated.candidates()), known, slower)
+    judged = fit.judge(both)
+    assert set(judged.problems) == set(listed)
+    wrong, alone = (np.abs(each.predicted - each.measured) for each in (judged, fit.judge(rows)))
+    assert wrong.mean() < 1.1 * alone.mean() < 0.1
+
+
 def test_too_few_problems_are_an_error() -> None:
-    listed = simulated.problems(8, 30)
+    listed = simulated.problems(8, 4)
     eye, rows, _ = simulated.make(listed, lumpy)
     with pytest.raises(ValueError, match="4 problems are too few"):
-        fit.fit(rows, set(listed[:4]), eye, listed, H200.name, FAMILIES)
+        fit.fit(rows, eye, listed, H200.name, FAMILIES)

@@ -95,7 +95,13 @@ def _gemv_smem(g: dict[str, Any]) -> int:
 def _unaligned_smem(g: dict[str, Any]) -> int:
     inbox = g["tile_m"] * g["tile_n"] * 4 if g["split_k"] > 1 else 0
     staging = 4 * g["consumers"] * _staged(g["tile_n"] // g["split_k"])
-    return int(1024 + g["stages"] * (g["tile_m"] + g["tile_n"]) * 128 + staging + inbox)
+    stage = (g["tile_m"] + g["tile_n"]) * 128
+    if g["wide"]:  # a tail for each line: of M and K that is a row, of N and K 64 of an atom
+        lines = g["tile_m"] if g["a_bytes"] == 2 else 0
+        atoms = 2 if g["layout"][1] == "n" and g["tile_n"] % 64 else 1
+        lines += atoms * g["tile_n"] if g["b_bytes"] == 2 else 0
+        stage += -(-lines * 16 // 1024) * 1024
+    return int(1024 + g["stages"] * stage + staging + inbox)
 
 
 #: What each source lays out, in bytes: from its genes, not by the family's own functions.

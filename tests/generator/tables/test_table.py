@@ -10,6 +10,7 @@ import pytest
 
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.core.spec import DeviceFacts, Status
+from hgemm_packs.generator.families import computed, family
 from hgemm_packs.generator.store.findings import Field, Findings
 from hgemm_packs.generator.tables import judge, table
 from hgemm_packs.measure.evidence import ratio
@@ -26,6 +27,7 @@ from tests.generator.found import (
     found,
     job,
 )
+from tests.generator.kernels import SWAPAB, UNALIGNED, WGMMA
 from tests.generator.measured import samples
 
 
@@ -265,3 +267,16 @@ def test_a_bound_within_the_noise_is_no_win_however_good_the_median() -> None:
         unsure.samples[protocol].update(arms)  # type: ignore[attr-defined]
     row = only_row(found(job("finals", GOOD), unsure))
     assert row.kernel is None and (row.hot.speedup, row.hot.lcb) == (1.2, 0.9)
+
+
+def test_kernels_that_add_in_order_are_named_only_with_their_bits_measured() -> None:
+    """Twice a table named kernels of the batch-invariant mode whose bits nobody had measured."""
+    kernels = {
+        "in order": family("sm90_wgmma").fields(WGMMA),
+        "measured": family("sm90_wgmma").fields({**WGMMA, "stages": 3}),
+        "parts of K": family("sm90_swapab").fields({**SWAPAB, "split_k": 4}),
+        "another family": family("sm90_unaligned").fields(UNALIGNED),
+        "with a bias": family("sm90_wgmma").fields(computed.compute_also(WGMMA, "bias")),
+    }
+    usable = table.restrict_to_bits({"measured"}, set)
+    assert usable(kernels) == kernels.keys() - {"in order"}
