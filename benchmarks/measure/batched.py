@@ -2,7 +2,7 @@
 
     python -m benchmarks.measure.batched build DIR             # compiles the candidates, no GPU
     python -m benchmarks.measure.batched gate DIR [--every N]  # each Nth against float64
-    python -m benchmarks.measure.batched run DIR OUT.jsonl [--only attention,experts]
+    python -m benchmarks.measure.batched run DIR OUT.jsonl [--only scores,values]
     python -m benchmarks.measure.batched pack OUT.jsonl SOURCE_DIR PACK_DIR
 
 `run` goes on where an earlier run stopped; its lines belong to results/batched/. Problems are
@@ -20,39 +20,31 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.measure import batched_kernels
-from benchmarks.measure.grouped import append, read_lines
-from benchmarks.measure.grouped_kernels import Loaded, build, load_all
+from benchmarks.measure import batched_kernels, candidates
+from benchmarks.measure.candidates import AGAIN, DEVICE, OURS, SPEED, TORCH, Loaded, load_all
 from hgemm_packs import launcher
 from hgemm_packs.generator.gates import batched as gate
 from hgemm_packs.generator.gates.arm import KernelArm
-from hgemm_packs.generator.gates.checker import NumericError
+from hgemm_packs.generator.gates.checker import Numeric
 from hgemm_packs.measure import evidence
 from hgemm_packs.measure.batches import batch
 from hgemm_packs.measure.operands import Operands, cold_sets
 from hgemm_packs.measure.replay import Arm, stage
-from hgemm_packs.measure.timing import ArmBench, TimingPlan
+from hgemm_packs.measure.timing import TimingPlan
 from hgemm_packs.problem import Problem, set_bytes
-from hgemm_packs.report import runtime_versions
 
 BEST = 3
 SCREENED, CHOSEN, CONFIRMED = 3, 7, 31  # blocks
 TARGET_US = {SCREENED: 600.0, CHOSEN: 1_500.0, CONFIRMED: 1_500.0}
-TORCH, AGAIN, OURS = "torch", "torch again", "ours"
 PROTOCOLS = ("hot", "cold")
-DEVICE = torch.device("cuda", 0)
-#: Bytes and operations in a microsecond, for the length of a graph alone.
-SPEED = (3e6, 5e8)
 MOST_SETS = 64
 
 #: Heads and their size of Llama 3 8B or Qwen3 8B, Qwen3 32B, gpt-oss 120B, a small encoder.
@@ -169,27 +161,13 @@ def sample(
     count = len(drawn.sets)
     calls = math.ceil(max(1.0, TARGET_US[blocks] / us) / count) * count
     how = TimingPlan(drawn.sets, calls, flushed=protocol == "cold" and count == MOST_SETS)
-    at, shuffle, made = stage(DEVICE.index), random.Random(seed), arms(drawn)
-    samples: dict[str, list[float]] = {name: [] for name in made}
-    with at.active():
-        bench = ArmBench(made, how, at)
-        for _ in range(blocks):
-            order = list(made)
-            shuffle.shuffle(order)
-            for name, each in bench.block(order)[0].items():
-                samples[name].append(each)
-        bench.free(made)
-    return samples
+    return candidates.time_blocks(arms(drawn), how, blocks, seed)
 
 
-def passes(kernel: Loaded, seed: int) -> dict[str, Any] | str:
-    """What the numeric gate says of a kernel, or why it failed."""
+def check(kernel: Loaded, seed: int) -> Numeric:
+    """The numeric gate of a kernel."""
     arm = KernelArm(kernel.kernel, kernel.entry.epilogue)
-    try:
-        result = gate.check(kernel.entry, arm, DEVICE, seed)
-    except NumericError as error:
-        return str(error)
-    return {"max_rel_err": result.max_rel_err, "shapes_tested": result.shapes_tested}
+    return gate.check(kernel.entry, arm, DEVICE, seed)
 
 
 def fastest(samples: Sequence[Mapping[str, Sequence[float]]]) -> list[str]:
@@ -214,25 +192,22 @@ def measure(case: Case, kernels: Mapping[str, Loaded], seed: int) -> dict[str, A
     chosen_by = {
         each: sample(beside_torch(best), problem, each, CHOSEN, seed + 1) for each in PROTOCOLS
     }
-    failed = {}
-    for name in fastest([*chosen_by.values()]):
-        verdict = passes(fitting[name], seed)
-        if not isinstance(verdict, str):
-            break
-        failed[name] = verdict
-    else:
+    name, numerics, failed = candidates.first_right(
+        check, fastest([*chosen_by.values()]), fitting, seed
+    )
+    if name is None:
         return {"failed": failed}
+    winner = fitting[name]
 
     def confirmed_arms(drawn: Drawn) -> dict[str, Arm]:
         torchs = drawn.torch_arm()
-        return {TORCH: torchs, AGAIN: torchs, OURS: drawn.our_arm(fitting[name])}
+        return {TORCH: torchs, AGAIN: torchs, OURS: drawn.our_arm(winner)}
 
     us = {each: sample(confirmed_arms, problem, each, CONFIRMED, seed + 2) for each in PROTOCOLS}
     gains = {each: evidence.ratio(us[each][TORCH], us[each][OURS]) for each in PROTOCOLS}
     floors = {each: evidence.ratio(us[each][TORCH], us[each][AGAIN]) for each in PROTOCOLS}
-    entry = fitting[name].entry
     return {
-        "built": {field: getattr(entry, field) for field in ("id", "name", "genome")},
+        "built": {field: getattr(winner.entry, field) for field in ("id", "name", "genome")},
         "screened": {each: round(median(found), 3) for each, found in screened.items()},
         "chosen": {
             each: {name: round(median(found), 3) for name, found in chosen_by[each].items()}
@@ -244,22 +219,15 @@ def measure(case: Case, kernels: Mapping[str, Loaded], seed: int) -> dict[str, A
         },
         "speedup": {each: dataclasses.asdict(gain) for each, gain in gains.items()},
         "noise": {each: [floor.value, floor.lcb, floor.ucb] for each, floor in floors.items()},
-        "numerics": verdict,
+        "numerics": numerics,
         "failed": failed,
     }
 
 
 def run(options: argparse.Namespace) -> int:
     kernels = load_all(options.folder, DEVICE.index)
-    done = {tuple(line["case"]) for line in read_lines(options.out) if "case" in line}
-    header = {
-        "benchmark": "batched",
-        "device": dataclasses.asdict(launcher.device_info(DEVICE.index)),
-        "versions": runtime_versions(DEVICE.index),
-        "seed": options.seed,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-    }
-    append(options.out, {"header": header})
+    done = candidates.done_cases(options.out)
+    candidates.append_header(options.out, "batched", options.seed)
     start = time.monotonic()
     for case in every_case():
         wanted = not options.only or case.kind in options.only
@@ -268,7 +236,7 @@ def run(options: argparse.Namespace) -> int:
         if options.deadline and time.monotonic() - start > options.deadline:
             break
         line = measure(case, kernels, options.seed)
-        append(options.out, {"case": [*case], **line})
+        candidates.append(options.out, {"case": [*case], **line})
         gains = [each["value"] for each in line.get("speedup", {}).values()]
         said = " ".join(f"{each:.3f}" for each in gains)
         print(f"{case.kind:8} {case.problem!s:44} {said}", flush=True)
@@ -276,62 +244,32 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def gate_all(options: argparse.Namespace) -> int:
-    kernels = list(load_all(options.folder, DEVICE.index).values())[:: options.every]
-    wrong = 0
-    for kernel in kernels:
-        verdict = passes(kernel, options.seed)
-        wrong += isinstance(verdict, str)
-        print(kernel.entry.name, verdict, flush=True)
-    print(f"{len(kernels) - wrong} of {len(kernels)} kernels are right")
-    return int(wrong > 0)
-
-
-def build_all(folder: Path) -> int:
+def build_all(options: argparse.Namespace) -> int:
     """Compile the candidates, and of those for sums every third."""
     adding = list(batched_kernels.genomes("residual"))[::3]
-    return build(folder, batched_kernels.FAMILY, [*batched_kernels.genomes(), *adding])
-
-
-def pack(options: argparse.Namespace) -> int:
-    lines = read_lines(options.lines)
-    headers = [line["header"] for line in lines if "header" in line]
-    measured = [(Case(*line["case"]).problem, line) for line in lines if "us" in line]
-    made = batched_kernels.write_pack(headers[-1], measured, options.source, options.pack)
-    served = sum(row.kernel is not None for row in made.manifest.table)
-    print(
-        f"wrote {options.source} and {options.pack}: {served} of {len(measured)} rows have kernels"
-    )
+    genomes = [*batched_kernels.genomes(), *adding]
+    candidates.build(options.folder, batched_kernels.FAMILY, genomes)
     return 0
 
 
+def pack(options: argparse.Namespace) -> int:
+    header, lines = candidates.measured_lines(options.lines)
+    measured = [(Case(*line["case"]).problem, line) for line in lines]
+    made = batched_kernels.write_pack(header, measured, options.source, options.pack)
+    served = sum(row.kernel is not None for row in made.manifest.table)
+    candidates.say_written(options, served, len(measured))
+    return 0
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--deadline", type=float, help="seconds, then no other problem begins")
+
+
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("build", "gate", "run"):
-        own = verbs.add_parser(verb)
-        own.add_argument("folder", type=Path, metavar="DIR")
-        own.add_argument("--seed", type=int, default=26)
-        if verb == "gate":
-            own.add_argument("--every", type=int, default=1)
-        if verb == "run":
-            own.add_argument("out", type=Path, metavar="OUT.jsonl")
-            own.add_argument("--only", type=lambda text: text.split(","), default=[])
-            own.add_argument("--deadline", type=float, help="seconds, then no other problem begins")
-    packer = verbs.add_parser("pack")
-    packer.add_argument("lines", type=Path, metavar="OUT.jsonl")
-    packer.add_argument("source", type=Path, metavar="SOURCE_DIR")
-    packer.add_argument("pack", type=Path, metavar="PACK_DIR")
-    options = parser.parse_args(arguments)
-    if options.verb == "build":
-        print(f"{build_all(options.folder)} kernels in {options.folder}")
-        return 0
-    verb: Callable[[argparse.Namespace], int] = {"gate": gate_all, "run": run, "pack": pack}[
-        options.verb
-    ]
-    return verb(options)
+    verbs: dict[str, candidates.Verb] = {"build": build_all, "run": run, "pack": pack}
+    verbs["gate"] = lambda options: candidates.gate_all(check, options)
+    return candidates.main(__doc__, arguments, verbs, add_run_options)
 
 
 if __name__ == "__main__":

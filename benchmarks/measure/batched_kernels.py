@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.measure.grouped_kernels import source_kernel
+from benchmarks.measure import candidates
 from hgemm_packs.generator.compile import pack_writer
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families.base import Genome
@@ -16,7 +16,7 @@ from hgemm_packs.generator.families.computed import compute_also
 from hgemm_packs.generator.tables import judge
 from hgemm_packs.generator.tables.table import document
 from hgemm_packs.pack.folder import Pack
-from hgemm_packs.pack.manifest import DeviceProfile, Row, Timing, WinPolicy
+from hgemm_packs.pack.manifest import Row, Timing, WinPolicy
 from hgemm_packs.problem import Problem, set_bytes
 
 FAMILY = "sm90_batched"
@@ -104,22 +104,15 @@ def write_pack(
     build its pack. Raises ValueError where nothing was measured."""
     if not measured:
         raise ValueError("no line with a confirmed measurement")
-    device, versions = header["device"], {"driver": "unknown", "cublas": "unknown"}
-    versions |= header["versions"]
+    device, date = header["device"], header["date"]
     policy = WinPolicy(judge.noise_floor(line["noise"] for _, line in measured), judge.RULE)
-    rows, kernels = [], {}
-    for problem, line in measured:
-        made = row(line, problem, device["name"], header["date"])
-        if policy.clears(made):
-            kernels[made.kernel] = source_kernel(line, FAMILY)
-        rows.append(made if policy.clears(made) else made._replace(kernel=None))
-    speed = max(
-        set_bytes(problem) / median(line["us"]["cold"]["ours"]) / 1e3 for problem, line in measured
+    rows, kernels = candidates.make_rows(
+        measured, FAMILY, policy, lambda line, problem: row(line, problem, device["name"], date)
     )
-    profile = DeviceProfile(device["name"], device["sm_count"], device["l2_bytes"], round(speed, 1))
+    fastest = max(set_bytes(each) / median(line["us"]["cold"]["ours"]) for each, line in measured)
     source = document(
-        *(device["arch"], profile, versions, policy.noise_floor),
-        *([*kernels.values()], rows, header["date"]),
+        *(device["arch"], candidates.profile_of(device, fastest), candidates.versions_of(header)),
+        *(policy.noise_floor, kernels, rows, date),
     )
     named = source.pack._replace(name=f"{source.pack.name}-batched")
     pack_writer.write_source(source_path, dataclasses.replace(source, pack=named))

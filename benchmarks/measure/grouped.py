@@ -19,26 +19,23 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import random
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.measure.grouped_kernels import Loaded, build, load_all, write_pack
+from benchmarks.measure import candidates, grouped_kernels
+from benchmarks.measure.candidates import AGAIN, DEVICE, OURS, SPEED, TORCH, Loaded, load_all
 from hgemm_packs import launcher
 from hgemm_packs.generator.gates import grouped as gate
+from hgemm_packs.generator.gates.checker import Numeric
 from hgemm_packs.measure import evidence
 from hgemm_packs.measure.operands import Operands
-from hgemm_packs.measure.replay import Arm, stage
-from hgemm_packs.measure.timing import ArmBench, TimingPlan
+from hgemm_packs.measure.replay import Arm
+from hgemm_packs.measure.timing import TimingPlan
 from hgemm_packs.problem import GroupedProblem
-from hgemm_packs.report import runtime_versions
 
 #: Model and projection -> experts on a GPU, outputs, inputs.
 LAYERS = {
@@ -52,10 +49,6 @@ ROUTINGS = 4
 BEST = 4
 SCREENED, CHOSEN, CONFIRMED = 3, 11, 41  # blocks
 TARGET_US = {SCREENED: 1_000.0, CHOSEN: 3_000.0, CONFIRMED: 3_000.0}
-TORCH, AGAIN = "torch", "torch again"
-DEVICE = torch.device("cuda", 0)
-#: Bytes and operations in a microsecond, for the length of a graph alone.
-SPEED = (3e6, 5e8)
 
 
 class Case(NamedTuple):
@@ -115,30 +108,16 @@ def sample(
     us = max(moved, 2.0 * rows * n * k / SPEED[1])
     rounds = max(1, round(TARGET_US[blocks] / us / ROUTINGS))
     how = TimingPlan(routed.sets, min(64, rounds) * ROUTINGS, flushed=False)
-    at, shuffle = stage(DEVICE.index), random.Random(seed)
-    samples: dict[str, list[float]] = {name: [] for name in arms}
-    with at.active():
-        bench = ArmBench(arms, how, at)
-        for _ in range(blocks):
-            order = list(arms)
-            shuffle.shuffle(order)
-            for name, each in bench.block(order)[0].items():
-                samples[name].append(each)
-        bench.free(arms)
-    return samples
+    return candidates.time_blocks(arms, how, blocks, seed)
 
 
-def passes(kernel: Loaded, seed: int) -> dict[str, Any] | str:
-    """What the numeric gate says of a kernel, or why it failed."""
+def check(kernel: Loaded, seed: int) -> Numeric:
+    """The numeric gate of a kernel."""
 
     def launch(*operands: torch.Tensor) -> None:
         launcher.launch_grouped(kernel.kernel, *operands)
 
-    try:
-        result = gate.check(kernel.entry, launch, DEVICE, seed)
-    except gate.NumericError as error:
-        return str(error)
-    return {"max_rel_err": result.max_rel_err, "shapes_tested": result.shapes_tested}
+    return gate.check(kernel.entry, launch, DEVICE, seed)
 
 
 def fastest(samples: Mapping[str, Sequence[float]]) -> list[str]:
@@ -157,29 +136,24 @@ def measure(case: Case, kernels: Mapping[str, Loaded], seed: int) -> dict[str, A
     arms = {TORCH: routed.torch_arm()} | {name: ours[name] for name in best}
     chosen_by = sample(arms, routed, problem, CHOSEN, seed + 1)
     del routed, ours, arms
-    failed = {}
-    for name in fastest(chosen_by):
-        verdict = passes(fitting[name], seed)
-        if not isinstance(verdict, str):
-            break
-        failed[name] = verdict
-    else:
+    name, numerics, failed = candidates.first_right(check, fastest(chosen_by), fitting, seed)
+    if name is None:
         return {"failed": failed}
+    winner = fitting[name]
     routed = Routed(problem, seed + 2)
     torchs = routed.torch_arm()
-    arms = {TORCH: torchs, AGAIN: torchs, "ours": routed.our_arm(fitting[name])}
+    arms = {TORCH: torchs, AGAIN: torchs, OURS: routed.our_arm(winner)}
     confirmed = sample(arms, routed, problem, CONFIRMED, seed + 3)
-    entry = fitting[name].entry
-    gain = evidence.ratio(confirmed[TORCH], confirmed["ours"])
+    gain = evidence.ratio(confirmed[TORCH], confirmed[OURS])
     floor = evidence.ratio(confirmed[TORCH], confirmed[AGAIN])
     return {
-        "built": {field: getattr(entry, field) for field in ("id", "name", "genome")},
+        "built": {field: getattr(winner.entry, field) for field in ("id", "name", "genome")},
         "screened": {each: round(median(us), 3) for each, us in screened.items()},
         "chosen": {each: round(median(us), 3) for each, us in chosen_by.items()},
         "us": {each: [round(us, 3) for us in confirmed[each]] for each in confirmed},
         "speedup": dataclasses.asdict(gain),
         "noise": [floor.value, floor.lcb, floor.ucb],
-        "numerics": verdict,
+        "numerics": numerics,
         "experts": routed.touched,
         "failed": failed,
     }
@@ -194,65 +168,30 @@ def every_case(rows: Sequence[int], layouts: Sequence[str]) -> Iterator[Case]:
 
 def run(options: argparse.Namespace) -> int:
     kernels = load_all(options.folder, DEVICE.index)
-    known = read_lines(options.out)
-    done = {tuple(line["case"]) for line in known if "case" in line}
-    info = launcher.device_info(DEVICE.index)
-    header = {
-        "benchmark": "grouped",
-        "device": dataclasses.asdict(info),
-        "versions": runtime_versions(DEVICE.index),
-        "seed": options.seed,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-    }
-    append(options.out, {"header": header})
+    done = candidates.done_cases(options.out)
+    candidates.append_header(options.out, "grouped", options.seed)
     for case in every_case(options.rows, options.layouts):
         if (*case,) in done:
             continue
         line = measure(case, kernels, options.seed)
-        append(options.out, {"case": [*case], **line})
+        candidates.append(options.out, {"case": [*case], **line})
         said = line.get("speedup", {}).get("value", 0.0)
         print(f"{case.layer:22} {case.layout} {case.rows:6} {said:.3f}", flush=True)
         torch.cuda.empty_cache()
     return 0
 
 
-def gate_all(options: argparse.Namespace) -> int:
-    kernels = list(load_all(options.folder, DEVICE.index).values())[:: options.every]
-    wrong = 0
-    for kernel in kernels:
-        verdict = passes(kernel, options.seed)
-        wrong += isinstance(verdict, str)
-        print(kernel.entry.name, verdict, flush=True)
-    print(f"{len(kernels) - wrong} of {len(kernels)} kernels are right")
-    return int(wrong > 0)
-
-
-def append(path: Path, line: Mapping[str, Any]) -> None:
-    """One line more, on disk before the next is measured."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """What is there; a line that a killed run left half is left out."""
-    found = []
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            found.append(json.loads(text))
-        except json.JSONDecodeError:
-            continue
-    return found
+def build_all(options: argparse.Namespace) -> int:
+    candidates.build(options.folder, grouped_kernels.FAMILY, grouped_kernels.genomes())
+    return 0
 
 
 def pack(options: argparse.Namespace) -> int:
-    lines = read_lines(options.lines)
-    headers = [line["header"] for line in lines if "header" in line]
-    measured = [(Case(*line["case"]).problem, line) for line in lines if "us" in line]
-    made = write_pack(headers[-1], measured, options.source, options.pack)
+    header, lines = candidates.measured_lines(options.lines)
+    measured = [(Case(*line["case"]).problem, line) for line in lines]
+    made = grouped_kernels.write_pack(header, measured, options.source, options.pack)
     served = sum(row.kernel is not None for row in made.manifest.grouped)
-    print(
-        f"wrote {options.source} and {options.pack}: {served} of {len(measured)} rows have kernels"
-    )
+    candidates.say_written(options, served, len(measured))
     return 0
 
 
@@ -260,33 +199,15 @@ def whole_numbers(text: str) -> list[int]:
     return [*map(int, text.split(","))]
 
 
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", type=whole_numbers, default=ROWS)
+    parser.add_argument("--layouts", type=lambda text: text.split(","), default=["nt"])
+
+
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("build", "gate", "run"):
-        own = verbs.add_parser(verb)
-        own.add_argument("folder", type=Path, metavar="DIR")
-        own.add_argument("--seed", type=int, default=26)
-        if verb == "gate":
-            own.add_argument("--every", type=int, default=1)
-        if verb == "run":
-            own.add_argument("out", type=Path, metavar="OUT.jsonl")
-            own.add_argument("--rows", type=whole_numbers, default=ROWS)
-            own.add_argument("--layouts", type=lambda text: text.split(","), default=["nt"])
-    packer = verbs.add_parser("pack")
-    packer.add_argument("lines", type=Path, metavar="OUT.jsonl")
-    packer.add_argument("source", type=Path, metavar="SOURCE_DIR")
-    packer.add_argument("pack", type=Path, metavar="PACK_DIR")
-    options = parser.parse_args(arguments)
-    if options.verb == "build":
-        print(f"{build(options.folder)} kernels in {options.folder}")
-        return 0
-    verb: Callable[[argparse.Namespace], int] = {"gate": gate_all, "run": run, "pack": pack}[
-        options.verb
-    ]
-    return verb(options)
+    verbs: dict[str, candidates.Verb] = {"build": build_all, "run": run, "pack": pack}
+    verbs["gate"] = lambda options: candidates.gate_all(check, options)
+    return candidates.main(__doc__, arguments, verbs, add_run_options)
 
 
 if __name__ == "__main__":

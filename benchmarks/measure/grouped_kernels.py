@@ -1,37 +1,23 @@
-"""The candidates of `grouped`: which genomes, their cubins in a folder, and the pack of winners."""
+"""The candidates of `grouped`: which genomes there are, and the pack of winners."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from hgemm_packs import launcher
-from hgemm_packs.generator.compile import candidate, compiler, pack_writer
-from hgemm_packs.generator.compile.pack_writer import SourceKernel
+from benchmarks.measure import candidates
+from hgemm_packs.generator.compile import pack_writer
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families.base import Genome
 from hgemm_packs.generator.tables import judge
 from hgemm_packs.generator.tables.table import document
 from hgemm_packs.pack.folder import Pack
-from hgemm_packs.pack.manifest import (
-    GROUPED_ABI,
-    DeviceProfile,
-    GroupedRow,
-    KernelEntry,
-    Numerics,
-    Timing,
-    WinPolicy,
-)
-
-if TYPE_CHECKING:
-    from hgemm_packs._C import Kernel
+from hgemm_packs.pack.manifest import GROUPED_ABI, GroupedRow, Timing, WinPolicy
 
 FAMILY = "sm90_grouped"
-INDEX = "kernels.json"
 #: Rows of weights, k-tile, consumers, whether in turn, whether they get the producer's registers,
 #: CTAs on an SM; with the tiles of tokens that each is tried with. Stages are as many as fit.
 SHAPES: Sequence[tuple[int, int, int, bool, bool, int, tuple[int, ...]]] = (
@@ -49,13 +35,6 @@ SHAPES: Sequence[tuple[int, int, int, bool, bool, int, tuple[int, ...]]] = (
     (128, 64, 2, False, True, 1, (192, 256)),
     (256, 64, 2, False, True, 1, (64, 96, 128, 160)),
 )
-
-
-class Loaded(NamedTuple):
-    """A candidate on the device."""
-
-    entry: KernelEntry
-    kernel: Kernel
 
 
 def genomes(layouts: Sequence[str] = ("nt", "nn"), dtype: str = "bf16") -> Iterator[Genome]:
@@ -84,30 +63,6 @@ def genomes(layouts: Sequence[str] = ("nt", "nn"), dtype: str = "bf16") -> Itera
                     yield fitting[-1]
 
 
-def build(folder: Path, own: str = FAMILY, chosen: Iterable[Genome] | None = None) -> int:
-    """Compile all candidates into `folder`, or those `chosen` of a family; how many there are.
-    Raises BuildError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    fields = []
-    for one in compiler.build((own, genome) for genome in chosen or genomes()):
-        if isinstance(one, compiler.BuildError):
-            raise one
-        (folder / f"{one.entry_fields['id']}.cubin").write_bytes(one.cubin)
-        fields.append(one.entry_fields)
-    (folder / INDEX).write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
-    return len(fields)
-
-
-def load_all(folder: Path, device: int) -> dict[str, Loaded]:
-    """All candidates by name, loaded."""
-    loaded = {}
-    for fields in json.loads((folder / INDEX).read_text(encoding="utf-8")):
-        cubin = (folder / f"{fields['id']}.cubin").read_bytes()
-        entry = candidate.entry(fields, cubin)
-        loaded[entry.name] = Loaded(entry, launcher.load(device, entry, cubin))
-    return loaded
-
-
 def row(line: Mapping[str, Any], problem: Sequence[Any], profile: str, date: str) -> GroupedRow:
     """The row of a measured line; hot and cold are one figure."""
     ours, torchs = (round(median(line["us"][name]), 3) for name in ("ours", "torch"))
@@ -127,23 +82,16 @@ def write_pack(
     build its pack. Raises ValueError where nothing was measured."""
     if not measured:
         raise ValueError("no line with a confirmed measurement")
-    device, versions = header["device"], {"driver": "unknown", "cublas": "unknown"}
-    versions |= header["versions"]
+    device, date = header["device"], header["date"]
     bounds = [dict.fromkeys(("hot", "cold"), line["noise"]) for _, line in measured]
-    floor = judge.noise_floor(bounds)
-    policy = WinPolicy(floor, judge.RULE)
-    rows, kernels = [], {}
-    for problem, line in measured:
-        made = row(line, problem, device["name"], header["date"])
-        if policy.clears(made):
-            kernels[made.kernel] = source_kernel(line)
-            rows.append(made)
-        else:
-            rows.append(made._replace(kernel=None))
-    speed = max(weight_bytes(*each) / median(each[1]["us"]["ours"]) / 1e3 for each in measured)
-    profile = DeviceProfile(device["name"], device["sm_count"], device["l2_bytes"], round(speed, 1))
+    policy = WinPolicy(judge.noise_floor(bounds), judge.RULE)
+    rows, kernels = candidates.make_rows(
+        measured, FAMILY, policy, lambda line, problem: row(line, problem, device["name"], date)
+    )
+    fastest = max(weight_bytes(*each) / median(each[1]["us"]["ours"]) for each in measured)
     source = document(
-        device["arch"], profile, versions, floor, [*kernels.values()], [], header["date"]
+        *(device["arch"], candidates.profile_of(device, fastest), candidates.versions_of(header)),
+        *(policy.noise_floor, kernels, [], date),
     )
     source = dataclasses.replace(
         source,
@@ -153,13 +101,6 @@ def write_pack(
     )
     pack_writer.write_source(source_path, source)
     return pack_writer.build_pack(source_path, pack_path)
-
-
-def source_kernel(line: Mapping[str, Any], own: str = FAMILY) -> SourceKernel:
-    """The kernel of a line, of that family, as a source document has it."""
-    built, seen = line["built"], line["numerics"]
-    numerics = Numerics("float64", round(seen["max_rel_err"], 9), seen["shapes_tested"])
-    return SourceKernel(built["id"], built["name"], own, built["genome"], numerics)
 
 
 def weight_bytes(problem: Sequence[Any], line: Mapping[str, Any]) -> float:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.measure import batched, batched_kernels
-from benchmarks.measure.grouped_kernels import Loaded
+from benchmarks.measure import batched, batched_kernels, candidates
+from benchmarks.measure.candidates import Loaded
 from hgemm_packs import launcher, select
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.pack_writer import read_source
@@ -164,7 +164,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(batched, "load_all", lambda folder, device: {})
     monkeypatch.setattr(batched, "measure", measure)
     monkeypatch.setattr(batched, "every_case", lambda: iter(cases))
-    monkeypatch.setattr(batched, "runtime_versions", lambda index: {"torch": "2.11.0"})
+    monkeypatch.setattr(candidates, "runtime_versions", lambda index: {"torch": "2.11.0"})
     monkeypatch.setattr(launcher, "device_info", lambda index: DEVICE)
     out = tmp_path / "out.jsonl"
     with pytest.raises(KeyboardInterrupt):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.measure import grouped, grouped_kernels
+from benchmarks.measure import candidates, grouped, grouped_kernels
 from hgemm_packs import select
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.pack_writer import read_source
@@ -97,7 +97,7 @@ def fake_candidates(folder: Path) -> list[str]:
         made = packs.built(name, GROUPED_LAYOUT, grid=grid, genome=genome, **record, **kinds)
         fields.append({**made.entry_fields, "regs": 64})
         (folder / f"{made.entry_fields['id']}.cubin").write_bytes(cubin)
-    (folder / grouped_kernels.INDEX).write_text(json.dumps(fields))
+    (folder / candidates.INDEX).write_text(json.dumps(fields))
     return names
 
 
@@ -109,7 +109,7 @@ def test_a_run_measures_what_is_right_and_goes_on_where_it_stopped(
     library = fake_driver.compile_driver(tmp_path / "libfake.so")
     started = fake_driver.start(monkeypatch, library)
     right, wrong = fake_candidates(tmp_path / "kernels")
-    speeds = {wrong: 5.0, right: 8.0, "ours": 8.0, grouped.TORCH: 10.0, grouped.AGAIN: 10.0}
+    speeds = {wrong: 5.0, right: 8.0, "ours": 8.0, candidates.TORCH: 10.0, candidates.AGAIN: 10.0}
     asked: list[tuple[str, ...]] = []
 
     def sample(arms: Any, routed: Any, problem: Any, blocks: int, seed: int) -> Any:
@@ -122,17 +122,17 @@ def test_a_run_measures_what_is_right_and_goes_on_where_it_stopped(
     monkeypatch.setattr(grouped, "sample", sample)
     monkeypatch.setattr(grouped, "DEVICE", torch.device("cpu", 0))
     monkeypatch.setattr(grouped, "LAYERS", {"small": (4, 72, 64)})
-    monkeypatch.setattr(grouped, "runtime_versions", lambda index: {"torch": "2.11.0"})
+    monkeypatch.setattr(candidates, "runtime_versions", lambda index: {"torch": "2.11.0"})
     out = tmp_path / "out.jsonl"
     words = ["run", str(tmp_path / "kernels"), str(out), "--rows"]
     assert grouped.main([*words, "8"]) == 0
     assert asked == [
         (right, wrong),
-        (grouped.TORCH, wrong, right),
-        (grouped.TORCH, grouped.AGAIN, "ours"),
+        (candidates.TORCH, wrong, right),
+        (candidates.TORCH, candidates.AGAIN, "ours"),
     ]
     assert grouped.main([*words, "8,40"]) == 0
-    lines = grouped.read_lines(out)
+    lines = candidates.read_lines(out)
     cases = [each["case"] for each in lines if "case" in each]
     assert cases == [["small", "nt", 8], ["small", "nt", 40]] and len(lines) == 4
     assert lines[0]["header"]["device"]["sm_count"] == 132
