@@ -76,13 +76,10 @@ def prove(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.dev
                 off = spread_gated(sums, off)
             allowed = expected.abs_().mul_(2 * ROUNDING[problem.out_dtype])
             allowed += off
-            wrong += int((~(error <= allowed)).sum())  # negated, for NaN compares as false
-            worst = max(worst, float(error.nan_to_num_(torch.inf).max()))
-    if wrong:
-        values = problem.m * columns_of(problem.n, problem.epilogue)
-        reason = f"self-test on {problem}: {wrong} of {values} values differ, by up to {worst:.3g}"
-        keep_out(settings().cache, entry, reason)
-        raise SelfTestError(reason)
+            more, off_by = _count(error, allowed)
+            wrong, worst = wrong + more, max(worst, off_by)
+    values = problem.m * columns_of(problem.n, problem.epilogue)
+    _conclude(entry, problem, wrong, values, worst)
 
 
 def _prove_batch(kernel: Kernel, entry: KernelEntry, problem: Problem, place: torch.device) -> None:
@@ -104,20 +101,21 @@ def _prove_batch(kernel: Kernel, entry: KernelEntry, problem: Problem, place: to
         launch(kernel, case.a, case.b, case.c, addend=addend)
         error = (case.c.float() - expected).abs_()
         allowed = expected.abs_().mul_(2 * ROUNDING[problem.out_dtype])
-        _judge(entry, problem, error, allowed.add_(problem.k * SUMMATION))
+        wrong, worst = _count(error, allowed.add_(problem.k * SUMMATION))
+    _conclude(entry, problem, wrong, error.numel(), worst)
 
 
-def _judge(
-    entry: KernelEntry,
-    problem: Problem | GroupedProblem,
-    error: torch.Tensor,
-    allowed: torch.Tensor,
-) -> None:
-    """Keep a kernel out that is anywhere further off than allowed. Raises SelfTestError."""
+def _count(error: torch.Tensor, allowed: torch.Tensor) -> tuple[int, float]:
+    """How many values are further off than allowed, and by how much the worst is."""
     wrong = int((~(error <= allowed)).sum())  # negated, for NaN compares as false
+    return wrong, float(error.nan_to_num_(float("inf")).max())
+
+
+def _conclude(
+    entry: KernelEntry, problem: Problem | GroupedProblem, wrong: int, values: int, worst: float
+) -> None:
+    """Keep a kernel out that has a wrong value. Raises SelfTestError."""
     if wrong:
-        worst = float(error.nan_to_num_(float("inf")).max())
-        values = error.numel()
         reason = f"self-test on {problem}: {wrong} of {values} values differ, by up to {worst:.3g}"
         keep_out(settings().cache, entry, reason)
         raise SelfTestError(reason)
@@ -149,7 +147,8 @@ def prove_grouped(
         expected[rows:] = tokens[rows:].float() @ weights[2].float()
         error = (out.float() - expected).abs_()
         allowed = expected.abs_().mul_(2 * ROUNDING[problem.dtype]).add_(k * SUMMATION)
-        _judge(entry, problem, error, allowed)
+        wrong, worst = _count(error, allowed)
+    _conclude(entry, problem, wrong, error.numel(), worst)
 
 
 def read_quarantine(root: Path | None) -> dict[str, str]:

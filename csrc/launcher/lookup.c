@@ -71,7 +71,7 @@ static answer *find_older(launcher_state *state, const problem_key *key) {
 PyObject *problem_tuple(const problem *p) {
   return Py_BuildValue("(iiiss(iii)isi)", p->shape.m, p->shape.n, p->shape.k, problem_layout(p),
                        p->a.type == DL_BFLOAT ? "bf16" : "f16", p->align[0], p->align[1],
-                       p->align[2], p->packed, FINISH_NAMES[p->finish], problem_batches(p));
+                       p->align[2], p->packed, FINISH_NAMES[p->finish], products_of(&p->shape));
 }
 
 static reason named_reason(PyObject *name) {

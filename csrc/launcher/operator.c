@@ -73,7 +73,7 @@ static reason describe_addend(const launcher_state *state, const operands *x, pr
   if (x->biased != FINISH_BIAS) return REASON_BIAS;  // no kernel's activation is without a bias
   if (!x->ignored) return problem_finish(p, FINISH_RESIDUAL, &m);
   // It is not read, yet torch refuses one that does not fit.
-  const int64_t rows = (int64_t)p->shape.m * problem_batches(p);
+  const int64_t rows = (int64_t)p->shape.m * products_of(&p->shape);
   const int fits = m.cols == p->shape.n && (is_vector || m.rows == rows) && m.type == p->a.type &&
                    m.device == p->a.device;
   return fits ? REASON_COUNT : REASON_BIAS;
@@ -98,7 +98,7 @@ static reason describe(const launcher_state *state, const operands *x, problem *
 // Memory for the product of `p`, viewed in p->c; NULL where there is none.
 static void *allocate(const launcher_state *state, problem *p, int batched) {
   const int64_t m = p->shape.m, n = p->shape.n;
-  const int64_t sizes[] = {problem_batches(p), m, n}, strides[] = {m * n, n, 1};
+  const int64_t sizes[] = {products_of(&p->shape), m, n}, strides[] = {m * n, n, 1};
   const tensor_reader *r = &state->reader;
   void *made = NULL;
   if (shim.allocate(2 + batched, sizes + !batched, strides + !batched,

@@ -78,11 +78,6 @@ reason problem_finish_with(const launcher_state *state, PyObject *addend, finish
 // The epilogue of that name; -1 with a ValueError where there is none.
 int finish_named(PyObject *name);
 
-// Products of the problem.
-static inline int32_t problem_batches(const problem *p) {
-  return p->shape.batches ? p->shape.batches : 1;
-}
-
 // Columns of C.
 static inline int32_t problem_columns(const problem *p) {
   return FINISH_KINDS[p->finish] == EPILOGUE_GATED ? p->shape.n / 2 : p->shape.n;

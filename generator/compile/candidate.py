@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from hgemm_packs.errors import PackError
@@ -81,6 +82,14 @@ def entry(fields: Mapping[str, Any], cubin: bytes = b"\0") -> KernelEntry:
     except PackError as error:
         raise CandidateError(f"{fields.get('name')}: {error}") from None
     return made
+
+
+def described(fields: Mapping[str, Any]) -> Any:
+    """A kernel's fields as attributes, for what reads a few of them: committed ones may have names
+    of their day beside them, which `entry` refuses."""
+    grid = SimpleNamespace(**{"slices": 1, **fields["grid"]})
+    align = [fields["align"][name] for name in "abc"]
+    return SimpleNamespace(**{"epilogue": "none", **fields, "grid": grid, "align": align})
 
 
 def candidate(name: str, source: str, record: Mapping[str, Any]) -> Candidate:

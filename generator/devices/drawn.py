@@ -8,6 +8,8 @@ of no more, packed or with gaps, and between NaN. `check` runs on any device.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from hgemm_packs.generator.core.spec import Job
@@ -18,6 +20,9 @@ from hgemm_packs.generator.gates.checker import Checker, Launch, Numeric, make_g
 from hgemm_packs.measure.operands import lead_of
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem, columns_of
+
+if TYPE_CHECKING:
+    from hgemm_packs._C import Kernel
 
 #: Elements of NaN before and behind an operand: a unit of 16 bytes and more.
 FENCE = 64
@@ -60,11 +65,12 @@ MOST_BYTES = 16 << 30
 class Drawn(Gated):
     """Answers as `Gated` does, of the one problem of a job."""
 
-    def _check(self, record: KernelEntry, arm: KernelArm, ctas: int, job: Job) -> Numeric:
+    def _check(self, record: KernelEntry, kernel: Kernel, job: Job) -> Numeric:
         if job.problem is None:
             raise ValueError("a drawn launch needs a problem")
         if torch.cuda.memory_reserved(self.index) > MOST_BYTES:
             torch.cuda.empty_cache()
+        arm = KernelArm(kernel, record.epilogue)
         return check(record, arm, job.problem, self._place, job.seed)
 
 

@@ -7,10 +7,9 @@ reply's evidence is the line that goes on file: the gate's verdict is an answer,
 
 from __future__ import annotations
 
-import functools
 import math
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,9 +17,12 @@ from hgemm_packs import launcher
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core.spec import CompiledKernel, Job, Reply
 from hgemm_packs.generator.devices.gpu import GpuDevice
-from hgemm_packs.generator.gates import batched, grouped, numeric
-from hgemm_packs.generator.gates.arm import KernelArm
+from hgemm_packs.generator.gates import pack_gate
+from hgemm_packs.generator.gates.checker import Numeric, NumericError
 from hgemm_packs.pack.manifest import KernelEntry
+
+if TYPE_CHECKING:
+    from hgemm_packs._C import Kernel
 
 WAYS = ("plain", "dependent")  # job kinds
 NO_ROOM = "no block of this kernel fits the device"  # csrc/launcher/cuda/kernel.c
@@ -57,17 +59,10 @@ class Gated(GpuDevice):
             if record.cooperative and ctas < together:
                 words = f"the {together} CTAs of a tile wait for each other, {ctas} run at once"
                 return {"outcome": "refused", "detail": words}
-            if record.is_grouped:
-                launch = functools.partial(launcher.launch_grouped, handle)
-                passed = grouped.check(record, launch, self._place, job.seed)
-            elif record.is_batched:
-                arm = KernelArm(handle, record.epilogue)
-                passed = batched.check(record, arm, self._place, job.seed)
-            else:
-                passed = self._check(record, KernelArm(handle, record.epilogue), ctas, job)
+            passed = self._check(record, handle, job)
         except torch.OutOfMemoryError:
             raise
-        except (numeric.NumericError, RuntimeError, ValueError) as error:
+        except (NumericError, RuntimeError, ValueError) as error:
             self._probe(kernel, error)
             outcome = "refused" if NO_ROOM in str(error) else "failed"
             return {"outcome": outcome, "detail": f"{type(error).__name__}: {error}"}
@@ -77,8 +72,8 @@ class Gated(GpuDevice):
             "shapes_tested": passed.shapes_tested,
         }
 
-    def _check(self, record: KernelEntry, arm: KernelArm, ctas: int, job: Job) -> numeric.Numeric:
-        return numeric.check(record, arm, self._place, self.facts.sm_count, job.seed, ctas)
+    def _check(self, record: KernelEntry, kernel: Kernel, job: Job) -> Numeric:
+        return pack_gate.check(record, kernel, self._place, self.facts.sm_count, job.seed)
 
 
 def make(index: int = 0) -> Gated:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,6 +24,10 @@ from hgemm_packs.errors import PackError
 from hgemm_packs.generator.gates import batched, grouped, numeric
 from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.manifest import KernelEntry
+
+if TYPE_CHECKING:
+    from hgemm_packs._C import Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,19 @@ class KernelVerdict:
     max_rel_err: float
     shapes_tested: int
     detail: str
+
+
+def check(
+    entry: KernelEntry, kernel: Kernel, place: torch.device, sm_count: int, seed: int
+) -> numeric.Numeric:
+    """The numeric gate of what the kernel runs: groups, batches or products. Raises
+    NumericError."""
+    if entry.is_grouped:
+        return grouped.check(entry, functools.partial(launcher.launch_grouped, kernel), place, seed)
+    arm = KernelArm(kernel, entry.epilogue)
+    if entry.is_batched:
+        return batched.check(entry, arm, place, seed)
+    return numeric.check(entry, arm, place, sm_count, seed, kernel.max_ctas)
 
 
 def verify_kernels(
@@ -54,18 +72,7 @@ def verify_kernels(
         try:
             for dependent in ways[entry.id]:
                 kernel = launcher.load(device, entry, pack.image(entry), dependent)
-                seed, ctas = secrets.randbits(48), kernel.max_ctas
-                if entry.is_grouped:
-                    launch = functools.partial(launcher.launch_grouped, kernel)
-                    verdicts.append(grouped.check(entry, launch, place, seed))
-                    continue
-                if entry.is_batched:
-                    arm = KernelArm(kernel, entry.epilogue)
-                    verdicts.append(batched.check(entry, arm, place, seed))
-                    continue
-                verdicts.append(
-                    numeric.check(entry, KernelArm(kernel), place, sm_count, seed, ctas)
-                )
+                verdicts.append(check(entry, kernel, place, sm_count, secrets.randbits(48)))
             worst = max(verdicts, key=lambda each: each.max_rel_err)
             results.append(
                 KernelVerdict(entry.name, True, worst.max_rel_err, worst.shapes_tested, "")

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -43,6 +43,9 @@ from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import WITHOUT_ADDEND, columns_of
+
+if TYPE_CHECKING:
+    from hgemm_packs._C import Kernel
 
 GATE = "sanitizer"
 PROGRAM = "compute-sanitizer"
@@ -136,18 +139,11 @@ def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
         kernel = launcher.load(0, entry, cubin)
         generator = torch.Generator().manual_seed(launches)
         dtype = DTYPES[entry.dtype]
+        for error in _run_many(entry, kernel, device, launches):
+            if not error < BOUND[entry.dtype]:
+                raise AssertionError(f"{entry.name}: relative error {error:.1e}")
+            launches += 1
         if entry.is_grouped or entry.is_batched:
-            errors = (
-                grouped.run_small(
-                    entry, functools.partial(launcher.launch_grouped, kernel), device, launches
-                )
-                if entry.is_grouped
-                else batched.run_small(entry, KernelArm(kernel, entry.epilogue), device, launches)
-            )
-            for error in errors:
-                if not error < BOUND[entry.dtype]:
-                    raise AssertionError(f"{entry.name}: relative error {error:.1e}")
-                launches += 1
             continue
         for m, n, k in problems(entry, kernel.max_ctas):
             a = torch.randn(m, k, generator=generator).to(dtype)
@@ -170,6 +166,15 @@ def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
                 raise AssertionError(f"{entry.name} {m}x{n}x{k}: relative error {error:.1e}")
             launches += 1
     return launches
+
+
+def _run_many(entry: KernelEntry, kernel: Kernel, device: str, seed: int) -> Iterator[float]:
+    """The errors of a kernel of groups or batches; none of another."""
+    if entry.is_grouped:
+        launch = functools.partial(launcher.launch_grouped, kernel)
+        yield from grouped.run_small(entry, launch, device, seed)
+    if entry.is_batched:
+        yield from batched.run_small(entry, KernelArm(kernel, entry.epilogue), device, seed)
 
 
 def run_tool(

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 from typing import Any
 
+from hgemm_packs.generator.compile.candidate import described
 from hgemm_packs.generator.compile.pack_kernels import parse
 from hgemm_packs.generator.core.spec import FALLBACK, Choice
 from hgemm_packs.generator.devices import recording
@@ -66,11 +66,8 @@ class Measured:
 
 def candidate_of(fields: Mapping[str, Any], families: tuple[str, ...]) -> Candidate:
     """A kernel as a pack's candidate, by its manifest fields."""
-    grid = {"slices": 1, **fields["grid"]}
-    align = [fields["align"][name] for name in "abc"]
-    described = SimpleNamespace(**{**fields, "grid": SimpleNamespace(**grid), "align": align})
     dims = Dims(*(DimRange(**fields["dims"][name]) for name in "mnk"))
-    numbers = numbers_of(described, families)
+    numbers = numbers_of(described(fields), families)
     return Candidate(str(fields.get("id", "")), fields["layout"], fields["dtype"], dims, numbers)
 
 

@@ -10,10 +10,9 @@ import importlib.metadata
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile import candidate, compiler
 from hgemm_packs.generator.compile.pack_writer import SourceKernel, SourceManifest
 from hgemm_packs.generator.families import FAMILIES, Genome
 from hgemm_packs.generator.gates.plausibility import compulsory_bytes
@@ -145,9 +144,8 @@ def restrict_to_bits(measured: Container[str], usable: Usable) -> Usable:
     alone whose bits were `measured`; all others as they are `usable`."""
 
     def is_known(id_: str, fields: Mapping[str, Any]) -> bool:
-        grid = SimpleNamespace(**{"slices": 1, **fields["grid"]})
-        shape: Any = SimpleNamespace(**{"epilogue": "none", **fields, "grid": grid})
-        return id_ in measured or not batch_invariant.adds_in_order(shape)
+        in_order = batch_invariant.adds_in_order(candidate.described(fields))
+        return id_ in measured or not in_order
 
     return lambda kernels: usable({i: each for i, each in kernels.items() if is_known(i, each)})
 

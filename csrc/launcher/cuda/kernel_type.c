@@ -332,7 +332,7 @@ static int read_addend(const launcher_state *state, PyObject *given, const loade
     good = good && matrix_view(&state->reader, given, 0, &addend) == MATRIX &&
            addend.leading_count == (shape->batches ? 2 : 1) &&
            addend.leading[addend.leading_count - 1] == shape->m && addend.cols == shape->n &&
-           addend.rows == (int64_t)shape->m * (shape->batches ? shape->batches : 1) &&
+           addend.rows == (int64_t)shape->m * products_of(shape) &&
            matrix_lead(&addend, 0) == shape->n;
   } else {
     addend.leading_count = -1;

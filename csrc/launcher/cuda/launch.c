@@ -143,7 +143,7 @@ const char *plan_make(const cu_driver *driver, const loaded_kernel *kernel, cons
   // Only the device knows where groups end: at most each ends with a tile that is not full.
   if (shape->groups)
     m = (m / record->tile[0] + (m < shape->groups ? m : shape->groups)) * record->tile[0];
-  const int64_t grid = grid_of(kernel, shape->batches ? shape->batches : 1, m, shape->n, &rows);
+  const int64_t grid = grid_of(kernel, products_of(shape), m, shape->n, &rows);
   if (grid > INT32_MAX || rows > UINT16_MAX)
     return REFUSE("a grid of %lld x %lld CTAs", (long long)grid, (long long)rows);
   if (record->cooperative && grid > kernel->max_ctas)

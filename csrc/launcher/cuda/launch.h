@@ -11,9 +11,13 @@ typedef struct {
   int32_t ld[3];    // leading strides of A, B, C in elements
   int32_t groups;   // of a grouped product, whose B is as many matrices behind each other; else 0
   int32_t batches;  // of a batch, as many products, each of matrices of its own; else 0
-  int32_t
-      step[2];  // of a batch, elements from one A or B to the next; each C follows the one before
+  int32_t step[2];  // of a batch, elements from one A or B to the next; C's follow each other
 } geometry;
+
+// Products of the problem.
+static inline int32_t products_of(const geometry *shape) {
+  return shape->batches ? shape->batches : 1;
+}
 
 typedef struct {
   cu_tensor_map maps[MAX_MAPS];

@@ -88,15 +88,16 @@ static extent written_by(const cu_driver *driver, const cu_kernel_node *node,
   if (!node->params) return EVERYTHING;
   void *const *sizes = node->params + 3 + layout->workspace;
   void *c;
-  int32_t m, n, lead, batches = 0;
+  geometry shape = {0};
+  int32_t lead;
   memcpy(&c, node->params[2], sizeof c);
-  memcpy(&m, sizes[0], sizeof m);
-  memcpy(&n, sizes[1], sizeof n);
-  const int32_t columns = columns_of(record, n);
-  if (layout->batched) memcpy(&batches, node->params[layout->count - 1], sizeof batches);
-  const int64_t rows = (int64_t)m * (batches ? batches : 1);  // C's follow each other
+  memcpy(&shape.m, sizes[0], sizeof shape.m);
+  memcpy(&shape.n, sizes[1], sizeof shape.n);
+  if (layout->batched) memcpy(&shape.batches, node->params[layout->count - 1], sizeof(int32_t));
+  const int32_t columns = columns_of(record, shape.n);
+  const int64_t rows = (int64_t)shape.m * products_of(&shape);  // C's follow each other
   if (layout->maps == MAX_MAPS) {
-    const geometry shape = {.m = m, .n = n, .ld = {0, 0, columns}, .batches = batches};
+    shape.ld[2] = columns;
     const int packed = maps_packed(driver, record, &shape, c, node->params[2]);
     return packed ? extent_of(c, rows, columns, columns) : EVERYTHING;
   }

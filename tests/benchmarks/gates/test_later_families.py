@@ -11,6 +11,7 @@ from benchmarks.gates import space_gates
 from hgemm_packs import launcher
 from hgemm_packs.generator.core.spec import Job
 from hgemm_packs.generator.devices import gated
+from hgemm_packs.generator.gates import pack_gate
 from hgemm_packs.generator.gates.numeric import Numeric
 from tests.generator import stand_in
 
@@ -61,7 +62,7 @@ def test_a_kernel_goes_through_the_gate_of_its_kind(
         assert entry is record
         return Numeric(3e-4, 11)
 
-    monkeypatch.setattr(getattr(gated, kind), "check", check)
+    monkeypatch.setattr(getattr(pack_gate, kind), "check", check)
     reply = gated.make(0).run(Job("plain", None, (stand_in.GOOD[0],), 5))
     found = {name: value for name, value in reply.evidence.items() if name != "seconds"}
     assert found == {"outcome": "passed", "max_rel_err": 3e-4, "shapes_tested": 11}

@@ -150,14 +150,20 @@ def pack(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNam
     names = {one.id: name for name, one in kernels.items()}
     check = drawn.Drawn._check
 
-    def checked(self: Any, record: Any, arm: KernelArm, ctas: int, job: Any) -> Any:
-        def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-            made.launched.append(names[record.id])
-            arm(a, b, c)
-            if names[record.id] in made.bad:
-                c[-1, -1] += 1
+    def checked(self: Any, record: Any, kernel: Any, job: Any) -> Any:
+        def planted(handle: Any, epilogue: str) -> Any:
+            arm = KernelArm(handle, epilogue)
 
-        return check(self, record, launch, ctas, job)  # type: ignore[arg-type]
+            def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+                made.launched.append(names[record.id])
+                arm(a, b, c)
+                if names[record.id] in made.bad:
+                    c[-1, -1] += 1
+
+            return launch
+
+        monkeypatch.setattr(drawn, "KernelArm", planted)
+        return check(self, record, kernel, job)
 
     monkeypatch.setattr(drawn.Drawn, "_check", checked)
     monkeypatch.setattr(drawn.Drawn, "_place", CPU)
