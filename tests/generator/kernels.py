@@ -13,6 +13,8 @@ import pytest
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.space import catalogue, fitted
 from hgemm_packs.generator.families import FAMILIES, Genome, family
+from hgemm_packs.generator.gates import binary
+from hgemm_packs.generator.gates.source import static
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.pack.manifest_checks import check_launch_record
 from hgemm_packs.pack.manifest_fields import KERNEL
@@ -168,6 +170,25 @@ UNALIGNED: Genome = {
     "group": 8,
     "wide": False,
 }
+#: Of the family of batches, which no search of products knows.
+BATCHED: Genome = {
+    "layout": "nt",
+    "dtype": "bf16",
+    "tile_m": 64,
+    "tile_n": 128,
+    "tile_k": 64,
+    "stages": 4,
+    "consumers": 2,
+    "schedule": "cooperative",
+    "cluster_m": 1,
+    "cluster_n": 1,
+    "ctas_per_sm": 1,
+    "raster": "m",
+    "group": 1,
+    "epilogue": "rows",
+    "buffers": 1,
+    "streaming": False,
+}
 BASES = {
     "sm90_wgmma": WGMMA,
     "sm90_splitk": SPLITK,
@@ -228,3 +249,21 @@ def sources_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(compiler, "sources_dir", lambda: folder)
     compiler.expand_source.cache_clear()
     return folder
+
+
+def assert_static_gates_pass(name: str, genome: Genome) -> None:
+    """A kernel passes the gates of source and binary."""
+    built = compiler.build_one(name, genome)
+    source = compiler.render(name, genome)
+    verdict = static.check(source, {"symbol": built.entry_fields["symbol"]})
+    assert verdict.passed, verdict.detail
+    verdict = binary.check(built.entry_fields, built.cubin)
+    assert verdict.passed, verdict.detail
+
+
+def assert_source_says(name: str, genome: Genome, facts: dict[str, Any], *more: str) -> None:
+    """The compiler finds these constants of a kernel's source as said."""
+    asserts = [f'static_assert(({ours}) == {value}, "");' for ours, value in facts.items()]
+    source = "\n".join([compiler.render(name, genome), *asserts, *more])
+    symbol = family(name).fields(genome)["symbol"]
+    assert compiler.compile_source(source, symbol)[1] <= 255

@@ -4,39 +4,18 @@ pass the gates of source and binary, and the tiles that CTAs find and store, on 
 from __future__ import annotations
 
 import random
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.families import BATCHED, FAMILIES, Genome, InvalidGenome, family, tokens
 from hgemm_packs.generator.families.batched import FAMILY, FIXED
-from hgemm_packs.generator.gates import binary
-from hgemm_packs.generator.gates.source import static
 from hgemm_packs.pack.manifest import OF_BATCH
-from tests.generator.families.test_stores_on_cpu import COMPILER, HERE, for_a_host
-from tests.generator.kernels import record
+from tests.generator import host, kernels
+from tests.generator.kernels import assert_source_says, assert_static_gates_pass, record
 
-BASE: Genome = {
-    "layout": "nt",
-    "dtype": "bf16",
-    "tile_m": 32,
-    "tile_n": 128,
-    "tile_k": 64,
-    "stages": 4,
-    "consumers": 2,
-    "schedule": "cooperative",
-    "cluster_m": 1,
-    "cluster_n": 1,
-    "ctas_per_sm": 1,
-    "raster": "m",
-    "group": 1,
-    "epilogue": "rows",
-    "buffers": 1,
-    "streaming": False,
-}
+BASE: Genome = {**kernels.BATCHED, "tile_m": 32}
 
 
 def test_it_is_known_by_name_and_to_no_search_of_products() -> None:
@@ -104,13 +83,7 @@ SAMPLE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("genes", SAMPLE)
 def test_a_kernel_passes_the_gates_of_source_and_binary(genes: dict[str, Any]) -> None:
-    genome = {**BASE, **genes}
-    built = compiler.build_one(FAMILY.name, genome)
-    source = compiler.render(FAMILY.name, genome)
-    verdict = static.check(source, {"symbol": built.entry_fields["symbol"]})
-    assert verdict.passed, verdict.detail
-    verdict = binary.check(built.entry_fields, built.cubin)
-    assert verdict.passed, verdict.detail
+    assert_static_gates_pass(FAMILY.name, {**BASE, **genes})
 
 
 @pytest.mark.parametrize("genes", SAMPLE)
@@ -125,22 +98,13 @@ def test_shared_memory_and_threads_are_what_the_source_lays_out(genes: dict[str,
         "kRows": fields["grid"]["tile_n"],
         "kClusterSize": fields["cluster"][0] * fields["cluster"][1],
     }
-    asserts = [f'static_assert(({ours}) == {value}, "");' for ours, value in facts.items()]
-    source = "\n".join([compiler.render(FAMILY.name, genome), *asserts])
-    assert compiler.compile_source(source, fields["symbol"])[1] <= 255
+    assert_source_says(FAMILY.name, genome, facts)
 
 
 def count_wrong(folder: Path, genes: dict[str, Any], change: tuple[str, str] = ("", "")) -> int:
     """Elements of C that are wrong, missing, stored twice or in no product, over some batches."""
-    FAMILY.validate({**BASE, **genes})
-    source = for_a_host(FAMILY.name, {**BASE, **genes})
-    assert change[0] in source
-    path, program = folder / "batched.cpp", folder / "batched"
-    path.write_text(f'{source.replace(*change)}\n#include "batched.h"\n', encoding="utf-8")
-    options = ["-std=c++20", "-O1", "-w", "-fpermissive", f"-I{HERE}", "-pthread"]
-    subprocess.run([str(COMPILER), *options, str(path), "-o", str(program)], check=True)
-    done = subprocess.run([program], check=True, capture_output=True, text=True, timeout=300)
-    return int(done.stdout)
+    genome = {**BASE, **genes}
+    return host.count_wrong(folder, FAMILY.name, genome, '#include "batched.h"', change)
 
 
 ON_CPU: list[dict[str, Any]] = [
@@ -155,7 +119,7 @@ ON_CPU: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
+@host.needs_compiler
 @pytest.mark.parametrize("genes", ON_CPU)
 def test_each_product_is_stored_once_and_nothing_else(
     genes: dict[str, Any], tmp_path: Path
@@ -163,7 +127,7 @@ def test_each_product_is_stored_once_and_nothing_else(
     assert count_wrong(tmp_path, genes) == 0
 
 
-@pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
+@host.needs_compiler
 @pytest.mark.parametrize(
     ("genes", "change"),
     [

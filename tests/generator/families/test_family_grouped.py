@@ -4,20 +4,16 @@ pass the gates of source and binary, and the tiles that CTAs find and store, on 
 from __future__ import annotations
 
 import random
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.families import FAMILIES, GROUPED, Genome, InvalidGenome, family
 from hgemm_packs.generator.families.grouped import FAMILY
-from hgemm_packs.generator.gates import binary
-from hgemm_packs.generator.gates.source import static
 from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAX_GROUPS
-from tests.generator.families.test_stores_on_cpu import COMPILER, HERE, for_a_host
-from tests.generator.kernels import record
+from tests.generator import host
+from tests.generator.kernels import assert_source_says, assert_static_gates_pass, record
 
 BASE: Genome = {
     "layout": "nt",
@@ -86,13 +82,7 @@ SAMPLE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("genes", SAMPLE)
 def test_a_kernel_passes_the_gates_of_source_and_binary(genes: dict[str, Any]) -> None:
-    genome = {**BASE, **genes}
-    built = compiler.build_one(FAMILY.name, genome)
-    source = compiler.render(FAMILY.name, genome)
-    verdict = static.check(source, {"symbol": built.entry_fields["symbol"]})
-    assert verdict.passed, verdict.detail
-    verdict = binary.check(built.entry_fields, built.cubin)
-    assert verdict.passed, verdict.detail
+    assert_static_gates_pass(FAMILY.name, {**BASE, **genes})
 
 
 @pytest.mark.parametrize("genes", SAMPLE)
@@ -107,25 +97,17 @@ def test_shared_memory_and_threads_are_what_the_source_lays_out(genes: dict[str,
         "kRows": fields["grid"]["tile_n"],
         "HGP_MAX_GROUPS": MAX_GROUPS,
     }
-    asserts = [f'static_assert(({ours}) == {value}, "");' for ours, value in facts.items()]
-    asserts.append('static_assert(sizeof(Shared) <= 512, "beside what smem_room leaves");')
-    source = "\n".join([compiler.render(FAMILY.name, genome), *asserts])
-    assert compiler.compile_source(source, fields["symbol"])[1] <= 255
+    room = 'static_assert(sizeof(Shared) <= 512, "beside what smem_room leaves");'
+    assert_source_says(FAMILY.name, genome, facts, room)
 
 
 def count_wrong(folder: Path, genes: dict[str, Any], change: tuple[str, str] = ("", "")) -> int:
     """Elements of C that are wrong, missing, stored twice or in no group, over some splits."""
-    source = for_a_host(FAMILY.name, {**BASE, **genes})
-    assert change[0] in source
-    path, program = folder / "grouped.cpp", folder / "grouped"
-    path.write_text(f'{source.replace(*change)}\n#include "grouped.h"\n', encoding="utf-8")
-    options = ["-std=c++20", "-O1", "-w", "-fpermissive", f"-I{HERE}", "-pthread"]
-    subprocess.run([str(COMPILER), *options, str(path), "-o", str(program)], check=True)
-    done = subprocess.run([program], check=True, capture_output=True, text=True, timeout=300)
-    return int(done.stdout)
+    genome = {**BASE, **genes}
+    return host.count_wrong(folder, FAMILY.name, genome, '#include "grouped.h"', change)
 
 
-@pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
+@host.needs_compiler
 @pytest.mark.parametrize(
     "genes",
     [
@@ -140,7 +122,7 @@ def test_each_row_of_a_group_is_stored_once_and_nothing_else(
     assert count_wrong(tmp_path, genes) == 0
 
 
-@pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
+@host.needs_compiler
 @pytest.mark.parametrize(
     "change",
     [

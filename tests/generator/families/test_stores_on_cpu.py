@@ -4,78 +4,18 @@ over K, a GPU alone runs."""
 
 from __future__ import annotations
 
-import functools
-import re
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.families import FAMILIES, computed
+from tests.generator import host
 from tests.generator.kernels import BASES
 
-HERE = Path(__file__).parents[1] / "on_cpu"
-COMPILER = shutil.which("c++")
-#: Functions of PTX that `on_cpu` has in other words.
-OTHERWISE = (
-    *("smem_address", "pack2", "load_shared16", "store_shared16", "load_global16", "copy16"),
-    *("store_global16", "store_if", "store_matrix4", "store_matrix4_transposed"),
-    *("store_matrix2_transposed", "store_matrix1_transposed"),
-    *("load_matrix4_transposed", "load_matrix2_transposed"),
-    *("load_end", "quick_quotient", "cluster_rank"),
-    *("named_sync", "proxy_fence", "store_box", "store_box_of", "store_commit", "store_wait_all"),
-    "wait_for_reads",
-    *("copy_some", "load_element", "store_shared4", "load_shared4", "load_shared2"),
-)
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler here")
+pytestmark = host.needs_compiler
 
 Genome = dict[str, int | str | bool]
-
-
-def behind(text: str, at: int, brackets: str) -> int:
-    """The place behind the bracket that closes the first one from `at` on; strings hold none."""
-    depth, at = 0, text.index(brackets[0], at)
-    while True:
-        if text[at] == '"':
-            at = text.index('"', at + 1)
-        depth += (text[at] == brackets[0]) - (text[at] == brackets[1])
-        at += 1
-        if depth == 0:
-            return at
-
-
-def for_a_host(family: str, genome: Genome) -> str:
-    """A kernel's source without the kernel itself, PTX and what stands in `on_cpu`."""
-    text = re.sub(r"//[^\n]*", "", compiler.render(family, genome))
-    text = text[: text.index('extern "C" __global__')]
-    for name in OTHERWISE:
-        defined = rf"(template <[^>]*>\s*)?__device__ __forceinline__ \w+ {name}\("
-        while found := re.search(defined, text):
-            end = behind(text, behind(text, found.end() - 1, "()"), "{}")
-            text = text[: found.start()] + text[end:]
-    while found := re.search(r"\basm( volatile)?\(", text):
-        text = f"{text[: found.start()]}abort(){text[behind(text, found.end() - 1, '()') :]}"
-    vector = text.index("struct alignas(16) Vec4")
-    end = behind(text, vector, "{}") + 1
-    parts = (text[:vector], text[vector:end], '#include "vectors.h"', text[end:])
-    return "\n".join(('#include "cuda.h"', *parts))
-
-
-OPTIONS = ("-std=c++20", "-O1", "-w", "-fpermissive", "-pthread")
-
-
-@functools.cache
-def precompiled(checks: str) -> tempfile.TemporaryDirectory[str]:
-    """A folder with `cuda.h` as GCC reads it in a tenth of the time, which goes with this process;
-    half of what a kernel takes to compile is that header. Other compilers pass it over."""
-    folder = tempfile.TemporaryDirectory()
-    made, header = f"{folder.name}/cuda.h.gch", str(HERE / "cuda.h")
-    words = [str(COMPILER), *checks.split(), *OPTIONS, "-x", "c++-header", header, "-o", made]
-    subprocess.run(words, check=True)
-    return folder
 
 
 def count_wrong(
@@ -86,25 +26,15 @@ def count_wrong(
     defined: str = "",
 ) -> int:
     """Elements of C that are wrong, missing or not the kernel's, over some sizes."""
-    FAMILIES[family].validate(genome)
-    source = for_a_host(family, genome)
-    assert change[0] in source
-    name = family.removeprefix("sm90_")
     defines = "".join(
         f"#define FAMILY_{each.removeprefix('sm90_')} {int(each == family)}\n" for each in FAMILIES
     )
-    path, program = folder / f"{name}.cpp", folder / name
-    path.write_text(
-        f'{source.replace(*change)}\n{defines}{defined}\n#include "stores.h"\n', encoding="utf-8"
+    step = FAMILIES[family].record(genome)["dims"]["n"]["multiple_of"]
+    return host.count_wrong(
+        *(folder, family, genome, f'{defines}{defined}\n#include "stores.h"', change),
+        checks="-fsanitize=address" if family == "sm90_unaligned" else "",
+        arguments=(str(step),),
     )
-    checks = "-fsanitize=address" if family == "sm90_unaligned" else ""
-    options = [*checks.split(), *OPTIONS, f"-I{precompiled(checks).name}", f"-I{HERE}"]
-    subprocess.run([str(COMPILER), *options, str(path), "-o", str(program)], check=True)
-    step = int(FAMILIES[family].record(genome)["dims"]["n"]["multiple_of"])
-    done = subprocess.run(
-        [str(program), str(step)], check=True, capture_output=True, text=True, timeout=300
-    )
-    return int(done.stdout)
 
 
 def genome(family: str, epilogue: str, genes: Genome | None = None) -> Genome:
@@ -212,6 +142,26 @@ def test_what_is_known_to_be_right(epilogue: str, tmp_path: Path) -> None:
     """A plain product; and a bias, where no residual is expected, is wrong nearly everywhere."""
     wrong = count_wrong(tmp_path, "sm90_wgmma", genome("sm90_wgmma", epilogue))
     assert wrong == 0 if epilogue == "none" else wrong > 10_000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("const int bits = skew % 2 * 16", "const int bits = 0"),
+        ("k - first - unit - skew", "64"),
+        ("(place + 16) ^ mix", "place ^ mix"),
+        ("(u64)(place + i) < (u64)size", "true"),
+        ("head + unit * 8", "unit * 8"),
+        ("lane % 8 < head ? 0 : kUnits * 8", "0"),
+    ],
+)
+def test_a_wide_access_that_is_wrong_is_seen(change: tuple[str, str], tmp_path: Path) -> None:
+    """Read behind an operand, the program of the third but last ends: memory is watched."""
+    kernel = unaligned("none", {**WIDE[0], "wide": True})
+    try:
+        assert count_wrong(tmp_path, "sm90_unaligned", kernel, change) > 10
+    except subprocess.CalledProcessError as error:
+        assert change[1] == "true" and "heap-buffer-overflow" in error.stderr
 
 
 @pytest.mark.parametrize(

@@ -19,34 +19,17 @@ from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.pack.manifest import DeviceProfile
 from hgemm_packs.problem import Problem
 from tests import packs
+from tests.generator.kernels import BATCHED
 
 pytestmark = pytest.mark.gpu
 DEVICE = torch.device("cuda", 0)
-BASE: Genome = {
-    "layout": "nt",
-    "dtype": "bf16",
-    "tile_m": 64,
-    "tile_n": 128,
-    "tile_k": 64,
-    "stages": 4,
-    "consumers": 2,
-    "schedule": "cooperative",
-    "cluster_m": 1,
-    "cluster_n": 1,
-    "ctas_per_sm": 1,
-    "raster": "m",
-    "group": 1,
-    "epilogue": "rows",
-    "buffers": 1,
-    "streaming": False,
-}
 GENOMES: list[Genome] = [
-    {**BASE, "tile_m": 8, "tile_n": 64, "consumers": 1, "epilogue": "staged", "ctas_per_sm": 2},
-    {**BASE, "layout": "nn", "schedule": "pingpong", "tile_m": 128, "epilogue": "bulk"},
-    {**BASE, "layout": "tn", "dtype": "f16", "tile_m": 96, "cluster_m": 2},
-    {**BASE, "layout": "tt", "cluster_n": 2, "epilogue": "bulk", "buffers": 2},
-    {**BASE, "layout": "nn", "computes": "residual", "tile_m": 72, "epilogue": "bulk"},
-    {**BASE, "dtype": "f16", "computes": "residual", "tile_m": 40},
+    {**BATCHED, "tile_m": 8, "tile_n": 64, "consumers": 1, "epilogue": "staged", "ctas_per_sm": 2},
+    {**BATCHED, "layout": "nn", "schedule": "pingpong", "tile_m": 128, "epilogue": "bulk"},
+    {**BATCHED, "layout": "tn", "dtype": "f16", "tile_m": 96, "cluster_m": 2},
+    {**BATCHED, "layout": "tt", "cluster_n": 2, "epilogue": "bulk", "buffers": 2},
+    {**BATCHED, "layout": "nn", "computes": "residual", "tile_m": 72, "epilogue": "bulk"},
+    {**BATCHED, "dtype": "f16", "computes": "residual", "tile_m": 40},
 ]
 E, M, N, K = 6, 200, 136, 64
 
@@ -74,7 +57,7 @@ def assert_near(found: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[None]:
     """Rows of E products of one size, packed and in turn, in front of all packs."""
-    one = compiler.build_one("sm90_batched", BASE)
+    one = compiler.build_one("sm90_batched", BATCHED)
     device = launcher.device_info(0)
     profile = DeviceProfile(device.name, device.sm_count, device.l2_bytes, 4800.0)
     built = packs.FakeBuilt(one.entry_fields, one.cubin)
