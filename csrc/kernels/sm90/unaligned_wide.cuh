@@ -225,6 +225,7 @@ struct Pick<false, kRows, kMnMajor> {
 };
 using CopyA = Pick<HGP_A_BYTES != 16, kTileM, HGP_A_MN_MAJOR>::Copy;
 using CopyB = Pick<HGP_B_BYTES != 16, kTileN, HGP_B_MN_MAJOR>::Copy;
+static_assert(CopyA::kTailBytes == kTailsA && CopyB::kTailBytes == kTailsB, "a stage has room for the tails");
 
 // Load: all producer threads. Slabs are on their way for all stages but two: one is shifted, and one multiplied.
 __device__ __forceinline__ void produce(u8* ring, Barriers& barriers, const CopyA& a, const CopyB& b, Range range) {
