@@ -169,6 +169,8 @@ def _tell_rows(choice: Selection, device: int) -> None:
         told = choice.code in ("not_measured", "predicted")
     if told:
         launcher.know_rows(device, [pack.manifest.row_lines for pack in packs])
+        if not LOGGER.isEnabledFor(logging.DEBUG):  # which has the reasons of every decision
+            select.tell_predictor(device)
 
 
 def load_chosen(
@@ -247,7 +249,8 @@ def _prove(kind: str, problem: Problem, kernel: Kernel, entry: KernelEntry) -> N
 
 
 def _log(problem: Problem, choice: Selection) -> None:
-    LOGGER.debug("%s: %s", problem, "; ".join(str(reason) for reason in choice.reasons))
+    if LOGGER.isEnabledFor(logging.DEBUG):
+        LOGGER.debug("%s: %s", problem, "; ".join(str(reason) for reason in choice.reasons))
 
 
 def _note(reason: str) -> None:

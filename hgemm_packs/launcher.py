@@ -212,21 +212,34 @@ def know_rows(device: int, packs: Iterable[tuple[bytes, int, int]]) -> None:
         _extension().know_rows(device, lines, start, end)
 
 
+def know_predictor(device: int, ready: object | None) -> None:
+    """Let C decide about problems without a row: by a predictor, or where there is none always for
+    torch. Kernels are loaded by Python as before."""
+    _extension().know_predictor(device, ready)
+
+
+def forget_predictors() -> None:
+    """Let C ask about every problem that it is to decide, for it knows no longer enough."""
+    if _C is not None:
+        _C.forget_predictors()
+
+
 def predictor(found: Predictor, device: DeviceProfile) -> object:
     """A predictor as C evaluates it, on a device of that profile. Like all that asks it, it needs
     the extension, but neither torch nor a driver."""
     models = (found.ours.packed(), found.torch.packed(), found.doubt.packed())
     ready: object = _C.predictor(
-        device.sm_count, device.mem_bw_gbps, found.packed_candidates(), *models
+        *(device.sm_count, device.mem_bw_gbps, found.margin, found.packed_candidates()), *models
     )
     return ready
 
 
-def predict(ready: object, problem: Problem) -> tuple[int, float, float, float] | None:
+def predict(ready: object, problem: Problem) -> tuple[int, float, float, float, int] | None:
     """The candidate with the least predicted time, and logarithms: its time and torch's, both over
-    the floor, and the doubt. None where no candidate takes the problem."""
+    the floor, and the doubt; last, whether the problem is given up by the first trees, whatever the
+    rest says. None where no candidate takes the problem."""
     p = problem
-    found: tuple[int, float, float, float] | None = _C.predict(
+    found: tuple[int, float, float, float, int] | None = _C.predict(
         ready, p.m, p.n, p.k, p.layout, p.dtype
     )
     return found

@@ -87,6 +87,7 @@ def prefer(pack: Pack) -> None:
         known = find_packs()
         rest = (each for each in known.packs if each.manifest_sha256 != pack.manifest_sha256)
         _found = discover.Found((pack, *rest), known.refused)
+        prediction.tell_nothing()
 
 
 def refuse(pack: Pack, error: PackError) -> None:
@@ -99,12 +100,12 @@ def refuse(pack: Pack, error: PackError) -> None:
         rest = tuple(each for each in known.packs if each is not pack)
         if len(rest) < len(known.packs):
             _found = discover.Found(rest, (*known.refused, refused))
+        prediction.tell_nothing()
     discover.warn_once(refused)
 
 
 def verify_packs() -> discover.Found:
-    """As `find_packs`, after every check of every pack, for those who show or measure whole
-    packs."""
+    """As `find_packs`, after every check of every pack, for those who show or measure them."""
     for pack in find_packs().packs:
         try:
             pack.verify()
@@ -127,6 +128,7 @@ def quarantine(kernel: KernelEntry, reason: str) -> None:
     """Never choose this kernel again in this process: it failed to load or to prove itself."""
     with _lock:
         _quarantine.setdefault(identity(kernel), reason)
+        prediction.tell_nothing()
 
 
 def quarantine_dependent(kernel: KernelEntry, reason: str) -> None:
@@ -198,12 +200,28 @@ def resolve(
     return predicted if unfit is None or predicted.kernel else fallback
 
 
+def tell_predictor(device_index: int) -> None:
+    """Let C decide about problems without a row, where it would as `resolve` does: no kernel has
+    failed, and one pack at most has a predictor for the device."""
+    from .launcher import device_info, know_predictor
+
+    device = device_info(device_index)
+    with _lock:
+        mine = [p for p in find_packs().packs if find_unmeasured(p.manifest, device) is None]
+        try:
+            found = [prediction.find_handle(pack, device) for pack in mine if settings().predict]
+        except PackError:
+            return  # it is refused when a prediction is wanted of it
+        if not _quarantine and len(handles := [*filter(None, found)]) <= 1:
+            know_predictor(device_index, *(handles or [None]))
+
+
 def find_refused(alone: bool) -> list[Reason]:
     """What speaks against packs that were not asked; with `alone` at least that there is none."""
     reasons = []
-    for refused in find_packs().refused:
-        code = "launcher_abi" if refused.error.code == "launcher_abi" else "pack_refused"
-        reasons.append(Reason(code, f"{refused.place}: {refused.error}"))
+    for place, error in find_packs().refused:
+        code = "launcher_abi" if error.code == "launcher_abi" else "pack_refused"
+        reasons.append(Reason(code, f"{place}: {error}"))
     if alone and not reasons:
         reasons.append(Reason("no_pack", "no pack is installed"))
     return reasons
@@ -295,9 +313,8 @@ def find_unmeasured(manifest: Manifest, device: DeviceInfo) -> Reason | None:
     foreign = find_foreign(manifest, device)
     if foreign is not None or mine in known:
         return foreign
-    name = f"{manifest.pack.name} {manifest.pack.version}"
     text = f"the pack was not measured on {device.name} with {device.sm_count} SMs"
-    return Reason("profile", f"{name}: {text}")
+    return Reason("profile", f"{manifest.pack.name} {manifest.pack.version}: {text}")
 
 
 def _consult_invariant(

@@ -38,8 +38,9 @@ COUNT = 300
 SHARED = 12
 BLOCKS = 7
 CALLS, MOST_US, TRIES = 16, 1500.0, 4
-#: Sizes of the host's figures: rows of a product that takes the GPU no time.
-STREAM, FIRST, WIDE, DEEP = 10_000, 200, 64, 64
+#: Sizes of the host's figures: rows of a product that takes the GPU no time, and of one that takes
+#: it some.
+STREAM, BLOCK, PAIRS, FIRST, WIDE, DEEP, LARGE = 10_000, 500, 5, 100, 64, 64, 4096
 
 
 def draw_tasks(seed: int, count: int = COUNT) -> list[Task]:
@@ -146,13 +147,15 @@ class Bench:
 
 
 def host_figures() -> Line:
-    """`first_us`: what the first call of a problem takes over a later one; `stream_extra_us`: what
-    a call of a stream of sizes, each seen once, takes over torch's."""
+    """`first_us`: what the call that decides about a problem takes over a later one, of small
+    problems and of large ones; `stream_extra_us`: what a call of a stream of sizes, each seen once,
+    takes over torch's. The arms of a stream take turns with blocks of sizes, and none meets a
+    problem of the other's: cuBLAS, too, decides about what it has not seen."""
     import torch
 
     from hgemm_packs import launcher, matmul
 
-    x = torch.randn(STREAM + FIRST, DEEP, device="cuda", dtype=torch.float16)
+    x = torch.randn(STREAM, DEEP, device="cuda", dtype=torch.float16)
     rows = [x[:m] for m in range(1, STREAM + 1)]
 
     def weight(more: int) -> torch.Tensor:
@@ -167,25 +170,31 @@ def host_figures() -> Line:
         torch.cuda.synchronize()
         return passed
 
-    def once(a: Any, b: torch.Tensor) -> float:
-        return seconds(matmul, [a], b) * 1e6
-
     # The first calls are decided at first sight, however small the problem: a process has few.
+    for product in (torch.matmul, matmul):
+        seconds(product, rows[:500], weight(0))
     extra = []
-    for more in range(5):  # no size comes twice
-        b = weight(more)
-        seconds(torch.matmul, rows[:500], b)
-        extra.append((seconds(matmul, rows, b) - seconds(torch.matmul, rows, b)) / STREAM * 1e6)
-    launcher.reset_table()
-    b = weight(5)
-    matmul(x, b)
-    for a in rows[:FIRST]:  # seen once; decided when they come again
-        matmul(a, b)
-    first = [once(a, b) for a in rows[:FIRST]]
-    later = median(once(a, b) for a in rows[:FIRST])
+    for pair in range(PAIRS):
+        took = {matmul: 0.0, torch.matmul: 0.0}
+        for turn in range(2):  # with another weight each arm has the sizes that the other had
+            b = weight(1 + 2 * pair + turn)
+            for block, start in enumerate(range(0, STREAM, BLOCK)):
+                arm = [*took][(block + turn) % 2]
+                took[arm] += seconds(arm, rows[start : start + BLOCK], b)
+        extra.append((took[matmul] - took[torch.matmul]) / STREAM * 1e6)
+    first, later = [], []
+    for side in (DEEP, LARGE):
+        x = torch.randn(2 * FIRST, side, device="cuda", dtype=torch.float16)
+        b = torch.randn(side, side, device="cuda", dtype=torch.float16)
+        rows = [x[:m] for m in range(1, 2 * FIRST + 1)]
+        launcher.reset_table()
+        for a in reversed(rows):  # the last ones are decided, the others wait to come again
+            matmul(a, b)
+        first += [seconds(matmul, [a], b) * 1e6 for a in rows[:FIRST]]
+        later += [seconds(matmul, [a], b) * 1e6 for a in rows[:FIRST]]
     return {
-        "first_us": round(median(first) - later, 3),
-        "first_p95_us": round(quantiles(first, n=20)[-1] - later, 3),
+        "first_us": round(median(first) - median(later), 3),
+        "first_p95_us": round(quantiles(first, n=20)[-1] - median(later), 3),
         "stream_extra_us": round(median(extra), 4),
     }
 

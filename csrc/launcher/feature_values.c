@@ -75,12 +75,17 @@ void features_of_problem(const seen_device *device, const seen_problem *p,
   values[FEATURE_use_256x128] = use_of(device, p, 256, 128);
 }
 
+static double ctas_of(const seen_problem *p, const candidate *kernel) {
+  return quotient_up(p->m, kernel->tile_m) * quotient_up(p->n, kernel->tile_n) * kernel->cluster_k *
+         kernel->slices;
+}
+
 void features_of_kernel(const seen_device *device, const seen_problem *p, const candidate *kernel,
                         double values[FEATURE_COUNT]) {
   const double tiles_m = quotient_up(p->m, kernel->tile_m);
   const double tiles_n = quotient_up(p->n, kernel->tile_n);
   const double parts = (double)kernel->cluster_k * kernel->slices;
-  const double ctas = tiles_m * tiles_n * parts;
+  const double ctas = ctas_of(p, kernel);
   const double by_memory = SM_SMEM_BYTES / (kernel->smem_bytes + CTA_SMEM_BYTES);
   const double by_threads = SM_THREADS / kernel->threads;
   const double at_once = fmax(1.0, fmin(MOST_CTAS, fmin(by_memory, by_threads)));
@@ -129,7 +134,7 @@ void features_of_kernel(const seen_device *device, const seen_problem *p, const 
   values[FEATURE_log2_traffic_over_floor] = log2(traffic) - floor;
 }
 
-int candidate_admits(const candidate *kernel, const seen_problem *p) {
+int candidate_admits(const seen_device *device, const candidate *kernel, const seen_problem *p) {
   const int32_t sizes[3] = {p->m, p->n, p->k};
   if (kernel->a_transposed != p->a_transposed || kernel->b_transposed != p->b_transposed ||
       kernel->bf16 != p->bf16)
@@ -138,5 +143,5 @@ int candidate_admits(const candidate *kernel, const seen_problem *p) {
     if (sizes[i] < kernel->dims[i][0] || sizes[i] > kernel->dims[i][1] ||
         sizes[i] % kernel->dims[i][2])
       return 0;
-  return 1;
+  return kernel->slices == 1 || ctas_of(p, kernel) <= device->sm_count;
 }

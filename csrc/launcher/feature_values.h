@@ -104,7 +104,8 @@ void features_of_problem(const seen_device *device, const seen_problem *p,
 void features_of_kernel(const seen_device *device, const seen_problem *p, const candidate *kernel,
                         double values[FEATURE_COUNT]);
 
-// Whether the kernel takes the problem, as far as kind and sizes tell.
-int candidate_admits(const candidate *kernel, const seen_problem *p);
+// Whether the kernel takes the problem, as far as kind and sizes tell. CTAs that share K outside a
+// cluster wait for each other: the device must run all at once.
+int candidate_admits(const seen_device *device, const candidate *kernel, const seen_problem *p);
 
 #endif

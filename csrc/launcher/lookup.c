@@ -152,6 +152,15 @@ static problem_key without_strides(const problem *p) {
   return key;
 }
 
+// Remembers an answer, and returns it; NULL with an exception set where there is no memory.
+static answer *keep(launcher_state *state, const problem_key *key, answer *entry) {
+  // Another thread may have answered the same problem while Python ran.
+  answer *present = table_find(&state->table, key);
+  if (!present && !remember(state, key, entry)) return entry;
+  lookup_release(entry);
+  return present ? present : (answer *)PyErr_NoMemory();
+}
+
 static answer *resolve(launcher_state *state, const problem *p, int unmeasured) {
   PyObject *described = problem_tuple(p);
   if (!described) return NULL;
@@ -162,21 +171,12 @@ static answer *resolve(launcher_state *state, const problem *p, int unmeasured) 
   if (!found) return NULL;
   answer *entry = read_answer(state, p, found);
   const problem_key key = PyUnicode_Check(found) ? without_strides(p) : p->key;
+  if (entry && entry->fallback == REASON_COUNT && entry->predicted)
+    unmeasured_keep(state, p, PyTuple_GetItem(found, 0));
   Py_DECREF(found);
   // A capture ends; the next call outside it may load the kernel.
   if (!entry || entry->fallback == REASON_COLD_CAPTURE) return entry;
-  // Another thread may have answered the same problem while Python ran.
-  answer *present = table_find(&state->table, &key);
-  if (present) {
-    lookup_release(entry);
-    return present;
-  }
-  if (remember(state, &key, entry)) {
-    lookup_release(entry);
-    PyErr_NoMemory();
-    return NULL;
-  }
-  return entry;
+  return keep(state, &key, entry);
 }
 
 // Why torch runs a problem without a row, in the words of Python.
@@ -185,6 +185,17 @@ static reason unmeasured_reason(const problem *p) {
   for (int i = 0; i < 3; i++)
     if (p->align[i] < 16) return REASON_UNALIGNED;
   return REASON_NOT_MEASURED;
+}
+
+// The answer to a problem without a row where Python is not needed; NULL where it is, or with an
+// exception set. What torch runs under capture may be its first product: Python sees to that.
+static answer *decide(launcher_state *state, const problem *p) {
+  const loaded_kernel *kernel;
+  if (!unmeasured_decide(state, p, &kernel) || (!kernel && is_capturing(state, p))) return NULL;
+  answer *entry = kernel ? plan_answer(state, p, kernel, NULL, 1) : fallback(unmeasured_reason(p));
+  if (!entry || entry->fallback == REASON_REFUSED) return NULL;
+  const problem_key key = kernel ? p->key : without_strides(p);
+  return keep(state, &key, entry);
 }
 
 answer *lookup(launcher_state *state, const problem *p) {
@@ -200,5 +211,6 @@ answer *lookup(launcher_state *state, const problem *p) {
   // Under STRICT every call without a kernel raises, and says all that there is to say.
   if (unmeasured && !state->strict && unmeasured_waits(state, p))
     return fallback(unmeasured_reason(p));
-  return resolve(state, p, unmeasured);
+  entry = unmeasured ? decide(state, p) : NULL;
+  return entry || PyErr_Occurred() ? entry : resolve(state, p, unmeasured);
 }

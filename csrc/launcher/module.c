@@ -8,7 +8,7 @@
 #include "lookup.h"
 #include "matmul.h"
 #include "override.h"
-#include "trees.h"
+#include "predictor.h"
 #include "unmeasured.h"
 
 static PyObject *device_info(PyObject *module, PyObject *index) {
@@ -135,12 +135,14 @@ static PyMethodDef METHODS[] = {
     {"set_off", set_off, METH_O, NULL},
     {"set_invariant", set_invariant, METH_O, NULL},
     {"on_fallback", on_fallback, METH_O, NULL},
-    {"know_rows", unmeasured_know_rows, METH_VARARGS, NULL},  // unmeasured.c
-    {"predictor", predictor_py, METH_VARARGS, NULL},          // trees.c
-    {"predict", predict_py, METH_VARARGS, NULL},              // trees.c
-    {"features", features_py, METH_VARARGS, NULL},            // trees.c
-    {"floor_us", floor_us_py, METH_VARARGS, NULL},            // trees.c
-    {"feature_names", feature_names_py, METH_NOARGS, NULL},   // trees.c
+    {"know_rows", unmeasured_know_rows, METH_VARARGS, NULL},                 // unmeasured.c
+    {"know_predictor", unmeasured_know_predictor, METH_VARARGS, NULL},       // unmeasured.c
+    {"forget_predictors", unmeasured_forget_predictors, METH_NOARGS, NULL},  // unmeasured.c
+    {"predictor", predictor_py, METH_VARARGS, NULL},                         // predictor.c
+    {"predict", predict_py, METH_VARARGS, NULL},                             // predictor.c
+    {"features", features_py, METH_VARARGS, NULL},                           // predictor.c
+    {"floor_us", floor_us_py, METH_VARARGS, NULL},                           // predictor.c
+    {"feature_names", feature_names_py, METH_NOARGS, NULL},                  // predictor.c
     {0},
 };
 

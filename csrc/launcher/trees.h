@@ -1,30 +1,54 @@
-// Times of kernels and of torch for problems that nobody measured: features of a problem and a
-// kernel, sums of regression trees over them, and the candidate that promises most. Python reads
-// these from a pack (hgemm_packs/pack/predictor.py); C evaluates them.
+// Sums of regression trees over what feature_values.h computes, walked many at a time.
 #ifndef HGP_TREES_H
 #define HGP_TREES_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <string.h>
 
-// predictor(sm_count, gbps, candidates, ours, torch, doubt): what `predict` asks. `candidates` is
-// the bytes of int32, CANDIDATE_WORDS each; a model (base, roots, features, numbers, rights), the
-// last four the bytes of int32, int32, double and int32. Raises ValueError for trees that do not
-// end.
-PyObject *predictor_py(PyObject *module, PyObject *args);
+#include "feature_values.h"
 
-// predict(predictor, m, n, k, layout, dtype): (candidate, ours, torch, doubt), of the candidate
-// with the least time; None where none takes the problem. Of times it is the logarithm over the
-// floor.
-PyObject *predict_py(PyObject *module, PyObject *args);
+// What walks look at, of a row: the keys of its features, and one below all.
+enum { BELOW_ALL = FEATURE_COUNT, VALUES };
 
-// features(predictor, candidate, m, n, k, layout, dtype): what the trees see, a float each.
-PyObject *features_py(PyObject *module, PyObject *args);
+typedef struct node node;
 
-// floor_us(predictor, m, n, k): the time that both logarithms are over.
-PyObject *floor_us_py(PyObject *module, PyObject *args);
+// Level by level, from its root.
+typedef struct {
+  int32_t root, depth;
+} tree;
 
-// feature_names(): the names of `features`, those of a problem alone first.
-PyObject *feature_names_py(PyObject *module, PyObject *unused);
+typedef struct {
+  double base;
+  tree *trees;  // one more, for where the last one ends
+  node *nodes;
+  Py_ssize_t tree_count, count;
+} model;
+
+// A number, rounded up to a float, as an integer in the same order. What is at most a float is it
+// rounded up, too.
+static inline uint32_t key_of(double number) {
+  const float single = (float)number + 0.0F;  // of both zeros one
+  uint32_t bits;
+  memcpy(&bits, &single, sizeof bits);
+  bits ^= (0U - (bits >> 31)) | 1U << 31;
+  return bits + ((double)single < number);
+}
+
+// Reads (base, roots, features, numbers, rights), of which trees may look at the first `features`
+// features; 0, or -1 with an exception set. What was read is freed by `model_free` either way.
+int model_read(model *m, PyObject *from, int features);
+void model_free(model *m);
+
+// How far the trees from `first` on move a sum, less what they take from each other: a third of
+// their leaves' mean sizes. Of 2,000 problems none was moved by more than two thirds of that.
+double model_spread(const model *m, Py_ssize_t first);
+
+// Adds the trees from `first` to `end` to the sums of these rows.
+void model_add(const model *m, Py_ssize_t first, Py_ssize_t end, const int *rows, int count,
+               const uint32_t (*seen)[VALUES], double *sums);
+
+// The whole sum of one row.
+double model_value(const model *m, const uint32_t *seen);
 
 #endif

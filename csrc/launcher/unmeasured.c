@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "predictor.h"
+
 // Decisions at first sight: what a program with few shapes meets while it warms up. More of them
 // would cost a stream of sizes a microsecond a call.
 enum { AT_FIRST_SIGHT = 32 };
@@ -16,6 +18,11 @@ struct unmeasured {
   uint64_t *rows;  // hashes, open addressing; 0: free
   size_t capacity, count;
   uint32_t seen[SETS][WAYS];
+  int decides;
+  const predictor *predictor;  // NULL: nothing is predicted
+  PyObject *capsule;           // its owner
+  PyObject **kernels;          // of its candidates, owned; NULL until Python has loaded one
+  Py_ssize_t candidates;
 };
 
 // What a row and a problem are compared by: sizes, storage, type, epilogue, batches. Alignment and
@@ -131,6 +138,77 @@ PyObject *unmeasured_know_rows(PyObject *module, PyObject *args) {
   return NULL;
 }
 
+static void drop_predictor(struct unmeasured *u) {
+  for (Py_ssize_t i = 0; i < u->candidates; i++)
+    Py_XDECREF(u->kernels[i]);
+  PyMem_Free(u->kernels);
+  Py_XDECREF(u->capsule);
+  u->decides = 0, u->predictor = NULL, u->capsule = NULL, u->kernels = NULL, u->candidates = 0;
+}
+
+PyObject *unmeasured_know_predictor(PyObject *module, PyObject *args) {
+  int device;
+  PyObject *capsule;
+  if (!PyArg_ParseTuple(args, "iO", &device, &capsule)) return NULL;
+  const int inside = device >= 0 && device < MAX_DEVICES;
+  struct unmeasured *u = inside ? state_of(module)->unmeasured[device] : NULL;
+  if (!u) Py_RETURN_NONE;
+  if (!u->capsule || u->capsule != capsule) {
+    Py_ssize_t count = 0;
+    const predictor *found = capsule == Py_None ? NULL : predictor_of(capsule, &count);
+    PyObject **kernels = PyMem_Calloc((size_t)count + 1, sizeof *kernels);
+    if (!kernels) PyErr_NoMemory();
+    if (PyErr_Occurred()) return PyMem_Free(kernels), NULL;
+    drop_predictor(u);
+    u->predictor = found, u->capsule = Py_NewRef(capsule);
+    u->kernels = kernels, u->candidates = count;
+  }
+  u->decides = 1;
+  Py_RETURN_NONE;
+}
+
+PyObject *unmeasured_forget_predictors(PyObject *module, PyObject *unused) {
+  (void)unused;
+  launcher_state *state = state_of(module);
+  for (int i = 0; i < MAX_DEVICES; i++)
+    if (state->unmeasured[i]) drop_predictor(state->unmeasured[i]);
+  Py_RETURN_NONE;
+}
+
+// The candidate that a predictor gives `p` to, or -1. It knows plain products of packed operands,
+// at addresses that are aligned as well as their rows.
+static Py_ssize_t candidate_of(const struct unmeasured *u, const problem *p) {
+  const seen_problem seen = {.m = p->shape.m,
+                             .n = p->shape.n,
+                             .k = p->shape.k,
+                             .a_transposed = p->transposed[0],
+                             .b_transposed = p->transposed[1],
+                             .bf16 = p->a.type == DL_BFLOAT};
+  if (!u->predictor || !p->packed || p->finish != FINISH_NONE || p->shape.batches > 1) return -1;
+  const int32_t rows[3] = {p->shape.ld[0], p->shape.ld[1], p->shape.n};
+  for (int i = 0; i < 3; i++) {
+    const uint32_t bytes = 16 | (uint32_t)rows[i] * 2;
+    if ((uint32_t)p->align[i] != (bytes & -bytes)) return -1;
+  }
+  return predictor_choose(u->predictor, &seen);
+}
+
+int unmeasured_decide(const launcher_state *state, const problem *p, const loaded_kernel **kernel) {
+  const struct unmeasured *u = state->unmeasured[p->a.device];
+  *kernel = NULL;
+  if (!u->decides) return 0;
+  const Py_ssize_t candidate = candidate_of(u, p);
+  if (candidate < 0) return 1;
+  if (u->kernels[candidate]) *kernel = kernel_of(state, u->kernels[candidate]);
+  return *kernel != NULL;
+}
+
+void unmeasured_keep(launcher_state *state, const problem *p, PyObject *kernel) {
+  struct unmeasured *u = state->unmeasured[p->a.device];
+  const Py_ssize_t candidate = u && u->decides ? candidate_of(u, p) : -1;
+  if (candidate >= 0 && !u->kernels[candidate]) u->kernels[candidate] = Py_NewRef(kernel);
+}
+
 int unmeasured_is_known(const launcher_state *state, const problem *p) {
   const struct unmeasured *u = state->unmeasured[p->a.device];
   if (!u || u->unreadable || problem_is_invariant(p)) return 0;
@@ -155,7 +233,9 @@ int unmeasured_waits(launcher_state *state, const problem *p) {
 
 void unmeasured_reset(launcher_state *state) {
   for (int i = 0; i < MAX_DEVICES; i++) {
-    if (state->unmeasured[i]) free(state->unmeasured[i]->rows);
+    if (!state->unmeasured[i]) continue;
+    drop_predictor(state->unmeasured[i]);
+    free(state->unmeasured[i]->rows);
     free(state->unmeasured[i]);
     state->unmeasured[i] = NULL;
   }

@@ -2,8 +2,8 @@
 
 Called by `generate measure unseen`, in this process on one GPU; goes on where an earlier run
 stopped. Models of times are fitted to the lines (`generate fit`). Which kernels are timed follows
-from formulas and from rows near by, never from a time on the problem itself: what was drawn is no
-choice of winners.
+from formulas, from rows near by and from the pack's predictor, never from a time on the problem
+itself: what was drawn is no choice of winners.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from hgemm_packs import launcher
 from hgemm_packs.generator.campaigns import campaign
 from hgemm_packs.generator.campaigns.campaign import CampaignCounts, CampaignOptions, Line, Task
 from hgemm_packs.generator.compile import pack_kernels
@@ -25,6 +27,7 @@ from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.prediction import draw
 from hgemm_packs.generator.search.analytic.features import Table
 from hgemm_packs.generator.search.analytic.roofline import terms
+from hgemm_packs.pack.predictor import Predictor
 from hgemm_packs.problem import DTYPES, Problem
 
 #: A layout and a type.
@@ -60,12 +63,21 @@ def draw_problems(wanted: Draw) -> list[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """How many kernels of a problem are chosen by the formulas, how many of rows near by, and how
-    many are drawn: trees learn nothing of a kernel that is always left out."""
+    """How many kernels of a problem are chosen by the formulas, how many of rows near by, how many
+    by the pack's predictor, and how many are drawn: trees learn nothing of a kernel that is always
+    left out, and most of the mistakes that they would make."""
 
-    formula: int = 5
+    formula: int = 3
     rows: int = 3
+    predicted: int = 3
     drawn: int = 2
+
+
+class _Hand(NamedTuple):
+    """A predictor of some of the candidates, ready for C, and their names."""
+
+    ready: object
+    names: list[str]
 
 
 class Chooser:
@@ -95,6 +107,11 @@ class Chooser:
                     twin = names.get(Choice.of(choice.family, {**choice.genome, "dtype": dtype}))
                     if twin is not None and own == (dtype == row.dtype):
                         self._wins[row.layout, dtype].append((row, twin))
+        self._hands = [
+            hand
+            for predictor in pack.pack.manifest.predictors
+            for hand in _deal(pack, predictor, self._mix.predicted)
+        ]
 
     def takes(self, problem: Problem) -> bool:
         """Whether any kernel takes the problem."""
@@ -111,11 +128,17 @@ class Chooser:
         for name in ranked:  # the formulas see no difference between twins
             designs.setdefault(_design(choices[name]), name)
         found = dict.fromkeys([*designs.values()][: self._mix.formula])
-        for name in self._near(problem, set(taking)):
+        may = set(taking)
+        for name in (*self._near(problem, may), *self._predict(problem, may)):
             found[name] = None
         dice = random.Random(str(problem))
         rest = [name for name in ranked[: 2 + len(ranked) // 3] if name not in found]
         return [*found, *dice.sample(rest, min(self._mix.drawn, len(rest)))]
+
+    def _predict(self, problem: Problem, taking: set[str]) -> list[str]:
+        """The best of each hand, so the best of all, and others."""
+        chosen = ((hand.names, launcher.predict(hand.ready, problem)) for hand in self._hands)
+        return [names[best[0]] for names, best in chosen if best and names[best[0]] in taking]
 
     def _near(self, problem: Problem, taking: set[str]) -> list[str]:
         """Kernels of the nearest rows of the layout that a kernel won, in either type."""
@@ -128,6 +151,19 @@ class Chooser:
         wins = self._wins[problem.layout, problem.dtype]
         nearest = heapq.nsmallest(8 * self._mix.rows, wins, key=distance)
         return list(dict.fromkeys(name for _, name in nearest if name in taking))[: self._mix.rows]
+
+
+def _deal(pack: Packed, predictor: Predictor, hands: int) -> list[_Hand]:
+    """The predictor, so many times, each with its share of the candidates."""
+    profiles = pack.pack.manifest.device_profiles
+    device = next(each for each in profiles if each.name == predictor.profile)
+    names = {(entry.id, entry.layout, entry.dtype): name for name, entry in pack.entries.items()}
+    found = []
+    for hand in range(hands):
+        share = predictor.candidates[hand::hands]
+        ready = launcher.predictor(predictor._replace(candidates=share), device)
+        found.append(_Hand(ready, [names[c.kernel, c.layout, c.dtype] for c in share]))
+    return found
 
 
 def _design(choice: Choice) -> Choice:
@@ -155,7 +191,6 @@ class Bench:
         settle()
 
     def _arm(self, name: str) -> object:
-        from hgemm_packs import launcher
         from hgemm_packs.generator.gates.arm import KernelArm
 
         if name not in self._arms:

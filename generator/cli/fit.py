@@ -12,7 +12,8 @@ from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.generator.cli.app import EVIDENCE, app
 from hgemm_packs.generator.compile import pack_writer
 from hgemm_packs.generator.families import family
-from hgemm_packs.generator.prediction import draw, fit, plot, rows, times
+from hgemm_packs.generator.prediction import abstention, draw, fit, plot, rows, times
+from hgemm_packs.generator.prediction.abstention import SORTS, Threshold
 
 #: Problems that candidates are picked for; no figure is of these.
 ASKED, ASKED_SEED = 1200, 5
@@ -53,9 +54,9 @@ def fit_predictor(
         drawn.know(name, each)
     for path in recorded or ():
         times.read_recording(drawn, path)
-    times.read_lines(drawn, lines or (), plain)
     for place in measured or ():
         times.read_export(finals, place)
+    times.read_lines(drawn, lines or (), finals.kernels | drawn.kernels)
     if not drawn.times:
         raise UserError("nothing to judge by: give --lines or --recorded")
     profile, kernels = source.device_profiles[0], finals.kernels | drawn.kernels
@@ -66,7 +67,7 @@ def fit_predictor(
         *draw.sizes(ASKED_SEED, ASKED // 2, aligned=True),
         *draw.sizes(ASKED_SEED, ASKED // 4, aligned=False),
     ]
-    found, judged, threshold = fit.fit(
+    found, judged, thresholds = fit.fit(
         rows.make_rows(every, list(kernels), drawn.complete(), finals.complete()),
         ours,
         asked,
@@ -78,14 +79,13 @@ def fit_predictor(
         "profile": profile.name,
         "trained_on": len(drawn.complete()) + len(finals.complete()),
         "candidates": len(found.candidates),
-        "margin": found.margin,
-        "doubts": threshold.doubts,
+        "thresholds": [vars(each) for each in thresholds],
         "folds": fit.FOLDS,
-        "left_out": fit.figures(judged, threshold),
-        "without_abstention": fit.figures(judged, fit.Threshold(1.0, 0.0)),
+        "left_out": abstention.figures(judged, thresholds),
+        "without_abstention": abstention.figures(judged, [Threshold(1.0, 0.0)] * SORTS),
     }
     pack_writer.write_source(manifest, pack_writer.with_predictors(source, (*others, found)))
     if report is not None:
         report.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        plot.draw(judged, threshold, report.with_suffix(".png"))
+        plot.draw(judged, thresholds, report.with_suffix(".png"))
     console().print_json(json.dumps(document))

@@ -27,7 +27,7 @@ from hgemm_packs.problem import Problem
 #: Kernels of a problem: by the formulas, and of the nearest rows. All of them are screened in one
 #: job, and the best FINALISTS are timed against torch. Of 120 drawn layers the best kernel known
 #: was among as many in 101.
-CHOSEN, FINALISTS = Mix(formula=10, rows=6, drawn=0), 3
+CHOSEN, FINALISTS = Mix(formula=10, rows=6, predicted=0, drawn=0), 3
 #: Of what is left of the budget, what screens may take: 0.1 s of 0.8 that a row takes on an H200.
 SCREENS = 0.2
 

@@ -84,6 +84,13 @@ CORE: Mapping[str, Mapping[str, Values]] = {
         "ctas_per_sm": (1, 2),
         "group": (8,),
     },
+    "sm90_elements": {
+        "mi": (1, 2),
+        "warps_m": (1, 2),
+        "warps_n": (1, 2),
+        "warps_k": (1, 2, 4, 8, 16),
+        "cluster_k": (1, 4, 8, 16),
+    },
 }
 #: Combinations of gene values that are not listed either: none of them was the best of a recorded
 #: problem by more than 0.3%, or another family does the same.
@@ -143,6 +150,7 @@ FOR: Mapping[str, Range] = {
     "sm90_gemv": Range(m=16),
     "sm90_tokens": Range(),
     "sm90_unaligned": Range(aligned=False),
+    "sm90_elements": Range(products=2**32, aligned=False),
 }
 
 

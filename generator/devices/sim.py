@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from statistics import median, pstdev
 from typing import Any
 
-from hgemm_packs.generator.core.space import admits, list_computing
+from hgemm_packs.generator.core.space import Space, admits
 from hgemm_packs.generator.core.spec import (
     JOB_KINDS,
     PROTOCOLS,
@@ -120,13 +120,10 @@ class SimDevice:
         return model.kernel_us(choice, problem, self._seed, cold=cold)
 
     def optimum(self, problem: Problem) -> tuple[Choice, float]:
-        """The fastest choice of the catalogue that has no fault, and its true hot time in us."""
+        """The fastest choice that is listed for a problem and has no fault, and its true hot time
+        in us."""
         if problem not in self._optima:
-            honest = (
-                choice
-                for choice in list_computing(problem)
-                if admits(choice, problem) and not self.fault(choice)
-            )
+            honest = (choice for choice in Space(problem).core if not self.fault(choice))
             best = min(honest, key=lambda choice: self.true_us(choice, problem))
             self._optima[problem] = best, self.true_us(best, problem)
         return self._optima[problem]

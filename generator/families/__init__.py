@@ -11,6 +11,7 @@ from __future__ import annotations
 from hgemm_packs.generator.families import (
     batched,
     direct,
+    elements,
     gemv,
     grouped,
     oneshot,
@@ -25,7 +26,10 @@ from hgemm_packs.generator.families.base import Family, Genome, InvalidGenome
 
 FAMILIES: dict[str, Family] = {
     module.FAMILY.name: module.FAMILY
-    for module in (wgmma, splitk, oneshot, swapab, writebound, direct, gemv, tokens, unaligned)
+    for module in (
+        *(wgmma, splitk, oneshot, swapab, writebound, direct, gemv, tokens, unaligned),
+        *(elements,),
+    )
 }
 GROUPED: dict[str, Family] = {grouped.FAMILY.name: grouped.FAMILY}
 BATCHED: dict[str, Family] = {batched.FAMILY.name: batched.FAMILY}

@@ -88,6 +88,11 @@ def _direct_share(g: Genome) -> int:
     return 2 * int(g["mi"]) * int(g["ni"]) * int(g["unroll"])
 
 
+def _elements_share(g: Genome) -> int:
+    """HMMA that one warp needs for one round of loads."""
+    return int(g["mi"]) * int(g["ni"]) * int(g["unroll"])
+
+
 def _gemv_share(g: Genome) -> int:
     """HMMA that one warp needs for one round of loads."""
     return 2 * int(g["mi"]) * int(g["unroll"]) * int(g["tokens"]) // 8
@@ -112,6 +117,7 @@ FAMILY_MMA: Mapping[str, tuple[str, Callable[[Genome], int]]] = {
     "sm90_tokens": ("HGMMA", _tokens_share),
     "sm90_batched": ("HGMMA", _tokens_share),
     "sm90_unaligned": ("HGMMA", _unaligned_share),
+    "sm90_elements": ("HMMA", _elements_share),
 }
 
 

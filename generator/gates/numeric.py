@@ -50,7 +50,8 @@ def ring_depth(entry: KernelEntry) -> int:
     stages = int(genome.get("stages", 1))
     if "tile_k" in genome or "producers" in genome:
         return stages * int(genome.get("tile_k", 64)) * parts
-    return 32 * int(genome.get("warps_k", 1)) * int(genome.get("unroll", 1)) * stages * parts
+    step = 16 if entry.family == "sm90_elements" else 32
+    return step * int(genome.get("warps_k", 1)) * int(genome.get("unroll", 1)) * stages * parts
 
 
 def check_remainders(run: Checker) -> None:

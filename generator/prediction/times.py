@@ -25,7 +25,7 @@ from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.pack.features import numbers_of
 from hgemm_packs.pack.manifest import DimRange
 from hgemm_packs.pack.predictor import Candidate, Dims
-from hgemm_packs.problem import Problem
+from hgemm_packs.problem import ALIGNED, Problem
 
 #: Recorded screens have hundreds of kernels a problem. Of those within WITHIN of the best all are
 #: taken, of the others each OTHERS-th.
@@ -71,24 +71,25 @@ def candidate_of(fields: Mapping[str, Any], families: tuple[str, ...]) -> Candid
     return Candidate(str(fields.get("id", "")), fields["layout"], fields["dtype"], dims, numbers)
 
 
-def read_lines(measured: Measured, paths: Iterable[Path], fields: Mapping[str, Any]) -> None:
-    """Lines of `generate measure unseen`; `fields` of the pack's kernels by name."""
+def read_lines(measured: Measured, paths: Iterable[Path], known: Mapping[str, Candidate]) -> None:
+    """Lines of `generate measure unseen`, of kernels that are `known` by name."""
     for line in read_records(paths):
         if "us" not in line or "problem" not in line:
             continue
         us = {name: median(each) for name, each in line["us"].items()}
-        kernels = {name: us[name] for name in us if name in fields}
-        for name in kernels:
-            measured.know(name, fields[name])
+        kernels = {name: us[name] for name in us if name in known}
+        measured.kernels |= {name: known[name] for name in kernels}
         measured.add(parse(line["problem"])[0], us[FALLBACK], kernels)
 
 
 def read_export(measured: Measured, place: Path) -> None:
-    """Hot times of every final and confirmation of plain products, one at a time."""
+    """Hot times of every final and confirmation of plain products, one at a time, of packed
+    operands at aligned addresses: models see no other."""
     found = export.load(place)
     for job in found.fields:
         hot = job.samples.get("hot", {})
-        plain = job.problem.epilogue == "none" and job.problem.batches == 1
+        one = job.problem
+        plain = one.epilogue == "none" and one.batches == 1 and one.packed and one.base == ALIGNED
         if not plain or not hot.get(FALLBACK):
             continue
         kernels = {}

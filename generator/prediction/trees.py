@@ -59,7 +59,7 @@ def grow(
     return _as_model(float(trained._baseline_prediction.item()), nodes, values.shape[1])
 
 
-def _round(value: float) -> float:
+def round_number(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
@@ -76,7 +76,7 @@ def _as_model(base: float, trees: Sequence[Any], sees: int) -> Model:
             put(nodes, int(node["left"]))
             return
         feature.append(-1 if leaf else int(node["feature_idx"]))
-        number.append(_round(float(node["value" if leaf else "num_threshold"])))
+        number.append(round_number(float(node["value" if leaf else "num_threshold"])))
         right.append(0)
         if not leaf:
             put(nodes, int(node["left"]))
@@ -86,7 +86,7 @@ def _as_model(base: float, trees: Sequence[Any], sees: int) -> Model:
     for nodes in trees:
         roots.append(len(feature))
         put(nodes, 0)
-    return Model(_round(base), tuple(roots), tuple(feature), tuple(number), tuple(right))
+    return Model(round_number(base), tuple(roots), tuple(feature), tuple(number), tuple(right))
 
 
 def ask(model: Model, values: Array) -> Array:

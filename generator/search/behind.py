@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 
 from hgemm_packs.generator.core.space import Space, admits, ahead
 from hgemm_packs.generator.core.spec import Choice
-from hgemm_packs.generator.families import FAMILIES, variation
+from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.families.base import SM_BYTES, ceil_div, number
-from hgemm_packs.generator.search import prior
+from hgemm_packs.generator.search import prior, variation
 from hgemm_packs.problem import Problem
 
 SYSTEM_BYTES = 1024  # of shared memory that each CTA costs beyond its own

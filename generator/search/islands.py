@@ -19,11 +19,11 @@ import numpy as np
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal
 from hgemm_packs.generator.families import FAMILIES, family
-from hgemm_packs.generator.families.variation import cross, mutate
 from hgemm_packs.generator.search.analytic.roofline import BOTTLENECKS
 from hgemm_packs.generator.search.bandit import Bandit
 from hgemm_packs.generator.search.history import History, Told, draws
 from hgemm_packs.generator.search.prior import Rows, rank, rows_of
+from hgemm_packs.generator.search.variation import cross, mutate
 from hgemm_packs.problem import Problem
 
 T = TypeVar("T")

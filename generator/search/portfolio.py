@@ -18,13 +18,13 @@ import numpy as np
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal
 from hgemm_packs.generator.families import family
-from hgemm_packs.generator.families.variation import neighbours
 from hgemm_packs.generator.search.bandit import Bandit
 from hgemm_packs.generator.search.cost import ChoicePool, CostModel
 from hgemm_packs.generator.search.history import Told, draws
 from hgemm_packs.generator.search.islands import Islands
 from hgemm_packs.generator.search.policy import Policy
 from hgemm_packs.generator.search.prior import rows_of
+from hgemm_packs.generator.search.variation import neighbours
 
 #: Wins and losses that each source starts with.
 SOURCES = {"cost": (3.0, 6.0), "islands": (1.0, 3.0), "policy": (1.0, 3.0), "winners": (1.0, 3.0)}

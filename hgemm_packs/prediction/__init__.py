@@ -42,8 +42,16 @@ _ready: dict[tuple[str, str], _Ready | None] = {}
 
 
 def reset() -> None:
-    """Forget what was made ready."""
+    """Forget what was made ready, as C does."""
     _ready.clear()
+    tell_nothing()
+
+
+def tell_nothing() -> None:
+    """Have C ask about every problem: what it decides by may be wrong from now on."""
+    from .. import launcher
+
+    launcher.forget_predictors()
 
 
 def _make_ready(manifest: Manifest, profile: str) -> _Ready | None:
@@ -54,6 +62,19 @@ def _make_ready(manifest: Manifest, profile: str) -> _Ready | None:
         return None
     device = next(each for each in manifest.device_profiles if each.name == profile)
     return _Ready(found, launcher.predictor(found, device), {})
+
+
+def _find_ready(pack: Pack, device: DeviceInfo) -> _Ready | None:
+    key = pack.manifest_sha256, device.name
+    if key not in _ready:
+        _ready[key] = _make_ready(pack.manifest, device.name)
+    return _ready[key]
+
+
+def find_handle(pack: Pack, device: DeviceInfo) -> object | None:
+    """A pack's predictor as C takes it, or None. Raises PackError for one that is damaged."""
+    ready = _find_ready(pack, device)
+    return None if ready is None else ready.handle
 
 
 def _kernel(manifest: Manifest, ready: _Ready, index: int) -> KernelEntry:
@@ -72,10 +93,7 @@ def predict(pack: Pack, problem: Problem, device: DeviceInfo) -> tuple[Expected 
     Raises PackError for a predictor that is damaged."""
     manifest = pack.manifest
     name = f"{manifest.pack.name} {manifest.pack.version}"
-    key = pack.manifest_sha256, device.name
-    if key not in _ready:
-        _ready[key] = _make_ready(manifest, device.name)
-    ready = _ready[key]
+    ready = _find_ready(pack, device)
     if ready is None:
         return None, _no(f"{name}: nothing is predicted for {device.name}")
     if problem.epilogue != "none" or not problem.packed:
@@ -85,12 +103,13 @@ def predict(pack: Pack, problem: Problem, device: DeviceInfo) -> tuple[Expected 
     found = launcher.predict(ready.handle, problem)
     if found is None:
         return None, _no(f"{name}: no candidate of the predictor takes {problem}")
-    index, ours, torch, doubt = found
+    index, ours, torch, doubt, given_up = found
     gain, sure = math.exp(torch - ours), math.exp(torch - ours - doubt)
-    if not sure >= ready.predictor.margin:
+    if given_up or not sure >= ready.predictor.margin:
         return None, _no(
             f"{name}: a kernel is expected to take {gain:.3f}x torch's speed, surely {sure:.3f}x; "
             f"it serves from {ready.predictor.margin:.3f}x on"
+            f"{', and also by the first trees alone' if sure >= ready.predictor.margin else ''}"
         )
     if index not in ready.kernels:
         ready.kernels[index] = _kernel(manifest, ready, index)

@@ -68,7 +68,7 @@ PREDICTORS = [
             ("with_a_leaf_of_text", "wrong_type", ["0"], ("torch", "number")),
             ("without_trees", "bad_count", [], ("doubt", "roots")),
             ("of_too_many_trees", "bad_count", [0] * 513, ("ours", "roots")),
-            ("of_too_many_nodes", "bad_count", [-1] * 32769, ("ours", "feature")),
+            ("of_too_many_nodes", "bad_count", [-1] * 65536, ("ours", "feature")),
             ("without_candidates", "bad_count", [], ("candidates",)),
             ("of_a_huge_tile", "out_of_bounds", 1 << 25, ("candidates", 0, "numbers", 1)),
         )

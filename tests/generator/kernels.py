@@ -170,6 +170,17 @@ UNALIGNED: Genome = {
     "group": 8,
     "wide": False,
 }
+ELEMENTS: Genome = {
+    "layout": "nt",
+    "dtype": "f16",
+    "mi": 1,
+    "ni": 2,
+    "warps_m": 1,
+    "warps_n": 1,
+    "warps_k": 4,
+    "unroll": 2,
+    "cluster_k": 1,
+}
 #: Of the family of batches, which no search of products knows.
 BATCHED: Genome = {
     "layout": "nt",
@@ -199,6 +210,7 @@ BASES = {
     "sm90_gemv": GEMV,
     "sm90_tokens": TOKENS,
     "sm90_unaligned": UNALIGNED,
+    "sm90_elements": ELEMENTS,
 }
 #: Of each family that can, a genome that is valid where it reads ahead as well.
 READABLE_AHEAD = {name: genome for name, genome in BASES.items() if "reads_ahead" in genome} | {

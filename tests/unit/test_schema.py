@@ -169,7 +169,7 @@ def test_both_have_the_same_bounds(good: dict[str, Any]) -> None:
     assert seen > 30
 
 
-COUNTS = {"roots": 512, "feature": 32768, "number": 32768, "right": 32768}
+COUNTS = {"roots": 512, "feature": 65535, "number": 65535, "right": 65535}
 
 
 def test_both_have_the_same_counts(good: dict[str, Any]) -> None:

@@ -210,4 +210,10 @@ GEMV: Mapping[str, float] = {
 #: Those of sm90_wgmma, whose ring and schedules it has: no screens of the family are recorded yet,
 #: so nothing is fitted (UNCALIBRATED).
 TOKENS: Mapping[str, float] = WGMMA
-UNCALIBRATED = ("sm90_tokens", "sm90_unaligned")
+#: Those of sm90_direct; a load has an eighth of the bytes.
+ELEMENTS: Mapping[str, float] = {
+    **DIRECT,
+    "load": 8 * DIRECT["load"],
+    "l1": DIRECT["l1"] / 8,
+}
+UNCALIBRATED = ("sm90_tokens", "sm90_unaligned", "sm90_elements")

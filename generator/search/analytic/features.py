@@ -61,6 +61,9 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         *("a_bytes", "b_bytes", "c_bytes", "tile_m", "tile_n", "stages", "consumers", "producers"),
         *("batch", "split_k", "ctas_per_sm", "group", "threads", "smem"),
     ),
+    "sm90_elements": (
+        *("mi", "ni", "warps_m", "warps_n", "warps_k", "unroll", "cluster_k", "threads"),
+    ),
 }
 TUNED: Mapping[str, tuple[str, ...]] = {
     name: tuple(gene for genes in f.operators.values() for gene in genes)

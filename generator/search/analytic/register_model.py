@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from hgemm_packs.generator.search.analytic.constants import DIRECT, GEMV
+from hgemm_packs.generator.search.analytic.constants import DIRECT, ELEMENTS, GEMV
 from hgemm_packs.generator.search.analytic.features import Array
 from hgemm_packs.generator.search.analytic.model import (
     CLOCKS_PER_US,
@@ -86,4 +86,14 @@ def gemv(q: Columns, problem: Sizes, c: Constants = GEMV) -> Terms:
     return direct({**q, **seen}, Swapped(problem.n, problem.m, problem.k, "nt"), c)
 
 
-REGISTER_MODELS: Mapping[str, Callable[..., Terms]] = {"sm90_direct": direct, "sm90_gemv": gemv}
+def elements(q: Columns, problem: Sizes, c: Constants = ELEMENTS) -> Terms:
+    """Terms of sm90_elements: `direct` with half the K a step, and no kernel for whole tiles."""
+    zero = np.zeros_like(q["threads"])
+    return direct({**q, "unroll": q["unroll"] / 2, "exact": zero, "fixed_k": zero}, problem, c)
+
+
+REGISTER_MODELS: Mapping[str, Callable[..., Terms]] = {
+    "sm90_direct": direct,
+    "sm90_gemv": gemv,
+    "sm90_elements": elements,
+}

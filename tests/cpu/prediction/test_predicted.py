@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 
 from hgemm_packs import launcher, select
 from hgemm_packs.problem import Problem
-from hgemm_packs.settings import settings
+from hgemm_packs.settings import LOGGER, settings
 from tests import fake_driver, packs, predictions, reference
 from tests.cpu.call.served_packs import install, multiply, runnable
 
@@ -24,7 +25,9 @@ SURE, UNSURE = Problem(128, 128, 256, "nn", "f16"), Problem(512, 128, 256, "nn",
 def predicting(
     bare: fake_driver.Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> fake_driver.Started:
-    """The launcher with the pack of tests/predictions.py, whose kernels compute."""
+    """The launcher with the pack of tests/predictions.py, whose kernels compute; reasons are not
+    logged, whatever tests before wanted."""
+    monkeypatch.setattr(LOGGER, "isEnabledFor", lambda level: level >= logging.WARNING)
     pack = predictions.write(tmp_path / "predicting", runnable)
     install(monkeypatch, pack.path)
     select.reset()
@@ -46,6 +49,13 @@ class Decisions:
             return real(problem, *rest, **how)  # type: ignore[arg-type]
 
         patch.setattr(select, "resolve", resolve)
+
+
+@pytest.fixture
+def asking(predicting: fake_driver.Started, monkeypatch: pytest.MonkeyPatch) -> fake_driver.Started:
+    """The same where C is not told what to decide by, and asks."""
+    monkeypatch.setattr(select, "tell_predictor", lambda index: None)
+    return predicting
 
 
 def test_a_sure_prediction_runs_a_kernel_and_is_counted(predicting: fake_driver.Started) -> None:
@@ -75,23 +85,23 @@ def test_the_switch_leaves_rows_alone(
 
 
 def test_a_stream_of_sizes_is_not_decided_until_a_size_comes_again(
-    predicting: fake_driver.Started, monkeypatch: pytest.MonkeyPatch
+    asking: fake_driver.Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Decisions(monkeypatch)
     b = torch.ones(64, 8, dtype=torch.float16)
     sizes = range(1, 2 * AT_FIRST_SIGHT + 1)
     for m in sizes:
-        out = predicting.matmul(torch.ones(m, 64, dtype=torch.float16), b)
+        out = asking.matmul(torch.ones(m, 64, dtype=torch.float16), b)
         reference.assert_exact(out, torch.ones(m, 64, dtype=torch.float16), b)
     first = [m for m, _ in asked.of]
     assert len(first) == 1 + AT_FIRST_SIGHT, "one before C knew the rows"
     assert [known for _, known in asked.of] == [False] + [True] * AT_FIRST_SIGHT
     for m in sizes:
-        predicting.matmul(torch.ones(m, 64, dtype=torch.float16), b)
+        asking.matmul(torch.ones(m, 64, dtype=torch.float16), b)
     assert [m for m, _ in asked.of] == list(sizes), "each once, the rest at second sight"
     count = len(asked.of)
     for m in sizes:
-        predicting.matmul(torch.ones(m, 64, dtype=torch.float16), b)
+        asking.matmul(torch.ones(m, 64, dtype=torch.float16), b)
     assert len(asked.of) == count
 
 
@@ -108,7 +118,7 @@ def strided(m: int) -> torch.Tensor:
     ("operand", "k", "reason"), [(narrow, 7, "unaligned"), (strided, 64, "strided")]
 )
 def test_a_stream_of_sizes_that_no_row_fits_is_not_decided_each(
-    predicting: fake_driver.Started,
+    asking: fake_driver.Started,
     monkeypatch: pytest.MonkeyPatch,
     operand: Callable[[int], torch.Tensor],
     k: int,
@@ -120,9 +130,9 @@ def test_a_stream_of_sizes_that_no_row_fits_is_not_decided_each(
     b = torch.ones(k, 8, dtype=torch.float16)
     count = 2 * AT_FIRST_SIGHT
     for m in range(2, count + 2):  # one row has no stride
-        reference.assert_exact(predicting.matmul(operand(m), b), operand(m), b)
+        reference.assert_exact(asking.matmul(operand(m), b), operand(m), b)
     assert [known for _, known in asked.of] == [False] + [True] * AT_FIRST_SIGHT
-    assert predicting.fallbacks() == {reason: count}
+    assert asking.fallbacks() == {reason: count}
 
 
 def test_rows_of_another_device_tell_nothing(
@@ -135,6 +145,87 @@ def test_rows_of_another_device_tell_nothing(
         predicting.matmul(narrow(m), b)
     multiply(predicting, UNSURE)
     assert predicting.fallbacks() == {"unaligned": 3, "profile": 1}
+
+
+def test_c_decides_as_python_would_where_nothing_is_to_be_loaded(
+    predicting: fake_driver.Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    multiply(predicting, packs.WIN)  # C learns the rows, and what to decide by
+    multiply(predicting, SURE)  # its kernel is loaded by Python
+    asked = Decisions(monkeypatch)
+    sizes = [(m, n) for m in (1, 64, 255, 256, 257, 400) for n in (8, 64, 72, 128)]
+    for m, n in sizes:
+        wanted = select.resolve(Problem(m, n, 64, "nn", "f16"), 0, packs.H200).code
+        asked.of.clear()
+        before = launcher.counters()
+        a, b = reference.cancelling(m, n, 64, "nn", torch.float16)
+        reference.assert_exact(predicting.matmul(a, b), a, b)
+        now = launcher.counters()
+        assert asked.of == [], (m, n)
+        code = "predicted" if now["hits"] > before["hits"] else "not_measured"
+        assert code == wanted, (m, n)
+        assert now.get(code, 0) + now.get(f"fallback {code}", 0) == 1 + before.get(
+            code, 0
+        ) + before.get(f"fallback {code}", 0)
+    narrow_b = torch.ones(7, 8, dtype=torch.float16)
+    reference.assert_exact(predicting.matmul(narrow(9), narrow_b), narrow(9), narrow_b)
+    shifted = torch.ones(9 * 64 + 1, dtype=torch.float16)[1:].view(9, 64)
+    b = torch.ones(64, 128, dtype=torch.float16)
+    reference.assert_exact(predicting.matmul(shifted, b), shifted, b)
+    reference.assert_exact(predicting.matmul(strided(9), b), strided(9), b)
+    assert asked.of == []
+    reasons = predicting.fallbacks()
+    assert (reasons["unaligned"], reasons["strided"]) == (2, 1)
+
+
+def test_c_asks_again_once_a_kernel_has_failed(
+    predicting: fake_driver.Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that is out would be chosen for ever by what C was told before."""
+    multiply(predicting, packs.WIN)
+    multiply(predicting, SURE)
+    pack = select.find_packs().packs[0]
+    (kernel,) = (each for each in pack.manifest.kernels if each.name == "k_tma2")
+    select.quarantine(kernel, "it failed")
+    asked = Decisions(monkeypatch)
+    multiply(predicting, Problem(120, 128, 256, "nn", "f16"))
+    assert [m for m, _ in asked.of] == [120]
+    assert predicting.fallbacks() == {"quarantined": 1}
+
+
+def test_c_is_told_nothing_where_reasons_are_logged_or_packs_disagree(
+    predicting: fake_driver.Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(launcher, "know_predictor", lambda index, ready: told.append(ready))
+    multiply(predicting, UNSURE)
+    assert len(told) == 1 and told[0] is not None
+    monkeypatch.setenv("HGEMM_PACKS_PREDICT", "0")
+    settings.cache_clear()
+    select.tell_predictor(0)
+    assert told[1:] == [None], "off: C decides for torch"
+    monkeypatch.delenv("HGEMM_PACKS_PREDICT")
+    settings.cache_clear()
+    select.reset()
+    launcher.reset_table()
+    monkeypatch.setattr(LOGGER, "isEnabledFor", lambda level: True)
+    multiply(predicting, UNSURE)
+    assert len(told) == 2, "the log has the reasons of every decision"
+    first = select.find_packs().packs[0]
+    second = predictions.write(tmp_path / "second", runnable, margin=1.5)
+    select.prefer(second)
+    assert len(select.find_packs().packs) == 2 and first in select.find_packs().packs
+    select.tell_predictor(0)
+    assert len(told) == 2, "two predictors: Python knows their order"
+
+
+def test_c_takes_only_a_predictor_to_decide_by(predicting: fake_driver.Started) -> None:
+    multiply(predicting, UNSURE)
+    with pytest.raises(ValueError, match="PyCapsule"):
+        launcher.know_predictor(0, object())
+    launcher.know_predictor(99, None)  # no device
+    multiply(predicting, SURE)
+    assert launcher.counters()["predicted"] == 1, "what it knew is still so"
 
 
 def test_a_row_serves_its_first_call_whatever_came_before(

@@ -18,10 +18,15 @@ from hgemm_packs.generator.compile import candidate
 from hgemm_packs.generator.devices.fake import fake_cubin
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.prediction import times
+from hgemm_packs.pack.manifest import DeviceProfile
+from hgemm_packs.pack.predictor import Predictor, describe
 from hgemm_packs.problem import Problem
+from tests import predictions
+
+PROFILE = DeviceProfile("NVIDIA H200", 132, 60 << 20, 4800.0)
 
 
-def pack(count: int = 40) -> Any:
+def pack(count: int = 40, predictors: tuple[Predictor, ...] = ()) -> Any:
     """Kernels of a real family, nt and f16, whose code is noise; one has won a row."""
     entries = {}
     family = FAMILIES["sm90_wgmma"]
@@ -51,6 +56,9 @@ def pack(count: int = 40) -> Any:
         entries=entries,
         wins={Problem(100, 4096, 4096, "nt", "f16"): last},
         facts={"name": "made"},
+        pack=SimpleNamespace(
+            manifest=SimpleNamespace(predictors=predictors, device_profiles=(PROFILE,))
+        ),
     )
 
 
@@ -59,10 +67,29 @@ def test_kernels_by_formula_of_rows_near_by_and_drawn_are_timed() -> None:
     chooser = unseen.Chooser(made)
     problem = Problem(120, 4096, 4096, "nt", "f16")
     chosen = chooser.choose(problem)
-    assert len(chosen) == len(set(chosen)) == 5 + 1 + 2 and set(chosen) <= set(made.entries)
+    assert len(chosen) == len(set(chosen)) == 3 + 1 + 2 and set(chosen) <= set(made.entries)
     assert next(iter(made.wins.values())) in chosen
     assert chosen == chooser.choose(problem), "the same when it is measured again"
     assert not chooser.takes(Problem(120, 4096, 4096, "nn", "f16"))
+
+
+def test_what_the_predictor_would_choose_is_timed() -> None:
+    """The kernels that it thinks fastest are those of whose times it has to know."""
+    problem, made = Problem(120, 4096, 4096, "nt", "f16"), pack()
+    without = unseen.Chooser(made).choose(problem)
+    left_out = [entry for name, entry in made.entries.items() if name not in without]
+    families = (left_out[0].family,)
+    candidates = tuple(describe(entry.id, entry, families) for entry in left_out)
+    widest = max(entry.grid.tile_n for entry in left_out)
+    ours = predictions.model(  # the widest tiles are the fastest
+        0.0, [(predictions.AT["tile_n"], widest - 0.5, 2), (-1, 0.0, 0), (-1, -1.0, 0)]
+    )
+    leaf = predictions.leaf(0.0)
+    predictor = Predictor(PROFILE.name, families, 1.0, candidates, ours, leaf, leaf)
+    chosen = unseen.Chooser(pack(predictors=(predictor,))).choose(problem)
+    guessed = [name for name in chosen if name not in without]
+    first = next(entry.name for entry in left_out if entry.grid.tile_n == widest)
+    assert first in guessed and len(guessed) <= unseen.Mix().predicted + unseen.Mix().drawn
 
 
 def test_kernels_of_no_product_of_two_matrices_are_passed_over() -> None:
@@ -107,10 +134,9 @@ def test_a_run_goes_on_where_it_was_stopped(
     # What the fit reads of it.
     made = pack()
     name, entry = next(iter(made.entries.items()))
-    fields = FAMILIES["sm90_wgmma"].fields(entry.genome)
     text = plan.out.read_text().replace('"k":', f'"{name}":')
     plan.out.write_text(text)
     known = times.Measured()
-    times.read_lines(known, [plan.out], {name: fields})
+    times.read_lines(known, [plan.out], {name: describe(entry.id, entry, (entry.family,))})
     assert known.complete()[problems[0]] == times.Times(3.0, {name: 1.0})
     assert len(known.complete()) == 8

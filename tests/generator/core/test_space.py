@@ -21,7 +21,7 @@ from hgemm_packs.generator.core.space import (
 )
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import FAMILIES, InvalidGenome, family
-from hgemm_packs.generator.families.variation import cross, encode, mutate, neighbours
+from hgemm_packs.generator.search.variation import cross, encode, mutate, neighbours
 from hgemm_packs.problem import Problem
 from tests.generator.kernels import BASES, SWAPAB, entry_of
 

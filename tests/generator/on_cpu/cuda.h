@@ -129,8 +129,14 @@ inline int __reduce_add_sync(unsigned, int v) {
 inline int __popc(unsigned v) {
   return __builtin_popcount(v);
 }
-inline unsigned __byte_perm(unsigned, unsigned, unsigned) {
-  abort();
+// Of eight bytes the four that the digits of `places` name, the lowest first.
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned places) {
+  unsigned v = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned from = places >> 4 * i & 7;
+    v |= ((from < 4 ? low : high) >> from % 4 * 8 & 255) << 8 * i;
+  }
+  return v;
 }
 
 // --- in place of what is written in PTX ---
@@ -230,6 +236,11 @@ inline void copy_some(unsigned to, const uint16_t *from, int count) {
 }
 inline unsigned load_element(const uint16_t *p, bool inside) {
   return inside ? *p : 0;
+}
+inline unsigned load_element(const uint8_t *p, int at, int end) {
+  uint16_t v = 0;
+  if (at < end) memcpy(&v, p, 2);
+  return v;
 }
 inline void store_shared4(unsigned to, unsigned v) {
   memcpy(shared + to, &v, 4);

@@ -18,7 +18,9 @@ inline void store_global16(void *p, Vec4 v) {
 }
 template <class T>
 inline void store_if(bool inside, u16 *p, T v) {
-  if (inside) memcpy(p, &v, sizeof v);
+  if (!inside) return;
+  if ((uintptr_t)p % sizeof v) abort();  // as a GPU does
+  memcpy(p, &v, sizeof v);
 }
 template <bool streaming>
 inline void store_box(const TensorMap *, const void *box, int column, int row) {

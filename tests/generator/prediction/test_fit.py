@@ -11,14 +11,18 @@ import numpy as np
 import pytest
 
 from hgemm_packs import launcher
-from hgemm_packs.generator.prediction import fit, plot
+from hgemm_packs.generator.prediction import abstention, fit, plot, trees
+from hgemm_packs.generator.prediction.abstention import Judged, Threshold, figures
 from hgemm_packs.generator.prediction.rows import make_rows
 from hgemm_packs.generator.prediction.times import Times
 from hgemm_packs.generator.prediction.trees import Growth
+from hgemm_packs.pack.features import FEATURES
 from hgemm_packs.pack.predictor import check_predictor
 from hgemm_packs.problem import Problem
 from tests.generator.prediction import simulated
 from tests.generator.prediction.simulated import FAMILIES, H200
+
+ALL = [Threshold(1.0, 0.0)] * abstention.SORTS
 
 
 @pytest.fixture(autouse=True)
@@ -37,12 +41,12 @@ def lumpy(p: Problem) -> float:
 def test_it_chooses_well_and_says_so(tmp_path: Path) -> None:
     listed = simulated.problems(1, 400)
     eye, rows, _ = simulated.make(listed, lumpy)
-    found, judged, threshold = fit.fit(rows, eye, listed, H200.name, FAMILIES)
+    found, judged, thresholds = fit.fit(rows, eye, listed, H200.name, FAMILIES)
     check_predictor(found)
-    said = fit.figures(judged, threshold)
+    said = figures(judged, thresholds)
     assert said["problems"] == 400 and 0.2 < said["served"] < 1.0
     assert said["share_of_gain"] > 0.8 and said["worst"] >= 0.95
-    assert said["below_098"] * said["served"] <= fit.MOST_BELOW
+    assert said["below_098"] * said["served"] <= abstention.MOST_BELOW
     assert said["gmean"] <= said["gmean_of_best"]
 
     # On fresh problems, by C, as a process would ask it.
@@ -53,7 +57,7 @@ def test_it_chooses_well_and_says_so(tmp_path: Path) -> None:
     for p, each in simulated.times(fresh, lumpy).items():
         answer = launcher.predict(ready, p)
         assert answer is not None
-        index, ours, torch, doubt = answer
+        index, ours, torch, doubt, _ = answer
         m, n = found.candidates[index].numbers[1:3]
         gain = math.log(each.torch / each.kernels[f"tile{m}x{n}"])
         possible += max(0.0, math.log(each.torch / min(each.kernels.values())))
@@ -62,7 +66,7 @@ def test_it_chooses_well_and_says_so(tmp_path: Path) -> None:
             served.append(gain)
     assert had > 0.75 * possible and len(served) > 40
     assert sum(gain < math.log(0.98) for gain in served) <= 0.03 * len(served)
-    plot.draw(judged, threshold, tmp_path / "fit.png")
+    plot.draw(judged, thresholds, tmp_path / "fit.png")
     assert (tmp_path / "fit.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
@@ -71,10 +75,10 @@ def test_where_torch_is_faster_nothing_serves() -> None:
     eye, rows, _ = simulated.make(
         listed, lambda p: 0.9 * min(simulated.tiled_us(p, m, n) for m, n in simulated.TILES)
     )
-    found, judged, threshold = fit.fit(rows, eye, listed, H200.name, FAMILIES)
-    assert threshold == fit.Threshold(100.0, 0.0) and found.margin == 100.0
-    assert fit.figures(judged, threshold) == {
-        **fit.figures(judged, threshold),
+    _, judged, thresholds = fit.fit(rows, eye, listed, H200.name, FAMILIES)
+    assert thresholds == (abstention.NEVER,) * abstention.SORTS
+    assert figures(judged, thresholds) == {
+        **figures(judged, thresholds),
         "served": 0.0,
         "gmean": 1.0,
         "below_098": 0.0,
@@ -87,29 +91,72 @@ def test_a_torch_that_nobody_can_foretell_is_left_alone_or_beaten_surely() -> No
     listed = simulated.problems(4, 200)
     noise = {p: dice.choice((0.6, 1.5)) for p in listed}
     eye, rows, _ = simulated.make(listed, lambda p: noise[p] * simulated.tiled_us(p, 64, 64))
-    _, judged, threshold = fit.fit(rows, eye, listed, H200.name, FAMILIES)
-    said = fit.figures(judged, threshold)
+    _, judged, thresholds = fit.fit(rows, eye, listed, H200.name, FAMILIES)
+    said = figures(judged, thresholds)
     assert said["below_098"] <= 0.005 and said["worst"] >= 0.95
-    assert fit.figures(judged, fit.Threshold(1.0, 0.0))["worst"] < 0.8
+    assert figures(judged, ALL)["worst"] < 0.8
 
 
 def test_a_threshold_is_the_one_that_keeps_most_within_what_may_be_lost() -> None:
     predicted = np.log(np.array([2.0, 1.5, 1.3, 1.2, 1.1]))
     measured = np.log(np.array([1.9, 1.4, 1.2, 0.9, 1.3]))
     zero = np.zeros(5)
-    judged = fit.Judged(
-        tuple(simulated.problems(5, 5)), predicted, measured, measured, np.zeros((5, 1)), zero
+    judged = Judged(
+        tuple(simulated.problems(5, 5)),
+        predicted,
+        measured,
+        measured,
+        np.zeros((5, len(FEATURES))),
+        zero,
     )
-    found = fit.choose_threshold(judged)
+    found = abstention.choose_threshold(judged)
     assert 1.2 < found.margin < 1.3 and found.doubts == 0.0
-    said = fit.figures(judged, found)
+    said = figures(judged, [found] * abstention.SORTS)
     assert said["served"] == 0.6 and said["worst"] == 1.2
     # The doubt knows the loser: now all others may serve.
-    doubted = fit.Judged(
+    doubted = Judged(
         judged.problems, predicted, measured, measured, judged.values, np.array([0, 0, 0, 0.4, 0.0])
     )
-    found = fit.choose_threshold(doubted)
-    assert found.doubts > 0 and fit.figures(doubted, found)["served"] == 0.8
+    found = abstention.choose_threshold(doubted)
+    assert found.doubts > 0
+    assert figures(doubted, [found] * abstention.SORTS)["served"] == 0.8
+
+
+def test_each_sort_has_a_threshold_of_its_own() -> None:
+    """A pack has one margin: the doubt's trees say the rest, of each sort what its threshold is."""
+    dice = np.random.default_rng(8)
+    values = np.zeros((400, len(FEATURES)))
+    for feature, number in abstention.SPLITS:
+        values[:, feature] = number + dice.choice((-0.4, 0.0, 0.4), 400)
+    values[:, 0] = dice.uniform(0.0, 10.0, 400)
+    predicted, doubt = dice.uniform(0.0, 1.0, 400), 0.01 * values[:, 0]
+    measured = predicted - dice.uniform(0.0, 0.2, 400)
+    problems = tuple(simulated.problems(8, 400))
+    model = trees.grow(values, doubt, np.ones(400), Growth(trees=12, leaves=6, least=10))
+    known = trees.ask(model, values)
+    judged = Judged(problems, predicted, measured, measured, values, known)
+    sorts = judged.sorts()
+    assert set(sorts.tolist()) == set(range(abstention.SORTS))
+    low = [values[:, feature] <= number for feature, number in abstention.SPLITS]
+    assert all((sorts == 0) == (low[0] & low[1])) and all((sorts == 1) == (low[0] & ~low[1]))
+    thresholds = [Threshold(1.1 + 0.1 * sort, 0.5 * sort) for sort in range(abstention.SORTS - 1)]
+    thresholds.append(abstention.NEVER)
+    serves = np.array(
+        [
+            gain - thresholds[sort].doubts * off >= math.log(thresholds[sort].margin)
+            for gain, off, sort in zip(predicted, known, sorts, strict=True)
+        ]
+    )
+    assert 20 < serves.sum() < 300 and not serves[sorts == abstention.SORTS - 1].any()
+    taken_off = trees.ask(abstention.doubt_by_sort(model, thresholds), values)
+    assert ((predicted - taken_off >= math.log(abstention.LEAST_MARGIN)) == serves).all()
+    sure = abstention.sure_gains(judged, thresholds)
+    assert np.allclose(sure, predicted - taken_off, rtol=0, atol=1e-5)
+    assert figures(judged, thresholds)["served"] == round(float(serves.mean()), 4)
+    chosen = abstention.choose_thresholds(judged)
+    assert chosen == tuple(
+        abstention.choose_threshold(judged.part(sorts == sort)) for sort in range(abstention.SORTS)
+    )
 
 
 def test_one_shape_is_in_one_fold_whatever_its_type() -> None:
@@ -125,14 +172,17 @@ def test_one_shape_is_in_one_fold_whatever_its_type() -> None:
 def test_candidates_are_those_that_help_most() -> None:
     listed = simulated.problems(7, 150)
     eye, rows, known = simulated.make(listed, lumpy)
-    ours, _ = fit._fit_times(rows)
+    ours, torch = fit._fit_times(rows)
     best = dict.fromkeys(simulated.candidates(), 0.0)
     for each in known.values():
         for name, us in each.kernels.items():
             best[name] += math.log(us)
-    (first,) = fit.pick_candidates(ours, eye, listed, 1)
+    slow = torch._replace(base=torch.base + 5.0)  # every kernel saves time
+    (first,) = fit.pick_candidates(ours, slow, eye, listed, 1)
     assert f"tile{first.numbers[1]}x{first.numbers[2]}" == min(best, key=best.__getitem__)
-    assert len(fit.pick_candidates(ours, eye, listed)) == len(simulated.TILES)
+    assert 1 < len(fit.pick_candidates(ours, slow, eye, listed)) <= len(simulated.TILES)
+    fast = torch._replace(base=torch.base - 5.0)
+    assert fit.pick_candidates(ours, fast, eye, listed) == (), "what saves nothing is not looked at"
 
 
 def test_finals_teach_their_own_times_and_judge_nothing() -> None:

@@ -12,6 +12,7 @@ from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families import tokens as tokens_family
 from hgemm_packs.generator.families import wgmma as wgmma_family
+from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.problem import Problem
 from tests.generator.kernels import BASES, READABLE_AHEAD, WGMMA, Job, candidates, entry_of, sample
 
@@ -104,6 +105,14 @@ def _unaligned_smem(g: dict[str, Any]) -> int:
     return int(1024 + g["stages"] * stage + staging + inbox)
 
 
+def _elements_smem(g: dict[str, Any]) -> int:
+    """Rows of sums begin 8 banks apart; behind the last there are four floats."""
+    tile_m, tile_n = 16 * g["mi"] * g["warps_m"], 8 * g["ni"] * g["warps_n"]
+    row = next(floats for floats in range(tile_n, tile_n + 32) if floats % 32 == 8)
+    sums = (g["warps_k"] * tile_m * row + 4) * 4
+    return int(sums + (tile_m * tile_n * 4 + 16 if g["cluster_k"] > 1 else 0))
+
+
 #: What each source lays out, in bytes: from its genes, not by the family's own functions.
 SMEM = {
     "sm90_wgmma": _wgmma_smem,
@@ -115,6 +124,7 @@ SMEM = {
     "sm90_gemv": _gemv_smem,
     "sm90_tokens": _tokens_smem,
     "sm90_unaligned": _unaligned_smem,
+    "sm90_elements": _elements_smem,
 }
 
 
@@ -200,6 +210,7 @@ LAID_OUT = {
     " + (kWhole ? kConsumers : kWarps) * kBuffers * kBufferBytes",
     "sm90_unaligned": "1024 + kStages * kStageBytes"
     " + kConsumers * 4 * StagedEpilogue<kShareN, false>::kWarpBytes",
+    "sm90_elements": "kSumFloats * 4",
 }
 #: What a cluster along K adds to it.
 INBOX = {
@@ -209,6 +220,7 @@ INBOX = {
     "sm90_gemv": "Reduce::kInbox * 4 + 16",
     "sm90_tokens": "Reduce::kBytes",
     "sm90_unaligned": "Reduce::kBytes",
+    "sm90_elements": "kElements * 4 + 16",
 }
 #: A source's constants for a tile's rows and columns of C, and for the CTAs of a cluster along K.
 TILE = {
@@ -219,7 +231,7 @@ RANKS = {
     **{"sm90_wgmma": "kSplitK", "sm90_splitk": "kSplit", "sm90_oneshot": "kSplit"},
     **{"sm90_swapab": "kSplitK", "sm90_writebound": "1"},
     **{"sm90_direct": "kRanks", "sm90_gemv": "kRanks"},
-    **{"sm90_tokens": "kSplitK", "sm90_unaligned": "kSplitK"},
+    **{"sm90_tokens": "kSplitK", "sm90_unaligned": "kSplitK", "sm90_elements": "kRanks"},
 }
 
 
@@ -242,12 +254,16 @@ def _static_asserts(job: Job) -> str:
         facts["kSlices"] = entry.grid.slices
     if entry.workspace_bytes:
         facts["kConsumers * Slices::kWords * 4"] = entry.workspace_bytes
+    if name in ("sm90_direct", "sm90_elements"):
+        facts["kWindow * kRanks"] = ring_depth(entry)
     if entry.genome.get("exact"):
         facts["(kFixedK ? kFixedK : kWindow) * kRanks"] = entry.k.multiple_of
     lines = [f'static_assert(({ours}) == {value}, "{value}");' for ours, value in facts.items()]
     return "\n".join([compiler.render(*job), *lines])
 
 
+#: Families whose threads load operands.
+COPYING = ("sm90_direct", "sm90_gemv", "sm90_unaligned", "sm90_elements")
 #: Kernels that read ahead, which no catalogue lists.
 AHEAD = [(name, {**genome, "reads_ahead": True}) for name, genome in READABLE_AHEAD.items()]
 #: One whose threads copy.
@@ -307,7 +323,7 @@ def test_tensor_maps_cover_a_stage() -> None:
         entry = entry_of((name, genome))
         boxes = {spec.operand: tuple(spec.box) for spec in entry.tma}
         assert ("c" in boxes) == (g.get("epilogue") == "bulk")
-        copied = name in ("sm90_direct", "sm90_gemv", "sm90_unaligned") or g.get("cp_async", False)
+        copied = name in COPYING or g.get("cp_async", False)
         assert (boxes.keys() >= {"a", "b"}) == (not copied)
         if "a" not in boxes:
             continue
