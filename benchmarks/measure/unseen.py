@@ -21,8 +21,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
+from unittest import mock
 
 from hgemm_packs.generator.campaigns import campaign, unseen
 from hgemm_packs.generator.campaigns.campaign import CampaignOptions, Line, Task
@@ -146,14 +147,26 @@ class Bench:
         return {"us": us, "parts": parts, "by": by, "wrong": wrong}
 
 
-def host_figures() -> Line:
-    """`first_us`: what the call that decides about a problem takes over a later one, of small
-    problems and of large ones; `stream_extra_us`: what a call of a stream of sizes, each seen once,
-    takes over torch's. The arms of a stream take turns with blocks of sizes, and none meets a
-    problem of the other's: cuBLAS, too, decides about what it has not seen."""
+def seconds(product: Callable[..., object], operands: Sequence[Any], b: Any) -> float:
+    """What calls take on the host, of a GPU that has nothing else to do."""
     import torch
 
-    from hgemm_packs import launcher, matmul
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for a in operands:
+        product(a, b)
+    passed = time.perf_counter() - started
+    torch.cuda.synchronize()
+    return passed
+
+
+def stream_extra() -> float:
+    """Microseconds that a call of a stream of sizes, each seen once, takes over torch's. The arms
+    take turns with blocks of sizes, and none meets a problem of the other's: cuBLAS, too, decides
+    about what it has not seen."""
+    import torch
+
+    from hgemm_packs import matmul
 
     x = torch.randn(STREAM, DEEP, device="cuda", dtype=torch.float16)
     rows = [x[:m] for m in range(1, STREAM + 1)]
@@ -161,18 +174,9 @@ def host_figures() -> Line:
     def weight(more: int) -> torch.Tensor:
         return torch.randn(DEEP, WIDE + 8 * more, device="cuda", dtype=torch.float16)
 
-    def seconds(product: Callable[..., object], operands: Sequence[Any], b: torch.Tensor) -> float:
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        for a in operands:
-            product(a, b)
-        passed = time.perf_counter() - started
-        torch.cuda.synchronize()
-        return passed
-
     # The first calls are decided at first sight, however small the problem: a process has few.
     for product in (torch.matmul, matmul):
-        seconds(product, rows[:500], weight(0))
+        seconds(product, rows[:BLOCK], weight(0))
     extra = []
     for pair in range(PAIRS):
         took = {matmul: 0.0, torch.matmul: 0.0}
@@ -182,7 +186,20 @@ def host_figures() -> Line:
                 arm = [*took][(block + turn) % 2]
                 took[arm] += seconds(arm, rows[start : start + BLOCK], b)
         extra.append((took[matmul] - took[torch.matmul]) / STREAM * 1e6)
-    first, later = [], []
+    return median(extra)
+
+
+def host_figures() -> Line:
+    """`first_us`: what the call that decides about a problem takes over a later one, of small
+    problems and of large ones; `first_kernel_us`: the same where it is the first of its kernel,
+    which Python has to find and load; `stream_extra_us`: see `stream_extra`. torch has met all
+    problems of a first call before: cuBLAS's own decision is not in it."""
+    import torch
+
+    from hgemm_packs import launcher, matmul, select
+
+    extra = stream_extra()
+    first, first_kernel, later = list[float](), list[float](), list[float]()
     for side in (DEEP, LARGE):
         x = torch.randn(2 * FIRST, side, device="cuda", dtype=torch.float16)
         b = torch.randn(side, side, device="cuda", dtype=torch.float16)
@@ -190,12 +207,21 @@ def host_figures() -> Line:
         launcher.reset_table()
         for a in reversed(rows):  # the last ones are decided, the others wait to come again
             matmul(a, b)
-        first += [seconds(matmul, [a], b) * 1e6 for a in rows[:FIRST]]
+        for a in rows[:FIRST]:
+            with mock.patch.object(select, "resolve", wraps=select.resolve) as asked:
+                us = seconds(matmul, [a], b) * 1e6
+            (first_kernel if asked.called else first).append(us)
         later += [seconds(matmul, [a], b) * 1e6 for a in rows[:FIRST]]
+
+    def extra_of(times: list[float], share: float = 0.5) -> float | None:
+        return round(sorted(times)[int(share * len(times))] - median(later), 3) if times else None
+
     return {
-        "first_us": round(median(first) - median(later), 3),
-        "first_p95_us": round(quantiles(first, n=20)[-1] - median(later), 3),
-        "stream_extra_us": round(median(extra), 4),
+        "first_us": extra_of(first),
+        "first_p95_us": extra_of(first, 0.95),
+        "first_kernel_us": extra_of(first_kernel),
+        "first_kernels": len(first_kernel),
+        "stream_extra_us": round(extra, 4),
     }
 
 

@@ -146,7 +146,8 @@ static int ask(const predictor *p, const seen_problem *asked, int wanted, predic
   for (Py_ssize_t i = 0; i < p->count && rows < MOST_ADMITTED; i++) {
     if (!candidate_admits(&p->device, &p->candidates[i], asked)) continue;
     features_of_kernel(&p->device, asked, &p->candidates[i], values);
-    for (int j = 0; j < FEATURE_COUNT; j++)
+    if (rows) memcpy(seen[rows], seen[0], sizeof seen[0]);  // the problem's own
+    for (int j = rows ? FEATURES_OF_PROBLEM : 0; j < FEATURE_COUNT; j++)
       seen[rows][j] = key_of(values[j]);
     seen[rows][BELOW_ALL] = 0;
     which[rows++] = i;

@@ -2,7 +2,7 @@
 
 Three sums of regression trees: logarithms of the time of ours and of torch's, over a floor that
 both share, and a doubt to take off the gain between them. `manifest_reader` reads it from a line of
-a pack, the generator fits it; C evaluates it (csrc/launcher/trees.c). Nothing in it is code.
+a pack, the generator fits it; C evaluates it (csrc/launcher/predictor.c). Nothing in it is code.
 """
 
 from __future__ import annotations
