@@ -214,6 +214,12 @@ def test_names_and_values_are_those_of_the_page() -> None:
         ("does not end", {"ours": Model(0.0, (0, 9), (-1,), (1.0,), (0,))}),
         ("does not end", {"ours": Model(0.0, (0,), (55, -1, -1), (1.0, 1.0, 1.0), (2, 0, 0))}),
         ("does not end", {"torch": Model(0.0, (0,), (23, -1, -1), (1.0, 1.0, 1.0), (2, 0, 0))}),
+        # Nodes that two others share would be placed twice, and others nowhere.
+        (
+            "does not end",
+            {"ours": Model(0.0, (0,), (0, 0, 0, -1, -1), (1.0,) * 5, (2, 3, 4, 0, 0))},
+        ),
+        ("does not end", {"ours": Model(0.0, (0,), (-1, -1, -1), (1.0,) * 3, (0, 0, 0))}),
         ("no tile", {"numbers": (0, 0, 64, 64, 1, 1, 1, 1, 1, 1, 384, *REST)}),
         ("no tile", {"numbers": (0, 64, 64, 64, 1, 1, 1, 1, 1, 1, 0, *REST)}),
     ],

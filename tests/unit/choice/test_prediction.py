@@ -61,6 +61,22 @@ def test_a_margin_above_the_doubted_gain_abstains(
     )
 
 
+def test_first_trees_that_leave_no_hope_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Twelve trees have the kernel at e^6 of torch's time; the last one, by 7 and so by more than
+    # trees do, at a third of it.
+    ours = predictions.model(0.0, *[[(-1, 0.5, 0)]] * 12, [(-1, -7.0, 0)])
+    pack = predictions.write(tmp_path / "hopeless", ours=ours)
+    monkeypatch.setenv("HGEMM_PACKS_PATH", str(pack.path))
+    choice = resolve(128, 128, 256)
+    assert choice.code == "not_measured"
+    assert choice.reasons[-1].text == (
+        "test-pack 1.0.0: a kernel is expected to take 2.718x torch's speed, surely 2.718x; "
+        "it serves from 1.250x on, and also by the first trees alone"
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
