@@ -105,7 +105,8 @@ def refuse(pack: Pack, error: PackError) -> None:
 
 
 def verify_packs() -> discover.Found:
-    """As `find_packs`, after every check of every pack, for those who show or measure them."""
+    """As `find_packs`, after every check of every pack, for those who show or measure whole
+    packs."""
     for pack in find_packs().packs:
         try:
             pack.verify()
@@ -201,27 +202,23 @@ def resolve(
 
 
 def tell_predictor(device_index: int) -> None:
-    """Let C decide about problems without a row, where it would as `resolve` does: no kernel has
-    failed, and one pack at most has a predictor for the device."""
-    from .launcher import device_info, know_predictor
+    """Let C decide by itself about problems without a row, where it would as `resolve` does: where
+    no kernel has failed, and one pack at most has a predictor for the device."""
+    from .launcher import device_info
 
     device = device_info(device_index)
     with _lock:
         mine = [p for p in find_packs().packs if find_unmeasured(p.manifest, device) is None]
-        try:
-            found = [prediction.find_handle(pack, device) for pack in mine if settings().predict]
-        except PackError:
-            return  # it is refused when a prediction is wanted of it
-        if not _quarantine and len(handles := [*filter(None, found)]) <= 1:
-            know_predictor(device_index, *(handles or [None]))
+        if not _quarantine:
+            prediction.tell(device_index, device, mine if settings().predict else [])
 
 
 def find_refused(alone: bool) -> list[Reason]:
     """What speaks against packs that were not asked; with `alone` at least that there is none."""
     reasons = []
-    for place, error in find_packs().refused:
-        code = "launcher_abi" if error.code == "launcher_abi" else "pack_refused"
-        reasons.append(Reason(code, f"{place}: {error}"))
+    for refused in find_packs().refused:
+        code = "launcher_abi" if refused.error.code == "launcher_abi" else "pack_refused"
+        reasons.append(Reason(code, f"{refused.place}: {refused.error}"))
     if alone and not reasons:
         reasons.append(Reason("no_pack", "no pack is installed"))
     return reasons
@@ -313,8 +310,9 @@ def find_unmeasured(manifest: Manifest, device: DeviceInfo) -> Reason | None:
     foreign = find_foreign(manifest, device)
     if foreign is not None or mine in known:
         return foreign
+    name = f"{manifest.pack.name} {manifest.pack.version}"
     text = f"the pack was not measured on {device.name} with {device.sm_count} SMs"
-    return Reason("profile", f"{manifest.pack.name} {manifest.pack.version}: {text}")
+    return Reason("profile", f"{name}: {text}")
 
 
 def _consult_invariant(

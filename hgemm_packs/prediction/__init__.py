@@ -7,6 +7,7 @@ device model; C then evaluates it, in one call a problem.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import PackError
@@ -71,10 +72,18 @@ def _find_ready(pack: Pack, device: DeviceInfo) -> _Ready | None:
     return _ready[key]
 
 
-def find_handle(pack: Pack, device: DeviceInfo) -> object | None:
-    """A pack's predictor as C takes it, or None. Raises PackError for one that is damaged."""
-    ready = _find_ready(pack, device)
-    return None if ready is None else ready.handle
+def tell(device_index: int, device: DeviceInfo, packs: Sequence[Pack]) -> None:
+    """Have C decide by the one predictor of these packs, or for torch where there is none. Of two
+    Python knows the order, and a damaged one is refused when a prediction is wanted of it."""
+    from .. import launcher
+
+    try:
+        found = [_find_ready(pack, device) for pack in packs]
+    except PackError:
+        return
+    handles = [ready.handle for ready in found if ready is not None]
+    if len(handles) <= 1:
+        launcher.know_predictor(device_index, handles[0] if handles else None)
 
 
 def _kernel(manifest: Manifest, ready: _Ready, index: int) -> KernelEntry:
