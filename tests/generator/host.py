@@ -1,5 +1,5 @@
-"""Kernels' own sources on a CPU, up to the kernel itself: by a host compiler, with what stands in
-`on_cpu` in place of PTX."""
+"""Kernels' own sources on a CPU, up to the kernel itself or with it: by a host compiler, with what
+stands in `on_cpu` in place of PTX."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ OTHERWISE = (
     *("named_sync", "proxy_fence", "store_box", "store_box_of", "store_commit", "store_wait_all"),
     "wait_for_reads",
     *("copy_some", "load_element", "store_shared4", "load_shared4", "load_shared2"),
+    *("wait_for_upstream", "allow_dependents", "mma16816", "cluster_arrive", "cluster_wait"),
+    *("barrier_init", "barrier_init_fence", "barrier_expect", "barrier_wait_cluster"),
+    *("remote_address", "send8"),
 )
 
 
@@ -43,10 +46,15 @@ def behind(text: str, at: int, brackets: str) -> int:
             return at
 
 
-def for_a_host(name: str, genome: Genome) -> str:
-    """A kernel's source without the kernel itself, PTX and what stands in `on_cpu`."""
+def for_a_host(name: str, genome: Genome, whole: bool) -> str:
+    """A kernel's source without PTX and what stands in `on_cpu`, and unless `whole` without the
+    kernel itself."""
     text = re.sub(r"//[^\n]*", "", compiler.render(name, genome))
-    text = text[: text.index('extern "C" __global__')]
+    if whole:
+        declared = r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];"
+        text = re.sub(declared, r"\1* const \2 = reinterpret_cast<\1*>(memory_of_cta());", text)
+    else:
+        text = text[: text.index('extern "C" __global__')]
     for each in OTHERWISE:
         defined = rf"(template <[^>]*>\s*)?__device__ __forceinline__ \w+ {each}\("
         while found := re.search(defined, text):
@@ -82,11 +90,12 @@ def count_wrong(
     change: tuple[str, str] = ("", ""),
     checks: str = "",
     arguments: tuple[str, ...] = (),
+    whole: bool = False,
 ) -> int:
     """What a program prints that has a family's source, changed in a place, and `behind_it` its own
-    part, as a header of `on_cpu`: how much is wrong."""
+    part, as a header of `on_cpu`: how much is wrong. With `whole` the kernel itself is there."""
     family(name).validate(genome)
-    source = for_a_host(name, genome)
+    source = for_a_host(name, genome, whole)
     assert change[0] in source
     path, program = folder / f"{name}.cpp", folder / name
     path.write_text(f"{source.replace(*change)}\n{behind_it}\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """What the kernels make of given sums, on a CPU: their own source from the accumulators to C, by a
 host compiler, against double; and copies of gated columns by threads. What else is loaded, and sums
-over K, a GPU alone runs."""
+over K, a GPU alone runs, but for sm90_elements (test_elements_on_cpu.py)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 // What device code sees of CUDA, for a host compiler: each thread of a block is one of the host's.
-// Matrices of a warp go through what all its lanes have written (st_matrix, ld_matrix). bf16 only.
+// Matrices of a warp go through what all its lanes have written (st_matrix, ld_matrix, mma16816). bf16 only.
+#include <atomic>
 #include <barrier>
 #include <cmath>
 #include <cstdint>
@@ -8,12 +9,15 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __global__
+#define __launch_bounds__(threads)
 
 struct Dim {
   unsigned x, y, z;
@@ -34,12 +38,18 @@ struct Vec4;
 
 static thread_local Dim threadIdx, blockIdx;
 static Dim gridDim;
-static std::unique_ptr<std::barrier<>> warps[32], block;
+// CTAs of a cluster run at once. A thread knows its own; each has a part of `shared`.
+enum { kCtas = 16, kCtaBytes = 1 << 16 };
+static thread_local int own_cta;
+static std::unique_ptr<std::barrier<>> warps[kCtas][32], block[kCtas], cluster;
 static std::unique_ptr<std::barrier<>> named[16];  // each for the 128 threads of a warpgroup
-alignas(1024) static uint8_t shared[1 << 20];
+alignas(1024) static uint8_t shared[kCtas * kCtaBytes];
 
 inline void __syncwarp(unsigned = 0) {
-  warps[threadIdx.x / 32]->arrive_and_wait();
+  warps[own_cta][threadIdx.x / 32]->arrive_and_wait();
+}
+inline uint8_t *memory_of_cta() {
+  return shared + own_cta * kCtaBytes;
 }
 inline void named_sync(int id, int threads) {
   if (threads != 128) abort();
@@ -95,10 +105,10 @@ inline int max(int a, int b) {
   return a > b ? a : b;
 }
 inline void __syncthreads() {
-  block->arrive_and_wait();
+  block[own_cta]->arrive_and_wait();
 }
 
-// What all lanes of a warp say, to each of them.
+// What all lanes of a warp say, to each of them; for lone CTAs, as matrices in shared memory are.
 static unsigned spoken[1024];
 inline const unsigned *hear(unsigned v) {
   static thread_local unsigned heard[32];
@@ -256,20 +266,80 @@ inline uint16_t load_shared2(unsigned from) {
   return v;
 }
 
-// --- running a block ---
+inline void wait_for_upstream() {}
+inline void allow_dependents() {}
 
-inline void run_block(int threads, const std::function<void()> &work) {
+// The products of a warp, as the PTX ISA lays out the fragments of m16n8k16.
+static unsigned held[kCtas][1024][6];  // of each thread: four words of A, two of B
+inline float widened(unsigned pair, int high) {
+  return __uint_as_float((high ? pair >> 16 : pair & 0xffff) << 16);
+}
+inline void mma16816(float (&acc)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3,
+                     unsigned b0, unsigned b1) {
+  const int lane = threadIdx.x % 32;
+  const unsigned own[6] = {a0, a1, a2, a3, b0, b1};
+  memcpy(held[own_cta][threadIdx.x], own, sizeof own);
+  __syncwarp();
+  const auto *lanes = held[own_cta] + threadIdx.x - lane;
+  for (int i = 0; i < 4; ++i)
+    for (int k = 0; k < 16; ++k) {
+      const unsigned *a = lanes[lane / 4 * 4 + k % 8 / 2];
+      const unsigned *b = lanes[(lane % 4 * 2 + i % 2) * 4 + k % 8 / 2];
+      acc[i] += widened(a[k / 8 * 2 + i / 2], k % 2) * widened(b[4 + k / 8], k % 2);
+    }
+  __syncwarp();
+}
+
+// --- what CTAs of a cluster send each other: one barrier in each, which counts bytes ---
+
+static std::atomic<int> landed[kCtas];
+static int expected[kCtas];
+static thread_local std::optional<std::barrier<>::arrival_token> arrival;
+inline void cluster_arrive() {
+  arrival = cluster->arrive();
+}
+inline void cluster_wait() {
+  cluster->wait(std::move(*arrival));
+}
+inline void barrier_init(unsigned long long *, unsigned) {}
+inline void barrier_init_fence() {}
+inline void barrier_expect(unsigned long long *, unsigned bytes) {
+  expected[own_cta] = (int)bytes;
+}
+inline unsigned remote_address(unsigned address, unsigned rank) {
+  return address % kCtaBytes + rank * kCtaBytes;
+}
+inline void send8(unsigned to, unsigned barrier, const float *v) {
+  memcpy(shared + to, v, 8);
+  landed[barrier / kCtaBytes] += 8;
+}
+inline void barrier_wait_cluster(unsigned long long *, unsigned) {
+  while (landed[own_cta] < expected[own_cta])
+    std::this_thread::yield();
+}
+
+// --- running a cluster, or a CTA alone ---
+
+inline void run_cluster(int ctas, int threads, const std::function<void()> &work) {
   std::vector<std::thread> all;
-  block = std::make_unique<std::barrier<>>(threads);
-  for (int w = 0; w < threads / 32; ++w)
-    warps[w] = std::make_unique<std::barrier<>>(32);
+  cluster = std::make_unique<std::barrier<>>(ctas * threads);
+  for (int cta = 0; cta < ctas; ++cta) {
+    landed[cta] = 0;
+    block[cta] = std::make_unique<std::barrier<>>(threads);
+    for (int w = 0; w < threads / 32; ++w)
+      warps[cta][w] = std::make_unique<std::barrier<>>(32);
+  }
   for (auto &one : named)
     one = std::make_unique<std::barrier<>>(128);
-  for (int t = 0; t < threads; ++t)
+  for (int t = 0; t < ctas * threads; ++t)
     all.emplace_back([&, t] {
-      threadIdx = {(unsigned)t, 0, 0};
+      own_cta = t / threads;
+      threadIdx = {(unsigned)(t % threads), 0, 0};
       work();
     });
   for (auto &one : all)
     one.join();
+}
+inline void run_block(int threads, const std::function<void()> &work) {
+  run_cluster(1, threads, work);
 }
