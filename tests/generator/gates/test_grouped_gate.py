@@ -112,4 +112,5 @@ def test_what_the_sanitizer_watches_is_right_and_seen_when_it_is_not(layout: str
     errors = list(grouped.run_small(entry(layout), right, "cpu", 1))
     assert len(errors) == 2 and all(0 < each < 2.4e-3 for each in errors)
     late = told(lambda ends, rows: (ends - 1).clamp(0))
-    assert min(grouped.run_small(entry(layout), late, "cpu", 1)) > 0.1
+    # Rows that nobody writes may hold NaN, which is no smaller error.
+    assert not any(each <= 0.1 for each in grouped.run_small(entry(layout), late, "cpu", 1))
