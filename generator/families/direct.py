@@ -29,11 +29,13 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
 }
 
 
-def _tile(g: Genome) -> tuple[int, int]:
+def tile(g: Genome) -> tuple[int, int]:
+    """Rows and columns of C that a CTA's warps have."""
     return 16 * number(g, "mi") * number(g, "warps_m"), 8 * number(g, "ni") * number(g, "warps_n")
 
 
-def _threads(g: Genome) -> int:
+def threads(g: Genome) -> int:
+    """Of a CTA."""
     return 32 * number(g, "warps_m") * number(g, "warps_n") * number(g, "warps_k")
 
 
@@ -44,7 +46,7 @@ def _window(g: Genome) -> int:
 
 def _smem_bytes(g: Genome) -> int:
     """Parts of the warps; with clusters also what the other CTAs send, and its barrier."""
-    m, n = _tile(g)
+    m, n = tile(g)
     pad = 4 if number(g, "ni") >= 4 else 0 if g["warps_n"] == 1 else 8 * number(g, "ni")
     parts = 0 if g["warps_k"] == 1 else number(g, "warps_k") * m * (n + pad) * 4
     return parts + (0 if g["cluster_k"] == 1 else m * n * 4 + 16)
@@ -62,12 +64,12 @@ def _registers(g: Genome) -> int:
 
 
 def _check(g: Genome) -> None:
-    require(_threads(g) <= 512, "at most 512 threads")
+    require(threads(g) <= 512, "at most 512 threads")
     require(g["ni"] != 1 or g["layout"] == "nt", "nn loads at least two columns")
     registers = _registers(g)
-    require(registers <= min(255, 65536 // _threads(g)), f"about {registers} registers a thread")
+    require(registers <= min(255, 65536 // threads(g)), f"about {registers} registers a thread")
     require(g["cluster_k"] == 1 or number(g, "warps_k") >= 4, "warps split K before CTAs do")
-    m, n = _tile(g)
+    m, n = tile(g)
     require(g["cluster_k"] == 1 or m * n <= 1024, "a smaller tile beats a cluster that shares it")
     fixed, window = number(g, "fixed_k"), _window(g)
     whole = fixed % window == 0 and fixed <= 4 * window
@@ -85,7 +87,7 @@ def _macros(g: Genome) -> dict[str, int | str]:
 
 def _dims(g: Genome) -> dict[str, dict[str, int]]:
     whole_k = number(g, "cluster_k") * (number(g, "fixed_k") or _window(g))
-    m, n = _tile(g)
+    m, n = tile(g)
     sizes = dims_ptr(n, m, n, whole_k) if g["exact"] else dims_ptr(n)
     if g["fixed_k"]:
         sizes["k"] = {"min": whole_k, "max": whole_k, "multiple_of": whole_k}
@@ -93,10 +95,10 @@ def _dims(g: Genome) -> dict[str, dict[str, int]]:
 
 
 def _record(g: Genome) -> dict[str, Any]:
-    m, n = _tile(g)
+    m, n = tile(g)
     return {
         "param_layout": "ptr_v1",
-        "block": _threads(g),
+        "block": threads(g),
         "cluster": [1, 1, number(g, "cluster_k")],
         "grid": {"tile_m": m, "tile_n": n, "persistent": False},
         "smem_bytes": _smem_bytes(g),

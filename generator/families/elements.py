@@ -13,6 +13,7 @@ from hgemm_packs.generator.families.base import (
     number,
     require,
 )
+from hgemm_packs.generator.families.direct import threads, tile
 from hgemm_packs.generator.families.operand import LAYOUTS
 
 GENES: dict[str, tuple[int | str | bool, ...]] = {
@@ -28,17 +29,9 @@ GENES: dict[str, tuple[int | str | bool, ...]] = {
 }
 
 
-def _tile(g: Genome) -> tuple[int, int]:
-    return 16 * number(g, "mi") * number(g, "warps_m"), 8 * number(g, "ni") * number(g, "warps_n")
-
-
-def _threads(g: Genome) -> int:
-    return 32 * number(g, "warps_m") * number(g, "warps_n") * number(g, "warps_k")
-
-
 def _smem_bytes(g: Genome) -> int:
     """Parts of the warps; with clusters also what the other CTAs send, and its barrier."""
-    m, n = _tile(g)
+    m, n = tile(g)
     row = n + (40 - n % 32) % 32
     sums = 4 * number(g, "warps_k") * m * row + 16
     return sums + (0 if g["cluster_k"] == 1 else m * n * 4 + 16)
@@ -51,11 +44,11 @@ def _registers(g: Genome) -> int:
 
 
 def _check(g: Genome) -> None:
-    m, n = _tile(g)
-    require(_threads(g) <= 512, "at most 512 threads")
+    m, n = tile(g)
+    require(threads(g) <= 512, "at most 512 threads")
     registers = _registers(g)
     # Of 216 and more, each spilled in a layout at least.
-    require(registers <= min(200, 65536 // _threads(g)), f"about {registers} registers a thread")
+    require(registers <= min(200, 65536 // threads(g)), f"about {registers} registers a thread")
     require(g["cluster_k"] == 1 or number(g, "warps_k") >= 4, "warps split K before CTAs do")
     require(g["cluster_k"] == 1 or m * n <= 1024, "a smaller tile beats a cluster that shares it")
 
@@ -66,10 +59,10 @@ def _macros(g: Genome) -> dict[str, int | str]:
 
 
 def _record(g: Genome) -> dict[str, Any]:
-    m, n = _tile(g)
+    m, n = tile(g)
     return {
         "param_layout": "ptr_v1",
-        "block": _threads(g),
+        "block": threads(g),
         "cluster": [1, 1, number(g, "cluster_k")],
         "grid": {"tile_m": m, "tile_n": n, "persistent": False},
         "smem_bytes": _smem_bytes(g),
