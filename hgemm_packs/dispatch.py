@@ -156,9 +156,10 @@ def _choose(
 
 
 def _tell_rows(choice: Selection, device: int) -> None:
-    """Let C know the rows of this device's packs, from its first problem without one on: it need
-    not ask again about others. An unaligned or strided problem is called that whatever packs there
-    are; C would say so of aligned ones, too, that no pack was measured on this device."""
+    """Let C know the rows of this device's packs, from its first problem without one on, and what
+    to decide others by: it need not ask about these. An unaligned or strided problem is called that
+    whatever packs there are; C would say so of aligned ones, too, that no pack was measured here.
+    """
     from . import select
 
     packs = select.find_packs().packs

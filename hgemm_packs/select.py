@@ -2,7 +2,8 @@
 
 Called by `dispatch` on a miss, once per problem and device, and by `report` for explain. A problem
 goes to a kernel on measured evidence for this very device profile; where nobody measured it, on a
-prediction whose errors were measured (`prediction`), if that is sure.
+prediction whose errors were measured (`prediction`), if that is sure. The last kind C decides by
+itself, where it was told what by (`tell_predictor`) and has the kernel.
 """
 
 from __future__ import annotations

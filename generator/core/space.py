@@ -88,7 +88,6 @@ CORE: Mapping[str, Mapping[str, Values]] = {
         "mi": (1, 2),
         "warps_m": (1, 2),
         "warps_n": (1, 2),
-        "warps_k": (1, 2, 4, 8, 16),
         "cluster_k": (1, 4, 8, 16),
     },
 }

@@ -1,7 +1,8 @@
 """Problem that was never measured -> a kernel that is expected to gain, or why none is.
 
 Called by `select` where no pack has a row. A predictor is made ready for C once for each pack and
-device model; C then evaluates it, in one call a problem.
+device model; C then evaluates it, in one call a problem, and is told to decide by it without asking
+where one predictor says it all (`tell`).
 """
 
 from __future__ import annotations

@@ -16,8 +16,6 @@ from tests.generator.kernels import BASES
 pytestmark = host.needs_compiler
 
 Genome = dict[str, int | str | bool]
-#: Families whose operands may end anywhere.
-ANYWHERE = ("sm90_unaligned", "sm90_elements")
 
 
 def count_wrong(
@@ -34,7 +32,7 @@ def count_wrong(
     step = FAMILIES[family].record(genome)["dims"]["n"]["multiple_of"]
     return host.count_wrong(
         *(folder, family, genome, f'{defines}{defined}\n#include "stores.h"', change),
-        checks="-fsanitize=address" if family in ANYWHERE else "",
+        checks="-fsanitize=address" if family == "sm90_unaligned" else "",
         arguments=(str(step),),
     )
 
@@ -59,13 +57,6 @@ WIDE: list[Genome] = [
     {"layout": "tn", "a_bytes": 2, "b_bytes": 2, "c_bytes": 2, "tile_n": 96},
     {"layout": "nn", "a_bytes": 16, "b_bytes": 2, "c_bytes": 2, "tile_n": 32},
     {"layout": "nt", "a_bytes": 2, "b_bytes": 2, "c_bytes": 16, "tile_n": 32},
-]
-
-ELEMENTS: list[Genome] = [
-    {"layout": "nt"},
-    {"layout": "tn", "mi": 2, "ni": 8, "warps_m": 2, "warps_k": 1, "unroll": 1},
-    {"layout": "nn", "ni": 1, "warps_k": 16},
-    {"layout": "tt", "ni": 4, "warps_n": 4, "warps_k": 1},
 ]
 
 
@@ -144,40 +135,6 @@ def test_threads_copy_and_store_what_the_matrix_has(genes: Genome, tmp_path: Pat
     for odd N; of a matrix that ends with its memory, by a compiler that sees reads behind it."""
     epilogue = "residual" if genes["c_bytes"] == 2 else "none"
     assert count_wrong(tmp_path, "sm90_unaligned", unaligned(epilogue, genes)) == 0
-
-
-@pytest.mark.parametrize("genes", ELEMENTS, ids=lambda genes: "-".join(map(str, genes.values())))
-@pytest.mark.parametrize("epilogue", ["none", "residual"])
-def test_elements_are_loaded_and_stored_one_by_one(
-    genes: Genome, epilogue: str, tmp_path: Path
-) -> None:
-    """Fragments as mma wants them and C in pairs of columns, for odd sizes and strides."""
-    assert count_wrong(tmp_path, "sm90_elements", genome("sm90_elements", epilogue, genes)) == 0
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("(u32)(u64)line >> 1 & 1", "0"),
-        ("head && place == 0", "false"),
-        ("min_of(columns, kTileN) - column", "kTileN - column"),
-        ("row >= rows ? 0", "row > rows ? 0"),
-        ("k + 4 * j, end", "k + 4 * j, end + 1"),
-        ("min_of(first + 8 * i, rows - 1)", "min_of(first + 8 * i, rows)"),
-        ("step *= 2", "step *= 4"),
-        ("store_if(left == 1, line + column, (u16)both);", ""),
-        ("HGP_RESIDUAL ? addend_stride : 0", "0"),
-        ("addend + column, HGP_RESIDUAL", "addend, HGP_RESIDUAL"),
-    ],
-)
-def test_an_element_that_is_wrong_is_seen(change: tuple[str, str], tmp_path: Path) -> None:
-    """A program that reads or writes where it must not ends: memory is watched."""
-    epilogue = "residual" if "HGP_RESIDUAL" in change[0] else "none"
-    kernel = genome("sm90_elements", epilogue, ELEMENTS[0])
-    try:
-        assert count_wrong(tmp_path, "sm90_elements", kernel, change) > 10
-    except subprocess.CalledProcessError as error:
-        assert error.cmd[0] == str(tmp_path / "sm90_elements"), "the compiler's own error"
 
 
 @pytest.mark.parametrize("epilogue", ["none", "bias"])

@@ -276,57 +276,6 @@ static void check_copies() {
   }
 }
 #define CHECK_COPIES check_copies()
-#elif FAMILY_elements
-static int rows() {
-  return kTileM;
-}
-static int columns() {
-  return kTileN;
-}
-static void store_all() {
-  static float parts[kSumFloats];
-  for (int row = 0; row < m; row += kTileM)
-    for (int column = 0; column < n; column += kTileN) {
-      for (auto &v : parts)
-        v = 1;
-      for (int r = 0; r < kTileM; ++r)
-        for (int x = 0; x < kTileN; ++x)
-          parts[r * kSumRow + x] = (float)(sums[row + r][column + x] - (kWarpsK - 1));
-      Output out{c + row * ldc + column, 2u * ldc, m - row, n - column};
-#ifdef HGP_ACTIVATION
-      out.addend = addend + (HGP_RESIDUAL ? row * n : 0) + column, out.addend_stride = 2u * n;
-#endif
-      run_block(kThreads, [&] { out.store_tile(parts); });
-    }
-}
-// Fragments of an operand for 16 of K, by all lanes: every element once, zeros behind the last k, and the last
-// row again behind it. Memory ends with the matrix.
-template <class Operand, int kCount, bool kMnMajor>
-static void check_operand(int rows, int k) {
-  const int inner = kMnMajor ? rows : k, outer = kMnMajor ? k : rows, lead = inner + 3;
-  std::vector<u16> memory((size_t)(outer - 1) * lead + inner);
-  for (auto &v : memory)
-    v = (u16)rand();
-  for (int first = 0; first < rows; first += 8 * kCount)
-    for (int from = 0; from < k; from += 16)
-      for (int lane = 0; lane < 32; ++lane) {
-        typename Operand::Fragment found;
-        found.load(Operand(memory.data(), lead, rows, first + lane / 4), from + lane % 4, k);
-        for (int i = 0; i < kCount; ++i)
-          for (int j = 0; j < 4; ++j) {
-            const int row = min_of(first + lane / 4 + 8 * i, rows - 1), at = from + lane % 4 + 4 * j;
-            const u16 got = (u16)(found.pair(i, j / 2) >> j % 2 * 16);
-            wrong += got != (at >= k ? 0 : memory[kMnMajor ? at * lead + row : row * lead + at]);
-          }
-      }
-}
-static void check_copies() {
-  for (int k : {1, 15, 50}) {
-    check_operand<RowsA, 2 * kMI, HGP_A_MN_MAJOR>(m, k);
-    check_operand<RowsB, kNI, HGP_B_MN_MAJOR>(n, k);
-  }
-}
-#define CHECK_COPIES check_copies()
 #else  // wgmma, writebound
 static int rows() {
   return 64;
