@@ -72,7 +72,7 @@ FOLDERS = {
     "prediction/training": ResultsFolder(
         "measure unseen", "the predictor of the table, which `generate fit` makes"
     ),
-    "prediction/unseen": ResultsFolder("unseen", "nothing: figures"),
+    "prediction/unseen": ResultsFolder("unseen", "nothing: figures, of the last run"),
     "grouped": ResultsFolder("grouped", "the rows of grouped products"),
     "batched": ResultsFolder("batched", "the rows of batches"),
     "random_problems": ResultsFolder("random_problems", "nothing: evidence of kernels"),
