@@ -245,10 +245,11 @@ def predict(ready: object, problem: Problem) -> tuple[int, float, float, float, 
     return found
 
 
-def features(ready: object, index: int, problem: Problem) -> tuple[float, ...]:
-    """What the trees see of a candidate on a problem, in the order of `pack.features.FEATURES`."""
+def features(ready: object, index: int, problem: Problem) -> tuple[float, ...] | None:
+    """What the trees see of a candidate on a problem, in the order of `pack.features.FEATURES`.
+    None where the candidate does not take the problem."""
     p = problem
-    found: tuple[float, ...] = _C.features(ready, index, p.m, p.n, p.k, p.layout, p.dtype)
+    found: tuple[float, ...] | None = _C.features(ready, index, p.m, p.n, p.k, p.layout, p.dtype)
     return found
 
 

@@ -209,6 +209,7 @@ PyObject *features_py(PyObject *module, PyObject *args) {
     PyErr_SetString(PyExc_IndexError, "the predictor has no such candidate");
     return NULL;
   }
+  if (!candidate_admits(&p->device, &p->candidates[which], &asked)) Py_RETURN_NONE;
   features_of_problem(&p->device, &asked, values);
   features_of_kernel(&p->device, &asked, &p->candidates[which], values);
   PyObject *result = PyTuple_New(FEATURE_COUNT);

@@ -116,16 +116,16 @@ def pick_candidates(
         kinds.setdefault((problem.layout, problem.dtype), []).append(problem)
     found: list[Candidate] = []
     for listed in kinds.values():
-        places = sorted({place for p in listed for place in eye.taking(p)})
-        column = {place: at for at, place in enumerate(places)}
-        logs = np.full((len(listed), len(places)), math.inf)
+        logs = np.full((len(listed), len(eye.kernels)), math.inf)
         now = np.zeros(len(listed))
         for row, problem in enumerate(listed):
             taking = eye.taking(problem)
             if taking:
-                seen = eye.see(problem, taking)
-                logs[row, [column[p] for p in taking]] = trees.ask(ours, seen)
+                seen = np.array([*taking.values()])
+                logs[row, [*taking]] = trees.ask(ours, seen)
                 now[row] = trees.ask(torch, seen[:1])[0]
+        places = np.flatnonzero(np.isfinite(logs).any(axis=0))
+        logs = logs[:, places]
         for _ in range(min(most, len(places))):
             better = np.minimum(logs, now[:, None])
             saved = (now[:, None] - better).mean(axis=0)

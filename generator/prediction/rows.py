@@ -35,21 +35,25 @@ class Eye:
         self.kernels = kernels
 
     def see(self, problem: Problem, places: Sequence[int]) -> Array:
-        """A row for each of these kernels."""
-        return np.array([launcher.features(self._ready, place, problem) for place in places])
+        """A row for each of these kernels. Raises ValueError for one that does not take the
+        problem."""
+        rows = []
+        for place in places:
+            row = launcher.features(self._ready, place, problem)
+            if row is None:
+                raise ValueError(f"candidate {place} does not take {problem}")
+            rows.append(row)
+        return np.array(rows)
 
     def floor_us(self, problem: Problem) -> float:
         return launcher.floor_us(self._ready, problem)
 
-    def taking(self, problem: Problem) -> list[int]:
-        """Places of the kernels that take a problem."""
-        kind, sizes = (problem.layout, problem.dtype), (problem.m, problem.n, problem.k)
-        return [
-            place
-            for place, each in enumerate(self.kernels)
-            if (each.layout, each.dtype) == kind
-            and all(d.admits(size) for d, size in zip(each.dims, sizes, strict=True))
-        ]
+    def taking(self, problem: Problem) -> dict[int, tuple[float, ...]]:
+        """Rows of the kernels that take a problem, by place: those that C would choose among."""
+        kind = problem.layout, problem.dtype
+        listed = (i for i, each in enumerate(self.kernels) if (each.layout, each.dtype) == kind)
+        seen = ((place, launcher.features(self._ready, place, problem)) for place in listed)
+        return {place: row for place, row in seen if row is not None}
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from .predictor import Candidate, Dims, Model, Predictor
 from .strict_json import Check, integer, listing, number, record
 
 MAX_PREDICTORS = 16
-#: Of a line, whatever else its limits allow.
-MAX_PREDICTOR_BYTES = 1 << 22
+#: Of a line: one that reaches every other limit is shorter.
+MAX_PREDICTOR_BYTES = 1 << 23
 MAX_FAMILIES, MAX_CANDIDATES, MAX_TREES, MAX_NODES = 32, 1024, 512, 65535
 _LARGE = 1e9
 

@@ -11,10 +11,13 @@ import pytest
 import torch
 
 from hgemm_packs import launcher, select
+from hgemm_packs.pack.folder import Pack
+from hgemm_packs.pack.prediction_fields import MAX_NODES
 from hgemm_packs.problem import Problem
 from hgemm_packs.settings import LOGGER, settings
 from tests import fake_driver, packs, predictions, reference
 from tests.cpu.call.served_packs import install, multiply, runnable
+from tests.predictions import AT
 
 #: Decisions that C lets Python make at first sight, and problems of a generation of its table.
 AT_FIRST_SIGHT, GENERATION = 32, 16384
@@ -290,3 +293,16 @@ def test_explain_names_the_expected_gain(
     unsure = report.explain_problem(UNSURE, device=packs.H200)
     assert "runs on   torch (fallback: not_measured)" in unsure
     assert "a kernel is expected to take 1.000x torch's speed, surely 1.000x" in unsure
+
+
+def test_a_predictor_as_large_as_all_its_limits_is_read(tmp_path: Path) -> None:
+    """A model may have 65,535 nodes, but three such models were longer than a line could be."""
+    inner = MAX_NODES // 2
+    nodes = [(AT["log2_m"], -1.2345678901234567e-05, 2 * at + 2) for at in range(inner)]
+    chain = [each for node in nodes for each in (node, (-1, -1.2345678901234567e-05, 0))]
+    largest = predictions.model(0.0, [*chain, (-1, 1.0, 0)])
+    assert len(largest.feature) == MAX_NODES
+    # The model of torch sees log2_m, too.
+    pack = predictions.write(tmp_path / "pack", ours=largest, torch=largest, doubt=largest)
+    found = Pack.open(pack.path).manifest.predictor(packs.H200.name)
+    assert found is not None and found.torch == largest

@@ -113,12 +113,14 @@ def test_the_best_candidate_is_that_of_a_walk_in_python(seed: int) -> None:
     for _ in range(200):
         p = random_problem(dice)
         taking = [index for index, each in enumerate(found.candidates) if takes(each, p)]
+        rows = [launcher.features(ready, index, p) for index in range(len(found.candidates))]
+        seen = {index: row for index, row in enumerate(rows) if row is not None}
+        assert [*seen] == taking
         answer = launcher.predict(ready, p)
         if not taking:
             none += 1
             assert answer is None
             continue
-        seen = {index: launcher.features(ready, index, p) for index in taking}
         of_torch = evaluate(found.torch, seen[taking[0]][: len(features.OF_PROBLEM)])
         left, gives_up = taking, False
         for turn, (trees, count) in enumerate(ROUNDS):
@@ -150,13 +152,9 @@ def test_names_and_values_are_those_of_the_page() -> None:
     )
     ready = launcher.predictor(found, H200)
     m, n, k, sms = 100, 1000, 4100, 132
-    values = dict(
-        zip(
-            features.FEATURES,
-            launcher.features(ready, 0, Problem(m, n, k, "tn", "bf16")),
-            strict=True,
-        )
-    )
+    row = launcher.features(ready, 0, Problem(m, n, k, "tn", "bf16"))
+    assert row is not None
+    values = dict(zip(features.FEATURES, row, strict=True))
     floor = 2.0 + max(2 * m * n * k / (7.5e6 * sms), 2 * (m * k + k * n + m * n) / 4.8e6)
     assert launcher.floor_us(ready, Problem(m, n, k, "tn", "bf16")) == pytest.approx(floor)
     tiles, parts = 2 * 8, 2 * 3

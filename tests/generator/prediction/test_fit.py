@@ -13,10 +13,10 @@ import pytest
 from hgemm_packs import launcher
 from hgemm_packs.generator.prediction import abstention, fit, plot, trees
 from hgemm_packs.generator.prediction.abstention import Judged, Threshold, figures
-from hgemm_packs.generator.prediction.rows import make_rows
+from hgemm_packs.generator.prediction.rows import Eye, make_rows
 from hgemm_packs.generator.prediction.times import Times
 from hgemm_packs.generator.prediction.trees import Growth
-from hgemm_packs.pack.features import FEATURES
+from hgemm_packs.pack.features import FEATURES, NUMBERS
 from hgemm_packs.pack.predictor import check_predictor
 from hgemm_packs.problem import Problem
 from tests.generator.prediction import simulated
@@ -206,3 +206,19 @@ def test_too_few_problems_are_an_error() -> None:
     eye, rows, _ = simulated.make(listed, lumpy)
     with pytest.raises(ValueError, match="4 problems are too few"):
         fit.fit(rows, eye, listed, H200.name, FAMILIES)
+
+
+def test_kernels_that_c_refuses_are_no_candidates() -> None:
+    """CTAs that share K in slices run all at once or not at all. The fit took such a kernel for
+    one that serves every problem of its sizes."""
+    listed = simulated.candidates()
+    sliced = listed["tile64x64"]
+    numbers = tuple(
+        4 if name == "slices" else x for name, x in zip(NUMBERS, sliced.numbers, strict=True)
+    )
+    eye = Eye([sliced._replace(numbers=numbers), listed["tile128x256"]], FAMILIES, H200)
+    small, large = Problem(64, 2112, 512, "nn", "f16"), Problem(72, 2112, 512, "nn", "f16")
+    assert [*eye.taking(small)] == [0, 1], "33 tiles in 4 slices are 132 CTAs"
+    assert [*eye.taking(large)] == [1]
+    with pytest.raises(ValueError, match="candidate 0 does not take 72x2112x512 nn f16"):
+        eye.see(large, [0])
