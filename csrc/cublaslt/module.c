@@ -136,7 +136,8 @@ static PyObject *algorithms(PyObject *self, PyObject *capsule) {
   if (!list) return NULL;
   for (int i = 0; i < plan->plan.count; ++i) {
     const lt_heuristic *offer = &plan->plan.offers[i];
-    PyObject *item = Py_BuildValue("Kd", (unsigned long long)offer->workspace_bytes, offer->waves);
+    PyObject *item = Py_BuildValue("Kdy#", (unsigned long long)offer->workspace_bytes, offer->waves,
+                                   (const char *)&offer->algo, (Py_ssize_t)sizeof(offer->algo));
     if (!item || PyList_SetItem(list, i, item) < 0) {
       Py_DECREF(list);
       return NULL;
@@ -177,7 +178,7 @@ static PyMethodDef methods[] = {
     {"version", version, METH_O, "version(handle) -> cublasLtGetVersion()"},
     {"plan", make_plan, METH_VARARGS,
      "plan(handle, bf16, m, n, k, a_transposed, b_transposed, lda, ldb, ldc, alignment, limits)"},
-    {"algorithms", algorithms, METH_O, "algorithms(plan) -> [(workspace_bytes, waves), ...]"},
+    {"algorithms", algorithms, METH_O, "algorithms(plan) -> [(workspace_bytes, waves, algo), ...]"},
     {"matmul", matmul, METH_VARARGS,
      "matmul(plan, index, a, b, c, workspace, workspace_bytes, stream)"},
     {NULL, NULL, 0, NULL},

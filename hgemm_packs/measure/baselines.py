@@ -110,7 +110,7 @@ def tuned_cublaslt(
     workspace = _workspace(a.device)
     return [
         CublasLtAlgorithm(plan, index, workspace, workspace_bytes)
-        for index, (workspace_bytes, _waves) in enumerate(_cublaslt.algorithms(plan))
+        for index, (workspace_bytes, *_) in enumerate(_cublaslt.algorithms(plan))
     ]
 
 

@@ -120,7 +120,10 @@ def test_bad_calls_of_the_extension_raise(library: str) -> None:
     handle = _cublaslt.handle(library)
     assert _cublaslt.version(handle) == 130104
     plan = _cublaslt.plan(handle, False, 8, 8, 8, False, False, 8, 8, 8, 16, (4 << 20,))
-    assert [size for size, _ in _cublaslt.algorithms(plan)] == [0, 0, 1 << 20]
+    offered = _cublaslt.algorithms(plan)
+    assert [size for size, *_ in offered] == [0, 0, 1 << 20]
+    assert [int.from_bytes(algo[:8], "little") for *_, algo in offered] == [1, 2, 3]
+    assert {len(algo) for *_, algo in offered} == {64}
     with pytest.raises(IndexError, match="algorithm 3 of 3"):
         _cublaslt.matmul(plan, 3, 0, 0, 0, 0, 0, 0)
     with pytest.raises(ValueError, match="workspace is smaller"):
