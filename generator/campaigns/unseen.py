@@ -40,25 +40,30 @@ AHEAD = ("reads_ahead", "triggers_early")
 @dataclass(frozen=True, slots=True)
 class Draw:
     """How many problems a seed draws: layers of models with any M, sizes, sizes that are not
-    aligned."""
+    aligned; and how many more, half of them layers, of which torch `alone` is timed."""
 
     layers: int = 1500
     sizes: int = 1500
     unaligned: int = 400
+    alone: int = 0
     seed: int = 11
 
 
-def draw_problems(wanted: Draw) -> list[Problem]:
-    """The problems of a draw, the sorts mixed, so that a run that was stopped is a fair sample. Of
-    layers half of all weights are left for others to judge by."""
+def draw_problems(wanted: Draw) -> tuple[list[Problem], list[Problem]]:
+    """The problems of a draw, and those of torch alone, all of them different. Of layers half of
+    all weights are left for others to judge by."""
     trained, _ = draw.split_weights(0)
-    found = [
-        *draw.layers(wanted.seed, wanted.layers, trained),
-        *draw.sizes(wanted.seed, wanted.sizes, aligned=True),
-        *draw.sizes(wanted.seed, wanted.unaligned, aligned=False),
-    ]
-    random.Random(wanted.seed).shuffle(found)
-    return found
+    layers, sizes = wanted.alone - wanted.alone // 2, wanted.alone // 4
+    unaligned = wanted.alone - layers - sizes
+    drawn = (
+        (wanted.layers, draw.layers(wanted.seed, wanted.layers + layers, trained)),
+        (wanted.sizes, draw.sizes(wanted.seed, wanted.sizes + sizes, aligned=True)),
+        (wanted.unaligned, draw.sizes(wanted.seed, wanted.unaligned + unaligned, aligned=False)),
+    )
+    return (
+        [problem for count, found in drawn for problem in found[:count]],
+        [problem for count, found in drawn for problem in found[count:]],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +176,25 @@ def _design(choice: Choice) -> Choice:
     return Choice(choice.family, tuple(each for each in choice.genes if each[0] not in AHEAD))
 
 
-def tasks_of(problems: Sequence[Problem], chooser: Chooser) -> list[Task]:
-    """A task for each problem that a kernel takes."""
+def tasks_of(
+    problems: Sequence[Problem], alone: Sequence[Problem], chooser: Chooser, seed: int
+) -> list[Task]:
+    """A task for each problem that a kernel takes, and for each of torch `alone`; mixed, so that a
+    run that was stopped is a fair sample."""
+    listed = [(problem, False) for problem in problems if chooser.takes(problem)]
+    listed += [(problem, True) for problem in alone]
+    random.Random(seed).shuffle(listed)
     return [
-        Task("unseen", problem, tuple, {"problem": pack_kernels.problem_values(problem)})
-        for problem in problems
-        if chooser.takes(problem)
+        Task(
+            "unseen",
+            problem,
+            tuple,
+            {
+                "problem": pack_kernels.problem_values(problem),
+                **({"alone": True} if by_torch else {}),
+            },
+        )
+        for problem, by_torch in listed
     ]
 
 
@@ -225,14 +243,17 @@ def measure(plan: CampaignOptions, pack: Packed, wanted: Draw) -> CampaignCounts
 
     def figures(task: Task) -> Line:
         assert task.problem is not None
-        names = chooser.choose(task.problem)
+        names = [] if task.fields.get("alone") else chooser.choose(task.problem)
         return {"us": dict(bench.times(task.problem, names, wanted.seed))}
 
     header = {
         "benchmark": "unseen",
         "protocol": "hot, plain launches, interleaved in random order each block, N(0,1)",
         "settings": {"blocks": BLOCKS, "target_us": TARGET_US},
-        "draw": {name: getattr(wanted, name) for name in ("layers", "sizes", "unaligned", "seed")},
+        "draw": {
+            name: getattr(wanted, name)
+            for name in ("layers", "sizes", "unaligned", "alone", "seed")
+        },
     }
-    tasks = tasks_of(draw_problems(wanted), chooser)
+    tasks = tasks_of(*draw_problems(wanted), chooser, wanted.seed)
     return campaign.measure_here(plan, pack, tasks, header, figures)

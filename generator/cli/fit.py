@@ -68,7 +68,7 @@ def fit_predictor(
         *draw.sizes(ASKED_SEED, ASKED // 4, aligned=False),
     ]
     found, judged, thresholds = fit.fit(
-        rows.make_rows(every, list(kernels), drawn.complete(), finals.complete()),
+        rows.make_rows(every, list(kernels), drawn.complete(), finals.complete(), drawn.alone()),
         ours,
         asked,
         profile.name,
@@ -78,6 +78,7 @@ def fit_predictor(
     document = {
         "profile": profile.name,
         "trained_on": len(drawn.complete()) + len(finals.complete()),
+        "torch_alone": len(drawn.alone()),
         "candidates": len(found.candidates),
         "thresholds": [vars(each) for each in thresholds],
         "folds": fit.FOLDS,

@@ -244,6 +244,9 @@ def measure_unseen(
     unaligned: Annotated[
         int, typer.Option(help="Problems of random sizes, N or K no multiple of 8.")
     ] = 400,
+    alone: Annotated[
+        int, typer.Option(help="Problems more, half of them layers, to time torch alone on.")
+    ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 11,
     deadline: Deadline = FAR,
     commit: Commit = None,
@@ -253,7 +256,7 @@ def measure_unseen(
     One GPU measures. Models of times are fitted to the lines (`generate fit`).
     """
     plan = CampaignOptions(out, search.gpus_here(1), deadline, commit=commit)
-    leave(unseen.measure(plan, Packed(pack), unseen.Draw(layers, sizes, unaligned, seed)))
+    leave(unseen.measure(plan, Packed(pack), unseen.Draw(layers, sizes, unaligned, alone, seed)))
 
 
 @app.command("sanitize", rich_help_panel=GATES)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +43,12 @@ FINALS_WEIGH = 0.15
 OF_A_KIND, LEAST_SAVED = 40, 0.0004
 
 
-def fold_of(rows: Rows) -> NDArray[np.int64]:
+def fold_of(problems: Sequence[Problem]) -> NDArray[np.int64]:
     """The fold of each problem, by its sizes and layout."""
     import zlib
 
-    keys = [f"{p.m} {p.n} {p.k} {p.layout}" for p in rows.problems]
-    return np.array([zlib.crc32(key.encode()) % FOLDS for key in keys])
+    keys = [f"{p.m} {p.n} {p.k} {p.layout}" for p in problems]
+    return np.array([zlib.crc32(key.encode()) % FOLDS for key in keys], np.int64)
 
 
 def _fit_times(rows: Rows) -> tuple[Model, Model]:
@@ -56,18 +57,27 @@ def _fit_times(rows: Rows) -> tuple[Model, Model]:
     finals = rows.finals.astype(float)
     weighs = np.where(rows.finals, FINALS_WEIGH, 1.0)
     ours = trees.grow(rows.values, rows.logs, rows.weights * weighs[rows.of], OURS, finals[rows.of])
-    return ours, trees.grow(seen, rows.torch[places], weighs[places], TORCH, finals[places])
+    more = len(rows.alone.problems)
+    torch = trees.grow(
+        np.concatenate([seen, rows.alone.values]),
+        np.concatenate([rows.torch[places], rows.alone.torch]),
+        np.concatenate([weighs[places], np.ones(more)]),
+        TORCH,
+        np.concatenate([finals[places], np.zeros(more)]),
+    )
+    return ours, torch
 
 
 def judge(rows: Rows) -> Judged:
     """Choices on every problem that was drawn, each by models that have not seen it."""
-    folds = fold_of(rows)
+    folds, folds_alone = fold_of(rows.problems), fold_of(rows.alone.problems)
     chosen: dict[int, tuple[float, float, float, Array]] = {}
     for fold in range(FOLDS):
         out = rows.part((folds == fold) & ~rows.finals)
         if not len(out.of):
             continue
-        ours, torch = _fit_times(rows.part(folds != fold))
+        known = replace(rows.part(folds != fold), alone=rows.alone.part(folds_alone != fold))
+        ours, torch = _fit_times(known)
         places, seen = out.of_problems()
         of_torch = dict(zip(places.tolist(), trees.ask(torch, seen).tolist(), strict=True))
         of_ours = trees.ask(ours, out.values)
@@ -116,8 +126,8 @@ def pick_candidates(
         kinds.setdefault((problem.layout, problem.dtype), []).append(problem)
     found: list[Candidate] = []
     for listed in kinds.values():
-        logs = np.full((len(listed), len(eye.kernels)), math.inf)
-        now = np.zeros(len(listed))
+        logs: Array = np.full((len(listed), len(eye.kernels)), math.inf)
+        now: Array = np.zeros(len(listed))
         for row, problem in enumerate(listed):
             taking = eye.taking(problem)
             if taking:

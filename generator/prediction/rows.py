@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,16 +12,24 @@ from numpy.typing import NDArray
 from hgemm_packs import launcher
 from hgemm_packs.generator.prediction.times import Times
 from hgemm_packs.generator.prediction.trees import Array
-from hgemm_packs.pack.features import OF_PROBLEM
-from hgemm_packs.pack.manifest import DeviceProfile
-from hgemm_packs.pack.predictor import Candidate, Model, Predictor
-from hgemm_packs.problem import Problem
+from hgemm_packs.pack.features import NUMBERS, OF_PROBLEM
+from hgemm_packs.pack.manifest import DeviceProfile, DimRange
+from hgemm_packs.pack.predictor import Candidate, Dims, Model, Predictor
+from hgemm_packs.problem import DTYPES, LARGEST_DIM, LAYOUTS, Problem
 
 #: A model of nothing: C wants three.
 _NOTHING = Model(0.0, (0,), (-1,), (0.0,), (0,))
 #: How fast the weight of a kernel falls with its time over the best: what loses clearly teaches
 #: little.
 FALLING = 4.0
+
+
+#: A kernel of each layout and type that takes every problem: by it a problem alone is seen.
+_EVERY = Dims(*(DimRange(1, LARGEST_DIM, 1) for _ in range(3)))
+_TAKING = {
+    kind: Candidate("", *kind, _EVERY, (0, *(1 for _ in NUMBERS[1:])))
+    for kind in itertools.product(LAYOUTS, DTYPES)
+}
 
 
 class Eye:
@@ -30,7 +39,7 @@ class Eye:
         self, kernels: Sequence[Candidate], families: tuple[str, ...], device: DeviceProfile
     ) -> None:
         every = (_NOTHING, _NOTHING, _NOTHING)
-        seen = Predictor(device.name, families, 1.0, tuple(kernels), *every)
+        seen = Predictor(device.name, families, 1.0, (*kernels, *_TAKING.values()), *every)
         self._ready = launcher.predictor(seen, device)
         self.kernels = kernels
 
@@ -45,6 +54,12 @@ class Eye:
             rows.append(row)
         return np.array(rows)
 
+    def see_alone(self, problem: Problem) -> Array:
+        """The part of a row that is the problem's."""
+        place = len(self.kernels) + [*_TAKING].index((problem.layout, problem.dtype))
+        row: Array = self.see(problem, [place])[0, : len(OF_PROBLEM)]
+        return row
+
     def floor_us(self, problem: Problem) -> float:
         return launcher.floor_us(self._ready, problem)
 
@@ -57,10 +72,25 @@ class Eye:
 
 
 @dataclass(frozen=True)
+class Alone:
+    """Problems that torch alone was timed on: a row of what is seen and a logarithm of torch's time
+    over the floor each."""
+
+    problems: tuple[Problem, ...]
+    values: Array
+    torch: Array
+
+    def part(self, wanted: NDArray[np.bool_]) -> Alone:
+        """Those for which `wanted` is true."""
+        kept = tuple(itertools.compress(self.problems, wanted))
+        return Alone(kept, self.values[wanted], self.torch[wanted])
+
+
+@dataclass(frozen=True)
 class Rows:
     """`values` are a row a kernel on a problem, `logs` the logarithm of its time over the floor,
     `of` the problem by its place in `problems`; `torch` has a logarithm a problem, and `finals`
-    says of which problems kernels were chosen by their times."""
+    says of which problems kernels were chosen by their times. `alone` are other problems."""
 
     problems: tuple[Problem, ...]
     torch: Array
@@ -69,6 +99,7 @@ class Rows:
     values: Array
     logs: Array
     weights: Array
+    alone: Alone
 
     def part(self, wanted: NDArray[np.bool_]) -> Rows:
         """The rows of the problems for which `wanted` is true; the problems keep their places."""
@@ -92,8 +123,9 @@ def make_rows(
     names: Sequence[str],
     drawn: Mapping[Problem, Times],
     finals: Mapping[Problem, Times],
+    alone: Mapping[Problem, float],
 ) -> Rows:
-    """Rows of all times; `names` of the eye's kernels, in its order."""
+    """Rows of all times; `names` of the eye's kernels, in its order, and `alone` torch's time."""
     place_of = {name: place for place, name in enumerate(names)}
     problems = (*drawn, *finals)
     of, values, logs, weights, torch = [], [], [], [], []
@@ -115,4 +147,9 @@ def make_rows(
         np.concatenate(values),
         np.concatenate(logs),
         whole / whole.mean(),
+        Alone(
+            tuple(alone),
+            np.array([eye.see_alone(p) for p in alone]).reshape(-1, len(OF_PROBLEM)),
+            np.log([us / eye.floor_us(p) for p, us in alone.items()]),
+        ),
     )

@@ -63,6 +63,10 @@ class Measured:
         """Problems with a time of torch and of a kernel."""
         return {p: each for p, each in self.times.items() if each.torch and each.kernels}
 
+    def alone(self) -> dict[Problem, float]:
+        """torch's time on problems that no kernel was timed on."""
+        return {p: each.torch for p, each in self.times.items() if each.torch and not each.kernels}
+
 
 def candidate_of(fields: Mapping[str, Any], families: tuple[str, ...]) -> Candidate:
     """A kernel as a pack's candidate, by its manifest fields."""

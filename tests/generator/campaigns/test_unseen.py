@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -109,7 +110,8 @@ def test_a_run_goes_on_where_it_was_stopped(
     monkeypatch.setattr(report, "runtime_versions", lambda index: {})
     problems = [Problem(m, 4096, 4096, "nt", "f16") for m in range(1, 9)]
     problems.insert(2, Problem(9, 4095, 4096, "nt", "f16"))  # no kernel takes it
-    tasks = unseen.tasks_of(problems, unseen.Chooser(pack()))
+    tasks = unseen.tasks_of(problems, (), unseen.Chooser(pack()), seed=1)
+    tasks.sort(key=lambda task: task.problem.m if task.problem else 0)
     assert [task.problem for task in tasks] == [p for p in problems if p.n == 4096]
     plan = CampaignOptions(tmp_path / "out.jsonl", commit="made")
     seen: list[int] = []
@@ -140,3 +142,21 @@ def test_a_run_goes_on_where_it_was_stopped(
     times.read_lines(known, [plan.out], {name: describe(entry.id, entry, (entry.family,))})
     assert known.complete()[problems[0]] == times.Times(3.0, {name: 1.0})
     assert len(known.complete()) == 8
+
+
+def test_torch_alone_is_timed_on_more_problems_of_the_draw(tmp_path: Path) -> None:
+    few = unseen.Draw(layers=6, sizes=4, unaligned=2, seed=5)
+    problems, none = unseen.draw_problems(few)
+    same, alone = unseen.draw_problems(dataclasses.replace(few, alone=21))
+    assert same == problems and not none, "the problems of the kernels stay what they were"
+    assert len(alone) == 21 and len({*alone, *problems}) == 33
+    tasks = unseen.tasks_of(problems, alone, unseen.Chooser(pack()), seed=5)
+    told = [task.problem for task in tasks if task.fields.get("alone")]
+    assert sorted(map(str, told)) == sorted(map(str, alone))
+
+    path = tmp_path / "lines.jsonl"
+    lines = [{**task.fields, "us": {"torch": [3.0, 1.0, 2.0]}} for task in tasks]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    known = times.Measured()
+    times.read_lines(known, [path], {})
+    assert known.alone() == {task.problem: 2.0 for task in tasks} and not known.complete()

@@ -58,4 +58,4 @@ def make(
 ) -> tuple[Eye, Rows, dict[Problem, Times]]:
     known, kernels = times(listed, torch_us), candidates()
     eye = Eye(list(kernels.values()), FAMILIES, H200)
-    return eye, make_rows(eye, list(kernels), known, {}), known
+    return eye, make_rows(eye, list(kernels), known, {}, {}), known

@@ -36,5 +36,7 @@ def test_training_leaves_half_of_all_weights_to_judge_by() -> None:
     assert not set(trained) & set(held_out)
     assert sorted(trained + held_out) == draw.weights()
     assert abs(len(trained) - len(held_out)) <= 1
-    wanted = unseen.Draw(layers=200, sizes=0, unaligned=0, seed=1)
-    assert {(p.n, p.k) for p in unseen.draw_problems(wanted)} <= set(trained)
+    wanted = unseen.Draw(layers=200, sizes=0, unaligned=0, alone=200, seed=1)
+    problems, alone = unseen.draw_problems(wanted)
+    layers = [*problems, *(p for p in alone if (p.n, p.k) in set(draw.weights()))]
+    assert len(layers) >= 300 and {(p.n, p.k) for p in layers} <= set(trained)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from hgemm_packs.generator.prediction.abstention import Judged, Threshold, figur
 from hgemm_packs.generator.prediction.rows import Eye, make_rows
 from hgemm_packs.generator.prediction.times import Times
 from hgemm_packs.generator.prediction.trees import Growth
-from hgemm_packs.pack.features import FEATURES, NUMBERS
+from hgemm_packs.pack.features import FEATURES, NUMBERS, OF_PROBLEM
 from hgemm_packs.pack.predictor import check_predictor
 from hgemm_packs.problem import Problem
 from tests.generator.prediction import simulated
@@ -162,10 +163,8 @@ def test_each_sort_has_a_threshold_of_its_own() -> None:
 def test_one_shape_is_in_one_fold_whatever_its_type() -> None:
     # f16 and bf16 of one shape take the same time: in two folds a model would know the answer.
     listed = simulated.problems(6, 40)
-    _, rows, _ = simulated.make(listed, lumpy)
     twins = tuple(Problem(p.m, p.n, p.k, p.layout, "bf16") for p in listed)
-    folds = fit.fold_of(rows)
-    other = fit.fold_of(type(rows)(**{**vars(rows), "problems": twins}))
+    folds, other = fit.fold_of(listed), fit.fold_of(twins)
     assert folds.tolist() == other.tolist() and set(folds) == set(range(fit.FOLDS))
 
 
@@ -194,7 +193,7 @@ def test_finals_teach_their_own_times_and_judge_nothing() -> None:
         p: Times(1.5 * each.torch, {name: 1.2 * us for name, us in each.kernels.items()})
         for p, each in simulated.times(simulated.problems(10, 300), lumpy).items()
     }
-    both = make_rows(eye, list(simulated.candidates()), known, slower)
+    both = make_rows(eye, list(simulated.candidates()), known, slower, {})
     judged = fit.judge(both)
     assert set(judged.problems) == set(listed)
     wrong, alone = (np.abs(each.predicted - each.measured) for each in (judged, fit.judge(rows)))
@@ -222,3 +221,31 @@ def test_kernels_that_c_refuses_are_no_candidates() -> None:
     assert [*eye.taking(large)] == [1]
     with pytest.raises(ValueError, match="candidate 0 does not take 72x2112x512 nn f16"):
         eye.see(large, [0])
+
+
+def test_problems_of_torch_alone_teach_its_times() -> None:
+    """torch's time costs a fraction of what all kernels' times do, and is foretold worst."""
+    listed, more = simulated.problems(12, 120), simulated.problems(13, 1500)
+    eye, rows, known = simulated.make(listed, lumpy)
+    alone = {p: lumpy(p) for p in more}
+    taught = make_rows(eye, list(simulated.candidates()), known, {}, alone)
+    assert taught.alone.values.tolist() == [
+        list(eye.see(p, [0])[0, : len(OF_PROBLEM)]) for p in more
+    ]
+    wrong = []
+    for each in (rows, taught):
+        judged = fit.judge(each)
+        assert judged.problems == tuple(listed), "what torch alone was timed on judges nothing"
+        wrong.append(float(np.abs(judged.predicted - judged.measured).mean()))
+    assert wrong[1] < 0.8 * wrong[0]
+
+
+def test_of_a_shape_that_is_judged_torch_alone_teaches_nothing() -> None:
+    dice = random.Random(15)
+    listed = simulated.problems(15, 200)
+    noise = {p: dice.choice((0.6, 1.5)) for p in listed}
+    eye, _, known = simulated.make(listed, lambda p: noise[p] * simulated.tiled_us(p, 64, 64))
+    twins = {replace(p, dtype="bf16", out_dtype="bf16"): known[p].torch for p in listed}
+    judged = fit.judge(make_rows(eye, list(simulated.candidates()), known, {}, twins))
+    wrong = np.abs(judged.predicted - judged.measured)
+    assert float(wrong.mean()) > 0.3, "a model that has seen the shape knows the answer"
