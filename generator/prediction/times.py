@@ -30,6 +30,9 @@ from hgemm_packs.problem import ALIGNED, Problem
 #: Recorded screens have hundreds of kernels a problem. Of those within WITHIN of the best all are
 #: taken, of the others each OTHERS-th.
 WITHIN, OTHERS = 1.5, 20
+#: By how much torch's samples on one problem may differ: beyond, the GPU was not itself, and all
+#: times of the line are left out.
+UNSTEADY = 1.4
 
 
 @dataclass
@@ -79,6 +82,8 @@ def read_lines(measured: Measured, paths: Iterable[Path], known: Mapping[str, Ca
     """Lines of `generate measure unseen`, of kernels that are `known` by name."""
     for line in read_records(paths):
         if "us" not in line or "problem" not in line:
+            continue
+        if max(line["us"][FALLBACK]) > UNSTEADY * min(line["us"][FALLBACK]):
             continue
         us = {name: median(each) for name, each in line["us"].items()}
         kernels = {name: us[name] for name in us if name in known}
