@@ -160,12 +160,12 @@ def _tell_rows(choice: Selection, device: int) -> None:
     to decide others by: it need not ask about these. An unaligned or strided problem is called that
     whatever packs there are; C would say so of aligned ones, too, that no pack was measured here.
     """
-    from . import select
+    from . import profiles, select
 
     packs = select.find_packs().packs
     if choice.code in ("strided", "unaligned"):
         here = launcher.device_info(device)
-        told = any(select.find_unmeasured(pack.manifest, here) is None for pack in packs)
+        told = any(True for _ in profiles.find_measured(packs, here))
     else:
         told = choice.code in ("not_measured", "predicted")
     if told:

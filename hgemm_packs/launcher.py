@@ -103,10 +103,15 @@ def launch(
 
 def device_info(index: int) -> DeviceInfo:
     """What packs are matched against. Raises RuntimeError without a driver or such a device."""
-    name, major, minor, sm_count, l2_bytes, driver = _extension().device_info(index)
+    found = _extension().device_info(index)
+    name, major, minor, sm_count, l2_bytes, driver, khz, bits, (domain, bus, device) = found
     # The "a" features are Hopper's own: they exist on compute capability 9.0 and nowhere else.
     arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
-    return DeviceInfo(name, arch, sm_count, l2_bytes, driver)
+    return DeviceInfo(
+        *(name, arch, sm_count, l2_bytes, driver),
+        theoretical_mem_bw_gbps=2 * khz * bits / 8e6 or None,  # two words of the bus a clock
+        bus_id=f"{domain:08x}:{bus:02x}:{device:02x}.0",
+    )
 
 
 def describe(

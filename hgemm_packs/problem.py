@@ -231,13 +231,18 @@ def alignments_of(problem: Stored, base: Alignments) -> Alignments:
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """What a pack is matched against. `driver` is cuDriverGetVersion's integer, 13000 for 13.0."""
+    """What a pack is matched against. `driver` is cuDriverGetVersion's integer, 13000 for 13.0. The
+    memory bandwidth is what clock and width of its bus allow; a `power_limit_w` stands for that of
+    the GPU at the PCI address `bus_id`. None is unknown."""
 
     name: str
     arch: str
     sm_count: int
     l2_bytes: int
     driver: int
+    theoretical_mem_bw_gbps: float | None = None
+    power_limit_w: float | None = None
+    bus_id: str = ""
 
 
 def cuda_of(driver: int) -> str:

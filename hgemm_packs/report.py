@@ -14,8 +14,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import reasons, select
+from . import profiles, reasons, select
 from .pack.manifest import Baseline, Row, Timing
+from .pack.manifest_reader import Manifest
 from .problem import DeviceInfo, Problem, cuda_of
 from .settings import is_invariant, is_off, read_switch, settings
 from .torch_compile import choice
@@ -187,8 +188,9 @@ def explain_problem(
     if invariant and found.kernel is not None:
         lines.append(f"runs on   {found.kernel.name}, batch-invariant")
     elif found.kernel is not None and found.expected is not None:
+        place = f" on {found.expected_on}, another card" if found.expected_on else ""
         lines.append(
-            f"runs on   {found.kernel.name}, predicted: {found.expected:.3f}x torch expected"
+            f"runs on   {found.kernel.name}, predicted: {found.expected:.3f}x torch expected{place}"
         )
     elif found.kernel is None or found.row is None or found.pack is None:
         lines.append(reasons.unserved_line(found.code))
@@ -198,6 +200,7 @@ def explain_problem(
             name = found.dependent.name
             lines.append(f"          behind our own kernels in a graph: {name}, dependent launch")
         lines += _describe_row(found.row)
+        lines.append(f"profile   {_say_profile(found.row.profile, found.pack.manifest, device)}")
         lines.append(f"compiled  {_say_compiled(found.row)}")
         lines.append(f"baseline  {_compare_versions(found.pack.manifest.baseline, versions or {})}")
     lines += [f"          {reason}" for reason in found.reasons]
@@ -209,10 +212,10 @@ def explain_problem(
 def _nearest(problem: Problem, device: DeviceInfo) -> str:
     """What was measured with the problem's weight: the next M below and the next above."""
     rows = {
-        row.m: (row, pack.manifest.policy)
-        for pack in reversed(select.find_packs().packs)
-        for row in pack.manifest.table
-        if row.profile == device.name and row.key[1:] == problem.key[1:]
+        row.m: (row, manifest.policy)
+        for manifest, profile in profiles.find_measured(reversed(select.find_packs().packs), device)
+        for row in manifest.table
+        if row.profile == profile.name and row.key[1:] == problem.key[1:]
     }
     below = [m for m in rows if m < problem.m]
     above = [m for m in rows if m > problem.m]
@@ -236,6 +239,15 @@ def _describe_row(row: Row) -> list[str]:
         )
 
     return [line("hot", row.hot), line("cold", row.cold)]
+
+
+def _say_profile(name: str, manifest: Manifest, device: DeviceInfo) -> str:
+    """By what the device is the profile of a row."""
+    profile = next(each for each in manifest.device_profiles if each.name == name)
+    unknown = profiles.compare(profile, device).unknown
+    if not unknown:
+        return f"{name}, by its SMs, L2, memory bandwidth and power limit"
+    return f"{name}, by its name, SMs and L2; not compared: {', '.join(unknown)}"
 
 
 def _say_compiled(row: Row) -> str:

@@ -1,9 +1,9 @@
 """Problem -> kernel or fallback, with every step of the decision as a value.
 
 Called by `dispatch` on a miss, once per problem and device, and by `report` for explain. A problem
-goes to a kernel on measured evidence for this very device profile; where nobody measured it, on a
-prediction whose errors were measured (`prediction`), if that is sure. The last kind C decides by
-itself, where it was told what by (`tell_predictor`) and has the kernel.
+goes to a kernel on measured evidence for this very device profile (`profiles`); where nobody
+measured it, on a prediction whose errors were measured (`prediction`), if that is sure. The last
+kind C decides by itself, where it was told what by (`tell_predictor`) and has the kernel.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from . import prediction, selftest
+from . import prediction, profiles, selftest
 from .errors import PackError
 from .pack import batch_invariant, discover
 from .pack.folder import Pack
 from .pack.identity import identity
-from .pack.manifest import KernelEntry, Row
+from .pack.manifest import DeviceProfile, KernelEntry, Row
 from .pack.manifest_reader import Manifest
-from .problem import ALIGNED, DeviceInfo, Problem, Reason, cuda_of
+from .problem import ALIGNED, DeviceInfo, Problem, Reason
 from .settings import settings
 
 #: Codes of refusal from the least to the most specific: the furthest step reached names a fallback.
@@ -45,7 +45,8 @@ class Selection(NamedTuple):
     """The decision: all of `pack`, `kernel` and `row`, or none of them and a fallback. `dependent`
     is the kernel for launches behind our own ones in a graph, where there is one. In the
     batch-invariant mode there is none, and `row` only where it is the problem's own. A kernel that
-    is predicted has neither, but the gain that is `expected`, as torch's time over its."""
+    is predicted has neither, but the gain that is `expected`, as torch's time over its, and where
+    that is another card's, `expected_on` which."""
 
     pack: Pack | None
     kernel: KernelEntry | None
@@ -53,6 +54,7 @@ class Selection(NamedTuple):
     reasons: tuple[Reason, ...]
     dependent: KernelEntry | None = None
     expected: float | None = None
+    expected_on: str | None = None
 
     @property
     def code(self) -> str:
@@ -191,7 +193,8 @@ def resolve(
         fallback = Selection(None, None, None, (unfit,))
     # A predictor sees the sizes of one product alone.
     seen = problem.packed and problem.base == ALIGNED and problem.batches == 1
-    if invariant or fallback.code not in ("not_measured", "unaligned"):
+    siblings = ("profile",) if settings().siblings else ()
+    if invariant or fallback.code not in ("not_measured", "unaligned", *siblings):
         return fallback  # predicted kernels add up in whatever order they do
     if not (seen and settings().predict):
         return fallback
@@ -204,14 +207,14 @@ def resolve(
 
 def tell_predictor(device_index: int) -> None:
     """Let C decide by itself about problems without a row, where it would as `resolve` does: where
-    no kernel has failed, and one pack at most has a predictor for the device."""
+    no kernel has failed, and one pack at most has a predictor for the device, or for siblings."""
     from .launcher import device_info
 
     device = device_info(device_index)
     with _lock:
-        mine = [p for p in find_packs().packs if find_unmeasured(p.manifest, device) is None]
         if not _quarantine:
-            prediction.tell(device_index, device, mine if settings().predict else [])
+            asked = [each[:2] for each in _find_predicting(device)]
+            prediction.tell(device_index, asked if settings().predict else [])
 
 
 def find_refused(alone: bool) -> list[Reason]:
@@ -226,12 +229,10 @@ def find_refused(alone: bool) -> list[Reason]:
 
 
 def _predict(problem: Problem, device: DeviceInfo, reasons: list[Reason]) -> Selection:
-    """The first pack's prediction that is sure, of those that were measured on this device."""
-    for pack in find_packs().packs:
-        if find_unmeasured(pack.manifest, device) is not None:
-            continue
+    """The first pack's prediction that is sure."""
+    for pack, profile, is_sibling in _find_predicting(device):
         try:
-            found, reason = prediction.predict(pack, problem, device)
+            found, reason = prediction.predict(pack, problem, profile, is_sibling)
         except PackError as error:
             refuse(pack, error)
             continue
@@ -240,9 +241,24 @@ def _predict(problem: Problem, device: DeviceInfo, reasons: list[Reason]) -> Sel
             continue
         why = exclusion_reason(found.kernel)
         if why is None:
-            return Selection(pack, found.kernel, None, tuple(reasons), expected=found.gain)
+            place = profile if is_sibling else None
+            return Selection(pack, found.kernel, None, tuple(reasons), None, found.gain, place)
         reasons[-1] = Reason("quarantined", f"{found.kernel.name}: {why}")
     return Selection(None, None, None, tuple(reasons))
+
+
+def _find_predicting(device: DeviceInfo) -> list[tuple[Pack, str, bool]]:
+    """Packs that may predict for a device, with the name of the profile to predict for: those that
+    were measured on it, and behind them, where the user wants that, those of its siblings."""
+    measured, siblings = [], []
+    for pack in find_packs().packs:
+        found = profiles.find_profile(pack.manifest, device)
+        if isinstance(found, DeviceProfile):
+            measured.append((pack, found.name, False))
+        elif found.code == "profile" and settings().siblings:
+            nearest = profiles.find_nearest(pack.manifest.device_profiles, device)
+            siblings.append((pack, nearest.name, True))
+    return measured + siblings
 
 
 def _find_unfit(problem: Problem) -> Reason | None:
@@ -267,10 +283,10 @@ def _consult(
     def no(code: str, text: str) -> tuple[None, Reason]:
         return None, Reason(code, f"{name}: {text}")
 
-    unmeant = find_unmeasured(manifest, device)
-    if unmeant is not None:
-        return None, unmeant
-    row = None if unmeasured else manifest.row(device.name, problem.key)
+    profile = profiles.find_profile(manifest, device)
+    if isinstance(profile, Reason):
+        return None, profile
+    row = None if unmeasured else manifest.row(profile.name, problem.key)
     if row is None:
         return no("not_measured", f"{problem} is not in the table")
     if row.kernel is None:
@@ -291,37 +307,12 @@ def _consult(
     return row, Reason("kernel", f"{name}: {kernel.name}, measured {gain}", accepted=True)
 
 
-def find_foreign(manifest: Manifest, device: DeviceInfo) -> Reason | None:
-    """Why no kernel of a pack can run on a device at all."""
-    name = f"{manifest.pack.name} {manifest.pack.version}"
-    if manifest.arch != device.arch:
-        text = f"the pack is made for {manifest.arch}, the device is {device.arch}"
-        return Reason("arch", f"{name}: {text}")
-    if device.driver < manifest.min_driver:
-        needed, found = cuda_of(manifest.min_driver), cuda_of(device.driver)
-        text = f"the pack needs a driver for {needed}, the driver here is for {found}"
-        return Reason("driver", f"{name}: {text}")
-    return None
-
-
-def find_unmeasured(manifest: Manifest, device: DeviceInfo) -> Reason | None:
-    """The same, and why none was measured on it."""
-    mine = (device.name, device.sm_count)
-    known = [(each.name, each.sm_count) for each in manifest.device_profiles]
-    foreign = find_foreign(manifest, device)
-    if foreign is not None or mine in known:
-        return foreign
-    name = f"{manifest.pack.name} {manifest.pack.version}"
-    text = f"the pack was not measured on {device.name} with {device.sm_count} SMs"
-    return Reason("profile", f"{name}: {text}")
-
-
 def _consult_invariant(
     manifest: Manifest, problem: Problem, device: DeviceInfo
 ) -> tuple[batch_invariant.Candidate | None, Reason]:
     """What one pack says in the batch-invariant mode."""
     name = f"{manifest.pack.name} {manifest.pack.version}"
-    foreign = find_foreign(manifest, device)
+    foreign = profiles.find_foreign(manifest, device)
     if foreign is not None:
         return None, foreign
     ranked = batch_invariant.rank(manifest, problem, device.sm_count)

@@ -7,6 +7,7 @@ HGEMM_PACKS_CACHE   root of the cache (default: $XDG_CACHE_HOME/hgemm_packs)
 HGEMM_PACKS_LOG     a level name; sends the project's log to stderr
 HGEMM_PACKS_STRICT  1: raise FallbackError where a fallback would be used
 HGEMM_PACKS_PREDICT  0: no kernel runs a problem that was not measured
+HGEMM_PACKS_SIBLINGS  1: predictions for another card of the architecture serve where none is for it
 HGEMM_PACKS_POLICY  the policy file (default: $XDG_CONFIG_HOME/hgemm_packs/policy.toml)
 HGEMM_PACKS_SELFTEST  1: the first use of each kernel is compared with torch
 """
@@ -37,6 +38,7 @@ class Settings:
     policy: Path | None
     selftest: bool
     predict: bool
+    siblings: bool
 
 
 @cache
@@ -55,6 +57,7 @@ def settings() -> Settings:
         policy=Path(env["HGEMM_PACKS_POLICY"]) if env.get("HGEMM_PACKS_POLICY") else None,
         selftest=_flag("HGEMM_PACKS_SELFTEST"),
         predict=env.get("HGEMM_PACKS_PREDICT") != "0",
+        siblings=_flag("HGEMM_PACKS_SIBLINGS"),
     )
 
 

@@ -22,7 +22,7 @@ def clean_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
         discover._warned.clear()
         select.reset()
 
-    for name in ("OFF", "PATH", "LOG", "STRICT", "POLICY", "SELFTEST"):
+    for name in ("OFF", "PATH", "LOG", "STRICT", "POLICY", "SELFTEST", "PREDICT", "SIBLINGS"):
         monkeypatch.delenv(f"HGEMM_PACKS_{name}", raising=False)
     monkeypatch.setenv("HGEMM_PACKS_CACHE", str(tmp_path / "no-cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))

@@ -29,6 +29,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "hgemm_packs: torch": ("hgemm_packs.torch_state", "hgemm_packs.workspace"),
     "hgemm_packs/pack": ("hgemm_packs.pack",),
+    "hgemm_packs/profiles": ("hgemm_packs.profiles",),
     "hgemm_packs: door": ("hgemm_packs.launcher",),
     "hgemm_packs/measure": ("hgemm_packs.measure",),
     "hgemm_packs: choice": ("hgemm_packs.selftest", "hgemm_packs.prediction", "hgemm_packs.select"),

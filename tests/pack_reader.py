@@ -1,4 +1,4 @@
-"""A reader of packs in under 110 lines: the standard library and docs/pack_format.md, no more.
+"""A reader of packs in under 120 lines: the standard library and docs/pack_format.md, no more.
 
 It takes that page's tables as they stand. Raises ValueError for damage, OSError for no file."""
 
@@ -15,6 +15,7 @@ TEXTS = dict(re.findall(r"^\| `(\w+)` \|[^`\n]* `([^`\n]+)`[^`\n]*\|$", TYPES, r
 _FIELD = re.compile(r"^\| `(\w+)`( \(optional\))? \| `([^`\n]+)` \|", re.M)
 TABLES = {each.split("`")[1]: _FIELD.findall(each.split("\n#")[0]) for each in _SECTIONS}
 RANGED = ("array", "object", "int", "number")
+NEAR = {"theoretical_mem_bw_gbps": 0.02, "power_limit_w": 0.05}
 PROBLEM = ("m", "n", "k", "layout", "dtype", "out_dtype", "acc", "epilogue")
 
 
@@ -72,7 +73,7 @@ def read(folder):
         "table": 16,
         "predictors": 21,
         "kernels": 16,
-    }  # from the last on: bits of a line's bytes
+    }  # from the last on: bits of a line's size
     for name, bits in parts.items():
         found = data.find(b'\n"%s":[\n' % name.encode(), 0, end)
         want(found >= 0 or name == "predictors", name)
@@ -94,10 +95,18 @@ def read(folder):
     return pack
 
 
-def pick(pack, problem, name, arch, sm_count, driver):
-    known = [(each["name"], each["sm_count"]) for each in pack["device_profiles"]]
-    if pack["arch"] != arch or driver < pack["min_driver"] or (name, sm_count) not in known:
+def is_profile(profile, device):
+    known = profile.keys() & device.keys() & NEAR.keys()
+    same = ("sm_count", "l2_bytes", *(["name"] if len(known) < len(NEAR) else []))
+    near = [abs(profile[x] - device[x]) <= NEAR[x] * max(profile[x], device[x]) for x in known]
+    return all(profile[x] == device[x] for x in same) and all(near)
+
+
+def pick(pack, problem, device, arch, driver):
+    names = [each["name"] for each in pack["device_profiles"] if is_profile(each, device)]
+    if pack["arch"] != arch or driver < pack["min_driver"] or not names:
         return None
+    name = device["name"] if device["name"] in names else names[0]
     for row in pack["table"]:
         odd = tuple(row.get("base", dict.fromkeys("abc", 16)).values()), row.get("packed", True)
         odd += (row.get("batches", 1),)

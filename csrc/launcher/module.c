@@ -17,8 +17,10 @@ static PyObject *device_info(PyObject *module, PyObject *index) {
   launcher_state *state = state_of(module);
   const gpu *device = state_device(state, ordinal);
   if (!device) return NULL;
-  return Py_BuildValue("(siiiii)", device->name, device->major, device->minor, device->sm_count,
-                       device->l2_bytes, state->driver.version);
+  const int *pci = device->pci;
+  return Py_BuildValue("(siiiiiii(iii))", device->name, device->major, device->minor,
+                       device->sm_count, device->l2_bytes, state->driver.version,
+                       device->memory_khz, device->memory_bits, pci[0], pci[1], pci[2]);
 }
 
 static PyObject *counters(PyObject *module, PyObject *unused) {

@@ -17,9 +17,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from .. import select
+from .. import profiles, select
 from ..pack.manifest_reader import Manifest
-from ..problem import DeviceInfo
 from ..settings import settings
 from . import bench, build, inspect, layers, plots, shapes
 from .console import LOG_COLUMNS, cuda_device, manifests_dir
@@ -58,18 +57,12 @@ def _gpu_of(manifest: Manifest) -> bool:
         return False
     from ..launcher import device_info
 
-    here = device_info(index)
-    return any(
-        (each.name, each.sm_count) == (here.name, here.sm_count)
-        for each in manifest.device_profiles
-    )
+    return profiles.match(manifest.device_profiles, device_info(index)) is not None
 
 
 def _show_layers(out: Console, folder: Path, manifest: Manifest) -> None:
     profile = manifest.device_profiles[0]
-    device = DeviceInfo(
-        profile.name, manifest.arch, profile.sm_count, profile.l2_bytes, manifest.min_driver
-    )
+    device = profiles.as_device(profile, manifest.arch, manifest.min_driver)
     known = shapes.read(manifests_dir() / "shapes" / "llm_layers.toml").restrict(MODELS)
     dtypes = sorted({row.dtype for row in manifest.table if row.layout == layers.LAYOUT})
     everything: list[layers.Decision] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import select
+from .. import profiles, select
 from ..problem import DeviceInfo
 from .console import UserError, cuda_device, generator, manifests_dir
 
@@ -15,17 +15,17 @@ def find_device(name: str | None) -> DeviceInfo:
     if name is None:
         index = cuda_device()
         if index is None:
-            known = ", ".join(f'"{each}"' for each in _profiles()) or "none"
-            raise UserError(f"no CUDA device here: give --device-profile (known: {known})")
+            names = ", ".join(f'"{each}"' for each in _profiles()) or "none"
+            raise UserError(f"no CUDA device here: give --device-profile (known: {names})")
         from ..launcher import device_info
 
         return device_info(index)
-    profiles = of_packs()
-    if name not in profiles:
-        profiles = _profiles()
-    if name not in profiles:
-        raise UserError(f"unknown device profile {name!r}; known: {', '.join(profiles) or 'none'}")
-    return profiles[name]
+    known = of_packs()
+    if name not in known:
+        known = _profiles()
+    if name not in known:
+        raise UserError(f"unknown device profile {name!r}; known: {', '.join(known) or 'none'}")
+    return known[name]
 
 
 def _profiles() -> dict[str, DeviceInfo]:
@@ -35,10 +35,8 @@ def _profiles() -> dict[str, DeviceInfo]:
     for path in sorted(manifests_dir().glob("sm_*/*/pack.json")):
         source = read_source(path.parent)
         for each in source.device_profiles:
-            known.setdefault(
-                each.name,
-                DeviceInfo(each.name, source.arch, each.sm_count, each.l2_bytes, source.min_driver),
-            )
+            device = profiles.as_device(each, source.arch, source.min_driver)
+            known.setdefault(each.name, device)
     return known
 
 
@@ -48,7 +46,5 @@ def of_packs() -> dict[str, DeviceInfo]:
     for pack in select.find_packs().packs:
         manifest = pack.manifest
         for each in manifest.device_profiles:
-            known[each.name] = DeviceInfo(
-                each.name, manifest.arch, each.sm_count, each.l2_bytes, manifest.min_driver
-            )
+            known[each.name] = profiles.as_device(each, manifest.arch, manifest.min_driver)
     return known

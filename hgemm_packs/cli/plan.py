@@ -18,7 +18,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from .. import select
+from .. import profiles, select
 from ..errors import PackError, of_path
 from ..pack.manifest import Row, WinPolicy
 from ..pack.strict_json import read_json
@@ -118,14 +118,16 @@ def _device(profile: str | None) -> DeviceInfo:
 def _figures(device: DeviceInfo) -> Figures:
     for pack in select.find_packs().packs:
         manifest = pack.manifest
-        if device.name in [each.name for each in manifest.device_profiles]:
-            rows = [row for row in manifest.table if row.profile == device.name]
+        profile = profiles.match(manifest.device_profiles, device)
+        if profile is not None:
+            rows = [row for row in manifest.table if row.profile == profile.name]
             name = f"pack {manifest.pack.name} {manifest.pack.version}"
             return Figures({row.key: row for row in rows}.get, rows, manifest.policy, name)
     read_source = generator("compile.pack_writer").read_source
     for path in sorted(manifests_dir().glob("sm_*/*/pack.json")):
         source = read_source(path.parent)
-        rows = [row for row in source.table if row.profile == device.name]
+        profile = profiles.match(source.device_profiles, device)
+        rows = [row for row in source.table if profile and row.profile == profile.name]
         if rows:
             name = "the committed table (no pack installed: hgemm-packs build)"
             return Figures({row.key: row for row in rows}.get, rows, source.policy, name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, NamedTuple
 
-from .. import dispatch, launcher, neutral, select, selftest
+from .. import dispatch, launcher, neutral, profiles, select, selftest
 from ..errors import PackError
 from ..pack import grouped
 from ..pack.folder import Pack
@@ -57,10 +57,10 @@ def _consult(
 ) -> tuple[GroupedRow | None, Reason]:
     """What one pack says: a row to use, or None and the first thing that speaks against it."""
     name = f"{manifest.pack.name} {manifest.pack.version}"
-    foreign = select.find_unmeasured(manifest, device)
-    if foreign is not None:
-        return None, foreign
-    row = grouped.find(manifest.grouped, device.name, problem)
+    profile = profiles.find_profile(manifest, device)
+    if isinstance(profile, Reason):
+        return None, profile
+    row = grouped.find(manifest.grouped, profile.name, problem)
     if row is None:
         return None, Reason("not_measured", f"{name}: {problem} is near no row of its weight")
     if row.kernel is None:
@@ -81,10 +81,10 @@ def _consult(
 
 def limits(problem: GroupedProblem, device: int) -> list[int]:
     """Numbers of rows between which every answer is the same, for the problem's weight."""
-    name = launcher.device_info(device).name
+    facts = launcher.device_info(device)
     found: set[int] = set()
-    for pack in select.find_packs().packs:
-        found |= {*grouped.limits(pack.manifest.grouped, name, problem)}
+    for manifest, profile in profiles.find_measured(select.find_packs().packs, facts):
+        found |= {*grouped.limits(manifest.grouped, profile.name, problem)}
     return sorted(found)
 
 

@@ -271,12 +271,16 @@ class KernelEntry(NamedTuple):
 
 
 class DeviceProfile(NamedTuple):
-    """The device that measurements are valid for."""
+    """The device that measurements are valid for: see `hgemm_packs.profiles`. `mem_bw_gbps` was
+    measured, the theoretical bandwidth is that of clock and width of the bus; the power limit is
+    the one in force. None: nobody recorded it."""
 
     name: str
     sm_count: int
     l2_bytes: int
     mem_bw_gbps: float
+    theoretical_mem_bw_gbps: float | None = None
+    power_limit_w: float | None = None
 
 
 class PackInfo(NamedTuple):

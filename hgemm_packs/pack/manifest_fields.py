@@ -196,6 +196,7 @@ SHARED_FIELDS: dict[str, Check] = {
     "device_profiles": listing(
         record(
             DeviceProfile,
+            {"theoretical_mem_bw_gbps": number(1.0, 1e6), "power_limit_w": number(1.0, 1e6)},
             name=LINE,
             sm_count=integer(1, 4096),
             l2_bytes=integer(1, 1 << 40),

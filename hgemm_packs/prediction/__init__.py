@@ -1,8 +1,8 @@
 """Problem that was never measured -> a kernel that is expected to gain, or why none is.
 
 Called by `select` where no pack has a row. A predictor is made ready for C once for each pack and
-device model; C then evaluates it, in one call a problem, and is told to decide by it without asking
-where one predictor says it all (`tell`).
+device profile; C then evaluates it, in one call a problem, and is told to decide by it without
+asking where one predictor says it all (`tell`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import PackError
 from ..pack.manifest_reader import Manifest
 from ..pack.predictor import Predictor, check_candidate
-from ..problem import DeviceInfo, Problem, Reason
+from ..problem import Problem, Reason
 
 if TYPE_CHECKING:
     from ..pack.folder import Pack
@@ -39,7 +39,7 @@ class _Ready(NamedTuple):
     kernels: dict[int, KernelEntry]
 
 
-#: By hash of the manifest and device model.
+#: By hash of the manifest and device profile.
 _ready: dict[tuple[str, str], _Ready | None] = {}
 
 
@@ -66,20 +66,21 @@ def _make_ready(manifest: Manifest, profile: str) -> _Ready | None:
     return _Ready(found, launcher.predictor(found, device), {})
 
 
-def _find_ready(pack: Pack, device: DeviceInfo) -> _Ready | None:
-    key = pack.manifest_sha256, device.name
+def _find_ready(pack: Pack, profile: str) -> _Ready | None:
+    key = pack.manifest_sha256, profile
     if key not in _ready:
-        _ready[key] = _make_ready(pack.manifest, device.name)
+        _ready[key] = _make_ready(pack.manifest, profile)
     return _ready[key]
 
 
-def tell(device_index: int, device: DeviceInfo, packs: Sequence[Pack]) -> None:
-    """Have C decide by the one predictor of these packs, or for torch where there is none. Of two
-    Python knows the order, and a damaged one is refused when a prediction is wanted of it."""
+def tell(device_index: int, packs: Sequence[tuple[Pack, str]]) -> None:
+    """Have C decide by the one predictor of these packs, each with the name of a profile, or for
+    torch where there is none. Of two Python knows the order, and a damaged one is refused when a
+    prediction is wanted of it."""
     from .. import launcher
 
     try:
-        found = [_find_ready(pack, device) for pack in packs]
+        found = [_find_ready(pack, profile) for pack, profile in packs]
     except PackError:
         return
     handles = [ready.handle for ready in found if ready is not None]
@@ -98,26 +99,35 @@ def _kernel(manifest: Manifest, ready: _Ready, index: int) -> KernelEntry:
     return kernel
 
 
-def predict(pack: Pack, problem: Problem, device: DeviceInfo) -> tuple[Expected | None, Reason]:
-    """The kernel that a pack's predictor is sure of, with the reason, or what speaks against any.
-    Raises PackError for a predictor that is damaged."""
+def predict(
+    pack: Pack, problem: Problem, profile: str, is_sibling: bool = False
+) -> tuple[Expected | None, Reason]:
+    """The kernel that a pack's predictor for a profile is sure of, with the reason, or what speaks
+    against any. The device is not that profile where it `is_sibling`. Raises PackError for a
+    predictor that is damaged."""
     manifest = pack.manifest
     name = f"{manifest.pack.name} {manifest.pack.version}"
-    ready = _find_ready(pack, device)
+    if is_sibling:
+        name += f", for {profile} and not for this GPU"
+
+    def no(text: str) -> tuple[None, Reason]:
+        return None, Reason("not_measured", f"{name}: {text}")
+
+    ready = _find_ready(pack, profile)
     if ready is None:
-        return None, _no(f"{name}: nothing is predicted for {device.name}")
+        return no(f"nothing is predicted for {profile}")
     if problem.epilogue != "none" or not problem.packed:
-        return None, _no(f"{name}: only plain products of packed operands are predicted")
+        return no("only plain products of packed operands are predicted")
     from .. import launcher
 
     found = launcher.predict(ready.handle, problem)
     if found is None:
-        return None, _no(f"{name}: no candidate of the predictor takes {problem}")
+        return no(f"no candidate of the predictor takes {problem}")
     index, ours, torch, doubt, given_up = found
     gain, sure = math.exp(torch - ours), math.exp(torch - ours - doubt)
     if given_up or not sure >= ready.predictor.margin:
-        return None, _no(
-            f"{name}: a kernel is expected to take {gain:.3f}x torch's speed, surely {sure:.3f}x; "
+        return no(
+            f"a kernel is expected to take {gain:.3f}x torch's speed, surely {sure:.3f}x; "
             f"it serves from {ready.predictor.margin:.3f}x on"
             f"{', and also by the first trees alone' if sure >= ready.predictor.margin else ''}"
         )
@@ -126,10 +136,6 @@ def predict(pack: Pack, problem: Problem, device: DeviceInfo) -> tuple[Expected 
     kernel = ready.kernels[index]
     unfit = kernel.admits(problem)
     if unfit is not None:
-        return None, _no(f"{name}: {unfit.text}")
+        return no(unfit.text)
     text = f"{kernel.name}, expected {gain:.3f}x torch, at least {sure:.3f}x; never measured"
     return Expected(kernel, gain, sure), Reason("predicted", f"{name}: {text}", accepted=True)
-
-
-def _no(text: str) -> Reason:
-    return Reason("not_measured", text)

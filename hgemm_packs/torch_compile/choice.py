@@ -10,9 +10,9 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import dispatch, select
+from .. import dispatch, profiles, select
 from ..launcher import device_info
-from ..problem import Problem
+from ..problem import DeviceInfo, Problem
 from ..settings import is_off, read_switch
 
 if TYPE_CHECKING:
@@ -135,14 +135,17 @@ def _is(size: Any, number: Any) -> bool:
 
 def _serves_some(problem: Problem, index: int) -> bool:
     """Whether a kernel serves this weight at any M."""
-    for m in _find_measured_m(tables(), problem.key[1:], device_info(index).name):
+    for m in _find_measured_m(tables(), problem.key[1:], device_info(index)):
         if select.resolve(replace(problem, m=m), index).kernel is not None:
             return True
     return False
 
 
 @functools.cache
-def _find_measured_m(tables: str, rest: tuple[Any, ...], device: str) -> tuple[int, ...]:
+def _find_measured_m(tables: str, rest: tuple[Any, ...], device: DeviceInfo) -> tuple[int, ...]:
     """Each M that a table has of a weight, for this device."""
-    rows = (row for pack in select.find_packs().packs for row in pack.manifest.table)
-    return tuple(sorted({row.m for row in rows if row.profile == device and row.key[1:] == rest}))
+    found: set[int] = set()
+    for manifest, profile in profiles.find_measured(select.find_packs().packs, device):
+        rows = (row for row in manifest.table if row.profile == profile.name)
+        found |= {row.m for row in rows if row.key[1:] == rest}
+    return tuple(sorted(found))

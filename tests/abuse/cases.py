@@ -49,7 +49,7 @@ from tests.abuse.changes import (
     without,
     workspace,
 )
-from tests.abuse.optional_cases import BATCHES, GROUPED, PREDICTORS
+from tests.abuse.optional_cases import BATCHES, GROUPED, PREDICTORS, PROFILES
 
 FILES = [
     Case("no_manifest", "missing_file", without("manifest.json")),
@@ -269,4 +269,5 @@ CUBINS = [
     Case("code_of_a_cpu", "not_cubin", on_cubin(byte(18, 62)), USE),
     Case("cubin_of_another_arch", "cubin_arch", on_cubin(byte(49, 80), index=2), WHOLE),
 ]
-CASES = FILES + FORM + LINES + FIELDS + RULES + GROUPED + BATCHES + PREDICTORS + BLOB + CUBINS
+OPTIONAL = GROUPED + BATCHES + PREDICTORS + PROFILES
+CASES = FILES + FORM + LINES + FIELDS + RULES + OPTIONAL + BLOB + CUBINS

@@ -1,4 +1,5 @@
-"""Abusive packs with what most packs have not: grouped products, batches and predictors."""
+"""Abusive packs with what most packs have not: grouped products, batches, predictors and
+facts of a profile."""
 
 from __future__ import annotations
 
@@ -103,4 +104,14 @@ PREDICTORS = [
     Case("too_many_predictors", "bad_count", predictor(last=17), WHOLE, schema=True),
     Case("predictor_of_too_many_kernels", "bad_predictor", crowded, WHOLE),
     Case("predictors_without_lines", "missing_field", predictors_in_one_line),
+]
+PROFILES = [
+    Case(name, code, put(value, "device_profiles", 0, field), schema=True)
+    for name, code, field, value in (
+        ("no_power_at_all", "out_of_bounds", "power_limit_w", 0),
+        ("null_power", "wrong_type", "power_limit_w", None),
+        ("wide_bus", "out_of_bounds", "theoretical_mem_bw_gbps", 1e7),
+        ("text_as_bandwidth", "wrong_type", "theoretical_mem_bw_gbps", "4917"),
+        ("unknown_profile_field", "unknown_field", "power_w", 700),
+    )
 ]

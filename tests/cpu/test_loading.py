@@ -123,7 +123,8 @@ def test_a_load_lets_go_of_the_gil(bare: Started) -> None:
 
 
 def test_device_info(bare: Started) -> None:
-    assert launcher.device_info(0) == DeviceInfo("NVIDIA H200", "sm_90a", 132, 62914560, 13000)
+    here = DeviceInfo("NVIDIA H200", "sm_90a", 132, 62914560, 13000, bus_id="00000000:1b:00.0")
+    assert launcher.device_info(0) == here
     for index in (2, -1, 64, 1 << 40):
         with pytest.raises((RuntimeError, OverflowError)):
             launcher.device_info(index)

@@ -16,6 +16,18 @@
 #ifndef FAKE_MAJOR
 #define FAKE_MAJOR 9
 #endif
+#ifndef FAKE_NAME
+#define FAKE_NAME "NVIDIA H200"
+#endif
+#ifndef FAKE_SMS
+#define FAKE_SMS 132
+#endif
+#ifndef FAKE_L2_BYTES
+#define FAKE_L2_BYTES 62914560
+#endif
+#ifndef FAKE_MEMORY_BITS
+#define FAKE_MEMORY_BITS 6144
+#endif
 
 enum { DEVICES = 2 };
 
@@ -83,18 +95,32 @@ cu_result cuDeviceGet(cu_device *device, int index) {
 }
 
 cu_result cuDeviceGetName(char *name, int size, cu_device device) {
-  snprintf(name, (size_t)size, device ? "Fake device" : "NVIDIA H200");
+  snprintf(name, (size_t)size, device ? "Fake device" : FAKE_NAME);
   return CU_OK;
 }
 
 cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device) {
-  (void)device;
   switch (attribute) {
     case CU_DEVICE_SM_COUNT:
-      *value = 132;
+      *value = FAKE_SMS;
       return CU_OK;
     case CU_DEVICE_L2_BYTES:
-      *value = 62914560;
+      *value = FAKE_L2_BYTES;
+      return CU_OK;
+#ifdef FAKE_MEMORY_KHZ  // else the driver does not tell
+    case CU_DEVICE_MEMORY_KHZ:
+      *value = FAKE_MEMORY_KHZ;
+      return CU_OK;
+#endif
+    case CU_DEVICE_MEMORY_BITS:
+      *value = FAKE_MEMORY_BITS;
+      return CU_OK;
+    case CU_DEVICE_PCI_BUS:
+      *value = 0x1b + device;
+      return CU_OK;
+    case CU_DEVICE_PCI_DEVICE:
+    case CU_DEVICE_PCI_DOMAIN:
+      *value = 0;
       return CU_OK;
     case CU_DEVICE_MAJOR:
       *value = FAKE_MAJOR;

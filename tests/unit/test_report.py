@@ -37,6 +37,8 @@ def test_a_kernel_is_explained_with_its_evidence(good: Path) -> None:
         "runs on   k_tma2",
         "hot       10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x torch, at least 1.080x",
         "cold      10.00 us, torch 11.50, cuBLASLt 11.20: 1.120x torch, at least 1.080x",
+        "profile   NVIDIA H200, by its name, SMs and L2; not compared: memory bandwidth, "
+        "power limit",
         "compiled  torch.compile calls the kernel; Inductor keeps the product where max-autotune "
         "fuses what follows, or fuses nothing with a bias: the kernel saves 1.5 us, that 2.2",
         "baseline  measured against torch 2.11.0+cu130, cuBLAS 13.1.0, driver 580.159",
@@ -96,8 +98,8 @@ def test_a_changed_baseline_is_said_and_the_row_still_used(
 ) -> None:
     lines = explained(packs.WIN, **versions)
     assert lines[2] == "runs on   k_tma2"
-    assert lines[6].startswith("baseline  unverified baseline: measured against torch 2.11.0")
-    assert lines[6].endswith(f"; {said}")
+    assert lines[7].startswith("baseline  unverified baseline: measured against torch 2.11.0")
+    assert lines[7].endswith(f"; {said}")
 
 
 def test_explain_prints_the_decision_for_tensors(

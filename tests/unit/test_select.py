@@ -63,6 +63,7 @@ def test_a_measured_win_gets_its_kernel(good: Path) -> None:
         (packs.WIN, {"driver": 12090}, "driver"),
         (packs.WIN, {"name": "NVIDIA H100 80GB HBM3"}, "profile"),
         (packs.WIN, {"sm_count": 78}, "profile"),
+        (packs.WIN, {"l2_bytes": 50 << 20}, "profile"),
     ],
 )
 def test_anything_less_is_a_fallback(
@@ -84,9 +85,10 @@ def test_a_newer_driver_is_welcome(good: Path) -> None:
 
 def test_a_row_counts_only_on_the_profile_that_it_was_measured_on(good: Path) -> None:
     """Two profiles in one pack: the H100's device must not get the H200's row."""
-    h100 = {"name": "NVIDIA H100 PCIe", "sm_count": 114, "l2_bytes": 1, "mem_bw_gbps": 2000}
+    h100 = {"name": "NVIDIA H100 PCIe", "sm_count": 114, "l2_bytes": 50 << 20, "mem_bw_gbps": 2000}
     edit(good, lambda document: document["device_profiles"].append(h100))
-    assert resolve(packs.WIN, name="NVIDIA H100 PCIe", sm_count=114).code == "not_measured"
+    there = {"name": "NVIDIA H100 PCIe", "sm_count": 114, "l2_bytes": 50 << 20}
+    assert resolve(packs.WIN, **there).code == "not_measured"
     assert resolve(packs.WIN).code == "kernel"
 
 

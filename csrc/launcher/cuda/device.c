@@ -12,9 +12,17 @@ cu_result device_open(const cu_driver *driver, int index, gpu *device) {
                {&found.minor, CU_DEVICE_MINOR},
                {&found.sm_count, CU_DEVICE_SM_COUNT},
                {&found.l2_bytes, CU_DEVICE_L2_BYTES},
-               {&found.smem_optin_bytes, CU_DEVICE_SMEM_OPTIN}};
+               {&found.smem_optin_bytes, CU_DEVICE_SMEM_OPTIN}},
+    told[] = {{&found.memory_khz, CU_DEVICE_MEMORY_KHZ},
+              {&found.memory_bits, CU_DEVICE_MEMORY_BITS},
+              {&found.pci[0], CU_DEVICE_PCI_DOMAIN},
+              {&found.pci[1], CU_DEVICE_PCI_BUS},
+              {&found.pci[2], CU_DEVICE_PCI_DEVICE}};
   for (size_t i = 0; result == CU_OK && i < sizeof facts / sizeof *facts; i++)
     result = driver->device_attribute(facts[i].value, facts[i].attribute, handle);
+  // A driver that does not tell one of these serves all the same.
+  for (size_t i = 0; result == CU_OK && i < sizeof told / sizeof *told; i++)
+    if (driver->device_attribute(told[i].value, told[i].attribute, handle)) *told[i].value = 0;
   if (result == CU_OK) result = driver->device_name(found.name, sizeof found.name, handle);
   if (result == CU_OK) result = driver->context_retain(&found.context, handle);
   if (result == CU_OK) *device = found;

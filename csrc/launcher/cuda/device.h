@@ -12,7 +12,9 @@ typedef struct {
   int major, minor;    // compute capability
   int sm_count;
   int l2_bytes;
-  int smem_optin_bytes;  // largest dynamic shared memory of a block
+  int smem_optin_bytes;         // largest dynamic shared memory of a block
+  int memory_khz, memory_bits;  // clock and width of the memory's bus; 0: the driver does not tell
+  int pci[3];                   // domain, bus, device
   char name[128];
 } gpu;
 
