@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
-from hgemm_packs import launcher
+from hgemm_packs import launcher, profiles
 from hgemm_packs.generator.compile import candidate, compiler
 from hgemm_packs.generator.compile.pack_writer import SourceKernel
+from hgemm_packs.generator.core.spec import TOLERANCES
 from hgemm_packs.generator.families.base import Genome
 from hgemm_packs.generator.gates.checker import Numeric, NumericError
 from hgemm_packs.measure.replay import Arm, stage
@@ -146,7 +147,7 @@ def append_header(path: Path, benchmark: str, seed: int) -> None:
     """The line that says what measures, where and when."""
     header = {
         "benchmark": benchmark,
-        "device": dataclasses.asdict(launcher.device_info(DEVICE.index)),
+        "device": _device(),
         "versions": runtime_versions(DEVICE.index),
         "seed": seed,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -200,10 +201,16 @@ def make_rows(
     return rows, [*kernels.values()]
 
 
+def _device() -> Line:
+    here = launcher.device_info(DEVICE.index)
+    return dataclasses.asdict(here) | {"power_limit_w": profiles.power_limit_w(here)}
+
+
 def profile_of(device: Line, bytes_per_us: float) -> DeviceProfile:
     """The profile of a header's device, which moved so many bytes."""
     speed = round(bytes_per_us / 1e3, 1)
-    return DeviceProfile(device["name"], device["sm_count"], device["l2_bytes"], speed)
+    told = (device.get(name) or None for name in TOLERANCES)
+    return DeviceProfile(device["name"], device["sm_count"], device["l2_bytes"], speed, *told)
 
 
 def versions_of(header: Line) -> dict[str, str]:

@@ -10,7 +10,7 @@ say of other cubins, or of other conditions than the findings', counts no more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from hgemm_packs.generator.campaigns import campaign, tasks
@@ -19,7 +19,7 @@ from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.compiler import Built
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, write_pack, write_source
 from hgemm_packs.generator.core.problems import cost
-from hgemm_packs.generator.core.spec import CompiledKernel, conditions
+from hgemm_packs.generator.core.spec import CompiledKernel, conditions, known_facts
 from hgemm_packs.generator.store import findings
 from hgemm_packs.generator.store.findings import Findings
 from hgemm_packs.generator.store.lines import read_records
@@ -77,7 +77,7 @@ class Refinement:
         self.folder = store.folder / FOLDER
         self.found = findings.read(store)
         self._store = store
-        self._under = digest(asdict(conditions(self.found.device)))[:16]
+        self._under = digest(known_facts(conditions(self.found.device)))[:16]
         self._last = store.last_builds()
         self._named = {
             str(fields["name"]): id_

@@ -22,6 +22,7 @@ from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.core.problems import cost
 from hgemm_packs.generator.core.spec import (
     PROTOCOLS,
+    TOLERANCES,
     Choice,
     CompiledKernel,
     DeviceFacts,
@@ -190,7 +191,7 @@ def check_device(found: Findings, here: DeviceFacts) -> None:
     """Raise ValueError unless figures of `here` may stand in one table with those of `found`."""
     if same(here, found.device):
         return
-    names = ("name", "arch", "sm_count", "l2_bytes", "versions")
+    names = ("name", "arch", "sm_count", "l2_bytes", "versions", *TOLERANCES)
     pairs = ((n, getattr(found.device, n), getattr(here, n)) for n in names)
     words = "; ".join(
         f"{n} {theirs} there, {ours} here" for n, theirs, ours in pairs if theirs != ours

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, Protocol
 
+from hgemm_packs import profiles
 from hgemm_packs.generator.families import Genome, family
 from hgemm_packs.problem import Problem
 
@@ -113,7 +114,8 @@ class CompiledKernel:
 class DeviceFacts:
     """The machine that measured. `peak_gbps` is that of its best stream as measured; `peak_tflops`
     what its tensor cores do at the top clock it reports, for a kernel may beat the best GEMM of a
-    library honestly. See `measure.ceilings`; zero before they are known."""
+    library honestly. See `measure.ceilings`. The last two are what a table's profile has of it
+    (`hgemm_packs.profiles`). Zero is unknown."""
 
     name: str
     arch: str
@@ -123,17 +125,36 @@ class DeviceFacts:
     versions: Mapping[str, str] = field(default_factory=dict)
     peak_tflops: float = 0.0
     peak_gbps: float = 0.0
+    theoretical_mem_bw_gbps: float = 0.0
+    power_limit_w: float = 0.0
+
+
+#: Facts that early runs did not record, and by how much two GPUs of one kind may differ in them.
+TOLERANCES: Final = {
+    "theoretical_mem_bw_gbps": profiles.BANDWIDTH_TOLERANCE,
+    "power_limit_w": profiles.POWER_TOLERANCE,
+}
 
 
 def conditions(facts: DeviceFacts) -> DeviceFacts:
-    """What figures depend on: the kind of GPU and its libraries; which one of several it was, and
-    what its ceilings are, makes no difference."""
-    return replace(facts, uuid_hash="", peak_tflops=0.0, peak_gbps=0.0)
+    """What figures depend on, and every run has recorded: the kind of GPU and its libraries; which
+    one of several it was, and what its ceilings are, makes no difference."""
+    unknown = dict.fromkeys(("peak_tflops", "peak_gbps", *TOLERANCES), 0.0)
+    return replace(facts, uuid_hash="", **unknown)  # type: ignore[arg-type]
 
 
 def same(a: DeviceFacts | None, b: DeviceFacts) -> bool:
     """Whether figures of both may stand in one table."""
-    return a is not None and conditions(a) == conditions(b)
+    if a is None or conditions(a) != conditions(b):
+        return False
+    pairs = ((getattr(a, name), getattr(b, name), most) for name, most in TOLERANCES.items())
+    return all(not x or not y or profiles.is_near(x, y, most) for x, y, most in pairs)
+
+
+def known_facts(facts: DeviceFacts) -> dict[str, Any]:
+    """The facts as plain values, without those of TOLERANCES that are unknown: what is kept of runs
+    stays what it was before these were recorded."""
+    return {k: v for k, v in asdict(facts).items() if v or k not in TOLERANCES}
 
 
 #: The two states of the caches that a win must hold in.

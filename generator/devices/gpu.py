@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hgemm_packs import launcher, report
+from hgemm_packs import launcher, profiles, report
 from hgemm_packs.generator.compile.candidate import CandidateError, entry
 from hgemm_packs.generator.core.spec import (
     CompiledKernel,
@@ -80,6 +80,8 @@ class GpuDevice:
             l2_bytes=info.l2_bytes,
             uuid_hash=hashlib.sha256(str(properties.uuid).encode()).hexdigest()[:16],
             versions=report.runtime_versions(index),
+            theoretical_mem_bw_gbps=info.theoretical_mem_bw_gbps or 0.0,
+            power_limit_w=profiles.power_limit_w(info) or 0.0,
         )
         self._kernels: dict[str, Loaded] = {}
         self._dependent: dict[str, Loaded] = {}

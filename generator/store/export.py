@@ -8,14 +8,15 @@ Screens and races stay behind: they choose what reaches the finals and prove not
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hgemm_packs.generator.core.problems import cost
-from hgemm_packs.generator.core.spec import DeviceFacts, Status, same
+from hgemm_packs.generator.core.spec import TOLERANCES, DeviceFacts, Status, known_facts, same
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.store import findings, shards
 from hgemm_packs.generator.store.findings import Field, Findings
@@ -62,9 +63,9 @@ def union(parts: Sequence[Findings]) -> Findings:
     """Several runs as one. A kernel that one of them refused is refused; of two proofs the worse
     error stands. Raises ValueError when they were not measured under the same conditions."""
     first = parts[0]
-    for part in parts[1:]:
-        if not same(part.device, first.device):
-            raise ValueError(f"cannot unite runs of {first.device} and of {part.device}")
+    for one, other in itertools.combinations((part.device for part in parts), 2):
+        if not same(one, other):  # of three, one may not know what the others differ in
+            raise ValueError(f"cannot unite runs of {one} and of {other}")
     proofs: dict[str, Numerics] = {}
     refused: dict[str, Status] = {}
     for part in parts:
@@ -72,14 +73,14 @@ def union(parts: Sequence[Findings]) -> Findings:
             proofs[id_] = max(proofs.get(id_, seen), seen, key=lambda n: n.max_rel_err)
         for id_, status in part.refused.items():
             refused[id_] = max(refused.get(id_, status), status, key=_ORDER.index)
-    peaks = {
+    most = {
         name: max(getattr(part.device, name) for part in parts)
-        for name in ("peak_tflops", "peak_gbps")
+        for name in ("peak_tflops", "peak_gbps", *TOLERANCES)
     }
     runs = {run["id"]: run for part in parts for run in part.runs}
     kinds = {kind for part in parts for kind in part.gpu_seconds}
     return Findings(
-        device=replace(first.device, uuid_hash="", **peaks),
+        device=replace(first.device, uuid_hash="", **most),
         fields=_unique(each for part in parts for each in part.fields),
         trials=_unique(each for part in parts for each in part.trials),
         proofs=proofs,
@@ -123,7 +124,7 @@ def write(found: Findings, out: Path) -> None:
     _write_lines(out / KERNELS, (_kernel(found, id_) for id_ in ids))
     facts = {
         "schema": SCHEMA,
-        "device": asdict(found.device),
+        "device": known_facts(found.device),
         "runs": [dict(run) for run in found.runs],
         "gpu_seconds": {k: round(s, 3) for k, s in sorted(found.gpu_seconds.items())},
         "left_out": found.left_out,

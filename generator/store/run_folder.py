@@ -11,7 +11,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +26,7 @@ from hgemm_packs.generator.core.spec import (
     Reply,
     Status,
     Verdict,
+    known_facts,
 )
 from hgemm_packs.generator.store.filelock import FileLock, LockHeld
 from hgemm_packs.generator.store.reader import (
@@ -123,7 +124,7 @@ class Store(StoreReader):
     def add_device(self, facts: DeviceFacts) -> str:
         """Record a GPU. Its ceilings are a measurement, not a part of what it is."""
         facts = replace(facts, peak_tflops=0.0, peak_gbps=0.0)
-        return self._add("device", {"facts": canonical(asdict(facts))})
+        return self._add("device", {"facts": canonical(known_facts(facts))})
 
     def add_toolchain(self, facts: Mapping[str, Any]) -> str:
         """All that decides what a choice compiles to: versions, flags, a hash of the sources."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from hgemm_packs.generator.compile import candidate, compiler
 from hgemm_packs.generator.compile.pack_writer import SourceKernel, SourceManifest
+from hgemm_packs.generator.core.spec import TOLERANCES
 from hgemm_packs.generator.families import FAMILIES, Genome
 from hgemm_packs.generator.gates.plausibility import compulsory_bytes
 from hgemm_packs.generator.store.findings import Findings
@@ -226,11 +227,14 @@ def source_kernel(found: Findings, kernel: str) -> SourceKernel:
 
 def profile(found: Findings) -> DeviceProfile:
     """The device as a manifest names it. Its bandwidth is that of the best copy, or where that was
-    not measured, of the best product with cold caches; never a data sheet's."""
+    not measured, of the best product with cold caches; beside it stands what the driver says."""
     device = found.device
     gbps = device.peak_gbps or max(
         compulsory_bytes(each.problem) / median(us) / 1e3
         for each in found.fields
         for us in each.samples["cold"].values()
     )
-    return DeviceProfile(device.name, device.sm_count, device.l2_bytes, round(gbps, 1))
+    return DeviceProfile(
+        *(device.name, device.sm_count, device.l2_bytes, round(gbps, 1)),
+        *(round(getattr(device, name), 1) or None for name in TOLERANCES),
+    )

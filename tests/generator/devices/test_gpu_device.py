@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from hgemm_packs import launcher
 from hgemm_packs.generator.core.spec import JOB_KINDS, DeviceLost, Status
 from hgemm_packs.generator.devices import gpu
 from hgemm_packs.generator.measure import admission, contest, screening
 from hgemm_packs.problem import Problem
-from tests import fake_driver
+from tests import cards, fake_driver
 from tests.generator import stand_in
 from tests.generator.stand_in import GOOD, run, words
 
@@ -26,6 +27,16 @@ def test_facts_name_the_machine_and_not_its_uuid(machine: SimpleNamespace) -> No
     assert facts.sm_count > 0 and facts.l2_bytes > 0
     assert facts.uuid_hash == hashlib.sha256(b"made-up").hexdigest()[:16]
     assert (facts.peak_tflops, facts.peak_gbps) == (0.0, 0.0)
+
+
+def test_facts_name_what_tells_siblings_apart(
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = machine.device.facts
+    assert (bare.theoretical_mem_bw_gbps, bare.power_limit_w) == (0.0, 0.0), "unknown here"
+    monkeypatch.setattr(launcher, "device_info", lambda index: cards.H200)
+    facts = gpu.GpuDevice(0).facts
+    assert (facts.theoretical_mem_bw_gbps, facts.power_limit_w) == (4916.736, 700.0)
 
 
 def test_a_worker_is_sent_its_device(monkeypatch: pytest.MonkeyPatch) -> None:

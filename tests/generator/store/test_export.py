@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,30 @@ def test_runs_of_one_kind_unite_and_others_do_not() -> None:
     newer = replace(one, device=replace(DEVICE, versions={"torch": "3"}))
     with pytest.raises(ValueError, match="cannot unite"):
         export.union([one, newer])
+
+
+def test_runs_that_did_not_record_hardware_unite_with_one_that_did(tmp_path: Path) -> None:
+    early = found(*both({"a": (10.0, 12.0)}))
+    known = replace(DEVICE, theoretical_mem_bw_gbps=4916.7, power_limit_w=700.0)
+    late = found(*both({"a": (9.0, 12.0)}), device=known)
+    for parts in ([early, late], [late, early]):
+        device = export.union(parts).device
+        assert (device.theoretical_mem_bw_gbps, device.power_limit_w) == (4916.7, 700.0)
+    near = replace(late, device=replace(known, power_limit_w=690.0))
+    assert export.union([late, near]).device.power_limit_w == 700.0
+    for changes in ({"power_limit_w": 500.0}, {"theoretical_mem_bw_gbps": 4022.8}):
+        other = replace(late, device=replace(known, **changes))
+        with pytest.raises(ValueError, match="cannot unite"):
+            export.union([early, late, other])
+    export.write(late, tmp_path / "late")
+    assert export.read(tmp_path / "late").device == replace(known, uuid_hash="")
+    # An export that knows nothing of them is written as it was before they were recorded.
+    export.write(early, tmp_path / "early")
+    facts = json.loads((tmp_path / "early" / "facts.json").read_text())
+    assert facts["device"].keys() == {
+        *("name", "arch", "sm_count", "l2_bytes", "uuid_hash", "versions"),
+        *("peak_tflops", "peak_gbps"),
+    }
 
 
 def test_the_last_finals_choose_after_a_union() -> None:

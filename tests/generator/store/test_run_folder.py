@@ -145,6 +145,17 @@ def test_ceilings_belong_to_all_gpus_of_a_name(tmp_path: Path) -> None:
         assert store.devices() == [replace(FACTS, **peaks), replace(other, **peaks)]
 
 
+def test_a_gpu_is_the_same_with_facts_that_an_earlier_run_did_not_record(tmp_path: Path) -> None:
+    known = replace(FACTS, theoretical_mem_bw_gbps=4916.7, power_limit_w=700.0)
+    capped = replace(known, power_limit_w=500.0)
+    with Store(tmp_path) as store:
+        ids = [store.add_device(each) for each in (FACTS, known, capped)]
+        assert store.devices() == [FACTS, known, capped]
+        assert store.alike(FACTS) == {None, *ids}
+        assert store.alike(known) == {None, ids[0], ids[1]}
+        assert store.alike(capped) == {None, ids[0], ids[2]}
+
+
 def test_screens_of_two_hosts_are_pooled(tmp_path: Path) -> None:
     (choice,) = choices(1)
     with Store(tmp_path) as store:

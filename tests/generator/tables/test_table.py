@@ -211,6 +211,14 @@ def test_the_document_is_of_the_device_that_measured() -> None:
     assert source.kernels[0].numerics == Numerics("float64", 0.000212346, 12)
 
 
+def test_a_profile_has_what_was_recorded_of_the_hardware() -> None:
+    (bare,) = table.source(found(*both(GOOD))).device_profiles
+    assert (bare.theoretical_mem_bw_gbps, bare.power_limit_w) == (None, None)
+    known = replace(DEVICE, theoretical_mem_bw_gbps=4916.736, power_limit_w=700.0)
+    (profile,) = table.source(found(*both(GOOD), device=known)).device_profiles
+    assert profile == bare._replace(theoretical_mem_bw_gbps=4916.7, power_limit_w=700.0)
+
+
 def test_bandwidth_that_no_copy_measured_is_the_best_of_a_product() -> None:
     device = DeviceFacts("Some GPU", "sm_90a", 100, 50 << 20)
     source = table.source(found(*both(GOOD), device=device))
