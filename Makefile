@@ -105,7 +105,7 @@ bench-host: $(STAMPS)/built
 # its row. Nor is a kernel without a clean record of the sanitizer. Needs no GPU.
 table: $(STAMPS)/built
 	$(if $(RUNS),$(FOLDERS) take $(RUNS))
-	$(TABLE) $$($(FOLDERS) table) --out manifests/sm_90a/h200
+	$(TABLE) $$($(FOLDERS) table) --name hgemm-packs-sm90a --out manifests/sm_90a/h200
 	$(MAKE) figures
 
 ## Measure predictor fits which kernel runs what was never measured

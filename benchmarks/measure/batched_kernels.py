@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -18,6 +17,7 @@ from hgemm_packs.generator.tables.table import document
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import Row, Timing, WinPolicy
 from hgemm_packs.problem import Problem, set_bytes
+from hgemm_packs.profiles import names
 
 FAMILY = "sm90_batched"
 LAYOUTS, DTYPES = ("nn", "nt"), ("bf16", "f16")
@@ -112,8 +112,7 @@ def write_pack(
     fastest = max(set_bytes(each) / median(line["us"]["cold"]["ours"]) for each, line in measured)
     source = document(
         *(device["arch"], candidates.profile_of(device, fastest), candidates.versions_of(header)),
-        *(policy.noise_floor, kernels, rows, date),
+        *(policy.noise_floor, kernels, rows, date, f"{names.of_project(device['arch'])}-batched"),
     )
-    named = source.pack._replace(name=f"{source.pack.name}-batched")
-    pack_writer.write_source(source_path, dataclasses.replace(source, pack=named))
+    pack_writer.write_source(source_path, source)
     return pack_writer.build_pack(source_path, pack_path)

@@ -16,6 +16,7 @@ from hgemm_packs.generator.tables import judge
 from hgemm_packs.generator.tables.table import document
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import GROUPED_ABI, GroupedRow, Timing, WinPolicy
+from hgemm_packs.profiles import names
 
 FAMILY = "sm90_grouped"
 #: Rows of weights, k-tile, consumers, whether in turn, whether they get the producer's registers,
@@ -91,14 +92,9 @@ def write_pack(
     fastest = max(weight_bytes(*each) / median(each[1]["us"]["ours"]) for each in measured)
     source = document(
         *(device["arch"], candidates.profile_of(device, fastest), candidates.versions_of(header)),
-        *(policy.noise_floor, kernels, [], date),
+        *(policy.noise_floor, kernels, [], date, f"{names.of_project(device['arch'])}-grouped"),
     )
-    source = dataclasses.replace(
-        source,
-        pack=source.pack._replace(name=f"{source.pack.name}-grouped"),
-        launcher_abi=GROUPED_ABI,
-        grouped=tuple(rows),
-    )
+    source = dataclasses.replace(source, launcher_abi=GROUPED_ABI, grouped=tuple(rows))
     pack_writer.write_source(source_path, source)
     return pack_writer.build_pack(source_path, pack_path)
 

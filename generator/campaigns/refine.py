@@ -13,11 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hgemm_packs.errors import PackError
 from hgemm_packs.generator.campaigns import campaign, tasks
 from hgemm_packs.generator.campaigns.campaign import Line, LinesFile, Task
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.compiler import Built
-from hgemm_packs.generator.compile.pack_writer import SourceManifest, write_pack, write_source
+from hgemm_packs.generator.compile.pack_writer import (
+    SourceManifest,
+    read_source,
+    write_pack,
+    write_source,
+)
 from hgemm_packs.generator.core.problems import cost
 from hgemm_packs.generator.core.spec import CompiledKernel, conditions, known_facts
 from hgemm_packs.generator.store import findings
@@ -31,6 +37,7 @@ from hgemm_packs.generator.tables import sustained as endurance
 from hgemm_packs.generator.tables.table import Usable
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.problem import Problem
+from hgemm_packs.profiles import names
 
 #: In the run's folder, and the files of lines there.
 FOLDER = "refined"
@@ -166,17 +173,28 @@ class Refinement:
         path = self.folder / name
         return [path] if path.is_file() else []
 
-    def write(self, out: Path, keep: float) -> Pack:
+    def write(self, out: Path, keep: float, name: str | None = None) -> Pack:
         """Write `out`/source.json, the document that may be committed, and `out`/pack, from the
-        cubins in the store; `keep` is the share of the log gain that pruning must leave. Raises
+        cubins in the store; `keep` is the share of the log gain that pruning must leave. The pack
+        is called `name`, or else as the one that it replaces, or after this machine. Raises
         ValueError without finals or noise, StoreError when a cubin is missing, PackError when the
         result is no valid pack."""
         source = self.source(keep)
+        called = name or _read_name(out / "source.json") or source.pack.name
+        source = replace(source, pack=source.pack._replace(name=called))
         out.mkdir(parents=True, exist_ok=True)
         write_source(out / "source.json", source)
         kernels = [self._store.kernel(each.id) for each in source.kernels]
         built = [Built(dict(kernel.fields), kernel.cubin) for kernel in kernels]
         return write_pack(out / "pack", source, built, generator_info=compiler.generator_info())
+
+
+def _read_name(path: Path) -> str | None:
+    """The name in an earlier document, where there is one; not one that is like the project's."""
+    try:
+        return names.check(read_source(path).pack.name)
+    except (OSError, PackError, ValueError):
+        return None
 
 
 def unite(into: Path, other: Path) -> None:

@@ -107,4 +107,6 @@ Keep = Annotated[
     float,
     typer.Option(min=0.5, max=1.0, help="Share of the gain that pruning must keep."),
 ]
+NAMED = "What the pack is called. Default: after this machine and its GPU."
+Name = Annotated[str | None, typer.Option(help=NAMED)]
 Gpus = Annotated[int, typer.Option(min=0, help="GPUs of this host to use. 0 means all GPUs.")]

@@ -15,13 +15,14 @@ from hgemm_packs.generator.campaigns import campaign, refine, remeasure
 from hgemm_packs.generator.campaigns.campaign import CampaignCounts, Task
 from hgemm_packs.generator.campaigns.refine import Refinement
 from hgemm_packs.generator.cli import search
-from hgemm_packs.generator.cli.app import SEARCH, Gpus, Keep, Run, app
+from hgemm_packs.generator.cli.app import SEARCH, Gpus, Keep, Name, Run, app
 from hgemm_packs.generator.cli.results import write_pack
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core.gains import geometric
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers.evaluators import Evaluator, Local
+from hgemm_packs.profiles import names
 
 SECONDS = 0.5  # of an arm that is sustained: a card settles at its power limit in half of that
 TIMEOUT_S = 120.0  # of one problem
@@ -33,6 +34,7 @@ def refine_run(
     gpus: Gpus = 0,
     deadline: Annotated[float, typer.Option(help="Stop after this many seconds.")] = float("inf"),
     keep: Keep = 0.99,
+    name: Name = None,
 ) -> None:
     """Measure a run's wins dependent and sustained, and write its pack.
 
@@ -40,6 +42,8 @@ def refine_run(
     pack follows from them. The same command goes on where it stopped. The pack leaves a large
     problem to torch until the problem has been measured for long.
     """
+    if name is not None:
+        names.check(name)
     ends = time.monotonic() + deadline
     count = search.gpus_here(gpus)
     Store(run, readonly=True).close()  # nothing is made of a wrong name
@@ -53,7 +57,7 @@ def refine_run(
         if not any(tally.left for tally in tallies):
             last = [(refine.PUBLISHED, mine.published_tasks(keep))]
             tallies += _measure(mine, last, count, ends)
-        write_pack(console(), store, run, keep)
+        write_pack(console(), store, run, keep, name)
         _say_gains(mine.gains(read_source(run / "source.json")))
     if any(tally.left + tally.failed for tally in tallies):
         raise typer.Exit(1)

@@ -16,7 +16,7 @@ from hgemm_packs.cli.console import console
 from hgemm_packs.generator import report
 from hgemm_packs.generator.campaigns import refine
 from hgemm_packs.generator.campaigns.refine import Refinement
-from hgemm_packs.generator.cli.app import LOOK, SEARCH, Keep, Run, app
+from hgemm_packs.generator.cli.app import LOOK, SEARCH, Keep, Name, Run, app
 from hgemm_packs.generator.compile import compiler, pack_kernels, pack_writer
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.core.spec import CompiledKernel
@@ -24,10 +24,14 @@ from hgemm_packs.generator.run.generate import Summary
 from hgemm_packs.generator.store import findings
 from hgemm_packs.generator.store.run_folder import Store, merge
 from hgemm_packs.generator.tables import table
+from hgemm_packs.pack.manifest import PackInfo
 from hgemm_packs.problem import Problem
+from hgemm_packs.profiles import names
 
 
-def conclude(out: Console, store: Store, run: Path, summary: Summary, keep: float) -> None:
+def conclude(
+    out: Console, store: Store, run: Path, summary: Summary, keep: float, name: str | None
+) -> None:
     """Write report and pack, and say what came out. Leaves with 1 when nothing was won."""
     out.print(
         f"{summary.problems} problems, {summary.screened} timings of {summary.kernels} kernels, "
@@ -47,7 +51,7 @@ def conclude(out: Console, store: Store, run: Path, summary: Summary, keep: floa
         words = "no win confirmed yet" if summary.unconfirmed else "nothing faster than cuBLAS"
         out.print(f"{words}: no pack")
         raise typer.Exit(1)
-    write_pack(out, store, run, keep)
+    write_pack(out, store, run, keep, name)
     more = shlex.join(["hgemm-packs", "generate", "refine", str(run)])
     say(out, f"next: {more}  # dependent launch, long runs")
 
@@ -57,9 +61,11 @@ def say(out: Console, line: str) -> None:
     out.print(line, soft_wrap=True)
 
 
-def write_pack(out: Console, store: Store, folder: Path, keep: float) -> None:
+def write_pack(
+    out: Console, store: Store, folder: Path, keep: float, name: str | None = None
+) -> None:
     """Write the pack and say how to use it. Leaves with 1 when it names no kernel."""
-    made = Refinement(store).write(folder, keep)
+    made = Refinement(store).write(folder, keep, name)
     rows = made.manifest.table
     wins = sum(row.kernel is not None for row in rows)
     where = (folder / "pack").resolve()
@@ -90,7 +96,7 @@ def write_followers(
     where = store.folder / "pack"
     pack_writer.write_pack(
         where,
-        replace(source, kernels=listed, table=()),
+        replace(source, kernels=listed, table=(), pack=own_name(source, known.device.name)),
         built,
         generator_info=compiler.generator_info(),
     )
@@ -99,6 +105,11 @@ def write_followers(
     say(out, f"pack: {where.resolve()}: {len(kernels)} kernels, {len(pairs)} pairs to measure")
     command = ["hgemm-packs", "generate", "measure", "dependent", str(where), "OUT.jsonl"]
     say(out, f"next: {shlex.join([*command, '--shapes', str(store.folder / 'pairs.jsonl')])}")
+
+
+def own_name(source: SourceManifest, gpu: str) -> PackInfo:
+    """What a document says of its pack, called after this machine."""
+    return source.pack._replace(name=names.of_machine(gpu))
 
 
 def write_pairs(path: Path, pairs: Iterable[tuple[Problem, str]]) -> None:
@@ -143,10 +154,13 @@ def pack(
     run: Run,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Default: the run folder.")] = None,
     keep: Keep = 0.99,
+    name: Name = None,
 ) -> None:
     """Write the pack of the kernels that a run confirmed, pruned to few.
 
     source.json, the table as a document, stands beside pack/.
     """
+    if name is not None:
+        names.check(name)
     with Store(run, readonly=True) as store:
-        write_pack(console(), store, out_dir or run, keep)
+        write_pack(console(), store, out_dir or run, keep, name)

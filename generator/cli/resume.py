@@ -9,12 +9,13 @@ import typer
 
 from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.generator.cli import live, search
-from hgemm_packs.generator.cli.app import SEARCH, Gpus, Keep, Run, app
+from hgemm_packs.generator.cli.app import SEARCH, Gpus, Keep, Name, Run, app
 from hgemm_packs.generator.cli.results import conclude
 from hgemm_packs.generator.run import generate
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import DEFAULT
 from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.profiles import names
 
 
 @app.command(rich_help_panel=SEARCH)
@@ -23,12 +24,15 @@ def resume(
     budget: Annotated[str, typer.Option(help="GPU time on top of the time spent.")] = "2m",
     gpus: Gpus = 0,
     keep: Keep = 0.99,
+    name: Name = None,
 ) -> None:
     """Finish a run without more search: finals and confirmations.
 
     Only finals and confirmations that are missing are measured.
     """
     out, more = console(), search.seconds(budget)
+    if name is not None:
+        names.check(name)
     with Store(run, readonly=True) as store:  # a run must be there: nothing is made of a wrong name
         problems = store.problems()
         if not problems:
@@ -51,4 +55,4 @@ def resume(
                 watch,
                 sanitize=partial(search.run_sanitizer, count),
             )
-        conclude(out, store, run, summary, keep)
+        conclude(out, store, run, summary, keep, name)

@@ -21,6 +21,7 @@ from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.generator.cli import live
 from hgemm_packs.generator.cli.app import (
     EFFORT,
+    NAMED,
     PROBLEMS,
     WAY,
     app,
@@ -41,6 +42,7 @@ from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers.builder import Builder, ProcessBuilder
 from hgemm_packs.generator.workers.evaluators import Evaluator, Local
 from hgemm_packs.problem import DTYPES, EPILOGUES, LAYOUTS, REGIMES, Problem
+from hgemm_packs.profiles import names
 
 if TYPE_CHECKING:
     from hgemm_packs.generator.workers.ray_evaluator import RayEvaluator
@@ -156,7 +158,7 @@ def search(
     ] = 1,
     epilogue: Annotated[
         str,
-        typer.Option(help=f"What is computed beside: {_EPILOGUES}.", rich_help_panel=PROBLEMS),
+        typer.Option(help=f"{_EPILOGUES}.", show_default=False, rich_help_panel=PROBLEMS),
     ] = "none",
     budget: Annotated[
         str,
@@ -168,6 +170,7 @@ def search(
             help="Folder of the run. A run goes on from its folder.", rich_help_panel=EFFORT
         ),
     ] = Path("generate-run"),
+    name: Annotated[str | None, typer.Option(help=NAMED, rich_help_panel=EFFORT)] = None,
     gpus: Annotated[
         int,
         typer.Option(min=0, help="GPUs of this host. 0 means all GPUs.", rich_help_panel=EFFORT),
@@ -210,6 +213,8 @@ def search(
         return
     if not shapes:
         raise UserError("say which problems: --shapes grid, --shapes llm or --shapes FILE.toml")
+    if name is not None:
+        names.check(name)
     limit = choose_budget(strategy, seconds(budget))
     known, behind = read_earlier(winners or ())
     searcher(strategy, 0, known)  # refused before a store is made
@@ -239,7 +244,7 @@ def search(
                 sanitize=partial(run_sanitizer, count or 1),
                 followers=partial(transfer.move_choices, behind),
             )
-        conclude(out, store, run, summary, keep)
+        conclude(out, store, run, summary, keep, name)
 
 
 def read_earlier(places: Sequence[Path]) -> tuple[transfer.Known, transfer.Known]:

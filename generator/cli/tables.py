@@ -11,8 +11,8 @@ import typer
 from hgemm_packs.cli.console import console
 from hgemm_packs.generator.campaigns import campaign, refine
 from hgemm_packs.generator.cli import search
-from hgemm_packs.generator.cli.app import EVIDENCE, Keep, app
-from hgemm_packs.generator.cli.results import say, write_pairs
+from hgemm_packs.generator.cli.app import EVIDENCE, Keep, Name, app
+from hgemm_packs.generator.cli.results import own_name, say, write_pairs
 from hgemm_packs.generator.compile import compiler, pack_writer, source_folder
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source, write_source
 from hgemm_packs.generator.store import export
@@ -112,6 +112,7 @@ def write_table(
     pack: Annotated[
         Path | None, typer.Option(help="Also build the pack of the table into this folder.")
     ] = None,
+    name: Name = None,
 ) -> None:
     """Write the table (a source manifest) that an export proves.
 
@@ -142,6 +143,8 @@ def write_table(
         public=campaign.answers(public or ()),
         unseen=unseen,
     )
+    if name is not None:
+        document = replace(document, pack=document.pack._replace(name=name))
     write_source(out, keep_predictors(document, out))
     if pack is not None:
         pack_writer.build_pack(out, pack)
@@ -213,6 +216,7 @@ def write_contenders(
     else:
         document, pairs = dependent.candidates(found, table.make_usable(compiler.build), near)
         write_pairs(out_dir / "pairs.jsonl", pairs)
+    document = replace(document, pack=own_name(document, found.device.name))
     write_source(out_dir / "source.json", document)
     pack_writer.build_pack(out_dir / "source.json", out_dir / "pack")
     counts = f"{len(document.kernels)} kernels for {len(document.table)} problems"

@@ -32,6 +32,7 @@ from hgemm_packs.pack.manifest import (
     WinPolicy,
 )
 from hgemm_packs.problem import Problem
+from hgemm_packs.profiles import names
 
 VERSIONS = ("torch", "cublas", "driver")
 #: Which kernels, with their manifest fields by id, may be named by a table.
@@ -176,7 +177,8 @@ def make_source(
     versions = dict.fromkeys(VERSIONS, "unknown") | dict(found.device.versions)
     kernels = [source_kernel(found, id_) for id_ in sorted(ids)]
     date = max(each.date for each in rows)
-    return document(found.device.arch, profile(found), versions, floor, kernels, rows, date)
+    device, name = profile(found), names.of_machine(found.device.name)
+    return document(found.device.arch, device, versions, floor, kernels, rows, date, name)
 
 
 def document(
@@ -187,12 +189,11 @@ def document(
     kernels: Sequence[SourceKernel],
     rows: Sequence[Row],
     date: str,
+    name: str,
 ) -> SourceManifest:
     """The source manifest of these rows; `versions` are those of VERSIONS that measured them."""
     return SourceManifest(
-        pack=PackInfo(
-            f"hgemm-packs-{arch.replace('_', '')}", "0.1.0", "Apache-2.0", f"{date}T00:00:00Z"
-        ),
+        pack=PackInfo(name, "0.1.0", "Apache-2.0", f"{date}T00:00:00Z"),
         arch=arch,
         device_profiles=(device,),
         min_driver=compiler.MIN_DRIVER,

@@ -13,7 +13,7 @@ import pytest
 from hgemm_packs import select
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.compile import pack_kernels
-from hgemm_packs.generator.compile.pack_writer import read_source
+from hgemm_packs.generator.compile.pack_writer import read_source, write_source
 from hgemm_packs.generator.core.problems import cost
 from hgemm_packs.generator.core.spec import Job, Reply
 from hgemm_packs.generator.devices.sim import Faults
@@ -24,8 +24,9 @@ from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest_reader import Manifest
 from hgemm_packs.problem import Problem
+from hgemm_packs.profiles import names
 from hgemm_packs.settings import settings
-from tests import packs
+from tests import cards
 from tests.generator.cli.made_run import Made, hashes
 from tests.generator.command import PROBLEMS, Answer, generate, listed, machine, simulated
 
@@ -95,20 +96,21 @@ def test_the_same_command_again_changes_nothing(made: Made, copied: Path) -> Non
 def test_a_simulated_pack_serves_no_real_gpu(
     made: Made, monkeypatch: pytest.MonkeyPatch, clean_process: None
 ) -> None:
-    """What never was measured must never run: a pack is for the GPU by the name of its profile."""
+    """What never was measured must never run: a pack is for the GPU of its profile, and that of a
+    simulation has no bandwidth and no power limit, so that its name counts."""
     monkeypatch.setenv("HGEMM_PACKS_PATH", str(made.run / "pack"))
     settings.cache_clear()
     manifest = select.find_packs().packs[0].manifest
     assert [each.name for each in manifest.device_profiles] == ["Simulated GPU"]
     assert {row.profile for row in manifest.table} == {"Simulated GPU"}
     assert manifest.baseline.torch == manifest.baseline.driver == "simulated"
-    twin = dataclasses.replace(packs.H200, name="Simulated GPU")
+    twin = dataclasses.replace(cards.H100, name="Simulated GPU")
     codes = {select.resolve(problem, 0, twin).code for problem in PROBLEMS}
     assert "kernel" in codes  # by nothing but its name is it kept from the real one
     for problem in PROBLEMS:
-        choice = select.resolve(problem, 0, packs.H200)
+        choice = select.resolve(problem, 0, cards.H100)
         assert (choice.kernel, choice.code) == (None, "profile")
-        assert "not measured on NVIDIA H200 with 132 SMs" in choice.reasons[0].text
+        assert "NVIDIA H100 80GB HBM3 here has another name, and " in choice.reasons[0].text
 
 
 def test_a_run_of_another_gpu_goes_on_nowhere_else(copied: Path, made: Made) -> None:
@@ -126,8 +128,10 @@ def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
 ) -> None:
     """Nothing else is screened, nothing confirmed: a pack, and what `generate measure dependent` is
     to measure of it. Only rows with a kernel, and those asked for."""
-    table = made.run / "source.json"
-    won = {Problem(*row.key) for row in read_source(table).table if row.kernel is not None}
+    own, table = read_source(made.run / "source.json"), tmp_path / "source.json"
+    official = own.pack._replace(name="hgemm-packs-sm90a")
+    write_source(table, dataclasses.replace(own, pack=official))
+    won = {Problem(*row.key) for row in own.table if row.kernel is not None}
     code, out, err = simulated("follow", table, "--run", tmp_path / "run", "--budget", "20s")
     assert (code, err) == (0, "") and f"pack: {tmp_path / 'run' / 'pack'}: " in out
     with Store(tmp_path / "run", readonly=True) as store:
@@ -139,6 +143,7 @@ def test_follow_finds_kernels_that_read_ahead_for_the_rows_of_a_table(
     assert {problem for problem, _ in asked} == won
     assert {name for _, name in asked} == set(pack.entries)
     assert pack.choose_kernels(asked, {}) == asked
+    assert opened(tmp_path / "run").pack.name == names.of_machine("Simulated GPU")
     for entry in pack.entries.values():
         assert entry.reads_ahead and entry.triggers_early
         assert entry.numerics.max_rel_err == round(found.proofs[entry.id].max_rel_err, 9)

@@ -13,6 +13,7 @@ from hgemm_packs.generator.compile import compiler, pack_writer
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
 from hgemm_packs.generator.store import export, findings
 from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.profiles import names
 from tests import packs, predictions
 from tests.generator.cli.made_run import Made, hashes
 from tests.generator.command import generate
@@ -154,9 +155,12 @@ def test_a_pack_may_have_all_that_passed_the_gate(
 
     monkeypatch.setattr(compiler, "build", compiled)
     monkeypatch.setattr(pack_writer, "build_pack", lambda *places: None)
-    words = ("contenders", made.run, "--out", tmp_path / "c", "--proven", made.run / "source.json")
+    official = own.pack._replace(name="hgemm-packs-sm90a")
+    pack_writer.write_source(tmp_path / "known.json", dataclasses.replace(own, pack=official))
+    words = ("contenders", made.run, "--out", tmp_path / "c", "--proven", tmp_path / "known.json")
     assert generate(*words).code == 0
     written = read_source(tmp_path / "c" / "source.json")
+    assert written.pack.name == names.of_machine("Simulated GPU"), "and not as the project's own"
     right = found.proofs.keys() - found.refused.keys()
     assert {k.id for k in written.kernels} == right | {k.id for k in own.kernels}
     assert len(written.kernels) > len(own.kernels) and written.table == own.table
@@ -180,6 +184,11 @@ def test_an_export_makes_the_table_of_its_run(
         assert generate("table", tmp_path / "raw", "--out", tmp_path / f"{i}.json").code == 0
     assert (tmp_path / "0.json").read_bytes() == (tmp_path / "1.json").read_bytes()
     again = read_source(tmp_path / "0.json")
+    named = ("table", tmp_path / "raw", "--out", tmp_path / "2.json", "--name", "hgemm-packs-sm90a")
+    assert generate(*named).code == 0  # as `make table` says it
+    official = again.pack._replace(name="hgemm-packs-sm90a")
+    assert read_source(tmp_path / "2.json") == dataclasses.replace(again, pack=official)
+    assert again.pack.name == names.of_machine("Simulated GPU")
     assert again.kernels == own.kernels
     assert [row.kernel for row in again.table] == [row.kernel for row in own.table]
     chosen_by_protocols(again, tmp_path)

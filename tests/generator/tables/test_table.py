@@ -15,6 +15,7 @@ from hgemm_packs.generator.store.findings import Field, Findings
 from hgemm_packs.generator.tables import judge, table
 from hgemm_packs.measure.evidence import ratio
 from hgemm_packs.pack.manifest import Numerics, Row
+from hgemm_packs.profiles import names
 from tests.generator.found import (
     DEVICE,
     FLOOR,
@@ -204,7 +205,7 @@ def test_the_document_is_of_the_device_that_measured() -> None:
     (profile,) = source.device_profiles
     assert (profile.name, profile.sm_count, profile.l2_bytes) == ("Some GPU", 100, 50 << 20)
     assert profile.mem_bw_gbps == 4000.0
-    assert (source.arch, source.pack.name) == ("sm_90a", "hgemm-packs-sm90a")
+    assert (source.arch, source.pack.name) == ("sm_90a", names.of_machine("Some GPU"))
     assert (source.baseline.torch, source.baseline.driver) == ("2.11.0", "580.1")
     assert source.policy.noise_floor == FLOOR
     assert source.pack.created == "2026-11-21T00:00:00Z"
