@@ -116,8 +116,9 @@ def list_packs(
 ) -> None:
     """List the packs that calls use, with --remote those of the Hub.
 
-    The list is in search order. It says which packs were refused and why, who vouches for each pack
-    of the cache, and which official packs were not fetched. --remote lists unchecked packs.
+    The list is in search order, with the rows and wins of each profile and the origin of each pack.
+    It says which packs were refused or are not for this GPU and why, who vouches for each pack of
+    the cache, and which official packs were not fetched. --remote lists unchecked packs.
 
     Example: hgemm-packs list
     """

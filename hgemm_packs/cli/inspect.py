@@ -5,41 +5,38 @@ Every verdict comes from `select` and `pack`; this module only prints them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from .. import report, select
+from .. import profiles, report, select
 from ..distribution import trust
 from ..errors import PackError
+from ..pack import discover
 from ..pack.folder import Pack
-from ..problem import Problem, cuda_of
+from ..pack.manifest import GroupedRow, Row
+from ..problem import Problem, Reason, cuda_of
 from ..settings import settings
 from .console import UserError, cuda_device, generator, open_pack, progress
 from .devices import find_device
 
 
 def list_found(out: Console) -> None:
-    """Packs in search order with their tables, then every place that was refused and why."""
+    """Packs in search order, each profile with its rows and wins and each pack with its origin,
+    then every place that was refused and why, and what is not for the GPU here."""
     _say_if_off(out)
     known = select.verify_packs()
     table = Table(title="packs in search order")
-    for name in ("pack", "arch", "profile", "path"):
-        table.add_column(name, overflow="fold")
+    table.add_column("pack", overflow="fold")
+    table.add_column("profile", overflow="fold")
     for name in ("kernels", "rows", "wins"):
         table.add_column(name, justify="right")
+    table.add_column("origin", overflow="fold")
     for pack in known.packs:
-        manifest = pack.manifest
-        wins = sum(row.kernel is not None and manifest.policy.clears(row) for row in manifest.table)
-        table.add_row(
-            f"{manifest.pack.name} {manifest.pack.version}",
-            manifest.arch,
-            ", ".join(each.name for each in manifest.device_profiles),
-            str(pack.path),
-            *(str(count) for count in (len(manifest.kernels), len(manifest.table), wins)),
-        )
+        for line in _describe(pack):
+            table.add_row(*line)
     if known.packs:
         out.print(table)
     else:
@@ -47,6 +44,24 @@ def list_found(out: Console) -> None:
     for refused in known.refused:
         out.print(f"refused {refused.place}: {refused.error}")
     _show_machine(out)
+
+
+def _describe(pack: Pack) -> Iterator[tuple[str, ...]]:
+    """The lines of a pack, one a profile. Grouped rows count as all others."""
+    manifest = pack.manifest
+    try:
+        origin = discover.origin(pack)
+    except PackError as error:
+        origin = str(error)
+    first = f"{manifest.pack.name} {manifest.pack.version}", str(len(manifest.kernels))
+    place = f"{origin}\n{pack.path}"
+    for profile in manifest.device_profiles:
+        rows: list[Row | GroupedRow] = [*manifest.table, *manifest.grouped]
+        rows = [row for row in rows if row.profile == profile.name]
+        wins = sum(row.kernel is not None and manifest.policy.clears(row) for row in rows)
+        name, kernels = first
+        yield name, f"{profile.name} ({manifest.arch})", kernels, str(len(rows)), str(wins), place
+        first, place = ("", ""), ""
 
 
 def _say_if_off(out: Console) -> None:
@@ -69,6 +84,10 @@ def _show_machine(out: Console) -> None:
     device = find_device(None)
     driver = f"driver for {cuda_of(device.driver)}"
     out.print(f"{device.name} ({device.arch}, {device.sm_count} SMs), {driver}")
+    for pack in select.find_packs().packs:
+        found = profiles.find_profile(pack.manifest, device)
+        if isinstance(found, Reason):
+            out.print(f"not used here: {found.text}", soft_wrap=True)
 
 
 def explain(out: Console, problem: Problem, profile: str | None) -> None:

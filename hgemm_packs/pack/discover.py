@@ -38,6 +38,8 @@ class Found(NamedTuple):
 
 
 _warned: set[tuple[str, str]] = set()
+#: Entry points of wheels by the folder that they provided.
+_providers: dict[Path, EntryPoint] = {}
 
 
 def packs() -> list[Pack]:
@@ -99,7 +101,29 @@ def _find_provided() -> Iterator[Path | Refused]:
         except BaseException as error:  # somebody else's code may raise anything, SystemExit too
             yield _refuse_provider(point.value, error)
         else:
+            _providers[place] = point
             yield place
+
+
+def origin(pack: Pack) -> str:
+    """Where a pack of this process is from, and of one in the cache who vouched for it. Raises
+    PackError for a receipt that has changed since."""
+    root = settings().cache
+    if pack.path in settings().path:
+        return "HGEMM_PACKS_PATH"
+    if pack.path in _providers:
+        wheel = _providers[pack.path].dist
+        return f"wheel {wheel.name} {wheel.version}" if wheel else "a wheel"
+    if root is None or pack.path.parent != root / "v1" / "packs":
+        return "this process"
+    from .receipts import read_receipt
+
+    receipt = read_receipt(root, pack.path.name)
+    if receipt is None:
+        raise PackError("no_receipt", "the pack has no receipt of its check: fetch it again")
+    place = f" of {receipt.repo}" if receipt.repo else ""
+    who = "its sha256" if receipt.authority == "sha256" else receipt.vouched
+    return f"cache{place}, vouched for by {who}"
 
 
 def _entry_points() -> tuple[list[EntryPoint], list[Refused]]:

@@ -20,7 +20,7 @@ from hgemm_packs.errors import PackError
 from hgemm_packs.measure import baselines, timing
 from hgemm_packs.problem import Problem
 from hgemm_packs.settings import settings
-from tests import packs
+from tests import cards, packs
 
 pytestmark = pytest.mark.usefixtures("clean_process")
 
@@ -43,14 +43,20 @@ def pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def lines_of(out: str) -> list[list[str]]:
+    """Cells of the table that `list` prints."""
+    lines = (line for line in out.splitlines() if line.startswith("│"))
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+
+
 def test_list_lists_packs_and_what_was_refused(
     run: Run, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HGEMM_PACKS_PATH", f"{pack}:{tmp_path / 'absent'}")
     code, out, _ = run("list")
     assert code == 0
-    line = next(line for line in out.splitlines() if "test-pack 1.0.0" in line)
-    assert [cell.strip() for cell in line.strip("│").split("│")][-3:] == ["3", "3", "2"]
+    (cells,) = (cells for cells in lines_of(out) if cells[0] == "test-pack 1.0.0")
+    assert cells[1:] == ["NVIDIA H200 (sm_90a)", "3", "3", "2", "HGEMM_PACKS_PATH"]
     assert "refused" in out and "missing_file" in out
     assert "no CUDA device" in out
 
@@ -66,10 +72,40 @@ def test_defect_16_a_device_profile_is_no_markup(
     monkeypatch.setattr(inspect, "cuda_device", lambda: 0)
     monkeypatch.setattr(inspect, "find_device", lambda _: replace(packs.H200, name=name))
     code, out, _ = run("list")
-    cells = [line.split("│")[3].strip() for line in out.splitlines() if line.startswith("│")]
-    assert (code, " ".join(filter(None, cells))) == (0, name)  # folded at spaces
+    cells = [cells[1] for cells in lines_of(out)]
+    assert (code, " ".join(filter(None, cells))) == (0, f"{name} (sm_90a)")  # folded at spaces
     assert f"{name} (sm_90a, 132 SMs)" in out
     assert plots.plot_speedups(made.manifest, tmp_path / "plot.png")
+
+
+def test_list_counts_for_each_profile_and_names_what_is_not_for_the_gpu_here(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels, known = packs.good_kernels(), (cards.H200, cards.H100)
+    rows = [
+        row._replace(profile=device.name)
+        for device, count in zip(known, (3, 1), strict=True)
+        for row in packs.good_rows(kernels)[:count]
+    ]
+    profiles = tuple(cards.profile(each) for each in known)
+    made = packs.write_good(tmp_path / "pack", device_profiles=profiles, table=tuple(rows))
+    monkeypatch.setenv("HGEMM_PACKS_PATH", str(made.path))
+    monkeypatch.setattr(inspect, "cuda_device", lambda: 0)
+    for device in (cards.H100, cards.GH200):
+        monkeypatch.setattr(inspect, "find_device", lambda _, device=device: device)
+        code, out, _ = run("list")
+        assert code == 0
+        assert [cells[:5] for cells in lines_of(out) if cells[1]] == [
+            ["test-pack 1.0.0", "NVIDIA H200 (sm_90a)", "3", "3", "2"],
+            ["", "NVIDIA H100 80GB HBM3 (sm_90a)", "", "1", "1"],
+        ]
+        unused = [line for line in out.splitlines() if line.startswith("not used here: ")]
+        assert bool(unused) == (device is cards.GH200)
+    assert unused == [
+        "not used here: test-pack 1.0.0: measured on NVIDIA H100 80GB HBM3, and NVIDIA GH200 480GB "
+        "here has 4023 GB/s of memory bandwidth, not 3352. `hgemm-packs tune` measures here; "
+        "HGEMM_PACKS_SIBLINGS=1 predicts from there"
+    ]
 
 
 def test_list_without_a_pack_says_how_to_get_one(run: Run) -> None:

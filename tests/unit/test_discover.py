@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hgemm_packs import settings
+from hgemm_packs.errors import PackError
 from hgemm_packs.pack import discover, receipts
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.receipts import Receipt
@@ -84,8 +85,28 @@ def test_path_then_providers_then_cache(
     )
     provide(tmp_path, monkeypatch, b="provider:FOLDER", c="provider:folder")
     monkeypatch.setenv("HGEMM_PACKS_PATH", f"{second}{os.pathsep}{os.pathsep}{first}")
-    assert paths(discover.packs()) == [second, first, third, fourth, cached]
+    found = discover.packs()
+    assert paths(found) == [second, first, third, fourth, cached]
     assert codes() == []
+    assert [discover.origin(each) for each in found] == [
+        *("HGEMM_PACKS_PATH", "HGEMM_PACKS_PATH", "wheel provider 1.0", "wheel provider 1.0"),
+        "cache, vouched for by its sha256",
+    ]
+    elsewhere = Pack.open(third.rename(tmp_path / "elsewhere"))
+    assert discover.origin(elsewhere) == "this process", "as packs.use opens it"
+
+
+def test_the_origin_of_a_cached_pack_is_its_receipt(cache: Path, tmp_path: Path) -> None:
+    path = into_cache(cache, "9")
+    (pack,) = discover.packs()
+    signed = dataclasses.replace(
+        receipt_of(pack), repo="alice/new", revision="a" * 40, authority="registry"
+    )
+    receipts.write_receipt(cache, signed)
+    assert discover.origin(pack) == "cache of alice/new, vouched for by registry"
+    (cache / "v1" / "receipts" / f"{path.name}.json").unlink()
+    with pytest.raises(PackError, match="no receipt of its check"):
+        discover.origin(pack)
 
 
 def test_the_same_pack_in_two_places_counts_once(
