@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from hgemm_packs import launcher, matmul, report, select, torch_state
+from hgemm_packs import launcher, matmul, profiles, report, select, torch_state
 from hgemm_packs.nn import Linear
 from hgemm_packs.problem import Problem
 
@@ -59,15 +59,15 @@ MODES: dict[str, Callable[[], Any]] = {
 def smallest_win(*layouts: str, least: float = 0.0) -> Problem:
     """The smallest problem of these layouts that an installed pack has a kernel for on device 0, of
     those with `least` operations."""
-    profile = launcher.device_info(0).name
+    here = launcher.device_info(0)
     wins = [
         Problem(*row.key)
-        for pack in select.find_packs().packs
-        for row in pack.manifest.table
+        for manifest, profile in profiles.find_measured(select.find_packs().packs, here)
+        for row in manifest.table
         if row.layout in layouts
         and row.kernel
-        and row.profile == profile
-        and pack.manifest.policy.clears(row)
+        and row.profile == profile.name
+        and manifest.policy.clears(row)
         and 2 * row.m * row.n * row.k >= least
     ]
     if not wins:

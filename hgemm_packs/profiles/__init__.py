@@ -84,7 +84,7 @@ def find_nearest(profiles: Iterable[DeviceProfile], device: DeviceInfo) -> Devic
         bandwidths = device.theoretical_mem_bw_gbps, profile.theoretical_mem_bw_gbps
         pairs = [(device.sm_count, profile.sm_count), (device.l2_bytes, profile.l2_bytes)]
         pairs += [bandwidths] if None not in bandwidths else []  # type: ignore[list-item]
-        return sum(abs(math.log(here / there)) for here, there in pairs)
+        return sum(abs(math.log(max(here, 1) / there)) for here, there in pairs)
 
     return min(profiles, key=distance)
 

@@ -18,12 +18,13 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from hgemm_packs import launcher
+from hgemm_packs import launcher, profiles
 from hgemm_packs.distribution import lockfile, policy
 from hgemm_packs.errors import PackError
 from hgemm_packs.pack import folder as pack
 from hgemm_packs.pack import manifest_reader, receipts, strict_json
 from hgemm_packs.problem import Problem
+from tests import cards
 
 #: Between manifest and blob in an input of the pack target.
 SEPARATOR = b"\n--blob--\n"
@@ -97,11 +98,15 @@ def read_manifest(data: bytes) -> None:
     for entry in whole.kernels:
         assert alone.kernel(entry.id) == entry
     assert len(document.get("predictors", [])) == len(whole.predictors)
-    profiles = {each.name: each for each in whole.device_profiles}
+    known = {each.name: each for each in whole.device_profiles}
+    for mine in whole.device_profiles:  # a device is what a profile says, and any is compared
+        there = profiles.as_device(mine, whole.arch, whole.min_driver)
+        assert profiles.find_profile(whole, there) is mine
+    profiles.find_profile(whole, cards.H200)
     for each in whole.predictors:
         assert alone.predictor(each.profile) == each
         if launcher._C is not None:  # C takes all that is accepted
-            launcher.predictor(each, profiles[each.profile])
+            launcher.predictor(each, known[each.profile])
 
 
 class PackReader:

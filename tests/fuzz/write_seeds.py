@@ -25,7 +25,7 @@ from hgemm_packs.pack.manifest import (
     Timing,
 )
 from hgemm_packs.pack.receipts import Receipt, write_receipt
-from tests import packs, predictions
+from tests import cards, packs, predictions
 from tests.fuzz.targets import SEPARATOR
 
 SEEDS = Path(__file__).parent / "seeds"
@@ -125,6 +125,9 @@ def main() -> None:
             (SEEDS / "receipt" / name).write_bytes(data)
         packs.write_good(Path(scratch) / "good").close()
         write_pair("good", Path(scratch) / "good")
+        known = (cards.profile(cards.H200), cards.profile(cards.H100), cards.unrecorded(cards.H20))
+        packs.write_good(Path(scratch) / "recorded", device_profiles=known).close()
+        write_pair("recorded", Path(scratch) / "recorded")
         predictions.write(Path(scratch) / "predicting").close()
         write_pair("predicting", Path(scratch) / "predicting")
         for layout in WITH_ADDEND:

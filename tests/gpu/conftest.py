@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from hgemm_packs import launcher, select
+from hgemm_packs import launcher, profiles, select
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem
@@ -24,16 +24,16 @@ class Wins:
     products, or those `with_epilogue`; no batches."""
 
     def __init__(self, with_epilogue: bool = False) -> None:
-        name = launcher.device_info(0).name
+        here = launcher.device_info(0)
         self.kernels: dict[Problem, str] = {}
-        for pack in select.find_packs().packs:
-            for row in pack.manifest.table:
+        for manifest, profile in profiles.find_measured(select.find_packs().packs, here):
+            for row in manifest.table:
                 one = row.batches == 1
-                clears = one and row.kernel is not None and pack.manifest.policy.clears(row)
+                clears = one and row.kernel is not None and manifest.policy.clears(row)
                 wanted = (row.epilogue != "none") is with_epilogue
-                if clears and wanted and row.profile == name:
-                    self.kernels[Problem(*row.key)] = pack.manifest.by_id[row.kernel].name
-        assert self.kernels, f"HGEMM_PACKS_PATH names no pack with a win on {name}"
+                if clears and wanted and row.profile == profile.name:
+                    self.kernels[Problem(*row.key)] = manifest.by_id[row.kernel].name
+        assert self.kernels, f"HGEMM_PACKS_PATH names no pack with a win on {here}"
         self.problems = sorted(self.kernels, key=lambda p: p.m * p.n * p.k)
 
     def of_each_kernel(self) -> list[Problem]:

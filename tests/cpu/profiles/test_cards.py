@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 
 from hgemm_packs import launcher, profiles, select
-from hgemm_packs.problem import Problem
+from hgemm_packs.cli import plan
+from hgemm_packs.cli.console import UserError
+from hgemm_packs.generator.compile.pack_writer import write_pack
+from hgemm_packs.nn import grouped_choice
+from hgemm_packs.problem import GroupedProblem, Problem
 from hgemm_packs.profiles import power
+from hgemm_packs.torch_compile import choice
 from tests import cards, fake_driver, packs, predictions
 from tests.cpu.call.served_packs import install, multiply, runnable
+from tests.cpu.grouped import made
 
 CARD = cards.H100
 FLAGS = (
@@ -201,3 +207,43 @@ def test_nothing_is_predicted_for_a_sibling_that_does_not_ask(
     for problem in (SURE, UNSURE, packs.WIN):
         multiply(h800, problem)
     assert launcher.counters()["hits"] == 0 and h800.fallbacks() == {"profile": 3}
+
+
+@pytest.mark.parametrize(("renamed", "code"), [(True, "kernel"), (False, "profile")])
+def test_grouped_products_and_compiled_graphs_ask_by_the_same_rule(
+    renamed: bool,
+    code: str,
+    h800: fake_driver.Started,
+    nvml: Nvml,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both looked rows up by the name of the device; an H800 at half of its power is none."""
+    nvml.limit_mw.value = 700_000 if renamed else 350_000
+    kernel = made.kernel("nt", "bf16")
+    rows = [made.row(m, kernel)._replace(profile=CARD.name) for m in (16, 64)]
+    source = packs.source(
+        *([kernel], []),
+        **{"launcher_abi": 6, "grouped": tuple(rows), "device_profiles": (cards.profile(CARD),)},
+    )
+    grouped = write_pack(tmp_path / "grouped", source, [kernel], generator_info=packs.GENERATOR)  # type: ignore[list-item]
+    install(monkeypatch, grouped.path, write(tmp_path / "pack"))
+    select.reset()
+    problem = GroupedProblem(made.GROUPS, 30, made.N, made.K, "nt", "bf16")
+    found = grouped_choice.resolve(problem, launcher.device_info(0))
+    assert (found.code, found.row) == (code, rows[1] if renamed else None)
+    assert grouped_choice.limits(problem, 0) == ([4, 16, 64] if renamed else [])
+    choice._find_measured_m.cache_clear()  # what a GPU is stays the same in a process
+    weight = Problem(1, packs.WIN.n, packs.WIN.k, "nn", "f16").key[1:]
+    measured = choice._find_measured_m(choice.tables(), weight, launcher.device_info(0))
+    assert measured == ((packs.WIN.m,) if renamed else ())
+
+
+def test_a_plan_is_of_the_profile_that_the_gpu_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_process: None
+) -> None:
+    install(monkeypatch, write(tmp_path / "pack"))
+    select.reset()
+    assert plan._figures(cards.RENAMED[0][0]).source == "pack test-pack 1.0.0"
+    with pytest.raises(UserError, match="nothing was measured on NVIDIA H20"):
+        plan._figures(cards.H20)
