@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -289,10 +290,13 @@ def test_strict_is_read_once(value: str, strict: bool, monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def logger(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
+def logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
     monkeypatch.setattr(settings.LOGGER, "handlers", [])
-    monkeypatch.setattr(settings.LOGGER, "level", logging.NOTSET)
-    return settings.LOGGER
+    before = settings.LOGGER.level
+    yield settings.LOGGER
+    # By the method: a level that is put back as a value leaves what the logger remembers of the
+    # other one, and later tests had the reasons of every decision asked of Python.
+    settings.LOGGER.setLevel(before)
 
 
 def test_log_level(
