@@ -27,8 +27,17 @@ from hgemm_packs.generator.tables import table
 from hgemm_packs.problem import Problem
 
 
+def use_one_thread() -> None:
+    """A report and a table are thousands of small bootstraps: torch's threads would wait for each
+    other, seven times as long as one takes."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def conclude(out: Console, store: Store, run: Path, summary: Summary, keep: float) -> None:
     """Write report and pack, and say what came out. Leaves with 1 when nothing was won."""
+    use_one_thread()
     out.print(
         f"{summary.problems} problems, {summary.screened} timings of {summary.kernels} kernels, "
         f"{summary.spent:.0f} GPU-s: {summary.confirmed} of {summary.likely} likely "
@@ -113,6 +122,7 @@ def write_report(
     out_dir: Annotated[Path | None, typer.Option("--out", help="Default: RUN/report.")] = None,
 ) -> None:
     """Write report.html and report.json of a run, even while it runs."""
+    use_one_thread()
     with Store(run, readonly=True) as store:
         path = report.write(store, out_dir or run / "report")
     say(console(), f"wrote {path}")
@@ -148,5 +158,6 @@ def pack(
 
     source.json, the table as a document, stands beside pack/.
     """
+    use_one_thread()
     with Store(run, readonly=True) as store:
         write_pack(console(), store, out_dir or run, keep)

@@ -58,8 +58,12 @@ class Stages:
     def __init__(self, flow: RunJobs, tracks: Sequence[Track]) -> None:
         self._flow = flow
         self.entrants = [Entrant(track) for track in tracks]
-        self._limit = 0.0
+        self._may_spend: Callable[[], bool] = bool  # whether a stage may start another job
         self._asked_gate: set[str] = set()
+
+    def _keep_to(self, limit: float) -> None:
+        """Start jobs while the run has spent less than `limit` GPU-seconds."""
+        self._may_spend = lambda: self._flow.spent < limit
 
     def _by_gain(self) -> list[Entrant]:
         return sorted(self.entrants, key=lambda e: (-e.gain, e.track.order))
@@ -75,7 +79,7 @@ class Stages:
         known = self._flow.find_replies(kind, problem, [kernel.id for kernel in kernels])
         if known:
             then(known[-1])  # type: ignore[operator]
-        elif self._flow.spent < self._limit:
+        elif self._may_spend():
             self._flow.submit(kind, problem, kernels, then)  # type: ignore[arg-type]
 
     def _gate(self, limit: float, of: Callable[[Entrant], list[CompiledKernel]]) -> None:
