@@ -25,7 +25,8 @@ from hgemm_packs.generator.store.lines import read_records
 
 #: What a screen must have a row's kernel ahead of torch by, for nothing else to be tried.
 ENOUGH = 1.02
-FINALISTS = 2
+#: Kernels of a problem in the finals, and of those that read ahead in the confirmation.
+FINALISTS, DEPENDENT = 2, 1
 
 LikeOption = Annotated[
     str, typer.Option(help='A card with a table ("H200"), to begin with.', rich_help_panel=WAY)
@@ -72,7 +73,13 @@ def begin(
         return Start(search, budget, partial(transfer.move_choices, behind))
     like = Like(card.rows, search)
     few = replace(
-        budget, patience=1, race_width=FINALISTS, finalists=FINALISTS, enough=ENOUGH, dependent=0
+        budget,
+        patience=1,
+        enough=ENOUGH,
+        race_width=FINALISTS,
+        finalists=FINALISTS,
+        dependent=0,
+        dependent_confirmed=DEPENDENT,
     )
     return Start(like, few, like.dependent_choices)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from hgemm_packs.generator.core.spec import Reply
-from hgemm_packs.generator.run.entrants import GATE_BATCH, Entrant
+from hgemm_packs.generator.run.entrants import GATE_BATCH, Counts, Entrant
 from hgemm_packs.generator.run.finals import FinalStages
 from hgemm_packs.generator.run.followers import Followers
 from hgemm_packs.generator.run.jobs import QUEUED, RunJobs
@@ -30,14 +30,11 @@ class EarlyStages(FinalStages):
         self,
         flow: RunJobs,
         tracks: Sequence[Track],
-        width: int,
-        count: int,
+        counts: Counts,
         followers: Followers | None,
-        tried: int,
-        *,
         share: float,
     ) -> None:
-        super().__init__(flow, tracks, width, count, followers, tried)
+        super().__init__(flow, tracks, counts, followers)
         self._may_spend = lambda: self.spent < share
         self._ready: deque[Entrant] = deque()
         self._held: list[Entrant] = []  # wait for gates of kernels that others want as well

@@ -17,7 +17,7 @@ from statistics import median
 
 from hgemm_packs.generator.core.gains import ratios
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Reply, Result, Status, Verdict
-from hgemm_packs.generator.run.entrants import Entrant
+from hgemm_packs.generator.run.entrants import Counts, Entrant
 from hgemm_packs.generator.run.followers import DependentStages, Followers
 from hgemm_packs.generator.run.jobs import PASSED, Built, RunJobs
 from hgemm_packs.generator.run.rounds import Track
@@ -46,13 +46,10 @@ class FinalStages(DependentStages):
         self,
         flow: RunJobs,
         tracks: Sequence[Track],
-        width: int,
-        count: int,
+        counts: Counts,
         followers: Followers | None,
-        tried: int,
     ) -> None:
-        super().__init__(flow, tracks, count, followers, tried)
-        self._width = width
+        super().__init__(flow, tracks, counts, followers)
         self.sanitized = 0  # kernels, in this call
 
     def race(self, limit: float) -> None:
@@ -64,7 +61,7 @@ class FinalStages(DependentStages):
         times = entrant.track.times
         best = sorted(times, key=lambda choice: (times[choice], choice.key))
         # Some below the width stand by: the gate may refuse one that is in.
-        self._flow.build(best[: 2 * self._width], partial(self._race, entrant, best, then))
+        self._flow.build(best[: 2 * self._counts.race], partial(self._race, entrant, best, then))
 
     def _race(self, entrant: Entrant, best: Sequence[Choice], then: Then, built: Built) -> None:
         found = (built[choice] for choice in best if choice in built)
@@ -75,8 +72,8 @@ class FinalStages(DependentStages):
         }
         entrant.ranking = list(ready.values())
         # A race of as many as the finals have sends home nobody.
-        if len(entrant.ranking) > self._count < self._width:
-            field = entrant.ranking[: self._width]
+        if len(entrant.ranking) > self._counts.finals < self._counts.race:
+            field = entrant.ranking[: self._counts.race]
             self._ask("race", entrant, field, partial(self._take_race, entrant, then))
         else:
             then(entrant)
@@ -98,7 +95,7 @@ class FinalStages(DependentStages):
         """The finalists as far as is known."""
         if entrant.track.problem in self._flow.given_up:
             return []
-        return self._drop_refused(entrant.ranking)[: self._count]
+        return self._drop_refused(entrant.ranking)[: self._counts.finals]
 
     def finals(self, limit: float) -> None:
         """Finalists that passed the gate against torch and tuned cuBLASLt."""

@@ -12,7 +12,7 @@ from statistics import median
 
 from hgemm_packs.generator.core.space import admits
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Reply
-from hgemm_packs.generator.run.entrants import Entrant, Stages
+from hgemm_packs.generator.run.entrants import Counts, Entrant, Stages
 from hgemm_packs.generator.run.jobs import PASSED, Built, RunJobs
 from hgemm_packs.generator.run.rounds import Track
 from hgemm_packs.generator.search import behind
@@ -26,19 +26,17 @@ Followers = Callable[[Problem], Sequence[Choice]]
 
 
 class DependentStages(Stages):
-    """The stages of kernels that read ahead. `tried` of a problem are tried besides the winners'
-    own and those known elsewhere, `count` are confirmed."""
+    """The stages of kernels that read ahead: besides the winners' own and those known elsewhere a
+    problem tries as many as `counts` says."""
 
     def __init__(
         self,
         flow: RunJobs,
         tracks: Sequence[Track],
-        count: int,
+        counts: Counts,
         followers: Followers | None,
-        tried: int,
     ) -> None:
-        super().__init__(flow, tracks)
-        self._count, self._tried = count, tried
+        super().__init__(flow, tracks, counts)
         self._elsewhere = followers
 
     def time_dependent(self, limit: float) -> None:
@@ -53,7 +51,7 @@ class DependentStages(Stages):
         if self._elsewhere is None:
             return
         self._flow.each(self._list_likely(), self._start_dependent)
-        best = self._first() if self._tried else {}
+        best = self._first() if self._counts.dependent else {}
 
         def go_on(entrant: Entrant) -> None:
             problem = entrant.track.problem
@@ -78,7 +76,8 @@ class DependentStages(Stages):
             for one in behind.twins(each, space.problem, sms)
         )
         fitting = (one for one in (*before, *twins) if admits(one, space.problem))
-        roomy = behind.candidates(space, sms, self._tried) if self._tried else []
+        tried = self._counts.dependent
+        roomy = behind.candidates(space, sms, tried) if tried else []
         choices = list(dict.fromkeys([*fitting, *roomy]))
         flow.build(choices, partial(self._time_fresh_builds, entrant))
 
@@ -159,7 +158,8 @@ class DependentStages(Stages):
 
     def _list_confirmable(self, entrant: Entrant) -> list[CompiledKernel]:
         """Those of `dependent_kernels` that are confirmed, as far as is known."""
-        return self._drop_refused(entrant.dependent_kernels)[: self._count]
+        count = self._counts.dependent_confirmed
+        return self._drop_refused(entrant.dependent_kernels)[:count]
 
 
 def _fastest_of(

@@ -19,6 +19,7 @@ from hgemm_packs.generator.core.gains import geometric, mean, wins
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, Reply, Verdict
 from hgemm_packs.generator.run.early import EarlyStages
+from hgemm_packs.generator.run.entrants import Counts
 from hgemm_packs.generator.run.finals import FinalStages, Sanitize, Won
 from hgemm_packs.generator.run.followers import MOST_DEPENDENT, Followers
 from hgemm_packs.generator.run.jobs import RunJobs
@@ -42,8 +43,9 @@ class Budget:
     """What a run may cost: GPU-seconds over all GPUs and all calls on one store. `search_share` of
     it goes into the search, in batches of `batch` choices, at most `patience` batches without
     progress for a problem, and none for one that a screen has `enough` times as fast as torch.
-    `race_width` choices of each problem race, `finalists` are timed against the baselines,
-    `dependent` that read ahead are tried besides those known."""
+    `race_width` choices of each problem race, `finalists` are timed against the baselines. Of
+    kernels that read ahead `dependent` are tried besides those known, and `dependent_confirmed`
+    confirmed."""
 
     gpu_seconds: float
     search_share: float = 0.7
@@ -53,6 +55,12 @@ class Budget:
     finalists: int = 3
     enough: float | None = None
     dependent: int = MOST_DEPENDENT
+    dependent_confirmed: int = 3
+
+    @property
+    def counts(self) -> Counts:
+        """What the stages behind the search are told."""
+        return Counts(self.race_width, self.finalists, self.dependent, self.dependent_confirmed)
 
     def limit(self, share_of_rest: float) -> float:
         """GPU-seconds of the search and a share of what it leaves."""
@@ -141,10 +149,8 @@ def generate(
         stages = EarlyStages(
             flow,
             tracks,
-            budget.race_width,
-            budget.finalists,
+            budget.counts,
             followers,
-            budget.dependent,
             share=budget.limit(TIMED) - budget.limit(0.0),
         )
         screen = _begin_screen(flow, stages, budget, progress)
@@ -187,9 +193,7 @@ def find_dependent_kernels(
     does."""
     with _open_jobs(store, builder, evaluator, budget, "follow", list(won), seed) as flow:
         tracks = [Track(problem, spaces, order) for order, problem in enumerate(won)]
-        stages = FinalStages(
-            flow, tracks, budget.race_width, budget.finalists, followers, budget.dependent
-        )
+        stages = FinalStages(flow, tracks, budget.counts, followers)
         screen = _begin_screen(flow, stages, budget, progress)
         screen.stage("build", lambda: sum(bool(e.gains) for e in stages.entrants))
         stages.won(won)

@@ -160,6 +160,22 @@ def test_a_run_goes_on_and_repeats_nothing(card: Path, tmp_path: Path) -> None:
     assert len(work) == len(set(work))
 
 
+def test_a_run_that_is_resumed_has_the_stages_that_it_had(card: Path, tmp_path: Path) -> None:
+    """With three kernels in the finals and more that read ahead, what was confirmed with two was
+    confirmed again."""
+    like(tmp_path, "--budget", "5s")
+    before = jobs(tmp_path)
+    confirmed = [each for each in before if each[0] == "confirm"]
+    assert confirmed and len(confirmed) < len(PROBLEMS) + 1
+    code = simulated("resume", tmp_path / "run", "--budget", "60s", device=other()).code
+    after = jobs(tmp_path)
+    assert code == 0 and after[: len(before)] == before
+    fields = [each for each in after if each[0] in ("finals", "confirm")]
+    assert len(fields) == len({(kind, problem) for kind, problem, _ in fields})
+    assert {problem for kind, problem, _ in fields if kind == "finals"} == {*PROBLEMS, NEAR}
+    assert max(len(kernels) for kind, _, kernels in fields if kind == "finals") == 2
+
+
 def test_winners_only_leaves_it_at_the_rows(card: Path, tmp_path: Path) -> None:
     like(tmp_path, "--strategy", "winners")
     with Store(tmp_path / "run", readonly=True) as store:
