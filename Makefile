@@ -102,10 +102,13 @@ bench-host: $(STAMPS)/built
 # put beside what is there first; that stays as it is. dependent/choice and
 # dependent/contenders (several kernels a problem) say which kernel a row names for dependent launch;
 # dependent/published was measured after: nothing that it lacks is chosen, and what it has slow leaves
-# its row. Nor is a kernel without a clean record of the sanitizer. Needs no GPU.
+# its row. Nor is a kernel without a clean record of the sanitizer. A card with a folder of its own
+# in the results gets a table of its own. Needs no GPU.
 table: $(STAMPS)/built
 	$(if $(RUNS),$(FOLDERS) take $(RUNS))
 	$(TABLE) $$($(FOLDERS) table) --name hgemm-packs-sm90a --out manifests/sm_90a/h200
+	for card in $$($(FOLDERS) cards); do \
+	  $(TABLE) $$($(FOLDERS) table --card $$card) --name hgemm-packs-sm90a --out manifests/sm_90a/$$card || exit 1; done
 	$(MAKE) figures
 
 ## Measure predictor fits which kernel runs what was never measured

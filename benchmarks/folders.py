@@ -3,6 +3,10 @@
     python -m benchmarks.folders table [OPTION...]    # all that `generate table` is told but these
     python -m benchmarks.folders add FOLDER LINES.jsonl...
     python -m benchmarks.folders take RUN...          # what `make table RUNS=...` does first
+    python -m benchmarks.folders cards                # other cards that have results
+
+With `--card NAME` behind the verb the results are those of another card, in a folder of its name
+with the same folders in it. What is said of kernels and not of times stands for all cards: SHARED.
 
 A folder of lines has 01.jsonl.zip, 02.jsonl.zip ... in the order of measurement: of a task that was
 measured twice the later line counts. Nothing in it is ever changed. `add` packs what a script wrote
@@ -81,6 +85,9 @@ FOLDERS = {
 }
 
 
+#: Folders whose lines are about a kernel, whichever card ran it.
+SHARED = ("sanitizer/tables", "bits")
+
 #: Lines of `generate refine`, in the folder `refined` of a run -> where they belong.
 REFINED = {
     "dependent.jsonl": "dependent/choice",
@@ -102,13 +109,23 @@ def find_folders(option: str) -> list[str]:
     return [name for name, folder in FOLDERS.items() if folder.option == option]
 
 
-def table_options(results: Path = RESULTS, left_out: Iterable[str] = ()) -> list[str]:
-    """What `generate table` is told: the exports, then each folder that decides."""
-    words = [str(results / CONFIRMATIONS)]
+def table_options(
+    results: Path = RESULTS, left_out: Iterable[str] = (), card: str = ""
+) -> list[str]:
+    """What `generate table` is told: the exports, then each folder that decides; of another card
+    its own, and of SHARED folders those of all cards too."""
+    words = [str(results / card / CONFIRMATIONS)]
     for name, folder in FOLDERS.items():
-        if folder.option and folder.option not in left_out and (results / name).is_dir():
-            words += [folder.option, str(results / name)]
+        mine = [results / card / name, *([results / name] if card and name in SHARED else [])]
+        if folder.option and folder.option not in left_out:
+            for place in filter(Path.is_dir, mine):
+                words += [folder.option, str(place)]
     return words
+
+
+def cards(results: Path = RESULTS) -> list[str]:
+    """Other cards that have results: folders with exports of their own."""
+    return sorted(each.parent.name for each in results.glob(f"*/{CONFIRMATIONS}"))
 
 
 def next_shard(folder: Path) -> Path:
@@ -166,16 +183,23 @@ def take(runs: Sequence[Path], results: Path = RESULTS) -> list[Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    match list(arguments):
+    words, card = list(arguments), ""
+    if "--card" in words[:-1]:
+        place = words.index("--card")
+        card = words[place + 1]
+        del words[place : place + 2]
+    match words:
         case ["table", *left_out]:
             results = RESULTS.relative_to(Path.cwd())
-            print(" ".join(table_options(results, left_out)))
+            print(" ".join(table_options(results, left_out, card)))
         case ["take", *runs] if runs:
-            for path in take([Path(each) for each in runs]):
+            for path in take([Path(each) for each in runs], RESULTS / card):
                 print(f"wrote {path}")
         case ["add", name, *paths] if paths:
-            for path in add(name, [Path(each) for each in paths]):
+            for path in add(name, [Path(each) for each in paths], RESULTS / card):
                 print(f"wrote {path}")
+        case ["cards"]:
+            print(" ".join(cards()))
         case _:
             sys.exit(__doc__)
     return 0

@@ -259,7 +259,7 @@ def read(found: Findings, out: Path) -> Findings:
         [
             Findings(
                 device=found.device,
-                fields=tuple(each for each in jobs if each.stage == "confirm"),
+                fields=tuple(each for each in jobs if each.stage != "noise"),
                 trials=tuple(each for each in jobs if each.stage == "noise"),
                 proofs={id_: found.proofs[id_] for id_ in ids},
                 refused=_find_refused(jobs),

@@ -22,6 +22,9 @@ def line(at: Snapshot) -> str:
     words += [f"{at.screened} timings", f"{at.kernels} kernels"]
     if at.failures:
         words.append(f"{at.failures} refused")
+    if at.busy.wall:
+        shares = (at.busy.share(part) for part in (at.busy.compilers, at.busy.gpus))
+        words.append("compilers {:.0%}, GPUs {:.0%} of the time".format(*shares))
     words.append(f"best so far {at.speedup:.3f}x torch")
     return ", ".join(words)
 
@@ -36,7 +39,7 @@ def show_progress(out: Console) -> Iterator[generate.Progress]:
             nonlocal stage
             if snapshot.stage != stage:
                 stage = snapshot.stage
-                out.print(f"{stage}: {line(snapshot)}")
+                out.print(f"{stage}: {line(snapshot)}", soft_wrap=True)
 
         yield note
         return

@@ -29,10 +29,19 @@ from hgemm_packs.problem import Problem
 from hgemm_packs.profiles import names
 
 
+def use_one_thread() -> None:
+    """A report and a table are thousands of small bootstraps: torch's threads would wait for each
+    other, seven times as long as one takes."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def conclude(
     out: Console, store: Store, run: Path, summary: Summary, keep: float, name: str | None
 ) -> None:
     """Write report and pack, and say what came out. Leaves with 1 when nothing was won."""
+    use_one_thread()
     out.print(
         f"{summary.problems} problems, {summary.screened} timings of {summary.kernels} kernels, "
         f"{summary.spent:.0f} GPU-s: {summary.confirmed} of {summary.likely} likely "
@@ -124,6 +133,7 @@ def write_report(
     out_dir: Annotated[Path | None, typer.Option("--out", help="Default: RUN/report.")] = None,
 ) -> None:
     """Write report.html and report.json of a run, even while it runs."""
+    use_one_thread()
     with Store(run, readonly=True) as store:
         path = report.write(store, out_dir or run / "report")
     say(console(), f"wrote {path}")
@@ -162,5 +172,6 @@ def pack(
     """
     if name is not None:
         names.check(name)
+    use_one_thread()
     with Store(run, readonly=True) as store:
         write_pack(console(), store, out_dir or run, keep, name)

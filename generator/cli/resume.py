@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import partial
 from typing import Annotated
 
@@ -39,8 +40,7 @@ def resume(
             raise UserError(f"{run} has no problems yet: `hgemm-packs generate --run {run}` first")
     count = search.gpus_here(gpus)
     with Store(run) as store:
-        spent = sum(store.spent_gpu_seconds().values())
-        rest = Budget(spent + more, search_share=spent / (spent + more), patience=0)
+        rest = _rest(store, more)
         with (
             search.workers(run, search.CORES, count, "") as (builder, evaluator),
             live.show_progress(out) as watch,
@@ -56,3 +56,13 @@ def resume(
                 sanitize=partial(search.run_sanitizer, count),
             )
         conclude(out, store, run, summary, keep, name)
+
+
+def _rest(store: Store, more: float) -> Budget:
+    """No search, and as many kernels in each stage as the run began with: with others in it the
+    finals of a problem would be measured again."""
+    mine = {each.name for each in fields(Budget)}
+    first = {k: v for k, v in store.runs()[0]["budget"].items() if k in mine}
+    spent = sum(store.spent_gpu_seconds().values())
+    share = spent / (spent + more)
+    return replace(Budget(**first), gpu_seconds=spent + more, search_share=share, patience=0)

@@ -18,6 +18,7 @@ import typer
 from threadpoolctl import threadpool_limits
 
 from hgemm_packs.cli.console import UserError, console
+from hgemm_packs.generator.cli import like as start
 from hgemm_packs.generator.cli import live
 from hgemm_packs.generator.cli.app import (
     EFFORT,
@@ -41,6 +42,7 @@ from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers.builder import Builder, ProcessBuilder
 from hgemm_packs.generator.workers.evaluators import Evaluator, Local
+from hgemm_packs.generator.workers.known_builder import KnownBuilder
 from hgemm_packs.problem import DTYPES, EPILOGUES, LAYOUTS, REGIMES, Problem
 from hgemm_packs.profiles import names
 
@@ -52,8 +54,8 @@ _STRATEGY_SEEDS = 1 << 32  # as many as NumPy and scikit-learn take
 _STRATEGIES, _LAYOUTS, _DTYPES, _REGIMES, _EPILOGUES = (
     ", ".join(each) for each in (sorted(STRATEGIES), LAYOUTS, DTYPES, REGIMES, EPILOGUES)
 )
-#: Two lines of the screen of help.
-_HOW = f'{_STRATEGIES}; "winners" tries what --winners names and no more.'
+#: "winners" tries what --winners or --like names and no more. A line of the screen of help.
+_HOW = f"{_STRATEGIES}; winners alone."
 #: Said wherever a GPU is needed and none is there.
 NO_DEVICE = "no CUDA device; `hgemm-packs generate doctor` says what is missing"
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -186,13 +188,17 @@ def search(
         int,
         typer.Option("-j", "--jobs", min=1, help="Compilers at a time.", rich_help_panel=EFFORT),
     ] = CORES,
-    strategy: Annotated[str, typer.Option(help=_HOW, rich_help_panel=WAY)] = DEFAULT,
+    strategy: Annotated[
+        str, typer.Option(help=_HOW, show_default=False, rich_help_panel=WAY)
+    ] = DEFAULT,
     winners: Annotated[
         list[Path] | None,
         typer.Option(
             help="A run, an export or a table, whose winners are tried first.", rich_help_panel=WAY
         ),
     ] = None,
+    like: start.LikeOption = "",
+    sanitized: start.KnownOption = None,
     keep: Annotated[
         float,
         typer.Option(
@@ -217,33 +223,41 @@ def search(
         names.check(name)
     limit = choose_budget(strategy, seconds(budget))
     known, behind = read_earlier(winners or ())
-    searcher(strategy, 0, known)  # refused before a store is made
+    out = console()
+    card = start.find_card(like, out) if like else None
+    alone = card is not None and strategy == transfer.ONLY and not known
+    if not alone:
+        searcher(strategy, 0, known)  # refused before a store is made
+    clean = start.read_clean(sanitized or ())
     problems = select_problems(
         shapes, models or (), layouts or (), dtypes or (), regimes or (), every, epilogue
     )
-    out = console()
     if ray:
         ray_evaluator()  # missed before a folder is made
     count = 0 if ray else gpus_here(gpus)
     with Store(run) as store:
         seed = run_seed(store, seed)
-        chosen = searcher(strategy, seed % _STRATEGY_SEEDS, known)
+        chosen = None if alone else searcher(strategy, seed % _STRATEGY_SEEDS, known)
+        begin = start.begin(card, chosen, limit, behind)
         with (
-            workers(run, jobs, count, ray) as (builder, evaluator),
+            workers(run, jobs, count, ray) as (compilers, evaluator),
             live.show_progress(out) as watch,
         ):
+            builder = KnownBuilder(compilers, card.kernels if card else {})
             summary = generate.generate(
                 store,
                 problems,
-                chosen,
+                begin.strategy,
                 builder,
                 evaluator,
-                limit,
+                begin.budget,
                 watch,
                 seed=seed,
-                sanitize=partial(run_sanitizer, count or 1),
-                followers=partial(transfer.move_choices, behind),
+                sanitize=partial(start.sanitize_unknown, clean, partial(run_sanitizer, count or 1)),
+                followers=begin.followers,
             )
+        if card is not None:
+            out.print(f"{builder.taken} kernels were taken from packs, not compiled")
         conclude(out, store, run, summary, keep, name)
 
 

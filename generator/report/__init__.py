@@ -11,13 +11,15 @@ from pathlib import Path
 
 from hgemm_packs.generator.report.numbers import numbers
 from hgemm_packs.generator.report.page import page
-from hgemm_packs.generator.store import findings
+from hgemm_packs.generator.report.search_figures import busy_shares
+from hgemm_packs.generator.store import busy, findings
 from hgemm_packs.generator.store.run_folder import Store
 
 
 def write(store: Store, out: Path) -> Path:
     """Write both files to the folder `out`; returns the path of report.html."""
     document = numbers(findings.read(store))
+    document["cost"]["busy"] = busy_shares(busy.read(store.folder))
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(document, indent=1, allow_nan=False) + "\n"
     (out / "report.json").write_text(text, encoding="utf-8")

@@ -213,6 +213,9 @@ def _search(document: Document) -> str:
         ["per confirmed win", html.number(cost["per_win"], 2, " s")],
         ["hack rate", f"{html.share(cost['hack_rate'])} ({cost['hacks']})"],
     ]
+    for one in cost.get("busy", ())[-1:]:
+        shares = (html.share(one[name]) for name in ("compilers", "gpus", "both"))
+        kinds.append(["last call: compilers, GPUs, both at work", ", ".join(shares)])
     return (
         "<h2>Search</h2><p>If k of a problem's proposals are drawn at random: the chance that one "
         "compiles (compile@k) or is correct (pass@k), and the expected best speed-up and share of "

@@ -15,6 +15,7 @@ from typing import Any
 from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates.plausibility import floor_us
 from hgemm_packs.generator.report import metrics
+from hgemm_packs.generator.store.busy import BusySeconds
 from hgemm_packs.generator.store.findings import CORRECT, UNBUILT, Attempt, Findings
 from hgemm_packs.problem import Problem
 
@@ -157,6 +158,16 @@ def operators(found: Findings) -> list[dict[str, Any]]:
             "factor": geometric_mean(gains[name]) if gains[name] else math.nan,
         }
         for name in sorted(tried)
+    ]
+
+
+def busy_shares(calls: Mapping[str, BusySeconds]) -> list[dict[str, Any]]:
+    """Of each call that came to an end: its wall time in s, and the shares of it in which
+    compilers, GPUs and both had work."""
+    return [
+        {"run": run, "wall_s": one.wall}
+        | {name: round(one.share(getattr(one, name)), 4) for name in ("compilers", "gpus", "both")}
+        for run, one in calls.items()
     ]
 
 

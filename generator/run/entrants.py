@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from hgemm_packs.generator.core.gains import mean, wins
 from hgemm_packs.generator.core.spec import CompiledKernel
@@ -52,14 +53,28 @@ class Entrant:
         return [k for k in self.ranking if wins(self.gains.get(k.id, (0.0, 0.0)))]
 
 
+class Counts(NamedTuple):
+    """Kernels of a problem: those that race, those in the finals, those that read ahead and are
+    tried besides the known, and those of them that are confirmed."""
+
+    race: int
+    finals: int
+    dependent: int
+    dependent_confirmed: int
+
+
 class Stages:
     """What the stages share: all problems of a run, and how they are gone over."""
 
-    def __init__(self, flow: RunJobs, tracks: Sequence[Track]) -> None:
-        self._flow = flow
+    def __init__(self, flow: RunJobs, tracks: Sequence[Track], counts: Counts) -> None:
+        self._flow, self._counts = flow, counts
         self.entrants = [Entrant(track) for track in tracks]
-        self._limit = 0.0
+        self._may_spend: Callable[[], bool] = bool  # whether a stage may start another job
         self._asked_gate: set[str] = set()
+
+    def _keep_to(self, limit: float) -> None:
+        """Start jobs while the run has spent less than `limit` GPU-seconds."""
+        self._may_spend = lambda: self._flow.spent < limit
 
     def _by_gain(self) -> list[Entrant]:
         return sorted(self.entrants, key=lambda e: (-e.gain, e.track.order))
@@ -75,7 +90,7 @@ class Stages:
         known = self._flow.find_replies(kind, problem, [kernel.id for kernel in kernels])
         if known:
             then(known[-1])  # type: ignore[operator]
-        elif self._flow.spent < self._limit:
+        elif self._may_spend():
             self._flow.submit(kind, problem, kernels, then)  # type: ignore[arg-type]
 
     def _gate(self, limit: float, of: Callable[[Entrant], list[CompiledKernel]]) -> None:

@@ -1,9 +1,10 @@
 """From a search's best guesses to confirmed wins: race, numeric gate, finals, kernels that read
 ahead, noise, confirmation.
 
-Called by `generate` when the search is over. Each stage goes over all problems, most promising
-first, and starts nothing once its share of the budget is spent, so that what was begun is of use.
-A job whose answer is in the store is not done again.
+Called by `generate` when the search is over, and by `early` for a problem whose search is over
+while that of others goes on. Each stage goes over all problems, most promising first, and starts
+nothing once its share of the budget is spent, so that what was begun is of use. A job whose answer
+is in the store is not done again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from statistics import median
 
 from hgemm_packs.generator.core.gains import ratios
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Reply, Result, Status, Verdict
-from hgemm_packs.generator.run.entrants import Entrant
+from hgemm_packs.generator.run.entrants import Counts, Entrant
 from hgemm_packs.generator.run.followers import DependentStages, Followers
 from hgemm_packs.generator.run.jobs import PASSED, Built, RunJobs
 from hgemm_packs.generator.run.rounds import Track
@@ -28,6 +29,12 @@ PROBLEMS_PER_NOISE, MIN_NOISE = 20, 4
 Sanitize = Callable[[Sequence[CompiledKernel]], Iterable[Mapping[str, Verdict]]]
 #: What each problem's kernels won elsewhere, hot and cold against torch.
 Won = Mapping[Problem, Mapping[Choice, tuple[float, float]]]
+#: What becomes of a problem when it is through a stage: nothing, where all go together.
+Then = Callable[[Entrant], None]
+
+
+def stay(entrant: Entrant) -> None:
+    """The problem waits for the others."""
 
 
 class FinalStages(DependentStages):
@@ -39,26 +46,24 @@ class FinalStages(DependentStages):
         self,
         flow: RunJobs,
         tracks: Sequence[Track],
-        width: int,
-        count: int,
+        counts: Counts,
         followers: Followers | None,
     ) -> None:
-        super().__init__(flow, tracks, count, followers)
-        self._width = width
+        super().__init__(flow, tracks, counts, followers)
         self.sanitized = 0  # kernels, in this call
 
     def race(self, limit: float) -> None:
         """Rank each problem's best by screened time, hot and cold; a few need no race."""
-        self._limit = limit
+        self._keep_to(limit)
         self._flow.each(self._by_gain(), self._enter)
 
-    def _enter(self, entrant: Entrant) -> None:
+    def _enter(self, entrant: Entrant, then: Then = stay) -> None:
         times = entrant.track.times
         best = sorted(times, key=lambda choice: (times[choice], choice.key))
         # Some below the width stand by: the gate may refuse one that is in.
-        self._flow.build(best[: 2 * self._width], partial(self._race, entrant, best))
+        self._flow.build(best[: 2 * self._counts.race], partial(self._race, entrant, best, then))
 
-    def _race(self, entrant: Entrant, best: Sequence[Choice], built: Built) -> None:
+    def _race(self, entrant: Entrant, best: Sequence[Choice], then: Then, built: Built) -> None:
         found = (built[choice] for choice in best if choice in built)
         ready = {
             k.id: k
@@ -67,16 +72,19 @@ class FinalStages(DependentStages):
         }
         entrant.ranking = list(ready.values())
         # A race of as many as the finals have sends home nobody.
-        if len(entrant.ranking) > self._count < self._width:
-            field = entrant.ranking[: self._width]
-            self._ask("race", entrant, field, partial(self._take_race, entrant))
+        if len(entrant.ranking) > self._counts.finals < self._counts.race:
+            field = entrant.ranking[: self._counts.race]
+            self._ask("race", entrant, field, partial(self._take_race, entrant, then))
+        else:
+            then(entrant)
 
-    def _take_race(self, entrant: Entrant, reply: Reply) -> None:
+    def _take_race(self, entrant: Entrant, then: Then, reply: Reply) -> None:
         """Those still in at the end of the race, then those who left it, then those not in it."""
         places = {id_: _place(result) for id_, result in reply.results.items()}
         out = {id_ for id_, result in reply.results.items() if result.status not in PASSED}
         left = [kernel for kernel in entrant.ranking if kernel.id not in out]
         entrant.ranking = sorted(left, key=lambda k: places.get(k.id, (2, 0.0)))
+        then(entrant)
 
     def gate(self, limit: float) -> None:
         """Binary and numeric gate of every kernel that would run in the finals, most wanted first,
@@ -87,26 +95,25 @@ class FinalStages(DependentStages):
         """The finalists as far as is known."""
         if entrant.track.problem in self._flow.given_up:
             return []
-        return self._drop_refused(entrant.ranking)[: self._count]
+        return self._drop_refused(entrant.ranking)[: self._counts.finals]
 
     def finals(self, limit: float) -> None:
         """Finalists that passed the gate against torch and tuned cuBLASLt."""
-        self._limit = limit
-        passed = self._find_passed()
+        self._keep_to(limit)
+        self._flow.each(self._by_gain(), partial(self._start_finals, self._find_passed()))
 
-        def start(entrant: Entrant) -> None:
-            ready = [kernel for kernel in self._list_finalists(entrant) if kernel.id in passed]
-            if ready:
-                self._ask("finals", entrant, ready, partial(self._take_finals, entrant))
+    def _start_finals(self, passed: Container[str], entrant: Entrant, then: Then = stay) -> None:
+        ready = [kernel for kernel in self._list_finalists(entrant) if kernel.id in passed]
+        if ready:
+            self._ask("finals", entrant, ready, partial(self._take_finals, entrant, then))
 
-        self._flow.each(self._by_gain(), start)
-
-    def _take_finals(self, entrant: Entrant, reply: Reply) -> None:
+    def _take_finals(self, entrant: Entrant, then: Then, reply: Reply) -> None:
         entrant.gains = {
             id_: ratios(reply, result)
             for id_, result in reply.results.items()
             if result.status in PASSED and id_ not in self._flow.refused
         }
+        then(entrant)
 
     def won(self, gains: Won) -> None:
         """What earlier runs won stands for the finals."""
@@ -145,7 +152,7 @@ class FinalStages(DependentStages):
 
     def confirm(self, limit: float) -> None:
         """What looks like a win, once more, alone, with a new seed."""
-        self._limit = limit
+        self._keep_to(limit)
         passed = self._find_passed()
 
         def start(entrant: Entrant) -> None:
@@ -169,10 +176,12 @@ class FinalStages(DependentStages):
 
     def sanitize(self, kernels: Sequence[CompiledKernel], check: Sanitize) -> None:
         """The sanitizer gate. It costs no budget: none may be left out for want of it."""
+        self._flow.busy.note(False, bool(kernels))
         for verdicts in check(kernels) if kernels else ():
             self._flow.judge(verdicts)
             self.sanitized += len(verdicts)
             self._flow.tick()
+        self._flow.busy.note(False, False)
 
     def _take_confirmation(self, entrant: Entrant, reply: Reply) -> None:
         """What failed now has won nothing: the next best stands for the problem."""

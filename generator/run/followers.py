@@ -12,7 +12,7 @@ from statistics import median
 
 from hgemm_packs.generator.core.space import admits
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Reply
-from hgemm_packs.generator.run.entrants import Entrant, Stages
+from hgemm_packs.generator.run.entrants import Counts, Entrant, Stages
 from hgemm_packs.generator.run.jobs import PASSED, Built, RunJobs
 from hgemm_packs.generator.run.rounds import Track
 from hgemm_packs.generator.search import behind
@@ -26,13 +26,17 @@ Followers = Callable[[Problem], Sequence[Choice]]
 
 
 class DependentStages(Stages):
-    """The stages of kernels that read ahead; `count` of a problem are confirmed."""
+    """The stages of kernels that read ahead: besides the winners' own and those known elsewhere a
+    problem tries as many as `counts` says."""
 
     def __init__(
-        self, flow: RunJobs, tracks: Sequence[Track], count: int, followers: Followers | None
+        self,
+        flow: RunJobs,
+        tracks: Sequence[Track],
+        counts: Counts,
+        followers: Followers | None,
     ) -> None:
-        super().__init__(flow, tracks)
-        self._count = count
+        super().__init__(flow, tracks, counts)
         self._elsewhere = followers
 
     def time_dependent(self, limit: float) -> None:
@@ -41,41 +45,41 @@ class DependentStages(Stages):
         winners, of what earlier runs confirmed on these sizes or earlier calls tried, each as it
         reads ahead, of those that leave room for the next grid, and then of what is around the
         fastest of these. Launched plainly they are no faster than others, so that no search looks
-        for them. None are looked for where there are no `followers`."""
-        self._limit = limit
-        elsewhere = self._elsewhere
-        if elsewhere is None:
+        for them. None are looked for where there are no `followers`, and only those of winners and
+        of `followers` where none else are tried."""
+        self._keep_to(limit)
+        if self._elsewhere is None:
             return
-
-        def start(entrant: Entrant) -> None:
-            space, flow = entrant.track.space, self._flow
-            if flow.spent >= limit and not flow.find_replies("behind", space.problem):
-                return  # nobody would time what is compiled
-            own = map(_choice, entrant.winners)
-            before = flow.store.choices("behind", space.problem, flow.toolchain)
-            sms = flow.facts.sm_count
-            twins = (
-                one
-                for each in (*own, *elsewhere(space.problem))
-                for one in behind.twins(each, space.problem, sms)
-            )
-            fitting = (one for one in (*before, *twins) if admits(one, space.problem))
-            roomy = behind.candidates(space, sms, MOST_DEPENDENT)
-            choices = list(dict.fromkeys([*fitting, *roomy]))
-            flow.build(choices, partial(self._time_fresh_builds, entrant))
-
-        self._flow.each(self._list_likely(), start)
-        best = self._first()
+        self._flow.each(self._list_likely(), self._start_dependent)
+        best = self._first() if self._counts.dependent else {}
 
         def go_on(entrant: Entrant) -> None:
             problem = entrant.track.problem
-            if self._flow.spent < limit:
+            if best and self._may_spend():
                 choices = dict.fromkeys(
                     [*map(_choice, entrant.dependent_kernels), *behind.around(problem, best)]
                 )
                 self._flow.build(list(choices), partial(self._time_fresh_builds, entrant))
 
         self._flow.each(self._list_likely(), go_on)
+
+    def _start_dependent(self, entrant: Entrant) -> None:
+        space, flow = entrant.track.space, self._flow
+        if not self._may_spend() and not flow.find_replies("behind", space.problem):
+            return  # nobody would time what is compiled
+        own = map(_choice, entrant.winners)
+        before = flow.store.choices("behind", space.problem, flow.toolchain)
+        sms, elsewhere = flow.facts.sm_count, self._elsewhere or (lambda problem: ())
+        twins = (
+            one
+            for each in (*own, *elsewhere(space.problem))
+            for one in behind.twins(each, space.problem, sms)
+        )
+        fitting = (one for one in (*before, *twins) if admits(one, space.problem))
+        tried = self._counts.dependent
+        roomy = behind.candidates(space, sms, tried) if tried else []
+        choices = list(dict.fromkeys([*fitting, *roomy]))
+        flow.build(choices, partial(self._time_fresh_builds, entrant))
 
     def _first(self) -> dict[Problem, list[Choice]]:
         """Of each problem the fastest by the first job that asked, refused since or not: a call
@@ -99,7 +103,7 @@ class DependentStages(Stages):
         known = list(self._flow.find_replies("behind", problem))
         seen = {id_ for reply in known for id_ in reply.results}
         fresh = [kernel for kernel in kernels if kernel.id not in seen]
-        if fresh and self._flow.spent < self._limit:
+        if fresh and self._may_spend():
             then = partial(self._take_dependent_times, entrant, kernels, known)
             self._flow.submit("behind", problem, fresh, then)
         else:
@@ -154,7 +158,8 @@ class DependentStages(Stages):
 
     def _list_confirmable(self, entrant: Entrant) -> list[CompiledKernel]:
         """Those of `dependent_kernels` that are confirmed, as far as is known."""
-        return self._drop_refused(entrant.dependent_kernels)[: self._count]
+        count = self._counts.dependent_confirmed
+        return self._drop_refused(entrant.dependent_kernels)[:count]
 
 
 def _fastest_of(

@@ -18,11 +18,15 @@ from typing import Protocol
 from hgemm_packs.generator.core.gains import geometric, mean, wins
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, Reply, Verdict
+from hgemm_packs.generator.run.early import EarlyStages
+from hgemm_packs.generator.run.entrants import Counts
 from hgemm_packs.generator.run.finals import FinalStages, Sanitize, Won
-from hgemm_packs.generator.run.followers import Followers
+from hgemm_packs.generator.run.followers import MOST_DEPENDENT, Followers
 from hgemm_packs.generator.run.jobs import RunJobs
 from hgemm_packs.generator.run.rounds import Rounds, Track, retell
 from hgemm_packs.generator.search.base import Strategy
+from hgemm_packs.generator.store import busy
+from hgemm_packs.generator.store.busy import NOTHING, BusySeconds
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers.builder import Builder
 from hgemm_packs.generator.workers.evaluators import Evaluator
@@ -38,8 +42,10 @@ _SHOWN_S = 0.1  # between two calls of `progress` within a stage
 class Budget:
     """What a run may cost: GPU-seconds over all GPUs and all calls on one store. `search_share` of
     it goes into the search, in batches of `batch` choices, at most `patience` batches without
-    progress for a problem. `race_width` choices of each problem race, `finalists` are timed against
-    the baselines."""
+    progress for a problem, and none for one that a screen has `enough` times as fast as torch.
+    `race_width` choices of each problem race, `finalists` are timed against the baselines. Of
+    kernels that read ahead `dependent` are tried besides those known, and `dependent_confirmed`
+    confirmed."""
 
     gpu_seconds: float
     search_share: float = 0.7
@@ -47,6 +53,14 @@ class Budget:
     patience: int = 3
     race_width: int = 8
     finalists: int = 3
+    enough: float | None = None
+    dependent: int = MOST_DEPENDENT
+    dependent_confirmed: int = 3
+
+    @property
+    def counts(self) -> Counts:
+        """What the stages behind the search are told."""
+        return Counts(self.race_width, self.finalists, self.dependent, self.dependent_confirmed)
 
     def limit(self, share_of_rest: float) -> float:
         """GPU-seconds of the search and a share of what it leaves."""
@@ -60,7 +74,8 @@ class Snapshot:
     work, or noise and gate jobs are not counted; `spent` and `budget` are GPU-seconds, `spent` with
     earlier calls. `kernels` were built or found, `failures` counts refused builds and kernels in
     this call. `speedup` is the geometric mean, over problems with a time, of the best so far over
-    torch, screened and later by finals: to watch, not to quote."""
+    torch, screened and later by finals: to watch, not to quote. `busy` says how long compilers and
+    GPUs had work in this call."""
 
     stage: str
     total: int
@@ -72,6 +87,7 @@ class Snapshot:
     screened: int
     speedup: float
     of: str = "problems"
+    busy: BusySeconds = NOTHING
 
 
 class Progress(Protocol):
@@ -130,11 +146,25 @@ def generate(
     problems = list(dict.fromkeys(problems))
     with _open_jobs(store, builder, evaluator, budget, strategy.name, problems, seed) as flow:
         tracks = retell(flow, strategy, problems, spaces, budget.batch)
-        stages = FinalStages(flow, tracks, budget.race_width, budget.finalists, followers)
+        stages = EarlyStages(
+            flow,
+            tracks,
+            budget.counts,
+            followers,
+            share=budget.limit(TIMED) - budget.limit(0.0),
+        )
         screen = _begin_screen(flow, stages, budget, progress)
-        rounds = Rounds(flow, strategy, tracks, batch=budget.batch, patience=budget.patience)
+        rounds = Rounds(
+            flow,
+            strategy,
+            tracks,
+            batch=budget.batch,
+            patience=budget.patience,
+            enough=budget.enough,
+            over=stages.add,
+        )
         screen.stage("search", lambda: sum(track.finished for track in tracks))
-        rounds.run(budget.limit(0.0))
+        rounds.run(lambda: flow.spent - stages.spent < budget.limit(0.0), stages.start_next)
         entrants = stages.entrants
         screen.stage("race", lambda: sum(bool(e.ranking) for e in entrants))
         stages.race(budget.limit(RACED))
@@ -163,7 +193,7 @@ def find_dependent_kernels(
     does."""
     with _open_jobs(store, builder, evaluator, budget, "follow", list(won), seed) as flow:
         tracks = [Track(problem, spaces, order) for order, problem in enumerate(won)]
-        stages = FinalStages(flow, tracks, budget.race_width, budget.finalists, followers)
+        stages = FinalStages(flow, tracks, budget.counts, followers)
         screen = _begin_screen(flow, stages, budget, progress)
         screen.stage("build", lambda: sum(bool(e.gains) for e in stages.entrants))
         stages.won(won)
@@ -188,10 +218,10 @@ def _open_jobs(
     _check_same_gpu(store, evaluator.facts())
     config = {"strategy": strategy, "seed": seed, "budget": asdict(budget)}
     config |= {"problems": len(problems), "toolchain": dict(builder.toolchain)}
-    with contextlib.closing(
-        RunJobs(store, builder, evaluator, run=store.add_run(config), seed=seed)
-    ) as flow:
+    run = store.add_run(config)
+    with contextlib.closing(RunJobs(store, builder, evaluator, run=run, seed=seed)) as flow:
         yield flow
+    busy.add(store.folder, run, flow.busy.seconds())
 
 
 def _begin_screen(
@@ -281,6 +311,7 @@ class _ProgressDisplay:
             screened=_count_screened(self._stages),
             speedup=geometric([e.gain for e in entrants]),
             of=self._of,
+            busy=flow.busy.seconds(),
         )
         self._progress(snapshot)
 

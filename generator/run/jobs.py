@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from statistics import median
+from time import monotonic
 from typing import Any
 
 from hgemm_packs.generator.core.spec import (
@@ -31,6 +32,7 @@ from hgemm_packs.generator.core.spec import (
     same,
 )
 from hgemm_packs.generator.gates import plausibility
+from hgemm_packs.generator.store.busy import Busy
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers.builder import Builder
 from hgemm_packs.generator.workers.evaluators import Evaluator
@@ -66,6 +68,10 @@ class RunJobs:
         self.refused = store.refused_kernels()
         self.given_up: dict[Problem, str] = {}  # why; until the next call on this store
         self.spent = sum(store.spent_gpu_seconds().values())
+        self.spent_here: defaultdict[str, float] = defaultdict(
+            float
+        )  # GPU-seconds of this call by kind of job
+        self.busy = Busy(monotonic)
         self.jobs = self.builds = self.failures = self._running = 0
         self._waiting: deque[Callable[[], None]] = deque()
         self._asked: dict[Future[Reply], Job] = {}  # with the evaluator, not committed yet
@@ -84,6 +90,14 @@ class RunJobs:
             with contextlib.suppress(Exception):
                 self._commit(job, future.result(timeout=0))
 
+    def _count_builds(self, more: int) -> None:
+        self.builds += more
+        self.busy.note(self.builds > 0, self._running > 0)
+
+    def _count_running(self, more: int) -> None:
+        self._running += more
+        self.busy.note(self.builds > 0, self._running > 0)
+
     def seed(self, kind: str, problem: Problem | None, ids: Iterable[str]) -> int:
         """The seed of a job: the same when a killed run repeats it, another for every other job,
         and not to be guessed without the run's own."""
@@ -97,7 +111,7 @@ class RunJobs:
         if not missing:
             then({choice: self.kernels[choice] for choice in choices})
             return
-        self.builds += 1
+        self._count_builds(1)
         answer = partial(self._take_builds, choices, then)
         if self.builder.workers:
             self._expect(self._threads.submit(self._compile, missing), answer)
@@ -124,7 +138,7 @@ class RunJobs:
     def _take_builds(
         self, choices: Sequence[Choice], then: Callable[[Built], None], new: Built
     ) -> None:
-        self.builds -= 1
+        self._count_builds(-1)
         with self.store.transaction():
             for choice, one in new.items():
                 self.store.add_build(choice, self.toolchain, one)
@@ -139,12 +153,12 @@ class RunJobs:
         if not missing:
             then()
             return
-        self.builds += 1
+        self._count_builds(1)
         answer = partial(self._take_inspections, then)
         self._expect(self._threads.submit(self.builder.inspect, missing), answer)
 
     def _take_inspections(self, then: Callable[[], None], verdicts: Mapping[str, Verdict]) -> None:
-        self.builds -= 1
+        self._count_builds(-1)
         self.judge(verdicts)
         then()
 
@@ -208,7 +222,7 @@ class RunJobs:
             return
         seed = self.seed(kind, problem, (kernel.id for kernel in left)) + repeat
         job = Job(kind, problem, left, seed)
-        self._running += 1
+        self._count_running(1)
         future = self.evaluator.submit(job)
         self._asked[future] = job
         self._expect(future, partial(self._commit_reply, future, out, then))
@@ -224,10 +238,11 @@ class RunJobs:
         reply: Reply,
     ) -> None:
         """Commit a reply before anybody sees it."""
-        self._running -= 1
+        self._count_running(-1)
         job = self._asked.pop(future)
         hacks = self._commit(job, reply)
         self.spent += reply.gpu_seconds
+        self.spent_here[job.kind] += reply.gpu_seconds
         needed = job.kind != "behind"  # a win is confirmed without kernels that read ahead as well
         if needed and job.problem is not None and "failed" in reply.evidence:
             self.given_up[job.problem] = str(reply.evidence["failed"])

@@ -80,7 +80,8 @@ class Track:
 
 class Rounds:
     """The search over `tracks`. `batch` choices make a job; a problem that made no progress in
-    `patience` batches is finished."""
+    `patience` batches is finished, as is one that a screen has `enough` times as fast as torch.
+    `over` hears of each that is."""
 
     def __init__(
         self,
@@ -90,25 +91,37 @@ class Rounds:
         *,
         batch: int,
         patience: int,
+        enough: float | None = None,
+        over: Callable[[Track], None] = lambda track: None,
     ) -> None:
         self._flow, self._strategy = flow, strategy
         self._batch, self._patience = batch, patience
+        self._enough = math.inf if enough is None else enough
+        self._over = over
         self._tracks = tracks
         self._idle: list[tuple[int, float, int]] = []  # round, -gain, order: cheapest lists first
 
-    def run(self, limit: float) -> None:
-        """Search until `limit` GPU-seconds of all that was ever spent, or until all is done."""
+    def run(
+        self, may_spend: Callable[[], bool], beside: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Search while there is money, or until all is done. `beside` starts what else there is to
+        do meanwhile and says whether it did."""
         for track in self._tracks:
             self._rest(track)
-        self._flow.drain(lambda: self._flow.spent < limit and self._ask())
+        self._flow.drain(lambda: beside() or (may_spend() and self._ask()))
 
     def _rest(self, track: Track) -> None:
         """Put a track back among the waiting, unless it is finished."""
         given_up = track.problem in self._flow.given_up
-        if not given_up and not track.finished and track.since < self._patience * self._batch:
+        goes_on = track.since < self._patience * self._batch and track.speedup < self._enough
+        if not given_up and not track.finished and goes_on:
             heapq.heappush(self._idle, (track.rounds, -track.gain, track.order))
         else:
-            track.finished = True
+            self._finish(track)
+
+    def _finish(self, track: Track) -> None:
+        track.finished = True
+        self._over(track)
 
     def _ask(self) -> bool:
         """Start the next batch; False when no track is waiting."""
@@ -124,7 +137,7 @@ class Rounds:
                 then = partial(self._take_builds, track, proposals)
                 self._flow.build([p.choice for p in proposals], then)
                 return True
-            track.finished = True
+            self._finish(track)
         return False
 
     def _take_builds(self, track: Track, proposals: Sequence[Proposal], built: Built) -> None:

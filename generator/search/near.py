@@ -35,7 +35,7 @@ def near_choices(
     """Choices that `problem` admits, nearest sizes first, each once and MOST of them. `moved` puts
     a choice into the problem's layout, type and epilogue."""
     found: dict[Choice, None] = {}
-    nearest = sorted(known, key=lambda sizes: (_distance(sizes, problem), sizes))
+    nearest = sorted(known, key=lambda sizes: (distance(sizes, problem), sizes))
     for sizes in nearest[:PLACES]:
         for choice in known[sizes]:
             here = moved(choice, problem)
@@ -70,7 +70,9 @@ def fit(choice: Choice, m: int) -> Iterator[Choice]:
     yield choice
 
 
-def _distance(sizes: Sizes, problem: Problem) -> float:
+def distance(sizes: Sizes, problem: Problem) -> float:
+    """How far sizes are from those of a problem: doublings of M, and WEIGHT times those of N and
+    K."""
     m, n, k = (
         abs(math.log2(a / b)) for a, b in zip(sizes, (problem.m, problem.n, problem.k), strict=True)
     )

@@ -19,37 +19,33 @@ def sources(arch: str) -> list[Path]:
     return found
 
 
-def targets(paths: list[Path], folder: Path) -> list[Path]:
-    """Where the packs of documents go: that of one device into `folder`, those of several below it.
-    A document that adds to another's name, as h200_grouped to h200, gets a folder beside its pack,
-    with as much added."""
-    bases = [
-        next((each for each in paths if path.name.startswith(f"{each.name}_")), path)
-        for path in paths
-    ]
-    alone = len(set(bases)) == 1
-    places = [folder if alone else folder / base.name for base in bases]
-    return [
-        place.with_name(place.name + path.name[len(base.name) :])
-        for place, base, path in zip(places, bases, paths, strict=True)
-    ]
+def targets(paths: list[Path], folder: Path) -> dict[Path, list[Path]]:
+    """Where packs go, and the documents of each: the tables of all cards into `folder`. Those that
+    add to another's name, as h200_grouped to h200, into a pack beside, with as much added."""
+    found: dict[Path, list[Path]] = {}
+    for path in paths:
+        base = next((each for each in paths if path.name.startswith(f"{each.name}_")), path)
+        target = folder.with_name(folder.name + path.name[len(base.name) :])
+        found.setdefault(target, []).append(path)
+    return found
 
 
 def run(out: Console, arch: str, folder: Path | None, jobs: int) -> list[Pack]:
-    """Build a pack per source manifest of `arch`, into `folder` (default packs/<arch>): `targets`.
+    """Build the packs of the source manifests of `arch`, into `folder` (default packs/<arch>):
+    `targets`.
 
     Raises UserError with the compiler's words when a kernel does not build, OSError, before any
     is compiled, for a folder that cannot be written.
     """
-    builder = generator("compile.pack_writer")
+    builder = generator("compile.unite")
     packs = []
-    paths = sources(arch)
-    for path, target in zip(paths, targets(paths, folder or Path("packs") / arch), strict=True):
+    for target, paths in targets(sources(arch), folder or Path("packs") / arch).items():
+        names = ", ".join(path.stem for path in paths)
         try:
-            with progress(out, f"compiling {arch}/{path.stem}") as tick:
-                pack: Pack = builder.build_pack(path, target, jobs, tick)
+            with progress(out, f"compiling {arch}/{names}") as tick:
+                pack: Pack = builder.build_united(paths, target, jobs, tick)
         except (builder.BuildError, ValueError) as error:
-            raise UserError(f"{path.stem}: {error}") from error
+            raise UserError(f"{names}: {error}") from error
         manifest = pack.manifest
         out.print(
             f"{manifest.pack.name} {manifest.pack.version}: {len(manifest.kernels)} kernels, "

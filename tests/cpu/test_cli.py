@@ -211,7 +211,9 @@ def fake_builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class BuildError(RuntimeError):
         pass
 
-    def build_pack(source: Path, out: Path, jobs: int, tick: Callable[[int, int], None]) -> object:
+    def build_united(
+        places: list[Path], out: Path, jobs: int, tick: Callable[[int, int], None]
+    ) -> object:
         if jobs == 13:
             raise BuildError("k_direct: spills\nptxas info: 4 bytes spill stores")
         tick(3, 3)
@@ -228,7 +230,7 @@ def fake_builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             generator_info=packs.GENERATOR,  # type: ignore[arg-type]
         )
 
-    module = SimpleNamespace(build_pack=build_pack, BuildError=BuildError)
+    module = SimpleNamespace(build_united=build_united, BuildError=BuildError)
     monkeypatch.setattr(build_verb, "generator", lambda name: module)
     monkeypatch.setattr(build_verb, "sources", lambda arch: [manifest])
 

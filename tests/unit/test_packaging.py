@@ -132,17 +132,26 @@ def test_what_a_tool_finds_stops_the_check(
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (["h200"], ["out/sm_90a"]),
-        (["h200", "h200_grouped"], ["out/sm_90a", "out/sm_90a_grouped"]),
-        (["h100", "h200"], ["out/sm_90a/h100", "out/sm_90a/h200"]),
+        (["h200"], {"": ["h200"]}),
+        (["h200", "h200_grouped"], {"": ["h200"], "_grouped": ["h200_grouped"]}),
+        (["h100", "h200"], {"": ["h100", "h200"]}),
         (
-            ["h100", "h200", "h200_grouped"],
-            ["out/sm_90a/h100", "out/sm_90a/h200", "out/sm_90a/h200_grouped"],
+            ["h100", "h100_grouped", "h200", "h200_batched", "h200_grouped"],
+            {
+                "": ["h100", "h200"],
+                "_grouped": ["h100_grouped", "h200_grouped"],
+                "_batched": ["h200_batched"],
+            },
         ),
     ],
 )
 def test_a_document_that_adds_to_another_leaves_its_pack_where_it_was(
-    names: list[str], expected: list[str]
+    names: list[str], expected: dict[str, list[str]]
 ) -> None:
-    paths = [Path("manifests/sm_90a") / name for name in names]
-    assert list(map(str, targets(paths, Path("out/sm_90a")))) == expected
+    """The tables of all cards are of one pack."""
+    folder = Path("manifests/sm_90a")
+    found = targets([folder / name for name in names], Path("out/sm_90a"))
+    assert found == {
+        Path(f"out/sm_90a{added}"): [folder / name for name in each]
+        for added, each in expected.items()
+    }

@@ -17,6 +17,7 @@ from hgemm_packs.generator.core.space import catalogue
 from hgemm_packs.generator.devices.fake import fake_kernel
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.run.generate import Snapshot
+from hgemm_packs.generator.store.busy import BusySeconds
 from hgemm_packs.generator.store.run_folder import Store
 from tests.generator import foreign
 from tests.generator.command import PROBLEMS, Builder, generate, listed
@@ -251,3 +252,6 @@ def test_a_snapshot_in_words() -> None:
     assert live.line(other) == words.replace("problems", "kernels sanitized")
     failing = dataclasses.replace(at, failures=5)
     assert live.line(failing) == words.replace("kernels,", "kernels, 5 refused,")
+    busy = dataclasses.replace(at, busy=BusySeconds(10.0, 4.0, 7.5, 2.0))
+    more = "compilers 40%, GPUs 75% of the time, best"
+    assert live.line(busy) == words.replace("best", more)

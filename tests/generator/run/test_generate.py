@@ -297,7 +297,7 @@ def test_every_device_has_work_waiting(
     assert evaluator.most["screen"] == screening
     assert max(evaluator.batches) == 8
     if problems == 8:
-        assert evaluator.most["race"] == 8 and evaluator.most["finals"] == 8
+        assert evaluator.most["gate"] == 8 and evaluator.most["finals"] == 8
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""`generate --like CARD`: a search that starts from the rows of another card."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+from rich.console import Console
+
+from hgemm_packs.cli.console import UserError
+from hgemm_packs.generator.cli.app import WAY
+from hgemm_packs.generator.core.spec import CompiledKernel, Status, Verdict
+from hgemm_packs.generator.run import cards
+from hgemm_packs.generator.run.cards import Card
+from hgemm_packs.generator.run.finals import Sanitize
+from hgemm_packs.generator.run.followers import Followers
+from hgemm_packs.generator.run.generate import Budget
+from hgemm_packs.generator.search import Strategy, transfer
+from hgemm_packs.generator.search.like import Like
+from hgemm_packs.generator.store.lines import read_records
+
+#: What a screen must have a row's kernel ahead of torch by, for nothing else to be tried.
+ENOUGH = 1.02
+#: Kernels of a problem in the finals, and of those that read ahead in the confirmation.
+FINALISTS, DEPENDENT = 2, 1
+
+LikeOption = Annotated[
+    str, typer.Option(help='A card with a table ("H200"), to begin with.', rich_help_panel=WAY)
+]
+#: For who has such lines: not on the screen of help.
+KnownOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--known",
+        hidden=True,
+        help="Lines of `generate sanitize`: their kernels are not asked about again.",
+    ),
+]
+
+
+class Start(NamedTuple):
+    """How a run searches: a strategy, what it may cost, and what is tried for dependent launch."""
+
+    strategy: Strategy
+    budget: Budget
+    followers: Followers
+
+
+def find_card(name: str, out: Console) -> Card:
+    """The card of that name, with a word about what is known of it. Raises UserError."""
+    try:
+        card = cards.find_card(name)
+    except cards.UnknownCard as error:
+        raise UserError(f"--like {name}: {error}") from None
+    for words in card.refused:
+        out.print(f"left out: {words}", soft_wrap=True)
+    there = f"{len(card.kernels)} kernels in packs here" if card.kernels else "no pack here has any"
+    out.print(f"like {card.profile}: {len(card.rows)} rows, {there}")
+    return card
+
+
+def begin(
+    card: Card | None, search: Strategy | None, budget: Budget, behind: transfer.Known
+) -> Start:
+    """The start of a run: `search` and what earlier runs know of kernels `behind` one another, or a
+    card's rows, behind which `search`, if there is one, goes on where none is ahead of torch."""
+    if card is None:
+        assert search is not None
+        return Start(search, budget, partial(transfer.move_choices, behind))
+    like = Like(card.rows, search)
+    few = replace(
+        budget,
+        patience=1,
+        enough=ENOUGH,
+        race_width=FINALISTS,
+        finalists=FINALISTS,
+        dependent=0,
+        dependent_confirmed=DEPENDENT,
+    )
+    return Start(like, few, like.dependent_choices)
+
+
+def read_clean(places: Sequence[Path]) -> set[str]:
+    """Ids of the kernels that lines of `generate sanitize` have clean. Raises OSError."""
+    from hgemm_packs.generator.gates import sanitizer  # torch, which help needs not
+
+    return sanitizer.clean(read_records(places)) if places else set()
+
+
+def sanitize_unknown(
+    clean: Collection[str], check: Sanitize, kernels: Sequence[CompiledKernel]
+) -> Iterator[Mapping[str, Verdict]]:
+    """Verdicts on kernels: that of the record where one is clean, of `check` for all others."""
+    from hgemm_packs.generator.gates import sanitizer
+
+    evidence = dict.fromkeys(sanitizer.OF_TABLES, 0)
+    known = Verdict(sanitizer.GATE, Status.OK, "", evidence)
+    on_record = {kernel.id: known for kernel in kernels if kernel.id in clean}
+    if on_record:
+        yield on_record
+    left = [kernel for kernel in kernels if kernel.id not in on_record]
+    checked: Iterable[Mapping[str, Verdict]] = check(left) if left else ()
+    yield from checked
