@@ -1,17 +1,21 @@
-"""Statistics of paired samples: the median ratio with its confidence interval.
+"""Statistics of paired samples: the median ratio with its confidence interval, the noise floor of
+a harness, and the figures of a row.
 
-Called by `timing` and the generator. `manifest.WinPolicy` says which ratio is a win: its lower
-bound is above one plus the noise floor of the same harness.
+Called by `timing`, `tuning` and the generator. `manifest.WinPolicy` says which ratio is a win: its
+lower bound is above one plus the noise floor of the same harness.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-import torch
+from ..pack.manifest import Timing
 
+#: The words of `WinPolicy.clears`, which is the rule: change both.
+RULE = "hot and cold lcb above 1 + noise_floor against torch, which runs otherwise"
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 
@@ -38,6 +42,8 @@ def ratio(base: Sequence[float], ours: Sequence[float], *, seed: int = 0) -> Rat
         raise ValueError(f"paired samples must match: {len(base)} against {len(ours)}")
     if min(*base, *ours) <= 0:
         raise ValueError("a time of zero or less was measured")
+    import torch  # not before: who only reads figures does not need it
+
     pairs = torch.tensor(base, dtype=torch.float64) / torch.tensor(ours, dtype=torch.float64)
     generator = torch.Generator().manual_seed(seed)
     picks = torch.randint(len(pairs), (RESAMPLES, len(pairs)), generator=generator)
@@ -45,3 +51,29 @@ def ratio(base: Sequence[float], ours: Sequence[float], *, seed: int = 0) -> Rat
     tail = torch.tensor([1.0 - CONFIDENCE, CONFIDENCE], dtype=torch.float64)
     low, high = torch.quantile(medians, tail).tolist()
     return Ratio(median(pairs.tolist()), low, high, len(pairs))
+
+
+def noise_floor(bounds: Iterable[Mapping[str, Sequence[float]]]) -> float:
+    """99th percentile over problems and protocols of how far torch against itself strays from 1.
+
+    `bounds` has, per problem, protocol -> (ratio, lower, upper). Not the 95th: long power-limited
+    problems stray by 1.5%, most others by 0.3%, and never slower is promised for all of them.
+    Raises ValueError without any.
+    """
+    deviations = sorted(
+        max(abs(bound - 1.0) for bound in each[protocol][1:])
+        for each in bounds
+        for protocol in ("hot", "cold")
+    )
+    if not deviations:
+        raise ValueError("no noise records: confirm writes them")
+    return round(deviations[min(len(deviations) - 1, math.floor(0.99 * len(deviations)))], 4)
+
+
+def summarise_times(samples: Mapping[str, Sequence[float]], ours: str) -> Timing:
+    """Medians in us; the paired ratio of the fallback over `ours` and its lower bound. Where
+    cuBLASLt has no algorithm, torch's median stands for its own."""
+    r = ratio(samples["torch"], samples[ours])
+    tuned = samples.get("cublaslt", samples["torch"])
+    us = [median(samples[ours]), median(samples["torch"]), median(tuned)]
+    return Timing(*(round(v, 4) for v in (*us, r.value, r.lcb)))

@@ -10,8 +10,8 @@ import pytest
 
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.gates import pack_gate
-from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.numeric import Numeric, NumericError
+from hgemm_packs.measure.kernel_arm import KernelArm
 
 
 def test_only_kernels_that_passed_are_listed(

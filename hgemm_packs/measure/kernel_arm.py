@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hgemm_packs import launcher
-from hgemm_packs.measure.operands import addend_of
-from hgemm_packs.problem import WITHOUT_ADDEND
-from hgemm_packs.workspace import ABSENT, Workspace, make_absent
+from .. import launcher
+from ..problem import WITHOUT_ADDEND
+from ..workspace import ABSENT, Workspace, make_absent
+from .operands import addend_of
 
 if TYPE_CHECKING:
-    from hgemm_packs._C import Kernel
+    from .._C import Kernel
 
 
 class KernelArm:
