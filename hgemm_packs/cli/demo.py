@@ -21,7 +21,8 @@ from .. import select
 from ..pack.manifest_reader import Manifest
 from ..problem import DeviceInfo
 from ..settings import settings
-from . import bench, build, inspect, layers, plots, shapes
+from ..tuning import shapes
+from . import bench, build, inspect, layers, plots
 from .console import LOG_COLUMNS, cuda_device, manifests_dir
 
 ARCH = "sm_90a"

@@ -100,7 +100,7 @@ def test_newcomer_02_plan_of_a_config(run: Run, pack: Path, tmp_path: Path) -> N
     assert "M that were measured for some of these: 64, 128" in words
     assert "16 problems were not measured" in words and "1 min of one GPU" in words
     assert f"hgemm-packs generate --shapes {missing} --budget 1m" in words
-    from hgemm_packs.cli import shapes
+    from hgemm_packs.tuning import shapes
 
     written = list(shapes.read(missing).problems())
     assert len(written) == 16 and Problem(65, 4096, 4096, "nt", "f16") in written

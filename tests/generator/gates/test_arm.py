@@ -99,7 +99,7 @@ class Spoils(KernelArm):
         self._workspace.words[-1] = 1
 
     def twin(self) -> KernelArm:
-        return Spoils(self._kernel)
+        return Spoils(self.kernel)
 
 
 @pytest.mark.parametrize(
