@@ -82,9 +82,9 @@ def run(
     `generate`. Raises UserError for a model, number or type that is none."""
     device = _device(profile)
     figures = _figures(device)
-    listed, own_dtype = _layers(model)
-    chosen = _dtype(dtype) or own_dtype or next(iter(listed.dtypes))
-    tokens = _tokens(counts) or listed.m
+    listed, own_dtype = read_layers(model)
+    chosen = read_dtype(dtype) or own_dtype or next(iter(listed.dtypes))
+    tokens = read_tokens(counts) or listed.m
     calls = [
         _call(figures, layer, Problem(m, layer.n, layer.k, LAYOUT, chosen))
         for layer in listed.layers
@@ -144,7 +144,7 @@ def _call(figures: Figures, layer: shapes.Layer, problem: Problem) -> Call:
     return Call(layer, problem, row, served)
 
 
-def _layers(model: str) -> tuple[shapes.Shapes, str | None]:
+def read_layers(model: str) -> tuple[shapes.Shapes, str | None]:
     """The layers of what the user named, and the type that a config says its weights have."""
     listed = shapes.read(manifests_dir() / "shapes" / "llm_layers.toml")
     path = Path(model)
@@ -171,13 +171,13 @@ def _layers(model: str) -> tuple[shapes.Shapes, str | None]:
         ) from None
 
 
-def _dtype(word: str | None) -> str | None:
+def read_dtype(word: str | None) -> str | None:
     if word is None or word in DTYPES:
         return word
     raise UserError(f"--dtype {word}: not one of {', '.join(DTYPES)}")
 
 
-def _tokens(words: str | None) -> tuple[int, ...]:
+def read_tokens(words: str | None) -> tuple[int, ...]:
     if words is None:
         return ()
     try:

@@ -14,7 +14,8 @@ import torch
 
 from ..problem import Problem
 from . import config, shapes
-from .recording import Recording, is_recording
+from .recording import Recording
+from .recording import is_recording as is_recording
 
 #: Numbers of tokens that a model is tuned for, where nobody says: of decoding, of batches, and of
 #: a prompt.
@@ -60,7 +61,8 @@ def _of_value(value: Any) -> Problem:
     if not all(isinstance(each, int) and each > 0 for each in said[:3]):
         raise ValueError(f"tune: {value!r}: M, N and K are not numbers from 1 on")
     layout, dtype = (said[3:] + [_LAYOUT, "f16"][len(said) - 3 :])[:2]
-    return Problem(*said[:3], layout, _DTYPES.get(dtype, dtype))
+    m, n, k = said[:3]
+    return Problem(m, n, k, layout, _DTYPES.get(dtype, dtype))
 
 
 def _of_model(model: torch.nn.Module, tokens: Sequence[int]) -> dict[Problem, float]:
