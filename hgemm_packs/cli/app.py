@@ -221,8 +221,9 @@ def tune(
 ) -> None:
     """Measure your shapes on the GPU here, and use the fastest kernels.
 
-    The kernels of the packs are measured against torch. Shapes on which the program spends most time come first. Every process uses the table from then
-    on. The same command goes on where one was stopped. No compiler is needed.
+    The kernels of the packs are measured against torch. Shapes on which the program spends most
+    time come first. Every process uses the table from then on. The same command goes on where one
+    was stopped. No compiler is needed.
 
     Example: hgemm-packs tune shapes.json --seconds 60
     """
@@ -238,7 +239,8 @@ def contribute(
 ) -> None:
     """Write the table of tune as one file for the project.
 
-    The file has the evidence: times, versions and the GPU's model. It names no machine, user or folder.
+    The file has the evidence: times, versions and the GPU's model. It names no machine, user or
+    folder.
 
     Example: hgemm-packs contribute contribution.zip
     """

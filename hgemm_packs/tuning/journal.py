@@ -29,6 +29,7 @@ from ..pack.manifest_fields import (
 )
 from ..pack.receipts import read_own
 from ..pack.strict_json import (
+    Check,
     boolean,
     integer,
     listing,
@@ -167,22 +168,23 @@ JOB = record(
 _SOURCE = record(Source, name=NAME, version=NAME, manifest_sha256=SHA256)
 
 
-def _run(profile: str, arch: str, packs: tuple[Source, ...], **rest: Any) -> Run:
+def make_run(profile: str, arch: str, packs: tuple[Source, ...], **rest: Any) -> Run:
+    """A run of the values of RUN_FIELDS."""
     facts = {name: rest.pop(name) for name in ("sm_count", "l2_bytes", "gbps")}
     return Run(profile, arch, conditions=Conditions(**rest), packs=packs, **facts)
 
 
-RUN = record(
-    _run,
-    profile=LINE,
-    arch=ARCH,
-    sm_count=integer(1, 4096),
-    l2_bytes=integer(1, 1 << 40),
-    gbps=number(1.0, 1e6),
-    packs=listing(_SOURCE, 1, 64),
+#: Of a document that describes a run.
+RUN_FIELDS: dict[str, Check] = {
+    "profile": LINE,
+    "arch": ARCH,
+    "sm_count": integer(1, 4096),
+    "l2_bytes": integer(1, 1 << 40),
+    "gbps": number(1.0, 1e6),
+    "packs": listing(_SOURCE, 1, 64),
     **FIELDS,
-)
-_RUN_LINE = record(lambda run: run, run=RUN)
+}
+_RUN_LINE = record(lambda run: run, run=record(make_run, **RUN_FIELDS))
 
 
 def check_job(value: Any, run: Run) -> Measured:
