@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from .. import launcher, select, selftest
+from .. import dispatch, launcher, select, selftest
 from ..errors import PackError
 from ..measure import timing
 from ..measure.kernel_arm import KernelArm
@@ -154,7 +154,7 @@ class GpuBench:
 
     def _prove(self, problem: Problem, candidates: Sequence[Candidate]) -> dict[str, Arm]:
         """The kernels, as arms, whose values on the problem are right here."""
-        place = torch.device("cuda", self._index)
+        place = torch.device(dispatch.kind, self._index)
         arms: dict[str, Arm] = {}
         for each in candidates:
 
