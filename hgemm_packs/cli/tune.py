@@ -50,7 +50,7 @@ def run(
             raise UserError(str(error)) from error
     if done.gains:
         out.print(_table(done))
-    out.print(str(done))
+    out.print(str(done), soft_wrap=True)
     out.print(f"the table is in {done.folder}", soft_wrap=True)
 
 

@@ -85,7 +85,7 @@ def drop(pack: Pack, found: Found, error: PackError) -> Found:
     """What is left when `pack` is refused; one of this machine is put away."""
     refused = Refused(str(pack.path.parent if pack.local else pack.path), error)
     if pack.local:
-        local.put_away(pack.path.parent, error)
+        local.put_away(pack.path, error)
     warn_once(refused)
     rest = tuple(each for each in found.packs if each is not pack)
     return Found(rest, (*found.refused, refused)) if len(rest) < len(found.packs) else found
@@ -103,8 +103,6 @@ def _open_all(places: Iterable[Path | Refused]) -> Found:
             pack = open_pack(place)
         except PackError as error:
             refused.append(Refused(str(place), error))
-            if _is_local(place):
-                local.put_away(place, error)
             continue
         except Exception as error:  # whatever reading a pack comes to, the others are to be used
             detail = f"{type(error).__name__}: {error}"

@@ -31,7 +31,7 @@ SAMPLES, SCREEN_US, MOST_CALLS = 3, 150.0, 32
 HOPELESS = 1.5
 FINALS_BLOCKS, FINALS_US = 7, 300.0
 CONFIRM_BLOCKS, CONFIRM_US = 21, 600.0
-COPY_BYTES, COPIES = 512 << 20, 10
+COPY_BYTES, COPIES = 256 << 20, 10
 
 
 class Screened(NamedTuple):
@@ -196,7 +196,8 @@ def _copy_gbps(index: int) -> float:
     """Bytes read and written by the fastest of a few copies."""
     place = torch.device("cuda", index)
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    one = torch.empty(COPY_BYTES, dtype=torch.uint8, device=place)
+    size = min(COPY_BYTES, torch.cuda.mem_get_info(index)[0] // 4)
+    one = torch.empty(size, dtype=torch.uint8, device=place)
     other = torch.empty_like(one)
     best = float("inf")
     for _ in range(COPIES):
@@ -205,4 +206,4 @@ def _copy_gbps(index: int) -> float:
         end.record()
         end.synchronize()
         best = min(best, float(start.elapsed_time(end)))
-    return 2 * COPY_BYTES / best / 1e6
+    return 2 * size / best / 1e6

@@ -263,8 +263,7 @@ def _open_kept(folder: Path) -> dict[str, Candidate]:
         pack.verify()
     except PackError as error:
         if error.code != "missing_file":
-            LOGGER.warning("%s: the table is damaged, and put away: %s", folder, error)
-            place.put_away(folder, error)
+            LOGGER.warning("%s: the table is damaged, and is made again: %s", folder, error)
         return {}
     return {entry.id: Candidate(pack, entry) for entry in pack.manifest.kernels}
 

@@ -92,10 +92,14 @@ def read_pointer(folder: Path) -> Pointer:
 
 
 def open_table(folder: Path) -> Pack:
-    """The table of a folder, if it holds under the conditions of this process. Raises PackError,
-    with the code "stale" where it does not hold."""
+    """The table of a folder, if it holds under the conditions of this process; one that is damaged
+    is put away. Raises PackError, with the code "stale" where it does not hold."""
     for last in (False, True):
-        pointer = read_pointer(folder)
+        try:
+            pointer = read_pointer(folder)
+        except PackError as error:
+            put_away(folder / "none", error)
+            raise
         changed = changes(pointer.conditions, here())
         if changed:
             detail = f"{'; '.join(changed)}: `hgemm-packs tune` measures its rows again"
@@ -104,6 +108,7 @@ def open_table(folder: Path) -> Pack:
             return open_whole(folder, pointer)
         except PackError as error:
             if last or error.code != "missing_file":  # replaced twice since the pointer was read
+                put_away(folder / pointer.manifest_sha256, error)
                 raise
     raise AssertionError("unreachable")
 
@@ -132,15 +137,21 @@ def point(folder: Path, pointer: Pointer) -> None:
     write_whole(folder / POINTER, data.encode("ascii"))
 
 
-def put_away(folder: Path, error: PackError) -> None:
-    """Rename a damaged table to *.bad; one that is sound stays."""
+def put_away(pack: Path, error: PackError) -> None:
+    """Rename a damaged pack and its pointer to *.bad, but where the error says that it is sound, or
+    another pack counts by now."""
+    folder = pack.parent
     if error.code in _SOUND:
         return
-    with suppress(OSError, PackError):
-        pack = folder / read_pointer(folder).manifest_sha256
-        move_away(pack)
     with suppress(OSError):
+        try:
+            if read_pointer(folder).manifest_sha256 != pack.name:
+                return
+        except PackError as damage:
+            if damage.code == "missing_file":
+                return  # another process has done it
         move_away(folder / POINTER)
+        move_away(pack)
 
 
 def move_away(path: Path) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hgemm_packs import select
+from hgemm_packs.errors import PackError
 from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME, Pack
 from hgemm_packs.pack.local import conditions, place
 from hgemm_packs.pack.local.conditions import Conditions
@@ -304,3 +305,16 @@ def test_conditions_are_those_of_torch_and_of_what_is_loaded() -> None:
         "driver was 3.0, is 4.0",
         "rules was 1, is 2",
     ]
+
+
+def test_a_damaged_pack_that_counts_no_more_takes_no_table_with_it(pack: Pack) -> None:
+    """Another process has written a new table since this one was opened."""
+    folder = world.run(FakeBench(world.speedups(best=1.3)), [FIRST]).folder
+    select.reset()
+    opened = select.find_packs().packs[0]
+    old = opened.path
+    world.run(FakeBench(world.speedups(best=1.3)))
+    place.put_away(old, PackError("kernel_hash", "of an old pack"))
+    assert place.read_pointer(folder).manifest_sha256 != old.name
+    select.reset()
+    assert chosen(THIRD) == ("kernel", "best")
