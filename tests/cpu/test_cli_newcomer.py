@@ -258,7 +258,7 @@ def test_newcomer_12_a_full_disk_is_said_of_the_path_that_was_asked_for(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), given)
 
     fake_builder(monkeypatch, tmp_path)
-    monkeypatch.setattr("hgemm_packs.generator.compile.pack_writer._write", full)
+    monkeypatch.setattr("hgemm_packs.pack.writer.write", full)
     code, _, err = run("build", "--out", tmp_path / "made", "-j", 1)
     assert code == 2 and f"hgemm-packs: {tmp_path / 'made'}: No space left on device" in err
     with pytest.raises(KeyError), of_path(tmp_path):
