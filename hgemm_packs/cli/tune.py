@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from ..errors import PackError
+from ..errors import PackError, TuneError
 from ..settings import settings
 from ..tuning import contribution
 from ..tuning.contribution import choose, list_tables
@@ -46,7 +46,7 @@ def run(
     with progress(out, "tuning") as tick:
         try:
             done = tune.tune(asked, seconds, again=again, show=lambda d, of, found: tick(d, of))
-        except (tune.TuneError, ValueError) as error:
+        except (TuneError, ValueError) as error:
             raise UserError(str(error)) from error
     if done.gains:
         out.print(_table(done))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from .. import dispatch, launcher, select, selftest
-from ..errors import PackError
+from ..errors import PackError, TuneError
 from ..measure import timing
 from ..measure.kernel_arm import KernelArm
 from ..measure.replay import Arm, Replay, queue_block, stage
@@ -46,10 +46,6 @@ class Compared(NamedTuple):
 
     samples: Mapping[str, Mapping[str, Sequence[float]]]
     conditions: Mapping[str, Mapping[str, Any]]
-
-
-class DeviceLostError(RuntimeError):
-    """The CUDA context of the process is gone; the text names the kernel that ran last."""
 
 
 class Bench(Protocol):
@@ -169,7 +165,7 @@ class GpuBench:
 
     def _try(self, each: Candidate, problem: Problem, work: Callable[[KernelArm], Any]) -> Any:
         """What `work` makes of a kernel; None for a kernel that fails, which no call gets again in
-        this process. Raises DeviceLostError where it has taken the device with it: then in none."""
+        this process. Raises TuneError where it has taken the device with it: then in none."""
         entry = each.entry
         try:
             if entry.id not in self._arms:
@@ -188,7 +184,10 @@ class GpuBench:
                 torch.cuda.synchronize(self._index)
             except RuntimeError as lost:
                 selftest.keep_out(settings().cache, entry, f"tune lost the device on {problem}")
-                raise DeviceLostError(f"{entry.name} on {problem}: {lost}") from error
+                raise TuneError(
+                    f"{entry.name} on {problem} has taken the device with it ({lost}), and is "
+                    "never used again: the same call, in a new process, goes on"
+                ) from error
             return None
 
 

@@ -2,7 +2,9 @@
 
 Called by `session` and `contribution`. The rule of a win is `WinPolicy.clears`, as for every table:
 a row names a kernel that a confirmation, measured after the kernel was chosen, shows ahead hot and
-cold by more than the noise floor. Of several confirmations the one with the lowest bound counts.
+cold by more than the noise floor, and by more than torch strayed from itself in the same blocks: of
+a machine that is not quiet a disturbed measurement costs its own row. Of several confirmations the
+one with the lowest bound counts.
 """
 
 from __future__ import annotations
@@ -12,13 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from ..measure.evidence import RULE, noise_floor, summarise_times
+from ..measure.evidence import RULE, noise_floor, stray, summarise_times
 from ..pack.local.conditions import Conditions, changes
 from ..pack.manifest import Row, WinPolicy
 from ..problem import Problem
 from .journal import TORCH, Measured, Samples, Source
 
 PROTOCOLS = ("hot", "cold")
+#: The quantile of all trials that the noise floor is at least; each row has its own trial, too.
+FLOOR_SHARE = 0.9
 
 
 class Standing(NamedTuple):
@@ -69,8 +73,9 @@ class Judge:
         self._own: dict[Problem, list[Measured]] = {}
         self._other: dict[Problem, Measured] = {}
         self._trials: list[Mapping[str, Sequence[float]]] = []
-        # To make a row takes a millisecond.
-        self._lowest: dict[tuple[Problem, str], Row] = {}
+        self._strayed: dict[Problem, float] = {}  # in the last trial
+        # With the bound that is left of it; to make a row takes a millisecond.
+        self._lowest: dict[tuple[Problem, str], tuple[float, Row]] = {}
         self._known: dict[Problem, tuple[float, Standing | None]] = {}  # with the noise floor
         for job in jobs:
             self.add(job)
@@ -81,13 +86,18 @@ class Judge:
             if job.stage != "noise":
                 self._other[job.problem] = job
         elif job.stage == "noise":
-            self._trials.append({protocol: job.evidence[protocol] for protocol in PROTOCOLS})
+            trial = {protocol: job.evidence[protocol] for protocol in PROTOCOLS}
+            self._trials.append(trial)
+            self._strayed[job.problem] = max(map(stray, trial.values()))
         else:
             self._own.setdefault(job.problem, []).append(job)
             self._known.pop(job.problem, None)
             for kernel in job.kernels if job.stage == "confirm" else ():
-                row, place = row_of(job, kernel), (job.problem, kernel)
-                self._lowest[place] = min(self._lowest.get(place, row), row, key=_bound)
+                row = row_of(job, kernel)
+                left = min(row.hot.lcb, row.cold.lcb) - self._strayed.get(job.problem, 0.0)
+                known = self._lowest.get((job.problem, kernel))
+                if known is None or left < known[0]:
+                    self._lowest[job.problem, kernel] = left, row
 
     def judged(self) -> Judged:
         """What stands now."""
@@ -107,7 +117,7 @@ class Judge:
         return known[1]
 
     def _policy(self) -> WinPolicy:
-        floor = noise_floor(self._trials) if self._trials else self._least
+        floor = noise_floor(self._trials, FLOOR_SHARE) if self._trials else self._least
         return WinPolicy(max(self._least, floor), RULE)
 
     def _stand(self, jobs: Sequence[Measured], policy: WinPolicy) -> Standing:
@@ -119,16 +129,13 @@ class Judge:
         ranked = sorted(gains, key=lambda kernel: (-gains[kernel], kernel))
         problem, packs = jobs[-1].problem, jobs[-1].run.packs
         for kernel in ranked:
-            row = self._lowest.get((problem, kernel))
-            if row is not None and gains[kernel] > 1.0 and policy.clears(row):
+            left, row = self._lowest.get((problem, kernel), (0.0, None))
+            if row is not None and gains[kernel] > 1.0 < left and policy.clears(row):
                 return Standing(row, kernel, packs)
         best = ranked[0]
-        figures = self._lowest.get((problem, best)) or row_of(_last(jobs, best), best)
+        confirmed = self._lowest.get((problem, best))
+        figures = confirmed[1] if confirmed else row_of(_last(jobs, best), best)
         return Standing(figures._replace(kernel=None), best, packs)
-
-
-def _bound(row: Row) -> float:
-    return min(row.hot.lcb, row.cold.lcb)
 
 
 def _last(jobs: Sequence[Measured], kernel: str) -> Measured:

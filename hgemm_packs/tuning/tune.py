@@ -15,7 +15,7 @@ from statistics import geometric_mean
 from typing import NamedTuple
 
 from .. import launcher, select
-from ..errors import PackError
+from ..errors import PackError, TuneError
 from ..pack.folder import Pack
 from ..pack.local.place import make_folder
 from ..problem import DeviceInfo, Problem
@@ -23,10 +23,6 @@ from ..settings import disabled, is_off, read_switch, settings
 from .bench import Bench, GpuBench
 from .session import Gain, Session, Show, hold
 from .wanted import TOKENS, find_wanted
-
-
-class TuneError(RuntimeError):
-    """Nothing can be measured here; the text says why and what would help."""
 
 
 class Tuned(NamedTuple):
@@ -95,12 +91,14 @@ def tune(
     rows are set aside, and the next call measures these first. It is also the way to the first
     table of a GPU model that no pack was measured on.
 
-    While it runs, torch runs every other product of the process. `show(done, of, found)` is called
+    While it runs, torch runs every other product of the process. A CUDA graph that was captured
+    before keeps its kernels. `show(done, of, found)` is called
     after each problem; without one a line is printed.
 
-    Returns a `Tuned`, whose str() says what was gained. Raises TuneError where there is no CUDA
-    device, no pack for it, no cache, or nothing to measure; TypeError, ValueError, PackError or
-    OSError for what cannot be read.
+    Returns a `Tuned`, whose str() says what was gained. Raises `hgemm_packs.errors.TuneError`, a
+    RuntimeError, where there is no CUDA device, no pack for it, no cache or nothing to measure, and
+    where a kernel has taken the device with it; TypeError, ValueError, PackError or OSError for
+    what cannot be read.
 
     Example:
 
@@ -114,9 +112,12 @@ def tune(
         raise TuneError("tune measures on a CUDA device, and torch sees none here")
     index = torch.cuda.current_device()
     with torch.cuda.device(index):
-        return tune_device(
-            model_or_shapes, seconds, index, lambda: GpuBench(index), tokens, again, show
-        )
+        try:
+            return tune_device(
+                model_or_shapes, seconds, index, lambda: GpuBench(index), tokens, again, show
+            )
+        finally:
+            torch.cuda.empty_cache()  # the program may want what operands took
 
 
 def tune_device(
@@ -152,9 +153,11 @@ def tune_device(
         try:
             outcome = session.run(wanted, again, show or _print_line)
         finally:
-            session.close()
-            select.renew_local()
-            launcher.reset_table()
+            try:
+                session.close()
+            finally:
+                select.renew_local()
+                launcher.reset_table()
     took_s = time.monotonic() - began
     return Tuned(*outcome, folder=folder, seconds=took_s)
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from hgemm_packs import select, selftest
+from hgemm_packs.errors import TuneError
 from hgemm_packs.pack.folder import BLOB_NAME, Pack
 from hgemm_packs.settings import settings
-from hgemm_packs.tuning.bench import DeviceLostError, GpuBench
+from hgemm_packs.tuning.bench import GpuBench
 from hgemm_packs.tuning.candidates import Candidate, Candidates
 from tests import fake_driver, packs
 from tests.cpu.call.served_packs import install
@@ -72,7 +73,7 @@ def test_a_kernel_that_takes_the_device_with_it_is_never_tried_again(
     monkeypatch.setattr(torch.cuda, "synchronize", lost)
     bare.control.fail_launches = 1
     each = named(pack)["best"]
-    with pytest.raises(DeviceLostError, match="best on 64x64x128 nn f16"):
+    with pytest.raises(TuneError, match="best on 64x64x128 nn f16 has taken the device with it"):
         GpuBench(0)._prove(FIRST, [each])
     select.reset()
     assert "lost the device" in str(_after_finding(each))

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from hgemm_packs import launcher, report, select
+from hgemm_packs.errors import TuneError
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.local import place
 from hgemm_packs.problem import Problem
 from hgemm_packs.settings import disabled
 from hgemm_packs.tuning import session, tune
-from hgemm_packs.tuning.tune import TuneError
 from tests import fake_driver, packs
 from tests.cpu.call.served_packs import install, multiply
 from tests.cpu.tuning import world
@@ -73,6 +73,14 @@ def test_a_win_within_the_noise_of_torch_itself_is_none(pack: Pack) -> None:
     assert chosen(FIRST)[0] == "cublas_measured_better"
     assert chosen(SECOND) == ("kernel", "best")
     assert select.find_packs().packs[0].manifest.policy.noise_floor >= 0.04
+
+
+def test_one_disturbed_measurement_costs_its_own_row_alone(pack: Pack) -> None:
+    problems = [replace(FIRST, m=64 * place) for place in range(1, 13)]
+    bench = FakeBench({p: {"best": 1.05} for p in problems}, stray={problems[4]: 0.08})
+    done = world.run(bench, problems)
+    assert {each.problem for each in done.gains if each.kernel is None} == {problems[4]}
+    assert select.find_packs().packs[0].manifest.policy.noise_floor == 0.02  # that of the pack
 
 
 def test_what_every_kernel_loses_is_timed_against_torch_but_not_confirmed(pack: Pack) -> None:

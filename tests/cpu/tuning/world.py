@@ -64,11 +64,12 @@ def write(
 @dataclass
 class FakeBench:
     """`speedups` by problem and kernel name, 0.5 where nothing is said; `confirmed` are other ones
-    for confirmations. `stray` is by how much torch is off itself. `did` lists the jobs."""
+    for confirmations. `stray` is by how much torch is off itself, of all problems or of some. `did`
+    lists the jobs."""
 
     speedups: Mapping[Problem, Mapping[str, float]] = field(default_factory=dict)
     confirmed: Mapping[Problem, Mapping[str, float]] = field(default_factory=dict)
-    stray: float = 0.0
+    stray: float | Mapping[Problem, float] = 0.0
     before: Callable[[], object] = lambda: None
     did: list[tuple[str, Problem, tuple[str, ...]]] = field(default_factory=list)
 
@@ -98,7 +99,8 @@ class FakeBench:
     def confirm(self, problem: Problem, candidate: Candidate, seed: int) -> Compared | None:
         self._note("confirm", problem, [candidate])
         own = {candidate.entry.id: self._us(problem, candidate.entry.name, confirm=True)}
-        again = TORCH_US * (1.0 + self.stray)
+        stray = self.stray if isinstance(self.stray, float) else self.stray.get(problem, 0.0)
+        again = TORCH_US * (1.0 + stray)
         return _compared({TORCH: TORCH_US, AGAIN: again, **own}, 21)
 
 
