@@ -68,11 +68,10 @@ def check_target(out: Path) -> None:
 def plain(value: Any) -> Any:
     """Dataclasses and named tuples as JSON objects, tuples as arrays. A row without a kernel for
     dependent launch does not mention one, nor one of packed and aligned operands how these lie, nor
-    one of a single product how many there are, nor a document without predictors these."""
+    one of a single product how many there are, nor a profile what nobody recorded, nor a document
+    without predictors these."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        value = value._asdict()
-        if value.get("dependent", "") is None:
-            del value["dependent"]
+        value = {k: v for k, v in value._asdict().items() if v is not None or k == "kernel"}
         if value.get("packed", False):
             del value["packed"]
         if value.get("batches") == 1:
