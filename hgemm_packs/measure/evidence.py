@@ -44,11 +44,13 @@ def ratio(base: Sequence[float], ours: Sequence[float], *, seed: int = 0) -> Rat
         raise ValueError("a time of zero or less was measured")
     import torch  # not before: who only reads figures does not need it
 
-    pairs = torch.tensor(base, dtype=torch.float64) / torch.tensor(ours, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(seed)
-    picks = torch.randint(len(pairs), (RESAMPLES, len(pairs)), generator=generator)
+    here = torch.device("cpu")  # whatever device the program has made the default
+    pairs = torch.tensor(base, dtype=torch.float64, device=here)
+    pairs = pairs / torch.tensor(ours, dtype=torch.float64, device=here)
+    generator = torch.Generator(here).manual_seed(seed)
+    picks = torch.randint(len(pairs), (RESAMPLES, len(pairs)), generator=generator, device=here)
     medians = torch.quantile(pairs[picks], 0.5, dim=1)
-    tail = torch.tensor([1.0 - CONFIDENCE, CONFIDENCE], dtype=torch.float64)
+    tail = torch.tensor([1.0 - CONFIDENCE, CONFIDENCE], dtype=torch.float64, device=here)
     low, high = torch.quantile(medians, tail).tolist()
     return Ratio(median(pairs.tolist()), low, high, len(pairs))
 

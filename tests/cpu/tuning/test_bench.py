@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
 
 from hgemm_packs import select, selftest
 from hgemm_packs.errors import TuneError
+from hgemm_packs.measure import timing
 from hgemm_packs.pack.folder import BLOB_NAME, Pack
 from hgemm_packs.settings import settings
+from hgemm_packs.tuning import bench, journal
 from hgemm_packs.tuning.bench import GpuBench
 from hgemm_packs.tuning.candidates import Candidate, Candidates
 from tests import fake_driver, packs
@@ -124,3 +131,87 @@ def test_twins_that_only_a_dependent_launch_tells_apart_are_timed_once(tmp_path:
         generator_info=packs.GENERATOR,
     )
     assert [each.entry.name for each in Candidates([pack]).rank(FIRST)] == ["k0"]
+
+
+class FakeReplay:
+    """A graph whose time follows from the kernel."""
+
+    us_of: ClassVar[dict[object, float]] = {}
+    made: ClassVar[list[object]] = []
+    queued: ClassVar[list[object]] = []
+
+    def __init__(self, arm: object, sets: object, calls: int) -> None:
+        self.arm = arm
+        assert calls == 7
+        FakeReplay.made.append(arm)
+
+    def us(self) -> float:
+        return FakeReplay.us_of.get(self.arm, 10.0)
+
+    def free(self) -> None: ...
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> type[FakeReplay]:
+    """Replays of made-up times, on a stage without a stream."""
+    at = SimpleNamespace(
+        active=contextlib.nullcontext, stream=SimpleNamespace(synchronize=lambda: None)
+    )
+    how = timing.TimingPlan((), 7, flushed=False)
+    monkeypatch.setattr(bench, "stage", lambda index: at)
+    monkeypatch.setattr(bench, "Replay", FakeReplay)
+    monkeypatch.setattr(
+        bench, "queue_block", lambda replays, flushed, at: FakeReplay.queued.append(replays[0].arm)
+    )
+    monkeypatch.setattr(timing, "plan", lambda *arguments, **options: how)
+    for each in (FakeReplay.us_of, FakeReplay.made, FakeReplay.queued):
+        each.clear()
+    return FakeReplay
+
+
+def test_a_screen_times_a_hopeless_kernel_once_and_others_some_times(
+    pack: Pack, timed: type[FakeReplay]
+) -> None:
+    each, gpu = named(pack), GpuBench(0)
+    names = list(each)
+    for name, us in zip(names, (9.0, 14.0, 13.0, 8.0), strict=True):
+        gpu._try(each[name], FIRST, lambda arm, us=us: timed.us_of.__setitem__(arm, us))
+    found = gpu.screen(FIRST, [each[name] for name in names], math.inf)
+    assert found.torch_us == 10.0
+    assert [found.times[each[name].entry.id] for name in names] == [9.0, 14.0, 13.0, 8.0]
+    arms = [gpu._arms[each[name].entry.id] for name in names]
+    assert [timed.queued.count(arm) for arm in arms] == [3, 1, 3, 3]  # 13.5 is half as much again
+
+
+def test_a_screen_ends_in_time_but_tries_one(pack: Pack, timed: type[FakeReplay]) -> None:
+    ranked = list(named(pack).values())
+    assert len(GpuBench(0).screen(FIRST, ranked, time.monotonic() - 1.0).times) == 1
+
+
+def test_finals_and_confirmations_are_of_proven_kernels_beside_torch(
+    pack: Pack, bare: fake_driver.Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def compare(arms, problem, **options):  # type: ignore[no-untyped-def]
+        asked.append((list(arms), options["protocol"], options["blocks"], options["seed"]))
+        return timing.Comparison({arm: [1.0] for arm in arms}, 3, 1, False)
+
+    monkeypatch.setattr(timing, "compare", compare)
+    each = named(pack)
+    ids = {name: one.entry.id for name, one in each.items()}
+    done = GpuBench(0).finals(FIRST, [each["best"], each["good"]], 5)
+    assert done is not None and set(done.samples) == {"hot", "cold"}
+    assert done.conditions["cold"] | {} == {
+        **{"calls": 3, "sets": 1, "flushed": False, "repeated": 0, "led": True},
+        **{"sm_mhz": [], "power_w": []},
+    }
+    GpuBench(0).confirm(FIRST, each["best"], 6)
+    three = [journal.TORCH, ids["best"], ids["good"]]
+    again = [journal.TORCH, journal.AGAIN, ids["best"]]
+    assert asked == [
+        *((three, protocol, bench.FINALS_BLOCKS, 5) for protocol in ("hot", "cold")),
+        *((again, protocol, bench.CONFIRM_BLOCKS, 6) for protocol in ("hot", "cold")),
+    ]
+    bare.control.noop = 1
+    assert GpuBench(0).finals(FIRST, [each["other"]], 7) is None and len(asked) == 4
