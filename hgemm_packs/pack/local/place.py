@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import PackError
+from ...errors import CacheError, PackError
 from ..cache_folders import check_private, make_private
 from ..folder import Pack
 from ..manifest_fields import SHA256
@@ -67,11 +67,16 @@ def make_folder(root: Path, profile: str, sm_count: int) -> Path:
 
 
 def find_folders(root: Path) -> list[Path]:
-    """Folders with a pointer. Raises CacheError where others could write, OSError."""
+    """Folders with a pointer; of a cache that is not private none, as whoever looks for its packs
+    says. Raises CacheError where others could write to the tables alone, OSError."""
     base = base_of(root)
     try:
-        for each in (root, root / "v1", base):
-            check_private(each)
+        try:
+            check_private(root)
+            check_private(root / "v1")
+        except CacheError:
+            return []
+        check_private(base)
         return [each for each in sorted(base.iterdir()) if (each / POINTER).exists()]
     except (FileNotFoundError, NotADirectoryError):
         return []

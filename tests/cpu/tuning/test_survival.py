@@ -318,3 +318,13 @@ def test_a_damaged_pack_that_counts_no_more_takes_no_table_with_it(pack: Pack) -
     assert place.read_pointer(folder).manifest_sha256 != old.name
     select.reset()
     assert chosen(THIRD) == ("kernel", "best")
+
+
+@pytest.mark.parametrize("part", [".", "v1"])
+def test_a_cache_that_is_not_private_is_said_once_and_its_tables_are_not_used(
+    pack: Pack, tmp_path: Path, part: str
+) -> None:
+    world.run(FakeBench(world.speedups(best=1.3)))
+    (tmp_path / "cache" / part).chmod(0o777)
+    select.reset()
+    assert refused() == ["cache_unsafe"] and chosen(FIRST)[0] == "not_measured"
