@@ -69,6 +69,43 @@ def test_a_renamed_pack_is_whole_and_of_another_gpu_model(pack: Pack, tmp_path: 
     assert renamed.manifest.blob == pack.manifest.blob
 
 
+def test_what_was_tuned_is_compared_with_the_best_of_all_kernels(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FIRST got the second best, SECOND the best, THIRD was not measured in time."""
+    bench = world.FakeBench({p: {"good": 1.2, "best": 1.3} for p in world.PROBLEMS})
+    monkeypatch.setattr("hgemm_packs.tuning.bench.GpuBench", lambda index: bench)
+    shapes = tune.write_shapes(tmp_path / "shapes.json", dict.fromkeys(world.PROBLEMS, 1))
+    gains = [[str(world.FIRST), "good"], [str(world.SECOND), "best"]]
+    found = tune.compare_with_all(pack.path, {"gains": gains, "shapes": shapes})
+    assert {each["problem"]: (each["tuned"], each["all"], each["kernels"]) for each in found} == {
+        str(world.FIRST): (1.2, 1.3, 4),
+        str(world.SECOND): (1.3, 1.3, 4),
+        str(world.THIRD): (1.0, 1.3, 4),
+    }
+    expected = (math.log(1.2) + math.log(1.3)) / (3 * math.log(1.3))
+    assert tune.share(found) == pytest.approx(expected, abs=1e-4)
+
+
+def test_what_was_tuned_is_compared_with_what_the_table_names(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = dict(zip(world.NAMES, world.kernels(), strict=True))
+    rows = [packs.row(problem, kernels["good"]) for problem in world.PROBLEMS]
+    official = world.write(tmp_path / "official", rows=rows)
+    bench = world.FakeBench({p: {"good": 1.2, "best": 1.3} for p in world.PROBLEMS})
+    monkeypatch.setattr("hgemm_packs.tuning.bench.GpuBench", lambda index: bench)
+    assert tune.draw_wins(official.path).keys() == {*world.PROBLEMS}
+    shapes = tune.write_shapes(tmp_path / "shapes.json", tune.draw_wins(official.path))
+    gains = [[str(world.FIRST), "good"], [str(world.SECOND), "best"], [str(world.THIRD), None]]
+    found = tune.compare_with_table(official.path, {"gains": gains, "shapes": shapes})
+    assert {each["problem"]: each["ratio"] for each in found} == {
+        str(world.FIRST): 1.0,
+        str(world.SECOND): round(1.3 / 1.2, 4),
+        str(world.THIRD): round(1.0 / 1.2, 4),
+    }
+
+
 def test_the_share_is_of_logarithms() -> None:
     assert tune.share([{"all": 1.21, "tuned": 1.1}, {"all": 1.0, "tuned": 1.0}]) == 0.5
     assert tune.share([{"all": 1.2, "tuned": 1.2}, {"all": 1.1, "tuned": 1.1}]) == 1.0
