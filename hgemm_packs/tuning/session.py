@@ -95,7 +95,8 @@ class Session:
         self._folder, self._device, self._bench = folder, device, bench
         self._official = [p for p in packs if select.find_unmeasured(p.manifest, device) is None]
         self._candidates = Candidates(packs)
-        self._kept = _open_kept(folder)
+        table_before = _open_whole(folder)
+        self._kept = Candidates([table_before] if table_before else []).by_id
         self._floor = max(pack.manifest.policy.noise_floor for pack in packs)
         self._first = packs[0].manifest
         self._journal = Journal(folder)
@@ -112,11 +113,13 @@ class Session:
             sources,
         )
         self._judge = Judge(self._run.conditions, self._floor, self._journal.jobs)
+        self._is_written = table_before is not None and self._says(table_before)
 
     def close(self) -> None:
-        """Write the table of all that is on file. Raises PackError, OSError."""
+        """Write the table of all that is on file, if it is another. Raises PackError, OSError."""
         try:
-            self._write_table()
+            if not self._is_written:
+                self._write_table()
         finally:
             self._journal.close()
 
@@ -226,6 +229,7 @@ class Session:
         return len(self._journal.jobs) + 1
 
     def _keep(self, job: Measured) -> None:
+        self._is_written = False
         self._journal.add(job)
         self._judge.add(job)
 
@@ -254,18 +258,25 @@ class Session:
         if judged.standing:
             table.write(self._folder, self._run, judged, kernels, self._first)
         self._written_at, self._took_s = time.monotonic(), time.monotonic() - began
+        self._is_written = True
+
+    def _says(self, pack: Pack) -> bool:
+        """Whether a table has the rows of all that is on file, under the conditions of now."""
+        pointer = place.read_pointer(self._folder)
+        rows = {each.row for each in self._judge.judged().standing.values()}
+        return pointer.conditions == self._run.conditions and rows == {*pack.manifest.table}
 
 
-def _open_kept(folder: Path) -> dict[str, Candidate]:
-    """The kernels of the table that is there, whether it holds or not."""
+def _open_whole(folder: Path) -> Pack | None:
+    """The table that is there, whether it holds or not, if it is not damaged."""
     try:
         pack = place.open_whole(folder, place.read_pointer(folder))
         pack.verify()
     except PackError as error:
         if error.code != "missing_file":
             LOGGER.warning("%s: the table is damaged, and is made again: %s", folder, error)
-        return {}
-    return {entry.id: Candidate(pack, entry) for entry in pack.manifest.kernels}
+        return None
+    return pack
 
 
 def _cost(problem: Problem, wanted: Mapping[Problem, float]) -> float:

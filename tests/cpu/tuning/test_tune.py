@@ -187,6 +187,15 @@ def test_a_gpu_model_that_no_pack_was_measured_on_gets_its_first_table(pack: Pac
     assert (profile.name, profile.mem_bw_gbps) == ("Fake device", 4000.0)
 
 
+def test_a_call_that_finds_all_known_writes_no_table_again(pack: Pack) -> None:
+    folder = world.run(FakeBench(world.speedups(best=1.3))).folder
+    before = place.read_pointer(folder), (folder / place.POINTER).stat().st_mtime_ns
+    world.run(FakeBench())
+    assert (place.read_pointer(folder), (folder / place.POINTER).stat().st_mtime_ns) == before
+    world.run(FakeBench(world.speedups(best=1.2)), [FIRST], again=True)
+    assert place.read_pointer(folder) != before[0]
+
+
 def test_what_no_kernel_takes_is_said(pack: Pack) -> None:
     odd, batch = Problem(64, 63, 128, "nn", "f16"), replace(FIRST, batches=4)
     done = world.run(FakeBench(), [odd, batch])
