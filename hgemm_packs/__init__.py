@@ -6,6 +6,7 @@ linear layers of a model, `restore` takes them back, `warmup` loads them before 
 captured. `enable`, `enabled` and `restore_torch` are for programs that call torch alone. `explain`
 and `counters` say what calls got, `disable`, `resume` and `disabled` turn kernels off and on,
 `options` makes products batch-invariant, `packs` fetches packs and chooses among them.
+`record_shapes` and `tune` measure a program's own shapes on the GPU at hand.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from .report import explain
     from .torch_compile.backend import compile_backend
     from .torch_hooks.program import enable, enabled, restore_torch
+    from .tuning.recording import record_shapes
+    from .tuning.tune import tune
 
     __version__: str
 
@@ -43,9 +46,11 @@ __all__ = [
     "optimize",
     "options",
     "packs",
+    "record_shapes",
     "restore",
     "restore_torch",
     "resume",
+    "tune",
     "warmup",
 ]
 
@@ -83,6 +88,14 @@ def __getattr__(name: str) -> Any:
         from .torch_hooks import program
 
         return getattr(program, name)
+    if name == "record_shapes":
+        from .tuning.recording import record_shapes
+
+        return record_shapes
+    if name == "tune":
+        from .tuning.tune import tune
+
+        return tune
     if name == "packs":
         from importlib import import_module
 

@@ -47,6 +47,10 @@ class InvariantError(RuntimeError):
     names it and says why."""
 
 
+class TuneError(RuntimeError):
+    """`tune` cannot measure here; the text says why and what would help."""
+
+
 class CacheError(OSError):
     """The cache cannot be used as it is: no home, a link, somebody else's; the text says which."""
 

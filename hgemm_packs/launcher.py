@@ -201,6 +201,13 @@ def counters() -> dict[str, int]:
     )
 
 
+def record_calls(record: Callable[[tuple[Any, ...]], object] | None) -> None:
+    """Have `record` called with the description, as `problem_of` takes it, of every call that is
+    looked up, in whatever thread; with None nothing is. Raises RuntimeError where there is no
+    extension."""
+    _extension().record_calls(record)
+
+
 def reset_table() -> None:
     """Forget every decision, not the loaded kernels. STRICT and OFF of the environment are read
     again."""

@@ -39,6 +39,8 @@ STEPS = (
 )
 #: Those of a row that a table has.
 OF_ROWS = ("cublas_measured_better", "below_noise_floor", "quarantined")
+#: Of these, those that say who is faster: what this machine has measured counts alone.
+TORCH_STAYS = OF_ROWS[:2]
 
 
 class Selection(NamedTuple):
@@ -84,12 +86,21 @@ def find_packs() -> discover.Found:
 
 
 def prefer(pack: Pack) -> None:
-    """Put a pack in front of the others of this process, until `reset`."""
+    """Put a pack in front of the others of this process, until `reset`; behind the tables that
+    this machine has measured."""
     global _found
     with _lock:
         known = find_packs()
-        rest = (each for each in known.packs if each.manifest_sha256 != pack.manifest_sha256)
-        _found = discover.Found((pack, *rest), known.refused)
+        _found = discover.Found(discover.put_first(pack, known.packs), known.refused)
+        prediction.tell_nothing()
+
+
+def renew_local() -> None:
+    """Look at the tables of this machine again, after one was measured; `launcher.reset_table` then
+    has calls decided anew."""
+    global _found
+    with _lock:
+        _found = discover.renew_local(find_packs())
         prediction.tell_nothing()
 
 
@@ -97,14 +108,9 @@ def refuse(pack: Pack, error: PackError) -> None:
     """Take a pack out, as if it had been refused when it was looked for: what was wanted of it now
     is damaged, so nothing of it is believed any more."""
     global _found
-    refused = discover.Refused(str(pack.path), error)
     with _lock:
-        known = find_packs()
-        rest = tuple(each for each in known.packs if each is not pack)
-        if len(rest) < len(known.packs):
-            _found = discover.Found(rest, (*known.refused, refused))
+        _found = discover.drop(pack, find_packs(), error)
         prediction.tell_nothing()
-    discover.warn_once(refused)
 
 
 def verify_packs() -> discover.Found:
@@ -171,6 +177,8 @@ def resolve(
     reasons: list[Reason] = []
     for pack in find_packs().packs:
         try:
+            if invariant and pack.local:
+                continue  # it has few kernels, and this mode takes any that adds up in order
             if invariant:
                 found, reason = _consult_invariant(pack.manifest, problem, device)
                 reasons.append(reason)
@@ -185,9 +193,11 @@ def resolve(
                 reasons += [refusal] if refusal else []
                 kernel = pack.manifest.kernel(row.kernel)
                 return Selection(pack, kernel, row, tuple(reasons), dependent)
+            if pack.local and reason.code in TORCH_STAYS:
+                break
         except PackError as error:
             refuse(pack, error)
-    reasons += find_refused(not reasons)
+    reasons += find_packs().reasons(not reasons)
     fallback = Selection(None, None, None, tuple(reasons))
     if unfit is not None and not any(reason.code in OF_ROWS for reason in reasons):
         fallback = Selection(None, None, None, (unfit,))
@@ -215,17 +225,6 @@ def tell_predictor(device_index: int) -> None:
         if not _quarantine:
             asked = [each[:2] for each in _find_predicting(device)]
             prediction.tell(device_index, asked if settings().predict else [])
-
-
-def find_refused(alone: bool) -> list[Reason]:
-    """What speaks against packs that were not asked; with `alone` at least that there is none."""
-    reasons = []
-    for refused in find_packs().refused:
-        code = "launcher_abi" if refused.error.code == "launcher_abi" else "pack_refused"
-        reasons.append(Reason(code, f"{refused.place}: {refused.error}"))
-    if alone and not reasons:
-        reasons.append(Reason("no_pack", "no pack is installed"))
-    return reasons
 
 
 def _predict(problem: Problem, device: DeviceInfo, reasons: list[Reason]) -> Selection:

@@ -2,7 +2,7 @@
 logger.
 
 HGEMM_PACKS_OFF     1: torch runs every call, and no pack is searched
-HGEMM_PACKS_PATH    pack directories, joined by os.pathsep (":"), searched first
+HGEMM_PACKS_PATH    pack directories, joined by os.pathsep (":"), searched before installed ones
 HGEMM_PACKS_CACHE   root of the cache (default: $XDG_CACHE_HOME/hgemm_packs)
 HGEMM_PACKS_LOG     a level name; sends the project's log to stderr
 HGEMM_PACKS_STRICT  1: raise FallbackError where a fallback would be used

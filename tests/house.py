@@ -38,6 +38,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "hgemm_packs/distribution": ("hgemm_packs.distribution",),
     "hgemm_packs/torch_compile": ("hgemm_packs.torch_compile",),
     "hgemm_packs/nn": ("hgemm_packs.nn",),
+    "hgemm_packs/tuning": ("hgemm_packs.tuning",),
     "hgemm_packs: public": ("hgemm_packs.report", "hgemm_packs"),
     "hgemm_packs/cli": ("hgemm_packs.cli", "hgemm_packs.__main__"),
     **{

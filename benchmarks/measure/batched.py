@@ -32,10 +32,10 @@ from benchmarks.measure import batched_kernels, candidates
 from benchmarks.measure.candidates import AGAIN, DEVICE, OURS, SPEED, TORCH, Loaded, load_all
 from hgemm_packs import launcher
 from hgemm_packs.generator.gates import batched as gate
-from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import Numeric
 from hgemm_packs.measure import evidence
 from hgemm_packs.measure.batches import batch
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import Operands, cold_sets
 from hgemm_packs.measure.replay import Arm, stage
 from hgemm_packs.measure.timing import TimingPlan

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.cli.shapes import tomllib
+from hgemm_packs.tuning.shapes import tomllib
 from tests import house
 from tests.house import REPOSITORY
 

@@ -198,7 +198,19 @@ static answer *decide(launcher_state *state, const problem *p) {
   return keep(state, &key, entry);
 }
 
+// Tells Python of a call, where calls are recorded. What goes wrong there is said, and is no error
+// of the call.
+static void tell_of(launcher_state *state, const problem *p) {
+  PyObject *told = Py_NewRef(state->record), *described = problem_tuple(p);
+  PyObject *none = described ? PyObject_CallFunction(told, "(O)", described) : NULL;
+  if (!none) PyErr_WriteUnraisable(told);
+  Py_XDECREF(none);
+  Py_XDECREF(described);
+  Py_DECREF(told);
+}
+
 answer *lookup(launcher_state *state, const problem *p) {
+  if (state->record) tell_of(state, p);
   answer *entry = table_find(&state->table, &p->key);
   if (!entry && state->older.count) entry = find_older(state, &p->key);
   if (!entry && !p->packed) {

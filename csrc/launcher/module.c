@@ -77,6 +77,16 @@ static PyObject *on_fallback(PyObject *module, PyObject *note) {
   Py_RETURN_NONE;
 }
 
+// record_calls(record): tells `record` of the problem of every call that is looked up; of none more
+// with None.
+static PyObject *record_calls(PyObject *module, PyObject *record) {
+  launcher_state *state = state_of(module);
+  PyObject *before = state->record;
+  state->record = record == Py_None ? NULL : Py_NewRef(record);
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}
+
 // describe(a, b, addend, epilogue): what matmul makes of two operands, and a kernel with an
 // epilogue of these, for explain: a problem or a reason.
 static PyObject *describe(PyObject *module, PyObject *args) {
@@ -137,6 +147,7 @@ static PyMethodDef METHODS[] = {
     {"set_off", set_off, METH_O, NULL},
     {"set_invariant", set_invariant, METH_O, NULL},
     {"on_fallback", on_fallback, METH_O, NULL},
+    {"record_calls", record_calls, METH_O, NULL},
     {"know_rows", unmeasured_know_rows, METH_VARARGS, NULL},                 // unmeasured.c
     {"know_predictor", unmeasured_know_predictor, METH_VARARGS, NULL},       // unmeasured.c
     {"forget_predictors", unmeasured_forget_predictors, METH_NOARGS, NULL},  // unmeasured.c

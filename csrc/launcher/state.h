@@ -123,6 +123,7 @@ typedef struct {
   uint32_t invariant;  // INVARIANT_KEY in the batch-invariant mode, else 0
   PyObject *start;     // (): Python's part of the first call, owned; NULL until it is known
   PyObject *note;      // (reason): told of the first fallback for each reason, owned; may be NULL
+  PyObject *record;    // (problem): told of every call that is looked up, owned; NULL: of none
   const dl_exchange *exchange;  // NULL: torch cannot be used, every call goes to it
   tensor_reader reader;
   int device_type;

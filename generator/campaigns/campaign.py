@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +26,7 @@ from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.core.spec import CompiledKernel, Job, Reply
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.generator.workers.evaluators import Evaluator
+from hgemm_packs.measure.lines_file import LinesFile as LinesFile
 from hgemm_packs.problem import Problem
 
 Line = dict[str, Any]
@@ -121,30 +121,6 @@ def keys_on_file(out: Path) -> set[str]:
         for line in records
         if "fields" in line and ("error" not in line or line["blamed"])
     }
-
-
-@dataclass(slots=True)
-class LinesFile:
-    """Appends whole lines; the torn last one of a killed run goes."""
-
-    path: Path
-    _fd: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        whole = self.path.read_bytes().rfind(b"\n") + 1
-        os.ftruncate(self._fd, whole)
-        os.lseek(self._fd, whole, os.SEEK_SET)
-
-    def write(self, line: Line) -> None:
-        data = json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-        while data:
-            data = data[os.write(self._fd, data) :]
-        os.fsync(self._fd)
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 def run(

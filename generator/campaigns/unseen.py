@@ -209,7 +209,7 @@ class Bench:
         settle()
 
     def _arm(self, name: str) -> object:
-        from hgemm_packs.generator.gates.arm import KernelArm
+        from hgemm_packs.measure.kernel_arm import KernelArm
 
         if name not in self._arms:
             entry = self._pack.entries[name]

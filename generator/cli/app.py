@@ -27,6 +27,19 @@ PROBLEMS = "Which problems (--shapes, --models and filters may be repeated)"
 EFFORT = "How long, and where"
 WAY = "How to search"
 
+LikeOption = Annotated[
+    str, typer.Option(help='A card with a table ("H200"), to begin with.', rich_help_panel=WAY)
+]
+#: For who has such lines: not on the screen of help.
+KnownOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--known",
+        hidden=True,
+        help="Lines of `generate sanitize`: their kernels are not asked about again.",
+    ),
+]
+
 #: Verbs in the order of the screen.
 ORDER = (
     *("resume", "refine", "pack", "merge"),

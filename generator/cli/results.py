@@ -1,4 +1,4 @@
-"""What a run has to show: `generate report`, `pack`, `merge`, and the last words of a search."""
+"""What a run has to show: `generate report`, `pack`, and the last words of a search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from rich.console import Console
 
 from hgemm_packs.cli.console import console
 from hgemm_packs.generator import report
-from hgemm_packs.generator.campaigns import refine
 from hgemm_packs.generator.campaigns.refine import Refinement
 from hgemm_packs.generator.cli.app import LOOK, SEARCH, Keep, Name, Run, app
 from hgemm_packs.generator.compile import compiler, pack_kernels, pack_writer
@@ -22,7 +21,7 @@ from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.core.spec import CompiledKernel
 from hgemm_packs.generator.run.generate import Summary
 from hgemm_packs.generator.store import findings
-from hgemm_packs.generator.store.run_folder import Store, merge
+from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.tables import table
 from hgemm_packs.pack.manifest import PackInfo
 from hgemm_packs.problem import Problem
@@ -137,26 +136,6 @@ def write_report(
     with Store(run, readonly=True) as store:
         path = report.write(store, out_dir or run / "report")
     say(console(), f"wrote {path}")
-
-
-@app.command("merge", rich_help_panel=SEARCH)
-def merge_runs(
-    into: Annotated[
-        Path, typer.Argument(help="Run folder that gets all runs. It is made if it does not exist.")
-    ],
-    others: Annotated[list[Path], typer.Argument(help="Run folders to add. They are not changed.")],
-) -> None:
-    """Unite the runs of several hosts.
-
-    The result has the measurements of all runs.
-    """
-    for other in others:
-        Store(other, readonly=True).close()  # nothing is made of a wrong name
-    with Store(into) as store:
-        for other in others:
-            merge(store, other)
-            refine.unite(into, other)
-        say(console(), f"{into}: {len(store.problems())} problems")
 
 
 @app.command(rich_help_panel=SEARCH)

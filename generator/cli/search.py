@@ -18,16 +18,17 @@ import typer
 from threadpoolctl import threadpool_limits
 
 from hgemm_packs.cli.console import UserError, console
-from hgemm_packs.generator.cli import like as start
 from hgemm_packs.generator.cli import live
 from hgemm_packs.generator.cli.app import (
     EFFORT,
     NAMED,
     PROBLEMS,
     WAY,
+    KnownOption,
+    LikeOption,
     app,
 )
-from hgemm_packs.generator.cli.results import conclude
+from hgemm_packs.generator.cli.results import conclude, say
 from hgemm_packs.generator.compile import source_folder
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.compile.pack_writer import read_source
@@ -35,7 +36,7 @@ from hgemm_packs.generator.core import problems as problem_lists
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import CompiledKernel, Verdict
 from hgemm_packs.generator.families import computed
-from hgemm_packs.generator.run import generate
+from hgemm_packs.generator.run import generate, start
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
 from hgemm_packs.generator.store import export
@@ -197,8 +198,8 @@ def search(
             help="A run, an export or a table, whose winners are tried first.", rich_help_panel=WAY
         ),
     ] = None,
-    like: start.LikeOption = "",
-    sanitized: start.KnownOption = None,
+    like: LikeOption = "",
+    sanitized: KnownOption = None,
     keep: Annotated[
         float,
         typer.Option(
@@ -224,7 +225,7 @@ def search(
     limit = choose_budget(strategy, seconds(budget))
     known, behind = read_earlier(winners or ())
     out = console()
-    card = start.find_card(like, out) if like else None
+    card = start.find_card(like, partial(say, out)) if like else None
     alone = card is not None and strategy == transfer.ONLY and not known
     if not alone:
         searcher(strategy, 0, known)  # refused before a store is made

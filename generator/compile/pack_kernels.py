@@ -18,6 +18,8 @@ from hgemm_packs.pack.folder import MANIFEST_NAME, Pack
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem
 
+#: Fields that a pack gives a kernel, not the compiler.
+PLACE = ("offset", "size", "numerics")
 #: A problem and the name of a kernel for it, where one is asked for by name.
 Asked = tuple[Problem, str | None]
 
@@ -68,6 +70,10 @@ class Packed:
         """A kernel to send to a device. Raises PackError."""
         one = self.entry(name)
         return CompiledKernel(self._fields[one.id], bytes(self.pack.image(one)))
+
+    def built_fields(self, id_: str) -> dict[str, Any]:
+        """The fields of a kernel as a compiler hands them over. Raises KeyError."""
+        return {key: value for key, value in self._fields[id_].items() if key not in PLACE}
 
     def list_admitting(self, problem: Problem, tile: int = 0) -> list[str]:
         """Names of the kernels that take `problem` with at least `tile` elements of C a tile."""

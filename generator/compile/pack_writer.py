@@ -1,23 +1,19 @@
 """The source document that is committed, and the pack directory made from it and built kernels.
 
-Called by the CLI's build, and by `table`, which makes the source document. Everything
-written is read again by the runtime's own checks before it takes its place, so no broken pack
-replaces a good one. The bytes depend on the arguments alone: no clock, no host, no order of
-dictionaries.
+Called by the CLI's build, and by `table`, which makes the source document. How files are written
+is `hgemm_packs.pack.writer`. The bytes depend on the arguments alone: no clock, no host, no order
+of dictionaries.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.errors import PackError, of_path
+from hgemm_packs.errors import PackError
 from hgemm_packs.generator.compile import compiler, source_folder
 from hgemm_packs.generator.compile.compiler import BuildError, Built
 from hgemm_packs.pack import (
@@ -27,7 +23,7 @@ from hgemm_packs.pack import (
     prediction_fields,
     predictor,
 )
-from hgemm_packs.pack.folder import BLOB_NAME, MANIFEST_NAME, Pack
+from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import (
     PLAIN_ABI,
     SCHEMA,
@@ -43,6 +39,7 @@ from hgemm_packs.pack.manifest import (
 )
 from hgemm_packs.pack.predictor import Predictor
 from hgemm_packs.pack.strict_json import listing, one_of, record
+from hgemm_packs.pack.writer import add_cubin, check_target, in_lines, plain, write, write_folder
 
 SOURCE_SCHEMA = "hgemm-packs/source-1"
 
@@ -127,7 +124,7 @@ def read_source(path: str | os.PathLike[str]) -> SourceManifest:
     cannot be read."""
     place = Path(path)
     folder = place.is_dir()
-    data = _in_lines(source_folder.join(place)) if folder else place.read_bytes()
+    data = in_lines(source_folder.join(place)) if folder else place.read_bytes()
     source: SourceManifest = manifest_checks.read_document(data, SOURCE_SCHEMA, _SOURCE)
     return _sort_source(source) if folder else source
 
@@ -138,17 +135,17 @@ def write_source(path: str | os.PathLike[str], source: SourceManifest) -> None:
 
     Raises PackError for a document that `read_source` would refuse; the old one then stays.
     """
-    document = _plain(_sort_source(source))
+    document = plain(_sort_source(source))
     if not source.grouped:
         del document["grouped"]
-    data = _in_lines(document)
+    data = in_lines(document)
     manifest_checks.read_document(data, SOURCE_SCHEMA, _SOURCE)
     target = Path(path)
     if source_folder.is_folder(target):
-        source_folder.write(target, source_folder.split(document), _write)
+        source_folder.write(target, source_folder.split(document), write)
         return
     temporary = target.with_name(target.name + ".new")
-    _write(temporary, data)
+    write(temporary, data)
     temporary.replace(target)
 
 
@@ -169,28 +166,15 @@ def write_pack(
     entries, blob = _assemble(source, built)
     names = [*manifest_fields.SHARED_FIELDS, *(["grouped"] if source.grouped else [])]
     shared = {name: getattr(source, name) for name in names}
-    document = _plain(shared) | {
+    document = plain(shared) | {
         "schema": SCHEMA,
         "generator": generator_info._asdict(),
-        "blob": {"bytes": len(blob), "sha256": hashlib.sha256(blob).hexdigest()},
         "kernels": entries,
     }
     if source.predictors:
-        document["predictors"] = _plain(source.predictors)
+        document["predictors"] = plain(source.predictors)
     out = Path(out_dir).absolute()
-    check_target(out)
-    with (
-        of_path(out),
-        tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch,
-    ):
-        fresh = Path(scratch) / "fresh"
-        fresh.mkdir()
-        _write(fresh / BLOB_NAME, blob)
-        _write(fresh / MANIFEST_NAME, _in_lines(document))
-        _sync(fresh)
-        Pack.open_verified(fresh).close()
-        _swap(fresh, out, Path(scratch) / "replaced")
-        _sync(out.parent)
+    write_folder(out, document, blob)
     return Pack.open(out)
 
 
@@ -241,10 +225,8 @@ def _assemble(source: SourceManifest, built: Iterable[Built]) -> tuple[list[dict
         for name in ("name", "family", "genome"):
             if facts[name] != getattr(kernel, name):
                 raise PackError("build_differs", f"{name} is {facts[name]!r}", kernel.name)
-        blob.extend(bytes(-len(blob) % manifest_checks.OFFSET_ALIGN))
-        place = {"offset": len(blob), "size": len(one.cubin), "numerics": kernel.numerics._asdict()}
-        entries.append(facts | place)
-        blob.extend(one.cubin)
+        place = add_cubin(blob, one.cubin)
+        entries.append(facts | place | {"numerics": kernel.numerics._asdict()})
     if extra:
         raise PackError("not_in_source", f"{len(extra)} built kernels, such as {min(extra)}")
     return entries, bytes(blob)
@@ -258,92 +240,3 @@ def _sort_source(source: SourceManifest) -> SourceManifest:
     values["grouped"] = tuple(sorted(source.grouped, key=grouped.place))
     values["predictors"] = tuple(sorted(source.predictors, key=lambda each: each.profile))
     return SourceManifest(**values)
-
-
-def _plain(value: Any) -> Any:
-    """Dataclasses and named tuples as JSON objects, tuples as arrays. A row without a kernel for
-    dependent launch does not mention one, nor one of packed and aligned operands how these lie, nor
-    one of a single product how many there are, nor a profile what nobody recorded, nor a document
-    without predictors these."""
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        value = {k: v for k, v in value._asdict().items() if v is not None or k == "kernel"}
-        if value.get("packed", False):
-            del value["packed"]
-        if value.get("batches") == 1:
-            del value["batches"]
-        if isinstance(value.get("base"), tuple):
-            value["base"] = dict(zip("abc", value["base"], strict=True))
-            if {*value["base"].values()} == {16}:
-                del value["base"]
-    elif is_dataclass(value):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
-        if not value.get("predictors", True):
-            del value["predictors"]
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(each) for each in value]
-    return value
-
-
-def _in_lines(document: Mapping[str, Any]) -> bytes:
-    """A document sorted, one field a line, and one kernel, one predictor and one row."""
-    lines = []
-    for name, value in sorted(document.items()):
-        if name in ("kernels", "predictors", "table"):
-            rows = ",\n".join(_compact(each) for each in value)
-            lines.append(f"{_compact(name)}:[\n{rows}\n]")
-        else:
-            lines.append(f"{_compact(name)}:{_compact(value)}")
-    return ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")
-
-
-def _compact(value: Any) -> str:
-    """Canonical JSON: sorted keys, no spaces, ASCII, no NaN."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
-
-
-def check_target(out: Path) -> None:
-    """See that a pack may be put there, and make the folder above. Nothing but an older pack is
-    ever replaced, so a mistyped path deletes nothing. Raises OSError."""
-    if out.exists() or out.is_symlink():
-        foreign = (
-            [out.name]
-            if not out.is_dir() or out.is_symlink()
-            else sorted({each.name for each in out.iterdir()} - {MANIFEST_NAME, BLOB_NAME})
-        )
-        if foreign:
-            raise FileExistsError(f"{out} is not a pack directory: it has {foreign[0]}")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with of_path(out):
-        tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent).cleanup()
-
-
-def _swap(fresh: Path, out: Path, aside: Path) -> None:
-    """Rename `fresh` to `out`, moving an older pack `aside`, and back again if that fails."""
-    replaced = out.exists()
-    if replaced:
-        out.rename(aside)
-    try:
-        fresh.rename(out)
-    except OSError:
-        if replaced:
-            aside.rename(out)
-        raise
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,7 +1,7 @@
 """Which problems are measured: the 1000-shape grid, the layers of real models, a user's own file.
 
 Called by whatever measures or searches, and by the benchmarks that report by regime. The files are
-read by `hgemm_packs.cli.shapes`; nothing here knows their format.
+read by `hgemm_packs.tuning.shapes`; nothing here knows their format.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hgemm_packs.cli import shapes
 from hgemm_packs.errors import PackError
 from hgemm_packs.problem import DTYPES, LAYOUTS, Problem
 from hgemm_packs.problem import REGIMES as REGIMES
 from hgemm_packs.problem import regime as regime
+from hgemm_packs.tuning import shapes
 
 #: Committed lists, in manifests/shapes/.
 NAMED = {

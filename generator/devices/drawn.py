@@ -15,8 +15,8 @@ import torch
 from hgemm_packs.generator.core.spec import Job
 from hgemm_packs.generator.devices.gated import Gated
 from hgemm_packs.generator.families.computed import GATED
-from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import Checker, Launch, Numeric, make_guarded_place
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import lead_of
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem, columns_of

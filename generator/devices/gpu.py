@@ -29,12 +29,12 @@ from hgemm_packs.generator.core.spec import (
     Status,
 )
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.measure import ceilings, contest
 from hgemm_packs.generator.measure.admission import Admission
 from hgemm_packs.generator.measure.audit import Audit, apply_audit
 from hgemm_packs.generator.measure.screening import Scenes
 from hgemm_packs.measure import baselines
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.replay import stage
 from hgemm_packs.measure.timing import Comparison
 from hgemm_packs.pack.manifest import KernelEntry

@@ -17,7 +17,7 @@ from hgemm_packs.generator.compile.candidate import CandidateError, entry
 from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, DeviceLost, Job, Status
 from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.gates import isolation, numeric
-from hgemm_packs.generator.gates.arm import KernelArm
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.problem import Problem
 
 Answer = dict[str, Any]

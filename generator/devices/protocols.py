@@ -20,11 +20,11 @@ from hgemm_packs import launcher
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core.spec import PROTOCOLS, CompiledKernel, DeviceLost, Job, Reply
 from hgemm_packs.generator.devices.gpu import GpuDevice
-from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.measure import contest, sustained
 from hgemm_packs.generator.measure.agreement import Agreement, edges
 from hgemm_packs.generator.measure.values import sample_reference
 from hgemm_packs.measure import baselines, timing
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import Operands, cold_sets, operands
 from hgemm_packs.measure.replay import Arm, Single, Stage, stage
 from hgemm_packs.measure.timing import feed, torch_arm

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import torch
 
 from hgemm_packs.generator.families.computed import GATED
-from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.rounding import finish_exactly
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import DimRange, KernelEntry
 from hgemm_packs.problem import WITHOUT_ADDEND, columns_of

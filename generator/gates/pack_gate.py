@@ -22,7 +22,7 @@ import torch
 from hgemm_packs import launcher, report
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.gates import batched, grouped, numeric
-from hgemm_packs.generator.gates.arm import KernelArm
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import KernelEntry
 

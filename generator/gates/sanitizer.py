@@ -34,11 +34,11 @@ import torch
 from hgemm_packs import launcher
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates import batched, grouped
-from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import fit_shape, size
 from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.generator.gates.rounding import SIGNIFICAND_BITS
 from hgemm_packs.measure.epilogue import finish
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import KernelEntry

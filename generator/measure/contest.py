@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from hgemm_packs.generator.core.spec import PROTOCOLS
 from hgemm_packs.generator.measure.audit import Audit
@@ -17,6 +16,8 @@ from hgemm_packs.measure import timing
 from hgemm_packs.measure.baselines import TunedCublasLt
 from hgemm_packs.measure.replay import Arm, stage
 from hgemm_packs.measure.timing import Comparison
+from hgemm_packs.measure.timing import clocks as clocks
+from hgemm_packs.measure.timing import conditions as conditions
 from hgemm_packs.problem import Problem
 
 TARGET_US = 600.0  # of one replay
@@ -77,22 +78,6 @@ def noise(problem: Problem, *, blocks: int, device: int, seed: int) -> dict[str,
         )
         for protocol in PROTOCOLS
     }
-
-
-def clocks(done: Comparison) -> dict[str, list[float]]:
-    """Clock in MHz and power in W of each block; empty lists where NVML is not to be had."""
-    read = [c for c in done.conditions if c is not None]
-    return {
-        "sm_mhz": [float(c.sm_mhz) for c in read],
-        "power_w": [round(c.power_w, 1) for c in read],
-    }
-
-
-def conditions(done: Comparison) -> dict[str, Any]:
-    """How a comparison was made: replay length, sets, blocks repeated, clocks; `led` tells it from
-    those in which nothing ran ahead of the first arm of a block."""
-    fields = ("calls", "sets", "flushed", "repeated")
-    return {**{name: getattr(done, name) for name in fields}, "led": True, **clocks(done)}
 
 
 def sprint(arms: Mapping[str, Arm], problem: Problem, *, device: int, seed: int) -> RaceStandings:

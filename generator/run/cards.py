@@ -19,7 +19,6 @@ from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.devices.recording import complete_choice
-from hgemm_packs.generator.run.packed import PLACE
 from hgemm_packs.generator.search.like import Named
 from hgemm_packs.generator.workers.known_builder import KnownKernel
 from hgemm_packs.pack import discover
@@ -146,5 +145,4 @@ def _rows(profile: str, table: Iterable[Row], built: Mapping[str, Choice]) -> di
 
 def _read(pack: Packed, name: str) -> Built:
     one = pack.kernel(name)
-    fields = {key: value for key, value in one.fields.items() if key not in PLACE}
-    return Built(fields, one.cubin)
+    return Built(pack.built_fields(one.id), one.cubin)

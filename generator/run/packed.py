@@ -16,9 +16,6 @@ from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verd
 from hgemm_packs.generator.gates import binary
 from hgemm_packs.generator.store.run_folder import Store
 
-#: Fields that a pack gives a kernel, not the compiler.
-PLACE = ("offset", "size", "numerics")
-
 
 class PackBuilder:
     """Hands out the kernels of a pack; every other choice is refused."""
@@ -38,8 +35,7 @@ class PackBuilder:
     def kernel(self, name: str) -> CompiledKernel:
         """A kernel of the pack as a compiler hands it over."""
         one = self._pack.kernel(name)
-        fields = {key: value for key, value in one.fields.items() if key not in PLACE}
-        return CompiledKernel(fields, one.cubin)
+        return CompiledKernel(self._pack.built_fields(one.id), one.cubin)
 
     def build(self, choices: Sequence[Choice]) -> dict[Choice, CompiledKernel | Verdict]:
         refused = Verdict("build", Status.BUILD, "the pack has no such kernel")

@@ -24,13 +24,13 @@ from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.generator.store.run_folder import Store, StoreError
 from hgemm_packs.generator.store.schema import canonical
 from hgemm_packs.pack.manifest import Numerics
-from hgemm_packs.problem import ALIGNED, Problem
+from hgemm_packs.tuning.journal import problem_of, problem_values
+from hgemm_packs.tuning.journal import round_us as round_us
 
 SCHEMA = "hgemm-packs/measured-2"
 FACTS = "facts.json"
 KERNELS = "kernels.jsonl.zip"
 JOBS = "jobs"  # a folder of a file for each type and layout
-DIGITS = 6  # of a time: beyond what an event resolves
 
 _ORDER = list(Status)
 
@@ -137,7 +137,7 @@ def write(found: Findings, out: Path) -> None:
 def _line(each: Field, places: Mapping[str, str]) -> dict[str, Any]:
     """A job; its kernels are named by their line in the file of kernels."""
     return {
-        "problem": _name_problem(each.problem),
+        "problem": problem_values(each.problem),
         "stage": each.stage,
         "date": each.date,
         "kernels": {places.get(id_, id_): s.value for id_, s in each.statuses.items()},
@@ -147,38 +147,6 @@ def _line(each: Field, places: Mapping[str, str]) -> dict[str, Any]:
         },
         "evidence": dict(each.evidence),
     }
-
-
-def _name_problem(p: Problem) -> list[Any]:
-    """M, N, K, layout, dtype and, where it has one, the epilogue; with what addresses and strides
-    have a say in, that and the epilogue in any case. Raises ValueError."""
-    named: list[Any] = [p.m, p.n, p.k, p.layout, p.dtype]
-    if len(p.key) > 8:
-        named += [p.epilogue, list(p.base), p.packed]
-    elif p.epilogue != "none":
-        named.append(p.epilogue)
-    if _read_problem(*named) != p:
-        raise ValueError(f"{p} is not as a table knows problems: of one type")
-    return named
-
-
-def _read_problem(
-    m: int,
-    n: int,
-    k: int,
-    layout: str,
-    dtype: str,
-    epilogue: str = "none",
-    base: Sequence[int] = ALIGNED,
-    packed: bool = True,
-) -> Problem:
-    a, b, c = base
-    return Problem(m, n, k, layout, dtype, epilogue=epilogue, base=(a, b, c), packed=packed)
-
-
-def round_us(us: float) -> float:
-    """A time in the digits that an export keeps."""
-    return float(f"{us:.{DIGITS}g}")
 
 
 def _kernel(found: Findings, id_: str) -> dict[str, Any]:
@@ -224,7 +192,7 @@ def _field(line: Mapping[str, Any], kernels: Sequence[Mapping[str, Any]]) -> Fie
         return str(kernels[int(name)]["id"]) if name.isdigit() else name
 
     return Field(
-        problem=_read_problem(*line["problem"]),
+        problem=problem_of(*line["problem"]),
         stage=line["stage"],
         samples={
             protocol: {arm(name): tuple(times) for name, times in arms.items()}

@@ -7,35 +7,17 @@ its confirmation clears the noise floor of trials of the same kind.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from hgemm_packs.generator.core.spec import FALLBACK, PROTOCOLS
 from hgemm_packs.generator.store.findings import CORRECT, Field, Findings
-from hgemm_packs.pack.manifest import Row, Timing, WinPolicy
+from hgemm_packs.measure.evidence import RULE as RULE
+from hgemm_packs.measure.evidence import noise_floor as noise_floor
+from hgemm_packs.measure.evidence import summarise_times as summarise_times
+from hgemm_packs.pack.manifest import Row, WinPolicy
 from hgemm_packs.problem import Problem
-
-#: The words of `WinPolicy.clears`, which is the rule: change both.
-RULE = f"hot and cold lcb above 1 + noise_floor against {FALLBACK}, which runs otherwise"
-
-
-def noise_floor(bounds: Iterable[Mapping[str, Sequence[float]]]) -> float:
-    """99th percentile over problems and protocols of how far torch against itself strays from 1.
-
-    `bounds` has, per problem, protocol -> (ratio, lower, upper). Not the 95th: long power-limited
-    problems stray by 1.5%, most others by 0.3%, and never slower is promised for all of them.
-    Raises ValueError without any.
-    """
-    deviations = sorted(
-        max(abs(bound - 1.0) for bound in each[protocol][1:])
-        for each in bounds
-        for protocol in PROTOCOLS
-    )
-    if not deviations:
-        raise ValueError("no noise records: confirm writes them")
-    return round(deviations[min(len(deviations) - 1, math.floor(0.99 * len(deviations)))], 4)
-
 
 #: By whether the blocks were led: the noise floor of what was measured so.
 Floors = Mapping[bool, float]
@@ -56,17 +38,6 @@ def floors(found: Findings) -> Floors:
     for trial, bounds in zip(found.trials, found.noise, strict=True):
         kinds[is_led(trial)].append(bounds)
     return {kind: noise_floor(each) for kind, each in kinds.items()}
-
-
-def summarise_times(samples: Mapping[str, Sequence[float]], ours: str) -> Timing:
-    """Medians in us; the paired ratio of the fallback over `ours` and its lower bound. Where
-    cuBLASLt has no algorithm, torch's median stands for its own."""
-    from hgemm_packs.measure.evidence import ratio
-
-    r = ratio(samples[FALLBACK], samples[ours])
-    tuned = samples.get("cublaslt", samples["torch"])
-    us = [median(samples[ours]), median(samples["torch"]), median(tuned)]
-    return Timing(*(round(v, 4) for v in (*us, r.value, r.lcb)))
 
 
 def paired_ratio(samples: Mapping[str, Sequence[float]], ours: str) -> float:

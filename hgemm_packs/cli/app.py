@@ -22,6 +22,7 @@ from . import hub as hub_verbs
 from . import inspect
 from . import plan as plan_verb
 from . import sign as sign_verb
+from . import tune as tune_verbs
 from .console import MAKERS, TRAVELLERS, USERS, UserError, console, generator
 
 app = typer.Typer(
@@ -195,6 +196,55 @@ def bench(
     Example: hgemm-packs bench --rows 24
     """
     bench_verb.run(console(), out, rows)
+
+
+@app.command(rich_help_panel=USERS)
+def tune(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A recording of record_shapes, a config.json, a TOML of shapes, or a name of the "
+            'list: "Llama 3.1 8B".'
+        ),
+    ],
+    m: Annotated[
+        str | None,
+        typer.Option("--m", help="Numbers of tokens: 1,8,64. Default: from 1 to 2048."),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="f16 or bf16. Default: the model's own type, else f16.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="Time to measure.")] = 60.0,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also measure shapes that have a row.")
+    ] = False,
+) -> None:
+    """Measure your shapes on the GPU here, and use the fastest kernels.
+
+    The kernels of the packs are measured against torch. Shapes on which the program spends most
+    time come first. Every process uses the table from then on. The same command goes on where one
+    was stopped. No compiler is needed.
+
+    Example: hgemm-packs tune shapes.json --seconds 60
+    """
+    tune_verbs.run(console(), model, m, dtype, seconds, again)
+
+
+@app.command(rich_help_panel=TRAVELLERS)
+def contribute(
+    out: Annotated[Path, typer.Argument(help="File to write.")] = Path("contribution.zip"),
+    device_profile: Annotated[
+        str | None, typer.Option(help='GPU whose table is meant: "NVIDIA H200".')
+    ] = None,
+) -> None:
+    """Write the table of tune as one file for the project.
+
+    The file has the evidence: times, versions and the GPU's model. It names no machine, user or
+    folder.
+
+    Example: hgemm-packs contribute contribution.zip
+    """
+    tune_verbs.contribute(console(), out, device_profile)
 
 
 @app.command(rich_help_panel=MAKERS)

@@ -20,7 +20,8 @@ from rich.table import Table
 from .. import profiles, select
 from ..pack.manifest_reader import Manifest
 from ..settings import settings
-from . import bench, build, inspect, layers, plots, shapes
+from ..tuning import shapes
+from . import bench, build, inspect, layers, plots
 from .console import LOG_COLUMNS, cuda_device, manifests_dir
 
 ARCH = "sm_90a"

@@ -12,7 +12,7 @@ from typing import Any
 from ..pack.manifest import Row
 from ..problem import DeviceInfo, Problem
 from ..select import Selection, resolve
-from .shapes import Layer, Shapes
+from ..tuning.shapes import Layer, Shapes
 
 LAYOUT = "nt"  # x @ weight.t(), as nn.Linear computes it
 

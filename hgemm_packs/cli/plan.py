@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,18 +20,15 @@ from rich.table import Table
 
 from .. import profiles, select
 from ..errors import PackError, of_path
-from ..pack.manifest import Row, WinPolicy
-from ..pack.strict_json import read_json
+from ..pack.manifest import DeviceProfile, Row, WinPolicy
 from ..problem import DTYPES, DeviceInfo, Key, Problem
-from . import shapes
+from ..tuning import config, shapes
 from .console import UserError, cuda_device, generator, manifests_dir
 from .devices import find_device, of_packs
 from .layers import LAYOUT
 
 #: GPU-seconds that the search of a problem took, in a run of 250 on an H200: generator.json.
 SEARCH_S = 204.869 / 250
-#: What a config.json calls the type of its weights.
-TORCH_DTYPES = {"float16": "f16", "bfloat16": "bf16"}
 #: How the names of weights end that stand for several in one.
 FUSED = ("qkv", "gate_up")
 LEGEND = (
@@ -45,11 +42,9 @@ ALONE = (
 
 
 class Figures(NamedTuple):
-    """A table: its rows by problem, what makes a row count, and where it is from."""
+    """What tables say: by problem a row, with what makes it count, and where they are from."""
 
-    row: Callable[[Key], Row | None]
-    rows: Sequence[Row]
-    policy: WinPolicy
+    rows: Mapping[Key, tuple[Row, WinPolicy]]
     source: str
 
 
@@ -87,9 +82,9 @@ def run(
     `generate`. Raises UserError for a model, number or type that is none."""
     device = _device(profile)
     figures = _figures(device)
-    listed, own_dtype = _layers(model)
-    chosen = _dtype(dtype) or own_dtype or next(iter(listed.dtypes))
-    tokens = _tokens(counts) or listed.m
+    listed, own_dtype = read_layers(model)
+    chosen = read_dtype(dtype) or own_dtype or next(iter(listed.dtypes))
+    tokens = read_tokens(counts) or listed.m
     calls = [
         _call(figures, layer, Problem(m, layer.n, layer.k, LAYOUT, chosen))
         for layer in listed.layers
@@ -116,38 +111,52 @@ def _device(profile: str | None) -> DeviceInfo:
 
 
 def _figures(device: DeviceInfo) -> Figures:
+    found: dict[Key, tuple[Row, WinPolicy]] = {}
+    names = []
     for pack in select.find_packs().packs:
         manifest = pack.manifest
         profile = profiles.match(manifest.device_profiles, device)
         if profile is not None:
-            rows = [row for row in manifest.table if row.profile == profile.name]
-            name = f"pack {manifest.pack.name} {manifest.pack.version}"
-            return Figures({row.key: row for row in rows}.get, rows, manifest.policy, name)
+            found = _rows(manifest.table, profile, manifest.policy) | found
+            names.append(f"pack {manifest.pack.name} {manifest.pack.version}")
+            if not pack.local:  # which has few problems
+                break
+    if names:
+        return Figures(found, " and ".join(names))
     read_source = generator("compile.pack_writer").read_source
     for path in sorted(manifests_dir().glob("sm_*/*/pack.json")):
         source = read_source(path.parent)
         profile = profiles.match(source.device_profiles, device)
-        rows = [row for row in source.table if profile and row.profile == profile.name]
-        if rows:
+        found = _rows(source.table, profile, source.policy) if profile else {}
+        if found:
             name = "the committed table (no pack installed: hgemm-packs build)"
-            return Figures({row.key: row for row in rows}.get, rows, source.policy, name)
-    raise UserError(f"nothing was measured on {device.name}: `hgemm-packs generate` measures it")
+            return Figures(found, name)
+    raise UserError(f"nothing was measured on {device.name}: `hgemm-packs tune` measures it")
+
+
+def _rows(
+    table: Sequence[Row], profile: DeviceProfile, policy: WinPolicy
+) -> dict[Key, tuple[Row, WinPolicy]]:
+    return {row.key: (row, policy) for row in table if row.profile == profile.name}
 
 
 def _call(figures: Figures, layer: shapes.Layer, problem: Problem) -> Call:
-    row = figures.row(problem.key)
-    served = row is not None and row.kernel is not None and figures.policy.clears(row)
+    row, policy = figures.rows.get(problem.key, (None, None))
+    served = bool(row and policy and row.kernel is not None and policy.clears(row))
     return Call(layer, problem, row, served)
 
 
-def _layers(model: str) -> tuple[shapes.Shapes, str | None]:
+def read_layers(model: str) -> tuple[shapes.Shapes, str | None]:
     """The layers of what the user named, and the type that a config says its weights have."""
     listed = shapes.read(manifests_dir() / "shapes" / "llm_layers.toml")
     path = Path(model)
     if path.is_dir():
         path = path / "config.json"
     if path.suffix == ".json":
-        return _of_config(path, listed)
+        try:
+            return config.read(path, listed.m)
+        except PackError as error:
+            raise UserError(str(error)) from None
     if path.suffix == ".toml" and path.name != path.stem:
         found = shapes.read(path)
         if not found.layers:
@@ -164,68 +173,13 @@ def _layers(model: str) -> tuple[shapes.Shapes, str | None]:
         ) from None
 
 
-def _of_config(path: Path, listed: shapes.Shapes) -> tuple[shapes.Shapes, str | None]:
-    """The layers that follow from a config.json of Transformers."""
-    try:
-        config: Any = read_json(path.read_bytes())
-    except PackError as error:
-        raise UserError(f"{path}: {error}") from None
-    if not isinstance(config, dict):
-        raise UserError(f"{path}: not a config.json: the file holds no object")
-    if isinstance(config.get("text_config"), dict):  # of a model that also sees
-        config = {**config, **config["text_config"]}
-    known = shapes.HEADS | shapes.LATENT | shapes.WIDTHS
-    fields = {name: config[name] for name in known if type(config.get(name)) is int}
-    latent = "kv_lora_rank" in fields
-    heads = fields.get("num_attention_heads")
-    if heads and not latent:
-        fields.setdefault("num_key_value_heads", heads)
-        if "hidden_size" in fields:
-            fields.setdefault("head_dim", fields["hidden_size"] // heads)
-    extra = ""
-    if latent and "q_lora_rank" not in fields:  # one weight for q, as DeepSeek V2 Lite has it
-        extra = _without_q_rank(fields)
-        fields = {name: fields[name] for name in fields if name in shapes.WIDTHS}
-    unwanted = shapes.HEADS - shapes.LATENT if latent else shapes.LATENT - shapes.HEADS
-    text = "\n".join(f"{name} = {size}" for name, size in fields.items() if name not in unwanted)
-    name = path.resolve().parent.name if path.name == "config.json" else path.stem
-    try:
-        found = shapes.parse(
-            f"m = {list(listed.m)}\n[[model]]\nname = {json.dumps(name)}\n{text}\n{extra}"
-        )
-    except PackError as error:
-        raise UserError(f"{path}: {error.detail}: fields of its layers are missing") from None
-    torch_dtype = config.get("torch_dtype", config.get("dtype"))
-    return found, TORCH_DTYPES.get(str(torch_dtype))
-
-
-def _without_q_rank(fields: dict[str, int]) -> str:
-    """The layers of latent attention whose q comes from the hidden state at once, as TOML."""
-    try:
-        heads, rank, hidden = (
-            fields[name] for name in ("num_attention_heads", "kv_lora_rank", "hidden_size")
-        )
-        nope, rope, v = (fields[f"{n}_head_dim"] for n in ("qk_nope", "qk_rope", "v"))
-    except KeyError:
-        return ""
-    layers = {
-        "q": (heads * (nope + rope), hidden),
-        "kv_a": (rank + rope, hidden),
-        "kv_b": (heads * (nope + v), rank),
-        "o": (hidden, heads * v),
-    }
-    return "\n".join(
-        f'[[model.layer]]\nname = "{name}"\nn = {n}\nk = {k}' for name, (n, k) in layers.items()
-    )
-
-
-def _dtype(word: str | None) -> str | None:
+def read_dtype(word: str | None) -> str | None:
     if word is None or word in DTYPES:
         return word
     raise UserError(f"--dtype {word}: not one of {', '.join(DTYPES)}")
 
 
-def _tokens(words: str | None) -> tuple[int, ...]:
+def read_tokens(words: str | None) -> tuple[int, ...]:
     if words is None:
         return ()
     try:
@@ -293,7 +247,9 @@ def _say_missing(
         out.print("Nothing else is missing: every problem was measured.")
         return
     wanted = {(p.n, p.k, p.layout, p.dtype) for p in lacking.values()}
-    known = {row.m for row in figures.rows if (row.n, row.k, row.layout, row.dtype) in wanted}
+    known = {
+        row.m for row, _ in figures.rows.values() if (row.n, row.k, row.layout, row.dtype) in wanted
+    }
     if known:
         out.print(f"M that were measured for some of these: {', '.join(map(str, sorted(known)))}")
     minutes = math.ceil(SEARCH_S * len(lacking) / 60)

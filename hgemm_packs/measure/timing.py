@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -94,6 +94,22 @@ class Comparison:
     def ratio(self, base: str, ours: str, *, seed: int = 0) -> Ratio:
         """Speed-up of `ours` over `base` from paired samples."""
         return ratio(self.samples[base], self.samples[ours], seed=seed)
+
+
+def clocks(done: Comparison) -> dict[str, list[float]]:
+    """Clock in MHz and power in W of each block; empty lists where NVML is not to be had."""
+    read = [c for c in done.conditions if c is not None]
+    return {
+        "sm_mhz": [float(c.sm_mhz) for c in read],
+        "power_w": [round(c.power_w, 1) for c in read],
+    }
+
+
+def conditions(done: Comparison) -> dict[str, Any]:
+    """How a comparison was made: replay length, sets, blocks repeated, clocks; `led` tells it from
+    those in which nothing ran ahead of the first arm of a block."""
+    fields = ("calls", "sets", "flushed", "repeated")
+    return {**{name: getattr(done, name) for name in fields}, "led": True, **clocks(done)}
 
 
 def _per_call_us(arm: Arm, one: Operands, at: Stage) -> float:

@@ -49,7 +49,7 @@ def resolve(problem: GroupedProblem, device: DeviceInfo) -> Choice:
                 return Choice(pack, pack.manifest.kernel(row.kernel), row, tuple(reasons))
         except PackError as error:
             select.refuse(pack, error)
-    return Choice(None, None, None, (*reasons, *select.find_refused(not reasons)))
+    return Choice(None, None, None, (*reasons, *select.find_packs().reasons(not reasons)))
 
 
 def _consult(

@@ -1,4 +1,5 @@
-"""Where packs come from: HGEMM_PACKS_PATH, installed provider wheels, the cache; in this order.
+"""Where packs come from: the tables of this machine, HGEMM_PACKS_PATH, installed provider wheels,
+the cache; in this order.
 
 Called by `select` once per process and by the CLI. A pack that is refused costs one warning and is
 remembered with its reason; it never stops the search and never raises. No network, ever.
@@ -7,15 +8,17 @@ remembered with its reason; it never stops the search and never raises. No netwo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import CacheError, PackError
+from ..problem import Reason
 from ..settings import LOGGER, settings
 from .cache_folders import check_private
 from .folder import Pack
+from .local import place as local
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -36,6 +39,17 @@ class Found(NamedTuple):
     packs: tuple[Pack, ...]
     refused: tuple[Refused, ...]
 
+    def reasons(self, alone: bool) -> list[Reason]:
+        """What speaks against packs that were not asked; with `alone` at least that there is
+        none."""
+        reasons = []
+        for refused in self.refused:
+            code = "launcher_abi" if refused.error.code == "launcher_abi" else "pack_refused"
+            reasons.append(Reason(code, f"{refused.place}: {refused.error}"))
+        if alone and not reasons:
+            reasons.append(Reason("no_pack", "no pack is installed"))
+        return reasons
+
 
 _warned: set[tuple[str, str]] = set()
 #: Entry points of wheels by the folder that they provided.
@@ -49,10 +63,41 @@ def packs() -> list[Pack]:
 
 def find() -> Found:
     """Look at every place once, and open what is there."""
+    return _open_all(_places())
+
+
+def renew_local(found: Found) -> Found:
+    """The same packs with the tables of this machine as they are now."""
+    fresh = _open_all(_find_local())
+    others = tuple(pack for pack in found.packs if not pack.local)
+    known = {refused.place for refused in fresh.refused}
+    refused = tuple(
+        each for each in found.refused if each.place not in known and not _is_local(each.place)
+    )
+    return Found((*fresh.packs, *others), (*fresh.refused, *refused))
+
+
+def put_first(pack: Pack, others: Iterable[Pack]) -> tuple[Pack, ...]:
+    """`pack` before the others, behind those of this machine alone."""
+    rest = (each for each in others if each.manifest_sha256 != pack.manifest_sha256)
+    return tuple(sorted((pack, *rest), key=lambda each: not each.local))
+
+
+def drop(pack: Pack, found: Found, error: PackError) -> Found:
+    """What is left when `pack` is refused; one of this machine is put away."""
+    refused = Refused(str(pack.path.parent if pack.local else pack.path), error)
+    if pack.local:
+        local.put_away(pack.path, error)
+    warn_once(refused)
+    rest = tuple(each for each in found.packs if each is not pack)
+    return Found(rest, (*found.refused, refused)) if len(rest) < len(found.packs) else found
+
+
+def _open_all(places: Iterable[Path | Refused]) -> Found:
     opened: list[Pack] = []
     refused: list[Refused] = []
     seen: set[str] = set()
-    for place in _places():
+    for place in places:
         if isinstance(place, Refused):
             refused.append(place)
             continue
@@ -83,9 +128,26 @@ def warn_once(refused: Refused) -> None:
 
 
 def _places() -> Iterator[Path | Refused]:
+    yield from _find_local()
     yield from settings().path
     yield from _find_provided()
     yield from _find_cached()
+
+
+def _find_local() -> Iterator[Path | Refused]:
+    """Folders of tables that this machine has measured."""
+    root = settings().cache
+    try:
+        yield from local.find_folders(root) if root is not None else ()
+    except CacheError as error:
+        yield Refused(str(local.base_of(root or Path())), PackError("cache_unsafe", str(error)))
+    except OSError as error:
+        yield Refused(str(local.base_of(root or Path())), PackError("unreadable", str(error)))
+
+
+def _is_local(place: Path | str) -> bool:
+    root = settings().cache
+    return root is not None and Path(place).parent == local.base_of(root)
 
 
 def _find_provided() -> Iterator[Path | Refused]:
@@ -109,6 +171,8 @@ def origin(pack: Pack) -> str:
     """Where a pack of this process is from, and of one in the cache who vouched for it. Raises
     PackError for a receipt that has changed since."""
     root = settings().cache
+    if pack.local:
+        return "measured on this machine by `hgemm-packs tune`"
     if pack.path in settings().path:
         return "HGEMM_PACKS_PATH"
     if pack.path in _providers:
@@ -171,8 +235,11 @@ def _find_cached() -> Iterator[Path | Refused]:
 
 def open_pack(place: Path) -> Pack:
     """The pack of a place. In the cache a directory is named by the sha256 of its manifest, and has
-    a receipt, which is looked at before the manifest is read."""
+    a receipt, which is looked at before the manifest is read. A folder of this machine's tables has
+    one that counts."""
     root = settings().cache
+    if _is_local(place):
+        return local.open_table(place)
     if root is None or place.parent != root / "v1" / "packs":
         return Pack.open(place)
     from .receipts import read_receipt

@@ -47,6 +47,9 @@ class Pack:
     bytes that were hashed in a mapping may change before the driver reads them.
     """
 
+    #: Whether this machine measured it, for itself (`pack.local`): its rows come before all others.
+    local = False
+
     def __init__(self, path: Path, manifest: Manifest, manifest_sha256: str, blob: int) -> None:
         self.path = path
         self.manifest = manifest

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 BANDWIDTH_TOLERANCE, POWER_TOLERANCE = 0.02, 0.05
 
 
+#: The facts of a profile that may be unknown, so that the name decides.
+BEYOND_NAMES = ("theoretical_mem_bw_gbps", "power_limit_w")
+
+
 class Comparison(NamedTuple):
     """A device beside a profile, in words: what differs, and what cannot be compared."""
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from hgemm_packs.cli.console import manifests_dir
-from hgemm_packs.cli.shapes import tomllib
 from hgemm_packs.generator.campaigns import cases
 from hgemm_packs.generator.core import problems
 from hgemm_packs.problem import Problem
+from hgemm_packs.tuning.shapes import tomllib
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -100,7 +100,7 @@ def test_newcomer_02_plan_of_a_config(run: Run, pack: Path, tmp_path: Path) -> N
     assert "M that were measured for some of these: 64, 128" in words
     assert "16 problems were not measured" in words and "1 min of one GPU" in words
     assert f"hgemm-packs generate --shapes {missing} --budget 1m" in words
-    from hgemm_packs.cli import shapes
+    from hgemm_packs.tuning import shapes
 
     written = list(shapes.read(missing).problems())
     assert len(written) == 16 and Problem(65, 4096, 4096, "nt", "f16") in written
@@ -258,7 +258,7 @@ def test_newcomer_12_a_full_disk_is_said_of_the_path_that_was_asked_for(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), given)
 
     fake_builder(monkeypatch, tmp_path)
-    monkeypatch.setattr("hgemm_packs.generator.compile.pack_writer._write", full)
+    monkeypatch.setattr("hgemm_packs.pack.writer.write", full)
     code, _, err = run("build", "--out", tmp_path / "made", "-j", 1)
     assert code == 2 and f"hgemm-packs: {tmp_path / 'made'}: No space left on device" in err
     with pytest.raises(KeyError), of_path(tmp_path):

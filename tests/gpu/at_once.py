@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from hgemm_packs import launcher, select
-from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import size
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import KernelEntry

@@ -11,9 +11,9 @@ from hgemm_packs import launcher, matmul
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core.spec import Job, Status
 from hgemm_packs.generator.devices.gpu import GpuDevice
-from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.measure.agreement import Agreement, edges
 from hgemm_packs.measure import timing
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import Operands, operands
 from hgemm_packs.measure.replay import stage
 from hgemm_packs.pack.folder import Pack

@@ -13,7 +13,7 @@ import check_wheels
 import pytest
 
 from hgemm_packs.cli.build import targets
-from hgemm_packs.cli.shapes import tomllib
+from hgemm_packs.tuning.shapes import tomllib
 
 REPOSITORY = Path(__file__).parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.cli import shapes
 from hgemm_packs.cli.console import manifests_dir
 from hgemm_packs.errors import PackError
 from hgemm_packs.problem import Problem
+from hgemm_packs.tuning import shapes
 
 FOLDER = manifests_dir() / "shapes"
 

@@ -58,7 +58,7 @@ def test_a_kernel_goes_through_the_gate_of_its_kind(
             launch("tokens", "weights", "ends", "out")
             assert seen == [(handle, "tokens", "weights", "ends", "out")]
         else:
-            assert launch._kernel is handle
+            assert launch.kernel is handle
         assert entry is record
         return Numeric(3e-4, 11)
 

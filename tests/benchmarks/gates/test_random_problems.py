@@ -16,10 +16,10 @@ import torch
 from benchmarks.gates import random_problems
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.devices import drawn, gated
-from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import NumericError
 from hgemm_packs.generator.workers import evaluators
 from hgemm_packs.generator.workers.evaluators import Inline
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import lead_of
 from hgemm_packs.problem import ALIGNED, LAYOUTS, Problem, alignments_of
 from tests.generator import stand_in

@@ -300,6 +300,18 @@ def test_ratio_bounds_a_noisy_win_and_refuses_a_lucky_one() -> None:
     assert evidence.ratio([2.0, 3.0], [1.0, 1.0]) == evidence.ratio([2.0, 3.0], [1.0, 1.0])
 
 
+def test_ratio_is_reckoned_here_whatever_the_program_has_made_the_default_device() -> None:
+    expected = evidence.ratio([2.0, 2.2, 2.1], [1.0, 1.1, 1.0])
+    with torch.device("meta"):
+        assert evidence.ratio([2.0, 2.2, 2.1], [1.0, 1.1, 1.0]) == expected
+
+
+def test_the_noise_floor_may_leave_more_than_one_in_a_hundred_out() -> None:
+    trials = [dict.fromkeys(("hot", "cold"), (1.0, 0.99, 1.0 + i / 100)) for i in range(1, 11)]
+    assert evidence.noise_floor(trials) == 0.1 and evidence.noise_floor(trials, 0.5) == 0.06
+    assert evidence.stray((1.0, 0.97, 1.01)) == pytest.approx(0.03)
+
+
 @pytest.mark.parametrize("sides", [([], []), ([1.0], [1.0, 2.0]), ([1.0], [0.0])])
 def test_ratio_refuses_samples_that_are_no_pairs(sides: tuple[list[float], list[float]]) -> None:
     with pytest.raises(ValueError, match=r"paired samples|zero or less"):

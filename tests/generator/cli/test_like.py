@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from hgemm_packs.generator.cli import search
-from hgemm_packs.generator.cli.like import sanitize_unknown
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.compiler import Built
 from hgemm_packs.generator.compile.pack_writer import read_source, write_source
@@ -21,6 +20,7 @@ from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice, fake_ker
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.run import cards
 from hgemm_packs.generator.run.cards import UnknownCard, find_card, match
+from hgemm_packs.generator.run.start import sanitize_unknown
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers import known_builder
 from hgemm_packs.problem import Problem

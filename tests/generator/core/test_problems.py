@@ -10,7 +10,6 @@ from collections import Counter
 import pytest
 
 from hgemm_packs.cli.console import manifests_dir
-from hgemm_packs.cli.shapes import tomllib
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core.problems import (
@@ -25,6 +24,7 @@ from hgemm_packs.generator.core.problems import (
 )
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.problem import Problem
+from hgemm_packs.tuning.shapes import tomllib
 from tests import shapes
 from tests.generator.kernels import entry_of
 

@@ -12,8 +12,8 @@ import torch
 from hgemm_packs import launcher
 from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates import numeric
-from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.checker import Checker, NumericError
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import bias_of
 from hgemm_packs.pack.manifest import GridRule, KernelEntry
 from tests import fake_driver, reference
@@ -99,7 +99,7 @@ class Spoils(KernelArm):
         self._workspace.words[-1] = 1
 
     def twin(self) -> KernelArm:
-        return Spoils(self._kernel)
+        return Spoils(self.kernel)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.gates import pack_gate
-from hgemm_packs.generator.gates.arm import KernelArm
 from hgemm_packs.generator.gates.numeric import Numeric, NumericError
+from hgemm_packs.measure.kernel_arm import KernelArm
 
 
 def test_only_kernels_that_passed_are_listed(
@@ -38,7 +38,7 @@ def test_only_kernels_that_passed_are_listed(
         return b""
 
     def check(entry: SimpleNamespace, arm: KernelArm, *_: object) -> Numeric:
-        pdl: bool = arm._kernel.pdl  # type: ignore[attr-defined]
+        pdl: bool = arm.kernel.pdl  # type: ignore[attr-defined]
         if entry.name == "wrong" or (entry.name, pdl) == ("late", True):
             raise NumericError("depth 1x2x3: 4 elements wrong")
         return Numeric(max_rel_err=3e-4 if pdl else 2e-4, shapes_tested=77)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator.cli import like as start
 from hgemm_packs.generator.core.space import ahead
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Verdict
 from hgemm_packs.generator.devices import model
 from hgemm_packs.generator.devices.sim import JOB_SECONDS, Noise, SimDevice, fake_kernel
+from hgemm_packs.generator.run import start
 from hgemm_packs.generator.run.cards import Card
 from hgemm_packs.generator.run.generate import Budget, Summary, generate
 from hgemm_packs.generator.search import STRATEGIES

@@ -15,7 +15,7 @@ from hgemm_packs.generator.compile import candidate, compiler
 from hgemm_packs.generator.compile.pack_writer import write_pack
 from hgemm_packs.generator.families.base import Genome
 from hgemm_packs.generator.gates import batched
-from hgemm_packs.generator.gates.arm import KernelArm
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.pack.manifest import DeviceProfile
 from hgemm_packs.problem import Problem
 from tests import packs

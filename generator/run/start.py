@@ -1,18 +1,13 @@
-"""`generate --like CARD`: a search that starts from the rows of another card."""
+"""How a run starts: with a search, or with the rows of another card (`generate --like CARD`)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import typer
-from rich.console import Console
-
-from hgemm_packs.cli.console import UserError
-from hgemm_packs.generator.cli.app import WAY
 from hgemm_packs.generator.core.spec import CompiledKernel, Status, Verdict
 from hgemm_packs.generator.run import cards
 from hgemm_packs.generator.run.cards import Card
@@ -28,19 +23,6 @@ ENOUGH = 1.02
 #: Kernels of a problem in the finals, and of those that read ahead in the confirmation.
 FINALISTS, DEPENDENT = 2, 1
 
-LikeOption = Annotated[
-    str, typer.Option(help='A card with a table ("H200"), to begin with.', rich_help_panel=WAY)
-]
-#: For who has such lines: not on the screen of help.
-KnownOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--known",
-        hidden=True,
-        help="Lines of `generate sanitize`: their kernels are not asked about again.",
-    ),
-]
-
 
 class Start(NamedTuple):
     """How a run searches: a strategy, what it may cost, and what is tried for dependent launch."""
@@ -50,16 +32,16 @@ class Start(NamedTuple):
     followers: Followers
 
 
-def find_card(name: str, out: Console) -> Card:
-    """The card of that name, with a word about what is known of it. Raises UserError."""
+def find_card(name: str, say: Callable[[str], object]) -> Card:
+    """The card of that name, with a word about what is known of it. Raises UnknownCard."""
     try:
         card = cards.find_card(name)
     except cards.UnknownCard as error:
-        raise UserError(f"--like {name}: {error}") from None
+        raise cards.UnknownCard(f"--like {name}: {error}") from None
     for words in card.refused:
-        out.print(f"left out: {words}", soft_wrap=True)
+        say(f"left out: {words}")
     there = f"{len(card.kernels)} kernels in packs here" if card.kernels else "no pack here has any"
-    out.print(f"like {card.profile}: {len(card.rows)} rows, {there}")
+    say(f"like {card.profile}: {len(card.rows)} rows, {there}")
     return card
 
 

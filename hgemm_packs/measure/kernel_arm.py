@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hgemm_packs import launcher
-from hgemm_packs.measure.operands import addend_of
-from hgemm_packs.problem import WITHOUT_ADDEND
-from hgemm_packs.workspace import ABSENT, Workspace, make_absent
+from .. import launcher
+from ..problem import WITHOUT_ADDEND
+from ..workspace import ABSENT, Workspace, make_absent
+from .operands import addend_of
 
 if TYPE_CHECKING:
-    from hgemm_packs._C import Kernel
+    from .._C import Kernel
 
 
 class KernelArm:
@@ -28,7 +28,7 @@ class KernelArm:
     """
 
     def __init__(self, kernel: Kernel, epilogue: str = "none") -> None:
-        self._kernel, self._epilogue = kernel, epilogue
+        self.kernel, self._epilogue = kernel, epilogue
         self._workspace: Workspace | None = None
 
     def __call__(
@@ -40,11 +40,11 @@ class KernelArm:
     ) -> None:
         if addend is None and self._epilogue not in WITHOUT_ADDEND:
             addend = addend_of(self._epilogue, c)
-        launcher.launch(self._kernel, a, b, c, self._make_fitting(c), addend)
+        launcher.launch(self.kernel, a, b, c, self._make_fitting(c), addend)
 
     def twin(self) -> KernelArm:
         """The same kernel with a workspace of its own, for launches at the same time."""
-        return KernelArm(self._kernel, self._epilogue)
+        return KernelArm(self.kernel, self._epilogue)
 
     def prepare(self, c: torch.Tensor) -> None:
         """Have a workspace for launches into `c`, ahead of a capture or of another stream."""
@@ -58,7 +58,7 @@ class KernelArm:
         """A workspace for a product into `c`, None where the kernel needs none."""
         m, columns = c.shape[-2:]
         n = columns * 2 if self._epilogue == "gated_silu" else columns
-        size = self._kernel.workspace(m, n)
+        size = self.kernel.workspace(m, n)
         if not size:
             return None
         if self._workspace is None or self._workspace.room < size:

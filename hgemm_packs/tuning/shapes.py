@@ -1,6 +1,7 @@
 """Problems as TOML: the one format of manifests/shapes/*.toml and of a user's own file.
 
-Read by `demo`, for the layers of models, and by the generator, for what to measure. The format is
+Read by `demo` and `plan`, for the layers of models, and by `tune` and the generator, for what to
+measure. The format is
 explained in manifests/shapes/example.toml. It reads and checks; it never chooses a kernel.
 """
 
