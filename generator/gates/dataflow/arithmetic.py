@@ -27,10 +27,8 @@ from hgemm_packs.generator.gates.dataflow.values import (
     RAW,
     TRACKED,
     WORD,
-    ZERO,
     Value,
     fits,
-    join,
 )
 
 Rule = Callable[[Flow, Instruction], None]

@@ -88,7 +88,8 @@ def test_a_case_rejected_by_another_gate_is_no_success() -> None:
 def test_the_corpus_covers_every_gate_and_every_file_is_a_case() -> None:
     gates = [case.expect[0] for case in CASES.values() if case.expect]
     assert set(gates) == set(corpus.GATES)
-    for gate, least in {"static": 15, "build": 4, "binary": 15, "numeric": 30}.items():
+    least_of = {"static": 15, "build": 4, "binary": 15, "dataflow": 50, "numeric": 30}
+    for gate, least in least_of.items():
         assert gates.count(gate) >= least, gate
     files = {path.stem for path in (corpus.HERE / "kernels").glob("*.cu")}
     text = (corpus.HERE / "corpus.toml").read_text()
@@ -120,6 +121,15 @@ def test_a_source_that_fools_the_static_gate_meets_the_binary_gate() -> None:
     for name in twice:
         assert CASES[name].expect[0] == "binary"
         assert CASES[name.removesuffix("_behind")].expect == ("static",)
+
+
+def test_what_follows_no_operand_is_wrong_without_the_dataflow_gate_as_well() -> None:
+    """A kernel that the data-flow gate refuses and a GPU gate refused before is a case twice."""
+    twice = [name for name in CASES if CASES[name].fooled == ("dataflow",)]
+    assert len(twice) >= 25
+    for name in twice:
+        assert CASES[name].expect[0] in ("numeric", "sanitizer", "isolation")
+        assert CASES[name.removesuffix("_behind")].expect == ("dataflow",)
 
 
 def test_what_runs_before_the_grid_ahead_has_ended_is_read_off_the_code(

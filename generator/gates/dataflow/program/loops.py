@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from hgemm_packs.generator.gates.dataflow.program.numbers import COMPARE, signed
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand, written
-from hgemm_packs.generator.gates.dataflow.program.threads import COMPARE, signed
 from hgemm_packs.generator.gates.dataflow.program.webs import Block, blocks
 
 MOST_TIMES: Final = 4096
