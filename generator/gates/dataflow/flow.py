@@ -38,6 +38,10 @@ OPERANDS: Final = {"A": values.A, "B": values.B}
 MOST_MOVES: Final = 24
 
 
+#: The name of all arrays in shared memory together.
+ANY_SHARED: Final = "shared memory"
+
+
 class Place(NamedTuple):
     """A part of a piece of memory: bytes from `low` to `high`, None where there is no bound."""
 
@@ -50,7 +54,7 @@ class Place(NamedTuple):
         """Whether both may be the same bytes. What aligns one and not the other may be anything
         up to its size."""
         if self.name != other.name:
-            return False
+            return ANY_SHARED in (self.name, other.name)
         if None in (self.low, self.high, other.low, other.high):
             return True
         slack = 0 if self.padded == other.padded else 4096

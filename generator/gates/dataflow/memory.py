@@ -13,7 +13,7 @@ from typing import Final
 
 from hgemm_packs.generator.gates.dataflow import bits, ranges
 from hgemm_packs.generator.gates.dataflow.exceptions import LISTS, SHIFTS, TURNS
-from hgemm_packs.generator.gates.dataflow.flow import OPERANDS, Flow, Place
+from hgemm_packs.generator.gates.dataflow.flow import ANY_SHARED, OPERANDS, Flow, Place
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.values import (
     ADDEND,
@@ -82,8 +82,28 @@ def places(
         flow.refuse(ins, "address: no parameter or array plus numbers")
     low, high = whole.low, whole.high
     if len(whole.bases) > 1 or low is None or high is None or size is None:
-        return [Place(base) for base in found]
-    return [Place(base, low, high + size, whole.padded) for base in found]
+        return [_whole(flow, base) for base in found]
+    return [_part(flow, Place(base, low, high + size, whole.padded)) for base in found]
+
+
+def _space_of(flow: Flow, name: str) -> str:
+    """The state space of a piece of memory."""
+    return "shared" if name == ANY_SHARED else flow.kernel.symbols.get(name, "global")
+
+
+def _whole(flow: Flow, base: str) -> Place:
+    """Anywhere: in shared memory an address without bounds may leave the array that it was made
+    from."""
+    return Place(ANY_SHARED if flow.kernel.symbols.get(base) == "shared" else base)
+
+
+def _part(flow: Flow, place: Place) -> Place:
+    """A part of an array, or of any where it may lie outside."""
+    if flow.kernel.symbols.get(place.name) != "shared":
+        return place
+    size = flow.kernel.sizes.get(place.name) or int(flow.fields["smem_bytes"])
+    inside = place.low is not None and place.low >= 0 and place.high is not None
+    return place if inside and place.high <= size else Place(ANY_SHARED)  # type: ignore[operator]
 
 
 def tensor_places(
@@ -233,7 +253,7 @@ def put(flow: Flow, ins: Instruction, to: Sequence[Place], value: Value, narrow:
             absent = value.const is not None and value.const & ALL_ONES == ALL_ONES
             if not absent:
                 flow.need(ins, value, PART, "store")
-        elif name in OPERANDS or flow.kernel.symbols.get(name, "global") in ("global", "const"):
+        elif _space_of(flow, name) not in ("shared", "local"):
             flow.refuse(ins, f"store: into {name}")
         elif flow.need(ins, value, _STORABLE, "store"):
             flow.leave(place, value.kinds & ~MIXED | narrow)
@@ -241,12 +261,16 @@ def put(flow: Flow, ins: Instruction, to: Sequence[Place], value: Value, narrow:
 
 def _matrices(flow: Flow, ins: Instruction) -> None:
     """stmatrix: a lane has the address of a row of 16 bytes."""
+    if ins.opcode[-1] != "b16":
+        flow.refuse(ins, "bits: matrices of other than 16-bit elements")
     to = places(flow, ins, ins.operands[0], "shared", 16)
     for part in ins.operands[1].parts:
         put(flow, ins, to, flow.value(part))
 
 
 def _load_matrices(flow: Flow, ins: Instruction) -> None:
+    if ins.opcode[-1] != "b16":
+        flow.refuse(ins, "bits: matrices of other than 16-bit elements")
     kinds = holds(flow, ins, places(flow, ins, ins.operands[1], "shared", 16))
     flow.write(ins.operands[0], Value(kinds, 3))
 
@@ -293,7 +317,7 @@ def _atomic(flow: Flow, ins: Instruction) -> None:
     for operand in inputs:
         flow.need(ins, flow.value(operand), CLEAN, "atomic")
     for place in to:
-        if flow.kernel.symbols.get(place.name) != "shared":
+        if _space_of(flow, place.name) != "shared":
             flow.refuse(ins, f"atomic: on {place.name}")
             continue
         held = holds(flow, ins, [place])

@@ -77,7 +77,8 @@ def _types(flow: Flow, ins: Instruction) -> None:
     """float32 sums of elements of the kernel's type."""
     types = [word for word in ins.opcode if word in _ELEMENTS or word in ("f16", "bf16", "f32")]
     dtype = flow.dtype
-    if types not in (["f32", dtype, dtype, "f32"], ["f32", dtype, dtype]):
+    sparse = any(word.startswith("sp") for word in ins.opcode)
+    if sparse or types not in (["f32", dtype, dtype, "f32"], ["f32", dtype, dtype]):
         flow.refuse(ins, f"product: of other than float32 sums of {dtype}")
 
 

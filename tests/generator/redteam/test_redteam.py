@@ -249,7 +249,15 @@ def gpu_stage(
 ) -> tuple[FakeGpu, dict[str, Any]]:
     """A GPU stage over a few cases, all of which behave as expected but for `behaviour`."""
     monkeypatch.setenv("HGEMM_PACKS_CACHE", cache)
-    names = ("plain", "split_k", "half_chunks", "race_by_luck", "spins", "no_code", "nan_dropped")
+    names = (
+        "plain",
+        "split_k",
+        "half_chunks_behind",
+        "race_by_luck_behind",
+        "spins_behind",
+        "no_code",
+        "nan_dropped_behind",
+    )
     chosen = tuple(CASES[name] for name in names)
     usual = {case.name: case.expect[0] for case in chosen if case.expect}
     gpu = FakeGpu(monkeypatch, usual | behaviour)
@@ -265,15 +273,15 @@ def test_the_gpu_stage_decides_every_case(monkeypatch: pytest.MonkeyPatch, kept:
     counts = ("total", "rejected", "honest_total", "honest_passed", "undecided")
     assert [document[name] for name in counts] == [5, 5, 2, 2, 0]
     assert sorted(gpu.order) == [
-        "half_chunks",
-        "nan_dropped",
+        "half_chunks_behind",
+        "nan_dropped_behind",
         "plain",
-        "race_by_luck",
-        "spins",
+        "race_by_luck_behind",
+        "spins_behind",
         "split_k",
     ]
-    assert gpu.order[-1] == "spins", "what kills its process comes last"
-    assert gpu.groups == [["race_by_luck"], ["plain", "split_k"]]
+    assert gpu.order[-1] == "spins_behind", "what kills its process comes last"
+    assert gpu.groups == [["race_by_luck_behind"], ["plain", "split_k"]]
 
 
 @pytest.mark.parametrize(
@@ -283,12 +291,12 @@ def test_the_gpu_stage_decides_every_case(monkeypatch: pytest.MonkeyPatch, kept:
         ("plain", "isolation", "isolation"),
         ("split_k", "sanitizer", "sanitizer"),
         ("split_k", "plausibility", "plausibility"),
-        ("half_chunks", "", "pass"),
-        ("half_chunks", "isolation", "isolation"),
-        ("race_by_luck", "", "pass"),
-        ("race_by_luck", "unavailable", "unavailable"),
-        ("spins", "", "pass"),
-        ("nan_dropped", "error", "error"),
+        ("half_chunks_behind", "", "pass"),
+        ("half_chunks_behind", "isolation", "isolation"),
+        ("race_by_luck_behind", "", "pass"),
+        ("race_by_luck_behind", "unavailable", "unavailable"),
+        ("spins_behind", "", "pass"),
+        ("nan_dropped_behind", "error", "error"),
     ],
 )
 def test_what_goes_wrong_on_a_gpu_is_told(

@@ -47,7 +47,7 @@ def find(kernel: Kernel) -> dict[str, Induction]:
         if header > block.first or len(enters) != 1:
             continue
         # Set where the loop is entered, or anywhere where the loop is never entered again.
-        once = header not in _reached(graph, block.end)
+        once = not _comes_again(graph, header, block.first)
         steps = _steps(kernel, makers, None if once else enters[0], block)
         times = _times(makers, steps, branch)
         if times is not None:
@@ -55,16 +55,19 @@ def find(kernel: Kernel) -> dict[str, Induction]:
     return found
 
 
-def _reached(graph: Mapping[int, Block], start: int) -> set[int]:
-    """Blocks that a path leads to from one."""
+def _comes_again(graph: Mapping[int, Block], header: int, latch: int) -> bool:
+    """Whether a path leads back to a loop's header but by its last block."""
     reached: set[int] = set()
-    due = [start] if start in graph else []
+    due = [header]
     while due:
         at = due.pop()
-        if at not in reached:
-            reached.add(at)
-            due += graph[at].next
-    return reached
+        for each in graph[at].next:
+            if each == header and at != latch:
+                return True
+            if each not in reached and each != header:
+                reached.add(each)
+                due.append(each)
+    return False
 
 
 def _steps(

@@ -14,7 +14,10 @@ from typing import Final
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\((.*?)\)([^{]*)\{", re.DOTALL)
 _PARAM = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.\w+\s+([\w$]+)")
-_SYMBOL = re.compile(r"\.(shared|global|const|local)\s+(?:\.align\s+\d+\s+)?\.[bufs]\d+\s+([\w$]+)")
+_SYMBOL = re.compile(
+    r"\.(shared|global|const|local)\s+(?:\.align\s+\d+\s+)?\.[bufs](\d+)\s+([\w$]+)"
+    r"(?:\[(\d*)\])?"
+)
 _STATEMENT = re.compile(
     r"\s*(?:(?P<open>\{)|(?P<close>\})|(?P<label>[\w$]+):(?!:)"
     r"|(?P<text>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*);)"
@@ -93,13 +96,14 @@ def written(ins: Instruction) -> Operand | None:
 
 @dataclass(slots=True)
 class Kernel:
-    """One entry: instructions in their order, labels as the index of what follows them, symbols by
-    state space, parameters in their order. `joins`: a reader's name for a register -> the names of
-    the writes that it may read (see `webs`)."""
+    """One entry: instructions in their order, labels as the index of what follows them, symbols
+    with their state space and `sizes` in bytes, parameters in their order. `joins`: a reader's name
+    for a register -> the names of the writes that it may read (see `webs`)."""
 
     symbol: str
     params: tuple[str, ...] = ()
     symbols: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     joins: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -115,10 +119,17 @@ def parse(text: str) -> Kernel:
         raise Unreadable(f"{len(entries)} entries, not one")
     entry = entries[0]
     kernel = Kernel(entry[1], tuple(_PARAM.findall(entry[2])))
-    for space, name in _SYMBOL.findall(text[: entry.start()]):
-        kernel.symbols[name] = space
+    for found in _SYMBOL.finditer(text, 0, entry.start()):
+        _declare(kernel, found)
     _read_body(kernel, text, entry.end())
     return kernel
+
+
+def _declare(kernel: Kernel, symbol: re.Match[str]) -> None:
+    """Note a symbol with its size in bytes, 0 where the launch decides it."""
+    space, bits, name, count = symbol.groups()
+    kernel.symbols[name] = space
+    kernel.sizes[name] = int(bits) // 8 * (1 if count is None else int(count or 0))
 
 
 def _read_body(kernel: Kernel, text: str, at: int) -> None:
@@ -162,7 +173,7 @@ def _read_statement(kernel: Kernel, text: str, scopes: list[dict[str, str]]) -> 
                     for each in names:
                         scopes[-1][each] = f"%{each}@{scopes[-1]['']}"
         elif symbol := _SYMBOL.match(text):
-            kernel.symbols[symbol[2]] = symbol[1]
+            _declare(kernel, symbol)
         elif not text.startswith((".pragma", ".loc", ".file")):
             raise Unreadable(text[:60])
         return

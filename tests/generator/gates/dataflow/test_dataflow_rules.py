@@ -177,6 +177,70 @@ def test_places_in_shared_memory_are_told_apart_by_threads() -> None:
     assert check(sums=together).detail.startswith("arithmetic: a rounded sum in 'add.f32")
 
 
+def test_an_address_may_leave_the_array_that_it_was_made_from() -> None:
+    """Rounded sums in `one` are read back by way of `other`, 4096 bytes before its start: taken for
+    sums they would be parts in 16 bits. Where bounds keep both in their arrays they are apart."""
+    put = (
+        "cvt.rn.f16x2.f32 %r11, %f1, %f2; st.shared.u32 [%r8], %r11; st.shared.f32 [%r10], %f1;"
+        "ld.shared.f32 %f9, [%r10{}]; add.f32 %f1, %f2, %f9;"
+    )
+    assert check(sums=put.format("")).detail == ""
+    told = "arithmetic: a rounded sum in 'add.f32 %f1, %f2, %f9'"
+    assert check(sums=put.format("+-4096")).detail == told
+    step = "mul.lo.s32 %r12, %r4, 4; add.s32 %r10, %r10, %r12;"
+    assert check(sums=step + put.format("")).detail == told
+
+
+def test_a_loop_that_runs_a_known_number_of_times_ends_its_steps() -> None:
+    """Sums stand behind 8 times 64 bytes of rounded ones; a ninth time would reach them."""
+    put = (
+        "cvt.rn.f16x2.f32 %r11, %f1, %f2; and.b32 %r20, %r6, 60; add.s32 %r12, %r7, %r20;"
+        "add.s32 %r13, %r12, 512; st.shared.f32 [%r13], %f1; mov.u32 %r14, 0;"
+        "again: st.shared.u32 [%r12], %r11; add.s32 %r12, %r12, 64; add.s32 %r14, %r14, 1;"
+        "setp.lt.s32 %p1, %r14, {}; @%p1 bra again; ld.shared.f32 %f9, [%r13];"
+        "add.f32 %f1, %f2, %f9;"
+    )
+    assert check(sums=put.format(8)).detail == ""
+    told = "arithmetic: a rounded sum in 'add.f32 %f1, %f2, %f9'"
+    assert check(sums=put.format(9)).detail == told
+
+
+WAITS = {
+    "param_layout": "tma2_ws_v2",
+    "tma": [
+        {"operand": "a", "box": [64, 64]},
+        {"operand": "b", "box": [64, 64]},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("put", "told"),
+    [
+        ("again: ld.relaxed.gpu.global.u32 %r20, [%rd9]; setp.eq.s32 %p1, %r20, -1; @%p1 bra again;"
+         "mov.b32 %f9, %r20; add.f32 %f1, %f2, %f9; mov.u32 %r21, -1;"
+         "st.relaxed.gpu.global.u32 [%rd9], %r21; mov.b32 %r22, %f3; min.u32 %r22, %r22, -2;"
+         "st.relaxed.gpu.global.u32 [%rd9+4], %r22;", ""),
+        ("again: ld.relaxed.gpu.global.u32 %r20, [%rd9]; setp.eq.s32 %p1, %r20, -1; mov.b32 %f9,"
+         " %r20; @%p1 bra on; add.f32 %f1, %f2, %f9; on: mov.f32 %f3, %f1;",
+         "branch: whether a word is absent decides on 'add.f32 %f1, %f2, %f9', in '@%p1 bra on'"),
+        ("mov.u32 %r19, 0; again: ld.relaxed.gpu.global.u32 %r20, [%rd9]; add.s32 %r19, %r19, 1;"
+         "setp.eq.s32 %p1, %r20, -1; @%p1 bra again; setp.gt.s32 %p2, %r19, 1; @%p2 bra on;"
+         "mov.f32 %f1, %f2; on: mov.f32 %f3, %f1;",
+         "branch: whether a word is absent is told by 'add.s32 %r19, %r19, 1', in '@%p1 bra again'"),
+        ("ld.relaxed.gpu.global.u32 %r20, [%rd9]; setp.eq.s32 %p1, %r20, -2;",
+         "compare: a word of the workspace in 'setp.eq.s32 %p1, %r20, -2'"),
+        ("mov.b32 %r22, %f3; st.relaxed.gpu.global.u32 [%rd9+4], %r22;",
+         "store: a sum in 'st.relaxed.gpu.global.u32 [%rd9+4], %r22'"),
+    ],
+)  # fmt: skip
+def test_waiting_by_value_decides_how_often_words_are_loaded_and_nothing_else(
+    put: str, told: str
+) -> None:
+    verdict = check(workspace=put, **WAITS)
+    assert verdict.detail == told
+
+
 def test_text_that_is_no_kernel_is_refused_with_a_reason() -> None:
     told = "unknown: an instruction that this gate does not follow in 'call foo'"
     assert check(operands="call foo;").detail == told
