@@ -31,7 +31,6 @@ from hgemm_packs.generator.gates.dataflow.values import (
     CLEAN,
     ENDS,
     PROBE,
-    VERDICT,
     WORKSPACE,
     C,
     Value,
@@ -189,4 +188,4 @@ def _guard(flow: Flow, ins: Instruction) -> None:
             return
         if ins.opcode[0] == "ld":
             return
-    flow.need(ins, by, CLEAN | (VERDICT if ins.opcode[0] == "bra" else 0), "branch")
+    flow.need(ins, by, CLEAN, "branch")

@@ -78,7 +78,7 @@ def test_what_families_make_passes(name: str, epilogue: str | None, seed: int) -
 
 
 def committed(every: int = EVERY) -> list[tuple[str, Mapping[str, Any]]]:
-    found = []
+    found: list[tuple[str, Mapping[str, Any]]] = []
     for folder in ("h200", "h200_batched", "h200_grouped"):
         document = json.loads((MANIFESTS / folder / "kernels.json").read_text())
         common = document["constants"]

@@ -3,6 +3,8 @@ named, beside PTX that does the same where it is allowed."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hgemm_packs.generator.core.spec import Status
@@ -205,7 +207,7 @@ def test_a_loop_that_runs_a_known_number_of_times_ends_its_steps() -> None:
     assert check(sums=put.format(9)).detail == told
 
 
-WAITS = {
+WAITS: dict[str, Any] = {
     "param_layout": "tma2_ws_v2",
     "tma": [
         {"operand": "a", "box": [64, 64]},
@@ -227,7 +229,8 @@ WAITS = {
         ("mov.u32 %r19, 0; again: ld.relaxed.gpu.global.u32 %r20, [%rd9]; add.s32 %r19, %r19, 1;"
          "setp.eq.s32 %p1, %r20, -1; @%p1 bra again; setp.gt.s32 %p2, %r19, 1; @%p2 bra on;"
          "mov.f32 %f1, %f2; on: mov.f32 %f3, %f1;",
-         "branch: whether a word is absent is told by 'add.s32 %r19, %r19, 1', in '@%p1 bra again'"),
+         "branch: whether a word is absent is told by 'add.s32 %r19, %r19, 1',"
+         " in '@%p1 bra again'"),
         ("ld.relaxed.gpu.global.u32 %r20, [%rd9]; setp.eq.s32 %p1, %r20, -2;",
          "compare: a word of the workspace in 'setp.eq.s32 %p1, %r20, -2'"),
         ("mov.b32 %r22, %f3; st.relaxed.gpu.global.u32 [%rd9+4], %r22;",
