@@ -48,6 +48,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
             "core",
             "compile",
             "gates/source",
+            "gates/dataflow/program",
+            "gates/dataflow",
             "gates",
             "store",
             "measure",

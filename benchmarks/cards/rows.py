@@ -32,7 +32,6 @@ from hgemm_packs.generator.compile import compiler, pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core.gains import wins
 from hgemm_packs.generator.core.spec import PROTOCOLS, CompiledKernel, DeviceFacts, Status
-from hgemm_packs.generator.run.packed import PLACE
 from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.findings import Findings
 from hgemm_packs.generator.store.lines import read_records
@@ -77,7 +76,7 @@ class Run:
     def kernel(self, name: str) -> CompiledKernel:
         """A kernel as a compiler hands it over."""
         one = self.pack.kernel(name)
-        return CompiledKernel({k: v for k, v in one.fields.items() if k not in PLACE}, one.cubin)
+        return CompiledKernel(self.pack.built_fields(one.id), one.cubin)
 
     def do(
         self,
@@ -224,10 +223,7 @@ def read_findings(pack: Packed, folder: Path) -> Findings:
     for line in campaign.lines([folder / CEILINGS])[1]:
         peaks = {name: line[name] for name in ("peak_tflops", "peak_gbps")}
         device = replace(device, **peaks)
-    fields = {
-        entry.id: {k: v for k, v in pack.kernel(name).fields.items() if k not in PLACE}
-        for name, entry in pack.entries.items()
-    }
+    fields = {entry.id: pack.built_fields(entry.id) for entry in pack.entries.values()}
     proofs = {entry.id: entry.numerics for entry in pack.entries.values()}
     blank = Findings(device=device, proofs=proofs, kernels=fields)
     # Lines of dependent launch speak of kernels that no final has.

@@ -23,6 +23,11 @@ def cache_dir() -> Path:
     return cache_root() / "build"
 
 
+def ptx_dir() -> Path:
+    """Folder of the PTX of kernels that the data-flow gate has seen."""
+    return cache_root() / "ptx"
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file in one step: a killed process leaves no half entry."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ import io
 import os
 import re
 import subprocess
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from typing import Any
 from packaging.version import Version
 
 from hgemm_packs.generator.compile import cubin
-from hgemm_packs.generator.compile.cache import cache_dir, write_atomically
+from hgemm_packs.generator.compile.cache import cache_dir, ptx_dir, write_atomically
 from hgemm_packs.generator.core.spec import CompiledKernel
 from hgemm_packs.generator.families import computed, family
 from hgemm_packs.generator.families.base import Genome
@@ -119,6 +120,13 @@ def compile_source(source: str, symbol: str) -> tuple[bytes, int]:
 
     Raises BuildError with the compiler's log for an error, a spill or a serialised wgmma.
     """
+    cubin, regs, _ = _compile(source, symbol)
+    return cubin, regs
+
+
+def _compile(source: str, symbol: str) -> tuple[bytes, int, str]:
+    """`compile_source`, with the PTX that ptxas made the cubin of."""
+    from cuda.bindings import nvrtc
     from cuda.core import Program, ProgramOptions
 
     log = io.StringIO()
@@ -127,6 +135,9 @@ def compile_source(source: str, symbol: str) -> tuple[bytes, int]:
         options = ProgramOptions(name="kernel.cu", arch=ARCH, no_cache=True, **OPTIONS)
         program = Program(source, "c++", options)
         cubin = bytes(program.compile("cubin", logs=log).code)
+        _, size = nvrtc.nvrtcGetPTXSize(program.handle)
+        ptx = bytes(size)
+        nvrtc.nvrtcGetPTX(program.handle, ptx)
     except Exception as error:  # NVRTC's error classes are private to cuda.core
         # NVRTC ends its log with a NUL.
         words = f"{error}\n{log.getvalue()}".replace("\0", "").rstrip()
@@ -139,7 +150,7 @@ def compile_source(source: str, symbol: str) -> tuple[bytes, int]:
         raise BuildError(f"{symbol}: spills or uses a stack frame\n{words}")
     if _SERIALISED.search(words):
         raise BuildError(f"{symbol}: wgmma was serialised\n{words}")
-    return cubin, int(usage[1])
+    return cubin, int(usage[1]), ptx.rstrip(b"\0").decode()
 
 
 def _read_entry(path: Path) -> tuple[bytes, int] | None:
@@ -159,9 +170,14 @@ def _write_entry(path: Path, cubin: bytes, regs: int) -> None:
     write_atomically(path, hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
 
 
+def _key(source: str) -> str:
+    """The name of what a source compiles to: all that decides it."""
+    return hashlib.sha256("\0".join([source, ARCH, *FLAGS, NVRTC_PIN]).encode()).hexdigest()
+
+
 def _compile_cached(source: str, symbol: str) -> tuple[bytes, int]:
     """`compile_source` behind the cache."""
-    key = hashlib.sha256("\0".join([source, ARCH, *FLAGS, NVRTC_PIN]).encode()).hexdigest()
+    key = _key(source)
     path = cache_dir() / key[:2] / key
     found = _read_entry(path)
     if found is None:
@@ -181,6 +197,29 @@ def build_source(source: str, fields: Mapping[str, Any]) -> Built:
     Raises BuildError."""
     cubin, regs = _compile_cached(source, fields["symbol"])
     return Built({**fields, "id": hashlib.sha256(cubin).hexdigest(), "regs": regs}, cubin)
+
+
+def ptx_of(source: str, built: Mapping[str, Any]) -> str:
+    """The PTX that the cubin of a built kernel was made of, by one and the same compilation; from
+    the cache where it is there. `built` are the kernel's fields, its `id` and `symbol` among them.
+
+    Raises BuildError where the source does not compile to that cubin.
+    """
+    key = hashlib.sha256(f"{_key(source)}\0{built['id']}".encode()).hexdigest()
+    path = ptx_dir() / key[:2] / key
+    try:
+        digest, _, payload = path.read_bytes().partition(b"\n")
+        if hashlib.sha256(payload).hexdigest().encode() == digest:
+            return zlib.decompress(payload).decode()
+    except FileNotFoundError:
+        pass
+    check_nvrtc()
+    cubin, _, ptx = _compile(source, str(built["symbol"]))
+    if hashlib.sha256(cubin).hexdigest() != built["id"]:
+        raise BuildError(f"{built['symbol']}: its source compiles to another cubin")
+    payload = zlib.compress(ptx.encode(), 1)
+    write_atomically(path, hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
+    return ptx
 
 
 def _try_build(job: tuple[str, Genome]) -> Built | BuildError:

@@ -71,6 +71,9 @@ class Family:
     gated: Callable[[Genome], None] | None = None
     #: Whether its kernels run batches of products, and these alone.
     batched: bool = False
+    #: What its kernels may do that the data-flow gate refuses others, by the names that
+    #: `gates/dataflow/exceptions.py` gives reasons for.
+    exceptions: tuple[str, ...] = ()
 
     def whole(self, genome: Genome) -> dict[str, int | str | bool]:
         """`genome` with those of UNNAMED that it is too old to have: the same kernel."""

@@ -61,4 +61,5 @@ FAMILY = Family(
     _record,
     OPERATORS,
     batched=True,
+    exceptions=("turns_residual",),
 )

@@ -103,4 +103,13 @@ OPERATORS = {
     "schedule": ("consumers", "pingpong", "reallocate", "ctas_per_sm"),
 }
 
-FAMILY = Family("sm90_grouped", "sm90/grouped.cuh", GENES, _check, _macros, _record, OPERATORS)
+FAMILY = Family(
+    "sm90_grouped",
+    "sm90/grouped.cuh",
+    GENES,
+    _check,
+    _macros,
+    _record,
+    OPERATORS,
+    exceptions=("lists_groups",),
+)

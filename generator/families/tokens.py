@@ -249,4 +249,5 @@ FAMILY = Family(
     _record,
     OPERATORS,
     gated=_check_gated,
+    exceptions=("turns_residual",),
 )

@@ -197,4 +197,5 @@ FAMILY = Family(
     _macros,
     _record,
     OPERATORS,
+    exceptions=("shifts_rows",),
 )

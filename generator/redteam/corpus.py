@@ -30,8 +30,17 @@ HERE = Path(__file__).resolve().parent
 KERNELS = HERE / "kernels"
 PASS = "pass"
 #: The gates in the order in which a kernel meets them, and those that need no GPU.
-GATES = ("static", "build", "binary", "isolation", "numeric", "sanitizer", "plausibility")
-CPU_GATES = ("static", "build", "binary", "plausibility")
+GATES = (
+    "static",
+    "build",
+    "binary",
+    "dataflow",
+    "isolation",
+    "numeric",
+    "sanitizer",
+    "plausibility",
+)
+CPU_GATES = ("static", "build", "binary", "dataflow", "plausibility")
 
 
 @dataclass(frozen=True, slots=True)

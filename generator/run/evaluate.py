@@ -25,6 +25,7 @@ from hgemm_packs.generator.core.spec import Choice, CompiledKernel, DeviceFacts,
 from hgemm_packs.generator.devices import in_process
 from hgemm_packs.generator.families import InvalidGenome
 from hgemm_packs.generator.gates import binary, plausibility, sanitizer, sweep
+from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.isolation import IsolationError, Worker
 from hgemm_packs.generator.gates.source import static
 from hgemm_packs.generator.tables import judge
@@ -42,7 +43,8 @@ _parsing = threading.Lock()  # one parser serves all threads
 
 def build_gates(one: Candidate, skip: tuple[str, ...] = ()) -> tuple[list[Verdict], Built | None]:
     """Verdicts of the gates that need no GPU, up to the first rejection, and the built kernel when
-    all passed. `skip` leaves out static or binary: the red team shows that either holds alone."""
+    all passed. `skip` leaves out static, binary or dataflow: the red team shows that each holds
+    alone."""
     verdicts: list[Verdict] = []
     if "static" not in skip:
         with _parsing:
@@ -56,6 +58,10 @@ def build_gates(one: Candidate, skip: tuple[str, ...] = ()) -> tuple[list[Verdic
     verdicts.append(Verdict("build", Status.OK, "", {"registers": built.entry_fields["regs"]}))
     if "binary" not in skip:
         verdicts.append(binary.check(built.entry_fields, built.cubin))
+        if not verdicts[-1].passed:
+            return verdicts, None
+    if dataflow.GATE not in skip:
+        verdicts.append(dataflow.check(built.entry_fields, one.source))
         if not verdicts[-1].passed:
             return verdicts, None
     return verdicts, built

@@ -32,6 +32,7 @@ from hgemm_packs.generator.core.spec import (
     same,
 )
 from hgemm_packs.generator.gates import plausibility
+from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.store.busy import Busy
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers.builder import Builder
@@ -147,8 +148,9 @@ class RunJobs:
         then({choice: self.kernels[choice] for choice in choices})
 
     def inspect(self, kernels: Sequence[CompiledKernel], then: Callable[[], None]) -> None:
-        """Take kernels through the binary gate; call `then` when the verdicts are in the store."""
-        seen = self.store.verdicts("binary")
+        """Take kernels through the gates that read their code; call `then` when the verdicts are in
+        the store. What a run of before the data-flow gate passed goes through them again."""
+        seen = self.store.verdicts(dataflow.GATE).keys() | self.refused.keys()
         missing = [kernel for kernel in kernels if kernel.id not in seen]
         if not missing:
             then()

@@ -15,14 +15,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verdict
-from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.families import FAMILIES, family
 from hgemm_packs.generator.families.base import InvalidGenome
 from hgemm_packs.generator.gates import binary
+from hgemm_packs.generator.gates.dataflow import gate as dataflow
 
 #: A kernel takes a second; a compiler that takes this long has lost its way and is ended.
 COMPILE_S = 120
@@ -40,7 +42,8 @@ class Builder(Protocol):
         ...
 
     def inspect(self, kernels: Sequence[CompiledKernel]) -> dict[str, Verdict]:
-        """The binary gate's verdict on each kernel, by id. Any thread may call."""
+        """The verdict of the gates that read code on each kernel, by id: that of the first which
+        refuses it, else of the last. Any thread may call."""
         ...
 
 
@@ -145,8 +148,15 @@ def make(choice: Choice) -> CompiledKernel | Verdict:
 
 
 def inspect(kernel: CompiledKernel) -> Verdict:
-    """The whole binary gate. Raises SassError without the disassembler."""
-    return binary.check(kernel.fields, kernel.cubin)
+    """The whole binary gate, and behind it the data-flow gate, whose verdict carries the evidence
+    of both. Raises SassError without the disassembler."""
+    verdict = binary.check(kernel.fields, kernel.cubin)
+    if not verdict.passed:
+        return verdict
+    fields = kernel.fields
+    source = compiler.render(fields["family"], family(fields["family"]).whole(fields["genome"]))
+    followed = dataflow.check(fields, source)
+    return replace(followed, evidence={**followed.evidence, "binary": verdict.evidence})
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:

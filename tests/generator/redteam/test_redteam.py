@@ -88,7 +88,8 @@ def test_a_case_rejected_by_another_gate_is_no_success() -> None:
 def test_the_corpus_covers_every_gate_and_every_file_is_a_case() -> None:
     gates = [case.expect[0] for case in CASES.values() if case.expect]
     assert set(gates) == set(corpus.GATES)
-    for gate, least in {"static": 15, "build": 4, "binary": 15, "numeric": 30}.items():
+    least_of = {"static": 15, "build": 4, "binary": 15, "dataflow": 50, "numeric": 30}
+    for gate, least in least_of.items():
         assert gates.count(gate) >= least, gate
     files = {path.stem for path in (corpus.HERE / "kernels").glob("*.cu")}
     text = (corpus.HERE / "corpus.toml").read_text()
@@ -120,6 +121,15 @@ def test_a_source_that_fools_the_static_gate_meets_the_binary_gate() -> None:
     for name in twice:
         assert CASES[name].expect[0] == "binary"
         assert CASES[name.removesuffix("_behind")].expect == ("static",)
+
+
+def test_what_follows_no_operand_is_wrong_without_the_dataflow_gate_as_well() -> None:
+    """A kernel that the data-flow gate refuses and a GPU gate refused before is a case twice."""
+    twice = [name for name in CASES if CASES[name].fooled == ("dataflow",)]
+    assert len(twice) >= 25
+    for name in twice:
+        assert CASES[name].expect[0] in ("numeric", "sanitizer", "isolation")
+        assert CASES[name.removesuffix("_behind")].expect == ("dataflow",)
 
 
 def test_what_runs_before_the_grid_ahead_has_ended_is_read_off_the_code(
@@ -239,7 +249,15 @@ def gpu_stage(
 ) -> tuple[FakeGpu, dict[str, Any]]:
     """A GPU stage over a few cases, all of which behave as expected but for `behaviour`."""
     monkeypatch.setenv("HGEMM_PACKS_CACHE", cache)
-    names = ("plain", "split_k", "half_chunks", "race_by_luck", "spins", "no_code", "nan_dropped")
+    names = (
+        "plain",
+        "split_k",
+        "half_chunks_behind",
+        "race_by_luck_behind",
+        "spins_behind",
+        "no_code",
+        "nan_dropped_behind",
+    )
     chosen = tuple(CASES[name] for name in names)
     usual = {case.name: case.expect[0] for case in chosen if case.expect}
     gpu = FakeGpu(monkeypatch, usual | behaviour)
@@ -255,15 +273,15 @@ def test_the_gpu_stage_decides_every_case(monkeypatch: pytest.MonkeyPatch, kept:
     counts = ("total", "rejected", "honest_total", "honest_passed", "undecided")
     assert [document[name] for name in counts] == [5, 5, 2, 2, 0]
     assert sorted(gpu.order) == [
-        "half_chunks",
-        "nan_dropped",
+        "half_chunks_behind",
+        "nan_dropped_behind",
         "plain",
-        "race_by_luck",
-        "spins",
+        "race_by_luck_behind",
+        "spins_behind",
         "split_k",
     ]
-    assert gpu.order[-1] == "spins", "what kills its process comes last"
-    assert gpu.groups == [["race_by_luck"], ["plain", "split_k"]]
+    assert gpu.order[-1] == "spins_behind", "what kills its process comes last"
+    assert gpu.groups == [["race_by_luck_behind"], ["plain", "split_k"]]
 
 
 @pytest.mark.parametrize(
@@ -273,12 +291,12 @@ def test_the_gpu_stage_decides_every_case(monkeypatch: pytest.MonkeyPatch, kept:
         ("plain", "isolation", "isolation"),
         ("split_k", "sanitizer", "sanitizer"),
         ("split_k", "plausibility", "plausibility"),
-        ("half_chunks", "", "pass"),
-        ("half_chunks", "isolation", "isolation"),
-        ("race_by_luck", "", "pass"),
-        ("race_by_luck", "unavailable", "unavailable"),
-        ("spins", "", "pass"),
-        ("nan_dropped", "error", "error"),
+        ("half_chunks_behind", "", "pass"),
+        ("half_chunks_behind", "isolation", "isolation"),
+        ("race_by_luck_behind", "", "pass"),
+        ("race_by_luck_behind", "unavailable", "unavailable"),
+        ("spins_behind", "", "pass"),
+        ("nan_dropped_behind", "error", "error"),
     ],
 )
 def test_what_goes_wrong_on_a_gpu_is_told(

@@ -94,6 +94,7 @@ def test_the_gates_of_the_cpu_come_in_order_and_end_with_a_rejection(tmp_path: P
         ("static", Status.OK),
         ("build", Status.OK),
         ("binary", Status.OK),
+        ("dataflow", Status.OK),
     ]
     assert gates(SOURCE.replace("float acc", "clock(); float acc")) == [("static", Status.STATIC)]
     assert gates(SOURCE.replace("float acc", "flaot acc"))[-1] == ("build", Status.BUILD)
@@ -118,6 +119,7 @@ def test_a_genome_is_a_candidate_too() -> None:
         ("static", True),
         ("build", True),
         ("binary", True),
+        ("dataflow", True),
     ]
     assert of_choice(choice).name == choice.name
     (verdict,) = evaluate.evaluate(Choice.of("sm90_direct", {**DIRECT, "mi": 3}), problem)

@@ -102,6 +102,7 @@ def test_all_gates_of_a_good_kernel(fake: type[FakeWorker]) -> None:
         "static",
         "build",
         "binary",
+        "dataflow",
         "numeric",
         "sanitizer",
         "plausibility",
@@ -132,7 +133,7 @@ def test_a_bad_kernel_ends_with_its_process(
 ) -> None:
     fake.answers["numeric_gate"] = answer
     verdicts = on_device()
-    assert [v.gate for v in verdicts] == ["static", "build", "binary", gate]
+    assert [v.gate for v in verdicts] == ["static", "build", "binary", "dataflow", gate]
     assert verdicts[-1].status is status
     assert fake.made == 1
 

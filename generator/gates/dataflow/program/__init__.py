@@ -1,0 +1,1 @@
+"""A kernel's PTX as instructions, and what follows from it before any rule is asked."""

@@ -1,0 +1,163 @@
+"""Integer instructions on a number of each thread, bit by bit.
+
+Called by `threads` for registers that follow from a thread's number; a rule answers None for what
+it does not compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
+from typing import Final
+
+Numbers = Sequence[int]
+BITS: Final = {"16": 16, "32": 32, "64": 64}
+
+
+def width(opcode: Sequence[str]) -> int:
+    """Bits of an instruction's type."""
+    return BITS.get(opcode[-1][1:], 1)
+
+
+def signed(value: int, bits: int) -> int:
+    """Bits as a signed number."""
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> bits - 1 else value
+
+
+def typed(opcode: Sequence[str], values: Numbers) -> Numbers:
+    """Bits as numbers of an instruction's type."""
+    bits = width(opcode)
+    if opcode[-1][0] == "s":
+        return [signed(each, bits) for each in values]
+    mask = (1 << bits) - 1
+    return [each & mask for each in values]
+
+
+def _two(
+    function: Callable[[int, int], int],
+) -> Callable[[Sequence[str], Sequence[Numbers]], Numbers | None]:
+    def apply(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
+        if len(inputs) != 2 or opcode[-1] in ("f32", "f64", "f16"):
+            return None
+        bits = width(opcode) * (2 if "wide" in opcode else 1)
+        mask = (1 << bits) - 1
+        a, b = (typed(opcode, values) for values in inputs)
+        return [function(x, y) & mask for x, y in zip(a, b, strict=True)]
+
+    return apply
+
+
+def _shift(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
+    value, by = typed(opcode, inputs[0]), inputs[1]
+    mask = (1 << width(opcode)) - 1
+    if max(by) > 63:
+        return None
+    if opcode[0] == "shl":
+        return [x << y & mask for x, y in zip(value, by, strict=True)]
+    return [x >> y & mask for x, y in zip(value, by, strict=True)]
+
+
+def multiply(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
+    """mul, its upper half and its wide form."""
+    if "hi" in opcode:
+        bits = width(opcode)
+        return _two(lambda x, y: x * y >> bits)(opcode, inputs)
+    return _two(lambda x, y: x * y)(opcode, inputs)
+
+
+def _mad(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
+    product = multiply(opcode, inputs[:2])
+    if product is None or "hi" in opcode:
+        return None
+    mask = (1 << width(opcode) * (2 if "wide" in opcode else 1)) - 1
+    return [(x + y) & mask for x, y in zip(product, inputs[2], strict=True)]
+
+
+def _insert(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
+    (at, *_), (length, *_) = inputs[2:]
+    if len(set(inputs[2])) > 1 or len(set(inputs[3])) > 1:
+        return None
+    mask = ((1 << length) - 1 << at) & (1 << width(opcode)) - 1
+    return [x << at & mask | y & ~mask for x, y in zip(*inputs[:2], strict=True)]
+
+
+def _extract(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
+    if len(set(inputs[1])) > 1 or len(set(inputs[2])) > 1 or opcode[-1][0] == "s":
+        return None
+    return [x >> inputs[1][0] & (1 << inputs[2][0]) - 1 for x in inputs[0]]
+
+
+def _divide(x: int, y: int) -> int:
+    if y == 0:
+        return 0
+    return x // y if (x < 0) == (y < 0) else -(-x // y)
+
+
+def _convert(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
+    to, source = opcode[-2], opcode[-1]
+    if len(opcode) != 3 or to[1:] not in BITS or source[1:] not in BITS or source[0] == "f":
+        return None
+    mask = (1 << BITS[to[1:]]) - 1
+    return [each & mask for each in typed(opcode, inputs[0])]
+
+
+def _compare(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
+    test = COMPARE.get(opcode[1])
+    if test is None or len(opcode) != 3 or opcode[-1][0] == "f":
+        return None
+    a, b = (typed(opcode, values) for values in inputs)
+    return [int(test(x, y)) for x, y in zip(a, b, strict=True)]
+
+
+COMPARE: Final[Mapping[str, Callable[[int, int], bool]]] = {
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
+}
+
+
+def _select(_: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
+    return [x if p else y for x, y, p in zip(*inputs, strict=True)]
+
+
+def _shuffle(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
+    """From a lane that is the same for all, of a whole warp."""
+    value, lane, clamp = inputs[:3]
+    count = len(value)
+    if "idx" not in opcode or set(clamp) != {31} or count % 32:
+        return None
+    return [value[i & ~31 | lane[i] & 31] for i in range(count)]
+
+
+RULES: Final[Mapping[str, Callable[[Sequence[str], Sequence[Numbers]], Numbers | None]]] = {
+    "mov": lambda opcode, inputs: typed(opcode, inputs[0]) if opcode[-1][0] != "f" else None,
+    "add": _two(lambda x, y: x + y),
+    "sub": _two(lambda x, y: x - y),
+    "and": _two(lambda x, y: x & y),
+    "or": _two(lambda x, y: x | y),
+    "xor": _two(lambda x, y: x ^ y),
+    "min": _two(min),
+    "max": _two(max),
+    "div": _two(_divide),
+    "rem": _two(lambda x, y: x - y * _divide(x, y)),
+    "neg": lambda opcode, inputs: _two(lambda x, y: y - x)(
+        opcode, [inputs[0], list(repeat(0, len(inputs[0])))]
+    ),
+    "not": lambda opcode, inputs: _two(lambda x, y: x ^ y)(
+        opcode, [inputs[0], list(repeat((1 << width(opcode)) - 1, len(inputs[0])))]
+    ),
+    "bfi": _insert,
+    "bfe": _extract,
+    "mul": multiply,
+    "mad": _mad,
+    "shl": _shift,
+    "shr": _shift,
+    "cvt": _convert,
+    "setp": _compare,
+    "selp": _select,
+    "shfl": _shuffle,
+}

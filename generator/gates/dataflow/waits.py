@@ -1,0 +1,64 @@
+"""Waiting by value: a loop that loads words of the workspace until none is absent.
+
+Called by `gate` for each branch that depends on whether a word is absent (kernel contract, rule 3).
+Such a branch may decide how often words are loaded and nothing else: between it and where it goes
+stand only loads of the workspace and what tells whether they came.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hgemm_packs.generator.gates.dataflow.flow import Flow
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, written
+from hgemm_packs.generator.gates.dataflow.values import PROBE, WORD
+
+#: What may stand in such a loop: no store, no addition of sums, no barrier.
+_ALLOWED: Final = frozenset(
+    [
+        "add",
+        "and",
+        "bra",
+        "cvt",
+        "ld",
+        "max",
+        "mov",
+        "nanosleep",
+        "not",
+        "or",
+        "selp",
+        "setp",
+        "shl",
+        "sub",
+        "mul",
+        "mad",
+    ]
+)
+
+
+def check(flow: Flow, ins: Instruction) -> None:
+    """Refuse a branch on absent words that is no wait."""
+    target = flow.kernel.labels.get(ins.operands[0].name)
+    if target is None:
+        flow.refuse(ins, "branch: to where nothing is,")
+        return
+    first, last = sorted((target, ins.index))
+    for each in flow.kernel.instructions[first:last]:
+        if each.opcode[0] not in _ALLOWED or each.opcode[-1] in ("f32", "f64"):
+            flow.refuse(ins, f"branch: whether a word is absent decides on '{each.text[:60]}',")
+            return
+        if _tells(flow, each, first, last):
+            flow.refuse(ins, f"branch: whether a word is absent is told by '{each.text[:60]}',")
+            return
+
+
+def _tells(flow: Flow, ins: Instruction, first: int, last: int) -> bool:
+    """Whether an instruction between a branch and its target makes a number that is read elsewhere:
+    how often a loop has waited would be one."""
+    to = written(ins)
+    for name in to.registers() if to is not None else ():
+        if not flow.register(name).kinds & (WORD | PROBE):
+            users = flow.used_by.get(name, ())
+            if any(not first <= user <= last for user in users):
+                return True
+    return False
