@@ -87,7 +87,7 @@ def test_nothing_is_tried_again_where_all_is_built(known: Known) -> None:
 def test_a_genome_goes_through_the_gates_that_need_no_gpu() -> None:
     genome = next(OURS.space(layout="nt", dtype="f16"))
     verdict, built = covering_kernels.judge_genome((NAME, genome))
-    assert verdict.passed and verdict.gate == "binary"
+    assert verdict.passed and verdict.gate == "dataflow"
     assert built is not None and built.entry_fields["name"] == OURS.kernel_name(genome)
 
 
