@@ -258,7 +258,7 @@ def search(
                 followers=begin.followers,
             )
         if card is not None:
-            out.print(f"{builder.taken} kernels were taken from packs, not compiled")
+            out.print(f"{builder.taken} kernels were taken from packs")
         conclude(out, store, run, summary, keep, name)
 
 

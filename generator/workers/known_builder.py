@@ -1,4 +1,4 @@
-"""A builder in front of another: kernels that a pack here has are not compiled again.
+"""A builder in front of another: kernels that a pack here has are compiled for gates alone.
 
 Made by the CLI for `generate --like`. A kernel is taken only where the committed manifest says that
 these sources build the choice to this very id; its hash is taken anew, and it passes the gate that
