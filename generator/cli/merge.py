@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from hgemm_packs import select
+from hgemm_packs import profiles, select
 from hgemm_packs.cli.console import UserError, console, progress
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.campaigns import campaign, refine
@@ -22,15 +22,16 @@ from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import SEARCH, app
 from hgemm_packs.generator.cli.results import say
 from hgemm_packs.generator.compile.pack_kernels import Packed
-from hgemm_packs.generator.core.spec import PROTOCOLS, Job, Reply, Status, same
+from hgemm_packs.generator.core.spec import PROTOCOLS, DeviceFacts, Job, Reply, Status, same
 from hgemm_packs.generator.store import contribution, export
 from hgemm_packs.generator.store.findings import Field
 from hgemm_packs.generator.store.run_folder import Store, merge
 from hgemm_packs.generator.tables import sample
 from hgemm_packs.generator.tables.sample import Verdict
-from hgemm_packs.problem import Problem
-from hgemm_packs.tuning.journal import problem_of, problem_values
+from hgemm_packs.problem import DeviceInfo, Problem
+from hgemm_packs.tuning.journal import Run, problem_of, problem_values
 from hgemm_packs.tuning.judge import Judge, Standing
+from hgemm_packs.tuning.table import profile_of
 
 #: What was measured of a sample, in the folder of its export.
 CONFIRMED = "confirmed.jsonl"
@@ -119,8 +120,12 @@ def _take(
     count = search.gpus_here(gpus)
     with contextlib.closing(search.open_evaluator(folder, count)) as evaluator:
         facts = evaluator.facts()
-        if (facts.name, facts.sm_count) != (found.run.profile, found.run.sm_count):
-            raise UserError(f"{path} is of {found.run.profile}, and the GPU here is {facts.name}")
+        unlike = _unlike(found.run, facts)
+        if unlike:
+            raise UserError(
+                f"{path} is of {found.run.profile}, and the GPU here is {facts.name}, "
+                f"with {'; '.join(unlike)}"
+            )
         tasks = [_task(problem, standing[problem].best, packs) for problem in drawn]
         header: Line = {"contribution": found.sha256, "seed": seed}
         with progress(out, "measuring again") as tick:
@@ -140,6 +145,14 @@ def _take(
     )
     say(out, f"next: hgemm-packs generate table {folder} -o TABLE")
     return True
+
+
+def _unlike(run: Run, facts: DeviceFacts) -> tuple[str, ...]:
+    """By what the GPU here is not the profile that was measured."""
+    known = facts.theoretical_mem_bw_gbps or None, facts.power_limit_w or None
+    here = DeviceInfo(facts.name, facts.arch, facts.sm_count, facts.l2_bytes, 0, *known)
+    other = () if facts.arch == run.arch else (f"{facts.arch}, not {run.arch}",)
+    return other + profiles.compare(profile_of(run), here).unlike
 
 
 def _task(problem: Problem, kernel: str, packs: Sequence[Packed]) -> Task:

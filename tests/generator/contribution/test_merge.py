@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hgemm_packs.generator.cli.merge import CONFIRMED
-from hgemm_packs.generator.core.spec import Status
-from hgemm_packs.generator.store import export
+from hgemm_packs.generator.cli.merge import CONFIRMED, _unlike
+from hgemm_packs.generator.core.spec import DeviceFacts, Status
+from hgemm_packs.generator.store import contribution, export
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.generator.tables import sample, table
 from hgemm_packs.pack.folder import Pack
@@ -81,6 +82,16 @@ def test_another_gpu_model_says_nothing_of_a_table(file: Path, tmp_path: Path) -
     answer = merge(tmp_path / "into", file, Here(name="Another"))
     assert answer.code == 2
     assert "is of NVIDIA H200, and the GPU here is Another" in answer.err
+
+
+def test_hardware_and_not_a_name_says_whether_a_table_is_of_the_gpu_here(file: Path) -> None:
+    known = {"theoretical_mem_bw_gbps": 4800.0, "power_limit_w": 700.0}
+    run = contribution.read(file).run._replace(**known)
+    here = DeviceFacts("Sold As Another", run.arch, run.sm_count, run.l2_bytes, **known)
+    assert _unlike(run, here) == ()
+    lowered = replace(here, name=run.profile, power_limit_w=500.0)
+    assert _unlike(run, lowered) == ("a power limit of 500 W, not 700",)
+    assert _unlike(run, replace(here, arch="sm_100a")) == ("sm_100a, not sm_90a",)
 
 
 def test_a_sample_may_be_smaller_and_goes_on_where_it_was_stopped(
