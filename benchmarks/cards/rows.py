@@ -31,7 +31,7 @@ from hgemm_packs.generator.campaigns.tasks import dependent_tasks, sustained_tas
 from hgemm_packs.generator.compile import compiler, pack_kernels
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core.gains import wins
-from hgemm_packs.generator.core.spec import PROTOCOLS, CompiledKernel, DeviceFacts, Status
+from hgemm_packs.generator.core.spec import PROTOCOLS, DeviceFacts, Status
 from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.findings import Findings
 from hgemm_packs.generator.store.lines import read_records
@@ -72,11 +72,6 @@ class Run:
     pack: Packed
     ends: float
     whole: bool = True
-
-    def kernel(self, name: str) -> CompiledKernel:
-        """A kernel as a compiler hands it over."""
-        one = self.pack.kernel(name)
-        return CompiledKernel(self.pack.built_fields(one.id), one.cubin)
 
     def do(
         self,
@@ -152,7 +147,7 @@ def confirm_tasks(run: Run, chunk: Sequence[Line]) -> list[Task]:
 
 def _task(run: Run, stage: str, problem: Problem, names: Sequence[str]) -> Task:
     fields = {"stage": stage, "problem": pack_kernels.problem_values(problem)}
-    return Task(stage, problem, lambda: tuple(map(run.kernel, names)), fields)
+    return Task(stage, problem, lambda: tuple(map(run.pack.built, names)), fields)
 
 
 def read_gains(path: Path, stage: str) -> dict[tuple[Problem, str], tuple[float, float]]:
@@ -195,11 +190,11 @@ def measure_chunk(run: Run, chunk: Sequence[Line]) -> None:
     won = confirmed(run, chunk)
     pairs = [(Problem(*line["problem"]), name) for line in won for name in line["dependent"]]
     folder = refine.FOLDER
-    run.do(f"{folder}/{refine.DEPENDENT}", dependent_tasks(pairs, run.kernel), open_protocols)
-    again = dependent_tasks(choose_again(run, won), run.kernel)
+    run.do(f"{folder}/{refine.DEPENDENT}", dependent_tasks(pairs, run.pack.built), open_protocols)
+    again = dependent_tasks(choose_again(run, won), run.pack.built)
     run.do(f"{folder}/{refine.PUBLISHED}", again, open_protocols)
     named = {Problem(*line["problem"]): line["sustained"] for line in won}
-    sustained = sustained_tasks(named, run.kernel)
+    sustained = sustained_tasks(named, run.pack.built)
     run.do(f"{folder}/{refine.SUSTAINED}", sustained, open_protocols)
 
 

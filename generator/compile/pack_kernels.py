@@ -71,6 +71,11 @@ class Packed:
         one = self.entry(name)
         return CompiledKernel(self._fields[one.id], bytes(self.pack.image(one)))
 
+    def built(self, name: str) -> CompiledKernel:
+        """The same as a compiler hands it over. Raises PackError."""
+        one = self.kernel(name)
+        return CompiledKernel(self.built_fields(one.id), one.cubin)
+
     def built_fields(self, id_: str) -> dict[str, Any]:
         """The fields of a kernel as a compiler hands them over. Raises KeyError."""
         return {key: value for key, value in self._fields[id_].items() if key not in PLACE}

@@ -34,8 +34,7 @@ class PackBuilder:
 
     def kernel(self, name: str) -> CompiledKernel:
         """A kernel of the pack as a compiler hands it over."""
-        one = self._pack.kernel(name)
-        return CompiledKernel(self._pack.built_fields(one.id), one.cubin)
+        return self._pack.built(name)
 
     def build(self, choices: Sequence[Choice]) -> dict[Choice, CompiledKernel | Verdict]:
         refused = Verdict("build", Status.BUILD, "the pack has no such kernel")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from hgemm_packs.generator.core.space import Space, admits
-from hgemm_packs.generator.core.spec import Choice, Outcome, Proposal
+from hgemm_packs.generator.core.space import admits
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.search import near, transfer
 from hgemm_packs.generator.search.base import Strategy
 from hgemm_packs.problem import Problem
@@ -28,13 +28,12 @@ class Named(NamedTuple):
     dependent: Choice | None
 
 
-class Like:
-    """Asks for what rows of another card name, then what `then` asks; tells `then` everything."""
-
-    name = "like"
+class Like(transfer.Before):
+    """Asks for what rows of another card name first."""
 
     def __init__(self, rows: Mapping[Problem, Named], then: Strategy | None) -> None:
-        self._rows, self._then = rows, then
+        super().__init__("like", "row", lambda space: self.first_choices(space.problem), then)
+        self._rows = rows
         self._alike: defaultdict[tuple[object, ...], list[Problem]] = defaultdict(list)
         known: defaultdict[transfer.Sizes, dict[Choice, None]] = defaultdict(dict)
         for row, named in rows.items():
@@ -42,7 +41,6 @@ class Like:
             if named.plain is not None:
                 known[row.m, row.n, row.k][named.plain] = None
         self._known = {sizes: list(choices) for sizes, choices in known.items()}
-        self._told: dict[Problem, set[Choice]] = {}
 
     def first_choices(self, problem: Problem) -> list[Choice]:
         """What to try first, MOST at most: the kernel of the problem's own row, those of the
@@ -78,19 +76,6 @@ class Like:
             return near.distance((row.m, row.n, row.k), problem), row.key[:3]
 
         return heapq.nsmallest(near.PLACES, self._alike[_kind(problem)], key=distance)
-
-    def ask(self, space: Space, n: int) -> list[Proposal]:
-        told = self._told.get(space.problem, set())
-        new = [one for one in self.first_choices(space.problem) if one not in told]
-        if new:
-            return [Proposal(choice, self.name, "row") for choice in new[:n]]
-        return self._then.ask(space, n) if self._then else []
-
-    def tell(self, space: Space, outcomes: Sequence[Outcome]) -> None:
-        told = self._told.setdefault(space.problem, set())
-        told.update(outcome.proposal.choice for outcome in outcomes)
-        if self._then:
-            self._then.tell(space, outcomes)
 
 
 def _kind(problem: Problem) -> tuple[object, ...]:

@@ -146,20 +146,26 @@ def turn_choice(choice: Choice) -> Choice | None:
     return Choice.of(choice.family, valid) if valid else None
 
 
-class Transfer:
-    """Asks for winners, then what `then` asks; tells `then` everything."""
+class Before:
+    """Asks for the `first` choices of a space, then what `then` asks; tells `then` everything.
+    `operator` says of a proposal what made it."""
 
-    def __init__(self, known: Known, then: Strategy | None) -> None:
-        self.name = then.name if then else ONLY
-        self._known, self._then = known, then
-        self._told: dict[object, set[Choice]] = {}
+    def __init__(
+        self,
+        name: str,
+        operator: str,
+        first: Callable[[Space], Iterable[Choice]],
+        then: Strategy | None,
+    ) -> None:
+        self.name = name
+        self._operator, self._first, self._then = operator, first, then
+        self._told: dict[Problem, set[Choice]] = {}
 
     def ask(self, space: Space, n: int) -> list[Proposal]:
         told = self._told.get(space.problem, set())
-        here = start_choices(self._known, space.problem)
-        new = [choice for choice in here if choice not in told and space.contains(choice)]
+        new = [choice for choice in self._first(space) if choice not in told]
         if new:
-            return [Proposal(choice, self.name, "winners") for choice in new[:n]]
+            return [Proposal(choice, self.name, self._operator) for choice in new[:n]]
         return self._then.ask(space, n) if self._then else []
 
     def tell(self, space: Space, outcomes: Sequence[Outcome]) -> None:
@@ -167,6 +173,16 @@ class Transfer:
         told.update(outcome.proposal.choice for outcome in outcomes)
         if self._then:
             self._then.tell(space, outcomes)
+
+
+class Transfer(Before):
+    """Asks for winners first."""
+
+    def __init__(self, known: Known, then: Strategy | None) -> None:
+        def winners(space: Space) -> list[Choice]:
+            return [each for each in start_choices(known, space.problem) if space.contains(each)]
+
+        super().__init__(then.name if then else ONLY, "winners", winners, then)
 
 
 def _move_choice(choice: Choice, problem: Problem) -> Choice | None:
