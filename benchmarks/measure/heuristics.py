@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
     torch.cuda.init()
     torch.empty(1, device="cuda")
-    handle = baselines._handle(0)
+    handle = _cublaslt.handle(*baselines.LIBRARIES)
     lines = [ask(handle, problem) for problem in problems_of([Path(arguments[0])])]
     head = {"benchmark": "heuristics", "cublaslt": baselines.cublaslt_version()}
     text = "".join(json.dumps(line) + "\n" for line in ({"header": head}, *lines))

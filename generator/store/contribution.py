@@ -104,7 +104,11 @@ def _members(data: bytes) -> dict[str, bytes]:
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         raise PackError("bad_zip", str(error)) from None
-    except (NotImplementedError, RuntimeError, ValueError, OverflowError) as error:
+    except (
+        RuntimeError,
+        ValueError,
+        OverflowError,
+    ) as error:  # a zip of features that are not read
         raise PackError("bad_zip", f"{type(error).__name__}: {error}") from None
 
 
