@@ -80,6 +80,20 @@ static double ctas_of(const seen_problem *p, const candidate *kernel) {
          kernel->slices;
 }
 
+// Rows and columns of C that the tiles of a wave span together: tiles go along the raster, `group` of
+// the other side at a time.
+static double wave_span(const candidate *kernel, double tiles_m, double tiles_n, double at_a_time) {
+  const double along = kernel->raster_n ? tiles_n : tiles_m;
+  const double across = kernel->raster_n ? tiles_m : tiles_n;
+  const double band = fmin(kernel->group, across);
+  const int whole = at_a_time >= band * along;
+  const double length = whole ? along : fmin(along, quotient_up(at_a_time, band));
+  const double width = whole ? fmin(across, quotient_up(at_a_time, along)) : band;
+  const int32_t tile_along = kernel->raster_n ? kernel->tile_n : kernel->tile_m;
+  const int32_t tile_across = kernel->raster_n ? kernel->tile_m : kernel->tile_n;
+  return length * tile_along + width * tile_across;
+}
+
 void features_of_kernel(const seen_device *device, const seen_problem *p, const candidate *kernel,
                         double values[FEATURE_COUNT]) {
   const double tiles_m = quotient_up(p->m, kernel->tile_m);
@@ -98,6 +112,9 @@ void features_of_kernel(const seen_device *device, const seen_problem *p, const 
   const double m = p->m, n = p->n, k = p->k;
   const double traffic =
       2.0 * (tiles_n * m * k / kernel->cluster_n + tiles_m * k * n / kernel->cluster_m);
+  const double tiles = tiles_m * tiles_n;
+  const double at_a_time = fmin(tiles, fmax(1.0, slots / parts));
+  const double wave_bytes = 2.0 * k * wave_span(kernel, tiles_m, tiles_n, at_a_time);
   const double floor = values[FEATURE_log2_floor];
   values[FEATURE_family] = kernel->family;
   values[FEATURE_tile_m] = kernel->tile_m;
@@ -132,6 +149,10 @@ void features_of_kernel(const seen_device *device, const seen_problem *p, const 
       values[FEATURE_log2_sm_flop] - log2(SM_FLOP_PER_US) - floor;
   values[FEATURE_log2_sm_bytes_over_floor] = values[FEATURE_log2_sm_bytes] - floor;
   values[FEATURE_log2_traffic_over_floor] = log2(traffic) - floor;
+  values[FEATURE_raster_n] = kernel->raster_n;
+  values[FEATURE_group] = kernel->group;
+  values[FEATURE_log2_wave_bytes] = log2(wave_bytes);
+  values[FEATURE_log2_read_over_floor] = log2(wave_bytes * (tiles / at_a_time)) - floor;
 }
 
 int candidate_admits(const seen_device *device, const candidate *kernel, const seen_problem *p) {

@@ -63,7 +63,11 @@
   X(filled_waves)             \
   X(log2_compute_over_floor)  \
   X(log2_sm_bytes_over_floor) \
-  X(log2_traffic_over_floor)
+  X(log2_traffic_over_floor)  \
+  X(raster_n)                 \
+  X(group)                    \
+  X(log2_wave_bytes)          \
+  X(log2_read_over_floor)
 
 enum {
 #define FEATURE_ENUM(name) FEATURE_##name,
@@ -79,7 +83,7 @@ typedef struct {
   int32_t a_transposed, b_transposed, bf16;
   int32_t dims[3][3];
   int32_t family, tile_m, tile_n, tile_k, stages, cluster_m, cluster_n, cluster_k, slices,
-      persistent, threads, smem_bytes, a_bytes, b_bytes, c_bytes, pingpong, wide;
+      persistent, threads, smem_bytes, a_bytes, b_bytes, c_bytes, pingpong, wide, raster_n, group;
 } candidate;
 
 enum { CANDIDATE_WORDS = sizeof(candidate) / sizeof(int32_t) };

@@ -23,8 +23,8 @@ DIGITS = 7
 @dataclass(frozen=True)
 class Growth:
     """How trees grow: how many, leaves of each, samples a leaf must have, how much of its error
-    each tree takes away, and how deep they are: C takes as many steps for the shortest walk as for
-    the longest."""
+    each tree takes away, how deep they are (C takes as many steps for the shortest walk as for the
+    longest), and among what share of the features, drawn anew, each node chooses."""
 
     trees: int = 120
     leaves: int = 31
@@ -32,6 +32,7 @@ class Growth:
     rate: float = 0.12
     penalty: float = 1.0
     depth: int = 9
+    features: float = 1.0
 
 
 def grow(
@@ -52,6 +53,7 @@ def grow(
             min_samples_leaf=how.least,
             learning_rate=how.rate,
             l2_regularization=how.penalty,
+            max_features=how.features,
             early_stopping=False,
             random_state=0,
         ).fit(seen, wanted, sample_weight=weights)

@@ -26,7 +26,8 @@ OF_KERNEL = (
     *("fill", "use", "log2_steps", "log2_sm_bytes", "log2_sm_flop", "cluster_k"),
     *("a_bytes", "b_bytes", "c_bytes", "pingpong", "wide", "smem_bytes", "outputs_a_thread"),
     *("filled_waves", "log2_compute_over_floor", "log2_sm_bytes_over_floor"),
-    *("log2_traffic_over_floor",),
+    *("log2_traffic_over_floor", "raster_n", "group", "log2_wave_bytes"),
+    *("log2_read_over_floor",),
 )
 FEATURES = (*OF_PROBLEM, *OF_KERNEL)
 
@@ -34,10 +35,10 @@ FEATURES = (*OF_PROBLEM, *OF_KERNEL)
 NUMBERS = (
     *("family", "tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "cluster_k"),
     *("slices", "persistent", "threads", "smem_bytes", "a_bytes", "b_bytes", "c_bytes"),
-    *("pingpong", "wide"),
+    *("pingpong", "wide", "raster_n", "group"),
 )
-#: Of K, for a family without such a gene.
-TILE_K, STAGES = 64, 1
+#: For a family without such a gene.
+TILE_K, STAGES, GROUP = 64, 1, 1
 
 
 class Grid(Protocol):
@@ -88,4 +89,6 @@ def numbers_of(kernel: Described, families: Sequence[str]) -> tuple[int, ...]:
         *kernel.align,
         int(kernel.genome.get("schedule") == "pingpong"),
         int(kernel.genome.get("wide") is True),
+        int(kernel.genome.get("raster") == "n"),
+        _gene(kernel, "group", GROUP),
     )

@@ -21,6 +21,7 @@ MOST_OF_A_KIND = 48
 #: Numbers that the features divide by.
 _POSITIVE = (
     *("tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "cluster_k", "slices", "threads"),
+    "group",
 )
 
 

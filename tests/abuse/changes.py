@@ -228,7 +228,7 @@ def predictor(value: Any = None, *keys: str | int, last: int | None = None) -> C
     def change(document: dict[str, Any]) -> None:
         made = json.loads(PREDICTED)
         kernel = document["kernels"][1]
-        numbers = [0, 128, 64, 64, 1, *kernel["cluster"], 1, 1, 384, 98304, 16, 16, 16, 0, 0]
+        numbers = [0, 128, 64, 64, 1, *kernel["cluster"], 1, 1, 384, 98304, 16, 16, 16, 0, 0, 0, 1]
         facts = copy.deepcopy({name: kernel[name] for name in ("layout", "dtype", "dims")})
         made["candidates"] = [{**facts, "kernel": kernel["id"], "numbers": numbers}]
         place: Any = made

@@ -86,6 +86,7 @@ PREDICTORS = [
             ("of_an_unlisted_family", "bad_predictor", 1, ("candidates", 0, "numbers", 0)),
             ("of_an_empty_tile", "bad_predictor", 0, ("candidates", 0, "numbers", 3)),
             ("of_an_empty_cluster", "bad_predictor", 0, ("candidates", 0, "numbers", 5)),
+            ("of_an_empty_group", "bad_predictor", 0, ("candidates", 0, "numbers", 18)),
             ("of_wrong_units", "bad_candidate", 2, ("candidates", 0, "numbers", 12)),
             ("of_one_family_twice", "bad_predictor", ["sm90_test"] * 2, ("families",)),
             ("that_goes_round", "bad_predictor", [4, 1, 0, 0, 0], ("ours", "right")),

@@ -13,10 +13,19 @@ import torch
 from hgemm_packs import launcher, profiles, select
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import KernelEntry
-from hgemm_packs.problem import Problem
+from hgemm_packs.problem import ALIGNED, Problem
+from hgemm_packs.settings import settings
 from tests import reference
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
+
+
+def _is_of_tensors(p: Problem) -> bool:
+    """Whether tensors of `exact` and `normal` come to this problem: packed and aligned, and of the
+    two layouts of a vector the first."""
+    (m, n, k), (a, b) = (p.m, p.n, p.k), p.layout
+    vector = (a == "t" and min(m, k) == 1) or (b == "t" and min(k, n) == 1)
+    return p.packed and p.base == ALIGNED and not vector
 
 
 class Wins:
@@ -31,8 +40,10 @@ class Wins:
                 one = row.batches == 1
                 clears = one and row.kernel is not None and manifest.policy.clears(row)
                 wanted = (row.epilogue != "none") is with_epilogue
-                if clears and wanted and row.profile == profile.name:
-                    self.kernels[Problem(*row.key)] = manifest.by_id[row.kernel].name
+                problem = Problem(*row.key)
+                known = wanted and row.profile == profile.name and _is_of_tensors(problem)
+                if clears and known:
+                    self.kernels[problem] = manifest.by_id[row.kernel].name
         assert self.kernels, f"HGEMM_PACKS_PATH names no pack with a win on {here}"
         self.problems = sorted(self.kernels, key=lambda p: p.m * p.n * p.k)
 
@@ -85,6 +96,22 @@ def counted() -> Iterator[None]:
     launcher.reset_table()
     yield
     torch.cuda.synchronize()
+
+
+@pytest.fixture
+def unpredicted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """torch runs every problem without a row."""
+
+    def read_again() -> None:
+        settings.cache_clear()
+        select.reset()
+        launcher.reset_table()
+
+    with monkeypatch.context() as patched:
+        patched.setenv("HGEMM_PACKS_PREDICT", "0")
+        read_again()
+        yield
+    read_again()
 
 
 class Counts:

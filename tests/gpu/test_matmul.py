@@ -81,6 +81,7 @@ def test_outputs_are_ordinary_tensors(wins: Wins) -> None:
     assert torch.cuda.memory_allocated() == before
 
 
+@pytest.mark.usefixtures("unpredicted")
 def test_autocast_and_unmeasured_problems(wins: Wins) -> None:
     p = wins.some(1, dtype="f16")[0]
     a, b = exact(p)

@@ -105,6 +105,7 @@ def test_threads(wins: Wins) -> None:
     assert not wrong
 
 
+@pytest.mark.usefixtures("unpredicted")
 def test_misses_are_torchs_to_the_bit() -> None:
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         a, b = (torch.randn(129, 72, device="cuda").to(dtype) for _ in range(2))

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from hgemm_packs import launcher, matmul
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("unpredicted")]
 GUARDS = [contextlib.nullcontext, torch.no_grad, torch.inference_mode]
 
 

@@ -17,7 +17,7 @@ from tests import predictions
 
 H200 = DeviceProfile("NVIDIA H200", 132, 62914560, 4800.0)
 #: Numbers behind the threads: shared memory, units of 16 bytes, no genes.
-REST = (0, 16, 16, 16, 0, 0)
+REST = (0, 16, 16, 16, 0, 0, 0, 1)
 #: As docs/pack_format.md has them: trees, and how many candidates they leave.
 ROUNDS = ((12, 8), (40, 4), (100, 2))
 MARGIN = 1.1
@@ -84,6 +84,7 @@ def random_candidate(dice: random.Random, index: int) -> Candidate:
     rest = (*(dice.randint(1, 2) for _ in range(3)), dice.choice((1, 4)), index % 2, 384)
     numbers = (index % 2, *tile, dice.randint(2, 8), *rest, dice.choice((50_000, 200_000)))
     numbers += (*(dice.choice((2, 16)) for _ in range(3)), index % 3 == 0, index % 5 == 0)
+    numbers += (dice.randint(0, 1), dice.choice((1, 4, 64)))
     kind = dice.choice(LAYOUTS), dice.choice(DTYPES)
     return Candidate(f"{index:064x}", *kind, dims, numbers)
 
@@ -144,7 +145,7 @@ def test_the_best_candidate_is_that_of_a_walk_in_python(seed: int) -> None:
 
 def test_names_and_values_are_those_of_the_page() -> None:
     assert launcher.feature_names() == features.FEATURES
-    numbers = (0, 64, 128, 64, 4, 1, 2, 2, 3, 1, 384, 100_000, 16, 4, 2, 1, 1)
+    numbers = (0, 64, 128, 64, 4, 1, 2, 2, 3, 1, 384, 100_000, 16, 4, 2, 1, 1, 1, 4)
     wide = DimRange(1, 1 << 24, 1)
     candidate = Candidate("a" * 64, "tn", "bf16", Dims(wide, wide, wide), numbers)
     found = Predictor(
@@ -200,8 +201,40 @@ def test_names_and_values_are_those_of_the_page() -> None:
         "log2_compute_over_floor": math.log2(2 * 64 * 128 * 64 * steps / 7.5e6 / floor),
         "log2_sm_bytes_over_floor": math.log2(2 * (64 + 128) * 64 * steps / floor),
         "log2_traffic_over_floor": math.log2(2 * k * (m * 8 / 2 + n * 2) / floor),
+        "raster_n": 1,
+        "group": 4,
+        "log2_wave_bytes": math.log2(2 * k * (2 * 64 + 8 * 128)),  # all tiles are one wave
+        "log2_read_over_floor": math.log2(2 * k * (2 * 64 + 8 * 128) / floor),
     }
     assert {name: values[name] for name in wanted} == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("raster_n", "group", "rows", "cols"),
+    [
+        (1, 4, 4, 11),  # 44 of 63 x 40 tiles at a time, four rows of tiles in step
+        (0, 4, 11, 4),
+        (1, 1, 2, 40),  # a row of 40 tiles, and the next
+        (0, 64, 1, 40),  # more columns than there are
+    ],
+)
+def test_what_tiles_of_a_wave_span(raster_n: int, group: int, rows: int, cols: int) -> None:
+    numbers = (0, 64, 128, 64, 4, 1, 2, 2, 3, 1, 384, 100_000, 16, 16, 16, 0, 0, raster_n, group)
+    every = DimRange(1, 1 << 24, 1)
+    candidate = Candidate("a" * 64, "nn", "f16", Dims(every, every, every), numbers)
+    found = Predictor(
+        H200.name, ("sm90_a",), 1.0, (candidate,), *(predictions.leaf(0.0) for _ in range(3))
+    )
+    ready = launcher.predictor(found, H200)
+    problem = Problem(4000, 5000, 512, "nn", "f16")
+    row = launcher.features(ready, 0, problem)
+    assert row is not None
+    values = dict(zip(features.FEATURES, row, strict=True))
+    span = 2 * 512 * (rows * 64 + cols * 128)
+    assert values["log2_wave_bytes"] == pytest.approx(math.log2(span))
+    read = span * 63 * 40 / 44
+    floor = launcher.floor_us(ready, problem)
+    assert values["log2_read_over_floor"] == pytest.approx(math.log2(read / floor))
 
 
 @pytest.mark.parametrize(
