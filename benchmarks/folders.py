@@ -76,12 +76,16 @@ FOLDERS = {
     "prediction/training": ResultsFolder(
         "measure unseen", "the predictor of the table, which `generate fit` makes"
     ),
+    "prediction/heuristics": ResultsFolder(
+        "heuristics", "nothing: what cuBLASLt would run of what was trained on"
+    ),
     "prediction/unseen": ResultsFolder("unseen", "nothing: figures, of the last run"),
     "grouped": ResultsFolder("grouped", "the rows of grouped products"),
     "batched": ResultsFolder("batched", "the rows of batches"),
     "random_problems": ResultsFolder("random_problems", "nothing: evidence of kernels"),
     "chained": ResultsFolder("measure chained", "nothing: figures"),
     "screens": ResultsFolder("generate", "the constants of the prior"),
+    "like": ResultsFolder("like", "nothing: what both ways were worth, measured again"),
 }
 
 

@@ -21,7 +21,7 @@ from tests.packs import FakeBuilt
 LN2 = math.log(2.0)
 AT = {name: index for index, name in enumerate(FEATURES)}
 #: Numbers of the good kernels, in the order of pack.features.NUMBERS, but for the family.
-_NUMBERS = (128, 64, 64, 1, 2, 1, 1, 1, 1, 384, 98304, 16, 16, 16, 0, 0)
+_NUMBERS = (128, 64, 64, 1, 2, 1, 1, 1, 1, 384, 98304, 16, 16, 16, 0, 0, 0, 1)
 
 
 def leaf(value: float) -> Model:

@@ -21,16 +21,19 @@ from hgemm_packs.pack.features import FEATURES
 from hgemm_packs.pack.predictor import Model
 from hgemm_packs.problem import Problem
 
-#: Of all problems left out, so many may be below LOSS of torch, and so many below WORST.
+#: Of all problems left out so many may be below LOSS of torch. One below WORST takes away what so
+#: many problems of its sort could gain.
 LOSS, MOST_BELOW = 0.98, 0.006
-WORST, MOST_WORSE = 0.95, 0.0005
+WORST, PRICE = 0.95, 100
 #: What the doubt is taken times, and the least gain that is worth a kernel.
 DOUBTS, LEAST_MARGIN = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0), 1.01
 #: Sorts are what these features are, at most the number or above: unaligned rows or not, and floors
-#: up to 3 us or not. torch is foretold worst where rows are unaligned, best where times are long.
+#: up to 3 us or not, M up to 64 or not. torch is foretold worst where rows are unaligned, best where
+#: times are long; a few rows gain most.
 SPLITS = (
     (FEATURES.index("log2_row_bytes"), 3.5),
     (FEATURES.index("log2_floor"), math.log2(3.0)),
+    (FEATURES.index("log2_m"), math.log2(64.0)),
 )
 SORTS = 2 ** len(SPLITS)
 
@@ -75,17 +78,19 @@ NEVER = Threshold(100.0, 0.0)
 
 
 def choose_threshold(judged: Judged) -> Threshold:
-    """The one that keeps most of the gain of those that lose no more than is allowed. NEVER where
-    none does."""
+    """The one that keeps most of the gain, less the price of what is below WORST, of those that
+    lose no more than is allowed. NEVER where none keeps any."""
     best, found = 0.0, NEVER
+    possible = np.maximum(judged.best, 0.0)
+    price = PRICE * possible.sum() / max(1, len(possible))
     for doubts in DOUBTS:
         sure = judged.predicted - doubts * judged.doubt
         order = np.argsort(-sure)
         gains = judged.measured[order]
         below, worse = (np.cumsum(gains < math.log(each)) for each in (LOSS, WORST))
-        allowed = (below <= MOST_BELOW * len(order)) & (worse <= MOST_WORSE * len(order))
+        allowed = below <= MOST_BELOW * len(order)
         allowed &= sure[order] >= math.log(LEAST_MARGIN)
-        kept = np.where(allowed, np.cumsum(gains), -math.inf)
+        kept = np.where(allowed, np.cumsum(gains) - price * worse, -math.inf)
         if len(kept) and kept.max() > best:
             last = int(np.argmax(kept))
             best = float(kept[last])

@@ -65,7 +65,7 @@ PREDICTORS = [
             ("of_an_unknown_field", "unknown_field", 1, ("code",)),
             ("pickled", "wrong_type", "gASVAAAA", ("ours",)),
             ("margin_below_1", "out_of_bounds", 0.99, ("margin",)),
-            ("of_an_unknown_feature", "out_of_bounds", [55, 1, -1, -1, -1], ("ours", "feature")),
+            ("of_an_unknown_feature", "out_of_bounds", [59, 1, -1, -1, -1], ("ours", "feature")),
             ("with_a_leaf_of_text", "wrong_type", ["0"], ("torch", "number")),
             ("without_trees", "bad_count", [], ("doubt", "roots")),
             ("of_too_many_trees", "bad_count", [0] * 513, ("ours", "roots")),

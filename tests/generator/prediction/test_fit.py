@@ -123,6 +123,26 @@ def test_a_threshold_is_the_one_that_keeps_most_within_what_may_be_lost() -> Non
     assert figures(doubted, [found] * abstention.SORTS)["served"] == 0.8
 
 
+@pytest.mark.parametrize(("behind", "served"), [(99, 200), (102, 303)])
+def test_a_problem_that_is_much_slower_costs_what_a_hundred_could_gain(
+    behind: int, served: int
+) -> None:
+    gains = np.concatenate([np.full(200, 0.2), [math.log(0.9)], np.full(behind, 0.2)])
+    gains = np.concatenate([gains, np.full(400 - len(gains), 0.2)])
+    predicted = np.linspace(1.0, 0.3, 400)
+    predicted[201 + behind :] = 0.0  # nobody foretells the rest
+    judged = Judged(
+        tuple(simulated.problems(6, 400)),
+        predicted,
+        gains,
+        gains,
+        np.zeros((400, len(FEATURES))),
+        np.zeros(400),
+    )
+    found = abstention.choose_threshold(judged)
+    assert figures(judged, [found] * abstention.SORTS)["served"] == round(served / 400, 4)
+
+
 def test_each_sort_has_a_threshold_of_its_own() -> None:
     """A pack has one margin: the doubt's trees say the rest, of each sort what its threshold is."""
     dice = np.random.default_rng(8)
@@ -139,7 +159,8 @@ def test_each_sort_has_a_threshold_of_its_own() -> None:
     sorts = judged.sorts()
     assert set(sorts.tolist()) == set(range(abstention.SORTS))
     low = [values[:, feature] <= number for feature, number in abstention.SPLITS]
-    assert all((sorts == 0) == (low[0] & low[1])) and all((sorts == 1) == (low[0] & ~low[1]))
+    assert all((sorts == 0) == np.all(low, axis=0))
+    assert all((sorts == 1) == (low[0] & low[1] & ~low[2]))
     thresholds = [Threshold(1.1 + 0.1 * sort, 0.5 * sort) for sort in range(abstention.SORTS - 1)]
     thresholds.append(abstention.NEVER)
     serves = np.array(

@@ -42,7 +42,7 @@ def test_a_model_says_what_the_trees_of_scikit_learn_say() -> None:
 def one(model: Model) -> Predictor:
     """A predictor of one candidate."""
     wide = DimRange(1, 1 << 20, 1)
-    numbers = (0, 64, 64, 64, 4, 1, 1, 1, 1, 0, 128, 1024, 16, 16, 16, 0, 0)
+    numbers = (0, 64, 64, 64, 4, 1, 1, 1, 1, 0, 128, 1024, 16, 16, 16, 0, 0, 0, 1)
     candidate = Candidate("a" * 64, "nn", "f16", Dims(wide, wide, wide), numbers)
     zero = predictions.leaf(0.0)
     return Predictor("NVIDIA H200", ("sm90_a",), 1.1, (candidate,), model, zero, zero)
