@@ -96,10 +96,10 @@ class BatchedChecker:
         product = (wide_a @ wide_b).flatten(0, 1)
         magnitude = (wide_a.abs() @ wide_b.abs()).flatten(0, 1)
         addend = self.checker.addend(*product.shape)
-        exact, slack = finish_exactly(self.entry, product, magnitude, k, addend)
+        exact, off = finish_exactly(self.entry, product, magnitude, k, addend)
         rows = torch.empty((batches * m, k), device="meta")  # for its sizes
         case = f"{name}, {batches} products of"
-        self.checker.judge(case, rows, b[0], place, exact, slack, before=before)
+        self.checker.judge(case, rows, b[0], place, exact, off, before=before)
         return place[1]
 
     def run(self, name: str, a: torch.Tensor, b: torch.Tensor, runs: int = 1) -> None:

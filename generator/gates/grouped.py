@@ -75,8 +75,8 @@ class GroupedChecker:
             if end > start:
                 parts.append(self.checker.reference(tokens[start:end], weight))
             start = end
-        exact, slack = zip(*parts, strict=True)
-        return torch.cat(exact), torch.cat(slack)
+        exact, off = zip(*parts, strict=True)
+        return torch.cat(exact), torch.cat(off)
 
     def run(
         self,
@@ -114,10 +114,10 @@ class GroupedChecker:
                 raise NumericError(f"{name}: rows of no group are written")
             return None
         c = bits.view(self.checker.dtype)[GUARD : GUARD + last]
-        exact, slack = self.expect(tokens, weights, ends)
+        exact, off = self.expect(tokens, weights, ends)
         case = f"{name}, {len(ends)} groups"
         place = (bits, c)
-        self.checker.judge(case, tokens[:last], weights[0], place, exact, slack, before=before)
+        self.checker.judge(case, tokens[:last], weights[0], place, exact, off, before=before)
         return c
 
 

@@ -63,13 +63,11 @@ def check_remainders(run: Checker) -> None:
     ns = sizes(e.n, range(1, 2 * tile_n + 1))
     k = size(e.k, 72)
     a, b = run.store(run.normal(ms[-1], k), run.normal(k, ns[-1]))
-    exact, slack = run.reference(a, b)
+    exact, off = run.reference(a, b)
     for i in range(max(len(ms), len(ns))):
         m, n = run.shape(ms[i % len(ms)], ns[i % len(ns)])
-        if run.by_elements:
-            right = exact[:m, :n], slack[:m, :n]
-        else:
-            right = run.reference(a[:m], b[:, :n])
+        part = exact[:m, :n], off[:m, :n]
+        right = part if run.by_elements else run.reference(a[:m], b[:, :n])
         run.run("remainders", a[:m], b[:, :n], *right)
 
 
