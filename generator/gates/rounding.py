@@ -58,10 +58,10 @@ def finish_exactly(
     it is rounded). An addend is one more of the sum, and an activation makes of an error at most
     its slope times as much. Gated sums are off as `spread_gated` says, and silu is what
     FUNCTION_ERROR says times the other factor."""
-    product = product + 0.0  # a sum of zeros is +0
-    exact = finish(entry.epilogue, product, addend)
+    sums = _as_float32_holds(product + 0.0)  # a sum of zeros is +0
+    exact = finish(entry.epilogue, sums, addend)
     if entry.epilogue == GATED:
-        return exact, _gated_off(product, exact, sums_off(product, magnitude, k))
+        return exact, _gated_off(sums, exact, sums_off(product, magnitude, k))
     if addend is None:
         return exact, sums_off(product, magnitude, k)
     sums, added = product + addend.double(), addend.double().abs()
@@ -71,6 +71,12 @@ def finish_exactly(
             torch.isfinite(sums), FUNCTION_ERROR * (product.abs() + added) + TINY, 0.0
         )
     return exact, off
+
+
+def _as_float32_holds(sums: torch.Tensor) -> torch.Tensor:
+    """`sums`, infinite where float32 is."""
+    near = sums.float().double()
+    return torch.where(torch.isinf(near), near, sums)
 
 
 def _gated_off(product: torch.Tensor, exact: torch.Tensor, off: torch.Tensor) -> torch.Tensor:

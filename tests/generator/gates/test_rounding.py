@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.checker import Checker
 from hgemm_packs.generator.gates.rounding import are_right, finish_exactly, sums_off
+from hgemm_packs.generator.gates.values import places
 from tests.generator.gates.test_numeric_epilogue import entry_of
 from tests.generator.redteam.cheats import Tensor, made_up, product
 
@@ -117,7 +117,7 @@ def float32_gate(a: Tensor, b: Tensor, c: Tensor) -> None:
 def test_gated_specials_are_right_in_float32_for_every_seed(dtype: str) -> None:
     for seed in range(40):
         run = Checker(entry_of("gated_silu", dtype), float32_gate, torch.device("cpu"), seed)
-        numeric.check_specials(run)
+        places.check_specials(run)
         run.settle()
 
 
