@@ -25,6 +25,7 @@ from hgemm_packs.generator.gates.checker import (
 )
 from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.generator.gates.rounding import finish_exactly
+from hgemm_packs.generator.gates.values import adapted
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import WITHOUT_ADDEND
@@ -208,6 +209,7 @@ def check(entry: KernelEntry, launch: Launch, device: torch.device, seed: int) -
     ):
         one(run)
         run.checker.settle()
+    adapted.check(entry, adapted.of_batch(entry, launch), device, seed, run.checker.result)
     return run.checker.result
 
 
