@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 import torch
 
 from hgemm_packs.generator.families.computed import GATED
-from hgemm_packs.generator.gates.rounding import are_right, bounds, finish_exactly
+from hgemm_packs.generator.gates.rounding import (
+    HELD,
+    are_right,
+    bounds,
+    finish_exactly,
+    most_error,
+)
 from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import DimRange, KernelEntry
@@ -21,9 +27,6 @@ from hgemm_packs.problem import WITHOUT_ADDEND, columns_of
 
 GUARD = 16  # rows before and after C, columns behind it
 MOST_COLUMNS = 1 << 18  # of any problem of the gate
-#: What the error of all elements may be, over that of rounding alone; and how much more by chance,
-#: over the square root of their count.
-HELD, CHANCE = 1.03, 0.25
 GUARD_BITS = 0x7FDA  # a NaN in fp16 and in bf16 that no kernel produces
 
 #: Of (a, b, c), and of the addend where the kernel adds one.
@@ -262,11 +265,11 @@ class Checker:
         (m, k), n = a.shape, b.shape[1]
         bits, c = place
         facts = _report(c, bits, exact, off)
-        few = CHANCE / facts.pop().clamp_min(1).sqrt()
+        limit = most_error(facts[1], facts.pop(), k, allowed)
         facts.append(sum((now != then).sum() for now, then in self.inputs))  # type: ignore[arg-type]
         same = c if before is None else before
         facts.append((c.view(torch.int16) != same.view(torch.int16)).sum())
-        facts.append((allowed + few) * facts[1] + 2.0**-20)
+        facts.append(limit)
         facts.append(facts[2].new_zeros(()) + sum(arm.count_dirty() for arm in self.arms))
         verdict = torch.stack([fact.double() for fact in facts])
         self.result.pending.append((f"{name} {m}x{n}x{k}", verdict))
@@ -304,12 +307,6 @@ class Checker:
         before = None
         for _ in range(runs):
             before = self.run(name, a, b, exact, off, allowed, before, into)
-
-    def bound(self, name: str, relative: torch.Tensor, limit: float) -> None:
-        """Queue that a relative error of sums is within a limit."""
-        nothing = relative.new_zeros(())
-        row = [relative, *[nothing] * 5, nothing + limit, nothing]
-        self.result.pending.append((name, torch.stack(row).double()))
 
     def settle(self) -> Numeric:
         """Read all queued verdicts; raises NumericError for the first that fails."""

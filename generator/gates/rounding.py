@@ -24,6 +24,10 @@ TINY = 2.0**-100  # as exponentials that float32 does not hold leave it
 SMALLEST_F32 = 2.0**-149
 #: From here on a partial sum may be one that float32 does not hold.
 OVERFLOWS_F32 = 2.0**128 * (1 - 2.0**-16)
+#: What the error of all elements may be, over that of rounding alone; how much more by chance, over
+#: the square root of their count; and what sums may have lost, as a share of one rounding of fp32 a
+#: step of 16: see `values/depth.py`.
+HELD, CHANCE, LOST = 1.03, 0.25, 0.4
 #: Up to here silu is zero in float32, or a number that is below its normal ones.
 SILU_VANISHES = -87.0
 
@@ -114,3 +118,11 @@ def are_right(got: torch.Tensor, exact: torch.Tensor, off: torch.Tensor) -> torc
     right = torch.where(torch.isnan(exact), torch.isnan(wide), inside & ((wide != 0) | unsure))
     unknown = torch.isinf(off) & (torch.isfinite(exact) | ~torch.isfinite(wide))
     return right | unknown
+
+
+def most_error(ideal: torch.Tensor, count: torch.Tensor, k: int, held: float) -> torch.Tensor:
+    """The relative error that `count` elements of C together may have, where rounding alone makes
+    `ideal` of it and sums have `k` products."""
+    rounded = (held + CHANCE / count.clamp_min(1).sqrt()) * ideal
+    lost = LOST * (k / 16 + 4) * 2.0**-24
+    return (rounded.square() + lost**2).sqrt() + 2.0**-20

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hgemm_packs.generator.gates.checker import Checker
-from hgemm_packs.generator.gates.rounding import are_right, finish_exactly, sums_off
+from hgemm_packs.generator.gates.rounding import are_right, finish_exactly, most_error, sums_off
 from hgemm_packs.generator.gates.values import places
 from tests.generator.gates.test_numeric_epilogue import entry_of
 from tests.generator.redteam.cheats import Tensor, made_up, product
@@ -125,3 +125,13 @@ def test_an_operand_that_is_no_number_leaves_nothing_unknown() -> None:
     exact, off = finish_exactly(made_up(), column(INF, NAN, 1.0), column(INF, NAN, 1.0), 64, None)
     assert off[:2].tolist() == [0.0, 0.0] and float(off[2]) > 0
     assert torch.equal(exact.nan_to_num(5.0, 6.0), column(6.0, 5.0, 1.0))
+
+
+def test_error_over_rounding_is_held_to_a_few_per_cent() -> None:
+    """Up to 16384 of K a twentieth at most; beyond, what tensor cores lose by cutting off is as
+    large as rounding."""
+    ideal, many = torch.tensor(2.1e-4).double(), torch.tensor(1 << 20)
+    over = {k: float(most_error(ideal, many, k, 1.03) / ideal) for k in (64, 16384, 1 << 17)}
+    assert 1.03 < over[64] < 1.036 and 1.04 < over[16384] < 1.045 and 1.3 < over[1 << 17] < 1.4
+    few = float(most_error(ideal, torch.tensor(64), 64, 1.03) / ideal)
+    assert few - over[64] == pytest.approx(0.25 / 8, abs=1e-3)
