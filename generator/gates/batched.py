@@ -25,6 +25,7 @@ from hgemm_packs.generator.gates.checker import (
 )
 from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.generator.gates.rounding import finish_exactly
+from hgemm_packs.generator.gates.values import adapted
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import WITHOUT_ADDEND
@@ -96,10 +97,10 @@ class BatchedChecker:
         product = (wide_a @ wide_b).flatten(0, 1)
         magnitude = (wide_a.abs() @ wide_b.abs()).flatten(0, 1)
         addend = self.checker.addend(*product.shape)
-        exact, slack = finish_exactly(self.entry, product, magnitude, k, addend)
+        exact, off = finish_exactly(self.entry, product, magnitude, k, addend)
         rows = torch.empty((batches * m, k), device="meta")  # for its sizes
         case = f"{name}, {batches} products of"
-        self.checker.judge(case, rows, b[0], place, exact, slack, before=before)
+        self.checker.judge(case, rows, b[0], place, exact, off, before=before)
         return place[1]
 
     def run(self, name: str, a: torch.Tensor, b: torch.Tensor, runs: int = 1) -> None:
@@ -208,6 +209,7 @@ def check(entry: KernelEntry, launch: Launch, device: torch.device, seed: int) -
     ):
         one(run)
         run.checker.settle()
+    adapted.check(entry, adapted.of_batch(entry, launch), device, seed, run.checker.result)
     return run.checker.result
 
 

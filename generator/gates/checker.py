@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 import torch
 
 from hgemm_packs.generator.families.computed import GATED
-from hgemm_packs.generator.gates.rounding import finish_exactly
+from hgemm_packs.generator.gates.rounding import (
+    HELD,
+    are_right,
+    bounds,
+    finish_exactly,
+    most_error,
+)
 from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import DimRange, KernelEntry
@@ -90,23 +96,23 @@ def storage_bits(view: torch.Tensor) -> torch.Tensor:
 
 
 def _report(
-    got: torch.Tensor, bits: torch.Tensor, exact: torch.Tensor, slack: torch.Tensor
+    got: torch.Tensor, bits: torch.Tensor, exact: torch.Tensor, off: torch.Tensor
 ) -> list[torch.Tensor]:
     """Relative error of normal numbers, what rounding alone would make of it, elements wrong,
-    guards touched. Where the exact value overflows the output type or is not finite, C must be
-    the same."""
+    guards touched, the count of normal numbers; `exact` and `off` as `are_right` takes them."""
     m, n = got.shape
     wide, rounded = got.double(), exact.to(got.dtype).double()
-    finite = torch.isfinite(rounded)
-    error = torch.where(finite, (wide - exact).abs(), 0.0)
-    same = (wide == rounded) | (torch.isnan(wide) & torch.isnan(rounded))
     inside = bits[GUARD : GUARD + m, :n]
-    right = torch.where(finite, error <= slack, same) & (inside != GUARD_BITS)
+    right = are_right(got, exact, off) & (inside != GUARD_BITS)
     touched = (bits != GUARD_BITS).sum() - (inside != GUARD_BITS).sum()
-    normal = finite & (exact.abs() >= torch.finfo(got.dtype).smallest_normal)
-    whole = [torch.where(normal, each, 0.0).norm() for each in (error, rounded - exact, exact)]
+    low, high = bounds(exact, off, got.dtype)
+    normal = torch.isfinite(low) & torch.isfinite(high) & torch.isfinite(off)
+    normal &= exact.abs() >= torch.finfo(got.dtype).smallest_normal
+    errors = (wide - exact, rounded - exact, exact)
+    whole = [torch.where(normal, each, 0.0).norm() for each in errors]
     scale = whole[2].clamp_min(1e-300)
-    return [whole[0] / scale, whole[1] / scale, (~right).sum(), touched]
+    facts = [whole[0] / scale, whole[1] / scale, (~right).sum()]
+    return [*facts, touched, normal.sum()]
 
 
 def fit_shape(entry: KernelEntry, m: int, n: int, max_ctas: int | None) -> tuple[int, int]:
@@ -210,8 +216,8 @@ class Checker:
         a: torch.Tensor,
         b: torch.Tensor,
         exact: torch.Tensor,
-        slack: torch.Tensor,
-        allowed: float = 1.25,
+        off: torch.Tensor,
+        allowed: float = HELD,
         before: torch.Tensor | None = None,
         into: Place | None = None,
     ) -> torch.Tensor:
@@ -223,7 +229,7 @@ class Checker:
         """
         place = into or self.place(a, b)
         self.queue(a, b, place[1])
-        self.judge(name, a, b, place, exact, slack, allowed, before)
+        self.judge(name, a, b, place, exact, off, allowed, before)
         return place[1]
 
     def prepare(self, c: torch.Tensor) -> None:
@@ -251,52 +257,56 @@ class Checker:
         b: torch.Tensor,
         place: Place,
         exact: torch.Tensor,
-        slack: torch.Tensor,
-        allowed: float = 1.25,
+        off: torch.Tensor,
+        allowed: float = HELD,
         before: torch.Tensor | None = None,
     ) -> None:
         """Queue the comparison of a launch that has been queued; see `run`."""
         (m, k), n = a.shape, b.shape[1]
         bits, c = place
-        facts = _report(c, bits, exact, slack)
+        facts = _report(c, bits, exact, off)
+        limit = most_error(facts[1], facts.pop(), k, allowed)
         facts.append(sum((now != then).sum() for now, then in self.inputs))  # type: ignore[arg-type]
         same = c if before is None else before
         facts.append((c.view(torch.int16) != same.view(torch.int16)).sum())
-        facts.append(allowed * facts[1] + 2.0**-20)
+        facts.append(limit)
         facts.append(facts[2].new_zeros(()) + sum(arm.count_dirty() for arm in self.arms))
         verdict = torch.stack([fact.double() for fact in facts])
         self.result.pending.append((f"{name} {m}x{n}x{k}", verdict))
 
     def reference(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(what the kernel is to make of a @ b in float64, what rounding may add to it) of stored
-        operands."""
+        """(what the kernel is to make of a @ b in float64, how far float32 may be from it) of
+        stored operands, as `rounding.are_right` takes them."""
         wide_a, wide_b = a.double(), b.double()
         product, magnitude = wide_a @ wide_b, wide_a.abs() @ wide_b.abs()
         addend = self.addend(*product.shape)
         return finish_exactly(self.entry, product, magnitude, a.shape[1], addend)
 
-    def expect_exact(self, product: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same of a product that C and every partial sum hold exactly: a plain kernel has no
-        error at all."""
-        if self.entry.epilogue == "none":
-            return product, torch.zeros_like(product)
+    def expect_exact(
+        self, product: torch.Tensor, with_addend: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same of a product that every partial sum holds exactly: a plain kernel has no error
+        at all, nor has one that only adds if sums are exact `with_addend` too."""
         addend = self.addend(*product.shape)
-        return finish_exactly(self.entry, product, product.abs(), 0, addend)
+        exact, off = finish_exactly(self.entry, product, product.abs(), 0, addend)
+        adds_only = self.entry.epilogue in ("bias", "residual") and with_addend
+        known = self.entry.epilogue == "none" or adds_only
+        return exact, torch.zeros_like(off) if known else off
 
     def product(
         self,
         name: str,
         a: torch.Tensor,
         b: torch.Tensor,
-        allowed: float = 1.25,
+        allowed: float = HELD,
         runs: int = 1,
         into: Place | None = None,
     ) -> None:
         """Check C = A @ B for stored operands, `runs` times; the reference is float64."""
-        exact, slack = self.reference(a, b)
+        exact, off = self.reference(a, b)
         before = None
         for _ in range(runs):
-            before = self.run(name, a, b, exact, slack, allowed, before, into)
+            before = self.run(name, a, b, exact, off, allowed, before, into)
 
     def settle(self) -> Numeric:
         """Read all queued verdicts; raises NumericError for the first that fails."""

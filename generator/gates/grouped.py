@@ -6,17 +6,17 @@ group are guards, too, and inputs must not change. Runs on any device; never tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
 from hgemm_packs.generator.gates.checker import GUARD, GUARD_BITS, Checker, Numeric, NumericError
 from hgemm_packs.generator.gates.numeric import ring_depth
+from hgemm_packs.generator.gates.values import adapted
+from hgemm_packs.generator.gates.values.adapted import GroupedLaunch
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import MAX_GROUPS, KernelEntry
 
-#: Of (tokens, weights, ends, out).
-GroupedLaunch = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], None]
 Ends = Sequence[int]
 
 
@@ -75,8 +75,8 @@ class GroupedChecker:
             if end > start:
                 parts.append(self.checker.reference(tokens[start:end], weight))
             start = end
-        exact, slack = zip(*parts, strict=True)
-        return torch.cat(exact), torch.cat(slack)
+        exact, off = zip(*parts, strict=True)
+        return torch.cat(exact), torch.cat(off)
 
     def run(
         self,
@@ -114,10 +114,10 @@ class GroupedChecker:
                 raise NumericError(f"{name}: rows of no group are written")
             return None
         c = bits.view(self.checker.dtype)[GUARD : GUARD + last]
-        exact, slack = self.expect(tokens, weights, ends)
+        exact, off = self.expect(tokens, weights, ends)
         case = f"{name}, {len(ends)} groups"
         place = (bits, c)
-        self.checker.judge(case, tokens[:last], weights[0], place, exact, slack, before=before)
+        self.checker.judge(case, tokens[:last], weights[0], place, exact, off, before=before)
         return c
 
 
@@ -219,6 +219,7 @@ def check(entry: KernelEntry, launch: GroupedLaunch, device: torch.device, seed:
     ):
         one(run)
         run.checker.settle()
+    adapted.check(entry, adapted.of_groups(entry, launch), device, seed, run.checker.result)
     return run.checker.result
 
 

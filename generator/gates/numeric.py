@@ -13,6 +13,7 @@ import math
 import torch
 
 from hgemm_packs.generator.families.computed import GATED
+from hgemm_packs.generator.gates import values
 from hgemm_packs.generator.gates.checker import (
     Checker,
     Launch,
@@ -21,13 +22,15 @@ from hgemm_packs.generator.gates.checker import (
     size,
     sizes,
 )
-from hgemm_packs.generator.gates.patterns import check_indices, check_values
+from hgemm_packs.generator.gates.patterns import check_indices
 from hgemm_packs.generator.gates.repeats import (
     check_replay,
     check_rewritten,
     check_steady,
     check_streams,
 )
+from hgemm_packs.generator.gates.values.depth import DEEP
+from hgemm_packs.generator.gates.values.ring import ring_depth
 from hgemm_packs.pack.manifest import KernelEntry
 
 __all__ = ["Launch", "Numeric", "NumericError", "check", "ring_depth"]
@@ -35,23 +38,8 @@ __all__ = ["Launch", "Numeric", "NumericError", "check", "ring_depth"]
 WAVES = 3  # tiles of the multi-wave problem, in multiples of the CTAs that run at a time
 BAND = 67  # tiles of the long side of the raster problems: above the widest band of any family
 MAX_ELEMENTS = 1 << 26  # of C, in every slice: more tiles are no more use than their time
-DEEP = 16384 + 8  # K
 #: Depths round which a kernel whose ring nobody knows may go wrong.
 UNKNOWN_RING = [*range(64, 1025, 64), 1536, 2048, 3072, 8192]
-
-
-def ring_depth(entry: KernelEntry) -> int:
-    """K in elements that one pass over the kernel's pipeline covers, over all CTAs that share K:
-    its ring, its slice, or one round of loads."""
-    genome, parts = entry.genome, entry.cluster[2] * entry.grid.slices
-    for gene in ("k_slice", "k"):
-        if gene in genome:
-            return int(genome[gene]) * parts
-    stages = int(genome.get("stages", 1))
-    if "tile_k" in genome or "producers" in genome:
-        return stages * int(genome.get("tile_k", 64)) * parts
-    step = 16 if entry.family == "sm90_elements" else 32
-    return step * int(genome.get("warps_k", 1)) * int(genome.get("unroll", 1)) * stages * parts
 
 
 def check_remainders(run: Checker) -> None:
@@ -63,13 +51,11 @@ def check_remainders(run: Checker) -> None:
     ns = sizes(e.n, range(1, 2 * tile_n + 1))
     k = size(e.k, 72)
     a, b = run.store(run.normal(ms[-1], k), run.normal(k, ns[-1]))
-    exact, slack = run.reference(a, b)
+    exact, off = run.reference(a, b)
     for i in range(max(len(ms), len(ns))):
         m, n = run.shape(ms[i % len(ms)], ns[i % len(ns)])
-        if run.by_elements:
-            right = exact[:m, :n], slack[:m, :n]
-        else:
-            right = run.reference(a[:m], b[:, :n])
+        part = exact[:m, :n], off[:m, :n]
+        right = part if run.by_elements else run.reference(a[:m], b[:, :n])
         run.run("remainders", a[:m], b[:, :n], *right)
 
 
@@ -92,16 +78,6 @@ def check_depth(run: Checker) -> None:
     scale = 2.0 ** -max(0, k.bit_length() - 8) if e.epilogue == GATED else 1.0
     stored = run.store(run.normal(m, k, 1.0) * scale, run.normal(k, n, 1.0))
     run.product("large mean", *stored, allowed=math.inf)
-
-
-def check_range(run: Checker) -> None:
-    """Sums that fp16 holds as subnormal numbers, from operands of which many are: nothing is
-    flushed to zero."""
-    e = run.entry
-    (m, n), k = run.shape(e.grid.tile_m + 3, e.grid.tile_n + 8), size(e.k, 136)
-    # Gated columns are multiplied once more.
-    of_a, of_b = (2.0**-6, 2.0**-5) if e.epilogue == GATED else (2.0**-12, 2.0**-10)
-    run.product("small", *run.store(run.normal(m, k) * of_a, run.normal(k, n) * of_b))
 
 
 def check_waves(run: Checker, sm_count: int) -> None:
@@ -132,49 +108,6 @@ def check_waves(run: Checker, sm_count: int) -> None:
         tiles(ctas + 3, 1, size(e.k, 64), 1)
 
 
-def check_accumulator(run: Checker) -> None:
-    """Integers whose partial sums pass 2048 by far and cancel: fp32 in any order is exact, fp16 is
-    not."""
-    e = run.entry
-    m, n = size(e.m, e.grid.tile_m), size(e.n, e.grid.tile_n)
-    for k in sizes(e.k, [64, 256, 1024, 4096, DEEP]):
-        half = k // 2 // 8 * 8 or k // 2
-        if half == 0:
-            continue
-
-        def integers(*shape: int) -> torch.Tensor:
-            return torch.randint(
-                -32, 33, shape, generator=run.generator, device=run.generator.device
-            )
-
-        x, y = integers(m, half), integers(half, n)
-        sparse = torch.zeros_like(x)
-        picks = torch.randint(half, (m, min(8, half)), generator=run.generator, device=x.device)
-        sparse.scatter_(1, picks, 1)
-        rest = k - 2 * half
-        a = torch.cat([x, sparse - x, torch.zeros(m, rest, device=x.device)], dim=1).to(run.dtype)
-        b = torch.cat([y, y, torch.zeros(rest, n, device=x.device)]).to(run.dtype)
-        exact = sparse.double() @ y.double()
-        run.run("accumulator", *run.store(a, b), *run.expect_exact(exact))
-
-
-def check_specials(run: Checker) -> None:
-    """NaN, Inf and overflow stay in their own row, column or element; two runs agree bit for bit.
-
-    The special values are written over operands that the kernel has seen before, so that a result
-    kept from an earlier launch shows.
-    """
-    e = run.entry
-    m, n = run.shape(e.grid.tile_m + 5, e.grid.tile_n + 8)
-    k = size(e.k, 200)
-    a, b = run.store(run.normal(m, k), run.normal(k, n))
-    run.product("repeat", a, b, runs=2)
-    a[max(0, m - 2), k - 1], b[0, max(0, n - 3)] = float("nan"), float("inf")
-    a[0, :], b[:, min(1, n - 1)] = 256.0, 256.0  # 65536 K: above fp16's largest
-    run.keep(a, b)
-    run.product("specials", a, b)
-
-
 def check(
     entry: KernelEntry,
     launch: Launch,
@@ -189,14 +122,13 @@ def check(
     `max_ctas` is as for a Checker.
     """
     run = Checker(entry, launch, device, seed, max_ctas)
-    for one in (check_remainders, check_depth, check_accumulator, check_range, check_specials):
+    for one in (check_remainders, check_depth, *values.CHECKS):
         one(run)
         run.settle()
     check_waves(run, sm_count)
     run.settle()
     for one in (
         check_indices,
-        check_values,
         check_rewritten,
         check_replay,
         check_streams,

@@ -13,6 +13,7 @@ from hgemm_packs import launcher
 from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.checker import Checker, NumericError
+from hgemm_packs.generator.gates.values import places
 from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import bias_of
 from hgemm_packs.pack.manifest import GridRule, KernelEntry
@@ -103,7 +104,7 @@ class Spoils(KernelArm):
 
 
 @pytest.mark.parametrize(
-    "check", [numeric.check_specials, numeric.check_replay, numeric.check_streams]
+    "check", [places.check_specials, numeric.check_replay, numeric.check_streams]
 )
 def test_the_gate_looks_at_the_words(fake: Started, check: Callable[[Checker], None]) -> None:
     entry, kernel = loaded(tile=8)
@@ -127,7 +128,7 @@ def test_a_kernel_that_takes_absent_for_a_sum(fake: Started) -> None:
             c += 0 * self._workspace.words.view(torch.float32)[-1]
 
     bad = Checker(entry, Hasty(kernel), CPU, seed=2)
-    numeric.check_specials(bad)
+    places.check_specials(bad)
     with pytest.raises(NumericError, match="repeat 21x24x200: 504 elements wrong"):
         bad.settle()
 

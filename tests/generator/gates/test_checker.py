@@ -1,4 +1,4 @@
-"""What the numeric gate compares with: guards, padding, the rounding model; and its words."""
+"""What the numeric gate compares with: guards and padding; and its words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from hgemm_packs.generator.gates.checker import (
     make_guarded_place,
     operand,
 )
-from hgemm_packs.generator.gates.rounding import rounding_slack
 from tests.generator.redteam.cheats import Tensor, beyond, honest, made_up
 
 CPU = torch.device("cpu")
@@ -57,33 +56,3 @@ def test_verdicts_are_read_once() -> None:
     assert run.result.shapes_tested == 0, "nothing is read before it is asked for"
     assert run.settle().shapes_tested == 4
     assert run.settle().shapes_tested == 4
-
-
-@pytest.mark.parametrize(
-    ("dtype", "exact", "half_unit"),
-    [
-        ("f16", 1.5, 2.0**-11),
-        ("f16", 1.9999, 2.0**-11),
-        ("f16", 2.0, 2.0**-10),
-        ("f16", 60000.0, 16.0),
-        ("f16", 2.0**-14, 2.0**-25),
-        ("f16", 2.0**-20, 2.0**-25),
-        ("f16", 0.0, 2.0**-25),
-        ("bf16", 1.5, 2.0**-8),
-        ("bf16", 2.0**-20, 2.0**-28),
-        ("bf16", 0.0, 2.0**-134),
-    ],
-)
-def test_slack_is_half_a_unit_in_the_last_place(dtype: str, exact: float, half_unit: float) -> None:
-    """Without terms to add there is only the rounding."""
-    value, none = torch.tensor([exact, -exact], dtype=torch.float64), torch.zeros(2).double()
-    slack = rounding_slack(value, none, 8, dtype)
-    assert slack.tolist() == pytest.approx([half_unit] * 2, rel=2e-3)
-
-
-def test_slack_grows_with_what_is_added() -> None:
-    exact, magnitude = torch.zeros(1).double(), torch.full((1,), 2.0**10).double()
-    at = {k: float(rounding_slack(exact, magnitude, k, "f16")) for k in (16, 1024, 16384)}
-    assert at[16] == pytest.approx(5 * 2.0**-12, rel=2e-3)
-    assert at[16384] == pytest.approx(1028 * 2.0**-12, rel=2e-3)
-    assert at[16] < at[1024] < at[16384]

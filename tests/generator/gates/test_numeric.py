@@ -9,6 +9,7 @@ import torch
 
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.checker import Checker, Launch, Numeric, NumericError
+from hgemm_packs.generator.gates.values import depth, sums
 from hgemm_packs.pack.manifest import KernelEntry
 from tests import packs
 from tests.generator.gates.shortcuts import (
@@ -203,8 +204,8 @@ CHEATS: list[tuple[str, Cheat, str, str]] = [
     ("A's leading stride ignored", assumes_packed, "remainders", WRONG),
     ("half of the products doubled", every_other_k, "remainders", WRONG),
     ("operands cut to 8 bits", operands_in_8_bits, "remainders", WRONG),
-    ("zero guessed in A", guesses_zero, "indices", WRONG),
-    ("zero guessed in B", guesses_zero_in_b, "indices", WRONG),
+    ("zero guessed in A", guesses_zero, "zero blocks in A", WRONG),
+    ("zero guessed in B", guesses_zero_in_b, "zero blocks in B", WRONG),
     ("a constant guessed", guesses_constant, "specials", WRONG),
     ("only NaN replaced", fills_nan_only, "rewritten", WRONG),
     ("a kept result of like operands", RemembersSome(), "rewritten", WRONG),
@@ -236,7 +237,7 @@ def test_accumulation_in_16_bits_is_caught_by_integers_alone(dtype: str) -> None
     """Whatever the rounding model allows, sums of integers are exact or not."""
     for size in (16, 64, 512):
         run = Checker(made_up(dtype=dtype), chunks_in_16_bits(size), CPU, seed=size)
-        numeric.check_accumulator(run)
+        depth.check_accumulator(run)
         with pytest.raises(NumericError, match=f"^accumulator .*{WRONG}"):
             run.settle()
 
@@ -302,9 +303,11 @@ def test_huge_tiles_make_no_huge_problem() -> None:
         (numeric.check_streams, Meets(), "streams"),
         (numeric.check_steady, tiles_from(15), "steady"),
         (numeric.check_indices, guesses_constant, "constant but one"),
-        (numeric.check_values, chunks_in_16_bits(64), "positive"),
-        (numeric.check_values, operands_in_8_bits, "positive"),
-        (numeric.check_values, every_other_k, "small integers"),
+        (numeric.check_indices, guesses_zero, "indices"),
+        (numeric.check_indices, guesses_zero_in_b, "indices"),
+        (sums.check_values, chunks_in_16_bits(64), "positive"),
+        (sums.check_values, operands_in_8_bits, "positive"),
+        (sums.check_values, every_other_k, "small integers"),
     ],
 )
 def test_each_check_stands_alone(check: Callable[[Checker], None], cheat: Cheat, name: str) -> None:

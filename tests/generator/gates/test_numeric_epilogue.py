@@ -121,8 +121,10 @@ def test_a_bias_that_is_kept_from_an_earlier_launch() -> None:
         known = kept.setdefault((bias.data_ptr(), bias.numel()), bias.clone())
         c.copy_(product(a, b) + known.float())
 
+    run = Checker(entry_of("bias"), keeps, torch.device("cpu"), 1)
+    numeric.check_rewritten(run)
     with pytest.raises(NumericError, match=r"rewritten addend .*wrong or unwritten"):
-        gate(keeps, entry_of("bias"))
+        run.settle()
 
 
 def test_a_bias_that_is_written() -> None:
@@ -187,8 +189,10 @@ def test_a_residual_that_is_kept_from_an_earlier_launch() -> None:
         known = kept.setdefault((residual.data_ptr(), tuple(residual.shape)), residual.clone())
         c.copy_(product(a, b) + known.float())
 
+    run = Checker(entry_of("residual"), keeps, torch.device("cpu"), 1)
+    numeric.check_rewritten(run)
     with pytest.raises(NumericError, match=r"rewritten addend .*wrong or unwritten"):
-        gate(keeps, entry_of("residual"))
+        run.settle()
 
 
 def halves(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

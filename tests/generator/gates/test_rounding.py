@@ -1,0 +1,137 @@
+"""The rounding model: what may come of a sum in fp32, and what may not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from hgemm_packs.generator.gates.checker import Checker
+from hgemm_packs.generator.gates.rounding import are_right, finish_exactly, most_error, sums_off
+from hgemm_packs.generator.gates.values import places
+from tests.generator.gates.test_numeric_epilogue import entry_of
+from tests.generator.redteam.cheats import Tensor, made_up, product
+
+TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
+NAN, INF = math.nan, math.inf
+
+
+def column(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def right(dtype: str, got: list[float], exact: float, off: float = 0.0) -> list[bool]:
+    each = torch.tensor(got, dtype=torch.float64).to(TYPES[dtype])
+    return are_right(each, torch.full(each.shape, exact).double(), column(off)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exact", "nearest", "beside"),
+    [
+        ("f16", 1.0 + 2.0**-11, 1.0, 1.0 + 2.0**-10),
+        ("f16", 1.0 + 3 * 2.0**-11, 1.0 + 2.0**-9, 1.0 + 2.0**-10),
+        ("f16", 2049.0, 2048.0, 2050.0),
+        ("f16", 65519.0, 65504.0, INF),
+        ("f16", 65520.0, INF, 65504.0),
+        ("f16", -65520.0, -INF, -65504.0),
+        ("f16", 3 * 2.0**-25, 2.0**-23, 2.0**-24),
+        ("f16", 2.0**-24, 2.0**-24, 0.0),
+        ("bf16", 257.0, 256.0, 258.0),
+        ("bf16", 2.0**128 - 2.0**119, INF, 2.0**128 - 2.0**120),
+        ("bf16", 2.0**-133, 2.0**-133, 0.0),
+        ("f16", 0.0, 0.0, -0.0),
+        ("f16", -0.0, -0.0, 0.0),
+        ("f16", -(2.0**-30), -0.0, 0.0),
+        ("f16", INF, INF, NAN),
+        ("f16", -INF, -INF, INF),
+        ("f16", NAN, NAN, INF),
+    ],
+)
+def test_a_sum_that_is_known_has_one_result(
+    dtype: str, exact: float, nearest: float, beside: float
+) -> None:
+    assert right(dtype, [nearest, beside], exact) == [True, False]
+
+
+def test_both_sides_of_an_edge_are_right_where_the_sum_may_be_on_either() -> None:
+    assert right("f16", [65472.0, 65504.0, INF, NAN], 65519.5, 1.0) == [False, True, True, False]
+    assert right("f16", [2046.0, 2048.0, 2050.0, 2052.0], 2049.0, 0.1) == [False, True, True, False]
+    assert right("f16", [0.0, -0.0], 2.0**-40, 2.0**-30) == [True, True]
+    assert right("f16", [0.0, -0.0], 2.0**-40, 2.0**-41) == [True, False]
+
+
+def test_where_nobody_knows_a_number_is_anything_and_an_infinity_no_number() -> None:
+    assert right("bf16", [1.0, INF, NAN], 0.0, INF) == [True, True, True]
+    assert right("bf16", [1.0, INF, -INF, NAN], -INF, INF) == [False, True, True, True]
+
+
+def test_distance_grows_with_what_is_added() -> None:
+    exact, magnitude = column(0.0), column(2.0**10)
+    at = {k: float(sums_off(exact, magnitude, k)) for k in (16, 1024, 16384)}
+    assert at[16] == pytest.approx(5 * 2.0**-12)
+    assert at[16384] == pytest.approx(1028 * 2.0**-12)
+    assert at[16] < at[1024] < at[16384]
+
+
+def test_only_partial_sums_that_float32_does_not_hold_are_unknown() -> None:
+    """Terms of one sign that overflow are sure to; terms of both may or may not; a sum of no
+    terms, and one that is no number, are what they are."""
+    large = 2.0**128
+    exact = column(2 * large, large / 4, 0.0, large / 8, INF, NAN, 0.0)
+    magnitude = column(2 * large, large * 3 / 4, 3 * large, 3 * large, INF, NAN, 0.0)
+    off = sums_off(exact, magnitude, 16)
+    assert torch.isinf(off).tolist() == [False, False, True, True, False, False, False]
+    assert off[4:].tolist() == [0.0, 0.0, 0.0]
+
+
+def gated(gate: float, up: float) -> tuple[Tensor, Tensor]:
+    sums = column(gate, up)[None]
+    return finish_exactly(entry_of("gated_silu"), sums, sums.abs(), 64, None)
+
+
+def test_a_gate_that_vanishes_in_float32_makes_nan_of_an_infinity() -> None:
+    """silu(-200) is 0 in float32 and not in float64, so that times an infinity it is NaN for a
+    right kernel: the gate refused such in one seed of fourteen."""
+    for gate, up, fine in (
+        (-200.0, INF, [False, True, True]),
+        (-88.0, -INF, [False, True, True]),
+        (-80.0, INF, [False, True, False]),
+        (3.0, -INF, [False, True, False]),
+        (-INF, INF, [False, False, True]),
+        (NAN, INF, [False, False, True]),
+    ):
+        exact, off = gated(gate, up)
+        signed = math.copysign(INF, gate) * (1 if up > 0 else -1)
+        got = torch.tensor([[0.0, signed, NAN]], dtype=torch.float16)
+        assert are_right(got, exact, off)[0].tolist() == fine, (gate, up)
+
+
+def float32_gate(a: Tensor, b: Tensor, c: Tensor) -> None:
+    """As device code has it: exp overflows, and the gate is zero; in float64 it is not."""
+    gate, up = product(a, b).chunk(2, dim=1)
+    c.copy_(gate / (1 + torch.exp(-gate)) * up)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_gated_specials_are_right_in_float32_for_every_seed(dtype: str) -> None:
+    for seed in range(40):
+        run = Checker(entry_of("gated_silu", dtype), float32_gate, torch.device("cpu"), seed)
+        places.check_specials(run)
+        run.settle()
+
+
+def test_an_operand_that_is_no_number_leaves_nothing_unknown() -> None:
+    exact, off = finish_exactly(made_up(), column(INF, NAN, 1.0), column(INF, NAN, 1.0), 64, None)
+    assert off[:2].tolist() == [0.0, 0.0] and float(off[2]) > 0
+    assert torch.equal(exact.nan_to_num(5.0, 6.0), column(6.0, 5.0, 1.0))
+
+
+def test_error_over_rounding_is_held_to_a_few_per_cent() -> None:
+    """Up to 16384 of K a twentieth at most; beyond, what tensor cores lose by cutting off is as
+    large as rounding."""
+    ideal, many = torch.tensor(2.1e-4).double(), torch.tensor(1 << 20)
+    over = {k: float(most_error(ideal, many, k, 1.03) / ideal) for k in (64, 16384, 1 << 17)}
+    assert 1.03 < over[64] < 1.036 and 1.04 < over[16384] < 1.045 and 1.3 < over[1 << 17] < 1.4
+    few = float(most_error(ideal, torch.tensor(64), 64, 1.03) / ideal)
+    assert few - over[64] == pytest.approx(0.25 / 8, abs=1e-3)
