@@ -1,7 +1,8 @@
 """Which fault the number of a seed plants, and where: the same at every time and place.
 
 Operators take turns by the number; in a turn each family has one honest kernel. The first of the
-families, in an order that is drawn, in whose kernel the operator has a place gets the fault.
+families, in an order that is drawn, in whose kernel the operator has a place gets the fault; where
+there is none, kernels of turns far off are asked.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from hgemm_packs.generator.redteam.mutation.operators.base import (
     InSource,
 )
 
+MOST_TURNS, LATER = 16, 10_000  # turns that are asked, and how far apart
 RECORD, GENOME = "record", "genome"  # places that are no lines
 
 
 class NoPlace(LookupError):
-    """An operator has no place in any kernel of its turn."""
+    """An operator has no place in any kernel that it was tried on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,14 @@ def draw(seed: int, number: int) -> Mutant:
     """Mutant `number` of a seed. Raises NoPlace."""
     turn, at = divmod(number, len(OPERATORS))
     operator, dice = OPERATORS[at], random.Random(f"{seed} number {number}")
-    for name in dice.sample(bases.EVERY, len(bases.EVERY)):
-        made = plant(operator, bases.draw(seed, turn, name), seed, number, dice)
-        if made is not None:
-            return made
-    raise NoPlace(f"{operator.name} has no place in the kernels of turn {turn} of seed {seed}")
+    for further in range(turn, turn + MOST_TURNS * LATER, LATER):
+        for name in dice.sample(bases.EVERY, len(bases.EVERY)):
+            made = plant(operator, bases.draw(seed, further, name), seed, number, dice)
+            if made is not None:
+                return made
+    raise NoPlace(
+        f"{operator.name} has no place in the kernels of {MOST_TURNS} turns of seed {seed}"
+    )
 
 
 def plant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from hgemm_packs.generator.redteam.mutation.code import Change, Code, arguments
+from hgemm_packs.generator.redteam.mutation.code import Change, Code, arguments, called
 from hgemm_packs.generator.redteam.mutation.operators.base import (
     MULTIPLIED,
     VALUES,
@@ -92,6 +92,8 @@ def _swap_sides(code: Code) -> Iterator[Change]:
 
 def _swap_arguments(code: Code) -> Iterator[Change]:
     for node in code.nodes("call_expression"):
+        if called(code, node) in _EITHER_WAY:
+            continue
         for one, other in pairwise(arguments(node)):
             first, second = code.text(one), code.text(other)
             if first != second and one.type == other.type and one.type not in _CONSTANT:
@@ -99,6 +101,8 @@ def _swap_arguments(code: Code) -> Iterator[Change]:
                 yield Change(one.start_byte, other.end_byte, second + between + first)
 
 
+#: Functions whose arguments may come in any order.
+_EITHER_WAY = ("max", "min", "min_of", "fmaxf", "fminf")
 _CONSTANT = ("string_literal", "number_literal", "lambda_expression", "true", "false")
 
 
