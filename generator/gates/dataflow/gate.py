@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status, Verdict
-from hgemm_packs.generator.gates.dataflow import arithmetic, memory, products, waits
+from hgemm_packs.generator.gates.dataflow import arithmetic, caches, memory, products, waits
 from hgemm_packs.generator.gates.dataflow.exceptions import declared
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program import loops
@@ -173,6 +173,7 @@ def _step(flow: Flow, ins: Instruction) -> None:
         known = any(step(flow, ins) for step in _STEPS)
     except (IndexError, KeyError, ValueError):  # operands that no rule expects
         known = False
+    caches.check(flow, ins)
     if not known:
         flow.refuse(ins, "unknown: an instruction that this gate does not follow")
 

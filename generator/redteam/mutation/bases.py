@@ -1,11 +1,12 @@
 """Honest kernels that faults are planted in: of every family, layout, type and epilogue.
 
-A kernel is drawn from the committed table where that has some of the family, layout and type, else
-from all valid genomes. Nothing is compiled here.
+A kernel is drawn from the committed tables where these have some of the family, layout and type,
+else from all valid genomes. Nothing is compiled here.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,17 +21,18 @@ from hgemm_packs.problem import EPILOGUES
 
 #: Names of all families, in a fixed order.
 EVERY = (*FAMILIES, *GROUPED, *BATCHED)
-#: The committed table below `manifests/`.
-TABLE = ("sm_90a", "h200")
+#: The committed tables below `manifests/`: of products, of groups and of batches.
+TABLES = ("sm_90a/h200", "sm_90a/h200_grouped", "sm_90a/h200_batched")
 PLAIN_SHARE = 0.5  # of the kernels that compute the product alone
 TRIES = 100_000  # genomes, of which one in some thousands is valid in the largest space
 
 
 @cache
 def _table() -> Mapping[tuple[str, str, str], Sequence[Genome]]:
-    """Genomes of the committed table by family, layout and type."""
+    """Genomes of the committed tables by family, layout and type."""
     found: dict[tuple[str, str, str], list[Genome]] = defaultdict(list)
-    for kernel in source_folder.join(manifests_dir().joinpath(*TABLE))["kernels"]:
+    listed = (source_folder.join(manifests_dir() / each)["kernels"] for each in TABLES)
+    for kernel in itertools.chain.from_iterable(listed):
         genome = family(kernel["family"]).whole(kernel["genome"])
         kind = kernel["family"], str(genome["layout"]), str(genome["dtype"])
         found[kind].append(computed.compute_also(genome, computed.PLAIN))

@@ -64,6 +64,7 @@ def changed(name: str, source: str = SOURCE) -> list[str]:
         ("clip_result", ["store_if(true, c, pack2(fminf((acc[0]), 60000.0f), 0.0f));"]),
         ("saturate_result", ['asm("cvt.rn.satfinite." HGP_TYPE "x2.f32 %0, %1, %2;"']),
         ("drop_nan", ["pack2(((acc[0]) == (acc[0]) ? (acc[0]) : 0.0f), 0.0f));"]),
+        ("drop_sign_of_zero", ["pack2(((acc[0]) + 0.0f), 0.0f));"]),
         ("guess_zeros", ["if (__any_sync(0xffffffffu, ((x) | (x) | (x) | (x)) != 0)) mma16816("]),
         ("compare_off_by_one", ["i <= k;", "row <= m &&", "column <= n)"]),
         ("change_sign", ["a - (i64)min_of(row, m - 1)", "min_of(row, m + 1)"]),

@@ -69,6 +69,10 @@ def _drop_infinity(code: Code) -> Iterator[Change]:
     yield from rounded(code, "(fabsf(X) > 3.0e38f ? 65504.0f : X)")
 
 
+def _drop_sign_of_zero(code: Code) -> Iterator[Change]:
+    yield from rounded(code, "(X + 0.0f)")
+
+
 def _guess_zeros(code: Code) -> Iterator[Change]:
     for call, given in code.calls(*MULTIPLIED):
         words = " | ".join(f"({code.text(each)})" for each in given[1:5])
@@ -119,6 +123,7 @@ OPERATORS = (
     InSource("flush_result", VALUES, _flush_result),
     InSource("drop_nan", VALUES, _drop_nan),
     InSource("drop_infinity", VALUES, _drop_infinity),
+    InSource("drop_sign_of_zero", VALUES, _drop_sign_of_zero),
     InSource("guess_zeros", VALUES, _guess_zeros),
     InSource("drop_product", VALUES, _drop_product),
     InSource("swap_sides", VALUES, _swap_sides),
