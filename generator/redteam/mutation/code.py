@@ -186,13 +186,15 @@ def _readable(raw: bytes, lines: set[int]) -> bytes:
 
 
 def _reachable(root: Node, tokens: list[Token], code: Code) -> Iterator[Function]:
-    """Functions whose name stands in the kernel, in another such function or outside of all."""
+    """Functions whose name stands in the kernel, in another such function or outside of all; none
+    of a structure that nothing but itself names."""
     found = [
         Function(name, node, body)
         for node in walk(root)
         if node.type == "function_definition"
         and (body := node.child_by_field_name("body")) is not None
         and (name := _name(code, node))
+        and _is_held(code, node, tokens)
     ]
     lines = [(code.line(f.node.start_byte), code.line(f.node.end_byte)) for f in found]
     words: list[set[str]] = [set() for _ in found]
@@ -208,6 +210,18 @@ def _reachable(root: Node, tokens: list[Token], code: Code) -> Iterator[Function
         named |= outside.union(*(words[i] for i in new))
     for i in sorted(seen):
         yield found[i]
+
+
+def _is_held(code: Code, function: Node, tokens: list[Token]) -> bool:
+    """Whether a function is of no structure, or of one that is named elsewhere."""
+    holder: Node | None = function
+    while holder is not None and holder.type not in ("struct_specifier", "class_specifier"):
+        holder = holder.parent
+    name = holder.child_by_field_name("name") if holder is not None else None
+    if holder is None or name is None:
+        return True
+    text, first, last = code.text(name), code.line(holder.start_byte), code.line(holder.end_byte)
+    return any(token.text == text and not first <= token.line <= last for token in tokens)
 
 
 def _name(code: Code, function: Node) -> str:

@@ -82,16 +82,20 @@ def planted(name: str, text: str, family: str = "sm90_direct") -> draw.Mutant:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "gate", "words"),
+    ("name", "text", "family", "gate", "words"),
     [
-        ("clip_result", "fminf", "dataflow", "compare: a sum"),
-        ("round_otherwise", "cvt.rz.", "dataflow", "rounding: a sum"),
-        ("drop_product", "mma16816", "binary", "mma: no tensor-core instruction"),
-        ("drop_wait", "-  wait_for_upstream();", "binary", "upstream: "),
+        ("clip_result", "fminf", "sm90_direct", "dataflow", "compare: a sum"),
+        ("round_otherwise", "cvt.rz.", "sm90_direct", "dataflow", "rounding: a sum"),
+        ("not_cleared", "+  Accumulator acc", "sm90_direct", "dataflow", "product: added to what"),
+        ("keep_sums", "1);", "sm90_splitk", "dataflow", "product: added to what some path has"),
+        ("drop_product", "mma16816", "sm90_direct", "binary", "mma: no tensor-core instruction"),
+        ("drop_wait", "-  wait_for_upstream();", "sm90_direct", "binary", "upstream: "),
     ],
 )
-def test_a_gate_of_the_cpu_catches(name: str, text: str, gate: str, words: str) -> None:
-    outcome, by, detail = judge.decide(planted(name, text))
+def test_a_gate_of_the_cpu_catches(
+    name: str, text: str, family: str, gate: str, words: str
+) -> None:
+    outcome, by, detail = judge.decide(planted(name, text, family))
     assert (outcome, by) == (judge.CAUGHT, gate)
     assert words in detail
 

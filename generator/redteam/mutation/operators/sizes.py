@@ -79,7 +79,7 @@ def _skip_store(code: Code) -> Iterator[Change]:
 
 
 def _skip_product(code: Code) -> Iterator[Change]:
-    for statement in code.statements(*MULTIPLIED, "mma"):
+    for statement in code.statements(*MULTIPLIED):
         for tile in _TILES:
             yield code.wrap(statement, f"if (blockIdx.x != {tile}) ", "")
 
