@@ -202,6 +202,7 @@ def _mutate(
     out_file: Path, count: int, seed: int, gpu: bool, processes: int | None, commit: str
 ) -> None:
     """Run mutants and write their figures; say what got through. Raises UserError."""
+    from hgemm_packs.generator.gates import sanitizer
     from hgemm_packs.generator.redteam.mutation import judge, report, run
 
     out = console()
@@ -212,6 +213,8 @@ def _mutate(
             lines = run.run(plan, tick)
     except ValueError as error:  # lines of another run
         raise UserError(f"{error}: name another file by --out") from None
+    except sanitizer.SanitizerUnavailable as error:
+        raise UserError(f"{error}: without it no mutant has passed every gate") from None
     found = report.document(lines.values(), plan.seed)
     about = {"commit": commit, "device": _device() if gpu else "none"}
     write_atomically(out_file, (json.dumps(about | found, indent=1) + "\n").encode())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hgemm_packs.generator.gates.sanitizer import SanitizerUnavailable
 from hgemm_packs.generator.redteam.mutation import judge, run
 from tests.generator.command import generate
 from tests.generator.redteam.killed_mutants import SEED, Judges, line
@@ -58,3 +59,16 @@ def test_another_seed_and_a_case_beside_it_are_refused(
     code, _, words = generate(*asked, SEED, "--case", "plain")
     assert code == 2
     assert "--mutate draws faults in its place" in " ".join(words.split())
+
+
+def test_a_machine_without_the_sanitizer_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(*_: object) -> None:
+        raise SanitizerUnavailable("no compute-sanitizer on the PATH")
+
+    monkeypatch.setattr(run, "run", unavailable)
+    code, _, words = generate("redteam", "--mutate", 2, "--out", tmp_path / "mutants.json")
+    assert code == 2
+    told = "no compute-sanitizer on the PATH: without it no mutant has passed every gate"
+    assert told in " ".join(words.split())
