@@ -135,6 +135,7 @@ figures: $(STAMPS)/built
 	$(BIN)/python -m benchmarks.publish.protocols
 	$(BIN)/python -m benchmarks.publish.summary
 	$(BIN)/python -m benchmarks.publish.h200_page
+	$(BIN)/python -m benchmarks.gates.figures
 	$(BIN)/python -m benchmarks.publish.generator
 	$(BIN)/python -m benchmarks.publish.reports
 	$(BIN)/python -m benchmarks.publish.distribution

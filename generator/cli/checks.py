@@ -16,6 +16,7 @@ from hgemm_packs.cli.console import UserError, console, progress
 from hgemm_packs.generator.cli import doctor as doctor_checks
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import GATES, LOOK, app
+from hgemm_packs.generator.compile.cache import write_atomically
 from hgemm_packs.generator.compile.candidate import Candidate, load
 from hgemm_packs.generator.compile.compiler import generator_info
 from hgemm_packs.generator.core.space import Space
@@ -143,11 +144,23 @@ def redteam(
     commit: Annotated[
         str | None, typer.Option(help="Commit of the sources. Default: the commit that git names.")
     ] = None,
+    mutate: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="In place of the corpus, N faults drawn by --seed."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="What --mutate draws by.")] = 1,
+    processes: Annotated[
+        int | None, typer.Option("-j", min=1, help="Of --mutate at a time. Default: one a CPU.")
+    ] = None,
 ) -> None:
     """Check the gates: they must reject cheats and pass honest kernels.
 
     Each cheat of the corpus must be rejected by the gate that it was written for. Without --gpu,
     cases that need a GPU stay undecided.
+
+    With --mutate, faults of every kind are planted in honest kernels of every family, the same
+    ones at the same seed. FILE gets the shares that the gates catch and names what got through;
+    each mutant has a line in the file of that name in .jsonl, from which a killed run goes on.
     """
     from hgemm_packs.generator.redteam import run as corpus_run
 
@@ -155,11 +168,19 @@ def redteam(
     if gpu:
         search.gpus_here()
     check_writable(out_file)  # minutes before it is written
+    commit = commit or generator_info().commit
+    if mutate is not None:
+        if names:
+            raise UserError(
+                "--case names cases of the corpus, and --mutate draws faults in its place"
+            )
+        _mutate(out_file, mutate, seed, gpu, processes, commit)
+        return
     corpus_run.choose(corpus.load(), names or ())
     with progress(out, "red team") as tick:
         result = corpus_run.run("gpu" if gpu else "cpu", tick, names=names or ())
     found = {
-        "commit": commit or generator_info().commit,
+        "commit": commit,
         "device": _device() if gpu else "none",
         **result.document(),
     }
@@ -175,6 +196,39 @@ def redteam(
         out.print(f"{found['undecided']} cases are undecided: only --gpu decides them")
     if not result.clean:
         raise typer.Exit(1)
+
+
+def _mutate(
+    out_file: Path, count: int, seed: int, gpu: bool, processes: int | None, commit: str
+) -> None:
+    """Run mutants and write their figures; say what got through. Raises UserError."""
+    from hgemm_packs.generator.gates import sanitizer
+    from hgemm_packs.generator.redteam.mutation import judge, report, run
+
+    out = console()
+    device = 0 if gpu else None
+    plan = run.Plan(seed, count, out_file.with_suffix(".jsonl"), processes, device, commit)
+    try:
+        with progress(out, "mutants") as tick:
+            lines = run.run(plan, tick)
+    except ValueError as error:  # lines of another run
+        raise UserError(f"{error}: name another file by --out") from None
+    except sanitizer.SanitizerUnavailable as error:
+        raise UserError(f"{error}: without it no mutant has passed every gate") from None
+    found = report.document(lines.values(), plan.seed)
+    about = {"commit": commit, "device": _device() if gpu else "none"}
+    write_atomically(out_file, (json.dumps(about | found, indent=1) + "\n").encode())
+    rows = Table("kind", "planted", "caught", "share", "by")
+    for kind, sums in [*found["by"]["kind"].items(), ("all", found)]:
+        gates = ", ".join(f"{gate} {count}" for gate, count in sums["by_gate"].items())
+        share = "" if sums["caught_share"] is None else f"{sums['caught_share']:.1%}"
+        rows.add_row(kind, str(sums["planted"]), str(sums["caught"]), share, gates)
+    out.print(rows)
+    for each in found["through"]:
+        place = f"{each['family']} {each['where']} line {each['line']}"
+        out.print(f"{each['outcome']}: mutant {each['number']}, {each['operator']}, {place}")
+    if found[judge.UNDECIDED]:
+        out.print(f"{found[judge.UNDECIDED]} mutants are undecided: only --gpu decides them")
 
 
 def check_writable(path: Path) -> None:

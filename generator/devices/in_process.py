@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from hgemm_packs import launcher
+from hgemm_packs.errors import PackError
 from hgemm_packs.generator.compile.candidate import CandidateError, entry
 from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, DeviceLost, Job, Status
 from hgemm_packs.generator.devices.gpu import GpuDevice
-from hgemm_packs.generator.gates import isolation, numeric
-from hgemm_packs.measure.kernel_arm import KernelArm
+from hgemm_packs.generator.gates import isolation, numeric, pack_gate
 from hgemm_packs.problem import Problem
 
 Answer = dict[str, Any]
@@ -40,26 +40,20 @@ def _answer(gate: str, status: Status, detail: str = "", **evidence: Any) -> Ans
 
 
 def numeric_gate(kernel: CompiledKernel, index: int, seed: int) -> Answer:
-    """Verdict of the numeric gate, or of the isolation gate where the driver refuses the kernel or
-    the kernel loses the context."""
+    """Verdict of the numeric gate of what the kernel runs (products, groups or batches), or of the
+    isolation gate where the driver refuses the kernel or the kernel loses the context."""
     try:
         record = entry(kernel.fields, kernel.cubin)
         loaded = launcher.load(index, record, kernel.cubin)
-        found = numeric.check(
-            record,
-            KernelArm(loaded, record.epilogue),
-            torch.device("cuda", index),
-            launcher.device_info(index).sm_count,
-            seed,
-            loaded.max_ctas,
-        )
+        sm_count = launcher.device_info(index).sm_count
+        found = pack_gate.check(record, loaded, torch.device("cuda", index), sm_count, seed)
     except numeric.NumericError as error:
         return _answer("numeric", Status.NUMERIC, str(error), seed=seed)
     except CandidateError as error:
         return _answer("record", Status.PARSE, str(error))
     except torch.OutOfMemoryError:
         raise
-    except (RuntimeError, ValueError) as error:
+    except (PackError, RuntimeError, ValueError) as error:
         return _answer(isolation.GATE, Status.LAUNCH, str(error), seed=seed)
     return _answer(
         "numeric",

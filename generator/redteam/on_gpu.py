@@ -6,12 +6,13 @@ Called by `run`. A process that has seen a bad kernel is never used again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from hgemm_packs.generator.compile import compiler
@@ -74,11 +75,11 @@ class _Pass:
         for case in order:
             todo.put(case.name)
         count = min(PROCESSES, os.cpu_count() or 1, len(order))
-        with _Spares(self.device) as spares, ThreadPoolExecutor(count) as pool:
+        with Spares(self.device) as spares, ThreadPoolExecutor(count) as pool:
             for future in [pool.submit(self._serve, todo, spares) for _ in range(count)]:
                 future.result()
 
-    def _serve(self, todo: queue.SimpleQueue[str], spares: _Spares) -> None:
+    def _serve(self, todo: queue.SimpleQueue[str], spares: Spares) -> None:
         worker = spares.take()
         try:
             while True:
@@ -173,14 +174,14 @@ class _Pass:
         return verdict
 
 
-class _Spares:
+class Spares:
     """Processes that start and warm up before they are needed."""
 
     def __init__(self, device: int) -> None:
         self._device = device
         self._waiting: queue.SimpleQueue[Worker] = queue.SimpleQueue()
 
-    def __enter__(self) -> _Spares:
+    def __enter__(self) -> Spares:
         for _ in range(PROCESSES + SPARES):
             self._waiting.put(_start_worker(self._device))
         return self
@@ -189,6 +190,19 @@ class _Spares:
         """The one that has waited longest; another starts in its place."""
         self._waiting.put(_start_worker(self._device))
         return self._waiting.get()
+
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[Worker]:
+        """The one that has waited longest. It waits again once it is given back, or another does in
+        its place where it has been ended."""
+        worker = self._waiting.get()
+        try:
+            yield worker
+        except BaseException:
+            worker.close()
+            raise
+        finally:
+            self._waiting.put(worker if worker.alive else _start_worker(self._device))
 
     def __exit__(self, *_: object) -> None:
         while not self._waiting.empty():

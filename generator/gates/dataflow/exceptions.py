@@ -72,12 +72,17 @@ def finish(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> bool:
     return True
 
 
+def is_of_family(fields: Mapping[str, Any]) -> bool:
+    """Whether a kernel with these manifest fields is of a family of ours."""
+    return str(fields.get("family")) in FAMILIES | GROUPED | BATCHED
+
+
 def declared(fields: Mapping[str, Any]) -> frozenset[str]:
     """The exceptions of a kernel with these manifest fields: those of its family, where it has
     one."""
-    name = str(fields.get("family"))
-    if name not in FAMILIES | GROUPED | BATCHED:
+    if not is_of_family(fields):
         return frozenset()
+    name = str(fields["family"])
     epilogue = fields.get("epilogue")
     named = set(family(name).exceptions) - (set() if epilogue == "residual" else {TURNS})
     return frozenset(named | ({FINISHES} if epilogue in FUNCTIONS else set()))

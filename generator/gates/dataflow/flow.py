@@ -74,6 +74,7 @@ class Flow:
     exceptions: frozenset[str] = frozenset()
     sizes: Mapping[str, Value] = field(default_factory=dict)  # parameters: M, N and K
     inductions: Mapping[str, Induction] = field(default_factory=dict)
+    unset: frozenset[int] = frozenset()  # products whose sums some path has not set
     threads: Threads = field(default_factory=lambda: Threads(0))
     active: int = 0  # threads that come to the instruction in hand, a bit for each
     registers: dict[str, Value] = field(default_factory=dict)

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status, Verdict
-from hgemm_packs.generator.gates.dataflow import arithmetic, memory, products, waits
+from hgemm_packs.generator.gates.dataflow import arithmetic, caches, memory, products, waits
 from hgemm_packs.generator.gates.dataflow.exceptions import declared
 from hgemm_packs.generator.gates.dataflow.flow import Flow
-from hgemm_packs.generator.gates.dataflow.program import loops
+from hgemm_packs.generator.gates.dataflow.program import loops, unset
 from hgemm_packs.generator.gates.dataflow.program.parse import (
     Instruction,
     Kernel,
@@ -125,6 +125,7 @@ def follow(flow: Flow) -> None:
         if ins.opcode[0] in READERS:
             flow.readers.append(ins.index)
     flow.inductions = loops.find(flow.kernel)
+    flow.unset = unset.find(flow.kernel)
     flow.threads = trace(flow.kernel, int(flow.fields["block"]))
     needs = [_needs(flow, ins) for ins in instructions]
     # First without what nothing has reached yet, then, where registers are never set, with them.
@@ -173,6 +174,7 @@ def _step(flow: Flow, ins: Instruction) -> None:
         known = any(step(flow, ins) for step in _STEPS)
     except (IndexError, KeyError, ValueError):  # operands that no rule expects
         known = False
+    caches.check(flow, ins)
     if not known:
         flow.refuse(ins, "unknown: an instruction that this gate does not follow")
 

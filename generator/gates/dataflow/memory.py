@@ -12,7 +12,7 @@ from math import prod
 from typing import Final
 
 from hgemm_packs.generator.gates.dataflow import bits, ranges
-from hgemm_packs.generator.gates.dataflow.exceptions import LISTS, SHIFTS, TURNS
+from hgemm_packs.generator.gates.dataflow.exceptions import LISTS, SHIFTS, TURNS, is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import ANY_SHARED, OPERANDS, Flow, Place
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.values import (
@@ -196,6 +196,9 @@ def _load(flow: Flow, ins: Instruction) -> None:
     if space == "const":
         flow.write(to, NUMBER)
         return
+    if "nc" in ins.opcode and is_of_family(flow.fields):
+        # Rule 5 of the kernel contract: ptxas moves such a load across the wait for the grid ahead.
+        flow.refuse(ins, "load: by .nc")
     count = len(to.parts) if to.kind == "vector" else 1
     width = bits.width(ins.opcode)
     kinds = holds(flow, ins, places(flow, ins, address, space, count * (width // 8 or 8)))

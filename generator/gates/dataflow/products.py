@@ -51,6 +51,7 @@ _STEERING: Final = frozenset(
         "redux",
     ]
 )
+UNSET: Final = "product: added to what some path has not set"
 _VOTES: Final = frozenset(("vote", "match", "redux"))
 
 
@@ -92,6 +93,8 @@ def _mma(flow: Flow, ins: Instruction) -> None:
         flow.need(ins, flow.value(operand), OPERAND, "product")
     for operand in _parts(sums):
         flow.need(ins, flow.value(operand), _before(flow), "product")
+    if ins.index in flow.unset:
+        flow.refuse(ins, UNSET)
     flow.write(to, Value(SUM))
 
 
@@ -113,10 +116,24 @@ def _wgmma(flow: Flow, ins: Instruction) -> None:
     for part in _parts(ins.before or to):
         flow.need(ins, flow.value(part), _before(flow), "product")
     flow.need_clean(ins, rest, "product")
+    if ins.index in flow.unset and _holds(flow, rest[0]):
+        flow.refuse(ins, UNSET)
     signs = [operand.value for operand in rest[1:3] if operand.kind == "number"]
     if signs != [1, 1]:
         flow.refuse(ins, "product: of an operand with another sign")
     flow.write(to, Value(SUM))
+
+
+def _holds(flow: Flow, scale: Operand) -> bool:
+    """Whether wgmma adds to what is there at every time that it runs, by the constant that its flag
+    is made of. Where that is no constant, the flag may be what keeps unset registers out."""
+    if scale.kind == "number":
+        return scale.value != 0
+    for ins in flow.defined_by.get(scale.name, ()):
+        made_of = flow.value(ins.operands[1]).const
+        if ins.opcode[:2] != ("setp", "ne") or made_of in (None, 0):
+            return False
+    return True
 
 
 def _descriptor(flow: Flow, ins: Instruction, operand: Operand) -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from hgemm_packs.errors import PackError
 from hgemm_packs.generator.compile.candidate import (
     candidate,
 )
@@ -18,6 +19,7 @@ from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import IsolationError
 from hgemm_packs.generator.gates.numeric import Numeric, NumericError
 from hgemm_packs.generator.redteam import corpus
+from hgemm_packs.generator.redteam.mutation import bases
 from hgemm_packs.generator.run import evaluate
 from tests.generator.run.candidate_files import PROBLEM, SOURCE
 
@@ -222,6 +224,7 @@ def test_wrong_values_in_a_timed_launch_end_it(fake: type[FakeWorker]) -> None:
         (NumericError("depth 1x2x3: 4 elements wrong"), "numeric", Status.NUMERIC),
         (RuntimeError("CUDA error: an illegal memory access"), "isolation", Status.LAUNCH),
         (ValueError("N=12: this kernel takes 8 to 64"), "isolation", Status.LAUNCH),
+        (PackError("unfit", "no such map", "tma"), "isolation", Status.LAUNCH),
     ],
 )
 def test_what_the_isolated_process_answers(
@@ -245,6 +248,27 @@ def test_what_the_isolated_process_answers(
     assert answer["detail"] == ("" if error is None else str(error))
     assert given[3:] == [132, 7, 264]
     assert json.loads(json.dumps(answer)) == answer
+
+
+def test_batches_and_groups_meet_the_gate_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mutant of a kernel of batches was launched as a product, and refused for that."""
+    asked: list[str] = []
+    loaded = SimpleNamespace(max_ctas=264)
+    monkeypatch.setattr(in_process.launcher, "load", lambda *_: loaded)
+    info = SimpleNamespace(sm_count=132)
+    monkeypatch.setattr(in_process.launcher, "device_info", lambda index: info)
+    for name in ("batched", "grouped"):
+        gate = getattr(in_process.pack_gate, name)
+
+        def check(*_: Any, name: str = name) -> Numeric:
+            asked.append(name)
+            return Numeric()
+
+        monkeypatch.setattr(gate, "check", check)
+        fields = bases.draw(1, 0, f"sm90_{name}").fields
+        answer = in_process.numeric_gate(CompiledKernel(fields, b"cubin"), 0, 7)
+        assert (answer["gate"], answer["status"]) == ("numeric", "OK")
+    assert asked == ["batched", "grouped"]
 
 
 def test_records_are_not_shared_between_candidates() -> None:

@@ -1,0 +1,96 @@
+"""What the gates are worth and cost, in one place: benchmarks/results/gates.json.
+
+    python -m benchmarks.gates.figures [--print]
+
+Reads raw results alone: what became of the red team's corpus (redteam_h200.json), lines of mutants
+(`hgemm-packs generate redteam --mutate N --gpu`, in gates/mutants/) and lines of the table's
+kernels (`benchmarks/gates/table_gates.py`, in gates/table/). What has not been measured has no key.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from hgemm_packs.generator.redteam.mutation import report, run
+from hgemm_packs.generator.store import lines
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+OUT = RESULTS / "gates.json"
+CORPUS, MUTANTS, TABLE = "redteam_h200.json", "gates/mutants", "gates/table"
+DIGITS = 3
+
+
+def text(results: Path = RESULTS) -> str:
+    """The file's contents."""
+    return json.dumps(figures(results), indent=1) + "\n"
+
+
+def figures(results: Path = RESULTS) -> dict[str, Any]:
+    """Every figure, by name. Raises OSError, ValueError for results that are not as committed."""
+    return {
+        **_corpus(results / CORPUS),
+        **_mutants(results / MUTANTS),
+        **_table(results / TABLE),
+    }
+
+
+def _corpus(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    team = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        "corpus.total": team["total"],
+        "corpus.rejected": team["rejected"],
+        "honest.total": team["honest_total"],
+        "honest.passed": team["honest_passed"],
+    }
+
+
+def mutants(folder: Path) -> Iterator[run.Line]:
+    """The last line of each mutant; each file is a run of its own."""
+    for path in lines.files([folder]) if folder.is_dir() else []:
+        yield from run.last_lines(lines.read_records([path])).values()
+
+
+def _mutants(folder: Path) -> dict[str, Any]:
+    found = report.document(mutants(folder), 0)
+    if not found["planted"]:
+        return {}
+    return {"mutants.total": found["planted"], "mutants.caught_share": found["caught_share"]}
+
+
+def _table(folder: Path) -> dict[str, Any]:
+    """Kernels of the table and those that a gate refused, and seconds a kernel in the mean."""
+    if not folder.is_dir():
+        return {}
+    last = {
+        (line["part"], line["id"]): line for line in lines.read_records([folder]) if "id" in line
+    }
+    if not last:
+        return {}
+    made: dict[str, Any] = {
+        "table.kernels": len({id_ for _, id_ in last}),
+        "table.failed": len({line["id"] for line in last.values() if not line["passed"]}),
+    }
+    for part in ("cpu", "gpu"):
+        seconds = [line["seconds"] for (name, _), line in last.items() if name == part]
+        if seconds:
+            made[f"cost.{part}_s"] = round(mean(seconds), DIGITS)
+    return made
+
+
+def main(words: Sequence[str]) -> int:
+    if list(words) == ["--print"]:
+        sys.stdout.write(text())
+        return 0
+    OUT.write_text(text(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

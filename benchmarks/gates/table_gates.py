@@ -1,0 +1,131 @@
+"""Every kernel of a pack through the gates of a finalist, timed: what the table's kernels are
+worth, and what the gates cost a search.
+
+    python -m benchmarks.gates.table_gates cpu PACK OUT.jsonl [-j N]
+    python -m benchmarks.gates.table_gates gpu PACK OUT.jsonl [-j N] [--device 0]
+
+`cpu` asks the static gate, the binary gate and the data-flow gate, `gpu` the numeric gate, in -j
+processes at a time; for seconds that are a finalist's on a GPU leave -j out. Both go on where
+OUT.jsonl ends. It has a line for each kernel and part: whether the kernel passed, else the gate and
+its words, and the seconds of the gates without the start of a process. Both end with 1 where a
+kernel was refused. `python -m benchmarks.gates.figures` sums up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import queue
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from hgemm_packs.cli.console import console, progress
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.core.spec import CompiledKernel, Verdict
+from hgemm_packs.generator.devices import in_process
+from hgemm_packs.generator.families import family
+from hgemm_packs.generator.gates.isolation import Worker
+from hgemm_packs.generator.gates.source import static
+from hgemm_packs.generator.run import evaluate
+from hgemm_packs.generator.store.lines import read_records
+from hgemm_packs.generator.workers import builder
+from hgemm_packs.measure.lines_file import LinesFile
+
+LIMIT_S = 300.0
+Line = dict[str, Any]
+Answers = Iterator[tuple[CompiledKernel, Line]]
+
+
+def judge(kernel: CompiledKernel) -> Line:
+    """What the gates of the CPU say of a kernel."""
+    fields = dict(kernel.fields)
+    source = compiler.render(fields["family"], family(fields["family"]).whole(fields["genome"]))
+    began = time.monotonic()
+    verdict = static.check(source, fields)
+    if verdict.passed:
+        verdict = builder.inspect(kernel)
+    return said(verdict, began)
+
+
+def said(verdict: Verdict, began: float) -> Line:
+    """The part of a line that a verdict makes."""
+    words = {"passed": verdict.passed, "gate": verdict.gate, "detail": verdict.detail[:600]}
+    return words | {"seconds": round(time.monotonic() - began, 4)}
+
+
+def by_cpu(kernels: Sequence[CompiledKernel], processes: int) -> Answers:
+    """Answers of the gates of the CPU, in order."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        yield from zip(kernels, pool.map(judge, kernels), strict=True)
+
+
+def by_gpu(kernels: Sequence[CompiledKernel], processes: int, device: int) -> Answers:
+    """Answers of the numeric gate on a GPU, as they come; a process that a kernel has lost is
+    another's before the next."""
+    workers: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+
+    def ask(kernel: CompiledKernel) -> tuple[CompiledKernel, Line]:
+        worker = workers.get()
+        try:
+            worker.call(in_process.warm_up, device, timeout_s=evaluate.WARM_UP_S)
+            began = time.monotonic()
+            return kernel, said(evaluate.numeric_gate(worker, kernel, device, LIMIT_S), began)
+        finally:
+            workers.put(worker if worker.alive else Worker())
+
+    for _ in range(processes):
+        workers.put(Worker())
+    try:
+        with ThreadPoolExecutor(processes) as pool:
+            for future in as_completed([pool.submit(ask, kernel) for kernel in kernels]):
+                yield future.result()
+    finally:
+        while not workers.empty():
+            workers.get().close()
+
+
+def run(part: str, pack: Packed, out: Path, processes: int, device: int = 0) -> int:
+    """Ask of each kernel that `out` lacks; how many were refused in all."""
+    records = read_records([out]) if out.exists() else []
+    known = {line["id"]: line for line in records if line.get("part") == part}
+    left = [pack.built(name) for name, each in pack.entries.items() if each.id not in known]
+    answers = by_cpu(left, processes) if part == "cpu" else by_gpu(left, processes, device)
+    file = LinesFile(out)
+    try:
+        with progress(console(), f"gates, {part}") as tick:
+            for kernel, answer in answers:
+                about = {"part": part, "id": kernel.id, "name": str(kernel.fields["name"])}
+                known[kernel.id] = about | answer | {"processes": processes}
+                file.write(known[kernel.id])
+                tick(len(known), len(pack.entries))
+    finally:
+        file.close()
+    return sum(not line["passed"] for line in known.values())
+
+
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=("cpu", "gpu"))
+    parser.add_argument("pack", type=Path)
+    parser.add_argument("out", type=Path, help="jsonl file; what it has is not asked again")
+    parser.add_argument("-j", dest="processes", type=int, help="at a time")
+    parser.add_argument("--device", type=int, default=0)
+    given = parser.parse_args(words)
+    usual = (os.cpu_count() or 1) if given.part == "cpu" else 1
+    pack, processes = Packed(given.pack), given.processes or usual
+    refused = run(given.part, pack, given.out, processes, given.device)
+    console().print(f"{refused} kernels refused")
+    return int(refused > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

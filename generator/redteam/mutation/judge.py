@@ -1,0 +1,89 @@
+"""What the gates that need no GPU make of a mutant, as a line of the run's file.
+
+`judge` runs in an isolated process; a compiler that dies or hangs takes that process alone. The
+rule by which a mutant is equivalent here: its cubin and its launch record are those of the honest
+kernel, byte by byte.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any
+
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.candidate import Candidate, CandidateError, entry, of_choice
+from hgemm_packs.generator.compile.compiler import BuildError, Built
+from hgemm_packs.generator.core.spec import Choice, Verdict
+from hgemm_packs.generator.redteam.mutation.draw import Mutant, NoPlace, draw
+from hgemm_packs.generator.run import evaluate
+
+#: What became of a mutant. The first five are no planted faults: there was no place, the honest
+#: kernel was refused itself, the compiler refused the change, nothing has changed, or our own code
+#: failed.
+NO_PLACE, BASE, UNBUILT, EQUIVALENT = "no place", "base refused", "not compiled", "equivalent"
+ERROR = "error"
+NOT_PLANTED = (NO_PLACE, BASE, UNBUILT, EQUIVALENT, ERROR)
+#: A gate refused it, or those of a GPU must decide. Of what passes all: its bits differ from those
+#: of the honest kernel, or were not seen to.
+CAUGHT, UNDECIDED, SLIPPED, UNSEEN = "caught", "undecided", "slipped", "unseen"
+
+WORDS = 600  # characters of a verdict that are kept
+
+Line = dict[str, Any]
+
+
+def judge(seed: int, number: int) -> Line:
+    """The line of mutant `number`: what it is, and `outcome`, `gate` and `detail`."""
+    began = time.monotonic()
+    try:
+        mutant = draw(seed, number)
+    except NoPlace as error:
+        return {"number": number, "outcome": NO_PLACE, "detail": str(error), "gate": ""}
+    outcome, gate, detail = decide(mutant)
+    return mutant.document() | {
+        "outcome": outcome,
+        "gate": gate,
+        "detail": detail[:WORDS],
+        "seconds": round(time.monotonic() - began, 3),
+    }
+
+
+def decide(mutant: Mutant) -> tuple[str, str, str]:
+    """(outcome, gate, detail) of a mutant before the gates of a GPU."""
+    refused = _refusal(mutant.base.choice)
+    if refused:
+        return BASE, "", refused
+    made = mutant.candidate
+    try:
+        entry(made.fields)
+    except CandidateError as error:
+        return CAUGHT, "record", str(error)
+    try:
+        built = compiler.build_source(made.source, made.fields)
+    except BuildError as error:
+        return UNBUILT, "", str(error)
+    if is_same(built, mutant):
+        return EQUIVALENT, "", "the same cubin and the same launch record"
+    verdict = next((each for each in gates(made) if not each.passed), None)
+    if verdict is not None:
+        return CAUGHT, verdict.gate, verdict.detail
+    return UNDECIDED, "", ""
+
+
+def is_same(built: Built, mutant: Mutant) -> bool:
+    """Whether a built mutant is the honest kernel in every byte of cubin and record."""
+    honest = compiler.build_source(mutant.base.source, mutant.base.fields)
+    return built.cubin == honest.cubin and mutant.candidate.fields == mutant.base.fields
+
+
+def gates(one: Candidate) -> list[Verdict]:
+    """Verdicts of the gates of the CPU, the cheap ones first, up to the first rejection."""
+    return evaluate.build_gates(one)[0]
+
+
+@cache
+def _refusal(choice: Choice) -> str:
+    """Why the honest kernel is refused; empty where it passes."""
+    verdict = next((each for each in gates(of_choice(choice)) if not each.passed), None)
+    return f"{verdict.gate}: {verdict.detail}"[:WORDS] if verdict is not None else ""

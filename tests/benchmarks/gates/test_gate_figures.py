@@ -1,0 +1,109 @@
+"""gates.json: each figure from the raw results that it is of, and no key without them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.gates import figures, table_gates
+from hgemm_packs.generator.core.spec import CompiledKernel, Status, Verdict
+from hgemm_packs.generator.run import evaluate
+from tests.generator.redteam.killed_mutants import line
+
+
+def write_lines(path: Path, found: Sequence[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(each) + "\n" for each in found))
+
+
+def test_what_was_not_measured_has_no_key(tmp_path: Path) -> None:
+    assert figures.figures(tmp_path) == {}
+    team = {"total": 180, "rejected": 179, "honest_total": 60, "honest_passed": 59, "cases": []}
+    (tmp_path / figures.CORPUS).write_text(json.dumps(team))
+    assert figures.figures(tmp_path) == {
+        "corpus.total": 180,
+        "corpus.rejected": 179,
+        "honest.total": 60,
+        "honest.passed": 59,
+    }
+
+
+def test_mutants_of_all_runs_count_by_their_last_lines(tmp_path: Path) -> None:
+    """Two seeds have mutants of the same number; a GPU's line comes behind the CPU's."""
+    folder = tmp_path / figures.MUTANTS
+    first = [{"header": {"mutants": 1}}, line(0), line(1, "caught", "binary"), line(2)]
+    write_lines(folder / "01.jsonl", [*first, line(0, "caught", "numeric"), line(2, "slipped")])
+    write_lines(folder / "02.jsonl", [line(0, "equivalent"), line(1, "caught", "dataflow")])
+    assert figures.figures(tmp_path) == {"mutants.total": 4, "mutants.caught_share": 0.75}
+
+
+def test_kernels_of_the_table_fail_by_any_part_and_cost_the_mean(tmp_path: Path) -> None:
+    def said(part: str, id_: str, passed: bool, seconds: float) -> dict[str, Any]:
+        return {"part": part, "id": id_, "passed": passed, "seconds": seconds}
+
+    lines = [said("cpu", "a", True, 0.5), said("cpu", "b", False, 1.0), said("cpu", "c", True, 0.0)]
+    write_lines(tmp_path / figures.TABLE / "01.jsonl", lines)
+    found = figures.figures(tmp_path)
+    assert found == {"table.kernels": 3, "table.failed": 1, "cost.cpu_s": 0.5}
+    more = [said("gpu", "a", False, 0.25), said("gpu", "b", False, 0.75), said("cpu", "b", True, 0)]
+    write_lines(tmp_path / figures.TABLE / "02.jsonl", more)
+    assert figures.figures(tmp_path) == {
+        "table.kernels": 3,
+        "table.failed": 2,
+        "cost.cpu_s": 0.167,
+        "cost.gpu_s": 0.5,
+    }
+
+
+class FakePack:
+    """A pack of four kernels."""
+
+    def __init__(self) -> None:
+        kernels = [CompiledKernel({"id": f"id {n}", "name": f"k{n}"}, b"") for n in range(4)]
+        self.entries = {str(kernel.fields["name"]): kernel for kernel in kernels}
+
+    def built(self, name: str) -> CompiledKernel:
+        return self.entries[name]
+
+
+class FakeWorker:
+    started = 0
+
+    def __init__(self) -> None:
+        type(self).started += 1
+        self.alive = True
+
+    def call(self, *arguments: Any, timeout_s: float) -> None:
+        assert self.alive, "a process that a kernel has lost is used again"
+
+    def close(self) -> None:
+        self.alive = False
+
+
+def test_a_kernel_that_loses_its_process_is_refused_and_the_next_has_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def gate(worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: float) -> Verdict:
+        asked.append(kernel.id)
+        if kernel.id != "id 1":
+            return Verdict("numeric", Status.OK)
+        worker.close()
+        return Verdict("isolation", Status.LAUNCH, "lost")
+
+    monkeypatch.setattr(table_gates, "Worker", FakeWorker)
+    monkeypatch.setattr(evaluate, "numeric_gate", gate)
+    out = tmp_path / "out.jsonl"
+    write_lines(out, [{"part": "gpu", "id": "id 0", "passed": True, "seconds": 1.0}])
+    pack: Any = FakePack()
+    assert table_gates.run("gpu", pack, out, processes=1) == 1
+    assert sorted(asked) == ["id 1", "id 2", "id 3"], "what the file has is not asked again"
+    assert FakeWorker.started == 2
+    found = {each["id"]: each for each in map(json.loads, out.read_text().splitlines())}
+    assert [found[f"id {n}"]["passed"] for n in range(4)] == [True, False, True, True]
+    assert (found["id 1"]["gate"], found["id 1"]["detail"]) == ("isolation", "lost")

@@ -1,0 +1,249 @@
+"""Mutants: drawn by a seed, judged, gone on with after a kill, summed up by a rule."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hgemm_packs.generator.compile.candidate import Candidate
+from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.gates.isolation import IsolationError
+from hgemm_packs.generator.redteam.mutation import (
+    bases,
+    draw,
+    judge,
+    report,
+    run,
+)
+from hgemm_packs.generator.redteam.mutation.code import Code
+from hgemm_packs.generator.redteam.mutation.operators import OPERATORS
+from hgemm_packs.generator.redteam.mutation.operators.base import InSource
+from tests.generator.redteam.killed_mutants import SEED, Judges, line
+
+BY_NAME = {operator.name: operator for operator in OPERATORS}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of this file's own: each kernel is compiled once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def test_a_mutant_follows_from_seed_and_number_alone() -> None:
+    """In a fresh process too, whatever was drawn before."""
+    numbers = (7, 18, 65, 3 * len(OPERATORS) + 40)
+    program = (
+        "import json, sys; from hgemm_packs.generator.redteam.mutation.draw import draw\n"
+        "for n in json.loads(sys.argv[1])[::-1]:\n"
+        "  m = draw(11, n)\n"
+        "  print(json.dumps([m.document(), m.candidate.source, m.candidate.fields]))"
+    )
+    words = [sys.executable, "-c", program, json.dumps(numbers)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    for number, text in zip(numbers[::-1], done.stdout.splitlines(), strict=True):
+        mutant = draw.draw(11, number)
+        found = [mutant.document(), mutant.candidate.source, mutant.candidate.fields]
+        assert json.loads(text) == json.loads(json.dumps(found))
+        assert draw.draw(12, number).document() != mutant.document()
+
+
+def test_mutants_go_evenly_over_operators_and_over_families() -> None:
+    drawn = [draw.draw(2, number) for number in range(3 * len(OPERATORS))]
+    operators = [mutant.operator for mutant in drawn]
+    assert operators == [operator.name for operator in OPERATORS] * 3
+    families = [mutant.base.choice.family for mutant in drawn]
+    assert {*families} == {*bases.EVERY}
+    assert min(families.count(name) for name in bases.EVERY) >= 6
+    kinds = {(m.base.fields["layout"], m.base.fields["dtype"]) for m in drawn}
+    assert len(kinds) == 8
+    assert len({m.base.fields["epilogue"] for m in drawn}) >= 5
+
+
+def planted(name: str, text: str, family: str = "sm90_direct") -> draw.Mutant:
+    """The first change of an operator to a kernel of the family in whose lines `text` stands."""
+    operator, base = BY_NAME[name], bases.draw(1, 0, family)
+    assert isinstance(operator, InSource)
+    code = Code(base.source)
+    for change in operator.find(code):
+        diff = tuple(code.diff(change))
+        if any(text in one for one in diff):
+            made = Candidate(code.apply(change), base.fields)
+            return draw.Mutant(1, 0, name, operator.kind, base, "", 1, diff, made)
+    raise AssertionError(f"{name} has no place with {text!r}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "family", "gate", "words"),
+    [
+        ("clip_result", "fminf", "sm90_direct", "dataflow", "compare: a sum"),
+        ("round_otherwise", "cvt.rz.", "sm90_direct", "dataflow", "rounding: a sum"),
+        ("not_cleared", "+  Accumulator acc", "sm90_direct", "dataflow", "product: added to what"),
+        ("keep_sums", "1);", "sm90_splitk", "dataflow", "product: added to what some path has"),
+        ("drop_product", "mma16816", "sm90_direct", "binary", "mma: no tensor-core instruction"),
+        ("drop_wait", "-  wait_for_upstream();", "sm90_direct", "binary", "upstream: "),
+    ],
+)
+def test_a_gate_of_the_cpu_catches(
+    name: str, text: str, family: str, gate: str, words: str
+) -> None:
+    outcome, by, detail = judge.decide(planted(name, text, family))
+    assert (outcome, by) == (judge.CAUGHT, gate)
+    assert words in detail
+
+
+def test_what_only_a_gpu_can_tell_stays_undecided() -> None:
+    mutant = planted("path_of_its_own", "k > 128 && (m == 1)", "sm90_elements")
+    assert judge.decide(mutant) == (judge.UNDECIDED, "", "")
+
+
+def test_only_the_same_cubin_and_the_same_record_are_equivalent() -> None:
+    """A comment changes no byte; a tile declared smaller changes no byte of the cubin either."""
+    base = bases.draw(1, 0, "sm90_direct")
+    said = "the same cubin and the same launch record"
+
+    def mutant(source: str, fields: Any) -> draw.Mutant:
+        made = Candidate(source, fields)
+        return draw.Mutant(1, 0, "", "values", base, "", 1, (), made)
+
+    same = mutant(base.source + "\n// nothing\n", dict(base.fields))
+    assert judge.decide(same) == (judge.EQUIVALENT, "", said)
+    half = base.fields["grid"]["tile_n"] // 2
+    smaller = draw.with_value(base.fields, "grid.tile_n", half)
+    assert judge.decide(mutant(base.source, smaller))[0] == judge.UNDECIDED
+    odd = draw.with_value(base.fields, "grid.slices", 2)
+    assert judge.decide(mutant(base.source, odd))[:2] == (judge.CAUGHT, "record")
+
+
+def test_what_the_compiler_refuses_is_not_planted() -> None:
+    mutant = planted("drop_wait", "-  wait_for_upstream();")
+    broken = Candidate(mutant.candidate.source + "\nint;;x", mutant.candidate.fields)
+    outcome, gate, detail = judge.decide(
+        draw.Mutant(1, 0, "", "order", mutant.base, "", 1, (), broken)
+    )
+    assert (outcome, gate) == (judge.UNBUILT, "")
+    assert "compilation failed" in detail
+
+
+def test_a_fault_in_what_is_refused_anyway_is_not_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "_refusal", lambda choice: "binary: spills")
+    mutant = planted("clip_result", "fminf")
+    assert judge.decide(mutant) == (judge.BASE, "", "binary: spills")
+
+
+class Dying:
+    """A process that the compiler takes down, or that our own code fails in."""
+
+    alive = True
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def call(self, *arguments: Any, timeout_s: float) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "detail"),
+    [
+        (IsolationError(Status.TIMEOUT, "no answer"), judge.UNBUILT, "no end after 180 s"),
+        (IsolationError(Status.LAUNCH, "SIGSEGV"), judge.UNBUILT, "the compiler died: SIGSEGV"),
+        (RuntimeError("KeyError: 'x'"), judge.ERROR, "KeyError: 'x'"),
+    ],
+)
+def test_a_lost_process_is_a_line(error: Exception, outcome: str, detail: str) -> None:
+    found = run.judge_apart(Dying(error), 1, 4)  # type: ignore[arg-type]
+    assert found == {"number": 4, "outcome": outcome, "gate": "", "detail": detail}
+
+
+def test_a_killed_run_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = tmp_path / "mutants.jsonl"
+    words = [sys.executable, "-m", "tests.generator.redteam.killed_mutants", str(lines), "40"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(6):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    before = {each["number"] for each in map(json.loads, lines.read_text().splitlines()[1:])}
+    assert 4 <= len(before) < 40
+    with lines.open("a") as file:
+        file.write('{"number": 39, "outco')  # torn
+    monkeypatch.setattr(run, "Worker", Judges)
+    monkeypatch.setattr(Judges, "judged", [])
+    seen: list[tuple[int, int]] = []
+    found = run.run(run.Plan(SEED, 40, lines, 2), lambda done, total: seen.append((done, total)))
+    assert sorted(found) == [*range(40)]
+    assert sorted(Judges.judged) == sorted({*range(40)} - before)
+    assert seen[0] == (len(before), 40)
+    assert seen[-1] == (40, 40)
+    kept = [json.loads(text) for text in lines.read_text().splitlines()]
+    assert sorted(each["number"] for each in kept if "number" in each) == [*range(40)]
+
+
+def test_lines_of_another_run_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = tmp_path / "mutants.jsonl"
+    monkeypatch.setattr(run, "Worker", Judges)
+    run.run(run.Plan(SEED, 3, lines, 1))
+    with pytest.raises(ValueError, match=rf"mutants\.jsonl has the mutants of seed {SEED}$"):
+        run.run(run.Plan(SEED + 1, 3, lines, 1))
+    monkeypatch.setattr(run, "of_what", lambda: "others")
+    with pytest.raises(ValueError, match="mutants of other sources or operators"):
+        run.run(run.Plan(SEED, 3, lines, 1))
+
+
+LINES = [
+    line(0, "caught", "dataflow"),
+    line(1, "caught", "numeric", gpu_seconds=2.0),
+    line(2, "slipped", detail="bits differ"),
+    line(3, "unseen", operator="drop_hint", diff=["-  hint();", "+  ;"]),
+    line(4, "unseen", operator="drop_hint", diff=["-  wait();", "+  ;"]),
+    line(5, "undecided"),
+    line(6, "equivalent"),
+    line(7, "not compiled"),
+    line(8, "slipped", operator="drop_hint", diff=["-  hint();", "+  ;"]),
+    {"number": 9, "outcome": "no place", "gate": "", "detail": "", "seconds": 0.1},
+]
+
+
+def test_the_report_sums_by_gate_kind_and_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An argument makes a mutant equivalent only where no bit was seen to differ."""
+    argument = report.Argument("drop_hint", "hint();", "a hint")
+    monkeypatch.setattr(report, "arguments", lambda: (argument,))
+    found = report.document(LINES, 5)
+    assert json.loads(json.dumps(found)) == found
+    names = ("drawn", "planted", "caught", "caught_share", "slipped", "unseen", "undecided")
+    assert [found[name] for name in names] == [10, 6, 2, 0.3333, 2, 1, 1]
+    assert found["by_gate"] == {"dataflow": 1, "numeric": 1}
+    assert found["not_planted"] == {
+        "no place": 1,
+        "base refused": 0,
+        "not compiled": 1,
+        "equivalent": 1,
+        "error": 0,
+        "equivalent, argued": 1,
+    }
+    assert found["by"]["kind"]["order"]["caught"] == 1
+    assert found["by"]["kind"]["values"]["planted"] == 4
+    assert found["by"]["kind"]["values"]["caught_share"] == 0.25
+    assert found["by"]["operator"]["drop_hint"]["by_gate"] == {}
+    assert found["operators"]["drop_hint"] == {"equivalent, argued": 1, "slipped": 1, "unseen": 1}
+    assert [each["number"] for each in found["through"]] == [2, 4, 8]
+    assert found["through"][0]["family"] == "sm90_direct"
+    assert found["seconds"] == {"seconds": 4.6, "gpu_seconds": 2.0}
+
+
+def test_every_argument_is_of_an_operator_and_has_a_reason() -> None:
+    for argument in report.arguments():
+        assert argument.operator in BY_NAME
+        assert argument.before.strip()
+        assert argument.reason.endswith(".")
