@@ -22,10 +22,11 @@ INSTRUCTIONS = re.compile(
     | szext | tanh | testp | vote | wgmma | xor""",
     re.VERBOSE,
 )
-#: Where a thread stands, and nothing of time, of the SM or of the grid's history.
+#: Where a thread stands, and nothing of time, of the SM, of its warp slots (%warpid names one, not
+#: the warp's place in the block) or of the grid's history.
 REGISTERS = re.compile(
-    r"tid|ntid|ctaid|nctaid|laneid|warpid|lanemask_(eq|l[te]|g[te])|(n)?clusterid"
-    r"|cluster_n?cta(id|rank)|is_explicit_cluster|(dynamic|total|aggr)_smem_size"
+    r"tid|ntid|ctaid|nctaid|laneid|lanemask_(eq|l[te]|g[te])|(n)?clusterid"
+    r"|cluster_n?cta(id|rank)|is_explicit_cluster"
 )
 _CLOCKS = re.compile(r"clock|timer|^pm\d")
 _TRAPS = ("trap", "brkpt", "pmevent")

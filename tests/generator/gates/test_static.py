@@ -115,6 +115,8 @@ INSIDE = {
     "assembler's macro": ("asm: a directive", 'asm("\\n#define Q trap\\nQ;");'),
     "reserved": ("reserved: __builtin_readcyclecounter", "c[0] = __builtin_readcyclecounter();"),
     "sm": ("special: %smid", ASM % "%%smid"),
+    "slot of a warp": ("special: %warpid", ASM % "%%warpid"),
+    "shared memory": ("special: %total_smem_size", ASM % "%%total_smem_size"),
     "grid": ("special: %gridid", ASM % "%%gridid"),
     "environment": ("special: %envreg3", ASM % "%%envreg3"),
     "launch": ("launch: a kernel starts a kernel", "tiny<<<1, 32>>>(a, b, c, m, n, k, 0, 0, 0);"),
