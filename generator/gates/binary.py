@@ -46,7 +46,7 @@ _KNOWN = {
     "0x13c": "%aggr_smem_size",
     "0x190": "%current_graph_exec",
 }
-#: Special registers: where a thread stands in block, cluster and warp. No clock, no counter, no name
+#: Special registers: where a thread stands in block, cluster and warp. No clock, counter or name
 #: of the SM, no slot of a warp (SR_VIRTID), no size of shared memory.
 _SPECIALS = re.compile(
     r"SRZ|SR_(TID|CTAID|NTID|NCTAID)\.[XYZ]|SR_C[Gg][Aa]\w*|SR_LANEID"

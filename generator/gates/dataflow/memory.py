@@ -147,7 +147,16 @@ def holds(flow: Flow, ins: Instruction, parts: Sequence[Place]) -> int:
         elif name == ENDS or flow.kernel.symbols.get(name) in ("global", "const"):
             kinds |= CLEAN
         else:
-            kinds |= _stored(flow, ins, place)
+            stored = _stored(flow, ins, place)
+            if (
+                stored & CLEAN
+                and _space_of(flow, name) == "shared"
+                and LISTS not in flow.exceptions
+            ):
+                flow.refuse(
+                    ins, "load: a number from shared memory, which may be of another launch,"
+                )
+            kinds |= stored
     if kinds & BYTES and kinds & TRACKED:
         flow.refuse(ins, f"bits: {words(kinds)} of which single bytes were stored")
     if SHIFTS in flow.exceptions and kinds & OPERAND and kinds & OUT:
