@@ -1,5 +1,5 @@
-"""Every kernel of a pack through the numeric gate on one GPU; what `hgemm-packs verify` runs where
-there is one.
+"""Every kernel of a pack through the numeric and the state gate on one GPU; what `hgemm-packs
+verify` runs where there is one.
 
 `python -m hgemm_packs.generator.gates.pack_gate PACK FACTS.json` also writes the verdicts down,
 with the date and the versions of this machine.
@@ -22,6 +22,7 @@ import torch
 from hgemm_packs import launcher, report
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.gates import batched, grouped, numeric
+from hgemm_packs.generator.gates.state import gate as state
 from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import KernelEntry
@@ -44,14 +45,19 @@ class KernelVerdict:
 def check(
     entry: KernelEntry, kernel: Kernel, place: torch.device, sm_count: int, seed: int
 ) -> numeric.Numeric:
-    """The numeric gate of what the kernel runs: groups, batches or products. Raises
-    NumericError."""
+    """The numeric gate of what the kernel runs, groups, batches or products, and the state gate.
+    Raises NumericError."""
     if entry.is_grouped:
-        return grouped.check(entry, functools.partial(launcher.launch_grouped, kernel), place, seed)
-    arm = KernelArm(kernel, entry.epilogue)
-    if entry.is_batched:
-        return batched.check(entry, arm, place, seed)
-    return numeric.check(entry, arm, place, sm_count, seed, kernel.max_ctas)
+        launch = functools.partial(launcher.launch_grouped, kernel)
+        found = grouped.check(entry, launch, place, seed)
+    else:
+        arm = KernelArm(kernel, entry.epilogue)
+        if entry.is_batched:
+            found = batched.check(entry, arm, place, seed)
+        else:
+            found = numeric.check(entry, arm, place, sm_count, seed, kernel.max_ctas)
+    state.check_kernel(entry, kernel, place.index, seed)
+    return found
 
 
 def verify_kernels(

@@ -12,7 +12,7 @@ import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -27,6 +27,9 @@ from hgemm_packs.pack.manifest import KernelEntry
 
 if TYPE_CHECKING:
     from hgemm_packs._C import Kernel
+
+
+GATE: Final = "state"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from hgemm_packs.measure.kernel_arm import KernelArm
 def test_only_kernels_that_passed_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("good", "wrong", "damaged", "behind", "late", "spare", "groups", "batches")
+    names = ("good", "wrong", "damaged", "behind", "late", "spare", "groups", "batches", "keeps")
     entries = [
         SimpleNamespace(
             name=name,
@@ -56,9 +56,16 @@ def test_only_kernels_that_passed_are_listed(
     monkeypatch.setattr(pack_gate.grouped, "check", lambda *_: groups)
     batches = Numeric(max_rel_err=5e-4, shapes_tested=89)
     monkeypatch.setattr(pack_gate.batched, "check", lambda *_: batches)
+
+    def keep(entry: SimpleNamespace, kernel: SimpleNamespace, index: int, seed: int) -> None:
+        assert index == 0
+        if entry.name == "keeps":
+            raise NumericError("C held an old product: 9 elements differ from the first result")
+
+    monkeypatch.setattr(pack_gate.state, "check_kernel", keep)
     pack = SimpleNamespace(manifest=SimpleNamespace(kernels=entries, table=table), image=image)
 
-    assert pack_gate.write_facts(pack, tmp_path / "facts.json") == 3  # type: ignore[arg-type]
+    assert pack_gate.write_facts(pack, tmp_path / "facts.json") == 4  # type: ignore[arg-type]
     # A kernel is launched in each way that a row names it.
     both = [(name, pdl) for name in ("good", "late") for pdl in (False, True)]
     assert sorted(ways) == sorted(
@@ -66,7 +73,7 @@ def test_only_kernels_that_passed_are_listed(
             *both,
             ("wrong", False),
             ("behind", True),
-            *((name, False) for name in ("spare", "groups", "batches")),
+            *((name, False) for name in ("spare", "groups", "batches", "keeps")),
         ]
     )
     facts = json.loads((tmp_path / "facts.json").read_text())
@@ -80,6 +87,7 @@ def test_only_kernels_that_passed_are_listed(
         ("batches", 5e-4, 89),
     ]
     words = {n["name"]: n["detail"] for n in facts["failed"]}
-    assert set(words) == {"wrong", "damaged", "late"}
+    assert set(words) == {"wrong", "damaged", "late", "keeps"}
     assert "4 elements wrong" in words["wrong"] and "cubin_hash" in words["damaged"]
     assert "4 elements wrong" in words["late"]
+    assert words["keeps"] == "C held an old product: 9 elements differ from the first result"

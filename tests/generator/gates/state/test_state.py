@@ -3,20 +3,38 @@ shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from hgemm_packs import launcher
 from hgemm_packs.generator.gates.checker import NumericError
 from hgemm_packs.generator.gates.state import gate, launches
-from hgemm_packs.pack.manifest import KernelEntry
+from hgemm_packs.measure.kernel_arm import KernelArm
+from hgemm_packs.pack.manifest import GridRule, KernelEntry
+from hgemm_packs.workspace import Workspace
+from tests import fake_driver
+from tests.generator.gates import test_batched_gate, test_grouped_gate
 from tests.generator.gates.state import keepers
 from tests.generator.gates.state.keepers import Device, Keeper
-from tests.generator.redteam.cheats import Cheat, honest, made_up, split_k, zero
+from tests.generator.gates.test_numeric_epilogue import entry_of
+from tests.generator.gates.test_numeric_epilogue import honest as epilogues
+from tests.generator.redteam.cheats import Cheat, Tensor, honest, made_up, split_k, zero
 
 CPU = torch.device("cpu")
+
 FEW = 64  # launches in a row
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Products are small, and threads of a busy machine wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def put_through(
@@ -105,3 +123,96 @@ def test_as_many_launches_in_a_row_as_a_counter_of_16384_needs() -> None:
 
     with pytest.raises(NumericError, match="16640 launches in a row"):
         put_through(make, in_a_row=launches.IN_A_ROW)
+
+
+@pytest.mark.parametrize("epilogue", ["bias_gelu", "residual", "gated_silu"])
+def test_kernels_with_an_epilogue_pass_and_their_addend_meets_the_ends(epilogue: str) -> None:
+    entry = entry_of(epilogue)
+    assert put_through(lambda device: epilogues(epilogue), entry)[0].places
+    if epilogue == "gated_silu":
+        return
+
+    def reaching(device: Device) -> Callable[..., None]:
+        def launch(a: Tensor, b: Tensor, c: Tensor, more: Tensor) -> None:
+            device.touch(more, 0, 1)
+            epilogues(epilogue)(a, b, c, more)
+
+        return launch
+
+    with pytest.raises(NumericError, match=r"^the addend at the end of a mapping"):
+        put_through(reaching, entry)
+
+
+def _once_wrong_in_c(right: Callable[..., None]) -> Keeper:
+    """Keeps a C that holds what it would make of the first row."""
+
+    def make(device: Device) -> Callable[..., None]:
+        def launch(*arguments: Tensor) -> None:
+            c = arguments[-1]
+            before = c.clone()
+            right(*arguments)
+            if torch.equal(c.flatten()[:8], before.flatten()[:8]):
+                c.copy_(before)
+
+        return launch
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("entry", "right"),
+    [(test_grouped_gate.entry(), test_grouped_gate.right)]
+    + [(test_batched_gate.entry(layout), test_batched_gate.right) for layout in ("nt", "tn")],
+    ids=["groups", "batches", "batches of tn"],
+)
+def test_groups_and_batches(entry: KernelEntry, right: Callable[..., None]) -> None:
+    kept, device = put_through(lambda device: right, entry)
+    assert kept == gate.Kept(FEW, False)
+    assert len(device.fills) == 2 * launches.TURNS
+    with pytest.raises(NumericError, match=f"^{HELD} "):
+        put_through(_once_wrong_in_c(right), entry)
+    with pytest.raises(NumericError, match=f"^{TURN}: "):
+        put_through(lambda device: _adds(device, right), entry)
+
+
+def _adds(device: Device, right: Callable[..., None]) -> Callable[..., None]:
+    """Adds what shared memory holds to an element of C."""
+
+    def launch(*arguments: Tensor) -> None:
+        right(*arguments)
+        arguments[-1].view(-1)[3] += keepers.float_of(device.shared)
+        device.shared = 0
+
+    return launch
+
+
+def test_a_workspace_meets_both_ends(
+    monkeypatch: pytest.MonkeyPatch, clean_process: None, driver_library: Path
+) -> None:
+    """On the stand-in driver: its kernel adds through words that no arm has given it."""
+    fake = fake_driver.start(monkeypatch, driver_library)
+    cubin = fake_driver.image("kernel", "tma2_ws_v2", "nt")
+    entry = fake_driver.entry(
+        "tma2_ws_v2", "nt", cubin=cubin, grid=GridRule(16, 16, False, fake_driver.SLICES)
+    )
+    kernel = launcher.load(0, entry, cubin)
+    sides: list[str] = []
+
+    class Pages(Device):
+        def workspace(  # type: ignore[override]
+            self, arm: KernelArm, sizes: tuple[int, int], side: str
+        ) -> Callable[..., None]:
+            words = torch.full((1 << 16,), -1, dtype=torch.int32)
+            size = arm.kernel.workspace(*sizes) // 4
+            own = words[:size] if side == "start" else words[-size:]
+
+            def launch(a: Tensor, b: Tensor, c: Tensor) -> None:
+                launcher.launch(kernel, a, b, c, Workspace(own))
+                assert int(fake.control.parts) == own.data_ptr()
+                sides.append(side)
+
+            return launch
+
+    device = Pages()
+    gate.check(entry, KernelArm(kernel), CPU, 3, 264, device, device, FEW)
+    assert sides == ["start", "end"] * 2

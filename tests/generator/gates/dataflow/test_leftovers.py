@@ -1,17 +1,13 @@
-"""PTX that keeps something from launch to launch, by rule, and the kernels of the corpus that do
-not."""
+"""PTX that keeps something from launch to launch, by rule. That no honest kernel does is tested
+with the corpus."""
 
 from __future__ import annotations
 
 import pytest
 
-from hgemm_packs.generator.compile import compiler
-from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.gates.dataflow import leftovers
 from hgemm_packs.generator.gates.dataflow.program.parse import parse
-from hgemm_packs.generator.gates.state import code
-from hgemm_packs.generator.redteam import corpus
-
-HONEST = {case.name: case for case in corpus.load() if case.honest and case.candidate is not None}
+from tests.generator.gates.dataflow.snippets import check
 
 
 def faults(body: str, finishes: bool = False) -> list[str]:
@@ -27,7 +23,7 @@ setp.eq.s32 %p1, %r1, 7;
 ret;
 }}
 """
-    return code.faults(parse(text), finishes)
+    return leftovers.faults(parse(text), finishes)
 
 
 WAIT = "{{ .reg .pred done; again: mbarrier.{} done, [%r2], %r1; @!done bra again; }}"
@@ -127,10 +123,7 @@ def test_an_epilogue_by_a_function_looks_at_the_bits_of_a_sum() -> None:
     assert len(faults(body)) == 1
 
 
-@pytest.mark.parametrize("name", HONEST)
-def test_kernels_of_the_corpus_keep_nothing(name: str) -> None:
-    one = HONEST[name].candidate
-    assert one is not None
-    built = compiler.build_source(one.source, one.fields)
-    verdict = code.check(built.entry_fields, one.source)
-    assert (verdict.gate, verdict.status, verdict.detail) == ("state", Status.OK, "")
+def test_the_gate_tells_of_it_behind_what_follows_operands() -> None:
+    verdict = check(end="discard.global.L2 [%rd3], 128;")
+    assert not verdict.passed
+    assert "L2: discard in 'discard.global.L2 [%rd3], 128'" in verdict.detail

@@ -1,52 +1,31 @@
-"""The part of the state gate that needs no GPU: what PTX may not say, for a launch begins with
-nothing and leaves nothing behind.
+"""Rules for what a launch finds: it begins with nothing and leaves nothing behind.
 
-Four rules, each for a place where something of another launch is: registers that nothing has set,
-counts and phases of barriers, lines of L2 that stay. Numbers in shared memory are the data-flow
-gate's. Called for finalists, on the PTX that the cubin was made of; runs nothing of the kernel.
+Called by `gate` on PTX as it is written, for each place where something of another launch may be:
+registers that nothing has set, arrivals and phases of barriers, lines of L2 that stay. Numbers in
+shared memory are refused by `memory`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
-from hgemm_packs.generator.compile import compiler
-from hgemm_packs.generator.core.spec import Status, Verdict
-from hgemm_packs.generator.gates.dataflow.exceptions import FINISHES, declared
 from hgemm_packs.generator.gates.dataflow.program.parse import (
     Instruction,
     Kernel,
     Operand,
-    Unreadable,
-    parse,
     written,
 )
 from hgemm_packs.generator.gates.dataflow.program.webs import Block, blocks
 
-GATE: Final = "state"
-MOST_TOLD: Final = 4  # rules broken, of a verdict
 #: What L2 may be told of a line: to let it go first, or nothing; and how much to fetch.
 _OF_L2: Final = re.compile(r"L2(::(evict_first|evict_unchanged|cache_hint|64B|128B|256B))?")
 _FLOAT: Final = re.compile(r"%fd?\d")
 _POLICY: Final = ("createpolicy", "fractional")
-_WAITS: Final = ("try_wait", "test_wait")
+_WAITS: Final = frozenset(("try_wait", "test_wait"))
 #: What may stand in a loop that waits for a barrier.
 _IN_A_WAIT: Final = frozenset(("mbarrier", "nanosleep", "bra", "mov", "selp", "setp", "not", "and"))
-
-
-def check(fields: Mapping[str, Any], source: str) -> Verdict:
-    """Verdict on a built kernel: `fields` are its manifest fields with its `id`, `source` what it
-    was compiled from. `detail` names broken rules with their instructions, the first ones alone."""
-    try:
-        kernel = parse(compiler.ptx_of(source, fields))
-    except (compiler.BuildError, Unreadable) as error:
-        return Verdict(GATE, Status.DATAFLOW, f"unreadable: {error}")
-    found = faults(kernel, FINISHES in declared(fields))
-    more = [f"{len(found) - MOST_TOLD} more"] if len(found) > MOST_TOLD else []
-    status = Status.DATAFLOW if found else Status.OK
-    return Verdict(GATE, status, "; ".join([*found[:MOST_TOLD], *more]))
 
 
 def faults(kernel: Kernel, finishes: bool = False) -> list[str]:
@@ -145,10 +124,10 @@ def _barriers(
         to = written(ins)
         for name in to.registers() if to is not None else ():
             for user in users.get(name, ()):
-                if {"test_wait", "try_wait"} & set(ins.opcode):
+                if _WAITS & set(ins.opcode):
                     if not _repeats(kernel, user, ins):
                         yield user, "barrier: whether it is complete decides more than a wait"
-                elif not {"test_wait", "try_wait"} & set(user.opcode):
+                elif not _WAITS & set(user.opcode):
                     yield user, "barrier: its state is read"
 
 
