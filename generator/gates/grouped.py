@@ -223,8 +223,8 @@ def check(entry: KernelEntry, launch: GroupedLaunch, device: torch.device, seed:
 
 
 def run_small(entry: KernelEntry, launch: GroupedLaunch, device: str, seed: int) -> Iterator[float]:
-    """What the sanitizer watches: two splits over partial tiles, with the ring wrapping twice in the
-    second. Gives the relative error of each; operands end where their memory does."""
+    """What the sanitizer watches: two splits over partial tiles, with the ring wrapping twice in
+    the second. Gives the relative error of each; operands end where their memory does."""
     tile, source = entry.grid.tile_m, torch.Generator().manual_seed(seed)
     dtype = DTYPES[entry.dtype]
     for n, k, sizes in (

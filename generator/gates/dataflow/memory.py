@@ -24,6 +24,7 @@ from hgemm_packs.generator.gates.dataflow.values import (
     ENDS,
     MIXED,
     NARROW,
+    NOWHERE,
     NUMBER,
     NUMBERS,
     OPERAND,
@@ -78,7 +79,7 @@ def places(
         whole = value if whole is None else ranges.compute(("add", "s64"), (whole, value))
     assert whole is not None
     found = [base for base in whole.bases if _in_space(flow, base, space)]
-    if not found:
+    if not found or NOWHERE & whole.bases:
         flow.refuse(ins, "address: no parameter or array plus numbers")
     low, high = whole.low, whole.high
     if len(whole.bases) > 1 or low is None or high is None or size is None:

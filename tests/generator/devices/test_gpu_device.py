@@ -12,7 +12,9 @@ import torch
 from hgemm_packs import launcher
 from hgemm_packs.generator.core.spec import JOB_KINDS, DeviceLost, Status
 from hgemm_packs.generator.devices import gpu
+from hgemm_packs.generator.gates.numeric import Numeric, NumericError
 from hgemm_packs.generator.measure import admission, contest, screening
+from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem
 from tests import cards, fake_driver
 from tests.generator import stand_in
@@ -231,6 +233,30 @@ def test_what_fails_without_a_kernel_fails_the_job(
     reply = run(machine, kind, *(GOOD if kind not in ("noise", "ceilings") else ()))
     assert reply.results == {} and reply.baselines == {}
     assert reply.evidence == {"failed": f"{type(error).__name__}: {error}"}
+
+
+def test_a_gate_job_asks_the_state_gate_as_well(
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it finds is the kernel's; a fault that it finds takes the device with it."""
+    words_ = "C held an old product: 9 elements differ from the first result"
+
+    def keep(entry: KernelEntry, kernel: object, index: int, seed: int) -> None:
+        assert (index, seed) == (0, 5)
+        if entry.id == GOOD[1].id:
+            raise NumericError(words_)
+
+    monkeypatch.setattr(gpu.numeric, "check", lambda *_: Numeric(1e-4, 7))
+    monkeypatch.setattr(gpu.state, "check_kernel", keep)
+    good, bad = words(run(machine, "gate", *GOOD[:2]))
+    assert (good, bad) == ((Status.OK, ""), (Status.NUMERIC, words_))
+
+    def lost(index: int) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lost)
+    with pytest.raises(DeviceLost, match=f"{GOOD[1].id}.: CUDA error: an illegal memory access"):
+        run(machine, "gate", GOOD[1])
 
 
 def test_what_a_kernel_does_wrong_is_a_result(machine: SimpleNamespace) -> None:
