@@ -33,8 +33,8 @@ extern "C" __global__ void __launch_bounds__(1024, 1) fill(u32 pattern, u32 rand
 }
 
 // Reads and writes `count` words over and over, from as many CTAs as there are, until `stop` is not 0 or `most`
-// nanoseconds have gone. Its CTAs are small, so that others find room beside them.
-extern "C" __global__ void __launch_bounds__(128) hammer(u32* memory, u64 count, const volatile u32* stop, u64 most) {
+// nanoseconds have gone.
+extern "C" __global__ void __launch_bounds__(512) hammer(u32* memory, u64 count, const volatile u32* stop, u64 most) {
   u64 now, began;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(began));
   u32 sum = blockIdx.x;

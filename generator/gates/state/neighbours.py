@@ -21,9 +21,9 @@ from hgemm_packs.generator.families.base import SMEM_LIMIT_BYTES
 from hgemm_packs.generator.gates.state.mapped import call
 
 FILLERS = 1024  # threads of a CTA
-HAMMERS = 128
+HAMMERS = 512
 HAMMERED_BYTES = 1 << 27  # more than any L2 holds
-MOST_NS = 400_000_000  # that a hammer works, whatever becomes of the process
+MOST_NS = 30_000_000  # that a hammer works: a grid whose CTAs start together may wait for its end
 SIDE = 192  # of the product between launches
 
 
@@ -88,7 +88,8 @@ class Neighbours:
         self._stream.wait_stream(current)
         self._launch(
             "hammer",
-            (self._sm_count, HAMMERS, 0),
+            # Half of the SMs: beside it there is no room for a CTA that takes all registers.
+            (self._sm_count // 2, HAMMERS, 0),
             self._stream,
             (ctypes.c_void_p, memory.data_ptr()),
             (ctypes.c_uint64, memory.numel()),
