@@ -1,4 +1,5 @@
-"""What an isolated process does on the GPU with a candidate: the numeric gate, and measuring.
+"""What an isolated process does on the GPU with a candidate: the numeric and the state gate, and
+measuring.
 
 `evaluate` and the red-team run send these functions to an `isolation.Worker`. Answers are plain
 values, as JSON carries them; a candidate that lost the context is an answer like any other, and the
@@ -18,6 +19,7 @@ from hgemm_packs.generator.compile.candidate import CandidateError, entry
 from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, DeviceLost, Job, Status
 from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.gates import isolation, numeric, pack_gate
+from hgemm_packs.generator.gates.state import gate as state
 from hgemm_packs.problem import Problem
 
 Answer = dict[str, Any]
@@ -37,6 +39,23 @@ def warm_up(index: int) -> str:
 
 def _answer(gate: str, status: Status, detail: str = "", **evidence: Any) -> Answer:
     return {"gate": gate, "status": status.value, "detail": detail[:2000], "evidence": evidence}
+
+
+def state_gate(kernel: CompiledKernel, index: int, seed: int) -> Answer:
+    """Verdict of the state gate; a fault of memory is one of it and costs the process its
+    context."""
+    try:
+        record = entry(kernel.fields, kernel.cubin)
+        kept = state.check_kernel(record, launcher.load(index, record, kernel.cubin), index, seed)
+    except numeric.NumericError as error:
+        return _answer(state.GATE, Status.NUMERIC, str(error), seed=seed)
+    except CandidateError as error:
+        return _answer("record", Status.PARSE, str(error))
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError) as error:
+        return _answer(isolation.GATE, Status.LAUNCH, str(error), seed=seed)
+    return _answer(state.GATE, Status.OK, seed=seed, in_a_row=kept.launches_in_a_row)
 
 
 def numeric_gate(kernel: CompiledKernel, index: int, seed: int) -> Answer:

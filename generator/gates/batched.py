@@ -214,7 +214,7 @@ def check(entry: KernelEntry, launch: Launch, device: torch.device, seed: int) -
 
 
 def run_small(entry: KernelEntry, launch: Launch, device: str, seed: int) -> Iterator[float]:
-    """What the sanitizer watches: two batches over partial tiles, with the ring wrapping once in
+    """What the sanitizer watches: two batches over partial tiles, with the ring wrapping twice in
     the second. Gives the relative error of each; operands end where their memory does."""
     source = torch.Generator().manual_seed(seed)
     dtype = DTYPES[entry.dtype]
@@ -228,7 +228,7 @@ def run_small(entry: KernelEntry, launch: Launch, device: str, seed: int) -> Ite
             2,
             size(entry.m, entry.grid.tile_m + 2),
             size(entry.n, entry.grid.tile_n + 8),
-            size(entry.k, ring_depth(entry) + 72),
+            size(entry.k, 3 * ring_depth(entry) + 72),
         ),
     ):
         of_a, of_b = (letter == "t" for letter in entry.layout)

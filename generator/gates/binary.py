@@ -29,16 +29,28 @@ _OF_AN_ENTRY = re.compile(r"\.(rela?\.text|text|nv\.info|nv\.shared|nv\.constant
 #: variables in global memory: constexpr values end there too, but only the reading tells of use.
 _BANKS = ("0x0", "0x2", "0x3")
 #: What a kernel may ask of the driver's values before the parameters in bank 0: sizes of block,
-#: grid and cluster, stack, sizes of shared memory, the address of the parameters (tensor maps) and
-#: how to reach global memory. Not here: 0x30 %gridid, 0xd0 the address of `__constant__` memory,
-#: 0x190 %current_graph_exec. Found by compiling one kernel for each PTX name.
-_SIZES = (*range(0x0, 0x18, 4), 0x2C, 0x114, 0x13C, *range(0x140, 0x168, 4), 0x188)
+#: grid and cluster, stack, the address of the parameters (tensor maps) and how to reach global
+#: memory. Found by compiling one kernel for each PTX name, as those that are named to be refused.
+_SIZES = (*range(0x0, 0x18, 4), *range(0x140, 0x168, 4), 0x188)
 _DRIVER = {*_SIZES, 0x28, 0x198, 0x208}
-_KNOWN = {"0x30": "%gridid", "0xd0": "the address of constants", "0x190": "%current_graph_exec"}
-#: Special registers: where a thread stands. No clock, no counter, no name of the SM.
+_KNOWN = {
+    "0x2c": "%dynamic_smem_size",
+    "0x30": "%gridid",
+    "0x40": "%envreg0",
+    "0x4c": "%envreg3",
+    "0x68": "%reserved_smem_offset_end",
+    "0x6c": "%reserved_smem_offset_1",
+    "0xd0": "the address of constants",
+    "0x10c": "%nsmid",
+    "0x114": "%total_smem_size",
+    "0x13c": "%aggr_smem_size",
+    "0x190": "%current_graph_exec",
+}
+#: Special registers: where a thread stands in block, cluster and warp. No clock, counter or name
+#: of the SM, no slot of a warp (SR_VIRTID), no size of shared memory.
 _SPECIALS = re.compile(
-    r"SRZ|SR_(TID|CTAID|NTID|NCTAID)\.[XYZ]|SR_C[Gg][Aa]\w*|SR_LANEID|SR_VIRTID"
-    r"|SR_(EQ|L[TE]|G[TE])MASK|SR_SMEMSZ|SR_SWINHI|SR_SWINLO"
+    r"SRZ|SR_(TID|CTAID|NTID|NCTAID)\.[XYZ]|SR_C[Gg][Aa]\w*|SR_LANEID"
+    r"|SR_(EQ|L[TE]|G[TE])MASK|SR_SWINHI|SR_SWINLO"
 )
 
 

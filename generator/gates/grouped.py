@@ -224,13 +224,13 @@ def check(entry: KernelEntry, launch: GroupedLaunch, device: torch.device, seed:
 
 
 def run_small(entry: KernelEntry, launch: GroupedLaunch, device: str, seed: int) -> Iterator[float]:
-    """What the sanitizer watches: two splits over partial tiles, with the ring wrapping once in the
-    second. Gives the relative error of each; operands end where their memory does."""
+    """What the sanitizer watches: two splits over partial tiles, with the ring wrapping twice in
+    the second. Gives the relative error of each; operands end where their memory does."""
     tile, source = entry.grid.tile_m, torch.Generator().manual_seed(seed)
     dtype = DTYPES[entry.dtype]
     for n, k, sizes in (
         (entry.grid.tile_n - 8, 72, [5, 0, tile + 2]),
-        (entry.grid.tile_n + 8, ring_depth(entry) + 72, [0, 2 * tile - 3, 1, 0]),
+        (entry.grid.tile_n + 8, 3 * ring_depth(entry) + 72, [0, 2 * tile - 3, 1, 0]),
     ):
         ends = running(sizes)
         tokens = torch.randn(ends[-1], k, generator=source).to(dtype)

@@ -55,6 +55,7 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 OF_TABLES = ("memcheck", "racecheck")
 BOUND = {"f16": 3e-4, "bf16": 2.4e-3}  # relative error of rounding, with room for small sizes
 TIMEOUT_S = 120.0
+DEEP = 4096  # K of a kernel whose ring nobody knows
 POLL_S = 0.2  # between two looks whether to stop
 _SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (\d+)")
 
@@ -88,16 +89,29 @@ def clean(lines: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def problems(entry: KernelEntry, max_ctas: int | None = None) -> Iterator[tuple[int, int, int]]:
-    """Ragged (M, N, K): one partial tile, and two tiles each way with the ring wrapping once; fewer
-    where CTAs wait for each other and only `max_ctas` run at once."""
-    tile_m, tile_n = entry.grid.tile_m, entry.grid.tile_n
+    """Ragged (M, N, K), each once: one partial tile; two tiles each way with the ring wrapping
+    once; a tile with the ring wrapping twice, or deep where nobody knows the ring; and of a
+    persistent kernel more than twice as many tiles as the `max_ctas` CTAs that run at once.
+
+    Fewer tiles where CTAs wait for each other and only `max_ctas` of them run.
+    """
+    tile_m, tile_n, ring = entry.grid.tile_m, entry.grid.tile_n, ring_depth(entry)
     odd = entry.n.multiple_of == entry.k.multiple_of == 1
-    for m, n, k in (
+    wanted = [
         (tile_m - 3, tile_n - 8 + odd, 72 - odd),
-        (tile_m + 5, tile_n + 8 - odd, ring_depth(entry) + 72 + odd),
-    ):
+        (tile_m + 5, tile_n + 8 - odd, ring + 72 + odd),
+        (tile_m - 1, tile_n, (3 * ring if entry.genome else DEEP) + 72),
+    ]
+    if entry.grid.persistent and not entry.cooperative and max_ctas is not None:
+        side = math.isqrt(2 * max_ctas) + 1
+        wanted.append((side * tile_m - 3, side * tile_n - 8, 72 - odd))
+    seen = set()
+    for m, n, k in wanted:
         m, n = fit_shape(entry, size(entry.m, m), size(entry.n, n), max_ctas)
-        yield m, n, size(entry.k, k)
+        problem = m, n, size(entry.k, k)
+        if problem not in seen:
+            yield problem
+        seen.add(problem)
 
 
 def store_matrix(

@@ -28,8 +28,8 @@ WORST, PRICE = 0.95, 100
 #: What the doubt is taken times, and the least gain that is worth a kernel.
 DOUBTS, LEAST_MARGIN = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0), 1.01
 #: Sorts are what these features are, at most the number or above: unaligned rows or not, and floors
-#: up to 3 us or not, M up to 64 or not. torch is foretold worst where rows are unaligned, best where
-#: times are long; a few rows gain most.
+#: up to 3 us or not, M up to 64 or not. torch is foretold worst where rows are unaligned, best
+#: where times are long; a few rows gain most.
 SPLITS = (
     (FEATURES.index("log2_row_bytes"), 3.5),
     (FEATURES.index("log2_floor"), math.log2(3.0)),

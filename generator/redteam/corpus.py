@@ -37,6 +37,7 @@ GATES = (
     "dataflow",
     "isolation",
     "numeric",
+    "state",
     "sanitizer",
     "plausibility",
 )

@@ -1,5 +1,5 @@
-"""The part of the red-team run that launches kernels: numeric and isolation gates in many processes
-at a time, then the sanitizer in as many, then times, alone.
+"""The part of the red-team run that launches kernels: numeric, state and isolation gates in many
+processes at a time, then the sanitizer in as many, then times, alone.
 
 Called by `run`. A process that has seen a bad kernel is never used again.
 """
@@ -22,6 +22,7 @@ from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, Verdict
 from hgemm_packs.generator.devices import in_process
 from hgemm_packs.generator.gates import isolation, sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import Worker
+from hgemm_packs.generator.gates.state import gate as state
 from hgemm_packs.generator.redteam.corpus import PASS, Case
 from hgemm_packs.generator.redteam.outcome import CaseOutcome
 from hgemm_packs.generator.run import evaluate
@@ -67,7 +68,7 @@ class _Pass:
         return [name for name in self.cases if self.outcomes[name].got_gate == PASS]
 
     def numeric(self) -> None:
-        """Numeric and isolation gates. What is expected to kill its process comes last."""
+        """Numeric, state and isolation gates. What is expected to kill its process comes last."""
         order = sorted(
             self.cases.values(), key=lambda c: (isolation.GATE in c.expect, not c.honest)
         )
@@ -95,6 +96,10 @@ class _Pass:
                     verdict = evaluate.numeric_gate(
                         worker, self.kernels[name], self.device, limit_s
                     )
+                    if verdict.passed and self._meets_state(name):
+                        verdict = evaluate.state_gate(
+                            worker, self.kernels[name], self.device, limit_s
+                        )
                 except RuntimeError as error:  # not the kernel's: no memory left, say
                     worker.close()
                     self.file_verdict(
@@ -104,6 +109,10 @@ class _Pass:
                     self._file(name, verdict, time.monotonic() - began)
         finally:
             worker.close()
+
+    def _meets_state(self, name: str) -> bool:
+        """Whether the state gate must reject a case, or pass it."""
+        return self.cases[name].honest or state.GATE in self.cases[name].expect
 
     def _file(self, name: str, verdict: Verdict, seconds: float) -> None:
         case = self.cases[name]

@@ -31,7 +31,7 @@ from hgemm_packs.generator.gates.source import static
 from hgemm_packs.generator.tables import judge
 from hgemm_packs.problem import Problem
 
-__all__ = ["build_gates", "evaluate", "load", "numeric_gate"]
+__all__ = ["build_gates", "evaluate", "load", "numeric_gate", "state_gate"]
 
 WARM_UP_S = 120.0
 GATE_S = 60.0  # the numeric gate of a slow but honest kernel, many times over
@@ -97,6 +97,7 @@ def _on_device(kernel: CompiledKernel, problem: Problem, device: int) -> Iterato
     """The gates that run the kernel; each is run only when it is asked for."""
     with Worker() as worker:
         yield numeric_gate(worker, kernel, device)
+        yield state_gate(worker, kernel, device)
     yield sanitize_kernel(kernel)
     with Worker() as worker:
         yield from _measure_kernel(worker, kernel, problem, device)
@@ -126,6 +127,15 @@ def numeric_gate(
     worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
     seed = secrets.randbits(48)
     return call_gate(worker, in_process.numeric_gate, kernel, device, seed, limit_s=limit_s)
+
+
+def state_gate(
+    worker: Worker, kernel: CompiledKernel, device: int, limit_s: float = GATE_S
+) -> Verdict:
+    """Verdict of the state gate on a kernel that the numeric gate has passed in this process, or of
+    the isolation gate."""
+    seed = secrets.randbits(48)
+    return call_gate(worker, in_process.state_gate, kernel, device, seed, limit_s=limit_s)
 
 
 def sanitize_kernel(kernel: CompiledKernel) -> Verdict:

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status, Verdict
-from hgemm_packs.generator.gates.dataflow import arithmetic, caches, memory, products, waits
-from hgemm_packs.generator.gates.dataflow.exceptions import declared
+from hgemm_packs.generator.gates.dataflow import arithmetic, leftovers, memory, products, waits
+from hgemm_packs.generator.gates.dataflow.exceptions import FINISHES, declared
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program import loops, unset
 from hgemm_packs.generator.gates.dataflow.program.parse import (
@@ -58,7 +58,8 @@ def check(fields: Mapping[str, Any], source: str) -> Verdict:
 def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     """The same of the kernel's PTX."""
     try:
-        kernel = split(parse(ptx))
+        whole = parse(ptx)
+        kernel = split(whole)
     except Unreadable as error:
         return Verdict(GATE, Status.DATAFLOW, f"unreadable: {error}")
     layout = str(fields["param_layout"])
@@ -70,6 +71,7 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     )
     follow(flow)
     found = [flow.refusals[at] for at in sorted(flow.refusals)]
+    found += leftovers.faults(whole, FINISHES in flow.exceptions)
     evidence = {"instructions": len(kernel.instructions), "refusals": len(found)}
     if not found:
         return Verdict(GATE, Status.OK, "", evidence)
@@ -174,7 +176,6 @@ def _step(flow: Flow, ins: Instruction) -> None:
         known = any(step(flow, ins) for step in _STEPS)
     except (IndexError, KeyError, ValueError):  # operands that no rule expects
         known = False
-    caches.check(flow, ins)
     if not known:
         flow.refuse(ins, "unknown: an instruction that this gate does not follow")
 

@@ -24,6 +24,7 @@ from hgemm_packs.generator.gates.dataflow.values import (
     ENDS,
     MIXED,
     NARROW,
+    NOWHERE,
     NUMBER,
     NUMBERS,
     OPERAND,
@@ -78,7 +79,7 @@ def places(
         whole = value if whole is None else ranges.compute(("add", "s64"), (whole, value))
     assert whole is not None
     found = [base for base in whole.bases if _in_space(flow, base, space)]
-    if not found:
+    if not found or NOWHERE & whole.bases:
         flow.refuse(ins, "address: no parameter or array plus numbers")
     low, high = whole.low, whole.high
     if len(whole.bases) > 1 or low is None or high is None or size is None:
@@ -147,7 +148,16 @@ def holds(flow: Flow, ins: Instruction, parts: Sequence[Place]) -> int:
         elif name == ENDS or flow.kernel.symbols.get(name) in ("global", "const"):
             kinds |= CLEAN
         else:
-            kinds |= _stored(flow, ins, place)
+            stored = _stored(flow, ins, place)
+            if (
+                stored & CLEAN
+                and _space_of(flow, name) == "shared"
+                and LISTS not in flow.exceptions
+            ):
+                flow.refuse(
+                    ins, "load: a number from shared memory, which may be of another launch,"
+                )
+            kinds |= stored
     if kinds & BYTES and kinds & TRACKED:
         flow.refuse(ins, f"bits: {words(kinds)} of which single bytes were stored")
     if SHIFTS in flow.exceptions and kinds & OPERAND and kinds & OUT:

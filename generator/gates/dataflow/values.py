@@ -46,6 +46,8 @@ NAMES: Final = {
     VERDICT: "a comparison of sums",
     NUMBERS: "a number",
 }
+#: Of what is an address on some paths, and a number on others.
+NOWHERE: Final = frozenset(("",))
 #: What parameters point to, by the names that bases have: global memory. A pointer is a parameter
 #: plus numbers; of other arithmetic on one comes a number.
 C: Final = "C"
@@ -94,15 +96,18 @@ def join(a: Value, b: Value) -> Value:
         return a
     low = None if a.low is None or b.low is None else min(a.low, b.low)
     high = None if a.high is None or b.high is None else max(a.high, b.high)
+    bases = a.bases | b.bases
     if a.padded != b.padded or a.bases != b.bases:
         low = high = None
+        if not a.bases or not b.bases:
+            bases |= NOWHERE
     return Value(
         a.kinds | b.kinds,
         a.halves | b.halves,
         low,
         high,
         min(a.zeros, b.zeros),
-        a.bases | b.bases,
+        bases,
         a.padded if a.padded == b.padded else "",
     )
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 
 #: First words of instructions. Not here: trap, brkpt, pmevent, call, alloca, tensormap, multimem,
-#: texture and surface access, whatever no GEMM needs.
+#: discard, applypriority, texture and surface access, whatever no GEMM needs.
 INSTRUCTIONS = re.compile(
-    r"""abs | activemask | add | addc | and | applypriority | atom | bar | barrier | bfe | bfi |
+    r"""abs | activemask | add | addc | and | atom | bar | barrier | bfe | bfi |
     bfind | bmsk | bra | brev | clz | cnot | copysign | cp | createpolicy
-    | cvt | cvta | discard | div | elect | ex2 | exit | fence | fma | fns | getctarank |
+    | cvt | cvta | div | elect | ex2 | exit | fence | fma | fns | getctarank |
     griddepcontrol | isspacep | ld | ldmatrix | ldu | lg2 | lop3 | mad | madc | mapa | match |
     max | mbarrier | membar | min | mma | mov | movmatrix | mul | nanosleep | neg | not | or |
     popc | prefetch | prefetchu | prmt | rcp | red | redux | rem | ret | rsqrt | sad | selp |
@@ -22,10 +22,11 @@ INSTRUCTIONS = re.compile(
     | szext | tanh | testp | vote | wgmma | xor""",
     re.VERBOSE,
 )
-#: Where a thread stands, and nothing of time, of the SM or of the grid's history.
+#: Where a thread stands, and nothing of time, of the SM, of its warp slots (%warpid names one, not
+#: the warp's place in the block) or of the grid's history.
 REGISTERS = re.compile(
-    r"tid|ntid|ctaid|nctaid|laneid|warpid|lanemask_(eq|l[te]|g[te])|(n)?clusterid"
-    r"|cluster_n?cta(id|rank)|is_explicit_cluster|(dynamic|total|aggr)_smem_size"
+    r"tid|ntid|ctaid|nctaid|laneid|lanemask_(eq|l[te]|g[te])|(n)?clusterid"
+    r"|cluster_n?cta(id|rank)|is_explicit_cluster"
 )
 _CLOCKS = re.compile(r"clock|timer|^pm\d")
 _TRAPS = ("trap", "brkpt", "pmevent")

@@ -8,7 +8,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(SLICED_PARAMS) {
     for (int i = 1; i < SLICES; ++i) {
 #pragma unroll
       for (int j = 0; j < kBlocks; ++j) {
-        Vec4 part;
+        Vec4 part = kNothing;
         load_part(part, s.part(i) + 4 * j, true);
         add(acc[j], part);
       }

@@ -101,6 +101,16 @@ BAD: dict[str, tuple[dict[str, str], set[str]]] = {
         {"inside": f"{{{ASM % ('globaltimer_lo', 1)}}} {{{ASM % ('smid', 2)}}}"},
         {"clock: reads SR_GLOBALTIMERLO", "special: reads SR_VIRTUALSMID"},
     ),
+    "slot of a warp": (
+        {"inside": f"{{{ASM % ('warpid', 1)}}} {{{ASM % ('nwarpid', 2)}}}"},
+        {"special: reads SR_VIRTCFG, SR_VIRTID"},
+    ),
+    "sizes of shared memory": (
+        {"inside": ASM % ("dynamic_smem_size", 1)},
+        {"driver: reads %dynamic_smem_size"},
+    ),
+    "environment": ({"inside": ASM % ("envreg3", 1)}, {"driver: reads %envreg3"}),
+    "counter": ({"inside": ASM % ("pm0", 1)}, {"special: reads SR_PM0"}),
     "launch number": (
         {"inside": 'u64 x; asm volatile("mov.u64 %0, %%gridid;" : "=l"(x)); c[m * ldc] = x;'},
         {"driver: reads %gridid"},

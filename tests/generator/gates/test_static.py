@@ -115,6 +115,8 @@ INSIDE = {
     "assembler's macro": ("asm: a directive", 'asm("\\n#define Q trap\\nQ;");'),
     "reserved": ("reserved: __builtin_readcyclecounter", "c[0] = __builtin_readcyclecounter();"),
     "sm": ("special: %smid", ASM % "%%smid"),
+    "slot of a warp": ("special: %warpid", ASM % "%%warpid"),
+    "shared memory": ("special: %total_smem_size", ASM % "%%total_smem_size"),
     "grid": ("special: %gridid", ASM % "%%gridid"),
     "environment": ("special: %envreg3", ASM % "%%envreg3"),
     "launch": ("launch: a kernel starts a kernel", "tiny<<<1, 32>>>(a, b, c, m, n, k, 0, 0, 0);"),
@@ -136,6 +138,14 @@ INSIDE = {
     "intrinsic": ("call: __nvvm_", "c[0] = __nvvm_read_ptx_sreg_smid();"),
     "call in asm": ("asm: call", 'asm volatile("call vprintf, (%0, %0);" ::"l"(c));'),
     "memory in asm": ("asm: .global", 'asm volatile(".global .u32 kept;");'),
+    "lines of L2 dropped": (
+        "asm: discard",
+        'asm volatile("discard.global.L2 [%0], 128;" ::"l"(c));',
+    ),
+    "lines of L2 ranked": (
+        "asm: applypriority",
+        'asm volatile("applypriority.global.L2::evict_normal [%0], 128;" ::"l"(c));',
+    ),
     "descriptor": ("asm: tensormap", 'asm volatile("tensormap.cp_fenceproxy;");'),
     "other code by line": ("preprocessor: __LINE__", "c[0] = __LINE__;"),
     "_Pragma": ("preprocessor: _Pragma", '_Pragma("unroll") for (;;) break;'),

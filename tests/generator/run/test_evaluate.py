@@ -85,6 +85,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, kept: str) -> type[FakeWorker]:
     FakeWorker.answers = {
         "warm_up": "here",
         "numeric_gate": in_process._answer("numeric", Status.OK, shapes_tested=90),
+        "state_gate": in_process._answer("state", Status.OK, in_a_row=16640),
         "ceilings": facts,
         "measure": timed(5.0, 6.0),
     }
@@ -106,6 +107,7 @@ def test_all_gates_of_a_good_kernel(fake: type[FakeWorker]) -> None:
         "binary",
         "dataflow",
         "numeric",
+        "state",
         "sanitizer",
         "plausibility",
         "timing",
@@ -138,6 +140,19 @@ def test_a_bad_kernel_ends_with_its_process(
     assert [v.gate for v in verdicts] == ["static", "build", "binary", "dataflow", gate]
     assert verdicts[-1].status is status
     assert fake.made == 1
+
+
+def test_what_is_wrong_later_is_told_by_the_state_gate_in_the_same_process(
+    fake: type[FakeWorker],
+) -> None:
+    words = "A at the end of a mapping, 21x24x344: CUDA error: an illegal memory access"
+    fake.answers["state_gate"] = in_process._answer("state", Status.NUMERIC, words)
+    verdicts = on_device()
+    assert [v.gate for v in verdicts][-2:] == ["numeric", "state"]
+    assert (verdicts[-1].status, verdicts[-1].detail) == (Status.NUMERIC, words)
+    assert fake.made == 1
+    gates = [name for name, _ in fake.calls if name.endswith("gate")]
+    assert gates == ["numeric_gate", "state_gate"]
 
 
 def test_a_device_that_fails_for_its_own_reasons_condemns_no_kernel(

@@ -71,6 +71,7 @@ mov.b64 %rd2, kernel_param_1;
 ld.param.u64 %rd3, [kernel_param_2];
 ld.param.u64 %rd9, [kernel_param_3];
 ld.param.u32 %r4, [kernel_param_4];
+mov.u32 %r30, one;
 """
 
 

@@ -1,0 +1,180 @@
+"""Rules for what a launch finds: it begins with nothing and leaves nothing behind.
+
+Called by `gate` on PTX as it is written, for each place where something of another launch may be:
+registers that nothing has set, arrivals and phases of barriers, lines of L2 that stay. Numbers in
+shared memory are refused by `memory`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from hgemm_packs.generator.gates.dataflow.program.parse import (
+    Instruction,
+    Kernel,
+    Operand,
+    written,
+)
+from hgemm_packs.generator.gates.dataflow.program.webs import Block, blocks
+
+#: What L2 may be told of a line: to let it go first, or nothing; and how much to fetch.
+_OF_L2: Final = re.compile(r"L2(::(evict_first|evict_unchanged|cache_hint|64B|128B|256B))?")
+_FLOAT: Final = re.compile(r"%fd?\d")
+_POLICY: Final = ("createpolicy", "fractional")
+_WAITS: Final = frozenset(("try_wait", "test_wait"))
+#: What may stand in a loop that waits for a barrier.
+_IN_A_WAIT: Final = frozenset(("mbarrier", "nanosleep", "bra", "mov", "selp", "setp", "not", "and"))
+
+
+def faults(kernel: Kernel, finishes: bool = False) -> list[str]:
+    """Rules that a kernel breaks, in the order of its instructions. One that `finishes` its sums by
+    a function looks at their bits."""
+    found: dict[int, str] = {}
+    users = _users(kernel)
+    for rule in (_unset(kernel, finishes), _barriers(kernel, users), _lines_of_l2(kernel)):
+        for ins, words in rule:
+            found.setdefault(ins.index, f"{words} in '{ins.text[:120]}'")
+    return [found[at] for at in sorted(found)]
+
+
+def _reads(ins: Instruction) -> Iterator[str]:
+    """Registers that an instruction reads; not the sums of wgmma, which it may leave aside and
+    which decide nothing."""
+    to = written(ins)
+    if ins.guard:
+        yield ins.guard
+    for operand in ins.operands:
+        if operand is not to:
+            yield from operand.registers()
+
+
+def _users(kernel: Kernel) -> dict[str, list[Instruction]]:
+    users: dict[str, list[Instruction]] = {}
+    for ins in kernel.instructions:
+        for name in _reads(ins):
+            users.setdefault(name, []).append(ins)
+    return users
+
+
+def _unset(kernel: Kernel, finishes: bool) -> Iterator[tuple[Instruction, str]]:
+    """Reads of registers that some path from the start leaves as another kernel left them.
+
+    Sums may be read so, for a K of nothing sets none: they are added, rounded and stored, and what
+    is made of an unset sum is as unset. The sums of wgmma count as set.
+    """
+    graph = blocks(kernel)
+    sums = {x for ins in kernel.instructions if ins.opcode[0] == "wgmma" for x in _sets(ins)}
+    set_before: dict[int, frozenset[str]] = {0: frozenset(sums)}
+    due = [0] if graph else []
+    while due:
+        at = due.pop()
+        leaves = set(set_before[at])
+        for ins in _of(kernel, graph[at]):
+            _step(ins, leaves)
+        for each in graph[at].next:
+            known = set_before.get(each)
+            now = frozenset(leaves) if known is None else known & leaves
+            if now != known:
+                set_before[each] = now
+                due.append(each)
+    for at, known in set_before.items():
+        here = set(known)
+        for ins in _of(kernel, graph[at]):
+            if not _step(ins, here, finishes):
+                yield ins, "register: read before it is set"
+
+
+def _of(kernel: Kernel, block: Block) -> list[Instruction]:
+    return kernel.instructions[block.first : block.end]
+
+
+def _sets(ins: Instruction) -> tuple[str, ...]:
+    """Registers that an instruction writes in any case."""
+    to = written(ins)
+    return to.registers() if to is not None and not ins.guard else ()
+
+
+def _step(ins: Instruction, here: set[str], finishes: bool = False) -> bool:
+    """Note in `here` what an instruction sets; False where it reads what is not set and more than
+    a sum, or makes something else than a sum of it."""
+    missing = [name for name in _reads(ins) if name not in here]
+    sums = all(_FLOAT.match(name) for name in missing)
+    goes_on = ins.opcode[0] not in ("setp", "set", "slct", "testp")
+    for name in _sets(ins):
+        is_sum = _FLOAT.match(name) is not None
+        if missing and is_sum:
+            here.discard(name)
+        else:
+            here.add(name)
+        goes_on = goes_on and (is_sum or ins.opcode[:2] == ("cvt", "rn"))
+    return not missing or (sums and (goes_on or finishes))
+
+
+def _barriers(
+    kernel: Kernel, users: Mapping[str, list[Instruction]]
+) -> Iterator[tuple[Instruction, str]]:
+    """What a barrier says of arrivals may decide how long a thread waits, and nothing else."""
+    for ins in kernel.instructions:
+        if ins.opcode[0] != "mbarrier":
+            continue
+        if "pending_count" in ins.opcode:
+            yield ins, "barrier: arrivals are counted"
+        to = written(ins)
+        for name in to.registers() if to is not None else ():
+            for user in users.get(name, ()):
+                if _WAITS & set(ins.opcode):
+                    if not _repeats(kernel, user, ins):
+                        yield user, "barrier: whether it is complete decides more than a wait"
+                elif not _WAITS & set(user.opcode):
+                    yield user, "barrier: its state is read"
+
+
+def _repeats(kernel: Kernel, user: Instruction, wait: Instruction) -> bool:
+    """Whether a branch goes back to a wait, or past it and what repeats it."""
+    target = kernel.labels.get(user.operands[0].name) if user.opcode[0] == "bra" else None
+    if target is None:
+        return False
+    first, last = min(target, wait.index), max(target - 1, user.index)
+    between = kernel.instructions[first : last + 1]
+    return all(each.opcode[0] in _IN_A_WAIT for each in between)
+
+
+def _lines_of_l2(kernel: Kernel) -> Iterator[tuple[Instruction, str]]:
+    """Lines that stay in L2 for longer than others, that are dropped unwritten, or of which nobody
+    knows: they would slow, or spoil, what runs behind the kernel."""
+    policies = {
+        name
+        for ins in kernel.instructions
+        if ins.opcode[:2] == _POLICY
+        for name in ins.operands[0].registers()
+    }
+    writes: dict[str, list[Instruction]] = {}
+    for ins in kernel.instructions:
+        to = written(ins)
+        for name in to.registers() if to is not None else ():
+            writes.setdefault(name, []).append(ins)
+    for ins in kernel.instructions:
+        name, words = ins.opcode[0], ins.opcode
+        others = [word for word in words if word[:2] == "L2" and not _OF_L2.fullmatch(word)]
+        if name in ("discard", "applypriority") or others:
+            yield ins, f"L2: {others[0] if others else name}"
+        elif name == "createpolicy" and words[:2] != _POLICY:
+            yield ins, "L2: a policy by addresses"
+        elif "L2::cache_hint" in words and not _is_made(ins.operands[-1], policies, writes):
+            yield ins, "L2: a policy that no createpolicy made"
+
+
+def _is_made(
+    policy: Operand, policies: set[str], writes: Mapping[str, list[Instruction]], depth: int = 8
+) -> bool:
+    """Whether every write of a register is a policy, or a copy of one."""
+    if policy.kind != "register" or not depth:
+        return False
+    made = writes.get(policy.name, [])
+    return bool(made) and all(
+        ins.opcode[0] == "createpolicy"
+        or (ins.opcode[0] == "mov" and _is_made(ins.operands[1], policies, writes, depth - 1))
+        for ins in made
+    )

@@ -1,0 +1,36 @@
+"""The problems on which compute-sanitizer sees a kernel."""
+
+from __future__ import annotations
+
+from hgemm_packs.generator.compile.candidate import candidate, entry
+from hgemm_packs.generator.gates import sanitizer
+from tests.generator.redteam.cheats import made_up
+
+RECORD = {"block": 32, "grid": {"tile_m": 16, "tile_n": 8}}
+
+
+def test_every_problem_is_ragged_and_admitted() -> None:
+    made = entry(candidate("k", "", RECORD).fields)
+    assert list(sanitizer.problems(made)) == [(13, 8, 72), (21, 16, 104), (15, 8, 4168)]
+    waits = made._replace(cooperative=True, grid=made.grid._replace(slices=4))
+    assert list(sanitizer.problems(waits, 9)) == [(13, 8, 72), (5, 16, 200), (15, 8, 4168)]
+    small = candidate("s", "", {**RECORD, "dims": {"m": {"max": 15}, "k": {"max": 64}}})
+    found = [(13, 8, 64), (15, 16, 64), (15, 8, 64)]
+    assert list(sanitizer.problems(entry(small.fields))) == found
+    least = candidate("l", "", {**RECORD, "dims": {d: {"min": 64, "max": 64} for d in "mnk"}})
+    assert list(sanitizer.problems(entry(least.fields))) == [(64, 64, 64)]
+
+
+def test_rings_wrap_twice_and_persistent_kernels_have_more_tiles_than_ctas() -> None:
+    """A race that showed with 256 of K and more passed: the tools saw 72 and 104."""
+    made = made_up()  # tiles of 16 x 16, a ring of 80
+    *few, many = sanitizer.problems(made, 9)
+    assert few == [(13, 8, 72), (21, 24, 152), (15, 16, 312)]
+    assert many == (77, 72, 72)
+    assert -(-many[0] // 16) * -(-many[1] // 16) == 25 > 2 * 9
+    assert list(sanitizer.problems(made)) == few, "nobody knows how many CTAs run"
+    assert list(sanitizer.problems(made._replace(cooperative=True), 1)) == [
+        (13, 8, 72),
+        (5, 8, 152),
+        (15, 16, 312),
+    ]
