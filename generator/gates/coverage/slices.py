@@ -1,0 +1,188 @@
+"""Which registers of a kernel follow from its parameters and from where a thread stands, and which
+instructions have to be computed to know what it decides and which memory it touches.
+
+Called by `machine` once a kernel. Numbers that come from memory are not known, nor is what is made
+of them; results of waits and elections are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from hgemm_packs.generator.gates.coverage.arithmetic import RULES
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand, written
+
+#: Instructions whose outcomes are counted: what compares, and arithmetic that can stand for it.
+OBSERVED: Final = frozenset(
+    ("setp", "min", "max", "shr", "and", "or", "xor", "not", "div", "rem", "bfe", "mul", "abs")
+)
+#: Of these the ones that count between predicates alone.
+_OF_PREDICATES: Final = frozenset(("or", "xor", "not"))
+#: Where a thread stands in the grid: what a tile index follows from.
+_PLACES: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_")
+_FLOATS: Final = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f64"))
+
+
+@dataclass(slots=True)
+class Slice:
+    """`known`: registers whose numbers are computed; `sized`: registers that depend on sizes, on a
+    place in the grid or on the turn of a loop; `needed`: instructions to be computed; `observed`:
+    those of which both outcomes must be seen."""
+
+    known: set[str] = field(default_factory=set)
+    sized: set[str] = field(default_factory=set)
+    needed: set[int] = field(default_factory=set)
+    observed: set[int] = field(default_factory=set)
+
+
+def cut(kernel: Kernel) -> Slice:
+    """The slice of a kernel as it was parsed, its registers by their own names."""
+    made: dict[str, list[Instruction]] = {}
+    for ins in kernel.instructions:
+        for name in _names(written(ins)):
+            made.setdefault(name, []).append(ins)
+    found = Slice()
+    found.known = _known(kernel, made)
+    found.sized = _sized(kernel, made)
+    found.observed = {ins.index for ins in kernel.instructions if _is_observed(ins, found)}
+    found.needed = _needed(kernel, made, found)
+    return found
+
+
+def results(ins: Instruction) -> tuple[str, ...]:
+    """Registers that an instruction writes."""
+    return _names(written(ins))
+
+
+def inputs(ins: Instruction) -> Iterator[str]:
+    """Registers that an instruction reads, its guard among them."""
+    to = written(ins)
+    if ins.guard:
+        yield ins.guard
+    for operand in ins.operands:
+        if operand is not to:
+            yield from operand.registers()
+
+
+def _names(operand: Operand | None) -> tuple[str, ...]:
+    return operand.registers() if operand is not None else ()
+
+
+def _known(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
+    unknown: set[str] = set()
+    readers: dict[str, list[Instruction]] = {}
+    due: list[Instruction] = []
+    for ins in kernel.instructions:
+        for name in inputs(ins):
+            readers.setdefault(name, []).append(ins)
+        if results(ins) and not is_computed(kernel, ins):
+            due.append(ins)
+    while due:
+        for name in results(due.pop()):
+            if name not in unknown:
+                unknown.add(name)
+                due += [ins for ins in readers.get(name, ()) if not _is_always_known(ins)]
+    return made.keys() - unknown
+
+
+def is_wait(ins: Instruction) -> bool:
+    """Whether an instruction asks for what another thread or a copy will do: it is taken to have
+    happened."""
+    return ins.opcode[0] == "mbarrier" and ins.opcode[1] in ("try_wait", "test_wait")
+
+
+def _is_always_known(ins: Instruction) -> bool:
+    return is_wait(ins) or ins.opcode[0] == "elect"
+
+
+def is_computed(kernel: Kernel, ins: Instruction) -> bool:
+    """Whether the result of an instruction follows from its operands by a rule."""
+    if _is_always_known(ins):
+        return True
+    if ins.opcode[0] == "ld":
+        return "param" in ins.opcode or constant_of(kernel, ins) is not None
+    to = written(ins)
+    if ins.opcode[0] == "shfl":
+        return "idx" in ins.opcode
+    if to is None or to.kind == "vector" or any(x.kind == "vector" for x in ins.operands):
+        return False
+    if any(word in _FLOATS for word in ins.opcode):
+        return False
+    rule = RULES.get(ins.opcode[0])
+    return rule is not None and rule(ins.opcode) is not None
+
+
+def constant_of(kernel: Kernel, ins: Instruction) -> str | None:
+    """The array in constant memory that an instruction loads numbers of, None where there is
+    none."""
+    if ins.opcode[0] != "ld" or "const" not in ins.opcode or len(ins.opcode) != 3:
+        return None
+    names = [x.name for x in ins.operands[1].parts if kernel.symbols.get(x.name) == "const"]
+    return names[0] if len(names) == 1 else None
+
+
+def _sized(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
+    sized: set[str] = set()
+    readers: dict[str, list[Instruction]] = {}
+    due: list[str] = []
+    for ins in kernel.instructions:
+        for name in inputs(ins):
+            readers.setdefault(name, []).append(ins)
+        of_place = any(
+            x.kind == "special" and x.name.startswith(_PLACES) for x in ins.operands
+        )
+        if of_place or (ins.opcode[0] == "ld" and "param" in ins.opcode):
+            due += results(ins)
+    due += [name for name, makers in made.items() if len(makers) > 1]
+    while due:
+        name = due.pop()
+        if name not in sized:
+            sized.add(name)
+            for ins in readers.get(name, ()):
+                due += [] if _is_always_known(ins) else results(ins)
+    return sized
+
+
+def _is_observed(ins: Instruction, found: Slice) -> bool:
+    name, word = ins.opcode[0], ins.opcode[-1]
+    if name not in OBSERVED or (name in _OF_PREDICATES and word != "pred"):
+        return False
+    read = [name for operand in ins.operands[1:] for name in operand.registers()]
+    if not any(name in found.sized for name in read):
+        return False
+    if name == "mul":  # a product by a constant is zero where the number is
+        return len(read) > 1 and word != "f32"
+    return word != "f32" and all(name in found.known for name in read)
+
+
+def touched(ins: Instruction) -> Iterable[Operand]:
+    """Operands that say which global memory an instruction touches."""
+    name = ins.opcode[0]
+    if name in ("ld", "ldu", "st", "atom", "red") and "global" in ins.opcode:
+        return [each for each in ins.operands if each.kind == "address"][:1]
+    if name == "cp" and "async" in ins.opcode:
+        return ins.operands
+    return ()
+
+
+def _needed(kernel: Kernel, made: dict[str, list[Instruction]], found: Slice) -> set[int]:
+    wanted: list[str] = []
+    for ins in kernel.instructions:
+        wanted += [ins.guard] if ins.guard else []
+        for operand in touched(ins):
+            wanted += operand.registers()
+        if ins.index in found.observed:
+            wanted += inputs(ins)
+    needed = set(found.observed)
+    seen: set[str] = set()
+    while wanted:
+        name = wanted.pop()
+        if name in seen or name not in found.known:
+            continue
+        seen.add(name)
+        for ins in made.get(name, ()):
+            needed.add(ins.index)
+            wanted += inputs(ins)
+    return needed

@@ -1,0 +1,75 @@
+"""A kernel on many problems at once, as far as that goes without a GPU: what it decided, and which
+addresses it touched.
+
+Made by `gate` and `planner`; a trial keeps what earlier runs of it saw.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from hgemm_packs.generator.gates.coverage.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.bounds import Bounds
+from hgemm_packs.generator.gates.coverage.launches import Sizes, launch, threads
+from hgemm_packs.generator.gates.coverage.machine import Machine
+from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
+
+SMS: Final = 132  # of the device that persistent grids are laid out for
+_TABLE: Final = re.compile(
+    r"\.const\s+(?:\.align\s+\d+\s+)?\.[bsu]8\s+([\w$]+)\[\d+\]\s*=\s*\{([^}]*)\}"
+)
+
+
+@dataclass(slots=True)
+class Trial:
+    """`seen`: instruction -> outcome -> the first problem that had it, for all runs so far.
+    `roles` as the data-flow gate has them."""
+
+    fields: Mapping[str, Any]
+    kernel: Kernel
+    roles: Mapping[str, str]
+    tables: Mapping[str, Array] = field(default_factory=dict)
+    machine: Machine = field(init=False)
+    seen: dict[int, dict[int, Sizes]] = field(default_factory=dict)
+    faults: dict[int, str] = field(default_factory=dict)
+    unknown: set[int] = field(default_factory=set)
+    tile: str = ""
+
+    def __post_init__(self) -> None:
+        self.machine = Machine(self.kernel, self.tables)
+
+    def run(
+        self, problems: Sequence[Sizes], whole: bool = False, ctas: int = 8, gaps: bool = False
+    ) -> None:
+        """Follow problems to their ends. With `whole` the device runs all CTAs at once, so that
+        each has one tile, and tiles are judged. Raises Endless."""
+        most = None if whole else SMS * max(1, int(self.fields["genome"].get("ctas_per_sm", 1)))
+        laid = [launch(self.fields, sizes, most, ctas) for sizes in problems]
+        who = threads(self.fields, self.kernel.params, self.roles, laid)
+        bounds = Bounds(self.fields, laid, who)
+        machine = self.machine
+        machine.seen = {at: dict.fromkeys(each, -1) for at, each in self.seen.items()}
+        machine.gaps = {} if gaps else None
+        machine.run(who, bounds)
+        for at, outcomes in machine.seen.items():
+            known = self.seen.setdefault(at, {})
+            for outcome, of in outcomes.items():
+                if of >= 0:
+                    known[outcome] = problems[of]
+        self.faults = bounds.faults | self.faults
+        self.unknown |= bounds.unknown
+        if whole and not self.tile:
+            self.tile = bounds.tile_fault()
+
+
+def tables(ptx: str) -> dict[str, Array]:
+    """The bytes of arrays in constant memory, by name."""
+    return {
+        name: np.array([int(each, 0) for each in text.split(",")], np.uint8)
+        for name, text in _TABLE.findall(ptx)
+    }
