@@ -57,6 +57,10 @@ class Bounds:
             name: np.array([each.sizes.strides[i] for each in launches], np.int64)
             for i, name in enumerate(("A", "B", C))
         }
+        self._bases = {
+            name: np.array([base_of(fields, name, x.sizes.aligned) for x in launches], np.int64)
+            for name in BASES
+        }
         of_workspace = int(fields.get("workspace_bytes", 0))
         addends = [each[2] for each in lines]
         by_rows = fields.get("epilogue") == "residual"
@@ -112,8 +116,8 @@ class Bounds:
                 continue
             if name not in self._strides and name not in self._bytes:
                 continue  # where groups end
-            offset = address[here] - base_of(self.fields, name)
             of, bytes_ = launch[here], length[here]
+            offset = address[here] - self._bases[name][of]
             if name in self._bytes:
                 wrong = (offset < 0) | (offset + bytes_ > self._bytes[name][of])
             else:

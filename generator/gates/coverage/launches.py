@@ -23,17 +23,20 @@ LARGEST_GRID: Final = (1 << 31) - 1
 LARGEST_GRID_Y: Final = (1 << 16) - 1
 LARGEST_STRIDE: Final = (1 << 31) - 1
 BYTES: Final = 2  # an element
+MOST_CTAS: Final = 8  # of a problem, where not all of a cluster are followed
 
 
 class Sizes(NamedTuple):
     """A problem with the leading strides of A, B and C in elements, and the number of products of a
-    batch."""
+    batch. Addresses and strides are multiples of 16 bytes where it is `aligned`, else of what the
+    record declares and of no more."""
 
     m: int
     n: int
     k: int
     strides: tuple[int, int, int]
     batches: int = 1
+    aligned: bool = False
 
     @property
     def text(self) -> str:
@@ -50,8 +53,8 @@ class Launch(NamedTuple):
 
 
 def launch(fields: Mapping[str, Any], sizes: Sizes, most: int | None, ctas: int = 8) -> Launch:
-    """A problem with the first, the last and the middle CTAs of its grid, `ctas` at most; `most` as
-    in `grid`."""
+    """A problem with the first, the last and the middle CTAs of its grid, `ctas` at most, and for
+    more than that all of its first cluster and one of each slice; `most` as in `grid`."""
     x, y = grid(fields, sizes, most)
     ranks = 1
     for side in fields["cluster"]:
@@ -60,8 +63,11 @@ def launch(fields: Mapping[str, Any], sizes: Sizes, most: int | None, ctas: int 
     wanted = [0, x - 1, x // 2 // ranks * ranks, ranks - 1, x - ranks, 1, x // max(slices, 1) - 1]
     along_x = [each for each in dict.fromkeys(wanted) if 0 <= each < x]
     along_y = list(dict.fromkeys((0, y - 1)))
-    chosen = [(i, j) for i in along_x for j in along_y]
-    return Launch(sizes, (x, y), chosen[:ctas])
+    chosen = [(i, j) for i in along_x for j in along_y][:ctas]
+    if ctas > MOST_CTAS:
+        apart = max(x // max(slices, 1), 1)
+        chosen += [(i, 0) for i in (*range(1, ranks), *range(apart, x, apart)) if i < x]
+    return Launch(sizes, (x, y), list(dict.fromkeys(chosen)))
 
 
 def stored(layout: str, m: int, n: int, k: int, columns: int) -> Sequence[tuple[int, int]]:
@@ -76,16 +82,18 @@ def columns_of(fields: Mapping[str, Any], n: int) -> int:
     return n // 2 if fields.get("epilogue") == GATED else n
 
 
-def with_strides(fields: Mapping[str, Any], m: int, n: int, k: int, more: int = 8) -> Sizes:
+def with_strides(
+    fields: Mapping[str, Any], m: int, n: int, k: int, more: int = 8, aligned: bool = False
+) -> Sizes:
     """A problem whose lines are `more` elements apart from one another, or as few more as the
-    alignment takes."""
+    alignment takes: as the numeric gate lays operands out."""
     lines = stored(str(fields["layout"]), m, n, k, columns_of(fields, n))
     strides = []
     for (_, length), name in zip(lines, "abc", strict=True):
-        step = max(int(fields["align"][name]) // BYTES, 1)
-        stride = -(-(length + more) // step) * step
-        strides.append(min(stride, LARGEST_STRIDE // step * step))
-    return Sizes(m, n, k, (strides[0], strides[1], strides[2]))
+        apart = 0 if aligned else int(fields["align"][name]) // BYTES % 8
+        stride = -(-length // 8) * 8 + more + apart
+        strides.append(min(stride, LARGEST_STRIDE // 8 * 8 - 8 + apart))
+    return Sizes(m, n, k, (strides[0], strides[1], strides[2]), 1, aligned)
 
 
 def grid(fields: Mapping[str, Any], sizes: Sizes, most: int | None) -> tuple[int, int]:
@@ -106,10 +114,11 @@ def grid(fields: Mapping[str, Any], sizes: Sizes, most: int | None) -> tuple[int
     return x, 1 if flat else columns
 
 
-def base_of(fields: Mapping[str, Any], name: str) -> int:
-    """The address of A, B, C or another piece of memory: a multiple of what is declared and of no
-    more."""
-    align = int(fields["align"].get(name.lower(), 16)) if name in ("A", "B", C) else 16
+def base_of(fields: Mapping[str, Any], name: str, aligned: bool) -> int:
+    """The address of A, B, C or another piece of memory."""
+    align = 16
+    if name in ("A", "B", C) and not aligned:
+        align = int(fields["align"][name.lower()])
     return (BASES[name] << APART) + align
 
 
@@ -173,7 +182,8 @@ def threads(
         if size == 128:
             continue
         if role is not None:
-            seen[name] = np.array([base_of(fields, role)], np.int64)
+            bases = [base_of(fields, role, each.sizes.aligned) for each in launches]
+            seen[name] = each_launch(bases, np.int64)
         elif numbers:
             seen[name] = each_launch(numbers.pop(0))
     cta = np.repeat(np.arange(len(of)), block)

@@ -10,7 +10,7 @@ threads and not by the other, but never back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -32,6 +32,16 @@ ZERO, OTHER = 1, 2  # outcomes: zero or false or smaller; anything else
 
 #: Told of an access: the instruction, the threads, and each operand of `touched` in its parts.
 Watcher = Callable[[Instruction, Array, "Frame"], None]
+
+
+def _by_own_names(ins: Instruction) -> Instruction:
+    """An instruction with registers by the names that the kernel has for them."""
+    operands = tuple(each.renamed(_own) for each in ins.operands)
+    return replace(ins, operands=operands, guard=_own(ins.guard))
+
+
+def _own(name: str) -> str:
+    return name.partition("#")[0]
 
 
 class Endless(RuntimeError):
@@ -129,11 +139,14 @@ class Frame:
 
 
 class Machine:
-    """One kernel. `constants` has the numbers of arrays in constant memory."""
+    """One kernel, its registers with a name for each write. `constants` has the numbers of arrays
+    in constant memory."""
 
     def __init__(self, kernel: Kernel, constants: Mapping[str, Array] | None = None) -> None:
-        self.kernel = kernel
         self.slice: Slice = cut(kernel)
+        self.kernel = kernel = replace(
+            kernel, instructions=[_by_own_names(ins) for ins in kernel.instructions]
+        )
         self.constants = dict(constants or {})
         self.places = {
             name: np.array([(1 + i) << 40], np.int64)
@@ -148,12 +161,15 @@ class Machine:
         self.registers: dict[str, Array] = {}
         self._owned: set[str] = set()  # registers whose array is no other's
 
-    def run(self, threads: Threads, watcher: Watcher | None = None) -> None:
-        """Follow all threads to their ends. Raises Endless."""
+    def run(
+        self, threads: Threads, watcher: Watcher | None = None, most: int = MOST_STEPS
+    ) -> None:
+        """Follow all threads to their ends. Raises Endless where that takes more than `most`
+        blocks."""
         self.threads, self.registers, self._owned = threads, {}, set()
         self.everyone = np.arange(threads.count)
         due: dict[int, list[Array]] = {0: [self.everyone]}
-        for _ in range(MOST_STEPS):
+        for _ in range(most):
             if not due:
                 return
             at = min(due)
@@ -163,7 +179,7 @@ class Machine:
             if len(who) == threads.count:
                 who = None
             self._run_piece(at, Frame(self, who), due, watcher)
-        raise Endless(f"more than {MOST_STEPS} steps")
+        raise Endless(f"more than {most} steps")
 
     def _compile(self) -> dict[int, Piece]:
         found = {}

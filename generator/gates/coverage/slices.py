@@ -7,7 +7,7 @@ of them; results of waits and elections are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +16,7 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kern
 
 #: Instructions whose outcomes are counted: what compares, and arithmetic that can stand for it.
 OBSERVED: Final = frozenset(
-    ("setp", "min", "max", "shr", "and", "or", "xor", "not", "div", "rem", "bfe", "mul", "abs")
+    ("setp", "min", "max", "shr", "and", "or", "xor", "not", "div", "rem", "bfe", "abs")
 )
 #: Of these the ones that count between predicates alone.
 _OF_PREDICATES: Final = frozenset(("or", "xor", "not"))
@@ -38,21 +38,31 @@ class Slice:
 
 
 def cut(kernel: Kernel) -> Slice:
-    """The slice of a kernel as it was parsed, its registers by their own names."""
-    made: dict[str, list[Instruction]] = {}
-    for ins in kernel.instructions:
-        for name in _names(written(ins)):
-            made.setdefault(name, []).append(ins)
+    """The slice of a kernel whose registers have a name for each write (`webs.split`)."""
+    made = makers(kernel)
     found = Slice()
     found.known = _known(kernel, made)
     found.sized = _sized(kernel, made)
-    found.observed = {ins.index for ins in kernel.instructions if _is_observed(ins, found)}
+    found.observed = {
+        ins.index for ins in kernel.instructions if _is_observed(kernel, made, ins, found)
+    }
     found.needed = _needed(kernel, made, found)
     return found
 
 
+def makers(kernel: Kernel) -> dict[str, list[Instruction]]:
+    """What may have made what a reader finds in a register, by the reader's name for it."""
+    made: dict[str, list[Instruction]] = {}
+    for ins in kernel.instructions:
+        for name in results(ins):
+            made.setdefault(name, []).append(ins)
+    for name, members in kernel.joins.items():
+        made[name] = [ins for each in members for ins in made.get(each, ())]
+    return made
+
+
 def results(ins: Instruction) -> tuple[str, ...]:
-    """Registers that an instruction writes."""
+    """Registers that an instruction writes, by their own names for each write."""
     return _names(written(ins))
 
 
@@ -76,7 +86,8 @@ def _known(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
     due: list[Instruction] = []
     for ins in kernel.instructions:
         for name in inputs(ins):
-            readers.setdefault(name, []).append(ins)
+            for each in (name, *kernel.joins.get(name, ())):
+                readers.setdefault(each, []).append(ins)
         if results(ins) and not is_computed(kernel, ins):
             due.append(ins)
     while due:
@@ -84,6 +95,9 @@ def _known(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
             if name not in unknown:
                 unknown.add(name)
                 due += [ins for ins in readers.get(name, ()) if not _is_always_known(ins)]
+    unknown |= {
+        name for name, members in kernel.joins.items() if not unknown.isdisjoint(members)
+    }
     return made.keys() - unknown
 
 
@@ -129,13 +143,14 @@ def _sized(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
     due: list[str] = []
     for ins in kernel.instructions:
         for name in inputs(ins):
-            readers.setdefault(name, []).append(ins)
+            for each in (name, *kernel.joins.get(name, ())):
+                readers.setdefault(each, []).append(ins)
         of_place = any(
             x.kind == "special" and x.name.startswith(_PLACES) for x in ins.operands
         )
         if of_place or (ins.opcode[0] == "ld" and "param" in ins.opcode):
             due += results(ins)
-    due += [name for name, makers in made.items() if len(makers) > 1]
+    due += [name for name in kernel.joins if name in made]
     while due:
         name = due.pop()
         if name not in sized:
@@ -145,16 +160,24 @@ def _sized(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
     return sized
 
 
-def _is_observed(ins: Instruction, found: Slice) -> bool:
+def _is_observed(
+    kernel: Kernel, made: Mapping[str, Sequence[Instruction]], ins: Instruction, found: Slice
+) -> bool:
     name, word = ins.opcode[0], ins.opcode[-1]
-    if name not in OBSERVED or (name in _OF_PREDICATES and word != "pred"):
+    if name not in OBSERVED or word == "f32" or (name in _OF_PREDICATES and word != "pred"):
         return False
     read = [name for operand in ins.operands[1:] for name in operand.registers()]
-    if not any(name in found.sized for name in read):
+    if not any(each in found.sized for each in read):
         return False
-    if name == "mul":  # a product by a constant is zero where the number is
-        return len(read) > 1 and word != "f32"
-    return word != "f32" and all(name in found.known for name in read)
+    if name == "setp" and len(read) == 1 and all(_is_echo(x) for x in made.get(read[0], ())):
+        return False
+    return all(each in found.known for each in read)
+
+
+def _is_echo(ins: Instruction) -> bool:
+    """Whether an instruction hands a predicate on as a number: what is asked of that says no more
+    than the predicate."""
+    return ins.opcode[0] == "selp" and all(x.kind == "number" for x in ins.operands[1:3])
 
 
 def touched(ins: Instruction) -> Iterable[Operand]:

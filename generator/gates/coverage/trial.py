@@ -6,6 +6,7 @@ Made by `gate` and `planner`; a trial keeps what earlier runs of it saw.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +17,12 @@ import numpy as np
 from hgemm_packs.generator.gates.coverage.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.bounds import Bounds
 from hgemm_packs.generator.gates.coverage.launches import Sizes, launch, threads
-from hgemm_packs.generator.gates.coverage.machine import Machine
+from hgemm_packs.generator.gates.coverage.machine import MOST_STEPS, Endless, Machine
+from hgemm_packs.generator.gates.coverage.problems import SMS
 from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
 
-SMS: Final = 132  # of the device that persistent grids are laid out for
+CTAS: Final = 3  # of a problem of which the beginning is followed
+STEPS: Final = 400
 _TABLE: Final = re.compile(
     r"\.const\s+(?:\.align\s+\d+\s+)?\.[bsu]8\s+([\w$]+)\[\d+\]\s*=\s*\{([^}]*)\}"
 )
@@ -44,10 +47,17 @@ class Trial:
         self.machine = Machine(self.kernel, self.tables)
 
     def run(
-        self, problems: Sequence[Sizes], whole: bool = False, ctas: int = 8, gaps: bool = False
+        self,
+        problems: Sequence[Sizes],
+        whole: bool = False,
+        ctas: int = 8,
+        gaps: bool = False,
+        steps: int = MOST_STEPS,
     ) -> None:
         """Follow problems to their ends. With `whole` the device runs all CTAs at once, so that
         each has one tile, and tiles are judged. Raises Endless."""
+        if not problems:
+            return
         most = None if whole else SMS * max(1, int(self.fields["genome"].get("ctas_per_sm", 1)))
         laid = [launch(self.fields, sizes, most, ctas) for sizes in problems]
         who = threads(self.fields, self.kernel.params, self.roles, laid)
@@ -55,7 +65,7 @@ class Trial:
         machine = self.machine
         machine.seen = {at: dict.fromkeys(each, -1) for at, each in self.seen.items()}
         machine.gaps = {} if gaps else None
-        machine.run(who, bounds)
+        machine.run(who, bounds, steps)
         for at, outcomes in machine.seen.items():
             known = self.seen.setdefault(at, {})
             for outcome, of in outcomes.items():
@@ -65,6 +75,28 @@ class Trial:
         self.unknown |= bounds.unknown
         if whole and not self.tile:
             self.tile = bounds.tile_fault()
+
+    def glance(self, problems: Sequence[Sizes]) -> None:
+        """Follow problems for their addresses and tiles alone: no card has the memory."""
+        seen = self.seen
+        self.seen = {}
+        self.run(problems, whole=True)
+        self.seen = seen
+
+    def meet(self, problems: Sequence[Sizes]) -> set[int]:
+        """The comparisons that the beginnings of problems come to, whose outcomes count for
+        nothing but are the same as were seen."""
+        seen = self.seen
+        self.seen = {}
+        with contextlib.suppress(Endless):
+            self.run(problems, whole=True, ctas=CTAS, steps=STEPS)
+        met = {
+            at
+            for at, outcomes in self.machine.seen.items()
+            if set(outcomes) <= set(seen.get(at, ()))
+        }
+        self.seen = seen
+        return met
 
 
 def tables(ptx: str) -> dict[str, Array]:
