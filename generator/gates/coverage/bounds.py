@@ -58,7 +58,7 @@ class Bounds:
             for i, name in enumerate(("A", "B", C))
         }
         self._bases = {
-            name: np.array([base_of(fields, name, x.sizes.aligned) for x in launches], np.int64)
+            name: np.array([base_of(fields, name, x.sizes.align) for x in launches], np.int64)
             for name in BASES
         }
         of_workspace = int(fields.get("workspace_bytes", 0))

@@ -23,6 +23,7 @@ from hgemm_packs.generator.gates.coverage.problems import (
     SMALL_BYTES,
     deepest,
     extremes,
+    few,
     is_grouped,
     memory,
     tested,
@@ -86,6 +87,14 @@ class _Case:
         self.flow, self.trial, self.fields = flow, trial, trial.fields
         self.exceptions = declared(self.fields)
         self.proofs = Proofs(flow, trial.machine.slice, makers(flow.kernel))
+        names = list(flow.sizes)
+        self.k = names[2]
+        self.enumerated = {"%tid.x", "%tid.y", "%tid.z", "%laneid"}
+        self.enumerated |= {
+            name
+            for name, dim in zip(names, "mnk", strict=True)
+            if few(self.fields["dims"][dim]) and dim == "m"
+        }
         self.tried = False  # whether problems near each turn were followed
         self.met_deepest: set[int] = set()  # comparisons that were met at the largest K
 
@@ -115,8 +124,8 @@ class _Case:
     def _follow(self) -> None:
         known = tested(self.fields)
         self.trial.run(known[:RANKED], ctas=20)
-        self.trial.run(known[RANKED:], ctas=6)
-        self.trial.run(known[::TILED], whole=True, ctas=4)
+        self.trial.run(known[RANKED:], ctas=4)
+        self.trial.run(known[::TILED], whole=True, ctas=2)
         self.trial.glance(extremes(self.fields))
 
     def missing(self) -> Iterator[tuple[int, int]]:
@@ -135,19 +144,18 @@ class _Case:
     def _settled(self, ins: Instruction, outcome: int) -> bool:
         """Whether no problem has an outcome, as far as can be said."""
         proofs = self.proofs
-        if proofs.excluded(ins, outcome) or proofs.counts(ins):
+        if proofs.excluded(ins, outcome):
             return True
         depends = proofs.depends(ins)
-        if PLACES in self.exceptions and any(each.startswith(_PLACE) for each in depends):
+        in_grid = any(each.startswith(_PLACE) for each in depends)
+        if PLACES in self.exceptions and in_grid:
             return True
+        counters = proofs.counters(ins)
+        if not in_grid and depends <= self.enumerated:
+            return self.trial.steady(counters) == counters
         if not self.tried or not proofs.turns_once(ins):
             return False
-        by_k = self._k() in depends or proofs.turns_in_a_loop(ins)
-        return not by_k or ins.index in self.met_deepest
-
-    def _k(self) -> str:
-        """The parameter that K is."""
-        return list(self.flow.sizes)[2]
+        return not (counters or self.k in depends) or ins.index in self.met_deepest
 
     def _refusals(self) -> Iterator[str]:
         told = self.trial.faults

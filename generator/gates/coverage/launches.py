@@ -5,6 +5,7 @@ Twin of csrc/launcher/cuda/launch.c for the numbers that a kernel sees. Called b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -28,20 +29,25 @@ MOST_CTAS: Final = 8  # of a problem, where not all of a cluster are followed
 
 class Sizes(NamedTuple):
     """A problem with the leading strides of A, B and C in elements, and the number of products of a
-    batch. Addresses and strides are multiples of 16 bytes where it is `aligned`, else of what the
-    record declares and of no more."""
+    batch. Addresses and strides are multiples of `align` bytes and of no more, or of what the
+    record declares where that is more."""
 
     m: int
     n: int
     k: int
     strides: tuple[int, int, int]
     batches: int = 1
-    aligned: bool = False
+    align: int = 0
 
     @property
     def text(self) -> str:
         """In a verdict."""
         return f"{self.m}x{self.n}x{self.k}"
+
+
+def ranks(fields: Mapping[str, Any]) -> int:
+    """CTAs of a cluster."""
+    return math.prod(int(side) for side in fields["cluster"])
 
 
 class Launch(NamedTuple):
@@ -56,17 +62,15 @@ def launch(fields: Mapping[str, Any], sizes: Sizes, most: int | None, ctas: int 
     """A problem with the first, the last and the middle CTAs of its grid, `ctas` at most, and for
     more than that all of its first cluster and one of each slice; `most` as in `grid`."""
     x, y = grid(fields, sizes, most)
-    ranks = 1
-    for side in fields["cluster"]:
-        ranks *= int(side)
+    together = ranks(fields)
     slices = int(fields["grid"].get("slices", 1))
-    wanted = [0, x - 1, x // 2 // ranks * ranks, ranks - 1, x - ranks, 1, x // max(slices, 1) - 1]
+    wanted = [0, x - 1, x // 2 // together * together, together - 1, x - together, 1, x // max(slices, 1) - 1]
     along_x = [each for each in dict.fromkeys(wanted) if 0 <= each < x]
     along_y = list(dict.fromkeys((0, y - 1)))
     chosen = [(i, j) for i in along_x for j in along_y][:ctas]
     if ctas > MOST_CTAS:
         apart = max(x // max(slices, 1), 1)
-        chosen += [(i, 0) for i in (*range(1, ranks), *range(apart, x, apart)) if i < x]
+        chosen += [(i, 0) for i in (*range(1, together), *range(apart, x, apart)) if i < x]
     return Launch(sizes, (x, y), list(dict.fromkeys(chosen)))
 
 
@@ -83,17 +87,17 @@ def columns_of(fields: Mapping[str, Any], n: int) -> int:
 
 
 def with_strides(
-    fields: Mapping[str, Any], m: int, n: int, k: int, more: int = 8, aligned: bool = False
+    fields: Mapping[str, Any], m: int, n: int, k: int, more: int = 8, align: int = 0
 ) -> Sizes:
     """A problem whose lines are `more` elements apart from one another, or as few more as the
     alignment takes: as the numeric gate lays operands out."""
     lines = stored(str(fields["layout"]), m, n, k, columns_of(fields, n))
     strides = []
     for (_, length), name in zip(lines, "abc", strict=True):
-        apart = 0 if aligned else int(fields["align"][name]) // BYTES % 8
+        apart = max(int(fields["align"][name]), align) // BYTES % 8
         stride = -(-length // 8) * 8 + more + apart
         strides.append(min(stride, LARGEST_STRIDE // 8 * 8 - 8 + apart))
-    return Sizes(m, n, k, (strides[0], strides[1], strides[2]), 1, aligned)
+    return Sizes(m, n, k, (strides[0], strides[1], strides[2]), 1, align)
 
 
 def grid(fields: Mapping[str, Any], sizes: Sizes, most: int | None) -> tuple[int, int]:
@@ -114,12 +118,10 @@ def grid(fields: Mapping[str, Any], sizes: Sizes, most: int | None) -> tuple[int
     return x, 1 if flat else columns
 
 
-def base_of(fields: Mapping[str, Any], name: str, aligned: bool) -> int:
+def base_of(fields: Mapping[str, Any], name: str, align: int) -> int:
     """The address of A, B, C or another piece of memory."""
-    align = 16
-    if name in ("A", "B", C) and not aligned:
-        align = int(fields["align"][name.lower()])
-    return (BASES[name] << APART) + align
+    declared = int(fields["align"][name.lower()]) if name in ("A", "B", C) else 16
+    return (BASES[name] << APART) + max(declared, align)
 
 
 def threads(
@@ -149,8 +151,7 @@ def threads(
         wide = np.array(values, np.int64).astype(kind)
         return wide[:1] if len(set(values)) == 1 else wide[launch]
 
-    cluster = [int(side) for side in fields["cluster"]]
-    ranks = cluster[0] * cluster[1] * cluster[2]
+    together = ranks(fields)
     grids = [each.grid for each in launches]
     zero, one = np.array([0], np.int32), np.array([1], np.int32)
     specials: dict[str, Array] = {
@@ -162,13 +163,13 @@ def threads(
         "%ctaid.y": ctaid_y,
         "%nctaid.x": each_launch([each[0] for each in grids]),
         "%nctaid.y": each_launch([each[1] for each in grids]),
-        "%cluster_ctarank": ctaid_x % ranks,
-        "%cluster_ctaid.x": ctaid_x % ranks,
-        "%cluster_nctarank": np.array([ranks], np.int32),
-        "%cluster_nctaid.x": np.array([ranks], np.int32),
-        "%clusterid.x": ctaid_x // ranks,
+        "%cluster_ctarank": ctaid_x % together,
+        "%cluster_ctaid.x": ctaid_x % together,
+        "%cluster_nctarank": np.array([together], np.int32),
+        "%cluster_nctaid.x": np.array([together], np.int32),
+        "%clusterid.x": ctaid_x // together,
         "%clusterid.y": ctaid_y,
-        "%nclusterid.x": each_launch([each[0] // ranks for each in grids]),
+        "%nclusterid.x": each_launch([each[0] // together for each in grids]),
         "%nclusterid.y": each_launch([each[1] for each in grids]),
         **dict.fromkeys(("%tid.y", "%tid.z", "%ctaid.z", "%cluster_ctaid.y"), zero),
         **dict.fromkeys(("%cluster_ctaid.z", "%clusterid.z"), zero),
@@ -182,7 +183,7 @@ def threads(
         if size == 128:
             continue
         if role is not None:
-            bases = [base_of(fields, role, each.sizes.aligned) for each in launches]
+            bases = [base_of(fields, role, each.sizes.align) for each in launches]
             seen[name] = each_launch(bases, np.int64)
         elif numbers:
             seen[name] = each_launch(numbers.pop(0))

@@ -156,6 +156,7 @@ class Machine:
         self._pieces = self._compile()
         self.seen: dict[int, dict[int, int]] = {}  # instruction -> outcome -> a launch that had it
         self.gaps: dict[int, dict[int, float]] | None = None  # see `measure_gaps`
+        self.spans: dict[str, tuple[int, int]] | None = None  # least and most of registers
         self.everyone: Array = np.arange(0)
         self.threads = Threads(0, {}, {}, self.everyone, self.everyone)
         self.registers: dict[str, Array] = {}
@@ -259,6 +260,9 @@ class Machine:
         self._keep(name, value, frame)
 
     def _keep(self, name: str, value: Array, frame: Frame) -> None:
+        if self.spans is not None and name in self.spans:
+            low, high = self.spans[name]
+            self.spans[name] = min(low, int(value.min())), max(high, int(value.max()))
         if frame.who is None:
             self.registers[name] = value
             self._owned.discard(name)

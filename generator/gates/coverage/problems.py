@@ -24,6 +24,9 @@ from hgemm_packs.pack.manifest import GROUPED_LAYOUT
 
 SMALL_BYTES: Final = 1 << 29  # of a problem that each kernel is run on
 LARGE_BYTES: Final = 72 << 30  # of a problem that a card of 80 GB has room for
+FEW: Final = 32  # values of a size of which each is tested
+TURNS: Final = 34  # of the loop over K
+MOST_K: Final = 1 << 15  # of a problem that each kernel is run on
 MANY: Final = 70  # tiles of a long side
 SMS: Final = 132  # of the device that persistent grids are laid out for
 WAVES: Final = 2.5  # tiles of a persistent grid, in multiples of its CTAs
@@ -109,11 +112,32 @@ def tested(fields: Mapping[str, Any]) -> list[Sizes]:
         side = int((WAVES * ctas) ** 0.5) + 1
         shapes += [(side * rows - 3, (side + 1) * columns - 8, 2 * step), (2 * ctas * rows, 8, step)]
     shapes += [(rows, columns, ring + i * step + 8 * (i % 3)) for i in range(1, 9)]
-    shapes += [(5, columns + i, step + i) for i in range(1, 8)]
+    shapes += [(5, columns + i, i * step - 8 * (i % 2)) for i in range(2, 10)]
+    shapes += [(rows + 3, columns + 8, 1), (rows, columns, min(TURNS * step, MOST_K))]
+    shapes += [(m, 3 * columns + 8, 2 * step) for m in few(fields["dims"]["m"])]
     small = [sizes for sizes in make(fields, shapes) if memory(fields, sizes) <= SMALL_BYTES]
     if any(int(fields["align"][name]) < 16 for name in "abc"):
-        small += make(fields, shapes[5:10], aligned=True)
+        for align in (4, 8, 16):
+            small += make(fields, shapes[4:8], align=align)
     return small
+
+
+def few(rule: Mapping[str, int]) -> list[int]:
+    """All values of a size that has few: then each of them is tested."""
+    step = int(rule["multiple_of"])
+    values = range(-(-int(rule["min"]) // step) * step, int(rule["max"]) + 1, step)
+    return list(values) if len(values) <= FEW else []
+
+
+def loops(fields: Mapping[str, Any], turns: int) -> tuple[list[Sizes], list[Sizes]]:
+    """Problems of so many times a depth, and of so many times as many tiles."""
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    step, ring = ring_of(fields)
+    depth = max(ring, 16 * step)
+    return (
+        list(make(fields, [(rows + 3, columns + 8, turns * depth + 8)])),
+        list(make(fields, [(24 * rows, 2 * turns * columns, 2 * step), (37 * rows, 8, step)])),
+    )
 
 
 def extremes(fields: Mapping[str, Any]) -> list[Sizes]:

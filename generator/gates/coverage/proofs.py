@@ -25,9 +25,6 @@ _GROWING: Final = frozenset(
 )
 #: Instructions of a quotient in float32, and of what is left over.
 QUOTIENT: Final = frozenset(("rcp", "fma", "and", "rem"))
-#: Instructions of a counter.
-_COUNTING: Final = frozenset(("mov", "add", "selp", "setp", "xor", "and", "cvt"))
-MOST_VALUES: Final = 32  # of a counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +73,17 @@ class Proofs:
             for each in self.sources(ins)
         )
 
-    def counts(self, ins: Instruction) -> bool:
-        """Whether a comparison is of a counter with a constant, and of so few values that the
-        tested problems have gone round: a slot of a ring."""
-        if ins.opcode[0] != "setp" or ins.operands[-1].kind != "number":
-            return False
-        self.flow.active = self.flow.threads.reach[ins.index]
-        value = self.flow.value(ins.operands[1])
-        if value.low is None or value.high is None or value.high - value.low > MOST_VALUES:
-            return False
-        return all(
-            each.opcode[0] in _COUNTING
-            and not each.guard
-            and not any(x.kind in ("special", "symbol") for x in each.operands)
-            for each in self.sources(ins)
-        )
+    def counters(self, ins: Instruction) -> set[str]:
+        """Registers among what the operands of an instruction were made of that have several
+        writes: what a loop steps, or what one of several paths left there."""
+        joins = self.flow.kernel.joins
+        return {
+            name
+            for each in (ins, *self.sources(ins))
+            for operand in each.operands[1:]
+            for name in operand.registers()
+            if name in joins and name in self.slice.sized
+        }
 
     def depends(self, ins: Instruction) -> set[str]:
         """Parameters and special registers that the operands of an instruction were made of."""
@@ -100,16 +93,6 @@ class Proofs:
                 found |= {x.name for x in each.operands[1].parts if x.kind == "symbol"}
             found |= {x.name for x in each.operands if x.kind == "special"}
         return found
-
-    def turns_in_a_loop(self, ins: Instruction) -> bool:
-        """Whether an operand was made of a number that a loop steps."""
-        joins = self.flow.kernel.joins
-        return any(
-            name in joins and name in self.slice.sized
-            for each in (ins, *self.sources(ins))
-            for operand in each.operands[1:]
-            for name in operand.registers()
-        )
 
     def sources(self, ins: Instruction) -> Iterator[Instruction]:
         """What the operands of an instruction were made by, and so on, each once."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,13 +16,14 @@ import numpy as np
 
 from hgemm_packs.generator.gates.coverage.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.bounds import Bounds
-from hgemm_packs.generator.gates.coverage.launches import Sizes, launch, threads
+from hgemm_packs.generator.gates.coverage.launches import Sizes, launch, ranks, threads
 from hgemm_packs.generator.gates.coverage.machine import MOST_STEPS, Endless, Machine
-from hgemm_packs.generator.gates.coverage.problems import SMS
+from hgemm_packs.generator.gates.coverage.problems import SMS, loops
 from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
 
 CTAS: Final = 3  # of a problem of which the beginning is followed
 STEPS: Final = 400
+FEW: Final = 2  # clusters that a small device runs at a time
 _TABLE: Final = re.compile(
     r"\.const\s+(?:\.align\s+\d+\s+)?\.[bsu]8\s+([\w$]+)\[\d+\]\s*=\s*\{([^}]*)\}"
 )
@@ -42,6 +43,7 @@ class Trial:
     faults: dict[int, str] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
     tile: str = ""
+    _steady: dict[str, bool] | None = None
 
     def __post_init__(self) -> None:
         self.machine = Machine(self.kernel, self.tables)
@@ -53,12 +55,14 @@ class Trial:
         ctas: int = 8,
         gaps: bool = False,
         steps: int = MOST_STEPS,
+        most: int | None = None,
     ) -> None:
         """Follow problems to their ends. With `whole` the device runs all CTAs at once, so that
-        each has one tile, and tiles are judged. Raises Endless."""
+        each has one tile, and tiles are judged; else `most` of them run. Raises Endless."""
         if not problems:
             return
-        most = None if whole else SMS * max(1, int(self.fields["genome"].get("ctas_per_sm", 1)))
+        if most is None and not whole:
+            most = SMS * max(1, int(self.fields["genome"].get("ctas_per_sm", 1)))
         laid = [launch(self.fields, sizes, most, ctas) for sizes in problems]
         who = threads(self.fields, self.kernel.params, self.roles, laid)
         bounds = Bounds(self.fields, laid, who)
@@ -82,6 +86,28 @@ class Trial:
         self.seen = {}
         self.run(problems, whole=True)
         self.seen = seen
+
+    def steady(self, registers: Set[str]) -> set[str]:
+        """Those of these registers whose least and most numbers are the same when K is twice as
+        deep, and when a CTA has twice as many tiles: what is decided by them was seen."""
+        if self._steady is None:
+            self._steady = {}
+        fresh = registers - self._steady.keys()
+        if fresh:
+            spans = [self._span(fresh, turns) for turns in (1, 2)]
+            self._steady |= {name: spans[0][name] == spans[1][name] for name in fresh}
+        return {name for name in registers if self._steady[name]}
+
+    def _span(self, registers: Set[str], turns: int) -> dict[str, tuple[int, int]]:
+        seen, machine = self.seen, self.machine
+        self.seen = {}
+        own = {name: name.partition("#")[0] for name in registers}
+        machine.spans = dict.fromkeys(own.values(), (1 << 62, -(1 << 62)))
+        deep_ones, many = loops(self.fields, turns)
+        self.run(deep_ones, whole=True, ctas=CTAS)
+        self.run(many, ctas=CTAS, most=FEW * ranks(self.fields))
+        found, machine.spans, self.seen = machine.spans, None, seen
+        return {name: found[base] for name, base in own.items()}
 
     def meet(self, problems: Sequence[Sizes]) -> set[int]:
         """The comparisons that the beginnings of problems come to, whose outcomes count for
