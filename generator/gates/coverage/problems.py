@@ -25,6 +25,7 @@ from hgemm_packs.pack.manifest import GROUPED_LAYOUT
 SMALL_BYTES: Final = 1 << 29  # of a problem that each kernel is run on
 LARGE_BYTES: Final = 72 << 30  # of a problem that a card of 80 GB has room for
 FEW: Final = 32  # values of a size of which each is tested
+LEAST_TURNS: Final = 12  # as many as the longest ring has slots
 TURNS: Final = 34  # of the loop over K
 MOST_K: Final = 1 << 15  # of a problem that each kernel is run on
 MANY: Final = 70  # tiles of a long side
@@ -132,11 +133,12 @@ def few(rule: Mapping[str, int]) -> list[int]:
 def loops(fields: Mapping[str, Any], turns: int) -> tuple[list[Sizes], list[Sizes]]:
     """Problems of so many times a depth, and of so many times as many tiles."""
     rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
-    step, ring = ring_of(fields)
-    depth = max(ring, 16 * step)
+    step, _ = ring_of(fields)
+    depths = [(turns * LEAST_TURNS + i) * step for i in range(LEAST_TURNS)]
+    many = [((24 + i) * rows, 2 * turns * columns, step) for i in range(0, 12, 3)]
     return (
-        list(make(fields, [(rows + 3, columns + 8, turns * depth + 8)])),
-        list(make(fields, [(24 * rows, 2 * turns * columns, 2 * step), (37 * rows, 8, step)])),
+        list(make(fields, [(rows + 3, columns + 8, depth) for depth in depths])),
+        list(make(fields, [*many, (37 * turns * rows, 8, step)])),
     )
 
 

@@ -43,8 +43,11 @@ def cut(kernel: Kernel) -> Slice:
     found = Slice()
     found.known = _known(kernel, made)
     found.sized = _sized(kernel, made)
+    signs = _signs(kernel, made)
     found.observed = {
-        ins.index for ins in kernel.instructions if _is_observed(kernel, made, ins, found)
+        ins.index
+        for ins in kernel.instructions
+        if ins.index not in signs and _is_observed(made, ins, found)
     }
     found.needed = _needed(kernel, made, found)
     return found
@@ -161,7 +164,7 @@ def _sized(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
 
 
 def _is_observed(
-    kernel: Kernel, made: Mapping[str, Sequence[Instruction]], ins: Instruction, found: Slice
+    made: Mapping[str, Sequence[Instruction]], ins: Instruction, found: Slice
 ) -> bool:
     name, word = ins.opcode[0], ins.opcode[-1]
     if name not in OBSERVED or word == "f32" or (name in _OF_PREDICATES and word != "pred"):
@@ -172,6 +175,55 @@ def _is_observed(
     if name == "setp" and len(read) == 1 and all(_is_echo(x) for x in made.get(read[0], ())):
         return False
     return all(each in found.known for each in read)
+
+
+def _signs(kernel: Kernel, made: Mapping[str, Sequence[Instruction]]) -> set[int]:
+    """Shifts that take the sign of a number for a division by a constant, as compilers write one:
+    nothing is decided by it, the quotient is that of either sign."""
+    readers: dict[str, list[Instruction]] = {}
+    for ins in kernel.instructions:
+        for name in inputs(ins):
+            for each in (name, *kernel.joins.get(name, ())):
+                readers.setdefault(each, []).append(ins)
+
+    def rounds(ins: Instruction, number: Operand) -> bool:
+        """Whether what `ins` makes is added to `number`, or to its quotient, and to nothing else."""
+        (to,) = results(ins)
+        return all(
+            each.opcode[0] == "add" and any(_is_of(made, x, number) for x in each.operands[1:])
+            for each in readers.get(to, ())
+        )
+
+    found: set[int] = set()
+    for ins in kernel.instructions:
+        if ins.opcode[0] != "shr" or len(results(ins)) != 1 or ins.operands[2].kind != "number":
+            continue
+        bits = 64 if ins.opcode[-1].endswith("64") else 32
+        if ins.operands[2].value != bits - 1:
+            continue
+        number, (to,) = ins.operands[1], results(ins)
+        if ins.opcode[-1][0] == "u":
+            found |= {ins.index} if rounds(ins, number) else set()
+            continue
+        users = readers.get(to, [])
+        if users and all(
+            each.opcode[0] == "shr" and each.opcode[-1][0] == "u" and rounds(each, number)
+            for each in users
+        ):
+            found |= {ins.index, *(each.index for each in users)}
+    return found
+
+
+def _is_of(
+    made: Mapping[str, Sequence[Instruction]], operand: Operand, number: Operand
+) -> bool:
+    """Whether an operand is a number, or that shifted to the right."""
+    if operand == number:
+        return True
+    makers_of = made.get(operand.name, ())
+    return len(makers_of) == 1 and (
+        makers_of[0].opcode[:2] == ("shr", "s32") and makers_of[0].operands[1] == number
+    )
 
 
 def _is_echo(ins: Instruction) -> bool:
