@@ -62,10 +62,9 @@ class Bounds:
             for name in BASES
         }
         of_workspace = int(fields.get("workspace_bytes", 0))
-        addends = [each[2] for each in lines]
-        by_rows = fields.get("epilogue") == "residual"
+        rows = self._lines[C][:, 0] if fields.get("epilogue") == "residual" else 1
         self._bytes = {
-            ADDENDS: np.array([(r if by_rows else 1) * c * BYTES for r, c in addends], np.int64),
+            ADDENDS: self._lines[C][:, 1] * rows * BYTES,
             WORKSPACE: np.array(
                 [each.grid[0] * each.grid[1] * of_workspace for each in launches], np.int64
             ),

@@ -12,7 +12,8 @@ from typing import Any, Final
 from hgemm_packs.generator.families import BATCHED, FAMILIES, GROUPED, family
 
 PLACES: Final = "lays_tiles"  # what a place in the grid is compared with may be taken one way alone
-NAMED: Final = frozenset((PLACES,))
+RINGS: Final = "goes_round"  # slots of a ring that follow from K by a remainder
+NAMED: Final = frozenset((PLACES, RINGS))
 
 
 def declared(fields: Mapping[str, Any]) -> frozenset[str]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.coverage import planner
-from hgemm_packs.generator.gates.coverage.exceptions import PLACES, declared
+from hgemm_packs.generator.gates.coverage.exceptions import PLACES, RINGS, declared
 from hgemm_packs.generator.gates.coverage.launches import Sizes
 from hgemm_packs.generator.gates.coverage.machine import OTHER, ZERO, Endless
 from hgemm_packs.generator.gates.coverage.problems import (
@@ -103,8 +103,8 @@ class _Case:
         try:
             self._follow()
             if any(True for _ in self.missing()):
-                planned = planner.plan(self.trial, self.missing)
                 self.met_deepest = self.trial.meet(deepest(self.fields))
+                planned = planner.plan(self.trial, self._open)
                 self.tried = True
         except Endless as error:
             return Verdict(GATE, Status.COVERAGE, f"endless: {error}")
@@ -141,6 +141,10 @@ class _Case:
                 if not self._settled(ins, outcome):
                     yield at, outcome
 
+    def _open(self) -> Iterator[tuple[int, int]]:
+        """What is missing, as far as trying on may help: all of it before anything was tried."""
+        yield from self.missing()
+
     def _settled(self, ins: Instruction, outcome: int) -> bool:
         """Whether no problem has an outcome, as far as can be said."""
         proofs = self.proofs
@@ -151,7 +155,7 @@ class _Case:
         if PLACES in self.exceptions and in_grid:
             return True
         counters = proofs.counters(ins)
-        if not in_grid and depends <= self.enumerated:
+        if not in_grid and (depends <= self.enumerated or (counters and RINGS in self.exceptions)):
             return self.trial.steady(counters) == counters
         if not self.tried or not proofs.turns_once(ins):
             return False

@@ -19,9 +19,9 @@ from hgemm_packs.generator.gates.coverage import arithmetic
 from hgemm_packs.generator.gates.coverage.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.slices import (
     Slice,
-    constant_of,
     cut,
     is_wait,
+    reads_constants,
     touched,
 )
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand, written
@@ -337,20 +337,20 @@ class Machine:
                 known[int(each)] = least
 
     def _load(self, ins: Instruction, frame: Frame) -> Array | None:
-        table = constant_of(self.kernel, ins)
-        if table is None:
-            part = ins.operands[1].parts[0]
-            kind = arithmetic.type_of(ins.opcode[-1])
-            return frame.value(part, kind) if len(ins.operands[1].parts) == 1 else None
-        numbers, address = self.constants.get(table), frame.sum(ins.operands[1])
-        if numbers is None or address is None:
-            return None
         kind = arithmetic.type_of(ins.opcode[-1])
-        assert kind is not None
-        start = address - self.places[table]
+        if not reads_constants(ins):
+            part = ins.operands[1].parts[0]
+            return frame.value(part, kind) if len(ins.operands[1].parts) == 1 else None
+        address = frame.sum(ins.operands[1])
+        if address is None or kind is None:
+            return None
+        names = [name for name, place in self.places.items() if place[0] >> 40 == address[0] >> 40]
+        numbers = self.constants.get(names[0]) if names else None
+        if numbers is None:
+            return None
+        start = address - self.places[names[0]]
         size = np.dtype(kind).itemsize
-        inside = (start >= 0) & (start + size <= numbers.size)
-        start = np.where(inside, start, 0)
+        start = np.where((start >= 0) & (start + size <= numbers.size), start, 0)
         bytes_ = np.stack([numbers[start + i] for i in range(size)], axis=-1)
         return np.ascontiguousarray(bytes_).view(kind)[..., 0]
 

@@ -7,11 +7,13 @@ Called by `gate`; a trial says which outcomes came of it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hgemm_packs.generator.gates.coverage.launches import Sizes
+from hgemm_packs.generator.gates.coverage.machine import Endless
 from hgemm_packs.generator.gates.coverage.problems import (
     SMALL_BYTES,
     deep,
@@ -35,23 +37,20 @@ def plan(trial: Trial, missing: Missing) -> list[Sizes]:
     """Problems that have outcomes of `missing`, as far as any is found; the trial has seen them."""
     fields = trial.fields
     wanted = set(missing())
-    if not wanted:
-        return []
     tried: set[Sizes] = set()
-    fresh = list(dict.fromkeys((*ladder(fields), *extremes(fields), *deep(fields))))
     points: dict[str, list[int]] = {"m": [], "n": [], "k": []}
-    for _ in range(ROUNDS):
-        found = _try(trial, fresh, tried)
-        left = {at for at, _ in missing()}
-        if not left:
+    for start in ((*ladder(fields), *extremes(fields)), deep(fields)):
+        fresh: list[Sizes] = list(start)
+        for _ in range(ROUNDS):
+            found = _try(trial, fresh, tried)
+            left = {at for at, _ in missing()}
+            fresh = list(_turning(fields, found, left, points))
+            if not fresh:
+                break
+        if any(True for _ in missing()):
+            _try(trial, list(_together(fields, points)), tried)
+        if not any(True for _ in missing()):
             break
-        fresh = list(_turning(fields, found, left, points))
-        if not fresh:
-            break
-    else:
-        _try(trial, fresh, tried)
-    if any(True for _ in missing()):
-        _try(trial, list(_together(fields, points)), tried)
     had = [trial.seen.get(at, {}).get(outcome) for at, outcome in sorted(wanted)]
     return list(dict.fromkeys(each for each in had if each is not None))
 
@@ -68,7 +67,8 @@ def _try(trial: Trial, problems: Sequence[Sizes], tried: set[Sizes]) -> Gaps:
     large = [each for each in fresh if memory(trial.fields, each) > SMALL_BYTES]
     for group in (small, large):
         if group:
-            trial.run(group, whole=True, ctas=CTAS, gaps=True)
+            with contextlib.suppress(Endless):
+                trial.run(group, whole=True, ctas=CTAS, gaps=True)
             for at, known in (trial.machine.gaps or {}).items():
                 of = gaps.setdefault(at, {})
                 of.update({group[i]: gap for i, gap in known.items()})

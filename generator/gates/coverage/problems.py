@@ -116,6 +116,8 @@ def tested(fields: Mapping[str, Any]) -> list[Sizes]:
     shapes += [(5, columns + i, i * step - 8 * (i % 2)) for i in range(2, 10)]
     shapes += [(rows + 3, columns + 8, 1), (rows, columns, min(TURNS * step, MOST_K))]
     shapes += [(m, 3 * columns + 8, 2 * step) for m in few(fields["dims"]["m"])]
+    if int(fields["dims"]["k"]["multiple_of"]) == 1:
+        shapes += [(rows + 3, columns + 8, (16 << i) + 1) for i in range(6)]
     small = [sizes for sizes in make(fields, shapes) if memory(fields, sizes) <= SMALL_BYTES]
     if any(int(fields["align"][name]) < 16 for name in "abc"):
         for align in (4, 8, 16):
@@ -136,6 +138,7 @@ def loops(fields: Mapping[str, Any], turns: int) -> tuple[list[Sizes], list[Size
     step, _ = ring_of(fields)
     depths = [(turns * LEAST_TURNS + i) * step for i in range(LEAST_TURNS)]
     many = [((24 + i) * rows, 2 * turns * columns, step) for i in range(0, 12, 3)]
+    many += [(3 * rows, (24 + i) * turns * columns, step) for i in range(3)]
     return (
         list(make(fields, [(rows + 3, columns + 8, depth) for depth in depths])),
         list(make(fields, [*many, (37 * turns * rows, 8, step)])),
@@ -179,8 +182,9 @@ def ladder(fields: Mapping[str, Any]) -> Iterator[Sizes]:
     step, ring = ring_of(fields)
     steps = [int(fields["dims"][dim]["multiple_of"]) for dim in "mnk"]
     middle = (2 * rows + 3, 2 * columns + 8, ring + step)
+    depth = max(1 << 10, 16 * step)
     for base, (dim, most) in itertools.product(
-        (middle, (1, 8, 8)), enumerate((1 << 24, 1 << 24, 1 << 12))
+        (middle, (1, 8, 8)), enumerate((1 << 24, 1 << 24, depth))
     ):
         for power in range(most.bit_length()):
             shape = list(base)

@@ -69,9 +69,21 @@ class Proofs:
             or each.opcode[0] in besides
             or _is_threshold(each)
             or _rounds_down(each)
+            or self._puts_together(each)
             or not any(name in self.slice.sized for name in results(each))
             for each in self.sources(ins)
         )
+
+    def _puts_together(self, ins: Instruction) -> bool:
+        """Whether an instruction is an addition to a number that sizes do not decide, bits of which
+        are free: compilers write it as a disjunction."""
+        sized = [
+            name
+            for operand in ins.operands[1:]
+            for name in operand.registers()
+            if name in self.slice.sized
+        ]
+        return ins.opcode[0] == "or" and len(sized) < 2
 
     def counters(self, ins: Instruction) -> set[str]:
         """Registers among what the operands of an instruction were made of that have several

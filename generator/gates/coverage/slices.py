@@ -91,7 +91,7 @@ def _known(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
         for name in inputs(ins):
             for each in (name, *kernel.joins.get(name, ())):
                 readers.setdefault(each, []).append(ins)
-        if results(ins) and not is_computed(kernel, ins):
+        if results(ins) and not is_computed(ins):
             due.append(ins)
     while due:
         for name in results(due.pop()):
@@ -114,12 +114,12 @@ def _is_always_known(ins: Instruction) -> bool:
     return is_wait(ins) or ins.opcode[0] == "elect"
 
 
-def is_computed(kernel: Kernel, ins: Instruction) -> bool:
+def is_computed(ins: Instruction) -> bool:
     """Whether the result of an instruction follows from its operands by a rule."""
     if _is_always_known(ins):
         return True
     if ins.opcode[0] == "ld":
-        return "param" in ins.opcode or constant_of(kernel, ins) is not None
+        return "param" in ins.opcode or reads_constants(ins)
     to = written(ins)
     if ins.opcode[0] == "shfl":
         return "idx" in ins.opcode
@@ -131,13 +131,9 @@ def is_computed(kernel: Kernel, ins: Instruction) -> bool:
     return rule is not None and rule(ins.opcode) is not None
 
 
-def constant_of(kernel: Kernel, ins: Instruction) -> str | None:
-    """The array in constant memory that an instruction loads numbers of, None where there is
-    none."""
-    if ins.opcode[0] != "ld" or "const" not in ins.opcode or len(ins.opcode) != 3:
-        return None
-    names = [x.name for x in ins.operands[1].parts if kernel.symbols.get(x.name) == "const"]
-    return names[0] if len(names) == 1 else None
+def reads_constants(ins: Instruction) -> bool:
+    """Whether an instruction loads a number of an array in constant memory."""
+    return ins.opcode[0] == "ld" and "const" in ins.opcode and len(ins.opcode) == 3
 
 
 def _sized(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
