@@ -7,6 +7,7 @@ caller ends the process after it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from hgemm_packs.generator.compile.candidate import CandidateError, entry
 from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, DeviceLost, Job, Status
 from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.gates import isolation, numeric
+from hgemm_packs.generator.gates.sizes import Shape
 from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.problem import Problem
 
@@ -39,9 +41,15 @@ def _answer(gate: str, status: Status, detail: str = "", **evidence: Any) -> Ans
     return {"gate": gate, "status": status.value, "detail": detail[:2000], "evidence": evidence}
 
 
-def numeric_gate(kernel: CompiledKernel, index: int, seed: int) -> Answer:
+def numeric_gate(
+    kernel: CompiledKernel,
+    index: int,
+    seed: int,
+    planned: Sequence[Shape] = (),
+    large: Sequence[Shape] = (),
+) -> Answer:
     """Verdict of the numeric gate, or of the isolation gate where the driver refuses the kernel or
-    the kernel loses the context."""
+    the kernel loses the context. `planned` and `large` as the size gate has them."""
     try:
         record = entry(kernel.fields, kernel.cubin)
         loaded = launcher.load(index, record, kernel.cubin)
@@ -52,6 +60,8 @@ def numeric_gate(kernel: CompiledKernel, index: int, seed: int) -> Answer:
             launcher.device_info(index).sm_count,
             seed,
             loaded.max_ctas,
+            planned,
+            large,
         )
     except numeric.NumericError as error:
         return _answer("numeric", Status.NUMERIC, str(error), seed=seed)

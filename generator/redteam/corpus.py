@@ -35,12 +35,13 @@ GATES = (
     "build",
     "binary",
     "dataflow",
+    "coverage",
     "isolation",
     "numeric",
     "sanitizer",
     "plausibility",
 )
-CPU_GATES = ("static", "build", "binary", "dataflow", "plausibility")
+CPU_GATES = ("static", "build", "binary", "dataflow", "coverage", "plausibility")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from hgemm_packs.generator.families import BATCHED, FAMILIES, GROUPED, family
 
 PLACES: Final = "lays_tiles"  # what a place in the grid is compared with may be taken one way alone
 RINGS: Final = "goes_round"  # slots of a ring that follow from K by a remainder
-NAMED: Final = frozenset((PLACES, RINGS))
+GROUPS: Final = "reads_groups"  # sizes of groups are numbers in memory: nothing is followed
+NAMED: Final = frozenset((PLACES, RINGS, GROUPS))
 
 
 def declared(fields: Mapping[str, Any]) -> frozenset[str]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.coverage import planner
-from hgemm_packs.generator.gates.coverage.exceptions import PLACES, RINGS, declared
+from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, PLACES, RINGS, declared
 from hgemm_packs.generator.gates.coverage.launches import Sizes
 from hgemm_packs.generator.gates.coverage.machine import OTHER, ZERO, Endless
 from hgemm_packs.generator.gates.coverage.problems import (
@@ -24,7 +24,6 @@ from hgemm_packs.generator.gates.coverage.problems import (
     deepest,
     extremes,
     few,
-    is_grouped,
     memory,
     tested,
 )
@@ -70,7 +69,7 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     if len(kernel.params) != len(PARAM_LAYOUTS[layout]):
         told = f"parameters: {len(kernel.params)}, not those of {layout}"
         return Verdict(GATE, Status.COVERAGE, told)
-    if is_grouped(fields):
+    if GROUPS in declared(fields):
         return Verdict(GATE, Status.OK, "", {"followed": False})
     roles = dataflow.roles(kernel, layout)
     flow = Flow(
@@ -159,7 +158,8 @@ class _Case:
             return self.trial.steady(counters) == counters
         if not self.tried or not proofs.turns_once(ins):
             return False
-        return not (counters or self.k in depends) or ins.index in self.met_deepest
+        ends_with_k = self.k in depends or counters - self.trial.steady(counters)
+        return not ends_with_k or ins.index in self.met_deepest
 
     def _refusals(self) -> Iterator[str]:
         told = self.trial.faults

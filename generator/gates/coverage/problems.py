@@ -20,12 +20,11 @@ from hgemm_packs.generator.gates.coverage.launches import (
     grid,
     with_strides,
 )
-from hgemm_packs.pack.manifest import GROUPED_LAYOUT
 
 SMALL_BYTES: Final = 1 << 29  # of a problem that each kernel is run on
 LARGE_BYTES: Final = 72 << 30  # of a problem that a card of 80 GB has room for
 FEW: Final = 32  # values of a size of which each is tested
-LEAST_TURNS: Final = 12  # as many as the longest ring has slots
+LEAST_TURNS: Final = 12  # of a loop over K whose ring nobody knows
 TURNS: Final = 34  # of the loop over K
 MOST_K: Final = 1 << 15  # of a problem that each kernel is run on
 MANY: Final = 70  # tiles of a long side
@@ -118,6 +117,7 @@ def tested(fields: Mapping[str, Any]) -> list[Sizes]:
     shapes += [(m, 3 * columns + 8, 2 * step) for m in few(fields["dims"]["m"])]
     if int(fields["dims"]["k"]["multiple_of"]) == 1:
         shapes += [(rows + 3, columns + 8, (16 << i) + 1) for i in range(6)]
+        shapes += [(rows + 3, columns + 8, i * step + 1) for i in (1, 2)]
     small = [sizes for sizes in make(fields, shapes) if memory(fields, sizes) <= SMALL_BYTES]
     if any(int(fields["align"][name]) < 16 for name in "abc"):
         for align in (4, 8, 16):
@@ -136,7 +136,8 @@ def loops(fields: Mapping[str, Any], turns: int) -> tuple[list[Sizes], list[Size
     """Problems of so many times a depth, and of so many times as many tiles."""
     rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
     step, _ = ring_of(fields)
-    depths = [(turns * LEAST_TURNS + i) * step for i in range(LEAST_TURNS)]
+    slots = max(int(fields["genome"].get("stages", LEAST_TURNS)), 4)
+    depths = [(turns * slots + i) * step for i in range(slots)]
     many = [((24 + i) * rows, 2 * turns * columns, step) for i in range(0, 12, 3)]
     many += [(3 * rows, (24 + i) * turns * columns, step) for i in range(3)]
     return (
@@ -191,7 +192,3 @@ def ladder(fields: Mapping[str, Any]) -> Iterator[Sizes]:
             shape[dim] = (1 << power) + (power % 3 - 1) * steps[dim]
             yield from make(fields, [shape])
 
-
-def is_grouped(fields: Mapping[str, Any]) -> bool:
-    """Whether the kernel multiplies groups, whose sizes are in memory."""
-    return str(fields["param_layout"]) == GROUPED_LAYOUT

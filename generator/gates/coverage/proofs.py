@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from hgemm_packs.generator.gates.coverage.launches import ranks
 from hgemm_packs.generator.gates.coverage.machine import OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.slices import Slice, results
 from hgemm_packs.generator.gates.dataflow.flow import Flow
@@ -21,7 +22,7 @@ _THRESHOLDS: Final = frozenset(("lt", "le", "gt", "ge", "lo", "ls", "hi", "hs"))
 #: Instructions that keep the order of numbers, or turn it round.
 _GROWING: Final = frozenset(
     ("mov", "cvt", "cvta", "ld", "add", "sub", "neg", "mul", "mad", "shl", "shr", "div", "shfl")
-    + ("min", "max", "elect", "selp")
+    + ("min", "max", "elect", "selp", "bfi")
 )
 #: Instructions of a quotient in float32, and of what is left over.
 QUOTIENT: Final = frozenset(("rcp", "fma", "and", "rem"))
@@ -70,6 +71,7 @@ class Proofs:
             or _is_threshold(each)
             or _rounds_down(each)
             or self._puts_together(each)
+            or self._is_rank(each)
             or not any(name in self.slice.sized for name in results(each))
             for each in self.sources(ins)
         )
@@ -84,6 +86,11 @@ class Proofs:
             if name in self.slice.sized
         ]
         return ins.opcode[0] == "or" and len(sized) < 2
+
+    def _is_rank(self, ins: Instruction) -> bool:
+        """Whether an instruction is a CTA's place in its cluster: each place is followed."""
+        mask = ins.operands[-1].value if ins.operands[-1].kind == "number" else 0
+        return ins.opcode[0] == "and" and 0 < mask < ranks(self.flow.fields)
 
     def counters(self, ins: Instruction) -> set[str]:
         """Registers among what the operands of an instruction were made of that have several

@@ -43,7 +43,7 @@ class Trial:
     faults: dict[int, str] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
     tile: str = ""
-    _steady: dict[str, bool] | None = None
+    _steady: set[str] | None = None
 
     def __post_init__(self) -> None:
         self.machine = Machine(self.kernel, self.tables)
@@ -91,12 +91,11 @@ class Trial:
         """Those of these registers whose least and most numbers are the same when K is twice as
         deep, and when a CTA has twice as many tiles: what is decided by them was seen."""
         if self._steady is None:
-            self._steady = {}
-        fresh = registers - self._steady.keys()
-        if fresh:
-            spans = [self._span(fresh, turns) for turns in (1, 2)]
-            self._steady |= {name: spans[0][name] == spans[1][name] for name in fresh}
-        return {name for name in registers if self._steady[name]}
+            # Of all that have several writes: another run would cost as much.
+            every = self.machine.slice.sized & self.kernel.joins.keys()
+            spans = [self._span(every, turns) for turns in (1, 2)]
+            self._steady = {name for name in every if spans[0][name] == spans[1][name]}
+        return self._steady & registers
 
     def _span(self, registers: Set[str], turns: int) -> dict[str, tuple[int, int]]:
         seen, machine = self.seen, self.machine
@@ -104,8 +103,8 @@ class Trial:
         own = {name: name.partition("#")[0] for name in registers}
         machine.spans = dict.fromkeys(own.values(), (1 << 62, -(1 << 62)))
         deep_ones, many = loops(self.fields, turns)
-        self.run(deep_ones, whole=True, ctas=CTAS)
-        self.run(many, ctas=CTAS, most=FEW * ranks(self.fields))
+        self.run(deep_ones, whole=True, ctas=2)
+        self.run(many, ctas=2, most=FEW * ranks(self.fields))
         found, machine.spans, self.seen = machine.spans, None, seen
         return {name: found[base] for name, base in own.items()}
 
