@@ -147,7 +147,9 @@ class Bounds:
         if any(each is None for each in found):
             self.unknown.add(ins.index)
             return
-        column, row = (np.broadcast_to(x, who.shape).astype(np.int64) for x in found[:2] if x is not None)
+        column, row = (
+            np.broadcast_to(x, who.shape).astype(np.int64) for x in found[:2] if x is not None
+        )
         box = next(each["box"] for each in self.fields["tma"] if each["operand"] == "c")
         launch = self.threads.launch[who]
         lines, length = self._lines[C][launch].T
@@ -189,7 +191,9 @@ class Bounds:
             if wrong.any():
                 at = int(np.argmax(wrong))
                 told = f"{word} {int(low[at, i])} to {int(high[at, i])}"
-                return f"tile: a CTA writes {told}, declared are {side} from a multiple of {side} on"
+                return (
+                    f"tile: a CTA writes {told}, declared are {side} from a multiple of {side} on"
+                )
         return ""
 
 

@@ -17,7 +17,8 @@ from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.coverage import planner
 from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, PLACES, RINGS, declared
 from hgemm_packs.generator.gates.coverage.launches import Sizes
-from hgemm_packs.generator.gates.coverage.machine import OTHER, ZERO, Endless
+from hgemm_packs.generator.gates.coverage.machine import Endless
+from hgemm_packs.generator.gates.coverage.outcomes import OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.problems import (
     LARGE_BYTES,
     SMALL_BYTES,

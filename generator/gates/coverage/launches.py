@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from hgemm_packs.generator.families.base import ceil_div
 from hgemm_packs.generator.families.computed import GATED
 from hgemm_packs.generator.gates.coverage.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.machine import Threads
@@ -64,7 +65,15 @@ def launch(fields: Mapping[str, Any], sizes: Sizes, most: int | None, ctas: int 
     x, y = grid(fields, sizes, most)
     together = ranks(fields)
     slices = int(fields["grid"].get("slices", 1))
-    wanted = [0, x - 1, x // 2 // together * together, together - 1, x - together, 1, x // max(slices, 1) - 1]
+    wanted = [
+        0,
+        x - 1,
+        x // 2 // together * together,
+        together - 1,
+        x - together,
+        1,
+        x // max(slices, 1) - 1,
+    ]
     along_x = [each for each in dict.fromkeys(wanted) if 0 <= each < x]
     along_y = list(dict.fromkeys((0, y - 1)))
     chosen = [(i, j) for i in along_x for j in along_y][:ctas]
@@ -107,7 +116,7 @@ def grid(fields: Mapping[str, Any], sizes: Sizes, most: int | None) -> tuple[int
     tile = int(shape["tile_m"]), int(shape["tile_n"])
     cluster = [int(side) for side in fields["cluster"]]
     rows, columns = (
-        -(-(-(-size // side)) // group) * group
+        ceil_div(ceil_div(size, side), group) * group
         for size, side, group in zip((sizes.m, sizes.n), tile, cluster, strict=False)
     )
     flat = bool(MAPPED[str(fields["param_layout"])])

@@ -9,14 +9,16 @@ threads and not by the other, but never back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from hgemm_packs.generator.gates.coverage import arithmetic
 from hgemm_packs.generator.gates.coverage.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.outcomes import Outcomes
+from hgemm_packs.generator.gates.coverage.pieces import Piece, Step
 from hgemm_packs.generator.gates.coverage.slices import (
     Slice,
     cut,
@@ -28,7 +30,6 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kern
 from hgemm_packs.generator.gates.dataflow.program.webs import blocks
 
 MOST_STEPS: Final = 60_000  # blocks that are run, over all threads together
-ZERO, OTHER = 1, 2  # outcomes: zero or false or smaller; anything else
 
 #: Told of an access: the instruction, the threads, and each operand of `touched` in its parts.
 Watcher = Callable[[Instruction, Array, "Frame"], None]
@@ -58,29 +59,6 @@ class Threads(NamedTuple):
     params: Mapping[str, Array]
     launch: Array
     cta: Array
-
-
-@dataclass(slots=True)
-class Step:
-    """An instruction that is computed, or watched."""
-
-    ins: Instruction
-    result: str = ""
-    rule: Callable[..., Array] | None = None
-    kinds: Sequence[type | None] = ()
-    observed: bool = False
-    watched: bool = False
-
-
-@dataclass(slots=True)
-class Piece:
-    """A basic block: what is to be done in it, and where it goes. `branch` is its last instruction
-    where that may go elsewhere."""
-
-    steps: list[Step]
-    branch: Instruction | None
-    target: int | None
-    follows: int | None
 
 
 @dataclass(slots=True)
@@ -154,17 +132,14 @@ class Machine:
             if space != "param"
         }
         self._pieces = self._compile()
-        self.seen: dict[int, dict[int, int]] = {}  # instruction -> outcome -> a launch that had it
-        self.gaps: dict[int, dict[int, float]] | None = None  # see `measure_gaps`
+        self.outcomes = Outcomes()
         self.spans: dict[str, tuple[int, int]] | None = None  # least and most of registers
         self.everyone: Array = np.arange(0)
         self.threads = Threads(0, {}, {}, self.everyone, self.everyone)
         self.registers: dict[str, Array] = {}
         self._owned: set[str] = set()  # registers whose array is no other's
 
-    def run(
-        self, threads: Threads, watcher: Watcher | None = None, most: int = MOST_STEPS
-    ) -> None:
+    def run(self, threads: Threads, watcher: Watcher | None = None, most: int = MOST_STEPS) -> None:
         """Follow all threads to their ends. Raises Endless where that takes more than `most`
         blocks."""
         self.threads, self.registers, self._owned = threads, {}, set()
@@ -297,44 +272,12 @@ class Machine:
             values.append(found)
         result = step.rule(*values)
         if step.observed:
-            self._observe(ins, frame, values, result)
+            of = self.threads.launch[frame.numbers]
+            self.outcomes.observe(ins, of, values, result)
         kind = arithmetic.type_of(ins.opcode[-1])
         if name == "mov" and kind is not None and result.dtype != kind:
             result = arithmetic.as_kind(result, kind)
         return result
-
-    def _observe(
-        self, ins: Instruction, frame: Frame, values: Sequence[Array], result: Array
-    ) -> None:
-        both = self.seen.setdefault(ins.index, {})
-        if len(both) == 2:
-            return
-        if ins.opcode[0] in ("min", "max", "abs"):
-            a, b = values if len(values) == 2 else (values[0], np.zeros_like(values[0]))
-            if ins.opcode[-1][0] == "u":
-                a, b = arithmetic.unsigned(a), arithmetic.unsigned(b)
-            outcomes = {ZERO: a < b, OTHER: a > b}
-        else:
-            outcomes = {OTHER: result != 0, ZERO: result == 0}
-        for outcome, there in outcomes.items():
-            if outcome not in both and there.any():
-                first = 0 if there.size == 1 else int(np.argmax(there))
-                both[outcome] = int(self.threads.launch[frame.numbers[first]])
-        if self.gaps is not None and len(both) < 2 and len(values) == 2:
-            self._measure(ins, frame, values)
-
-    def _measure(self, ins: Instruction, frame: Frame, values: Sequence[Array]) -> None:
-        """Note how far a comparison is from its other outcome, for each launch."""
-        assert self.gaps is not None
-        a, b = (each.astype(np.float64) for each in values)
-        gap = np.broadcast_to(a - b, frame.numbers.shape)
-        launch = self.threads.launch[frame.numbers]
-        known = self.gaps.setdefault(ins.index, {})
-        for each in np.unique(launch):
-            here = gap[launch == each]
-            least = float(here[np.argmin(np.abs(here))])
-            if abs(least) < abs(known.get(int(each), np.inf)):
-                known[int(each)] = least
 
     def _load(self, ins: Instruction, frame: Frame) -> Array | None:
         kind = arithmetic.type_of(ins.opcode[-1])
@@ -388,7 +331,6 @@ class Machine:
         if piece.target is not None and piece.target <= branch.index:
             return np.zeros(who.shape, np.bool_)
         after = self._pieces.get(piece.follows) if piece.follows is not None else None
-        if after is not None and after.branch is not None and not after.branch.guard:
-            if after.target is not None and after.target <= branch.index:
-                return np.ones(who.shape, np.bool_)
+        if after is not None and after.leads_back(branch.index):
+            return np.ones(who.shape, np.bool_)
         return (who + branch.index) % 2 == 0

@@ -69,7 +69,7 @@ def _try(trial: Trial, problems: Sequence[Sizes], tried: set[Sizes]) -> Gaps:
         if group:
             with contextlib.suppress(Endless):
                 trial.run(group, whole=True, ctas=CTAS, gaps=True)
-            for at, known in (trial.machine.gaps or {}).items():
+            for at, known in (trial.machine.outcomes.gaps or {}).items():
                 of = gaps.setdefault(at, {})
                 of.update({group[i]: gap for i, gap in known.items()})
     return gaps

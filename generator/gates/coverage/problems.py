@@ -110,7 +110,10 @@ def tested(fields: Mapping[str, Any]) -> list[Sizes]:
     if fields["grid"].get("persistent"):
         ctas = SMS * max(2, int(fields["genome"].get("ctas_per_sm", 1)))
         side = int((WAVES * ctas) ** 0.5) + 1
-        shapes += [(side * rows - 3, (side + 1) * columns - 8, 2 * step), (2 * ctas * rows, 8, step)]
+        shapes += [
+            (side * rows - 3, (side + 1) * columns - 8, 2 * step),
+            (2 * ctas * rows, 8, step),
+        ]
     shapes += [(rows, columns, ring + i * step + 8 * (i % 3)) for i in range(1, 9)]
     shapes += [(5, columns + i, i * step - 8 * (i % 2)) for i in range(2, 10)]
     shapes += [(rows + 3, columns + 8, 1), (rows, columns, min(TURNS * step, MOST_K))]
@@ -191,4 +194,3 @@ def ladder(fields: Mapping[str, Any]) -> Iterator[Sizes]:
             shape = list(base)
             shape[dim] = (1 << power) + (power % 3 - 1) * steps[dim]
             yield from make(fields, [shape])
-

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hgemm_packs.generator.gates.coverage.launches import ranks
-from hgemm_packs.generator.gates.coverage.machine import OTHER, ZERO
+from hgemm_packs.generator.gates.coverage.outcomes import OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.slices import Slice, results
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
@@ -21,11 +21,11 @@ from hgemm_packs.generator.gates.dataflow.values import Value
 _THRESHOLDS: Final = frozenset(("lt", "le", "gt", "ge", "lo", "ls", "hi", "hs"))
 #: Instructions that keep the order of numbers, or turn it round.
 _GROWING: Final = frozenset(
-    ("mov", "cvt", "cvta", "ld", "add", "sub", "neg", "mul", "mad", "shl", "shr", "div", "shfl")
-    + ("min", "max", "elect", "selp", "bfi")
+    (
+        *("mov", "cvt", "cvta", "ld", "add", "sub", "neg", "mul", "mad", "shl", "shr", "div"),
+        *("shfl", "min", "max", "elect", "selp", "bfi"),
+    )
 )
-#: Instructions of a quotient in float32, and of what is left over.
-QUOTIENT: Final = frozenset(("rcp", "fma", "and", "rem"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,14 @@ class Proofs:
             return result.low == result.high == 0
         return result.low > 0 or result.high < 0
 
-    def turns_once(self, ins: Instruction, besides: frozenset[str] = frozenset()) -> bool:
+    def turns_once(self, ins: Instruction) -> bool:
         """Whether an outcome turns a few times at most as each size grows, so that problems near
         each turn find all: a comparison that is a threshold, or a shift, of sizes that are added,
-        scaled, bounded and chosen from alone. `besides` are further instructions."""
+        scaled, bounded and chosen from alone."""
         if not _is_threshold(ins) and ins.opcode[0] not in ("min", "max", "shr", "div"):
             return False
         return all(
             each.opcode[0] in _GROWING
-            or each.opcode[0] in besides
             or _is_threshold(each)
             or _rounds_down(each)
             or self._puts_together(each)

@@ -98,9 +98,7 @@ def _known(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
             if name not in unknown:
                 unknown.add(name)
                 due += [ins for ins in readers.get(name, ()) if not _is_always_known(ins)]
-    unknown |= {
-        name for name, members in kernel.joins.items() if not unknown.isdisjoint(members)
-    }
+    unknown |= {name for name, members in kernel.joins.items() if not unknown.isdisjoint(members)}
     return made.keys() - unknown
 
 
@@ -144,9 +142,7 @@ def _sized(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
         for name in inputs(ins):
             for each in (name, *kernel.joins.get(name, ())):
                 readers.setdefault(each, []).append(ins)
-        of_place = any(
-            x.kind == "special" and x.name.startswith(_PLACES) for x in ins.operands
-        )
+        of_place = any(x.kind == "special" and x.name.startswith(_PLACES) for x in ins.operands)
         if of_place or (ins.opcode[0] == "ld" and "param" in ins.opcode):
             due += results(ins)
     due += [name for name in kernel.joins if name in made]
@@ -159,9 +155,7 @@ def _sized(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
     return sized
 
 
-def _is_observed(
-    made: Mapping[str, Sequence[Instruction]], ins: Instruction, found: Slice
-) -> bool:
+def _is_observed(made: Mapping[str, Sequence[Instruction]], ins: Instruction, found: Slice) -> bool:
     name, word = ins.opcode[0], ins.opcode[-1]
     if name not in OBSERVED or word == "f32" or (name in _OF_PREDICATES and word != "pred"):
         return False
@@ -183,7 +177,7 @@ def _signs(kernel: Kernel, made: Mapping[str, Sequence[Instruction]]) -> set[int
                 readers.setdefault(each, []).append(ins)
 
     def rounds(ins: Instruction, number: Operand) -> bool:
-        """Whether what `ins` makes is added to `number`, or to its quotient, and to nothing else."""
+        """Whether what `ins` makes is only added to `number`, or to its quotient."""
         (to,) = results(ins)
         return all(
             each.opcode[0] == "add" and any(_is_of(made, x, number) for x in each.operands[1:])
@@ -210,9 +204,7 @@ def _signs(kernel: Kernel, made: Mapping[str, Sequence[Instruction]]) -> set[int
     return found
 
 
-def _is_of(
-    made: Mapping[str, Sequence[Instruction]], operand: Operand, number: Operand
-) -> bool:
+def _is_of(made: Mapping[str, Sequence[Instruction]], operand: Operand, number: Operand) -> bool:
     """Whether an operand is a number, or that shifted to the right."""
     if operand == number:
         return True

@@ -67,10 +67,10 @@ class Trial:
         who = threads(self.fields, self.kernel.params, self.roles, laid)
         bounds = Bounds(self.fields, laid, who)
         machine = self.machine
-        machine.seen = {at: dict.fromkeys(each, -1) for at, each in self.seen.items()}
-        machine.gaps = {} if gaps else None
+        machine.outcomes.seen = {at: dict.fromkeys(each, -1) for at, each in self.seen.items()}
+        machine.outcomes.gaps = {} if gaps else None
         machine.run(who, bounds, steps)
-        for at, outcomes in machine.seen.items():
+        for at, outcomes in machine.outcomes.seen.items():
             known = self.seen.setdefault(at, {})
             for outcome, of in outcomes.items():
                 if of >= 0:
@@ -117,7 +117,7 @@ class Trial:
             self.run(problems, whole=True, ctas=CTAS, steps=STEPS)
         met = {
             at
-            for at, outcomes in self.machine.seen.items()
+            for at, outcomes in self.machine.outcomes.seen.items()
             if set(outcomes) <= set(seen.get(at, ()))
         }
         self.seen = seen
