@@ -166,7 +166,8 @@ def _divide(opcode: Sequence[str]) -> Rule:
         if word[0] != "s":
             return _signed(a // b if opcode[0] == "div" else a % b)
         rest = np.fmod(a, b)
-        return rest if opcode[0] == "rem" else (a - rest) // b
+        quotient: Array = (a - rest) // b
+        return rest if opcode[0] == "rem" else quotient
 
     return divide
 

@@ -41,7 +41,7 @@ class Bounds:
         self.fields, self.launches, self.threads = fields, launches, threads
         self.faults: dict[int, str] = {}
         self.unknown: set[int] = set()
-        count = int(threads.cta[-1]) + 1 if threads.count else 0
+        count = int(threads.cta[-1]) + 1 if threads.total else 0
         self._low = np.full((count, 2), _NOTHING, np.int64)
         self._high = np.full((count, 2), -1, np.int64)
         lines = [
@@ -132,11 +132,12 @@ class Bounds:
         stride = self._strides[name][launch]
         if not writes:
             last = ((lines - 1) * stride + length) * BYTES
-            return (offset < 0) | (offset + size > last)
+            behind: Array = (offset < 0) | (offset + size > last)
+            return behind
         row = offset // (stride * BYTES)
         column = offset // BYTES - row * stride
         wide = -(-size // BYTES)
-        wrong = (offset < 0) | (row >= lines) | (column + wide > length)
+        wrong: Array = (offset < 0) | (row >= lines) | (column + wide > length)
         if name == C:
             self._note(who[~wrong], row[~wrong], column[~wrong], 1, wide[~wrong])
         return wrong

@@ -155,11 +155,13 @@ class _Case:
         if PLACES in self.exceptions and in_grid:
             return True
         counters = proofs.counters(ins)
-        if not in_grid and (depends <= self.enumerated or (counters and RINGS in self.exceptions)):
-            return self.trial.steady(counters) == counters
+        steady = self.trial.steady(counters) if counters else counters
+        own = depends <= self.enumerated or (counters and RINGS in self.exceptions)
+        if not in_grid and own and steady == counters:
+            return True
         if not self.tried or not proofs.turns_once(ins):
             return False
-        ends_with_k = self.k in depends or counters - self.trial.steady(counters)
+        ends_with_k = self.k in depends or counters - steady
         return not ends_with_k or ins.index in self.met_deepest
 
     def _refusals(self) -> Iterator[str]:

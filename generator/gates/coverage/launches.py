@@ -157,7 +157,7 @@ def threads(
     ctaid_x, ctaid_y = (np.repeat(np.array(each, np.int32), block) for each in (x, y))
 
     def each_launch(values: Sequence[int], kind: type = np.int32) -> Array:
-        wide = np.array(values, np.int64).astype(kind)
+        wide: Array = np.array(values, np.int64).astype(kind)
         return wide[:1] if len(set(values)) == 1 else wide[launch]
 
     together = ranks(fields)

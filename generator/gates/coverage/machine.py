@@ -50,11 +50,11 @@ class Endless(RuntimeError):
 
 
 class Threads(NamedTuple):
-    """What threads see: each a number of `count`, or one for all. `specials` by the names of
+    """What threads see: each a number of `total`, or one for all. `specials` by the names of
     registers, `params` by the names of parameters; `launch` is the number of the launch that a
     thread is of, `cta` that of its CTA among all."""
 
-    count: int
+    total: int
     specials: Mapping[str, Array]
     params: Mapping[str, Array]
     launch: Array
@@ -143,7 +143,7 @@ class Machine:
         """Follow all threads to their ends. Raises Endless where that takes more than `most`
         blocks."""
         self.threads, self.registers, self._owned = threads, {}, set()
-        self.everyone = np.arange(threads.count)
+        self.everyone = np.arange(threads.total)
         due: dict[int, list[Array]] = {0: [self.everyone]}
         for _ in range(most):
             if not due:
@@ -152,7 +152,7 @@ class Machine:
             parts = due.pop(at)
             who: Array | None = parts[0] if len(parts) == 1 else np.concatenate(parts)
             assert who is not None
-            if len(who) == threads.count:
+            if len(who) == threads.total:
                 who = None
             self._run_piece(at, Frame(self, who), due, watcher)
         raise Endless(f"more than {most} steps")
@@ -244,7 +244,7 @@ class Machine:
             return
         whole = self.registers.get(name)
         if whole is None or name not in self._owned or whole.dtype != value.dtype:
-            fresh = np.zeros(self.threads.count, value.dtype)
+            fresh = np.zeros(self.threads.total, value.dtype)
             if whole is not None and whole.dtype.itemsize == value.dtype.itemsize:
                 fresh[:] = arithmetic.as_kind(whole, value.dtype.type)
             whole = self.registers[name] = fresh
@@ -257,7 +257,8 @@ class Machine:
         if is_wait(ins):
             return np.array([True])
         if name == "elect":
-            return frame.value(Operand("special", "%laneid"), np.int32) == 0
+            lane = frame.value(Operand("special", "%laneid"), np.int32)
+            return None if lane is None else np.equal(lane, 0)
         if name == "ld":
             return self._load(ins, frame)
         if name == "shfl":
@@ -303,9 +304,10 @@ class Machine:
         if value is None or lane is None or value.size == 1:
             return value
         who = frame.numbers
-        whole = np.zeros(self.threads.count, np.int32)
+        whole = np.zeros(self.threads.total, np.int32)
         whole[who] = value
-        return whole[(who & ~31) | (lane & 31)]
+        found: Array = whole[(who & ~31) | (lane & 31)]
+        return found
 
     def _go(self, piece: Piece, frame: Frame, due: dict[int, list[Array]]) -> None:
         who, branch = frame.numbers, piece.branch
@@ -333,4 +335,5 @@ class Machine:
         after = self._pieces.get(piece.follows) if piece.follows is not None else None
         if after is not None and after.leads_back(branch.index):
             return np.ones(who.shape, np.bool_)
-        return (who + branch.index) % 2 == 0
+        half: Array = (who + branch.index) % 2 == 0
+        return half

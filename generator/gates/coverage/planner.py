@@ -86,7 +86,7 @@ def _turning(
             lines: dict[tuple[int, ...], list[tuple[int, float, Sizes]]] = {}
             for sizes, gap in known.items():
                 rest = tuple(size for j, size in enumerate(sizes[:3]) if j != i)
-                lines.setdefault(rest, []).append((sizes[i], gap, sizes))
+                lines.setdefault(rest, []).append((getattr(sizes, dim), gap, sizes))
             for line in lines.values():
                 yield from _roots(fields, sorted(line, key=lambda x: x[:2]), i, points[dim])
 
