@@ -121,7 +121,8 @@ def tested(fields: Mapping[str, Any]) -> list[Sizes]:
     if int(fields["dims"]["k"]["multiple_of"]) == 1:
         shapes += [(rows + 3, columns + 8, (16 << i) + 1) for i in range(6)]
         shapes += [(rows + 3, columns + 8, i * step + 1) for i in (1, 2)]
-        shapes += [(rows + 3, columns + 8, i * step + step // 5 + 3) for i in (3, 7)]
+        for part, i in itertools.product((1, 3), (3, 7)):
+            shapes.append((rows + 3, columns + 8, i * step + part * step // 5 + 3))
     small = [sizes for sizes in make(fields, shapes) if memory(fields, sizes) <= SMALL_BYTES]
     if any(int(fields["align"][name]) < 16 for name in "abc"):
         for align in (4, 8, 16):
