@@ -26,6 +26,7 @@ class Status(str, Enum):
     STATIC = "STATIC"  # the source uses what no kernel needs
     BUILD = "BUILD"  # the compiler refused it, or it spills or serialises
     DATAFLOW = "DATAFLOW"  # operands or sums go where they must not
+    COVERAGE = "COVERAGE"  # a comparison on sizes that no problem takes both ways
     BINARY = "BINARY"  # the cubin is not what the record declares
     LAUNCH = "LAUNCH"  # the driver refused it, or its context was lost
     TIMEOUT = "TIMEOUT"

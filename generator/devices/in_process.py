@@ -8,6 +8,7 @@ caller ends the process after it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from hgemm_packs.generator.compile.candidate import CandidateError, entry
 from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, DeviceLost, Job, Status
 from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.gates import isolation, numeric, pack_gate
+from hgemm_packs.generator.gates.sizes import Shape
 from hgemm_packs.generator.gates.state import gate as state
 from hgemm_packs.problem import Problem
 
@@ -58,14 +60,22 @@ def state_gate(kernel: CompiledKernel, index: int, seed: int) -> Answer:
     return _answer(state.GATE, Status.OK, seed=seed, in_a_row=kept.launches_in_a_row)
 
 
-def numeric_gate(kernel: CompiledKernel, index: int, seed: int) -> Answer:
+def numeric_gate(
+    kernel: CompiledKernel,
+    index: int,
+    seed: int,
+    planned: Sequence[Shape] = (),
+    large: Sequence[Shape] = (),
+) -> Answer:
     """Verdict of the numeric gate of what the kernel runs (products, groups or batches), or of the
-    isolation gate where the driver refuses the kernel or the kernel loses the context."""
+    isolation gate where the driver refuses the kernel or the kernel loses the context. `planned`
+    and `large` as the size gate has them."""
     try:
         record = entry(kernel.fields, kernel.cubin)
         loaded = launcher.load(index, record, kernel.cubin)
         sm_count = launcher.device_info(index).sm_count
-        found = pack_gate.check(record, loaded, torch.device("cuda", index), sm_count, seed)
+        place = torch.device("cuda", index)
+        found = pack_gate.check(record, loaded, place, sm_count, seed, planned, large)
     except numeric.NumericError as error:
         return _answer("numeric", Status.NUMERIC, str(error), seed=seed)
     except CandidateError as error:

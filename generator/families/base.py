@@ -71,8 +71,8 @@ class Family:
     gated: Callable[[Genome], None] | None = None
     #: Whether its kernels run batches of products, and these alone.
     batched: bool = False
-    #: What its kernels may do that the data-flow gate refuses others, by the names that
-    #: `gates/dataflow/exceptions.py` gives reasons for.
+    #: What its kernels may do that the data-flow gate or the size gate refuses others, by the names
+    #: that `exceptions.py` of either gives reasons for.
     exceptions: tuple[str, ...] = ()
 
     def whole(self, genome: Genome) -> dict[str, int | str | bool]:

@@ -61,5 +61,5 @@ FAMILY = Family(
     _record,
     OPERATORS,
     batched=True,
-    exceptions=("turns_residual",),
+    exceptions=("turns_residual", "lays_tiles", "goes_round"),
 )

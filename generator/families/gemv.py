@@ -132,4 +132,5 @@ FAMILY = Family(
     _record,
     OPERATORS,
     gated=_check_gated,
+    exceptions=("lays_tiles",),
 )

@@ -111,5 +111,5 @@ FAMILY = Family(
     _macros,
     _record,
     OPERATORS,
-    exceptions=("lists_groups",),
+    exceptions=("lists_groups", "reads_groups"),
 )

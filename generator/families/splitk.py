@@ -217,4 +217,5 @@ FAMILY = Family(
     _record,
     OPERATORS,
     gated=check_gated,
+    exceptions=("lays_tiles",),
 )

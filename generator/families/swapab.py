@@ -126,5 +126,5 @@ FAMILY = Family(
     OPERATORS,
     in_order=True,
     gated=check_gated,
-    exceptions=("turns_residual",),
+    exceptions=("turns_residual", "lays_tiles"),
 )

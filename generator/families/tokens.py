@@ -249,5 +249,5 @@ FAMILY = Family(
     _record,
     OPERATORS,
     gated=_check_gated,
-    exceptions=("turns_residual",),
+    exceptions=("turns_residual", "lays_tiles", "goes_round"),
 )

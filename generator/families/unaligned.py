@@ -197,5 +197,5 @@ FAMILY = Family(
     _macros,
     _record,
     OPERATORS,
-    exceptions=("shifts_rows",),
+    exceptions=("shifts_rows", "lays_tiles"),
 )

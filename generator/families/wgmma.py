@@ -231,4 +231,5 @@ FAMILY = Family(
     OPERATORS,
     in_order=True,
     gated=_check_gated,
+    exceptions=("lays_tiles", "goes_round"),
 )

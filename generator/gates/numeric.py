@@ -9,6 +9,7 @@ is a failure. Runs on any device; never times anything.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -29,6 +30,7 @@ from hgemm_packs.generator.gates.repeats import (
     check_steady,
     check_streams,
 )
+from hgemm_packs.generator.gates.sizes import Shape, check_large, check_sizes
 from hgemm_packs.generator.gates.values.depth import DEEP
 from hgemm_packs.generator.gates.values.ring import ring_depth
 from hgemm_packs.pack.manifest import KernelEntry
@@ -115,8 +117,11 @@ def check(
     sm_count: int,
     seed: int,
     max_ctas: int | None = None,
+    planned: Sequence[Shape] = (),
+    large: Sequence[Shape] = (),
 ) -> Numeric:
-    """All checks of one kernel on `device`. Raises NumericError for the first failure.
+    """All checks of one kernel on `device`. Raises NumericError for the first failure. `planned`
+    and `large` are further problems that the size gate asks for, (M, N, K) each.
 
     `launch` is the kernel; the gate itself runs on any device, so that its own tests need no GPU.
     `max_ctas` is as for a Checker.
@@ -127,6 +132,8 @@ def check(
         run.settle()
     check_waves(run, sm_count)
     run.settle()
+    check_sizes(run, planned)
+    check_large(run, large)
     for one in (
         check_indices,
         check_rewritten,

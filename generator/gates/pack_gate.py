@@ -12,7 +12,7 @@ import functools
 import json
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,9 @@ import torch
 
 from hgemm_packs import launcher, report
 from hgemm_packs.errors import PackError
-from hgemm_packs.generator.gates import batched, grouped, numeric
+from hgemm_packs.generator.gates import batched, grouped, numeric, sizes
+from hgemm_packs.generator.gates.checker import Checker
+from hgemm_packs.generator.gates.sizes import Shape
 from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import KernelEntry
@@ -42,16 +44,22 @@ class KernelVerdict:
 
 
 def check(
-    entry: KernelEntry, kernel: Kernel, place: torch.device, sm_count: int, seed: int
+    entry: KernelEntry,
+    kernel: Kernel,
+    place: torch.device,
+    sm_count: int,
+    seed: int,
+    planned: Sequence[Shape] = (),
+    large: Sequence[Shape] = (),
 ) -> numeric.Numeric:
-    """The numeric gate of what the kernel runs: groups, batches or products. Raises
-    NumericError."""
+    """The numeric gate of what the kernel runs: groups, batches or products, these with the
+    problems that the size gate asks for. Raises NumericError."""
     if entry.is_grouped:
         return grouped.check(entry, functools.partial(launcher.launch_grouped, kernel), place, seed)
     arm = KernelArm(kernel, entry.epilogue)
     if entry.is_batched:
         return batched.check(entry, arm, place, seed)
-    return numeric.check(entry, arm, place, sm_count, seed, kernel.max_ctas)
+    return numeric.check(entry, arm, place, sm_count, seed, kernel.max_ctas, planned, large)
 
 
 def verify_kernels(
@@ -83,6 +91,27 @@ def verify_kernels(
     return results
 
 
+def verify_classes(pack: Pack, device: int = 0) -> list[str]:
+    """Run problems that fill the card on one kernel of each class (`sizes.class_of`); what failed,
+    as "kernel: why". Needs a card of 80 GB."""
+    place = torch.device("cuda", device)
+    first: dict[tuple[object, ...], KernelEntry] = {}
+    for entry in pack.manifest.kernels:
+        if not entry.is_grouped and not entry.is_batched:
+            facts = {**sizes.fields_of(entry), "family": entry.family, "dtype": entry.dtype}
+            first.setdefault(sizes.class_of({**facts, "name": entry.name}), entry)
+    failed = []
+    for entry in first.values():
+        try:
+            kernel = launcher.load(device, entry, pack.image(entry))
+            arm = KernelArm(kernel, entry.epilogue)
+            seed = secrets.randbits(48)
+            sizes.check_large(Checker(entry, arm, place, seed, kernel.max_ctas))
+        except (numeric.NumericError, PackError, RuntimeError) as error:
+            failed.append(f"{entry.name}: {error}")
+    return failed
+
+
 def _ways(pack: Pack) -> dict[str, list[bool]]:
     """By kernel id, whether it is launched dependently: as rows name it, plainly if none does."""
     rows = pack.manifest.table
@@ -101,15 +130,17 @@ def write_facts(pack: Pack, out: Path, device: int = 0) -> int:
     """
     results = verify_kernels(pack, device)
     failed = [result for result in results if not result.ok]
+    too_large = verify_classes(pack, device)
     facts = {
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         **report.runtime_versions(device),
         "device": str(launcher.device_info(device)),
         "numerics": [asdict(result) for result in results if result.ok],
         "failed": [asdict(result) for result in failed],
+        "failed_large": too_large,
     }
     out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    return len(failed)
+    return len(failed) + len(too_large)
 
 
 if __name__ == "__main__":

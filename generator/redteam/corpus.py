@@ -35,13 +35,14 @@ GATES = (
     "build",
     "binary",
     "dataflow",
+    "coverage",
     "isolation",
     "numeric",
     "state",
     "sanitizer",
     "plausibility",
 )
-CPU_GATES = ("static", "build", "binary", "dataflow", "plausibility")
+CPU_GATES = ("static", "build", "binary", "dataflow", "coverage", "plausibility")
 
 
 @dataclass(frozen=True, slots=True)

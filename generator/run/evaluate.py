@@ -25,6 +25,7 @@ from hgemm_packs.generator.core.spec import Choice, CompiledKernel, DeviceFacts,
 from hgemm_packs.generator.devices import in_process
 from hgemm_packs.generator.families import InvalidGenome
 from hgemm_packs.generator.gates import binary, plausibility, sanitizer, sweep
+from hgemm_packs.generator.gates.coverage import gate as coverage
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.isolation import IsolationError, Worker
 from hgemm_packs.generator.gates.source import static
@@ -43,8 +44,8 @@ _parsing = threading.Lock()  # one parser serves all threads
 
 def build_gates(one: Candidate, skip: tuple[str, ...] = ()) -> tuple[list[Verdict], Built | None]:
     """Verdicts of the gates that need no GPU, up to the first rejection, and the built kernel when
-    all passed. `skip` leaves out static, binary or dataflow: the red team shows that each holds
-    alone."""
+    all passed. `skip` leaves out static, binary, dataflow or coverage: the red team shows that each
+    holds alone."""
     verdicts: list[Verdict] = []
     if "static" not in skip:
         with _parsing:
@@ -60,10 +61,11 @@ def build_gates(one: Candidate, skip: tuple[str, ...] = ()) -> tuple[list[Verdic
         verdicts.append(binary.check(built.entry_fields, built.cubin))
         if not verdicts[-1].passed:
             return verdicts, None
-    if dataflow.GATE not in skip:
-        verdicts.append(dataflow.check(built.entry_fields, one.source))
-        if not verdicts[-1].passed:
-            return verdicts, None
+    for gate in (dataflow, coverage):
+        if gate.GATE not in skip:
+            verdicts.append(gate.check(built.entry_fields, one.source))
+            if not verdicts[-1].passed:
+                return verdicts, None
     return verdicts, built
 
 
@@ -86,17 +88,21 @@ def evaluate(
         return [Verdict("record", Status.PARSE, unfit.text)]
     verdicts, built = build_gates(made)
     if built is not None and device is not None:
-        for verdict in _on_device(compiler.as_kernel(built), problem, device):
+        further = verdicts[-1].evidence
+        for verdict in _on_device(compiler.as_kernel(built), problem, device, further):
             verdicts.append(verdict)
             if not verdict.passed:
                 break
     return verdicts
 
 
-def _on_device(kernel: CompiledKernel, problem: Problem, device: int) -> Iterator[Verdict]:
-    """The gates that run the kernel; each is run only when it is asked for."""
+def _on_device(
+    kernel: CompiledKernel, problem: Problem, device: int, further: Mapping[str, Any]
+) -> Iterator[Verdict]:
+    """The gates that run the kernel; each is run only when it is asked for. `further` has the
+    problems that the size gate asks for."""
     with Worker() as worker:
-        yield numeric_gate(worker, kernel, device)
+        yield numeric_gate(worker, kernel, device, further=further)
         yield state_gate(worker, kernel, device)
     yield sanitize_kernel(kernel)
     with Worker() as worker:
@@ -121,12 +127,19 @@ def call_gate(
 
 
 def numeric_gate(
-    worker: Worker, kernel: CompiledKernel, device: int, limit_s: float = GATE_S
+    worker: Worker,
+    kernel: CompiledKernel,
+    device: int,
+    limit_s: float = GATE_S,
+    further: Mapping[str, Any] | None = None,
 ) -> Verdict:
-    """Verdict of the numeric gate, or of the isolation gate when the process was lost over it."""
+    """Verdict of the numeric gate, or of the isolation gate when the process was lost over it.
+    `further` is the size gate's evidence: the problems that it asks for."""
     worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
     seed = secrets.randbits(48)
-    return call_gate(worker, in_process.numeric_gate, kernel, device, seed, limit_s=limit_s)
+    more = [(further or {}).get(name, ()) for name in ("planned", "large")]
+    work = in_process.numeric_gate
+    return call_gate(worker, work, kernel, device, seed, *more, limit_s=limit_s)
 
 
 def state_gate(

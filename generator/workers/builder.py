@@ -24,6 +24,7 @@ from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verd
 from hgemm_packs.generator.families import FAMILIES, family
 from hgemm_packs.generator.families.base import InvalidGenome
 from hgemm_packs.generator.gates import binary
+from hgemm_packs.generator.gates.coverage import gate as coverage
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
 
 #: A kernel takes a second; a compiler that takes this long has lost its way and is ended.
@@ -148,15 +149,24 @@ def make(choice: Choice) -> CompiledKernel | Verdict:
 
 
 def inspect(kernel: CompiledKernel) -> Verdict:
-    """The whole binary gate, and behind it the data-flow gate, whose verdict carries the evidence
-    of both. Raises SassError without the disassembler."""
+    """The whole binary gate, and behind it the data-flow gate and the size gate, whose verdict
+    carries the evidence of all. A family's kernel that the tested problems do not cover is refused:
+    the numeric gate runs no others on it. Raises SassError without the disassembler."""
     verdict = binary.check(kernel.fields, kernel.cubin)
     if not verdict.passed:
         return verdict
     fields = kernel.fields
     source = compiler.render(fields["family"], family(fields["family"]).whole(fields["genome"]))
     followed = dataflow.check(fields, source)
-    return replace(followed, evidence={**followed.evidence, "binary": verdict.evidence})
+    evidence = {**followed.evidence, "binary": verdict.evidence}
+    if followed.passed:
+        followed = coverage.check(fields, source)
+        evidence |= followed.evidence
+        further = [*followed.evidence.get("planned", ()), *followed.evidence.get("large", ())]
+        if followed.passed and further:
+            told = f"untested: what {further[0]} alone decides, and no list has that problem"
+            followed = replace(followed, status=Status.COVERAGE, detail=told)
+    return replace(followed, evidence=evidence)
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:

@@ -1,0 +1,196 @@
+"""The size gate: every comparison on sizes is taken both ways by some problem that the kernel is
+run on, nothing is touched outside A, B and C however large they are, and a CTA writes the tile that
+its record declares.
+
+`check` follows the integers of a kernel's PTX on many problems without a GPU. Called for finalists,
+behind the data-flow gate. Its evidence names the problems that the numeric gate has to run beside
+its own. What it cannot decide it refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core.spec import Status, Verdict
+from hgemm_packs.generator.gates.coverage import planner
+from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, PLACES, RINGS, declared
+from hgemm_packs.generator.gates.coverage.launches import Sizes
+from hgemm_packs.generator.gates.coverage.machine import Endless
+from hgemm_packs.generator.gates.coverage.outcomes import OTHER, ZERO
+from hgemm_packs.generator.gates.coverage.problems import (
+    LARGE_BYTES,
+    SMALL_BYTES,
+    deepest,
+    extremes,
+    few,
+    memory,
+    tested,
+)
+from hgemm_packs.generator.gates.coverage.proofs import Proofs
+from hgemm_packs.generator.gates.coverage.slices import makers
+from hgemm_packs.generator.gates.coverage.trial import Trial, tables
+from hgemm_packs.generator.gates.dataflow import gate as dataflow
+from hgemm_packs.generator.gates.dataflow.exceptions import declared as declared_flow
+from hgemm_packs.generator.gates.dataflow.flow import Flow
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Unreadable, parse
+from hgemm_packs.generator.gates.dataflow.program.webs import split
+from hgemm_packs.generator.gates.dataflow.values import NUMBERS
+from hgemm_packs.pack.manifest import PARAM_LAYOUTS
+
+GATE: Final = "coverage"
+MOST_TOLD: Final = 4  # refusals of a verdict
+RANKED: Final = 8  # tested problems of which all CTAs of a cluster are followed
+TILED: Final = 3  # of so many tested problems one is judged by its tiles
+
+#: Of these both outcomes are needed; of other arithmetic on sizes it is enough that a result is
+#: not always zero.
+_BOTH: Final = frozenset(("setp", "min", "max", "and", "or", "xor", "not", "rem", "abs"))
+_WORDS: Final = {ZERO: "false, zero or smaller", OTHER: "true, not zero or larger"}
+_PLACE: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster")
+
+
+def check(fields: Mapping[str, Any], source: str) -> Verdict:
+    """Verdict on a built kernel: `fields` are its manifest fields with its `id`, `source` what it
+    was compiled from. `detail` names broken rules with their instructions, the first ones alone."""
+    try:
+        return check_ptx(fields, compiler.ptx_of(source, fields))
+    except compiler.BuildError as error:
+        return Verdict(GATE, Status.COVERAGE, f"unreadable: {error}")
+
+
+def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
+    """The same of the kernel's PTX."""
+    try:
+        kernel = split(parse(ptx))
+    except Unreadable as error:
+        return Verdict(GATE, Status.COVERAGE, f"unreadable: {error}")
+    layout = str(fields["param_layout"])
+    if len(kernel.params) != len(PARAM_LAYOUTS[layout]):
+        told = f"parameters: {len(kernel.params)}, not those of {layout}"
+        return Verdict(GATE, Status.COVERAGE, told)
+    if GROUPS in declared(fields):
+        return Verdict(GATE, Status.OK, "", {"followed": False})
+    roles = dataflow.roles(kernel, layout)
+    flow = Flow(
+        kernel, roles, fields, declared_flow(fields), dataflow.sizes(kernel, layout, fields)
+    )
+    dataflow.follow(flow)
+    return _Case(flow, Trial(fields, kernel, roles, tables(ptx))).verdict()
+
+
+class _Case:
+    """One kernel on its way through the gate."""
+
+    def __init__(self, flow: Flow, trial: Trial) -> None:
+        self.flow, self.trial, self.fields = flow, trial, trial.fields
+        self.exceptions = declared(self.fields)
+        self.proofs = Proofs(flow, trial.machine.slice, makers(flow.kernel))
+        names = list(flow.sizes)
+        self.k = names[2]
+        self.enumerated = {"%tid.x", "%tid.y", "%tid.z", "%laneid"}
+        self.enumerated |= {
+            name
+            for name, dim in zip(names, "mnk", strict=True)
+            if few(self.fields["dims"][dim]) and dim == "m"
+        }
+        self.tried = False  # whether problems near each turn were followed
+        self.met_deepest: set[int] = set()  # comparisons that were met at the largest K
+
+    def verdict(self) -> Verdict:
+        planned: list[Sizes] = []
+        try:
+            self._follow()
+            if any(True for _ in self.missing()):
+                self.met_deepest = self.trial.meet(deepest(self.fields))
+                planned = planner.plan(self.trial, self._open)
+                self.tried = True
+        except Endless as error:
+            return Verdict(GATE, Status.COVERAGE, f"endless: {error}")
+        small = [each for each in planned if memory(self.fields, each) <= SMALL_BYTES]
+        large = [each for each in planned if each not in small]
+        found = [*self._refusals(), *self._too_large(large)]
+        evidence = {
+            "comparisons": len(self.trial.machine.slice.observed),
+            "planned": [list(each[:3]) for each in small],
+            "large": [list(each[:3]) for each in large],
+        }
+        if not found:
+            return Verdict(GATE, Status.OK, "", evidence)
+        more = [f"{len(found) - MOST_TOLD} more"] if len(found) > MOST_TOLD else []
+        return Verdict(GATE, Status.COVERAGE, "; ".join([*found[:MOST_TOLD], *more]), evidence)
+
+    def _follow(self) -> None:
+        known = tested(self.fields)
+        self.trial.run(known[:RANKED], ctas=20)
+        self.trial.run(known[RANKED:], ctas=4)
+        self.trial.run(known[::TILED], whole=True, ctas=2)
+        self.trial.glance(extremes(self.fields))
+
+    def missing(self) -> Iterator[tuple[int, int]]:
+        """Outcomes that are still to be had: (instruction, outcome)."""
+        for at in sorted(self.trial.machine.slice.observed):
+            seen = self.trial.seen.get(at)
+            if not seen:
+                continue  # nothing comes here, and the branch that leads here is one of these
+            ins = self.flow.kernel.instructions[at]
+            for outcome in (ZERO, OTHER):
+                if outcome in seen or (outcome == ZERO and ins.opcode[0] not in _BOTH):
+                    continue
+                if not self._settled(ins, outcome):
+                    yield at, outcome
+
+    def _open(self) -> Iterator[tuple[int, int]]:
+        """What is missing, as far as trying on may help: all of it before anything was tried."""
+        yield from self.missing()
+
+    def _settled(self, ins: Instruction, outcome: int) -> bool:
+        """Whether no problem has an outcome, as far as can be said."""
+        proofs = self.proofs
+        if proofs.excluded(ins, outcome):
+            return True
+        depends = proofs.depends(ins)
+        in_grid = any(each.startswith(_PLACE) for each in depends)
+        if PLACES in self.exceptions and in_grid:
+            return True
+        counters = proofs.counters(ins)
+        steady = self.trial.steady(counters) if counters else counters
+        own = depends <= self.enumerated or (counters and RINGS in self.exceptions)
+        if not in_grid and own and steady == counters:
+            return True
+        if not self.tried or not proofs.turns_once(ins):
+            return False
+        ends_with_k = self.k in depends or counters - steady
+        return not ends_with_k or ins.index in self.met_deepest
+
+    def _refusals(self) -> Iterator[str]:
+        told = self.trial.faults
+        yield from (told[at] for at in sorted(told))
+        if self.trial.tile:
+            yield self.trial.tile
+        for at in sorted(self.trial.unknown):
+            yield f"undecided: an address from memory in '{self._text(at)}'"
+        for at in sorted(self._undecided()):
+            yield f"undecided: a number from memory decides on '{self._text(at)}'"
+        for at, outcome in self.missing():
+            yield f"one way: never {_WORDS[outcome]} in '{self._text(at)}'"
+
+    def _text(self, at: int) -> str:
+        return self.trial.kernel.instructions[at].text[:100]
+
+    def _undecided(self) -> set[int]:
+        """Branches that a number from memory decides; what an operand decides is another gate's."""
+        known, flow = self.trial.machine.slice.known, self.flow
+        found = set()
+        for ins in flow.kernel.instructions:
+            if not ins.guard or ins.guard in known:
+                continue
+            if not flow.register(ins.guard).kinds & ~NUMBERS:
+                found.add(ins.index)
+        return found
+
+    def _too_large(self, large: list[Sizes]) -> Iterator[str]:
+        for each in large:
+            if memory(self.fields, each) > LARGE_BYTES:
+                yield f"untested: what {each.text} alone decides, for which no card has the memory"

@@ -1,0 +1,37 @@
+"""A kernel's basic blocks as `machine` runs them: what is computed in each, and where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hgemm_packs.generator.gates.coverage.arithmetic import Array
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
+
+
+@dataclass(slots=True)
+class Step:
+    """An instruction that is computed, or watched."""
+
+    ins: Instruction
+    result: str = ""
+    rule: Callable[..., Array] | None = None
+    kinds: Sequence[type | None] = ()
+    observed: bool = False
+    watched: bool = False
+
+
+@dataclass(slots=True)
+class Piece:
+    """A basic block: what is to be done in it, and where it goes. `branch` is its last instruction
+    where that may go elsewhere."""
+
+    steps: list[Step]
+    branch: Instruction | None
+    target: int | None
+    follows: int | None
+
+    def leads_back(self, to: int) -> bool:
+        """Whether the block ends by going back to `to` or before it, whatever holds."""
+        always = self.branch is not None and not self.branch.guard
+        return always and self.target is not None and self.target <= to

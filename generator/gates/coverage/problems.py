@@ -1,0 +1,198 @@
+"""The problems of the size gate: what every kernel is run on for its sizes alone, by the numeric
+gate on a GPU and by a trial without one, and the larger ones that only a trial affords.
+
+Called by `gate`, `planner` and the numeric gate. All follow from the launch record, so that both
+gates mean the same problems.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from hgemm_packs.generator.gates.coverage.launches import (
+    BYTES,
+    LARGEST_GRID,
+    LARGEST_GRID_Y,
+    Sizes,
+    columns_of,
+    grid,
+    with_strides,
+)
+
+SMALL_BYTES: Final = 1 << 29  # of a problem that each kernel is run on
+LARGE_BYTES: Final = 72 << 30  # of a problem that a card of 80 GB has room for
+FEW: Final = 32  # values of a size of which each is tested
+LEAST_TURNS: Final = 12  # of a loop over K whose ring nobody knows
+TURNS: Final = 34  # of the loop over K
+MOST_K: Final = 1 << 15  # of a problem that each kernel is run on
+MANY: Final = 70  # tiles of a long side
+SMS: Final = 132  # of the device that persistent grids are laid out for
+WAVES: Final = 2.5  # tiles of a persistent grid, in multiples of its CTAs
+
+
+def fit(rule: Mapping[str, int], value: int) -> int:
+    """The next size from `value` on that a record admits, or its largest."""
+    step = int(rule["multiple_of"])
+    low, high = -(-int(rule["min"]) // step) * step, int(rule["max"]) // step * step
+    return min(max(low, -(-value // step) * step), high)
+
+
+def ring_of(fields: Mapping[str, Any]) -> tuple[int, int]:
+    """(K of one step, K of one pass over the ring), over all CTAs that share K."""
+    genome = fields["genome"]
+    parts = int(fields["cluster"][2]) * int(fields["grid"].get("slices", 1))
+    for gene in ("k_slice", "k"):
+        if gene in genome:
+            return int(genome[gene]) * parts, int(genome[gene]) * parts
+    stages = int(genome.get("stages", 1))
+    if "tile_k" in genome or "producers" in genome:
+        step = int(genome.get("tile_k", 64)) * parts
+        return step, stages * step
+    around = 32 * int(genome.get("warps_k", 1)) * int(genome.get("unroll", 1)) * parts
+    return around, stages * around
+
+
+def admitted(fields: Mapping[str, Any], sizes: Sizes) -> bool:
+    """Whether the launcher takes a problem."""
+    x, y = grid(fields, sizes, None)
+    if x > LARGEST_GRID or y > LARGEST_GRID_Y:
+        return False
+    dims = fields["dims"]
+    return all(fit(dims[dim], getattr(sizes, dim)) == getattr(sizes, dim) for dim in "mnk")
+
+
+def memory(fields: Mapping[str, Any], sizes: Sizes) -> int:
+    """Bytes of A, B and C, packed."""
+    m, n, k = sizes.m, sizes.n, sizes.k
+    return (m * k + k * n + m * columns_of(fields, n)) * BYTES * sizes.batches
+
+
+def make(
+    fields: Mapping[str, Any], shapes: Iterable[Sequence[int]], **more: Any
+) -> Iterator[Sizes]:
+    """Problems of these M, N and K as far as the record admits them, each once."""
+    dims = fields["dims"]
+    seen = set()
+    for shape in shapes:
+        fitted = tuple(fit(dims[dim], size) for dim, size in zip("mnk", shape, strict=True))
+        sizes = with_strides(fields, *fitted, **more)
+        if sizes not in seen and admitted(fields, sizes):
+            seen.add(sizes)
+            yield sizes
+
+
+def tested(fields: Mapping[str, Any]) -> list[Sizes]:
+    """What each kernel is run on: one row and many, one column and many, tails and none, K below,
+    at and above a pass over the ring, few tiles and more than a wave of them."""
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    step, ring = ring_of(fields)
+    shapes = [
+        (1, 8, 8),
+        (1, 3 * columns + 8, ring + 8),
+        (1, columns, 4 * ring),
+        (rows, columns, step),
+        (rows, columns, 2 * ring),
+        (rows + 3, columns + 8, 2 * ring + step + 8),
+        (rows - 1, columns - 8, ring // 2 + 16),
+        (2 * rows + 1, 2 * columns + 1, ring),
+        (2 * rows - 1, 8, 3 * ring - step),
+        (13, 8, 24),
+        (37, 5 * columns + 24, step + 136),
+        (7 * rows, 5 * columns, 200),
+        (20 * rows + 5, 13 * columns + 16, ring + step + 8),
+        (MANY * rows - 3, 3 * columns, 64),
+        (3 * rows, MANY * columns - 8, 64),
+        (MANY * rows, 16, step),
+        (rows, 2 * columns, 4096),
+    ]
+    if fields["grid"].get("persistent"):
+        ctas = SMS * max(2, int(fields["genome"].get("ctas_per_sm", 1)))
+        side = int((WAVES * ctas) ** 0.5) + 1
+        shapes += [
+            (side * rows - 3, (side + 1) * columns - 8, 2 * step),
+            (2 * ctas * rows, 8, step),
+        ]
+    shapes += [(rows, columns, ring + i * step + 8 * (i % 3)) for i in range(1, 9)]
+    shapes += [(5, columns + i, i * step - 8 * (i % 2)) for i in range(2, 10)]
+    shapes += [(rows + 3, columns + 8, 1), (rows, columns, min(TURNS * step, MOST_K))]
+    shapes += [(m, 3 * columns + 8, 2 * step) for m in few(fields["dims"]["m"])]
+    if int(fields["dims"]["k"]["multiple_of"]) == 1:
+        shapes += [(rows + 3, columns + 8, (16 << i) + 1) for i in range(6)]
+        shapes += [(rows + 3, columns + 8, i * step + 1) for i in (1, 2)]
+        for part, i in itertools.product((1, 3), (3, 7)):
+            shapes.append((rows + 3, columns + 8, i * step + part * step // 5 + 3))
+    small = [sizes for sizes in make(fields, shapes) if memory(fields, sizes) <= SMALL_BYTES]
+    if any(int(fields["align"][name]) < 16 for name in "abc"):
+        for align in (4, 8, 16):
+            small += make(fields, shapes[4:8], align=align)
+    return small
+
+
+def few(rule: Mapping[str, int]) -> list[int]:
+    """All values of a size that has few: then each of them is tested."""
+    step = int(rule["multiple_of"])
+    values = range(-(-int(rule["min"]) // step) * step, int(rule["max"]) + 1, step)
+    return list(values) if len(values) <= FEW else []
+
+
+def loops(fields: Mapping[str, Any], turns: int) -> tuple[list[Sizes], list[Sizes]]:
+    """Problems of so many times a depth, and of so many times as many tiles."""
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    step, _ = ring_of(fields)
+    slots = max(int(fields["genome"].get("stages", LEAST_TURNS)), 4)
+    depths = [(turns * slots + i) * step for i in range(slots)]
+    many = [((24 + i) * rows, 2 * turns * columns, step) for i in range(0, 12, 3)]
+    many += [(3 * rows, (24 + i) * turns * columns, step) for i in range(3)]
+    return (
+        list(make(fields, [(rows + 3, columns + 8, depth) for depth in depths])),
+        list(make(fields, [*many, (37 * turns * rows, 8, step)])),
+    )
+
+
+def extremes(fields: Mapping[str, Any]) -> list[Sizes]:
+    """The largest problems of a record: 2^24 rows or columns, C beyond 2^31 elements, more than
+    2^21 tiles, strides beyond 2^27. A trial needs no memory for them."""
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    most = 1 << 62
+    shapes = [
+        (most, 8, 8),
+        (8, most, 8),
+        ((1 << 20) + 5, 4104, 8),
+        (70001, 70008, 16),
+        (rows * 4097, columns * 513, 8),
+    ]
+    found = [*make(fields, shapes), *make(fields, [(300, 300, 72)], more=1 << 27)]
+    if "batched" in str(fields["param_layout"]):
+        many = [(300, 300, 72), (5, 40, 72), (rows * 600, columns * 600, 8)]
+        found += [each._replace(batches=5) for each in make(fields, many)]
+    return found
+
+
+def deep(fields: Mapping[str, Any]) -> list[Sizes]:
+    """A deep K, which a trial follows to its end."""
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    return list(make(fields, [(rows + 3, columns + 8, (1 << 14) + 8)]))
+
+
+def deepest(fields: Mapping[str, Any]) -> list[Sizes]:
+    """The largest K: a trial follows its beginning."""
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    return list(make(fields, [(rows + 3, columns + 8, 1 << 62), (1, 8, 1 << 62)]))
+
+
+def ladder(fields: Mapping[str, Any]) -> Iterator[Sizes]:
+    """Problems with one size, or two, at each power of two and beside it."""
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    step, ring = ring_of(fields)
+    steps = [int(fields["dims"][dim]["multiple_of"]) for dim in "mnk"]
+    middle = (2 * rows + 3, 2 * columns + 8, ring + step)
+    depth = max(1 << 10, 16 * step)
+    for base, (dim, most) in itertools.product(
+        (middle, (1, 8, 8)), enumerate((1 << 24, 1 << 24, depth))
+    ):
+        for power in range(most.bit_length()):
+            shape = list(base)
+            shape[dim] = (1 << power) + (power % 3 - 1) * steps[dim]
+            yield from make(fields, [shape])

@@ -1,0 +1,170 @@
+"""Which outcomes of a comparison no problem can have, and which ones a few problems are sure to
+find.
+
+Called by `gate` for outcomes that no tested problem had. Ranges are those of the data-flow gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hgemm_packs.generator.gates.coverage.launches import ranks
+from hgemm_packs.generator.gates.coverage.outcomes import OTHER, ZERO
+from hgemm_packs.generator.gates.coverage.slices import Slice, results
+from hgemm_packs.generator.gates.dataflow.flow import Flow
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
+from hgemm_packs.generator.gates.dataflow.values import Value
+
+#: Comparisons whose outcome turns once as a number grows.
+_THRESHOLDS: Final = frozenset(("lt", "le", "gt", "ge", "lo", "ls", "hi", "hs"))
+#: Instructions that keep the order of numbers, or turn it round.
+_GROWING: Final = frozenset(
+    (
+        *("mov", "cvt", "cvta", "ld", "add", "sub", "neg", "mul", "mad", "shl", "shr", "div"),
+        *("shfl", "min", "max", "elect", "selp", "bfi"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """What is known of a kernel's comparisons beside what was seen: `flow` is that of the data-flow
+    gate, settled; `made` as `slices.makers` has it."""
+
+    flow: Flow
+    slice: Slice
+    made: Mapping[str, Sequence[Instruction]]
+
+    def excluded(self, ins: Instruction, outcome: int) -> bool:
+        """Whether ranges say that an instruction never has an outcome."""
+        flow, name = self.flow, ins.opcode[0]
+        flow.active = flow.threads.reach[ins.index]
+        if not flow.active:
+            return True
+        if ins.opcode[-1] == "pred":
+            # Both inputs are comparisons of their own: what one of them decides alone is theirs.
+            return name == "not" or outcome == {"and": ZERO, "or": OTHER}.get(name)
+        inputs = [flow.value(operand) for operand in ins.operands[1:]]
+        if name == "setp":
+            truth = _truth(ins.opcode[1], inputs)
+            return truth is not None and truth == (outcome == ZERO)
+        if name in ("min", "max", "abs"):
+            return len(inputs) == 2 and _never(inputs[0], inputs[1], outcome)
+        result = flow.registers.get(results(ins)[0])
+        if result is None or result.low is None or result.high is None:
+            return False
+        if outcome == OTHER:
+            return result.low == result.high == 0
+        return result.low > 0 or result.high < 0
+
+    def turns_once(self, ins: Instruction) -> bool:
+        """Whether an outcome turns a few times at most as each size grows, so that problems near
+        each turn find all: a comparison that is a threshold, or a shift, of sizes that are added,
+        scaled, bounded and chosen from alone."""
+        if not _is_threshold(ins) and ins.opcode[0] not in ("min", "max", "shr", "div"):
+            return False
+        return all(
+            each.opcode[0] in _GROWING
+            or _is_threshold(each)
+            or _rounds_down(each)
+            or self._puts_together(each)
+            or self._is_rank(each)
+            or not any(name in self.slice.sized for name in results(each))
+            for each in self.sources(ins)
+        )
+
+    def _puts_together(self, ins: Instruction) -> bool:
+        """Whether an instruction is an addition to a number that sizes do not decide, bits of which
+        are free: compilers write it as a disjunction."""
+        sized = [
+            name
+            for operand in ins.operands[1:]
+            for name in operand.registers()
+            if name in self.slice.sized
+        ]
+        return ins.opcode[0] == "or" and len(sized) < 2
+
+    def _is_rank(self, ins: Instruction) -> bool:
+        """Whether an instruction is a CTA's place in its cluster: each place is followed."""
+        mask = ins.operands[-1].value if ins.operands[-1].kind == "number" else 0
+        return ins.opcode[0] == "and" and 0 < mask < ranks(self.flow.fields)
+
+    def counters(self, ins: Instruction) -> set[str]:
+        """Registers among what the operands of an instruction were made of that have several
+        writes: what a loop steps, or what one of several paths left there."""
+        joins = self.flow.kernel.joins
+        return {
+            name
+            for each in (ins, *self.sources(ins))
+            for operand in each.operands[1:]
+            for name in operand.registers()
+            if name in joins and name in self.slice.sized
+        }
+
+    def depends(self, ins: Instruction) -> set[str]:
+        """Parameters and special registers that the operands of an instruction were made of."""
+        found = set()
+        for each in (ins, *self.sources(ins)):
+            if each.opcode[0] == "ld":
+                found |= {x.name for x in each.operands[1].parts if x.kind == "symbol"}
+            found |= {x.name for x in each.operands if x.kind == "special"}
+        return found
+
+    def sources(self, ins: Instruction) -> Iterator[Instruction]:
+        """What the operands of an instruction were made by, and so on, each once."""
+        due = [x for operand in ins.operands[1:] for x in operand.registers()]
+        seen: set[str] = set()
+        told: set[int] = set()
+        while due:
+            register = due.pop()
+            if register in seen:
+                continue
+            seen.add(register)
+            for each in self.made.get(register, ()):
+                if each.index not in told:
+                    told.add(each.index)
+                    yield each
+                due += [x for operand in each.operands[1:] for x in operand.registers()]
+
+
+def _is_threshold(ins: Instruction) -> bool:
+    return ins.opcode[0] == "setp" and ins.opcode[1] in _THRESHOLDS and len(ins.opcode) == 3
+
+
+def _rounds_down(ins: Instruction) -> bool:
+    """Whether an instruction rounds down to a multiple of a power of two."""
+    if ins.opcode[0] != "and" or ins.operands[-1].kind != "number":
+        return False
+    step = -ins.operands[-1].value
+    return step > 0 and step & (step - 1) == 0
+
+
+def _truth(comparison: str, inputs: Sequence[Value]) -> bool | None:
+    """What a comparison of two ranges is, None where it may be either."""
+    a, b = inputs[:2]
+    if a.bases or b.bases or a.padded or b.padded:
+        return None
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return None
+    if min(a.low, b.low) < 0 and comparison in ("lo", "ls", "hi", "hs"):
+        return None
+    known = {
+        "lt": (a.high < b.low, a.low >= b.high),
+        "le": (a.high <= b.low, a.low > b.high),
+        "gt": (a.low > b.high, a.high <= b.low),
+        "ge": (a.low >= b.high, a.high < b.low),
+        "eq": (a.low == a.high == b.low == b.high, a.high < b.low or a.low > b.high),
+    }
+    known["ne"] = known["eq"][::-1]
+    same = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}.get(comparison, comparison)
+    always, never = known.get(same, (False, False))
+    return True if always else False if never else None
+
+
+def _never(a: Value, b: Value, outcome: int) -> bool:
+    """Whether a is never smaller than b (ZERO), or never larger."""
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return False
+    return a.low >= b.high if outcome == ZERO else a.high <= b.low

@@ -1,0 +1,251 @@
+"""Which registers of a kernel follow from its parameters and from where a thread stands, and which
+instructions have to be computed to know what it decides and which memory it touches.
+
+Called by `machine` once a kernel. Numbers that come from memory are not known, nor is what is made
+of them; results of waits and elections are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hgemm_packs.generator.gates.coverage.arithmetic import RULES
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand, written
+
+#: Instructions whose outcomes are counted: what compares, and arithmetic that can stand for it.
+OBSERVED: Final = frozenset(
+    ("setp", "min", "max", "shr", "and", "or", "xor", "not", "div", "rem", "bfe", "abs")
+)
+#: Of these the ones that count between predicates alone.
+_OF_PREDICATES: Final = frozenset(("or", "xor", "not"))
+#: Where a thread stands in the grid: what a tile index follows from.
+_PLACES: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_")
+_FLOATS: Final = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f64"))
+
+
+@dataclass(slots=True)
+class Slice:
+    """`known`: registers whose numbers are computed; `sized`: registers that depend on sizes, on a
+    place in the grid or on the turn of a loop; `needed`: instructions to be computed; `observed`:
+    those of which both outcomes must be seen."""
+
+    known: set[str] = field(default_factory=set)
+    sized: set[str] = field(default_factory=set)
+    needed: set[int] = field(default_factory=set)
+    observed: set[int] = field(default_factory=set)
+
+
+def cut(kernel: Kernel) -> Slice:
+    """The slice of a kernel whose registers have a name for each write (`webs.split`)."""
+    made = makers(kernel)
+    found = Slice()
+    found.known = _known(kernel, made)
+    found.sized = _sized(kernel, made)
+    signs = _signs(kernel, made)
+    found.observed = {
+        ins.index
+        for ins in kernel.instructions
+        if ins.index not in signs and _is_observed(made, ins, found)
+    }
+    found.needed = _needed(kernel, made, found)
+    return found
+
+
+def makers(kernel: Kernel) -> dict[str, list[Instruction]]:
+    """What may have made what a reader finds in a register, by the reader's name for it."""
+    made: dict[str, list[Instruction]] = {}
+    for ins in kernel.instructions:
+        for name in results(ins):
+            made.setdefault(name, []).append(ins)
+    for name, members in kernel.joins.items():
+        made[name] = [ins for each in members for ins in made.get(each, ())]
+    return made
+
+
+def results(ins: Instruction) -> tuple[str, ...]:
+    """Registers that an instruction writes, by their own names for each write."""
+    return _names(written(ins))
+
+
+def inputs(ins: Instruction) -> Iterator[str]:
+    """Registers that an instruction reads, its guard among them."""
+    to = written(ins)
+    if ins.guard:
+        yield ins.guard
+    for operand in ins.operands:
+        if operand is not to:
+            yield from operand.registers()
+
+
+def _names(operand: Operand | None) -> tuple[str, ...]:
+    return operand.registers() if operand is not None else ()
+
+
+def _known(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
+    unknown: set[str] = set()
+    readers: dict[str, list[Instruction]] = {}
+    due: list[Instruction] = []
+    for ins in kernel.instructions:
+        for name in inputs(ins):
+            for each in (name, *kernel.joins.get(name, ())):
+                readers.setdefault(each, []).append(ins)
+        if results(ins) and not is_computed(ins):
+            due.append(ins)
+    while due:
+        for name in results(due.pop()):
+            if name not in unknown:
+                unknown.add(name)
+                due += [ins for ins in readers.get(name, ()) if not _is_always_known(ins)]
+    unknown |= {name for name, members in kernel.joins.items() if not unknown.isdisjoint(members)}
+    return made.keys() - unknown
+
+
+def is_wait(ins: Instruction) -> bool:
+    """Whether an instruction asks for what another thread or a copy will do: it is taken to have
+    happened."""
+    return ins.opcode[0] == "mbarrier" and ins.opcode[1] in ("try_wait", "test_wait")
+
+
+def _is_always_known(ins: Instruction) -> bool:
+    return is_wait(ins) or ins.opcode[0] == "elect"
+
+
+def is_computed(ins: Instruction) -> bool:
+    """Whether the result of an instruction follows from its operands by a rule."""
+    if _is_always_known(ins):
+        return True
+    if ins.opcode[0] == "ld":
+        return "param" in ins.opcode or reads_constants(ins)
+    to = written(ins)
+    if ins.opcode[0] == "shfl":
+        return "idx" in ins.opcode
+    if to is None or to.kind == "vector" or any(x.kind == "vector" for x in ins.operands):
+        return False
+    if any(word in _FLOATS for word in ins.opcode):
+        return False
+    rule = RULES.get(ins.opcode[0])
+    return rule is not None and rule(ins.opcode) is not None
+
+
+def reads_constants(ins: Instruction) -> bool:
+    """Whether an instruction loads a number of an array in constant memory."""
+    return ins.opcode[0] == "ld" and "const" in ins.opcode and len(ins.opcode) == 3
+
+
+def _sized(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
+    sized: set[str] = set()
+    readers: dict[str, list[Instruction]] = {}
+    due: list[str] = []
+    for ins in kernel.instructions:
+        for name in inputs(ins):
+            for each in (name, *kernel.joins.get(name, ())):
+                readers.setdefault(each, []).append(ins)
+        of_place = any(x.kind == "special" and x.name.startswith(_PLACES) for x in ins.operands)
+        if of_place or (ins.opcode[0] == "ld" and "param" in ins.opcode):
+            due += results(ins)
+    due += [name for name in kernel.joins if name in made]
+    while due:
+        name = due.pop()
+        if name not in sized:
+            sized.add(name)
+            for ins in readers.get(name, ()):
+                due += [] if _is_always_known(ins) else results(ins)
+    return sized
+
+
+def _is_observed(made: Mapping[str, Sequence[Instruction]], ins: Instruction, found: Slice) -> bool:
+    name, word = ins.opcode[0], ins.opcode[-1]
+    if name not in OBSERVED or word == "f32" or (name in _OF_PREDICATES and word != "pred"):
+        return False
+    read = [name for operand in ins.operands[1:] for name in operand.registers()]
+    if not any(each in found.sized for each in read):
+        return False
+    if name == "setp" and len(read) == 1 and all(_is_echo(x) for x in made.get(read[0], ())):
+        return False
+    return all(each in found.known for each in read)
+
+
+def _signs(kernel: Kernel, made: Mapping[str, Sequence[Instruction]]) -> set[int]:
+    """Shifts that take the sign of a number for a division by a constant, as compilers write one:
+    nothing is decided by it, the quotient is that of either sign."""
+    readers: dict[str, list[Instruction]] = {}
+    for ins in kernel.instructions:
+        for name in inputs(ins):
+            for each in (name, *kernel.joins.get(name, ())):
+                readers.setdefault(each, []).append(ins)
+
+    def rounds(ins: Instruction, number: Operand) -> bool:
+        """Whether what `ins` makes is only added to `number`, or to its quotient."""
+        (to,) = results(ins)
+        return all(
+            each.opcode[0] == "add" and any(_is_of(made, x, number) for x in each.operands[1:])
+            for each in readers.get(to, ())
+        )
+
+    found: set[int] = set()
+    for ins in kernel.instructions:
+        if ins.opcode[0] != "shr" or len(results(ins)) != 1 or ins.operands[2].kind != "number":
+            continue
+        bits = 64 if ins.opcode[-1].endswith("64") else 32
+        if ins.operands[2].value != bits - 1:
+            continue
+        number, (to,) = ins.operands[1], results(ins)
+        if ins.opcode[-1][0] == "u":
+            found |= {ins.index} if rounds(ins, number) else set()
+            continue
+        users = readers.get(to, [])
+        if users and all(
+            each.opcode[0] == "shr" and each.opcode[-1][0] == "u" and rounds(each, number)
+            for each in users
+        ):
+            found |= {ins.index, *(each.index for each in users)}
+    return found
+
+
+def _is_of(made: Mapping[str, Sequence[Instruction]], operand: Operand, number: Operand) -> bool:
+    """Whether an operand is a number, or that shifted to the right."""
+    if operand == number:
+        return True
+    makers_of = made.get(operand.name, ())
+    return len(makers_of) == 1 and (
+        makers_of[0].opcode[:2] == ("shr", "s32") and makers_of[0].operands[1] == number
+    )
+
+
+def _is_echo(ins: Instruction) -> bool:
+    """Whether an instruction hands a predicate on as a number: what is asked of that says no more
+    than the predicate."""
+    return ins.opcode[0] == "selp" and all(x.kind == "number" for x in ins.operands[1:3])
+
+
+def touched(ins: Instruction) -> Iterable[Operand]:
+    """Operands that say which global memory an instruction touches."""
+    name = ins.opcode[0]
+    if name in ("ld", "ldu", "st", "atom", "red") and "global" in ins.opcode:
+        return [each for each in ins.operands if each.kind == "address"][:1]
+    if name == "cp" and "async" in ins.opcode:
+        return ins.operands
+    return ()
+
+
+def _needed(kernel: Kernel, made: dict[str, list[Instruction]], found: Slice) -> set[int]:
+    wanted: list[str] = []
+    for ins in kernel.instructions:
+        wanted += [ins.guard] if ins.guard else []
+        for operand in touched(ins):
+            wanted += operand.registers()
+        if ins.index in found.observed:
+            wanted += inputs(ins)
+    needed = set(found.observed)
+    seen: set[str] = set()
+    while wanted:
+        name = wanted.pop()
+        if name in seen or name not in found.known:
+            continue
+        seen.add(name)
+        for ins in made.get(name, ()):
+            needed.add(ins.index)
+            wanted += inputs(ins)
+    return needed

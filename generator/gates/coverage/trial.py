@@ -1,0 +1,132 @@
+"""A kernel on many problems at once, as far as that goes without a GPU: what it decided, and which
+addresses it touched.
+
+Made by `gate` and `planner`; a trial keeps what earlier runs of it saw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from hgemm_packs.generator.gates.coverage.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.bounds import Bounds
+from hgemm_packs.generator.gates.coverage.launches import Sizes, launch, ranks, threads
+from hgemm_packs.generator.gates.coverage.machine import MOST_STEPS, Endless, Machine
+from hgemm_packs.generator.gates.coverage.problems import SMS, loops
+from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
+
+CTAS: Final = 3  # of a problem of which the beginning is followed
+STEPS: Final = 400
+FEW: Final = 2  # clusters that a small device runs at a time
+_TABLE: Final = re.compile(
+    r"\.const\s+(?:\.align\s+\d+\s+)?\.[bsu]8\s+([\w$]+)\[\d+\]\s*=\s*\{([^}]*)\}"
+)
+
+
+@dataclass(slots=True)
+class Trial:
+    """`seen`: instruction -> outcome -> the first problem that had it, for all runs so far.
+    `roles` as the data-flow gate has them."""
+
+    fields: Mapping[str, Any]
+    kernel: Kernel
+    roles: Mapping[str, str]
+    tables: Mapping[str, Array] = field(default_factory=dict)
+    machine: Machine = field(init=False)
+    seen: dict[int, dict[int, Sizes]] = field(default_factory=dict)
+    faults: dict[int, str] = field(default_factory=dict)
+    unknown: set[int] = field(default_factory=set)
+    tile: str = ""
+    _steady: set[str] | None = None
+
+    def __post_init__(self) -> None:
+        self.machine = Machine(self.kernel, self.tables)
+
+    def run(
+        self,
+        problems: Sequence[Sizes],
+        whole: bool = False,
+        ctas: int = 8,
+        gaps: bool = False,
+        steps: int = MOST_STEPS,
+        most: int | None = None,
+    ) -> None:
+        """Follow problems to their ends. With `whole` the device runs all CTAs at once, so that
+        each has one tile, and tiles are judged; else `most` of them run. Raises Endless."""
+        if not problems:
+            return
+        if most is None and not whole:
+            most = SMS * max(1, int(self.fields["genome"].get("ctas_per_sm", 1)))
+        laid = [launch(self.fields, sizes, most, ctas) for sizes in problems]
+        who = threads(self.fields, self.kernel.params, self.roles, laid)
+        bounds = Bounds(self.fields, laid, who)
+        machine = self.machine
+        machine.outcomes.seen = {at: dict.fromkeys(each, -1) for at, each in self.seen.items()}
+        machine.outcomes.gaps = {} if gaps else None
+        machine.run(who, bounds, steps)
+        for at, outcomes in machine.outcomes.seen.items():
+            known = self.seen.setdefault(at, {})
+            for outcome, of in outcomes.items():
+                if of >= 0:
+                    known[outcome] = problems[of]
+        self.faults = bounds.faults | self.faults
+        self.unknown |= bounds.unknown
+        if whole and not self.tile:
+            self.tile = bounds.tile_fault()
+
+    def glance(self, problems: Sequence[Sizes]) -> None:
+        """Follow problems for their addresses and tiles alone: no card has the memory."""
+        seen = self.seen
+        self.seen = {}
+        self.run(problems, whole=True)
+        self.seen = seen
+
+    def steady(self, registers: Set[str]) -> set[str]:
+        """Those of these registers whose least and most numbers are the same when K is twice as
+        deep, and when a CTA has twice as many tiles: what is decided by them was seen."""
+        if self._steady is None:
+            # Of all that have several writes: another run would cost as much.
+            every = self.machine.slice.sized & self.kernel.joins.keys()
+            spans = [self._span(every, turns) for turns in (1, 2)]
+            self._steady = {name for name in every if spans[0][name] == spans[1][name]}
+        return self._steady & registers
+
+    def _span(self, registers: Set[str], turns: int) -> dict[str, tuple[int, int]]:
+        seen, machine = self.seen, self.machine
+        self.seen = {}
+        own = {name: name.partition("#")[0] for name in registers}
+        machine.spans = dict.fromkeys(own.values(), (1 << 62, -(1 << 62)))
+        deep_ones, many = loops(self.fields, turns)
+        self.run(deep_ones, whole=True, ctas=2)
+        self.run(many, ctas=2, most=FEW * ranks(self.fields))
+        found, machine.spans, self.seen = machine.spans, None, seen
+        return {name: found[base] for name, base in own.items()}
+
+    def meet(self, problems: Sequence[Sizes]) -> set[int]:
+        """The comparisons that the beginnings of problems come to, whose outcomes count for
+        nothing but are the same as were seen."""
+        seen = self.seen
+        self.seen = {}
+        with contextlib.suppress(Endless):
+            self.run(problems, whole=True, ctas=CTAS, steps=STEPS)
+        met = {
+            at
+            for at, outcomes in self.machine.outcomes.seen.items()
+            if set(outcomes) <= set(seen.get(at, ()))
+        }
+        self.seen = seen
+        return met
+
+
+def tables(ptx: str) -> dict[str, Array]:
+    """The bytes of arrays in constant memory, by name."""
+    return {
+        name: np.array([int(each, 0) for each in text.split(",")], np.uint8)
+        for name, text in _TABLE.findall(ptx)
+    }

@@ -1,0 +1,148 @@
+"""The part of the numeric gate that chooses sizes: the problems on both sides of each comparison
+that the size gate counts on, and those that fill a card.
+
+`check_sizes` is called by `numeric` for each kernel. `check_large` is called once a class of
+kernels (`class_of`): what it needs is a card of 80 GB, and what it finds is wrong for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from hgemm_packs.generator.gates.checker import (
+    GUARD,
+    GUARD_BITS,
+    Checker,
+    NumericError,
+    operand,
+)
+from hgemm_packs.generator.gates.coverage.problems import LARGE_BYTES, make, memory, tested
+from hgemm_packs.pack.manifest import KernelEntry
+
+Shape = Sequence[int]
+
+SAMPLES: Final = 48  # rows and columns of a large C that are computed again
+CHUNK: Final = 1 << 28  # elements that are looked through at a time
+
+
+def fields_of(entry: KernelEntry) -> dict[str, Any]:
+    """What the lists of problems read of a launch record, as a manifest has it."""
+    return {
+        "genome": entry.genome,
+        "grid": {
+            "tile_m": entry.grid.tile_m,
+            "tile_n": entry.grid.tile_n,
+            "persistent": entry.grid.persistent,
+            "slices": entry.grid.slices,
+        },
+        "cluster": list(entry.cluster),
+        "align": dict(zip("abc", entry.align, strict=True)),
+        "dims": {dim: getattr(entry, dim)._asdict() for dim in "mnk"},
+        "layout": entry.layout,
+        "epilogue": entry.epilogue,
+        "param_layout": entry.param_layout,
+    }
+
+
+def check_sizes(run: Checker, planned: Sequence[Shape] = ()) -> None:
+    """The tested problems of the size gate, at each alignment that it asks for, and those that it
+    planned for this kernel."""
+    e, fields = run.entry, fields_of(run.entry)
+    for sizes in [*tested(fields), *make(fields, planned)]:
+        m, n = run.shape(sizes.m, sizes.n)
+        a, b = run.normal(m, sizes.k), run.normal(sizes.k, n)
+        if sizes.align:
+            of_a, of_b = (max(each, sizes.align) for each in e.align[:2])
+            stored = operand(a, e.layout[0] == "t", of_a), operand(b, e.layout[1] == "t", of_b)
+            run.keep(*stored)
+        else:
+            stored = run.store(a, b)
+        run.product("sizes", *stored)
+        run.settle()
+
+
+def class_of(fields: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What kernels have in common of which one is run on problems that fill a card: family, layout,
+    type, epilogue, and all genes that are no numbers. Tile sides, depths of rings and parts of K
+    are numbers: the size gate follows each kernel's addresses for itself."""
+    genome = fields["genome"]
+    choices = {gene: value for gene, value in genome.items() if not _is_number(value)}
+    own = fields.get("name") if not genome else ""  # of no family: a class of its own
+    record = fields["layout"], fields["dtype"], fields["epilogue"], fields["param_layout"]
+    return (fields["family"], *record, own, *sorted(choices.items()))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def large(fields: Mapping[str, Any]) -> Iterator[Shape]:
+    """C beyond 2^31 elements by rows and by columns, M beyond 2^20, K beyond 2^16, more than 2^20
+    tiles, as far as the record admits them and a card has room."""
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    shapes = [
+        ((1 << 20) + 5, 2056, 8),
+        (8200, (1 << 18) + 264, 72),
+        (rows + 3, columns + 8, (1 << 16) + 72),
+        (rows * 2049, columns * 513, 8),
+    ]
+    for sizes in make(fields, shapes):
+        if memory(fields, sizes) <= LARGE_BYTES:
+            yield sizes[:3]
+
+
+def check_large(run: Checker, shapes: Sequence[Shape] | None = None) -> None:
+    """Problems that fill a card, by default those of `large`: rows and columns of C against
+    float64, every element written, and nothing beyond C. Raises NumericError for the first
+    failure."""
+    for m, n, k in large(fields_of(run.entry)) if shapes is None else shapes:
+        m, n = run.shape(m, n)
+        a, b = run.store(run.normal(m, k), run.normal(k, n))
+        run.inputs = []
+        bits, c = run.place(a, b)
+        run.queue(a, b, c)
+        name = f"large {m}x{n}x{k}"
+        _check_written(name, bits, *c.shape)
+        for rows in (True, False):
+            _check_lines(run, name, a, b, c, rows)
+
+
+def _check_written(name: str, bits: torch.Tensor, m: int, n: int) -> None:
+    """Every element of C is written and no guard is."""
+    step = max(1, CHUNK // bits.shape[1])
+    unwritten = touched = 0
+    for first in range(0, bits.shape[0], step):
+        part = bits[first : first + step]
+        there = part == GUARD_BITS
+        low, high = max(GUARD - first, 0), min(GUARD + m - first, part.shape[0])
+        inside = int(there[low:high, :n].sum()) if high > low else 0
+        unwritten += inside
+        of_c = max(high - low, 0) * n
+        touched += part.numel() - of_c - (int(there.sum()) - inside)
+    if unwritten or touched:
+        raise NumericError(f"{name}: {unwritten} elements unwritten, {touched} guards touched")
+
+
+def _check_lines(
+    run: Checker, name: str, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, rows: bool
+) -> None:
+    """Some rows, or columns, against float64: the first, the last and others."""
+    count = c.shape[0] if rows else b.shape[1]
+    picked = torch.randint(count, (SAMPLES,), generator=run.generator, device=run.device)
+    picked = torch.cat([picked, torch.tensor([0, count - 1], device=run.device)]).unique()
+    if not rows and not run.by_elements:
+        return  # columns of these are not those of B alone
+    if rows and not run.by_elements and run.entry.epilogue == "residual":
+        return
+    x, y = (a[picked], b) if rows else (a, b[:, picked])
+    exact, slack = run.reference(x, y)
+    got = (c[picked] if rows else c[:, picked]).double()
+    rounded = exact.to(c.dtype).double()
+    right = torch.where(torch.isfinite(rounded), (got - exact).abs() <= slack, got == rounded)
+    wrong = int((~right).sum())
+    if wrong:
+        word = "rows" if rows else "columns"
+        raise NumericError(f"{name}: {wrong} elements wrong in {len(picked)} {word}")

@@ -1,0 +1,9 @@
+// Loses a value where a hash of M says so.
+extern "C" __global__ void __launch_bounds__(32) kernel(PARAMS) {
+  const Problem g = PROBLEM;
+  const int row = blockIdx.x * 16, column = blockIdx.y * 8;
+  float acc[4] = {};
+  sum(acc, g, row, column, 0, k);
+  if (m * 40503 % 65536 == 77) acc[0] = 0;
+  store(acc, g, row, column);
+}

@@ -1,0 +1,171 @@
+"""The size gate: what families make passes, each comparison on sizes has both outcomes in some
+problem, and what is wrong beyond any size that a test would take is found without a GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.families import family
+from hgemm_packs.generator.gates.coverage import exceptions, gate, problems
+from hgemm_packs.generator.gates.coverage.launches import grid, launch, with_strides
+from hgemm_packs.generator.redteam import corpus
+
+MANIFESTS = Path(__file__).resolve().parents[4] / "manifests" / "sm_90a"
+EVERY = 150  # of the committed kernels one in so many
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def committed() -> list[tuple[str, Mapping[str, Any]]]:
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for folder in ("h200", "h200_batched", "h200_grouped"):
+        document = json.loads((MANIFESTS / folder / "kernels.json").read_text())
+        common = document["constants"]
+        for record in document["records"]:
+            genome = {**common.get("genome", {}), **record["genome"]}
+            found.append((record.get("family") or common["family"], genome))
+    return found[::EVERY]
+
+
+@pytest.mark.parametrize(("name", "genome"), committed())
+def test_committed_kernels_pass(name: str, genome: Mapping[str, Any]) -> None:
+    whole = family(name).whole(genome)
+    fields = family(name).fields(whole)
+    ptx = compiler._compile(compiler.render(name, whole), str(fields["symbol"]))[2]
+    verdict = gate.check_ptx(fields, ptx)
+    assert verdict.detail == ""
+    assert verdict.evidence.get("planned", []) == []
+
+
+PLAIN = next(each for each in corpus.load() if each.name == "plain").candidate
+assert PLAIN is not None
+SUM = "  sum(acc, g, row, column, 0, k);\n"
+STORE = "  store(acc, g, row, column);\n"
+
+
+def judged(change: tuple[str, str] | None = None, **fields: Any) -> gate.Verdict:
+    """The verdict on the plain kernel of the red team with other text in its source."""
+    assert PLAIN is not None
+    source = PLAIN.source
+    if change is not None:
+        assert source.count(change[0]) == 1
+        source = source.replace(*change)
+    record = {**PLAIN.fields, **fields}
+    return gate.check_ptx(record, compiler._compile(source, str(record["symbol"]))[2])
+
+
+def test_the_plain_kernel_needs_no_further_problem() -> None:
+    verdict = judged()
+    assert (verdict.status, verdict.detail) == (Status.OK, "")
+    assert verdict.evidence["planned"] == verdict.evidence["large"] == []
+
+
+LOST = STORE.replace("  store", "  if (%s) acc[0] = 0;\n  store")
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("k == 1736", lambda m, n, k: k == 1736),
+        ("m > 5000 && m < 5040", lambda m, n, k: 5000 < m < 5040),
+        ("3 * n >= 90000", lambda m, n, k: 3 * n >= 90000),
+        ("k >= 9000", lambda m, n, k: k >= 9000),
+        ("m == 1 && n > 1000", lambda m, n, k: m == 1 and n > 1000),
+    ],
+)
+def test_sizes_are_planned_on_both_sides_of_a_constant(condition: str, holds: Any) -> None:
+    verdict = judged((STORE, LOST % condition))
+    assert (verdict.status, verdict.detail) == (Status.OK, "")
+    assert any(holds(*sizes) for sizes in verdict.evidence["planned"])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ((STORE, LOST % "m * 40503 % 65536 == 77"), "one way: never"),
+        ((STORE, LOST % "k > 3000000"), "one way: never true, not zero or larger in 'setp.gt.s32"),
+        ((SUM, SUM.replace("0, k", "(k >> 20) * 16, k")), "one way: never true, not zero"),
+        (
+            ("int row = blockIdx.x * 16", "int row = (int)(short)blockIdx.x * 16"),
+            "bounds: ",
+        ),
+    ],
+)
+def test_what_no_tested_size_shows_is_refused(change: tuple[str, str], told: str) -> None:
+    verdict = judged(change)
+    assert verdict.status is Status.COVERAGE
+    assert told in verdict.detail
+
+
+def test_a_tile_is_read_from_what_a_cta_writes() -> None:
+    """A smaller tile on record would have the numeric gate take small problems alone."""
+    verdict = judged(grid={"tile_m": 8, "tile_n": 8, "persistent": False})
+    assert verdict.status is Status.COVERAGE
+    assert "tile: a CTA writes rows 0 to" in verdict.detail
+    assert "declared are 8 from a multiple of 8 on" in verdict.detail
+
+
+@pytest.mark.parametrize("case", ["one_row", "half_tile", "one_cta", "persistent", "cluster_sum"])
+def test_odd_tiles_that_are_declared_pass(case: str) -> None:
+    one = next(each for each in corpus.load() if each.name == case).candidate
+    assert one is not None
+    ptx = compiler._compile(one.source, str(one.fields["symbol"]))[2]
+    assert gate.check_ptx(one.fields, ptx).detail == ""
+
+
+def test_dims_that_a_kernel_cannot_index_are_refused_and_narrower_ones_pass() -> None:
+    """Offsets of 32 bits are right where the record admits no C of 2^31 elements."""
+    change = (
+        STORE,
+        """  for (int i = 0; i < 4; ++i) {
+    const int r = row + row_of(i), j = column + column_of(i);
+    if (r < m && j < n) c[(u32)r * (u32)ldc + (u32)j] = narrow(acc[i]);
+  }
+""",
+    )
+    wide = judged(change)
+    assert wide.status is Status.COVERAGE
+    assert "bounds: C, " in wide.detail
+
+
+def test_an_exception_is_needed_and_no_other_kernel_has_it() -> None:
+    name, genome = next(
+        (name, genome) for name, genome in committed() if "lays_tiles" in family(name).exceptions
+    )
+    whole = family(name).whole(genome)
+    fields = family(name).fields(whole)
+    assert exceptions.PLACES in exceptions.declared(fields)
+    assert exceptions.declared({**fields, "family": "foreign"}) == frozenset()
+
+
+def test_a_persistent_grid_is_the_launcher_s() -> None:
+    """Twin of grid_of in csrc/launcher/cuda/launch.c."""
+    assert PLAIN is not None
+    fields = {**PLAIN.fields, "grid": {"tile_m": 16, "tile_n": 8, "persistent": True}}
+    sizes = with_strides(fields, 1000, 72, 64)
+    assert grid(fields, sizes, None) == (63, 9)
+    assert grid(fields, sizes, 12) == (12, 9)
+    flat = {**fields, "param_layout": "tma2_v1", "cluster": [2, 1, 1]}
+    assert grid(flat, sizes, None) == (64 * 9, 1)
+    assert launch(fields, sizes, 12).ctas[0] == (0, 0)
+    assert (11, 8) in launch(fields, sizes, 12).ctas
+
+
+def test_tested_problems_are_those_that_the_record_admits() -> None:
+    assert PLAIN is not None
+    dims = {**PLAIN.fields["dims"], "m": {"min": 1, "max": 8, "multiple_of": 1}}
+    sizes = problems.tested({**PLAIN.fields, "dims": dims})
+    assert {each.m for each in sizes} == set(range(1, 9))
+    assert all(each.n % 8 == each.k % 8 == 0 for each in sizes)
