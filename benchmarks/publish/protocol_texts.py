@@ -206,3 +206,25 @@ def headline(summary: Summary) -> str:
             for name, each in sorted(power.items(), reverse=True)
         ]
     return "\n".join(lines) + "\n"
+
+
+def describe_tune(summary: Summary) -> str:
+    """What tables of a user's own machine are worth, from tune.json."""
+    found = summary["tune"]
+    like, search = found["like"]["like"], found["like"]["search"]
+    rows = {
+        f"gain of {found['seconds']:.0f} s of `tune` on {len(found['first']['problems'])} products "
+        "of a model, none of them in the table, of what every kernel timed would give": (
+            f"{found['share_of_gain_60s']:.1%}"
+        ),
+        f"time of the official kernels over that of a first table's, {len(found['renamed']['problems'])} problems, "
+        "the GPU's profile renamed": f"{found['renamed_vs_official']:.3f}x",
+        "problems that a killed tuning had done and the next did not know": found["killed_lost"],
+        f"a pack of {search['problems']} problems on an {search['device']} by search: wall time, "
+        "wins, gain": f"{search['wall_s']:.0f} s, {search['wins']}, {search['gain']:.3f}x",
+        f"the same by `generate --like {found['like']['card']}`": (
+            f"{like['wall_s']:.0f} s, {like['wins']}, {like['gain']:.3f}x"
+        ),
+    }
+    lines = ["| figure | value |", "| --- | --- |"]
+    return "\n".join([*lines, *(f"| {name} | {value} |" for name, value in rows.items())]) + "\n"

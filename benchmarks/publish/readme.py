@@ -287,13 +287,15 @@ BLOCKS: Blocks = {
     "generator": generator,
     "distribution": distribution,
     "unseen": shapes_figures.describe,
+    "tune": protocol_texts.describe_tune,
 }
 
 
 def facts() -> dict[str, Any]:
-    """summary.json, with generator.json, distribution.json, models.json, invariant.json, torch.json
-    and shapes.json as its parts; the last four are None until they were measured."""
-    parts: dict[str, Any] = dict.fromkeys(("models", "invariant", "torch", "shapes"))
+    """summary.json, with generator.json, distribution.json, models.json, invariant.json,
+    torch.json, shapes.json and tune.json as its parts; the last five are None until they were
+    measured."""
+    parts: dict[str, Any] = dict.fromkeys(("models", "invariant", "torch", "shapes", "tune"))
     for name in ("summary", "generator", "distribution", *parts):
         if name not in parts or (RESULTS / f"{name}.json").exists():
             parts[name] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
