@@ -132,8 +132,6 @@ def check(
         run.settle()
     check_waves(run, sm_count)
     run.settle()
-    check_sizes(run, planned)
-    check_large(run, large)
     for one in (
         check_indices,
         check_rewritten,
@@ -143,4 +141,6 @@ def check(
     ):
         one(run)
         run.settle()
+    check_sizes(run, planned)
+    check_large(run, large)
     return run.result

@@ -58,7 +58,8 @@ def test_only_kernels_that_passed_are_listed(
     monkeypatch.setattr(pack_gate.batched, "check", lambda *_: batches)
     pack = SimpleNamespace(manifest=SimpleNamespace(kernels=entries, table=table), image=image)
 
-    assert pack_gate.write_facts(pack, tmp_path / "facts.json") == 3  # type: ignore[arg-type]
+    monkeypatch.setattr(pack_gate, "verify_classes", lambda *_: ["good: large 9x8x8: wrong"])
+    assert pack_gate.write_facts(pack, tmp_path / "facts.json") == 4  # type: ignore[arg-type]
     # A kernel is launched in each way that a row names it.
     both = [(name, pdl) for name in ("good", "late") for pdl in (False, True)]
     assert sorted(ways) == sorted(
@@ -71,6 +72,7 @@ def test_only_kernels_that_passed_are_listed(
     )
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert facts["driver"] == "580.1"
+    assert facts["failed_large"] == ["good: large 9x8x8: wrong"]
     seen = [(n["name"], n["max_rel_err"], n["shapes_tested"]) for n in facts["numerics"]]
     assert seen == [
         ("good", 3e-4, 77),

@@ -1,0 +1,68 @@
+"""What the numeric gate runs for sizes alone, on kernels that are wrong there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hgemm_packs.generator.gates import numeric, sizes
+from hgemm_packs.generator.gates.checker import GUARD_BITS, NumericError
+from tests.generator.gates.shortcuts import honest
+from tests.generator.gates.test_numeric import CPU, WRONG, gate
+from tests.generator.redteam.cheats import SMS, TILE_N, Tensor, made_up
+
+
+def test_sizes_of_the_size_gate_are_run_and_planned_ones_with_them() -> None:
+    """One row of many columns, and a window of K that the plan alone meets."""
+
+    def one_row(a: Tensor, b: Tensor, c: Tensor) -> None:
+        honest(a, b, c)
+        if c.shape[0] == 1 and c.shape[1] > TILE_N:
+            c[0, 0] = 0
+
+    with pytest.raises(NumericError, match=rf"^sizes 1x\d+x\d+: .*{WRONG}"):
+        gate(one_row)
+
+    def window(a: Tensor, b: Tensor, c: Tensor) -> None:
+        honest(a, b, c)
+        if a.shape[1] == 1736:
+            c[0, 0] = 0
+
+    numeric.check(made_up(), window, CPU, SMS, seed=1)
+    with pytest.raises(NumericError, match=rf"^sizes 5x8x1736: .*{WRONG}"):
+        numeric.check(made_up(), window, CPU, SMS, seed=1, planned=[(5, 8, 1736)])
+
+
+@pytest.mark.parametrize("fault", ["row", "unwritten", "behind"])
+def test_a_large_problem_is_sampled_and_its_guards_are_whole(fault: str) -> None:
+    def launch(a: Tensor, b: Tensor, c: Tensor) -> None:
+        honest(a, b, c)
+        if c.shape[0] != 1000:
+            return
+        if fault == "row":
+            c[-1] = 1.0
+        elif fault == "unwritten":
+            c[500, 3] = torch.tensor(GUARD_BITS, dtype=torch.int16).view(c.dtype)
+        else:
+            c.as_strided((1,), (1,), c.storage_offset() + c.shape[1])[0] = 0
+
+    told = {
+        "row": r"large 1000x16x8: \d+ elements wrong in \d+ rows",
+        "unwritten": "large 1000x16x8: 1 elements unwritten, 0 guards touched",
+        "behind": "large 1000x16x8: 0 elements unwritten, 1 guards touched",
+    }[fault]
+    numeric.check(made_up(), launch, CPU, SMS, seed=1, large=[(900, 16, 8)])
+    with pytest.raises(NumericError, match=told):
+        numeric.check(made_up(), launch, CPU, SMS, seed=1, large=[(1000, 16, 8)])
+
+
+def test_a_class_is_all_that_is_no_number() -> None:
+    fields = {
+        "family": "sm90_x", "layout": "nt", "dtype": "f16", "epilogue": "none", "name": "one",
+        "param_layout": "ptr_v1", "genome": {"tile_m": 64, "persistent": True, "raster": "m"},
+    }  # fmt: skip
+    larger = {**fields, "name": "two", "genome": {**fields["genome"], "tile_m": 128}}  # type: ignore[dict-item]
+    other = {**fields, "genome": {**fields["genome"], "persistent": False}}  # type: ignore[dict-item]
+    assert sizes.class_of(fields) == sizes.class_of(larger) != sizes.class_of(other)
+    foreign = {**fields, "family": "foreign", "genome": {}}
+    assert sizes.class_of(foreign) != sizes.class_of({**foreign, "name": "two"})
