@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from hgemm_packs.generator.gates import rounding
 from hgemm_packs.generator.gates.checker import (
     GUARD,
     GUARD_BITS,
@@ -142,10 +143,7 @@ def _check_lines(
     if rows and not run.by_elements and run.entry.epilogue == "residual":
         return
     x, y = (a[picked], b) if rows else (a, b[:, picked])
-    exact, slack = run.reference(x, y)
-    got = (c[picked] if rows else c[:, picked]).double()
-    rounded = exact.to(c.dtype).double()
-    right = torch.where(torch.isfinite(rounded), (got - exact).abs() <= slack, got == rounded)
+    right = rounding.are_right(c[picked] if rows else c[:, picked], *run.reference(x, y))
     wrong = int((~right).sum())
     if wrong:
         word = "rows" if rows else "columns"

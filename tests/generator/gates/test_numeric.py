@@ -81,7 +81,8 @@ def test_fp32_accumulation_passes(kernel: Launch, dtype: str) -> None:
     rounding = {"f16": 2.1e-4, "bf16": 1.7e-3}[dtype]
     for seed in range(3):
         verdict = gate(kernel, made_up("nt", dtype), seed)
-        assert rounding < verdict.max_rel_err < 1.3 * rounding
+        # Of a C of few elements it may be half a unit of the last place, of many it is less.
+        assert rounding < verdict.max_rel_err < {"f16": 2.0**-11, "bf16": 2.0**-8}[dtype]
         assert verdict.shapes_tested > 40
         assert verdict.pending == []
 
@@ -258,7 +259,7 @@ def test_many_depths_are_tried_where_the_ring_is_not_known() -> None:
 
 def test_rows_of_tiles_beyond_the_ctas_of_a_kernel_without_maps() -> None:
     """Such a grid is two-dimensional: only tiles along M are dealt to CTAs in turn."""
-    late = rows_from(600)
+    late = rows_from(150)
     numeric.check(made_up(), late, CPU, SMS, seed=1, max_ctas=20)
     with pytest.raises(NumericError, match=rf"^waves \d+x8x64: .*{WRONG}"):
         numeric.check(made_up(), late, CPU, SMS, seed=1, max_ctas=600)

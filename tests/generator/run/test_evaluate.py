@@ -106,6 +106,7 @@ def test_all_gates_of_a_good_kernel(fake: type[FakeWorker]) -> None:
         "build",
         "binary",
         "dataflow",
+        "coverage",
         "numeric",
         "state",
         "sanitizer",
@@ -137,7 +138,7 @@ def test_a_bad_kernel_ends_with_its_process(
 ) -> None:
     fake.answers["numeric_gate"] = answer
     verdicts = on_device()
-    assert [v.gate for v in verdicts] == ["static", "build", "binary", "dataflow", gate]
+    assert [v.gate for v in verdicts] == ["static", "build", "binary", "dataflow", "coverage", gate]
     assert verdicts[-1].status is status
     assert fake.made == 1
 
@@ -261,7 +262,7 @@ def test_what_the_isolated_process_answers(
     answer = in_process.numeric_gate(CompiledKernel(case("plain").fields, b"cubin"), 0, 7)
     assert (answer["gate"], answer["status"]) == (gate, status.value)
     assert answer["detail"] == ("" if error is None else str(error))
-    assert given[3:] == [132, 7, 264]
+    assert given[3:] == [132, 7, 264, (), ()]
     assert json.loads(json.dumps(answer)) == answer
 
 
