@@ -259,7 +259,7 @@ def test_many_depths_are_tried_where_the_ring_is_not_known() -> None:
 
 def test_rows_of_tiles_beyond_the_ctas_of_a_kernel_without_maps() -> None:
     """Such a grid is two-dimensional: only tiles along M are dealt to CTAs in turn."""
-    late = rows_from(150)
+    late = rows_from(600)
     numeric.check(made_up(), late, CPU, SMS, seed=1, max_ctas=20)
     with pytest.raises(NumericError, match=rf"^waves \d+x8x64: .*{WRONG}"):
         numeric.check(made_up(), late, CPU, SMS, seed=1, max_ctas=600)
