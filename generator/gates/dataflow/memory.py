@@ -44,13 +44,7 @@ from hgemm_packs.generator.gates.dataflow.values import (
 )
 
 _SPACES: Final = ("global", "shared", "shared::cta", "shared::cluster", "param", "const", "local")
-_CLASSES: Final = (
-    OPERAND | WIDE,
-    SUM,
-    OUT,
-    ADDEND | WIDE_ADDEND,
-    CLEAN,
-)
+_CLASSES: Final = (OPERAND | WIDE, SUM, OUT, ADDEND | WIDE_ADDEND, CLEAN)
 _IN_32_BITS: Final = SUM | WIDE | WIDE_ADDEND | PART | WORD
 _NARROW: Final = {"8": BYTES, "16": NARROW}
 _ADDED: Final = ADDEND | WIDE_ADDEND

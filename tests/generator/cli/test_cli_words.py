@@ -45,6 +45,7 @@ def test_eval_of_a_genome_without_a_gpu() -> None:
         ["build", "OK"],
         ["binary", "OK"],
         ["dataflow", "OK"],
+        ["coverage", "OK"],
     ]
     assert out.endswith("this machine has no GPU: the gates that run the kernel were left out\n")
 
