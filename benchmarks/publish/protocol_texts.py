@@ -217,8 +217,8 @@ def describe_tune(summary: Summary) -> str:
         "of a model, none of them in the table, of what every kernel timed would give": (
             f"{found['share_of_gain_60s']:.1%}"
         ),
-        f"time of the official kernels over that of a first table's, {len(found['renamed']['problems'])} problems, "
-        "the GPU's profile renamed": f"{found['renamed_vs_official']:.3f}x",
+        "time of the official kernels over that of a first table's, "
+        f"{len(found['renamed']['problems'])} problems, the GPU's profile renamed": f"{found['renamed_vs_official']:.3f}x",
         "problems that a killed tuning had done and the next did not know": found["killed_lost"],
         f"a pack of {search['problems']} problems on an {search['device']} by search: wall time, "
         "wins, gain": f"{search['wall_s']:.0f} s, {search['wins']}, {search['gain']:.3f}x",
