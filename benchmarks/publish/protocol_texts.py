@@ -212,13 +212,12 @@ def describe_tune(summary: Summary) -> str:
     """What tables of a user's own machine are worth, from tune.json."""
     found = summary["tune"]
     like, search = found["like"]["like"], found["like"]["search"]
+    first, again = len(found["first"]["problems"]), len(found["renamed"]["problems"])
     rows = {
-        f"gain of {found['seconds']:.0f} s of `tune` on {len(found['first']['problems'])} products "
-        "of a model, none of them in the table, of what every kernel timed would give": (
-            f"{found['share_of_gain_60s']:.1%}"
-        ),
-        "time of the official kernels over that of a first table's, "
-        f"{len(found['renamed']['problems'])} problems, the GPU's profile renamed": f"{found['renamed_vs_official']:.3f}x",
+        f"gain of {found['seconds']:.0f} s of `tune` on {first} products of a model, none of them "
+        "in the table, of what every kernel timed would give": f"{found['share_of_gain_60s']:.1%}",
+        f"time of the official kernels over that of a first table's, {again} problems, the GPU's "
+        "profile renamed": f"{found['renamed_vs_official']:.3f}x",
         "problems that a killed tuning had done and the next did not know": found["killed_lost"],
         f"a pack of {search['problems']} problems on an {search['device']} by search: wall time, "
         "wins, gain": f"{search['wall_s']:.0f} s, {search['wins']}, {search['gain']:.3f}x",
