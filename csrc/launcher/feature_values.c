@@ -80,8 +80,8 @@ static double ctas_of(const seen_problem *p, const candidate *kernel) {
          kernel->slices;
 }
 
-// Rows and columns of C that the tiles of a wave span together: tiles go along the raster, `group` of
-// the other side at a time.
+// Rows and columns of C that the tiles of a wave span together: tiles go along the raster, `group`
+// of the other side at a time.
 static double wave_span(const candidate *kernel, double tiles_m, double tiles_n, double at_a_time) {
   const double along = kernel->raster_n ? tiles_n : tiles_m;
   const double across = kernel->raster_n ? tiles_m : tiles_n;

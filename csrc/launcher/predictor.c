@@ -56,7 +56,7 @@ static int candidates_read(predictor *p, const char *from, Py_ssize_t bytes) {
     const int32_t positive[] = {each->dims[0][2], each->dims[1][2], each->dims[2][2],
                                 each->tile_m,     each->tile_n,     each->tile_k,
                                 each->cluster_m,  each->cluster_n,  each->cluster_k,
-                                each->slices,     each->threads,   each->group};
+                                each->slices,     each->threads,    each->group};
     int fine = each->smem_bytes >= 0;
     for (size_t j = 0; j < sizeof positive / sizeof *positive; j++)
       fine = fine && positive[j] > 0;
