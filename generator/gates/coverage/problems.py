@@ -27,6 +27,7 @@ FEW: Final = 32  # values of a size of which each is tested
 LEAST_TURNS: Final = 12  # of a loop over K whose ring nobody knows
 TURNS: Final = 34  # of the loop over K
 MOST_K: Final = 1 << 15  # of a problem that each kernel is run on
+ODD_DEPTH: Final = 14707  # K, not a multiple of 8, beyond the turns of any loop over few numbers
 MANY: Final = 70  # tiles of a long side
 SMS: Final = 132  # of the device that persistent grids are laid out for
 WAVES: Final = 2.5  # tiles of a persistent grid, in multiples of its CTAs
@@ -121,6 +122,7 @@ def tested(fields: Mapping[str, Any]) -> list[Sizes]:
     if int(fields["dims"]["k"]["multiple_of"]) == 1:
         shapes += [(rows + 3, columns + 8, (16 << i) + 1) for i in range(6)]
         shapes += [(rows + 3, columns + 8, i * step + 1) for i in (1, 2)]
+        shapes.append((rows + 3, columns + 8, ODD_DEPTH))
         for part, i in itertools.product((1, 3), (3, 7)):
             shapes.append((rows + 3, columns + 8, i * step + part * step // 5 + 3))
     small = [sizes for sizes in make(fields, shapes) if memory(fields, sizes) <= SMALL_BYTES]
