@@ -129,7 +129,7 @@ def of_predictor(predictor: dict[str, Any], by_id: dict[str, Any]) -> set[int]:
         or max(kinds.values()) > 48,
         32: any(
             each["numbers"][0] >= len(families)
-            or not all(each["numbers"][place] for place in (1, 2, 3, 5, 6, 7, 8, 10))
+            or not all(each["numbers"][place] for place in (1, 2, 3, 5, 6, 7, 8, 10, 18))
             for each in candidates
         ),
         33: not all(
@@ -144,10 +144,10 @@ def of_predictor(predictor: dict[str, Any], by_id: dict[str, Any]) -> set[int]:
 
 def is_candidate(said: dict[str, Any], kernel: dict[str, Any], families: list[str]) -> bool:
     family, *numbers = said["numbers"]
-    genes = [kernel["genome"].get(name) for name in ("tile_k", "stages")]
-    known = [
+    genes = [kernel["genome"].get(name) for name in ("tile_k", "stages", "group")]
+    *known, group = [
         gene if type(gene) is int and gene > 0 else absent
-        for gene, absent in zip(genes, (64, 1), strict=True)
+        for gene, absent in zip(genes, (64, 1, 1), strict=True)
     ]
     grid = kernel["grid"]
     return (
@@ -162,6 +162,7 @@ def is_candidate(said: dict[str, Any], kernel: dict[str, Any], families: list[st
             *(kernel["block"], kernel["smem_bytes"], *(kernel["align"][name] for name in "abc")),
             int(kernel["genome"].get("schedule") == "pingpong"),
             int(kernel["genome"].get("wide") is True),
+            *(int(kernel["genome"].get("raster") == "n"), group),
         ]
     )
 

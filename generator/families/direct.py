@@ -115,4 +115,13 @@ OPERATORS = {
     "exact": ("exact",),
 }
 
-FAMILY = Family("sm90_direct", "sm90/direct.cuh", GENES, _check, _macros, _record, OPERATORS)
+FAMILY = Family(
+    "sm90_direct",
+    "sm90/direct.cuh",
+    GENES,
+    _check,
+    _macros,
+    _record,
+    OPERATORS,
+    exceptions=("lays_tiles",),
+)

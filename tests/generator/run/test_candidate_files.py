@@ -95,6 +95,7 @@ def test_the_gates_of_the_cpu_come_in_order_and_end_with_a_rejection(tmp_path: P
         ("build", Status.OK),
         ("binary", Status.OK),
         ("dataflow", Status.OK),
+        ("coverage", Status.COVERAGE),  # it writes 32 columns and declares 8
     ]
     assert gates(SOURCE.replace("float acc", "clock(); float acc")) == [("static", Status.STATIC)]
     assert gates(SOURCE.replace("float acc", "flaot acc"))[-1] == ("build", Status.BUILD)
@@ -120,6 +121,7 @@ def test_a_genome_is_a_candidate_too() -> None:
         ("build", True),
         ("binary", True),
         ("dataflow", True),
+        ("coverage", True),
     ]
     assert of_choice(choice).name == choice.name
     (verdict,) = evaluate.evaluate(Choice.of("sm90_direct", {**DIRECT, "mi": 3}), problem)
