@@ -138,6 +138,7 @@ def test_exceptions_are_those_of_the_reviewed_list() -> None:
         "sm90_splitk": ("lays_tiles",),
         "sm90_oneshot": ("lays_tiles",),
         "sm90_writebound": ("lays_tiles",),
+        "sm90_direct": ("lays_tiles",),
         "sm90_gemv": ("lays_tiles",),
         "sm90_swapab": ("turns_residual", "lays_tiles"),
         "sm90_tokens": ("turns_residual", "lays_tiles", "goes_round"),
