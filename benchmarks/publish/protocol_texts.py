@@ -1,4 +1,5 @@
-"""What README.md and docs/h200.md say of dependent launch, chained layers and sustained runs.
+"""What README.md, docs/h200.md and docs/figures.md say of dependent launch, chained layers,
+sustained runs and tables of other machines.
 
 Called by readme.py and h200_page.py with the summary; nothing is computed here that decides a
 figure, and what was not measured is said to be so.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hgemm_packs.generator.families import BATCHED, FAMILIES, GROUPED, family
+from hgemm_packs.generator.families import family
+from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 
 PLACES: Final = "lays_tiles"  # what a place in the grid is compared with may be taken one way alone
 RINGS: Final = "goes_round"  # slots of a ring that follow from K by a remainder
@@ -20,7 +21,6 @@ NAMED: Final = frozenset((PLACES, RINGS, GROUPS))
 def declared(fields: Mapping[str, Any]) -> frozenset[str]:
     """The exceptions of a kernel with these manifest fields: those of its family, where it has
     one."""
-    name = str(fields.get("family"))
-    if name not in FAMILIES | GROUPED | BATCHED:
+    if not is_of_family(fields):
         return frozenset()
-    return NAMED & set(family(name).exceptions)
+    return NAMED & set(family(str(fields["family"])).exceptions)

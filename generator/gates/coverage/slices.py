@@ -7,12 +7,18 @@ of them; results of waits and elections are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from hgemm_packs.generator.gates.coverage.arithmetic import RULES
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand, written
+from hgemm_packs.generator.gates.dataflow.program.parse import (
+    Instruction,
+    Kernel,
+    Operand,
+    inputs,
+    written,
+)
 
 #: Instructions whose outcomes are counted: what compares, and arithmetic that can stand for it.
 OBSERVED: Final = frozenset(
@@ -67,16 +73,6 @@ def makers(kernel: Kernel) -> dict[str, list[Instruction]]:
 def results(ins: Instruction) -> tuple[str, ...]:
     """Registers that an instruction writes, by their own names for each write."""
     return _names(written(ins))
-
-
-def inputs(ins: Instruction) -> Iterator[str]:
-    """Registers that an instruction reads, its guard among them."""
-    to = written(ins)
-    if ins.guard:
-        yield ins.guard
-    for operand in ins.operands:
-        if operand is not to:
-            yield from operand.registers()
 
 
 def _names(operand: Operand | None) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from hgemm_packs.generator.gates.dataflow.program.parse import (
     Instruction,
     Kernel,
     Operand,
+    inputs,
     written,
 )
 from hgemm_packs.generator.gates.dataflow.program.webs import Block, blocks
@@ -39,21 +40,10 @@ def faults(kernel: Kernel, finishes: bool = False) -> list[str]:
     return [found[at] for at in sorted(found)]
 
 
-def _reads(ins: Instruction) -> Iterator[str]:
-    """Registers that an instruction reads; not the sums of wgmma, which it may leave aside and
-    which decide nothing."""
-    to = written(ins)
-    if ins.guard:
-        yield ins.guard
-    for operand in ins.operands:
-        if operand is not to:
-            yield from operand.registers()
-
-
 def _users(kernel: Kernel) -> dict[str, list[Instruction]]:
     users: dict[str, list[Instruction]] = {}
     for ins in kernel.instructions:
-        for name in _reads(ins):
+        for name in inputs(ins):
             users.setdefault(name, []).append(ins)
     return users
 
@@ -99,7 +89,7 @@ def _sets(ins: Instruction) -> tuple[str, ...]:
 def _step(ins: Instruction, here: set[str], finishes: bool = False) -> bool:
     """Note in `here` what an instruction sets; False where it reads what is not set and more than
     a sum, or makes something else than a sum of it."""
-    missing = [name for name in _reads(ins) if name not in here]
+    missing = [name for name in inputs(ins) if name not in here]
     sums = all(_FLOAT.match(name) for name in missing)
     goes_on = ins.opcode[0] not in ("setp", "set", "slct", "testp")
     for name in _sets(ins):

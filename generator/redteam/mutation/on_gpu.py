@@ -1,5 +1,6 @@
 """Mutants that passed the gates of the CPU, through those that run kernels, in many processes at a
-time: the numeric gate, then the sanitizer, then bit by bit beside the honest kernel.
+time: the numeric gate and the state gate, then the sanitizer, then bit by bit beside the honest
+kernel.
 
 Called by `run`. A process that has seen a bad kernel is never used again. What fails for want of
 memory, say, stays undecided, and the next call of the run decides it.
@@ -38,7 +39,7 @@ def finish(seed: int, lines: Sequence[Line], device: int, write: Write) -> None:
     SanitizerUnavailable where the tool cannot work at all: without it no mutant has passed."""
     if not lines:
         return
-    passed = _Stage(seed, device, write).numeric(lines)
+    passed = _Stage(seed, device, write).gate(lines)
     _Stage(seed, device, write).compare(_sanitize(seed, passed, write))
 
 
@@ -71,8 +72,9 @@ class _Stage:
         self.seed, self.device, self.write = seed, device, write
         self.passed: list[Line] = []
 
-    def numeric(self, lines: Sequence[Line]) -> list[Line]:
-        """Those of the lines whose mutants pass the numeric gate; the others are written."""
+    def gate(self, lines: Sequence[Line]) -> list[Line]:
+        """Those of the lines whose mutants pass the numeric and the state gate; the others are
+        written."""
         self._share(lines, self._gate)
         return sorted(self.passed, key=lambda line: line["number"])
 
@@ -106,6 +108,8 @@ class _Stage:
             began = time.monotonic()
             try:
                 verdict = evaluate.numeric_gate(worker, kernel, self.device, GATE_S)
+                if verdict.passed:
+                    verdict = evaluate.state_gate(worker, kernel, self.device, GATE_S)
             except RuntimeError:  # not the kernel's: no memory left, say
                 worker.close()
                 return

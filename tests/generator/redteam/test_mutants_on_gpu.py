@@ -18,7 +18,10 @@ from tests.generator.redteam.cheats import honest, made_up, truncates_output
 from tests.generator.redteam.killed_mutants import SEED, Judges
 
 #: What a GPU makes of mutants by their numbers; others pass all and do the same bit by bit.
-BEHAVIOUR = {1: "numeric", 3: "isolation", 5: "sanitizer", 7: "differs", 9: "no memory"}
+BEHAVIOUR = {
+    **{1: "numeric", 3: "isolation", 5: "sanitizer", 7: "differs", 9: "no memory"},
+    13: "state",
+}
 
 
 class FakeWorker:
@@ -63,6 +66,13 @@ def numeric(worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: fl
     return Verdict("numeric", Status.OK)
 
 
+def state(worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: float) -> Verdict:
+    assert (worker.alive, device, limit_s) == (True, 2, on_gpu.GATE_S), "the numeric gate passed it"
+    if BEHAVIOUR.get(int(kernel.fields["name"])) == "state":
+        return Verdict("state", Status.NUMERIC, "an old product")
+    return Verdict("state", Status.OK)
+
+
 def sanitize(groups: Any, seats: list[None]) -> Iterator[tuple[int, list[Verdict]]]:
     for place, [(name, _)] in enumerate(groups):
         bad = BEHAVIOUR.get(int(name)) == "sanitizer"
@@ -85,6 +95,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_gpu, "Spares", FakeSpares)
     monkeypatch.setattr(on_gpu, "entry", lambda fields, cubin: fields["name"])
     monkeypatch.setattr(evaluate, "numeric_gate", numeric)
+    monkeypatch.setattr(evaluate, "state_gate", state)
     monkeypatch.setattr(sweep, "check_groups", sanitize)
 
 
@@ -93,7 +104,7 @@ def test_a_gpu_decides_what_the_cpu_did_not(
 ) -> None:
     lines = tmp_path / "mutants.jsonl"
     run.run(run.Plan(SEED, 10, lines, 2))
-    found = run.run(run.Plan(SEED, 12, lines, 2, device=2))
+    found = run.run(run.Plan(SEED, 14, lines, 2, device=2))
     ends = {n: (each["outcome"], each["gate"], each["detail"]) for n, each in found.items()}
     for number, end in {
         1: ("caught", "numeric", "wrong"),
@@ -102,11 +113,12 @@ def test_a_gpu_decides_what_the_cpu_did_not(
         7: ("slipped", "", "large 1x8x8: bits differ"),
         9: ("undecided", "", ""),
         11: ("unseen", "", ""),
+        13: ("caught", "state", "an old product"),
     }.items():
         assert ends[number] == end
     assert found[1]["operator"] == "operator 1", "a decided line has all of the first one"
     monkeypatch.delitem(BEHAVIOUR, 9)
-    again = run.run(run.Plan(SEED, 12, lines, 2, device=2))
+    again = run.run(run.Plan(SEED, 14, lines, 2, device=2))
     assert again[9]["outcome"] == "unseen", "what was left is decided by the next call"
     assert {n: e for n, e in again.items() if n != 9} == {n: e for n, e in found.items() if n != 9}
 

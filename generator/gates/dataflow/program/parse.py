@@ -7,7 +7,7 @@ address or a vector of them, and the rules say what an instruction makes of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -92,6 +92,17 @@ def written(ins: Instruction) -> Operand | None:
     if ins.opcode[0] in ("bar", "barrier") and "red" not in ins.opcode:
         return None
     return ins.operands[0]
+
+
+def inputs(ins: Instruction) -> Iterator[str]:
+    """Registers that an instruction reads, its guard among them; not the sums that it adds to in
+    place."""
+    to = written(ins)
+    if ins.guard:
+        yield ins.guard
+    for operand in ins.operands:
+        if operand is not to:
+            yield from operand.registers()
 
 
 @dataclass(slots=True)

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand, written
+from hgemm_packs.generator.gates.dataflow.program.parse import (
+    Instruction,
+    Kernel,
+    Operand,
+    inputs,
+    written,
+)
 
 
 @dataclass(slots=True)
@@ -138,12 +144,7 @@ def _note_reads(
 
 
 def _read(ins: Instruction) -> Iterator[str]:
-    to = written(ins)
-    if ins.guard:
-        yield ins.guard
-    for operand in ins.operands:
-        if operand is not to:
-            yield from operand.registers()
+    yield from inputs(ins)
     yield from _names(ins.before)
 
 
