@@ -65,22 +65,27 @@ def _mutants(folder: Path) -> dict[str, Any]:
 
 
 def _table(folder: Path) -> dict[str, Any]:
-    """Kernels of the table and those that a gate refused, and seconds a kernel in the mean."""
+    """Kernels of the table and those that a gate refused, and seconds a kernel in the mean: of CPU
+    time, and of a GPU that one process has for itself."""
     if not folder.is_dir():
         return {}
-    last = {
-        (line["part"], line["id"]): line for line in lines.read_records([folder]) if "id" in line
-    }
+    every = [line for line in lines.read_records([folder]) if "id" in line]
+    last = {(line["part"], line["id"]): line for line in every}
     if not last:
         return {}
     made: dict[str, Any] = {
         "table.kernels": len({id_ for _, id_ in last}),
         "table.failed": len({line["id"] for line in last.values() if not line["passed"]}),
     }
-    for part in ("cpu", "gpu"):
-        seconds = [line["seconds"] for (name, _), line in last.items() if name == part]
-        if seconds:
-            made[f"cost.{part}_s"] = round(mean(seconds), DIGITS)
+    cpu = {line["id"]: line["cpu_s"] for line in every if "cpu_s" in line}
+    if cpu:
+        made["cost.cpu_s"] = round(mean(cpu.values()), DIGITS)
+    alone: dict[str, dict[str, float]] = {"gpu": {}, "state": {}}
+    for line in every:
+        if line["part"] in alone and line["processes"] == 1:
+            alone[line["part"]][line["id"]] = line["seconds"]
+    if all(alone.values()):
+        made["cost.gpu_s"] = round(sum(mean(each.values()) for each in alone.values()), DIGITS)
     return made
 
 

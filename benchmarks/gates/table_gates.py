@@ -1,14 +1,16 @@
 """Every kernel of a pack through the gates of a finalist, timed: what the table's kernels are
 worth, and what the gates cost a search.
 
-    python -m benchmarks.gates.table_gates cpu PACK OUT.jsonl [-j N]
-    python -m benchmarks.gates.table_gates gpu PACK OUT.jsonl [-j N] [--device 0]
+    python -m benchmarks.gates.table_gates cpu PACK OUT.jsonl [-j N] [--every 1]
+    python -m benchmarks.gates.table_gates gpu PACK OUT.jsonl [-j N] [--every 1] [--device 0]
+    python -m benchmarks.gates.table_gates state PACK OUT.jsonl [-j N] [--every 1] [--device 0]
 
-`cpu` asks the static gate, the binary gate and the data-flow gate, `gpu` the numeric gate, in -j
-processes at a time; for seconds that are a finalist's on a GPU leave -j out. Both go on where
-OUT.jsonl ends. It has a line for each kernel and part: whether the kernel passed, else the gate and
-its words, and the seconds of the gates without the start of a process. Both end with 1 where a
-kernel was refused. `python -m benchmarks.gates.figures` sums up.
+`cpu` asks the static gate, the binary gate, the data-flow gate and the size gate, `gpu` the numeric
+gate and `state` the state gate, in -j processes at a time. Seconds are a finalist's on a GPU where
+-j is left out, and each 50th kernel, by --every, is enough for them. All go on where OUT.jsonl
+ends. It has a line for each kernel and part: whether the kernel passed, else the gate and its
+words, and the seconds of the gates without the start of a process, `cpu` also those of a CPU. They
+end with 1 where a kernel was refused. `python -m benchmarks.gates.figures` sums up.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import os
 import queue
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,8 @@ from hgemm_packs.generator.workers import builder
 from hgemm_packs.measure.lines_file import LinesFile
 
 LIMIT_S = 300.0
+#: Functions of `evaluate` by what they are called here.
+GPU_GATES = {"gpu": "numeric_gate", "state": "state_gate"}
 Line = dict[str, Any]
 Answers = Iterator[tuple[CompiledKernel, Line]]
 
@@ -46,11 +50,16 @@ def judge(kernel: CompiledKernel) -> Line:
     """What the gates of the CPU say of a kernel."""
     fields = dict(kernel.fields)
     source = compiler.render(fields["family"], family(fields["family"]).whole(fields["genome"]))
-    began = time.monotonic()
+    began, cpu = time.monotonic(), cpu_seconds()
     verdict = static.check(source, fields)
     if verdict.passed:
         verdict = builder.inspect(kernel)
-    return said(verdict, began)
+    return said(verdict, began) | {"cpu_s": round(cpu_seconds() - cpu, 4)}
+
+
+def cpu_seconds() -> float:
+    """What this process and those that it has started took of a CPU."""
+    return sum(os.times()[:4])
 
 
 def said(verdict: Verdict, began: float) -> Line:
@@ -66,9 +75,11 @@ def by_cpu(kernels: Sequence[CompiledKernel], processes: int) -> Answers:
         yield from zip(kernels, pool.map(judge, kernels), strict=True)
 
 
-def by_gpu(kernels: Sequence[CompiledKernel], processes: int, device: int) -> Answers:
-    """Answers of the numeric gate on a GPU, as they come; a process that a kernel has lost is
-    another's before the next."""
+def by_gpu(
+    gate: Callable[..., Verdict], kernels: Sequence[CompiledKernel], processes: int, device: int
+) -> Answers:
+    """Answers of a gate on a GPU, as they come; a process that a kernel has lost is another's
+    before the next."""
     workers: queue.SimpleQueue[Worker] = queue.SimpleQueue()
 
     def ask(kernel: CompiledKernel) -> tuple[CompiledKernel, Line]:
@@ -76,7 +87,7 @@ def by_gpu(kernels: Sequence[CompiledKernel], processes: int, device: int) -> An
         try:
             worker.call(in_process.warm_up, device, timeout_s=evaluate.WARM_UP_S)
             began = time.monotonic()
-            return kernel, said(evaluate.numeric_gate(worker, kernel, device, LIMIT_S), began)
+            return kernel, said(gate(worker, kernel, device, LIMIT_S), began)
         finally:
             workers.put(worker if worker.alive else Worker())
 
@@ -91,12 +102,16 @@ def by_gpu(kernels: Sequence[CompiledKernel], processes: int, device: int) -> An
             workers.get().close()
 
 
-def run(part: str, pack: Packed, out: Path, processes: int, device: int = 0) -> int:
-    """Ask of each kernel that `out` lacks; how many were refused in all."""
+def run(part: str, pack: Packed, out: Path, processes: int, device: int = 0, every: int = 1) -> int:
+    """Ask of each kernel, or each of so many, that `out` lacks; how many were refused in all."""
     records = read_records([out]) if out.exists() else []
     known = {line["id"]: line for line in records if line.get("part") == part}
-    left = [pack.built(name) for name, each in pack.entries.items() if each.id not in known]
-    answers = by_cpu(left, processes) if part == "cpu" else by_gpu(left, processes, device)
+    asked = [*pack.entries.items()][::every]
+    left = [pack.built(name) for name, each in asked if each.id not in known]
+    if part == "cpu":
+        answers = by_cpu(left, processes)
+    else:
+        answers = by_gpu(getattr(evaluate, GPU_GATES[part]), left, processes, device)
     file = LinesFile(out)
     try:
         with progress(console(), f"gates, {part}") as tick:
@@ -104,7 +119,7 @@ def run(part: str, pack: Packed, out: Path, processes: int, device: int = 0) -> 
                 about = {"part": part, "id": kernel.id, "name": str(kernel.fields["name"])}
                 known[kernel.id] = about | answer | {"processes": processes}
                 file.write(known[kernel.id])
-                tick(len(known), len(pack.entries))
+                tick(len(known), len(asked))
     finally:
         file.close()
     return sum(not line["passed"] for line in known.values())
@@ -114,15 +129,16 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("cpu", "gpu"))
+    parser.add_argument("part", choices=("cpu", *GPU_GATES))
     parser.add_argument("pack", type=Path)
     parser.add_argument("out", type=Path, help="jsonl file; what it has is not asked again")
     parser.add_argument("-j", dest="processes", type=int, help="at a time")
     parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--every", type=int, default=1, help="kernels of the pack that are asked")
     given = parser.parse_args(words)
     usual = (os.cpu_count() or 1) if given.part == "cpu" else 1
     pack, processes = Packed(given.pack), given.processes or usual
-    refused = run(given.part, pack, given.out, processes, given.device)
+    refused = run(given.part, pack, given.out, processes, given.device, given.every)
     console().print(f"{refused} kernels refused")
     return int(refused > 0)
 

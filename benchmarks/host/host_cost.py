@@ -59,7 +59,7 @@ MODES: dict[str, Callable[[], Any]] = {
 
 def smallest_win(*layouts: str, least: float = 0.0) -> Problem:
     """The smallest problem of these layouts that an installed pack has a kernel for on device 0, of
-    those with `least` operations."""
+    those with `least` operations: one product of packed operands at aligned addresses."""
     here = launcher.device_info(0)
     wins = [
         Problem(*row.key)
@@ -71,6 +71,7 @@ def smallest_win(*layouts: str, least: float = 0.0) -> Problem:
         and manifest.policy.clears(row)
         and 2 * row.m * row.n * row.k >= least
     ]
+    wins = [p for p in wins if p == Problem(p.m, p.n, p.k, p.layout, p.dtype) and p.align == 16]
     if not wins:
         sys.exit("no installed pack has a win on this device: nothing to measure")
     return min(wins, key=lambda p: (p.m * p.n * p.k, str(p)))

@@ -23,6 +23,7 @@ from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.redteam import corpus
+from hgemm_packs.generator.redteam.book import Book
 from hgemm_packs.problem import ALIGNMENTS, Alignments, Problem
 
 
@@ -156,7 +157,8 @@ def redteam(
     """Check the gates: they must reject cheats and pass honest kernels.
 
     Each cheat of the corpus must be rejected by the gate that it was written for. Without --gpu,
-    cases that need a GPU stay undecided.
+    cases that need a GPU stay undecided. With it, a killed run goes on from the file of FILE's name
+    in .jsonl.
 
     With --mutate, faults of every kind are planted in honest kernels of every family, the same
     ones at the same seed. FILE gets the shares that the gates catch and names what got through;
@@ -177,8 +179,12 @@ def redteam(
         _mutate(out_file, mutate, seed, gpu, processes, commit)
         return
     corpus_run.choose(corpus.load(), names or ())
+    try:
+        book = Book.open(out_file.with_suffix(".jsonl"), commit) if gpu else None
+    except ValueError as error:  # lines of another commit
+        raise UserError(f"{error}: name another file by --out") from None
     with progress(out, "red team") as tick:
-        result = corpus_run.run("gpu" if gpu else "cpu", tick, names=names or ())
+        result = corpus_run.run("gpu" if gpu else "cpu", tick, names=names or (), book=book)
     found = {
         "commit": commit,
         "device": _device() if gpu else "none",

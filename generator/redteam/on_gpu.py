@@ -23,6 +23,7 @@ from hgemm_packs.generator.devices import in_process
 from hgemm_packs.generator.gates import isolation, sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import Worker
 from hgemm_packs.generator.gates.state import gate as state
+from hgemm_packs.generator.redteam.book import Book
 from hgemm_packs.generator.redteam.corpus import PASS, Case
 from hgemm_packs.generator.redteam.outcome import CaseOutcome
 from hgemm_packs.generator.run import evaluate
@@ -32,6 +33,8 @@ from hgemm_packs.problem import Problem
 PROCESSES, SPARES = 10, 6  # each a context on the one GPU
 GATE_S = 60.0
 FATAL_S = 10.0  # for a kernel that is expected never to end
+#: Of the machine, not of the kernel: asked again by a run that goes on.
+NO_VERDICTS = ("error", "unavailable")
 SIDE = 256  # of the problem that honest kernels are timed on
 
 
@@ -45,12 +48,21 @@ class _Pass:
         outcomes: dict[str, CaseOutcome],
         device: int,
         settled: Callable[[int], None],
+        book: Book,
     ) -> None:
         self.cases = {case.name: case for case in cases}
         self.kernels = {name: compiler.as_kernel(built[name]) for name in self.cases}
         self.outcomes, self.device, self._settled = outcomes, device, settled
-        self._left = set(self.cases)
+        self._book, self._stage = book, ""
+        self._left = {name for name in self.cases if not book.restore(outcomes[name])}
         self._lock = threading.Lock()
+        settled(len(self.cases) - len(self._left))
+
+    def begin(self, stage: str) -> list[str]:
+        """Cases that no gate has rejected and that `stage` has not met."""
+        self._stage = stage
+        alive = [name for name in self.cases if self.outcomes[name].got_gate == PASS]
+        return [name for name in alive if name in self._left and not self._book.has(stage, name)]
 
     def file_verdict(self, name: str, gate: str, detail: str, seconds: float, final: bool) -> None:
         """File what a gate said; `final` when no gate comes after it."""
@@ -59,19 +71,21 @@ class _Pass:
             outcome.undecided = False
             outcome.got_gate, outcome.detail = gate, detail[:600]
             outcome.seconds = round(outcome.seconds + seconds, 3)
-            if final or gate != PASS:
+            final = final or gate != PASS
+            if gate not in NO_VERDICTS:
+                self._book.write(self._stage, outcome, final)
+            if final:
                 self._left.discard(name)
                 self._settled(len(self.cases) - len(self._left))
-
-    def alive(self) -> list[str]:
-        """Cases that no gate has rejected."""
-        return [name for name in self.cases if self.outcomes[name].got_gate == PASS]
 
     def numeric(self) -> None:
         """Numeric, state and isolation gates. What is expected to kill its process comes last."""
         order = sorted(
-            self.cases.values(), key=lambda c: (isolation.GATE in c.expect, not c.honest)
+            (self.cases[name] for name in self.begin("numeric")),
+            key=lambda c: (isolation.GATE in c.expect, not c.honest),
         )
+        if not order:
+            return
         todo: queue.SimpleQueue[str] = queue.SimpleQueue()
         for case in order:
             todo.put(case.name)
@@ -122,7 +136,9 @@ class _Pass:
 
     def sanitize(self) -> None:
         """The sanitizer: each bad kernel alone, the slowest of all, then honest ones in groups."""
-        names = self.alive()
+        names = self.begin("sanitizer")
+        if not names:
+            return
         honest = [n for n in names if self.cases[n].honest]
         bad = [n for n in names if sanitizer.GATE in self.cases[n].expect]
         seats: list[sweep.Seat] = [None] * (os.cpu_count() or 1)
@@ -152,7 +168,9 @@ class _Pass:
 
     def measure(self) -> None:
         """Times of the honest kernels, one after the other, for the plausibility gate."""
-        names = [name for name in self.alive() if self.cases[name].honest]
+        names = [name for name in self.begin("timing") if self.cases[name].honest]
+        if not names:
+            return
         worker = _start_worker(self.device)
         try:
             facts = evaluate.measure_facts(worker, self.device)
@@ -242,12 +260,14 @@ def finish(
     outcomes: dict[str, CaseOutcome],
     device: int,
     settled: Callable[[int], None],
+    book: Book,
 ) -> None:
-    """Decide every case that passed the gates of the CPU; `settled(count)` as they are.
+    """Decide every case that passed the gates of the CPU; `settled(count)` as they are. What `book`
+    has is not decided again.
 
     Raises RuntimeError when the device fails for reasons of its own.
     """
-    work = _Pass(cases, built, outcomes, device, settled)
+    work = _Pass(cases, built, outcomes, device, settled, book)
     work.numeric()
     work.sanitize()
     work.measure()

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from hgemm_packs.generator.core.spec import Verdict
 from hgemm_packs.generator.gates import plausibility
 from hgemm_packs.generator.redteam import corpus
+from hgemm_packs.generator.redteam.book import Book
 from hgemm_packs.generator.redteam.corpus import PASS, Case
 from hgemm_packs.generator.redteam.outcome import CaseOutcome
 from hgemm_packs.generator.run import evaluate
@@ -98,8 +99,10 @@ def run(
     progress: Progress = lambda done, total: None,
     device: int = 0,
     names: Sequence[str] = (),
+    book: Book | None = None,
 ) -> Report:
-    """Every case of the corpus, or those of these names; `progress(done, total)` after each.
+    """Every case of the corpus, or those of these names; `progress(done, total)` after each. What
+    gates of a GPU say is written into `book`, and not asked again where the book has it.
 
     Raises ValueError for no stage or no such case, RuntimeError when the device fails for reasons
     of its own.
@@ -127,5 +130,5 @@ def run(
         def report_progress(done: int) -> None:
             progress(before + done, len(cases))
 
-        on_gpu.finish(left, kernels, outcomes, device, report_progress)
+        on_gpu.finish(left, kernels, outcomes, device, report_progress, book or Book())
     return Report(stage, tuple(outcomes[case.name] for case in cases))

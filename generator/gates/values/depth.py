@@ -13,7 +13,7 @@ import torch
 
 from hgemm_packs.generator.families.computed import GATED
 from hgemm_packs.generator.gates.checker import Checker, size, sizes
-from hgemm_packs.generator.gates.values.drawn import integers, picks, shuffled
+from hgemm_packs.generator.gates.values.drawn import in_steps, integers, picks, shuffled
 
 DEEP = 16384 + 8  # K
 #: Root mean square of what a sum may lose, as a share of what one rounding of fp32 a step of 16 of
@@ -21,6 +21,8 @@ DEEP = 16384 + 8  # K
 #: that takes 4 of K at a time at 0.4; fp16 partial sums of a sixteenth of K at 3 where K is 4096.
 MOST_LOST = 0.7
 GATE = 8.0  # whose silu is 8, nearly
+#: Of numbers whose products float64 adds up exactly: bf16 has smaller ones.
+STEP = 2.0**-16
 
 
 def check_accumulator(run: Checker) -> None:
@@ -46,7 +48,7 @@ def check_accumulator(run: Checker) -> None:
 
 def check_lost_digits(run: Checker) -> None:
     """Normal numbers whose products come with either sign, in random order: C is what fp32 lost,
-    and all of it together is bounded."""
+    and all of it together is bounded. Their steps are as coarse as float64 needs to lose none."""
     e = run.entry
     m, n = run.shape(e.grid.tile_m + 5, e.grid.tile_n + 8)
     for k in sizes(e.k, [256, 1024, 4096, DEEP]):
@@ -54,7 +56,7 @@ def check_lost_digits(run: Checker) -> None:
         if half < 8:
             continue
         order = shuffled(run, k)
-        x, y = run.normal(m, half), run.normal(half, n)
+        x, y = (in_steps(run.normal(*shape), STEP) for shape in ((m, half), (half, n)))
         a, b = (torch.zeros(s, dtype=run.dtype, device=run.device) for s in ((m, k), (k, n)))
         a[:, : 2 * half], b[: 2 * half] = torch.cat([x, -x], dim=1), torch.cat([y, y])
         if e.epilogue == GATED:

@@ -23,6 +23,11 @@ def integers(run: Checker, most: int, *shape: int) -> torch.Tensor:
     return torch.randint(-most, most + 1, shape, generator=run.generator, device=run.device)
 
 
+def in_steps(values: torch.Tensor, step: float) -> torch.Tensor:
+    """Each of `values` as the nearest multiple of `step`, a power of two, in its own type."""
+    return ((values.float() / step).round() * step).to(values.dtype)
+
+
 def picks(run: Checker, count: int, below: int) -> torch.Tensor:
     """`count` numbers below `below`."""
     return torch.randint(below, (count,), generator=run.generator, device=run.device)

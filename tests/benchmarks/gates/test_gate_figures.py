@@ -42,21 +42,24 @@ def test_mutants_of_all_runs_count_by_their_last_lines(tmp_path: Path) -> None:
 
 
 def test_kernels_of_the_table_fail_by_any_part_and_cost_the_mean(tmp_path: Path) -> None:
-    def said(part: str, id_: str, passed: bool, seconds: float) -> dict[str, Any]:
-        return {"part": part, "id": id_, "passed": passed, "seconds": seconds}
+    def said(part: str, id_: str, passed: bool, seconds: float, processes: int = 1) -> Any:
+        about = {"part": part, "id": id_, "passed": passed, "processes": processes}
+        return about | (
+            {"seconds": 9.0, "cpu_s": seconds} if part == "cpu" else {"seconds": seconds}
+        )
 
     lines = [said("cpu", "a", True, 0.5), said("cpu", "b", False, 1.0), said("cpu", "c", True, 0.0)]
+    del lines[2]["cpu_s"]
     write_lines(tmp_path / figures.TABLE / "01.jsonl", lines)
     found = figures.figures(tmp_path)
-    assert found == {"table.kernels": 3, "table.failed": 1, "cost.cpu_s": 0.5}
+    assert found == {"table.kernels": 3, "table.failed": 1, "cost.cpu_s": 0.75}
     more = [said("gpu", "a", False, 0.25), said("gpu", "b", False, 0.75), said("cpu", "b", True, 0)]
-    write_lines(tmp_path / figures.TABLE / "02.jsonl", more)
-    assert figures.figures(tmp_path) == {
-        "table.kernels": 3,
-        "table.failed": 2,
-        "cost.cpu_s": 0.167,
-        "cost.gpu_s": 0.5,
-    }
+    crowd = [said("gpu", "a", True, 4.0, 12), said("state", "c", False, 5.0, 12)]
+    write_lines(tmp_path / figures.TABLE / "02.jsonl", more + crowd)
+    known = {"table.kernels": 3, "table.failed": 2, "cost.cpu_s": 0.25}
+    assert figures.figures(tmp_path) == known, "a GPU that many share tells no seconds"
+    write_lines(tmp_path / figures.TABLE / "03.jsonl", [said("state", "a", True, 0.125)])
+    assert figures.figures(tmp_path) == known | {"cost.gpu_s": 0.625}
 
 
 class FakePack:
@@ -84,8 +87,9 @@ class FakeWorker:
         self.alive = False
 
 
+@pytest.mark.parametrize(("part", "name"), [("gpu", "numeric_gate"), ("state", "state_gate")])
 def test_a_kernel_that_loses_its_process_is_refused_and_the_next_has_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, name: str
 ) -> None:
     asked: list[str] = []
 
@@ -97,13 +101,23 @@ def test_a_kernel_that_loses_its_process_is_refused_and_the_next_has_another(
         return Verdict("isolation", Status.LAUNCH, "lost")
 
     monkeypatch.setattr(table_gates, "Worker", FakeWorker)
-    monkeypatch.setattr(evaluate, "numeric_gate", gate)
+    monkeypatch.setattr(evaluate, name, gate)
+    monkeypatch.setattr(FakeWorker, "started", 0)
     out = tmp_path / "out.jsonl"
-    write_lines(out, [{"part": "gpu", "id": "id 0", "passed": True, "seconds": 1.0}])
+    write_lines(out, [{"part": part, "id": "id 0", "passed": True, "seconds": 1.0}])
     pack: Any = FakePack()
-    assert table_gates.run("gpu", pack, out, processes=1) == 1
+    assert table_gates.run(part, pack, out, processes=1) == 1
     assert sorted(asked) == ["id 1", "id 2", "id 3"], "what the file has is not asked again"
     assert FakeWorker.started == 2
     found = {each["id"]: each for each in map(json.loads, out.read_text().splitlines())}
     assert [found[f"id {n}"]["passed"] for n in range(4)] == [True, False, True, True]
     assert (found["id 1"]["gate"], found["id 1"]["detail"]) == ("isolation", "lost")
+
+
+def test_a_sample_is_each_so_many_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_gates, "Worker", FakeWorker)
+    monkeypatch.setattr(evaluate, "state_gate", lambda *_: Verdict("state", Status.OK))
+    out, pack = tmp_path / "out.jsonl", FakePack()
+    sampled: Any = pack
+    assert table_gates.run("state", sampled, out, processes=1, every=3) == 0
+    assert [json.loads(each)["id"] for each in out.read_text().splitlines()] == ["id 0", "id 3"]

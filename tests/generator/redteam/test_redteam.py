@@ -17,16 +17,11 @@ from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.gates import sweep
 from hgemm_packs.generator.gates.sanitizer import SanitizerUnavailable
 from hgemm_packs.generator.redteam import corpus, on_gpu, run
+from hgemm_packs.generator.redteam.book import Book
 from hgemm_packs.generator.run import evaluate
 
 CASES = {case.name: case for case in corpus.load()}
 BAD = [name for name, case in CASES.items() if not case.honest]
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A cache that all tests of this file share: each kernel is compiled once."""
-    return str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +255,7 @@ class FakeWorker:
 
 
 def gpu_stage(
-    monkeypatch: pytest.MonkeyPatch, cache: str, **behaviour: str
+    monkeypatch: pytest.MonkeyPatch, cache: str, book: Book | None = None, **behaviour: str
 ) -> tuple[FakeGpu, dict[str, Any]]:
     """A GPU stage over a few cases, all of which behave as expected but for `behaviour`."""
     monkeypatch.setenv("HGEMM_PACKS_CACHE", cache)
@@ -279,7 +274,8 @@ def gpu_stage(
     gpu = FakeGpu(monkeypatch, usual | behaviour)
     monkeypatch.setattr(corpus, "load", lambda: chosen)
     steps: list[tuple[int, int]] = []
-    document = run.run("gpu", lambda done, total: steps.append((done, total))).document()
+    told = run.run("gpu", lambda done, total: steps.append((done, total)), book=book)
+    document = told.document()
     assert [done for done, _ in steps][-1] == len(names)
     return gpu, document
 

@@ -86,6 +86,8 @@ def test_a_filler_reaches_all_shared_memory_of_every_sm(pattern: int) -> None:
 def test_a_busy_device_comes_to_rest() -> None:
     around = Neighbours(0, launcher.device_info(0).sm_count, 5)
     one = torch.ones(64, 64, device="cuda")
+    torch.matmul(one, one)  # torch's first product takes longer than the hammer works
+    torch.cuda.synchronize()
     with around.busy():
         found = one @ one
         assert not around._stream.query(), "the hammer works on"
@@ -131,7 +133,8 @@ def test_honest_kernels_pass(name: str) -> None:
         ("reads_before_a_behind", "A at the start of a mapping.*illegal memory access"),
         ("reads_before_b_behind", "B at the start of a mapping.*illegal memory access"),
         ("writes_behind_c", "C at the end of a mapping|first"),
-        ("words_behind_the_workspace", "the workspace at the end of a mapping"),
+        # Others write where its words are: what it is refused for is chance.
+        ("words_behind_the_workspace", "the workspace at the end of a mapping|in turn|first"),
     ],
 )
 def test_keepers_and_those_that_reach_beyond_are_refused(name: str, words: str) -> None:

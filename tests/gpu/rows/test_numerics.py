@@ -140,7 +140,8 @@ def test_a_and_b_may_be_the_same_memory(wins: Wins) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_without_a_kernel_bits_are_those_of_torch(wins: Wins, dtype: str) -> None:
-    a, b = numerics.hostile(37, 41, 43, "nt", DTYPES[dtype], "cuda")
+    a, b = numerics.hostile(37, 41, 86, "nt", DTYPES[dtype], "cuda")
+    a, b = a[:, ::2], b[::2]  # strides that no kernel takes, and no predictor
     counts = Counts()
     assert numerics.same_bits(matmul(a, b), torch.matmul(a, b))
     assert counts.moved()["fallbacks"] == 1
