@@ -7,11 +7,11 @@ everything else gets as far as the GPU.
 
 from __future__ import annotations
 
-import importlib
+import multiprocessing
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -112,8 +112,9 @@ def run(
     cases = choose(corpus.load(), names)
     outcomes: dict[str, CaseOutcome] = {}
     kernels = {}
-    importlib.import_module("cuda.core")  # which two threads must not import at once
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    # Processes, for gates that follow code in Python would wait for each other in threads.
+    count, context = min(os.cpu_count() or 1, len(cases)), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, mp_context=context) as pool:
         for case, (outcome, built) in zip(cases, pool.map(on_cpu, cases), strict=True):
             outcomes[case.name] = outcome
             if built is not None:
