@@ -126,6 +126,7 @@ class Gpu:
     def __init__(self, clock: Clock, device: Device) -> None:
         self._clock, self._device, self._free = clock, device, 0.0
         self._ready = float("inf")  # when a process that was prepared has started
+        self.waited = 0.0  # for processes
         self.busy: list[Span] = []
         self.by_kind: defaultdict[str, float] = defaultdict(float)
 
@@ -148,6 +149,7 @@ class Gpu:
     def fresh(self) -> None:
         now = max(self._clock.now, self._free)
         self._free = max(now, min(self._ready, now + FRESH_S))
+        self.waited += self._free - now
 
     def close(self) -> None: ...
 
