@@ -34,21 +34,28 @@ SILU_VANISHES = -87.0
 
 
 def sums_off(
-    product: torch.Tensor, magnitude: torch.Tensor, k: int, added: torch.Tensor | float = 0.0
+    product: torch.Tensor,
+    magnitude: torch.Tensor,
+    k: int,
+    added: torch.Tensor | float = 0.0,
+    overflows: bool = True,
 ) -> torch.Tensor:
     """How far a float32 sum of `k` products may be from `product`, in any order; `magnitude` is
     |A| @ |B|, `added` the size of one more addend. Infinite where partial sums may overflow and the
     sum is not sure to. Zero where the sum is no number.
 
     Tensor cores truncate when they align addends, hence 2^-22 and not 2^-24 a step of 16. Infinite
-    operands must not meet finite terms that overflow.
+    operands must not meet finite terms that overflow. Sums of numbers below 2^16 do not overflow
+    (`overflows`), which nobody need look for.
     """
     whole = magnitude + added
     off = (k / 16 + 4) * 2.0**-22 * whole + torch.where(whole > 0, k * SMALLEST_F32, 0.0)
-    upwards, downwards = (whole + product) / 2, (whole - product) / 2
-    may = torch.maximum(upwards, downwards) >= OVERFLOWS_F32
-    surely = (product.abs() - off >= 2.0**128) & (torch.minimum(upwards, downwards) < OVERFLOWS_F32)
-    off = torch.where(may & ~surely, math.inf, off)
+    if overflows:
+        upwards, downwards = (whole + product) / 2, (whole - product) / 2
+        may = torch.maximum(upwards, downwards) >= OVERFLOWS_F32
+        many = torch.minimum(upwards, downwards) < OVERFLOWS_F32
+        surely = (product.abs() - off >= 2.0**128) & many
+        off = torch.where(may & ~surely, math.inf, off)
     return torch.where(_is_finite(product), off, 0.0)
 
 
@@ -68,14 +75,18 @@ def finish_exactly(
     it is rounded). An addend is one more of the sum, and an activation makes of an error at most
     its slope times as much. Gated sums are off as `spread_gated` says, and silu is what
     FUNCTION_ERROR says times the other factor."""
-    sums = _as_float32_holds(product + 0.0)  # a sum of zeros is +0
+    overflows = entry.dtype != "f16"
+    sums = product + 0.0  # a sum of zeros is +0
+    if overflows:
+        sums = _as_float32_holds(sums)
     exact = finish(entry.epilogue, sums, addend)
     if entry.epilogue == GATED:
-        return exact, _gated_off(sums, exact, sums_off(product, magnitude, k))
+        off = sums_off(product, magnitude, k, overflows=overflows)
+        return exact, _gated_off(sums, exact, off)
     if addend is None:
-        return exact, sums_off(product, magnitude, k)
+        return exact, sums_off(product, magnitude, k, overflows=overflows)
     sums, added = product + addend.double(), addend.double().abs()
-    off = TABLE[entry.epilogue].slope * sums_off(sums, magnitude, k, added)
+    off = TABLE[entry.epilogue].slope * sums_off(sums, magnitude, k, added, overflows)
     if TABLE[entry.epilogue].function != "identity":
         off = off + torch.where(
             torch.isfinite(sums), FUNCTION_ERROR * (product.abs() + added) + TINY, 0.0

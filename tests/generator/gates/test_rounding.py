@@ -10,6 +10,7 @@ import torch
 from hgemm_packs.generator.gates.checker import Checker
 from hgemm_packs.generator.gates.rounding import (
     Accepted,
+    _as_float32_holds,
     are_right,
     finish_exactly,
     most_error,
@@ -137,6 +138,24 @@ def test_only_partial_sums_that_float32_does_not_hold_are_unknown() -> None:
     off = sums_off(exact, magnitude, 16)
     assert torch.isinf(off).tolist() == [False, False, True, True, False, False, False]
     assert off[4:].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_sums_of_fp16_numbers_do_not_overflow_float32() -> None:
+    """Of the largest, of specials, of nothing: what is not looked for is not there."""
+    generator = torch.Generator().manual_seed(1)
+    a = torch.randn(24, 4096, generator=generator).half()
+    a[0], a[1], a[2, 7], a[3, 9], a[4] = 65504.0, -65504.0, INF, NAN, 0.0
+    a[5, ::2] = 65504.0
+    a[5, 1::2] = -65504.0
+    b = torch.randn(4096, 16, generator=generator).half()
+    b[:, 0], b[5, 1], b[:, 2] = 65504.0, -INF, 0.0
+    wide_a, wide_b = a.double(), b.double()
+    product, magnitude = wide_a @ wide_b, wide_a.abs() @ wide_b.abs()
+    for added in (0.0, torch.full((16,), 65504.0).double()):
+        looked = sums_off(product, magnitude, 4096, added)
+        assert torch.equal(looked, sums_off(product, magnitude, 4096, added, overflows=False))
+        assert not bool(torch.isinf(looked).any())
+    assert torch.equal(_as_float32_holds(product).nan_to_num(3.0), product.nan_to_num(3.0))
 
 
 def gated(gate: float, up: float) -> tuple[Tensor, Tensor]:
