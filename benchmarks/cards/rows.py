@@ -16,6 +16,7 @@ sustains the large problems. Nothing is compiled or searched.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import sys
 import time
@@ -29,6 +30,7 @@ from hgemm_packs.generator.campaigns import campaign, refine, remeasure
 from hgemm_packs.generator.campaigns.campaign import CampaignCounts, Line, Task
 from hgemm_packs.generator.campaigns.tasks import dependent_tasks, sustained_tasks
 from hgemm_packs.generator.compile import compiler, pack_kernels
+from hgemm_packs.generator.compile.cache import write_atomically
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core.gains import wins
 from hgemm_packs.generator.core.spec import PROTOCOLS, DeviceFacts, Status
@@ -45,6 +47,7 @@ CHUNK = 500
 PROBLEMS_PER_TRIAL = 19
 PLAIN = "lines.jsonl"  # finals, confirmations and trials
 CEILINGS = "ceilings.jsonl"
+FINISHED = "finished"  # digests of chunks
 SUSTAINED_S = 0.4
 FAR = float("inf")
 
@@ -66,12 +69,14 @@ def open_protocols(folder: Path) -> Evaluator:
 
 @dataclass(slots=True)
 class Run:
-    """A call of `run`. `ends` is of time.monotonic; `whole`: nothing was left, nothing failed."""
+    """A call of `run`. `ends` is of time.monotonic; `whole`: nothing was left, nothing failed;
+    `known`: what is on file is of this card."""
 
     folder: Path
     pack: Packed
     ends: float
     whole: bool = True
+    known: bool = False
 
     def do(
         self,
@@ -108,10 +113,33 @@ class Run:
         )
 
     def _check_card(self, here: DeviceFacts) -> None:
-        """Raise ValueError unless all that is on file is of this card, under the same versions."""
-        for header in headers(self.folder):
+        """Raise ValueError unless all that earlier calls have on file is of this card, under the
+        same versions. Files are read for seconds, in which the GPU waits: once a call."""
+        for header in () if self.known else headers(self.folder):
             found = Findings(device=DeviceFacts(**header["device"]))
             remeasure.check_device(found, here)
+        self.known = True
+
+
+class Done:
+    """The chunks of plans of which nothing is left, by a file: of them a call reads no lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        self._digests = set(text.split())
+
+    def __contains__(self, chunk: Sequence[Line]) -> bool:
+        return _digest(chunk) in self._digests
+
+    def add(self, chunk: Sequence[Line]) -> None:
+        self._digests.add(_digest(chunk))
+        text = "".join(f"{each}\n" for each in sorted(self._digests))
+        write_atomically(self._path, text.encode())
+
+
+def _digest(chunk: Sequence[Line]) -> str:
+    return hashlib.sha256(json.dumps(chunk, sort_keys=True).encode()).hexdigest()
 
 
 def headers(folder: Path) -> list[Line]:
@@ -203,8 +231,21 @@ def measure(plan: Path, pack: Packed, folder: Path, seconds: float) -> Run:
     lines = [json.loads(line) for line in plan.read_text(encoding="utf-8").splitlines()]
     run = Run(folder, pack, time.monotonic() + seconds)
     run.do(CEILINGS, [Task("ceilings", None, tuple, {"stage": "ceilings"})], open_finals)
+    done = Done(folder / FINISHED)
+    whole = run.whole
     for first in range(0, len(lines), CHUNK):
-        measure_chunk(run, lines[first : first + CHUNK])
+        chunk = lines[first : first + CHUNK]
+        if chunk in done:
+            continue
+        if time.monotonic() >= run.ends:
+            whole = False
+            break
+        run.whole = True
+        measure_chunk(run, chunk)
+        if run.whole:
+            done.add(chunk)
+        whole = whole and run.whole
+    run.whole = whole
     return run
 
 

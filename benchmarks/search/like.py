@@ -1,10 +1,18 @@
 """A pack for a new card both ways: a search from nothing, and `generate --like`, on one GPU.
 
-python -m benchmarks.search.like WORK PACK [OUT.json] runs `hgemm-packs generate` on the same
-problems twice, with run folders and build caches of their own below WORK, and has PACK in
-HGEMM_PACKS_PATH, as an owner has the pack of the other card. Wall times are those of the whole
-command, from its start to the pack. Then the kernels that either table names are confirmed in a
-second measurement, both beside torch in one job a problem, by a process that chose nothing.
+python -m benchmarks.search.like WORK PACK [OUT.json] [--against LINES]
+
+It runs `hgemm-packs generate` on the same problems twice, with run folders and build caches of
+their own below WORK, and has PACK in HGEMM_PACKS_PATH, as an owner has the pack of the other card.
+Wall times are those of the whole command, from its start to the pack. Then the kernels that either
+table names are confirmed in a second measurement, both beside torch in one job a problem, by a
+process that chose nothing.
+
+With --against LINES it makes the second pack alone. The search is then the one whose figures OUT
+has, and LINES are its second measurement. Kernels of a search are not kept, so either table is held
+against torch of its own measurement: on the same kind of card, under the same versions, which is
+checked, and with the same problems, seeds aside. Where torch itself took another time than then,
+`torch_now` says how much, hot and cold, over the problems that both measured.
 
 A gain is a geometric mean over all problems, hot and cold, of torch over the table's kernel; where
 it names none torch runs, and 1.0 counts. Each step is on file when it is done and is not done
@@ -14,6 +22,7 @@ gets the key "like"; what else it has stays.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import math
@@ -24,6 +33,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks import folders
@@ -33,7 +43,7 @@ from hgemm_packs.generator.campaigns.campaign import Line, Task
 from hgemm_packs.generator.compile import compiler, pack_kernels
 from hgemm_packs.generator.compile.cache import write_atomically
 from hgemm_packs.generator.compile.pack_kernels import Packed
-from hgemm_packs.generator.core.spec import PROTOCOLS, CompiledKernel, Status
+from hgemm_packs.generator.core.spec import PROTOCOLS, CompiledKernel, DeviceFacts, Status, same
 from hgemm_packs.generator.store import busy
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.tables import judge
@@ -75,12 +85,25 @@ def go(work: Path, way: str, pack: Path) -> dict[str, Any]:
         shutil.rmtree(rest, ignore_errors=True)
     environment = {**os.environ, "HGEMM_PACKS_PATH": str(pack.resolve())}
     environment["HGEMM_PACKS_CACHE"] = str((work / "cache" / way).resolve())
-    began = time.monotonic()
+    began = time.time()
     code = run_command(command(run, *LIST, *BUDGET, *WAYS[way]), environment, work / f"{way}.log")
-    wall_s = time.monotonic() - began
+    ended = time.time()
     if code:
         raise RuntimeError(f"{way} ended with {code}: see {work / way}.log")
-    return {"wall_s": round(wall_s, 1), **describe_run(run)}
+    found = {"wall_s": round(ended - began, 1), **describe_run(run)}
+    return {**found, "waits_s": find_waits(run, began, ended)}
+
+
+def find_waits(run: Path, began: float, ended: float) -> dict[str, float]:
+    """Seconds of a command, from `began` to `ended` of time.time, in which its GPU had no job:
+    before the first, between jobs, and behind the last, where the sanitizer and the pack are."""
+    with Store(run, readonly=True) as store:
+        jobs = store.db.execute("SELECT finished, gpu_seconds FROM job").fetchall()
+    first = min(finished - seconds for finished, seconds in jobs)
+    last = max(finished for finished, _ in jobs)
+    idle = last - first - math.fsum(seconds for _, seconds in jobs)
+    waits = {"before": first - began, "between": idle, "behind": ended - last}
+    return {name: round(seconds, 1) for name, seconds in waits.items()}
 
 
 def describe_run(run: Path) -> dict[str, Any]:
@@ -133,9 +156,9 @@ def open_evaluator(work: Path) -> Evaluator:
     return Local(gpu.make, 1, logs=work / "logs")
 
 
-def measure_again(work: Path) -> None:
-    """Confirm both tables. Raises RuntimeError when a problem failed or is left."""
-    tasks = again_tasks([chosen(work / way) for way in WAYS])
+def measure_again(work: Path, ways: Iterable[str]) -> None:
+    """Confirm the tables. Raises RuntimeError when a problem failed or is left."""
+    tasks = again_tasks([chosen(work / way) for way in ways])
     info = compiler.generator_info()
     header = {"benchmark": "like", "commit": info.commit + ("+" if info.dirty else "")}
     with contextlib.closing(open_evaluator(work)) as evaluator:
@@ -174,6 +197,30 @@ def gains(
     }
 
 
+def compare_torch(now: Sequence[Path], then: Sequence[Path]) -> dict[str, float]:
+    """Torch's time in one second measurement over that in another, geometric means over the
+    problems of both, by protocol. Raises ValueError where they are of other cards or versions."""
+    (headers, lines), (old_headers, old_lines) = campaign.lines(now), campaign.lines(then)
+    here = [DeviceFacts(**header["device"]) for header in headers]
+    for header in old_headers:
+        there = DeviceFacts(**header["device"])
+        if not all(same(there, each) for each in here):
+            raise ValueError(f"measured on {there.name}, {there.versions}; here is {here[0]}")
+    times = {tuple(line["problem"]): line["samples"] for line in old_lines}
+    both = [(line["samples"], times.get(tuple(line["problem"]))) for line in lines]
+    found = {}
+    for protocol in PROTOCOLS:
+        logs = [
+            math.log(median(new[protocol]["torch"]) / median(old[protocol]["torch"]))
+            for new, old in both
+            if old is not None
+        ]
+        if not logs:
+            raise ValueError(f"no problem of {then[0]} was measured again")
+        found[protocol] = round(math.exp(math.fsum(logs) / len(logs)), 4)
+    return found
+
+
 def summary(steps: Mapping[str, Any], found: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     """Both ways, and what the second has of the first in wall time and gain."""
     search, like = ({**steps[way], **found[way]} for way in WAYS)
@@ -194,29 +241,38 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    work, pack = Path(arguments[0]), Path(arguments[1])
-    out = Path(arguments[2]) if len(arguments) > 2 else OUT
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("pack", type=Path)
+    parser.add_argument("out", type=Path, nargs="?", default=OUT)
+    parser.add_argument("--against", type=Path, help="lines of the search's second measurement")
+    given = parser.parse_args(arguments)
+    work, against = given.work, given.against
     work.mkdir(parents=True, exist_ok=True)
+    beside = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
+    ways = [way for way in WAYS if against is None or way != "search"]
     steps_file = work / "steps.json"
     steps: dict[str, Any] = json.loads(steps_file.read_text()) if steps_file.exists() else {}
     if not steps:
         warm_up()
-    for way in WAYS:
+    for way in ways:
         if way not in steps:
-            steps[way] = go(work, way, pack)
+            steps[way] = go(work, way, given.pack)
             write(steps_file, steps)
-    measure_again(work)
+    measure_again(work, ways)
     lines = campaign.lines([work / AGAIN])[1]
-    tables = {way: {p: k.id for p, k in chosen(work / way).items()} for way in WAYS}
-    found = {way: gains(steps[way]["problems"], tables[way], lines) for way in WAYS}
-    beside = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
-    document = {**beside, "like": summary(steps, found)}
-    write(out, document)
+    tables = {way: {p: k.id for p, k in chosen(work / way).items()} for way in ways}
+    found: dict[str, Mapping[str, float]]
+    found = {way: gains(steps[way]["problems"], tables[way], lines) for way in ways}
+    more: dict[str, Any] = {}
+    if against is not None:
+        steps["search"], found["search"] = beside["like"]["search"], {}
+        more["torch_now"] = compare_torch([work / AGAIN], [against])
+    document = {**beside, "like": {**summary(steps, found), **more}}
+    write(given.out, document)
     print(json.dumps(document["like"], indent=1))
     return 0
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
     sys.exit(main(sys.argv[1:]))

@@ -225,10 +225,12 @@ def search(
     limit = choose_budget(strategy, seconds(budget))
     known, behind = read_earlier(winners or ())
     out = console()
-    card = start.find_card(like, partial(say, out)) if like else None
-    alone = card is not None and strategy == transfer.ONLY and not known
+    # What is wrong is refused before a store is made.
+    if like:
+        start.check_card(like)
+    alone = bool(like) and strategy == transfer.ONLY and not known
     if not alone:
-        searcher(strategy, 0, known)  # refused before a store is made
+        searcher(strategy, 0, known)
     clean = start.read_clean(sanitized or ())
     problems = select_problems(
         shapes, models or (), layouts or (), dtypes or (), regimes or (), every, epilogue
@@ -239,24 +241,25 @@ def search(
     with Store(run) as store:
         seed = run_seed(store, seed)
         chosen = None if alone else searcher(strategy, seed % _STRATEGY_SEEDS, known)
-        begin = start.begin(card, chosen, limit, behind)
-        with (
-            workers(run, jobs, count, ray) as (compilers, evaluator),
-            live.show_progress(out) as watch,
-        ):
+        with workers(run, jobs, count, ray) as (compilers, evaluator):
+            # Read while processes start on the GPUs.
+            card = start.find_card(like, partial(say, out)) if like else None
+            begin = start.begin(card, chosen, limit, behind)
             builder = KnownBuilder(compilers, card.kernels if card else {})
-            summary = generate.generate(
-                store,
-                problems,
-                begin.strategy,
-                builder,
-                evaluator,
-                begin.budget,
-                watch,
-                seed=seed,
-                sanitize=partial(start.sanitize_unknown, clean, partial(run_sanitizer, count or 1)),
-                followers=begin.followers,
-            )
+            check = partial(run_sanitizer, count or 1)
+            with live.show_progress(out) as watch:
+                summary = generate.generate(
+                    store,
+                    problems,
+                    begin.strategy,
+                    builder,
+                    evaluator,
+                    begin.budget,
+                    watch,
+                    seed=seed,
+                    sanitize=partial(start.sanitize_unknown, clean, check),
+                    followers=begin.followers,
+                )
         if card is not None:
             out.print(f"{builder.taken} kernels were taken from packs")
         conclude(out, store, run, summary, keep, name)

@@ -182,8 +182,10 @@ def _compile_cached(source: str, symbol: str) -> tuple[bytes, int]:
     found = _read_entry(path)
     if found is None:
         check_nvrtc()
-        found = compile_source(source, symbol)
-        _write_entry(path, *found)
+        cubin, regs, ptx = _compile(source, symbol)
+        _write_ptx(_ptx_path(source, hashlib.sha256(cubin).hexdigest()), ptx)
+        _write_entry(path, cubin, regs)
+        found = cubin, regs
     return found
 
 
@@ -205,8 +207,7 @@ def ptx_of(source: str, built: Mapping[str, Any]) -> str:
 
     Raises BuildError where the source does not compile to that cubin.
     """
-    key = hashlib.sha256(f"{_key(source)}\0{built['id']}".encode()).hexdigest()
-    path = ptx_dir() / key[:2] / key
+    path = _ptx_path(source, str(built["id"]))
     try:
         digest, _, payload = path.read_bytes().partition(b"\n")
         if hashlib.sha256(payload).hexdigest().encode() == digest:
@@ -217,9 +218,19 @@ def ptx_of(source: str, built: Mapping[str, Any]) -> str:
     cubin, _, ptx = _compile(source, str(built["symbol"]))
     if hashlib.sha256(cubin).hexdigest() != built["id"]:
         raise BuildError(f"{built['symbol']}: its source compiles to another cubin")
+    _write_ptx(path, ptx)
+    return ptx
+
+
+def _ptx_path(source: str, id_: str) -> Path:
+    """Where the PTX is kept that this source and the kernel of that id have in common."""
+    key = hashlib.sha256(f"{_key(source)}\0{id_}".encode()).hexdigest()
+    return ptx_dir() / key[:2] / key
+
+
+def _write_ptx(path: Path, ptx: str) -> None:
     payload = zlib.compress(ptx.encode(), 1)
     write_atomically(path, hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
-    return ptx
 
 
 def _try_build(job: tuple[str, Genome]) -> Built | BuildError:

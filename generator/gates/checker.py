@@ -1,25 +1,29 @@
 """One launch against float64: operands in padded storage, C between guards, the rounding model.
 
-The numeric gate is written in terms of a `Checker`. Runs on any device; verdicts are queued on it
-and read together, so that a check costs launches and no round trips.
+The numeric gate is written in terms of a `Checker`. Runs on any device; comparisons are queued on
+it and read together, so that a check costs launches and no round trips.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 import torch
 
 from hgemm_packs.generator.families.computed import GATED
-from hgemm_packs.generator.gates.rounding import (
-    HELD,
-    are_right,
-    bounds,
-    finish_exactly,
-    most_error,
+from hgemm_packs.generator.gates.comparisons import (
+    CHANGED,
+    DIFFER,
+    DIRTY,
+    TOUCHED,
+    WRONG,
+    Queued,
 )
+from hgemm_packs.generator.gates.comparisons import Numeric as Numeric
+from hgemm_packs.generator.gates.comparisons import NumericError as NumericError
+from hgemm_packs.generator.gates.rounding import HELD, Accepted, finish_exactly, most_error
 from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import DimRange, KernelEntry
@@ -32,19 +36,6 @@ GUARD_BITS = 0x7FDA  # a NaN in fp16 and in bf16 that no kernel produces
 #: Of (a, b, c), and of the addend where the kernel adds one.
 Launch = Callable[..., None]
 Place = tuple[torch.Tensor, torch.Tensor]  # bits of a whole buffer, C inside it
-
-
-class NumericError(AssertionError):
-    """A kernel computed something else than A @ B; the message names the check and the problem."""
-
-
-@dataclass(slots=True)
-class Numeric:
-    """Verdict over all checks of one kernel."""
-
-    max_rel_err: float = 0.0
-    shapes_tested: int = 0
-    pending: list[tuple[str, torch.Tensor]] = field(default_factory=list)
 
 
 def sizes(rule: DimRange, values: Iterable[int]) -> list[int]:
@@ -95,26 +86,6 @@ def storage_bits(view: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.int16, device=view.device).set_(view.untyped_storage())
 
 
-def _report(
-    got: torch.Tensor, bits: torch.Tensor, exact: torch.Tensor, off: torch.Tensor
-) -> list[torch.Tensor]:
-    """Relative error of normal numbers, what rounding alone would make of it, elements wrong,
-    guards touched, the count of normal numbers; `exact` and `off` as `are_right` takes them."""
-    m, n = got.shape
-    wide, rounded = got.double(), exact.to(got.dtype).double()
-    inside = bits[GUARD : GUARD + m, :n]
-    right = are_right(got, exact, off) & (inside != GUARD_BITS)
-    touched = (bits != GUARD_BITS).sum() - (inside != GUARD_BITS).sum()
-    low, high = bounds(exact, off, got.dtype)
-    normal = torch.isfinite(low) & torch.isfinite(high) & torch.isfinite(off)
-    normal &= exact.abs() >= torch.finfo(got.dtype).smallest_normal
-    errors = (wide - exact, rounded - exact, exact)
-    whole = [torch.where(normal, each, 0.0).norm() for each in errors]
-    scale = whole[2].clamp_min(1e-300)
-    facts = [whole[0] / scale, whole[1] / scale, (~right).sum()]
-    return [*facts, touched, normal.sum()]
-
-
 def fit_shape(entry: KernelEntry, m: int, n: int, max_ctas: int | None) -> tuple[int, int]:
     """M and N with fewer tiles where CTAs wait for each other and only `max_ctas` run at once."""
     if not entry.cooperative or max_ctas is None:
@@ -150,6 +121,7 @@ class Checker:
         self.inputs: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._addends = self.normal(1, MOST_COLUMNS if self.adds else 0)[0]
         self.held: list[object] = []  # what queued work still needs
+        self._last: tuple[torch.Tensor, torch.Tensor, Accepted] | None = None
 
     def normal(self, rows: int, columns: int, mean: float = 0.0) -> torch.Tensor:
         shape = (rows, columns)
@@ -171,7 +143,7 @@ class Checker:
 
     def keep(self, *stored: torch.Tensor) -> None:
         """Remember operands as they are now."""
-        bits = map(storage_bits, (*stored, self._addends))
+        bits = map(storage_bits, (*stored, *([self._addends] if self.adds else ())))
         self.inputs = [(each, each.clone()) for each in bits]
 
     @property
@@ -261,18 +233,46 @@ class Checker:
         allowed: float = HELD,
         before: torch.Tensor | None = None,
     ) -> None:
-        """Queue the comparison of a launch that has been queued; see `run`."""
-        (m, k), n = a.shape, b.shape[1]
-        bits, c = place
-        facts = _report(c, bits, exact, off)
-        limit = most_error(facts[1], facts.pop(), k, allowed)
-        facts.append(sum((now != then).sum() for now, then in self.inputs))  # type: ignore[arg-type]
-        same = c if before is None else before
-        facts.append((c.view(torch.int16) != same.view(torch.int16)).sum())
-        facts.append(limit)
-        facts.append(facts[2].new_zeros(()) + sum(arm.count_dirty() for arm in self.arms))
-        verdict = torch.stack([fact.double() for fact in facts])
-        self.result.pending.append((f"{name} {m}x{n}x{k}", verdict))
+        """Queue the comparison of a launch that has been queued; see `run`. `exact` and `off` may
+        have more rows and columns than C, which the first are of."""
+        (_, k), (bits, c) = a.shape, place
+        m, n = c.shape
+        right = self._accepted(exact, off).part(m, n)
+        inside = bits[GUARD : GUARD + m, :n]
+        written = inside != GUARD_BITS
+        counts = [
+            (WRONG, (right.are_right(inside) & written).sum()),
+            (TOUCHED, (bits != GUARD_BITS).sum()),
+            (TOUCHED, -written.sum()),
+            *((CHANGED, (now != then).sum()) for now, then in self.inputs),
+        ]
+        if before is not None:
+            counts.append((DIFFER, (c.view(torch.int16) != before.view(torch.int16)).sum()))
+        dirty = (arm.count_dirty() for arm in self.arms)
+        counts += [(DIRTY, count) for count in dirty if isinstance(count, torch.Tensor)]
+        *norms, normal = right.facts()
+        self.result.pending.append(
+            Queued(
+                f"{name} {a.shape[0]}x{b.shape[1]}x{k}",
+                (right.error(c), *norms),
+                normal,
+                counts,
+                {WRONG: m * n},
+                functools.partial(most_error, k=k, held=allowed),
+            )
+        )
+
+    def bound(self, name: str, value: torch.Tensor, limit: float) -> None:
+        """Queue that a float64 number is at most `limit`."""
+        nothing, one = torch.zeros_like(value), torch.ones_like(value)
+        norms, none = (value, nothing, one), nothing.long()
+        self.result.pending.append(Queued(name, norms, none, (), {}, lambda ideal, count: limit))
+
+    def _accepted(self, exact: torch.Tensor, off: torch.Tensor) -> Accepted:
+        """That of the last comparison where it was with the same reference."""
+        if self._last is None or self._last[0] is not exact or self._last[1] is not off:
+            self._last = exact, off, Accepted(exact, off, self.dtype)
+        return self._last[2]
 
     def reference(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(what the kernel is to make of a @ b in float64, how far float32 may be from it) of
@@ -310,37 +310,7 @@ class Checker:
 
     def settle(self) -> Numeric:
         """Read all queued verdicts; raises NumericError for the first that fails."""
-        if self.result.pending:
-            rows = torch.stack([row for _, row in self.result.pending]).tolist()
-            for (name, _), row in zip(self.result.pending, rows, strict=True):
-                _raise_for(name, *row)
-                self.result.max_rel_err = max(self.result.max_rel_err, row[0])
-            self.result.shapes_tested += len(rows)
-            self.result.pending.clear()
+        self.result.settle()
+        self._last = None
         self.held.clear()
         return self.result
-
-
-def _raise_for(
-    name: str,
-    relative: float,
-    ideal: float,
-    wrong: float,
-    touched: float,
-    changed: float,
-    differ: float,
-    limit: float,
-    dirty: float,
-) -> None:
-    counts = {
-        "elements wrong or unwritten": wrong,
-        "guards touched": touched,
-        "input elements changed": changed,
-        "elements differ from run to run": differ,
-        "workspace words not left absent": dirty,
-    }
-    found = [f"{int(count)} {text}" for text, count in counts.items() if count]
-    if not relative <= limit:
-        found.append(f"relative error {relative:.2e}, {ideal:.2e} of it from rounding")
-    if found:
-        raise NumericError(f"{name}: {', '.join(found)}")

@@ -23,7 +23,6 @@ from hgemm_packs.generator.gates.checker import (
     size,
     sizes,
 )
-from hgemm_packs.generator.gates.patterns import check_indices
 from hgemm_packs.generator.gates.repeats import (
     check_replay,
     check_rewritten,
@@ -32,6 +31,7 @@ from hgemm_packs.generator.gates.repeats import (
 )
 from hgemm_packs.generator.gates.sizes import Shape, check_large, check_sizes
 from hgemm_packs.generator.gates.values.depth import DEEP
+from hgemm_packs.generator.gates.values.patterns import check_indices
 from hgemm_packs.generator.gates.values.ring import ring_depth
 from hgemm_packs.pack.manifest import KernelEntry
 
@@ -56,8 +56,7 @@ def check_remainders(run: Checker) -> None:
     exact, off = run.reference(a, b)
     for i in range(max(len(ms), len(ns))):
         m, n = run.shape(ms[i % len(ms)], ns[i % len(ns)])
-        part = exact[:m, :n], off[:m, :n]
-        right = part if run.by_elements else run.reference(a[:m], b[:, :n])
+        right = (exact, off) if run.by_elements else run.reference(a[:m], b[:, :n])
         run.run("remainders", a[:m], b[:, :n], *right)
 
 

@@ -19,6 +19,7 @@ from hgemm_packs.measure.epilogue import finish, halve, spread_gated
 from hgemm_packs.pack.manifest import KernelEntry
 
 SIGNIFICAND_BITS = {"f16": 11, "bf16": 8}
+INFINITY = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80}  # its bits
 FUNCTION_ERROR = 2.0**-20  # of what an activation is of, by which float32 may be off in all
 TINY = 2.0**-100  # as exponentials that float32 does not hold leave it
 SMALLEST_F32 = 2.0**-149
@@ -33,22 +34,34 @@ SILU_VANISHES = -87.0
 
 
 def sums_off(
-    product: torch.Tensor, magnitude: torch.Tensor, k: int, added: torch.Tensor | float = 0.0
+    product: torch.Tensor,
+    magnitude: torch.Tensor,
+    k: int,
+    added: torch.Tensor | float = 0.0,
+    overflows: bool = True,
 ) -> torch.Tensor:
     """How far a float32 sum of `k` products may be from `product`, in any order; `magnitude` is
     |A| @ |B|, `added` the size of one more addend. Infinite where partial sums may overflow and the
     sum is not sure to. Zero where the sum is no number.
 
     Tensor cores truncate when they align addends, hence 2^-22 and not 2^-24 a step of 16. Infinite
-    operands must not meet finite terms that overflow.
+    operands must not meet finite terms that overflow. Sums of numbers below 2^16 do not overflow
+    (`overflows`), which nobody need look for.
     """
     whole = magnitude + added
     off = (k / 16 + 4) * 2.0**-22 * whole + torch.where(whole > 0, k * SMALLEST_F32, 0.0)
-    upwards, downwards = (whole + product) / 2, (whole - product) / 2
-    may = torch.maximum(upwards, downwards) >= OVERFLOWS_F32
-    surely = (product.abs() - off >= 2.0**128) & (torch.minimum(upwards, downwards) < OVERFLOWS_F32)
-    off = torch.where(may & ~surely, math.inf, off)
-    return torch.where(torch.isfinite(product), off, 0.0)
+    if overflows:
+        upwards, downwards = (whole + product) / 2, (whole - product) / 2
+        may = torch.maximum(upwards, downwards) >= OVERFLOWS_F32
+        many = torch.minimum(upwards, downwards) < OVERFLOWS_F32
+        surely = (product.abs() - off >= 2.0**128) & many
+        off = torch.where(may & ~surely, math.inf, off)
+    return torch.where(_is_finite(product), off, 0.0)
+
+
+def _is_finite(numbers: torch.Tensor) -> torch.Tensor:
+    """torch.isfinite in half as many kernels."""
+    return (numbers - numbers) == 0
 
 
 def finish_exactly(
@@ -62,14 +75,18 @@ def finish_exactly(
     it is rounded). An addend is one more of the sum, and an activation makes of an error at most
     its slope times as much. Gated sums are off as `spread_gated` says, and silu is what
     FUNCTION_ERROR says times the other factor."""
-    sums = _as_float32_holds(product + 0.0)  # a sum of zeros is +0
+    overflows = entry.dtype != "f16"
+    sums = product + 0.0  # a sum of zeros is +0
+    if overflows:
+        sums = _as_float32_holds(sums)
     exact = finish(entry.epilogue, sums, addend)
     if entry.epilogue == GATED:
-        return exact, _gated_off(sums, exact, sums_off(product, magnitude, k))
+        off = sums_off(product, magnitude, k, overflows=overflows)
+        return exact, _gated_off(sums, exact, off)
     if addend is None:
-        return exact, sums_off(product, magnitude, k)
+        return exact, sums_off(product, magnitude, k, overflows=overflows)
     sums, added = product + addend.double(), addend.double().abs()
-    off = TABLE[entry.epilogue].slope * sums_off(sums, magnitude, k, added)
+    off = TABLE[entry.epilogue].slope * sums_off(sums, magnitude, k, added, overflows)
     if TABLE[entry.epilogue].function != "identity":
         off = off + torch.where(
             torch.isfinite(sums), FUNCTION_ERROR * (product.abs() + added) + TINY, 0.0
@@ -120,9 +137,76 @@ def are_right(got: torch.Tensor, exact: torch.Tensor, off: torch.Tensor) -> torc
     return right | unknown
 
 
-def most_error(ideal: torch.Tensor, count: torch.Tensor, k: int, held: float) -> torch.Tensor:
+class Accepted:
+    """What `are_right` takes for right in a C of `dtype`, worked out once for all launches that are
+    held against it: the ends of the right numbers as keys, which rise with the number, -0 below +0,
+    and where all beyond them is right instead. `normal` numbers count for the error of the whole.
+
+    The gate's time is that of queueing kernels: of these a launch takes a few, on 16 bits.
+    """
+
+    def __init__(self, exact: torch.Tensor, off: torch.Tensor, dtype: torch.dtype) -> None:
+        known = torch.nan_to_num(off, nan=0.0, posinf=0.0)
+        low, high = (exact - known).to(dtype), (exact + known).to(dtype)
+        size = exact.abs()
+        # A sum that is negative at most by nothing is -0, which exact + known is not.
+        negative = torch.signbit(exact) & (high == 0) & ~(size < off)
+        ends = [as_keys(low.view(torch.int16)), as_keys(high.view(torch.int16))]
+        ends[1].masked_fill_(negative, -1)
+        endless, finite, absent = off == math.inf, _is_finite(exact), exact != exact
+        beyond = endless & ~finite
+        infinity = INFINITY[dtype]
+        for end, sign in zip(ends, (-1, 1), strict=True):
+            # Of either sign: a NaN is beyond infinity, an infinity beyond all numbers.
+            most = infinity if sign > 0 else -1 - infinity
+            end.masked_fill_(absent, most).masked_fill_(beyond, most - sign)
+            end.masked_fill_(endless & finite, 0x7FFF if sign > 0 else -0x8000)
+        self.low, self.high = ends
+        self.outside = absent | beyond
+        self.normal = _is_finite(low) & _is_finite(high) & _is_finite(off)
+        self.normal &= size >= torch.finfo(dtype).smallest_normal
+        self.exact = exact
+        self._of_whole = torch.where(self.normal, exact, 0.0)
+        self._of_rounding = torch.where(self.normal, exact.to(dtype).double() - exact, 0.0)
+        self._facts: tuple[torch.Tensor, ...] = ()
+
+    def part(self, rows: int, columns: int) -> Accepted:
+        """The first rows and columns."""
+        if self.exact.shape == (rows, columns):
+            return self
+        part = object.__new__(Accepted)
+        for name, whole in vars(self).items():
+            setattr(part, name, () if name == "_facts" else whole[:rows, :columns])
+        return part
+
+    def are_right(self, bits: torch.Tensor) -> torch.Tensor:
+        """Which elements of C, given as int16, are right."""
+        keys = as_keys(bits)
+        return ((self.low <= keys) & (keys <= self.high)) ^ self.outside
+
+    def error(self, got: torch.Tensor) -> torch.Tensor:
+        """The norm of the error of all normal numbers."""
+        error: torch.Tensor = torch.where(self.normal, got - self.exact, 0.0).norm()
+        return error
+
+    def facts(self) -> tuple[torch.Tensor, ...]:
+        """Of all normal numbers: the norm of what rounding alone makes of the error, their own, and
+        their count."""
+        if not self._facts:
+            norms = self._of_rounding.norm(), self._of_whole.norm()
+            self._facts = (*norms, self.normal.sum())
+        return self._facts
+
+
+def as_keys(bits: torch.Tensor) -> torch.Tensor:
+    """int16 that rises with the number that the bits are in a 16-bit type: -0 is -1, +0 is 0, NaN
+    beyond the infinities."""
+    return bits ^ ((bits >> 15) & 0x7FFF)
+
+
+def most_error(ideal: float, count: int, k: int, held: float) -> float:
     """The relative error that `count` elements of C together may have, where rounding alone makes
     `ideal` of it and sums have `k` products."""
-    rounded = (held + CHANCE / count.clamp_min(1).sqrt()) * ideal
+    rounded = (held + CHANCE / math.sqrt(max(count, 1))) * ideal
     lost = LOST * (k / 16 + 4) * 2.0**-24
-    return (rounded.square() + lost**2).sqrt() + 2.0**-20
+    return math.sqrt(rounded**2 + lost**2) + 2.0**-20

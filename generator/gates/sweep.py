@@ -25,6 +25,7 @@ from hgemm_packs.generator.gates.sanitizer import Item, ToolRun
 PER_GPU = 12  # processes; they mostly wait for the host
 SMALLEST, LARGEST = 4, 32  # kernels a process: its start takes as long as ten, and one may be lost
 ROUNDS = 2  # processes one after the other, so that a slow one holds up little
+AT_ONCE = 10  # kernels a process at most where there is one round: a second one would start longer
 LEAST_S = 5.0  # a process that has less time does not even start
 
 #: What CUDA_VISIBLE_DEVICES calls the GPU of a process; None: the first one here.
@@ -66,7 +67,9 @@ def seats(names: Sequence[str], processes: int | None = None) -> list[Seat]:
 
 def group_size(runs: int, processes: int) -> int:
     """Kernels a process, when so many runs of a kernel under a tool are to be done."""
-    return min(max(-(-runs // (ROUNDS * processes)), SMALLEST), LARGEST)
+    once = -(-runs // processes)
+    size = once if once <= AT_ONCE else -(-runs // (ROUNDS * processes))
+    return min(max(size, SMALLEST), LARGEST)
 
 
 def deal(things: Sequence[T], size: int) -> list[Sequence[T]]:

@@ -64,31 +64,35 @@ class _Places:
 def find_card(name: str, manifests: Path | None = None) -> Card:
     """The card of a profile's name, whole or short ("NVIDIA H200", "H200"), in any case of letters.
     Raises UnknownCard."""
-    folder = manifests or manifests_dir()
-    tables = sorted(path.parent for path in folder.glob("sm_*/*/pack.json"))
+    named = _committed(manifests or manifests_dir())
     opened = discover.packs()
-    named = {place: _profiles(place) for place in tables}
     listed = {pack.path: [p.name for p in pack.manifest.device_profiles] for pack in opened}
     profiles = sorted({each for some in (*named.values(), *listed.values()) for each in some})
     profile = match(name, profiles)
     places = _Places()
-    for place in tables:
-        if profile in named[place]:
+    for place, theirs in named.items():
+        if profile in theirs:
             places.read(place, read_source)
     for pack in opened:
         places.read(pack.path, Packed)
     return _make(profile, places)
 
 
+def is_committed(name: str) -> bool:
+    """Whether a committed table has a profile of that name, whole or without the maker: then
+    `find_card` finds it, in a hundredth of the time."""
+    profiles = [each for some in _committed(manifests_dir()).values() for each in some]
+    return _match_whole(name, profiles) is not None
+
+
 def match(name: str, profiles: Sequence[str]) -> str:
     """The profile that a name means: the whole of it, the whole without the maker, or the first
     words of that. Raises UnknownCard."""
+    whole = _match_whole(name, profiles)
+    if whole is not None:
+        return whole
     asked = name.casefold().split()
-    for short in (False, True):
-        words = {p: p.removeprefix(MAKER * short).casefold().split() for p in profiles}
-        whole = [p for p, each in words.items() if each == asked]
-        if whole:
-            return whole[0]
+    words = {p: p.removeprefix(MAKER).casefold().split() for p in profiles}
     begun = [p for p, each in words.items() if asked and each[: len(asked)] == asked]
     if len(begun) == 1:
         return begun[0]
@@ -96,6 +100,21 @@ def match(name: str, profiles: Sequence[str]) -> str:
     if begun:
         raise UnknownCard(f"{name!r} may be any of: {known}")
     raise UnknownCard(f"no table has rows of a card {name!r}; known: {known or 'none'}")
+
+
+def _match_whole(name: str, profiles: Sequence[str]) -> str | None:
+    asked = name.casefold().split()
+    for maker in ("", MAKER):
+        for profile in profiles:
+            if profile.removeprefix(maker).casefold().split() == asked:
+                return profile
+    return None
+
+
+def _committed(folder: Path) -> dict[Path, list[str]]:
+    """The committed tables, with the names of their profiles."""
+    tables = sorted(path.parent for path in folder.glob("sm_*/*/pack.json"))
+    return {place: _profiles(place) for place in tables}
 
 
 def _profiles(place: Path) -> list[str]:

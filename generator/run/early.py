@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
-from hgemm_packs.generator.core.spec import Reply
+from hgemm_packs.generator.core.spec import CompiledKernel, Reply
 from hgemm_packs.generator.run.entrants import GATE_BATCH, Counts, Entrant
 from hgemm_packs.generator.run.finals import FinalStages
 from hgemm_packs.generator.run.followers import Followers
@@ -45,10 +45,14 @@ class EarlyStages(FinalStages):
         return sum(self._flow.spent_here[kind] for kind in KINDS)
 
     def add(self, track: Track) -> None:
-        """The search of a problem is over. One without a likely win waits for the others: they are
-        more promising."""
+        """The search of a problem is over. It is ready when its fastest are through the gates that
+        read code, for which no GPU waits then. One without a likely win waits for the others: they
+        are more promising."""
         if track.speedup > 1.0:
-            self._ready.append(self.entrants[track.order])
+            best = sorted(track.times, key=lambda choice: (track.times[choice], choice.key))
+            built = (self._flow.kernels.get(one) for one in best[: self._counts.finals])
+            kernels = [one for one in built if isinstance(one, CompiledKernel)]
+            self._flow.inspect(kernels, partial(self._ready.append, self.entrants[track.order]))
 
     def start_next(self) -> bool:
         """Start the next problem on its way where a GPU is about to have nothing to do; False when
@@ -82,3 +86,14 @@ class EarlyStages(FinalStages):
     def _go_behind(self, entrant: Entrant) -> None:
         if entrant.winners and self._elsewhere is not None:
             self._start_dependent(entrant)
+
+    def _take_dependent_times(
+        self,
+        entrant: Entrant,
+        kernels: Sequence[CompiledKernel],
+        known: Sequence[Reply],
+        *fresh: Reply,
+    ) -> None:
+        """What is confirmed besides the winners is inspected at once."""
+        super()._take_dependent_times(entrant, kernels, known, *fresh)
+        self._flow.inspect(self._list_confirmable(entrant), lambda: None)

@@ -6,6 +6,7 @@ Part of `finals`, which calls these stages between its own.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
@@ -38,6 +39,7 @@ class DependentStages(Stages):
     ) -> None:
         super().__init__(flow, tracks, counts)
         self._elsewhere = followers
+        self._tried: defaultdict[Problem, set[str]] = defaultdict(set)  # in this call
 
     def time_dependent(self, limit: float) -> None:
         """To what won the finals come kernels that read ahead, the fastest launched behind one
@@ -95,15 +97,17 @@ class DependentStages(Stages):
         return found
 
     def _time_fresh_builds(self, entrant: Entrant, built: Built) -> None:
-        """Time those of `built` that were not timed before, if there is money."""
+        """Time those of `built` that were not timed before, if there is money. A job that failed is
+        tried again by the next call."""
         problem = entrant.track.problem
         kernels = self._drop_refused(
             [each for each in built.values() if isinstance(each, CompiledKernel)]
         )
         known = list(self._flow.find_replies("behind", problem))
-        seen = {id_ for reply in known for id_ in reply.results}
+        seen = self._tried[problem].union(*(reply.results for reply in known))
         fresh = [kernel for kernel in kernels if kernel.id not in seen]
         if fresh and self._may_spend():
+            self._tried[problem].update(kernel.id for kernel in fresh)
             then = partial(self._take_dependent_times, entrant, kernels, known)
             self._flow.submit("behind", problem, fresh, then)
         else:

@@ -240,6 +240,7 @@ def _confirm_winners(
     entrants = stages.entrants
     screen.stage("behind", lambda: sum(bool(e.dependent_kernels) for e in entrants))
     stages.time_dependent(budget.limit(TIMED))
+    flow.evaluator.prepare()  # gates are not timed
     stages.gate_confirmable(budget.limit(DEPENDENT_GATED))
     flow.evaluator.fresh()  # what is published comes from processes that never selected anything
     screen.stage("noise", lambda: 0)
@@ -263,7 +264,8 @@ def _check_same_gpu(store: Store, facts: DeviceFacts) -> None:
 
 
 def _ceilings(flow: RunJobs) -> None:
-    """Measure what the machine can do at most, unless the store knows; no veto without it."""
+    """Measure what the machine can do at most, unless the store knows. There is no veto without it,
+    so that nothing else is measured before; compilers do not wait for it."""
 
     def learn(reply: Reply) -> None:
         peaks = {n: reply.evidence[n] for n in ("peak_tflops", "peak_gbps") if n in reply.evidence}
@@ -273,8 +275,7 @@ def _ceilings(flow: RunJobs) -> None:
     if known:
         learn(known[-1])
     else:
-        flow.submit("ceilings", None, [], learn)
-        flow.drain(lambda: False)
+        flow.submit_first("ceilings", learn)
 
 
 class _ProgressDisplay:

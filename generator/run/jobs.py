@@ -32,7 +32,7 @@ from hgemm_packs.generator.core.spec import (
     same,
 )
 from hgemm_packs.generator.gates import plausibility
-from hgemm_packs.generator.gates.dataflow import gate as dataflow
+from hgemm_packs.generator.gates.coverage import gate as coverage
 from hgemm_packs.generator.store.busy import Busy
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers.builder import Builder
@@ -41,6 +41,9 @@ from hgemm_packs.problem import Problem
 
 Built = Mapping[Choice, CompiledKernel | Verdict]
 QUEUED = 2  # jobs a device: one running, one waiting
+#: While one job holds up all others, so many times the batches are under way: compilers need not
+#: wait for it.
+HELD_UP = 4
 #: How long a run that ends by an exception waits for what its devices are about to answer: longer
 #: than most jobs take, shorter than anybody's patience.
 GRACE_S = 2.0
@@ -74,7 +77,10 @@ class RunJobs:
         )  # GPU-seconds of this call by kind of job
         self.busy = Busy(monotonic)
         self.jobs = self.builds = self.failures = self._running = 0
+        self._held = False  # by a job that all others wait for
         self._waiting: deque[Callable[[], None]] = deque()
+        self._inspecting: set[str] = set()
+        self._hopeful: list[tuple[set[str], Callable[[], None]]] = []  # wait for inspections
         self._asked: dict[Future[Reply], Job] = {}  # with the evaluator, not committed yet
         #: Batches to have under way so that neither GPUs nor compilers wait.
         self.ahead = QUEUED * evaluator.capacity + 2 + builder.workers // 4
@@ -90,6 +96,11 @@ class RunJobs:
             # What ended the run is what its caller hears of, not what comes of this.
             with contextlib.suppress(Exception):
                 self._commit(job, future.result(timeout=0))
+
+    @property
+    def under_way(self) -> int:
+        """Batches that are built or measured, or wait for either."""
+        return self.jobs + self.builds - self._held
 
     def _count_builds(self, more: int) -> None:
         self.builds += more
@@ -149,20 +160,31 @@ class RunJobs:
 
     def inspect(self, kernels: Sequence[CompiledKernel], then: Callable[[], None]) -> None:
         """Take kernels through the gates that read their code; call `then` when the verdicts are in
-        the store. What a run of before the data-flow gate passed goes through them again."""
-        seen = self.store.verdicts(dataflow.GATE).keys() | self.refused.keys()
-        missing = [kernel for kernel in kernels if kernel.id not in seen]
+        the store. A kernel that is on its way through them is waited for. What a run of before the
+        last of them, the size gate, passed goes through them again."""
+        seen = self.store.verdicts(coverage.GATE).keys() | self.refused.keys()
+        missing = {kernel.id: kernel for kernel in kernels if kernel.id not in seen}
         if not missing:
             then()
             return
-        self._count_builds(1)
-        answer = partial(self._take_inspections, then)
-        self._expect(self._threads.submit(self.builder.inspect, missing), answer)
+        self._hopeful.append((set(missing), then))
+        fresh = [kernel for id_, kernel in missing.items() if id_ not in self._inspecting]
+        if fresh:
+            self._inspecting.update(kernel.id for kernel in fresh)
+            self._count_builds(1)
+            self._expect(self._threads.submit(self.builder.inspect, fresh), self._take_inspections)
 
-    def _take_inspections(self, then: Callable[[], None], verdicts: Mapping[str, Verdict]) -> None:
+    def _take_inspections(self, verdicts: Mapping[str, Verdict]) -> None:
         self._count_builds(-1)
         self.judge(verdicts)
-        then()
+        self._inspecting -= verdicts.keys()
+        waiting, self._hopeful = self._hopeful, []
+        for ids, then in waiting:
+            ids -= verdicts.keys()
+            if ids:
+                self._hopeful.append((ids, then))
+            else:
+                then()
 
     def judge(self, verdicts: Mapping[str, Verdict]) -> None:
         """Commit a gate's verdicts; what is refused runs no more."""
@@ -198,10 +220,22 @@ class RunJobs:
         self._waiting.append(partial(self._start, kind, problem, kernels, then, repeat))
         self._advance()
 
+    def submit_first(self, kind: str, then: Callable[[Reply], None]) -> None:
+        """Have a job without problem or kernels done before all others. What is asked for until it
+        is answered is built and waits."""
+
+        def go_on(reply: Reply) -> None:
+            self._held = False
+            then(reply)
+            self._advance()
+
+        self.submit(kind, None, [], go_on)
+        self._held = True
+
     def _advance(self) -> None:
         """Give the evaluator what it can queue. The rest waits here, where a kernel that is refused
         meanwhile can still be left out: one that hangs is tried on few problems."""
-        while self._waiting and self._running < QUEUED * self.evaluator.capacity:
+        while self._waiting and not self._held and self._running < QUEUED * self.evaluator.capacity:
             self._waiting.popleft()()
 
     def _start(
@@ -288,7 +322,7 @@ class RunJobs:
         when it starts nothing and all is answered. Raises what a build or a device raised."""
         room = self.ahead if ahead is None else ahead
         while True:
-            while self.jobs + self.builds < room and refill():
+            while self.under_way < room * (HELD_UP if self._held else 1) and refill():
                 pass
             if not self.jobs + self.builds:
                 return

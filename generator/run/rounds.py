@@ -126,7 +126,7 @@ class Rounds:
     def _ask(self) -> bool:
         """Start the next batch; False when no track is waiting."""
         while self._idle:
-            active = len(self._idle) + self._flow.jobs + self._flow.builds
+            active = len(self._idle) + self._flow.under_way
             track = self._tracks[heapq.heappop(self._idle)[2]]
             # The last problems share the GPUs that have nothing else to do.
             jobs = max(1, -(-self._flow.evaluator.capacity // active))

@@ -45,6 +45,12 @@ def find_card(name: str, say: Callable[[str], object]) -> Card:
     return card
 
 
+def check_card(name: str) -> None:
+    """Raise UnknownCard where `find_card` does, soon for a card of a committed table."""
+    if not cards.is_committed(name):
+        find_card(name, lambda words: None)
+
+
 def begin(
     card: Card | None, search: Strategy | None, budget: Budget, behind: transfer.Known
 ) -> Start:

@@ -29,6 +29,8 @@ from hgemm_packs.generator.gates.dataflow import gate as dataflow
 
 #: A kernel takes a second; a compiler that takes this long has lost its way and is ended.
 COMPILE_S = 120
+#: For so many compilers a process that inspects, which nothing queues before: GPUs wait for it.
+COMPILERS_PER_INSPECTOR = 2
 
 
 class Builder(Protocol):
@@ -49,7 +51,7 @@ class Builder(Protocol):
 
 
 class ProcessBuilder:
-    """`workers` compiler processes, as many as there are CPUs by default.
+    """`workers` compiler processes, as many as there are CPUs by default, and some that inspect.
 
     Raises BuildError unless the pinned compiler is installed.
     """
@@ -59,7 +61,8 @@ class ProcessBuilder:
         self.workers = workers or os.cpu_count() or 1
         self.toolchain: Mapping[str, Any] = toolchain()
         self._lock = threading.Lock()
-        self._pool = _pool(self.workers)
+        self._compilers = _Processes(self.workers)
+        self._inspectors = _Processes(-(-self.workers // COMPILERS_PER_INSPECTOR))
         self._pending: dict[Choice, Future[CompiledKernel | Verdict]] = {}
 
     def build(self, choices: Sequence[Choice]) -> dict[Choice, CompiledKernel | Verdict]:
@@ -70,24 +73,14 @@ class ProcessBuilder:
 
     def inspect(self, kernels: Sequence[CompiledKernel]) -> dict[str, Verdict]:
         with self._lock:
-            futures = {kernel.id: self._submit_work(inspect, kernel) for kernel in kernels}
+            futures = {kernel.id: self._inspectors.submit(inspect, kernel) for kernel in kernels}
         return {id_: future.result() for id_, future in futures.items()}
 
     def _submit(self, choice: Choice) -> Future[CompiledKernel | Verdict]:
         with self._lock:
             if choice not in self._pending:
-                self._pending[choice] = self._submit_work(make, choice)
+                self._pending[choice] = self._compilers.submit(make, choice)
             return self._pending[choice]
-
-    def _submit_work(
-        self, work: Callable[[Any], Any], item: Choice | CompiledKernel
-    ) -> Future[Any]:
-        """Work for the pool, or for a new one where a compiler has taken it down."""
-        try:
-            return self._pool.submit(work, item)
-        except BrokenProcessPool:
-            self._pool = _pool(self.workers)
-            return self._pool.submit(work, item)
 
     def _result(
         self, choice: Choice, future: Future[CompiledKernel | Verdict]
@@ -111,13 +104,31 @@ class ProcessBuilder:
 
     def close(self) -> None:
         """End the processes; what they are compiling is lost."""
-        self._pool.shutdown(cancel_futures=True)
+        self._inspectors.close()
+        self._compilers.close()
 
     def __enter__(self) -> ProcessBuilder:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Processes:
+    """A pool that is made anew where a compiler has taken it down."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self._pool = count, _pool(count)
+
+    def submit(self, work: Callable[[Any], Any], item: Choice | CompiledKernel) -> Future[Any]:
+        try:
+            return self._pool.submit(work, item)
+        except BrokenProcessPool:
+            self._pool = _pool(self._count)
+            return self._pool.submit(work, item)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
 
 def toolchain() -> dict[str, Any]:

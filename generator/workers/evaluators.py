@@ -6,18 +6,20 @@ one process at a time, of all runs on the host; a process that dies or hangs cos
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hgemm_packs.generator.core.spec import Device, DeviceFacts, Job, Reply, Status
 from hgemm_packs.generator.store.filelock import FileLock
@@ -30,6 +32,7 @@ __all__ = ["DevicesLost", "Evaluator", "Inline", "Local", "gpu_lock"]
 TIMEOUT_S = 120.0
 START_S = 180.0
 LOCK_WAIT_S = 15.0  # a killed run's processes may need some seconds to give up their GPU
+DIED = "the worker died"
 _LAST_WORDS = 400  # characters of the log that a failure quotes
 
 
@@ -46,8 +49,14 @@ class Evaluator(Protocol):
         """Queue a job. A kernel's failure is a result; an exception ends the run."""
         ...
 
+    def prepare(self) -> None:
+        """Processes for what comes after the next `fresh` may start beside the jobs under way,
+        which nobody times."""
+        ...
+
     def fresh(self) -> None:
-        """Jobs submitted from now on run in processes started from now on, where there are any."""
+        """Jobs submitted from now on run in processes that had none before, where there are
+        any."""
         ...
 
     def close(self) -> None: ...
@@ -84,6 +93,8 @@ class _InProcess:
             self._device = self._renew() if self._renew else self._device
             words = f"{type(error).__name__}: {error}"
             return Lost(Status.LAUNCH, words, time.monotonic() - began)
+
+    def prepare(self) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -129,6 +140,15 @@ class Local(Seats):
             lock.close()
 
 
+class _Worker(NamedTuple):
+    """A spawned process that was asked for a device: it says "ready" next. What it prints is in the
+    log from `log_start` on."""
+
+    process: subprocess.Popen[bytes]
+    pipe: Connection
+    log_start: int
+
+
 class _Process:
     """A seat on a spawned process with one visible GPU. The process inherits the GPU's lock, so
     that it is held until both it and the run are gone."""
@@ -146,21 +166,51 @@ class _Process:
         self._factory, self._index, self._gpu = factory, index, gpu
         self._lock, self._log = lock, log
         self._timeout_s, self._start_s = timeout_s, start_s
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pipe: Connection | None = None
-        self._log_start = 0
+        self._now: _Worker | None = None
+        self._next: _Worker | None = None
+        self._taking = threading.Lock()
+
+    def prepare(self) -> None:
+        with self._taking:
+            if self._next is None:
+                self._next = self._launch()
 
     def start(self) -> DeviceFacts:
-        self.stop()
-        if self._pipe is not None:
-            self._pipe.close()
+        self._end(self._now)
+        with self._taking:
+            self._now, self._next = self._next, None
+        facts = self._answer(self._start_s) if self._now else None
+        # A GPU that only one process may have has refused the one that was prepared.
+        if facts is None or isinstance(facts, Lost):
+            self._now = self._launch()
+            facts = self._answer(self._start_s)
+        if isinstance(facts, Lost):
+            raise SeatLost(f"GPU {self._gpu}: no worker: {facts.detail}")
+        found: DeviceFacts = facts
+        return found
+
+    def attempt(self, job: Job) -> Reply | Lost:
+        assert self._now is not None
+        began = time.monotonic()
+        try:
+            self._now.pipe.send(job)
+        except OSError:
+            return self._lose(Status.LAUNCH, DIED, began)
+        answer: Reply | Lost = self._answer(self._timeout_s)
+        return answer
+
+    def stop(self) -> None:
+        self._end(self._now)
+        self._end(self._next)
+
+    def _launch(self) -> _Worker:
         ours, theirs = socket.socketpair()
         environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ}
         environment["CUDA_VISIBLE_DEVICES"] = self._gpu
         with theirs, self._log.open("ab") as log:
-            self._log_start = log.tell()
+            log_start = log.tell()
             arguments = [str(theirs.fileno()), str(os.getpid()), json.dumps(sys.path)]
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [
                     sys.executable,
                     "-u",
@@ -174,53 +224,45 @@ class _Process:
                 pass_fds=(theirs.fileno(), self._lock),
                 env=environment,
             )
-        self._pipe = Connection(ours.detach())
-        answer = self._ask((self._factory, self._index), self._start_s)
-        if isinstance(answer, Lost):
-            raise SeatLost(f"GPU {self._gpu}: no worker: {answer.detail}")
-        facts: DeviceFacts = answer
-        return facts
+        pipe = Connection(ours.detach())
+        with contextlib.suppress(OSError):  # it has died, as who waits for its answer will see
+            pipe.send((self._factory, self._index))
+        return _Worker(process, pipe, log_start)
 
-    def attempt(self, job: Job) -> Reply | Lost:
-        answer: Reply | Lost = self._ask(job, self._timeout_s)
-        return answer
-
-    def stop(self) -> None:
-        process = self._process
-        if process is None:
+    def _end(self, worker: _Worker | None) -> None:
+        if worker is None:
             return
-        process.kill()
+        worker.process.kill()
         try:
-            process.wait(10.0)
+            worker.process.wait(10.0)
         except subprocess.TimeoutExpired:  # stuck in the driver; its GPU stays locked
             return
 
-    def _ask(self, message: Any, timeout_s: float) -> Any:
-        """The answer to a message, or Lost, with the process gone."""
-        assert self._pipe is not None and self._process is not None
+    def _answer(self, timeout_s: float) -> Any:
+        """What the process says next, or Lost, with the process gone."""
+        assert self._now is not None
         began = time.monotonic()
-        status = Status.LAUNCH
         try:
-            self._pipe.send(message)
-            if self._pipe.poll(timeout_s):
-                kind, value = self._pipe.recv()
-                if kind != "lost":
-                    return value
-                words = value
-            else:
-                status, words = Status.TIMEOUT, f"no answer in {timeout_s:g} s"
+            if not self._now.pipe.poll(timeout_s):
+                return self._lose(Status.TIMEOUT, f"no answer in {timeout_s:g} s", began)
+            kind, value = self._now.pipe.recv()
         except (EOFError, OSError):
-            words = "the worker died"
-        self.stop()
-        code = self._process.returncode
-        if words == "the worker died" and code is not None:
+            return self._lose(Status.LAUNCH, DIED, began)
+        return value if kind != "lost" else self._lose(Status.LAUNCH, value, began)
+
+    def _lose(self, status: Status, words: str, began: float) -> Lost:
+        assert self._now is not None
+        self._end(self._now)
+        code = self._now.process.returncode
+        if words == DIED and code is not None:
             words += f" of signal {-code}" if code < 0 else f" with status {code}"
         return Lost(status, words + self._said(), time.monotonic() - began)
 
     def _said(self) -> str:
         """The end of what the process printed."""
+        assert self._now is not None
         with self._log.open("rb") as log:
-            log.seek(self._log_start)
+            log.seek(self._now.log_start)
             text = log.read().decode(errors="replace").strip()
         return f"\n{text[-_LAST_WORDS:]}" if text else ""
 

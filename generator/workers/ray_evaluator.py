@@ -78,6 +78,9 @@ class _Actor:
         self._timeout_s, self._start_s = timeout_s, start_s
         self._actor: Any = None
 
+    def prepare(self) -> None:
+        """Nothing: an actor has its GPU to itself."""
+
     def start(self) -> DeviceFacts:
         self.stop()
         host = ray.remote(max_restarts=0, max_task_retries=0, **self._needs)(_Host)

@@ -8,6 +8,7 @@ and is believed of one that had done nothing else. Nothing here knows how a proc
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -44,7 +45,12 @@ class Lost:
 
 
 class Seat(Protocol):
-    """The process of one device. All calls come from one thread."""
+    """The process of one device. All other calls come from one thread."""
+
+    def prepare(self) -> None:
+        """Begin to start the next process, if that can be done beside this one. Any thread may
+        call."""
+        ...
 
     def start(self) -> DeviceFacts:
         """End the process, if there is one, and start a new one. Raises SeatLost."""
@@ -144,8 +150,15 @@ class Seats:
         self._push(_Task(job, self._generation, future.set_result, fail))
         return future
 
+    def prepare(self) -> None:
+        """Processes for what comes after the next `fresh` begin to start. Where none can be started
+        now, they are when they are needed."""
+        for seat in self._seats:
+            with contextlib.suppress(OSError):
+                seat.prepare()
+
     def fresh(self) -> None:
-        """Jobs submitted from now on run in processes started from now on."""
+        """Jobs submitted from now on run in processes that had none before."""
         self._generation += 1
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from ..problem import Problem, columns_of
 from ..settings import LOGGER
 from .operands import operands
 from .replay import Arm
-from .timing import Protocol, screen, torch_mm
+from .timing import Protocol, is_alike, screen, torch_mm
 
 __all__ = ["TunedCublasLt", "best_cublaslt", "cublaslt_version", "torch_mm", "tuned_cublaslt"]
 
@@ -130,7 +130,8 @@ def _into(arm: Arm, whole: torch.Tensor) -> Arm:
 def best_cublaslt(
     problem: Problem, *, device: int = 0, seed: int = 0, replays: int = 3, target_us: float = 200.0
 ) -> TunedCublasLt | None:
-    """Screen all of cuBLASLt's algorithms, hot and cold apart; None when it offers none."""
+    """Screen all of cuBLASLt's algorithms, hot and cold apart where these are two figures; None
+    when it offers none."""
     one = operands(problem, device, seed=seed)[0]
     # Of a gated problem it makes the product alone, twice as wide as C.
     whole = one.c
@@ -164,4 +165,5 @@ def best_cublaslt(
         )
         return arms[min(medians, key=medians.__getitem__)]
 
-    return TunedCublasLt(pick("hot"), pick("cold"), len(arms))
+    hot = pick("hot")
+    return TunedCublasLt(hot, hot if is_alike(problem, device) else pick("cold"), len(arms))

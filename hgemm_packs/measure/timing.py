@@ -136,6 +136,11 @@ def _per_call_us(arm: Arm, one: Operands, at: Stage) -> float:
     return us
 
 
+def is_alike(problem: Problem, device: int) -> bool:
+    """Whether hot and cold are the same figure: one set of operands exceeds the caches by far."""
+    return cold_sets(problem, stage(device).l2_bytes) == 1
+
+
 def plan(
     arm: Arm,
     problem: Problem,

@@ -24,13 +24,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Symbols that reach the compiler, in order."""
     seen: list[str] = []
-    real = compiler.compile_source
+    real = compiler._compile
 
-    def counted(source: str, symbol: str) -> tuple[bytes, int]:
+    def counted(source: str, symbol: str) -> tuple[bytes, int, str]:
         seen.append(symbol)
         return real(source, symbol)
 
-    monkeypatch.setattr(compiler, "compile_source", counted)
+    monkeypatch.setattr(compiler, "_compile", counted)
     return seen
 
 

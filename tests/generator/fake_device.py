@@ -106,6 +106,23 @@ class Make:
         return FakeDevice(index, self.faults, self.log, self.sleep_s)
 
 
+@dataclass(frozen=True)
+class Counted:
+    """A factory that writes down the process of each device. `alone`: only one process has the
+    device at a time."""
+
+    log: Path
+    alone: bool = False
+
+    def __call__(self, index: int) -> FakeDevice:
+        before = self.log.read_text().split() if self.log.exists() else []
+        with self.log.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        if self.alone and before and Path(f"/proc/{before[0]}").exists():
+            raise RuntimeError("all CUDA-capable devices are busy or unavailable")
+        return FakeDevice(index)
+
+
 def broken(index: int) -> FakeDevice:
     """A factory on a machine without a GPU."""
     raise RuntimeError(f"no device {index}")

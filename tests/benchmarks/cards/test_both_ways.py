@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.search import like as both
-from hgemm_packs.generator.core.spec import Choice
+from hgemm_packs.generator.core.spec import Choice, known_facts
 from hgemm_packs.generator.devices import model
 from hgemm_packs.generator.devices.sim import Noise, SimDevice
 from hgemm_packs.generator.store.run_folder import Store
@@ -113,13 +113,47 @@ def test_both_ways_are_run_and_confirmed_together(
     records = [json.loads(each) for each in (work / both.AGAIN).read_text().splitlines()]
     assert [len(x["kernels"]) for x in records[1:]] != [], "some problem was confirmed again"
 
+    for seen in (search, like):
+        waits, spent = seen["waits_s"], sum(seen["gpu_seconds"].values())
+        assert sum(waits.values()) + spent == pytest.approx(seen["wall_s"], abs=0.3)
+
     def never(*_: object) -> int:
         raise AssertionError("measured twice")
 
-    monkeypatch.setattr(both, "run_command", never)
-    assert both.main(arguments) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(both, "run_command", never)
+        assert both.main(arguments) == 0
     assert out.read_text() == first
     assert len((work / both.AGAIN).read_text().splitlines()) == len(records)
+
+    # The second way alone, against the search that is on file.
+    alone = [str(tmp_path / "alone"), *arguments[1:], "--against", str(work / both.AGAIN)]
+    assert both.main(alone) == 0
+    again = json.loads(out.read_text())["like"]
+    assert again["search"] == search and not (tmp_path / "alone" / "search").exists()
+    assert again["like"]["gain"] == pytest.approx(like["gain"], rel=0.005)
+    assert again["wall_share"] == round(again["like"]["wall_s"] / search["wall_s"], 4)
+    assert again["torch_now"] == pytest.approx({"hot": 1.0, "cold": 1.0}, abs=0.003)
+
+
+def test_a_search_of_another_card_is_no_measure(tmp_path: Path) -> None:
+    """Nor is one under other versions, or of other problems; a faster card is seen."""
+    facts = known_facts(machine().facts)
+    new, old = tmp_path / "new.jsonl", tmp_path / "old.jsonl"
+
+    def write(path: Path, us: float, problem: Problem = A, **changes: Any) -> Path:
+        one = {**line(problem, {"torch": (us, 2 * us), "a": (4.0, 6.0)}), "fields": ["problem"]}
+        records = [{"header": {"device": {**facts, **changes}}}, one]
+        path.write_text("".join(f"{json.dumps(each)}\n" for each in records))
+        return path
+
+    write(new, 8.0)
+    assert both.compare_torch([new], [write(old, 10.0)]) == {"hot": 0.8, "cold": 0.8}
+    for changes in ({"name": "NVIDIA H20"}, {"versions": {"torch": "0"}}):
+        with pytest.raises(ValueError, match=r"^measured on .*; here is "):
+            both.compare_torch([new], [write(old, 10.0, **changes)])
+    with pytest.raises(ValueError, match=r"no problem of .*old\.jsonl was measured again"):
+        both.compare_torch([new], [write(old, 10.0, problem=B)])
 
 
 def test_a_command_that_failed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

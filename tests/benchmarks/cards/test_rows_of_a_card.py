@@ -288,10 +288,37 @@ def test_a_run_that_was_stopped_goes_on_and_repeats_nothing(
     assert card.main(words) == 0 and len(second.asked) == before
 
 
+def test_of_what_is_finished_no_line_is_read_again(
+    made: Made, pack: Packed, second: Second, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call read all lines five times for every chunk that was done, and those of all files for
+    every process, while the GPU waited: minutes, once there were 8,000 rows."""
+    plan, folder = planned(made, pack, tmp_path), tmp_path / "dir"
+    lines = plan.read_text().splitlines(keepends=True)
+    read: list[Path] = []
+    real = card.headers
+    monkeypatch.setattr(card, "headers", lambda place: read.append(place) or real(place))
+    part = tmp_path / "part.jsonl"
+    part.write_text("".join(lines[:2]))  # a chunk
+    assert card.measure(part, pack, folder, 600.0).whole and len(read) == 1
+    done: list[list[str]] = []
+
+    def measure_chunk(run: card.Run, chunk: list[Any]) -> None:
+        done.append([json.dumps(line) + "\n" for line in chunk])
+        run.whole = len(done) > 1
+
+    monkeypatch.setattr(card, "measure_chunk", measure_chunk)
+    assert not card.measure(plan, pack, folder, 0.0).whole and not done
+    # Something was left of the second chunk when it was measured first.
+    assert [card.measure(plan, pack, folder, 600.0).whole for _ in range(3)] == [False, True, True]
+    assert done == [lines[2:]] * 2 and len(lines) == 3
+
+
 def test_two_cards_do_not_mix(made: Made, pack: Packed, second: Second, tmp_path: Path) -> None:
     plan, folder = planned(made, pack, tmp_path), tmp_path / "dir"
     card.measure(plan, pack, folder, 600.0)
     (folder / card.PLAIN).write_text("")
+    (folder / card.FINISHED).unlink()
     second.name = "Third GPU"
     with pytest.raises(ValueError, match="name Second GPU there, Third GPU here"):
         card.measure(plan, pack, folder, 600.0)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hgemm_packs import _cublaslt
-from hgemm_packs.measure import baselines
+from hgemm_packs.measure import baselines, timing
 from hgemm_packs.measure.operands import Operands, operands
 from hgemm_packs.problem import Problem
 
@@ -59,6 +59,32 @@ def test_every_algorithm_computes_the_row_major_product(layout: str, dtype: str)
 
 
 @pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize(
+    ("l2_bytes", "screened", "picked"), [(400, ["hot"], (2, 2)), (6000, ["hot", "cold"], (2, 0))]
+)
+def test_what_no_cache_holds_is_screened_once(
+    monkeypatch: pytest.MonkeyPatch, l2_bytes: int, screened: list[str], picked: tuple[int, int]
+) -> None:
+    """Operands of 1488 bytes. All algorithms ran twice in the same way where no L2 held them."""
+    problem = Problem(9, 16, 24, "nt", "f16")
+    asked: list[str] = []
+
+    def screen(arms: dict[str, Any], problem: Problem, *, protocol: str, **_: Any) -> Any:
+        asked.append(protocol)
+        return dict(
+            zip(arms, (9.0, 8.0, 7.0) if protocol == "hot" else (7.0, 8.0, 9.0), strict=True)
+        )
+
+    monkeypatch.setattr(baselines, "screen", screen)
+    monkeypatch.setattr(baselines, "operands", lambda p, device, **kw: operands(p, "cpu", **kw))
+    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+    monkeypatch.setattr(timing, "stage", lambda device: SimpleNamespace(l2_bytes=l2_bytes))
+    tuned = baselines.best_cublaslt(problem)
+    assert tuned is not None and tuned.algorithms == 3
+    assert asked == screened and (tuned.hot.index, tuned.cold.index) == picked
+
+
+@pytest.mark.usefixtures("fake")
 def test_of_a_gated_problem_the_product_alone_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of its columns, and none of them to C, which has half as many."""
     problem = Problem(9, 32, 40, "nt", "f16", epilogue="gated_silu")
@@ -77,6 +103,7 @@ def test_of_a_gated_problem_the_product_alone_is_timed(monkeypatch: pytest.Monke
     monkeypatch.setattr(baselines, "screen", screen)
     monkeypatch.setattr(baselines, "operands", lambda p, device, **kw: operands(p, "cpu", **kw))
     monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+    monkeypatch.setattr(timing, "stage", lambda device: SimpleNamespace(l2_bytes=1 << 20))
     monkeypatch.setattr(
         baselines, "_into", lambda arm, whole: wholes.append(whole) or into(arm, whole)
     )

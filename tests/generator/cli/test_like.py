@@ -19,7 +19,7 @@ from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Job, Reply, 
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice, fake_kernel
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.run import cards
-from hgemm_packs.generator.run.cards import UnknownCard, find_card, match
+from hgemm_packs.generator.run.cards import UnknownCard, find_card, is_committed, match
 from hgemm_packs.generator.run.start import sanitize_unknown
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers import known_builder
@@ -91,6 +91,8 @@ def test_the_committed_table_of_the_h200_is_there() -> None:
     assert found.profile == "NVIDIA H200" and len(found.rows) > 7000 and not found.refused
     named = [each.plain for each in found.rows.values() if each.plain is not None]
     assert len(set(named)) > 1000
+    known = {"nvidia H200": True, "h200": True, "H2": False, "NVIDIA": False, "": False}
+    assert {name: is_committed(name) for name in known} == known
 
 
 def test_an_unknown_card_is_an_error_and_makes_nothing(card: Path, tmp_path: Path) -> None:

@@ -173,14 +173,14 @@ def test_build_keeps_the_order_and_returns_errors(monkeypatch: pytest.MonkeyPatc
     jobs: list[Job] = [("sm90_direct", {**DIRECT, "unroll": u}) for u in (8, 4, 2, 1)]
     names = [family(name).kernel_name(genome) for name, genome in jobs]
 
-    def compile_stand_in(source: str, symbol: str) -> tuple[bytes, int]:
+    def compile_stand_in(source: str, symbol: str) -> tuple[bytes, int, str]:
         if symbol == names[1]:
             raise BuildError(f"{symbol}: spills")
-        return symbol.encode(), 40
+        return symbol.encode(), 40, ""
 
     # Threads, so that the stand-in compiler is met under every way of starting processes.
     monkeypatch.setattr(compiler, "ProcessPoolExecutor", ThreadPoolExecutor)
-    monkeypatch.setattr(compiler, "compile_source", compile_stand_in)
+    monkeypatch.setattr(compiler, "_compile", compile_stand_in)
     steps: list[tuple[int, int]] = []
     results = compiler.build(iter(jobs), workers=2, progress=lambda *step: steps.append(step))
     assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]

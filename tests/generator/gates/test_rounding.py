@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from hgemm_packs.generator.gates.checker import Checker
-from hgemm_packs.generator.gates.rounding import are_right, finish_exactly, most_error, sums_off
+from hgemm_packs.generator.gates.rounding import (
+    Accepted,
+    _as_float32_holds,
+    are_right,
+    finish_exactly,
+    most_error,
+    sums_off,
+)
 from hgemm_packs.generator.gates.values import places
 from tests.generator.gates.test_numeric_epilogue import entry_of
 from tests.generator.redteam.cheats import Tensor, made_up, product
@@ -66,6 +73,54 @@ def test_where_nobody_knows_a_number_is_anything_and_an_infinity_no_number() -> 
     assert right("bf16", [1.0, INF, -INF, NAN], -INF, INF) == [False, True, True, True]
 
 
+def sums_and_distances() -> tuple[Tensor, Tensor]:
+    """Each of many sums with each of many distances: zeros, ends of the types, ties, numbers of all
+    sizes, specials."""
+    sizes = [0.0, 2.0**-150, 2.0**-133, 2.0**-40, 2.0**-25, 2.0**-24, 3 * 2.0**-25, 2.0**-14]
+    sizes += [1.0, 1.0 + 2.0**-11, 1.0 + 3 * 2.0**-11, 257.0, 2049.0, 65503.0, 65519.5, 65520.0]
+    sizes += [2.0**127, 2.0**128 - 2.0**119, 2.0**128, 2.0**200, INF, NAN]
+    offs = [0.0, 2.0**-150, 2.0**-40, 2.0**-25, 3 * 2.0**-25, 2.0**-11, 0.1, 1.0, 65519.5]
+    offs += [2.0**120, 2.0**128, INF, NAN]
+    exact = column(*sizes, *(-each for each in sizes))
+    both = torch.cartesian_prod(exact, column(*offs, *sizes[1:-2]))
+    return both[:, :1], both[:, 1:]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_keys_say_what_the_rounding_model_says_of_all_bits(dtype: str) -> None:
+    bits = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16)
+    exact, off = sums_and_distances()
+    for one, by in zip(exact.split(32), off.split(32), strict=True):
+        accepted = Accepted(one, by, TYPES[dtype])
+        each = bits.expand(len(one), -1)
+        assert torch.equal(accepted.are_right(each), are_right(each.view(TYPES[dtype]), one, by))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_of_a_part_the_error_is_that_of_its_normal_numbers(dtype: str) -> None:
+    generator = torch.Generator().manual_seed(3)
+    exact = torch.randn(9, 16, generator=generator, dtype=torch.float64)
+    exact[0, 0], exact[1, 1], exact[2, 2], exact[3, 3] = NAN, -INF, 2.0**-140, 1e39
+    off = torch.full_like(exact, 2.0**-20)
+    off[4, 4] = INF
+    got = (exact + 2.0**-9 * torch.randn(9, 16, generator=generator)).to(TYPES[dtype])
+    whole = Accepted(exact, off, TYPES[dtype])
+    for rows, columns in ((9, 16), (5, 8), (2, 2)):
+        part = whole.part(rows, columns)
+        normal = torch.ones(9, 16, dtype=torch.bool)
+        for i in range(5):
+            normal[i, i] = False
+        normal = normal[:rows, :columns]
+        true = exact[:rows, :columns][normal]
+        rounding, scale, count = part.facts()
+        assert int(count) == int(normal.sum())
+        assert float(scale) == pytest.approx(float(true.norm()), rel=1e-12)
+        ideal = (true.to(TYPES[dtype]).double() - true).norm()
+        assert float(rounding) == pytest.approx(float(ideal), rel=1e-12)
+        error = (got[:rows, :columns][normal].double() - true).norm()
+        assert float(part.error(got[:rows, :columns])) == pytest.approx(float(error), rel=1e-12)
+
+
 def test_distance_grows_with_what_is_added() -> None:
     exact, magnitude = column(0.0), column(2.0**10)
     at = {k: float(sums_off(exact, magnitude, k)) for k in (16, 1024, 16384)}
@@ -83,6 +138,24 @@ def test_only_partial_sums_that_float32_does_not_hold_are_unknown() -> None:
     off = sums_off(exact, magnitude, 16)
     assert torch.isinf(off).tolist() == [False, False, True, True, False, False, False]
     assert off[4:].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_sums_of_fp16_numbers_do_not_overflow_float32() -> None:
+    """Of the largest, of specials, of nothing: what is not looked for is not there."""
+    generator = torch.Generator().manual_seed(1)
+    a = torch.randn(24, 4096, generator=generator).half()
+    a[0], a[1], a[2, 7], a[3, 9], a[4] = 65504.0, -65504.0, INF, NAN, 0.0
+    a[5, ::2] = 65504.0
+    a[5, 1::2] = -65504.0
+    b = torch.randn(4096, 16, generator=generator).half()
+    b[:, 0], b[5, 1], b[:, 2] = 65504.0, -INF, 0.0
+    wide_a, wide_b = a.double(), b.double()
+    product, magnitude = wide_a @ wide_b, wide_a.abs() @ wide_b.abs()
+    for added in (0.0, torch.full((16,), 65504.0).double()):
+        looked = sums_off(product, magnitude, 4096, added)
+        assert torch.equal(looked, sums_off(product, magnitude, 4096, added, overflows=False))
+        assert not bool(torch.isinf(looked).any())
+    assert torch.equal(_as_float32_holds(product).nan_to_num(3.0), product.nan_to_num(3.0))
 
 
 def gated(gate: float, up: float) -> tuple[Tensor, Tensor]:
@@ -130,8 +203,8 @@ def test_an_operand_that_is_no_number_leaves_nothing_unknown() -> None:
 def test_error_over_rounding_is_held_to_a_few_per_cent() -> None:
     """Up to 16384 of K a twentieth at most; beyond, what tensor cores lose by cutting off is as
     large as rounding."""
-    ideal, many = torch.tensor(2.1e-4).double(), torch.tensor(1 << 20)
-    over = {k: float(most_error(ideal, many, k, 1.03) / ideal) for k in (64, 16384, 1 << 17)}
+    ideal, many = 2.1e-4, 1 << 20
+    over = {k: most_error(ideal, many, k, 1.03) / ideal for k in (64, 16384, 1 << 17)}
     assert 1.03 < over[64] < 1.036 and 1.04 < over[16384] < 1.045 and 1.3 < over[1 << 17] < 1.4
-    few = float(most_error(ideal, torch.tensor(64), 64, 1.03) / ideal)
+    few = most_error(ideal, 64, 64, 1.03) / ideal
     assert few - over[64] == pytest.approx(0.25 / 8, abs=1e-3)

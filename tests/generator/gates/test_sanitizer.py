@@ -323,3 +323,13 @@ class FakePack:
 
 def entry_of(kernel: object) -> object:
     return entry(kernel.entry_fields, kernel.cubin)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("runs", "processes", "size"),
+    [(80, 12, 7), (8, 12, 4), (120, 12, 10), (132, 12, 6), (2000, 12, 32)],
+)
+def test_few_kernels_are_run_in_one_round(runs: int, processes: int, size: int) -> None:
+    """40 kernels under two tools went through two rounds of 12 processes, each of which takes as
+    long to start as ten kernels take."""
+    assert sweep.group_size(runs, processes) == size

@@ -63,6 +63,20 @@ def test_finals_put_kernels_beside_both_baselines(machine: SimpleNamespace) -> N
     assert hot["sm_mhz"] == [1980.0] * 11 and hot["power_w"] == [500.0] * 11
 
 
+def test_finals_time_what_no_cache_holds_once(machine: SimpleNamespace) -> None:
+    """A confirmation audits launches under either protocol, and has samples of both."""
+    large = Problem(64, 64, 32, "nt", "f16")
+    reply = run(machine, "finals", *GOOD[:2], problem=large)
+    assert len(machine.clock.captured) == 4
+    conditions = reply.evidence["conditions"]
+    assert conditions["cold"] == conditions["hot"] and conditions["hot"]["sets"] == 1
+    for samples in (*reply.baselines.values(), *(r.samples for r in reply.results.values())):
+        assert samples["cold"] == samples["hot"] and len(samples["hot"]) == 11
+    machine.clock.captured.clear()
+    run(machine, "confirm", *GOOD[:2], problem=large)
+    assert len(machine.clock.captured) == 8
+
+
 def test_finals_without_cublaslt(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "best_cublaslt", lambda *_, **__: None)
     reply = run(machine, "finals", GOOD[0])

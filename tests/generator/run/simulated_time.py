@@ -125,6 +125,8 @@ class Gpu:
 
     def __init__(self, clock: Clock, device: Device) -> None:
         self._clock, self._device, self._free = clock, device, 0.0
+        self._ready = float("inf")  # when a process that was prepared has started
+        self.waited = 0.0  # for processes
         self.busy: list[Span] = []
         self.by_kind: defaultdict[str, float] = defaultdict(float)
 
@@ -141,8 +143,13 @@ class Gpu:
         self._clock.at(self._free, lambda: future.set_result(reply))
         return future
 
+    def prepare(self) -> None:
+        self._ready = self._clock.now + FRESH_S
+
     def fresh(self) -> None:
-        self._free = max(self._clock.now, self._free) + FRESH_S
+        now = max(self._clock.now, self._free)
+        self._free = max(now, min(self._ready, now + FRESH_S))
+        self.waited += self._free - now
 
     def close(self) -> None: ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -289,7 +289,20 @@ def test_every_device_has_work_waiting(
                 evaluator.answer()
             return self.items.pop(0)
 
+    class AtOnce:
+        """A pool of threads whose work is done when it is asked for."""
+
+        def __init__(self, *_: object) -> None: ...
+
+        def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+            done: Future[Any] = Future()
+            done.set_result(work(*arguments))
+            return done
+
+        def shutdown(self, **_: object) -> None: ...
+
     monkeypatch.setattr("hgemm_packs.generator.run.jobs.SimpleQueue", Events)
+    monkeypatch.setattr("hgemm_packs.generator.run.jobs.ThreadPoolExecutor", AtOnce)
     with Store(tmp_path) as store:
         generate(
             store, PROBLEMS[:problems], Exhaustive(), Builder(), evaluator, PLENTY, spaces=spaces

@@ -14,7 +14,7 @@ import pytest
 from hgemm_packs.generator.store.filelock import LockHeld
 from hgemm_packs.generator.workers import evaluators
 from hgemm_packs.generator.workers.evaluators import DevicesLost
-from tests.generator.fake_device import FakeDevice, Make, broken, true_us
+from tests.generator.fake_device import Counted, FakeDevice, Make, broken, true_us
 from tests.generator.store.sample_store import PROBLEMS
 from tests.generator.workers.local_jobs import KERNELS, job, local
 
@@ -26,6 +26,42 @@ def test_fresh_jobs_run_in_new_processes(tmp_path: Path) -> None:
         new = [evaluator.submit(job(KERNELS[:1], problem=i)) for i in range(4)]
         pids = [{f.result(60).evidence["pid"] for f in each} for each in (old, new)]
     assert pids[0].isdisjoint(pids[1])
+
+
+def test_a_process_that_was_prepared_had_no_job_before(tmp_path: Path) -> None:
+    """It starts beside the one at work and is the next; the one before is gone by then."""
+    log = tmp_path / "starts"
+    with local(tmp_path, Counted(log)) as evaluator:
+        first = evaluator.submit(job(KERNELS[:1])).result(60).evidence["pid"]
+        evaluator.prepare()
+        evaluator.prepare()  # one is enough
+        while len(log.read_text().split()) < 2:
+            time.sleep(0.01)
+        assert evaluator.submit(job(KERNELS[:1])).result(60).evidence["pid"] == first
+        evaluator.fresh()
+        second = evaluator.submit(job(KERNELS[:1])).result(60).evidence["pid"]
+        assert log.read_text().split() == [str(first), str(second)] and first != second
+        evaluator.fresh()  # nothing was prepared: it starts now
+        third = evaluator.submit(job(KERNELS[:1])).result(60).evidence["pid"]
+        assert log.read_text().split()[2:] == [str(third)]
+        evaluator.prepare()
+    for pid in map(int, log.read_text().split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_process_that_could_not_be_prepared_starts_later(tmp_path: Path) -> None:
+    """A GPU in exclusive mode refuses the second process while the first one is there."""
+    log = tmp_path / "starts"
+    with local(tmp_path, Counted(log, alone=True)) as evaluator:
+        first = evaluator.submit(job(KERNELS[:1])).result(60).evidence["pid"]
+        evaluator.prepare()
+        while len(log.read_text().split()) < 2:
+            time.sleep(0.01)
+        evaluator.fresh()
+        second = evaluator.submit(job(KERNELS[:1])).result(60).evidence["pid"]
+        started = log.read_text().split()
+        assert (started[0], started[2], len(started)) == (str(first), str(second), 3)
 
 
 def test_a_problem_stays_with_its_worker(tmp_path: Path) -> None:
