@@ -49,9 +49,12 @@ class Evaluator:
     ('PARSE', -1.0)
     """
 
-    def __init__(self, device: Device = None, store: Path | None = None) -> None:
-        """Raises TypeError for another kind of device."""
-        self._place = place_of(device)
+    def __init__(
+        self, device: Device = None, store: Path | None = None, *, alone: bool = False
+    ) -> None:
+        """`alone`: the caller has the lock of the GPU. Raises TypeError for another kind of
+        device."""
+        self._place = place_of(device, alone)
         self._store = store
         self._floors: dict[Problem, float] = {}
 
@@ -125,6 +128,12 @@ class Evaluator:
         if problem not in self._floors:
             self._floors[problem] = round(self._place.floor(problem), 4)
         return self._floors[problem]
+
+
+def timed_out(limit_s: float) -> Answer:
+    """The answer to a candidate that was not done with in time, compiler and gates included."""
+    verdict = Verdict("isolation", Status.TIMEOUT, f"no answer in {limit_s:g} s")
+    return _refused(verdict, [verdict], {})
 
 
 def _refused(last: Verdict, verdicts: list[Verdict], facts: Mapping[str, Any]) -> Answer:
