@@ -10,13 +10,17 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from hgemm_packs.generator.compile import candidate, compiler
 from hgemm_packs.generator.core.problems import regime
 from hgemm_packs.generator.core.space import is_for
 from hgemm_packs.generator.core.spec import DeviceFacts
 from hgemm_packs.generator.families import FAMILIES, computed
 from hgemm_packs.generator.gates import plausibility
+from hgemm_packs.generator.redteam import corpus
+from hgemm_packs.pack.manifest import PARAM_LAYOUTS
 from hgemm_packs.problem import Problem
 
+EXAMPLE = "plain"  # a case of the corpus that passes
 #: Genes that the problem decides: a proposal may leave them out.
 OF_PROBLEM = ("layout", "dtype")
 Document = dict[str, Any]
@@ -81,6 +85,27 @@ def _about(name: str) -> str:
     """The sentence that the family's module begins with."""
     module = importlib.import_module(FAMILIES[name].check.__module__)
     return " ".join((module.__doc__ or "").split("\n\n")[0].split())
+
+
+def records() -> Document:
+    """How to hand in free source: a record's fields with their defaults, what the parameters of
+    each `param_layout` are in bytes, the headers to include, and an example that passes."""
+    example = next(case.candidate for case in corpus.load() if case.name == EXAMPLE)
+    assert example is not None
+    said = (*candidate.REQUIRED, *candidate.DEFAULTS)
+    headers = compiler.sources_dir() / "common"
+    return {
+        "required": list(candidate.REQUIRED),
+        "defaults": {k: v for k, v in candidate.DEFAULTS.items() if k not in OF_PROBLEM},
+        "optional": [*candidate.OPTIONAL, *OF_PROBLEM],
+        "param_layouts": {name: list(sizes) for name, sizes in PARAM_LAYOUTS.items()},
+        "headers": sorted(f"common/{path.name}" for path in headers.glob("*.cuh")),
+        "example": {
+            "source": example.source,
+            "record": {name: example.fields[name] for name in (*said, "symbol")},
+            "name": example.name,
+        },
+    }
 
 
 def problem_facts(problem: Problem, device: DeviceFacts | None = None) -> Document:

@@ -6,6 +6,7 @@ the service's processes bear. It speaks plain HTTP: TLS is a proxy's in front of
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
 import json
@@ -76,11 +77,9 @@ class Server(ThreadingHTTPServer):
             return
         body = json.dumps(Refusal(503, "busy", "too many connections").document()).encode()
         head = "HTTP/1.1 503 Busy\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
-        try:
+        with contextlib.suppress(OSError):
             request.settimeout(1.0)
             request.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        except OSError:
-            pass
         self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -158,6 +157,15 @@ def _families() -> dict[str, Any]:
     return schema.families()
 
 
+def records(door: Handler) -> None:
+    door.send(200, _records())
+
+
+@functools.cache
+def _records() -> dict[str, Any]:
+    return schema.records()
+
+
 def facts(door: Handler) -> None:
     problem = requests.problem(door.body(), door.service.limits)
     door.send(200, schema.problem_facts(problem))
@@ -202,6 +210,7 @@ ROUTES: Mapping[tuple[str, ...], Mapping[str, Work]] = {
     ("v1", "health"): {"GET": health},
     ("v1", "queue"): {"GET": queue},
     ("v1", "families"): {"GET": families},
+    ("v1", "records"): {"GET": records},
     ("v1", "problem"): {"POST": facts},
     ("v1", "jobs"): {"GET": listing, "POST": submit},
     ("v1", "batch"): {"POST": submit_batch},

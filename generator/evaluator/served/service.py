@@ -185,6 +185,10 @@ class Service:
                 "devices": [{"device": seat.device, "state": _state(seat)} for seat in self._seats],
             }
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def pids(self) -> list[int | None]:
         """The processes of the devices, None for one that is being started."""
         running = [seat.process for seat in self._seats]
