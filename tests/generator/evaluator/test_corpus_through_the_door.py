@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hgemm_packs.generator.compile.candidate import FOREIGN
 from hgemm_packs.generator.evaluator.served.requests import Limits
 from hgemm_packs.generator.redteam import corpus
 from tests.generator.evaluator.proposals import of_case, problem_of
@@ -49,17 +50,17 @@ def test_there_are_cheats_of_every_gate_that_needs_no_gpu() -> None:
 
 @pytest.mark.parametrize("case", CHEATS, ids=lambda case: case.name)
 def test_a_cheat_is_refused(case: corpus.Case, answers: dict[str, Any]) -> None:
-    """By the gate that the corpus names, or by one before it, which the corpus takes to be
-    fooled."""
+    """By the gate that the corpus names, or by one before it, which the corpus takes to be fooled.
+    A change to a family's source is of no family here, and another gate may be the first to see
+    it."""
+    assert case.candidate is not None
     answer = answers[case.name]
     gate = answer["verdict"]["gate"]
     assert not answer["verdict"]["passed"] and not answer["correct"]
-    assert answer["status"] not in ("OK", "UNMEASURED")
-    assert (
-        gate in case.expect
-        or gate in case.fooled
-        or MET.index(gate) < min(MET.index(each) for each in case.expect if each in MET)
-    )
+    assert gate in MET and answer["status"] not in ("OK", "UNMEASURED")
+    if case.candidate.fields["family"] == FOREIGN:
+        last = max(MET.index(each) for each in case.expect if each in MET)
+        assert gate in case.fooled or MET.index(gate) <= last
     assert answer["reward"] in (-1.0, -0.8) and answer["times"] is None
     assert answer["words"].startswith(f"Refused by the {gate} gate")
 
