@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,6 @@ from hgemm_packs.generator.evaluator.evaluator import Evaluator
 from hgemm_packs.generator.evaluator.served.owners import LOCAL
 from hgemm_packs.generator.evaluator.served.requests import Limits
 from hgemm_packs.generator.evaluator.served.service import Service
-from hgemm_packs.problem import Problem
 from tests.generator.evaluator import proposals
 from tests.generator.evaluator.proposals import PROBLEM, of_case, of_choice
 from tests.generator.evaluator.serving import SIM, held
@@ -223,7 +226,29 @@ def test_the_verb_speaks_through_pipes(tmp_path: Path) -> None:
     assert answer["times"]["hot"]["us"] == pytest.approx(5.0, rel=4e-4)
 
 
-def test_other_problems_are_unmeasured_on_a_recording() -> None:
-    device, listed = proposals.recorded()
-    answer = Evaluator(device).evaluate(of_choice(listed[0]), Problem(64, 512, 1024, "nt", "f16"))
-    assert answer.reward == -0.4
+def test_the_verb_speaks_http_to_this_machine(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+    words = ["-m", "hgemm_packs", "generate", "mcp", "--device", SIM, "--port", str(port)]
+    process = subprocess.Popen(
+        [sys.executable, *words], env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL
+    )
+
+    async def run() -> Any:
+        async with Client(f"http://127.0.0.1:{port}/mcp") as client:
+            return await client.call_tool("evaluate_genome", genome_arguments(0))
+
+    try:
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            time.sleep(0.1)
+        answer = anyio.run(run).structured_content
+    finally:
+        process.kill()
+        process.wait()
+    expected = Evaluator(SimDevice(3)).evaluate(of_choice(proposals.choices()[0]), PROBLEM)
+    assert answer == expected.document()
