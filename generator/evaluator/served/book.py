@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS job (
   number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL,
   candidate TEXT NOT NULL, problem TEXT NOT NULL, answer TEXT, error TEXT,
   attempts INTEGER NOT NULL, created REAL NOT NULL, ended REAL
-) STRICT;
+);
 CREATE INDEX IF NOT EXISTS by_owner ON job (owner, number);
 CREATE INDEX IF NOT EXISTS by_state ON job (state, number);
 """
