@@ -58,6 +58,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
             "tables",
             "devices",
             "report",
+            "flashinfer_trace",
             "search/analytic",
             "search",
             "search/rivals",

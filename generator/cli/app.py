@@ -44,7 +44,7 @@ KnownOption = Annotated[
 ORDER = (
     *("resume", "refine", "pack", "merge"),
     *("eval", "report", "doctor"),
-    *("archive", "table", "fit", "contenders", "measure", "remeasure", "follow"),
+    *("archive", "table", "fit", "contenders", "measure", "remeasure", "follow", "trace"),
     *("redteam", "sanitize"),
 )
 INDENT = (0, 0, 0, 2)
