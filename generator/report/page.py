@@ -13,6 +13,7 @@ from typing import Any
 
 from hgemm_packs.generator.report import html, plots
 from hgemm_packs.generator.report.bottleneck import KINDS
+from hgemm_packs.generator.report.modes_page import modes
 from hgemm_packs.generator.tables import judge
 
 Document = Mapping[str, Any]
@@ -309,4 +310,4 @@ def _is_nested(value: Any) -> bool:
     return isinstance(value, (Mapping, list))
 
 
-PARTS = (_head, _speedups, _regimes, _worst, _prune, _search, _statuses, _conditions)
+PARTS = (_head, _speedups, _regimes, _worst, _prune, _search, modes, _statuses, _conditions)
