@@ -9,8 +9,8 @@ is NaN there, which the format has for it, and never 0.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.compile import compiler
@@ -18,13 +18,17 @@ from hgemm_packs.generator.compile.pack_writer import SourceKernel, SourceManife
 from hgemm_packs.generator.flashinfer_trace.problems import DTYPES, Product, read_matrix_product
 from hgemm_packs.generator.flashinfer_trace.schema import DEFINITION, PASSED, Workload
 from hgemm_packs.pack.manifest import Row, Timing
-from hgemm_packs.problem import ALIGNED
+from hgemm_packs.problem import ALIGNED, Problem
+
+if TYPE_CHECKING:  # torch
+    from hgemm_packs.generator.flashinfer_trace.errors import Errors
 
 AUTHOR = "hgemm_packs"
 OP_TYPE = "gemm"
 #: (N, K, layout, dtype): what rows of one definition share.
 Group = tuple[int, int, str, str]
 Document = dict[str, Any]
+Measure = Callable[[Problem, str], "Errors | None"]
 
 _TORCH = {ours: theirs for theirs, ours in DTYPES.items()}
 _ABSENT = "NaN"
@@ -112,12 +116,14 @@ def export_definition(
     document: Document,
     known: Iterable[Workload] = (),
     with_kernels: bool = False,
+    measure: Measure | None = None,
 ) -> Exported:
     """The documents of one definition, which stays as it is: a trace for each row of `groups` that
     it has. Raises PackError for a definition that is no product of ours or has no row.
 
     `known` are its workloads, if it came with some: rows at their sizes keep their identity and
-    inputs. `with_kernels` adds the text of each kernel to the sources of the solution.
+    inputs. `with_kernels` adds the text of each kernel to the sources of the solution; `measure` is
+    asked for the errors of each row by problem and name of the kernel.
     """
     found = read_matrix_product(DEFINITION(document))
     rows = matching_rows(found, groups)
@@ -133,7 +139,9 @@ def export_definition(
     for row, kernel in zip(rows, mine, strict=True):
         bare = {"definition": name, "workload": _workload(found, row, by_axes)}
         workloads += [bare] if bare not in workloads[-1:] else []
-        answer = evaluate(source, row, kernel)
+        problem = Problem(row.m, row.n, row.k, row.layout, row.dtype)
+        errors = measure(problem, kernel.name) if measure else None
+        answer = evaluate(source, row, kernel, errors)
         traces.append({**bare, "solution": _name(name), "evaluation": answer})
     solution = {
         "name": _name(name),
@@ -181,9 +189,12 @@ def _workload(
     return {"axes": axes, "inputs": inputs, "uuid": str(identity)}
 
 
-def evaluate(source: SourceManifest, row: Row, kernel: SourceKernel) -> Document:
+def evaluate(
+    source: SourceManifest, row: Row, kernel: SourceKernel, errors: Errors | None = None
+) -> Document:
     """What a row says, in the words of the field. `latency_ms` and `reference_latency_ms` are
-    medians of ours and of torch with cold caches, the speed-up is one by the other."""
+    medians of ours and of torch with cold caches, the speed-up is one by the other. `errors` of
+    elements are those of another run, if one was made."""
     baseline, toolchain = source.baseline, source.toolchain
     libs = {
         source.pack.name: source.pack.version,
@@ -196,7 +207,9 @@ def evaluate(source: SourceManifest, row: Row, kernel: SourceKernel) -> Document
         "reference": kernel.numerics.reference,
         "relative_frobenius_error": kernel.numerics.max_rel_err,
         "shapes_tested": kernel.numerics.shapes_tested,
-        "elementwise_errors": "not measured",
+        "elementwise_errors": (
+            f"against torch.matmul, N(0,1), on {errors.device}" if errors else "not measured"
+        ),
         "kernel": kernel.name,
         "kernel_sha256": kernel.id,
         "protocol": baseline.protocol,
@@ -212,8 +225,8 @@ def evaluate(source: SourceManifest, row: Row, kernel: SourceKernel) -> Document
         "timestamp": row.date,
         "log": "",
         "correctness": {
-            "max_relative_error": _ABSENT,
-            "max_absolute_error": _ABSENT,
+            "max_relative_error": errors.relative if errors else _ABSENT,
+            "max_absolute_error": errors.absolute if errors else _ABSENT,
             "extra": extra,
         },
         "performance": {

@@ -81,6 +81,12 @@ def _check(
         raise PackError("unknown_input", f"not the inputs of {definition.name}", str(path))
 
 
+def count_errors(found: TraceSet) -> int:
+    """Traces whose errors of single elements somebody measured."""
+    answers = [trace.evaluation.correctness for trace in found.traces if trace.evaluation]
+    return sum(each is not None and each["max_absolute_error"] >= 0 for each in answers)
+
+
 def write(folder: Path, exported: Sequence[Exported]) -> TraceSet:
     """Write the folder, which must not be there or be empty, and return what it says when read.
     Raises FileExistsError, PackError and OSError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.cli.app import EVIDENCE, Group, app
 from hgemm_packs.generator.cli.results import say
+from hgemm_packs.generator.cli.search import gpus_here
 from hgemm_packs.generator.compile.cache import write_atomically
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.flashinfer_trace import problems, solutions, trace_set
@@ -81,6 +83,14 @@ def import_problems(
     say(shown, f"next: hgemm-packs generate --shapes {out}")
 
 
+def _measure() -> solutions.Measure:
+    """Raises UserError where there is no GPU."""
+    from hgemm_packs.generator.flashinfer_trace.errors import measure_errors
+
+    gpus_here()
+    return measure_errors
+
+
 @traces.command("export")
 def export_solutions(
     table: Annotated[
@@ -102,6 +112,13 @@ def export_solutions(
     kernels: Annotated[
         bool, typer.Option("--kernels", help="Add the text of each kernel to its solution.")
     ] = False,
+    errors: Annotated[
+        bool,
+        typer.Option(
+            "--errors",
+            help="Run each row once on the GPU here, for the largest errors of single elements.",
+        ),
+    ] = False,
 ) -> None:
     """Write the rows of a table that name a kernel as solutions and traces with their evidence.
 
@@ -114,22 +131,26 @@ def export_solutions(
         for group, rows in solutions.list_rows(source).items()
         if (not layouts or group[2] in layouts) and (not dtypes or group[3] in dtypes)
     }
+    measure = _measure() if errors else None
+    write = partial(
+        solutions.export_definition, source, groups, with_kernels=kernels, measure=measure
+    )
     made = []
     for path, named in _expand(definitions or []):
         try:
             known, document = problems.read_workloads(path), read_document(path)
-            made.append(solutions.export_definition(source, groups, document, known, kernels))
+            made.append(write(document, known))
         except (PackError, OSError) as error:
             if named:
                 raise
             say(shown, f"left out: {path}: {error}")
     if not definitions:
-        made = [
-            solutions.export_definition(source, groups, solutions.define(group), (), kernels)
-            for group in groups
-        ]
+        made = [write(solutions.define(group)) for group in groups]
     if not made:
         raise UserError(f"{table} has no such row")
     found = trace_set.write(out, made)
     counts = f"{len(found.solutions)} solutions with {len(found.traces)} traces"
     say(shown, f"{out}: {counts}")
+    if errors:
+        count = trace_set.count_errors(found)
+        say(shown, f"errors of {count} were measured here; another kernel runs the others here")

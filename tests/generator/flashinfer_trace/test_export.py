@@ -1,63 +1,25 @@
 """Rows of a table become solutions and traces: every number is the row's, and what nobody measured
-is not claimed. The round trip goes through our own reader and through flashinfer-bench itself.
+is not claimed.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from hgemm_packs.errors import PackError
-from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source, write_source
-from hgemm_packs.generator.flashinfer_trace import schema, solutions, trace_set
+from hgemm_packs.generator.compile.pack_writer import SourceManifest
+from hgemm_packs.generator.flashinfer_trace import errors, schema, solutions, trace_set
 from hgemm_packs.generator.flashinfer_trace.problems import DTYPES, read_problems
-from hgemm_packs.generator.flashinfer_trace.trace_set import TraceSet
-from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import Problem
 from tests.generator.command import generate
 from tests.generator.flashinfer_trace.documents import GEMM, changed, put, put_folder
-
-TABLE = Path(__file__).parents[3] / "manifests" / "sm_90a" / "h200"
-
-
-@pytest.fixture(scope="module")
-def source() -> SourceManifest:
-    """The committed table, of it a few groups that have every layout and type."""
-    found = read_source(TABLE)
-    kept = [row for row in found.table if (row.n, row.k) in ((4096, 4096), (512, 2880), (64, 64))]
-    named = {row.kernel for row in kept} | {row.dependent for row in kept}
-    kernels = tuple(kernel for kernel in found.kernels if kernel.id in named)
-    return replace(found, table=tuple(kept), kernels=kernels, predictors=(), grouped=())
-
-
-@pytest.fixture(scope="module")
-def place(source: SourceManifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("table") / "table.json"
-    write_source(path, source)
-    return path
-
-
-def wins(source: SourceManifest, layout: str, dtype: str) -> list[Row]:
-    return [
-        row
-        for row in source.table
-        if row.kernel
-        and (row.layout, row.dtype, row.epilogue) == (layout, dtype, "none")
-        and len(row.key) == 8
-    ]
-
-
-def export(place: Path, out: Path, *options: object) -> tuple[TraceSet, str]:
-    code, said, error = generate("trace", "export", place, "--out", out, *options)
-    assert code == 0, error
-    return trace_set.read(out), said
+from tests.generator.flashinfer_trace.exported import export, wins
 
 
 def test_every_win_is_a_trace_with_the_numbers_of_its_row(
@@ -222,88 +184,57 @@ def test_a_definition_named_twice_is_refused(place: Path, tmp_path: Path) -> Non
     assert [each.name for each in tmp_path.iterdir() if each.is_dir()] == []
 
 
-BROKEN: Sequence[tuple[str, str, Any, str]] = (
-    ("solutions", "sources", [{"path": "../main.py", "content": "x"}], "bad_path"),
-    ("solutions", "sources", [{"path": "/main.py", "content": "x"}], "bad_path"),
-    ("solutions", "sources", [{"path": "a/./main.py", "content": "x"}], "bad_path"),
-    ("solutions", "sources", [{"path": "main.py", "content": "x"}] * 2, "duplicate_name"),
-    ("solutions", "sources", [{"path": "other.py", "content": "x"}], "bad_value"),
-    ("solutions", "sources", [], "bad_count"),
-    ("solutions", "definition", "another", "unknown_definition"),
-    ("solutions", "author", "", "bad_text"),
-    ("traces", "definition", "another", "unknown_definition"),
-    ("traces", "solution", "another", "unknown_solution"),
-    ("traces", "solution", None, "missing_field"),
-    ("traces", "workload.axes", {"N": 4}, "unknown_axis"),
-    ("traces", "workload.inputs", {"A": {"type": "random"}}, "unknown_input"),
-    ("traces", "workload.inputs", {"A": {"type": "pickle"}}, "bad_value"),
-    ("traces", "evaluation.status", "TIMEOUT", "bad_value"),
-    ("traces", "evaluation.status", "FASTEST", "bad_value"),
-    ("traces", "evaluation.correctness", None, "bad_value"),
-    ("traces", "evaluation.performance", None, "bad_value"),
-    ("traces", "evaluation.performance.latency_ms", -1.0, "out_of_bounds"),
-    ("traces", "evaluation.performance.latency_ms", "fast", "wrong_type"),
-    ("traces", "evaluation.correctness.max_absolute_error", "zero", "wrong_type"),
-    ("workloads", "solution", "hgemm_packs_gemm_n4096_k4096", "missing_field"),
-)
+def test_errors_are_those_of_the_worst_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = torch.tensor([[1.0, -8.0], [0.0, 0.5]], dtype=torch.float16)
+    ours = torch.tensor([[1.0, -8.5], [0.0, 0.25]], dtype=torch.float16)
+    assert errors.largest_errors(ours, theirs) == (0.5, 0.5)
+    # A kernel of another name, or torch, says nothing of the row's.
+    problem = Problem(8, 24, 40, "tn", "f16")
+
+    def wrong(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        c = torch.matmul(a, b)
+        c[3, 5] += 2.0
+        return c
+
+    def resolve(problem: Problem, device: Any) -> Any:
+        return SimpleNamespace(kernel=SimpleNamespace(name="mine"))
+
+    monkeypatch.setattr(errors.select, "resolve", resolve)
+    monkeypatch.setattr(errors, "matmul", wrong)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+    found = errors.measure_errors(problem, "mine", "cpu")  # type: ignore[arg-type]
+    assert found is not None and found.device == "Some GPU"
+    assert found.absolute == pytest.approx(2.0, abs=0.01)
+    assert errors.measure_errors(problem, "another", "cpu") is None  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("kind", "field", "value", "code"), BROKEN)
-def test_our_reader_refuses_a_folder_that_was_changed(
-    kind: str, field: str, value: Any, code: str, place: Path, tmp_path: Path
+def test_errors_measured_here_replace_what_is_not_known(
+    source: SourceManifest, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked: list[tuple[Problem, str]] = []
+
+    def measure(problem: Problem, kernel: str) -> errors.Errors | None:
+        asked.append((problem, kernel))
+        return errors.Errors(0.125, 0.5, "NVIDIA H200") if problem.m == 16 else None
+
     path = put(tmp_path / "definition.json", GEMM)
-    export(place, tmp_path / "out", "--definition", path)
-    (file,) = (each for each in (tmp_path / "out" / kind).rglob("*") if each.is_file())
-    lines = file.read_text().splitlines() if file.suffix == ".jsonl" else [file.read_text()]
-    document = json.loads(lines[0])
-    where = document
-    *front, last = field.split(".")
-    for name in front:
-        where = where[name]
-    where[last] = value
-    put(file, document, *(json.loads(line) for line in lines[1:]))
-    with pytest.raises(PackError) as refusal:
-        trace_set.read(tmp_path / "out")
-    assert refusal.value.code == code
-    assert refusal.value.where.startswith(str(file))
-
-
-def test_flashinfer_bench_reads_the_same(place: Path, tmp_path: Path) -> None:
-    data = pytest.importorskip("flashinfer_bench.data")
-    found, _ = export(place, tmp_path / "out")
-    theirs = data.TraceSet.from_path(str(tmp_path / "out"))
-    assert theirs.definitions.keys() == found.definitions.keys()
-    for name, definition in theirs.definitions.items():
-        ours = found.definitions[name]
-        assert definition.reference == ours.reference
-        values = {axis: getattr(each, "value", None) for axis, each in definition.axes.items()}
-        assert values == {axis: each.value for axis, each in ours.axes.items()}
-        (solution,) = theirs.solutions[name]
-        text = found.solutions[solution.name].sources["main.py"]
-        assert solution.get_entry_source().content == text
-    lines = [each for name in found.definitions for each in theirs.traces[name]]
-    ordered = sorted(found.traces, key=lambda each: list(found.definitions).index(each.definition))
-    assert len(lines) == len(ordered) > 50
-    for line, trace in zip(lines, ordered, strict=True):
-        assert line.workload.axes == dict(trace.workload.axes)
-        assert line.workload.uuid == trace.workload.uuid
-        assert line.solution == trace.solution
+    options = ("--definition", path, "--errors")
+    code, _, said = generate("trace", "export", place, "-o", tmp_path / "no", *options)
+    assert code == 2 and "no CUDA device" in said
+    monkeypatch.setattr("hgemm_packs.generator.cli.agents.trace.gpus_here", lambda: 1)
+    monkeypatch.setattr(errors, "measure_errors", measure)
+    found, words = export(place, tmp_path / "out", *options)
+    assert "errors of 1 were measured here" in words
+    names = {kernel.id: kernel.name for kernel in source.kernels}
+    rows = [row for row in wins(source, "nt", "f16") if (row.n, row.k) == (4096, 4096)]
+    assert asked == [
+        (Problem(row.m, 4096, 4096, "nt", "f16"), names[row.kernel or ""]) for row in rows
+    ]
+    for trace in found.traces:
         assert trace.evaluation is not None and trace.evaluation.correctness is not None
-        assert line.evaluation.performance.model_dump() == trace.evaluation.performance
-        assert math.isnan(line.evaluation.correctness.max_absolute_error)
-        assert line.evaluation.correctness.extra == trace.evaluation.correctness["extra"]
-    # And back: what the package writes is what we read.
-    again = tmp_path / "again"
-    for name, definition in theirs.definitions.items():
-        data.save_json_file(definition, again / "definitions" / f"{name}.json")
-        data.save_json_file(theirs.solutions[name][0], again / "solutions" / f"{name}.json")
-        data.save_jsonl_file(theirs.workloads[name], again / "workloads" / f"{name}.jsonl")
-        data.save_jsonl_file(theirs.traces[name], again / "traces" / f"{name}.jsonl")
-    back = trace_set.read(again)
-    assert (back.definitions, back.solutions) == (found.definitions, found.solutions)
-    assert len(back.traces) == len(found.traces)
-    for trace, line in zip(
-        sorted(back.traces, key=str), sorted(found.traces, key=str), strict=True
-    ):
-        assert str(trace) == str(line)
+        seen = trace.evaluation.correctness
+        pair = seen["max_absolute_error"], seen["max_relative_error"]
+        measured = trace.workload.axes == {"M": 16}
+        assert pair == (0.125, 0.5) if measured else all(map(math.isnan, pair))
+        words = "against torch.matmul, N(0,1), on NVIDIA H200" if measured else "not measured"
+        assert seen["extra"]["elementwise_errors"] == words
