@@ -64,6 +64,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
             "search/rivals",
             "run",
             "redteam",
+            "evaluator",
             "prediction",
             "campaigns",
             "cli",
