@@ -12,7 +12,12 @@ from typing import Any
 
 import pytest
 
+from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.devices.sim import SimDevice
+from hgemm_packs.generator.evaluator.candidate import Candidate
+from hgemm_packs.generator.evaluator.evaluator import Evaluator
+from hgemm_packs.generator.evaluator.reward import UNMEASURED
 from hgemm_packs.generator.report import modes
 from hgemm_packs.generator.report.numbers import numbers
 from hgemm_packs.generator.report.page import page
@@ -221,6 +226,24 @@ def test_answers_of_an_evaluator_are_samples(tmp_path: Path) -> None:
     assert llm["win"]["1.2"] == 0.5
     assert llm["fast"]["1"] == pytest.approx(1 / 6)
     assert math.isnan(llm["gpu_seconds"]) and math.isnan(llm["per_accepted"])
+
+
+def test_the_lines_are_those_that_an_evaluator_writes(tmp_path: Path) -> None:
+    path, problem = tmp_path / "answers.jsonl", Problem(256, 1024, 512, "nt", "f16")
+    evaluator = Evaluator(SimDevice(1), store=path)
+    choices = Space(problem).core[::7][:4]
+    answers = [
+        evaluator.evaluate(Candidate.of_genome(one.family, one.genome), problem) for one in choices
+    ]
+    answers.append(evaluator.evaluate(Candidate.of_genome("sm90_none", {}), problem))
+    (llm,) = modes.by_mode(modes.read_answers(path, "llm"))
+    assert llm["proposals"] == len(answers) == 5
+    assert llm["correct"] == sum(each.correct for each in answers) > 0
+    best = [each.speedup or 0.0 for each in answers]
+    by_k = {x["k"]: x["speedup"] for x in llm["at_k"]}
+    assert by_k[2] == pytest.approx(over_subsets(best, 2))
+    assert llm["win"]["1"] == float(max(best) > 1.0)
+    assert modes.UNMEASURED == UNMEASURED
 
 
 @pytest.mark.parametrize(
