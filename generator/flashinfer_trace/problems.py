@@ -170,7 +170,7 @@ def _list_axes(
 
 def list_definitions(folder: Path) -> list[Path]:
     """The definitions of a folder of FlashInfer-Trace, by path."""
-    return sorted((folder / DEFINITIONS).rglob("*.json"))
+    return sorted(path for path in (folder / DEFINITIONS).rglob("*.json") if path.is_file())
 
 
 def write_list(problems: Sequence[Problem], source: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.flashinfer_trace import trace_set
@@ -102,3 +103,25 @@ def test_flashinfer_bench_reads_the_same(place: Path, tmp_path: Path) -> None:
         sorted(back.traces, key=str), sorted(found.traces, key=str), strict=True
     ):
         assert str(trace) == str(line)
+
+
+def test_flashinfer_bench_builds_and_runs_a_solution(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = pytest.importorskip("flashinfer_bench.data")
+    monkeypatch.setenv("FIB_CACHE_PATH", str(tmp_path / "cache"))
+    registry = pytest.importorskip("flashinfer_bench.compile").BuilderRegistry.get_instance()
+    export(place, tmp_path / "out", "--layouts", "nn", "--layouts", "nt", "--layouts", "tt")
+    theirs = data.TraceSet.from_path(str(tmp_path / "out"))
+    for name in ("gemm_n64_k64_nn_f16", "gemm_n64_k64_tt_bf16", "gemm_n512_k2880_nt_bf16"):
+        definition = theirs.definitions[name]
+        shapes = definition.get_input_shapes({"M": 8})
+        operands = [
+            torch.randn(shape, generator=torch.Generator().manual_seed(i)).to(dtype)
+            for i, (shape, dtype) in enumerate(
+                zip(shapes, definition.torch_input_dtypes, strict=True)
+            )
+        ]
+        expected = registry.build_reference(definition)(*operands)
+        solution = registry.build(definition, theirs.solutions[name][0])
+        assert torch.equal(solution.call_value_returning(*operands), expected)
