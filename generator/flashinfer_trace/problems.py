@@ -84,6 +84,9 @@ def read_matrix_product(definition: Definition) -> Product:
     if not (same(inner, depth) and same(rows, result[0]) and same(columns, result[1])):
         detail = f"[{rows}, {inner}] times [{depth}, {columns}] is not [{result[0]}, {result[1]}]"
         raise PackError("no_product", detail, "outputs")
+    for name, axis in definition.axes.items():
+        if axis.value is None and name not in (rows, inner, columns):
+            raise PackError("no_product", f"the variable axis {name} is of neither factor", "axes")
     layout = "nt"[left.transposed] + "nt"[right.transposed]
     return Product(definition, rows, columns, inner, layout, DTYPES[dtype], left.place)
 

@@ -112,6 +112,8 @@ class Trace(NamedTuple):
 
 
 NAME = text(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}", "bad_name")
+#: Of a definition, in front of which a solution puts its author.
+DEFINED = text(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,149}", "bad_name")
 WORDS = text(r"[^\x00]{1,4096}", "bad_text")
 ANY_WORDS = text(r"(?s:[^\x00]{0,65536})", "bad_text")
 CODE = text(r"(?s:[^\x00]{1,4194304})", "bad_text")
@@ -157,7 +159,7 @@ DEFINITION = record(
         "description": nullable(ANY_WORDS),
         "constraints": nullable(listing(WORDS, 0, 64)),
     },
-    name=NAME,
+    name=DEFINED,
     op_type=NAME,
     axes=mapping(NAME, _axis, 64),
     inputs=_TENSORS,
@@ -238,8 +240,8 @@ def _trace(
 
 TRACE = record(
     _trace,
-    {"solution": nullable(NAME), "evaluation": nullable(EVALUATION)},
-    definition=NAME,
+    {"solution": nullable(WORDS), "evaluation": nullable(EVALUATION)},
+    definition=WORDS,
     workload=WORKLOAD,
 )
 

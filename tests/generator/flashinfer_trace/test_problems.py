@@ -51,7 +51,7 @@ def test_workloads_are_found_beside_a_definition(tmp_path: Path) -> None:
 
 
 def test_workloads_of_traces_count_too(tmp_path: Path) -> None:
-    line = workload(6, solution="someones", evaluation=None)
+    line = workload(6, solution="someone's best: 2", evaluation=None)
     line["evaluation"] = {
         "status": "INCORRECT_NUMERICAL",
         "environment": {"hardware": "NVIDIA A800-SXM4-80GB", "libs": {"torch": "2.9.1+cu130"}},
@@ -169,6 +169,12 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "duplicate_name",
         "'A' is an input and an output",
     ),
+    "unused": (
+        changed(axes={**GEMM["axes"], "X": {"type": "var"}}),
+        "no_product",
+        "the variable axis X is of neither factor",
+    ),
+    "long name": (changed(name="x" * 151), "bad_name", "'xxxx"),
     "long": (changed(reference="#" * 9000), "bad_text", "'####"),
 }
 
