@@ -61,6 +61,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
             "search/analytic",
             "search",
             "search/rivals",
+            "llm",
             "run",
             "redteam",
             "prediction",
