@@ -64,6 +64,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
             "llm",
             "run",
             "redteam",
+            "evaluator",
             "prediction",
             "campaigns",
             "cli",

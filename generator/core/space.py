@@ -314,17 +314,29 @@ class Space:
 
         Raises ValueError with the reason when it is none, invalid or not for this problem.
         """
-        if not isinstance(document, dict) or set(document) != {"family", "genome"}:
-            raise ValueError('a choice is {"family": ..., "genome": {...}}')
-        name, genome = document["family"], document["genome"]
-        if name not in FAMILIES:
-            raise ValueError(f"no kernel family {name!r}; known: {', '.join(sorted(FAMILIES))}")
-        if not isinstance(genome, dict):
-            raise ValueError("a genome is an object of genes")
-        kind = {"layout": self.problem.layout, "dtype": self.problem.dtype}
-        full: Genome = {**computed.compute_also(kind, self.problem.epilogue), **genome}
-        family(name).validate(full)
-        choice = Choice.of(name, full)
+        choice = read_choice(document, self.problem)
         if not self.contains(choice):
-            raise ValueError(f"{name}: this kernel does not admit {self.problem}")
+            raise ValueError(f"{choice.family}: this kernel does not admit {self.problem}")
         return choice
+
+
+def read_choice(document: Any, problem: Problem) -> Choice:
+    """The choice that {"family": ..., "genome": {...}} names, with the genes that the problem
+    decides; whether a space contains it is not asked.
+
+    Raises ValueError with the reason when it is none, invalid or not for this problem.
+    """
+    if not isinstance(document, dict) or set(document) != {"family", "genome"}:
+        raise ValueError('a choice is {"family": ..., "genome": {...}}')
+    name, genome = document["family"], document["genome"]
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise ValueError(f"no kernel family {name!r}; known: {', '.join(sorted(FAMILIES))}")
+    if not isinstance(genome, dict):
+        raise ValueError("a genome is an object of genes")
+    kind = {"layout": problem.layout, "dtype": problem.dtype}
+    full: Genome = {**computed.compute_also(kind, problem.epilogue), **genome}
+    family(name).validate(full)
+    choice = Choice.of(name, full)
+    if not admits(choice, problem):
+        raise ValueError(f"{name}: this kernel does not admit {problem}")
+    return choice
