@@ -21,8 +21,7 @@ from hgemm_packs.generator.compile.candidate import Candidate, load
 from hgemm_packs.generator.compile.compiler import generator_info
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice
-from hgemm_packs.generator.evaluator.evaluator import Evaluator
-from hgemm_packs.generator.evaluator.places import DEVICES, Device, open_device
+from hgemm_packs.generator.evaluator import DEVICES
 from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.redteam import corpus
 from hgemm_packs.problem import ALIGNMENTS, Alignments, Problem
@@ -76,6 +75,8 @@ def evaluate_one(
 
     docs/candidate.md of the repository has a kernel with its record, and every field.
     """
+    from hgemm_packs.generator.evaluator.evaluator import Evaluator
+
     lies = _bytes(base)
     plain = Problem(m, n, k, layout or "nt", dtype or "f16", base=lies, packed=not gaps)
     out, one = console(), _kernel(what, plain)
@@ -103,13 +104,15 @@ def evaluate_one(
         raise typer.Exit(1)
 
 
-def device_named(words: str | None) -> Device:
+def device_named(words: str | None) -> Any:
     """The device of an evaluator that an option names: by default the first GPU, none where there
     is none. Raises UserError."""
     if words is None:
         import torch
 
         return 0 if torch.cuda.is_available() else None
+    from hgemm_packs.generator.evaluator.places import open_device
+
     try:
         return open_device(words)
     except (OSError, ValueError) as error:

@@ -27,6 +27,7 @@ from hgemm_packs.generator.devices import recording
 from hgemm_packs.generator.devices.fake import fake_kernel
 from hgemm_packs.generator.devices.replay import ReplayDevice
 from hgemm_packs.generator.devices.sim import SimDevice
+from hgemm_packs.generator.evaluator import DEVICES
 from hgemm_packs.generator.evaluator.candidate import Source
 from hgemm_packs.generator.redteam import corpus
 from hgemm_packs.generator.run import evaluate
@@ -36,8 +37,6 @@ from hgemm_packs.problem import Problem
 
 #: A device of the evaluator: the index of a GPU, one that needs none, or None for no device.
 Device = int | SimDevice | ReplayDevice | None
-#: How words name one.
-DEVICES = '"gpu", "gpu:1", "sim:SEED", "replay:FILE" (of an H200) or "none".'
 
 #: The seed of jobs on devices that are drawn from a seed of their own: one candidate has one
 #: answer.
