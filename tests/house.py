@@ -65,6 +65,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
             "run",
             "redteam",
             "evaluator",
+            "agents",
             "prediction",
             "campaigns",
             "cli",
