@@ -19,7 +19,7 @@ from hgemm_packs.generator.cli.app import LOOK, SEARCH, Keep, Name, Run, app
 from hgemm_packs.generator.compile import compiler, pack_kernels, pack_writer
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.core.spec import CompiledKernel
-from hgemm_packs.generator.report.modes import Sample, read_answers
+from hgemm_packs.generator.report.modes import Sample, read_answers, read_tokens
 from hgemm_packs.generator.run.generate import Summary
 from hgemm_packs.generator.store import findings
 from hgemm_packs.generator.store.run_folder import Store
@@ -138,12 +138,17 @@ def write_report(
             help="Lines of an evaluator, whose proposals are not in the run: llm=answers.jsonl.",
         ),
     ] = None,
+    ledgers: Annotated[
+        list[Path] | None,
+        typer.Option("--ledger", help="What the language model cost: the ledger of its budget."),
+    ] = None,
 ) -> None:
     """Write report.html and report.json of a run, even while it runs."""
     use_one_thread()
     samples = [sample for each in answers or () for sample in _read_answers(each)]
+    tokens = sum(map(read_tokens, ledgers)) if ledgers else None
     with Store(run, readonly=True) as store:
-        path = report.write(store, out_dir or run / "report", samples)
+        path = report.write(store, out_dir or run / "report", samples, tokens)
     say(console(), f"wrote {path}")
 
 

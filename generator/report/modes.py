@@ -154,13 +154,32 @@ def at_k(samples: Iterable[Sample]) -> list[dict[str, Any]]:
     ]
 
 
-def by_mode(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+def read_tokens(path: Path) -> int:
+    """The tokens that a budget's ledger has as spent, prompts and completions together; requests
+    without an end count in full. Raises ValueError for a file that is no ledger, and OSError."""
+    spent: dict[str, int] = {}
+    for record in read_records([path]):
+        try:
+            prompt, completion = record.get("spent") or record["held"]
+            spent[str(record["id"])] = int(prompt) + int(completion)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise ValueError(f"{path} is no ledger of a budget") from None
+    return sum(spent.values())
+
+
+def by_mode(samples: Sequence[Sample], tokens: int | None = None) -> list[dict[str, Any]]:
     """The figures of each mode that proposed something. Where a language model and another mode
-    did, all samples together are the mode "mixed"."""
+    did, all samples together are the mode "mixed". `tokens` are what the model cost, where it is
+    known."""
     parts = _divide(samples, lambda sample: mode_of(sample.proposer))
     if MODEL in parts and len(parts) > 1:
         parts[MIXED] = list(samples)
-    return [_figures(mode, parts[mode]) for mode in MODES if mode in parts]
+    found = [_figures(mode, parts[mode]) for mode in MODES if mode in parts]
+    for one in found:
+        if tokens is not None and one["mode"] in (MODEL, MIXED):
+            cost = metrics.cost_per_accepted(tokens, one["accepted"])
+            one |= {"tokens": tokens, "tokens_per_accepted": cost}
+    return found
 
 
 def _figures(mode: str, samples: Sequence[Sample]) -> dict[str, Any]:

@@ -32,9 +32,11 @@ BARS = tuple(round(0.8 + 0.01 * i, 2) for i in range(81))
 Document = dict[str, Any]
 
 
-def numbers(found: Findings, answers: Sequence[modes.Sample] = ()) -> Document:
-    """The whole document, with what an evaluator answered to proposals beside the store; JSON has
-    no NaN and no infinity, so those are None."""
+def numbers(
+    found: Findings, answers: Sequence[modes.Sample] = (), tokens: int | None = None
+) -> Document:
+    """The whole document, with what an evaluator answered to proposals beside the store and what a
+    language model cost in tokens; JSON has no NaN and no infinity, so those are None."""
     # Without a floor nothing is proven, and nothing is shown as a win.
     floors = judge.floors(found) if found.trials else {False: math.inf}
     listed = judge.contenders(found, floors)
@@ -63,7 +65,7 @@ def numbers(found: Findings, answers: Sequence[modes.Sample] = ()) -> Document:
         "worst": sorted((x for x in lines if x["hot"]), key=lambda x: x["hot"])[:WORST],
         "statuses": search_figures.statuses(found),
         "at_k": modes.at_k(samples),
-        "modes": modes.by_mode(samples),
+        "modes": modes.by_mode(samples, tokens),
         "search": search_figures.curves(found),
         "operators": search_figures.operators(found),
         "cost": search_figures.cost(found, len({c.kernel for c in full.values()}), len(full)),

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import shutil
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from hgemm_packs.generator.core.spec import Job, Reply
 from hgemm_packs.generator.devices.sim import Faults
 from hgemm_packs.generator.devices.sim import SimDevice as Sim
 from hgemm_packs.generator.redteam import corpus, run
-from hgemm_packs.generator.report.modes import Sample
 from hgemm_packs.generator.store import export, filelock, findings
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.pack.folder import Pack
@@ -235,7 +233,7 @@ def test_report_goes_where_it_is_told(made: Made, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_a_line_and_no_trace(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(store: Store, out: Path, answers: Sequence[Sample]) -> Path:
+    def full(store: Store, out: Path, *more: object) -> Path:
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr("hgemm_packs.generator.report.write", full)

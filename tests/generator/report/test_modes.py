@@ -18,6 +18,8 @@ from hgemm_packs.generator.devices.sim import SimDevice
 from hgemm_packs.generator.evaluator.candidate import Candidate
 from hgemm_packs.generator.evaluator.evaluator import Evaluator
 from hgemm_packs.generator.evaluator.reward import UNMEASURED
+from hgemm_packs.generator.llm.budget import Budget
+from hgemm_packs.generator.llm.words import Message, Request, Usage
 from hgemm_packs.generator.report import modes
 from hgemm_packs.generator.report.numbers import numbers
 from hgemm_packs.generator.report.page import page
@@ -263,16 +265,44 @@ def test_other_lines_are_refused(record: Any, tmp_path: Path) -> None:
         modes.read_answers(path, "llm")
 
 
+def test_tokens_are_those_that_a_budget_spent(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    budget = Budget(ledger=ledger)
+    request = Request("some model", (Message("user", "propose"),), 2, 0.0, 0, 100)
+    with budget.reserve(request) as held:
+        held.settle(Usage(40, 25))
+    with budget.reserve(request) as held:
+        held.settle(Usage(60, 75))
+    assert modes.read_tokens(ledger) == budget.spent_tokens == 200
+    with pytest.raises(RuntimeError), budget.reserve(request):
+        raise RuntimeError("the server did not answer")  # it may have worked
+    assert modes.read_tokens(ledger) == budget.spent_tokens > 200
+    with ledger.open("ab") as file:
+        file.write(b'{"id": "x", "held": [5')
+    assert modes.read_tokens(ledger) == budget.spent_tokens, "the report changes no ledger"
+    assert ledger.read_bytes().endswith(b"[5")
+    samples = modes.samples_of(store(), {}, {(PROBLEM, "c"), (OTHER, "a")})
+    found = {x["mode"]: x for x in modes.by_mode(samples, 200)}
+    costs = {m: (x["tokens"], x["tokens_per_accepted"]) for m, x in found.items() if "tokens" in x}
+    assert costs == {"llm": (200, 200.0), "mixed": (200, 100.0)}
+    lines(ledger, {"id": "x"})
+    with pytest.raises(ValueError, match=r"ledger.jsonl is no ledger of a budget"):
+        modes.read_tokens(ledger)
+
+
 def test_the_verb_takes_answers(tmp_path: Path) -> None:
     with Store(tmp_path / "run"):
         pass
     path = lines(tmp_path / "answers.jsonl", answer("OK", 1.25), answer("HACK", None))
-    code, _, error = generate("report", tmp_path / "run", "--answers", f"llm={path}")
+    ledger = lines(tmp_path / "ledger.jsonl", {"id": "1", "spent": [30, 12]})
+    options = ("--answers", f"llm={path}", "--ledger", ledger)
+    code, _, error = generate("report", tmp_path / "run", *options)
     assert (code, error) == (0, "")
     document = json.loads((tmp_path / "run" / "report" / "report.json").read_text())
     (llm,) = document["modes"]
     assert llm["win"] == {"1": 1.0, "1.05": 1.0, "1.1": 1.0, "1.2": 1.0}
     assert llm["hack_rate"] == 0.5
     assert llm["per_accepted"] is None, "no GPU time is known"
+    assert llm["tokens_per_accepted"] == 42
     code, _, error = generate("report", tmp_path / "run", "--answers", str(path))
     assert code == 2 and "say llm=FILE.jsonl" in error
