@@ -17,7 +17,7 @@ _SEARCH = re.compile(r"<{5,9} *SEARCH")
 _MIDDLE = re.compile(r"={5,9}")
 _REPLACE = re.compile(r">{5,9} *REPLACE")
 _RECORD = re.compile(r"^RECORD: *(.*)$", re.MULTILINE)
-_KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__\w+\([^)]*\)\s+)*(\w+)\s*\(')
+_KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__\w+\([^)]*\)\s+)*((?!__)\w+)\s*\(')
 
 
 class Unclear(ValueError):

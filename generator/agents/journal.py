@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +47,17 @@ class Journal:
             self.close()
             raise
 
-    def __len__(self) -> int:
-        return len(self._pieces)
-
-    def get(self, name: str) -> Any:
-        """The piece of this name, None where it was not done."""
-        return self._pieces.get(name)
-
-    def put(self, name: str, piece: Any) -> None:
-        """File a piece; it is durable when this returns."""
+    def piece(self, name: str, work: Callable[[], dict[str, Any]]) -> Any:
+        """The piece of this name: what is on file, else what `work` makes now, filed with the
+        "seconds" that it took. It is durable when this returns."""
+        if name in self._pieces:
+            return self._pieces[name]
+        began = time.monotonic()
+        made = {**work(), "seconds": round(time.monotonic() - began, 3)}
         with self._lock:
-            self._pieces[name] = piece
-            self._append({"name": name, "piece": piece})
+            self._append({"name": name, "piece": made})
+            self._pieces[name] = made
+        return made
 
     def close(self) -> None:
         """Let others write."""

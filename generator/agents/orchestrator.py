@@ -2,7 +2,7 @@
 dead ends, and stops on time.
 
 Runs in rounds. In a round a bandit picks branches, and each makes a step at the same time as the
-others: the synthesizer proposes, the verifier judges. Each step is filed in the journal as it ends,
+others: the synthesizer proposes, the verifier judges. Each piece of it is filed in the journal,
 and the next round begins when all have. So nothing of a killed run is lost, and nothing depends on
 who was first.
 """
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,15 +19,15 @@ from typing import Any
 from hgemm_packs.generator.agents.ground import Ground
 from hgemm_packs.generator.agents.journal import Journal
 from hgemm_packs.generator.agents.roles import profiler
-from hgemm_packs.generator.agents.roles.compiler import repair_request
 from hgemm_packs.generator.agents.roles.profiler import Profile
 from hgemm_packs.generator.agents.roles.reasoner import Reasoner
-from hgemm_packs.generator.agents.roles.synthesizer import Order, Synthesizer
+from hgemm_packs.generator.agents.roles.synthesizer import Synthesizer
 from hgemm_packs.generator.agents.roles.verifier import Verifier
-from hgemm_packs.generator.agents.tree import Branch, Tree
-from hgemm_packs.generator.agents.words import TRIED, Attempt, Hypothesis, Proposed
+from hgemm_packs.generator.agents.step import Stepper
+from hgemm_packs.generator.agents.tree import Tree
+from hgemm_packs.generator.agents.words import TRIED, Attempt, Hypothesis
 from hgemm_packs.generator.core.spec import Choice
-from hgemm_packs.generator.llm.words import BudgetSpent, ChatError
+from hgemm_packs.generator.llm.words import BudgetSpent
 from hgemm_packs.generator.store.run_folder import StoreError
 
 #: Rounds in a row in which a server answered nothing, after which it is not asked again.
@@ -82,9 +81,10 @@ class Orchestrator:
         seed: int = 0,
         watch: Watch = _nobody,
     ) -> None:
-        self._ground, self._reasoner, self._synthesizer = ground, reasoner, synthesizer
-        self._verifier, self._journal = verifier, journal
+        self._ground, self._reasoner = ground, reasoner
         self._limits = limits or Limits()
+        self._journal = journal
+        self._stepper = Stepper(synthesizer, verifier, journal, self._limits.repairs, seed)
         self._seed, self._watch = seed, watch
         self.tree = Tree(self._limits.patience)
         self.spent_s = 0.0
@@ -126,11 +126,11 @@ class Orchestrator:
 
     def _grow(self, number: int) -> bool:
         """Ask for new hypotheses. Returns whether any branch lives."""
-        piece = self._piece(f"hypotheses {number}", lambda: self._hypotheses(number))
-        self.spent_s += _seconds(piece)
+        piece = self._journal.piece(f"hypotheses {number}", lambda: self._hypotheses(number))
         try:
             found = [Hypothesis.of_document(each) for each in piece["found"]]
-        except (KeyError, TypeError) as error:
+            self.spent_s += float(piece["seconds"])
+        except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"the journal's hypotheses are damaged: {error}") from None
         self.tree.grow(found)
         self._watch(Event("hypotheses", self.tree))
@@ -172,97 +172,30 @@ class Orchestrator:
         known = self.tree.keys
         attempts = self.tree.attempts
 
-        def step(i: int) -> tuple[list[Attempt], Any]:
-            name = f"step {number}.{i}"
-            orders = (chosen[i], number, i, counts[i], known, attempts)
-            piece = self._piece(name, lambda: self._step(*orders))
-            try:
-                return [Attempt(**each) for each in piece["attempts"]], piece
-            except (KeyError, TypeError) as error:
-                raise StoreError(f"the journal's {name} is damaged: {error}") from None
-
         with ThreadPoolExecutor(max(1, len(chosen))) as pool:
-            futures = [pool.submit(step, i) for i in range(len(chosen))]
+            futures = [
+                pool.submit(
+                    self._stepper.make,
+                    branch,
+                    attempts,
+                    known,
+                    round=number,
+                    place=place,
+                    count=counts[place],
+                )
+                for place, branch in enumerate(chosen)
+            ]
             wait(futures)  # for all, so that each is filed
         errors = [error for each in futures if (error := each.exception())]
         for error in sorted(errors, key=lambda each: isinstance(each, BudgetSpent)):
             raise error
-        pieces, seen = [], set(known)
-        for branch, future in zip(chosen, futures, strict=True):
-            found, piece = future.result()
-            pieces.append(piece)
-            self.tree.add(branch.number, [_unless(each, seen) for each in found])
-            seen.update(each.key for each in found)
+        steps, seen = [each.result() for each in futures], set(known)
+        for branch, step in zip(chosen, steps, strict=True):
+            self.tree.add(branch.number, [_unless(each, seen) for each in step.attempts])
+            seen.update(each.key for each in step.attempts)
             self._watch(Event("step", self.tree))
-        self.spent_s += max(map(_seconds, pieces), default=0.0)
-        return not pieces or not all(piece.get("failed") for piece in pieces)
-
-    def _step(
-        self,
-        branch: Branch,
-        number: int,
-        place: int,
-        count: int,
-        known: set[str],
-        attempts: Sequence[Attempt],
-    ) -> dict[str, Any]:
-        """One step of a branch as a piece of the journal."""
-        order = Order(
-            branch.hypothesis,
-            branch.best or self._parent(branch.hypothesis, attempts),
-            self._repair(branch),
-            attempts,
-            known,
-            seed=self._seed + 1000 * number + 10 * place,
-        )
-        failed = ""
-        try:
-            proposed = self._synthesizer.propose(order, count)
-        except BudgetSpent:
-            raise
-        except ChatError as error:
-            failed = str(error)
-            proposed = [Proposed(None, "", failed)]
-        found, tried = [], set(known)
-        for i, each in enumerate(proposed):
-            at = place * 100 + i
-            attempt = self._verifier.verify(
-                each, round=number, place=at, branch=branch.number, known=tried
-            )
-            tried.add(attempt.key)
-            found.append(attempt.document())
-        return {"attempts": found, "failed": failed}
-
-    def _parent(self, hypothesis: Hypothesis, attempts: Sequence[Attempt]) -> Attempt | None:
-        """Where a branch without a success starts: the best of all, if it is of its family."""
-        same = [
-            each
-            for each in attempts
-            if each.correct
-            and each.candidate is not None
-            and each.candidate.get("family", "") == hypothesis.family
-        ]
-        return max(same, key=lambda each: each.score, default=None)
-
-    def _repair(self, branch: Branch) -> Any:
-        """The request that the branch's last attempt makes, unless it was repaired often enough."""
-        run = 0
-        for each in reversed(branch.attempts):
-            if each.operator != "repair":
-                break
-            run += 1
-        last = branch.last
-        return repair_request(last) if last and run < self._limits.repairs else None
-
-    def _piece(self, name: str, work: Callable[[], dict[str, Any]]) -> Any:
-        """The piece on file, or the work done now and filed with the seconds that it took."""
-        piece = self._journal.get(name)
-        if piece is None:
-            began = time.monotonic()
-            piece = work()
-            piece["seconds"] = round(time.monotonic() - began, 3)
-            self._journal.put(name, piece)
-        return piece
+        self.spent_s += max((step.seconds for step in steps), default=0.0)
+        return not steps or not all(step.failed for step in steps)
 
 
 def _unless(attempt: Attempt, seen: set[str]) -> Attempt:
@@ -270,9 +203,3 @@ def _unless(attempt: Attempt, seen: set[str]) -> Attempt:
     if attempt.key not in seen or not attempt.gate:
         return attempt
     return replace(attempt, status=TRIED, gate="", speedup=None)
-
-
-def _seconds(piece: Any) -> float:
-    """What a piece took, as it says."""
-    seconds = piece.get("seconds") if isinstance(piece, dict) else None
-    return float(seconds) if isinstance(seconds, (int, float)) else 0.0

@@ -70,29 +70,32 @@ class Budget:
         self.prices = prices or Prices()
         self.spent_tokens, self.spent_money, self.requests = 0, 0.0, 0
         self._held: dict[str, Reservation] = {}
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._ledger = ledger
         if ledger is not None and ledger.exists():
             self._read(ledger)
 
     @contextmanager
     def reserve(self, request: Request) -> Iterator[Reservation]:
-        """Hold what the request may cost at most. Raises BudgetSpent where that is not left.
+        """Hold what the request may cost at most, once others that are under way leave room for it.
+        Raises BudgetSpent where that is not left.
 
         What is not settled inside counts in full: a server that was not heard out may have worked.
         """
         held = Reservation(most(request))
-        with self._lock:
-            self._check(held)
+        with self._changed:
+            while not self._fits(held):
+                self._changed.wait()
             self._held[held.id] = held
             self._write("held", held)
         try:
             yield held
         finally:
-            with self._lock:
+            with self._changed:
                 del self._held[held.id]
                 self._write("spent", held)
                 self._spend(held.usage)
+                self._changed.notify_all()
 
     def _spend(self, usage: Usage) -> None:
         self.spent_tokens += usage.prompt + usage.completion
@@ -122,17 +125,24 @@ class Budget:
         for usage in costs.values():
             self._spend(usage)
 
-    def _check(self, wanted: Reservation) -> None:
+    def _fits(self, wanted: Reservation) -> bool:
+        """Whether there is room beside what is held. Raises BudgetSpent where there is none even if
+        that costs nothing."""
+        prompt, completion = wanted.usage.prompt, wanted.usage.completion
+        money = self.prices.cost(wanted.usage)
+        if self.tokens is not None and self.spent_tokens + prompt + completion > self.tokens:
+            raise BudgetSpent(
+                f"the budget of {self.tokens} tokens: {self.spent_tokens} are spent, and the next "
+                f"request may cost {prompt + completion}"
+            )
+        if self.money is not None and self.spent_money + money > self.money:
+            raise BudgetSpent(
+                f"the budget of {self.money:g}: {self.spent_money:.6f} is spent, and the next "
+                f"request may cost {money:.6f}"
+            )
         usages = [each.usage for each in (*self._held.values(), wanted)]
         tokens = self.spent_tokens + sum(u.prompt + u.completion for u in usages)
         money = self.spent_money + sum(map(self.prices.cost, usages))
-        if self.tokens is not None and tokens > self.tokens:
-            raise BudgetSpent(
-                f"the budget of {self.tokens} tokens: {self.spent_tokens} are spent, and the next "
-                f"request may cost {wanted.usage.prompt + wanted.usage.completion}"
-            )
-        if self.money is not None and money > self.money:
-            raise BudgetSpent(
-                f"the budget of {self.money:g}: {self.spent_money:.6f} is spent, and the next "
-                f"request may cost {self.prices.cost(wanted.usage):.6f}"
-            )
+        return (self.tokens is None or tokens <= self.tokens) and (
+            self.money is None or money <= self.money
+        )

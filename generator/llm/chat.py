@@ -76,11 +76,11 @@ class Chat:
         schema: Mapping[str, Any] | None = None,
         seed: int = 0,
     ) -> list[Reply]:
-        """`n` samples, fewer only where the budget ends between them.
+        """`n` samples.
 
         `schema` is a JSON schema that the server is asked to hold the text to; the caller checks
-        the text all the same. Raises BudgetSpent before anything is sent, NotRecorded, and
-        ChatError when no try had an answer.
+        the text all the same. Raises BudgetSpent before what might pass the budget is sent,
+        NotRecorded, and ChatError when no try had an answer.
         """
         hidden = tuple(Message(m.role, self.key.hide(m.content)) for m in messages)
         request = Request(self.model, hidden, n, temperature, seed, self.max_tokens, schema)
@@ -88,12 +88,7 @@ class Chat:
         while len(replies) < n:
             # A server may give one sample for `n`: the others have seeds of their own.
             rest = replace(request, n=n - len(replies), seed=seed + len(replies))
-            try:
-                replies += self._whole(rest).replies[: rest.n]
-            except BudgetSpent:
-                if not replies:
-                    raise
-                break
+            replies += self._whole(rest).replies[: rest.n]
         return replies
 
     def climb(
@@ -106,16 +101,16 @@ class Chat:
         seed: int = 0,
     ) -> list[Reply]:
         """`n` samples at temperatures in even steps from the first to the last: one cautious, one
-        bold. Raises as `complete` does, for the first sample only."""
+        bold. Fewer where the server fails between them; else it raises as `complete` does."""
         low, high = temperatures
         replies: list[Reply] = []
         for i in range(n):
             heat = round(low + (high - low) * i / max(1, n - 1), 3)
             try:
                 replies += self.complete(messages, temperature=heat, schema=schema, seed=seed + i)
-            except ChatError:
-                if not replies:
-                    raise
+            except ChatError as error:
+                if not replies or isinstance(error, BudgetSpent):
+                    raise  # that sample can be asked for later
                 break
         return replies
 

@@ -39,7 +39,7 @@ class Scripted:
     def send(self, request: Request) -> Answer | Failure:
         self.requests.append(request)
         replies = tuple(Reply(self._says(request)) for _ in range(request.n))
-        return Answer(replies, Usage(100, 50))
+        return Answer(replies, Usage(2000, 50))
 
 
 def chat(says: Says, **more: Any) -> Chat:
@@ -79,7 +79,7 @@ def orchestrator(
         Synthesizer(here, model, kind),
         Verifier(judge or Evaluator(SimDevice(3, faults)), problem),
         journal or Journal(None, {}),
-        limits or Limits(evaluations=24),
+        limits or Limits(evaluations=12),
         seed,
         watch or (lambda event: None),
     )
