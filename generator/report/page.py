@@ -29,7 +29,7 @@ def page(document: Document) -> str:
     """The whole file."""
     device = document["device"]
     title = f"Kernel search on {device['name']}"
-    body = "\n".join(part(document) for part in PARTS)
+    body = "\n".join(filter(None, (part(document) for part in PARTS)))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
