@@ -137,6 +137,7 @@ figures: $(STAMPS)/built
 	$(BIN)/python -m benchmarks.publish.h200_page
 	$(BIN)/python -m benchmarks.gates.figures
 	$(BIN)/python -m benchmarks.publish.generator
+	$(if $(wildcard $(RESULTS)/agents),$(BIN)/python -m benchmarks.agents.figures)
 	$(BIN)/python -m benchmarks.publish.reports
 	$(BIN)/python -m benchmarks.publish.distribution
 	$(BIN)/python -m benchmarks.publish.torch_figures

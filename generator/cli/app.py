@@ -45,7 +45,7 @@ KnownOption = Annotated[
 ORDER = (
     *("resume", "refine", "pack", "merge"),
     *("eval", "report", "doctor"),
-    *("archive", "table", "fit", "contenders", "measure", "remeasure", "follow"),
+    *("archive", "table", "fit", "contenders", "measure", "remeasure", "follow", "trace"),
     *("redteam", "sanitize"),
     *("serve", "mcp"),
 )

@@ -12,13 +12,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hgemm_packs.cli.console import console
+from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.generator import report
 from hgemm_packs.generator.campaigns.refine import Refinement
 from hgemm_packs.generator.cli.app import LOOK, SEARCH, Keep, Name, Run, app
 from hgemm_packs.generator.compile import compiler, pack_kernels, pack_writer
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.generator.core.spec import CompiledKernel
+from hgemm_packs.generator.report.modes import Sample, read_answers, read_tokens
 from hgemm_packs.generator.run.generate import Summary
 from hgemm_packs.generator.store import findings
 from hgemm_packs.generator.store.run_folder import Store
@@ -130,12 +131,32 @@ def write_pairs(path: Path, pairs: Iterable[tuple[Problem, str]]) -> None:
 def write_report(
     run: Run,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Default: RUN/report.")] = None,
+    answers: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PROPOSER=FILE",
+            help="Lines of an evaluator, whose proposals are not in the run: llm=answers.jsonl.",
+        ),
+    ] = None,
+    ledgers: Annotated[
+        list[Path] | None,
+        typer.Option("--ledger", help="What the language model cost: the ledger of its budget."),
+    ] = None,
 ) -> None:
     """Write report.html and report.json of a run, even while it runs."""
     use_one_thread()
+    samples = [sample for each in answers or () for sample in _read_answers(each)]
+    tokens = sum(map(read_tokens, ledgers)) if ledgers else None
     with Store(run, readonly=True) as store:
-        path = report.write(store, out_dir or run / "report")
+        path = report.write(store, out_dir or run / "report", samples, tokens)
     say(console(), f"wrote {path}")
+
+
+def _read_answers(named: str) -> list[Sample]:
+    proposer, mark, path = named.partition("=")
+    if not (proposer and mark and path):
+        raise UserError(f"--answers {named!r}: say llm=FILE.jsonl")
+    return read_answers(Path(path), proposer)
 
 
 @app.command(rich_help_panel=SEARCH)

@@ -36,6 +36,7 @@ from hgemm_packs.generator.core import problems as problem_lists
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import CompiledKernel, Verdict
 from hgemm_packs.generator.families import computed
+from hgemm_packs.generator.flashinfer_trace.problems import read_list
 from hgemm_packs.generator.run import generate, start
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
@@ -87,7 +88,7 @@ def select_problems(
 ) -> list[Problem]:
     """The problems of several lists, each once and with that epilogue, cheapest first. Raises
     PackError or ValueError."""
-    found = {p for place in shapes for p in problem_lists.read(place, models)}
+    found = {p for place in shapes for p in read_list(place, models)}
     ordered = sorted(found, key=problem_lists.cost)
     chosen = problem_lists.filter(ordered, layouts, dtypes, regimes, every)
     if not chosen:
@@ -140,7 +141,8 @@ def search(
     shapes: Annotated[
         list[str] | None,
         typer.Option(
-            help='A list ("grid", "llm", "serving", ...) or a TOML file.', rich_help_panel=PROBLEMS
+            help='A list ("grid", "llm", ...), a TOML file, or a definition.json.',
+            rich_help_panel=PROBLEMS,
         ),
     ] = None,
     models: Annotated[

@@ -7,8 +7,10 @@ then says what is missing.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+from hgemm_packs.generator.report.modes import Sample
 from hgemm_packs.generator.report.numbers import numbers
 from hgemm_packs.generator.report.page import page
 from hgemm_packs.generator.report.search_figures import busy_shares
@@ -16,9 +18,12 @@ from hgemm_packs.generator.store import busy, findings
 from hgemm_packs.generator.store.run_folder import Store
 
 
-def write(store: Store, out: Path) -> Path:
-    """Write both files to the folder `out`; returns the path of report.html."""
-    document = numbers(findings.read(store))
+def write(
+    store: Store, out: Path, answers: Sequence[Sample] = (), tokens: int | None = None
+) -> Path:
+    """Write both files to the folder `out`, with what an evaluator answered to proposals that are
+    not in the store, and what a language model cost; returns the path of report.html."""
+    document = numbers(findings.read(store), answers, tokens)
     document["cost"]["busy"] = busy_shares(busy.read(store.folder))
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(document, indent=1, allow_nan=False) + "\n"

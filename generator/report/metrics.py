@@ -53,6 +53,15 @@ def win_at(speedups: Sequence[float], bar: float) -> float:
     return sum(s > bar for s in speedups) / len(speedups) if speedups else math.nan
 
 
+def fast_at(samples: Iterable[Sequence[float]], bar: float, k: int = 1) -> float:
+    """fast_p: the share of problems on which one of k samples, drawn without replacement, is
+    correct and faster than `bar` times the baseline; with all samples of each it is win@p. Failures
+    are 0. The unbiased mean over the problems with at least k samples; NaN without any."""
+    enough = [values for values in samples if len(values) >= k]
+    shares = (pass_at_k(len(v), sum(x > bar for x in v), k) for v in enough)
+    return fmean(shares) if enough else math.nan
+
+
 def fallback_value(speedups: Sequence[float]) -> float:
     """Pack value: geometric mean of max(s, 1), what a user gets who falls back to the baseline
     wherever no kernel is faster. NaN without problems."""

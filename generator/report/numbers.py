@@ -16,7 +16,7 @@ from typing import Any
 from hgemm_packs.generator.core.problems import regime
 from hgemm_packs.generator.core.spec import FALLBACK, PROTOCOLS
 from hgemm_packs.generator.gates.plausibility import floor_us, flops
-from hgemm_packs.generator.report import metrics, search_figures
+from hgemm_packs.generator.report import metrics, modes, search_figures
 from hgemm_packs.generator.report.bottleneck import bottleneck
 from hgemm_packs.generator.store.findings import UNBUILT, Findings
 from hgemm_packs.generator.tables import judge, table
@@ -32,8 +32,11 @@ BARS = tuple(round(0.8 + 0.01 * i, 2) for i in range(81))
 Document = dict[str, Any]
 
 
-def numbers(found: Findings) -> Document:
-    """The whole document; JSON has no NaN and no infinity, so those are None."""
+def numbers(
+    found: Findings, answers: Sequence[modes.Sample] = (), tokens: int | None = None
+) -> Document:
+    """The whole document, with what an evaluator answered to proposals beside the store and what a
+    language model cost in tokens; JSON has no NaN and no infinity, so those are None."""
     # Without a floor nothing is proven, and nothing is shown as a win.
     floors = judge.floors(found) if found.trials else {False: math.inf}
     listed = judge.contenders(found, floors)
@@ -41,6 +44,8 @@ def numbers(found: Findings) -> Document:
     full, _ = table.winners(listed)
     lines = [_line(found, p, each, full.get(p)) for p, each in _list_judged(found, listed).items()]
     torch_us = {p: median(each[0].field.samples["hot"][FALLBACK]) for p, each in listed.items()}
+    named = {(p, one.kernel) for p, one in full.items()}
+    samples = [*modes.samples_of(found, torch_us, named), *answers]
     document: Document = {
         "schema": SCHEMA,
         "device": asdict(found.device),
@@ -59,7 +64,8 @@ def numbers(found: Findings) -> Document:
         "regimes": _regimes(lines),
         "worst": sorted((x for x in lines if x["hot"]), key=lambda x: x["hot"])[:WORST],
         "statuses": search_figures.statuses(found),
-        "at_k": search_figures.at_k(found, torch_us),
+        "at_k": modes.at_k(samples),
+        "modes": modes.by_mode(samples, tokens),
         "search": search_figures.curves(found),
         "operators": search_figures.operators(found),
         "cost": search_figures.cost(found, len({c.kernel for c in full.values()}), len(full)),
@@ -75,7 +81,7 @@ def _list_judged(
 ) -> dict[Problem, Sequence[Contender]]:
     """Contenders of every problem that can be judged, smallest first: those with finals, and those
     on which every attempt failed. A problem still waiting for its finals is not among them."""
-    alive = {a.problem for a in found.attempts if search_figures.correct(found, a)}
+    alive = {a.problem for a in found.attempts if modes.correct(found, a)}
     failed = {a.problem: () for a in found.attempts if a.problem not in alive}
     failed |= {each.problem: () for each in found.fields}
     judged = {**failed, **listed}

@@ -13,6 +13,7 @@ from typing import Any
 
 from hgemm_packs.generator.report import html, plots
 from hgemm_packs.generator.report.bottleneck import KINDS
+from hgemm_packs.generator.report.modes_page import modes
 from hgemm_packs.generator.tables import judge
 
 Document = Mapping[str, Any]
@@ -28,7 +29,7 @@ def page(document: Document) -> str:
     """The whole file."""
     device = document["device"]
     title = f"Kernel search on {device['name']}"
-    body = "\n".join(part(document) for part in PARTS)
+    body = "\n".join(filter(None, (part(document) for part in PARTS)))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -309,4 +310,4 @@ def _is_nested(value: Any) -> bool:
     return isinstance(value, (Mapping, list))
 
 
-PARTS = (_head, _speedups, _regimes, _worst, _prune, _search, _statuses, _conditions)
+PARTS = (_head, _speedups, _regimes, _worst, _prune, _search, modes, _statuses, _conditions)

@@ -8,27 +8,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any
 
 from hgemm_packs.generator.core.spec import Status
-from hgemm_packs.generator.gates.plausibility import floor_us
 from hgemm_packs.generator.report import metrics
+from hgemm_packs.generator.report.modes import correct
 from hgemm_packs.generator.store.busy import BusySeconds
-from hgemm_packs.generator.store.findings import CORRECT, UNBUILT, Attempt, Findings
+from hgemm_packs.generator.store.findings import Attempt, Findings
 from hgemm_packs.problem import Problem
 
-KS = (1, 2, 4, 8, 16, 32, 64)
 POINTS = 300  # of a curve
 NEAR = 0.05  # a search has arrived when its regret is below this
 
 Curve = list[tuple[float, float]]
-
-
-def correct(found: Findings, attempt: Attempt) -> bool:
-    """Whether an attempt passed every gate that it met, then and later."""
-    return attempt.status in CORRECT and attempt.kernel not in found.refused
 
 
 def statuses(found: Findings) -> dict[str, dict[str, int]]:
@@ -43,46 +37,6 @@ def statuses(found: Findings) -> dict[str, dict[str, int]]:
         name: {status.value: counts[name][status] for status in Status if counts[name][status]}
         for name in counts
     }
-
-
-def at_k(found: Findings, torch_us: Mapping[Problem, float]) -> list[dict[str, Any]]:
-    """pass@k, compile@k, speedup@k and efficiency@k of the proposals, each the mean over the
-    problems with at least k of them. Speed-ups are screened times against torch in the hot
-    finals, so only over problems that have those; efficiency is against the measured TFLOP/s."""
-    by_problem: dict[Problem, list[Attempt]] = defaultdict(list)
-    for attempt in found.attempts:
-        by_problem[attempt.problem].append(attempt)
-
-    def values(worth: Any, problems: Iterable[Problem]) -> list[list[float]]:
-        return [
-            [worth(a) if correct(found, a) else 0.0 for a in by_problem[problem]]
-            for problem in problems
-        ]
-
-    built = [[float(a.status not in UNBUILT) for a in each] for each in by_problem.values()]
-    timed = [problem for problem in by_problem if problem in torch_us]
-    passed = metrics.mean_at_k(values(lambda a: 1.0, by_problem), KS)
-    compiled = metrics.mean_at_k(built, KS)
-    faster = metrics.mean_at_k(values(lambda a: torch_us[a.problem] / a.us, timed), KS)
-    efficient = (
-        metrics.mean_at_k(
-            values(lambda a: floor_us(a.problem, found.device, cold=False) / a.us, by_problem), KS
-        )
-        if found.device.peak_tflops > 0
-        else {}
-    )
-    none = (0.0, math.nan, 0)
-    return [
-        {
-            "k": k,
-            "problems": passed[k][2],
-            "pass": passed[k][0],
-            "compile": compiled[k][0],
-            "speedup": faster.get(k, none)[1],
-            "efficiency": efficient.get(k, none)[1],
-        }
-        for k in passed
-    ]
 
 
 def curves(found: Findings) -> dict[str, Any]:

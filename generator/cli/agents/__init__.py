@@ -1,5 +1,5 @@
-"""Verbs for agents and trainers, a module each."""
+"""Verbs for agents, trainers and the formats of the field, a module each."""
 
-from hgemm_packs.generator.cli.agents import mcp, serve
+from hgemm_packs.generator.cli.agents import mcp, serve, trace
 
-__all__ = ["mcp", "serve"]
+__all__ = ["mcp", "serve", "trace"]

@@ -233,7 +233,7 @@ def test_report_goes_where_it_is_told(made: Made, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_a_line_and_no_trace(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(store: Store, out: Path) -> Path:
+    def full(store: Store, out: Path, *more: object) -> Path:
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr("hgemm_packs.generator.report.write", full)

@@ -132,3 +132,23 @@ def test_costs_and_hacks() -> None:
     assert metrics.cost_per_accepted(600.0, 0) == math.inf
     assert metrics.hack_rate(3, 120) == 0.025
     assert math.isnan(metrics.hack_rate(0, 0))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_fast_p_is_the_share_of_subsets_with_a_fast_sample(k: int) -> None:
+    samples = [[0.0, 1.04, 1.2], [0.0, 0.0, 0.0, 0.9], [1.05, 2.0, 0.0, 1.06, 0.3], [1.5, 1.5]]
+    for bar in (1.0, 1.05, 1.5):
+        shares = [
+            fmean(max(subset) > bar for subset in itertools.combinations(values, k))
+            for values in samples
+            if len(values) >= k
+        ]
+        assert metrics.fast_at(samples, bar, k) == pytest.approx(fmean(shares), rel=1e-12)
+    assert math.isnan(metrics.fast_at(samples, 1.0, 6))
+
+
+def test_win_at_p_is_fast_p_with_all_samples() -> None:
+    samples = [[0.0, 1.04, 1.2], [0.0, 0.0, 0.9], [1.05, 2.0, 0.0]]
+    for bar in (0.95, 1.0, 1.1, 1.2):
+        wins = metrics.win_at([max(values) for values in samples], bar)
+        assert metrics.fast_at(samples, bar, 3) == pytest.approx(wins)

@@ -111,9 +111,10 @@ def test_at_k_draws_from_the_proposals_of_each_problem(document: dict[str, Any])
     assert (one["k"], one["problems"]) == (1, 4)
     assert one["pass"] == pytest.approx((0 + 2 / 3 + 1 + 1) / 4, rel=1e-5)
     assert one["compile"] == pytest.approx(3 / 4)
-    # Against 12 us, hot, and 0 for the one that failed.
-    mean = [(12 / 20 + 12 / 10 + 0) / 3, (12 / 40 + 12 / 10) / 2, 12 / 12.5]
-    assert one["speedup"] == pytest.approx(sum(mean) / 3, rel=1e-5)
+    # Against 12 us, hot, and 0 for the one that failed. LOST was once left out, which made a search
+    # that finds nothing on some problems look better than one that finds something slow.
+    mean = [0, (12 / 20 + 12 / 10 + 0) / 3, (12 / 40 + 12 / 10) / 2, 12 / 12.5]
+    assert one["speedup"] == pytest.approx(sum(mean) / 4, rel=1e-5)
     assert (two["k"], two["problems"], two["pass"]) == (2, 2, 1.0)
     best = [(12 / 10 * 2 + 12 / 20) / 3, 12 / 10]
     assert two["speedup"] == pytest.approx(sum(best) / 2, rel=1e-5)

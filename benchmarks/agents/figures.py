@@ -1,0 +1,153 @@
+"""The figures of agents in one place: benchmarks/results/agents.json.
+
+python -m benchmarks.agents.figures [FOLDER OUT.json] reads the raw results below
+`benchmarks/results/agents/` and copies nothing by hand. What has not been measured is left out, and
+never filled in. Lines are in files `.jsonl`, or packed as everywhere in the results:
+
+    scripted/    a line a case of the scripted server: "case", "bypassed" (a gate let it through)
+    mixed/       a line a seed: "seed", "mixed", "search", shares of the best known speed, at one
+                 budget
+    branching/   a line a seed: "seed", "branching", "chain", the same
+    grpo/RUN/    a folder of `generate train`: recipe.json and curve.jsonl; with "control" the
+                 rewards were shuffled
+    byhand/      a line a problem: "problem", "won" (confirmed faster than torch, and in the table)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, geometric_mean
+from typing import Any
+
+from hgemm_packs.generator.compile.cache import write_atomically
+from hgemm_packs.generator.search.rivals import compare
+from hgemm_packs.generator.store.lines import read_records
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+RAW, OUT = RESULTS / "agents", RESULTS / "agents.json"
+#: "Not worse" is: not behind by this share.
+MARGIN = 0.01
+
+Line = Mapping[str, Any]
+
+
+def figures(raw: Path = RAW) -> dict[str, Any]:
+    """Every figure of which there are raw results. Raises ValueError, which names the folder, for
+    lines that lack a field, and OSError."""
+    found: dict[str, Any] = {}
+    for name, make in PARTS.items():
+        place = raw / name
+        if place.is_dir():
+            try:
+                found |= make(place)
+            except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+                raise ValueError(f"{place}: {type(error).__name__}: {error}") from None
+    return found
+
+
+def _lines(place: Path, *fields: str) -> list[Line]:
+    """Whole lines, each with these fields; a header is none."""
+    found = [line for line in read_records([place]) if "header" not in line]
+    if not found:
+        raise ValueError("no lines")
+    for line in found:
+        missing = [name for name in fields if line.get(name) is None]
+        if missing:
+            raise ValueError(f"a line lacks {missing[0]!r}")
+    return found
+
+
+def _last(lines: Sequence[Line], key: str) -> list[Line]:
+    """The later line counts where something was measured twice."""
+    return list({line[key]: line for line in lines}.values())
+
+
+def scripted(place: Path) -> dict[str, Any]:
+    """How many cases the scripted server played, and how many got past a gate that they must
+    not."""
+    cases = _last(_lines(place, "case", "bypassed"), "case")
+    bypassed = sum(line["bypassed"] is not False for line in cases)
+    return {"scripted": {"cases": len(cases), "gate_bypasses": bypassed}}
+
+
+def _pairs(place: Path, ours: str, theirs: str) -> tuple[list[float], list[float]]:
+    lines = _last(_lines(place, "seed", ours, theirs), "seed")
+    pairs = [(float(line[ours]), float(line[theirs])) for line in lines]
+    if not all(x > 0 and math.isfinite(x) for pair in pairs for x in pair):
+        raise ValueError("a share is not positive")
+    return [x for x, _ in pairs], [y for _, y in pairs]
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def mixed(place: Path) -> dict[str, Any]:
+    """A proposer with the search against the search alone: the geometric mean of the ratio of
+    shares over seeds, and the chance of such pairs if it were behind by MARGIN."""
+    ours, theirs = _pairs(place, "mixed", "search")
+    ratio = geometric_mean([x / y for x, y in zip(ours, theirs, strict=True)])
+    p = compare.p_value(ours, [(1.0 - MARGIN) * y for y in theirs])
+    return {"mixed_vs_search": _round(ratio), "mixed_p": _round(p), "mixed_seeds": len(ours)}
+
+
+def branching(place: Path) -> dict[str, Any]:
+    """Several hypotheses against a single chain: the same ratio, and the chance of such pairs if
+    branching were no better."""
+    ours, theirs = _pairs(place, "branching", "chain")
+    ratio = geometric_mean([x / y for x, y in zip(ours, theirs, strict=True)])
+    p = _round(compare.p_value(ours, theirs))
+    return {
+        "branching_vs_chain": _round(ratio),
+        "branching_p": p,
+        "branching_seeds": len(ours),
+    }
+
+
+def grpo(place: Path) -> dict[str, Any]:
+    """Mean reward on held-out problems, over trainings: before the first step and after the last
+    one, and the latter of trainings with shuffled rewards."""
+    starts: list[float] = []
+    ends: dict[bool, list[float]] = {False: [], True: []}
+    for recipe in sorted(place.glob("*/recipe.json")):
+        control = json.loads(recipe.read_text(encoding="utf-8"))["control"]
+        curve = _lines(recipe.with_name("curve.jsonl"), "step", "rewards")
+        ends[control].append(fmean(curve[-1]["rewards"]))
+        if not control:
+            starts.append(fmean(curve[0]["rewards"]))
+    found = {"heldout_start": starts, "heldout_end": ends[False], "control_end": ends[True]}
+    made = {name: _round(fmean(values)) for name, values in found.items() if values}
+    if not made:
+        raise ValueError("no training")
+    return {"grpo": {**made, "trainings": len(starts), "controls": len(ends[True])}}
+
+
+def byhand(place: Path) -> dict[str, Any]:
+    """Problems that free source was written for, and how many it won."""
+    problems = _last(_lines(place, "problem", "won"), "problem")
+    wins = sum(line["won"] is True for line in problems)
+    return {"byhand": {"problems": len(problems), "wins": wins}}
+
+
+PARTS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
+    each.__name__: each for each in (scripted, mixed, branching, grpo, byhand)
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    raw, out = (Path(given) for given in (*arguments, RAW, OUT)[:2])
+    found = figures(raw)
+    if not found:
+        print(f"{raw} has no results of agents", file=sys.stderr)
+        return 1
+    write_atomically(out, (json.dumps(found, indent=1) + "\n").encode())
+    print(f"{out}: {', '.join(found)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
