@@ -192,4 +192,5 @@ def _source(text: str, order: Order, operator: str) -> tuple[Candidate, str]:
     source = answers.apply(base, edits) if edits else answers.read_file(text)
     record = {**start.get("record", {}), **answers.read_record(text)}
     kind = operator if operator == "repair" else "edit" if edits else SOURCE
-    return Candidate.of_source(source, record, answers.kernel_name(source)), kind
+    name = "kernel" if "symbol" in record else answers.kernel_name(source)
+    return Candidate.of_source(source, record, name), kind
