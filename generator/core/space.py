@@ -164,7 +164,8 @@ def ahead(choice: Choice) -> Choice | None:
     return Choice.of(choice.family, genome) if valid else None
 
 
-def _is_for(name: str, problem: Problem) -> bool:
+def is_for(name: str, problem: Problem) -> bool:
+    """Whether a family of FOR can be the best on a problem."""
     size, outputs = FOR[name], problem.m * problem.n
     return (
         problem.m <= size.m
@@ -296,7 +297,7 @@ class Space:
         self.beyond = beyond and only is None
         listed = only
         if listed is None:
-            kept = (c for c in list_computing(problem) if _is_for(c.family, problem))
+            kept = (c for c in list_computing(problem) if is_for(c.family, problem))
             wide = (widest(c, problem) for c in kept)
             listed = [*(c for c in wide if c is not None), *fitted(problem)]
         self.core: tuple[Choice, ...] = tuple(c for c in listed if admits(c, problem))

@@ -57,8 +57,8 @@ class Answer:
             "status": self.status,
             "correct": self.correct,
             "reward": round(self.reward, 6),
-            "verdict": _plain(self.verdict),
-            "gates": [_plain(each) for each in self.verdicts],
+            "verdict": plain(self.verdict),
+            "gates": [plain(each) for each in self.verdicts],
             "times": {protocol: each._asdict() for protocol, each in self.times.items()} or None,
             "speedup": self.speedup,
             "facts": {name: value for name, value in self.facts.items() if _is_finite(value)},
@@ -66,7 +66,8 @@ class Answer:
         }
 
 
-def _plain(verdict: Verdict) -> dict[str, Any]:
+def plain(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as JSON has it, without evidence."""
     return {
         "passed": verdict.passed,
         "gate": verdict.gate,

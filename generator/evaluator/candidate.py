@@ -107,6 +107,7 @@ class Candidate:
         try:
             if not self.is_source:
                 return read_choice(self.document(), problem)
+            self.source.encode()  # half a character is in no file
             of_problem = {"layout": problem.layout, "dtype": problem.dtype}
             if problem.epilogue != "none":
                 of_problem["epilogue"] = problem.epilogue

@@ -66,12 +66,13 @@ class Place(Protocol):
     def floor(self, problem: Problem) -> float: ...
 
 
-def place_of(device: Device) -> Place:
-    """The place of a device. Raises TypeError for what is none."""
+def place_of(device: Device, alone: bool = False) -> Place:
+    """The place of a device; `alone`: the caller has the GPU's lock. Raises TypeError for what is
+    no device."""
     if device is None:
         return Nowhere()
     if isinstance(device, int):
-        return OnGpu(device)
+        return OnGpu(device, alone)
     if isinstance(device, SimDevice):
         return Simulated(device)
     if isinstance(device, ReplayDevice):
@@ -114,11 +115,14 @@ class OnGpu:
     meanwhile: other processes that ask the same wait for their turn. Raises LockHeld after TURN_S,
     RuntimeError when the GPU fails for reasons of its own."""
 
-    def __init__(self, index: int) -> None:
-        self._index = index
+    def __init__(self, index: int, alone: bool = False) -> None:
+        self._index, self._alone = index, alone
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
+        if self._alone:
+            yield
+            return
         lock = gpu_lock(visible_gpu(self._index), wait_s=TURN_S)
         try:
             yield
