@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
+import torch
+
 from hgemm_packs.generator.core.spec import (
     Choice,
     DeviceFacts,
@@ -83,12 +85,17 @@ def place_of(device: Device, alone: bool = False) -> Place:
 def open_device(text: str) -> Device:
     """The device that words name: "gpu", "gpu:1", "sim:SEED", "replay:FILE" or "none".
 
-    Raises ValueError for other words or a file that is no recording, OSError for one that cannot be
-    read.
+    Raises ValueError for other words, a GPU that this process has not or a file that is no
+    recording, OSError for one that cannot be read.
     """
     kind, _, rest = text.partition(":")
-    if kind in ("gpu", "sim") and (rest.isdecimal() or (kind, rest) == ("gpu", "")):
-        return int(rest or 0) if kind == "gpu" else SimDevice(int(rest))
+    if kind == "gpu" and (rest.isdecimal() or text == "gpu"):
+        index = int(rest or 0)
+        if index >= torch.cuda.device_count():
+            raise ValueError(f"this process has no GPU {index}")
+        return index
+    if kind == "sim" and rest.isdecimal():
+        return SimDevice(int(rest))
     if kind == "replay" and rest:
         screens = recording.load(Path(rest), any_catalogue=True)
         return ReplayDevice(screens, corpus.device_facts(), SEED, recording.SAMPLES)

@@ -26,6 +26,7 @@ class Wire(BaseHTTPRequestHandler):
     """One connection. `route` answers a request; whatever goes wrong is answered as JSON."""
 
     limits = Limits()
+    _begun = _drained = False
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "hgemm_packs", ""
     timeout = SOCKET_S
@@ -36,7 +37,7 @@ class Wire(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def _answer(self) -> None:
-        self._begun = False
+        self._begun = self._drained = False
         try:
             self.route()
         except Refusal as refusal:
@@ -55,9 +56,12 @@ class Wire(BaseHTTPRequestHandler):
         """The JSON of the request. Raises Refusal."""
         if "Transfer-Encoding" in self.headers:
             raise Refusal(411, "no_length", "a body has a Content-Length")
-        text = self.headers.get("Content-Length")
-        if text is None:
+        said = self.headers.get_all("Content-Length", [])
+        if not said:
             raise Refusal(411, "no_length", "a body has a Content-Length")
+        if len(said) > 1:
+            raise Refusal(400, "bad_length", "a body has one Content-Length")
+        text = said[0]
         if not (text.isascii() and text.isdecimal() and len(text) < 20):
             raise Refusal(400, "bad_length", "Content-Length is a number")
         if int(text) > self.limits.body_bytes:
@@ -94,9 +98,7 @@ class Wire(BaseHTTPRequestHandler):
         self._begun = True
         self.request_version = self.protocol_version  # to a client of the nineties as well
         self.send_response(status)
-        if not getattr(self, "_drained", False) and self.headers.get("Content-Length", "0") != "0":
-            self.close_connection = True  # what is still on its way is not the next request
-            self.send_header("Connection", "close")
+        self._close_if_unread()
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.send_header("X-Content-Type-Options", "nosniff")
@@ -105,12 +107,12 @@ class Wire(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
-        self._drained = False
 
     def send_lines(self, lines: Any) -> None:
         """Answer with JSON lines as they come, in chunks."""
         self._begun = True
         self.send_response(200)
+        self._close_if_unread()
         self.send_header("Content-Type", "application/x-ndjson")
         self.send_header("Transfer-Encoding", "chunked")
         self.send_header("Cache-Control", "no-store")
@@ -120,6 +122,12 @@ class Wire(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
+
+    def _close_if_unread(self) -> None:
+        """What is still on its way of a body is not the next request."""
+        if not self._drained and {"Content-Length", "Transfer-Encoding"} & {*self.headers}:
+            self.close_connection = True
+            self.send_header("Connection", "close")
 
     def _refuse(self, refusal: Refusal) -> None:
         if self._begun:  # the answer is under way: all that is left is to end it

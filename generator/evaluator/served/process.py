@@ -77,6 +77,10 @@ class Process:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
     def evaluate(
         self,
         candidate: dict[str, Any],
@@ -132,7 +136,7 @@ class Process:
     def kill(self) -> None:
         """End the process and all that it started, from any thread; a call in progress raises
         Died."""
-        if self._process.poll() is None:
+        if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 

@@ -24,6 +24,7 @@ from hgemm_packs.generator.evaluator.served import book, process
 from hgemm_packs.generator.evaluator.served.book import Book, Job
 from hgemm_packs.generator.evaluator.served.process import Process
 from hgemm_packs.generator.evaluator.served.requests import Asked, Limits, Refusal, problem_document
+from hgemm_packs.generator.evaluator.served.seat import Seat
 from hgemm_packs.generator.evaluator.served.turn import turn
 
 PRUNED_EVERY = 1000  # jobs
@@ -39,17 +40,6 @@ class _Live:
     cancelled: bool = False
 
 
-@dataclass(slots=True)
-class _Seat:
-    """One device, its process while there is one, and the job that it has."""
-
-    device: str
-    log: Path
-    process: Process | None = None
-    live: _Live | None = None
-    problem: str = ""  # why there is no process
-
-
 class Service:
     """Evaluates for its owners on `devices`, named as `places.open_device` takes them, with the
     jobs in `folder`.
@@ -63,13 +53,14 @@ class Service:
         self._book = Book(folder)
         self._ready = threading.Condition()
         self._closed = False
-        self._added = 0
+        self._added = self._turns = 0
+        self._served: dict[str, int] = {}  # owner -> the turn of the last job
         left = self._book.unfinished()
         self._queue = deque(_Live(job) for job in left)
         self._live = {live.job.id: live for live in self._queue}
         self._book.prune(self.limits.kept)
         self._seats = [
-            _Seat(device, folder / f"process-{at}.log") for at, device in enumerate(devices)
+            Seat(device, folder / f"process-{at}.log") for at, device in enumerate(devices)
         ]
         try:
             for seat in self._seats:
@@ -170,9 +161,9 @@ class Service:
                 self._queue.remove(live)
                 self._finish(live, live.job.ends(book.CANCELLED))
             else:
-                for running in [seat.process for seat in self._seats if seat.live is live]:
-                    if running is not None:
-                        running.kill()
+                for seat in self._seats:
+                    if seat.job == id_:
+                        seat.kill()
                 self._ready.wait_for(lambda: live.job.finished, process.KILL_S)
             return self._view(live, job)
 
@@ -181,8 +172,8 @@ class Service:
         with self._ready:
             return {
                 "queued": len(self._queue),
-                "running": sum(seat.live is not None for seat in self._seats),
-                "devices": [{"device": seat.device, "state": _state(seat)} for seat in self._seats],
+                "running": sum(bool(seat.job) for seat in self._seats),
+                "devices": [{"device": seat.device, "state": seat.state} for seat in self._seats],
             }
 
     @property
@@ -191,8 +182,7 @@ class Service:
 
     def pids(self) -> list[int | None]:
         """The processes of the devices, None for one that is being started."""
-        running = [seat.process for seat in self._seats]
-        return [each.pid if each is not None else None for each in running]
+        return [seat.pid for seat in self._seats]
 
     def close(self) -> None:
         """End all processes; what is queued or running stays in the folder for the next service."""
@@ -213,9 +203,8 @@ class Service:
         self.close()
 
     def _end_processes(self) -> None:
-        for running in [seat.process for seat in self._seats]:
-            if running is not None:
-                running.kill()
+        for seat in self._seats:
+            seat.kill()
 
     def _find(self, owner: str, id_: str) -> tuple[_Live | None, Job]:
         live = self._live.get(id_)
@@ -233,7 +222,8 @@ class Service:
         job = live.job if live else job
         seen: dict[str, Any] = {"id": job.id, "state": job.state, "problem": job.problem}
         if live is not None and live in self._queue:
-            seen["ahead"] = self._queue.index(live)
+            own = [each for each in self._queue if each.job.owner == job.owner]
+            seen["ahead"] = own.index(live)
         if live is not None and not job.finished:
             seen["gates"] = list(live.gates)
         return {**seen, "answer": job.answer, "error": job.error}
@@ -245,22 +235,24 @@ class Service:
         self._live.pop(job.id, None)
         self._ready.notify_all()
 
-    def _serve(self, seat: _Seat) -> None:
+    def _serve(self, seat: Seat) -> None:
         """One device's thread, to the end."""
         while True:
-            self._ensure_process(seat)
+            if not self._closed:
+                seat.ensure()
             with self._ready:
                 self._ready.wait_for(lambda: self._closed or self._queue)
                 if self._closed:
                     break
-                live = seat.live = self._queue.popleft()
+                live = self._next()
+                seat.job = live.job.id
             try:
                 job = self._run(seat, live)
             except Exception as error:  # a full disk, among others: nobody may wait for ever
                 log.exception("a job failed in the service")
                 job = live.job.ends(book.FAILED, error=_error("internal", type(error).__name__))
             with self._ready:
-                seat.live = None
+                seat.job = ""
                 try:
                     self._finish(live, job)
                 except Exception:
@@ -268,38 +260,33 @@ class Service:
                     live.job = live.job.ends(book.FAILED, error=_error("internal", "not written"))
                     self._live.pop(job.id, None)
                     self._ready.notify_all()
-        if seat.process is not None:
-            seat.process.close()
+        seat.drop()
 
-    def _ensure_process(self, seat: _Seat) -> None:
-        """A new process where the last one is gone. Where none starts the next job tries again."""
-        if seat.process is not None or self._closed:
-            return
-        try:
-            seat.process, seat.problem = Process(seat.device, seat.log), ""
-        except (OSError, process.CannotStart) as error:
-            seat.problem = str(error)
-            log.error("no process: %s", error)
+    def _next(self) -> _Live:
+        """Take the oldest job of the owner who was served least recently. The lock is held."""
+        live = min(self._queue, key=lambda each: self._served.get(each.job.owner, 0))
+        self._queue.remove(live)
+        self._served[live.job.owner] = self._turns = self._turns + 1
+        return live
 
-    def _run(self, seat: _Seat, live: _Live) -> Job:
+    def _run(self, seat: Seat, live: _Live) -> Job:
         """What becomes of a job on a device."""
         with turn(seat.device, lambda: not (self._closed or live.cancelled)) as granted:
             if live.cancelled:
                 return live.job.ends(book.CANCELLED)
             if not granted:  # the service ends
                 return live.job
-            if seat.process is None:
+            running_on = seat.ensure()
+            if running_on is None:
                 return live.job.ends(book.FAILED, error=_error("no_device", seat.problem))
             running = replace(live.job, state=book.RUNNING, attempts=live.job.attempts + 1)
             with self._ready:
                 self._book.write(running)
                 live.job = running
                 self._ready.notify_all()
-            return self._ask(seat, live)
+            return self._ask(seat, running_on, live)
 
-    def _ask(self, seat: _Seat, live: _Live) -> Job:
-        assert seat.process is not None
-
+    def _ask(self, seat: Seat, asked: Process, live: _Live) -> Job:
         def told(gate: dict[str, Any]) -> None:
             with self._ready:
                 live.gates.append(gate)
@@ -307,29 +294,24 @@ class Service:
 
         job, limit_s = live.job, self.limits.job_s
         try:
-            answer = seat.process.evaluate(job.candidate, job.problem, told, limit_s)
+            answer = asked.evaluate(job.candidate, job.problem, told, limit_s)
+            if live.cancelled:  # too late, but its process is being ended
+                seat.drop()
             return job.ends(book.DONE, answer)
         except process.TooLong:
-            seat.process = None
+            seat.drop()
             return job.ends(book.DONE, timed_out(limit_s).document())
         except process.Died as error:
-            seat.process = None
+            seat.drop()
             if live.cancelled:
                 return job.ends(book.CANCELLED)
             if self._closed:  # its end was ours: the next service begins it again
                 return replace(job, state=book.QUEUED, attempts=job.attempts - 1)
             return job.ends(book.FAILED, error=_error("process_died", str(error)))
         except RuntimeError as error:  # the device's: a fresh process may do better
-            seat.process.close()
-            seat.process = None
+            seat.drop()
             return job.ends(book.FAILED, error=_error("device_failed", str(error)))
 
 
 def _error(code: str, text: str) -> dict[str, str]:
     return {"code": code, "message": text[:2000]}
-
-
-def _state(seat: _Seat) -> str:
-    if seat.live is not None:
-        return "running"
-    return "idle" if seat.process is not None else "down" if seat.problem else "starting"

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -119,3 +120,16 @@ def held(service: Service, seat: int = 0) -> Iterator[int]:
     finally:
         if service.pids()[seat] == pid:
             os.kill(pid, signal.SIGCONT)
+
+
+def talk(server: Server, words: bytes, *, end: bool = True) -> tuple[int, dict[str, Any]]:
+    """The status and body of what a server answers to bytes."""
+    with socket.create_connection(server.server_address[:2], 30) as line:  # type: ignore[arg-type]
+        line.sendall(words)
+        if end:
+            line.shutdown(socket.SHUT_WR)
+        data = b""
+        while part := line.recv(1 << 16):
+            data += part
+    head, _, body = data.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)

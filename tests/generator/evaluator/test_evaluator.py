@@ -298,9 +298,12 @@ def test_who_waits_too_long_for_a_gpu_is_told(
         held.close()
 
 
-def test_devices_by_their_words(tmp_path: Path) -> None:
+def test_devices_by_their_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = tmp_path / "made.npz"
     proposals.write_recording(made)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    with pytest.raises(ValueError, match="this process has no GPU 4"):
+        open_device("gpu:4")
     assert (open_device("gpu"), open_device("gpu:3"), open_device("none")) == (0, 3, None)
     simulated = open_device("sim:5")
     assert isinstance(simulated, SimDevice) and simulated.facts.uuid_hash == f"{5:016x}"

@@ -122,15 +122,31 @@ def test_a_killed_process_loses_its_job_and_no_other(service: Service, me: str) 
     assert service.status()["devices"] == [{"device": SIM, "state": "idle"}]
 
 
-def test_a_process_that_died_over_nothing_is_replaced(service: Service, me: str) -> None:
-    (pid,) = service.pids()
-    assert pid is not None
+def test_a_process_that_died_over_nothing_costs_nothing(service: Service, me: str) -> None:
+    running = service._seats[0].process
+    assert running is not None
+    pid = running.pid
     os.kill(pid, signal.SIGKILL)
-    first, second = asked(2)
-    (job,) = service.submit(me, [first])
-    assert service.wait(me, job.id, WAIT_S)["error"]["code"] == "process_died"
-    (job,) = service.submit(me, [second])
-    assert service.wait(me, job.id, WAIT_S)["state"] == "done"
+    until(lambda: not running.alive)
+    (job,) = service.submit(me, asked(1))
+    seen = service.wait(me, job.id, WAIT_S)
+    assert (seen["state"], seen["error"]) == ("done", None)
+    assert service.pids()[0] not in (pid, None)
+
+
+def test_owners_take_turns(service: Service, me: str) -> None:
+    """One who hands in hundreds does not have the others wait for all of them."""
+    you = f"not {me}"
+    with held(service):
+        mine = service.submit(me, asked(5))
+        until(lambda: ran(service, me, mine[0].id))
+        yours = service.submit(you, asked(2))
+        assert service.view(you, yours[1].id)["ahead"] == 1
+    jobs = [*((me, job) for job in mine), *((you, job) for job in yours)]
+    assert [service.wait(owner, job.id, WAIT_S)["state"] for owner, job in jobs] == ["done"] * 7
+    order = sorted(jobs, key=lambda each: service._book.find(each[0], each[1].id).ended)  # type: ignore
+    expected = [mine[0], yours[0], mine[1], yours[1], mine[2], mine[3], mine[4]]
+    assert [job.id for _, job in order] == [job.id for job in expected]
 
 
 def test_who_takes_too_long_is_answered_timeout(tmp_path: Path) -> None:
