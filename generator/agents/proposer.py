@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hgemm_packs.generator.agents import answers, context
+from hgemm_packs.generator.agents import answers, context, schemas
 from hgemm_packs.generator.agents.archive import Example, contrast
 from hgemm_packs.generator.agents.context import Part, Prompt
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Outcome, Proposal
-from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.llm.chat import Chat
 from hgemm_packs.generator.llm.words import BudgetSpent, ChatError
 from hgemm_packs.generator.search.bandit import Bandit
@@ -32,25 +31,10 @@ ASKED, INSTEAD = "asked", "instead"
 START = {NAME: (1.0, 3.0), "search": (3.0, 6.0)}
 
 
-def schema(families: Sequence[str], n: int) -> dict[str, Any]:
-    """The JSON schema of `n` genomes of these families: per family an object of its genes."""
-    kinds = []
-    for name in families:
-        genes = {g: v for g, v in FAMILIES[name].genes.items() if g not in ("layout", "dtype")}
-        properties = {gene: {"enum": list(values)} for gene, values in genes.items()}
-        genome = _object(properties)
-        kinds.append(_object({"family": {"type": "string", "enum": [name]}, "genome": genome}))
-    listed = {"type": "array", "items": {"anyOf": kinds}, "minItems": 1, "maxItems": n}
-    return _object({"genomes": listed})
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+def schema(families: Sequence[str], n: int) -> schemas.Schema:
+    """The JSON schema of `n` genomes of these families."""
+    kinds = [schemas.record(schemas.choice(name)) for name in families]
+    return schemas.record({"genomes": schemas.some({"anyOf": kinds}, n)})
 
 
 class Proposer:

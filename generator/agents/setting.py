@@ -139,7 +139,8 @@ def open_ground(setting: Setting) -> tuple[Device, Ground]:
         raise ValueError(f"no family has a kernel for {problem}")
     facts = facts_of(device)
     found = [each for path in setting.examples for each in read_examples(path, problem, facts)]
-    return device, Ground(space, facts, tuple(found))
+    compiled = not isinstance(device, (ReplayDevice, SimDevice))
+    return device, Ground(space, facts, tuple(found), compiled)
 
 
 def facts_of(device: Device) -> DeviceFacts:
