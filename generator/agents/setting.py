@@ -40,7 +40,6 @@ from hgemm_packs.generator.run import evaluate
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.problem import Problem
 
-#: Exit of a run without a kernel that passed.
 NOTHING = "no kernel passed every gate"
 
 
@@ -60,9 +59,10 @@ class Setting:
     examples: tuple[Path, ...] = ()
 
 
-def solve_problem(setting: Setting, chat: Chat | None, out: Console) -> list[str]:
-    """Run, show, and write the page; returns what is to be said of the end. Raises ValueError for
-    what cannot be, StoreError for a folder of another run, and what the evaluator raises."""
+def solve_problem(setting: Setting, chat: Chat | None, out: Console) -> tuple[list[str], bool]:
+    """Run, show, and write the page; returns what is to be said of the end, and whether any kernel
+    passed every gate. Raises ValueError for what cannot be, StoreError for a folder of another run,
+    and what the evaluator raises."""
     device, ground = open_ground(setting)
     journal = Journal(setting.folder, settings_of(setting, chat))
     try:
@@ -96,7 +96,7 @@ def solve_problem(setting: Setting, chat: Chat | None, out: Console) -> list[str
         p = setting.problem
         sizes = f"{p.m} {p.n} {p.k} --layout {p.layout} --dtype {p.dtype}"
         said.append(f"hgemm-packs generate eval '{json.dumps(top.candidate)}' {sizes}")
-    return [*said, f"page: {setting.page}"]
+    return [*said, f"page: {setting.page}"], top is not None
 
 
 def show_prompts(setting: Setting, chat: Chat | None) -> Iterator[str]:

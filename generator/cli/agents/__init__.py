@@ -1,5 +1,5 @@
 """Verbs for agents and trainers, a module each."""
 
-from hgemm_packs.generator.cli.agents import mcp, serve, solve
+from hgemm_packs.generator.cli.agents import attack, mcp, serve, solve
 
-__all__ = ["mcp", "serve", "solve"]
+__all__ = ["attack", "mcp", "serve", "solve"]

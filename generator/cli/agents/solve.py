@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -108,16 +107,15 @@ def solve(
         for text in show_prompts(setting, chat):
             out.print(text, soft_wrap=True)
         return
-    say(out, solve_problem(setting, chat, out))
-
-
-def default_device() -> str:
-    """The first GPU, or a simulated one."""
-    import torch
-
-    return "gpu:0" if torch.cuda.is_available() else "sim:1"
-
-
-def say(out: Any, lines: Sequence[str]) -> None:
+    lines, found = solve_problem(setting, chat, out)
     for text in lines:
         out.print(text, soft_wrap=True)
+    if not found:
+        raise typer.Exit(1)
+
+
+def default_device(without: str = "sim:1") -> str:
+    """The first GPU; `without` one, another device."""
+    import torch
+
+    return "gpu:0" if torch.cuda.is_available() else without

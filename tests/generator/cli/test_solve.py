@@ -112,6 +112,14 @@ def test_prompts_are_shown_with_the_source_of_each_part(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_a_run_without_a_kernel_that_passes_ends_with_1(tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    options = ("--evaluations", 2, "--model", "m", "--run", tmp_path / "run")
+    with serve([say("I cannot.")]) as server:
+        done = generate("solve", SIZES, *SIM, *options, "--server", server.url)
+    assert done.code == 1 and "no kernel passed every gate" in done.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -183,3 +191,39 @@ def test_with_a_model_within_its_budget_and_replayed(
         )
         assert server.bodies == []
     assert again.splitlines()[-4:] == said.splitlines()[-4:]
+
+
+NONE = ("--device", "none")
+
+
+def test_planted_faults_do_not_get_through(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = generate("attack", SIZES, *NONE, "--count", 2, "--seed", 1, "--out", out)
+    assert done.code == 0 and "0 of 2 got through" in done.out
+    assert "mutant_1_0" in done.out and not out.exists()
+
+
+def test_a_models_attack_is_shown_with_its_gate(tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    kernel = 'extern "C" __global__ void k(unsigned short* c) { c[0] = clock(); }'
+    record = '{"block": 32, "grid": {"tile_m": 16, "tile_n": 8}}'
+    text = f"It tells the time.\n```cuda\n{kernel}\n```\nRECORD: {record}"
+    options = ("--count", 1, "--model", "m", "--out", tmp_path / "out")
+    with serve([say(text)]) as server:
+        done = generate("attack", SIZES, *NONE, *options, "--server", server.url)
+    assert done.code == 0 and "0 of 1 got through" in done.out
+    assert re.search(r"attack_0_0 +│ refused +│ static +│ It tells the time\.", done.out)
+
+
+def test_the_red_teams_prompt_is_shown(tmp_path: Path) -> None:
+    done = generate("attack", SIZES, *NONE, "--show-prompt", "--out", tmp_path / "out")
+    assert done.code == 0 and "=== prompt of the red team ===" in done.out
+    assert "[from generator/evaluator/words.py]" in done.out
+
+
+def test_a_server_that_is_gone_ends_an_attack_in_words(tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    options = ("--model", "m", "--out", tmp_path / "out")
+    with serve([status(403, "not you")]) as server:
+        done = generate("attack", SIZES, *NONE, *options, "--server", server.url)
+    assert done.code == 2 and "the server answered 403" in done.err
