@@ -25,7 +25,17 @@ from hgemm_packs.generator.llm.words import ChatError, Request
 from hgemm_packs.generator.store.run_folder import StoreError
 from hgemm_packs.problem import Problem
 
-from .grounds import FAULTS, PROBLEM, Scripted, as_json, asked_of, chat, ground, orchestrator
+from .grounds import (
+    FAULTS,
+    PROBLEM,
+    Scripted,
+    as_json,
+    asked_of,
+    attempt,
+    chat,
+    ground,
+    orchestrator,
+)
 
 MADE = {"operator": "", "words": "", "parent": ""}
 SETTINGS = {"problem": str(PROBLEM), "seed": 0}
@@ -177,6 +187,18 @@ def test_a_damaged_or_foreign_journal_is_refused(
 def test_a_damaged_piece_is_refused(tmp_path: Path, piece: Any) -> None:
     journal = Journal(tmp_path, SETTINGS)
     journal.piece("step 0.0", lambda: piece)
+    with pytest.raises(StoreError, match=r"step 0\.0 is damaged"):
+        orchestrator(journal).run()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"speedup": "fast"}, {"us": []}, {"facts": None}, {"round": "1"}, {"extra": 1}, {"gate": 3}],
+)
+def test_a_damaged_verdict_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    journal = Journal(tmp_path, SETTINGS)
+    made = {**attempt().document(), **change}
+    journal.piece("attempt 0.0.0", lambda: {"attempt": made})
     with pytest.raises(StoreError, match=r"step 0\.0 is damaged"):
         orchestrator(journal).run()
 
