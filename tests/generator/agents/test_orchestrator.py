@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -325,3 +326,16 @@ def test_a_device_that_fails_ends_the_run_and_what_was_done_is_on_file(tmp_path:
     whole.run()
     again, _ = run_killed(tmp_path, math.inf)
     assert summary(again.tree.attempts) == summary(whole.tree.attempts)
+
+
+def test_where_kernels_are_compiled_the_profile_of_the_best_has_their_code() -> None:
+    run = orchestrator(limits=Limits(evaluations=4))
+    run.run()
+    simulated = run.profile()
+    run._ground = replace(run._ground, compiled=True)
+    compiled = run.profile()
+    assert simulated is not None and compiled is not None
+    of_code = {"registers", "mma_share_of_code"}
+    assert set(compiled.numbers) - set(simulated.numbers) == of_code
+    assert 16 <= compiled.numbers["registers"] <= 255
+    assert 0.0 < compiled.numbers["mma_share_of_code"] < 1.0
