@@ -22,11 +22,13 @@ from hgemm_packs.problem import Problem
 
 @dataclass
 class Ground:
-    """`space` is what a genome may be chosen from; `known` are examples of earlier runs."""
+    """`space` is what a genome may be chosen from; `known` are examples of earlier runs. Where
+    kernels are `compiled` their machine code is looked at too."""
 
     space: Space
     device: DeviceFacts
     known: Sequence[Example] = field(default=())
+    compiled: bool = False
 
     @property
     def problem(self) -> Problem:

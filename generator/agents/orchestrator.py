@@ -154,7 +154,8 @@ class Orchestrator:
         candidate = top.read() if top else None
         if candidate is not None and top is not None:
             one = candidate.read(self._ground.problem)
-            return profiler.profile(one, self._ground.problem, self._ground.device, top)
+            code = profiler.code_facts(one) if self._ground.compiled else None
+            return profiler.profile(one, self._ground.problem, self._ground.device, top, code)
         ranked: list[Choice] = self._ground.ranked[:1]
         for first in ranked:
             return profiler.profile(first, self._ground.problem, self._ground.device)

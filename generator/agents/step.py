@@ -64,7 +64,7 @@ class Stepper:
             found, tried = [], set(known)
             for i, each in enumerate(proposed):
                 verdict = self._judge(each, branch, round, place, i, tried)
-                found.append(Attempt(**verdict["attempt"]))
+                found.append(Attempt.of_document(verdict["attempt"]))
                 seconds += float(verdict["seconds"])
                 tried.add(found[-1].key)
         except (KeyError, TypeError, ValueError) as error:

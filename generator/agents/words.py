@@ -53,6 +53,18 @@ class Proposed:
     parent: str = ""
 
 
+_TIME = (float, int, type(None))
+#: What the fields of an attempt are.
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("round", "place", "branch"), (int,)),
+    **dict.fromkeys(("operator", "parent", "key", "status", "gate", "words"), (str,)),
+    "candidate": (Mapping, type(None)),
+    "reward": (float, int),
+    **dict.fromkeys(("us", "torch_us", "speedup"), _TIME),
+    "facts": (Mapping,),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One candidate of one branch and what became of it. `speedup` is over torch, None where
@@ -97,7 +109,18 @@ class Attempt:
             return None
 
     def document(self) -> dict[str, Any]:
+        """The attempt as plain data, for `of_document`."""
         return asdict(self)
+
+    @classmethod
+    def of_document(cls, document: Any) -> Attempt:
+        """What `document` wrote. Raises TypeError for anything else."""
+        made = cls(**document)
+        for name, kinds in _KINDS.items():
+            value = getattr(made, name)
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                raise TypeError(f"{name}={value!r} of an attempt")
+        return made
 
 
 def of_answer(

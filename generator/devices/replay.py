@@ -53,6 +53,10 @@ class ReplayDevice:
         """Whether a screen of the choice on the problem was recorded."""
         return problem in self._screens and choice in self._screens[problem].row
 
+    def choices(self, problem: Problem) -> tuple[Choice, ...]:
+        """What was recorded of a problem; nothing of one that was not."""
+        return self._screens[problem].choices if problem in self._screens else ()
+
     def baselines(self, problem: Problem) -> Mapping[str, Sequence[float]]:
         """The hot times in us of "torch" and "cublaslt", as far as they were recorded. Raises
         KeyError for a problem that was not."""

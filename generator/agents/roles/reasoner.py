@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
-from hgemm_packs.generator.agents import answers, context
+from hgemm_packs.generator.agents import answers, context, schemas
 from hgemm_packs.generator.agents.context import Part, Prompt
 from hgemm_packs.generator.agents.ground import Ground
 from hgemm_packs.generator.agents.roles.profiler import NUMBERS, Profile
+from hgemm_packs.generator.agents.schemas import tunable
 from hgemm_packs.generator.agents.words import MODEL, Attempt, Hypothesis
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.llm.chat import Chat
@@ -55,40 +55,14 @@ IDEAS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
 }
 
 
-def schema(families: Sequence[str], k: int) -> dict[str, Any]:
+def schema(families: Sequence[str], k: int) -> schemas.Schema:
     """The JSON schema of the answer; without families hypotheses are of words alone."""
-    words = {"type": "string", "maxLength": 200}
-    if not families:
-        return _listed({"words": words}, k)
-    genes = sorted({gene for name in families for gene in tunable(name)})
-    listed = {"type": "string", "enum": genes}
-    return _listed(
-        {
-            "words": words,
-            "family": {"type": "string", "enum": list(families)},
-            "genes": {"type": "array", "items": listed, "minItems": 1, "maxItems": 4},
-        },
-        k,
-    )
-
-
-def _listed(properties: dict[str, Any], k: int) -> dict[str, Any]:
-    item = _object(properties)
-    return _object({"hypotheses": {"type": "array", "items": item, "minItems": 1, "maxItems": k}})
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def tunable(family: str) -> tuple[str, ...]:
-    """Genes of a family that the problem does not decide."""
-    return tuple(gene for gene in FAMILIES[family].genes if gene not in ("layout", "dtype"))
+    fields = {"words": schemas.WORDS}
+    if families:
+        genes = sorted({gene for name in families for gene in tunable(name)})
+        fields["family"] = schemas.one_of(list(families))
+        fields["genes"] = schemas.some(schemas.one_of(genes), 4)
+    return schemas.record({"hypotheses": schemas.some(schemas.record(fields), k)})
 
 
 class Reasoner:

@@ -104,20 +104,20 @@ class RedTeam:
         assert self._chat is not None
         replies = self._chat.climb(self.prompt().messages(), n=count, seed=seed)
         for number, reply in enumerate(replies):
-            name = f"attack_{seed}_{number}"
+            called = f"attack_{seed}_{number}"
             if reply.refusal or not reply.text:
-                yield Attack(name, f"the model refused: {reply.refusal[:200]}", MODEL, None)
+                yield Attack(called, f"the model refused: {reply.refusal[:200]}", MODEL, None)
                 continue
             try:
                 text = answers.read_file(reply.text)
                 record = answers.read_record(reply.text)
-                symbol = answers.kernel_name(text)
-                one = Candidate.of_source(text, record, symbol).read(self._problem)
+                name = "kernel" if "symbol" in record else answers.kernel_name(text)
+                one = Candidate.of_source(text, record, name).read(self._problem)
             except (answers.Unclear, Unreadable) as error:
-                yield Attack(name, str(error), MODEL, None)
+                yield Attack(called, str(error), MODEL, None)
                 continue
             assert isinstance(one, Source)
-            yield Attack(name, reply.text.strip().splitlines()[0][:200], MODEL, one)
+            yield Attack(called, reply.text.strip().splitlines()[0][:200], MODEL, one)
 
     def _try(self, attack: Attack) -> Finding:
         if attack.source is None:

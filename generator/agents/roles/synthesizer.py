@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from hgemm_packs.generator.agents import answers, context
+from hgemm_packs.generator.agents import answers, context, schemas
 from hgemm_packs.generator.agents.context import Part, Prompt
 from hgemm_packs.generator.agents.ground import Ground
 from hgemm_packs.generator.agents.roles.compiler import Repair
-from hgemm_packs.generator.agents.roles.reasoner import tunable
 from hgemm_packs.generator.agents.words import Attempt, Hypothesis, Proposed
 from hgemm_packs.generator.core.space import read_choice
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.evaluator.candidate import Candidate
-from hgemm_packs.generator.families import FAMILIES, family
+from hgemm_packs.generator.families import family
 from hgemm_packs.generator.llm.chat import Chat
 from hgemm_packs.generator.llm.words import Reply
 from hgemm_packs.generator.search import variation
@@ -41,25 +39,10 @@ class Order:
     seed: int = 0
 
 
-def schema(name: str) -> dict[str, Any]:
+def schema(name: str) -> schemas.Schema:
     """The JSON schema of a genome of one family: any model's answer to it is a legal one, but for
     genes that do not fit together."""
-    values = {gene: {"enum": list(FAMILIES[name].genes[gene])} for gene in tunable(name)}
-    return {
-        "type": "object",
-        "properties": {
-            "diagnosis": {"type": "string", "maxLength": 200},
-            "family": {"type": "string", "enum": [name]},
-            "genome": {
-                "type": "object",
-                "properties": values,
-                "required": list(values),
-                "additionalProperties": False,
-            },
-        },
-        "required": ["diagnosis", "family", "genome"],
-        "additionalProperties": False,
-    }
+    return schemas.record({"diagnosis": schemas.WORDS, **schemas.choice(name)})
 
 
 class Synthesizer:
@@ -192,4 +175,5 @@ def _source(text: str, order: Order, operator: str) -> tuple[Candidate, str]:
     source = answers.apply(base, edits) if edits else answers.read_file(text)
     record = {**start.get("record", {}), **answers.read_record(text)}
     kind = operator if operator == "repair" else "edit" if edits else SOURCE
-    return Candidate.of_source(source, record, answers.kernel_name(source)), kind
+    name = "kernel" if "symbol" in record else answers.kernel_name(source)
+    return Candidate.of_source(source, record, name), kind

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,17 @@ from hgemm_packs.generator.llm.words import ChatError, Request
 from hgemm_packs.generator.store.run_folder import StoreError
 from hgemm_packs.problem import Problem
 
-from .grounds import FAULTS, PROBLEM, Scripted, as_json, asked_of, chat, ground, orchestrator
+from .grounds import (
+    FAULTS,
+    PROBLEM,
+    Scripted,
+    as_json,
+    asked_of,
+    attempt,
+    chat,
+    ground,
+    orchestrator,
+)
 
 MADE = {"operator": "", "words": "", "parent": ""}
 SETTINGS = {"problem": str(PROBLEM), "seed": 0}
@@ -181,6 +192,18 @@ def test_a_damaged_piece_is_refused(tmp_path: Path, piece: Any) -> None:
         orchestrator(journal).run()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"speedup": "fast"}, {"us": []}, {"facts": None}, {"round": "1"}, {"extra": 1}, {"gate": 3}],
+)
+def test_a_damaged_verdict_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    journal = Journal(tmp_path, SETTINGS)
+    made = {**attempt().document(), **change}
+    journal.piece("attempt 0.0.0", lambda: {"attempt": made})
+    with pytest.raises(StoreError, match=r"step 0\.0 is damaged"):
+        orchestrator(journal).run()
+
+
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     journal = Journal(tmp_path, SETTINGS)
     with pytest.raises(StoreError, match="another process writes"):
@@ -303,3 +326,16 @@ def test_a_device_that_fails_ends_the_run_and_what_was_done_is_on_file(tmp_path:
     whole.run()
     again, _ = run_killed(tmp_path, math.inf)
     assert summary(again.tree.attempts) == summary(whole.tree.attempts)
+
+
+def test_where_kernels_are_compiled_the_profile_of_the_best_has_their_code() -> None:
+    run = orchestrator(limits=Limits(evaluations=4))
+    run.run()
+    simulated = run.profile()
+    run._ground = replace(run._ground, compiled=True)
+    compiled = run.profile()
+    assert simulated is not None and compiled is not None
+    of_code = {"registers", "mma_share_of_code"}
+    assert set(compiled.numbers) - set(simulated.numbers) == of_code
+    assert 16 <= compiled.numbers["registers"] <= 255
+    assert 0.0 < compiled.numbers["mma_share_of_code"] < 1.0
