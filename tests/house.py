@@ -63,6 +63,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
             "search/rivals",
             "run",
             "redteam",
+            "evaluator",
             "prediction",
             "campaigns",
             "cli",

@@ -13,6 +13,7 @@ from hgemm_packs.cli.console import NO_TORCH, UserError
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.campaigns.campaign import Hopeless
 from hgemm_packs.generator.cli import (
+    agents,
     checks,
     fit,
     follow,
@@ -51,6 +52,7 @@ MENDABLE = (
 )
 
 __all__ = [
+    "agents",
     "app",
     "checks",
     "fit",

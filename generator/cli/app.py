@@ -22,6 +22,7 @@ SEARCH = "Search here"
 LOOK = "Look and judge"
 EVIDENCE = "Tables and evidence"
 GATES = "Gates"
+AGENTS = "Agents and trainers"
 #: Panels of the options of a search.
 PROBLEMS = "Which problems (--shapes, --models and filters may be repeated)"
 EFFORT = "How long, and where"
@@ -46,6 +47,7 @@ ORDER = (
     *("eval", "report", "doctor"),
     *("archive", "table", "fit", "contenders", "measure", "remeasure", "follow"),
     *("redteam", "sanitize"),
+    *("serve", "mcp"),
 )
 INDENT = (0, 0, 0, 2)
 Row = tuple[str, str]
@@ -65,7 +67,7 @@ class Group(TyperGroup):
             name = getattr(option, "rich_help_panel", None)
             if record is not None and name:
                 panels.setdefault(name, []).append((", ".join(option.opts[::-1]), _words(option)))
-        verbs: dict[str, list[Row]] = {name: [] for name in (SEARCH, LOOK, EVIDENCE, GATES)}
+        verbs: dict[str, list[Row]] = {name: [] for name in (SEARCH, LOOK, EVIDENCE, GATES, AGENTS)}
         for name, verb in sorted(self.commands.items(), key=_place):
             first = (verb.help or "").strip().split("\n")[0]
             verbs.setdefault(_panel(verb), []).append((name, first))

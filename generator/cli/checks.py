@@ -21,6 +21,7 @@ from hgemm_packs.generator.compile.candidate import Candidate, load
 from hgemm_packs.generator.compile.compiler import generator_info
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice
+from hgemm_packs.generator.evaluator import DEVICES
 from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.redteam import corpus
 from hgemm_packs.problem import ALIGNMENTS, Alignments, Problem
@@ -54,6 +55,12 @@ def evaluate_one(
     gaps: Annotated[
         bool, typer.Option("--gaps", help="Operands with gaps between their rows.")
     ] = False,
+    device: Annotated[
+        str | None, typer.Option(metavar="DEVICE", help=f"{DEVICES} Default: gpu, else none.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the answer as JSON, and nothing else.")
+    ] = False,
 ) -> None:
     """Put one kernel through every gate; with a GPU, also time it.
 
@@ -68,9 +75,7 @@ def evaluate_one(
 
     docs/candidate.md of the repository has a kernel with its record, and every field.
     """
-    import torch
-
-    from hgemm_packs.generator.run import evaluate
+    from hgemm_packs.generator.evaluator.evaluator import Evaluator
 
     lies = _bytes(base)
     plain = Problem(m, n, k, layout or "nt", dtype or "f16", base=lies, packed=not gaps)
@@ -81,17 +86,37 @@ def evaluate_one(
         problem = Problem(m, n, k, *kind, epilogue=epilogue, base=lies, packed=not gaps)
     else:
         problem = replace(plain, epilogue=computed.epilogue_of(one.genome))
-    device = 0 if torch.cuda.is_available() else None
-    rows = Table("gate", "verdict", "detail")
-    verdicts = evaluate.evaluate(one, problem, device=device)
-    for verdict in verdicts:
-        detail = verdict.detail or str(verdict.evidence.get("skipped", ""))
-        rows.add_row(verdict.gate, verdict.status.value, detail)
-    out.print(rows)
-    if device is None:
-        out.print("this machine has no GPU: the gates that run the kernel were left out")
-    if not verdicts[-1].passed:
+    place = device_named(device)
+    answer = Evaluator(place).judge(one, problem)
+    if as_json:
+        typer.echo(json.dumps(answer.document(), indent=1))
+    else:
+        rows = Table("gate", "verdict", "detail")
+        for verdict in answer.verdicts:
+            detail = verdict.detail or str(verdict.evidence.get("skipped", ""))
+            rows.add_row(verdict.gate, verdict.status.value, detail)
+        out.print(rows)
+        if answer.correct:
+            out.print(answer.words)
+        if place is None:
+            out.print("this machine has no GPU: the gates that run the kernel were left out")
+    if not answer.verdict.passed:
         raise typer.Exit(1)
+
+
+def device_named(words: str | None) -> Any:
+    """The device of an evaluator that an option names: by default the first GPU, none where there
+    is none. Raises UserError."""
+    if words is None:
+        import torch
+
+        return 0 if torch.cuda.is_available() else None
+    from hgemm_packs.generator.evaluator.places import open_device
+
+    try:
+        return open_device(words)
+    except (OSError, ValueError) as error:
+        raise UserError(str(error)) from None
 
 
 def _bytes(text: str) -> Alignments:

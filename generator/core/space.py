@@ -164,7 +164,8 @@ def ahead(choice: Choice) -> Choice | None:
     return Choice.of(choice.family, genome) if valid else None
 
 
-def _is_for(name: str, problem: Problem) -> bool:
+def is_for(name: str, problem: Problem) -> bool:
+    """Whether a family of FOR can be the best on a problem."""
     size, outputs = FOR[name], problem.m * problem.n
     return (
         problem.m <= size.m
@@ -296,7 +297,7 @@ class Space:
         self.beyond = beyond and only is None
         listed = only
         if listed is None:
-            kept = (c for c in list_computing(problem) if _is_for(c.family, problem))
+            kept = (c for c in list_computing(problem) if is_for(c.family, problem))
             wide = (widest(c, problem) for c in kept)
             listed = [*(c for c in wide if c is not None), *fitted(problem)]
         self.core: tuple[Choice, ...] = tuple(c for c in listed if admits(c, problem))
@@ -314,17 +315,29 @@ class Space:
 
         Raises ValueError with the reason when it is none, invalid or not for this problem.
         """
-        if not isinstance(document, dict) or set(document) != {"family", "genome"}:
-            raise ValueError('a choice is {"family": ..., "genome": {...}}')
-        name, genome = document["family"], document["genome"]
-        if name not in FAMILIES:
-            raise ValueError(f"no kernel family {name!r}; known: {', '.join(sorted(FAMILIES))}")
-        if not isinstance(genome, dict):
-            raise ValueError("a genome is an object of genes")
-        kind = {"layout": self.problem.layout, "dtype": self.problem.dtype}
-        full: Genome = {**computed.compute_also(kind, self.problem.epilogue), **genome}
-        family(name).validate(full)
-        choice = Choice.of(name, full)
+        choice = read_choice(document, self.problem)
         if not self.contains(choice):
-            raise ValueError(f"{name}: this kernel does not admit {self.problem}")
+            raise ValueError(f"{choice.family}: this kernel does not admit {self.problem}")
         return choice
+
+
+def read_choice(document: Any, problem: Problem) -> Choice:
+    """The choice that {"family": ..., "genome": {...}} names, with the genes that the problem
+    decides; whether a space contains it is not asked.
+
+    Raises ValueError with the reason when it is none, invalid or not for this problem.
+    """
+    if not isinstance(document, dict) or set(document) != {"family", "genome"}:
+        raise ValueError('a choice is {"family": ..., "genome": {...}}')
+    name, genome = document["family"], document["genome"]
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise ValueError(f"no kernel family {name!r}; known: {', '.join(sorted(FAMILIES))}")
+    if not isinstance(genome, dict):
+        raise ValueError("a genome is an object of genes")
+    kind = {"layout": problem.layout, "dtype": problem.dtype}
+    full: Genome = {**computed.compute_also(kind, problem.epilogue), **genome}
+    family(name).validate(full)
+    choice = Choice.of(name, full)
+    if not admits(choice, problem):
+        raise ValueError(f"{name}: this kernel does not admit {problem}")
+    return choice

@@ -17,7 +17,14 @@ import torch
 from hgemm_packs import launcher
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.compile.candidate import CandidateError, entry
-from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, DeviceLost, Job, Status
+from hgemm_packs.generator.core.spec import (
+    PROTOCOLS,
+    CompiledKernel,
+    DeviceFacts,
+    DeviceLost,
+    Job,
+    Status,
+)
 from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.gates import isolation, numeric, pack_gate
 from hgemm_packs.generator.gates.sizes import Shape
@@ -99,6 +106,15 @@ def ceilings(index: int, seed: int) -> Answer:
     device.run(Job("ceilings", None, (), seed))
     facts = device.facts
     return {name: getattr(facts, name) for name in DeviceFacts.__slots__}
+
+
+def noise(problem: Problem, index: int, seed: int) -> Answer:
+    """Torch against itself: (ratio, lower, upper) by protocol. Raises RuntimeError where the job
+    failed."""
+    reply = _device(index).run(Job("noise", problem, (), seed))
+    if "failed" in reply.evidence:
+        raise RuntimeError(str(reply.evidence["failed"]))
+    return {protocol: list(reply.evidence[protocol]) for protocol in PROTOCOLS}
 
 
 def measure(kind: str, kernel: CompiledKernel, problem: Problem, index: int, seed: int) -> Answer:

@@ -49,6 +49,15 @@ class ReplayDevice:
         """The choice with the least true time, and that in us."""
         return self._screens[problem].optimum()
 
+    def has(self, choice: Choice, problem: Problem) -> bool:
+        """Whether a screen of the choice on the problem was recorded."""
+        return problem in self._screens and choice in self._screens[problem].row
+
+    def baselines(self, problem: Problem) -> Mapping[str, Sequence[float]]:
+        """The hot times in us of "torch" and "cublaslt", as far as they were recorded. Raises
+        KeyError for a problem that was not."""
+        return self._screens[problem].baselines
+
     def run(self, job: Job) -> Reply:
         """Answer a screen. Raises ValueError for other jobs, KeyError for a problem that was not
         recorded."""

@@ -111,6 +111,10 @@ class SimDevice:
         """The ceilings in it are zero until a ceilings job has run here."""
         return self._facts
 
+    def renew(self) -> SimDevice:
+        """The same machine, as it was before any kernel took it."""
+        return SimDevice(self._seed, self._faults, self._noise)
+
     def fault(self, choice: Choice) -> str:
         """Which of the Faults a choice has, or nothing."""
         return self._faults.of(choice)

@@ -82,7 +82,7 @@ class Family:
 
     def validate(self, genome: Genome) -> None:
         """Raise InvalidGenome unless every gene is present and in its set and all fit together."""
-        if genome.get(COMPUTES, "bias") not in computed.TABLE:
+        if genome.get(COMPUTES, "bias") not in (*computed.TABLE,):  # a list has no hash
             raise InvalidGenome(
                 f"{self.name}: {COMPUTES}={genome[COMPUTES]!r} is not one of {(*computed.TABLE,)}"
             )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -21,7 +23,14 @@ from hgemm_packs.generator.compile.candidate import (
     of_choice,
 )
 from hgemm_packs.generator.compile.compiler import BuildError, Built
-from hgemm_packs.generator.core.spec import Choice, CompiledKernel, DeviceFacts, Status, Verdict
+from hgemm_packs.generator.core.spec import (
+    Choice,
+    CompiledKernel,
+    DeviceFacts,
+    Status,
+    Verdict,
+    known_facts,
+)
 from hgemm_packs.generator.devices import in_process
 from hgemm_packs.generator.families import InvalidGenome
 from hgemm_packs.generator.gates import binary, plausibility, sanitizer, sweep
@@ -32,13 +41,23 @@ from hgemm_packs.generator.gates.source import static
 from hgemm_packs.generator.tables import judge
 from hgemm_packs.problem import Problem
 
-__all__ = ["build_gates", "evaluate", "load", "numeric_gate", "state_gate"]
+__all__ = [
+    "build_gates",
+    "each_verdict",
+    "evaluate",
+    "judge_timing",
+    "load",
+    "numeric_gate",
+    "plausible",
+    "state_gate",
+]
 
 WARM_UP_S = 120.0
 GATE_S = 60.0  # the numeric gate of a slow but honest kernel, many times over
 MEASURE_S = 300.0
 CEILINGS_S = 120.0
 
+_ANY_TIME: AbstractContextManager[object] = nullcontext()
 _parsing = threading.Lock()  # one parser serves all threads
 
 
@@ -79,21 +98,36 @@ def evaluate(
     is not to be had passes with the reason as `evidence["skipped"]`. Raises RuntimeError when the
     device fails for reasons of its own.
     """
+    return list(each_verdict(one, problem, device=device))
+
+
+def each_verdict(
+    one: Candidate | Choice,
+    problem: Problem,
+    *,
+    device: int | None = None,
+    turn: AbstractContextManager[object] = _ANY_TIME,
+) -> Iterator[Verdict]:
+    """The verdicts of `evaluate`, each as soon as its gate has decided. `turn` is entered for as
+    long as the GPU is used. Raises what `evaluate` does."""
     try:
         made = of_choice(one) if isinstance(one, Choice) else one
         unfit = entry(made.fields).admits(problem)
     except (CandidateError, InvalidGenome, KeyError) as error:
-        return [Verdict("record", Status.PARSE, str(error))]
+        yield Verdict("record", Status.PARSE, str(error))
+        return
     if unfit is not None:
-        return [Verdict("record", Status.PARSE, unfit.text)]
+        yield Verdict("record", Status.PARSE, unfit.text)
+        return
     verdicts, built = build_gates(made)
+    yield from verdicts
     if built is not None and device is not None:
         further = verdicts[-1].evidence
-        for verdict in _on_device(compiler.as_kernel(built), problem, device, further):
-            verdicts.append(verdict)
-            if not verdict.passed:
-                break
-    return verdicts
+        with turn:
+            for verdict in _on_device(compiler.as_kernel(built), problem, device, further):
+                yield verdict
+                if not verdict.passed:
+                    break
 
 
 def _on_device(
@@ -180,7 +214,18 @@ def _measure_kernel(
             return
         verdict = plausible(timing, problem, facts)
     yield verdict
-    yield timing
+    yield replace(timing, evidence={**timing.evidence, "device": known_facts(facts)})
+
+
+def measure_noise(problem: Problem, device: int) -> float:
+    """How far torch strays from itself on a problem, the worse of hot and cold, as a share: the
+    A/A floor below which a gain is none. Raises IsolationError or RuntimeError when the device
+    fails."""
+    with Worker() as worker:
+        worker.call(in_process.warm_up, device, timeout_s=WARM_UP_S)
+        seed = secrets.randbits(48)
+        bounds = worker.call(in_process.noise, problem, device, seed, timeout_s=MEASURE_S)
+    return judge.noise_floor([bounds], share=1.0)
 
 
 def measure_facts(worker: Worker, device: int) -> DeviceFacts:
@@ -207,10 +252,10 @@ def _confirm_kernel(
         seed,
         limit_s=MEASURE_S,
     )
-    return _judge_timing(verdict) if verdict.gate == "timing" and verdict.passed else verdict
+    return judge_timing(verdict) if verdict.gate == "timing" and verdict.passed else verdict
 
 
-def _judge_timing(verdict: Verdict) -> Verdict:
+def judge_timing(verdict: Verdict) -> Verdict:
     """OK when both lower bounds are above 1, NOISE when only the medians are, else SLOWER."""
     found: dict[str, Any] = {}
     for protocol, ours in verdict.evidence["samples"].items():

@@ -236,10 +236,11 @@ def visible_gpu(index: int) -> str:
     return listed[index]
 
 
-def gpu_lock(gpu: str, folder: Path | None = None) -> FileLock:
-    """The host-wide lock of a GPU, named as in CUDA_VISIBLE_DEVICES. Raises LockHeld."""
+def gpu_lock(gpu: str, folder: Path | None = None, wait_s: float = LOCK_WAIT_S) -> FileLock:
+    """The host-wide lock of a GPU, named as in CUDA_VISIBLE_DEVICES. Raises LockHeld when it is
+    still taken after `wait_s` seconds."""
     folder = folder or Path(tempfile.gettempdir())
-    return FileLock(folder / f"hgemm_packs-gpu-{_uuid(gpu)}.lock", LOCK_WAIT_S)
+    return FileLock(folder / f"hgemm_packs-gpu-{_uuid(gpu)}.lock", wait_s)
 
 
 def _uuid(gpu: str) -> str:

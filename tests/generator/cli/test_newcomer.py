@@ -20,7 +20,7 @@ from tests.generator.command import PROBLEMS, generate, listed
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 #: Verbs and options of `generate` are read in one look.
-SCREEN = 45
+SCREEN = 50
 VERBS = ("resume", "remeasure", "contenders", "archive", "measure", "sanitize", "redteam", "eval")
 
 
@@ -137,6 +137,7 @@ def test_the_help_fits_a_screen_and_names_verbs_alone() -> None:
     code, out, _ = generate("--help")
     assert code == 0 and len(out.splitlines()) <= SCREEN
     panels = ["Search here:", "Look and judge:", "Tables and evidence:", "Gates:"]
+    panels.append("Agents and trainers:")
     assert [line for line in out.splitlines() if line in panels] == panels
     assert {line.split()[0] for line in out.splitlines() if line.startswith("  ")} >= {*VERBS}
     for verb in ("follow", "refine", "contenders", "table", "resume", "measure"):
