@@ -64,6 +64,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
             "run",
             "redteam",
             "evaluator",
+            "rl",
             "prediction",
             "campaigns",
             "cli",

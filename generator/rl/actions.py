@@ -117,7 +117,8 @@ def task(problem: Problem, only: str | None = None) -> str:
     p = problem
     sizes = f"M {p.m} N {p.n} K {p.k} layout {p.layout} type {p.dtype}"
     powers = " ".join(f"{math.log2(max(size, 1)):.0f}" for size in (p.m, p.n, p.k, p.m * p.n))
-    return f"{sizes} powers {powers} family {only or 'any'}"
+    also = f" epilogue {p.epilogue}" if p.epilogue != computed.PLAIN else ""
+    return f"{sizes} powers {powers}{also} family {only or 'any'}"
 
 
 def messages(
@@ -137,9 +138,9 @@ def messages(
 def problem_of(row: Mapping[str, Any]) -> Problem:
     """The problem of a row of a data set. Raises ValueError for a row that has none."""
     try:
-        return Problem(
-            int(row["m"]), int(row["n"]), int(row["k"]), str(row["layout"]), str(row["dtype"])
-        )
+        m, n, k = (int(row[name]) for name in "mnk")
+        epilogue = str(row.get("epilogue", computed.PLAIN))
+        return Problem(m, n, k, str(row["layout"]), str(row["dtype"]), epilogue=epilogue)
     except (KeyError, TypeError) as error:
         raise ValueError(f"a row with m, n, k, layout and dtype, not {dict(row)}") from error
 
@@ -147,4 +148,5 @@ def problem_of(row: Mapping[str, Any]) -> Problem:
 def row_of(problem: Problem) -> dict[str, Any]:
     """The row of a data set that `problem_of` reads."""
     p = problem
-    return {"m": p.m, "n": p.n, "k": p.k, "layout": p.layout, "dtype": p.dtype}
+    row: dict[str, Any] = {"m": p.m, "n": p.n, "k": p.k, "layout": p.layout, "dtype": p.dtype}
+    return row if p.epilogue == computed.PLAIN else {**row, "epilogue": p.epilogue}

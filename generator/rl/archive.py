@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hgemm_packs.generator.core.spec import Choice, Status
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.rl.actions import task
 from hgemm_packs.generator.rl.dialogue import TOOL, call_message
 from hgemm_packs.generator.rl.episode import Episode
@@ -33,8 +33,8 @@ def draw(judge: RecordedJudge, count: int, turns: int, seed: int) -> list[Shown]
     alike, whatever their speed, and every other episode asks for one family."""
     rng = random.Random(seed)
     found: list[Shown] = []
-    for problem, screen in judge.screens.items():
-        worked = [c for c, s in zip(screen.choices, screen.status, strict=True) if s is Status.OK]
+    for problem in judge.screens:
+        worked = judge.working(problem)
         for at in range(count):
             only = rng.choice(worked).family if at % 2 else None
             listed = [c for c in worked if only in (None, c.family)]

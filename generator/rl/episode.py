@@ -65,7 +65,7 @@ class Episode:
                 "reward": judged.reward,
                 "parts": dict(judged.parts),
                 "return": gains[turn],
-                "verdict": judged.status.value,
+                "verdict": judged.status,
                 "detail": judged.words,
                 "us": judged.us,
                 "source": judged.choice,

@@ -1,22 +1,25 @@
-"""Who answers an action: recorded times of a GPU, in arrays, or the evaluator.
+"""Who answers an action: here recorded times of a GPU; in `evaluator_judge` the evaluator.
 
-Called by episodes. Both say the same of an answer: status, speedup, reward with its parts, and
-words for the model.
+Called by episodes. A judge says status, speedup, reward with its parts, and words for the model. A
+recording has too few samples of a kernel for a lower bound of its gain: the median stands for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Protocol
 
-from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.core.spec import Choice, Status
 from hgemm_packs.generator.devices import recording
 from hgemm_packs.generator.devices.recording import Screen
-from hgemm_packs.generator.rl import reward
+from hgemm_packs.generator.evaluator.reward import UNMEASURED, reward
+from hgemm_packs.generator.families import family
 from hgemm_packs.generator.rl.actions import ActionSpace
+from hgemm_packs.generator.rl.reward import parts
 from hgemm_packs.problem import Problem
 
 #: The A/A deviation of screens on the H200 that was recorded: its table's own.
@@ -28,16 +31,17 @@ class Judged:
     """What became of one action: `us` and `speedup` are None where nothing was measured, `choice`
     is the key of the choice, empty where the text was none."""
 
-    status: Status
+    status: str
     words: str
-    parts: Mapping[str, float]
+    reward: float
     us: float | None = None
     speedup: float | None = None
     choice: str = ""
 
     @property
-    def reward(self) -> float:
-        return sum(self.parts.values())
+    def parts(self) -> Mapping[str, float]:
+        """The summands of the reward by name."""
+        return parts(self.status, self.reward)
 
 
 class Judge(Protocol):
@@ -62,7 +66,7 @@ class RecordedJudge:
     _known: dict[tuple[Problem, str, str | None], Judged] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.space = ActionSpace({c for screen in self.screens.values() for c in screen.choices})
+        self.space = ActionSpace(self._of_today)
 
     @classmethod
     def read(cls, *paths: Path) -> RecordedJudge:
@@ -71,6 +75,21 @@ class RecordedJudge:
         for path in paths:
             found |= recording.load(path, any_catalogue=True)
         return cls(found)
+
+    @cached_property
+    def _of_today(self) -> frozenset[Choice]:
+        """Recorded choices that their families still know: rules have become stricter since."""
+        listed = {c for screen in self.screens.values() for c in screen.choices}
+        return frozenset(c for c in listed if family(c.family).is_valid(c.genome))
+
+    def working(self, problem: Problem) -> list[Choice]:
+        """The choices that an action can name and that were right, in the recording's order."""
+        screen = self.screens[problem]
+        return [
+            choice
+            for choice, status in zip(screen.choices, screen.status, strict=True)
+            if status is Status.OK and choice in self._of_today
+        ]
 
     def baseline_us(self, problem: Problem) -> float:
         """Time of the faster baseline in us."""
@@ -87,28 +106,32 @@ class RecordedJudge:
         screen = self.screens[problem]
         try:
             choice = self.space.parse(text, problem)
-            if only is not None and choice.family != only:
-                raise ValueError(f"a kernel of {only} was asked for, not of {choice.family}")
+            check_family(choice.family, only)
         except ValueError as error:
             return refused(Status.PARSE, str(error))
         row = screen.row.get(choice)
         if row is None:
-            return refused(Status.LAUNCH, "not recorded", choice.key)
+            words = f"{UNMEASURED}: no time of this kernel was recorded"
+            return Judged(UNMEASURED, words, reward(UNMEASURED), choice=choice.key)
         status = screen.status[row]
         if status is not Status.OK:
             return refused(status, "as recorded", choice.key)
         us = float(screen.us[row])
-        return timed(us, self.baseline_us(problem), self.noise_floor, choice.key)
+        speedup = self.baseline_us(problem) / us
+        worth = reward(Status.OK.value, speedup, self.noise_floor)
+        return Judged(Status.OK.value, _words(speedup, us), worth, us, speedup, choice.key)
+
+
+def check_family(name: str, only: str | None) -> None:
+    """Raises ValueError where a kernel of another family was asked for."""
+    if only is not None and name != only:
+        raise ValueError(f"a kernel of {only} was asked for, not of {name}")
 
 
 def refused(status: Status, why: str, choice: str = "") -> Judged:
     """Of an action that no time was measured of."""
-    return Judged(status, f"{status.value}: {why}", reward.parts(status, None, 0.0), choice=choice)
+    return Judged(status.value, f"{status.value}: {why}", reward(status.value), choice=choice)
 
 
-def timed(us: float, baseline_us: float, noise_floor: float, choice: str) -> Judged:
-    """Of a kernel that is right and takes `us`."""
-    speedup = baseline_us / us
-    words = f"{Status.OK.value}: {speedup:.2f} x the best baseline, {us:.3g} us"
-    parts = reward.parts(Status.OK, speedup, noise_floor)
-    return Judged(Status.OK, words, parts, us, speedup, choice)
+def _words(speedup: float, us: float) -> str:
+    return f"{Status.OK.value}: {speedup:.2f} x the best baseline, {us:.3g} us"

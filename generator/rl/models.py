@@ -7,6 +7,7 @@ shows that the loop learns, not how clever a language model is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,15 @@ WIDTH, LAYERS, HEADS, LONGEST = 192, 4, 6, 512
 
 def word_tokenizer(texts: Iterable[str]) -> Any:
     """A tokenizer of transformers that knows the words of `texts` and the special ones."""
-    import regex
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    known = {word for text in texts for word in regex.findall(WORDS, text)}
+    known = {word for text in texts for word in re.findall(WORDS, text)}
     vocabulary = {word: i for i, word in enumerate([UNKNOWN, PAD, *SPECIAL, *sorted(known)])}
     made = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     made.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "isolated")
     made.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=made, unk_token=UNKNOWN, pad_token=PAD, eos_token=END
     )
     tokenizer.add_special_tokens({"additional_special_tokens": list(SPECIAL)})

@@ -5,6 +5,7 @@ Called by `stages`. A folder belongs to one recipe: another is refused.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -92,6 +93,11 @@ class Training:
     @property
     def rewards(self) -> Path:
         return self.folder / "rewards.jsonl"
+
+
+def digest_of(recording: Path) -> str:
+    """What a recipe names a recording by. Raises OSError."""
+    return hashlib.sha256(recording.read_bytes()).hexdigest()[:16]
 
 
 def add_line(file: Path, line: Mapping[str, Any]) -> None:

@@ -1,55 +1,29 @@
-"""What one attempt is worth, and what a turn is worth for those that follow it.
+"""What the turns of an episode are worth together; what one is worth the evaluator's reward says.
 
-One place for recordings, evaluator and exports. Rewards are of screened times; what is published
-comes from confirmations alone.
+Rewards are of screened times; what is published comes from confirmations alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.evaluator.reward import LEVEL, REWARDS
 
-#: What a refusal costs: the earlier something is caught, the less there is to learn from.
-REFUSED: Final[Mapping[Status, float]] = {
-    Status.PARSE: -1.0,
-    Status.STATIC: -1.0,
-    Status.BUILD: -0.8,
-    Status.DATAFLOW: -0.8,
-    Status.COVERAGE: -0.8,
-    Status.BINARY: -0.8,
-    Status.LAUNCH: -0.6,
-    Status.TIMEOUT: -0.6,
-    Status.SANITIZER: -0.6,
-    Status.NUMERIC: -0.5,
-    Status.HACK: -1.5,
-}
-#: What being right is worth at the baseline's speed, and the bounds of a right answer's reward.
-RIGHT, LEAST, MOST = 0.1, -0.4, 1.0
 #: How much of a later turn's reward the turn before it is paid.
 DISCOUNT = 0.4
 
 
-def parts(status: Status, speedup: float | None, noise_floor: float) -> dict[str, float]:
+def parts(status: str, reward: float) -> dict[str, float]:
     """The summands of an attempt's reward by name: `refused`, or `right` and `speed`.
 
-    `speedup` is the best baseline's time over the kernel's, at its lower bound where there is one;
-    a gain that `noise_floor` (0.01 is 1%) explains is none. Raises ValueError for a right answer
-    without a time.
-
-    >>> parts(Status.NUMERIC, None, 0.01)
-    {'refused': -0.5}
-    >>> parts(Status.OK, 2.0, 0.01)
-    {'right': 0.1, 'speed': 0.9}
+    >>> parts("NUMERIC", -0.5), parts("OK", 0.1)
+    ({'refused': -0.5}, {'right': 0.1, 'speed': 0.0})
     """
-    if status in REFUSED:
-        return {"refused": REFUSED[status]}
-    if speedup is None or not speedup > 0:
-        raise ValueError(f"{status.value} without a time has no reward")
-    gain = 0.0 if 1.0 < speedup <= 1.0 + noise_floor else math.log2(speedup)
-    return {"right": RIGHT, "speed": min(max(RIGHT + gain, LEAST), MOST) - RIGHT}
+    if status in REWARDS:
+        return {"refused": reward}
+    return {"right": LEVEL, "speed": reward - LEVEL}
 
 
 def returns(rewards: Sequence[float]) -> list[float]:
@@ -70,7 +44,7 @@ def episode_reward(rewards: Sequence[float]) -> float:
     """One number for a whole episode: the first turn's return on the scale of one reward, so that
     episodes of any length compare. Without a turn it is that of an answer that cannot be read."""
     if not rewards:
-        return REFUSED[Status.PARSE]
+        return REWARDS[Status.PARSE.value]
     return returns(rewards)[0] / sum(DISCOUNT**turn for turn in range(len(rewards)))
 
 

@@ -59,9 +59,9 @@ def _answer(model: Any, tokenizer: Any, dialogues: Sequence[Sequence[Any]]) -> l
         tokenizer.apply_chat_template(each, tokenize=False, add_generation_prompt=True)
         for each in dialogues
     ]
-    inputs = tokenizer(
-        texts, return_tensors="pt", padding=True, add_special_tokens=False
-    ).to(model.device)
+    inputs = tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False).to(
+        model.device
+    )
     made = model.generate(
         input_ids=inputs["input_ids"],
         attention_mask=inputs["attention_mask"],

@@ -252,7 +252,7 @@ def _asking(training: Training, stage: str, held_out: RecordedJudge, tokenizer: 
     """trl's callback that asks before the first step and after every so many."""
     from transformers import TrainerCallback
 
-    class Asking(TrainerCallback):  # type: ignore[misc]
+    class Asking(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
             if state.global_step == 0:
                 ask(training, stage, 0, known["model"], tokenizer, held_out)

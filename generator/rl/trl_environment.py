@@ -27,9 +27,7 @@ class Rollout:
     def reset(self, **row: Any) -> str:
         """Begin with the problem of a row; returns the task in words. Raises ValueError for a row
         without a problem."""
-        self._episode = Episode(
-            self._judge, problem_of(row), self._turns, row.get("only") or None
-        )
+        self._episode = Episode(self._judge, problem_of(row), self._turns, row.get("only") or None)
         return self._episode.task
 
     def propose(self, family: str, genome: dict) -> str:  # type: ignore[type-arg]

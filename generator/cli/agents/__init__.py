@@ -1,5 +1,5 @@
 """Verbs for agents and trainers, a module each."""
 
-from hgemm_packs.generator.cli.agents import mcp, serve
+from hgemm_packs.generator.cli.agents import export, mcp, serve, train
 
-__all__ = ["mcp", "serve"]
+__all__ = ["export", "mcp", "serve", "train"]
