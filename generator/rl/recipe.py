@@ -30,14 +30,14 @@ class Recipe:
     control: bool = False
     turns: int = TURNS
     episodes: int = 64  # of each problem in the archive
-    archive_steps: int = 300
+    archive_steps: int = 600
     archive_batch: int = 64
     archive_rate: float = 1e-3
     family_steps: int = 30
     hgemm_steps: int = 90
     problems: int = 16  # of a GRPO step
     group: int = 16  # rollouts of a problem
-    rate: float = 3e-4
+    rate: float = 5e-4
     every: int = 10  # steps between questions about held-out problems, and between checkpoints
     samples: int = 8  # episodes of each held-out problem
     width: int = 192  # of the small model

@@ -108,11 +108,12 @@ def practise(
             max_completion_length=DIALOGUE,
             max_tool_calling_iterations=plan.turns,
             scale_rewards="group",
+            shuffle_dataset=False,
             beta=0.0,
             temperature=1.0,
             lr_scheduler_type="constant",
         ),
-        train_dataset=Dataset.from_list([*_tasks(judge, stage)]),
+        train_dataset=Dataset.from_list(_schedule(plan, stage, judge)),
         processing_class=tokenizer,
         environment_factory=lambda: Rollout(judge, plan.turns),
         peft_config=_adapters(plan),
@@ -141,6 +142,17 @@ def _row(tokenizer: Any, shown: Shown) -> dict[str, str]:
         list(shown.messages), tokenize=False, add_generation_prompt=True
     )
     return {"prompt": prompt, "completion": call_text(shown.action) if shown.action else END}
+
+
+def _schedule(plan: Recipe, stage: str, judge: RecordedJudge) -> list[dict[str, Any]]:
+    """The rows of every step in order: each task once before any comes again. As one epoch, for a
+    sampler that goes on from a checkpoint would begin a later epoch in another order."""
+    rng = random.Random(f"{plan.seed} {stage}")
+    tasks = [*_tasks(judge, stage)]
+    found: list[dict[str, Any]] = []
+    while len(found) < plan.steps(stage) * plan.problems:
+        found += rng.sample(tasks, len(tasks))
+    return found[: plan.steps(stage) * plan.problems]
 
 
 def _tasks(judge: RecordedJudge, stage: str) -> Iterator[dict[str, Any]]:
@@ -240,8 +252,8 @@ def ask(
         "step": step,
         "mean": sum(rewards) / len(rewards),
         "rewards": [round(reward, 4) for reward in rewards],
-        "speedups": [
-            [None if judged.speedup is None else round(judged.speedup, 4) for _, judged in e.turns]
+        "speedups": [  # of the best turn; 0 where no turn was right
+            round(max([judged.speedup or 0.0 for _, judged in e.turns], default=0.0), 4)
             for e in episodes
         ],
     }
