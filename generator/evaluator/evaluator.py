@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Status, Verdict
+from hgemm_packs.generator.core.spec import FALLBACK, Choice, DeviceFacts, Status, Verdict
 from hgemm_packs.generator.evaluator import facts as facts_of
 from hgemm_packs.generator.evaluator import words
 from hgemm_packs.generator.evaluator.answer import CORRECT, Answer
@@ -108,7 +108,7 @@ class Evaluator:
         times = {p: Timing(**seen[p]) for p in seen["samples"]}
         device = DeviceFacts(**seen["device"])
         facts = {**facts, **facts_of.limits(fields, problem, times, device)}
-        lcb = _least_gain(seen["samples"], seen["baselines"])
+        lcb = _least_gain(times, seen["samples"], seen["baselines"])
         floor = 0.0
         if lcb > 1.0:  # only a gain can be one of the noise
             floor = facts["noise_floor"] = self._floor(problem)
@@ -142,15 +142,15 @@ def _refused(last: Verdict, verdicts: list[Verdict], facts: Mapping[str, Any]) -
 
 
 def _least_gain(
-    samples: Mapping[str, list[float]], baselines: Mapping[str, Mapping[str, list[float]]]
+    times: Mapping[str, Timing],
+    samples: Mapping[str, list[float]],
+    baselines: Mapping[str, Mapping[str, list[float]]],
 ) -> float:
     """The lower bound of the paired speed-up over the best baseline, hot or cold, whichever is
-    less: over the best means over each."""
-    return min(
-        ratio(each[protocol], ours).lcb
-        for protocol, ours in samples.items()
-        for each in baselines.values()
-    )
+    less: over the best means over each. That over torch is in `times`."""
+    others = [each for arm, each in baselines.items() if arm != FALLBACK]
+    bounds = [ratio(each[p], ours).lcb for p, ours in samples.items() for each in others]
+    return min([*bounds, *(each.lcb for each in times.values())])
 
 
 def _append(store: Path, candidate: Candidate, problem: Problem, answer: Answer) -> None:

@@ -36,7 +36,7 @@ def mcp(
     try:
         from hgemm_packs.generator.evaluator.served import mcp_door
     except ModuleNotFoundError as error:
-        if error.name not in ("mcp", "anyio"):
+        if (error.name or "").partition(".")[0] not in ("mcp", "anyio"):
             raise
         raise UserError("mcp is missing: pip install 'hgemm-packs[mcp]'") from None
     with contextlib.ExitStack() as stack:

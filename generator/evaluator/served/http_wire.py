@@ -92,6 +92,7 @@ class Wire(BaseHTTPRequestHandler):
         """Answer with JSON."""
         data = json.dumps(document, allow_nan=False).encode()
         self._begun = True
+        self.request_version = self.protocol_version  # to a client of the nineties as well
         self.send_response(status)
         if not getattr(self, "_drained", False) and self.headers.get("Content-Length", "0") != "0":
             self.close_connection = True  # what is still on its way is not the next request
@@ -142,7 +143,6 @@ class Wire(BaseHTTPRequestHandler):
         self.headers = getattr(self, "headers", None) or _NO_HEADERS
         self.command = getattr(self, "command", None) or ""
         self.requestline = getattr(self, "requestline", "")
-        self.request_version = getattr(self, "request_version", "HTTP/1.1")
         words = message or "the request is no HTTP of ours"
         self.send(code, Refusal(code, "bad_http", words).document(), {"Connection": "close"})
 

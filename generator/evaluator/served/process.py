@@ -155,6 +155,9 @@ def main(fd: int, parent: int, device: str) -> None:
     def send(**said: Any) -> None:
         pipe.send_bytes(json.dumps(said).encode())
 
+    import torch
+
+    torch.set_num_threads(1)  # several of these share the CPUs, and a candidate asks for little
     from hgemm_packs.generator.evaluator.evaluator import Evaluator
     from hgemm_packs.generator.evaluator.places import open_device
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -13,7 +14,14 @@ from hgemm_packs.errors import PackError
 from hgemm_packs.generator.compile.candidate import (
     candidate,
 )
-from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, Status, Verdict
+from hgemm_packs.generator.core.spec import (
+    CompiledKernel,
+    DeviceFacts,
+    Job,
+    Reply,
+    Status,
+    Verdict,
+)
 from hgemm_packs.generator.devices import in_process
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import IsolationError
@@ -292,3 +300,48 @@ def test_records_are_not_shared_between_candidates() -> None:
     second = candidate("b", SOURCE, {"block": 64, "grid": {"tile_m": 32, "tile_n": 8}})
     assert (first.fields["grid"]["tile_m"], second.fields["grid"]["tile_m"]) == (16, 32)
     assert first.fields["grid"]["persistent"] is second.fields["grid"]["persistent"] is False
+
+
+def test_the_noise_of_a_problem_is_the_worse_of_hot_and_cold(fake: type[FakeWorker]) -> None:
+    fake.answers["noise"] = {"hot": [1.0, 0.996, 1.003], "cold": [1.001, 0.998, 1.0123]}
+    assert evaluate.measure_noise(PROBLEM, 0) == 0.0123
+    assert [name for name, _ in fake.calls] == ["warm_up", "noise"]
+
+
+def test_the_noise_job_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = {"hot": (1.0, 0.99, 1.01), "cold": (1.0, 0.98, 1.02)}
+    asked: list[Job] = []
+    replies = [Reply({}, evidence={**bounds, "seed": 7}), Reply({}, evidence={"failed": "no room"})]
+
+    class Device:
+        def run(self, job: Job) -> Reply:
+            asked.append(job)
+            return replies.pop(0)
+
+    monkeypatch.setattr(in_process, "_device", lambda index: Device())
+    assert in_process.noise(PROBLEM, 0, 7) == {p: list(each) for p, each in bounds.items()}
+    assert asked == [Job("noise", PROBLEM, (), 7)]
+    with pytest.raises(RuntimeError, match="no room"):
+        in_process.noise(PROBLEM, 0, 7)
+
+
+def test_each_verdict_is_there_before_the_next_gate_runs(fake: type[FakeWorker]) -> None:
+    """And the turn on the GPU is taken for the gates that run the kernel alone."""
+    turns: list[str] = []
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        turns.append("taken")
+        yield
+        turns.append("given back")
+
+    seen = {}
+    for verdict in evaluate.each_verdict(case("plain"), PROBLEM, device=0, turn=turn()):
+        seen[verdict.gate] = len(fake.calls), list(turns)
+    assert seen["coverage"] == (0, [])
+    assert seen["numeric"] == (2, ["taken"])
+    assert seen["timing"][1] == ["taken"] and turns == ["taken", "given back"]
+    assert seen["state"][0] == 3
+    last = list(evaluate.each_verdict(case("plain"), PROBLEM, device=0))[-1]
+    facts = DeviceFacts(**last.evidence["device"])
+    assert facts == corpus.device_facts()
