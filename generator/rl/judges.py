@@ -24,6 +24,8 @@ from hgemm_packs.problem import Problem
 
 #: The A/A deviation of screens on the H200 that was recorded: its table's own.
 NOISE_FLOOR = 0.0081
+#: Characters of a reply to a model at most: of a list of genes the first will do.
+MOST_WORDS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,8 @@ def check_family(name: str, only: str | None) -> None:
 
 def refused(status: Status, why: str, choice: str = "") -> Judged:
     """Of an action that no time was measured of."""
-    return Judged(status.value, f"{status.value}: {why}", reward(status.value), choice=choice)
+    words = f"{status.value}: {why}"[:MOST_WORDS]
+    return Judged(status.value, words, reward(status.value), choice=choice)
 
 
 def _words(speedup: float, us: float) -> str:

@@ -45,6 +45,16 @@ class Recipe:
     model: str = ""  # a folder of transformers' instead; empty makes the small model
     recorded: tuple[str, ...] = ()  # digests of the recordings: trained on, held out
 
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens of one answer at most: a word of the small model is many of other models."""
+        return 200 if self.model else 40
+
+    @property
+    def dialogue_tokens(self) -> int:
+        """Tokens of all turns of a rollout at most, replies included."""
+        return self.turns * (320 if self.model else 80)
+
     def steps(self, stage: str) -> int:
         """Of a GRPO stage."""
         return {FAMILIES: self.family_steps, HGEMM: self.hgemm_steps}[stage]

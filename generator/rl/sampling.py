@@ -12,15 +12,15 @@ from typing import Any
 from hgemm_packs.generator.rl.dialogue import TOOL, call_message, called
 from hgemm_packs.generator.rl.episode import Episode
 
-#: Tokens of one answer at most.
-ANSWER = 160
 #: Episodes played at once.
 AT_ONCE = 1024
 
 
-def play(model: Any, tokenizer: Any, episodes: Sequence[Episode], seed: int) -> None:
-    """Have the model answer every episode to its end, drawn at temperature 1. An answer that calls
-    no tool ends its episode."""
+def play(
+    model: Any, tokenizer: Any, episodes: Sequence[Episode], seed: int, most_tokens: int
+) -> None:
+    """Have the model answer every episode to its end, drawn at temperature 1, an answer of
+    `most_tokens` at most. An answer that calls no tool ends its episode."""
     import torch
 
     was_training = model.training
@@ -29,15 +29,15 @@ def play(model: Any, tokenizer: Any, episodes: Sequence[Episode], seed: int) -> 
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         torch.manual_seed(seed)
         for start in range(0, len(episodes), AT_ONCE):
-            _play(model, tokenizer, episodes[start : start + AT_ONCE])
+            _play(model, tokenizer, episodes[start : start + AT_ONCE], most_tokens)
     model.train(was_training)
 
 
-def _play(model: Any, tokenizer: Any, episodes: Sequence[Episode]) -> None:
+def _play(model: Any, tokenizer: Any, episodes: Sequence[Episode], most: int) -> None:
     said = [[{"role": "user", "content": episode.task}] for episode in episodes]
     open_ = list(range(len(episodes)))
     while open_:
-        answers = _answer(model, tokenizer, [said[i] for i in open_])
+        answers = _answer(model, tokenizer, [said[i] for i in open_], most)
         going_on = []
         for i, answer in zip(open_, answers, strict=True):
             action = called(answer)
@@ -54,7 +54,7 @@ def _play(model: Any, tokenizer: Any, episodes: Sequence[Episode]) -> None:
         open_ = going_on
 
 
-def _answer(model: Any, tokenizer: Any, dialogues: Sequence[Sequence[Any]]) -> list[str]:
+def _answer(model: Any, tokenizer: Any, dialogues: Sequence[Sequence[Any]], most: int) -> list[str]:
     texts = [
         tokenizer.apply_chat_template(each, tokenize=False, add_generation_prompt=True)
         for each in dialogues
@@ -69,7 +69,7 @@ def _answer(model: Any, tokenizer: Any, dialogues: Sequence[Sequence[Any]]) -> l
         temperature=1.0,
         top_k=0,
         top_p=1.0,
-        max_new_tokens=ANSWER,
+        max_new_tokens=most,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )

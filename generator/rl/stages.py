@@ -23,8 +23,6 @@ from hgemm_packs.generator.rl.recipe import ARCHIVE, FAMILIES, HGEMM, Recipe, Tr
 from hgemm_packs.generator.rl.sampling import play
 from hgemm_packs.generator.rl.trl_environment import Rollout, episode_of
 
-#: Tokens of all turns of a rollout at most, replies included.
-DIALOGUE = 320
 #: Seeds of held-out episodes begin here, apart from those of training.
 ASKED = 7_000
 #: Steps between checkpoints of the first stage.
@@ -105,7 +103,7 @@ def practise(
             max_steps=plan.steps(stage),
             per_device_train_batch_size=plan.problems * plan.group,
             num_generations=plan.group,
-            max_completion_length=DIALOGUE,
+            max_completion_length=plan.dialogue_tokens,
             max_tool_calling_iterations=plan.turns,
             scale_rewards="group",
             shuffle_dataset=False,
@@ -245,7 +243,7 @@ def ask(
         for problem in held_out.screens
         for _ in range(plan.samples)
     ]
-    play(model, tokenizer, episodes, ASKED + plan.seed)
+    play(model, tokenizer, episodes, ASKED + plan.seed, plan.answer_tokens)
     rewards = [episode.reward for episode in episodes]
     line = {
         "stage": stage,
