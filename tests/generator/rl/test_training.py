@@ -17,8 +17,10 @@ from hgemm_packs.cli.console import UserError
 from hgemm_packs.generator.devices import recording
 from hgemm_packs.generator.rl import archive, stages
 from hgemm_packs.generator.rl.dialogue import END, call_text, called
+from hgemm_packs.generator.rl.episode import Episode
 from hgemm_packs.generator.rl.judges import RecordedJudge
 from hgemm_packs.generator.rl.recipe import Recipe, Training, add_line, keep_lines
+from hgemm_packs.generator.rl.sampling import play
 from hgemm_packs.generator.rl.stages import shuffle_groups
 from hgemm_packs.generator.store.lines import read_records
 from tests.generator.command import generate
@@ -214,7 +216,7 @@ def test_trl_drives_the_environment_and_pays_what_it_says(
     assert count < 10_000
     ids = torch.tensor([tokenizer(whole)["input_ids"]])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(150):
+    for _ in range(400):
         model(input_ids=ids, labels=ids).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -228,7 +230,6 @@ def test_trl_drives_the_environment_and_pays_what_it_says(
             max_tool_calling_iterations=1,
             max_steps=2,
             logging_steps=1,
-            temperature=0.2,
             report_to="none",
             use_cpu=True,
             bf16=False,
@@ -246,3 +247,6 @@ def test_trl_drives_the_environment_and_pays_what_it_says(
     for each in logged:
         assert each["tools/call_frequency"] == 1.0
         assert each["rewards/KernelEnvironment/mean"] == pytest.approx(worth, abs=1e-5)
+    episodes = [Episode(judge, problem, 1) for _ in range(3)]
+    play(model, tokenizer, episodes, 0, 40)
+    assert [episode.turns for episode in episodes] == [[(best, judge.judge(problem, best))]] * 3
