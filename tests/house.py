@@ -67,6 +67,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
             "redteam",
             "evaluator",
             "agents",
+            "rl",
             "prediction",
             "campaigns",
             "cli",
