@@ -103,9 +103,10 @@ def problems(entry: KernelEntry, max_ctas: int | None = None) -> Iterator[tuple[
         (tile_m - 1, tile_n, (3 * ring if entry.genome else DEEP) + 72),
     ]
     if entry.grid.persistent and not entry.cooperative and max_ctas is not None:
-        # Without tensor maps a grid has a dimension for N of its own, and only M wraps.
-        rows = math.isqrt(2 * max_ctas) + 1 if entry.tma else 2 * max_ctas + 1
-        wanted.append((rows * tile_m - 3, (rows if entry.tma else 1) * tile_n, 72 - odd))
+        side, rows = math.isqrt(2 * max_ctas) + 1, 2 * max_ctas + 1
+        square, high = (side * tile_m - 3, side * tile_n - 8), (rows * tile_m - 3, tile_n)
+        # A grid without tensor maps has a dimension of its own for N: only M comes round.
+        wanted.append((*(square if entry.tma else high), 72 - odd))
     seen = set()
     for m, n, k in wanted:
         m, n = fit_shape(entry, size(entry.m, m), size(entry.n, n), max_ctas)

@@ -1,5 +1,5 @@
-"""The part of the red-team run that launches kernels: numeric, state and isolation gates in many
-processes at a time, then the sanitizer in as many, then times, alone.
+"""The part of the red-team run that launches kernels: numeric and isolation gates in many processes
+at a time, the state gate alone, then the sanitizer in many, then times, alone.
 
 Called by `run`. A process that has seen a bad kernel is never used again.
 """
@@ -79,7 +79,7 @@ class _Pass:
                 self._settled(len(self.cases) - len(self._left))
 
     def numeric(self) -> None:
-        """Numeric, state and isolation gates. What is expected to kill its process comes last."""
+        """Numeric and isolation gates. What is expected to kill its process comes last."""
         order = sorted(
             (self.cases[name] for name in self.begin("numeric")),
             key=lambda c: (isolation.GATE in c.expect, not c.honest),
@@ -91,10 +91,25 @@ class _Pass:
             todo.put(case.name)
         count = min(PROCESSES, os.cpu_count() or 1, len(order))
         with Spares(self.device) as spares, ThreadPoolExecutor(count) as pool:
-            for future in [pool.submit(self._serve, todo, spares) for _ in range(count)]:
+            serving = [
+                pool.submit(self._serve, todo, spares, evaluate.numeric_gate) for _ in range(count)
+            ]
+            for future in serving:
                 future.result()
 
-    def _serve(self, todo: queue.SimpleQueue[str], spares: Spares) -> None:
+    def state(self) -> None:
+        """The state gate. Alone: other processes' kernels would clear what a bad one keeps."""
+        todo: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for name in self.begin("state"):
+            if self._meets_state(name):
+                todo.put(name)
+        if not todo.empty():
+            with Spares(self.device) as spares:
+                self._serve(todo, spares, evaluate.state_gate)
+
+    def _serve(
+        self, todo: queue.SimpleQueue[str], spares: Spares, gate: Callable[..., Verdict]
+    ) -> None:
         worker = spares.take()
         try:
             while True:
@@ -107,13 +122,7 @@ class _Pass:
                 began = time.monotonic()
                 limit_s = FATAL_S if isolation.GATE in self.cases[name].expect else GATE_S
                 try:
-                    verdict = evaluate.numeric_gate(
-                        worker, self.kernels[name], self.device, limit_s
-                    )
-                    if verdict.passed and self._meets_state(name):
-                        verdict = evaluate.state_gate(
-                            worker, self.kernels[name], self.device, limit_s
-                        )
+                    verdict = gate(worker, self.kernels[name], self.device, limit_s)
                 except RuntimeError as error:  # not the kernel's: no memory left, say
                     worker.close()
                     self.file_verdict(
@@ -132,6 +141,7 @@ class _Pass:
         case = self.cases[name]
         gate = PASS if verdict.passed else verdict.gate
         more = sanitizer.GATE in case.expect or case.honest
+        more = more or (self._stage == "numeric" and self._meets_state(name))
         self.file_verdict(name, gate, verdict.detail, seconds, final=not more)
 
     def sanitize(self) -> None:
@@ -269,5 +279,6 @@ def finish(
     """
     work = _Pass(cases, built, outcomes, device, settled, book)
     work.numeric()
+    work.state()
     work.sanitize()
     work.measure()

@@ -8,8 +8,9 @@ kernel, byte by byte.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.candidate import Candidate, CandidateError, entry, of_choice
@@ -40,35 +41,46 @@ def judge(seed: int, number: int) -> Line:
         mutant = draw(seed, number)
     except NoPlace as error:
         return {"number": number, "outcome": NO_PLACE, "detail": str(error), "gate": ""}
-    outcome, gate, detail = decide(mutant)
+    decided = decide(mutant)
     return mutant.document() | {
-        "outcome": outcome,
-        "gate": gate,
-        "detail": detail[:WORDS],
+        "outcome": decided.outcome,
+        "gate": decided.gate,
+        "detail": decided.detail[:WORDS],
+        "planned": [*decided.planned],
         "seconds": round(time.monotonic() - began, 3),
     }
 
 
-def decide(mutant: Mutant) -> tuple[str, str, str]:
-    """(outcome, gate, detail) of a mutant before the gates of a GPU."""
+class Decided(NamedTuple):
+    """What the gates of the CPU make of a mutant; `planned` are the problems that the size gate
+    asks those of a GPU for."""
+
+    outcome: str
+    gate: str = ""
+    detail: str = ""
+    planned: Sequence[Sequence[int]] = ()
+
+
+def decide(mutant: Mutant) -> Decided:
+    """A mutant before the gates of a GPU."""
     refused = _refusal(mutant.base.choice)
     if refused:
-        return BASE, "", refused
+        return Decided(BASE, detail=refused)
     made = mutant.candidate
     try:
         entry(made.fields)
     except CandidateError as error:
-        return CAUGHT, "record", str(error)
+        return Decided(CAUGHT, "record", str(error))
     try:
         built = compiler.build_source(made.source, made.fields)
     except BuildError as error:
-        return UNBUILT, "", str(error)
+        return Decided(UNBUILT, detail=str(error))
     if is_same(built, mutant):
-        return EQUIVALENT, "", "the same cubin and the same launch record"
-    verdict = next((each for each in gates(made) if not each.passed), None)
-    if verdict is not None:
-        return CAUGHT, verdict.gate, verdict.detail
-    return UNDECIDED, "", ""
+        return Decided(EQUIVALENT, detail="the same cubin and the same launch record")
+    *_, verdict = gates(made)
+    if not verdict.passed:
+        return Decided(CAUGHT, verdict.gate, verdict.detail)
+    return Decided(UNDECIDED, planned=verdict.evidence.get("planned", ()))
 
 
 def is_same(built: Built, mutant: Mutant) -> bool:

@@ -1,6 +1,6 @@
-"""Mutants that passed the gates of the CPU, through those that run kernels, in many processes at a
-time: the numeric gate and the state gate, then the sanitizer, then bit by bit beside the honest
-kernel.
+"""Mutants that passed the gates of the CPU, through those that run kernels: the numeric gate in many
+processes at a time, the state gate alone, then in many the sanitizer, and bit by bit beside the
+honest kernel.
 
 Called by `run`. A process that has seen a bad kernel is never used again. What fails for want of
 memory, say, stays undecided, and the next call of the run decides it.
@@ -8,6 +8,7 @@ memory, say, stays undecided, and the next call of the run decides it.
 
 from __future__ import annotations
 
+import functools
 import os
 import queue
 import secrets
@@ -19,7 +20,7 @@ from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core.spec import CompiledKernel, Verdict
 from hgemm_packs.generator.gates import sanitizer, sweep
-from hgemm_packs.generator.gates.isolation import IsolationError
+from hgemm_packs.generator.gates.isolation import IsolationError, Worker
 from hgemm_packs.generator.redteam.mutation import compare, judge
 from hgemm_packs.generator.redteam.mutation.draw import draw
 from hgemm_packs.generator.redteam.mutation.judge import Line
@@ -32,6 +33,7 @@ GATE_S = 20.0  # many times what an honest kernel takes; one that waits for ever
 COMPARE_S = 120.0
 
 Write = Callable[[Line], None]
+Gate = Callable[[Worker, CompiledKernel, int, Line], Verdict]
 
 
 def finish(seed: int, lines: Sequence[Line], device: int, write: Write) -> None:
@@ -39,8 +41,21 @@ def finish(seed: int, lines: Sequence[Line], device: int, write: Write) -> None:
     SanitizerUnavailable where the tool cannot work at all: without it no mutant has passed."""
     if not lines:
         return
-    passed = _Stage(seed, device, write).gate(lines)
+    passed = _Stage(seed, device, write).gate(lines, numeric)
+    # Alone: kernels of other processes would clear what a bad one keeps.
+    passed = _Stage(seed, device, write).gate(passed, state, processes=1)
     _Stage(seed, device, write).compare(_sanitize(seed, passed, write))
+
+
+def numeric(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Verdict:
+    """Verdict of the numeric gate, with the problems that the size gate asks for."""
+    further = {"planned": line.get("planned", ())}
+    return evaluate.numeric_gate(worker, kernel, device, GATE_S, further)
+
+
+def state(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Verdict:
+    """Verdict of the state gate."""
+    return evaluate.state_gate(worker, kernel, device, GATE_S)
 
 
 def kernels(seed: int, line: Line) -> tuple[CompiledKernel, CompiledKernel]:
@@ -72,23 +87,24 @@ class _Stage:
         self.seed, self.device, self.write = seed, device, write
         self.passed: list[Line] = []
 
-    def gate(self, lines: Sequence[Line]) -> list[Line]:
-        """Those of the lines whose mutants pass the numeric and the state gate; the others are
-        written."""
-        self._share(lines, self._gate)
+    def gate(self, lines: Sequence[Line], ask: Gate, processes: int = PROCESSES) -> list[Line]:
+        """Those of the lines whose mutants pass a gate; the others are written."""
+        self._share(lines, functools.partial(self._gate, ask), processes)
         return sorted(self.passed, key=lambda line: line["number"])
 
     def compare(self, lines: Sequence[Line]) -> None:
         """Write of each line whether its mutant's bits are those of the honest kernel."""
-        self._share(lines, self._compare)
+        self._share(lines, self._compare, PROCESSES)
 
-    def _share(self, lines: Sequence[Line], work: Callable[[Spares, Line], None]) -> None:
+    def _share(
+        self, lines: Sequence[Line], work: Callable[[Spares, Line], None], processes: int
+    ) -> None:
         if not lines:
             return
         todo: queue.SimpleQueue[Line] = queue.SimpleQueue()
         for line in lines:
             todo.put(line)
-        count = min(PROCESSES, os.cpu_count() or 1, len(lines))
+        count = min(processes, os.cpu_count() or 1, len(lines))
 
         def serve() -> None:
             while True:
@@ -102,19 +118,18 @@ class _Stage:
             for future in [pool.submit(serve) for _ in range(count)]:
                 future.result()
 
-    def _gate(self, spares: Spares, line: Line) -> None:
+    def _gate(self, ask: Gate, spares: Spares, line: Line) -> None:
         _, kernel = kernels(self.seed, line)
         with spares.lend() as worker:
             began = time.monotonic()
             try:
-                verdict = evaluate.numeric_gate(worker, kernel, self.device, GATE_S)
-                if verdict.passed:
-                    verdict = evaluate.state_gate(worker, kernel, self.device, GATE_S)
+                verdict = ask(worker, kernel, self.device, line)
             except RuntimeError:  # not the kernel's: no memory left, say
                 worker.close()
                 return
         if verdict.passed:
-            self.passed.append(line | {"gpu_seconds": time.monotonic() - began})
+            more = time.monotonic() - began + line.get("gpu_seconds", 0.0)
+            self.passed.append(line | {"gpu_seconds": more})
         else:
             self.write(decided(line, judge.CAUGHT, verdict.gate, verdict.detail, began))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hgemm_packs.generator.compile.candidate import candidate, entry
 from hgemm_packs.generator.gates import sanitizer
+from hgemm_packs.pack.manifest import TensorMapSpec
 from tests.generator.redteam.cheats import made_up
 
 RECORD = {"block": 32, "grid": {"tile_m": 16, "tile_n": 8}}
@@ -24,6 +25,9 @@ def test_every_problem_is_ragged_and_admitted() -> None:
 def test_rings_wrap_twice_and_persistent_kernels_have_more_tiles_than_ctas() -> None:
     """A race that showed with 256 of K and more passed: the tools saw 72 and 104."""
     made = made_up()  # tiles of 16 x 16, a ring of 80
+    *_, high = sanitizer.problems(made, 9)
+    assert high == (301, 16, 72), "a grid without maps has as many columns as there are tiles"
+    made = made._replace(tma=(TensorMapSpec("A", (64, 16), 128, 0, 128),))
     *few, many = sanitizer.problems(made, 9)
     assert few == [(13, 8, 72), (21, 24, 152), (15, 16, 312)]
     assert many == (77, 72, 72)

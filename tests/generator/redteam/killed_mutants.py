@@ -33,6 +33,7 @@ def line(number: int, outcome: str = judge.UNDECIDED, gate: str = "", **more: An
         "outcome": outcome,
         "gate": gate,
         "detail": "",
+        "planned": [[33, 8, 8]],
         "seconds": 0.5,
         **more,
     }

@@ -95,14 +95,16 @@ def planted(name: str, text: str, family: str = "sm90_direct") -> draw.Mutant:
 def test_a_gate_of_the_cpu_catches(
     name: str, text: str, family: str, gate: str, words: str
 ) -> None:
-    outcome, by, detail = judge.decide(planted(name, text, family))
+    outcome, by, detail, _ = judge.decide(planted(name, text, family))
     assert (outcome, by) == (judge.CAUGHT, gate)
     assert words in detail
 
 
 def test_what_only_a_gpu_can_tell_stays_undecided() -> None:
     mutant = planted("path_of_its_own", "k > 128 && (m == 1)", "sm90_elements")
-    assert judge.decide(mutant) == (judge.UNDECIDED, "", "")
+    decided = judge.decide(mutant)
+    assert decided[:3] == (judge.UNDECIDED, "", "")
+    assert decided.planned, "the size gate asks for problems"
 
 
 def test_only_the_same_cubin_and_the_same_record_are_equivalent() -> None:
@@ -115,7 +117,7 @@ def test_only_the_same_cubin_and_the_same_record_are_equivalent() -> None:
         return draw.Mutant(1, 0, "", "values", base, "", 1, (), made)
 
     same = mutant(base.source + "\n// nothing\n", dict(base.fields))
-    assert judge.decide(same) == (judge.EQUIVALENT, "", said)
+    assert judge.decide(same)[:3] == (judge.EQUIVALENT, "", said)
     half = base.fields["grid"]["tile_n"] // 2
     smaller = draw.with_value(base.fields, "grid.tile_n", half)
     assert judge.decide(mutant(base.source, smaller))[:2] == (judge.CAUGHT, "coverage")
@@ -126,7 +128,7 @@ def test_only_the_same_cubin_and_the_same_record_are_equivalent() -> None:
 def test_what_the_compiler_refuses_is_not_planted() -> None:
     mutant = planted("drop_wait", "-  wait_for_upstream();")
     broken = Candidate(mutant.candidate.source + "\nint;;x", mutant.candidate.fields)
-    outcome, gate, detail = judge.decide(
+    outcome, gate, detail, _ = judge.decide(
         draw.Mutant(1, 0, "", "order", mutant.base, "", 1, (), broken)
     )
     assert (outcome, gate) == (judge.UNBUILT, "")
@@ -136,7 +138,7 @@ def test_what_the_compiler_refuses_is_not_planted() -> None:
 def test_a_fault_in_what_is_refused_anyway_is_not_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "_refusal", lambda choice: "binary: spills")
     mutant = planted("clip_result", "fminf")
-    assert judge.decide(mutant) == (judge.BASE, "", "binary: spills")
+    assert judge.decide(mutant)[:3] == (judge.BASE, "", "binary: spills")
 
 
 class Dying:

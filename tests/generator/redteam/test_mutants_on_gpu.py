@@ -55,8 +55,11 @@ class FakeSpares:
         yield FakeWorker()
 
 
-def numeric(worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: float) -> Verdict:
+def numeric(
+    worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: float, further: Any
+) -> Verdict:
     assert (device, limit_s) == (2, on_gpu.GATE_S)
+    assert further == {"planned": [[33, 8, 8]]}, "problems that the size gate asks for"
     does = BEHAVIOUR.get(int(kernel.fields["name"]), "")
     if does == "no memory":
         raise RuntimeError("out of memory")
