@@ -37,7 +37,7 @@ class Recipe:
     hgemm_steps: int = 90
     problems: int = 16  # of a GRPO step
     group: int = 16  # rollouts of a problem
-    rate: float = 5e-4
+    rate: float = 3e-4
     every: int = 10  # steps between questions about held-out problems, and between checkpoints
     samples: int = 8  # episodes of each held-out problem
     width: int = 192  # of the small model

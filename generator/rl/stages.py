@@ -109,7 +109,7 @@ def practise(
             shuffle_dataset=False,
             beta=0.0,
             temperature=1.0,
-            lr_scheduler_type="constant",
+            lr_scheduler_type="linear",
         ),
         train_dataset=Dataset.from_list(_schedule(plan, stage, judge)),
         processing_class=tokenizer,
