@@ -16,11 +16,14 @@ from typing import Any
 import pytest
 
 from hgemm_packs.generator.agents.journal import FILE
+from hgemm_packs.generator.core.space import Space
+from hgemm_packs.problem import Problem
 from tests.generator.command import generate
 from tests.generator.llm.scripted_server import Body, Step, say, serve, status
 
 SIM = ("--device", "sim:3")
 SIZES = "128,512,512"
+PROBLEM = Problem(128, 512, 512, "nt", "f16")
 REPLAY = Path(__file__).resolve().parents[3] / "benchmarks/results/replay/h200_held_out.npz"
 
 
@@ -152,17 +155,15 @@ def test_what_cannot_be_is_said(tmp_path: Path, arguments: tuple[object, ...], w
 
 
 def answer(body: Body) -> Step:
-    """A model that changes `stages` of whatever it is asked about; it fails at times."""
+    """A model that names kernels of the family that it is asked about; it fails at times."""
     if body["seed"] % 5 == 1:
         return status(400, "not this time")
     schema = body["response_format"]["json_schema"]["schema"]["properties"]
     if "hypotheses" in schema:
         return say("{}")
-    genes = schema["genome"]["properties"]
-    gene = "stages" if "stages" in genes else next(iter(genes))
-    values = genes[gene]["enum"]
-    genome = {gene: values[body["seed"] // 10 % len(values)]}
-    family = schema["family"]["enum"][0]
+    (family,) = schema["family"]["enum"]
+    own = [choice for choice in Space(PROBLEM).core if choice.family == family]
+    genome = own[body["seed"] * 7 % len(own)].genome
     return say(json.dumps({"diagnosis": "d", "family": family, "genome": genome}))
 
 
