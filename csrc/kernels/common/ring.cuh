@@ -23,7 +23,7 @@ struct RingBarriers {
 // warp asks for the maps. All threads call it, and meet before the first of them uses a barrier.
 // `share` counts what CTAs of the cluster send, `sent` bytes of it; none where nothing is sent. With kMapsFirst the
 // maps come first in the text: each family keeps the order that it was measured with, for the cubins differ.
-template <bool kMapsFirst, int kStages, int kParts>
+template <bool kMapsFirst, int kFew = 6, int kStages, int kParts>
 __device__ __forceinline__ void open_ring(int warp, int producer, RingBarriers<kStages, kParts>& ring, int releases,
                                           u64* share, u32 sent, const TensorMap* map_a, const TensorMap* map_b) {
   const bool opens = warp == 0 && elected();
@@ -38,8 +38,8 @@ __device__ __forceinline__ void open_ring(int warp, int producer, RingBarriers<k
     if (sent > 0) {
       // ptxas turns a branch around so few inits into predicates of the arrival alone: the whole warp inits, and to
       // racecheck its other lanes race with the one that arrives. A lane that waits for itself keeps the branch.
-      // Kernels with kMapsFirst were measured without it.
-      if constexpr (!kMapsFirst && kStages * (kParts + 1) < 6) __syncwarp(__activemask());
+      // Kernels with kMapsFirst, and those of kFew inits and more, were measured without it.
+      if constexpr (!kMapsFirst && kStages * (kParts + 1) < kFew) __syncwarp(__activemask());
       barrier_expect(share, sent);
     }
   }

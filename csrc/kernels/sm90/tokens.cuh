@@ -133,7 +133,7 @@ __device__ __forceinline__ void open(int warp, bool producer, Barriers& barriers
     open_ring_alone(warp == kWarps && elected(), barriers.ring, kReleases, map_b, map_a,
                     [&] { barrier_init(&barriers.share, 1); });
   } else {
-    open_ring<false>(warp, kWarps, barriers.ring, kReleases, &barriers.share,
+    open_ring<false, 7>(warp, kWarps, barriers.ring, kReleases, &barriers.share,
                      kSplitK > 1 ? Reduce::arriving_bytes() : 0, map_b, map_a);
   }
   __syncwarp();

@@ -1,6 +1,6 @@
-"""Mutants that passed the gates of the CPU, through those that run kernels: the numeric gate in many
-processes at a time, the state gate alone, then in many the sanitizer, and bit by bit beside the
-honest kernel.
+"""Mutants that passed the gates of the CPU, through those that run kernels: the numeric gate in
+many processes at a time, the state gate alone, then in many the sanitizer, and bit by bit beside
+the honest kernel.
 
 Called by `run`. A process that has seen a bad kernel is never used again. What fails for want of
 memory, say, stays undecided, and the next call of the run decides it.

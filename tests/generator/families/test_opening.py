@@ -23,14 +23,16 @@ def opening(cubin: bytes) -> list[dict[str, Any]]:
     return steps[: len(made) + 1]
 
 
-@pytest.mark.parametrize("name", ["splitk_deep", "swapab"])
-def test_two_stages_open_by_one_thread(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "inits"), [("splitk_deep", 5), ("swapab", 5), ("tokens_split", 7)]
+)
+def test_few_stages_open_by_one_thread(name: str, inits: int) -> None:
     (case,) = [case for case in corpus.load() if case.name == name]
     one = case.candidate
     *made, first = opening(compiler.build_source(one.source, one.fields).cubin)
-    assert len(made) == 5, "two stages, full and empty, and the share of the cluster"
+    assert len(made) == inits, "stages, full and empty, and the share of the cluster"
     assert first["opcode"].startswith("SYNCS.ARRIVE")
-    assert [one.get("predicate") for one in (*made, first)] == [None] * 6
+    assert [one.get("predicate") for one in (*made, first)] == [None] * (inits + 1)
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt"])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.generator.compile.candidate import Candidate
-from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.isolation import IsolationError
 from hgemm_packs.generator.redteam.mutation import (
     bases,
@@ -102,9 +102,18 @@ def test_a_gate_of_the_cpu_catches(
 
 def test_what_only_a_gpu_can_tell_stays_undecided() -> None:
     mutant = planted("path_of_its_own", "k > 128 && (m == 1)", "sm90_elements")
-    decided = judge.decide(mutant)
-    assert decided[:3] == (judge.UNDECIDED, "", "")
-    assert decided.planned, "the size gate asks for problems"
+    assert judge.decide(mutant)[:3] == (judge.UNDECIDED, "", "")
+
+
+def test_a_line_keeps_what_the_size_gate_asks_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = Verdict("coverage", Status.OK, "", {"planned": [[33, 8, 8]]})
+    monkeypatch.setattr(judge, "gates", lambda one: [passed])
+    monkeypatch.setattr(judge, "is_same", lambda built, mutant: False)
+    kept = [line for line in (judge.judge(1, n) for n in range(6)) if "planned" in line]
+    assert judge.UNDECIDED in {line["outcome"] for line in kept}
+    for line in kept:
+        asked = [[33, 8, 8]] if line["outcome"] == judge.UNDECIDED else []
+        assert line["planned"] == asked
 
 
 def test_only_the_same_cubin_and_the_same_record_are_equivalent() -> None:
