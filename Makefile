@@ -200,9 +200,9 @@ $(STAMPS)/venv:
 
 $(STAMPS)/deps: $(STAMPS)/venv pyproject.toml
 	@if $(BIN)/python -c 'import torch; assert torch.version.cuda' 2>/dev/null; then \
-	  $(BIN)/python -m pip install --quiet -e ".[cli,docs,generator,rivals,hub,verify,models,dev]"; \
+	  $(BIN)/python -m pip install --quiet -e ".[cli,docs,generator,llm,mcp,rivals,hub,verify,models,dev]"; \
 	else \
-	  $(BIN)/python -m pip install --quiet -e ".[cli,docs,generator,rivals,hub,verify,models,dev,torch]"; \
+	  $(BIN)/python -m pip install --quiet -e ".[cli,docs,generator,llm,mcp,rivals,hub,verify,models,dev,torch]"; \
 	fi
 	@touch $@
 

@@ -338,8 +338,7 @@ def ray_evaluator() -> type[RayEvaluator]:
     try:
         from hgemm_packs.generator.workers.ray_evaluator import RayEvaluator
     except ModuleNotFoundError as error:
-        extra = "pip install 'hgemm-packs[ray]'"
-        raise UserError(f"--ray needs {error.name}: {extra}") from error
+        raise UserError(f"--ray needs {error.name}: pip install 'hgemm-packs[ray]'") from error
     return RayEvaluator
 
 
@@ -347,6 +346,5 @@ def open_evaluator(run: Path, count: int, ray: str = "") -> Evaluator:
     """Processes on the GPUs here, or actors on those of a Ray cluster."""
     from hgemm_packs.generator.devices import gpu
 
-    if ray:
-        return ray_evaluator()(gpu.make, address=ray)
-    return Local(gpu.make, count, logs=run / "logs")
+    there = ray_evaluator()(gpu.make, address=ray) if ray else None
+    return there or Local(gpu.make, count, logs=run / "logs")

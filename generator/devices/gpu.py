@@ -29,6 +29,7 @@ from hgemm_packs.generator.core.spec import (
     Status,
 )
 from hgemm_packs.generator.gates import numeric
+from hgemm_packs.generator.gates.state import gate as state
 from hgemm_packs.generator.measure import ceilings, contest
 from hgemm_packs.generator.measure.admission import Admission
 from hgemm_packs.generator.measure.audit import Audit, apply_audit
@@ -148,6 +149,7 @@ class GpuDevice:
             except CandidateError as error:
                 results[kernel.id] = Result(Status.PARSE, detail=str(error))
             except numeric.NumericError as error:
+                self._probe(kernel, error)  # a fault of memory is one, too
                 results[kernel.id] = Result(Status.NUMERIC, detail=str(error))
             except torch.OutOfMemoryError:  # this job's operands, not this kernel
                 raise
@@ -264,6 +266,7 @@ class GpuDevice:
             seen = numeric.check(
                 one.entry, one.arm, place, self._facts.sm_count, job.seed, one.max_ctas
             )
+            state.check_kernel(one.entry, one.arm.kernel, self.index, job.seed)
             evidence = {"max_rel_err": seen.max_rel_err, "shapes_tested": seen.shapes_tested}
             return Result(Status.OK, evidence=evidence)
 

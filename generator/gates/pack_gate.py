@@ -1,5 +1,5 @@
-"""Every kernel of a pack through the numeric gate on one GPU; what `hgemm-packs verify` runs where
-there is one.
+"""Every kernel of a pack through the numeric and the state gate on one GPU; what `hgemm-packs
+verify` runs where there is one.
 
 `python -m hgemm_packs.generator.gates.pack_gate PACK FACTS.json` also writes the verdicts down,
 with the date and the versions of this machine.
@@ -24,6 +24,7 @@ from hgemm_packs.errors import PackError
 from hgemm_packs.generator.gates import batched, grouped, numeric, sizes
 from hgemm_packs.generator.gates.checker import Checker
 from hgemm_packs.generator.gates.sizes import Shape
+from hgemm_packs.generator.gates.state import gate as state
 from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.pack.folder import Pack
 from hgemm_packs.pack.manifest import KernelEntry
@@ -65,7 +66,7 @@ def check(
 def verify_kernels(
     pack: Pack, device: int = 0, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> list[KernelVerdict]:
-    """Run the numeric gate on each kernel of `pack` on CUDA device `device`, with fresh seeds.
+    """Run both gates on each kernel of `pack` on CUDA device `device`, with fresh seeds.
 
     A kernel is launched in each way that rows name it, also dependently, and counts what it does
     worst. `progress(done, total)` is called after each kernel. Wrong kernels are results, not
@@ -80,7 +81,9 @@ def verify_kernels(
         try:
             for dependent in ways[entry.id]:
                 kernel = launcher.load(device, entry, pack.image(entry), dependent)
-                verdicts.append(check(entry, kernel, place, sm_count, secrets.randbits(48)))
+                seed = secrets.randbits(48)
+                verdicts.append(check(entry, kernel, place, sm_count, seed))
+                state.check_kernel(entry, kernel, device, seed)
             worst = max(verdicts, key=lambda each: each.max_rel_err)
             results.append(
                 KernelVerdict(entry.name, True, worst.max_rel_err, worst.shapes_tested, "")

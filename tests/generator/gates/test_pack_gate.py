@@ -17,7 +17,7 @@ from hgemm_packs.measure.kernel_arm import KernelArm
 def test_only_kernels_that_passed_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("good", "wrong", "damaged", "behind", "late", "spare", "groups", "batches")
+    names = ("good", "wrong", "damaged", "behind", "late", "spare", "groups", "batches", "keeps")
     entries = [
         SimpleNamespace(
             name=name,
@@ -43,6 +43,10 @@ def test_only_kernels_that_passed_are_listed(
             raise NumericError("depth 1x2x3: 4 elements wrong")
         return Numeric(max_rel_err=3e-4 if pdl else 2e-4, shapes_tested=77)
 
+    def keep(entry: SimpleNamespace, *_: object) -> None:
+        if entry.name == "keeps":
+            raise NumericError("in a row: 4 elements differ")
+
     def load(index: int, entry: SimpleNamespace, cubin: bytes, pdl: bool) -> SimpleNamespace:
         ways.append((entry.name, pdl))
         return SimpleNamespace(max_ctas=264, pdl=pdl, workspace_bytes=0)
@@ -52,6 +56,7 @@ def test_only_kernels_that_passed_are_listed(
     monkeypatch.setattr(pack_gate.launcher, "load", load)
     monkeypatch.setattr(pack_gate.report, "runtime_versions", lambda index: {"driver": "580.1"})
     monkeypatch.setattr(pack_gate.numeric, "check", check)
+    monkeypatch.setattr(pack_gate.state, "check_kernel", keep)
     groups = Numeric(max_rel_err=4e-4, shapes_tested=66)
     monkeypatch.setattr(pack_gate.grouped, "check", lambda *_: groups)
     batches = Numeric(max_rel_err=5e-4, shapes_tested=89)
@@ -59,7 +64,7 @@ def test_only_kernels_that_passed_are_listed(
     pack = SimpleNamespace(manifest=SimpleNamespace(kernels=entries, table=table), image=image)
 
     monkeypatch.setattr(pack_gate, "verify_classes", lambda *_: ["good: large 9x8x8: wrong"])
-    assert pack_gate.write_facts(pack, tmp_path / "facts.json") == 4  # type: ignore[arg-type]
+    assert pack_gate.write_facts(pack, tmp_path / "facts.json") == 5  # type: ignore[arg-type]
     # A kernel is launched in each way that a row names it.
     both = [(name, pdl) for name in ("good", "late") for pdl in (False, True)]
     assert sorted(ways) == sorted(
@@ -67,7 +72,7 @@ def test_only_kernels_that_passed_are_listed(
             *both,
             ("wrong", False),
             ("behind", True),
-            *((name, False) for name in ("spare", "groups", "batches")),
+            *((name, False) for name in ("spare", "groups", "batches", "keeps")),
         ]
     )
     facts = json.loads((tmp_path / "facts.json").read_text())
@@ -82,6 +87,7 @@ def test_only_kernels_that_passed_are_listed(
         ("batches", 5e-4, 89),
     ]
     words = {n["name"]: n["detail"] for n in facts["failed"]}
-    assert set(words) == {"wrong", "damaged", "late"}
+    assert set(words) == {"wrong", "damaged", "late", "keeps"}
+    assert words["keeps"] == "in a row: 4 elements differ"
     assert "4 elements wrong" in words["wrong"] and "cubin_hash" in words["damaged"]
     assert "4 elements wrong" in words["late"]

@@ -109,11 +109,11 @@ def test_a_line_keeps_what_the_size_gate_asks_of_a_gpu(monkeypatch: pytest.Monke
     passed = Verdict("coverage", Status.OK, "", {"planned": [[33, 8, 8]]})
     monkeypatch.setattr(judge, "gates", lambda one: [passed])
     monkeypatch.setattr(judge, "is_same", lambda built, mutant: False)
-    kept = [line for line in (judge.judge(1, n) for n in range(6)) if "planned" in line]
-    assert judge.UNDECIDED in {line["outcome"] for line in kept}
-    for line in kept:
-        asked = [[33, 8, 8]] if line["outcome"] == judge.UNDECIDED else []
-        assert line["planned"] == asked
+    kept = [each for each in (judge.judge(1, n) for n in range(6)) if "planned" in each]
+    assert judge.UNDECIDED in {each["outcome"] for each in kept}
+    for each in kept:
+        asked = [[33, 8, 8]] if each["outcome"] == judge.UNDECIDED else []
+        assert each["planned"] == asked
 
 
 def test_only_the_same_cubin_and_the_same_record_are_equivalent() -> None:
