@@ -79,6 +79,7 @@ FOLDERS = {
     "prediction/heuristics": ResultsFolder(
         "heuristics", "nothing: what cuBLASLt would run of what was trained on"
     ),
+    "agents/scripted": ResultsFolder("agents.scripted", "nothing: figures"),
     "gates/table": ResultsFolder("table_gates", "nothing: figures"),
     "prediction/unseen": ResultsFolder("unseen", "nothing: figures, of the last run"),
     "grouped": ResultsFolder("grouped", "the rows of grouped products"),

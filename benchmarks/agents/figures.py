@@ -4,10 +4,9 @@ python -m benchmarks.agents.figures [FOLDER OUT.json] reads the raw results belo
 `benchmarks/results/agents/` and copies nothing by hand. What has not been measured is left out, and
 never filled in. Lines are in files `.jsonl`, or packed as everywhere in the results:
 
-    scripted/    a line a case of the scripted server: "case", "bypassed" (a gate let it through)
-    mixed/       a line a seed: "seed", "mixed", "search", shares of the best known speed, at one
-                 budget
-    branching/   a line a seed: "seed", "branching", "chain", the same
+    scripted/    `benchmarks.agents.scripted`: a line a case, "case", "outcome" and "bypassed" (a
+                 gate let it through)
+    replay/      `benchmarks.agents.replay`: a line a way and seed, shares of the best known speed
     grpo/RUN/    a folder of `generate train`: recipe.json and curve.jsonl; with "control" the
                  rewards were shuffled
     byhand/      a line a problem: "problem", "won" (confirmed faster than torch, and in the table)
@@ -16,21 +15,19 @@ never filled in. Lines are in files `.jsonl`, or packed as everywhere in the res
 from __future__ import annotations
 
 import json
-import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, geometric_mean
+from statistics import fmean
 from typing import Any
 
+from benchmarks.agents import replay
 from hgemm_packs.generator.compile.cache import write_atomically
-from hgemm_packs.generator.search.rivals import compare
 from hgemm_packs.generator.store.lines import read_records
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 RAW, OUT = RESULTS / "agents", RESULTS / "agents.json"
-#: "Not worse" is: not behind by this share.
-MARGIN = 0.01
 
 Line = Mapping[str, Any]
 
@@ -67,45 +64,25 @@ def _last(lines: Sequence[Line], key: str) -> list[Line]:
 
 
 def scripted(place: Path) -> dict[str, Any]:
-    """How many cases the scripted server played, and how many got past a gate that they must
-    not."""
-    cases = _last(_lines(place, "case", "bypassed"), "case")
-    bypassed = sum(line["bypassed"] is not False for line in cases)
-    return {"scripted": {"cases": len(cases), "gate_bypasses": bypassed}}
+    """How many cases the scripted server played, what became of them, and how many got past a gate
+    that they must not."""
+    cases = _last(_lines(place, "case", "bypassed", "outcome"), "case")
+    return {
+        "scripted": {
+            "cases": len(cases),
+            "gate_bypasses": sum(line["bypassed"] is not False for line in cases),
+            "outcomes": dict(sorted(Counter(line["outcome"] for line in cases).items())),
+        }
+    }
 
 
-def _pairs(place: Path, ours: str, theirs: str) -> tuple[list[float], list[float]]:
-    lines = _last(_lines(place, "seed", ours, theirs), "seed")
-    pairs = [(float(line[ours]), float(line[theirs])) for line in lines]
-    if not all(x > 0 and math.isfinite(x) for pair in pairs for x in pair):
-        raise ValueError("a share is not positive")
-    return [x for x, _ in pairs], [y for _, y in pairs]
+def replayed(place: Path) -> dict[str, Any]:
+    """Models beside the search, and branches against chains."""
+    return replay.summarise(replay.newest(_lines(place, *replay.FIELDS, "shares")))
 
 
 def _round(value: float) -> float:
     return float(f"{value:.4g}")
-
-
-def mixed(place: Path) -> dict[str, Any]:
-    """A proposer with the search against the search alone: the geometric mean of the ratio of
-    shares over seeds, and the chance of such pairs if it were behind by MARGIN."""
-    ours, theirs = _pairs(place, "mixed", "search")
-    ratio = geometric_mean([x / y for x, y in zip(ours, theirs, strict=True)])
-    p = compare.p_value(ours, [(1.0 - MARGIN) * y for y in theirs])
-    return {"mixed_vs_search": _round(ratio), "mixed_p": _round(p), "mixed_seeds": len(ours)}
-
-
-def branching(place: Path) -> dict[str, Any]:
-    """Several hypotheses against a single chain: the same ratio, and the chance of such pairs if
-    branching were no better."""
-    ours, theirs = _pairs(place, "branching", "chain")
-    ratio = geometric_mean([x / y for x, y in zip(ours, theirs, strict=True)])
-    p = _round(compare.p_value(ours, theirs))
-    return {
-        "branching_vs_chain": _round(ratio),
-        "branching_p": p,
-        "branching_seeds": len(ours),
-    }
 
 
 def grpo(place: Path) -> dict[str, Any]:
@@ -134,7 +111,10 @@ def byhand(place: Path) -> dict[str, Any]:
 
 
 PARTS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
-    each.__name__: each for each in (scripted, mixed, branching, grpo, byhand)
+    "scripted": scripted,
+    "replay": replayed,
+    "grpo": grpo,
+    "byhand": byhand,
 }
 
 

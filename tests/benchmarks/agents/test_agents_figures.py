@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.agents.figures import MARGIN, figures, main
+from benchmarks.agents.figures import figures, main
+
+REPLAYED = {"name": "search", "seed": 100, "sources": "x", "shares": [0.9]}
 
 
 def put(path: Path, *lines: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return path
-
-
-def signed_rank_p(differences: list[float]) -> float:
-    """The chance of so large a sum of positive ranks, over all signs: no zeros, no ties."""
-    ranks = {x: i + 1 for i, x in enumerate(sorted(map(abs, differences)))}
-    seen = sum(ranks[abs(x)] for x in differences if x > 0)
-    sums = [
-        sum(rank for rank, up in zip(ranks.values(), signs, strict=True) if up)
-        for signs in itertools.product((False, True), repeat=len(ranks))
-    ]
-    return sum(each >= seen for each in sums) / len(sums)
 
 
 def test_nothing_measured_is_nothing_said(tmp_path: Path) -> None:
@@ -44,38 +33,16 @@ def test_cases_count_once_and_what_is_not_refused_is_a_bypass(tmp_path: Path) ->
     put(
         tmp_path / "scripted" / "01.jsonl",
         {"header": {"started": 1}},
-        {"case": "malformed", "bypassed": True},
-        {"case": "slow", "bypassed": False},
+        {"case": "malformed", "outcome": "an answer", "bypassed": True},
+        {"case": "slow", "outcome": "no answer", "bypassed": False},
     )
     put(
         tmp_path / "scripted" / "02.jsonl",
-        {"case": "malformed", "bypassed": False},
-        {"case": "cheat", "bypassed": "unknown"},
+        {"case": "malformed", "outcome": "no answer", "bypassed": False},
+        {"case": "cheat", "outcome": "static", "bypassed": "unknown"},
     )
-    assert figures(tmp_path) == {"scripted": {"cases": 3, "gate_bypasses": 1}}
-
-
-def test_a_comparison_is_of_pairs_by_seed(tmp_path: Path) -> None:
-    search = [0.90, 0.91, 0.92, 0.93, 0.94, 0.95]
-    ours = [0.905, 0.93, 0.918, 0.955, 0.941, 0.99]
-    lines = [
-        {"seed": i, "mixed": a, "search": b}
-        for i, (a, b) in enumerate(zip(ours, search, strict=True))
-    ]
-    put(tmp_path / "mixed" / "01.jsonl", {**lines[0], "mixed": 0.1}, *lines)
-    found = figures(tmp_path)
-    ratio = math.prod(a / b for a, b in zip(ours, search, strict=True)) ** (1 / 6)
-    assert found["mixed_vs_search"] == pytest.approx(ratio, rel=1e-3)
-    behind = [a - (1 - MARGIN) * b for a, b in zip(ours, search, strict=True)]
-    assert found["mixed_p"] == pytest.approx(signed_rank_p(behind), rel=1e-3)
-    assert found["mixed_seeds"] == 6
-    # Branching has to be better, not only as good.
-    chains = [{"seed": x["seed"], "branching": x["mixed"], "chain": x["search"]} for x in lines]
-    put(tmp_path / "branching" / "01.jsonl", *chains)
-    better = [a - b for a, b in zip(ours, search, strict=True)]
-    found = figures(tmp_path)
-    assert found["branching_p"] == pytest.approx(signed_rank_p(better), rel=1e-3)
-    assert found["branching_p"] > found["mixed_p"]
+    outcomes = {"no answer": 2, "static": 1}
+    assert figures(tmp_path) == {"scripted": {"cases": 3, "gate_bypasses": 1, "outcomes": outcomes}}
 
 
 def training(folder: Path, control: bool, *means: float) -> None:
@@ -105,10 +72,9 @@ def test_rewards_are_means_over_trainings(tmp_path: Path) -> None:
     ("part", "lines", "words"),
     [
         ("scripted", [{"case": "x"}], "a line lacks 'bypassed'"),
-        ("mixed", [], "no lines"),
-        ("mixed", [{"seed": 1, "mixed": None, "search": 0.5}], "a line lacks 'mixed'"),
-        ("mixed", [{"seed": 1, "mixed": 0.0, "search": 0.5}], "a share is not positive"),
-        ("branching", [{"seed": 1, "branching": "fast", "chain": 0.5}], "ValueError"),
+        ("replay", [], "no lines"),
+        ("replay", [{"name": "search", "seed": 100, "sources": "x"}], "a line lacks 'shares'"),
+        ("replay", [REPLAYED], "no line of bad with seed 100"),
         ("byhand", [{"problem": [1], "won": True}], "TypeError"),
     ],
 )

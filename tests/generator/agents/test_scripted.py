@@ -54,7 +54,7 @@ def client(url: str, **more: Any) -> Chat:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.expect[0]}: {case.name}")
 def test_no_cheat_of_the_corpus_passes(case: Any) -> None:
-    """benchmarks/gates/agents.py does the same with all of them."""
+    """benchmarks/agents/scripted.py does the same with all of them."""
     with serve([say(cheating.says(case))]) as server:
         found = cheating.propose(case, client(server.url))
     assert not cheating.bypassed(case, found), found.words

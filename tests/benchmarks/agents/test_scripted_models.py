@@ -7,27 +7,18 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gates import agents as scripted
-from benchmarks.search import agents
+from benchmarks.agents import figures as figures_of
+from benchmarks.agents import replay as agents
+from benchmarks.agents import scripted
 from hgemm_packs.generator.agents.words import Attempt
 from hgemm_packs.generator.llm.words import Message, Request
-from hgemm_packs.generator.store.lines import read_records
 from tests.generator.agents import cheating
 
-FIGURES = json.loads(scripted.FIGURES.read_text(encoding="utf-8"))
-
-
-def newest() -> list[agents.Line]:
-    """The lines of the last sources on file, in the order of the tasks."""
-    lines = read_records([agents.RAW])
-    last = lines[-1]["sources"]
-    found = {(line["name"], line["seed"]): line for line in lines if line["sources"] == last}
-    return [found[task] for task in agents.tasks()]
+FIGURES = json.loads(figures_of.OUT.read_text(encoding="utf-8"))
 
 
 def test_the_figures_follow_from_the_raw_lines() -> None:
-    figures = agents.summarise(newest())
-    assert {name: FIGURES[name] for name in figures} == figures
+    assert figures_of.figures() == FIGURES
 
 
 def test_the_figures_meet_what_is_asked() -> None:

@@ -1,8 +1,8 @@
 """Models of known quality beside the search, and branching against a chain, on recorded problems:
 `mixed_vs_search`, `mixed_p` and `branching_p` of benchmarks/results/agents.json.
 
-`python -m benchmarks.search.agents` runs what is not on file yet and computes every figure from the
-raw lines. The models are scripted: of a proposal, a share of QUALITIES is drawn from the hundredth
+`python -m benchmarks.agents.replay` runs what is not on file yet; `benchmarks.agents.figures` sums
+up. The models are scripted: of a proposal, a share of QUALITIES is drawn from the hundredth
 of the recorded kernels that is fastest, the rest from all. No model, server or GPU takes part; the
 prompts, the client and the reading of answers are those of a run.
 """
@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from benchmarks.gates.agents import FIGURES, update
 from benchmarks.search import replay_search
 from hgemm_packs.generator import agents, search
 from hgemm_packs.generator.agents import context
@@ -50,10 +49,12 @@ from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.problem import Problem
 
 RECORDED = "h200_held_out"
-RAW = replay_search.RESULTS / "replay" / "agents.jsonl.zip"
+RAW = replay_search.RESULTS / "agents" / "replay"
 SCRATCH = replay_search.RESULTS / "scratch" / "agents.jsonl"
-SEEDS = 20
-EVERY = 5  # of the recorded problems each so manieth, for the sake of time
+#: Seeds and problems that nobody had looked at when `Mixed` got its settings; before, these were 0
+#: to 19, and each fifth problem from the first on.
+SEEDS = range(100, 120)
+FIRST, EVERY = 2, 5  # of the recorded problems each so manieth, for the sake of time
 BUDGET, BATCH = 32, 8
 #: Share of a model's proposals that are from the fastest hundredth.
 QUALITIES = {"bad": 0.0, "fair": 0.2, "good": 0.6}
@@ -139,7 +140,7 @@ def fastest_first(screen: Screen) -> list[Choice]:
 @functools.cache
 def recorded() -> tuple[dict[Problem, Screen], dict[Problem, Any]]:
     screens, spaces = replay_search.recorded_spaces(RECORDED)
-    kept = list(screens)[::EVERY]
+    kept = list(screens)[FIRST::EVERY]
     return {p: screens[p] for p in kept}, {p: spaces[p] for p in kept}
 
 
@@ -209,14 +210,14 @@ def sources() -> str:
 
 
 def tasks() -> Iterator[tuple[str, int]]:
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         yield from ((name, seed) for name in RUNS)
 
 
 def run() -> list[Line]:
     """All lines: those on file that follow from today's sources, and the others done now."""
     SCRATCH.parent.mkdir(parents=True, exist_ok=True)
-    kept = [each for path in (RAW, SCRATCH) if path.exists() for each in read_records([path])]
+    kept = read_records([path for path in (RAW, SCRATCH) if path.exists()])
     lines = {tuple(line[field] for field in FIELDS): line for line in kept}
     wanted = [(name, seed, sources()) for name, seed in tasks()]
     with SCRATCH.open("ab") as file:
@@ -228,6 +229,16 @@ def run() -> list[Line]:
             file.write((json.dumps(lines[key], separators=(",", ":")) + "\n").encode())
             file.flush()
     return [lines[key] for key in wanted]
+
+
+def newest(lines: Sequence[Line]) -> list[Line]:
+    """Of all lines those of the sources that ran last, in the order of the tasks. Raises ValueError
+    where a run lacks."""
+    last = lines[-1]["sources"]
+    found = {(line["name"], line["seed"]): line for line in lines if line["sources"] == last}
+    if missing := [task for task in tasks() if task not in found]:
+        raise ValueError(f"no line of {missing[0][0]} with seed {missing[0][1]}")
+    return [found[task] for task in tasks()]
 
 
 def summarise(lines: Sequence[Line]) -> dict[str, Any]:
@@ -269,10 +280,12 @@ def _p(value: float) -> float:
 def main() -> int:
     argparse.ArgumentParser(description=__doc__).parse_args()
     lines = run()
-    RAW.write_bytes(shards.pack(lines))
-    figures = summarise(lines)
-    update(FIGURES, figures)
-    print(json.dumps(figures, indent=1))
+    known = read_records([RAW]) if RAW.exists() else []
+    if any(line not in known for line in lines):
+        RAW.mkdir(parents=True, exist_ok=True)
+        number = len([*RAW.glob("*.jsonl.zip")]) + 1
+        (RAW / f"{number:02}.jsonl.zip").write_bytes(shards.pack(lines))
+    print(json.dumps(summarise(lines), indent=1))
     return 0
 
 
