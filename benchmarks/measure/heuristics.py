@@ -1,16 +1,18 @@
 """What cuBLASLt's heuristic would run of problems whose times are known: is torch's time easier to
 foretell with it?
 
-    python -m benchmarks.measure.heuristics LINES OUT.jsonl
+    python -m benchmarks.measure.heuristics OUT.jsonl (--lines LINES | --drawn COUNT --seed SEED)
 
 needs one GPU. LINES is a file or folder of lines with problems, as benchmarks/results/prediction
-has them. Each problem is asked about once, with the workspace that torch gives to cuBLAS on Hopper,
-packed operands at aligned addresses; a line has the algorithm that comes first, as the 64 bytes
-that the library keeps it in, its waves and workspace, and what the question took on the host.
+has them; drawn problems are of the sorts that training has. Each problem is asked about once, with
+the workspace that torch gives to cuBLAS on Hopper, packed operands at aligned addresses; a line has
+the algorithm that comes first, as the 64 bytes that the library keeps it in, its waves and
+workspace, and what the question took on the host.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -20,6 +22,7 @@ from pathlib import Path
 from hgemm_packs import _cublaslt
 from hgemm_packs.generator.campaigns.campaign import Line
 from hgemm_packs.generator.compile import pack_kernels
+from hgemm_packs.generator.prediction import draw
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.problem import Problem, alignments_of
 
@@ -33,6 +36,17 @@ def problems_of(paths: Iterable[Path]) -> list[Problem]:
     """The problems of lines, each once."""
     lines = (line for line in read_records(paths) if "us" in line and "problem" in line)
     return list(dict.fromkeys(pack_kernels.parse(line["problem"])[0] for line in lines))
+
+
+def drawn(seed: int, count: int) -> list[Problem]:
+    """Half of them layers whose N and K training may see, a quarter of other sizes, a quarter
+    unaligned."""
+    trained, _ = draw.split_weights(0)
+    return [
+        *draw.layers(seed, count // 2, trained),
+        *draw.sizes(seed, count // 4, aligned=True),
+        *draw.sizes(seed, count - count // 2 - count // 4, aligned=False),
+    ]
 
 
 def ask(handle: object, p: Problem) -> Line:
@@ -60,8 +74,16 @@ def ask(handle: object, p: Problem) -> Line:
 
 
 def main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 2:
-        sys.exit(__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--lines", type=Path)
+    which.add_argument("--drawn", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args(arguments)
+    asked = problems_of([given.lines]) if given.lines else drawn(given.seed, given.drawn)
     import torch
 
     from hgemm_packs.measure import baselines
@@ -69,10 +91,12 @@ def main(arguments: Sequence[str]) -> int:
     torch.cuda.init()
     torch.empty(1, device="cuda")
     handle = _cublaslt.handle(*baselines.LIBRARIES)
-    lines = [ask(handle, problem) for problem in problems_of([Path(arguments[0])])]
+    lines = [ask(handle, problem) for problem in asked]
     head = {"benchmark": "heuristics", "cublaslt": baselines.cublaslt_version()}
+    if given.drawn:
+        head["seed"] = given.seed
     text = "".join(json.dumps(line) + "\n" for line in ({"header": head}, *lines))
-    Path(arguments[1]).write_text(text, encoding="utf-8")
+    given.out.write_text(text, encoding="utf-8")
     print(f"{len(lines)} problems asked about")
     return 0
 

@@ -46,12 +46,15 @@ class EarlyStages(FinalStages):
 
     def add(self, track: Track) -> None:
         """The search of a problem is over. It is ready when its fastest are through the gates that
-        read code, for which no GPU waits then. One without a likely win waits for the others: they
-        are more promising."""
+        read code, for which no GPU waits then; a pack's kernels have been. One without a likely win
+        waits for the others: they are more promising."""
         if track.speedup > 1.0:
             best = sorted(track.times, key=lambda choice: (track.times[choice], choice.key))
             built = (self._flow.kernels.get(one) for one in best[: self._counts.finals])
-            kernels = [one for one in built if isinstance(one, CompiledKernel)]
+            proven = self._flow.store.verdicts("numeric").keys()
+            kernels = [
+                one for one in built if isinstance(one, CompiledKernel) and one.id not in proven
+            ]
             self._flow.inspect(kernels, partial(self._ready.append, self.entrants[track.order]))
 
     def start_next(self) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.measure import heuristics
 from hgemm_packs import _cublaslt
+from hgemm_packs.generator.prediction import draw
 from hgemm_packs.problem import Problem
 
 
@@ -49,3 +50,13 @@ def test_strides_and_alignments_are_those_of_packed_operands(
     monkeypatch.setattr(_cublaslt, "algorithms", lambda plan: [])
     said = heuristics.ask(None, Problem(9, 24, 40, "nn", "f16"))
     assert said["algorithm"] is None and said["problem"] == [9, 24, 40, "nn", "f16"]
+
+
+def test_drawn_problems_are_of_the_sorts_of_training() -> None:
+    found = heuristics.drawn(5, 400)
+    assert len(dict.fromkeys(found)) == len(found) == 400
+    trained, _ = draw.split_weights(0)
+    assert all((p.n, p.k) in trained and p.layout == "nt" for p in found[:200])
+    assert not any(p.n % 8 or p.k % 8 for p in found[200:300])
+    assert all(p.n % 8 or p.k % 8 for p in found[300:])
+    assert found == heuristics.drawn(5, 400) != heuristics.drawn(6, 400)

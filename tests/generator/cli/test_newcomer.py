@@ -20,7 +20,7 @@ from tests.generator.command import PROBLEMS, generate, listed
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 #: Verbs and options of `generate` are read in one look.
-SCREEN = 50
+SCREEN = 54
 VERBS = ("resume", "remeasure", "contenders", "archive", "measure", "sanitize", "redteam", "eval")
 
 
