@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.devices import gpu
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.measure import ceilings, contest
 from hgemm_packs.generator.measure.audit import Audit
@@ -148,7 +149,7 @@ def test_the_audit_sees_what_is_not_computed_again(
 
 
 def test_gate(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    asked, kept = [], []
 
     def check(entry: Any, launch: Any, place: Any, sm_count: int, seed: int, ctas: int) -> Any:
         asked.append((entry.name, str(place), sm_count, seed, ctas))
@@ -156,8 +157,20 @@ def test_gate(machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None
             raise numeric.NumericError("depth 64x32x8: 3 elements wrong or unwritten")
         return numeric.Numeric(2.1e-4, 1234)
 
+    def keep(entry: Any, kernel: Any, index: int, seed: int) -> None:
+        kept.append((entry.name, kernel, index, seed))
+        if entry.name == GOOD[2].fields["name"]:
+            raise numeric.NumericError("C held an old product: 3 elements differ")
+
     monkeypatch.setattr(numeric, "check", check)
-    reply = run(machine, "gate", *GOOD[:2], problem=None, seed=77)
+    monkeypatch.setattr(gpu.state, "check_kernel", keep)
+    reply = run(machine, "gate", *GOOD[:3], problem=None, seed=77)
+    asked, third = asked[:2], words(reply)[2]
+    assert third == (Status.NUMERIC, "C held an old product: 3 elements differ")
+    loaded = [machine.device._kernels[GOOD[place].id].arm.kernel for place in (0, 2)]
+    names = [str(GOOD[place].fields["name"]) for place in (0, 2)]
+    given = [(name, kernel, 0, 77) for name, kernel in zip(names, loaded, strict=True)]
+    assert kept == given, "what is wrong meets no further gate"
     sm_count, ctas = machine.device.facts.sm_count, machine.device._kernels[GOOD[0].id].max_ctas
     assert asked == [
         (name, "cuda:0", sm_count, 77, ctas) for name in ("fake_nt_ptr_v1", "fake_nt_tma2_v1")
