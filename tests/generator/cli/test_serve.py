@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.generator.devices.sim import SimDevice
+from hgemm_packs.generator.evaluator import served as served_doors
 from hgemm_packs.generator.evaluator.evaluator import Evaluator
 from tests.generator.command import generate
 from tests.generator.evaluator import proposals
@@ -86,10 +87,11 @@ def test_a_file_of_tokens_that_others_may_read_is_refused(tmp_path: Path) -> Non
 def test_mcp_without_its_library_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delitem(
-        sys.modules, "hgemm_packs.generator.evaluator.served.mcp_door", raising=False
-    )
-    monkeypatch.setitem(sys.modules, "mcp", None)
+    door = "hgemm_packs.generator.evaluator.served.mcp_door"
+    monkeypatch.delitem(sys.modules, door, raising=False)
+    monkeypatch.delattr(served_doors, "mcp_door", raising=False)  # of an earlier test
+    for name in {"mcp", *(name for name in sys.modules if name.startswith("mcp."))}:
+        monkeypatch.setitem(sys.modules, name, None)
     code, out, err = generate("mcp", "--device", SIM)
     assert (code, out) == (2, "")
     assert err == "hgemm-packs: mcp is missing: pip install 'hgemm-packs[mcp]'\n"
