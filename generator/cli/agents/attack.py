@@ -21,11 +21,10 @@ from hgemm_packs.generator.cli.agents.model import (
     TokensOption,
     open_chat,
 )
-from hgemm_packs.generator.cli.agents.solve import default_device, read_sizes
+from hgemm_packs.generator.cli.agents.solve import default_device, read_problem
 from hgemm_packs.generator.cli.app import AGENTS, app
 from hgemm_packs.generator.evaluator import DEVICES
 from hgemm_packs.generator.llm.words import ChatError
-from hgemm_packs.problem import Problem
 
 
 @app.command(rich_help_panel=AGENTS)
@@ -64,10 +63,7 @@ def attack(
     from hgemm_packs.generator.evaluator.evaluator import Evaluator
     from hgemm_packs.generator.evaluator.places import open_device
 
-    try:
-        problem = Problem(*read_sizes(sizes), layout, dtype)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    problem = read_problem(sizes, layout, dtype)
     asked = Asked(server, model, key_file, tokens, money, price, record, replay)
     chat = open_chat(asked, out_folder, dry=show_prompt)
     where = open_device(device or default_device(without="none"))

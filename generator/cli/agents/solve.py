@@ -25,15 +25,18 @@ from hgemm_packs.generator.evaluator import DEVICES
 from hgemm_packs.problem import Problem
 
 
-def read_sizes(text: str) -> tuple[int, int, int]:
-    """The three of "M,N,K" or "MxNxK". Raises UserError."""
+def read_problem(text: str, layout: str, dtype: str) -> Problem:
+    """The problem of "M,N,K" or "MxNxK". Raises UserError."""
     words = text.lower().replace("x", ",").split(",")
     if len(words) != 3 or not all(word.strip().isdecimal() for word in words):
         raise UserError(f'{text!r} is no problem: say "M,N,K", as "512,1024,512"')
     m, n, k = (int(word) for word in words)
     if min(m, n, k) < 1:
         raise UserError(f"{text!r} is no problem: sizes are 1 or more")
-    return m, n, k
+    try:
+        return Problem(m, n, k, layout, dtype)
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 @app.command(rich_help_panel=AGENTS)
@@ -82,10 +85,7 @@ def solve(
     """
     from hgemm_packs.generator.agents.setting import Setting, solve_problem
 
-    try:
-        problem = Problem(*read_sizes(sizes), layout, dtype)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    problem = read_problem(sizes, layout, dtype)
     folder = run or Path(f"solve-{problem.m}x{problem.n}x{problem.k}-{layout}-{dtype}")
     asked = Asked(server, model, key_file, tokens, money, price, record, replay)
     setting = Setting(

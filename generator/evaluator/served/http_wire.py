@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -22,7 +23,7 @@ _CHUNK = 1 << 16
 log = logging.getLogger("hgemm_packs.evaluator")
 
 
-class Wire(BaseHTTPRequestHandler):
+class Wire(BaseHTTPRequestHandler, ABC):
     """One connection. `route` answers a request; whatever goes wrong is answered as JSON."""
 
     limits = Limits()
@@ -48,9 +49,9 @@ class Wire(BaseHTTPRequestHandler):
             log.exception("a request failed in the server")
             self._refuse(Refusal(500, "internal", "the server failed over this request"))
 
+    @abstractmethod
     def route(self) -> None:
         """Answer the request, by `send` or `send_lines`. Raises Refusal."""
-        raise NotImplementedError
 
     def body(self) -> Any:
         """The JSON of the request. Raises Refusal."""
