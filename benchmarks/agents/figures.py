@@ -7,7 +7,7 @@ never filled in. Lines are in files `.jsonl`, or packed as everywhere in the res
     scripted/    `benchmarks.agents.scripted`: a line a case, "case", "outcome" and "bypassed" (a
                  gate let it through)
     replay/      `benchmarks.agents.replay`: a line a way and seed, shares of the best known speed
-    grpo/RUN/    a folder of `generate train`: recipe.json and curve.jsonl; with "control" the
+    grpo/RUN/    a folder of `generate train`: recipe.json and curve.jsonl.zip; with "control" the
                  rewards were shuffled
     byhand/      a line a problem: "problem", "won" (confirmed faster than torch, and in the table)
 """
@@ -92,7 +92,7 @@ def grpo(place: Path) -> dict[str, Any]:
     ends: dict[bool, list[float]] = {False: [], True: []}
     for recipe in sorted(place.glob("*/recipe.json")):
         control = json.loads(recipe.read_text(encoding="utf-8"))["control"]
-        curve = _lines(recipe.with_name("curve.jsonl"), "step", "rewards")
+        curve = _lines(recipe.with_name("curve.jsonl.zip"), "step", "rewards")
         ends[control].append(fmean(curve[-1]["rewards"]))
         if not control:
             starts.append(fmean(curve[0]["rewards"]))

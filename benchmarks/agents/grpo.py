@@ -29,6 +29,7 @@ from statistics import fmean
 from typing import Any
 
 from hgemm_packs.generator.rl.recipe import HGEMM, STAGES, Recipe, Training, digest_of
+from hgemm_packs.generator.store import shards
 from hgemm_packs.generator.store.lines import read_records
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -134,8 +135,8 @@ def say(folder: Path) -> str:
 
 
 def take(packed: Path, raw: Path = RAW) -> list[Path]:
-    """Unpack trainings beside those that are there; returns their folders. Raises ValueError for
-    what is no file of `run`, and FileExistsError for a training that is there."""
+    """Put trainings beside those that are there, their lines packed; returns their folders. Raises
+    ValueError for what is no file of `run`, and FileExistsError for a training that is there."""
     made = []
     with zipfile.ZipFile(packed) as file:
         names = [Path(each) for each in file.namelist()]
@@ -147,7 +148,12 @@ def take(packed: Path, raw: Path = RAW) -> list[Path]:
             made.append(place)
         for name in names:
             (raw / name.parts[0]).mkdir(parents=True, exist_ok=True)
-            (raw / name).write_bytes(file.read(name.as_posix()))
+            data = file.read(name.as_posix())
+            if name.suffix == ".jsonl":
+                records = [json.loads(line) for line in data.splitlines()]
+                (raw / f"{name}.zip").write_bytes(shards.pack(records))
+            else:
+                (raw / name).write_bytes(data)
     return made
 
 
@@ -157,7 +163,7 @@ def curves(raw: Path = RAW) -> dict[bool, list[dict[int, float]]]:
     for file in sorted(raw.glob("*/recipe.json")):
         recipe: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         before = dict.fromkeys(STAGES, 0) | {HGEMM: recipe["family_steps"]}
-        lines = read_records([file.with_name("curve.jsonl")])
+        lines = read_records([file.with_name("curve.jsonl.zip")])
         curve = {before[each["stage"]] + each["step"]: fmean(each["rewards"]) for each in lines}
         found[recipe["control"]].append(curve)
     return found

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.agents.figures import figures, main
+from hgemm_packs.generator.store import shards
 
 REPLAYED = {"name": "search", "seed": 100, "sources": "x", "shares": [0.9]}
 
@@ -47,11 +48,11 @@ def test_cases_count_once_and_what_is_not_refused_is_a_bypass(tmp_path: Path) ->
 
 def training(folder: Path, control: bool, *means: float) -> None:
     put(folder / "recipe.json", {"seed": 0, "control": control})
-    lines = (
+    lines = [
         {"stage": "hgemm", "step": i, "mean": 9.0, "rewards": [mean - 0.1, mean + 0.1]}
         for i, mean in enumerate(means)
-    )
-    put(folder / "curve.jsonl", *lines)
+    ]
+    (folder / "curve.jsonl.zip").write_bytes(shards.pack(lines))
 
 
 def test_rewards_are_means_over_trainings(tmp_path: Path) -> None:

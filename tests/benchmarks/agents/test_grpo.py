@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.agents import grpo
+from hgemm_packs.generator.store.lines import read_records
 
 
 def training(folder: Path, control: bool, means: list[float]) -> None:
@@ -33,9 +34,13 @@ def test_trainings_come_back_as_they_were(tmp_path: Path) -> None:
     grpo.keep(work, tmp_path / "grpo.zip")
     assert grpo.take(tmp_path / "grpo.zip", raw) == [raw / "one", raw / "two"]
     kept = sorted(str(file.relative_to(raw)) for file in raw.rglob("*") if file.is_file())
-    assert kept == [f"{a}/{b}" for a in ("one", "two") for b in ("curve.jsonl", "recipe.json")]
+    assert kept == [f"{a}/{b}" for a in ("one", "two") for b in ("curve.jsonl.zip", "recipe.json")]
     for name in kept:
-        assert (raw / name).read_bytes() == (work / name).read_bytes()
+        if name.endswith(".zip"):
+            lines = (work / name).with_suffix("").read_text().splitlines()
+            assert list(read_records([raw / name])) == [json.loads(line) for line in lines]
+        else:
+            assert (raw / name).read_bytes() == (work / name).read_bytes()
     # Steps of both stages are counted together; the start of the second is the end of the first.
     assert grpo.curves(raw) == {
         False: [{0: -0.5, 5: 0.0, 15: 0.5}],
