@@ -246,7 +246,7 @@ def measure(
     there = campaign.lines([plan.out])[0] if plan.out.exists() else []
     seed = there[0]["seed"] if there else secrets.randbits(40)
     bench = ProgramBench(pack, secrets.randbits(40))
-    rows = {Problem(*row.key): row for row in pack.pack.manifest.table}
+    rows = {Problem(*row.key): row for row in pack.rows}
     names = {entry.id: name for name, entry in pack.entries.items()}
     chains = [] if wanted.shapes else draw(wins, random.Random(seed))
     tasks = [*order(pack, wins), *chains]

@@ -19,7 +19,7 @@ from hgemm_packs.generator.core import problems as problem_lists
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.run import generate
 from hgemm_packs.generator.run.generate import Budget
-from hgemm_packs.generator.run.packed import PackBuilder, take_proofs
+from hgemm_packs.generator.run.packed import PackBuilder
 from hgemm_packs.generator.search.rivals.exhaustive import Exhaustive
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.problem import Problem
@@ -80,24 +80,22 @@ def measure_rows(
     def space(problem: Problem) -> Space:
         return Space(problem, only=[builder.choice(name) for name in chosen[problem]])
 
-    with Store(run) as store:
-        take_proofs(store, packed, sorted({name for each in chosen.values() for name in each}))
-        with (
-            contextlib.closing(search.open_evaluator(run, count)) as evaluator,
-            live.show_progress(out) as watch,
-        ):
-            summary = generate.generate(
-                store,
-                problems,
-                Exhaustive(),
-                builder,
-                evaluator,
-                _limit(store, seconds),
-                watch,
-                spaces=space,
-                seed=search.run_seed(store, None),
-                followers=None,
-            )
+    with (
+        Store(run) as store, contextlib.closing(search.open_evaluator(run, count)) as evaluator,
+        live.show_progress(out) as watch,
+    ):
+        summary = generate.generate(
+            store,
+            problems,
+            Exhaustive(),
+            builder,
+            evaluator,
+            _limit(store, seconds),
+            watch,
+            spaces=space,
+            seed=search.run_seed(store, None),
+            followers=None,
+        )
     say(
         out,
         f"{summary.finals} of {summary.problems} problems timed against torch, {summary.confirmed} "

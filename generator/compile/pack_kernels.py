@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hgemm_packs import launcher, profiles
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.core import problems
-from hgemm_packs.generator.core.spec import CompiledKernel
+from hgemm_packs.generator.core.spec import CompiledKernel, Status, Verdict
 from hgemm_packs.pack.folder import MANIFEST_NAME, Pack
-from hgemm_packs.pack.manifest import KernelEntry
+from hgemm_packs.pack.manifest import DeviceProfile, KernelEntry
+from hgemm_packs.pack.manifest_reader import Manifest
 from hgemm_packs.problem import Problem
 
 #: Fields that a pack gives a kernel, not the compiler.
@@ -25,8 +27,9 @@ Asked = tuple[Problem, str | None]
 
 
 class Packed:
-    """The pack in a directory. `wins`: problem -> name of the kernel that its table runs there,
-    `behind`: of the one that it launches dependently there. Raises PackError."""
+    """The pack in a directory, with the rows of one profile: of the GPU here where the pack has it,
+    else of the first. `wins`: problem -> name of the kernel that its table runs there, `dependent`:
+    of the one that it launches dependently there. Raises PackError."""
 
     def __init__(self, directory: Path) -> None:
         self.pack = Pack.open(directory)
@@ -34,15 +37,17 @@ class Packed:
         document = json.loads((directory / MANIFEST_NAME).read_bytes())
         self._fields: dict[str, dict[str, Any]] = {k["id"]: k for k in document["kernels"]}
         self.entries = {entry.name: entry for entry in manifest.kernels}
-        self.measured = [Problem(*row.key) for row in manifest.table]
+        self.profile = _find_profile(manifest)
+        self.rows = [row for row in manifest.table if row.profile == self.profile.name]
+        self.measured = [Problem(*row.key) for row in self.rows]
         self.wins = {
             Problem(*row.key): manifest.by_id[row.kernel].name
-            for row in manifest.table
+            for row in self.rows
             if row.kernel is not None and manifest.policy.clears(row)
         }
         self.dependent = {
             Problem(*row.key): manifest.by_id[row.dependent].name
-            for row in manifest.table
+            for row in self.rows
             if row.dependent is not None and Problem(*row.key) in self.wins
         }
 
@@ -72,9 +77,10 @@ class Packed:
         return CompiledKernel(self._fields[one.id], bytes(self.pack.image(one)))
 
     def built(self, name: str) -> CompiledKernel:
-        """The same as a compiler hands it over. Raises PackError."""
+        """The same as a compiler hands it over, with what the numeric gate said of it. Raises
+        PackError."""
         one = self.kernel(name)
-        return CompiledKernel(self.built_fields(one.id), one.cubin)
+        return CompiledKernel(self.built_fields(one.id), one.cubin, proof=proof(self.entry(name)))
 
     def built_fields(self, id_: str) -> dict[str, Any]:
         """The fields of a kernel as a compiler hands them over. Raises KeyError."""
@@ -104,6 +110,21 @@ class Packed:
                 raise PackError("unfit_kernel", f"{problem}: {unfit.text}")
             found.append((problem, chosen))
         return found
+
+
+def proof(entry: KernelEntry) -> Verdict:
+    """What a pack says that the numeric gate said of its kernel."""
+    seen = entry.numerics
+    evidence = {"max_rel_err": seen.max_rel_err, "shapes_tested": seen.shapes_tested}
+    return Verdict("numeric", Status.OK, "", evidence)
+
+
+def _find_profile(manifest: Manifest) -> DeviceProfile:
+    import torch  # which help needs not
+
+    here = launcher.device_info(0) if torch.cuda.is_available() else None
+    found = here and profiles.match(manifest.device_profiles, here)
+    return found or manifest.device_profiles[0]
 
 
 def parse(values: Sequence[Any]) -> Asked:

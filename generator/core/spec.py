@@ -101,11 +101,12 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
     """A built kernel on its way to a device: every manifest field but offset and size, the cubin,
-    and what the compiler said."""
+    and what the compiler said. `proof` is the verdict of the numeric gate that came with it."""
 
     fields: Mapping[str, Any]
     cubin: bytes
     facts: Mapping[str, float] = field(default_factory=dict)
+    proof: Verdict | None = field(default=None, compare=False)
 
     @property
     def id(self) -> str:

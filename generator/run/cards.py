@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hgemm_packs.cli.console import manifests_dir
 from hgemm_packs.errors import PackError
+from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.compiler import Built
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
@@ -141,7 +142,8 @@ def _make(profile: str, places: _Places) -> Card:
         for entry in entries:
             choice = built.get(entry.id)
             if choice is not None and ids.get(choice) == entry.id:
-                kernels[choice] = KnownKernel(entry.id, partial(_read, pack, entry.name))
+                read = partial(_read, pack, entry.name)
+                kernels[choice] = KnownKernel(entry.id, read, pack_kernels.proof(entry))
     return Card(profile, rows, kernels, tuple(places.refused))
 
 

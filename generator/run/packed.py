@@ -8,13 +8,12 @@ timed it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verdict
 from hgemm_packs.generator.gates import binary
-from hgemm_packs.generator.store.run_folder import Store
 
 
 class PackBuilder:
@@ -45,14 +44,3 @@ class PackBuilder:
 
     def inspect(self, kernels: Sequence[CompiledKernel]) -> dict[str, Verdict]:
         return {kernel.id: binary.check(kernel.fields, kernel.cubin) for kernel in kernels}
-
-
-def take_proofs(store: Store, pack: Packed, names: Iterable[str]) -> None:
-    """Put into the store what the pack says of the numeric gate of these kernels."""
-    known = store.verdicts("numeric")
-    with store.transaction():
-        for entry in (pack.entries[name] for name in names):
-            if entry.id not in known:
-                seen = entry.numerics
-                evidence = {"max_rel_err": seen.max_rel_err, "shapes_tested": seen.shapes_tested}
-                store.add_verdict(entry.id, Verdict("numeric", Status.OK, "", evidence))

@@ -152,8 +152,8 @@ class Store(StoreReader):
         return key
 
     def add_build(self, choice: Choice, toolchain: str, built: CompiledKernel | Verdict) -> None:
-        """Record what a choice compiled to, or the verdict that refused it. The cubin is on disk
-        before the row is."""
+        """Record what a choice compiled to, with the proof that came with it, or the verdict that
+        refused it. The cubin is on disk before the row is."""
         row = {"candidate": self._candidate(choice), "toolchain": toolchain}
         if isinstance(built, CompiledKernel):
             found: dict[str, Any] = {
@@ -169,6 +169,8 @@ class Store(StoreReader):
                 "facts": canonical(dict(built.evidence)),
             }
         self._add("build", {**row, **found})
+        if isinstance(built, CompiledKernel) and built.proof is not None:
+            self.add_verdict(built.id, built.proof)
 
     def put_blob(self, data: bytes) -> str:
         """Keep content under its digest, whole or not at all; any thread may."""

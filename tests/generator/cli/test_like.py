@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs.generator.cli import search
-from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile import compiler, pack_kernels
 from hgemm_packs.generator.compile.compiler import Built
 from hgemm_packs.generator.compile.pack_writer import read_source, write_source
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Job, Reply, Status, Verdict
@@ -23,6 +23,7 @@ from hgemm_packs.generator.run.cards import UnknownCard, find_card, is_committed
 from hgemm_packs.generator.run.start import sanitize_unknown
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers import known_builder
+from hgemm_packs.pack.folder import Pack
 from hgemm_packs.problem import Problem
 from hgemm_packs.settings import settings
 from tests.generator import command
@@ -105,7 +106,7 @@ def test_an_unknown_card_is_an_error_and_makes_nothing(card: Path, tmp_path: Pat
 def test_rows_and_cubins_of_another_card_make_a_pack(
     made: Made, card: Path, tmp_path: Path
 ) -> None:
-    """No kernel of the installed pack is compiled, and each passes the gates of this card."""
+    """No kernel of the installed pack is compiled or gated again; the new pack has its proof."""
     table = {Problem(*row.key): row for row in read_source(made.run / "source.json").table}
     ids = {row.kernel for row in table.values()} - {None}
     compiled: list[Choice] = []
@@ -133,7 +134,12 @@ def test_rows_and_cubins_of_another_card_make_a_pack(
     assert ids <= ran
     gated = {id_ for kind, _, kernels in seen if kind == "gate" for id_ in kernels}
     confirmed = {id_ for kind, _, kernels in seen if kind == "confirm" for id_ in kernels}
-    assert confirmed and confirmed <= gated, "its gates are this card's"
+    packed = {each.id: each.proof for each in known.values()}
+    assert confirmed & packed.keys() and not gated & packed.keys()
+    assert confirmed <= gated | packed.keys()
+    entries = Pack.open(tmp_path / "run" / "pack").manifest.kernels
+    taken = {one.id: pack_kernels.proof(one) for one in entries if one.id in packed}
+    assert taken and taken == {id_: packed[id_] for id_ in taken}
     counts = Counter(kind for kind, _, _ in seen)
     assert counts["race"] == 0 and counts["finals"] == len(PROBLEMS) + 1
 

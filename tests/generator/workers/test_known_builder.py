@@ -18,6 +18,7 @@ from tests.generator.run.small_run import Builder
 from tests.generator.store.sample_store import choices, kernel
 
 HERE, OTHER = choices(2)
+PROOF = Verdict("numeric", Status.OK, "", {"max_rel_err": 0.001, "shapes_tested": 30})
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def built() -> Built:
 
 
 def known(built: Built, read: Callable[[], Built] | None = None) -> KnownKernel:
-    return KnownKernel(built.entry_fields["id"], read or (lambda: built))
+    return KnownKernel(built.entry_fields["id"], read or (lambda: built), PROOF)
 
 
 def test_a_kernel_of_a_pack_is_the_one_that_a_compiler_would_make(built: Built) -> None:
@@ -38,6 +39,7 @@ def test_a_kernel_of_a_pack_is_the_one_that_a_compiler_would_make(built: Built) 
     with ProcessBuilder(1) as processes:
         assert processes.build([HERE])[HERE] == found[HERE]
     assert service.build([HERE]) == {HERE: found[HERE]}
+    assert [found[each].proof for each in (HERE, OTHER)] == [PROOF, None]
     assert compilers.built == [OTHER], "nothing was asked for nothing"
 
 
@@ -49,6 +51,17 @@ def test_it_answers_for_the_compilers_behind_it() -> None:
     assert (service.workers, service.toolchain) == (3, compilers.toolchain)
     assert service.inspect([one]) == compilers.inspect([one])
     assert service.inspect([one])[one.id].status is Status.BINARY
+
+
+def test_code_that_a_pack_has_is_read_by_no_gate_again(built: Built) -> None:
+    compilers = Builder()
+    here, other = compiler.as_kernel(built), kernel(OTHER)
+    compilers.unsound = {here.id, other.id}
+    found = KnownBuilder(compilers, {HERE: known(built)}).inspect([here, other])
+    assert {id_: one.status for id_, one in found.items()} == {
+        here.id: Status.OK,
+        other.id: Status.BINARY,
+    }
 
 
 def _unreadable() -> Built:
