@@ -145,7 +145,6 @@ static PyMethodDef METHODS[] = {
     {"predict", predict_py, METH_VARARGS, NULL},                             // predictor.c
     {"features", features_py, METH_VARARGS, NULL},                           // predictor.c
     {"floor_us", floor_us_py, METH_VARARGS, NULL},                           // predictor.c
-    {"feature_names", feature_names_py, METH_NOARGS, NULL},                  // predictor.c
     {0},
 };
 
