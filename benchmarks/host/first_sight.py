@@ -34,7 +34,7 @@ from hgemm_packs.problem import Problem
 from hgemm_packs.settings import settings
 from tests import fake_driver, packs
 
-SIZES, EVICTED, EVICTIONS, TURNS = 1000, 1 << 27, 60, 300
+SIZES, EVICTED, EVICTIONS, TURNS = 1000, 1 << 27, 60, 150
 SIDE, ROWS = 8, 32
 
 
@@ -56,9 +56,12 @@ def decisions(pack: Pack) -> dict[str, float]:
     found = pack.manifest.predictors[0]
     device = next(p for p in pack.manifest.device_profiles if p.name == found.profile)
     dice = random.Random(0)
-    sizes = [[8 * round(2 ** dice.uniform(0, 10)) for _ in range(3)] for _ in range(SIZES)]
+
+    def size() -> int:
+        return 8 * round(2 ** dice.uniform(0, 10))
+
     sets = {
-        "apart": [Problem(*each, "nn", "f16") for each in sizes],
+        "apart": [Problem(size(), size(), size(), "nn", "f16") for _ in range(SIZES)],
         "alike": [Problem(m, 4096, 4096, "nn", "f16") for m in range(128, 128 + SIZES)],
     }
     memory = torch.zeros(EVICTED, dtype=torch.int8)
@@ -108,15 +111,20 @@ def stream(pack: Path) -> dict[str, float]:
             fake.matmul(a, first)
     gc.disable()
     before = launcher.counters()["fallback not_measured"]
-    figures, width = {}, 64
-    for name, between in (("stream", lambda: None), ("stream_beside_other_code", other_code())):
+    figures, width = dict[str, float](), 64
+    code: dict[str, Callable[[], object]] = {"stream": lambda: None}
+    code["stream_beside_other_code"] = other_code()
+    for name, between in code.items():
         took: dict[str, list[float]] = {arm: [] for arm in arms}
         for _ in range(TURNS):
             width += 8
             b = torch.randn(SIDE, width).half()
             for arm in random.sample([*arms], 2):
-                function = arms[arm]
-                took[arm] += microseconds(lambda a, b=b, f=function: f(a, b), rows, between)
+
+                def call(a: torch.Tensor, b: torch.Tensor = b, arm: str = arm) -> object:
+                    return arms[arm](a, b)
+
+                took[arm] += microseconds(call, rows, between)
         figures[f"{name}_extra_us"] = median(took["ours"]) - median(took["torch"])
     assert launcher.counters()["fallback not_measured"] - before == 2 * TURNS * ROWS
     patch.undo()

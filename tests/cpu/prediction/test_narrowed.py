@@ -1,4 +1,4 @@
-"""Of problems alike C walks what they leave of the trees, from the fourth on: to the same answers."""
+"""Of problems alike C walks what they leave of the trees, and comes to the same answers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ def drawn(dice: random.Random) -> Predictor:
         return predictions.model(0.0, *(tree(dice, sees, 6) for _ in range(count)))
 
     candidates = tuple(random_candidate(dice, index) for index in range(220))
-    wide = {name: features.FEATURES.index(name) for name in ("log2_m", "family")}
-    assert wide["log2_m"] < len(features.OF_PROBLEM) <= wide["family"]
     of_ours, of_torch, of_doubt = (
         model(sees, count)
         for sees, count in (
