@@ -190,15 +190,8 @@ def counters() -> dict[str, int]:
     reasons = {f"fallback {name}": n for name, n in counts["fallbacks"].items() if n}
     fallbacks = sum(reasons.values())
     predicted = {"predicted": counts["predicted"]} if counts["predicted"] else {}
-    return (
-        {
-            "hits": counts["hits"],
-            "launches": counts["launches"],
-            "fallbacks": fallbacks,
-        }
-        | predicted
-        | reasons
-    )
+    calls = {"hits": counts["hits"], "launches": counts["launches"], "fallbacks": fallbacks}
+    return calls | predicted | reasons
 
 
 def record_calls(record: Callable[[tuple[Any, ...]], object] | None) -> None:
@@ -261,19 +254,14 @@ def features(ready: object, index: int, problem: Problem) -> tuple[float, ...] |
     """What the trees see of a candidate on a problem, in the order of `pack.features.FEATURES`.
     None where the candidate does not take the problem."""
     p = problem
-    found: tuple[float, ...] | None = _C.features(ready, index, p.m, p.n, p.k, p.layout, p.dtype)
+    found: tuple[float, ...] | None = _C.features(ready, p.m, p.n, p.k, p.layout, p.dtype, index)
     return found
 
 
 def floor_us(ready: object, problem: Problem) -> float:
     """The time that predicted times are over."""
-    found: float = _C.floor_us(ready, problem.m, problem.n, problem.k)
-    return found
-
-
-def feature_names() -> tuple[str, ...]:
-    """The names that C has for the values of `features`."""
-    found: tuple[str, ...] = _C.feature_names()
+    p = problem
+    found: float = _C.floor_us(ready, p.m, p.n, p.k, p.layout, p.dtype)
     return found
 
 

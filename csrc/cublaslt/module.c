@@ -47,10 +47,8 @@ static PyObject *make_handle(PyObject *self, PyObject *args) {
   (void)self;
   const char *names[MAX_NAMES];
   Py_ssize_t count = PyTuple_Size(args);
-  if (count < 1 || count > MAX_NAMES) {
-    PyErr_SetString(PyExc_TypeError, "handle() takes 1 to 8 library names");
-    return NULL;
-  }
+  if (count < 1 || count > MAX_NAMES)
+    return PyErr_Format(PyExc_TypeError, "handle() takes 1 to 8 library names");
   for (Py_ssize_t i = 0; i < count; ++i) {
     names[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(args, i), NULL);
     if (!names[i]) return NULL;
@@ -60,8 +58,7 @@ static PyObject *make_handle(PyObject *self, PyObject *args) {
   const char *missing = lt_open(&handle->api, names, (size_t)count);
   if (missing) {
     free(handle);
-    PyErr_SetString(PyExc_RuntimeError, missing);
-    return NULL;
+    return PyErr_Format(PyExc_RuntimeError, "%s", missing);
   }
   int status = handle->api.create(&handle->lt);
   if (status != LT_SUCCESS) {
@@ -160,10 +157,8 @@ static PyObject *matmul(PyObject *self, PyObject *args) {
     PyErr_Format(PyExc_IndexError, "algorithm %d of %d", index, plan->plan.count);
     return NULL;
   }
-  if (plan->plan.offers[index].workspace_bytes > workspace_bytes) {
-    PyErr_SetString(PyExc_ValueError, "the workspace is smaller than the algorithm needs");
-    return NULL;
-  }
+  if (plan->plan.offers[index].workspace_bytes > workspace_bytes)
+    return PyErr_Format(PyExc_ValueError, "the workspace is smaller than the algorithm needs");
   int status =
       lt_plan_run(&plan->handle->api, plan->handle->lt, &plan->plan, index,
                   (const void *)(uintptr_t)a, (const void *)(uintptr_t)b, (void *)(uintptr_t)c,

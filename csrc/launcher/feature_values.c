@@ -155,11 +155,14 @@ void features_of_kernel(const seen_device *device, const seen_problem *p, const 
   values[FEATURE_log2_read_over_floor] = log2(wave_bytes * (tiles / at_a_time)) - floor;
 }
 
+int candidate_is_of(const candidate *kernel, const seen_problem *p) {
+  return kernel->a_transposed == p->a_transposed && kernel->b_transposed == p->b_transposed &&
+         kernel->bf16 == p->bf16;
+}
+
 int candidate_admits(const seen_device *device, const candidate *kernel, const seen_problem *p) {
   const int32_t sizes[3] = {p->m, p->n, p->k};
-  if (kernel->a_transposed != p->a_transposed || kernel->b_transposed != p->b_transposed ||
-      kernel->bf16 != p->bf16)
-    return 0;
+  if (!candidate_is_of(kernel, p)) return 0;
   for (int i = 0; i < 3; i++)
     if (sizes[i] < kernel->dims[i][0] || sizes[i] > kernel->dims[i][1] ||
         sizes[i] % kernel->dims[i][2])

@@ -75,10 +75,7 @@ static reason describe(const launcher_state *state, PyObject *const *args, group
 PyObject *grouped_describe_py(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   const launcher_state *state = state_of(module);
   grouped g;
-  if (count != 3) {
-    PyErr_SetString(PyExc_TypeError, "describe_grouped(tokens, weights, ends)");
-    return NULL;
-  }
+  if (count != 3) return PyErr_Format(PyExc_TypeError, "describe_grouped(tokens, weights, ends)");
   reason why = describe(state, args, &g);
   if (why == REASON_COUNT) {
     const int quiet = modes_quiet(&state->modes);
@@ -109,10 +106,8 @@ PyObject *grouped_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t 
   plan run;
   int pushed;
   void *stream;
-  if (count != 5) {
-    PyErr_SetString(PyExc_TypeError, "launch_grouped(kernel, tokens, weights, ends, out)");
-    return NULL;
-  }
+  if (count != 5)
+    return PyErr_Format(PyExc_TypeError, "launch_grouped(kernel, tokens, weights, ends, out)");
   const loaded_kernel *kernel = kernel_of(state, args[0]);
   if (!kernel) return NULL;
   const reason why = describe(state, args + 1, &g);
@@ -121,10 +116,8 @@ PyObject *grouped_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t 
   const launch_record *record = &kernel->record;
   if (g.tokens.device != kernel->device || g.transposed != record->transposed[1] ||
       (g.tokens.type == state->reader.bf16) != (record->dtype == DL_BFLOAT) ||
-      !holds_result(state, args[4], &g, &out)) {
-    PyErr_SetString(PyExc_ValueError, "launch_grouped: not what this kernel takes");
-    return NULL;
-  }
+      !holds_result(state, args[4], &g, &out))
+    return PyErr_Format(PyExc_ValueError, "launch_grouped: not what this kernel takes");
   void *const addresses[ADDRESSES] = {g.tokens.data, g.weights.data, out.data, g.ends.data};
   const char *refusal = plan_make(driver, kernel, &g.shape, addresses, &run);
   if (refusal) return PyErr_Format(PyExc_ValueError, "%s", refusal);

@@ -219,10 +219,9 @@ answer *lookup(launcher_state *state, const problem *p) {
     if (!entry && state->older.count) entry = find_older(state, &key);
   }
   if (entry) return entry;
-  const int unmeasured = unmeasured_is_known(state, p);
   // Under STRICT every call without a kernel raises, and says all that there is to say.
-  if (unmeasured && !state->strict && unmeasured_waits(state, p))
-    return fallback(unmeasured_reason(p));
-  entry = unmeasured ? decide(state, p) : NULL;
-  return entry || PyErr_Occurred() ? entry : resolve(state, p, unmeasured);
+  const unmeasured_state known = unmeasured_find(state, p, !state->strict);
+  if (known == WAITING) return fallback(unmeasured_reason(p));
+  entry = known == UNDECIDED ? decide(state, p) : NULL;
+  return entry || PyErr_Occurred() ? entry : resolve(state, p, known == UNDECIDED);
 }

@@ -11,11 +11,8 @@
 // why it is not done.
 static PyObject *run(launcher_state *state, const call *c, problem *p, const answer *found,
                      reason *why) {
-  PyObject *out = c->out;
-  if (out)
-    Py_INCREF(out);
-  else if (!(out = output_allocate(state, c, p)))
-    return NULL;
+  PyObject *out = output_of(state, c, p);
+  if (!out) return NULL;
   *why = run_kernel(state, p, found);
   if (*why != REASON_COUNT) Py_CLEAR(out);
   return out;
@@ -151,10 +148,8 @@ static PyObject *serve_whole(launcher_state *state, call c, finish how) {
 
 PyObject *fused_linear_py(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   launcher_state *state = state_of(module);
-  if (count != 4) {
-    PyErr_SetString(PyExc_TypeError, "fused_linear(input, weight, addend, epilogue)");
-    return NULL;
-  }
+  if (count != 4)
+    return PyErr_Format(PyExc_TypeError, "fused_linear(input, weight, addend, epilogue)");
   const int how = finish_named(args[3]);
   if (how < 0 || (!state->started && start(state))) return NULL;
   PyObject *result = serve_whole(

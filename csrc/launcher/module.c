@@ -44,47 +44,37 @@ static PyObject *reset_table(PyObject *module, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-static PyObject *set_strict(PyObject *module, PyObject *strict) {
-  const int yes = PyObject_IsTrue(strict);
+static PyObject *set(uint32_t *what, uint32_t value, PyObject *on) {
+  const int yes = PyObject_IsTrue(on);
   if (yes < 0) return NULL;
-  state_of(module)->strict = yes;
+  *what = yes ? value : 0;
   Py_RETURN_NONE;
+}
+
+static PyObject *set_strict(PyObject *module, PyObject *strict) {
+  return set(&state_of(module)->strict, 1, strict);
 }
 
 // set_off(off): whether every call is torch's from now on, in all threads; also before `init`.
 static PyObject *set_off(PyObject *module, PyObject *off) {
-  const int yes = PyObject_IsTrue(off);
-  if (yes < 0) return NULL;
-  state_of(module)->off = yes;
-  Py_RETURN_NONE;
+  return set(&state_of(module)->off, 1, off);
 }
 
 // set_invariant(invariant): whether calls from now on, in all threads, are batch-invariant or
 // raise.
 static PyObject *set_invariant(PyObject *module, PyObject *invariant) {
-  const int yes = PyObject_IsTrue(invariant);
-  if (yes < 0) return NULL;
-  state_of(module)->invariant = yes ? INVARIANT_KEY : 0;
-  Py_RETURN_NONE;
+  return set(&state_of(module)->invariant, INVARIANT_KEY, invariant);
 }
 
 // on_fallback(note): tells `note` of the first fallback for each reason.
 static PyObject *on_fallback(PyObject *module, PyObject *note) {
-  launcher_state *state = state_of(module);
-  PyObject *before = state->note;
-  state->note = Py_NewRef(note);
-  Py_XDECREF(before);
-  Py_RETURN_NONE;
+  return state_replace(&state_of(module)->note, note);
 }
 
 // record_calls(record): tells `record` of the problem of every call that is looked up; of none more
 // with None.
 static PyObject *record_calls(PyObject *module, PyObject *record) {
-  launcher_state *state = state_of(module);
-  PyObject *before = state->record;
-  state->record = record == Py_None ? NULL : Py_NewRef(record);
-  Py_XDECREF(before);
-  Py_RETURN_NONE;
+  return state_replace(&state_of(module)->record, record);
 }
 
 // describe(a, b, addend, epilogue): what matmul makes of two operands, and a kernel with an
@@ -155,7 +145,6 @@ static PyMethodDef METHODS[] = {
     {"predict", predict_py, METH_VARARGS, NULL},                             // predictor.c
     {"features", features_py, METH_VARARGS, NULL},                           // predictor.c
     {"floor_us", floor_us_py, METH_VARARGS, NULL},                           // predictor.c
-    {"feature_names", feature_names_py, METH_NOARGS, NULL},                  // predictor.c
     {0},
 };
 

@@ -178,10 +178,8 @@ PyObject *override_py(PyObject *module, PyObject *find) {
   void *library, *lessons, *own;  // torch keeps what it registers for as long as it lives: for good
   const int bound = done || !state->exchange ? -1 : bind(on_cuda, &own);
   if (done || !bound) Py_RETURN_NONE;
-  if (bound < 0 || torch.init("aten", key, "hgemm_packs", 1, &library)) {
-    PyErr_SetString(PyExc_RuntimeError, "this torch does not let C run its operators");
-    return NULL;
-  }
+  if (bound < 0 || torch.init("aten", key, "hgemm_packs", 1, &library))
+    return PyErr_Format(PyExc_RuntimeError, "this torch does not let C run its operators");
   done = 1;
   for (size_t i = 0; i < sizeof MINE / sizeof *MINE; i++) {
     const long number = ask(find, MINE[i].name, key);

@@ -11,13 +11,26 @@ static const struct {
 } ROUNDS[] = {{12, 8}, {40, 4}, {100, 2}};
 enum { ROUND_COUNT = sizeof ROUNDS / sizeof *ROUNDS };
 
+enum { OURS, TORCH, DOUBT, MODELS };
+
+// What is left of the trees for problems alike: of one layout, type, N and K, and an M within a
+// sixteenth of the most. It is made when so many of them were decided, which pays for itself by as
+// many, and forgotten where others take its place.
+enum { NARROWED = 32, DECIDED_BEFORE = 3 };
+typedef struct {
+  seen_problem alike;  // with the most that M may be
+  int decided;
+  model left[MODELS];
+} narrowed;
+
 struct predictor {
   seen_device device;
   double margin, log_margin;
   candidate *candidates;
   Py_ssize_t count;
-  model ours, torch, doubt;
+  model models[MODELS];
   double spread[ROUND_COUNT];  // what the trees behind a round may still take off
+  narrowed narrowed[NARROWED];
 };
 
 // Candidates that one problem may have; the reader of packs allows no more.
@@ -30,10 +43,15 @@ typedef struct {
 
 static const char NAME[] = "hgemm_packs._C.predictor";
 
+static void models_free(model models[MODELS]) {
+  for (int i = 0; i < MODELS; i++)
+    model_free(&models[i]);
+}
+
 static void predictor_free(predictor *p) {
-  model_free(&p->ours);
-  model_free(&p->torch);
-  model_free(&p->doubt);
+  models_free(p->models);
+  for (int i = 0; i < NARROWED; i++)
+    models_free(p->narrowed[i].left);
   PyMem_Free(p->candidates);
   PyMem_Free(p);
 }
@@ -82,11 +100,11 @@ PyObject *predictor_py(PyObject *module, PyObject *args) {
   if (!p) return PyErr_NoMemory();
   p->device = device, p->margin = margin, p->log_margin = log(margin);
   const int failed = candidates_read(p, candidates, bytes) ||
-                     model_read(&p->ours, ours, FEATURE_COUNT) ||
-                     model_read(&p->torch, torch, FEATURES_OF_PROBLEM) ||
-                     model_read(&p->doubt, doubt, FEATURE_COUNT);
+                     model_read(&p->models[OURS], ours, FEATURE_COUNT) ||
+                     model_read(&p->models[TORCH], torch, FEATURES_OF_PROBLEM) ||
+                     model_read(&p->models[DOUBT], doubt, FEATURE_COUNT);
   for (int i = 0; !failed && i < ROUND_COUNT; i++)
-    p->spread[i] = model_spread(&p->ours, ROUNDS[i].trees);
+    p->spread[i] = model_spread(&p->models[OURS], ROUNDS[i].trees);
   PyObject *capsule = failed ? NULL : PyCapsule_New(p, NAME, capsule_free);
   if (!capsule) predictor_free(p);
   return capsule;
@@ -109,9 +127,9 @@ static void least_first(int *rows, int count, int most, const double *sums) {
 // problem is given up where what is left of the trees could hardly bring our time, with its doubt
 // from the second round on, to torch's; all the rest is computed only if it is `wanted`. Returns
 // the row.
-static int choose(const predictor *p, int count, const uint32_t (*seen)[VALUES], int wanted,
-                  prediction *result) {
-  const model *m = &p->ours;
+static int choose(const predictor *p, const model *models, int count,
+                  const uint32_t (*seen)[VALUES], int wanted, prediction *result) {
+  const model *m = &models[OURS];
   int rows[MOST_ADMITTED], doubted = -1;
   double sums[MOST_ADMITTED];
   Py_ssize_t from = 0;
@@ -128,7 +146,7 @@ static int choose(const predictor *p, int count, const uint32_t (*seen)[VALUES],
     if (count > left) count = left;
     from = to;
     if (round && doubted != rows[0])
-      result->doubt = model_value(&p->doubt, seen[rows[0]]), doubted = rows[0];
+      result->doubt = model_value(&models[DOUBT], seen[rows[0]]), doubted = rows[0];
     const double gain = result->torch - sums[rows[0]] - result->doubt;
     result->given_up |= !last && gain + p->spread[round] < p->log_margin;
   }
@@ -136,8 +154,52 @@ static int choose(const predictor *p, int count, const uint32_t (*seen)[VALUES],
   return rows[0];
 }
 
+// Leaves nodes that problems alike may come to. What grows or falls with M lies between its values
+// at both ends, or less than two keys outside, for it is rounded.
+static void narrow(const predictor *p, const seen_problem *alike, model left[MODELS]) {
+#define FEATURE_STEADY(name, steady) steady,
+  static const char STEADY[] = {PROBLEM_FEATURES(FEATURE_STEADY) KERNEL_FEATURES(FEATURE_STEADY)};
+#undef FEATURE_STEADY
+  const int32_t ends[2] = {alike->m / 16 + 1, alike->m};
+  double values[FEATURE_COUNT];
+  span spans[FEATURE_COUNT];
+  for (int j = 0; j < FEATURE_COUNT; j++)
+    spans[j] = STEADY[j] ? (span){UINT32_MAX, 0} : (span){0, UINT32_MAX};
+  for (int i = 0; i < 2 * p->count; i++) {
+    const candidate *each = &p->candidates[i / 2];
+    seen_problem end = *alike;
+    end.m = ends[i % 2];
+    if (!candidate_is_of(each, &end)) continue;
+    features_of_problem(&p->device, &end, values);
+    features_of_kernel(&p->device, &end, each, values);
+    for (int j = 0; j < FEATURE_COUNT; j++) {
+      const uint32_t key = key_of(values[j]);
+      if (spans[j].least > key - 2) spans[j].least = key - 2;
+      if (spans[j].most < key + 2) spans[j].most = key + 2;
+    }
+  }
+  for (int i = 0; i < MODELS; i++)
+    if (model_narrow(&p->models[i], spans, &left[i])) return models_free(left);
+}
+
+// The models to ask about a problem that a candidate takes.
+static const model *find_models(predictor *p, const seen_problem *asked) {
+  seen_problem alike = *asked;
+  alike.m = INT32_MAX >> (__builtin_clz((uint32_t)asked->m) - 1) / 4 * 4;
+  uint32_t hash = (uint32_t)(alike.m << 2 | alike.a_transposed << 1 | alike.b_transposed);
+  hash = (hash * 0x9E3779B1u ^ (uint32_t)alike.n) * 0x85EBCA77u ^ (uint32_t)alike.k;
+  narrowed *found = &p->narrowed[(hash * 0xC2B2AE3Du >> 16) % NARROWED];
+  if (memcmp(&found->alike, &alike, sizeof alike)) {
+    models_free(found->left);
+    found->alike = alike, found->decided = 0;
+  }
+  if (found->decided <= DECIDED_BEFORE && found->decided++ == DECIDED_BEFORE)
+    narrow(p, &alike, found->left);
+  return found->left[DOUBT].nodes ? found->left : p->models;
+}
+
 // Asks about a problem; 0 where no candidate takes it.
-static int ask(const predictor *p, const seen_problem *asked, int wanted, prediction *result) {
+static int ask(predictor *p, const seen_problem *asked, int wanted, prediction *result) {
   uint32_t seen[MOST_ADMITTED][VALUES];
   double values[FEATURE_COUNT];
   Py_ssize_t which[MOST_ADMITTED];
@@ -153,41 +215,48 @@ static int ask(const predictor *p, const seen_problem *asked, int wanted, predic
     which[rows++] = i;
   }
   if (!rows) return 0;
-  result->torch = model_value(&p->torch, seen[0]);
-  result->candidate = which[choose(p, rows, seen, wanted, result)];
+  const model *models = find_models(p, asked);
+  result->torch = model_value(&models[TORCH], seen[0]);
+  result->candidate = which[choose(p, models, rows, seen, wanted, result)];
   return 1;
 }
 
-Py_ssize_t predictor_choose(const predictor *p, const seen_problem *asked) {
+Py_ssize_t predictor_choose(predictor *p, const seen_problem *asked) {
   prediction found;
   if (!ask(p, asked, 0, &found) || found.given_up) return -1;
   return exp(found.torch - found.ours - found.doubt) >= p->margin ? found.candidate : -1;
 }
 
-const predictor *predictor_of(PyObject *capsule, Py_ssize_t *candidates) {
-  const predictor *p = PyCapsule_GetPointer(capsule, NAME);
+predictor *predictor_of(PyObject *capsule, Py_ssize_t *candidates) {
+  predictor *p = PyCapsule_GetPointer(capsule, NAME);
   if (p) *candidates = p->count;
   return p;
 }
 
-static int problem_of(const char *layout, const char *dtype, seen_problem *p) {
+// Reads (predictor, m, n, k, layout, dtype) and perhaps a candidate; NULL with an exception set.
+static predictor *read_question(PyObject *args, seen_problem *p, Py_ssize_t *which) {
+  PyObject *capsule;
+  const char *layout, *dtype;
+  Py_ssize_t count;
+  if (!PyArg_ParseTuple(args, "Oiiiss|n", &capsule, &p->m, &p->n, &p->k, &layout, &dtype, which))
+    return NULL;
   p->a_transposed = layout[0] == 't', p->b_transposed = layout[0] && layout[1] == 't';
   p->bf16 = dtype[0] == 'b';
-  if (p->m > 0 && p->n > 0 && p->k > 0) return 0;
-  PyErr_SetString(PyExc_ValueError, "a problem has sizes above 0");
-  return -1;
+  predictor *asked = predictor_of(capsule, &count);
+  if (asked && (p->m <= 0 || p->n <= 0 || p->k <= 0))
+    PyErr_SetString(PyExc_ValueError, "a problem has sizes above 0");
+  else if (asked && (*which < 0 || *which >= count))
+    PyErr_SetString(PyExc_IndexError, "the predictor has no such candidate");
+  return PyErr_Occurred() ? NULL : asked;
 }
 
 PyObject *predict_py(PyObject *module, PyObject *args) {
   (void)module;
-  PyObject *capsule;
   seen_problem asked;
-  const char *layout, *dtype;
+  Py_ssize_t unused = 0;
   prediction found;
-  if (!PyArg_ParseTuple(args, "Oiiiss", &capsule, &asked.m, &asked.n, &asked.k, &layout, &dtype))
-    return NULL;
-  const predictor *p = PyCapsule_GetPointer(capsule, NAME);
-  if (!p || problem_of(layout, dtype, &asked)) return NULL;
+  predictor *p = read_question(args, &asked, &unused);
+  if (!p) return NULL;
   if (!ask(p, &asked, 1, &found)) Py_RETURN_NONE;
   return Py_BuildValue("(ndddi)", found.candidate, found.ours, found.torch, found.doubt,
                        found.given_up);
@@ -195,20 +264,11 @@ PyObject *predict_py(PyObject *module, PyObject *args) {
 
 PyObject *features_py(PyObject *module, PyObject *args) {
   (void)module;
-  PyObject *capsule;
   seen_problem asked;
-  const char *layout, *dtype;
-  Py_ssize_t which;
+  Py_ssize_t which = -1;
   double values[FEATURE_COUNT];
-  if (!PyArg_ParseTuple(args, "Oniiiss", &capsule, &which, &asked.m, &asked.n, &asked.k, &layout,
-                        &dtype))
-    return NULL;
-  const predictor *p = PyCapsule_GetPointer(capsule, NAME);
-  if (!p || problem_of(layout, dtype, &asked)) return NULL;
-  if (which < 0 || which >= p->count) {
-    PyErr_SetString(PyExc_IndexError, "the predictor has no such candidate");
-    return NULL;
-  }
+  const predictor *p = read_question(args, &asked, &which);
+  if (!p) return NULL;
   if (!candidate_admits(&p->device, &p->candidates[which], &asked)) Py_RETURN_NONE;
   features_of_problem(&p->device, &asked, values);
   features_of_kernel(&p->device, &asked, &p->candidates[which], values);
@@ -222,23 +282,8 @@ PyObject *features_py(PyObject *module, PyObject *args) {
 
 PyObject *floor_us_py(PyObject *module, PyObject *args) {
   (void)module;
-  PyObject *capsule;
-  seen_problem asked = {0};
-  if (!PyArg_ParseTuple(args, "Oiii", &capsule, &asked.m, &asked.n, &asked.k)) return NULL;
-  const predictor *p = PyCapsule_GetPointer(capsule, NAME);
-  if (!p || problem_of("", "", &asked)) return NULL;
-  return PyFloat_FromDouble(features_floor_us(&p->device, &asked));
-}
-
-PyObject *feature_names_py(PyObject *module, PyObject *unused) {
-  (void)module, (void)unused;
-#define FEATURE_TEXT(name) #name,
-  static const char *const NAMES[] = {PROBLEM_FEATURES(FEATURE_TEXT) KERNEL_FEATURES(FEATURE_TEXT)};
-#undef FEATURE_TEXT
-  PyObject *result = PyTuple_New(FEATURE_COUNT);
-  for (int i = 0; result && i < FEATURE_COUNT; i++) {
-    PyObject *name = PyUnicode_FromString(NAMES[i]);
-    if (!name || PyTuple_SetItem(result, i, name)) Py_CLEAR(result);
-  }
-  return result;
+  seen_problem asked;
+  Py_ssize_t unused = 0;
+  const predictor *p = read_question(args, &asked, &unused);
+  return p ? PyFloat_FromDouble(features_floor_us(&p->device, &asked)) : NULL;
 }

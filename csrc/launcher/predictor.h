@@ -13,10 +13,10 @@ typedef struct predictor predictor;
 
 // The predictor in a capsule of Python's, and how many candidates it has; NULL with an exception
 // set where it is none.
-const predictor *predictor_of(PyObject *capsule, Py_ssize_t *candidates);
+predictor *predictor_of(PyObject *capsule, Py_ssize_t *candidates);
 
 // The candidate that runs a problem, or -1 where the predictor is sure of none. Runs no Python.
-Py_ssize_t predictor_choose(const predictor *p, const seen_problem *asked);
+Py_ssize_t predictor_choose(predictor *p, const seen_problem *asked);
 
 // predictor(sm_count, gbps, margin, candidates, ours, torch, doubt): what `predict` asks.
 // `candidates` is the bytes of int32, CANDIDATE_WORDS each; a model (base, roots, features,
@@ -30,13 +30,10 @@ PyObject *predictor_py(PyObject *module, PyObject *args);
 // the rest is not asked to decide.
 PyObject *predict_py(PyObject *module, PyObject *args);
 
-// features(predictor, candidate, m, n, k, layout, dtype): what the trees see, a float each.
+// features(predictor, m, n, k, layout, dtype, candidate): what the trees see, a float each.
 PyObject *features_py(PyObject *module, PyObject *args);
 
-// floor_us(predictor, m, n, k): the time that both logarithms are over.
+// floor_us(predictor, m, n, k, layout, dtype): the time that both logarithms are over.
 PyObject *floor_us_py(PyObject *module, PyObject *args);
-
-// feature_names(): the names of `features`, those of a problem alone first.
-PyObject *feature_names_py(PyObject *module, PyObject *unused);
 
 #endif

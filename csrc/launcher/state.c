@@ -96,13 +96,15 @@ static int bind_bump(launcher_state *state) {
   return -1;
 }
 
-PyObject *state_on_first_call(PyObject *module, PyObject *start) {
-  launcher_state *state = state_of(module);
-  PyObject *before = state->start;
-  Py_INCREF(start);
-  state->start = start;
+PyObject *state_replace(PyObject **place, PyObject *object) {
+  PyObject *before = *place;
+  *place = object == Py_None ? NULL : Py_NewRef(object);
   Py_XDECREF(before);
   Py_RETURN_NONE;
+}
+
+PyObject *state_on_first_call(PyObject *module, PyObject *start) {
+  return state_replace(&state_of(module)->start, start);
 }
 
 PyObject *state_remember_quiet(PyObject *module, PyObject *unused) {
@@ -128,7 +130,7 @@ PyObject *state_use_torch(PyObject *module, PyObject *args) {
   state->torch.linear = Py_NewRef(linear);
   state->torch.addmm = Py_NewRef(addmm);
   state->torch.refuse = Py_NewRef(refuse);
-  state->strict = strict;
+  state->strict = (uint32_t)strict;
   state->started = 1;
   Py_RETURN_NONE;
 }
@@ -161,7 +163,7 @@ PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs) {
   state->torch = t;
   state->device_type = device_type;
   state->least_recorded = least_recorded;
-  state->strict = strict;
+  state->strict = (uint32_t)strict;
   reader.ordinary[0] = keys[0], reader.ordinary[1] = keys[1];
   if (reader_bind(&reader, device_type)) state->exchange = find_exchange(t.tensor);
   products_bind(&state->products, device_type == DL_CUDA);

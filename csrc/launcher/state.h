@@ -118,8 +118,8 @@ typedef struct {
 
 typedef struct {
   int started;  // last of all: a call that sees it finds everything else
-  int strict;
-  int off;             // every call is torch's
+  uint32_t strict;
+  uint32_t off;        // every call is torch's
   uint32_t invariant;  // INVARIANT_KEY in the batch-invariant mode, else 0
   PyObject *start;     // (): Python's part of the first call, owned; NULL until it is known
   PyObject *note;      // (reason): told of the first fallback for each reason, owned; may be NULL
@@ -166,6 +166,9 @@ PyObject *state_init(PyObject *module, PyObject *args, PyObject *kwargs);
 // use_torch(matmul, linear, addmm, refuse, strict): instead of init where torch cannot be used;
 // every call goes to it.
 PyObject *state_use_torch(PyObject *module, PyObject *args);
+
+// Puts an object in the place of another, nothing in that of None; None.
+PyObject *state_replace(PyObject **place, PyObject *object);
 
 // on_first_call(start): before its first product this module calls `start`, which ends in `init` or
 // `use_torch`.

@@ -5,9 +5,9 @@
 enum { LANES = 8, LINE = 64 };
 
 // A node sends what is at most its number to the node `child` nodes on, the rest to the one behind
-// that. A leaf, which has its value for a number, looks at what is below every number, and sends it
-// to itself: a walk takes as many steps as its tree is deep, and no branch that the processor could
-// not foretell. Numbers are compared as integers, in their order (key_of).
+// that. A leaf, which has its value in place of a key, looks at what is below every key, and sends
+// it to itself: a walk takes as many steps as its tree is deep, and no branch that the processor
+// could not foretell. Numbers are compared as integers, in their order (key_of).
 struct node {
   uint32_t key;
   uint16_t value, child;  // value: where the feature begins among the values of LANES walks
@@ -16,49 +16,69 @@ struct node {
 void model_free(model *m) {
   PyMem_Free(m->trees);
   PyMem_Free(m->nodes);
+  Py_XDECREF(m->from);
+  *m = (model){0};
 }
 
-static inline double number_of(uint32_t key) {
-  const uint32_t bits = key ^ (key >> 31 ? 1U << 31 : ~0U);
+// The number of a leaf.
+static inline double number_of(const node *leaf) {
   float single;
-  memcpy(&single, &bits, sizeof single);
+  memcpy(&single, &leaf->key, sizeof single);
   return (double)single;
 }
 
-// Reads a tree that has its nodes up to `end`. `from` is room for where a node was among them.
-// Returns whether each but the root is the child of one before it, so that every walk stays inside
-// and ends.
-static int tree_read(model *m, tree *t, Py_ssize_t end, int features, const int32_t *feature,
-                     const double *number, const int32_t *right, uint16_t *from) {
+// The first node on the way from `at` on that sends rows within the spans both ways.
+static Py_ssize_t follow(const model *m, const span *spans, Py_ssize_t at) {
+  while (spans && m->feature[at] >= 0) {
+    const uint32_t key = key_of((double)(float)m->number[at]);
+    const span *seen = &spans[m->feature[at]];
+    if (seen->least <= key && seen->most > key) break;
+    at = seen->most <= key ? at + 1 : m->right[at];
+  }
+  return at;
+}
+
+// Makes a tree for walks. `from` is room for where a node was. Returns whether each but the root is
+// the child of one before it, so that every walk stays inside and ends; with spans that is known.
+static int make_tree(model *m, Py_ssize_t which, int features, const span *spans, uint16_t *from) {
+  tree *t = &m->trees[which];
+  const Py_ssize_t root = m->roots[which];
+  const Py_ssize_t end = which + 1 < m->tree_count ? m->roots[which + 1] : m->count;
+  if (root < 0 || root >= end || end > m->count || (!which && root)) return 0;
+  const Py_ssize_t most = t->root + end - root;
   Py_ssize_t placed = t->root + 1, level_end = placed;
-  from[t->root] = (uint16_t)t->root;
+  from[t->root] = (uint16_t)follow(m, spans, root);
   t->depth = 0;
   for (Py_ssize_t i = t->root; i < placed; i++) {
     const Py_ssize_t was = from[i];
+    const int32_t feature = m->feature[was], right = m->right[was];
     node *each = &m->nodes[i];
     if (i == level_end) t->depth++, level_end = placed;
-    each->key = key_of((double)(float)number[was]);
+    const float number = (float)m->number[was];
     each->value = BELOW_ALL * LANES, each->child = 0;
-    if (feature[was] == -1) continue;
-    if (feature[was] < 0 || feature[was] >= features || right[was] <= was + 1 ||
-        right[was] >= end || placed + 2 > end)
+    memcpy(&each->key, &number, sizeof number);
+    if (feature == -1) continue;
+    if (feature < 0 || feature >= features || right <= was + 1 || right >= end || placed + 2 > most)
       return 0;
-    each->value = (uint16_t)(feature[was] * LANES), each->child = (uint16_t)(placed - i);
-    from[placed++] = (uint16_t)(was + 1), from[placed++] = (uint16_t)right[was];
+    each->key = key_of((double)number);
+    each->value = (uint16_t)(feature * LANES), each->child = (uint16_t)(placed - i);
+    from[placed++] = (uint16_t)follow(m, spans, was + 1);
+    from[placed++] = (uint16_t)follow(m, spans, right);
   }
-  return placed == end;
+  t[1].root = (int32_t)placed;
+  return spans || placed == most;
 }
 
-static int trees_read(model *m, int features, const int32_t *roots, const int32_t *feature,
-                      const double *number, const int32_t *right, uint16_t *from) {
-  for (Py_ssize_t i = 0; i < m->tree_count; i++) {
-    const Py_ssize_t end = i + 1 < m->tree_count ? roots[i + 1] : m->count;
-    if (roots[i] < 0 || roots[i] >= end || end > m->count || (!i && roots[i])) return 0;
-    m->trees[i].root = roots[i];
-    if (!tree_read(m, &m->trees[i], end, features, feature, number, right, from)) return 0;
-  }
-  m->trees[m->tree_count].root = (int32_t)m->count;
-  return 1;
+// 1, 0 where a tree does not end, -1 where there is no memory.
+static int make_trees(model *m, int features, const span *spans) {
+  m->trees = PyMem_Calloc((size_t)m->tree_count + 1, sizeof *m->trees);
+  m->nodes = PyMem_Malloc(((size_t)m->count + 1) * sizeof *m->nodes);
+  uint16_t *places = PyMem_Malloc(((size_t)m->count + 1) * sizeof *places);
+  int fine = m->trees && m->nodes && places ? 1 : -1;
+  for (Py_ssize_t i = 0; i < m->tree_count && fine > 0; i++)
+    fine = make_tree(m, i, features, spans, places);
+  PyMem_Free(places);
+  return fine;
 }
 
 // The bytes of arrays of Python's lie as arrays of C's do.
@@ -70,21 +90,27 @@ int model_read(model *m, PyObject *from, int features) {
     return -1;
   m->tree_count = sizes[0] / (Py_ssize_t)sizeof(int32_t);
   m->count = sizes[2] / (Py_ssize_t)sizeof(double);
+  m->from = Py_NewRef(from), m->number = (const void *)number;
+  m->roots = (const void *)roots, m->feature = (const void *)feature,
+  m->right = (const void *)right;
   const int fits = m->count <= UINT16_MAX && sizes[1] == sizes[3] &&
                    sizes[1] == m->count * (Py_ssize_t)sizeof(int32_t);
-  m->trees = PyMem_Calloc((size_t)m->tree_count + 1, sizeof *m->trees);
-  m->nodes = PyMem_Calloc((size_t)m->count + 1, sizeof *m->nodes);
-  uint16_t *places = PyMem_Calloc((size_t)m->count + 1, sizeof *places);
-  const int memory = m->trees && m->nodes && places;
-  const int fine = memory && fits &&
-                   trees_read(m, features, (const void *)roots, (const void *)feature,
-                              (const void *)number, (const void *)right, places);
-  PyMem_Free(places);
-  if (!memory)
+  const int fine = fits ? make_trees(m, features, NULL) : 0;
+  if (fine < 0)
     PyErr_NoMemory();
   else if (!fine)
     PyErr_SetString(PyExc_ValueError, "a tree of a predictor does not end");
-  return fine ? 0 : -1;
+  return fine > 0 ? 0 : -1;
+}
+
+int model_narrow(const model *m, const span spans[FEATURE_COUNT], model *result) {
+  *result = *m;
+  Py_XINCREF(result->from);
+  if (make_trees(result, FEATURE_COUNT, spans) < 0) return model_free(result), -1;
+  const size_t left = (size_t)result->trees[m->tree_count].root + 1;
+  node *nodes = PyMem_Realloc(result->nodes, left * sizeof *nodes);
+  if (nodes) result->nodes = nodes;
+  return 0;
 }
 
 double model_spread(const model *m, Py_ssize_t first) {
@@ -93,7 +119,7 @@ double model_spread(const model *m, Py_ssize_t first) {
     double sizes = 0.0;
     int leaves = 0;
     for (Py_ssize_t i = m->trees[t].root; i < m->trees[t + 1].root; i++)
-      if (!m->nodes[i].child) sizes += fabs(number_of(m->nodes[i].key)), leaves++;
+      if (!m->nodes[i].child) sizes += fabs(number_of(&m->nodes[i])), leaves++;
     sum += sizes / leaves;
   }
   return sum / 3.0;
@@ -130,7 +156,7 @@ static inline void add_together(const model *m, Py_ssize_t first, int trees, int
   }
   walk(at, values, depth);
   for (int i = 0; i < trees << log; i++)
-    *sums[i] += number_of(at[i]->key);
+    *sums[i] += number_of(at[i]);
 }
 
 // Of few rows several trees are walked at once.

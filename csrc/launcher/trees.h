@@ -18,12 +18,21 @@ typedef struct {
   int32_t root, depth;
 } tree;
 
+// Trees for walks, made of those that a pack has. `from` is these, which the rest points into.
 typedef struct {
   double base;
   tree *trees;  // one more, for where the last one ends
   node *nodes;
   Py_ssize_t tree_count, count;
+  PyObject *from;
+  const int32_t *roots, *feature, *right;
+  const double *number;
 } model;
+
+// Keys that a feature has: none is below the least or above the most.
+typedef struct {
+  uint32_t least, most;
+} span;
 
 // A number, rounded up to a float, as an integer in the same order. What is at most a float is it
 // rounded up, too.
@@ -39,6 +48,10 @@ static inline uint32_t key_of(double number) {
 // features; 0, or -1 with an exception set. What was read is freed by `model_free` either way.
 int model_read(model *m, PyObject *from, int features);
 void model_free(model *m);
+
+// Makes a model without the nodes that no row within these spans comes to; of such a row it has the
+// same sums. 0, or -1 where there is no memory. It is freed like the other.
+int model_narrow(const model *m, const span spans[FEATURE_COUNT], model *result);
 
 // How far the trees from `first` on move a sum, less what they take from each other: a third of
 // their leaves' mean sizes. Of 2,000 problems none was moved by more than two thirds of that.

@@ -19,9 +19,9 @@ struct unmeasured {
   size_t capacity, count;
   uint32_t seen[SETS][WAYS];
   int decides;
-  const predictor *predictor;  // NULL: nothing is predicted
-  PyObject *capsule;           // its owner
-  PyObject **kernels;          // of its candidates, owned; NULL until Python has loaded one
+  predictor *predictor;  // NULL: nothing is predicted
+  PyObject *capsule;     // its owner
+  PyObject **kernels;    // of its candidates, owned; NULL until Python has loaded one
   Py_ssize_t candidates;
 };
 
@@ -134,8 +134,7 @@ PyObject *unmeasured_know_rows(PyObject *module, PyObject *args) {
   if (u) read_rows(u, lines + start, lines + end);
   if (u) Py_RETURN_NONE;
   if (inside) return PyErr_NoMemory();
-  PyErr_SetString(PyExc_ValueError, "no such device, or no such part of the lines");
-  return NULL;
+  return PyErr_Format(PyExc_ValueError, "no such device, or no such part of the lines");
 }
 
 static void drop_predictor(struct unmeasured *u) {
@@ -155,7 +154,7 @@ PyObject *unmeasured_know_predictor(PyObject *module, PyObject *args) {
   if (!u) Py_RETURN_NONE;
   if (!u->capsule || u->capsule != capsule) {
     Py_ssize_t count = 0;
-    const predictor *found = capsule == Py_None ? NULL : predictor_of(capsule, &count);
+    predictor *found = capsule == Py_None ? NULL : predictor_of(capsule, &count);
     PyObject **kernels = PyMem_Calloc((size_t)count + 1, sizeof *kernels);
     if (!kernels) PyErr_NoMemory();
     if (PyErr_Occurred()) return PyMem_Free(kernels), NULL;
@@ -209,17 +208,14 @@ void unmeasured_keep(launcher_state *state, const problem *p, PyObject *kernel) 
   if (candidate >= 0 && !u->kernels[candidate]) u->kernels[candidate] = Py_NewRef(kernel);
 }
 
-int unmeasured_is_known(const launcher_state *state, const problem *p) {
-  const struct unmeasured *u = state->unmeasured[p->a.device];
-  if (!u || u->unreadable || problem_is_invariant(p)) return 0;
-  const uint64_t wanted = hash_of(p);
-  return !u->capacity || !u->rows[locate(u->rows, u->capacity, wanted)];
-}
-
-int unmeasured_waits(launcher_state *state, const problem *p) {
+unmeasured_state unmeasured_find(launcher_state *state, const problem *p, int wait) {
   struct unmeasured *u = state->unmeasured[p->a.device];
-  if (u->decided < AT_FIRST_SIGHT) return u->decided++, 0;
-  const uint64_t mixed = hash_of(p) + p->key.tag;  // of the alignment, too
+  if (!u || u->unreadable || problem_is_invariant(p)) return MAYBE_MEASURED;
+  const uint64_t wanted = hash_of(p);
+  if (u->capacity && u->rows[locate(u->rows, u->capacity, wanted)]) return MAYBE_MEASURED;
+  if (!wait) return UNDECIDED;
+  if (u->decided < AT_FIRST_SIGHT) return u->decided++, UNDECIDED;
+  const uint64_t mixed = wanted + p->key.tag;  // of the alignment, too
   uint32_t *set = u->seen[mixed & (SETS - 1)];
   const uint32_t mark = (uint32_t)(mixed >> 32) | 1;
   int at = 0;
@@ -228,7 +224,7 @@ int unmeasured_waits(launcher_state *state, const problem *p) {
   const int again = set[at] == mark;
   memmove(set + 1, set, (size_t)at * sizeof *set);
   set[0] = mark;
-  return !again;
+  return again ? UNDECIDED : WAITING;
 }
 
 void unmeasured_reset(launcher_state *state) {

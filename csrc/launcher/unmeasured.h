@@ -28,12 +28,11 @@ int unmeasured_decide(const launcher_state *state, const problem *p, const loade
 // to it.
 void unmeasured_keep(launcher_state *state, const problem *p, PyObject *kernel);
 
-// Whether it is known that no pack has a row of the size and kind of `p`.
-int unmeasured_is_known(const launcher_state *state, const problem *p);
-
-// Whether torch is to run `p`, which is known to have no row, without a decision: after so many
-// decisions a problem is decided when it comes again.
-int unmeasured_waits(launcher_state *state, const problem *p);
+// What is known of a problem that the table has not: a pack may have a row of its size and kind; or
+// none has, and torch is to run it without a decision, for after so many decisions a problem is
+// decided when it comes again, or, also where it is not to `wait`, it is to be decided.
+typedef enum { MAYBE_MEASURED, WAITING, UNDECIDED } unmeasured_state;
+unmeasured_state unmeasured_find(launcher_state *state, const problem *p, int wait);
 
 // Forgets all.
 void unmeasured_reset(launcher_state *state);

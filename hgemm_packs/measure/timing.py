@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -308,28 +307,3 @@ def screen(
             replay.free()
         medians[name] = median(samples)
     return medians
-
-
-def eager_host_us(arm: Arm, one: Operands, *, batch: int = 16, batches: int = 100) -> float:
-    """Host time of one eager call: median over batches small enough never to fill the queue."""
-    return _host_us(arm, one, batch, batches, wait=False)
-
-
-def wall_us(arm: Arm, one: Operands, *, repeats: int = 100) -> float:
-    """Host time of one call with the wait for its result: what a caller in a hurry sees."""
-    return _host_us(arm, one, 1, repeats, wait=True)
-
-
-def _host_us(arm: Arm, one: Operands, batch: int, batches: int, *, wait: bool) -> float:
-    samples = []
-    for i in range(batches + 3):
-        torch.cuda.synchronize(one.a.device)
-        began = time.perf_counter_ns()
-        for _ in range(batch):
-            arm(one.a, one.b, one.c)
-        if wait:
-            torch.cuda.synchronize(one.a.device)
-        if i >= 3:
-            samples.append((time.perf_counter_ns() - began) / 1000.0 / batch)
-    torch.cuda.synchronize(one.a.device)
-    return median(samples)

@@ -360,11 +360,9 @@ static int read_addend(const launcher_state *state, PyObject *given, const loade
 
 PyObject *kernel_launch_py(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   launcher_state *state = state_of(module);
-  if (count != 6 || !state->exchange) {
-    PyErr_SetString(PyExc_TypeError,
-                    "launch(kernel, a, b, out, workspace, addend) needs torch >= 2.10");
-    return NULL;
-  }
+  if (count != 6 || !state->exchange)
+    return PyErr_Format(PyExc_TypeError,
+                        "launch(kernel, a, b, out, workspace, addend) needs torch >= 2.10");
   const loaded_kernel *kernel = kernel_of(state, args[0]);
   matrix operands[3];
   geometry shape = {0};

@@ -123,10 +123,8 @@ workspace_found workspace_take(launcher_state *state, const plan *run, cu_stream
 PyObject *workspace_relaxed(PyObject *module, PyObject *function) {
   const launcher_state *state = state_of(module);
   int mode = CU_CAPTURE_RELAXED;
-  if (!state->driver.capture_mode) {
-    PyErr_SetString(PyExc_RuntimeError, "relaxed: no driver is open");
-    return NULL;
-  }
+  if (!state->driver.capture_mode)
+    return PyErr_Format(PyExc_RuntimeError, "relaxed: no driver is open");
   state->driver.capture_mode(&mode);
   PyObject *result = PyObject_CallObject(function, NULL);
   state->driver.capture_mode(&mode);

@@ -32,7 +32,7 @@ reason torch_check(const launcher_state *state, const call *c) {
 
 int torch_trains(const launcher_state *state, const call *c) {
   return !state->strict && !state->invariant && is_tensor(state, c->b) &&
-         modes_records(&state->modes) && tensor_requires_grad(&state->reader, c->b) == 1 &&
+         tensor_requires_grad(&state->reader, c->b) == 1 && modes_records(&state->modes) &&
          !(is_tensor(state, c->a) &&
            tensor_work(&state->reader, c->a, c->b) >= state->least_recorded);
 }

@@ -92,7 +92,8 @@ static PyObject *allocate(launcher_state *state, const call *c, problem *p, PyOb
   return out;
 }
 
-PyObject *output_allocate(launcher_state *state, const call *c, problem *p) {
+PyObject *output_of(launcher_state *state, const call *c, problem *p) {
+  if (c->out) return Py_NewRef(c->out);
   PyObject *empty_args = find_args(state, p);
   PyObject *out = empty_args ? allocate(state, c, p, empty_args) : NULL;
   Py_XDECREF(empty_args);

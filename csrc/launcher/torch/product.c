@@ -67,11 +67,8 @@ int torch_has_product(const launcher_state *state) {
 
 PyObject *torch_product(launcher_state *state, const call *c, problem *p) {
   const torch_products *products = &state->products;
-  PyObject *out = c->out;
-  if (out)
-    Py_INCREF(out);
-  else if (!(out = output_allocate(state, c, p)))
-    return NULL;
+  PyObject *out = output_of(state, c, p);
+  if (!out) return NULL;
   const int folded = p->a.leading_count > 1;
   void *const a = folded ? view(state, c->a, &p->a) : NULL;
   void *const b = c->linear ? view(state, c->b, &p->b) : NULL;

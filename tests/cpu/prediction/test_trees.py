@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from hgemm_packs.pack.predictor import Candidate, Dims, Model, Predictor, check_
 from hgemm_packs.problem import DTYPES, LAYOUTS, Problem
 from tests import predictions
 
+ROOT = Path(__file__).parents[3]
 H200 = DeviceProfile("NVIDIA H200", 132, 62914560, 4800.0)
 #: Numbers behind the threads: shared memory, units of 16 bytes, no genes.
 REST = (0, 16, 16, 16, 0, 0, 0, 1)
@@ -144,7 +147,8 @@ def test_the_best_candidate_is_that_of_a_walk_in_python(seed: int) -> None:
 
 
 def test_names_and_values_are_those_of_the_page() -> None:
-    assert launcher.feature_names() == features.FEATURES
+    header = (ROOT / "csrc" / "launcher" / "feature_values.h").read_text()
+    assert tuple(re.findall(r"^  X\((\w+), [01]\)", header, re.M)) == features.FEATURES
     numbers = (0, 64, 128, 64, 4, 1, 2, 2, 3, 1, 384, 100_000, 16, 4, 2, 1, 1, 1, 4)
     wide = DimRange(1, 1 << 24, 1)
     candidate = Candidate("a" * 64, "tn", "bf16", Dims(wide, wide, wide), numbers)
