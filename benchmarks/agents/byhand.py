@@ -46,8 +46,8 @@ from hgemm_packs.generator.run import evaluate
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.measure.evidence import ratio
 from hgemm_packs.measure.lines_file import LinesFile
-from hgemm_packs.pack.manifest import ALIGNED, Row
-from hgemm_packs.problem import Problem, alignments_of, regime
+from hgemm_packs.pack.manifest import Row
+from hgemm_packs.problem import ALIGNED, Problem, alignments_of, regime
 
 HERE = Path(__file__).resolve().parent
 MANIFEST = HERE.parents[1] / "manifests" / "sm_90a" / "h200"
