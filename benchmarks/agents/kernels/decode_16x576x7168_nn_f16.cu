@@ -1,15 +1,16 @@
 // C[16,576] = A[16,7168] * B[7168,576], fp16: sixteen tokens, a small layer.
 //
-// Idea: the table's kernel has 36 CTAs. Here 12 tiles of 48 columns have a cluster of eight CTAs each, so that 96 SMs
-// take in 115 KB each, all of it asked for at once. The tokens are the 16 rows of an mma. Every warp copies its own 112
-// of K and waits for no one else's. Everything divides: there is no predicate.
+// Idea: the table's kernel has 36 CTAs. Here 12 tiles of 48 columns have a cluster of eight CTAs
+// each, so that 96 SMs take in 115 KB each, all of it asked for at once. The tokens are the 16 rows
+// of an mma. Every warp copies its own 112 of K and waits for no one else's. Everything divides:
+// there is no predicate.
 #define HGP_BF16 0
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
 #include "common/tile_sum.cuh"
 
 constexpr int kTileM = 16, kTileN = 48, kRanks = 8, kWarps = 8;
-constexpr int kOwn = 112;  // K of a warp
+constexpr int kOwn = 112;                    // K of a warp
 constexpr int kPitchA = 240, kPitchB = 112;  // bytes of a row in shared memory
 constexpr int kAtB = 16 * kPitchA, kWarpBytes = kAtB + 112 * kPitchB;
 constexpr int kSumsAt = kWarps * kWarpBytes;
@@ -48,7 +49,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 1)
 #pragma unroll
   for (int i = 0; i < 21; ++i) {
     const u32 unit = lane + 32 * i;
-    copy16(own + kAtB + unit / 6 * kPitchB + unit % 6 * 16, b + (i64)(begin + unit / 6) * ldb + tile_column + unit % 6 * 8);
+    copy16(own + kAtB + unit / 6 * kPitchB + unit % 6 * 16,
+           b + (i64)(begin + unit / 6) * ldb + tile_column + unit % 6 * 8);
   }
   asm volatile("cp.async.commit_group;" ::: "memory");
   float* const sums = reinterpret_cast<float*>(smem + kSumsAt);

@@ -1,23 +1,25 @@
-// C[4,12841] = A[4,14741] * B^T, bf16: four tokens, weights whose rows begin at any multiple of 2 bytes.
+// C[4,12841] = A[4,14741] * B^T, bf16: four tokens, weights whose rows begin at any multiple of 2
+// bytes.
 //
-// Idea: weights are read once, so what counts is that they come 16 bytes at a time. Rows of B that are 8 apart begin at
-// the same place modulo 16 bytes, whatever the stride is. So the 16 rows of an mma are rows 8 apart, a warp has those of
-// one kind: one shift of K is right for all of them, and every thread loads aligned vectors straight into the fragments
-// that it multiplies. The tokens take the shift: their elements are loaded one by one, from L1. The ends of the rows,
-// where vectors would reach over them, are loaded by elements. A cluster of eight splits K.
+// Idea: weights are read once, so what counts is that they come 16 bytes at a time. Rows of B that
+// are 8 apart begin at the same place modulo 16 bytes, whatever the stride is. So the 16 rows of an
+// mma are rows 8 apart, a warp has those of one kind: one shift of K is right for all of them, and
+// every thread loads aligned vectors straight into the fragments that it multiplies. The tokens
+// take the shift: their elements are loaded one by one, from L1. The ends of the rows, where
+// vectors would reach over them, are loaded by elements. A cluster of eight splits K.
 #define HGP_BF16 1
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
 #include "common/tile_sum.cuh"
 
 constexpr int kM = 4, kN = 12841, kK = 14741;
-constexpr int kWarps = 8;           // one for each place that a row may begin at
-constexpr int kRanks = 8;           // CTAs that share a tile by K
-constexpr int kBlocks = 2;          // m16 blocks of weights a warp
+constexpr int kWarps = 8;            // one for each place that a row may begin at
+constexpr int kRanks = 8;            // CTAs that share a tile by K
+constexpr int kBlocks = 2;           // m16 blocks of weights a warp
 constexpr int kRows = 16 * kBlocks;  // rows of B a warp, 8 apart
 constexpr int kTileN = kWarps * kRows;
-constexpr int kTurn = 3;            // chunks of 32 k in a turn
-constexpr int kTurns = 19;          // of a CTA: all of them together have the whole chunks 1 to 456
+constexpr int kTurn = 3;                            // chunks of 32 k in a turn
+constexpr int kTurns = 19;                          // of a CTA: all of them together have the whole chunks 1 to 456
 constexpr int kEdge = 1 + kRanks * kTurn * kTurns;  // first chunk behind these
 constexpr int kChunks = (kK + 7 + 31) / 32;
 
@@ -50,8 +52,8 @@ __device__ __forceinline__ void multiply(float (&acc)[kBlocks][4], const u32 (&w
   for (int step = 0; step < 2; ++step) {
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
-      mma16816(acc[i], w[i][0][2 * step], w[i][1][2 * step], w[i][0][2 * step + 1], w[i][1][2 * step + 1],
-               x[2 * step], x[2 * step + 1]);
+      mma16816(acc[i], w[i][0][2 * step], w[i][1][2 * step], w[i][0][2 * step + 1], w[i][1][2 * step + 1], x[2 * step],
+               x[2 * step + 1]);
     }
   }
 }
@@ -132,8 +134,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 2)
     multiply(acc, w, x);
   }
 
-  // Reduce over the cluster: of the eight columns of an mma four are tokens. Elements are counted column of C by column,
-  // four tokens each, so that an owner's are its columns.
+  // Reduce over the cluster: of the eight columns of an mma four are tokens. Elements are counted
+  // column of C by column, four tokens each, so that an owner's are its columns.
   meeting.meet();
   if (q < kM / 2) {
 #pragma unroll

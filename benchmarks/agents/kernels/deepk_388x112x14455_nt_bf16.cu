@@ -1,10 +1,12 @@
-// C[388,112] = A[388,14455] * B^T, bf16: two operands whose rows begin at any multiple of 2 bytes, and a deep K.
+// C[388,112] = A[388,14455] * B^T, bf16: two operands whose rows begin at any multiple of 2 bytes,
+// and a deep K.
 //
-// Idea: torch and the table's families give few CTAs much of K each. Here 14 tiles of 64 x 56 have a cluster of eight
-// CTAs each, so that 112 SMs work and C's two halves are the only reason to read A twice. All 512 threads load elements,
-// two neighbours of K each, for the step to come, while the step before is multiplied; a step is 256 of K, to keep 60 KB
-// of loads in flight. In shared memory rows are padded to an odd number of 16 bytes and read by ldmatrix. Four groups of
-// warps share the K of a step; their sums and those of the cluster meet in shared memory, in a fixed order.
+// Idea: torch and the table's families give few CTAs much of K each. Here 14 tiles of 64 x 56 have
+// a cluster of eight CTAs each, so that 112 SMs work and C's two halves are the only reason to read
+// A twice. All 512 threads load elements, two neighbours of K each, for the step to come, while the
+// step before is multiplied; a step is 256 of K, to keep 60 KB of loads in flight. In shared memory
+// rows are padded to an odd number of 16 bytes and read by ldmatrix. Four groups of warps share the
+// K of a step; their sums and those of the cluster meet in shared memory, in a fixed order.
 #define HGP_BF16 1
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
@@ -66,7 +68,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 1)
   const Sum meeting{reinterpret_cast<float*>(smem + kInboxAt), &arrived};
   meeting.announce();
 
-  // Rows of this thread's loads: every sixteenth, four of A, then of B. Rows beyond the last of A repeat it.
+  // Rows of this thread's loads: every sixteenth, four of A, then of B. Rows beyond the last of A
+  // repeat it.
   const int begin = rank * kSlice;
   const u16* rows[8];
 #pragma unroll
@@ -93,7 +96,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 1)
     for (int i = 0; i < 8; ++i) {
       if (i == 7 && warp >= kRows % 16) break;
 #pragma unroll
-      for (int j = 0; j < kStep / 64; ++j) store_word(to + half * kStage + i * 16 * kPitch + j * 128, ahead.words[i][j]);
+      for (int j = 0; j < kStep / 64; ++j)
+        store_word(to + half * kStage + i * 16 * kPitch + j * 128, ahead.words[i][j]);
     }
   };
 

@@ -1,15 +1,15 @@
 // C[64,64] = A^T * B^T, A stored [16384,64], B [64,16384], fp16: four tiles and a very deep K.
 //
-// Idea: tiles of 32 x 32 with a cluster of sixteen CTAs each: 64 SMs take in 128 KB each, where the table's 64 x 32
-// tiles let 32 SMs take in 197 KB. Every warp copies its own 128 of K and waits for no one else's. Rows of A, which lie
-// along M, are turned round by ldmatrix. Everything divides.
+// Idea: tiles of 32 x 32 with a cluster of sixteen CTAs each: 64 SMs take in 128 KB each, where the
+// table's 64 x 32 tiles let 32 SMs take in 197 KB. Every warp copies its own 128 of K and waits for
+// no one else's. Rows of A, which lie along M, are turned round by ldmatrix. Everything divides.
 #define HGP_BF16 0
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
 #include "common/tile_sum.cuh"
 
 constexpr int kTileM = 32, kTileN = 32, kRanks = 16, kWarps = 8;
-constexpr int kOwn = 128;  // K of a warp
+constexpr int kOwn = 128;                   // K of a warp
 constexpr int kPitchA = 80, kPitchB = 272;  // bytes of a row in shared memory
 constexpr int kAtB = 128 * kPitchA, kWarpBytes = kAtB + 32 * kPitchB;
 constexpr int kSumsAt = kWarps * kWarpBytes;
@@ -48,7 +48,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 1)
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
     const u32 unit = lane + 32 * i;
-    copy16(own + kAtB + unit / 16 * kPitchB + unit % 16 * 16, b + (i64)(tile_column + unit / 16) * ldb + begin + unit % 16 * 8);
+    copy16(own + kAtB + unit / 16 * kPitchB + unit % 16 * 16,
+           b + (i64)(tile_column + unit / 16) * ldb + begin + unit % 16 * 8);
   }
   asm volatile("cp.async.commit_group;" ::: "memory");
   float* const sums = reinterpret_cast<float*>(smem + kSumsAt);

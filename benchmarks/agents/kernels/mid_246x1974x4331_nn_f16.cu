@@ -1,9 +1,11 @@
-// C[246,1974] = A[246,4331] * B[4331,1974], fp16: rows of A begin at any multiple of 2 bytes, those of B at 4.
+// C[246,1974] = A[246,4331] * B[4331,1974], fp16: rows of A begin at any multiple of 2 bytes, those
+// of B at 4.
 //
-// Idea: 28 tiles of 128 x 144 have a cluster of four CTAs each, which split K: as many as run at once. All 384 threads
-// load the next 64 of K into registers, of A two neighbours one by one, of B as words, while the 64 before are
-// multiplied. In shared memory rows are padded to an odd number of 16 bytes; ldmatrix reads A as it lies and turns B
-// round. The sums of the cluster travel as the threads hold them, 16 bytes at a time.
+// Idea: 28 tiles of 128 x 144 have a cluster of four CTAs each, which split K: as many as run at
+// once. All 384 threads load the next 64 of K into registers, of A two neighbours one by one, of B
+// as words, while the 64 before are multiplied. In shared memory rows are padded to an odd number
+// of 16 bytes; ldmatrix reads A as it lies and turns B round. The sums of the cluster travel as the
+// threads hold them, 16 bytes at a time.
 #define HGP_BF16 0
 #include "common/cluster_reduce.cuh"
 #include "common/mma.cuh"
@@ -12,13 +14,13 @@
 constexpr int kM = 246, kN = 1974, kK = 4331;
 constexpr int kTileM = 128, kTileN = 144, kRanks = 4;
 constexpr int kStep = 64, kSlice = 1088, kSteps = 17;
-constexpr int kWarps = 12;           // 4 x 3 of them, 32 x 48 of the tile each
+constexpr int kWarps = 12;  // 4 x 3 of them, 32 x 48 of the tile each
 constexpr int kMI = 2, kNI = 6;
-constexpr int kBlocks = kMI * kNI;   // of 16 x 8, dealt to the ranks in turn
+constexpr int kBlocks = kMI * kNI;  // of 16 x 8, dealt to the ranks in turn
 constexpr int kMost = (kBlocks + kRanks - 1) / kRanks;
-constexpr int kOwnA = 11;            // rows of A that a warp loads for a step, every twelfth
-constexpr int kOwnB = 6;             // rows of B
-constexpr int kWords = 3;            // of 4 bytes, that a lane loads of a row of B
+constexpr int kOwnA = 11;  // rows of A that a warp loads for a step, every twelfth
+constexpr int kOwnB = 6;   // rows of B
+constexpr int kWords = 3;  // of 4 bytes, that a lane loads of a row of B
 constexpr int kPitchA = kStep * 2 + 16, kPitchB = kTileN * 2 + 16;
 constexpr int kStageA = kTileM * kPitchA, kStage = kStageA + kStep * kPitchB;
 constexpr int kInboxAt = 2 * kStage;

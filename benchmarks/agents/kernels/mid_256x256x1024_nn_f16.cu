@@ -1,15 +1,16 @@
 // C[256,256] = A[256,1024] * B[1024,256], fp16: 2 us, of which loads are one.
 //
-// Idea: 64 tiles of 32 x 32, each shared by two CTAs, so that 128 SMs take in 64 KB each; wgmma, which has 64 rows at
-// least, would take in half as much again. Every warp copies its own 64 of K and waits for no one else's; the eight sums
-// of a CTA and the two of the cluster meet in shared memory. Everything divides: there is no predicate.
+// Idea: 64 tiles of 32 x 32, each shared by two CTAs, so that 128 SMs take in 64 KB each; wgmma,
+// which has 64 rows at least, would take in half as much again. Every warp copies its own 64 of K
+// and waits for no one else's; the eight sums of a CTA and the two of the cluster meet in shared
+// memory. Everything divides: there is no predicate.
 #define HGP_BF16 0
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
 #include "common/tile_sum.cuh"
 
 constexpr int kTileM = 32, kTileN = 32, kRanks = 2, kWarps = 8;
-constexpr int kOwn = 64;  // K of a warp
+constexpr int kOwn = 64;                    // K of a warp
 constexpr int kPitchA = 144, kPitchB = 80;  // bytes of a row in shared memory
 constexpr int kAtB = 32 * kPitchA, kWarpBytes = kAtB + 64 * kPitchB;
 constexpr int kSumsAt = kWarps * kWarpBytes;
@@ -48,7 +49,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 1)
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const u32 unit = lane + 32 * i;
-    copy16(own + kAtB + unit / 4 * kPitchB + unit % 4 * 16, b + (i64)(begin + unit / 4) * ldb + tile_column + unit % 4 * 8);
+    copy16(own + kAtB + unit / 4 * kPitchB + unit % 4 * 16,
+           b + (i64)(begin + unit / 4) * ldb + tile_column + unit % 4 * 8);
   }
   asm volatile("cp.async.commit_group;" ::: "memory");
   float* const sums = reinterpret_cast<float*>(smem + kSumsAt);

@@ -1,9 +1,11 @@
-// C[170,4741] = A^T * B, A stored [4298,170], B [4298,4741], fp16: rows of B begin at any multiple of 2 bytes.
+// C[170,4741] = A^T * B, A stored [4298,170], B [4298,4741], fp16: rows of B begin at any multiple
+// of 2 bytes.
 //
-// Idea: one tile has all 170 rows, so that B, 41 MB, is read once. 29 tiles of 168 columns have a cluster of four CTAs
-// each, which split K: as many as run at once. All 384 threads load the next 48 of K, neighbours of a row, into
-// registers while the 48 before are multiplied; rows of K stay rows in shared memory, padded to an odd number of 16
-// bytes, and ldmatrix turns them round. The sums of the cluster travel as the threads hold them, 16 bytes at a time.
+// Idea: one tile has all 170 rows, so that B, 41 MB, is read once. 29 tiles of 168 columns have a
+// cluster of four CTAs each, which split K: as many as run at once. All 384 threads load the next
+// 48 of K, neighbours of a row, into registers while the 48 before are multiplied; rows of K stay
+// rows in shared memory, padded to an odd number of 16 bytes, and ldmatrix turns them round. The
+// sums of the cluster travel as the threads hold them, 16 bytes at a time.
 #define HGP_BF16 0
 #include "common/cluster_reduce.cuh"
 #include "common/mma.cuh"
@@ -12,12 +14,12 @@
 constexpr int kM = 170, kN = 4741, kK = 4298;
 constexpr int kTileM = 192, kTileN = 168, kRanks = 4;
 constexpr int kStep = 48, kSlice = 1088, kSteps = 23;
-constexpr int kOwn = 4;              // rows of K that a warp loads for a step
-constexpr int kWarps = 12;           // 4 x 3 of them, 48 x 56 of the tile each
+constexpr int kOwn = 4;     // rows of K that a warp loads for a step
+constexpr int kWarps = 12;  // 4 x 3 of them, 48 x 56 of the tile each
 constexpr int kMI = 3, kNI = 7;
-constexpr int kBlocks = kMI * kNI;   // of 16 x 8, dealt to the ranks in turn
+constexpr int kBlocks = kMI * kNI;  // of 16 x 8, dealt to the ranks in turn
 constexpr int kMost = (kBlocks + kRanks - 1) / kRanks;
-constexpr int kWords = 3;            // of 4 bytes, that a lane loads of a row of A, and of B
+constexpr int kWords = 3;  // of 4 bytes, that a lane loads of a row of A, and of B
 constexpr int kPitchA = kTileM * 2 + 16, kPitchB = kTileN * 2 + 16;
 constexpr int kStageA = kStep * kPitchA, kStage = kStageA + kStep * kPitchB;
 constexpr int kInboxAt = 2 * kStage;

@@ -1,15 +1,15 @@
 // C[2048,64] = A[2048,1024] * B[1024,64], fp16: 3 us, of which loads are more than one.
 //
-// Idea: 64 tiles of 32 x 64, each shared by two CTAs, so that 128 SMs work where the table's kernel has 64. Every warp
-// copies its own 64 of K and waits for no one else's; the eight sums of a CTA and the two of the cluster meet in shared
-// memory. Everything divides: there is no predicate.
+// Idea: 64 tiles of 32 x 64, each shared by two CTAs, so that 128 SMs work where the table's kernel
+// has 64. Every warp copies its own 64 of K and waits for no one else's; the eight sums of a CTA
+// and the two of the cluster meet in shared memory. Everything divides: there is no predicate.
 #define HGP_BF16 0
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
 #include "common/tile_sum.cuh"
 
 constexpr int kTileM = 32, kTileN = 64, kRanks = 2, kWarps = 8;
-constexpr int kOwn = 64;  // K of a warp
+constexpr int kOwn = 64;                     // K of a warp
 constexpr int kPitchA = 144, kPitchB = 144;  // bytes of a row in shared memory
 constexpr int kAtB = 32 * kPitchA, kWarpBytes = kAtB + 64 * kPitchB;
 constexpr int kSumsAt = kWarps * kWarpBytes;
@@ -48,7 +48,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 1)
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
     const u32 unit = lane + 32 * i;
-    copy16(own + kAtB + unit / 8 * kPitchB + unit % 8 * 16, b + (i64)(begin + unit / 8) * ldb + tile_column + unit % 8 * 8);
+    copy16(own + kAtB + unit / 8 * kPitchB + unit % 8 * 16,
+           b + (i64)(begin + unit / 8) * ldb + tile_column + unit % 8 * 8);
   }
   asm volatile("cp.async.commit_group;" ::: "memory");
   float* const sums = reinterpret_cast<float*>(smem + kSumsAt);

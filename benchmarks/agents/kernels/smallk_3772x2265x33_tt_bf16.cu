@@ -1,15 +1,18 @@
-// C[3772,2265] = A^T * B^T, A stored [33,3772], B [2265,33], bf16: 17 MB of C, whose rows begin anywhere.
+// C[3772,2265] = A^T * B^T, A stored [33,3772], B [2265,33], bf16: 17 MB of C, whose rows begin
+// anywhere.
 //
-// Idea: C decides. A CTA makes 64 rows of 256 columns in one go, three steps of 16 of K, and lays the rounded rows into
-// shared memory as far behind a multiple of 16 bytes as each begins in C. Whole vectors leave from there, 512 bytes of a
-// row by a warp; only the ends of a row go by elements. Three CTAs an SM load, multiply and store in turn.
+// Idea: C decides. A CTA makes 64 rows of 256 columns in one go, three steps of 16 of K, and lays
+// the rounded rows into shared memory as far behind a multiple of 16 bytes as each begins in C.
+// Whole vectors leave from there, 512 bytes of a row by a warp; only the ends of a row go by
+// elements. Three CTAs an SM load, multiply and store in turn.
 #define HGP_BF16 1
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
 
 constexpr int kM = 3772, kN = 2265, kK = 33;
 constexpr int kTileM = 64, kTileN = 256, kWarps = 8, kDepth = 48;
-constexpr int kPitchA = kTileM * 2 + 16, kPitchB = kDepth * 2 + 16, kPitchC = kTileN * 2 + 16;  // bytes
+constexpr int kPitchA = kTileM * 2 + 16, kPitchB = kDepth * 2 + 16,
+              kPitchC = kTileN * 2 + 16;  // bytes
 constexpr int kAtB = kDepth * kPitchA, kAtC = kAtB + kTileN * kPitchB;
 
 __device__ __forceinline__ u32 load_element(const u16* p) {
@@ -56,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 3)
   const int tile_row = blockIdx.x * kTileM, tile_column = blockIdx.y * kTileN;
   const u32 at = smem_address(smem);
 
-  // Load, each warp: of B every eighth row, 32 of K; a thread the 33rd of a row. Of A every eighth of K. Rows beyond the
-  // last repeat it; zeros follow the last k.
+  // Load, each warp: of B every eighth row, 32 of K; a thread the 33rd of a row. Of A every eighth
+  // of K. Rows beyond the last repeat it; zeros follow the last k.
   wait_for_upstream();
   allow_dependents();
   u32 x[kDepth / kWarps], y[kTileN / kWarps];
@@ -94,7 +97,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 3)
       load_matrix4_transposed(rows, from_a + step * 16 * kPitchA + i * 32);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        mma16816(acc[i][j], rows[0], rows[1], rows[2], rows[3], columns[j / 2][j % 2 * 2], columns[j / 2][j % 2 * 2 + 1]);
+        mma16816(acc[i][j], rows[0], rows[1], rows[2], rows[3], columns[j / 2][j % 2 * 2],
+                 columns[j / 2][j % 2 * 2 + 1]);
       }
     }
   }
@@ -117,7 +121,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 3)
   }
   __syncthreads();
 
-  // Store, each warp: every eighth row, a vector a lane, then the up to seven elements at either end.
+  // Store, each warp: every eighth row, a vector a lane, then the up to seven elements at either
+  // end.
   const int columns = min_of(kTileN, kN - tile_column);
 #pragma unroll
   for (int i = 0; i < kTileM / kWarps; ++i) {

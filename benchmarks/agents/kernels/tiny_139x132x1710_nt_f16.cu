@@ -1,8 +1,10 @@
-// C[139,132] = A[139,1710] * B^T, fp16: rows begin at multiples of 4 bytes, and all of it is latency.
+// C[139,132] = A[139,1710] * B^T, fp16: rows begin at multiples of 4 bytes, and all of it is
+// latency.
 //
-// Idea: 30 tiles of 32 x 24 with a cluster of four CTAs each, 120 in one wave. A CTA asks for its quarter of K at once,
-// by copies of 4 bytes that whole warps make along a row: one line of L1 a copy, where loads of fragments touch eight.
-// Rows are padded to an odd number of 16 bytes; eight warps each multiply the whole tile over every eighth 16 of K.
+// Idea: 30 tiles of 32 x 24 with a cluster of four CTAs each, 120 in one wave. A CTA asks for its
+// quarter of K at once, by copies of 4 bytes that whole warps make along a row: one line of L1 a
+// copy, where loads of fragments touch eight. Rows are padded to an odd number of 16 bytes; eight
+// warps each multiply the whole tile over every eighth 16 of K.
 #define HGP_BF16 0
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
@@ -10,8 +12,8 @@
 
 constexpr int kM = 139, kN = 132, kK = 1710;
 constexpr int kTileM = 32, kTileN = 24, kRanks = 4, kWarps = 8;
-constexpr int kSlice = 432;                 // K of a CTA
-constexpr int kPitch = kSlice * 2 + 16;     // bytes of a row in shared memory
+constexpr int kSlice = 432;              // K of a CTA
+constexpr int kPitch = kSlice * 2 + 16;  // bytes of a row in shared memory
 constexpr int kRowsAt = (kTileM + kTileN) * kPitch;
 constexpr int kSumRow = kTileN + 8;
 constexpr int kPart = kTileM * kSumRow;
@@ -46,7 +48,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 1)
   float* const sums = reinterpret_cast<float*>(smem + kRowsAt);
   const Sum meeting{sums + kWarps * kPart, &arrived};
 
-  // Load, each warp: every eighth row, of A and then of B. Rows beyond the last repeat it; zeros follow the last k.
+  // Load, each warp: every eighth row, of A and then of B. Rows beyond the last repeat it; zeros
+  // follow the last k.
   const int begin = rank * kSlice + 2 * lane;
   const u32 to = smem_address(smem) + warp * kPitch + lane * 4;
   wait_for_upstream();
@@ -55,7 +58,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 1)
   for (int i = 0; i < (kTileM + kTileN) / kWarps; ++i) {
     const int row = warp + i * kWarps;
     const u16* const p = (i < kTileM / kWarps ? a + (i64)min_of(tile_row + row, kM - 1) * lda
-                                              : b + (i64)min_of(tile_column + row - kTileM, kN - 1) * ldb) + begin;
+                                              : b + (i64)min_of(tile_column + row - kTileM, kN - 1) * ldb) +
+                         begin;
 #pragma unroll
     for (int j = 0; j < (kSlice + 63) / 64; ++j) {
       if (j * 64 + 64 > kSlice && lane >= kSlice / 2 % 32) break;

@@ -1,14 +1,15 @@
 // C[64,64] = A[64,8192] * B[8192,64], bf16: four tiles and a deep K.
 //
-// Idea: tiles of 32 x 32 with a cluster of sixteen CTAs each: 64 SMs take in 64 KB each, where the table's 64 x 32 tiles
-// let 32 SMs take in 98 KB. Every warp copies its own 64 of K and waits for no one else's. Everything divides.
+// Idea: tiles of 32 x 32 with a cluster of sixteen CTAs each: 64 SMs take in 64 KB each, where the
+// table's 64 x 32 tiles let 32 SMs take in 98 KB. Every warp copies its own 64 of K and waits for
+// no one else's. Everything divides.
 #define HGP_BF16 1
 #include "common/mma.cuh"
 #include "common/ptx.cuh"
 #include "common/tile_sum.cuh"
 
 constexpr int kTileM = 32, kTileN = 32, kRanks = 16, kWarps = 8;
-constexpr int kOwn = 64;  // K of a warp
+constexpr int kOwn = 64;                    // K of a warp
 constexpr int kPitchA = 144, kPitchB = 80;  // bytes of a row in shared memory
 constexpr int kAtB = 32 * kPitchA, kWarpBytes = kAtB + 64 * kPitchB;
 constexpr int kSumsAt = kWarps * kWarpBytes;
@@ -47,7 +48,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 1)
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const u32 unit = lane + 32 * i;
-    copy16(own + kAtB + unit / 4 * kPitchB + unit % 4 * 16, b + (i64)(begin + unit / 4) * ldb + tile_column + unit % 4 * 8);
+    copy16(own + kAtB + unit / 4 * kPitchB + unit % 4 * 16,
+           b + (i64)(begin + unit / 4) * ldb + tile_column + unit % 4 * 8);
   }
   asm volatile("cp.async.commit_group;" ::: "memory");
   float* const sums = reinterpret_cast<float*>(smem + kSumsAt);

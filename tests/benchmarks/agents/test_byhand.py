@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.agents import byhand
+from benchmarks.agents import byhand_problems as problems
+from benchmarks.agents import byhand_session as session
+from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.pack.manifest import Row, Timing
 from hgemm_packs.problem import Problem
@@ -21,18 +23,18 @@ def row(m: int, n: int, k: int, us: float, kernel: str | None = "k") -> Row:
 
 
 def test_what_was_picked_is_what_the_rule_picks_and_each_has_a_source() -> None:
-    picked = byhand.read_picked()
-    assert picked == byhand.pick(byhand.read_source(byhand.MANIFEST))
-    assert json.loads(byhand.PICKED.read_text(encoding="utf-8"))["rule"] == byhand.RULE
-    known = [path for one in picked for path in byhand.sources(one)]
-    assert sorted(known) == sorted(byhand.KERNELS.glob("*.cu"))
-    assert all(byhand.sources(one) for one in picked if one.matmul_us / one.floor_us > 3)
+    picked = problems.read_picked()
+    assert picked == problems.pick(read_source(problems.MANIFEST))
+    assert json.loads(problems.PICKED.read_text(encoding="utf-8"))["rule"] == problems.RULE
+    known = [path for one in picked for path in problems.sources(one)]
+    assert sorted(known) == sorted(problems.KERNELS.glob("*.cu"))
+    assert all(problems.sources(one) for one in picked if one.matmul_us / one.floor_us > 3)
 
 
 def test_decode_are_few_rows_that_are_not_tiny() -> None:
-    assert byhand.kind_of(row(16, 4096, 4096, 1.0)) == "decode"
-    assert byhand.kind_of(row(17, 16384, 4096, 1.0)) == "skinny"
-    assert byhand.kind_of(row(16, 64, 64, 1.0)) == "tiny"
+    assert problems.kind_of(row(16, 4096, 4096, 1.0)) == "decode"
+    assert problems.kind_of(row(17, 16384, 4096, 1.0)) == "skinny"
+    assert problems.kind_of(row(16, 64, 64, 1.0)) == "tiny"
 
 
 def samples(hot: float, cold: float) -> dict[str, list[float]]:
@@ -41,20 +43,23 @@ def samples(hot: float, cold: float) -> dict[str, list[float]]:
 
 def test_a_win_is_ahead_of_torch_and_of_the_table_hot_and_cold() -> None:
     rivals = {"torch": samples(4.0, 5.0), "table": samples(2.2, 3.3)}
-    ahead = byhand.compare("OK", "", samples(2.0, 3.0), rivals)
+    ahead = session.compare("OK", "", samples(2.0, 3.0), rivals)
     assert ahead["gain"] == pytest.approx(1.1)
     assert ahead["us"]["cold"] == {"ours": 3.0, "torch": 5.0, "table": 3.3}
     assert ahead["ratios"]["hot"]["table"] == pytest.approx([1.1, 1.1])
-    assert byhand.wins(ahead, 0.05) and not byhand.wins(ahead, 0.11)
-    assert not byhand.wins(byhand.compare("OK", "", samples(2.0, 3.4), rivals), 0.01)
-    assert not byhand.wins(byhand.compare("OK", "", {"hot": [1.0] * 21}, rivals), 0.01)
+    assert session.wins(ahead, 0.05) and not session.wins(ahead, 0.11)
+    assert not session.wins(session.compare("OK", "", samples(2.0, 3.4), rivals), 0.01)
+    assert not session.wins(session.compare("OK", "", {"hot": [1.0] * 21}, rivals), 0.01)
 
 
 def test_what_was_not_timed_has_its_reason_alone() -> None:
-    assert byhand.compare("NUMERIC", "7 wrong", {}, {}) == {"status": "NUMERIC", "words": "7 wrong"}
+    assert session.compare("NUMERIC", "7 wrong", {}, {}) == {
+        "status": "NUMERIC",
+        "words": "7 wrong",
+    }
 
 
-class Played(byhand.Session):
+class Played(session.Session):
     """A session whose GPU says: the first source is wrong, the others take 1 us."""
 
     looked: list[str]
@@ -62,22 +67,22 @@ class Played(byhand.Session):
     def _admit(self, path: Path) -> Any:
         self.looked.append(path.name)
         if len(self.looked) == 1:
-            return byhand.said(Verdict("numeric", Status.NUMERIC, "wrong")), None
-        return byhand.said(Verdict("numeric", Status.OK)), path.name
+            return session.said(Verdict("numeric", Status.NUMERIC, "wrong")), None
+        return session.said(Verdict("numeric", Status.OK)), path.name
 
-    def _contest(self, one: byhand.Picked, kernels: Any) -> Any:
+    def _contest(self, one: problems.Picked, kernels: Any) -> Any:
         rivals = {"torch": samples(2.0, 2.0)}
-        return {name: byhand.compare("OK", "", samples(1.0, 1.0), rivals) for name in kernels}
+        return {name: session.compare("OK", "", samples(1.0, 1.0), rivals) for name in kernels}
 
-    def _judge(self, one: byhand.Picked, path: Path) -> None:
+    def _judge(self, one: problems.Picked, path: Path) -> None:
         self._write(one, path, "gates", status="OK", words="", won=True)
 
 
-def play(out: Path, seconds: float, picked: list[byhand.Picked]) -> Played:
-    session = Played(out, seconds, byhand.read_source(byhand.MANIFEST))
-    session.looked = []
-    session.run(picked)
-    return session
+def play(out: Path, seconds: float, picked: list[problems.Picked]) -> Played:
+    played = Played(out, seconds, read_source(problems.MANIFEST))
+    played.looked = []
+    played.run(picked)
+    return played
 
 
 def lines(out: Path) -> list[dict[str, Any]]:
@@ -85,23 +90,23 @@ def lines(out: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_goes_on_where_it_ended_and_begins_nothing_without_time(tmp_path: Path) -> None:
-    picked = [one for one in byhand.read_picked() if byhand.sources(one)][:3]
+    picked = [one for one in problems.read_picked() if problems.sources(one)][:3]
     out = tmp_path / "byhand.jsonl"
-    assert play(out, byhand.LOOK_S - 1, picked).looked == []
+    assert play(out, session.LOOK_S - 1, picked).looked == []
     assert lines(out) == []
     first = play(out, 10_000, picked)
-    names = [path.name for one in picked for path in byhand.sources(one)]
+    names = [path.name for one in picked for path in problems.sources(one)]
     assert first.looked == names
     said = [(line["file"], line["stage"], line["status"], line["won"]) for line in lines(out)]
     assert said[0] == (names[0], "look", "NUMERIC", False)
     assert {line[1:] for line in said[1 : len(names)]} == {("look", "OK", False)}
     won = [line for line in said if line[1] == "gates"]
-    ahead = [one for one in picked if {path.name for path in byhand.sources(one)} - {names[0]}]
+    ahead = [one for one in picked if {path.name for path in problems.sources(one)} - {names[0]}]
     assert len(won) == len(ahead) and all(line[2:] == ("OK", True) for line in won)
     out.write_bytes(out.read_bytes() + b'{"torn')
     assert play(out, 10_000, picked).looked == []
 
 
 def test_a_name_says_its_problem() -> None:
-    one = byhand.Picked("deep-K", Problem(8, 16, 32, "tn", "bf16"), None, 1.0, 2.0, 2.0)
+    one = problems.Picked("deep-K", Problem(8, 16, 32, "tn", "bf16"), None, 1.0, 2.0, 2.0)
     assert one.stem == "deepk_8x16x32_tn_bf16"
