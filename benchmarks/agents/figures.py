@@ -9,7 +9,8 @@ never filled in. Lines are in files `.jsonl`, or packed as everywhere in the res
     replay/      `benchmarks.agents.replay`: a line a way and seed, shares of the best known speed
     grpo/RUN/    a folder of `generate train`: recipe.json and curve.jsonl.zip; with "control" the
                  rewards were shuffled
-    byhand/      a line a problem: "problem", "won" (confirmed faster than torch, and in the table)
+    byhand/      `benchmarks.agents.byhand`: a line a kernel and stage, "problem", "file", "status"
+                 and "won" (every gate, and ahead of torch and the table's kernel)
 """
 
 from __future__ import annotations
@@ -104,10 +105,21 @@ def grpo(place: Path) -> dict[str, Any]:
 
 
 def byhand(place: Path) -> dict[str, Any]:
-    """Problems that free source was written for, and how many it won."""
-    problems = _last(_lines(place, "problem", "won"), "problem")
-    wins = sum(line["won"] is True for line in problems)
-    return {"byhand": {"problems": len(problems), "wins": wins}}
+    """Problems that free source was written for, of how many one won, how many kernels, and what
+    became of them: the status of each at the last stage that it came to."""
+    lines = _last(_lines(place, "problem", "file", "status", "won"), "file")
+    outcomes = Counter(
+        "won" if line["won"] is True else "behind" if line["status"] == "OK" else line["status"]
+        for line in lines
+    )
+    return {
+        "byhand": {
+            "problems": len({line["problem"] for line in lines}),
+            "wins": len({line["problem"] for line in lines if line["won"] is True}),
+            "kernels": len(lines),
+            "outcomes": dict(sorted(outcomes.items())),
+        }
+    }
 
 
 PARTS: Mapping[str, Callable[[Path], dict[str, Any]]] = {

@@ -70,8 +70,8 @@ def evaluate_one(
 
     It may say `symbol` (the kernel's name in FILE.cu; default: FILE), `layout` (default: nn),
     `dtype` (f16 or bf16), `param_layout` (the kernel's parameters; default: ptr_v1), `tma`,
-    `cluster`, `smem_bytes`, `workspace_bytes`, `dims`, `acc`, `epilogue` (default: none),
-    `cooperative`, `reads_ahead` and `triggers_early`. An example: block = 32, then
+    `cluster`, `smem_bytes`, `workspace_bytes`, `align`, `dims`, `acc`, `epilogue` (default:
+    none), `cooperative`, `reads_ahead` and `triggers_early`. An example: block = 32, then
     grid = { tile_m = 16, tile_n = 8 }.
 
     docs/candidate.md of the repository has a kernel with its record, and every field.

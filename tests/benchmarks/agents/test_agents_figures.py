@@ -24,10 +24,30 @@ def test_nothing_measured_is_nothing_said(tmp_path: Path) -> None:
     assert figures(tmp_path) == figures(tmp_path / "none") == {}
     assert main([str(tmp_path), str(tmp_path / "agents.json")]) == 1
     assert not (tmp_path / "agents.json").exists()
-    put(tmp_path / "byhand" / "01.jsonl", {"problem": "1x1x1 nt f16", "won": False})
+    one = {"problem": "1x1x1 nt f16", "file": "a.cu", "status": "NUMERIC", "won": False}
+    put(tmp_path / "byhand" / "01.jsonl", one)
     assert main([str(tmp_path), str(tmp_path / "agents.json")]) == 0
     found = json.loads((tmp_path / "agents.json").read_text())
-    assert found == {"byhand": {"problems": 1, "wins": 0}}
+    assert found["byhand"] == {
+        "problems": 1,
+        "wins": 0,
+        "kernels": 1,
+        "outcomes": {"NUMERIC": 1},
+    }
+
+
+def test_a_problem_by_hand_is_won_by_one_of_its_kernels(tmp_path: Path) -> None:
+    def line(problem: str, file: str, status: str, won: bool = False) -> dict[str, Any]:
+        return {"problem": problem, "file": file, "status": status, "won": won}
+
+    looks = [line("p", "p.cu", "OK"), line("p", "p2.cu", "OK"), line("q", "q.cu", "BUILD")]
+    put(tmp_path / "byhand" / "01.jsonl", *looks, line("p", "p2.cu", "OK", won=True))
+    assert figures(tmp_path)["byhand"] == {
+        "problems": 2,
+        "wins": 1,
+        "kernels": 3,
+        "outcomes": {"BUILD": 1, "behind": 1, "won": 1},
+    }
 
 
 def test_cases_count_once_and_what_is_not_refused_is_a_bypass(tmp_path: Path) -> None:
@@ -76,7 +96,8 @@ def test_rewards_are_means_over_trainings(tmp_path: Path) -> None:
         ("replay", [], "no lines"),
         ("replay", [{"name": "search", "seed": 100, "sources": "x"}], "a line lacks 'shares'"),
         ("replay", [REPLAYED], "no line of bad with seed 100"),
-        ("byhand", [{"problem": [1], "won": True}], "TypeError"),
+        ("byhand", [{"problem": "1", "won": True}], "a line lacks 'file'"),
+        ("byhand", [{"problem": [1], "file": "a", "status": "OK", "won": True}], "TypeError"),
     ],
 )
 def test_damaged_lines_are_named(part: str, lines: list[Any], words: str, tmp_path: Path) -> None:

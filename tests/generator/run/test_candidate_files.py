@@ -51,6 +51,19 @@ def test_a_file_and_its_record_are_a_candidate(tmp_path: Path) -> None:
     assert kernel.param_sizes == (8, 8, 8, 4, 4, 4, 4, 4, 4)
 
 
+def test_a_record_may_promise_less_than_16_bytes(tmp_path: Path) -> None:
+    """A record could not say it, so no file was ever a kernel of rows of odd lengths: each was
+    refused as one that needs A at multiples of 16 bytes."""
+    odd = Problem(64, 64, 63, "nt", "f16")
+    record = 'layout = "nt"\ndims.k = { min = 1, multiple_of = 1 }\n' + RECORD
+    unfit = entry(load(write(tmp_path, record=record)).fields).admits(odd)
+    assert unfit is not None and "A at multiples of 16 bytes" in unfit.text
+    made = load(write(tmp_path, record=record + "align = { a = 2, b = 2 }\n"))
+    kernel = entry(made.fields)
+    assert kernel.align == (2, 2, 16)
+    assert kernel.admits(odd) is None
+
+
 @pytest.mark.parametrize(
     ("record", "words"),
     [
