@@ -39,13 +39,15 @@ def problems_of(paths: Iterable[Path]) -> list[Problem]:
 
 
 def drawn(seed: int, count: int) -> list[Problem]:
-    """Half of them layers whose N and K training may see, a quarter of other sizes, a quarter
-    unaligned."""
+    """A quarter of them layers whose N and K training may see, a quarter layers whose N and K no
+    model has, a quarter of other sizes, the rest unaligned."""
     trained, _ = draw.split_weights(0)
+    part = count // 4
     return [
-        *draw.layers(seed, count // 2, trained),
-        *draw.sizes(seed, count // 4, aligned=True),
-        *draw.sizes(seed, count - count // 2 - count // 4, aligned=False),
+        *draw.layers(seed, part, trained),
+        *draw.layers(seed + 1, part, draw.free_weights(seed, part)),
+        *draw.sizes(seed, part, aligned=True),
+        *draw.sizes(seed, count - 3 * part, aligned=False),
     ]
 
 

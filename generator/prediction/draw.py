@@ -20,6 +20,8 @@ LARGEST, LARGEST_M = 16384, 8192
 MOST_FLOP, MOST_BYTES = 4.4e12, 4 << 30
 #: Sizes that are multiples of these are aligned.
 STEP = 8
+#: N and K of layers that no listed model has: both ends, and what they are multiples of.
+SIDES, WEIGHT_STEPS = (256, 65536), (64, 128, 512, 1024)
 
 
 def log_uniform(dice: random.Random, low: int, high: int) -> int:
@@ -37,6 +39,21 @@ def split_weights(seed: int) -> tuple[list[tuple[int, int]], list[tuple[int, int
     listed = weights()
     random.Random(seed).shuffle(listed)
     return sorted(listed[::2]), sorted(listed[1::2])
+
+
+def free_weights(seed: int, count: int) -> list[tuple[int, int]]:
+    """As many different N and K that no listed model has, log-uniform."""
+    dice, listed, found = (
+        random.Random(f"{seed} weights"),
+        set(weights()),
+        dict[tuple[int, int], None](),
+    )
+    while len(found) < count:
+        step = dice.choice(WEIGHT_STEPS)
+        n, k = (max(step, log_uniform(dice, *SIDES) // step * step) for _ in range(2))
+        if (n, k) not in listed and 2 * n * k <= MOST_BYTES:
+            found[n, k] = None
+    return list(found)
 
 
 def layers(

@@ -56,7 +56,9 @@ def test_drawn_problems_are_of_the_sorts_of_training() -> None:
     found = heuristics.drawn(5, 400)
     assert len(dict.fromkeys(found)) == len(found) == 400
     trained, _ = draw.split_weights(0)
-    assert all((p.n, p.k) in trained and p.layout == "nt" for p in found[:200])
+    assert all((p.n, p.k) in trained and p.layout == "nt" for p in found[:100])
+    listed = draw.weights()
+    assert all((p.n, p.k) not in listed and p.layout == "nt" for p in found[100:200])
     assert not any(p.n % 8 or p.k % 8 for p in found[200:300])
     assert all(p.n % 8 or p.k % 8 for p in found[300:])
     assert found == heuristics.drawn(5, 400) != heuristics.drawn(6, 400)

@@ -40,3 +40,14 @@ def test_training_leaves_half_of_all_weights_to_judge_by() -> None:
     problems, alone = unseen.draw_problems(wanted)
     layers = [*problems, *(p for p in alone if (p.n, p.k) in set(draw.weights()))]
     assert len(layers) >= 300 and {(p.n, p.k) for p in layers} <= set(trained)
+
+
+def test_free_weights_are_of_no_model() -> None:
+    found = draw.free_weights(3, 400)
+    assert found == draw.free_weights(3, 400) != draw.free_weights(4, 400)
+    assert len(set(found)) == 400 and not set(found) & set(draw.weights())
+    sides = [side for pair in found for side in pair]
+    assert all(side % 64 == 0 and 64 <= side <= 65536 for side in sides)
+    assert all(2 * n * k <= draw.MOST_BYTES for n, k in found)
+    # As many below 4096 as above, which is log-uniform but for the largest steps.
+    assert 330 < sum(side < 4096 for side in sides) < 470
