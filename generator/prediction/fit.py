@@ -43,11 +43,11 @@ FINALS_WEIGH = 0.15
 #: Of a label of the teacher beside a time.
 LABELS_WEIGH = 0.5
 #: A kernel is late by this much, as a logarithm, on average of all problems and FEW on which it is
-#: not.
-LATE, FEW = 0.03, 8
+#: not; a time that is wrong by more than LATEST counts as this.
+LATE, FEW, LATEST = 0.05, 8, 0.7
 #: Candidates of a layout and type at most, and the gain, as a logarithm over all problems asked,
 #: that one more must give.
-OF_A_KIND, LEAST_SAVED = 40, 0.0004
+OF_A_KIND, LEAST_SAVED = 48, 0.00001
 
 
 def fold_of(problems: Sequence[Problem]) -> NDArray[np.int64]:
@@ -77,7 +77,7 @@ def late(rows: Rows) -> frozenset[int]:
             later[out] = rows.logs[out] - foretold
     drawn = ~rows.finals[rows.of]
     counts = np.bincount(rows.kernels[drawn])
-    errors = np.clip(later[drawn], -LARGEST_ERROR, LARGEST_ERROR)
+    errors = np.clip(later[drawn], -LATEST, LATEST)
     means = np.bincount(rows.kernels[drawn], errors) / (counts + FEW)
     return frozenset(np.flatnonzero(means > LATE).tolist())
 
