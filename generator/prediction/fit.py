@@ -34,7 +34,7 @@ from hgemm_packs.problem import Problem
 
 FOLDS = 5
 OURS = Growth(trees=400, leaves=63, rate=0.09, features=0.25)
-TORCH = Growth(trees=512, leaves=63, least=5, rate=0.055)
+TORCH = Growth(trees=512, leaves=63, least=5, rate=0.12)
 DOUBT = Growth(trees=80, leaves=16, least=15, rate=0.1)
 #: An error above this one teaches no more than one of this.
 LARGEST_ERROR = 0.5
