@@ -118,7 +118,7 @@ predictor: $(STAMPS)/built
 	$(BIN)/hgemm-packs generate fit manifests/sm_90a/h200 --lines $(RESULTS)/prediction/training \
 	  $(foreach export,$(wildcard $(RESULTS)/confirmations/*),--measured $(export)) \
 	  --recorded $(RESULTS)/replay/h200.npz --recorded $(RESULTS)/replay/h200_held_out.npz \
-	  --report $(RESULTS)/prediction_fit.json
+	  --heuristics $(RESULTS)/prediction/heuristics --report $(RESULTS)/prediction_fit.json
 
 ## Measure waiting builds a pack of all that the table would name with more evidence
 # What the table would name if every kernel had a clean record and every chain had been measured, for

@@ -77,7 +77,8 @@ FOLDERS = {
         "measure unseen", "the predictor of the table, which `generate fit` makes"
     ),
     "prediction/heuristics": ResultsFolder(
-        "heuristics", "nothing: what cuBLASLt would run of what was trained on"
+        "heuristics",
+        "labels for the predictor: what cuBLASLt would run of timed and drawn problems",
     ),
     "agents/scripted": ResultsFolder("agents.scripted", "nothing: figures"),
     "gates/table": ResultsFolder("table_gates", "nothing: figures"),

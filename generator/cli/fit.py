@@ -12,7 +12,7 @@ from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.generator.cli.app import EVIDENCE, app
 from hgemm_packs.generator.compile import pack_writer
 from hgemm_packs.generator.families import family
-from hgemm_packs.generator.prediction import abstention, draw, fit, plot, rows, times
+from hgemm_packs.generator.prediction import abstention, draw, fit, plot, rows, teacher, times
 from hgemm_packs.generator.prediction.abstention import SORTS, Threshold
 
 #: Problems that candidates are picked for; no figure is of these.
@@ -32,6 +32,13 @@ def fit_predictor(
     ] = None,
     recorded: Annotated[
         list[Path] | None, typer.Option(help="Recorded screens, as benchmarks/results has them.")
+    ] = None,
+    heuristics: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="What cuBLASLt would run of problems, timed ones among them: a teacher "
+            "that knows labels the others for the model of torch."
+        ),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(help="File for the figures. The plot goes beside the file.")
@@ -61,24 +68,27 @@ def fit_predictor(
         raise UserError("nothing to judge by: give --lines or --recorded")
     profile, kernels = source.device_profiles[0], finals.kernels | drawn.kernels
     every = rows.Eye(list(kernels.values()), drawn.families, profile)
-    ours = rows.Eye([kernels[name] for name in plain], drawn.families, profile)
     asked = [
         *draw.layers(ASKED_SEED, ASKED // 2, draw.weights()),
         *draw.sizes(ASKED_SEED, ASKED // 2, aligned=True),
         *draw.sizes(ASKED_SEED, ASKED // 4, aligned=False),
     ]
+    known = rows.make_rows(every, list(kernels), drawn.complete(), finals.complete(), drawn.alone())
+    late = fit.late(known)
+    slower = {name for place, name in enumerate(kernels) if place in late}
+    listed = [kernels[name] for name in plain if name not in slower]
+    ours = rows.Eye(listed, drawn.families, profile)
+    learned = teacher.lessons(every, known, teacher.read(heuristics or ()))
     found, judged, thresholds = fit.fit(
-        rows.make_rows(every, list(kernels), drawn.complete(), finals.complete(), drawn.alone()),
-        ours,
-        asked,
-        profile.name,
-        drawn.families,
+        known, ours, asked, profile.name, drawn.families, learned, late
     )
     others = tuple(each for each in source.predictors if each.profile != profile.name)
     document = {
         "profile": profile.name,
         "trained_on": len(drawn.complete()) + len(finals.complete()),
         "torch_alone": len(drawn.alone()),
+        "late": len(late),
+        "labelled": len(learned.drawn) if learned else 0,
         "candidates": len(found.candidates),
         "thresholds": [vars(each) for each in thresholds],
         "folds": fit.FOLDS,

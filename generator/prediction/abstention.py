@@ -21,20 +21,18 @@ from hgemm_packs.pack.features import FEATURES
 from hgemm_packs.pack.predictor import Model
 from hgemm_packs.problem import Problem
 
-#: Of all problems left out so many may be below LOSS of torch. One below WORST takes away what so
-#: many problems of its sort could gain.
+#: Of all problems of a sort so many may be below LOSS of torch.
 LOSS, MOST_BELOW = 0.98, 0.006
-WORST, PRICE = 0.95, 100
+#: One below WORST takes away what so many problems of its sort could gain: by the last of SPLITS,
+#: of sizes that no model has, and of layers, which gain least and are foretold best.
+WORST, PRICES = 0.95, (100, 40)
+#: A doubt that is less counts as this, where errors are compared with doubts.
+LEAST_DOUBT = 0.02
 #: What the doubt is taken times, and the least gain that is worth a kernel.
 DOUBTS, LEAST_MARGIN = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0), 1.01
-#: Sorts are what these features are, at most the number or above: unaligned rows or not, and floors
-#: up to 3 us or not, M up to 64 or not. torch is foretold worst where rows are unaligned, best
-#: where times are long; a few rows gain most.
-SPLITS = (
-    (FEATURES.index("log2_row_bytes"), 3.5),
-    (FEATURES.index("log2_floor"), math.log2(3.0)),
-    (FEATURES.index("log2_m"), math.log2(64.0)),
-)
+#: Sorts are what these features are, at most the number or above: unaligned rows or not, N that 64
+#: divides, as all but a few layers have it, or not.
+SPLITS = ((FEATURES.index("log2_row_bytes"), 3.5), (FEATURES.index("fill_n_64"), 0.9999))
 SORTS = 2 ** len(SPLITS)
 
 
@@ -77,20 +75,33 @@ class Threshold:
 NEVER = Threshold(100.0, 0.0)
 
 
-def choose_threshold(judged: Judged) -> Threshold:
-    """The one that keeps most of the gain, less the price of what is below WORST, of those that
-    lose no more than is allowed. NEVER where none keeps any."""
+def chances_below(judged: Judged, least: float) -> Array:
+    """Of each choice how likely it is below `least` of torch: what share of the choices that
+    promise a gain miss it by as many doubts. Losers are few; all errors together say more of the
+    next one than where the few happened to be."""
+    doubt = np.maximum(judged.doubt, LEAST_DOUBT)
+    missed = ((judged.measured - judged.predicted) / doubt)[judged.predicted > 0.0]
+    far = (math.log(least) - judged.predicted) / doubt
+    chances: Array = np.searchsorted(np.sort(missed), far) / max(1, len(missed))
+    return chances
+
+
+def choose_threshold(judged: Judged, most: float) -> Threshold:
+    """The one that keeps most of the gain, less the price of what is likely below WORST, `most`
+    problems' gain each, of those that lose no more than is allowed. NEVER where none keeps any."""
     best, found = 0.0, NEVER
     possible = np.maximum(judged.best, 0.0)
-    price = PRICE * possible.sum() / max(1, len(possible))
+    price = most * possible.sum() / max(1, len(possible))
+    likely = chances_below(judged, LOSS)
+    worse = chances_below(judged, WORST)
     for doubts in DOUBTS:
         sure = judged.predicted - doubts * judged.doubt
         order = np.argsort(-sure)
         gains = judged.measured[order]
-        below, worse = (np.cumsum(gains < math.log(each)) for each in (LOSS, WORST))
+        below = np.maximum(np.cumsum(gains < math.log(LOSS)), np.cumsum(likely[order]))
         allowed = below <= MOST_BELOW * len(order)
         allowed &= sure[order] >= math.log(LEAST_MARGIN)
-        kept = np.where(allowed, np.cumsum(gains) - price * worse, -math.inf)
+        kept = np.where(allowed, np.cumsum(gains - price * worse[order]), -math.inf)
         if len(kept) and kept.max() > best:
             last = int(np.argmax(kept))
             best = float(kept[last])
@@ -105,7 +116,10 @@ def choose_threshold(judged: Judged) -> Threshold:
 def choose_thresholds(judged: Judged) -> tuple[Threshold, ...]:
     """One for each sort, by its own problems."""
     sorts = judged.sorts()
-    return tuple(choose_threshold(judged.part(sorts == sort)) for sort in range(SORTS))
+    return tuple(
+        choose_threshold(judged.part(sorts == sort), PRICES[sort % len(PRICES)])
+        for sort in range(SORTS)
+    )
 
 
 def sure_gains(judged: Judged, thresholds: Sequence[Threshold]) -> Array:

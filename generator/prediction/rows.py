@@ -22,6 +22,8 @@ _NOTHING = Model(0.0, (0,), (-1,), (0.0,), (0,))
 #: How fast the weight of a kernel falls with its time over the best: what loses clearly teaches
 #: little.
 FALLING = 4.0
+#: Sorts of measurements that trees tell apart: the model that is left is of the first.
+DRAWN, FINALS, ALONE = 0.0, 1.0, 2.0
 
 
 #: A kernel of each layout and type that takes every problem: by it a problem alone is seen.
@@ -89,13 +91,15 @@ class Alone:
 @dataclass(frozen=True)
 class Rows:
     """`values` are a row a kernel on a problem, `logs` the logarithm of its time over the floor,
-    `of` the problem by its place in `problems`; `torch` has a logarithm a problem, and `finals`
+    `of` the problem by its place in `problems`, `kernels` the kernel by its place in what the rows
+    were made of; `torch` has a logarithm a problem, and `finals`
     says of which problems kernels were chosen by their times. `alone` are other problems."""
 
     problems: tuple[Problem, ...]
     torch: Array
     finals: NDArray[np.bool_]
     of: NDArray[np.int64]
+    kernels: NDArray[np.int64]
     values: Array
     logs: Array
     weights: Array
@@ -103,14 +107,22 @@ class Rows:
 
     def part(self, wanted: NDArray[np.bool_]) -> Rows:
         """The rows of the problems for which `wanted` is true; the problems keep their places."""
-        inside = wanted[self.of]
+        return self.where(wanted[self.of])
+
+    def where(self, inside: NDArray[np.bool_]) -> Rows:
+        """The rows for which `inside` is true; the problems keep their places."""
         return replace(
             self,
             of=self.of[inside],
+            kernels=self.kernels[inside],
             values=self.values[inside],
             logs=self.logs[inside],
             weights=self.weights[inside],
         )
+
+    def sorts(self) -> Array:
+        """DRAWN or FINALS of each problem."""
+        return np.where(self.finals, FINALS, DRAWN)
 
     def of_problems(self) -> tuple[NDArray[np.int64], Array]:
         """Places of the problems that have rows, and what is seen of each alone."""
@@ -128,13 +140,15 @@ def make_rows(
     """Rows of all times; `names` of the eye's kernels, in its order, and `alone` torch's time."""
     place_of = {name: place for place, name in enumerate(names)}
     problems = (*drawn, *finals)
-    of, values, logs, weights, torch = [], [], [], [], []
+    of, which, values, logs, weights, torch = [], [], [], [], [], []
     for index, (problem, each) in enumerate([*drawn.items(), *finals.items()]):
         floor = eye.floor_us(problem)
         us = np.array(list(each.kernels.values()))
         torch.append(np.log(each.torch / floor))
         of.append(np.full(len(us), index))
-        values.append(eye.see(problem, [place_of[name] for name in each.kernels]))
+        places = [place_of[name] for name in each.kernels]
+        which.append(np.array(places))
+        values.append(eye.see(problem, places))
         logs.append(np.log(us / floor))
         near = 1.0 / (1.0 + FALLING * (us / us.min() - 1.0))
         weights.append(near / np.sqrt(near.sum()))
@@ -144,6 +158,7 @@ def make_rows(
         np.array(torch),
         np.arange(len(problems)) >= len(drawn),
         np.concatenate(of),
+        np.concatenate(which),
         np.concatenate(values),
         np.concatenate(logs),
         whole / whole.mean(),

@@ -13,6 +13,7 @@ import pytest
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.prediction import abstention, fit, plot, trees
+from hgemm_packs.generator.prediction import rows as rows_of
 from hgemm_packs.generator.prediction.abstention import Judged, Threshold, figures
 from hgemm_packs.generator.prediction.rows import Eye, make_rows
 from hgemm_packs.generator.prediction.times import Times
@@ -100,7 +101,7 @@ def test_a_torch_that_nobody_can_foretell_is_left_alone_or_beaten_surely() -> No
 
 def test_a_threshold_is_the_one_that_keeps_most_within_what_may_be_lost() -> None:
     predicted = np.log(np.array([2.0, 1.5, 1.3, 1.2, 1.1]))
-    measured = np.log(np.array([1.9, 1.4, 1.2, 0.9, 1.3]))
+    measured = np.log(np.array([1.9, 1.4, 1.2, 0.93, 1.3]))
     zero = np.zeros(5)
     judged = Judged(
         tuple(simulated.problems(5, 5)),
@@ -110,7 +111,7 @@ def test_a_threshold_is_the_one_that_keeps_most_within_what_may_be_lost() -> Non
         np.zeros((5, len(FEATURES))),
         zero,
     )
-    found = abstention.choose_threshold(judged)
+    found = abstention.choose_threshold(judged, 100)
     assert 1.2 < found.margin < 1.3 and found.doubts == 0.0
     said = figures(judged, [found] * abstention.SORTS)
     assert said["served"] == 0.6 and said["worst"] == 1.2
@@ -118,29 +119,51 @@ def test_a_threshold_is_the_one_that_keeps_most_within_what_may_be_lost() -> Non
     doubted = Judged(
         judged.problems, predicted, measured, measured, judged.values, np.array([0, 0, 0, 0.4, 0.0])
     )
-    found = abstention.choose_threshold(doubted)
+    found = abstention.choose_threshold(doubted, 100)
     assert found.doubts > 0
     assert figures(doubted, [found] * abstention.SORTS)["served"] == 0.8
 
 
-@pytest.mark.parametrize(("behind", "served"), [(99, 200), (102, 303)])
-def test_a_problem_that_is_much_slower_costs_what_a_hundred_could_gain(
-    behind: int, served: int
-) -> None:
-    gains = np.concatenate([np.full(200, 0.2), [math.log(0.9)], np.full(behind, 0.2)])
-    gains = np.concatenate([gains, np.full(400 - len(gains), 0.2)])
-    predicted = np.linspace(1.0, 0.3, 400)
-    predicted[201 + behind :] = 0.0  # nobody foretells the rest
-    judged = Judged(
-        tuple(simulated.problems(6, 400)),
-        predicted,
-        gains,
-        gains,
-        np.zeros((400, len(FEATURES))),
-        np.zeros(400),
+def one_loser(count: int) -> Judged:
+    """Gains from 1.0 to 0.3, foretold well, but for one of 0.8 that is 0.9 of torch."""
+    predicted = np.linspace(1.0, 0.3, count)
+    measured = predicted.copy()
+    measured[np.argmin(np.abs(predicted - 0.8))] = math.log(0.9)
+    problems = tuple(simulated.problems(6, count))
+    values = np.zeros((count, len(FEATURES)))
+    return Judged(problems, predicted, measured, np.full(count, 0.6), values, np.zeros(count))
+
+
+def test_a_chance_to_lose_is_that_of_all_choices_that_miss_by_as_many_doubts() -> None:
+    judged = one_loser(200)
+    chances = abstention.chances_below(judged, 0.95)
+    # The loser missed by log 0.9 - 0.8: whoever promises less may lose like it, one in 200.
+    missed = judged.predicted - math.log(0.95) <= 0.8 - math.log(0.9)
+    assert chances == pytest.approx(np.where(missed, 1 / 200, 0.0), abs=1e-12)
+    # Doubts of all but the loser are half of its own: it missed by fewer doubts.
+    doubt = np.full(200, 0.1)
+    doubt[np.argmin(judged.measured)] = 0.2
+    doubted = replace(judged, doubt=doubt)
+    missed = (judged.predicted - math.log(0.95)) / 0.1 < (0.8 - math.log(0.9)) / 0.2 - 0.02
+    missed[np.argmin(judged.measured)] = True
+    assert abstention.chances_below(doubted, 0.95) == pytest.approx(
+        np.where(missed, 1 / 200, 0.0), abs=1e-12
     )
-    found = abstention.choose_threshold(judged)
-    assert figures(judged, [found] * abstention.SORTS)["served"] == round(served / 400, 4)
+    nothing = replace(judged, predicted=-judged.predicted)
+    assert abstention.chances_below(nothing, 0.95).tolist() == [0.0] * 200
+
+
+@pytest.mark.parametrize(("price", "least"), [(100, 0.6), (60, 0.36), (40, 0.3)])
+def test_a_problem_serves_where_its_gain_is_above_the_price_of_its_chance(
+    monkeypatch: pytest.MonkeyPatch, price: float, least: float
+) -> None:
+    """One of 100 choices loses, which takes away what so many problems could gain, 0.6 each."""
+    monkeypatch.setattr(abstention, "MOST_BELOW", 1.0)
+    judged = one_loser(100)
+    found = abstention.choose_threshold(judged, price)
+    assert found.doubts == 0.0
+    serves = judged.predicted >= math.log(found.margin) - 1e-12
+    assert serves.sum() == (judged.predicted >= least).sum()
 
 
 def test_each_sort_has_a_threshold_of_its_own() -> None:
@@ -148,7 +171,8 @@ def test_each_sort_has_a_threshold_of_its_own() -> None:
     dice = np.random.default_rng(8)
     values = np.zeros((400, len(FEATURES)))
     for feature, number in abstention.SPLITS:
-        values[:, feature] = number + dice.choice((-0.4, 0.0, 0.4), 400)
+        # C compares with float32.
+        values[:, feature] = float(np.float32(number)) + dice.choice((-0.4, 0.0, 0.4), 400)
     values[:, 0] = dice.uniform(0.0, 10.0, 400)
     predicted, doubt = dice.uniform(0.0, 1.0, 400), 0.01 * values[:, 0]
     measured = predicted - dice.uniform(0.0, 0.2, 400)
@@ -160,7 +184,7 @@ def test_each_sort_has_a_threshold_of_its_own() -> None:
     assert set(sorts.tolist()) == set(range(abstention.SORTS))
     low = [values[:, feature] <= number for feature, number in abstention.SPLITS]
     assert all((sorts == 0) == np.all(low, axis=0))
-    assert all((sorts == 1) == (low[0] & low[1] & ~low[2]))
+    assert all((sorts == 1) == (low[0] & ~low[1]))
     thresholds = [Threshold(1.1 + 0.1 * sort, 0.5 * sort) for sort in range(abstention.SORTS - 1)]
     thresholds.append(abstention.NEVER)
     serves = np.array(
@@ -177,7 +201,8 @@ def test_each_sort_has_a_threshold_of_its_own() -> None:
     assert figures(judged, thresholds)["served"] == round(float(serves.mean()), 4)
     chosen = abstention.choose_thresholds(judged)
     assert chosen == tuple(
-        abstention.choose_threshold(judged.part(sorts == sort)) for sort in range(abstention.SORTS)
+        abstention.choose_threshold(judged.part(sorts == sort), abstention.PRICES[sort % 2])
+        for sort in range(abstention.SORTS)
     )
 
 
@@ -192,7 +217,7 @@ def test_one_shape_is_in_one_fold_whatever_its_type() -> None:
 def test_candidates_are_those_that_help_most() -> None:
     listed = simulated.problems(7, 150)
     eye, rows, known = simulated.make(listed, lumpy)
-    ours, torch = fit._fit_times(rows)
+    ours, torch = fit._fit_ours(rows), fit._fit_torch(rows, None)
     best = dict.fromkeys(simulated.candidates(), 0.0)
     for each in known.values():
         for name, us in each.kernels.items():
@@ -270,3 +295,53 @@ def test_of_a_shape_that_is_judged_torch_alone_teaches_nothing() -> None:
     judged = fit.judge(make_rows(eye, list(simulated.candidates()), known, {}, twins))
     wrong = np.abs(judged.predicted - judged.measured)
     assert float(wrong.mean()) > 0.3, "a model that has seen the shape knows the answer"
+
+
+def slow_twin() -> tuple[Eye, rows_of.Rows, dict[Problem, Times]]:
+    """Times of three tiles, and, before these, of a kernel that takes 1.4 times as long as one of
+    the same numbers."""
+    listed, known = simulated.problems(16, 300), {}
+    for p, each in simulated.times(listed, lumpy).items():
+        known[p] = Times(each.torch, {"slow": 1.4 * each.kernels["tile64x64"], **each.kernels})
+    kernels = simulated.candidates()
+    every = {"slow": kernels["tile64x64"]._replace(kernel="f" * 64), **kernels}
+    eye = Eye(list(every.values()), FAMILIES, H200)
+    return eye, make_rows(eye, list(every), known, {}, {}), known
+
+
+def test_kernels_that_are_late_for_what_no_model_sees_are_known() -> None:
+    """Some kernels of sm90_oneshot copy without cp.async, which no number of a kernel says: chosen
+    by the times of those that do, one took 0.82 of torch's speed where 1.4 was foretold."""
+    _, rows, _ = slow_twin()
+    assert fit.late(rows) == {0}
+    _, rows, _ = simulated.make(simulated.problems(16, 300), lumpy)
+    assert fit.late(rows) == frozenset(), "no kernel is late where numbers tell all"
+
+
+def test_a_kernel_that_is_late_is_not_chosen_and_teaches_nothing() -> None:
+    _, rows, known = slow_twin()
+    before, judged = fit.judge(rows), fit.judge(rows, without=frozenset({0}))
+    assert before.problems == judged.problems == tuple(known)
+    gains = [np.log([known[p].torch / us for us in known[p].kernels.values()]) for p in known]
+    by_slow = [np.isclose(x, each[0]) for x, each in zip(before.measured, gains, strict=True)]
+    assert sum(by_slow) > 50, "of equal numbers the first is taken"
+    lost = sum(np.isclose(x, each[0]) for x, each in zip(judged.measured, gains, strict=True))
+    assert lost == 0 and judged.measured.sum() > before.measured.sum() + 0.3 * sum(by_slow)
+    # What is late is not chosen, but counts as a gain that was to be had.
+    assert np.allclose(judged.best, [each.max() for each in gains], rtol=0, atol=1e-12)
+    rest = fit.judge(rows, without=frozenset({1}))
+    assert np.allclose(rest.best, judged.best, rtol=0, atol=1e-12)
+    assert all(
+        np.isclose(x, np.delete(each, 1)).any()
+        for x, each in zip(rest.measured, gains, strict=True)
+    )
+
+
+def test_a_problem_of_late_kernels_alone_is_not_judged() -> None:
+    eye, rows, known = simulated.make(simulated.problems(17, 60), lumpy)
+    only = known | {
+        p: Times(each.torch, {"tile64x64": each.kernels["tile64x64"]})
+        for p, each in [*known.items()][:10]
+    }
+    rows = make_rows(eye, list(simulated.candidates()), only, {}, {})
+    assert fit.judge(rows, without=frozenset({0})).problems == tuple(known)[10:]
