@@ -20,6 +20,9 @@ MISSING = "openai is missing: pip install 'hgemm-packs[llm]'"
 MOST_BYTES = 8 << 20
 OTHER_ROOM = "max_completion_tokens"
 FORMAT = "response_format"
+#: Seconds that an answer may take: a small model on a busy CPU has taken three minutes, and whoever
+#: gives up and asks again waits behind the answer that nobody reads.
+PATIENCE_S = 600.0
 #: Statuses after which the same request may be answered.
 AGAIN = (408, 409, 425, 429)
 
@@ -47,7 +50,7 @@ class Server:
     """An OpenAI-compatible server, such as "http://127.0.0.1:8000/v1". Raises ModuleNotFoundError
     with the extra's name, ValueError for an address that is none or holds a password."""
 
-    def __init__(self, base_url: str, key: Key, *, timeout_s: float = 120.0) -> None:
+    def __init__(self, base_url: str, key: Key, *, timeout_s: float = PATIENCE_S) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("the server's address begins with http:// or https://")

@@ -217,6 +217,13 @@ def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
     assert "secret123" not in str(error.value)
 
 
+def test_an_answer_may_take_minutes() -> None:
+    """A model on a busy CPU took 165 s. The client gave up after 120, asked the same again, and
+    waited behind the answer that nobody read."""
+    pytest.importorskip("openai")
+    assert Server("http://localhost/v1", Key())._client.timeout == 600.0
+
+
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'hgemm-packs\[llm\]'"):
