@@ -199,7 +199,7 @@ def describe(figures: Line) -> str:
     found = figures["model"]
     rows = {
         "the model's package, its server": f"{found['name']}, {found['server']}",
-        "recorded problems, kernels that were judged, by the model's hand": (
+        "recorded problems, kernels of the model's that were judged": (
             f"{found['problems']}, {found['evaluations']}"
         ),
         "answers, of them JSON of the schema that names a kernel": (
@@ -210,7 +210,7 @@ def describe(figures: Line) -> str:
         "hypotheses of the model's that could be tested": str(found["hypotheses"]),
         "best found, share of the optimum, geometric mean": f"{100 * found['share']:.1f}%",
         "the same of the rules": f"{100 * found['rule_share']:.1f}%",
-        "requests, tokens, seconds": (
+        "requests, tokens, seconds on a busy CPU": (
             f"{found['requests']}, {found['tokens']}, {found['seconds']}"
         ),
     }
