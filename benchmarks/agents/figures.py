@@ -1,12 +1,14 @@
 """The figures of agents in one place: benchmarks/results/agents.json.
 
 python -m benchmarks.agents.figures [FOLDER OUT.json] reads the raw results below
-`benchmarks/results/agents/` and copies nothing by hand. What has not been measured is left out, and
+`benchmarks/results/agents/` and copies nothing by hand; without arguments it also writes the table
+of a real model into docs/agents.md. What has not been measured is left out, and
 never filled in. Lines are in files `.jsonl`, or packed as everywhere in the results:
 
     scripted/    `benchmarks.agents.scripted`: a line a case, "case", "outcome" and "bypassed" (a
                  gate let it through)
     replay/      `benchmarks.agents.replay`: a line a way and seed, shares of the best known speed
+    model/       `benchmarks.agents.small_model`: a line a problem, by the model and by the rules
     grpo/RUN/    a folder of `generate train`: recipe.json and curve.jsonl.zip; with "control" the
                  rewards were shuffled
     byhand/      `benchmarks.agents.byhand`: a line a kernel and stage, "problem", "file", "status"
@@ -23,12 +25,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.agents import replay
+from benchmarks.agents import replay, small_model
+from benchmarks.publish import readme
 from hgemm_packs.generator.compile.cache import write_atomically
 from hgemm_packs.generator.store.lines import read_records
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 RAW, OUT = RESULTS / "agents", RESULTS / "agents.json"
+PAGE = RESULTS.parents[1] / "docs" / "agents.md"
 
 Line = Mapping[str, Any]
 
@@ -82,6 +86,11 @@ def replayed(place: Path) -> dict[str, Any]:
     return replay.summarise(replay.newest(_lines(place, *replay.FIELDS, "shares")))
 
 
+def model(place: Path) -> dict[str, Any]:
+    """A real model's answers, and what came of them beside the rules."""
+    return {"model": small_model.summarise(read_records([place]))}
+
+
 def _round(value: float) -> float:
     return float(f"{value:.4g}")
 
@@ -125,6 +134,7 @@ def byhand(place: Path) -> dict[str, Any]:
 PARTS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "scripted": scripted,
     "replay": replayed,
+    "model": model,
     "grpo": grpo,
     "byhand": byhand,
 }
@@ -138,7 +148,15 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     write_atomically(out, (json.dumps(found, indent=1) + "\n").encode())
     print(f"{out}: {', '.join(found)}")
+    if not arguments:
+        write_atomically(PAGE, page(found).encode())
     return 0
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """docs/agents.md with its figures."""
+    blocks = {"model": small_model.describe}
+    return readme.render(PAGE.read_text(encoding="utf-8"), dict(found), blocks)
 
 
 if __name__ == "__main__":

@@ -110,8 +110,9 @@ class Scripted:
         kernel among the fastest, else any other."""
         ranked = fastest_first(screen)
         good = list(dict.fromkeys(c.family for c in ranked[: len(ranked) // FASTEST]))
-        families = asked["items"]["properties"]["family"]["enum"]
-        bad = [name for name in families if name not in good] or list(families)
+        kinds = asked["items"]["anyOf"]
+        families = [kind["properties"]["family"]["enum"][0] for kind in kinds]
+        bad = [name for name in families if name not in good] or families
         found = []
         for number in range(asked["maxItems"]):
             name = rng.choice(good if rng.random() < TRUE_SHARE else bad)

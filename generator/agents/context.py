@@ -14,11 +14,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hgemm_packs.generator.agents import schemas
 from hgemm_packs.generator.agents.archive import Example
 from hgemm_packs.generator.agents.words import Hypothesis
 from hgemm_packs.generator.compile.compiler import sources_dir
+from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import DeviceFacts
-from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.llm.words import Message
 from hgemm_packs.problem import Problem, regime
 
@@ -80,16 +81,14 @@ def task(problem: Problem, device: DeviceFacts) -> Part:
     return Part("The problem", text, "the problem asked for and the device's facts")
 
 
-def genes(names: Iterable[str]) -> Part:
-    """The genes of families with their values; those that the problem decides are left out."""
+def genes(space: Space, names: Iterable[str]) -> Part:
+    """The genes of families of the space with the values that they may have there; those that the
+    problem decides are left out."""
     lines = []
     for name in names:
         lines.append(f"{name}:")
-        lines += [
-            f"  {gene}: {json.dumps(list(values))}"
-            for gene, values in FAMILIES[name].genes.items()
-            if gene not in ("layout", "dtype")
-        ]
+        found = schemas.values(space, name).items()
+        lines += [f"  {gene}: {json.dumps(list(values))}" for gene, values in found]
     return Part("Families and their genes", "\n".join(lines), "generator/families")
 
 

@@ -31,9 +31,9 @@ ASKED, INSTEAD = "asked", "instead"
 START = {NAME: (1.0, 3.0), "search": (3.0, 6.0)}
 
 
-def schema(families: Sequence[str], n: int) -> schemas.Schema:
-    """The JSON schema of `n` genomes of these families."""
-    kinds = [schemas.record(schemas.choice(name)) for name in families]
+def schema(space: Space, n: int) -> schemas.Schema:
+    """The JSON schema of `n` genomes of the space's families."""
+    kinds = [schemas.record(schemas.choice(space, name)) for name in _families(space)]
     return schemas.record({"genomes": schemas.some({"anyOf": kinds}, n)})
 
 
@@ -68,7 +68,7 @@ class Proposer:
         if self._spent or n < 1:
             return []
         told = self._history.of(space.problem).us
-        asked = schema(_families(space), n)
+        asked = schema(space, n)
         messages = self.prompt(space, n).messages()
         seed = (self._seed * 1000 + len(told)) % (1 << 31)
         try:
@@ -96,7 +96,7 @@ class Proposer:
         parts = (
             context.task(space.problem, self._device),
             context.note("architecture", "The architecture"),
-            context.genes(_families(space)),
+            context.genes(space, _families(space)),
             _measured(compared),
             _elsewhere(near),
             Part("Asked", f"Give {n} genomes that were not measured, as JSON.", "the search"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hgemm_packs.generator.core.space import Space, Values
 from hgemm_packs.generator.families import FAMILIES
 
 Schema = dict[str, Any]
@@ -44,7 +45,19 @@ def tunable(family: str) -> tuple[str, ...]:
     return tuple(gene for gene in FAMILIES[family].genes if gene not in ("layout", "dtype"))
 
 
-def choice(family: str) -> dict[str, Schema]:
-    """The fields that name a kernel of a family: "family", and "genome" with every tunable gene."""
-    genes = {gene: one_of(FAMILIES[family].genes[gene]) for gene in tunable(family)}
+def values(space: Space, family: str) -> dict[str, Values]:
+    """The values that each tunable gene of a family may have in a space. A recording has kernels of
+    few of all: of a space that is its list and no more, only values that are listed."""
+    genes = {gene: FAMILIES[family].genes[gene] for gene in tunable(family)}
+    if space.beyond:
+        return genes
+    listed = [choice.genome for choice in space.core if choice.family == family]
+    had = {gene: {genome[gene] for genome in listed} for gene in genes}
+    return {gene: tuple(v for v in every if v in had[gene]) for gene, every in genes.items()}
+
+
+def choice(space: Space, family: str) -> dict[str, Schema]:
+    """The fields that name a kernel of a family of the space: "family", and "genome" with every
+    tunable gene."""
+    genes = {gene: one_of(each) for gene, each in values(space, family).items()}
     return {"family": one_of([family]), "genome": record(genes)}

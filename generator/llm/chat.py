@@ -116,7 +116,7 @@ class Chat:
 
     def _whole(self, request: Request) -> Answer:
         """The answer to a request; replies that were cut off are asked for again with more room,
-        as far as room and budget go."""
+        as far as room, budget and server go: a context may be smaller than the room."""
         answer = self._answer(request)
         while any(reply.finish == "length" for reply in answer.replies):
             larger = min(2 * request.max_tokens, self.most_tokens)
@@ -125,7 +125,7 @@ class Chat:
             request = replace(request, max_tokens=larger)
             try:
                 answer = self._answer(request)
-            except BudgetSpent:
+            except ChatError:
                 break
         return answer
 

@@ -19,6 +19,10 @@ MISSING = "openai is missing: pip install 'hgemm-packs[llm]'"
 #: Bytes of one answer that are believed; samples of thousands of tokens are far smaller.
 MOST_BYTES = 8 << 20
 OTHER_ROOM = "max_completion_tokens"
+FORMAT = "response_format"
+#: Seconds that an answer may take: a small model on a busy CPU has taken three minutes, and whoever
+#: gives up and asks again waits behind the answer that nobody reads.
+PATIENCE_S = 600.0
 #: Statuses after which the same request may be answered.
 AGAIN = (408, 409, 425, 429)
 
@@ -46,7 +50,7 @@ class Server:
     """An OpenAI-compatible server, such as "http://127.0.0.1:8000/v1". Raises ModuleNotFoundError
     with the extra's name, ValueError for an address that is none or holds a password."""
 
-    def __init__(self, base_url: str, key: Key, *, timeout_s: float = 120.0) -> None:
+    def __init__(self, base_url: str, key: Key, *, timeout_s: float = PATIENCE_S) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("the server's address begins with http:// or https://")
@@ -58,6 +62,7 @@ class Server:
             raise ModuleNotFoundError(MISSING, name="openai") from None
         self._openai = openai
         self._room = "max_tokens"  # some models know it by another name
+        self._schemas = "json_schema"  # some servers know those of "json_object" alone
         self._key = key
         self._client = openai.OpenAI(
             base_url=base_url, api_key=key.reveal(), timeout=timeout_s, max_retries=0
@@ -74,14 +79,20 @@ class Server:
             self._room: request.max_tokens,
         }
         if request.schema is not None:
-            wrapped = {"name": "answer", "schema": dict(request.schema), "strict": True}
-            arguments["response_format"] = {"type": "json_schema", "json_schema": wrapped}
+            arguments[FORMAT] = _format(self._schemas, dict(request.schema))
         try:
             raw = self._client.chat.completions.with_raw_response.create(**arguments)
             return read(raw.http_response.content, self._key)
         except self._openai.APIStatusError as error:
-            status, body = error.status_code, self._key.hide(error.response.text)[:200]
-            if status == 400 and OTHER_ROOM in body and self._room != OTHER_ROOM:
+            text = self._key.hide(error.response.text)
+            status, body = error.status_code, text[:200]
+            # What was sent counts: another thread may have learnt meanwhile. The status does not:
+            # llama-cpp-python has 500 for a request that it cannot read.
+            sent = arguments.get(FORMAT, {})
+            if sent.get("type") == "json_schema" and FORMAT in text:
+                self._schemas = "json_object"
+                return Failure("the server wants another form of schemas", again=True)
+            if status == 400 and OTHER_ROOM in body and OTHER_ROOM not in arguments:
                 self._room = OTHER_ROOM
                 return Failure("the server wants another name of max_tokens", again=True)
             return Failure(
@@ -98,6 +109,13 @@ class Server:
         except (self._openai.OpenAIError, ValueError) as error:
             # The error's own words may quote the header.
             return Failure(f"no request could be made ({type(error).__name__})", again=False)
+
+
+def _format(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema as the protocol has it, or as servers had it before the protocol did."""
+    if kind == "json_object":
+        return {"type": kind, "schema": schema}
+    return {"type": kind, kind: {"name": "answer", "schema": schema, "strict": True}}
 
 
 def _asked_to_wait(headers: Mapping[str, str]) -> float:

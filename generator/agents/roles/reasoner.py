@@ -16,10 +16,13 @@ from hgemm_packs.generator.agents.ground import Ground
 from hgemm_packs.generator.agents.roles.profiler import NUMBERS, Profile
 from hgemm_packs.generator.agents.schemas import tunable
 from hgemm_packs.generator.agents.words import MODEL, Attempt, Hypothesis
+from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.llm.chat import Chat
 from hgemm_packs.generator.llm.words import BudgetSpent, ChatError
 
+#: Genes that one hypothesis of a model may be about.
+MOST_GENES = 4
 #: What each bottleneck makes worth a try: words, and genes in the order of their weight.
 IDEAS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "latency": (
@@ -55,14 +58,18 @@ IDEAS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
 }
 
 
-def schema(families: Sequence[str], k: int) -> schemas.Schema:
-    """The JSON schema of the answer; without families hypotheses are of words alone."""
-    fields = {"words": schemas.WORDS}
-    if families:
-        genes = sorted({gene for name in families for gene in tunable(name)})
-        fields["family"] = schemas.one_of(list(families))
-        fields["genes"] = schemas.some(schemas.one_of(genes), 4)
-    return schemas.record({"hypotheses": schemas.some(schemas.record(fields), k)})
+def schema(space: Space, families: Sequence[str], k: int) -> schemas.Schema:
+    """The JSON schema of the answer: each hypothesis about genes of its own family that can change.
+    Without families hypotheses are of words alone."""
+    kinds = []
+    for name in families:
+        genes = [gene for gene, values in schemas.values(space, name).items() if len(values) > 1]
+        if genes:
+            some = schemas.some(schemas.one_of(genes), MOST_GENES)
+            fields = {"words": schemas.WORDS, "family": schemas.one_of([name]), "genes": some}
+            kinds.append(schemas.record(fields))
+    one = {"anyOf": kinds} if kinds else schemas.record({"words": schemas.WORDS})
+    return schemas.record({"hypotheses": schemas.some(one, k)})
 
 
 class Reasoner:
@@ -126,7 +133,7 @@ class Reasoner:
         parts = [
             context.task(ground.problem, ground.device),
             context.note("architecture", "The architecture"),
-            context.genes(self._families) if self._families else None,
+            context.genes(ground.space, self._families) if self._families else None,
             context.examples(ground.examples(attempts)),
             profile and describe(profile),
             context.dead_ends(closed),
@@ -146,7 +153,7 @@ class Reasoner:
         if self._chat is None:
             return [], ""
         messages = self.prompt(profile, k, attempts, closed).messages()
-        asked = schema(self._families, k)
+        asked = schema(self._ground.space, self._families, k)
         try:
             replies = self._chat.complete(messages, temperature=0.7, schema=asked, seed=seed)
         except BudgetSpent:

@@ -15,7 +15,7 @@ from hgemm_packs.generator.agents.context import Part, Prompt
 from hgemm_packs.generator.agents.ground import Ground
 from hgemm_packs.generator.agents.roles.compiler import Repair
 from hgemm_packs.generator.agents.words import Attempt, Hypothesis, Proposed
-from hgemm_packs.generator.core.space import read_choice
+from hgemm_packs.generator.core.space import Space, read_choice
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.evaluator.candidate import Candidate
 from hgemm_packs.generator.families import family
@@ -39,10 +39,10 @@ class Order:
     seed: int = 0
 
 
-def schema(name: str) -> schemas.Schema:
-    """The JSON schema of a genome of one family: any model's answer to it is a legal one, but for
-    genes that do not fit together."""
-    return schemas.record({"diagnosis": schemas.WORDS, **schemas.choice(name)})
+def schema(space: Space, name: str) -> schemas.Schema:
+    """The JSON schema of a genome of one family of the space: any model's answer to it is a legal
+    one, but for genes that do not fit together."""
+    return schemas.record({"diagnosis": schemas.WORDS, **schemas.choice(space, name)})
 
 
 class Synthesizer:
@@ -59,7 +59,8 @@ class Synthesizer:
         BudgetSpent and ChatError."""
         if self._chat is None:
             return self._by_rule(order, n)
-        asked = schema(order.hypothesis.family) if self._kind == GENOME else None
+        named, space = order.hypothesis.family, self._ground.space
+        asked = schema(space, named) if self._kind == GENOME else None
         messages = self.prompt(order).messages()
         replies = self._chat.climb(messages, n=n, schema=asked, seed=order.seed)
         return [self._read(reply, order) for reply in replies]
@@ -69,7 +70,7 @@ class Synthesizer:
         ground, hypothesis = self._ground, order.hypothesis
         parts: list[Part | None] = [context.task(ground.problem, ground.device)]
         if self._kind == GENOME:
-            parts.append(context.genes([hypothesis.family]))
+            parts.append(context.genes(ground.space, [hypothesis.family]))
         else:
             parts += [context.note("source", "What a kernel may do"), context.instructions()]
         parts += [

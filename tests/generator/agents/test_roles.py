@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from hgemm_packs.generator.agents.roles import profiler
+from hgemm_packs.generator.agents import context
+from hgemm_packs.generator.agents.roles import profiler, reasoner
 from hgemm_packs.generator.agents.roles.profiler import NUMBERS, Profile
 from hgemm_packs.generator.agents.roles.reasoner import IDEAS, Reasoner
 from hgemm_packs.generator.agents.roles.synthesizer import SOURCE, Order, Synthesizer, schema
 from hgemm_packs.generator.agents.roles.verifier import Verifier
 from hgemm_packs.generator.agents.words import MODEL, RULE, Hypothesis, Proposed
+from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice, DeviceFacts
 from hgemm_packs.generator.devices.sim import SimDevice
 from hgemm_packs.generator.evaluator.candidate import Candidate
@@ -46,8 +48,8 @@ def test_the_rule_gives_distinct_hypotheses_that_their_families_can_test(kind: s
 
 
 def test_the_rule_ends() -> None:
-    reasoner, known = Reasoner(ground()), []
-    while found := reasoner.hypotheses(None, 10, known=known)[0]:
+    role, known = Reasoner(ground()), []
+    while found := role.hypotheses(None, 10, known=known)[0]:
         known += found
     assert len(known) == len({each.key for each in known}) > 20
 
@@ -132,10 +134,47 @@ def test_a_schema_admits_the_genomes_of_a_family_and_no_others() -> None:
     choice, _ = start()
     genome = {g: v for g, v in choice.genome.items() if g not in ("layout", "dtype")}
     document = {"diagnosis": "d", "family": choice.family, "genome": genome}
-    jsonschema.validate(document, schema(choice.family))
+    asked = schema(ground().space, choice.family)
+    jsonschema.validate(document, asked)
     for wrong in ({"stages": 99}, {"colour": 1}):
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({**document, "genome": {**genome, **wrong}}, schema(choice.family))
+            jsonschema.validate({**document, "genome": {**genome, **wrong}}, asked)
+
+
+def test_of_a_recording_a_schema_admits_only_values_that_were_recorded() -> None:
+    """A model of 135 million parameters that was held to all values of the genes named no kernel
+    that was recorded, and none that was valid."""
+    jsonschema = pytest.importorskip("jsonschema")
+    every = [choice for choice in ground().space.core if choice.family == "sm90_wgmma"]
+    listed = [choice for choice in every if choice.genome["stages"] in (3, 4)]
+    space = Space(PROBLEM, only=[*listed, ground().space.core[0]])
+    asked = schema(space, "sm90_wgmma")["properties"]["genome"]
+    deeper = next(choice for choice in every if choice.genome["stages"] == 5)
+    for choice, known in ((listed[0], True), (deeper, False)):
+        genome = {g: v for g, v in choice.genome.items() if g not in ("layout", "dtype")}
+        assert jsonschema.Draft202012Validator(asked).is_valid(genome) is known
+    assert asked["properties"]["raster"]["enum"] == ["m"]
+    shown = context.genes(space, ["sm90_wgmma"]).text
+    assert "  stages: [3, 4]\n" in shown and '  raster: ["m"]\n' in shown
+
+
+def test_a_model_is_held_to_hypotheses_about_genes_of_the_family_that_can_change() -> None:
+    """The small model named genes of one family for another, and every hypothesis was dropped."""
+    jsonschema = pytest.importorskip("jsonschema")
+    choices = ground().space.core
+    one = next(choice for choice in choices if choice.family == "sm90_splitk")
+    space = Space(PROBLEM, only=[*(c for c in choices if c.family == "sm90_wgmma"), one])
+    asked = jsonschema.Draft202012Validator(reasoner.schema(space, ["sm90_wgmma", one.family], 2))
+
+    def admits(**fields: Any) -> bool:
+        return bool(asked.is_valid({"hypotheses": [{"words": "w", **fields}]}))
+
+    assert admits(family="sm90_wgmma", genes=["stages", "tile_k"])
+    assert not admits(family="sm90_wgmma", genes=["slices"])  # a gene of sm90_splitk
+    assert not admits(family="sm90_wgmma", genes=["raster"])  # listed with one value
+    assert not admits(family="sm90_splitk", genes=["slices"])  # one kernel, with nothing to change
+    alone = reasoner.schema(Space(PROBLEM, only=[one]), [one.family], 2)
+    jsonschema.validate({"hypotheses": [{"words": "w"}]}, alone)
 
 
 def synthesize(text: str, order: Order, kind: str = "genome") -> Proposed:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +14,18 @@ from hgemm_packs.generator.llm.key import Key
 from hgemm_packs.generator.llm.server import Server
 from hgemm_packs.generator.llm.words import ChatError, Message, Reply
 
-from .scripted_server import MALFORMED, closed, cut_off, refuse, say, serve, slow, status
+from .scripted_server import (
+    MALFORMED,
+    Body,
+    Step,
+    closed,
+    cut_off,
+    refuse,
+    say,
+    serve,
+    slow,
+    status,
+)
 
 ASKED = [Message("system", "Be short."), Message("user", "A tile size?")]
 GOOD = say("128")
@@ -109,6 +122,13 @@ def test_a_reply_that_is_cut_off_gets_more_room_until_there_is_no_more(client: A
     assert [body["max_tokens"] for body in server.bodies] == [1000, 2000, 3000]
 
 
+def test_a_reply_that_is_cut_off_stays_where_the_server_has_no_more_room(client: Any) -> None:
+    """A context smaller than the room asked for is a 400, and what the model had said was lost."""
+    with serve([cut_off("12"), status(400, "max_tokens is too large")]) as server:
+        assert client(server).complete(ASKED) == [Reply("12", "length")]
+    assert [body["max_tokens"] for body in server.bodies] == [2048, 4096]
+
+
 def test_a_refusal_is_an_answer(client: Any) -> None:
     with serve([refuse("No.")]) as server:
         assert client(server).complete(ASKED) == [Reply("", "stop", "No.")]
@@ -144,6 +164,47 @@ def test_a_model_that_knows_max_tokens_by_another_name_is_asked_by_it(client: An
     assert server.bodies[2]["max_completion_tokens"] == 2048
 
 
+@pytest.mark.parametrize("code", [400, 422, 500])
+def test_a_server_that_knew_schemas_before_the_protocol_did_is_asked_as_it_knows(
+    client: Any, code: int
+) -> None:
+    """llama-cpp-python refused every request with a schema, with 500, and was asked five times."""
+    schema = {"type": "object"}
+    words = "literal_error ('body', 'response_format', 'type'): Input should be 'json_object'"
+    with serve([status(code, words), GOOD]) as server:
+        chat = client(server)
+        assert chat.complete(ASKED, schema=schema) == ANSWER
+        assert chat.complete(ASKED, schema=schema) == ANSWER
+        assert chat.complete(ASKED) == ANSWER
+    kinds = [body.get("response_format", {}).get("type") for body in server.bodies]
+    assert kinds == ["json_schema", "json_object", "json_object", None]
+    assert server.bodies[1]["response_format"]["schema"] == schema
+    with serve([status(400, words)]) as server, pytest.raises(ChatError, match="answered 400"):
+        client(server).complete(ASKED, schema=schema)
+    assert len(server.bodies) == 2
+
+
+def test_threads_that_are_refused_together_all_ask_in_the_other_form(client: Any) -> None:
+    """The second of two threads that were refused took the first's lesson for its own, and gave
+    up."""
+
+    def script(body: Body) -> Step:
+        wants = {
+            "max_completion_tokens": "max_tokens" in body,
+            "response_format": "json_schema" in body["response_format"],
+        }
+        lacks = [name for name, wanted in wants.items() if wanted]
+        # Both are asked before either is refused.
+        return replace(status(400, lacks[0]), wait_s=0.3) if lacks else GOOD
+
+    with serve(script) as server, ThreadPoolExecutor(2) as pool:
+        chat = client(server)
+        schema = {"type": "object"}
+        asked = [pool.submit(chat.complete, ASKED, schema=schema, seed=seed) for seed in (0, 1)]
+        assert [each.result() for each in asked] == [ANSWER, ANSWER]
+    assert len(server.bodies) == 6
+
+
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://x/v1", "", "http:///v1"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="begins with http"):
@@ -154,6 +215,13 @@ def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(ValueError, match="holds no password") as error:
         Server("http://me:secret123@localhost/v1", Key())
     assert "secret123" not in str(error.value)
+
+
+def test_an_answer_may_take_minutes() -> None:
+    """A model on a busy CPU took 165 s. The client gave up after 120, asked the same again, and
+    waited behind the answer that nobody read."""
+    pytest.importorskip("openai")
+    assert Server("http://localhost/v1", Key())._client.timeout == 600.0
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
