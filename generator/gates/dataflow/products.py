@@ -15,6 +15,7 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Oper
 from hgemm_packs.generator.gates.dataflow.values import (
     CLEAN,
     FINISHED,
+    MIXED,
     NUMBER,
     NUMBERS,
     OPERAND,
@@ -66,7 +67,7 @@ def step(flow: Flow, ins: Instruction) -> bool:
     elif name == "movmatrix":
         value = flow.value(ins.operands[1])
         flow.need(ins, value, OPERAND, "bits")
-        flow.write(ins.operands[0], value)
+        flow.write(ins.operands[0], value._replace(kinds=value.kinds & (OPERAND | MIXED)))
     elif name in _STEERING:
         _steer(flow, ins)
     else:
