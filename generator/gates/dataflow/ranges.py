@@ -158,10 +158,15 @@ def _neg(_: Sequence[str], inputs: Sequence[Value]) -> Range:
 
 def _mul(opcode: Sequence[str], inputs: Sequence[Value]) -> Range:
     a, b = inputs[:2]
-    if "hi" in opcode or None in (a.low, a.high, b.low, b.high):
+    if None in (a.low, a.high, b.low, b.high):
         return _ANY
     ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]  # type: ignore[operator]
-    return min(ends), max(ends)
+    if "hi" not in opcode:
+        return min(ends), max(ends)
+    if opcode[-1][0] != "s" and min(a.low, b.low) < 0:  # type: ignore[type-var]
+        return _ANY
+    bits = 64 if opcode[-1].endswith("64") else 32
+    return min(ends) >> bits, max(ends) >> bits
 
 
 def _mad(opcode: Sequence[str], inputs: Sequence[Value]) -> Range:
