@@ -33,6 +33,7 @@ from hgemm_packs.generator.gates.coverage.slices import makers
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.dataflow.exceptions import declared as declared_flow
+from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Unreadable, parse
 from hgemm_packs.generator.gates.dataflow.program.webs import split
@@ -41,6 +42,7 @@ from hgemm_packs.pack.manifest import PARAM_LAYOUTS
 GATE: Final = "coverage"
 MOST_TOLD: Final = 4  # refusals of a verdict
 RANKED: Final = 8  # tested problems of which all CTAs of a cluster are followed
+WATCHED_BYTES: Final = 1 << 22  # of a problem that the sanitizer's tools run
 LEAST_BITS: Final = 24  # of what grows with K: so many steps of K are more than a card holds
 TILED: Final = 3  # of so many tested problems one is judged by its tiles
 
@@ -49,7 +51,7 @@ TILED: Final = 3  # of so many tested problems one is judged by its tiles
 _BOTH: Final = frozenset(("setp", "min", "max", "and", "or", "xor", "not", "rem", "abs"))
 #: And of these where a size alone decides, not a place in the grid or the turn of a loop: what is
 #: never zero, or zero but for one size, tells that size from all others.
-_BOTH_OF_SIZES: Final = frozenset(("shr", "div", "mul", "bfe"))
+_BOTH_OF_SIZES: Final = frozenset(("shr", "div", "mul", "bfe", "cvt"))
 _WORDS: Final = {ZERO: "false, zero or smaller", OTHER: "true, not zero or larger"}
 _PLACE: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster")
 
@@ -121,6 +123,7 @@ class _Case:
             "comparisons": len(self.trial.machine.slice.observed),
             "planned": [list(each[:3]) for each in small],
             "large": [list(each[:3]) for each in large],
+            "ways": self._ways(),
         }
         if not found:
             return Verdict(GATE, Status.OK, "", evidence)
@@ -136,7 +139,7 @@ class _Case:
         kept, notes.came, notes.asked = notes.came, {}, None
         self.trial.glance(extremes(self.fields))
         notes.came, notes.asked = kept, frozenset()
-        suspects = {at for at in notes.lost | self._cut() if not self._is_laid(at)}
+        suspects = {at for at in notes.lost | self._cut() if not self._is_harmless(at)}
         if suspects:
             notes.lost, notes.asked = set(), suspects
             seen, self.trial.seen = self.trial.seen, {}
@@ -181,9 +184,15 @@ class _Case:
         name = ins.opcode[0]
         return name in _BOTH or (name in _BOTH_OF_SIZES and self._is_of_sizes(ins))
 
-    def _is_laid(self, at: int) -> bool:
-        """Whether an instruction belongs to how a family lays tiles on a grid."""
-        depends = self.proofs.depends(self.flow.kernel.instructions[at])
+    def _is_harmless(self, at: int) -> bool:
+        """Whether an instruction belongs to how a family lays tiles on a grid, or only masks, which
+        lose bits themselves, read what it makes."""
+        instructions = self.flow.kernel.instructions
+        name = instructions[at].operands[0].name
+        users = [instructions[i] for i in self.flow.used_by.get(name, ())]
+        if users and all(x.opcode[0] == "and" and widths.kept(x) is not None for x in users):
+            return True
+        depends = self.proofs.depends(instructions[at])
         return PLACES in self.exceptions and any(each.startswith(_PLACE) for each in depends)
 
     def _cut(self) -> set[int]:
@@ -198,7 +207,7 @@ class _Case:
             low, high = number.low, number.high
             if low is not None and high is not None and low >= 0 and high < 1 << bits:
                 continue
-            counters = self.proofs.counters(ins)
+            counters = self.proofs.nearest(ins)
             if counters and self.trial.steady(counters) != counters:
                 found.add(ins.index)
         return found
@@ -239,6 +248,18 @@ class _Case:
         ends_with_k = self.k in depends or counters - steady
         return not ends_with_k or ins.index in self.met_deepest
 
+    def _ways(self) -> list[list[int]]:
+        """Problems in which each comparison on sizes goes each way, as far as these are small: what
+        a barrier depends on is met by tools that see races. None for a family's kernel, whose
+        problems these tools know."""
+        if is_of_family(self.fields):
+            return []
+        had = [
+            outcomes[each] for _, outcomes in sorted(self.trial.seen.items()) for each in outcomes
+        ]
+        small = (each for each in had if memory(self.fields, each) <= WATCHED_BYTES)
+        return [list(each) for each in dict.fromkeys(sizes[:3] for sizes in small)]
+
     def _refusals(self) -> Iterator[str]:
         told = self.trial.faults
         yield from (told[at] for at in sorted(told))
@@ -257,9 +278,9 @@ class _Case:
         came = self.trial.machine.notes.came
         for at, value in widths.missing(self.wanted, came).items():
             yield f"one way: never {value} in '{self._text(at)}'"
-        for name, read in self.trial.machine.notes.tables.items():
+        for array, read in self.trial.machine.notes.tables.items():
             if not read.all():
-                yield f"table: {read.sum()} of {read.size} bytes of {name} are read by any problem"
+                yield f"table: {read.sum()} of {read.size} bytes of {array} are read by any problem"
         for at, outcome in self.missing():
             yield f"one way: never {_WORDS[outcome]} in '{self._text(at)}'"
 

@@ -159,7 +159,7 @@ def _sized(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
 
 def _is_observed(made: Mapping[str, Sequence[Instruction]], ins: Instruction, found: Slice) -> bool:
     name, word = ins.opcode[0], ins.opcode[-1]
-    if name == "mul" and "hi" in ins.opcode:
+    if (name == "mul" and "hi" in ins.opcode) or (name == "cvt" and _is_rounding(ins)):
         pass  # a quotient, or what tells a number from zero
     elif name not in OBSERVED or (word == "f32" and name == "div"):
         return False
@@ -214,6 +214,11 @@ def _signs(kernel: Kernel, made: Mapping[str, Sequence[Instruction]]) -> set[int
         ):
             found |= {ins.index, *(each.index for each in users)}
     return found
+
+
+def _is_rounding(ins: Instruction) -> bool:
+    """Whether an instruction makes a whole number of a floating-point one."""
+    return ins.opcode[-1] == "f32" and ins.opcode[-2][0] in "su"
 
 
 def _is_product(made: Mapping[str, Sequence[Instruction]], number: Operand) -> bool:
