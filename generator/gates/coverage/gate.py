@@ -134,12 +134,15 @@ class _Case:
         known = tested(self.fields)
         self.trial.run(known[:RANKED], ctas=20)
         self.trial.run(known[RANKED:], ctas=4)
-        self.trial.run(known[::TILED], whole=True, ctas=2)
         notes = self.trial.machine.notes
-        kept, notes.came, notes.asked = notes.came, {}, None
+        notes.asked = None
+        self.trial.run(known[::TILED], whole=True, ctas=2)
+        kept, notes.came = notes.came, {}
+        seen_lost, notes.lost = notes.lost, set()
         self.trial.glance(extremes(self.fields))
         notes.came, notes.asked = kept, frozenset()
-        suspects = {at for at in notes.lost | self._cut() if not self._is_harmless(at)}
+        suspects = (notes.lost | self._cut()) - seen_lost
+        suspects = {at for at in suspects if not self._is_harmless(at)}
         if suspects:
             notes.lost, notes.asked = set(), suspects
             seen, self.trial.seen = self.trial.seen, {}
@@ -268,8 +271,8 @@ class _Case:
         for at in sorted(self.trial.unknown):
             yield f"undecided: an address from memory in '{self._text(at)}'"
         for ins in undecided.users(self.flow, self.trial.machine.slice):
-            told = "from memory decides on" if ins.guard else "that is not known in"
-            yield f"undecided: a number {told} '{self._text(ins.index)}'"
+            words = "from memory decides on" if ins.guard else "that is not known in"
+            yield f"undecided: a number {words} '{self._text(ins.index)}'"
         blank = self.trial.machine.notes.blank & self.trial.machine.slice.observed
         for at in sorted(blank):
             yield f"undecided: a number that is not known in '{self._text(at)}'"
