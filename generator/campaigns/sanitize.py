@@ -75,7 +75,7 @@ class Sweep:
         return left
 
     def _file(self, batch: Batch, run: ToolRun, seconds: float) -> None:
-        for one, _ in batch.items:
+        for one, *_ in batch.items:
             self.findings.append(run.findings)
             self._write(
                 {
@@ -155,7 +155,7 @@ def sanitize(
         words, left = str(error), total - len(running.findings)
     finally:
         file.close()
-    counts = count([*known, plan.out], {one.id for one, _ in items})
+    counts = count([*known, plan.out], {one.id for one, *_ in items})
     for tool, each in counts.items():
         screen.print(f"{tool}: " + ", ".join(f"{n} {word}" for word, n in each.items()))
     screen.print(f"{left} left. {words}", markup=False)

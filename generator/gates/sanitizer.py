@@ -59,7 +59,9 @@ DEEP = 4096  # K of a kernel whose ring nobody knows
 POLL_S = 0.2  # between two looks whether to stop
 _SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (\d+)")
 
-Item = tuple[KernelEntry, bytes]
+Shape = tuple[int, int, int]
+#: A kernel, with problems (M, N, K) that it is to run beside its own.
+Item = tuple[KernelEntry, bytes] | tuple[KernelEntry, bytes, Sequence[Shape]]
 
 
 class SanitizerUnavailable(RuntimeError):
@@ -88,10 +90,13 @@ def clean(lines: Iterable[Mapping[str, Any]]) -> set[str]:
     return {id_ for id_, _ in last if all(last.get((id_, tool)) == 0 for tool in OF_TABLES)}
 
 
-def problems(entry: KernelEntry, max_ctas: int | None = None) -> Iterator[tuple[int, int, int]]:
+def problems(
+    entry: KernelEntry, max_ctas: int | None = None, more: Sequence[Shape] = ()
+) -> Iterator[Shape]:
     """Ragged (M, N, K), each once: one partial tile; two tiles each way with the ring wrapping
     once; a tile with the ring wrapping twice, or deep where nobody knows the ring; and of a
-    persistent kernel more than twice as many tiles as the `max_ctas` CTAs that run at once.
+    persistent kernel more than twice as many tiles as the `max_ctas` CTAs that run at once; and
+    `more`.
 
     Fewer tiles where CTAs wait for each other and only `max_ctas` of them run.
     """
@@ -108,7 +113,7 @@ def problems(entry: KernelEntry, max_ctas: int | None = None) -> Iterator[tuple[
         # A grid without tensor maps has a dimension of its own for N: only M comes round.
         wanted.append((*(square if entry.tma else high), 72 - odd))
     seen = set()
-    for m, n, k in wanted:
+    for m, n, k in (*wanted, *more):
         m, n = fit_shape(entry, size(entry.m, m), size(entry.n, n), max_ctas)
         problem = m, n, size(entry.k, k)
         if problem not in seen:
@@ -151,7 +156,7 @@ def output(entry: KernelEntry, m: int, n: int, device: str) -> torch.Tensor:
 def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
     """Launch each kernel on its problems; returns launches. Raises AssertionError when wrong."""
     launches = 0
-    for entry, cubin in items:
+    for entry, cubin, *more in items:
         kernel = launcher.load(0, entry, cubin)
         generator = torch.Generator().manual_seed(launches)
         dtype = DTYPES[entry.dtype]
@@ -161,7 +166,7 @@ def run_kernels(items: Sequence[Item], device: str = "cuda") -> int:
             launches += 1
         if entry.is_grouped or entry.is_batched:
             continue
-        for m, n, k in problems(entry, kernel.max_ctas):
+        for m, n, k in problems(entry, kernel.max_ctas, *more):
             a = torch.randn(m, k, generator=generator).to(dtype)
             b = torch.randn(k, n, generator=generator).to(dtype)
             c = output(entry, m, columns_of(n, entry.epilogue), device)

@@ -91,9 +91,7 @@ class _Pass:
             todo.put(case.name)
         count = min(PROCESSES, os.cpu_count() or 1, len(order))
         with Spares(self.device) as spares, ThreadPoolExecutor(count) as pool:
-            serving = [
-                pool.submit(self._serve, todo, spares, evaluate.numeric_gate) for _ in range(count)
-            ]
+            serving = [pool.submit(self._serve, todo, spares, self._numeric) for _ in range(count)]
             for future in serving:
                 future.result()
 
@@ -105,7 +103,14 @@ class _Pass:
                 todo.put(name)
         if not todo.empty():
             with Spares(self.device) as spares:
-                self._serve(todo, spares, evaluate.state_gate)
+                self._serve(todo, spares, self._state)
+
+    def _numeric(self, worker: Worker, name: str, limit_s: float) -> Verdict:
+        further = self.outcomes[name].further
+        return evaluate.numeric_gate(worker, self.kernels[name], self.device, limit_s, further)
+
+    def _state(self, worker: Worker, name: str, limit_s: float) -> Verdict:
+        return evaluate.state_gate(worker, self.kernels[name], self.device, limit_s)
 
     def _serve(
         self, todo: queue.SimpleQueue[str], spares: Spares, gate: Callable[..., Verdict]
@@ -122,7 +127,7 @@ class _Pass:
                 began = time.monotonic()
                 limit_s = FATAL_S if isolation.GATE in self.cases[name].expect else GATE_S
                 try:
-                    verdict = gate(worker, self.kernels[name], self.device, limit_s)
+                    verdict = gate(worker, name, limit_s)
                 except RuntimeError as error:  # not the kernel's: no memory left, say
                     worker.close()
                     self.file_verdict(
@@ -174,7 +179,8 @@ class _Pass:
 
     def _item(self, name: str) -> sanitizer.Item:
         kernel = self.kernels[name]
-        return entry(kernel.fields, kernel.cubin), kernel.cubin
+        ways = [(m, n, k) for m, n, k in self.outcomes[name].further.get("ways", ())]
+        return entry(kernel.fields, kernel.cubin), kernel.cubin, ways
 
     def measure(self) -> None:
         """Times of the honest kernels, one after the other, for the plausibility gate."""

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(slots=True)
 class CaseOutcome:
     """What became of a case. `got_gate` is the gate that rejected it, or "pass"; `undecided` that
-    the gates of this stage passed it and others must decide."""
+    the gates of this stage passed it and others must decide. `further` names the problems that the
+    size gate asks for."""
 
     name: str
     what: str
@@ -18,6 +20,7 @@ class CaseOutcome:
     detail: str
     seconds: float
     undecided: bool = False
+    further: dict[str, Any] = field(default_factory=dict)
 
     @property
     def as_expected(self) -> bool:

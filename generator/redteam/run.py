@@ -23,6 +23,8 @@ from hgemm_packs.generator.redteam.corpus import PASS, Case
 from hgemm_packs.generator.redteam.outcome import CaseOutcome
 from hgemm_packs.generator.run import evaluate
 
+#: Of the size gate's evidence: problems of other gates. Those that fill a card run alone.
+FURTHER = ("planned", "ways")
 Stage = Literal["cpu", "gpu"]
 Progress = Callable[[int, int], None]
 
@@ -82,6 +84,8 @@ def on_cpu(case: Case) -> tuple[CaseOutcome, Any]:
     assert case.candidate is not None, "a case is a kernel or a claim"
     verdicts, built = evaluate.build_gates(case.candidate, case.fooled)
     outcome = _outcome(case, verdicts, began)
+    if built is not None:
+        outcome.further = {name: verdicts[-1].evidence.get(name, []) for name in FURTHER}
     outcome.undecided = case.needs_gpu and not case.honest and outcome.got_gate == PASS
     return outcome, built
 

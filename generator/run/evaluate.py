@@ -138,7 +138,7 @@ def _on_device(
     with Worker() as worker:
         yield numeric_gate(worker, kernel, device, further=further)
         yield state_gate(worker, kernel, device)
-    yield sanitize_kernel(kernel)
+    yield sanitize_kernel(kernel, further)
     with Worker() as worker:
         yield from _measure_kernel(worker, kernel, problem, device)
 
@@ -185,10 +185,12 @@ def state_gate(
     return call_gate(worker, in_process.state_gate, kernel, device, seed, limit_s=limit_s)
 
 
-def sanitize_kernel(kernel: CompiledKernel) -> Verdict:
-    """Verdict of the sanitizer gate."""
+def sanitize_kernel(kernel: CompiledKernel, further: Mapping[str, Any] | None = None) -> Verdict:
+    """Verdict of the sanitizer gate. `further` is the size gate's evidence: the problems in which
+    each comparison on sizes goes each way."""
     try:
-        item = entry(kernel.fields, kernel.cubin), kernel.cubin
+        ways = [(m, n, k) for m, n, k in (further or {}).get("ways", ())]
+        item = entry(kernel.fields, kernel.cubin), kernel.cubin, ways
         ((_, (verdict,)),) = sweep.check_groups([[item]], [None] * len(sanitizer.TOOLS))
         return verdict
     except sanitizer.SanitizerUnavailable as error:

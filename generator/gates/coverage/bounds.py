@@ -130,15 +130,11 @@ class Bounds:
     ) -> Array:
         lines, length = self._lines[name][launch].T
         stride = self._strides[name][launch]
-        if not writes:
-            last = ((lines - 1) * stride + length) * BYTES
-            behind: Array = (offset < 0) | (offset + size > last)
-            return behind
         row = offset // (stride * BYTES)
         column = offset // BYTES - row * stride
         wide = -(-size // BYTES)
         wrong: Array = (offset < 0) | (row >= lines) | (column + wide > length)
-        if name == C:
+        if name == C and writes:
             self._note(who[~wrong], row[~wrong], column[~wrong], 1, wide[~wrong])
         return wrong
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status, Verdict
-from hgemm_packs.generator.gates.coverage import planner
+from hgemm_packs.generator.gates.coverage import planner, undecided, widths
 from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, PLACES, RINGS, declared
 from hgemm_packs.generator.gates.coverage.launches import Sizes
 from hgemm_packs.generator.gates.coverage.machine import Endless
@@ -33,20 +33,25 @@ from hgemm_packs.generator.gates.coverage.slices import makers
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.dataflow.exceptions import declared as declared_flow
+from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Unreadable, parse
 from hgemm_packs.generator.gates.dataflow.program.webs import split
-from hgemm_packs.generator.gates.dataflow.values import NUMBERS
 from hgemm_packs.pack.manifest import PARAM_LAYOUTS
 
 GATE: Final = "coverage"
 MOST_TOLD: Final = 4  # refusals of a verdict
 RANKED: Final = 8  # tested problems of which all CTAs of a cluster are followed
+WATCHED_BYTES: Final = 1 << 22  # of a problem that the sanitizer's tools run
+LEAST_BITS: Final = 24  # of what grows with K: so many steps of K are more than a card holds
 TILED: Final = 3  # of so many tested problems one is judged by its tiles
 
 #: Of these both outcomes are needed; of other arithmetic on sizes it is enough that a result is
 #: not always zero.
 _BOTH: Final = frozenset(("setp", "min", "max", "and", "or", "xor", "not", "rem", "abs"))
+#: And of these where a size alone decides, not a place in the grid or the turn of a loop: what is
+#: never zero, or zero but for one size, tells that size from all others.
+_BOTH_OF_SIZES: Final = frozenset(("shr", "div", "mul", "bfe", "cvt"))
 _WORDS: Final = {ZERO: "false, zero or smaller", OTHER: "true, not zero or larger"}
 _PLACE: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster")
 
@@ -97,6 +102,9 @@ class _Case:
         }
         self.tried = False  # whether problems near each turn were followed
         self.met_deepest: set[int] = set()  # comparisons that were met at the largest K
+        self.narrow: set[int] = set()  # instructions that lose what nobody has seen them lose
+        self.wanted = self._joins()
+        trial.machine.notes.came = {at: set() for at in self.wanted}
 
     def verdict(self) -> Verdict:
         planned: list[Sizes] = []
@@ -115,6 +123,7 @@ class _Case:
             "comparisons": len(self.trial.machine.slice.observed),
             "planned": [list(each[:3]) for each in small],
             "large": [list(each[:3]) for each in large],
+            "ways": self._ways(),
         }
         if not found:
             return Verdict(GATE, Status.OK, "", evidence)
@@ -125,8 +134,86 @@ class _Case:
         known = tested(self.fields)
         self.trial.run(known[:RANKED], ctas=20)
         self.trial.run(known[RANKED:], ctas=4)
+        notes = self.trial.machine.notes
+        notes.asked = None
         self.trial.run(known[::TILED], whole=True, ctas=2)
+        kept, notes.came = notes.came, {}
+        seen_lost, notes.lost = notes.lost, set()
         self.trial.glance(extremes(self.fields))
+        notes.came, notes.asked = kept, frozenset()
+        suspects = (notes.lost | self._cut()) - seen_lost
+        suspects = {at for at in suspects if not self._is_harmless(at)}
+        if suspects:
+            notes.lost, notes.asked = set(), suspects
+            seen, self.trial.seen = self.trial.seen, {}
+            self.trial.run(known[:RANKED], ctas=20)
+            self.trial.run(known[RANKED:], ctas=4)
+            self.trial.seen, notes.asked = seen, frozenset()
+            self.narrow = suspects - notes.lost
+
+    def _joins(self) -> dict[int, frozenset[int]]:
+        """Instructions that make one of few numbers of two that sizes decide, and the numbers."""
+        flow, found = self.flow, {}
+        for ins in flow.kernel.instructions:
+            if (
+                ins.opcode[0] not in widths.JOINING
+                or ins.index not in self.trial.machine.slice.needed
+            ):
+                continue
+            made = flow.registers.get(ins.operands[0].name)
+            if made is None or made.low is None or made.high is None or made.bases or made.padded:
+                continue
+            values = widths.values_of(made.low, made.high, made.zeros)
+            if values and self._joins_sizes(ins):
+                found[ins.index] = values
+        return found
+
+    def _joins_sizes(self, ins: Instruction) -> bool:
+        """Whether sizes decide two operands of an instruction, and no loop or place does."""
+        sized = [
+            x
+            for operand in ins.operands[1:]
+            for x in operand.registers()
+            if x in self.trial.machine.slice.sized
+        ]
+        return len(sized) > 1 and self._is_of_sizes(ins)
+
+    def _is_of_sizes(self, ins: Instruction) -> bool:
+        depends = self.proofs.depends(ins)
+        places = any(each.startswith((*_PLACE, "%tid", "%laneid")) for each in depends)
+        return not places and not self.proofs.counters(ins)
+
+    def _needs_zero(self, ins: Instruction) -> bool:
+        name = ins.opcode[0]
+        return name in _BOTH or (name in _BOTH_OF_SIZES and self._is_of_sizes(ins))
+
+    def _is_harmless(self, at: int) -> bool:
+        """Whether an instruction belongs to how a family lays tiles on a grid, or only masks, which
+        lose bits themselves, read what it makes."""
+        instructions = self.flow.kernel.instructions
+        name = instructions[at].operands[0].name
+        users = [instructions[i] for i in self.flow.used_by.get(name, ())]
+        if users and all(x.opcode[0] == "and" and widths.kept(x) is not None for x in users):
+            return True
+        depends = self.proofs.depends(instructions[at])
+        return PLACES in self.exceptions and any(each.startswith(_PLACE) for each in depends)
+
+    def _cut(self) -> set[int]:
+        """Instructions that keep few bits of a number that grows with K, as far as ranges tell."""
+        found = set()
+        for ins in self.flow.kernel.instructions:
+            bits = widths.kept(ins) if ins.index in self.trial.machine.slice.needed else None
+            if bits is None or bits > LEAST_BITS:
+                continue
+            self.flow.active = self.flow.threads.reach[ins.index]
+            number = next(self.flow.value(x) for x in ins.operands[1:] if x.kind != "number")
+            low, high = number.low, number.high
+            if low is not None and high is not None and low >= 0 and high < 1 << bits:
+                continue
+            counters = self.proofs.nearest(ins)
+            if counters and self.trial.steady(counters) != counters:
+                found.add(ins.index)
+        return found
 
     def missing(self) -> Iterator[tuple[int, int]]:
         """Outcomes that are still to be had: (instruction, outcome)."""
@@ -136,7 +223,7 @@ class _Case:
                 continue  # nothing comes here, and the branch that leads here is one of these
             ins = self.flow.kernel.instructions[at]
             for outcome in (ZERO, OTHER):
-                if outcome in seen or (outcome == ZERO and ins.opcode[0] not in _BOTH):
+                if outcome in seen or (outcome == ZERO and not self._needs_zero(ins)):
                     continue
                 if not self._settled(ins, outcome):
                     yield at, outcome
@@ -164,6 +251,18 @@ class _Case:
         ends_with_k = self.k in depends or counters - steady
         return not ends_with_k or ins.index in self.met_deepest
 
+    def _ways(self) -> list[list[int]]:
+        """Problems in which each comparison on sizes goes each way, as far as these are small: what
+        a barrier depends on is met by tools that see races. None for a family's kernel, whose
+        problems these tools know."""
+        if is_of_family(self.fields):
+            return []
+        had = [
+            outcomes[each] for _, outcomes in sorted(self.trial.seen.items()) for each in outcomes
+        ]
+        small = (each for each in had if memory(self.fields, each) <= WATCHED_BYTES)
+        return [list(each) for each in dict.fromkeys(sizes[:3] for sizes in small)]
+
     def _refusals(self) -> Iterator[str]:
         told = self.trial.faults
         yield from (told[at] for at in sorted(told))
@@ -171,24 +270,25 @@ class _Case:
             yield self.trial.tile
         for at in sorted(self.trial.unknown):
             yield f"undecided: an address from memory in '{self._text(at)}'"
-        for at in sorted(self._undecided()):
-            yield f"undecided: a number from memory decides on '{self._text(at)}'"
+        for ins in undecided.users(self.flow, self.trial.machine.slice):
+            words = "from memory decides on" if ins.guard else "that is not known in"
+            yield f"undecided: a number {words} '{self._text(ins.index)}'"
+        blank = self.trial.machine.notes.blank & self.trial.machine.slice.observed
+        for at in sorted(blank):
+            yield f"undecided: a number that is not known in '{self._text(at)}'"
+        for at in sorted(self.narrow):
+            yield f"width: bits that no problem of the gate has are lost in '{self._text(at)}'"
+        came = self.trial.machine.notes.came
+        for at, value in widths.missing(self.wanted, came).items():
+            yield f"one way: never {value} in '{self._text(at)}'"
+        for array, read in self.trial.machine.notes.tables.items():
+            if not read.all():
+                yield f"table: {read.sum()} of {read.size} bytes of {array} are read by any problem"
         for at, outcome in self.missing():
             yield f"one way: never {_WORDS[outcome]} in '{self._text(at)}'"
 
     def _text(self, at: int) -> str:
         return self.trial.kernel.instructions[at].text[:100]
-
-    def _undecided(self) -> set[int]:
-        """Branches that a number from memory decides; what an operand decides is another gate's."""
-        known, flow = self.trial.machine.slice.known, self.flow
-        found = set()
-        for ins in flow.kernel.instructions:
-            if not ins.guard or ins.guard in known:
-                continue
-            if not flow.register(ins.guard).kinds & ~NUMBERS:
-                found.add(ins.index)
-        return found
 
     def _too_large(self, large: list[Sizes]) -> Iterator[str]:
         for each in large:

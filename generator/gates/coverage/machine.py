@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hgemm_packs.generator.gates.coverage import arithmetic
+from hgemm_packs.generator.gates.coverage import arithmetic, widths
 from hgemm_packs.generator.gates.coverage.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.outcomes import Outcomes
 from hgemm_packs.generator.gates.coverage.pieces import Piece, Step
@@ -134,6 +134,7 @@ class Machine:
         self._pieces = self._compile()
         self.outcomes = Outcomes()
         self.spans: dict[str, tuple[int, int]] | None = None  # least and most of registers
+        self.notes = widths.Notes()
         self.everyone: Array = np.arange(0)
         self.threads = Threads(0, {}, {}, self.everyone, self.everyone)
         self.registers: dict[str, Array] = {}
@@ -192,7 +193,9 @@ class Machine:
         kinds = arithmetic.operand_kinds(ins.opcode, len(ins.operands) - 1)
         if ins.opcode[0] == "cvt":
             kinds = [arithmetic.type_of(ins.opcode[-1])]
-        return Step(ins, to.name, rule, kinds, ins.index in self.slice.observed, watched)
+        observed = ins.index in self.slice.observed
+        loss = widths.loses(ins) if ins.index in self.slice.joined else None
+        return Step(ins, to.name, rule, kinds, observed, loss, watched)
 
     def _run_piece(
         self, at: int, frame: Frame, due: dict[int, list[Array]], watcher: Watcher | None
@@ -224,6 +227,7 @@ class Machine:
         ins, name = step.ins, step.result
         value = self._result(step, frame)
         if value is None:
+            self.notes.blank.add(ins.index)
             return
         if ins.guard:
             runs, before = frame.register(ins.guard), frame.register(name)
@@ -275,6 +279,7 @@ class Machine:
         if step.observed:
             of = self.threads.launch[frame.numbers]
             self.outcomes.observe(ins, of, values, result)
+        self.notes.note(ins.index, step.loses, values, result)
         kind = arithmetic.type_of(ins.opcode[-1])
         if name == "mov" and kind is not None and result.dtype != kind:
             result = arithmetic.as_kind(result, kind)
@@ -295,6 +300,8 @@ class Machine:
         start = address - self.places[names[0]]
         size = np.dtype(kind).itemsize
         start = np.where((start >= 0) & (start + size <= numbers.size), start, 0)
+        if ins.index in self.slice.joined:
+            self.notes.read(names[0], numbers.size, start, size)
         bytes_ = np.stack([numbers[start + i] for i in range(size)], axis=-1)
         return np.ascontiguousarray(bytes_).view(kind)[..., 0]
 

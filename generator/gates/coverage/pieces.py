@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hgemm_packs.generator.gates.coverage.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.widths import Loses
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 
@@ -18,6 +19,7 @@ class Step:
     rule: Callable[..., Array] | None = None
     kinds: Sequence[type | None] = ()
     observed: bool = False
+    loses: Loses | None = None
     watched: bool = False
 
 

@@ -161,6 +161,7 @@ def extremes(fields: Mapping[str, Any]) -> list[Sizes]:
     shapes = [
         (most, 8, 8),
         (8, most, 8),
+        (8, columns * LARGEST_GRID_Y, 8),
         ((1 << 20) + 5, 4104, 8),
         (70001, 70008, 16),
         (rows * 4097, columns * 513, 8),

@@ -103,6 +103,24 @@ class Proofs:
             if name in joins and name in self.slice.sized
         }
 
+    def nearest(self, ins: Instruction) -> set[str]:
+        """Registers with several writes that the operands of an instruction follow from, and not
+        what these were made of."""
+        due = [x for operand in ins.operands[1:] for x in operand.registers()]
+        found: set[str] = set()
+        seen: set[str] = set()
+        while due:
+            name = due.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in self.flow.kernel.joins:
+                found |= {name} & self.slice.sized
+                continue
+            for each in self.made.get(name, ()):
+                due += [x for operand in each.operands[1:] for x in operand.registers()]
+        return found
+
     def depends(self, ins: Instruction) -> set[str]:
         """Parameters and special registers that the operands of an instruction were made of."""
         found = set()

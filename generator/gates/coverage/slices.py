@@ -35,12 +35,13 @@ _FLOATS: Final = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f64"))
 class Slice:
     """`known`: registers whose numbers are computed; `sized`: registers that depend on sizes, on a
     place in the grid or on the turn of a loop; `needed`: instructions to be computed; `observed`:
-    those of which both outcomes must be seen."""
+    those of which both outcomes must be seen; `joined`: those that read what sizes decide."""
 
     known: set[str] = field(default_factory=set)
     sized: set[str] = field(default_factory=set)
     needed: set[int] = field(default_factory=set)
     observed: set[int] = field(default_factory=set)
+    joined: set[int] = field(default_factory=set)
 
 
 def cut(kernel: Kernel) -> Slice:
@@ -56,6 +57,11 @@ def cut(kernel: Kernel) -> Slice:
         if ins.index not in signs and _is_observed(made, ins, found)
     }
     found.needed = _needed(kernel, made, found)
+    found.joined = {
+        ins.index
+        for ins in kernel.instructions
+        if any(name in found.sized for operand in ins.operands[1:] for name in operand.registers())
+    }
     return found
 
 
@@ -153,7 +159,11 @@ def _sized(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
 
 def _is_observed(made: Mapping[str, Sequence[Instruction]], ins: Instruction, found: Slice) -> bool:
     name, word = ins.opcode[0], ins.opcode[-1]
-    if name not in OBSERVED or word == "f32" or (name in _OF_PREDICATES and word != "pred"):
+    if (name == "mul" and "hi" in ins.opcode) or (name == "cvt" and _is_rounding(ins)):
+        pass  # a quotient, or what tells a number from zero
+    elif name not in OBSERVED or (word == "f32" and name == "div"):
+        return False
+    if name in _OF_PREDICATES and word != "pred":
         return False
     read = [name for operand in ins.operands[1:] for name in operand.registers()]
     if not any(each in found.sized for each in read):
@@ -172,12 +182,18 @@ def _signs(kernel: Kernel, made: Mapping[str, Sequence[Instruction]]) -> set[int
             for each in (name, *kernel.joins.get(name, ())):
                 readers.setdefault(each, []).append(ins)
 
-    def rounds(ins: Instruction, number: Operand) -> bool:
-        """Whether what `ins` makes is only added to `number`, or to its quotient."""
+    def read_by(ins: Instruction) -> Sequence[Instruction]:
         (to,) = results(ins)
+        return readers.get(to, ())
+
+    def rounds(ins: Instruction, number: Operand) -> bool:
+        """Whether what `ins` makes is only added to `number` that is then divided, or to its
+        quotient."""
         return all(
-            each.opcode[0] == "add" and any(_is_of(made, x, number) for x in each.operands[1:])
-            for each in readers.get(to, ())
+            each.opcode[0] == "add"
+            and any(_is_of(made, x, number) for x in each.operands[1:])
+            and (_is_product(made, number) or all(map(_divides, read_by(each))))
+            for each in read_by(ins)
         )
 
     found: set[int] = set()
@@ -198,6 +214,25 @@ def _signs(kernel: Kernel, made: Mapping[str, Sequence[Instruction]]) -> set[int
         ):
             found |= {ins.index, *(each.index for each in users)}
     return found
+
+
+def _is_rounding(ins: Instruction) -> bool:
+    """Whether an instruction makes a whole number of a floating-point one."""
+    return ins.opcode[-1] == "f32" and ins.opcode[-2][0] in "su"
+
+
+def _is_product(made: Mapping[str, Sequence[Instruction]], number: Operand) -> bool:
+    """Whether a number is the upper half of a product, as a quotient is found by."""
+    makers_of = made.get(number.name, ())
+    return len(makers_of) == 1 and makers_of[0].opcode[:2] == ("mul", "hi")
+
+
+def _divides(ins: Instruction) -> bool:
+    """Whether an instruction divides by a power of two, or rounds to a multiple of one."""
+    if ins.opcode[0] == "shr":
+        return ins.opcode[-1][0] == "s" and ins.operands[2].kind == "number"
+    mask = ins.operands[-1].value
+    return ins.opcode[0] == "and" and mask < 0 and -mask & (-mask - 1) == 0
 
 
 def _is_of(made: Mapping[str, Sequence[Instruction]], operand: Operand, number: Operand) -> bool:

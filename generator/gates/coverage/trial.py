@@ -25,7 +25,7 @@ CTAS: Final = 3  # of a problem of which the beginning is followed
 STEPS: Final = 400
 FEW: Final = 2  # clusters that a small device runs at a time
 _TABLE: Final = re.compile(
-    r"\.const\s+(?:\.align\s+\d+\s+)?\.[bsu]8\s+([\w$]+)\[\d+\]\s*=\s*\{([^}]*)\}"
+    r"\.const\s+(?:\.align\s+\d+\s+)?\.[bsu]8\s+([\w$]+)\[(\d+)\]\s*=\s*\{([^}]*)\}"
 )
 
 
@@ -126,7 +126,9 @@ class Trial:
 
 def tables(ptx: str) -> dict[str, Array]:
     """The bytes of arrays in constant memory, by name."""
-    return {
-        name: np.array([int(each, 0) for each in text.split(",")], np.uint8)
-        for name, text in _TABLE.findall(ptx)
-    }
+    found = {}
+    for name, size, text in _TABLE.findall(ptx):
+        numbers = [int(each, 0) for each in text.split(",")]
+        # Zeros at the end are left out.
+        found[name] = np.array(numbers + [0] * (int(size) - len(numbers)), np.uint8)
+    return found

@@ -36,15 +36,18 @@ Rule = Callable[[Flow, Instruction], None]
 #: Instructions between registers that this gate knows; the rest is refused by name.
 _PURE: Final = frozenset(RULES) | frozenset(
     (
-        *("abs", "addc", "copysign", "cos", "div", "ex2", "lg2", "mad", "madc", "mul24", "mad24"),
-        *("neg", "rcp", "rem", "rsqrt", "sin", "sqrt", "sub", "subc", "tanh"),
+        *("abs", "copysign", "cos", "div", "ex2", "lg2", "mad", "mul24", "mad24"),
+        *("neg", "rcp", "rem", "rsqrt", "sin", "sqrt", "sub", "tanh"),
     )
 )
 
 
 def step(flow: Flow, ins: Instruction) -> bool:
-    """Apply the rule of an instruction between registers; False where it is none."""
+    """Apply the rule of an instruction between registers; False where it is none, or where it
+    leaves a carry, which is a register that no operand names."""
     name = ins.opcode[0]
+    if "cc" in ins.opcode:
+        return False
     rule = _RULES.get(name)
     if rule is not None:
         rule(flow, ins)
@@ -85,7 +88,7 @@ def _move(flow: Flow, ins: Instruction) -> None:
             halves = value.halves >> i * width & (1 << width) - 1
             kinds = value.kinds
             if kinds & TRACKED:
-                kinds = _elements(kinds) if halves else 0
+                kinds = _elements(kinds) if halves else kinds & NUMBERS
             flow.write(part, Value(kinds, halves))
         return
     if to.kind == "register" and to.name.startswith("%f") and value.kinds & (OPERAND | ADDEND):
@@ -126,7 +129,7 @@ def _bits(flow: Flow, ins: Instruction) -> None:
             by_place = any(x.kinds & RAW and x.kinds & CLEAN for x in inputs)
             mixed = MIXED & (inputs[0].kinds | inputs[-1].kinds)
             moved = kinds & RAW | mixed | (CLEAN if by_place else 0)
-            flow.write(ins.operands[0], Value(moved if places else 0, places))
+            flow.write(ins.operands[0], Value(moved if places else moved & CLEAN, places))
             return
     apply(flow, ins, inputs)
 

@@ -40,6 +40,12 @@ def move(opcode: Sequence[str], inputs: Sequence[Value]) -> int | None:
     return rule(opcode, inputs) if rule else None
 
 
+def _is_seen(value: Value) -> bool:
+    """Whether what a move takes of a value is elements or zero: of a constant nobody would know
+    once it stands alone."""
+    return bool(value.kinds & RAW) or value.const == 0
+
+
 def _and(opcode: Sequence[str], inputs: Sequence[Value]) -> int | None:
     a, b = inputs
     if b.kinds & RAW:
@@ -53,11 +59,8 @@ def _and(opcode: Sequence[str], inputs: Sequence[Value]) -> int | None:
 def _or(opcode: Sequence[str], inputs: Sequence[Value]) -> int | None:
     """Also of an addition whose terms have no place in common."""
     a, b = inputs
-    if opcode[-1][0] == "f":
+    if opcode[-1][0] == "f" or not all(_is_seen(one) for one in inputs):
         return None
-    for one in inputs:
-        if not one.kinds & RAW and one.const != 0:
-            return None
     return None if a.halves & b.halves else a.halves | b.halves
 
 
@@ -90,7 +93,7 @@ def _permute(opcode: Sequence[str], inputs: Sequence[Value]) -> int | None:
     places = 0
     for i in range(2):
         low, high = selector.const >> 8 * i & 0xF, selector.const >> 8 * i + 4 & 0xF
-        if low % 2 or high != low + 1 or low >= 8:
+        if low % 2 or high != low + 1 or low >= 8 or not _is_seen(b if low >= 4 else a):
             return None
         places |= ((a.halves | b.halves << 2) >> low // 2 & 1) << i
     return places
@@ -99,6 +102,8 @@ def _permute(opcode: Sequence[str], inputs: Sequence[Value]) -> int | None:
 def _insert(opcode: Sequence[str], inputs: Sequence[Value]) -> int | None:
     field, base, at, length = inputs
     if at.const is None or length.const is None or at.const % 16 or length.const % 16:
+        return None
+    if not _is_seen(field) or not _is_seen(base):
         return None
     mask = ((1 << length.const // 16) - 1) << at.const // 16
     moved = field.halves << at.const // 16 & mask

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from hgemm_packs.generator.gates.dataflow import exceptions, ranges
+from hgemm_packs.generator.gates.dataflow import bits, exceptions, ranges
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from hgemm_packs.generator.gates.dataflow.remainders import remainder
@@ -17,8 +17,15 @@ from hgemm_packs.generator.gates.dataflow.values import (
     CLEAN,
     MIXED,
     NUMBER,
+    PART,
+    RAW,
+    SUM,
     TRACKED,
+    WIDE,
+    WIDE_ADDEND,
+    WORD,
     Value,
+    fits,
     words,
 )
 
@@ -31,6 +38,7 @@ RULES: Final = {
     **dict.fromkeys(("lop3", "brev", "cnot", "szext", "bmsk", "fns"), "bits"),
     "cvt": "rounding",
 }
+_IN_32_BITS: Final = SUM | WIDE | WIDE_ADDEND | PART | WORD
 
 
 def tracked(inputs: Sequence[Value]) -> int:
@@ -65,3 +73,26 @@ def refuse(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> None:
     for value in inputs:
         kinds |= value.kinds
     flow.write(ins.operands[0], Value(kinds & TRACKED, 15))
+
+
+def whole(flow: Flow, ins: Instruction, kinds: int) -> int:
+    """Kinds that come as a whole in a load or store of this width: sums in 32 bits, elements in
+    multiples of 16."""
+    width = bits.width(ins.opcode)
+    if not width or ins.opcode[-1] == "s16":
+        flow.refuse(ins, f"bits: {words(kinds)} by other than whole elements")
+    return _whole_in(width, flow, ins, kinds)
+
+
+def whole_in_matrix(flow: Flow, ins: Instruction, kinds: int) -> int:
+    """The same of matrices of elements: one that is turned keeps no two of them together."""
+    return _whole_in(16, flow, ins, kinds) if "trans" in ins.opcode else kinds
+
+
+def _whole_in(width: int, flow: Flow, ins: Instruction, kinds: int) -> int:
+    if width == 32 or not kinds & _IN_32_BITS:
+        return kinds
+    if not fits(kinds, RAW | CLEAN):
+        flow.refuse(ins, f"bits: {words(kinds & _IN_32_BITS)} by other than 32 bits")
+        return kinds
+    return kinds & ~_IN_32_BITS

@@ -8,7 +8,7 @@ is sound for every path.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +28,7 @@ from hgemm_packs.generator.gates.dataflow.values import (
     fits,
     join,
 )
+from hgemm_packs.pack.manifest import MAPPED
 
 #: What a parameter is, and what its memory is called: see `roles`.
 OPERANDS: Final = {"A": values.A, "B": values.B}
@@ -87,6 +88,11 @@ class Flow:
     due: bytearray = field(default_factory=bytearray)  # instructions to be looked at again
     refusals: dict[int, str] = field(default_factory=dict)
     reporting: bool = False
+
+    @property
+    def maps(self) -> Sequence[str]:
+        """Parameters that are tensor maps: copies name them, and nothing reads them."""
+        return self.kernel.params[: len(MAPPED[str(self.fields["param_layout"])])]
 
     @property
     def dtype(self) -> str:

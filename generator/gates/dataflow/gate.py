@@ -135,6 +135,7 @@ def follow(flow: Flow) -> None:
     flow.reporting = True
     for ins in instructions:
         _step(flow, ins)
+    waits.check_asked(flow)
     if not settled:
         flow.refuse(instructions[0], "unreadable: does not settle")
 

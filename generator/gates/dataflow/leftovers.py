@@ -8,7 +8,7 @@ shared memory are refused by `memory`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
 from hgemm_packs.generator.gates.dataflow.program.parse import (
@@ -106,6 +106,12 @@ def _barriers(
     kernel: Kernel, users: Mapping[str, list[Instruction]]
 ) -> Iterator[tuple[Instruction, str]]:
     """What a barrier says of arrivals may decide how long a thread waits, and nothing else."""
+    waits = {
+        name
+        for ins in kernel.instructions
+        if ins.opcode[0] == "mbarrier" and _WAITS & set(ins.opcode)
+        for name in ins.operands[0].registers()
+    }
     for ins in kernel.instructions:
         if ins.opcode[0] != "mbarrier":
             continue
@@ -115,20 +121,30 @@ def _barriers(
         for name in to.registers() if to is not None else ():
             for user in users.get(name, ()):
                 if _WAITS & set(ins.opcode):
-                    if not _repeats(kernel, user, ins):
+                    if not _repeats(kernel, user, ins, waits):
                         yield user, "barrier: whether it is complete decides more than a wait"
                 elif not _WAITS & set(user.opcode):
                     yield user, "barrier: its state is read"
 
 
-def _repeats(kernel: Kernel, user: Instruction, wait: Instruction) -> bool:
-    """Whether a branch goes back to a wait, or past it and what repeats it."""
+def _repeats(kernel: Kernel, user: Instruction, wait: Instruction, waits: Set[str]) -> bool:
+    """Whether a branch goes back to a wait that is not over, or past one that goes back to look
+    again: however often that is, nothing goes on before. `waits`: results of all waits."""
     target = kernel.labels.get(user.operands[0].name) if user.opcode[0] == "bra" else None
-    if target is None:
+    if target is None or user.index <= wait.index:
         return False
-    first, last = min(target, wait.index), max(target - 1, user.index)
+    first, last = (target, user.index) if target <= wait.index else (wait.index, target - 1)
+    if user.negated != (target <= wait.index):
+        return False
+    end = kernel.instructions[last]
+    again = kernel.labels.get(end.operands[0].name) if end.opcode[0] == "bra" else None
+    if again is None or again > last or (end.guard and not end.negated):
+        return False
     between = kernel.instructions[first : last + 1]
-    return all(each.opcode[0] in _IN_A_WAIT for each in between)
+    return all(
+        each.opcode[0] in _IN_A_WAIT and (each.opcode[0] != "bra" or each.guard in {"", *waits})
+        for each in between
+    )
 
 
 def _lines_of_l2(kernel: Kernel) -> Iterator[tuple[Instruction, str]]:

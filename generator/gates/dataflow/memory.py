@@ -12,6 +12,7 @@ from math import prod
 from typing import Final
 
 from hgemm_packs.generator.gates.dataflow import bits, ranges
+from hgemm_packs.generator.gates.dataflow.common import whole, whole_in_matrix
 from hgemm_packs.generator.gates.dataflow.exceptions import LISTS, SHIFTS, TURNS, is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import ANY_SHARED, OPERANDS, Flow, Place
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
@@ -39,13 +40,11 @@ from hgemm_packs.generator.gates.dataflow.values import (
     WORKSPACE,
     C,
     Value,
-    fits,
     words,
 )
 
 _SPACES: Final = ("global", "shared", "shared::cta", "shared::cluster", "param", "const", "local")
 _CLASSES: Final = (OPERAND | WIDE, SUM, OUT, ADDEND | WIDE_ADDEND, CLEAN)
-_IN_32_BITS: Final = SUM | WIDE | WIDE_ADDEND | PART | WORD
 _NARROW: Final = {"8": BYTES, "16": NARROW}
 _ADDED: Final = ADDEND | WIDE_ADDEND
 _STORABLE: Final = OPERAND | WIDE | SUM | OUT | NUMBERS | MIXED | _ADDED
@@ -65,20 +64,20 @@ def places(
 ) -> list[Place]:
     """The parts of memory that `size` bytes from an address may be, all of one state space. Refuses
     an address that depends on more than numbers, or that was made from nothing that is declared."""
-    whole: Value | None = None
+    total: Value | None = None
     for part in address.parts:
         value = flow.value(part)
         if part.kind != "number":
             flow.need(ins, value, CLEAN, "address")
-        whole = value if whole is None else ranges.compute(("add", "s64"), (whole, value))
-    assert whole is not None
-    found = [base for base in whole.bases if _in_space(flow, base, space)]
-    if not found or NOWHERE & whole.bases:
+        total = value if total is None else ranges.compute(("add", "s64"), (total, value))
+    assert total is not None
+    found = [base for base in total.bases if _in_space(flow, base, space)]
+    if not found or NOWHERE & total.bases:
         flow.refuse(ins, "address: no parameter or array plus numbers")
-    low, high = whole.low, whole.high
-    if len(whole.bases) > 1 or low is None or high is None or size is None:
+    low, high = total.low, total.high
+    if len(total.bases) > 1 or low is None or high is None or size is None:
         return [_whole(flow, base) for base in found]
-    return [_part(flow, Place(base, low, high + size, whole.padded)) for base in found]
+    return [_part(flow, Place(base, low, high + size, total.padded)) for base in found]
 
 
 def _space_of(flow: Flow, name: str) -> str:
@@ -207,27 +206,15 @@ def _load(flow: Flow, ins: Instruction) -> None:
     width = bits.width(ins.opcode)
     kinds = holds(flow, ins, places(flow, ins, address, space, count * (width // 8 or 8)))
     if kinds & TRACKED:
-        kinds = _of_width(flow, ins, kinds)
+        kinds = whole(flow, ins, kinds)
     flow.write(to, Value(kinds, (1 << width // 16) - 1 if kinds & TRACKED else 0))
-
-
-def _of_width(flow: Flow, ins: Instruction, kinds: int) -> int:
-    """Kinds that come as a whole in a load or store of this width: sums in 32 bits, elements in
-    multiples of 16."""
-    width = bits.width(ins.opcode)
-    if not width or ins.opcode[-1] == "s16":
-        flow.refuse(ins, f"bits: {words(kinds)} by other than whole elements")
-    if width == 32 or not kinds & _IN_32_BITS:
-        return kinds
-    if not fits(kinds, RAW | CLEAN):
-        flow.refuse(ins, f"bits: {words(kinds & _IN_32_BITS)} by other than 32 bits")
-        return kinds
-    return kinds & ~_IN_32_BITS
 
 
 def _load_parameter(flow: Flow, ins: Instruction) -> None:
     name = ins.operands[1].parts[0].name
     role = flow.roles.get(name)
+    if len(ins.operands[1].parts) > 1 or ins.operands[0].kind == "vector" or name in flow.maps:
+        flow.refuse(ins, "load: of a part of a parameter,")
     if role is None or ins.opcode[-1] not in ("u64", "b64"):
         flow.write(ins.operands[0], flow.sizes.get(name, NUMBER))
         return
@@ -246,7 +233,7 @@ def _store(flow: Flow, ins: Instruction) -> None:
     for part in parts:
         value = flow.value(part)
         if value.kinds & TRACKED:
-            value = value._replace(kinds=_of_width(flow, ins, value.kinds))
+            value = value._replace(kinds=whole(flow, ins, value.kinds))
         put(flow, ins, to, value, narrow)
 
 
@@ -272,14 +259,15 @@ def _matrices(flow: Flow, ins: Instruction) -> None:
         flow.refuse(ins, "bits: matrices of other than 16-bit elements")
     to = places(flow, ins, ins.operands[0], "shared", 16)
     for part in ins.operands[1].parts:
-        put(flow, ins, to, flow.value(part))
+        value = flow.value(part)
+        put(flow, ins, to, value._replace(kinds=whole_in_matrix(flow, ins, value.kinds)))
 
 
 def _load_matrices(flow: Flow, ins: Instruction) -> None:
     if ins.opcode[-1] != "b16":
         flow.refuse(ins, "bits: matrices of other than 16-bit elements")
     kinds = holds(flow, ins, places(flow, ins, ins.operands[1], "shared", 16))
-    flow.write(ins.operands[0], Value(kinds, 3))
+    flow.write(ins.operands[0], Value(whole_in_matrix(flow, ins, kinds), 3))
 
 
 def _copy(flow: Flow, ins: Instruction) -> None:
@@ -290,6 +278,8 @@ def _copy(flow: Flow, ins: Instruction) -> None:
     if "mbarrier" in opcode:
         flow.need_clean(ins, ins.operands[0].parts, "address")
         return
+    if "reduce" in opcode:
+        flow.refuse(ins, "arithmetic: in memory,")
     to, source = ins.operands[0], ins.operands[1]
     flow.need_clean(ins, [x for x in ins.operands[2:] if x.kind != "address"], "address")
     spaces = [word for word in opcode if word in _SPACES]

@@ -15,10 +15,12 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Oper
 from hgemm_packs.generator.gates.dataflow.values import (
     CLEAN,
     FINISHED,
+    MIXED,
     NUMBER,
     NUMBERS,
     OPERAND,
     SUM,
+    TRACKED,
     WIDE_ADDEND,
     Value,
     words,
@@ -66,7 +68,7 @@ def step(flow: Flow, ins: Instruction) -> bool:
     elif name == "movmatrix":
         value = flow.value(ins.operands[1])
         flow.need(ins, value, OPERAND, "bits")
-        flow.write(ins.operands[0], value)
+        flow.write(ins.operands[0], value._replace(kinds=value.kinds & (OPERAND | MIXED)))
     elif name in _STEERING:
         _steer(flow, ins)
     else:
@@ -151,7 +153,21 @@ def _parts(operand: Operand) -> tuple[Operand, ...]:
     return operand.parts if operand.kind == "vector" else (operand,)
 
 
+def _barrier(flow: Flow, ins: Instruction) -> None:
+    """A barrier is no memory of operands or sums: its bits would be taken for theirs."""
+    for operand in ins.operands:
+        if operand.kind != "address" or not flow.reporting or "shared::cluster" in ins.opcode:
+            continue
+        for place in memory.places(flow, ins, operand, "shared", 8):
+            for other, kinds in flow.contents.items():
+                known = place.low is not None and other.low is not None
+                if known and kinds & TRACKED and place.meets(other):
+                    flow.refuse(ins, f"barrier: where {words(kinds & TRACKED)} may stand,")
+
+
 def _steer(flow: Flow, ins: Instruction) -> None:
+    if ins.opcode[0] == "mbarrier":
+        _barrier(flow, ins)
     rule = "vote" if ins.opcode[0] in _VOTES else "branch"
     to = written(ins)
     for operand in ins.operands:

@@ -48,6 +48,8 @@ def compute(opcode: Sequence[str], inputs: Sequence[Value]) -> Value:
     padded = [value for value in inputs if value.padded]
     if bases or padded:
         low, high, pad = _address(name, inputs, based, padded)
+    elif based:  # how far an address is from its base says nothing of what it is made into
+        low, high, pad = *_ANY, ""
     else:
         rule = _RULES.get(name)
         low, high = rule(opcode, inputs) if rule else _ANY
@@ -158,10 +160,15 @@ def _neg(_: Sequence[str], inputs: Sequence[Value]) -> Range:
 
 def _mul(opcode: Sequence[str], inputs: Sequence[Value]) -> Range:
     a, b = inputs[:2]
-    if "hi" in opcode or None in (a.low, a.high, b.low, b.high):
+    if a.low is None or a.high is None or b.low is None or b.high is None:
         return _ANY
-    ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]  # type: ignore[operator]
-    return min(ends), max(ends)
+    ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+    if "hi" not in opcode:
+        return min(ends), max(ends)
+    if opcode[-1][0] != "s" and min(a.low, b.low) < 0:
+        return _ANY
+    bits = 64 if opcode[-1].endswith("64") else 32
+    return min(ends) >> bits, max(ends) >> bits
 
 
 def _mad(opcode: Sequence[str], inputs: Sequence[Value]) -> Range:

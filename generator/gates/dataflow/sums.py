@@ -8,7 +8,7 @@ from __future__ import annotations
 from hgemm_packs.generator.gates.dataflow import bits, exceptions, ranges
 from hgemm_packs.generator.gates.dataflow.common import apply, inputs_of, refuse, tracked
 from hgemm_packs.generator.gates.dataflow.flow import Flow
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.values import (
     ADDEND,
     CLEAN,
@@ -33,6 +33,7 @@ from hgemm_packs.generator.gates.dataflow.values import (
 
 #: What may be added: an absent word is all ones, which as a float32 is a NaN.
 SUMS = SUM | PART | WORD | ONES
+_MOST_COPIES = 16
 
 
 def add(flow: Flow, ins: Instruction) -> None:
@@ -52,9 +53,19 @@ def add(flow: Flow, ins: Instruction) -> None:
         flow.need(ins, value, SUMS | WIDE_ADDEND, "arithmetic")
     if any(operand.kind == "number" for operand in ins.operands[1:]):
         flow.refuse(ins, "arithmetic: a sum and a constant")
-    if ins.operands[1] == ins.operands[2]:
+    if len({_origin(flow, operand) for operand in ins.operands[1:]}) == 1:
         flow.refuse(ins, "arithmetic: a sum twice")
     flow.write(ins.operands[0], Value(SUM))
+
+
+def _origin(flow: Flow, operand: Operand) -> Operand:
+    """What a register is a copy of, itself where it is none."""
+    for _ in range(_MOST_COPIES):
+        maker = flow.maker(operand)
+        if maker is None or maker.opcode[0] != "mov" or maker.operands[1].kind != "register":
+            return operand
+        operand = maker.operands[1]
+    return operand
 
 
 def _rounds_to_nearest(ins: Instruction) -> bool:

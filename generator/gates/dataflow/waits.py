@@ -7,11 +7,12 @@ stand only loads of the workspace and what tells whether they came.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, written
-from hgemm_packs.generator.gates.dataflow.values import PROBE, WORD
+from hgemm_packs.generator.gates.dataflow.values import PROBE, SUM, WORD, ZERO
 
 #: What may stand in such a loop: no store, no addition of sums, no barrier.
 _ALLOWED: Final = frozenset(
@@ -50,6 +51,44 @@ def check(flow: Flow, ins: Instruction) -> None:
         if _tells(flow, each, first, last):
             flow.refuse(ins, f"branch: whether a word is absent is told by '{each.text[:60]}',")
             return
+
+
+def check_asked(flow: Flow) -> None:
+    """Refuse a load of words of which one is added and nobody asks whether it has come."""
+    for ins in flow.kernel.instructions:
+        if ins.opcode[0] != "ld":
+            continue
+        for name in ins.operands[0].registers():
+            kinds = flow.registers.get(name, ZERO).kinds
+            if not kinds & WORD or kinds & ~WORD:
+                continue
+            users = list(_users(flow, name))
+            added = any(_makes(flow, each) & SUM for each in users)
+            if added and not any(_makes(flow, each) & PROBE for each in users):
+                flow.refuse(ins, "load: a word that is not waited for,")
+
+
+def _makes(flow: Flow, ins: Instruction) -> int:
+    """Kinds of what an instruction writes."""
+    to = written(ins)
+    kinds = 0
+    for name in to.registers() if to is not None else ():
+        kinds |= flow.registers.get(name, ZERO).kinds
+    return kinds
+
+
+def _users(flow: Flow, name: str) -> Iterator[Instruction]:
+    """What reads a register, or a copy of it."""
+    due, seen = [name], {name}
+    while due:
+        for index in flow.used_by.get(due.pop(), ()):
+            ins = flow.kernel.instructions[index]
+            yield ins
+            to = written(ins)
+            if ins.opcode[0] == "mov" and to is not None:
+                fresh = [each for each in to.registers() if each not in seen]
+                seen.update(fresh)
+                due += fresh
 
 
 def _tells(flow: Flow, ins: Instruction, first: int, last: int) -> bool:

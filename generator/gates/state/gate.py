@@ -18,7 +18,7 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.gates.checker import Checker, Launch
-from hgemm_packs.generator.gates.state import launches, places, products, scenes
+from hgemm_packs.generator.gates.state import launches, places, products, remains, scenes
 from hgemm_packs.generator.gates.state.launches import Quiet, Surroundings, Tally
 from hgemm_packs.generator.gates.state.mapped import Mappings
 from hgemm_packs.generator.gates.state.neighbours import Neighbours
@@ -77,6 +77,8 @@ def check(
     plain = not entry.is_grouped and not entry.is_batched
     if plain:
         run = Checker(entry, launch, device, seed, max_ctas)
+        remains.check(run, around, tally)
+        tally.settle()
         places.check_bases(run)
         if memory is not None:
             places.check_edges(run, memory)

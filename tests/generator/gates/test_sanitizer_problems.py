@@ -22,6 +22,13 @@ def test_every_problem_is_ragged_and_admitted() -> None:
     assert list(sanitizer.problems(entry(least.fields))) == [(64, 64, 64)]
 
 
+def test_the_ways_of_comparisons_are_met_too() -> None:
+    """A barrier that was left out from 100 rows on was never seen: the tools had 21."""
+    made = entry(candidate("k", "", RECORD).fields)
+    found = list(sanitizer.problems(made, more=[(101, 8, 20), (13, 8, 72)]))
+    assert found == [(13, 8, 72), (21, 16, 104), (15, 8, 4168), (101, 8, 24)]
+
+
 def test_rings_wrap_twice_and_persistent_kernels_have_more_tiles_than_ctas() -> None:
     """A race that showed with 256 of K and more passed: the tools saw 72 and 104."""
     made = made_up()  # tiles of 16 x 16, a ring of 80

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -190,6 +190,7 @@ class FakeGpu:
         self.order: list[str] = []
         self.kept: list[str] = []
         self.groups: list[list[str]] = []
+        self.ways: dict[str, list[tuple[int, int, int]]] = {}
         self.started = 0
         patch.setattr(on_gpu, "_start_worker", lambda device: self.worker())
         patch.setattr(evaluate, "numeric_gate", self.numeric)
@@ -206,9 +207,15 @@ class FakeGpu:
         return self.behaviour.get(str(kernel.fields["name"]), "")
 
     def numeric(
-        self, worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: float
+        self,
+        worker: FakeWorker,
+        kernel: CompiledKernel,
+        device: int,
+        limit_s: float,
+        further: Mapping[str, Any],
     ) -> Verdict:
         assert worker.alive, "a process that saw a bad kernel is used again"
+        assert further.keys() <= {"planned", "ways"}
         self.order.append(str(kernel.fields["name"]))
         time.sleep(0.001)
         does = self.does(kernel)
@@ -232,7 +239,8 @@ class FakeGpu:
 
     def sanitize(self, groups: list[Any], seats: list[None]) -> Iterator[tuple[int, list[Verdict]]]:
         assert len(seats) == (os.cpu_count() or 1)
-        self.groups = [[entry.name for entry, _ in group] for group in groups]
+        self.groups = [[entry.name for entry, *_ in group] for group in groups]
+        self.ways = {entry.name: ways for group in groups for entry, _, ways in group}
         if "unavailable" in self.behaviour.values():
             raise SanitizerUnavailable("not here")
         for place, names in reversed([*enumerate(self.groups)]):
@@ -296,6 +304,7 @@ def test_the_gpu_stage_decides_every_case(monkeypatch: pytest.MonkeyPatch, kept:
     ]
     assert gpu.order[-1] == "spins_behind", "what kills its process comes last"
     assert gpu.groups == [["race_by_luck_behind"], ["plain", "split_k"]]
+    assert {m > 1 for m, _, _ in gpu.ways["plain"]} == {True, False}, "what the size gate asks for"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ address or a vector of them, and the rules say what an instruction makes of it.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,10 +24,20 @@ _STATEMENT = re.compile(
     r"|(?P<text>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*);)"
 )
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+_REGISTERS = re.compile(r"\.reg((?:\s*\.\w+)+)\s+(.*)", re.DOTALL)
 _DECLARED = re.compile(r"([%\w$]+)(?:<(\d+)>)?")
 _PIECE = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|[^,{}\[\]]+")
 _NUMBER = re.compile(r"-?(?:0[xX][\da-fA-F]+|0[fF][\da-fA-F]{8}|0[dD][\da-fA-F]{16}|\d+)U?")
+_DECIMAL = re.compile(r"-?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
 _VIRTUAL: Final = re.compile(r"%(?:(?:p|rs|r|rd|f|fd|h|hh|rq)\d+|SPL?)")
+#: Registers that nobody declares. A name that is none of these is a register of the source's own.
+_SPECIAL: Final = re.compile(
+    r"%(?:(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid)(?:\.[xyzw])?|(?:n?smid|gridid|n?warpid)"
+    r"|laneid|lanemask_(?:eq|l[te]|g[te])|cluster_n?ctarank|is_explicit_cluster|clock(?:64|_hi)?"
+    r"|globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?|envreg\d+|\w*_?smem_\w+|current_graph_exec)"
+)
+_MOST: Final = 3.4028234663852886e38  # in float32
+_NAMED: Final = frozenset(("WARP_SZ",))  # constants
 
 
 class Unreadable(ValueError):
@@ -133,6 +144,7 @@ def parse(text: str) -> Kernel:
     for found in _SYMBOL.finditer(text, 0, entry.start()):
         _declare(kernel, found)
     _read_body(kernel, text, entry.end())
+    _check_names(kernel)
     return kernel
 
 
@@ -144,6 +156,7 @@ def _declare(kernel: Kernel, symbol: re.Match[str]) -> None:
 
 
 def _read_body(kernel: Kernel, text: str, at: int) -> None:
+    labels = _labels(text, at)
     scopes: list[dict[str, str]] = [{}]
     opened = 1
     while True:
@@ -153,36 +166,66 @@ def _read_body(kernel: Kernel, text: str, at: int) -> None:
         at = match.end()
         if match["open"]:
             opened += 1
-            scopes.append({"": str(opened)})
+            names = {name: f"{name}@{opened}" for name in labels.get(opened, ())}
+            scopes.append({"": str(opened), **names})
         elif match["close"]:
             scopes.pop()
             if not scopes:
                 return
         elif match["label"]:
-            kernel.labels[_scoped(match["label"], scopes, declare=True)] = len(kernel.instructions)
+            kernel.labels[_scoped(match["label"], scopes)] = len(kernel.instructions)
         elif statement := match["text"].strip():
             _read_statement(kernel, statement, scopes)
 
 
-def _scoped(name: str, scopes: list[dict[str, str]], declare: bool = False) -> str:
+def _labels(text: str, at: int) -> dict[int, list[str]]:
+    """Labels of scopes within the kernel's, by the scope's number: a branch may stand before its
+    label."""
+    found: dict[int, list[str]] = {}
+    scopes, opened = [1], 1
+    while scopes:
+        match = _STATEMENT.match(text, at)
+        if match is None:
+            return found
+        at = match.end()
+        if match["open"]:
+            opened += 1
+            scopes.append(opened)
+        elif match["close"]:
+            scopes.pop()
+        elif match["label"] and len(scopes) > 1:
+            found.setdefault(scopes[-1], []).append(match["label"])
+    return found
+
+
+def _scoped(name: str, scopes: list[dict[str, str]]) -> str:
     """A name as the innermost scope that declares it knows it: inline assembly declares the same
     names again and again."""
-    if declare and len(scopes) > 1:
-        scopes[-1][name] = f"{name}@{scopes[-1]['']}"
     for scope in reversed(scopes):
         if name in scope:
             return scope[name]
     return name
 
 
+def _declare_registers(text: str, scopes: list[dict[str, str]]) -> None:
+    """Note registers that are not the compiler's own. Raises Unreadable for those of several parts,
+    and for the compiler's names in a scope within the kernel's, where they are others."""
+    found = _REGISTERS.fullmatch(text)
+    if found is None or re.search(r"\.v[248]\b", found[1]):
+        raise Unreadable(text[:60])
+    for name, count in _DECLARED.findall(found[2]):
+        if _VIRTUAL.fullmatch(f"{name}0" if count else name):
+            if len(scopes) > 1:
+                raise Unreadable(f"{name}, a name of the compiler's, in {text[:40]!r}")
+            continue
+        for each in [f"{name}{i}" for i in range(int(count))] if count else [name]:
+            scopes[-1][each] = f"%{each}@{scopes[-1].get('', '1')}"
+
+
 def _read_statement(kernel: Kernel, text: str, scopes: list[dict[str, str]]) -> None:
     if text.startswith("."):
         if text.startswith(".reg"):
-            if len(scopes) > 1:
-                for name, count in _DECLARED.findall(text.split(None, 2)[2]):
-                    names = [f"{name}{i}" for i in range(int(count))] if count else [name]
-                    for each in names:
-                        scopes[-1][each] = f"%{each}@{scopes[-1]['']}"
+            _declare_registers(text, scopes)
         elif symbol := _SYMBOL.match(text):
             _declare(kernel, symbol)
         elif not text.startswith((".pragma", ".loc", ".file")):
@@ -192,6 +235,8 @@ def _read_statement(kernel: Kernel, text: str, scopes: list[dict[str, str]]) -> 
     if match is None:
         raise Unreadable(text[:60])
     guard = _register(match[2], scopes) if match[2] else ""
+    if guard and guard[0] != "%":
+        raise Unreadable(f"the name {guard}")
     operands = tuple(_operand(piece, scopes) for piece in _pieces(match[4]))
     kernel.instructions.append(
         Instruction(
@@ -236,10 +281,26 @@ def _operand(text: str, scopes: list[dict[str, str]]) -> Operand:
         return Operand("sink")
     if _NUMBER.fullmatch(text):
         return Operand("number", value=number(text))
-    if text[0] == "%":
-        return Operand("special", text)
+    if _DECIMAL.fullmatch(text):
+        return Operand("number", value=_decimal(text))
     scoped = _scoped(text, scopes)
-    return Operand("register" if scoped[0] == "%" else "symbol", scoped)
+    if scoped != text and scoped[0] == "%":
+        return Operand("register", scoped)
+    if text[0] == "%":
+        if not _SPECIAL.fullmatch(text):
+            raise Unreadable(f"the register {text}")
+        return Operand("special", text)
+    return Operand("symbol", scoped)
+
+
+def _check_names(kernel: Kernel) -> None:
+    """Raise Unreadable for a name that is no parameter, symbol or label."""
+    known = {*kernel.params, *kernel.symbols, *kernel.labels, *_NAMED}
+    for ins in kernel.instructions:
+        for operand in ins.operands:
+            for each in (operand, *operand.parts):
+                if each.kind == "symbol" and each.name not in known:
+                    raise Unreadable(f"the name {each.name}")
 
 
 def _pieces_deep(text: str) -> list[str]:
@@ -249,6 +310,13 @@ def _pieces_deep(text: str) -> list[str]:
         for piece in text.replace("{", ",").replace("}", ",").split(",")
         if piece.strip()
     ]
+
+
+def _decimal(text: str) -> int:
+    """The bits in float32 of a number with a point, of which none is zero but that of zero."""
+    exact = float(text)
+    (bits,) = struct.unpack("<I", struct.pack("<f", max(min(exact, _MOST), -_MOST)))
+    return int(bits) or int(exact != 0)
 
 
 def number(text: str) -> int:

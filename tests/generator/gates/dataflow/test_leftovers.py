@@ -33,6 +33,8 @@ PASS = {
     "$L: mbarrier.test_wait.shared::cta.b64 %p2, [%r2], %rd2; @!%p2 bra $L;",
     "looks once, then waits": "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0; @%p2 bra $E;"
     "$L: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r2], 0; @!%p3 bra $L; $E: mov.u32 %r3, 1;",
+    "leaves where it is over and else looks again": "{ .reg .pred done; again:"
+    "mbarrier.try_wait.parity.shared::cta.b64 done, [%r2], %r1; @done bra over; bra again; over: }",
     "lets lines go first": "createpolicy.fractional.L2::evict_first.b64 %rd2, 1.0;"
     "mov.b64 %rd3, %rd2;"
     "ld.global.L1::no_allocate.L2::cache_hint.L2::256B.u32 %r3, [%rd1], %rd3;",
@@ -68,6 +70,20 @@ BAD = {
     "goes another way": (
         "mbarrier.test_wait.parity.shared::cta.b64 %p2, [%r2], 0; @%p2 bra $E;"
         "st.global.u32 [%rd1], %r1; $E: mov.u32 %r3, 1;",
+        "barrier: whether it is complete decides more than a wait",
+    ),
+    "gives up after two looks": (
+        "mbarrier.test_wait.parity.shared::cta.b64 %p2, [%r2], 0; @%p2 bra $E;"
+        "mbarrier.test_wait.parity.shared::cta.b64 %p3, [%r2], 0; @%p3 bra $E; $E: mov.u32 %r3, 1;",
+        "barrier: whether it is complete decides more than a wait",
+    ),
+    "waits for as long as it is over": (
+        "$L: mbarrier.test_wait.parity.shared::cta.b64 %p2, [%r2], 0; @%p2 bra $L;",
+        "barrier: whether it is complete decides more than a wait",
+    ),
+    "leaves by a number as well": (
+        "$L: mbarrier.test_wait.parity.shared::cta.b64 %p2, [%r2], 0; @%p1 bra $E; @!%p2 bra $L;"
+        "$E: mov.u32 %r3, 1;",
         "barrier: whether it is complete decides more than a wait",
     ),
     "counts how long it waits": (

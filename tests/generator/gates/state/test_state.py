@@ -11,7 +11,7 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.gates.checker import NumericError
-from hgemm_packs.generator.gates.state import gate, launches
+from hgemm_packs.generator.gates.state import gate, launches, remains
 from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.pack.manifest import GridRule, KernelEntry
 from hgemm_packs.workspace import Workspace
@@ -56,8 +56,11 @@ def always(kernel: Cheat) -> Keeper:
 def test_kernels_that_keep_nothing_pass(kernel: Cheat, layout: str) -> None:
     kept, device = put_through(always(kernel), made_up(layout, "bf16" if layout == "tn" else "f16"))
     assert kept == gate.Kept(FEW, True)
-    assert set(device.fills) == set(launches.PATTERNS)
-    assert device.others == len(device.fills) == 2 * launches.TURNS
+    assert set(device.fills) == set(launches.PATTERNS) | set(remains.LEFT)
+    assert device.others == 2 * launches.TURNS
+    turns, sizes = device.fills[: 2 * launches.TURNS], device.fills[2 * launches.TURNS :]
+    assert set(turns) == set(launches.PATTERNS)
+    assert sizes == len(sizes) // len(remains.LEFT) * list(remains.LEFT)
     assert not device.at_work
 
 
@@ -74,6 +77,10 @@ KEEPERS: dict[str, tuple[Keeper, str | tuple[str, ...]]] = {
     "counts where nobody can clear": (keepers.counts_unseen(FEW), IN_A_ROW),
     "counts on": (keepers.counts_unseen(FEW + 80), TURN),
     "adds to what shared memory holds": (keepers.sums_from_shared, TURN),
+    "takes the end of a step from shared memory at one remainder": (
+        keepers.end_of_a_step_from_shared(24),
+        "over what was left in shared memory",
+    ),
     "waits for a flag in shared memory": (keepers.waits_for_a_flag_in_shared, TURN),
     "a barrier too few": (keepers.slow_neighbours, BUSY),
     "looks at a quarter of C": (keepers.stale_by(keepers.quarter), HELD),

@@ -1,0 +1,118 @@
+"""Instructions that keep some bits of a number, or some of its values: which bits were lost, and
+which values never came.
+
+A size, a position or an offset that is cut to fewer bits is another one beyond them. `machine` asks
+for each instruction that it computes; `gate` refuses what only problems that nobody runs would
+lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from hgemm_packs.generator.gates.coverage.arithmetic import Array, as_kind, unsigned
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
+
+#: Whether any of the results lost a bit of its operands.
+Loses = Callable[[Sequence[Array], Array], bool]
+
+
+def kept(ins: Instruction) -> int | None:
+    """How many of a number's last bits an instruction keeps, None where that is no constant."""
+    name, numbers = ins.opcode[0], [x.value for x in ins.operands[1:] if x.kind == "number"]
+    if name == "and" and ins.opcode[-1] != "pred" and len(numbers) == 1 and numbers[0] > 0:
+        bits = numbers[0].bit_length()
+        return bits if bits < _bits(ins.opcode[-1]) else None
+    if name == "cvt" and _is_whole(ins.opcode[-1]) and _is_whole(ins.opcode[-2]):
+        to, source = _bits(ins.opcode[-2]), _bits(ins.opcode[-1])
+        return to if to < source else None
+    if name == "shl" and len(numbers) == 1 and ins.operands[2].kind == "number":
+        return max(_bits(ins.opcode[-1]) - numbers[0], 0)
+    if name == "bfe" and len(numbers) == 2:
+        return sum(numbers)
+    return None
+
+
+def _is_whole(word: str) -> bool:
+    return word[:1] in ("s", "u", "b") and word[1:].isdecimal()
+
+
+def _bits(word: str) -> int:
+    return int(word[1:]) if word[1:].isdecimal() else 0
+
+
+def loses(ins: Instruction) -> Loses | None:
+    """What tells of an instruction whether it lost bits; None for one that keeps all."""
+    bits = kept(ins)
+    if bits is not None:
+        at = 1 if ins.operands[1].kind == "number" else 0
+        return lambda values, _: _is_beyond(values[at], bits)
+    if ins.opcode[0] in ("mul", "mad") and "lo" in ins.opcode and _is_whole(ins.opcode[-1]):
+        most = 2.0 ** _bits(ins.opcode[-1])
+        return lambda values, _: bool(np.any(_product(values) >= most))
+    return None
+
+
+def _product(values: Sequence[Array]) -> Array:
+    size: Array = np.abs(values[0].astype(np.float64) * values[1].astype(np.float64))
+    return size
+
+
+def _is_beyond(value: Array, bits: int) -> bool:
+    """Whether a number, with a sign or without, has more than so many bits."""
+    if bits >= value.dtype.itemsize * 8:
+        return False
+    as_signed = (value >> max(bits - 1, 0)) if bits else value
+    over = (unsigned(value) >> unsigned(as_kind(np.array([bits]), value.dtype.type))) != 0
+    return bool(np.any(over & (as_signed != -1)))
+
+
+@dataclass(slots=True)
+class Notes:
+    """What was seen of one kernel's instructions: those that `lost` bits, of all or of `asked`; the
+    values of some that `came`; bytes of arrays in constant memory that sizes have read; and those
+    whose result nobody knew."""
+
+    lost: set[int] = field(default_factory=set)
+    asked: Set[int] | None = frozenset()
+    came: dict[int, set[int]] = field(default_factory=dict)
+    tables: dict[str, Array] = field(default_factory=dict)
+    blank: set[int] = field(default_factory=set)
+
+    def note(self, at: int, loses: Loses | None, values: Sequence[Array], result: Array) -> None:
+        """Note a result of an instruction."""
+        asked = loses is not None and (self.asked is None or at in self.asked)
+        if asked and at not in self.lost and loses is not None and loses(values, result):
+            self.lost.add(at)
+        if at in self.came:
+            self.came[at].update(np.unique(result).tolist())
+
+    def read(self, name: str, size: int, start: Array, width: int) -> None:
+        """Note a load from an array of `size` bytes."""
+        found = self.tables.setdefault(name, np.zeros(size, np.bool_))
+        found[np.unique(start)[:, None] + np.arange(width)] = True
+
+
+#: Instructions that make a number of two: what several comparisons or bits come to together.
+JOINING: Final = frozenset(("add", "sub", "mul", "mad", "or", "xor", "bfi"))
+MOST_VALUES: Final = 64
+
+
+def values_of(low: int, high: int, zeros: int) -> frozenset[int]:
+    """The multiples of a power of two in a range, none where there are many."""
+    step = 1 << min(zeros, 32)
+    found = range(-(-low // step) * step, high + 1, step)
+    return frozenset(found) if 1 < len(found) <= MOST_VALUES else frozenset()
+
+
+def missing(wanted: Mapping[int, frozenset[int]], came: Mapping[int, set[int]]) -> dict[int, int]:
+    """Instructions that have made some of their values and not others: one of these each."""
+    return {
+        at: min(values - came[at])
+        for at, values in wanted.items()
+        if at in came and values - came[at]
+    }

@@ -1,0 +1,142 @@
+"""What would hide an operand, a sum or a number from the data-flow gate: names that mean two
+things, constants that pass for zero, places that hold two things. Each got through before."""
+
+from __future__ import annotations
+
+import pytest
+
+from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.gates.dataflow.program.parse import number, parse
+from tests.generator.gates.dataflow.snippets import check
+from tests.generator.gates.dataflow.test_dataflow_rules import WAITS
+
+DECIDES = "setp.gt.u32 %p1, %r11, 5;"
+TOLD = "compare: bits of A in 'setp.gt.u32 %p1, %r11, 5'"
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        "{ .reg .b32 %seen; mov.b32 %seen, %r1; mov.b32 %r11, %seen; }",
+        ".reg .b32 seen; mov.b32 seen, %r1; mov.b32 %r11, seen;",
+        ".reg .b32 seen<4>; mov.b32 seen2, %r1; mov.b32 %r11, seen2;",
+        "{ .reg .b32 %tid; mov.b32 %tid, %r1; mov.b32 %r11, %tid; }",
+        "mov.b32 %r11, %r1; { setp.lt.u32 %p2, %r5, 99; @%p2 bra past; mov.b32 %r11, 0; past: }",
+        "mov.b32 %r11, %r1; { { bra past; mov.b32 %r11, 0; past: } }",
+    ],
+)
+def test_a_register_of_the_sources_own_is_followed_in_its_scope(put: str) -> None:
+    assert check(operands=put + DECIDES).detail == TOLD
+
+
+@pytest.mark.parametrize(
+    ("put", "told"),
+    [
+        ("{ .reg .b32 %r<40>; mov.b32 %r11, 0; }",
+         "unreadable: %r, a name of the compiler's, in '.reg .b32 %r<40>'"),
+        ("{ .reg .pred %p1; }", "unreadable: %p1, a name of the compiler's, in '.reg .pred %p1'"),
+        (".reg .v2 .b32 both; mov.b32 both.x, %r1;", "unreadable: .reg .v2 .b32 both"),
+        ("mov.b32 %r11, %elsewhere;", "unreadable: the register %elsewhere"),
+        ("{ .reg .b32 seen; mov.b32 seen, %r1; } mov.b32 %r11, seen;", "unreadable: the name seen"),
+        ("bra nowhere;", "unreadable: the name nowhere"),
+        ("@nothing bra on; on: mov.b32 %r11, %r1;", "unreadable: the name nothing"),
+    ],
+)  # fmt: skip
+def test_a_name_that_nobody_knows_is_refused(put: str, told: str) -> None:
+    assert check(operands=put).detail == told
+
+
+def test_labels_of_a_scope_may_come_later_and_come_again() -> None:
+    scope = "{ @%p1 bra over; mov.u32 %r3, 1; over: }"
+    kernel = parse(f".visible .entry kernel() {{ .reg .pred %p<2>; {scope} {scope} over: ret; }}")
+    assert kernel.labels == {"over@2": 2, "over@3": 4, "over": 4}
+    targets = [ins.operands[0].name for ins in kernel.instructions if ins.opcode[0] == "bra"]
+    assert targets == ["over@2", "over@3"]
+
+
+def test_numbers_with_a_point_are_numbers() -> None:
+    text = "createpolicy.fractional.L2::evict_first.b64 %rd11, {};"
+    for written, bits in (("1.0", 0x3F800000), ("-0.5", 0xBF000000), ("1e-60", 1), ("0.0", 0)):
+        kernel = parse(f".visible .entry kernel() {{ {text.format(written)} ret; }}")
+        assert kernel.instructions[0].operands[1].value == bits
+    assert number("0f3F800000") == 0x3F800000
+
+
+@pytest.mark.parametrize(
+    ("put", "told"),
+    [
+        ("mov.u32 %r11, 0x46000000; prmt.b32 %r12, %r1, %r11, 0x7654;",
+         "bits: bits of A in 'prmt.b32 %r12, %r1, %r11, 0x7654'"),
+        ("mov.u32 %r11, 0x46000000; bfi.b32 %r12, %r1, %r11, 0, 16;",
+         "bits: bits of A in 'bfi.b32 %r12, %r1, %r11, 0, 16'"),
+        ("mov.u32 %r11, 0x4600; bfi.b32 %r12, %r11, %r1, 16, 16;",
+         "bits: bits of A in 'bfi.b32 %r12, %r11, %r1, 16, 16'"),
+        ("and.b32 %r11, %r1, 0xffff; mov.u32 %r12, 0x46000000; setp.gt.u32 %p1, %r4, 5;"
+         "selp.b32 %r11, %r11, %r12, %p1; shr.u32 %r12, %r11, 16; shl.b32 %r12, %r12, 16;"
+         "mov.b32 %f9, %r12; add.f32 %f1, %f1, %f9;",
+         "arithmetic: a number in 'add.f32 %f1, %f1, %f9'"),
+        ("mov.u16 %rs2, 0x4600; mov.b32 {%rs1,_}, %r1; mov.b32 %r11, {%rs1,%rs2};",
+         "bits: a number in 'mov.b32 %r11, {%rs1,%rs2}'"),
+        ("shl.b64 %rd11, %rd1, 1; cvt.u32.u64 %r11, %rd11; mov.b32 %f9, %r11;"
+         "add.f32 %f1, %f1, %f9;", "arithmetic: a number in 'add.f32 %f1, %f1, %f9'"),
+        ("mov.f32 %f9, %f1; mov.f32 %f8, %f9; add.f32 %f1, %f1, %f8;",
+         "arithmetic: a sum twice in 'add.f32 %f1, %f1, %f8'"),
+        ("add.cc.u32 %r11, %r4, -1; addc.u32 %r12, 0, 0;",
+         "unknown: an instruction that this gate does not follow in 'add.cc.u32 %r11, %r4, -1'"),
+        ("ld.param.u32 %r11, [kernel_param_3+4];",
+         "load: of a part of a parameter, in 'ld.param.u32 %r11, [kernel_param_3+4]'"),
+        ("st.shared.f32 [%r8], %f1; ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r11}, [%r8];",
+         "bits: a sum by other than 32 bits in 'ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16"),
+        ("mov.b32 %r11, %f1; stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%r8], {%r11};",
+         "bits: a sum by other than 32 bits in 'stmatrix.sync.aligned.m8n8.x1.trans.shared.b16"),
+        ("cvt.rn.f16x2.f32 %r11, %f1, %f2; st.shared.u32 [%r8], %r11;"
+         "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.f16 [%rd3], [%r8], 16;",
+         "arithmetic: in memory, in 'cp.reduce.async.bulk.global"),
+    ],
+)  # fmt: skip
+def test_what_would_hide_a_constant_or_a_sum_is_refused(put: str, told: str) -> None:
+    verdict = check(sums=put)
+    assert verdict.status is Status.DATAFLOW
+    assert verdict.detail.startswith(told)
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        "prmt.b32 %r1, %r1, 0, 0x5410; prmt.b32 %r1, %r1, %r2, 0x5410;",
+        "bfi.b32 %r11, %r1, 0, 16, 16; bfi.b32 %r1, %r1, %r11, 0, 16;",
+        "st.shared.f32 [%r8], %f1; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r11}, [%r8];",
+    ],
+)
+def test_whole_elements_and_sums_still_move(put: str) -> None:
+    assert check(operands=put).detail == ""
+
+
+def test_a_tensor_map_is_named_and_never_read() -> None:
+    verdict = check(workspace="ld.param.u32 %r11, [kernel_param_0];", **WAITS)
+    assert (
+        verdict.detail == "load: of a part of a parameter, in 'ld.param.u32 %r11, [kernel_param_0]'"
+    )
+
+
+PAIR = "again: ld.relaxed.gpu.global.v2.u32 {{%r20,%r21}}, [%rd9]; {} @%p1 bra again;"
+ADDED = "mov.b32 %f9, %r20; add.f32 %f1, %f2, %f9; mov.b32 %f8, %r21; add.f32 %f2, %f1, %f8;"
+
+
+def test_each_word_that_is_added_is_waited_for() -> None:
+    """A kernel looked at three of four words, and the fourth had always come with them."""
+    both = "and.b32 %r22, %r20, %r21; setp.eq.s32 %p1, %r22, -1;"
+    assert check(workspace=PAIR.format(both) + ADDED, **WAITS).detail == ""
+    one = PAIR.format("setp.eq.s32 %p1, %r20, -1;")
+    told = (
+        "load: a word that is not waited for, in 'ld.relaxed.gpu.global.v2.u32 {%r20,%r21}, [%rd9]'"
+    )
+    assert check(workspace=one + ADDED, **WAITS).detail == told
+
+
+def test_a_barrier_stands_where_no_operand_does() -> None:
+    put = "st.shared.u32 [one], %r1; mbarrier.init.shared::cta.b64 [{}], 5;"
+    assert check(operands=put.format("other")).detail == ""
+    assert check(operands=put.format("one+64")).detail == ""
+    told = "barrier: where bits of A may stand, in 'mbarrier.init.shared::cta.b64 [one], 5'"
+    assert check(operands=put.format("one")).detail == told
