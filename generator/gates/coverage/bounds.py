@@ -27,6 +27,7 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Oper
 from hgemm_packs.generator.gates.dataflow.values import ADDENDS, WORKSPACE, C
 
 _NAMES: Final = {number: name for name, number in BASES.items()}
+PIECE: Final = 8  # elements
 #: A multiple of rows at which a box that holds all of C begins.
 _NOTHING: Final = 1 << 62
 
@@ -133,8 +134,14 @@ class Bounds:
         row = offset // (stride * BYTES)
         column = offset // BYTES - row * stride
         wide = -(-size // BYTES)
+        if not writes:
+            # A copy takes pieces of 16 bytes, which may begin before a row and end behind it.
+            last = ((lines - 1) * stride + length) * BYTES
+            apart = (column + wide > length + PIECE) & (column < stride - PIECE)
+            behind: Array = (offset < 0) | (offset + size > last) | apart
+            return behind
         wrong: Array = (offset < 0) | (row >= lines) | (column + wide > length)
-        if name == C and writes:
+        if name == C:
             self._note(who[~wrong], row[~wrong], column[~wrong], 1, wide[~wrong])
         return wrong
 
