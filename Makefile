@@ -151,6 +151,7 @@ figures: $(STAMPS)/built
 	$(BIN)/python -m benchmarks.publish.distribution
 	$(BIN)/python -m benchmarks.publish.torch_figures
 	$(BIN)/python -m benchmarks.publish.shapes_figures
+	$(BIN)/python -m benchmarks.cards.figures
 	$(BIN)/python -m benchmarks.publish.house
 	$(BIN)/python -m benchmarks.publish.readme
 

@@ -82,6 +82,7 @@ FOLDERS = {
     ),
     "agents/scripted": ResultsFolder("agents.scripted", "nothing: figures"),
     "agents/model": ResultsFolder("agents.small_model", "nothing: figures"),
+    "agents/byhand": ResultsFolder("agents.byhand", "nothing: figures"),
     "agents/conversations": ResultsFolder(
         "agents.small_model", "nothing: what the model was asked and said, for replays"
     ),

@@ -209,6 +209,28 @@ def headline(summary: Summary) -> str:
     return "\n".join(lines) + "\n"
 
 
+def describe_h100(summary: Summary) -> str:
+    """What the table of an H100 is worth so far, from h100.json."""
+    found = summary["h100"]
+    rows = {
+        "measured on": f"{found['device']}, driver {found['driver']}, torch {found['torch']}, "
+        f"cuBLAS {found['cublas']}",
+        "rows, of them with a kernel, of the H200's": f"{found['rows']}, {found['with_a_kernel']}, "
+        f"{found['rows_of_the_first_card']}",
+        f"`matmul` over torch on {found['grid.fp16.nn.problems']} problems of the grid, fp16, nn, "
+        "plain, hot": f"{found['grid.fp16.nn.plain']:.3f}x",
+        "the same problems, cold": f"{found['grid.fp16.nn.cold']:.3f}x",
+        f"the same on {found['layers.upto256.problems']} layers of up to 256 rows, hot": (
+            f"{found['layers.upto256']:.3f}x"
+        ),
+        f"between other products, {found['mixed.problems']} rows with a kernel on both cards: over "
+        "torch, and that over the H200's": f"{found['mixed']:.3f}x, {found['mixed_vs_h200']:.3f}",
+        "worst row, hot, cold or in a chain": f"{found['worst']:.3f}x",
+    }
+    lines = ["| figure | value |", "| --- | --- |"]
+    return "\n".join([*lines, *(f"| {name} | {value} |" for name, value in rows.items())]) + "\n"
+
+
 def describe_tune(summary: Summary) -> str:
     """What tables of a user's own machine are worth, from tune.json."""
     found = summary["tune"]

@@ -288,14 +288,16 @@ BLOCKS: Blocks = {
     "distribution": distribution,
     "unseen": shapes_figures.describe,
     "tune": protocol_texts.describe_tune,
+    "h100": protocol_texts.describe_h100,
 }
 
 
 def facts() -> dict[str, Any]:
     """summary.json, with generator.json, distribution.json, models.json, invariant.json,
-    torch.json, shapes.json and tune.json as its parts; the last five are None until they were
-    measured."""
-    parts: dict[str, Any] = dict.fromkeys(("models", "invariant", "torch", "shapes", "tune"))
+    torch.json, shapes.json, tune.json and h100.json as its parts; the last six are None until they
+    were measured."""
+    measured = ("models", "invariant", "torch", "shapes", "tune", "h100")
+    parts: dict[str, Any] = dict.fromkeys(measured)
     for name in ("summary", "generator", "distribution", *parts):
         if name not in parts or (RESULTS / f"{name}.json").exists():
             parts[name] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))

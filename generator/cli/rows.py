@@ -81,7 +81,8 @@ def measure_rows(
         return Space(problem, only=[builder.choice(name) for name in chosen[problem]])
 
     with (
-        Store(run) as store, contextlib.closing(search.open_evaluator(run, count)) as evaluator,
+        Store(run) as store,
+        contextlib.closing(search.open_evaluator(run, count)) as evaluator,
         live.show_progress(out) as watch,
     ):
         summary = generate.generate(

@@ -18,8 +18,8 @@ def plot_speedups(manifest: Manifest, path: Path) -> bool:
     """`speedups` of all problems that get a kernel. Without one: False, and no file."""
     wins = [row for row in manifest.table if row.kernel and manifest.policy.clears(row)]
     if wins:
-        title = f"{len(wins)} problems with a confirmed win on {wins[0].profile}"
-        speedups(wins, path, title)
+        cards = ", ".join(sorted({row.profile for row in wins}))
+        speedups(wins, path, f"{len(wins)} problems with a confirmed win on {cards}")
     return bool(wins)
 
 

@@ -95,10 +95,10 @@ def _describe_measurement(manifest: Manifest) -> str:
         "measured problems; those without a kernel count as 1. `best` is against the better of "
         "torch and tuned cuBLASLt, which counts where there is no kernel too.",
     ]
-    groups = sorted({(row.dtype, row.layout) for row in manifest.table})
-    for dtype, layout in groups:
-        rows = [row for row in manifest.table if (row.dtype, row.layout) == (dtype, layout)]
-        lines += ["", f"### {dtype}, {layout}", "", _line(heads), _line(["---"] * len(heads))]
+    groups = sorted({(row.profile, row.dtype, row.layout) for row in manifest.table})
+    for group in groups:
+        rows = [row for row in manifest.table if (row.profile, row.dtype, row.layout) == group]
+        lines += ["", f"### {', '.join(group)}", "", _line(heads), _line(["---"] * len(heads))]
         for name in REGIMES:
             members = [row for row in rows if regime(row.m, row.n, row.k) == name]
             if members:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hgemm_packs.distribution.card import BAR_WIDTH, EDGES, card
+from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.compile.pack_writer import write_pack
 from hgemm_packs.pack.folder import Pack
-from hgemm_packs.pack.manifest import Baseline, PackInfo, Timing, WinPolicy
-from hgemm_packs.problem import regime
+from hgemm_packs.pack.manifest import Baseline, DeviceProfile, PackInfo, Timing, WinPolicy
+from hgemm_packs.problem import Problem, regime
 from tests import packs
 
 
@@ -53,7 +55,7 @@ def test_measured_table_is_that_of_the_manifest(pack: Pack) -> None:
     assert {regime(p.m, p.n, p.k) for p in (packs.WIN_SMALL, packs.NOISE)} == {"tiny"}
     assert {regime(p.m, p.n, p.k) for p in (packs.WIN, packs.CUBLAS)} == {"mid"}
     win = 1.12
-    assert lines_of(text, "### f16, nn") == [
+    assert lines_of(text, f"### {packs.H200.name}, f16, nn") == [
         ["tiny", "2", "1", shown([2, 1]), shown([1.6, 1]), shown([1.5, 11.2 / 11.5]), "1.600"],
         ["mid", "2", "1", shown([win, 1]), shown([win, 1]), shown([11.2 / 10, 9 / 12]), "1.120"],
         [
@@ -66,6 +68,27 @@ def test_measured_table_is_that_of_the_manifest(pack: Pack) -> None:
             "1.120",
         ],
     ]
+
+
+def test_each_profile_has_tables_of_its_own(tmp_path: Path) -> None:
+    kernels = packs.good_kernels()
+    mine = packs.row(packs.WIN, kernels[1])
+    other = DeviceProfile("NVIDIA H100", 132, 52428800, 3352.0)
+    rows = [mine, mine._replace(profile=other.name, kernel=None)]
+    source = packs.source(kernels, rows)
+    source = replace(source, device_profiles=(*source.device_profiles, other))
+    made = write_pack(
+        tmp_path / "pack",
+        source,
+        kernels,  # type: ignore[arg-type]
+        generator_info=packs.GENERATOR,
+    )
+    text = card(made, "owner/name")
+    served = {
+        name: lines_of(text, f"### {name}, f16, nn")[-1][:3] for name in (mine.profile, other.name)
+    }
+    assert served == {mine.profile: ["all", "1", "1"], other.name: ["all", "1", "0"]}
+    assert Packed(made.path).measured == [Problem(*mine.key)]
 
 
 def test_bars_count_the_problems_with_a_kernel(pack: Pack) -> None:

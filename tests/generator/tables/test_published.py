@@ -33,6 +33,14 @@ def test_what_lies_between_single_calls_is_taken_off() -> None:
     assert published.over_torch(one, "plain") == published.over_torch(one, "2x1") == 2.0
 
 
+def test_a_line_whose_gaps_all_took_longer_than_gaps_take_has_no_figures() -> None:
+    """One block that did is a hiccup; three shorten both sides, torch's by the lesser share."""
+    once, always = line(ONE, [A]), line(ONE, [A], {"plain": 0.5})
+    once["gap_us"], always["gap_us"] = [19.0, 300.0, 98.0], [97.0, 98.0, 114.0]
+    assert published.find_single_lines([once, always]) == [once]
+    assert published.find_slow([once, always]) == (set(), set())
+
+
 def test_a_graph_that_is_not_there_is_stood_for() -> None:
     plainly = line(ONE, [A], {"plain": 1.25, "8x1": 2.0, "regime": 3.0})
     for name in published.CHAINS:
