@@ -61,8 +61,9 @@ def test_files_come_in_the_order_of_measurement() -> None:
 
 
 def test_the_results_are_small() -> None:
+    """A clone has all of them. They are only added to, as much a change as .ci/change_size lets."""
     files = [path for path in folders.RESULTS.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files if "scratch" not in path.parts) < 30_000_000
+    assert sum(path.stat().st_size for path in files if "scratch" not in path.parts) < 60_000_000
 
 
 def test_the_page_says_what_decides() -> None:

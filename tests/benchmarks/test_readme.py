@@ -16,8 +16,7 @@ from tests.benchmarks.cards.test_tune_figures import TUNE
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "publish"
 
 SUMMARY = {
-    "tune": TUNE,
-    "h100": H100,
+    **{"tune": TUNE, "h100": H100},
     "shapes": {
         **{"layers.problems": 300, "layers.served": 0.25, "layers.gmean": 1.0912},
         **{"layers.worst": 0.9731, "layers.below_098": 0.0067, "layers.share_of_gain": 0.81},

@@ -298,5 +298,5 @@ def test_newcomer_04_one_hash_however_one_installed(
     assert made.manifest.generator == packs.GENERATOR
     folder = manifests_dir() / "sm_90a"
     assert build_verb.sources("sm_90a") == [
-        folder / name for name in ("h200", "h200_batched", "h200_grouped")
+        folder / name for name in ("h100", "h200", "h200_batched", "h200_grouped")
     ]
