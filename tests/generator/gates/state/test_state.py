@@ -97,7 +97,7 @@ KEEPERS: dict[str, tuple[Keeper, str | tuple[str, ...]]] = {
     # By luck the first C of a scene is where rounding leaves it, and the next is not.
     "base of C rounded down": (
         keepers.base_rounded_down(2, 128),
-        ("first", "before other", "C at"),
+        ("first", "before other", "C at", "over what was left"),
     ),
     "base rounded to lines": (keepers.base_rounded_down(0, 256), "A at a multiple of"),
     "stores before C": (keepers.writes_before_c_rounded, "C at a multiple of 16 bytes"),
