@@ -1,7 +1,8 @@
 """What to measure for a table of a second card, and in which order: the kernels of a pack alone.
 
-python -m benchmarks.cards.plan PACK OUT.jsonl writes a line for each row of the pack's table
-and prints what it takes in GPU-minutes. It needs no GPU. `rows` measures the lines in their order:
+python -m benchmarks.cards.plan PACK OUT.jsonl [TABLE] writes a line for each row of the pack and
+prints what they take in GPU-minutes. Rows that TABLE has, the other card's as far as it goes
+(manifests/sm_90a/h100), are left out. It needs no GPU. `rows` measures the lines in their order:
 the grid's problems, fp16 nn, first, then layers of up to 256 rows, then the rest; within each of
 these a sample of all sizes comes early, so that a run that is stopped is a fair one.
 
@@ -25,6 +26,7 @@ from hgemm_packs.generator.campaigns import campaign, remeasure
 from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.cache import write_atomically
 from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.search.like import Like, Named
@@ -123,6 +125,12 @@ def make(plan: Plan, rows: Iterable[Problem]) -> list[Line]:
     return [line for line in found if line["kernels"]]
 
 
+def leave_out(rows: Iterable[Problem], table: Path) -> list[Problem]:
+    """The rows of which a source manifest has none. Raises PackError and OSError."""
+    known = {Problem(*row.key) for row in read_source(table).table}
+    return [problem for problem in rows if problem not in known]
+
+
 def minutes(lines: Sequence[Line], wins: Callable[[Problem], bool]) -> dict[str, dict[str, float]]:
     """GPU-minutes of each part by kind of job, if the second card wins where the first did."""
     seconds = {part: Counter(dict.fromkeys(SECONDS, 0.0)) for part in PARTS}
@@ -145,9 +153,10 @@ def main(arguments: Sequence[str]) -> int:
     ranked = remeasure.rank(export.load(folders.RESULTS / folders.CONFIRMATIONS))
     names = folders.find_folders("--dependent")
     behind = dependent.read_speedups(campaign.answers(folders.list_files(*names)))
-    lines = make(Plan(pack, ranked, behind), pack.measured)
+    rows = leave_out(pack.measured, Path(arguments[2])) if arguments[2:] else pack.measured
+    lines = make(Plan(pack, ranked, behind), rows)
     write_atomically(out, "".join(json.dumps(line) + "\n" for line in lines).encode())
-    left = sum(not is_plain(problem) for problem in pack.measured)
+    left = sum(not is_plain(problem) for problem in rows)
     print(f"{out}: {len(lines)} rows, {left} left to `generate --like`")
     for part, each in minutes(lines, pack.wins.__contains__).items():
         count = sum(line["part"] == part for line in lines)
@@ -157,6 +166,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
     sys.exit(main(sys.argv[1:]))

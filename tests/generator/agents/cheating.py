@@ -10,7 +10,7 @@ from hgemm_packs.generator.agents.ground import Ground
 from hgemm_packs.generator.agents.roles.synthesizer import SOURCE, Order, Synthesizer
 from hgemm_packs.generator.agents.roles.verifier import Verifier
 from hgemm_packs.generator.agents.words import Attempt, Hypothesis
-from hgemm_packs.generator.compile.candidate import DEFAULTS, OPTIONAL, REQUIRED
+from hgemm_packs.generator.compile.candidate import DEFAULTS, FOREIGN, OPTIONAL, REQUIRED
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.devices.sim import SimDevice
 from hgemm_packs.generator.evaluator.evaluator import Evaluator
@@ -35,8 +35,12 @@ def by_gate(cases: Iterable[Case]) -> dict[str, list[Case]]:
 
 
 def on_cpu(case: Case) -> bool:
-    """Whether a gate that needs no GPU must reject it, though none is taken to be fooled."""
-    return bool(set(case.expect) & set(CPU_GATES)) and not case.fooled
+    """Whether a gate that needs no GPU must reject it as free source, though none is taken to be
+    fooled. What the binary gate holds a family to, its work and its launches, free source does not
+    declare."""
+    assert case.candidate is not None
+    counted = case.expect == ("binary",) and case.candidate.fields["family"] != FOREIGN
+    return bool(set(case.expect) & set(CPU_GATES)) and not (case.fooled or counted)
 
 
 def says(case: Case) -> str:
