@@ -36,11 +36,16 @@ def by_gate(cases: Iterable[Case]) -> dict[str, list[Case]]:
 
 def on_cpu(case: Case) -> bool:
     """Whether a gate that needs no GPU must reject it as free source, though none is taken to be
-    fooled. What the binary gate holds a family to, its work and its launches, free source does not
-    declare."""
+    fooled."""
+    on_cpu = set(case.expect) & set(CPU_GATES)
+    return bool(on_cpu) and not (case.fooled or is_held_to_its_family(case))
+
+
+def is_held_to_its_family(case: Case) -> bool:
+    """Whether the binary gate alone rejects it, by what its family declares: its work, its
+    launches. Free source declares neither."""
     assert case.candidate is not None
-    counted = case.expect == ("binary",) and case.candidate.fields["family"] != FOREIGN
-    return bool(set(case.expect) & set(CPU_GATES)) and not (case.fooled or counted)
+    return case.expect == ("binary",) and case.candidate.fields["family"] != FOREIGN
 
 
 def says(case: Case) -> str:
