@@ -1,13 +1,16 @@
-"""What is said of another card follows from its table and from calls on it."""
+"""Figures of another card follow from its table and from calls; a plan has what it lacks."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from benchmarks.cards import figures
+from benchmarks.cards import plan as card_plan
 from benchmarks.publish import protocol_texts
+from hgemm_packs.generator.compile.pack_writer import write_source
 from hgemm_packs.problem import Problem
 from tests.generator.called import A, B, C, line, row, source
 
@@ -67,3 +70,10 @@ def test_the_page_says_what_the_file_has() -> None:
         "| worst row, hot, cold or in a chain | 0.991x |",
     ):
         assert words in said
+
+
+def test_rows_that_the_other_card_has_are_left_out(tmp_path: Path) -> None:
+    """Also those that it leaves to torch."""
+    table = tmp_path / "source.json"
+    write_source(table, source(row(ONE, A, lcb=1.2), row(TWO, None)))
+    assert card_plan.leave_out([ONE, TWO, THREE], table) == [THREE]

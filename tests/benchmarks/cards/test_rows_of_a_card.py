@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +96,6 @@ def planned(made: Made, pack: Packed, folder: Path) -> Path:
 
 
 # --- the plan -------------------------------------------------------------------------------------
-
-
-def test_rows_that_the_other_card_has_are_left_out(made: Made) -> None:
-    table = made.run / "source.json"
-    known = [Problem(*row.key) for row in read_source(table).table]
-    new = replace(known[0], m=known[0].m + 64)
-    assert known and card_plan.leave_out([*known, new], table) == [new]
 
 
 def test_fp16_nn_of_the_grid_comes_first_then_layers_of_few_rows() -> None:
