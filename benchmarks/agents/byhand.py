@@ -27,7 +27,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.agents.byhand_problems import (
-    MANIFEST,
     Picked,
     pick,
     read_picked,
@@ -35,6 +34,7 @@ from benchmarks.agents.byhand_problems import (
     write_picked,
 )
 from benchmarks.agents.byhand_session import Session
+from benchmarks.publish.summary import MANIFEST
 from hgemm_packs.generator.compile.candidate import load
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.evaluator.evaluator import Evaluator

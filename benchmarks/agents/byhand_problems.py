@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hgemm_packs.generator.compile import pack_kernels
 from hgemm_packs.generator.compile.cache import write_atomically
 from hgemm_packs.generator.compile.pack_writer import SourceManifest
 from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import ALIGNED, Problem, alignments_of, regime
 
 HERE = Path(__file__).resolve().parent
-MANIFEST = HERE.parents[1] / "manifests" / "sm_90a" / "h200"
 KERNELS = HERE / "kernels"
 PICKED = KERNELS / "problems.json"
 
@@ -77,7 +77,7 @@ def write_picked(picked: Sequence[Picked]) -> None:
     problems = [
         {
             "kind": one.kind,
-            "problem": [getattr(one.problem, name) for name in ("m", "n", "k", "layout", "dtype")],
+            "problem": pack_kernels.problem_values(one.problem),
             "kernel": one.kernel,
             "floor_us": one.floor_us,
             "matmul_us": one.matmul_us,

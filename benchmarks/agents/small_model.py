@@ -30,7 +30,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from benchmarks.publish import readme
+from benchmarks.publish.protocol_texts import markdown
 from benchmarks.search import replay_search
 from hgemm_packs.cli.console import console
 from hgemm_packs.generator.agents.journal import FILE
@@ -214,7 +214,7 @@ def describe(figures: Line) -> str:
             f"{found['requests']}, {found['tokens']}, {found['seconds']}"
         ),
     }
-    return readme.markdown(("figure", "value"), rows.items())
+    return markdown(("figure", "value"), rows.items())
 
 
 def pinned() -> Line:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.cards.figures
 
-For each card that has results of its own. `grid.fp16.nn` is of `matmul` over all thousand problems,
-where torch runs the ones without a kernel: `plain` by calls of public `matmul` (`generate measure
+For each card that has results of its own. `grid.fp16.nn` is of `matmul` over the grid's problems,
+where torch runs those without a kernel: `plain` by calls of public `matmul` (`generate measure
 public`), `cold` by the confirmations, which chose nothing either. `layers.upto256` is the same of
 the layers that were measured so far, with as many tokens or fewer. `mixed_vs_h200` compares calls
 between other products of their regime on the rows that have a kernel on both cards. Nothing is
@@ -20,16 +20,15 @@ from statistics import geometric_mean
 from typing import Any
 
 from benchmarks import folders
+from benchmarks.cards.plan import LAYER_ROWS
 from benchmarks.publish.summary import CALLED, MANIFEST
 from hgemm_packs.generator.campaigns import campaign
 from hgemm_packs.generator.compile.cache import write_atomically
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
-from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.store.lines import Record
-from hgemm_packs.generator.tables import published
+from hgemm_packs.generator.tables import published, speedups
 from hgemm_packs.pack.manifest import Row
 
-LAYER_ROWS = 256
 Lines = Mapping[tuple[Any, ...], published.Line]
 
 
@@ -40,8 +39,8 @@ def document(
     whose rows were measured again."""
     rows = published.select_products(source.table)
     called, there = published.of_rows(source, lines), published.of_rows(first, firsts)
-    grid = {(p.m, p.n, p.k) for p in problems.read("grid")}
-    on_grid = [row for row in rows if row[:3] in grid and (row.layout, row.dtype) == ("nn", "f16")]
+    grid = speedups.shapes("grid")
+    on_grid = speedups.select_set_rows(rows, "grid", "fp16", "nn")
     layers = [row for row in rows if row[:3] not in grid and row.m <= LAYER_ROWS]
     served = [row for row in rows if row[:5] in called]
     mixed = [
@@ -52,10 +51,7 @@ def document(
         ]
         for of in (called, there)
     ]
-    least = [
-        min(published.find_slowest(line), published.over_torch(line, published.PLAIN))
-        for line in called.values()
-    ]
+    least = [published.find_least(line) for line in called.values()]
     found = {
         "grid.fp16.nn.plain": _mean(_plain(row, called) for row in on_grid),
         "grid.fp16.nn.cold": _mean(_cold(row) for row in on_grid),

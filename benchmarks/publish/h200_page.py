@@ -193,7 +193,7 @@ def floors(facts: Document) -> str:
         for pairs in [list(found.values())]
         for one in pairs[0]
     ]
-    return readme.markdown(("over the floor: torch / matmul", *found), rows)
+    return protocol_texts.markdown(("over the floor: torch / matmul", *found), rows)
 
 
 def _cases(lines: Sequence[Document]) -> str:
@@ -210,7 +210,7 @@ def _cases(lines: Sequence[Document]) -> str:
         ]
         for line in lines
     ]
-    return readme.markdown((*heads, "kernel over floor", "bound by", "kernel"), rows)
+    return protocol_texts.markdown((*heads, "kernel over floor", "bound by", "kernel"), rows)
 
 
 def list_behind(facts: Document) -> str:
@@ -266,11 +266,11 @@ def _plot(name: str, facts: Document) -> str:
 
 
 def describe_chains(facts: Document) -> str:
-    return protocol_texts.describe_chains(facts, readme.markdown) + _plot("chained", facts)
+    return protocol_texts.describe_chains(facts) + _plot("chained", facts)
 
 
 def energy(facts: Document) -> str:
-    return protocol_texts.energy(facts, readme.markdown) + _plot("energy", facts)
+    return protocol_texts.energy(facts) + _plot("energy", facts)
 
 
 BLOCKS = {

@@ -7,13 +7,12 @@ figure, and what was not measured is said to be so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hgemm_packs.generator.tables import speedups
 
 Summary = dict[str, Any]
-Markdown = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
 
 #: What the figures with dependent launch are of.
 CHAINS = (
@@ -29,6 +28,12 @@ CHAINS = (
 
 #: Epilogues of layers -> how a page calls them.
 EPILOGUES = {"bias": "bias", "residual": "residual", "gated_silu": "SiLU gate"}
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are text already."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _times(value: float | None) -> str:
@@ -78,7 +83,7 @@ def _order(name: str) -> tuple[bool, bool, str]:
     return name.startswith("layers"), name in ("grid", "layers"), name
 
 
-def describe_chains(summary: Summary, markdown: Markdown) -> str:
+def describe_chains(summary: Summary) -> str:
     """By regime: the gain alone, in the chain, and what share of it is left; plain / PDL."""
     found = summary["chained"]
     missing = _say_missing(found, "generate measure chained")
@@ -101,7 +106,7 @@ def describe_chains(summary: Summary, markdown: Markdown) -> str:
     return markdown((*heads, *rest), rows) + _say_wrong(found)
 
 
-def energy(summary: Summary, markdown: Markdown) -> str:
+def energy(summary: Summary) -> str:
     """By type and layout: bursts against seconds, work per joule, and what a choice by bursts
     costs."""
     found = summary["energy"]
@@ -227,8 +232,7 @@ def describe_h100(summary: Summary) -> str:
         "torch, and that over the H200's": f"{found['mixed']:.3f}x, {found['mixed_vs_h200']:.3f}",
         "worst row, hot, cold or in a chain": f"{found['worst']:.3f}x",
     }
-    lines = ["| figure | value |", "| --- | --- |"]
-    return "\n".join([*lines, *(f"| {name} | {value} |" for name, value in rows.items())]) + "\n"
+    return markdown(("figure", "value"), [(name, str(value)) for name, value in rows.items()])
 
 
 def describe_tune(summary: Summary) -> str:
@@ -248,5 +252,4 @@ def describe_tune(summary: Summary) -> str:
             f"{like['wall_s']:.0f} s, {like['wins']}, {like['gain']:.3f}x"
         ),
     }
-    lines = ["| figure | value |", "| --- | --- |"]
-    return "\n".join([*lines, *(f"| {name} | {value} |" for name, value in rows.items())]) + "\n"
+    return markdown(("figure", "value"), [(name, str(value)) for name, value in rows.items()])

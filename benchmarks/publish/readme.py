@@ -12,12 +12,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.publish import generator as generator_figures
 from benchmarks.publish import protocol_texts, shapes_figures
+from benchmarks.publish.protocol_texts import markdown
 from hgemm_packs.generator.core.problems import LAYER_REGIMES, REGIMES
 from hgemm_packs.generator.tables.speedups import COLUMNS, DTYPES
 
@@ -166,12 +167,6 @@ def figures(summary: Summary) -> str:
         "memory of an idle pack": f"{load['idle_pack_mb']:.0f} MB",
     }
     return markdown(("figure", "value"), rows.items())
-
-
-def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are text already."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def times(value: float | None) -> str:

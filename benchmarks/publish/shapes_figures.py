@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.folders import CONFIRMATIONS, RESULTS
+from benchmarks.publish.protocol_texts import markdown
 from benchmarks.search import drawn_layers
 from hgemm_packs.generator.campaigns.campaign import Line, lines
 from hgemm_packs.generator.core import problems
@@ -157,9 +158,7 @@ def describe(summary: Mapping[str, Any]) -> str:
         "first decision about a problem": f"{found['host.first_us']:.0f} us",
         "a stream of 10,000 sizes, a call over torch": f"{found['host.stream_extra_us']:.1f} us",
     }
-    lines += ["", "| figure | value |", "| --- | --- |"]
-    lines += [f"| {name} | {value} |" for name, value in rows.items()]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", markdown(("figure", "value"), rows.items())])
 
 
 def main(arguments: Sequence[str]) -> int:

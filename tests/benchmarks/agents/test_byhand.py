@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.agents import byhand_problems as problems
 from benchmarks.agents import byhand_session as session
+from benchmarks.publish.summary import MANIFEST
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.pack.manifest import Row, Timing
@@ -24,7 +25,7 @@ def row(m: int, n: int, k: int, us: float, kernel: str | None = "k") -> Row:
 
 def test_what_was_picked_is_what_the_rule_picks_and_each_has_a_source() -> None:
     picked = problems.read_picked()
-    assert picked == problems.pick(read_source(problems.MANIFEST))
+    assert picked == problems.pick(read_source(MANIFEST))
     assert json.loads(problems.PICKED.read_text(encoding="utf-8"))["rule"] == problems.RULE
     known = [path for one in picked for path in problems.sources(one)]
     assert sorted(known) == sorted(problems.KERNELS.glob("*.cu"))
@@ -79,7 +80,7 @@ class Played(session.Session):
 
 
 def play(out: Path, seconds: float, picked: list[problems.Picked]) -> Played:
-    played = Played(out, seconds, read_source(problems.MANIFEST))
+    played = Played(out, seconds, read_source(MANIFEST))
     played.looked = []
     played.run(picked)
     return played
