@@ -62,7 +62,16 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 1)
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = blockIdx.x % kRanks;
   const int tile_row = blockIdx.x / kRanks * kTileM, tile_column = blockIdx.y * kTileN;
   const Sum meeting{reinterpret_cast<float*>(smem + kInboxAt), &arrived};
-  meeting.announce();
+  // As Meeting::announce does it, but a lane that waits for itself keeps the branch: as predicates the whole warp would
+  // make the barrier, a race to racecheck.
+  if (threadIdx.x == 0) {
+    barrier_init(&arrived, 1);
+    barrier_init_fence();
+    __syncwarp(__activemask());
+    barrier_expect(&arrived, kTileM * kTileN * 4);
+  }
+  __syncwarp();
+  cluster_arrive();
 
   // Rows of this thread's loads: every sixteenth, four of A, then of B. Rows beyond the last of A
   // repeat it.

@@ -66,6 +66,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, 1)
     const int held = (kBlocks + kRanks - 1 - (int)rank) / kRanks;
     barrier_init(&arrived, 1);
     barrier_init_fence();
+    __syncwarp(__activemask());  // Keeps the branch, as in open_ring: else the whole warp makes the barrier.
     barrier_expect(&arrived, held * (kRanks - 1) * kUnit);
   }
   __syncwarp();
