@@ -58,8 +58,7 @@ class FinalStages(DependentStages):
         self._flow.each(self._by_gain(), self._enter)
 
     def _enter(self, entrant: Entrant, then: Then = stay) -> None:
-        times = entrant.track.times
-        best = sorted(times, key=lambda choice: (times[choice], choice.key))
+        best = self._rank_screened(entrant.track)
         # Some below the width stand by: the gate may refuse one that is in.
         self._flow.build(best[: 2 * self._counts.race], partial(self._race, entrant, best, then))
 

@@ -40,6 +40,8 @@ class Builder:
     def build(self, wanted: Sequence[Choice]) -> dict[Choice, CompiledKernel | Verdict]:
         return {choice: fake_kernel(choice) for choice in wanted}
 
+    def begin(self, choices: Sequence[Choice]) -> None: ...
+
     def inspect(self, kernels: Sequence[CompiledKernel]) -> dict[str, Verdict]:
         return {one.id: Verdict("binary", Status.OK) for one in kernels}
 
