@@ -40,6 +40,7 @@ from hgemm_packs.generator.run import generate, start
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
 from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.workers import gpus
 from hgemm_packs.generator.workers.builder import ProcessBuilder
 from hgemm_packs.generator.workers.evaluators import Evaluator, Local
 from hgemm_packs.generator.workers.known_builder import KnownBuilder
@@ -100,15 +101,13 @@ def select_problems(
 
 
 def gpus_here(asked: int = 0) -> int:
-    """How many GPUs to use: all that torch sees, or as many as asked for. Raises UserError when
+    """How many GPUs to use: all that there are, or as many as asked for. Raises UserError when
     there are not so many."""
-    import torch
-
-    count = torch.cuda.device_count()
+    count = gpus.count()
     if not count:
         raise UserError(NO_DEVICE)
     if asked > count:
-        raise UserError(f"--gpus {asked}: torch sees {count}")
+        raise UserError(f"--gpus {asked}: the driver shows {count}")
     return asked or count
 
 
@@ -335,7 +334,8 @@ def ray_evaluator() -> type[RayEvaluator]:
 
 def open_evaluator(run: Path, count: int, ray: str = "") -> Evaluator:
     """Processes on the GPUs here, or actors on those of a Ray cluster."""
+    if not ray:
+        return Local("hgemm_packs.generator.devices.gpu:make", count, logs=run / "logs")
     from hgemm_packs.generator.devices import gpu
 
-    there = ray_evaluator()(gpu.make, address=ray) if ray else None
-    return there or Local(gpu.make, count, logs=run / "logs")
+    return ray_evaluator()(gpu.make, address=ray)

@@ -68,15 +68,17 @@ class Counts(NamedTuple):
 def leave_unproven(
     kernels: Sequence[CompiledKernel], speedups: Mapping[str, float], ahead: float | None
 ) -> list[CompiledKernel]:
-    """Kernels without those that are not worth their gates. A kernel that came with a proof goes
-    through none; any other stays if `speedups`, torch over each, have it faster than torch and
-    `ahead` times as fast as the fastest with a proof. All stay without `ahead` or without a proof
-    to compare with."""
-    proven = [speedups[kernel.id] for kernel in kernels if kernel.proof is not None]
+    """Kernels, the fastest first, without those that are not worth their gates. A kernel that came
+    with a proof goes through none. Of all others the fastest stays, if `speedups`, torch over each,
+    have it faster than torch and `ahead` times as fast as the fastest with a proof. All stay
+    without `ahead` or without a proof to compare with."""
+    proven = [kernel for kernel in kernels if kernel.proof is not None]
     if ahead is None or not proven:
         return list(kernels)
-    least = max(1.0, ahead * max(proven))
-    return [k for k in kernels if k.proof is not None or speedups[k.id] >= least]
+    least = max(1.0, ahead * speedups[proven[0].id])
+    first = [kernel for kernel in kernels if kernel.proof is None][:1]
+    worth = {kernel.id for kernel in (*proven, *(k for k in first if speedups[k.id] >= least))}
+    return [kernel for kernel in kernels if kernel.id in worth]
 
 
 class Stages:

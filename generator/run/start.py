@@ -22,9 +22,10 @@ from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.problem import Problem
 
-#: What a screen must have a row's kernel ahead of torch by, for nothing else to be tried, and a
-#: compiled kernel ahead of those that packs have, for it to be worth its gates.
-ENOUGH = 1.02
+#: What a screen must have a row's kernel ahead of torch by, for nothing else to be tried.
+ENOUGH = 1.01
+#: What it must have a compiled kernel ahead of those that packs have, for it to be worth its gates.
+AHEAD = 1.02
 #: Kernels of a problem in the finals, and of those that read ahead in the confirmation.
 FINALISTS, DEPENDENT = 2, 1
 
@@ -80,7 +81,7 @@ def begin(
         finalists=FINALISTS,
         dependent=0,
         dependent_confirmed=DEPENDENT,
-        ahead=ENOUGH,
+        ahead=AHEAD,
     )
     first = dict.fromkeys(choice for each in problems for choice in like.first_choices(each))
     missing = [choice for choice in first if choice not in card.kernels]

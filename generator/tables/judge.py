@@ -6,6 +6,7 @@ its confirmation clears the noise floor of trials of the same kind.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from hgemm_packs.generator.store.findings import CORRECT, Field, Findings
 from hgemm_packs.measure.evidence import RULE as RULE
 from hgemm_packs.measure.evidence import noise_floor as noise_floor
 from hgemm_packs.measure.evidence import summarise_times as summarise_times
-from hgemm_packs.pack.manifest import Row, WinPolicy
+from hgemm_packs.pack.manifest import Row, Timing, WinPolicy
 from hgemm_packs.problem import Problem
 
+#: Samples of one protocol, by arm.
+Frozen = tuple[tuple[str, tuple[float, ...]], ...]
 #: By whether the blocks were led: the noise floor of what was measured so.
 Floors = Mapping[bool, float]
 
@@ -112,9 +115,20 @@ def _contender(found: Findings, floors: Floors, kernel: str, fields: Sequence[Fi
     return Contender(kernel, gain, field, worst, proven)
 
 
+def _freeze(samples: Mapping[str, Sequence[float]]) -> Frozen:
+    return tuple((arm, tuple(us)) for arm, us in samples.items())
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _summarise(samples: Frozen, kernel: str) -> Timing:
+    """Kept, for a report and the table behind it ask for the same: a bootstrap takes milliseconds,
+    and a run has hundreds."""
+    return summarise_times(dict(samples), kernel)
+
+
 def row(field: Field, kernel: str, profile: str) -> Row:
     """The table row that names `kernel` with the figures of one job."""
-    hot, cold = (summarise_times(field.samples[protocol], kernel) for protocol in PROTOCOLS)
+    hot, cold = (_summarise(_freeze(field.samples[p]), kernel) for p in PROTOCOLS)
     pairs = len(field.samples["hot"][kernel])
     p = field.problem
     m, n, k, layout, dtype, out_dtype, acc, epilogue = p.key[:8]

@@ -102,14 +102,15 @@ class _InProcess:
 class Local(Seats):
     """One process for each of `count` GPUs of this host (in tests: for each simulated device).
 
-    `factory(index)`, which must be importable, makes the device inside the process; the process
-    sees one GPU, which CUDA calls 0 there. `logs` gets what the processes print. Raises LockHeld
+    `factory(index)`, which must be importable, makes the device inside the process, or what is
+    called so ("module:name"), which this process need not import. The process sees one GPU, which
+    CUDA calls 0 there. `logs` gets what the processes print. Raises LockHeld
     when another run measures on a GPU.
     """
 
     def __init__(
         self,
-        factory: Factory,
+        factory: Factory | str,
         count: int,
         *,
         logs: Path,
@@ -160,7 +161,7 @@ class _Process:
 
     def __init__(
         self,
-        factory: Factory,
+        factory: Factory | str,
         index: int,
         gpu: str,
         lock: int,

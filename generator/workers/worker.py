@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pkgutil
 import signal
 import traceback
 from collections.abc import Callable
@@ -51,7 +52,8 @@ def main(fd: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what ctrl-C means
     pipe = Connection(fd)
     try:
-        factory: Factory = pipe.recv()  # imports all that it needs
+        given: Factory | str = pipe.recv()  # imports all that it needs
+        factory: Factory = pkgutil.resolve_name(given) if isinstance(given, str) else given
         device = factory(pipe.recv())
         pipe.send(("ready", device.facts))
         while True:

@@ -65,6 +65,7 @@ def generate(*arguments: object) -> Answer:
     ):
         patch.setattr("torch.cuda.is_available", lambda: False)
         patch.setattr("torch.cuda.device_count", lambda: 0)
+        patch.setattr(search.gpus, "count", lambda: 0)
         patch.setattr(sys, "argv", ["hgemm-packs", "generate", *map(str, arguments)])
         try:
             cli.main()

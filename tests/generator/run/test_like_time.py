@@ -147,6 +147,9 @@ def test_what_is_worth_its_gates() -> None:
     speedups = {"proven": 1.05, "near": 1.07, "ahead": 1.08, "slow": 0.99}
     ranked = [ahead_of_it, near, proven, slow]
     assert leave_unproven(ranked, speedups, 1.02) == [ahead_of_it, proven]
+    # One that is compiled meets what a pack has: two would meet each other.
+    far = {**speedups, "near": 1.075, "ahead": 1.08}
+    assert leave_unproven(ranked, far, 1.01) == [ahead_of_it, proven]
     assert leave_unproven(ranked, speedups, None) == ranked
     # Nothing to compare with: a row says what its finals measured, and some kernel must be in them.
     assert leave_unproven([near, slow], speedups, 1.02) == [near, slow]
