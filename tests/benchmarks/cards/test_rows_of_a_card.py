@@ -233,17 +233,23 @@ def test_what_is_confirmed_and_published_comes_from_fresh_processes(
     made: Made, pack: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes: list[list[str]] = []
+    prepared: list[int] = []  # how many processes there were when the next one was asked for
+
+    class Watched(Second):
+        def run(self, job: Job) -> Reply:
+            processes[-1].append(job.kind)
+            return super().run(job)
+
+    class Open(Inline):
+        def prepare(self) -> None:
+            prepared.append(len(processes))
+
+        def fresh(self) -> None:
+            processes.append([])
 
     def open_one(folder: Path) -> Inline:
-        device = Second()
-        processes.append(seen := [])
-
-        class Watched(Second):
-            def run(self, job: Job) -> Reply:
-                seen.append(job.kind)
-                return device.run(job)
-
-        return Inline(Watched())
+        processes.append([])
+        return Open(Watched())
 
     for name in ("open_finals", "open_protocols"):
         monkeypatch.setattr(card, name, open_one)
@@ -253,6 +259,7 @@ def test_what_is_confirmed_and_published_comes_from_fresh_processes(
     ran = [each for each in kinds[3:] if each]
     assert [{"pdl"}, {"pdl"}] in ([a, b] for a, b in itertools.pairwise(ran)), "chosen, published"
     assert all(len(each) <= 1 for each in kinds)
+    assert prepared == [*range(1, len(processes) + 1)], "each starts the next one's imports"
 
 
 def test_a_run_that_was_stopped_goes_on_and_repeats_nothing(
