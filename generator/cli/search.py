@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,7 @@ from hgemm_packs.generator.cli.app import (
     LikeOption,
     app,
 )
-from hgemm_packs.generator.cli.results import conclude, say
+from hgemm_packs.generator.cli.results import conclude, say, use_one_thread
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core import problems as problem_lists
 from hgemm_packs.generator.core.space import Space
@@ -245,7 +246,8 @@ def search(
             begin = start.begin(card, chosen, limit, behind, problems)
             compilers.begin(begin.ahead)
             clean = start.read_clean(sanitized or ())
-            report.load()
+            use_one_thread()
+            threading.Thread(target=report.load, daemon=True).start()  # while ceilings are measured
             builder = KnownBuilder(compilers, card.kernels if card else {})
             check = partial(run_sanitizer, count or 1)
             with live.show_progress(out) as watch:

@@ -18,8 +18,9 @@ from hgemm_packs.generator.run.entrants import leave_unproven
 from hgemm_packs.generator.run.generate import Budget, Summary, generate
 from hgemm_packs.generator.search import STRATEGIES
 from hgemm_packs.generator.search.like import Named
-from hgemm_packs.generator.store import busy
+from hgemm_packs.generator.store import busy, findings
 from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.tables import judge
 from hgemm_packs.problem import Problem
 from tests.generator.run.simulated_time import FRESH_S, Compilers, World, install
 
@@ -156,6 +157,24 @@ def test_what_is_worth_its_gates() -> None:
     # Far ahead of a kernel of a pack, and behind torch all the same.
     speedups |= {"proven": 0.9}
     assert leave_unproven([proven, slow], speedups, 1.02) == [proven]
+
+
+def test_bootstraps_are_taken_while_the_gpu_has_the_next_confirmation(
+    rows: Mapping[Problem, Named], tmp_path: Path
+) -> None:
+    """Report and table took them behind the run, when nothing was left to wait for."""
+    known = {one for named in rows.values() for one in named if one is not None}
+    play(tmp_path, Card("Other", rows, {}, ()), known)
+    with Store(tmp_path, readonly=True) as store:
+        found = findings.read(store)
+    before = judge._summarise_once.cache_info()
+    listed = judge.contenders(found, judge.floors(found))
+    after = judge._summarise_once.cache_info()
+    assert after.misses == before.misses and after.hits > before.hits
+    contender = next(c for each in listed.values() for c in each if c.proven)
+    assert contender.row is not None
+    hot = judge.summarise_times(contender.field.samples["hot"], contender.kernel)
+    assert contender.row.hot == hot
 
 
 def test_a_seed_decides_the_run(rows: Mapping[Problem, Named], tmp_path: Path) -> None:
