@@ -317,7 +317,7 @@ def show_config() -> str:
     for pack in known.packs:
         m = pack.manifest
         lines.append(
-            f"pack        {m.pack.name} {m.pack.version}, {m.arch}, {len(m.kernels)} kernels, "
+            f"pack        {m.pack}, {m.arch}, {len(m.kernels)} kernels, "
             f"{len(m.table)} rows, {pack.path}"
         )
     lines += [f"refused     {refused.place}: {refused.error}" for refused in known.refused]

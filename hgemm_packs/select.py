@@ -248,16 +248,27 @@ def _predict(problem: Problem, device: DeviceInfo, reasons: list[Reason]) -> Sel
 
 def _find_predicting(device: DeviceInfo) -> list[tuple[Pack, str, bool]]:
     """Packs that may predict for a device, with the name of the profile to predict for: those that
-    were measured on it, and behind them, where the user wants that, those of its siblings."""
+    were measured on it, then, where the user wants that, those that predict for siblings alone."""
     measured, siblings = [], []
     for pack in find_packs().packs:
         found = profiles.find_profile(pack.manifest, device)
         if isinstance(found, DeviceProfile):
             measured.append((pack, found.name, False))
-        elif found.code == "profile" and settings().siblings:
-            nearest = profiles.find_nearest(pack.manifest.device_profiles, device)
-            siblings.append((pack, nearest.name, True))
+        elif found.code != "profile":
+            continue
+        predicted = _list_predicted(pack) if settings().siblings else []
+        if predicted and found not in predicted:
+            siblings.append((pack, profiles.find_nearest(predicted, device).name, True))
     return measured + siblings
+
+
+def _list_predicted(pack: Pack) -> list[DeviceProfile]:
+    """The profiles that a pack predicts for; all where it is damaged: asked, it is refused."""
+    manifest = pack.manifest
+    try:
+        return [each for each in manifest.device_profiles if manifest.predictor(each.name)]
+    except PackError:
+        return list(manifest.device_profiles)
 
 
 def _find_unfit(problem: Problem) -> Reason | None:
@@ -277,10 +288,9 @@ def _consult(
     manifest: Manifest, problem: Problem, device: DeviceInfo, unmeasured: bool
 ) -> tuple[Row | None, Reason]:
     """What one pack says: a row to use, or None and the first thing that speaks against it."""
-    name = f"{manifest.pack.name} {manifest.pack.version}"
 
     def no(code: str, text: str) -> tuple[None, Reason]:
-        return None, Reason(code, f"{name}: {text}")
+        return None, Reason(code, f"{manifest.pack}: {text}")
 
     profile = profiles.find_profile(manifest, device)
     if isinstance(profile, Reason):
@@ -303,14 +313,14 @@ def _consult(
     if why is not None:
         return no("quarantined", f"{kernel.name}: {why}")
     gain = f"{row.hot.speedup:.3f}x hot, {row.cold.speedup:.3f}x cold on {row.date}"
-    return row, Reason("kernel", f"{name}: {kernel.name}, measured {gain}", accepted=True)
+    return row, Reason("kernel", f"{manifest.pack}: {kernel.name}, measured {gain}", accepted=True)
 
 
 def _consult_invariant(
     manifest: Manifest, problem: Problem, device: DeviceInfo
 ) -> tuple[batch_invariant.Candidate | None, Reason]:
     """What one pack says in the batch-invariant mode."""
-    name = f"{manifest.pack.name} {manifest.pack.version}"
+    name = manifest.pack
     foreign = profiles.find_foreign(manifest, device)
     if foreign is not None:
         return None, foreign
@@ -335,5 +345,4 @@ def _select_dependent(manifest: Manifest, row: Row) -> tuple[KernelEntry | None,
     why = exclusion_reason(kernel, dependent=True)
     if why is None:
         return kernel, None
-    name = f"{manifest.pack.name} {manifest.pack.version}"
-    return None, Reason("quarantined", f"{name}: dependent launch of {kernel.name}: {why}")
+    return None, Reason("quarantined", f"{manifest.pack}: dependent launch of {kernel.name}: {why}")

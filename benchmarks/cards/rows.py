@@ -41,7 +41,8 @@ from hgemm_packs.generator.tables import dependent, judge
 from hgemm_packs.generator.workers.evaluators import Evaluator, Local
 from hgemm_packs.problem import Problem
 
-#: Lines of the plan that are finished together: four starts of a process, 7 s each.
+#: Lines of the plan that are finished together: two starts of a process, 7 s each, and three of one
+#: that has imported what it needs beside the one before.
 CHUNK = 500
 #: A trial of torch against itself for so many problems: a whole plan has what a noise floor wants.
 PROBLEMS_PER_TRIAL = 19
@@ -68,6 +69,29 @@ def open_protocols(folder: Path) -> Evaluator:
 
 
 @dataclass(slots=True)
+class Processes:
+    """Processes of one kind, one after the other. The first one starts when it is needed, the next
+    one imports meanwhile."""
+
+    folder: Path
+    open_evaluator: Callable[[Path], Evaluator]
+    evaluator: Evaluator | None = None
+
+    def start(self) -> Evaluator:
+        """One that had no job before."""
+        if self.evaluator is None:
+            self.evaluator = self.open_evaluator(self.folder)
+        else:
+            self.evaluator.fresh()
+        self.evaluator.prepare()
+        return self.evaluator
+
+    def close(self) -> None:
+        if self.evaluator is not None:
+            self.evaluator.close()
+
+
+@dataclass(slots=True)
 class Run:
     """A call of `run`. `ends` is of time.monotonic; `whole`: nothing was left, nothing failed;
     `known`: what is on file is of this card."""
@@ -82,10 +106,10 @@ class Run:
         self,
         name: str,
         tasks: Sequence[Task],
-        open_evaluator: Callable[[Path], Evaluator],
+        processes: Processes,
         line_of: Callable[..., Line] | None = None,
     ) -> None:
-        """Do the tasks that a file lacks, in a process of their own."""
+        """Do the tasks that a file lacks, in a new one of these processes."""
         out = self.folder / name
         known = campaign.keys_on_file(out)
         todo = [task for task in tasks if task.key not in known]
@@ -96,16 +120,16 @@ class Run:
         header = {"id": f"card {time.time_ns()}", "benchmark": "card", "strategy": "card"}
         header |= {"commit": info.commit + ("+" if info.dirty else "")}
         header |= {"pack": dict(self.pack.facts)}
-        with contextlib.closing(open_evaluator(self.folder)) as evaluator:
-            self._check_card(evaluator.facts())
-            tally: CampaignCounts = campaign.run(
-                out,
-                todo,
-                evaluator,
-                header,
-                deadline_s=self.ends - time.monotonic(),
-                line_of=line_of,
-            )
+        evaluator = processes.start()
+        self._check_card(evaluator.facts())
+        tally: CampaignCounts = campaign.run(
+            out,
+            todo,
+            evaluator,
+            header,
+            deadline_s=self.ends - time.monotonic(),
+            line_of=line_of,
+        )
         self.whole = self.whole and tally.whole
         words = f": {tally.words}" if tally.words else ""
         console().print(
@@ -213,24 +237,32 @@ def choose_again(run: Run, chunk: Sequence[Line]) -> list[tuple[Problem, str]]:
 
 def measure_chunk(run: Run, chunk: Sequence[Line]) -> None:
     """All that a chunk of the plan wants."""
-    run.do(PLAIN, finals_tasks(run, chunk), open_finals, remeasure.line)
-    run.do(PLAIN, confirm_tasks(run, chunk), open_finals, remeasure.line)
+    with contextlib.closing(Processes(run.folder, open_finals)) as of_finals:
+        run.do(PLAIN, finals_tasks(run, chunk), of_finals, remeasure.line)
+        run.do(PLAIN, confirm_tasks(run, chunk), of_finals, remeasure.line)
+    with contextlib.closing(Processes(run.folder, open_protocols)) as of_protocols:
+        refine_chunk(run, chunk, of_protocols)
+
+
+def refine_chunk(run: Run, chunk: Sequence[Line], processes: Processes) -> None:
+    """Dependent launch and long runs of what was confirmed."""
     won = confirmed(run, chunk)
     pairs = [(Problem(*line["problem"]), name) for line in won for name in line["dependent"]]
     folder = refine.FOLDER
-    run.do(f"{folder}/{refine.DEPENDENT}", dependent_tasks(pairs, run.pack.built), open_protocols)
+    run.do(f"{folder}/{refine.DEPENDENT}", dependent_tasks(pairs, run.pack.built), processes)
     again = dependent_tasks(choose_again(run, won), run.pack.built)
-    run.do(f"{folder}/{refine.PUBLISHED}", again, open_protocols)
+    run.do(f"{folder}/{refine.PUBLISHED}", again, processes)
     named = {Problem(*line["problem"]): line["sustained"] for line in won}
     sustained = sustained_tasks(named, run.pack.built)
-    run.do(f"{folder}/{refine.SUSTAINED}", sustained, open_protocols)
+    run.do(f"{folder}/{refine.SUSTAINED}", sustained, processes)
 
 
 def measure(plan: Path, pack: Packed, folder: Path, seconds: float) -> Run:
     """Go on with a plan for so many seconds."""
     lines = [json.loads(line) for line in plan.read_text(encoding="utf-8").splitlines()]
     run = Run(folder, pack, time.monotonic() + seconds)
-    run.do(CEILINGS, [Task("ceilings", None, tuple, {"stage": "ceilings"})], open_finals)
+    with contextlib.closing(Processes(folder, open_finals)) as processes:
+        run.do(CEILINGS, [Task("ceilings", None, tuple, {"stage": "ceilings"})], processes)
     done = Done(folder / FINISHED)
     whole = run.whole
     for first in range(0, len(lines), CHUNK):

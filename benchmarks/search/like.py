@@ -91,7 +91,27 @@ def go(work: Path, way: str, pack: Path) -> dict[str, Any]:
     if code:
         raise RuntimeError(f"{way} ended with {code}: see {work / way}.log")
     found = {"wall_s": round(ended - began, 1), **describe_run(run)}
-    return {**found, "waits_s": find_waits(run, began, ended)}
+    jobs = describe_jobs(run, began)
+    return {**found, "waits_s": find_waits(run, began, ended), "jobs": jobs}
+
+
+def describe_jobs(run: Path, began: float) -> dict[str, dict[str, float]]:
+    """Of each kind of job how many there were, of how many kernels, and the seconds of the command,
+    from `began` of time.time, at which the first of them began and the last ended."""
+    query = "SELECT kind, kernels, finished, gpu_seconds FROM job"
+    found: dict[str, dict[str, float]] = {}
+    with Store(run, readonly=True) as store:
+        for kind, kernels, finished, seconds in store.db.execute(query):
+            first, last = finished - seconds - began, finished - began
+            so_far = found.setdefault(
+                kind, {"jobs": 0, "kernels": 0, "from_s": first, "to_s": last}
+            )
+            so_far["jobs"] += 1
+            so_far["kernels"] += len(json.loads(kernels))
+            so_far["from_s"] = min(so_far["from_s"], first)
+            so_far["to_s"] = max(so_far["to_s"], last)
+    rounded = {k: {name: round(value, 1) for name, value in v.items()} for k, v in found.items()}
+    return dict(sorted(rounded.items(), key=lambda each: each[1]["from_s"]))
 
 
 def find_waits(run: Path, began: float, ended: float) -> dict[str, float]:

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ import typer
 from threadpoolctl import threadpool_limits
 
 from hgemm_packs.cli.console import UserError, console
+from hgemm_packs.generator import report
 from hgemm_packs.generator.cli import live
 from hgemm_packs.generator.cli.app import (
     EFFORT,
@@ -28,10 +30,8 @@ from hgemm_packs.generator.cli.app import (
     LikeOption,
     app,
 )
-from hgemm_packs.generator.cli.results import conclude, say
-from hgemm_packs.generator.compile import source_folder
+from hgemm_packs.generator.cli.results import conclude, say, use_one_thread
 from hgemm_packs.generator.compile.candidate import entry
-from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core import problems as problem_lists
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import CompiledKernel, Verdict
@@ -40,9 +40,9 @@ from hgemm_packs.generator.flashinfer_trace.problems import read_list
 from hgemm_packs.generator.run import generate, start
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
-from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.run_folder import Store
-from hgemm_packs.generator.workers.builder import Builder, ProcessBuilder
+from hgemm_packs.generator.workers import gpus
+from hgemm_packs.generator.workers.builder import ProcessBuilder
 from hgemm_packs.generator.workers.evaluators import Evaluator, Local
 from hgemm_packs.generator.workers.known_builder import KnownBuilder
 from hgemm_packs.problem import DTYPES, EPILOGUES, LAYOUTS, REGIMES, Problem
@@ -102,15 +102,13 @@ def select_problems(
 
 
 def gpus_here(asked: int = 0) -> int:
-    """How many GPUs to use: all that torch sees, or as many as asked for. Raises UserError when
+    """How many GPUs to use: all that there are, or as many as asked for. Raises UserError when
     there are not so many."""
-    import torch
-
-    count = torch.cuda.device_count()
+    count = gpus.count()
     if not count:
         raise UserError(NO_DEVICE)
     if asked > count:
-        raise UserError(f"--gpus {asked}: torch sees {count}")
+        raise UserError(f"--gpus {asked}: the driver shows {count}")
     return asked or count
 
 
@@ -225,15 +223,14 @@ def search(
     if name is not None:
         names.check(name)
     limit = choose_budget(strategy, seconds(budget))
-    known, behind = read_earlier(winners or ())
+    known, behind = start.read_earlier(winners or ())
     out = console()
     # What is wrong is refused before a store is made.
     if like:
         start.check_card(like)
     alone = bool(like) and strategy == transfer.ONLY and not known
-    if not alone:
+    if not alone and strategy != DEFAULT:  # which lacks no package, and takes a second to import
         searcher(strategy, 0, known)
-    clean = start.read_clean(sanitized or ())
     problems = select_problems(
         shapes, models or (), layouts or (), dtypes or (), regimes or (), every, epilogue
     )
@@ -242,11 +239,15 @@ def search(
     count = 0 if ray else gpus_here(gpus)
     with Store(run) as store:
         seed = run_seed(store, seed)
-        chosen = None if alone else searcher(strategy, seed % _STRATEGY_SEEDS, known)
         with workers(run, jobs, count, ray) as (compilers, evaluator):
-            # Read while processes start on the GPUs.
+            # Read, imported and compiled while processes start on the GPUs.
             card = start.find_card(like, partial(say, out)) if like else None
-            begin = start.begin(card, chosen, limit, behind)
+            chosen = None if alone else searcher(strategy, seed % _STRATEGY_SEEDS, known)
+            begin = start.begin(card, chosen, limit, behind, problems)
+            compilers.begin(begin.ahead)
+            clean = start.read_clean(sanitized or ())
+            use_one_thread()
+            threading.Thread(target=report.load, daemon=True).start()  # while ceilings are measured
             builder = KnownBuilder(compilers, card.kernels if card else {})
             check = partial(run_sanitizer, count or 1)
             with live.show_progress(out) as watch:
@@ -265,17 +266,6 @@ def search(
         if card is not None:
             out.print(f"{builder.taken} kernels were taken from packs")
         conclude(out, store, run, summary, keep, name)
-
-
-def read_earlier(places: Sequence[Path]) -> tuple[transfer.Known, transfer.Known]:
-    """What won in these run folders, exports and source manifests, and what read ahead there."""
-    tables = [place for place in places if source_folder.is_source(place)]
-    named = [transfer.rows(read_source(place))[1] for place in tables]
-    found = [export.load(place) for place in places if place not in tables]
-    return (
-        transfer.unite_choices([transfer.winners(found), *named]),
-        transfer.unite_choices([transfer.list_dependent_choices(found), *named]),
-    )
 
 
 def _no_options(context: typer.Context) -> None:
@@ -322,7 +312,9 @@ def run_sanitizer(count: int, kernels: Sequence[CompiledKernel]) -> Iterator[dic
 
 
 @contextlib.contextmanager
-def workers(run: Path, jobs: int, count: int, ray: str) -> Iterator[tuple[Builder, Evaluator]]:
+def workers(
+    run: Path, jobs: int, count: int, ray: str
+) -> Iterator[tuple[ProcessBuilder, Evaluator]]:
     """Compilers and GPUs, ended afterwards."""
     with (
         contextlib.closing(ProcessBuilder(jobs)) as builder,
@@ -344,7 +336,8 @@ def ray_evaluator() -> type[RayEvaluator]:
 
 def open_evaluator(run: Path, count: int, ray: str = "") -> Evaluator:
     """Processes on the GPUs here, or actors on those of a Ray cluster."""
+    if not ray:
+        return Local("hgemm_packs.generator.devices.gpu:make", count, logs=run / "logs")
     from hgemm_packs.generator.devices import gpu
 
-    there = ray_evaluator()(gpu.make, address=ray) if ray else None
-    return there or Local(gpu.make, count, logs=run / "logs")
+    return ray_evaluator()(gpu.make, address=ray)

@@ -18,6 +18,12 @@ from hgemm_packs.generator.store import busy, findings
 from hgemm_packs.generator.store.run_folder import Store
 
 
+def load() -> None:
+    """Import what draws the figures: it takes a second, where a caller waits for something else."""
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure  # noqa: F401
+
+
 def write(
     store: Store, out: Path, answers: Sequence[Sample] = (), tokens: int | None = None
 ) -> Path:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.container import BarContainer
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 INK, MUTED, ACCENT, SECOND, RULE = "#1f2933", "#9aa5b1", "#0b6e99", "#c2703d", "#e4e7eb"
 #: Lines of one figure, told apart in grey print too.
@@ -49,6 +47,9 @@ Document = Mapping[str, Any]
 
 def _figure(draw: Callable[[Axes], None], height: float = SIZE[1]) -> str:
     """SVG text of one set of axes. A Figure of its own: pyplot's global state is not touched."""
+    from matplotlib import rc_context  # not before: a search would wait for it
+    from matplotlib.figure import Figure
+
     with rc_context(STYLE):
         figure = Figure(figsize=(SIZE[0], height), layout="constrained")
         draw(figure.add_subplot())
@@ -100,6 +101,8 @@ def speedup_histogram(document: Document) -> str | None:
         return None
 
     def draw(ax: Axes) -> None:
+        from matplotlib.container import BarContainer
+
         low, high = min(0.8, *values), max(1.2, *values)
         step = 0.025 if high - low < 2 else 0.1
         edges = [1.0 + step * i for i in range(-int((1 - low) / step) - 1, 1)]

@@ -49,8 +49,8 @@ class EarlyStages(FinalStages):
         read code, for which no GPU waits then; a pack's kernels have been. One without a likely win
         waits for the others: they are more promising."""
         if track.speedup > 1.0:
-            best = sorted(track.times, key=lambda choice: (track.times[choice], choice.key))
-            built = (self._flow.kernels.get(one) for one in best[: self._counts.finals])
+            best = self._rank_screened(track)[: self._counts.finals]
+            built = (self._flow.kernels.get(one) for one in best)
             proven = self._flow.store.verdicts("numeric").keys()
             kernels = [
                 one for one in built if isinstance(one, CompiledKernel) and one.id not in proven

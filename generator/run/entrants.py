@@ -7,13 +7,13 @@ answer from the store or a device, the gates of kernels that nobody has gated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from hgemm_packs.generator.core.gains import mean, wins
-from hgemm_packs.generator.core.spec import CompiledKernel
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel
 from hgemm_packs.generator.run.jobs import RunJobs
 from hgemm_packs.generator.run.rounds import Track
 
@@ -55,12 +55,30 @@ class Entrant:
 
 class Counts(NamedTuple):
     """Kernels of a problem: those that race, those in the finals, those that read ahead and are
-    tried besides the known, and those of them that are confirmed."""
+    tried besides the known, and those of them that are confirmed. `ahead` is as for
+    `leave_unproven`."""
 
     race: int
     finals: int
     dependent: int
     dependent_confirmed: int
+    ahead: float | None = None
+
+
+def leave_unproven(
+    kernels: Sequence[CompiledKernel], speedups: Mapping[str, float], ahead: float | None
+) -> list[CompiledKernel]:
+    """Kernels, the fastest first, without those that are not worth their gates. A kernel that came
+    with a proof goes through none. Of all others the fastest stays, if `speedups`, torch over each,
+    have it faster than torch and `ahead` times as fast as the fastest with a proof. All stay
+    without `ahead` or without a proof to compare with."""
+    proven = [kernel for kernel in kernels if kernel.proof is not None]
+    if ahead is None or not proven:
+        return list(kernels)
+    least = max(1.0, ahead * speedups[proven[0].id])
+    first = [kernel for kernel in kernels if kernel.proof is None][:1]
+    worth = {kernel.id for kernel in (*proven, *(k for k in first if speedups[k.id] >= least))}
+    return [kernel for kernel in kernels if kernel.id in worth]
 
 
 class Stages:
@@ -78,6 +96,16 @@ class Stages:
 
     def _by_gain(self) -> list[Entrant]:
         return sorted(self.entrants, key=lambda e: (-e.gain, e.track.order))
+
+    def _rank_screened(self, track: Track) -> list[Choice]:
+        """The choices of a problem that may go on from its screens, fastest first."""
+        best = sorted(track.times, key=lambda choice: (track.times[choice], choice.key))
+        found = {choice: self._flow.find_kernel(choice) for choice in best}
+        kernels = {c: one for c, one in found.items() if isinstance(one, CompiledKernel)}
+        speedups = {one.id: track.torch_us / track.times[c] for c, one in kernels.items()}
+        left = leave_unproven(list(kernels.values()), speedups, self._counts.ahead)
+        ids = {kernel.id for kernel in left}
+        return [c for c in best if c not in kernels or kernels[c].id in ids]
 
     def _list_likely(self) -> list[Entrant]:
         return [entrant for entrant in self._by_gain() if entrant.winners]

@@ -21,6 +21,7 @@ from hgemm_packs.generator.run.entrants import Counts, Entrant
 from hgemm_packs.generator.run.followers import DependentStages, Followers
 from hgemm_packs.generator.run.jobs import PASSED, Built, RunJobs
 from hgemm_packs.generator.run.rounds import Track
+from hgemm_packs.generator.tables import judge
 from hgemm_packs.problem import Problem
 
 PROBLEMS_PER_NOISE, MIN_NOISE = 20, 4
@@ -58,8 +59,7 @@ class FinalStages(DependentStages):
         self._flow.each(self._by_gain(), self._enter)
 
     def _enter(self, entrant: Entrant, then: Then = stay) -> None:
-        times = entrant.track.times
-        best = sorted(times, key=lambda choice: (times[choice], choice.key))
+        best = self._rank_screened(entrant.track)
         # Some below the width stand by: the gate may refuse one that is in.
         self._flow.build(best[: 2 * self._counts.race], partial(self._race, entrant, best, then))
 
@@ -188,6 +188,7 @@ class FinalStages(DependentStages):
         for id_, result in reply.results.items():
             if result.status not in PASSED or id_ in self._flow.refused:
                 entrant.gains.pop(id_, None)
+        judge.take_bootstraps(reply)
         chosen = reply.results.get(str(entrant.chosen))
         if chosen is not None:
             entrant.confirmed = ratios(reply, chosen)

@@ -13,7 +13,7 @@ from statistics import median
 
 from hgemm_packs.generator.core.space import admits
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Reply
-from hgemm_packs.generator.run.entrants import Counts, Entrant, Stages
+from hgemm_packs.generator.run.entrants import Counts, Entrant, Stages, leave_unproven
 from hgemm_packs.generator.run.jobs import PASSED, Built, RunJobs
 from hgemm_packs.generator.run.rounds import Track
 from hgemm_packs.generator.search import behind
@@ -162,8 +162,9 @@ class DependentStages(Stages):
 
     def _list_confirmable(self, entrant: Entrant) -> list[CompiledKernel]:
         """Those of `dependent_kernels` that are confirmed, as far as is known."""
-        count = self._counts.dependent_confirmed
-        return self._drop_refused(entrant.dependent_kernels)[:count]
+        left = self._drop_refused(entrant.dependent_kernels)
+        worth = leave_unproven(left, entrant.dependent_speedups, self._counts.ahead)
+        return worth[: self._counts.dependent_confirmed]
 
 
 def _fastest_of(

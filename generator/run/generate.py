@@ -45,7 +45,7 @@ class Budget:
     progress for a problem, and none for one that a screen has `enough` times as fast as torch.
     `race_width` choices of each problem race, `finalists` are timed against the baselines. Of
     kernels that read ahead `dependent` are tried besides those known, and `dependent_confirmed`
-    confirmed."""
+    confirmed. `ahead` is how many times as fast as kernels with a proof others must be to go on."""
 
     gpu_seconds: float
     search_share: float = 0.7
@@ -56,11 +56,13 @@ class Budget:
     enough: float | None = None
     dependent: int = MOST_DEPENDENT
     dependent_confirmed: int = 3
+    ahead: float | None = None
 
     @property
     def counts(self) -> Counts:
         """What the stages behind the search are told."""
-        return Counts(self.race_width, self.finalists, self.dependent, self.dependent_confirmed)
+        few = self.dependent, self.dependent_confirmed
+        return Counts(self.race_width, self.finalists, *few, self.ahead)
 
     def limit(self, share_of_rest: float) -> float:
         """GPU-seconds of the search and a share of what it leaves."""
@@ -144,6 +146,7 @@ def generate(
     last device is gone, StoreError.
     """
     problems = list(dict.fromkeys(problems))
+    evaluator.prepare()  # what will confirm: it imports, and takes no GPU before the last gates
     with _open_jobs(store, builder, evaluator, budget, strategy.name, problems, seed) as flow:
         tracks = retell(flow, strategy, problems, spaces, budget.batch)
         stages = EarlyStages(

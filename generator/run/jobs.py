@@ -132,6 +132,10 @@ class RunJobs:
             done.set_result(self._compile(missing))
             self._expect(done, answer)
 
+    def find_kernel(self, choice: Choice) -> CompiledKernel | Verdict | None:
+        """What a choice was built to, in this call or before; None where it was not."""
+        return self.kernels[choice] if self._is_known(choice) else None
+
     def _is_known(self, choice: Choice) -> bool:
         if choice not in self.kernels:
             stored = self.store.find_build(choice, self.toolchain)

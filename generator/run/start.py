@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from hgemm_packs.generator.core.spec import CompiledKernel, Status, Verdict
+from hgemm_packs.generator.compile import source_folder
+from hgemm_packs.generator.compile.pack_writer import read_source
+from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verdict
 from hgemm_packs.generator.run import cards
 from hgemm_packs.generator.run.cards import Card
 from hgemm_packs.generator.run.finals import Sanitize
@@ -16,20 +18,26 @@ from hgemm_packs.generator.run.followers import Followers
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import Strategy, transfer
 from hgemm_packs.generator.search.like import Like
+from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.lines import read_records
+from hgemm_packs.problem import Problem
 
 #: What a screen must have a row's kernel ahead of torch by, for nothing else to be tried.
-ENOUGH = 1.02
+ENOUGH = 1.01
+#: What it must have a compiled kernel ahead of those that packs have, for it to be worth its gates.
+AHEAD = 1.02
 #: Kernels of a problem in the finals, and of those that read ahead in the confirmation.
 FINALISTS, DEPENDENT = 2, 1
 
 
 class Start(NamedTuple):
-    """How a run searches: a strategy, what it may cost, and what is tried for dependent launch."""
+    """How a run searches: a strategy, what it may cost, what is tried for dependent launch, and
+    what is compiled ahead of all questions, for no device need be known for it."""
 
     strategy: Strategy
     budget: Budget
     followers: Followers
+    ahead: Sequence[Choice] = ()
 
 
 def find_card(name: str, say: Callable[[str], object]) -> Card:
@@ -52,10 +60,15 @@ def check_card(name: str) -> None:
 
 
 def begin(
-    card: Card | None, search: Strategy | None, budget: Budget, behind: transfer.Known
+    card: Card | None,
+    search: Strategy | None,
+    budget: Budget,
+    behind: transfer.Known,
+    problems: Iterable[Problem] = (),
 ) -> Start:
     """The start of a run: `search` and what earlier runs know of kernels `behind` one another, or a
-    card's rows, behind which `search`, if there is one, goes on where none is ahead of torch."""
+    card's rows, behind which `search`, if there is one, goes on where none is ahead of torch. What
+    is tried first of `problems` and is in no pack is compiled ahead."""
     if card is None:
         assert search is not None
         return Start(search, budget, partial(transfer.move_choices, behind))
@@ -68,8 +81,22 @@ def begin(
         finalists=FINALISTS,
         dependent=0,
         dependent_confirmed=DEPENDENT,
+        ahead=AHEAD,
     )
-    return Start(like, few, like.dependent_choices)
+    first = dict.fromkeys(choice for each in problems for choice in like.first_choices(each))
+    missing = [choice for choice in first if choice not in card.kernels]
+    return Start(like, few, like.dependent_choices, missing)
+
+
+def read_earlier(places: Sequence[Path]) -> tuple[transfer.Known, transfer.Known]:
+    """What won in these run folders, exports and source manifests, and what read ahead there."""
+    tables = [place for place in places if source_folder.is_source(place)]
+    named = [transfer.rows(read_source(place))[1] for place in tables]
+    found = [export.load(place) for place in places if place not in tables]
+    return (
+        transfer.unite_choices([transfer.winners(found), *named]),
+        transfer.unite_choices([transfer.list_dependent_choices(found), *named]),
+    )
 
 
 def read_clean(places: Sequence[Path]) -> set[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verdict
@@ -35,9 +36,19 @@ class Blobs:
         if cubin is None:
             return Verdict(gate, Status(status), detail, json.loads(facts))
         try:
-            return CompiledKernel(json.loads(fields), self.blob(cubin), json.loads(facts))
+            found = CompiledKernel(json.loads(fields), self.blob(cubin), json.loads(facts))
         except StoreError:
             return None
+        return replace(found, proof=self._find_proof(found.id))
+
+    def _find_proof(self, kernel_id: str) -> Verdict | None:
+        """What the numeric gate said of a kernel before it came to this run."""
+        row = self.db.execute(
+            "SELECT status, detail, evidence FROM gate"
+            " WHERE kernel = ? AND gate = 'numeric' AND job IS NULL",
+            (kernel_id,),
+        ).fetchone()
+        return Verdict("numeric", Status(row[0]), row[1], json.loads(row[2])) if row else None
 
     def kernel(self, kernel_id: str) -> CompiledKernel:
         """A built kernel by its id. Raises KeyError, StoreError when its cubin is missing."""

@@ -6,19 +6,22 @@ its confirmation clears the noise floor of trials of the same kind.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hgemm_packs.generator.core.spec import FALLBACK, PROTOCOLS
+from hgemm_packs.generator.core.spec import FALLBACK, PROTOCOLS, Reply
 from hgemm_packs.generator.store.findings import CORRECT, Field, Findings
 from hgemm_packs.measure.evidence import RULE as RULE
 from hgemm_packs.measure.evidence import noise_floor as noise_floor
 from hgemm_packs.measure.evidence import summarise_times as summarise_times
-from hgemm_packs.pack.manifest import Row, WinPolicy
+from hgemm_packs.pack.manifest import Row, Timing, WinPolicy
 from hgemm_packs.problem import Problem
 
+#: Baselines' samples of one protocol, by arm.
+Frozen = tuple[tuple[str, tuple[float, ...]], ...]
 #: By whether the blocks were led: the noise floor of what was measured so.
 Floors = Mapping[bool, float]
 
@@ -112,9 +115,28 @@ def _contender(found: Findings, floors: Floors, kernel: str, fields: Sequence[Fi
     return Contender(kernel, gain, field, worst, proven)
 
 
+def take_bootstraps(reply: Reply) -> None:
+    """Those of a confirmation that just came in, while the GPU has the next: a report and a table
+    will ask for them, and a run has hundreds, of milliseconds each."""
+    for kernel, result in reply.results.items():
+        for protocol, ours in result.samples.items():
+            arms = {arm: us[protocol] for arm, us in reply.baselines.items() if protocol in us}
+            _summarise({**arms, kernel: ours}, kernel)
+
+
+def _summarise(samples: Mapping[str, Sequence[float]], kernel: str) -> Timing:
+    theirs = ((arm, tuple(us)) for arm, us in samples.items() if arm in (FALLBACK, "cublaslt"))
+    return _summarise_once(tuple(sorted(theirs)), tuple(samples[kernel]))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _summarise_once(theirs: Frozen, ours: tuple[float, ...]) -> Timing:
+    return summarise_times({**dict(theirs), "ours": ours}, "ours")
+
+
 def row(field: Field, kernel: str, profile: str) -> Row:
     """The table row that names `kernel` with the figures of one job."""
-    hot, cold = (summarise_times(field.samples[protocol], kernel) for protocol in PROTOCOLS)
+    hot, cold = (_summarise(field.samples[protocol], kernel) for protocol in PROTOCOLS)
     pairs = len(field.samples["hot"][kernel])
     p = field.problem
     m, n, k, layout, dtype, out_dtype, acc, epilogue = p.key[:8]

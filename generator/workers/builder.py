@@ -65,6 +65,11 @@ class ProcessBuilder:
         self._inspectors = _Processes(-(-self.workers // COMPILERS_PER_INSPECTOR))
         self._pending: dict[Choice, Future[CompiledKernel | Verdict]] = {}
 
+    def begin(self, choices: Sequence[Choice]) -> None:
+        """Compile choices that `build` will be asked for, without waiting for any."""
+        for choice in choices:
+            self._submit(choice)
+
     def build(self, choices: Sequence[Choice]) -> dict[Choice, CompiledKernel | Verdict]:
         """A choice that another thread has asked for is waited for, not compiled twice. Raises what
         the disassembler raises when it is missing."""

@@ -50,8 +50,8 @@ class Evaluator(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Processes for what comes after the next `fresh` may start beside the jobs under way,
-        which nobody times."""
+        """Processes for what comes after the next `fresh` may start: a first call has them import
+        what they need. A second has them take their GPU, beside jobs that nobody times."""
         ...
 
     def fresh(self) -> None:
@@ -102,14 +102,15 @@ class _InProcess:
 class Local(Seats):
     """One process for each of `count` GPUs of this host (in tests: for each simulated device).
 
-    `factory(index)`, which must be importable, makes the device inside the process; the process
-    sees one GPU, which CUDA calls 0 there. `logs` gets what the processes print. Raises LockHeld
+    `factory(index)`, which must be importable, makes the device inside the process, or what is
+    called so ("module:name"), which this process need not import. The process sees one GPU, which
+    CUDA calls 0 there. `logs` gets what the processes print. Raises LockHeld
     when another run measures on a GPU.
     """
 
     def __init__(
         self,
-        factory: Factory,
+        factory: Factory | str,
         count: int,
         *,
         logs: Path,
@@ -141,12 +142,17 @@ class Local(Seats):
 
 
 class _Worker(NamedTuple):
-    """A spawned process that was asked for a device: it says "ready" next. What it prints is in the
-    log from `log_start` on."""
+    """A spawned process that knows what makes its device. Told which, it makes it and says "ready".
+    What it prints is in the log from `log_start` on."""
 
     process: subprocess.Popen[bytes]
     pipe: Connection
     log_start: int
+
+    def send(self, value: object) -> None:
+        """Where it has died, who waits for its answer will see."""
+        with contextlib.suppress(OSError):
+            self.pipe.send(value)
 
 
 class _Process:
@@ -155,7 +161,7 @@ class _Process:
 
     def __init__(
         self,
-        factory: Factory,
+        factory: Factory | str,
         index: int,
         gpu: str,
         lock: int,
@@ -168,26 +174,38 @@ class _Process:
         self._timeout_s, self._start_s = timeout_s, start_s
         self._now: _Worker | None = None
         self._next: _Worker | None = None
+        self._takes = False  # the next one was told to take the GPU
         self._taking = threading.Lock()
 
     def prepare(self) -> None:
         with self._taking:
             if self._next is None:
                 self._next = self._launch()
+            elif not self._takes:
+                self._next.send(self._index)
+                self._takes = True
 
     def start(self) -> DeviceFacts:
         self._end(self._now)
         with self._taking:
-            self._now, self._next = self._next, None
-        facts = self._answer(self._start_s) if self._now else None
+            self._now, told = self._next, self._takes
+            self._next, self._takes = None, False
+        facts = self._take_gpu(told) if self._now else None
         # A GPU that only one process may have has refused the one that was prepared.
         if facts is None or isinstance(facts, Lost):
             self._now = self._launch()
-            facts = self._answer(self._start_s)
+            facts = self._take_gpu()
         if isinstance(facts, Lost):
             raise SeatLost(f"GPU {self._gpu}: no worker: {facts.detail}")
         found: DeviceFacts = facts
         return found
+
+    def _take_gpu(self, told: bool = False) -> DeviceFacts | Lost:
+        assert self._now is not None
+        if not told:
+            self._now.send(self._index)
+        facts: DeviceFacts | Lost = self._answer(self._start_s)
+        return facts
 
     def attempt(self, job: Job) -> Reply | Lost:
         assert self._now is not None
@@ -224,10 +242,9 @@ class _Process:
                 pass_fds=(theirs.fileno(), self._lock),
                 env=environment,
             )
-        pipe = Connection(ours.detach())
-        with contextlib.suppress(OSError):  # it has died, as who waits for its answer will see
-            pipe.send((self._factory, self._index))
-        return _Worker(process, pipe, log_start)
+        worker = _Worker(process, Connection(ours.detach()), log_start)
+        worker.send(self._factory)
+        return worker
 
     def _end(self, worker: _Worker | None) -> None:
         if worker is None:

@@ -48,8 +48,8 @@ class Seat(Protocol):
     """The process of one device. All other calls come from one thread."""
 
     def prepare(self) -> None:
-        """Begin to start the next process, if that can be done beside this one. Any thread may
-        call."""
+        """Begin to start the next process, if that can be done beside this one; asked again, have
+        it take its GPU. Any thread may call."""
         ...
 
     def start(self) -> DeviceFacts:
@@ -151,8 +151,8 @@ class Seats:
         return future
 
     def prepare(self) -> None:
-        """Processes for what comes after the next `fresh` begin to start. Where none can be started
-        now, they are when they are needed."""
+        """Processes for what comes after the next `fresh` begin to start, or, where they have, take
+        their GPUs. Where none can be started now, they are when they are needed."""
         for seat in self._seats:
             with contextlib.suppress(OSError):
                 seat.prepare()

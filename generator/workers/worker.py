@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pkgutil
 import signal
 import traceback
 from collections.abc import Callable
@@ -42,7 +43,7 @@ def answer(device: Device, job: Job) -> Reply:
 
 
 def main(fd: int, parent: int) -> None:
-    """Take (factory, index), make the device, say "ready", then answer jobs until the pipe ends.
+    """Take what makes the device, and which; say "ready", then answer jobs until the pipe ends.
 
     An exception means that the device is lost: its words are sent and the process ends at once,
     without the destructors that could hang on a lost context.
@@ -51,8 +52,9 @@ def main(fd: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what ctrl-C means
     pipe = Connection(fd)
     try:
-        factory, index = pipe.recv()
-        device: Device = factory(index)
+        given: Factory | str = pipe.recv()  # imports all that it needs
+        factory: Factory = pkgutil.resolve_name(given) if isinstance(given, str) else given
+        device = factory(pipe.recv())
         pipe.send(("ready", device.facts))
         while True:
             pipe.send(("reply", answer(device, pipe.recv())))

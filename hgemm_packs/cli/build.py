@@ -48,7 +48,7 @@ def run(out: Console, arch: str, folder: Path | None, jobs: int) -> list[Pack]:
             raise UserError(f"{names}: {error}") from error
         manifest = pack.manifest
         out.print(
-            f"{manifest.pack.name} {manifest.pack.version}: {len(manifest.kernels)} kernels, "
+            f"{manifest.pack}: {len(manifest.kernels)} kernels, "
             f"{len(manifest.table)} rows, {manifest.blob.bytes / 1e6:.1f} MB in {target}",
         )
         packs.append(pack)

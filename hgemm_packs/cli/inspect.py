@@ -53,7 +53,7 @@ def _describe(pack: Pack) -> Iterator[tuple[str, ...]]:
         origin = discover.origin(pack)
     except PackError as error:
         origin = str(error)
-    first = f"{manifest.pack.name} {manifest.pack.version}", str(len(manifest.kernels))
+    first = str(manifest.pack), str(len(manifest.kernels))
     place = f"{origin}\n{pack.path}"
     for profile in manifest.device_profiles:
         rows: list[Row | GroupedRow] = [*manifest.table, *manifest.grouped]
@@ -119,7 +119,7 @@ def verify(out: Console, folder: Path | None, gpu: bool, allow: Collection[str] 
     for pack in packs:
         manifest = pack.manifest
         out.print(
-            f"ok {manifest.pack.name} {manifest.pack.version}: manifest, {len(manifest.kernels)} "
+            f"ok {manifest.pack}: manifest, {len(manifest.kernels)} "
             f"kernels and {manifest.blob.bytes} bytes match their hashes"
         )
         if allow:

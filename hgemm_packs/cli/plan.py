@@ -118,7 +118,7 @@ def _figures(device: DeviceInfo) -> Figures:
         profile = profiles.match(manifest.device_profiles, device)
         if profile is not None:
             found = _rows(manifest.table, profile, manifest.policy) | found
-            names.append(f"pack {manifest.pack.name} {manifest.pack.version}")
+            names.append(f"pack {manifest.pack}")
             if not pack.local:  # which has few problems
                 break
     if names:

@@ -34,7 +34,7 @@ def card(pack: Pack, repo: str, *, picture: bool = False) -> str:
     profiles = ", ".join(_plain(profile.name) for profile in manifest.device_profiles)
     parts = [
         _front(manifest),
-        f"# {manifest.pack.name} {manifest.pack.version}",
+        f"# {manifest.pack}",
         f"Matrix products in half precision for {manifest.arch} ({profiles}): "
         f"{len(manifest.kernels)} compiled kernels and the table of {len(manifest.table)} measured "
         "problems that says where they are faster than torch. Data only: no code of the host is "

@@ -179,7 +179,7 @@ def _check_newest(data: bytes, digest: str, signer: str, root: Path) -> None:
         if other.pack.created > ours.pack.created:
             raise TrustError(
                 "older_pack",
-                f"{ours.pack.name} {ours.pack.version} of {ours.pack.created} is older than "
+                f"{ours.pack} of {ours.pack.created} is older than "
                 f"{other.pack.version} of {other.pack.created}, which the same signer vouched for: "
                 f"allow sha256:{digest} if you want it",
             )

@@ -56,7 +56,7 @@ def _consult(
     manifest: Manifest, problem: GroupedProblem, device: DeviceInfo
 ) -> tuple[GroupedRow | None, Reason]:
     """What one pack says: a row to use, or None and the first thing that speaks against it."""
-    name = f"{manifest.pack.name} {manifest.pack.version}"
+    name = manifest.pack
     profile = profiles.find_profile(manifest, device)
     if isinstance(profile, Reason):
         return None, profile

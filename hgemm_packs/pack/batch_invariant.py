@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import heapq
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..problem import Problem
@@ -85,17 +84,10 @@ def distance(row: Row, problem: Problem) -> float:
 @functools.lru_cache(maxsize=64)
 def _measured(manifest: Manifest, layout: str, dtype: str) -> tuple[tuple[Row, KernelEntry], ...]:
     """The rows of this layout and type whose kernel is one of the mode. Raises PackError."""
-    return tuple(_find_measured(manifest, layout, dtype))
-
-
-def _find_measured(
-    manifest: Manifest, layout: str, dtype: str
-) -> Iterator[tuple[Row, KernelEntry]]:
-    for row in manifest.table:
-        if (row.layout, row.dtype, row.epilogue) == (layout, dtype, "none") and row.kernel:
-            kernel = manifest.kernel(row.kernel)
-            if adds_in_order(kernel):
-                yield row, kernel
+    wanted = layout, dtype, "none"
+    rows = (row for row in manifest.table if (row.layout, row.dtype, row.epilogue) == wanted)
+    found = ((row, manifest.kernel(row.kernel)) for row in rows if row.kernel)
+    return tuple((row, kernel) for row, kernel in found if adds_in_order(kernel))
 
 
 def estimate_us(kernel: KernelEntry, problem: Problem | Row, sm_count: int) -> float:

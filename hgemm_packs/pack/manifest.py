@@ -289,6 +289,9 @@ class PackInfo(NamedTuple):
     license: str
     created: str
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
 
 class Toolchain(NamedTuple):
     nvrtc: str

@@ -106,9 +106,7 @@ def predict(
     against any. The device is not that profile where it `is_sibling`. Raises PackError for a
     predictor that is damaged."""
     manifest = pack.manifest
-    name = f"{manifest.pack.name} {manifest.pack.version}"
-    if is_sibling:
-        name += f", for {profile} and not for this GPU"
+    name = f"{manifest.pack}, for {profile} and not for this GPU" if is_sibling else manifest.pack
 
     def no(text: str) -> tuple[None, Reason]:
         return None, Reason("not_measured", f"{name}: {text}")

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 #: of a memory by some MHz, and no two cards of an architecture are as near in both.
 BANDWIDTH_TOLERANCE, POWER_TOLERANCE = 0.02, 0.05
 
-
 #: The facts of a profile that may be unknown, so that the name decides.
 BEYOND_NAMES = ("theoretical_mem_bw_gbps", "power_limit_w")
 
@@ -95,14 +94,13 @@ def find_nearest(profiles: Iterable[DeviceProfile], device: DeviceInfo) -> Devic
 
 def find_foreign(manifest: Manifest, device: DeviceInfo) -> Reason | None:
     """Why no kernel of a pack can run on a device at all."""
-    name = f"{manifest.pack.name} {manifest.pack.version}"
     if manifest.arch != device.arch:
         text = f"the pack is made for {manifest.arch}, the device is {device.arch}"
-        return Reason("arch", f"{name}: {text}")
+        return Reason("arch", f"{manifest.pack}: {text}")
     if device.driver < manifest.min_driver:
         needed, found = cuda_of(manifest.min_driver), cuda_of(device.driver)
         text = f"the pack needs a driver for {needed}, the driver here is for {found}"
-        return Reason("driver", f"{name}: {text}")
+        return Reason("driver", f"{manifest.pack}: {text}")
     return None
 
 
@@ -117,9 +115,8 @@ def find_profile(manifest: Manifest, device: DeviceInfo) -> DeviceProfile | Reas
     nearest = find_nearest(manifest.device_profiles, device)
     unlike = "; ".join(compare(nearest, device).unlike)
     text = (
-        f"{manifest.pack.name} {manifest.pack.version}: measured on {nearest.name}, and "
-        f"{device.name} here has {unlike}. `hgemm-packs tune` measures here; "
-        "HGEMM_PACKS_SIBLINGS=1 predicts from there"
+        f"{manifest.pack}: measured on {nearest.name}, and {device.name} here has {unlike}. "
+        "`hgemm-packs tune` measures here; HGEMM_PACKS_SIBLINGS=1 predicts from there"
     )
     return Reason("profile", text)
 

@@ -40,6 +40,8 @@ class Builder:
     def build(self, wanted: Sequence[Choice]) -> dict[Choice, CompiledKernel | Verdict]:
         return {choice: fake_kernel(choice) for choice in wanted}
 
+    def begin(self, choices: Sequence[Choice]) -> None: ...
+
     def inspect(self, kernels: Sequence[CompiledKernel]) -> dict[str, Verdict]:
         return {one.id: Verdict("binary", Status.OK) for one in kernels}
 
@@ -63,6 +65,7 @@ def generate(*arguments: object) -> Answer:
     ):
         patch.setattr("torch.cuda.is_available", lambda: False)
         patch.setattr("torch.cuda.device_count", lambda: 0)
+        patch.setattr(search.gpus, "count", lambda: 0)
         patch.setattr(sys, "argv", ["hgemm-packs", "generate", *map(str, arguments)])
         try:
             cli.main()

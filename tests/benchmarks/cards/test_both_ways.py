@@ -116,6 +116,11 @@ def test_both_ways_are_run_and_confirmed_together(
     for seen in (search, like):
         waits, spent = seen["waits_s"], sum(seen["gpu_seconds"].values())
         assert sum(waits.values()) + spent == pytest.approx(seen["wall_s"], abs=0.3)
+        ran = seen["jobs"]
+        assert ran.keys() == seen["gpu_seconds"].keys() and ran["ceilings"]["jobs"] == 1
+        assert ran["finals"]["jobs"] == 3 and ran["finals"]["kernels"] >= 3
+        assert waits["before"] == pytest.approx(min(x["from_s"] for x in ran.values()), abs=0.11)
+        assert all(x["from_s"] <= x["to_s"] <= seen["wall_s"] + 0.1 for x in ran.values())
 
     def never(*_: object) -> int:
         raise AssertionError("measured twice")

@@ -234,20 +234,25 @@ def test_what_is_confirmed_and_published_comes_from_fresh_processes(
 ) -> None:
     processes: list[list[str]] = []
 
-    def open_one(folder: Path) -> Inline:
-        device = Second()
-        processes.append(seen := [])
+    class Open(Inline):
+        def __init__(self, folder: Path) -> None:
+            super().__init__(Second())
+            self.fresh()
 
-        class Watched(Second):
-            def run(self, job: Job) -> Reply:
-                seen.append(job.kind)
-                return device.run(job)
+        def submit(self, job: Job) -> Any:
+            processes[-1].append(job.kind)
+            return super().submit(job)
 
-        return Inline(Watched())
+        def prepare(self) -> None:
+            processes[-1].append("prepare")
+
+        def fresh(self) -> None:
+            processes.append([])
 
     for name in ("open_finals", "open_protocols"):
-        monkeypatch.setattr(card, name, open_one)
+        monkeypatch.setattr(card, name, Open)
     card.measure(planned(made, pack, tmp_path), pack, tmp_path / "dir", 600.0)
+    assert all(each.pop(0) == "prepare" for each in processes), "the next one imports meanwhile"
     kinds = [set(each) - {"noise"} for each in processes]
     assert kinds[:3] == [{"ceilings"}, {"finals"}, {"confirm"}]
     ran = [each for each in kinds[3:] if each]
@@ -261,9 +266,6 @@ def test_a_run_that_was_stopped_goes_on_and_repeats_nothing(
     plan, folder = planned(made, pack, tmp_path), tmp_path / "dir"
     words = ["run", str(plan), str(made.run / "pack"), str(folder)]
     assert card.main([*words, "0"]) == 1 and second.asked == []
-
-    class Cut(Exception):
-        pass
 
     real, count = Second.run, 0
 

@@ -240,9 +240,9 @@ def test_only_an_exhaustive_search_has_all_patience() -> None:
 
 
 def test_gpus_are_all_or_as_many_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr(search.gpus, "count", lambda: 2)
     assert [search.gpus_here(asked) for asked in (0, 1, 2)] == [2, 1, 2]
-    with pytest.raises(search.UserError, match="--gpus 3: torch sees 2"):
+    with pytest.raises(search.UserError, match="--gpus 3: the driver shows 2"):
         search.gpus_here(3)
 
 

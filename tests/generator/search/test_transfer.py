@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from hgemm_packs.generator.cli.search import read_earlier
 from hgemm_packs.generator.compile.pack_writer import SourceKernel, read_source
 from hgemm_packs.generator.core.space import Space, ahead, catalogue, limits
 from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Outcome, Status
 from hgemm_packs.generator.families import FAMILIES, computed
+from hgemm_packs.generator.run.start import read_earlier
 from hgemm_packs.generator.search import STRATEGIES
 from hgemm_packs.generator.search.transfer import (
     EACH,

@@ -46,6 +46,27 @@ def test_kernels_and_refusals() -> None:
     assert refused.status is Status.PARSE and "unroll=999" in refused.detail
 
 
+def test_what_was_begun_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that waits for its device has its first choices compiled; each is then there."""
+    sent: list[Choice] = []
+    submit = ProcessBuilder._submit
+
+    def count(self: ProcessBuilder, choice: Choice) -> object:
+        before = self._pending.get(choice)
+        future = submit(self, choice)
+        sent.extend([choice] if future is not before else [])
+        return future
+
+    monkeypatch.setattr(ProcessBuilder, "_submit", count)
+    with ProcessBuilder(1) as service:
+        service.begin([GOOD, INVALID])
+        found = service.build([INVALID, GOOD])
+    kernel, refused = found[GOOD], found[INVALID]
+    assert sent == [GOOD, INVALID]
+    assert isinstance(kernel, CompiledKernel) and kernel.fields["genome"] == GOOD.genome
+    assert isinstance(refused, Verdict) and refused.status is Status.PARSE
+
+
 def test_what_the_gate_refuses_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = Verdict("binary", Status.BINARY, "fp16 accumulator")
     monkeypatch.setattr(builder.binary, "check_image", lambda fields, cubin: refusal)

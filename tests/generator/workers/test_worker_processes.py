@@ -34,6 +34,7 @@ def test_a_process_that_was_prepared_had_no_job_before(tmp_path: Path) -> None:
     with local(tmp_path, Counted(log)) as evaluator:
         first = evaluator.submit(job(KERNELS[:1])).result(60).evidence["pid"]
         evaluator.prepare()
+        evaluator.prepare()  # takes its GPU now
         evaluator.prepare()  # one is enough
         while len(log.read_text().split()) < 2:
             time.sleep(0.01)
@@ -56,12 +57,27 @@ def test_a_process_that_could_not_be_prepared_starts_later(tmp_path: Path) -> No
     with local(tmp_path, Counted(log, alone=True)) as evaluator:
         first = evaluator.submit(job(KERNELS[:1])).result(60).evidence["pid"]
         evaluator.prepare()
+        evaluator.prepare()
         while len(log.read_text().split()) < 2:
             time.sleep(0.01)
         evaluator.fresh()
         second = evaluator.submit(job(KERNELS[:1])).result(60).evidence["pid"]
         started = log.read_text().split()
         assert (started[0], started[2], len(started)) == (str(first), str(second), 3)
+
+
+def test_a_process_that_imports_takes_no_gpu_yet(tmp_path: Path) -> None:
+    """Of the seconds between a search and its confirmations most went into imports. A process that
+    made its device at once would do so beside jobs that are timed; and an exclusive GPU would
+    refuse it."""
+    log = tmp_path / "starts"
+    with local(tmp_path, Counted(log, alone=True)) as evaluator:
+        first = evaluator.submit(job(KERNELS[:1])).result(60).evidence["pid"]
+        evaluator.prepare()
+        assert evaluator.submit(job(KERNELS[:1])).result(60).evidence["pid"] == first
+        evaluator.fresh()
+        second = evaluator.submit(job(KERNELS[:1])).result(60).evidence["pid"]
+        assert log.read_text().split() == [str(first), str(second)]
 
 
 def test_a_problem_stays_with_its_worker(tmp_path: Path) -> None:

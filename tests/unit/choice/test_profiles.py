@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hgemm_packs import profiles, report, select
+from hgemm_packs.generator.compile.pack_writer import write_pack
 from hgemm_packs.pack.manifest import DeviceProfile
 from hgemm_packs.problem import DeviceInfo, Problem
 from hgemm_packs.settings import settings
@@ -247,6 +248,39 @@ def test_a_pack_of_the_card_itself_comes_before_predictions_for_another(
     choice = resolve(cards.GH200, SURE)
     assert choice.pack is not None and choice.pack.path == own.path
     assert choice.expected_on is None
+
+
+def predict_for_some(place: Path, *known: DeviceInfo) -> Path:
+    """A pack that was measured on these cards, and predicts for the H200 alone."""
+    kernels = packs.good_kernels()
+    source = packs.source(
+        kernels,
+        packs.good_rows(kernels),
+        predictors=(predictions.of(kernels),),
+        device_profiles=tuple(map(cards.profile, known)),
+    )
+    made = write_pack(place, source, kernels, generator_info=packs.GENERATOR)  # type: ignore[arg-type]
+    made.close()
+    return made.path
+
+
+@pytest.mark.parametrize("card", [cards.H100, cards.GH200], ids=lambda each: each.name)
+def test_a_card_without_a_predictor_asks_that_of_another_card(
+    card: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The H100 got the H200's predictions until a pack had rows of its own; the GH200, which is
+    nearer to the H100, until then too. What is measured on the card still comes first."""
+    place = predict_for_some(tmp_path / "two", cards.H100, cards.H200)
+    install(monkeypatch, place)
+    assert resolve(card, SURE).kernel is None
+    install(monkeypatch, place, siblings="1")
+    choice = resolve(card, SURE)
+    assert (choice.code, choice.expected_on) == ("predicted", "NVIDIA H200")
+    assert choice.kernel is not None and choice.kernel.name == "k_tma2"
+    assert resolve(card, UNSURE).kernel is None
+    assert resolve(cards.H200, SURE).expected_on is None, "its own predictor"
+    # Where its own is not sure, no other card's is asked.
+    assert [r.code for r in resolve(cards.H200, UNSURE).reasons] == ["not_measured"] * 2
 
 
 def test_the_batch_invariant_mode_asks_for_no_profile(

@@ -1,0 +1,29 @@
+"""How many GPUs there are, asked of the driver: importing torch takes seconds, in which a process
+on a GPU could start.
+
+Called by the CLI before it starts workers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+DRIVER = "libcuda.so.1"
+
+
+def count(load: Callable[[str], Any] = ctypes.CDLL) -> int:
+    """The GPUs that a process here may use, as CUDA_VISIBLE_DEVICES says; none without a driver
+    that answers. Raises ModuleNotFoundError where there is no torch to use them."""
+    if importlib.util.find_spec("torch") is None:
+        raise ModuleNotFoundError("no torch", name="torch")
+    try:
+        driver = load(DRIVER)
+    except OSError:
+        return 0
+    found = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(found)):
+        return 0
+    return found.value

@@ -1,0 +1,62 @@
+"""GPUs are counted without torch, and a worker starts by a name that this process never imports: a
+run waited for both imports."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hgemm_packs.generator.workers import gpus
+from hgemm_packs.generator.workers.evaluators import Local
+from tests.generator.workers.local_jobs import KERNELS, job
+
+
+class Driver:
+    """libcuda with three GPUs, which answers with these errors."""
+
+    def __init__(self, started: int = 0, counted: int = 0) -> None:
+        self._started, self._counted = started, counted
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        assert flags == 0
+        return self._started
+
+    def cuDeviceGetCount(self, found: Any) -> int:  # noqa: N802
+        ctypes.cast(found, ctypes.POINTER(ctypes.c_int)).contents.value = 3
+        return self._counted
+
+
+def missing(name: str) -> Any:
+    raise OSError(f"{name}: cannot open shared object file")
+
+
+def test_gpus_are_those_that_the_driver_counts() -> None:
+    assert gpus.count(lambda name: Driver()) == 3
+    assert gpus.count(lambda name: Driver(started=100)) == 0
+    assert gpus.count(lambda name: Driver(counted=3)) == 0
+    assert gpus.count(missing) == 0
+
+
+def test_without_torch_there_is_nothing_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError) as missing_torch:
+        gpus.count(lambda name: Driver())
+    assert missing_torch.value.name == "torch"
+
+
+def test_a_device_may_be_made_by_a_name(tmp_path: Path) -> None:
+    named = "tests.generator.fake_device:FakeDevice"
+    with Local(named, 1, logs=tmp_path / "logs", locks=tmp_path) as evaluator:  # type: ignore[arg-type]
+        reply = evaluator.submit(job(KERNELS[:1])).result(60)
+    assert reply.results.keys() == {KERNELS[0].id}
+
+
+def test_the_command_imports_no_torch_before_its_workers_start() -> None:
+    code = "import sys, hgemm_packs.generator.cli.search; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
