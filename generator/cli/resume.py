@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.generator.cli import live, search
 from hgemm_packs.generator.cli.app import SEARCH, Gpus, Keep, Name, Run, app
 from hgemm_packs.generator.cli.results import conclude
-from hgemm_packs.generator.run import generate
+from hgemm_packs.generator.run import generate, start
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import DEFAULT
 from hgemm_packs.generator.store.run_folder import Store
@@ -43,6 +42,7 @@ def resume(
         rest = _rest(store, more)
         with (
             search.workers(run, search.CORES, count, "") as (builder, evaluator),
+            start.sanitizing(count, search.run_sanitizer) as sanitize,
             live.show_progress(out) as watch,
         ):
             summary = generate.generate(
@@ -53,7 +53,7 @@ def resume(
                 evaluator,
                 rest,
                 watch,
-                sanitize=partial(search.run_sanitizer, count),
+                sanitize=sanitize,
             )
         conclude(out, store, run, summary, keep, name)
 

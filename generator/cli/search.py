@@ -49,6 +49,7 @@ from hgemm_packs.problem import DTYPES, EPILOGUES, LAYOUTS, REGIMES, Problem
 from hgemm_packs.profiles import names
 
 if TYPE_CHECKING:
+    from hgemm_packs.generator.gates.sweep import Waiting
     from hgemm_packs.generator.workers.ray_evaluator import RayEvaluator
 
 CORES = os.cpu_count() or 1
@@ -249,8 +250,10 @@ def search(
             use_one_thread()
             threading.Thread(target=report.load, daemon=True).start()  # while ceilings are measured
             builder = KnownBuilder(compilers, card.kernels if card else {})
-            check = partial(run_sanitizer, count or 1)
-            with live.show_progress(out) as watch:
+            with (
+                start.sanitizing(count or 1, run_sanitizer, clean) as sanitize,
+                live.show_progress(out) as watch,
+            ):
                 summary = generate.generate(
                     store,
                     problems,
@@ -260,7 +263,7 @@ def search(
                     begin.budget,
                     watch,
                     seed=seed,
-                    sanitize=partial(start.sanitize_unknown, clean, check),
+                    sanitize=sanitize,
                     followers=begin.followers,
                 )
         if card is not None:
@@ -291,7 +294,9 @@ def choose_budget(strategy: str, gpu_seconds: float) -> Budget:
     return replace(budget, patience=sys.maxsize) if strategy == "exhaustive" else budget
 
 
-def run_sanitizer(count: int, kernels: Sequence[CompiledKernel]) -> Iterator[dict[str, Verdict]]:
+def run_sanitizer(
+    count: int, kernels: Sequence[CompiledKernel], ahead: Waiting | None = None
+) -> Iterator[dict[str, Verdict]]:
     """Verdicts of compute-sanitizer on `count` GPUs here, by kernel id, some at a time; none where
     it cannot work, which is said."""
     from hgemm_packs.generator.gates import sweep
@@ -304,7 +309,7 @@ def run_sanitizer(count: int, kernels: Sequence[CompiledKernel]) -> Iterator[dic
         size = sweep.group_size(left * len(OF_TABLES), len(seats))
         groups = sweep.deal(kernels, size)
         items = [[(entry(one.fields, one.cubin), one.cubin) for one in each] for each in groups]
-        for place, verdicts in sweep.check_groups(items, seats, OF_TABLES):
+        for place, verdicts in sweep.check_groups(items, seats, OF_TABLES, ahead):
             yield dict(zip((one.id for one in groups[place]), verdicts, strict=True))
             left -= len(verdicts)
     except SanitizerUnavailable as error:

@@ -56,6 +56,7 @@ OF_TABLES = ("memcheck", "racecheck")
 BOUND = {"f16": 3e-4, "bf16": 2.4e-3}  # relative error of rounding, with room for small sizes
 TIMEOUT_S = 120.0
 DEEP = 4096  # K of a kernel whose ring nobody knows
+STANDARD_INPUT = "-"
 POLL_S = 0.2  # between two looks whether to stop
 _SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (\d+)")
 
@@ -198,6 +199,72 @@ def _run_many(entry: KernelEntry, kernel: Kernel, device: str, seed: int) -> Ite
         yield from batched.run_small(entry, KernelArm(kernel, entry.epilogue), device, seed)
 
 
+class ToolProcess:
+    """A process under one tool, which imports what it needs before it is told of kernels: on the
+    first GPU here or on the one that CUDA_VISIBLE_DEVICES calls `gpu`. It takes no GPU until then.
+
+    Raises SanitizerUnavailable where the tool is missing.
+    """
+
+    def __init__(self, tool: str, gpu: str | None = None) -> None:
+        if shutil.which(PROGRAM) is None:
+            raise SanitizerUnavailable(f"no {PROGRAM} on the PATH")
+        self.tool, self.gpu = tool, gpu
+        self._scratch = tempfile.TemporaryDirectory()
+        self._log = Path(self._scratch.name, "log")
+        words = [PROGRAM, "--tool", tool, "--log-file", str(self._log)]
+        # The launcher asks for one kernel parameter too many on purpose: an error tells the end.
+        words += ["--report-api-errors", "no"] if tool == "memcheck" else []
+        words += [sys.executable, "-m", "hgemm_packs.generator.gates.sanitizer", STANDARD_INPUT]
+        # Each tensor an allocation of its own, whose end the tool knows; and many processes on few
+        # cores, none of which shall start a thread for each.
+        environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        if gpu is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = gpu
+        self._process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+
+    def run(self, items: Sequence[Item], timeout_s: float, stop: threading.Event) -> ToolRun:
+        """What the tool says of some kernels; the process ends by it. Raises SanitizerUnavailable
+        where the tool cannot work, CancelledError once `stop` is set."""
+        try:
+            done = self._run_to_end(pickle.dumps(list(items)), timeout_s, stop)
+            if done is None:
+                return ToolRun(self.tool, len(items), 0, -1, f"no end after {timeout_s:.0f} s")
+            log = self._log
+            text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        finally:
+            self.close()
+        return _outcome(self.tool, len(items), text, done)
+
+    def _run_to_end(
+        self, told: bytes, timeout_s: float, stop: threading.Event
+    ) -> subprocess.CompletedProcess[str] | None:
+        ends, left = time.monotonic() + timeout_s, [told]
+        while not stop.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                said = self._process.communicate(left.pop() if left else None, timeout=POLL_S)
+                out, err = (part.decode(errors="replace") for part in said)
+                return subprocess.CompletedProcess([], self._process.returncode, out, err)
+            if time.monotonic() >= ends:
+                return None
+        raise CancelledError
+
+    def close(self) -> None:
+        """Leave nothing of the process nor of what it started, the program under test first."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+        self._scratch.cleanup()
+
+
 def run_tool(
     items: Sequence[Item],
     tool: str,
@@ -205,61 +272,12 @@ def run_tool(
     timeout_s: float | None = None,
     stop: threading.Event | None = None,
 ) -> ToolRun:
-    """One tool over some kernels, in a process of its own, on the first GPU here or on the one that
-    CUDA_VISIBLE_DEVICES calls `gpu`; TIMEOUT_S is its time if none is given.
+    """One tool over some kernels, in a process of its own; TIMEOUT_S is its time if none is given.
 
     Raises SanitizerUnavailable where the tool cannot work at all, CancelledError once `stop` is
     set.
     """
-    timeout_s = timeout_s or TIMEOUT_S
-    if shutil.which(PROGRAM) is None:
-        raise SanitizerUnavailable(f"no {PROGRAM} on the PATH")
-    with tempfile.TemporaryDirectory() as scratch:
-        log, kernels = Path(scratch, "log"), Path(scratch, "kernels")
-        kernels.write_bytes(pickle.dumps(list(items)))
-        words = [PROGRAM, "--tool", tool, "--log-file", str(log)]
-        # The launcher asks for one kernel parameter too many on purpose: an error tells the end.
-        words += ["--report-api-errors", "no"] if tool == "memcheck" else []
-        words += [sys.executable, "-m", "hgemm_packs.generator.gates.sanitizer", str(kernels)]
-        # Each tensor an allocation of its own, whose end the tool knows; and many processes on few
-        # cores, none of which shall start a thread for each.
-        environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-        environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        if gpu is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = gpu
-        done = _run_to_end(words, environment, timeout_s, stop or threading.Event())
-        if done is None:
-            return ToolRun(tool, len(items), 0, -1, f"no end after {timeout_s:.0f} s")
-        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    return _outcome(tool, len(items), text, done)
-
-
-def _run_to_end(
-    words: Sequence[str], environment: Mapping[str, str], timeout_s: float, stop: threading.Event
-) -> subprocess.CompletedProcess[str] | None:
-    """The ended program, or None when it took too long. Whatever happens, nothing is left of it nor
-    of what it started, the program under test first of all. Raises CancelledError."""
-    process = subprocess.Popen(
-        words,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        start_new_session=True,
-    )
-    ends = time.monotonic() + timeout_s
-    try:
-        while not stop.is_set():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                out, err = process.communicate(timeout=POLL_S)
-                return subprocess.CompletedProcess(words, process.returncode, out, err)
-            if time.monotonic() >= ends:
-                return None
-        raise CancelledError
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+    return ToolProcess(tool, gpu).run(items, timeout_s or TIMEOUT_S, stop or threading.Event())
 
 
 def _outcome(tool: str, count: int, text: str, done: subprocess.CompletedProcess[str]) -> ToolRun:
@@ -296,16 +314,16 @@ def _first_finding(run: ToolRun) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kernels", type=Path, help="a pack, or what `run_tool` has written")
+    parser.add_argument("kernels", help="a pack, or - for what a `ToolProcess` is told")
     parser.add_argument("--tool", nargs="+", choices=TOOLS, default=[])
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1 << 20)
     parser.add_argument("-o", "--out", type=Path)
     args = parser.parse_args()
-    if args.kernels.is_file():
-        print("launches", run_kernels(pickle.loads(args.kernels.read_bytes())), flush=True)
+    if args.kernels == STANDARD_INPUT:
+        print("launches", run_kernels(pickle.load(sys.stdin.buffer)), flush=True)
         return 0
-    pack = Pack.open(args.kernels)
+    pack = Pack.open(Path(args.kernels))
     chosen = pack.manifest.kernels[args.first : args.first + args.count]
     items = [(entry, bytes(pack.image(entry))) for entry in chosen]
     runs = [run_tool(items, tool) for tool in args.tool]

@@ -78,11 +78,41 @@ def deal(things: Sequence[T], size: int) -> list[Sequence[T]]:
     return [things[first::count] for first in range(count)]
 
 
+class Waiting:
+    """Processes under tools that import while nothing is to be run yet, one for a seat."""
+
+    def __init__(self) -> None:
+        self._left: list[sanitizer.ToolProcess] = []
+        self._taking = threading.Lock()
+
+    def start(self, seats: Sequence[Seat], tools: Sequence[str]) -> None:
+        for i, seat in enumerate(seats):
+            self._left.append(sanitizer.ToolProcess(tools[i % len(tools)], seat))
+
+    def take(self, tool: str, seat: Seat) -> sanitizer.ToolProcess | None:
+        """One of that tool and seat; None where none is left."""
+        with self._taking:
+            found = (each for each in self._left if (each.tool, each.gpu) == (tool, seat))
+            chosen = next(found, None)
+            if chosen is not None:
+                self._left.remove(chosen)
+            return chosen
+
+    def close(self) -> None:
+        for each in self._left:
+            each.close()
+        self._left.clear()
+
+
 def sweep_batches(
-    todo: Sequence[Batch], seats: Sequence[Seat], ends: float = math.inf
+    todo: Sequence[Batch],
+    seats: Sequence[Seat],
+    ends: float = math.inf,
+    ahead: Waiting | None = None,
 ) -> Generator[Answer, None, None]:
-    """Answers as they come, from as many processes at a time as there are seats; each kernel of a
-    batch with findings runs again alone. At `ends` (of time.monotonic) what still runs is dropped.
+    """Answers as they come, from as many processes at a time as there are seats, those `ahead`
+    first; each kernel of a batch with findings runs again alone. At `ends` (of time.monotonic) what
+    still runs is dropped.
 
     Raises SanitizerUnavailable.
     """
@@ -98,7 +128,12 @@ def sweep_batches(
             if ends - began < LEAST_S:
                 return Answer(batch, None, 0.0)
             limit_s = min(sanitizer.TIMEOUT_S, ends - began)
-            run = sanitizer.run_tool(batch.items, batch.tool, seat, limit_s, stop)
+            ready = ahead.take(batch.tool, seat) if ahead else None
+            run = (
+                ready.run(batch.items, limit_s, stop)
+                if ready
+                else sanitizer.run_tool(batch.items, batch.tool, seat, limit_s, stop)
+            )
         finally:
             free.put(seat)
         now = time.monotonic()
@@ -126,7 +161,10 @@ def sweep_batches(
 
 
 def check_groups(
-    groups: Sequence[Sequence[Item]], seats: Sequence[Seat], tools: Sequence[str] = sanitizer.TOOLS
+    groups: Sequence[Sequence[Item]],
+    seats: Sequence[Seat],
+    tools: Sequence[str] = sanitizer.TOOLS,
+    ahead: Waiting | None = None,
 ) -> Generator[tuple[int, list[Verdict]], None, None]:
     """(place, verdicts) of each group that is through all `tools`, in any order. A group shares its
     processes, one a tool, until one finds something.
@@ -137,7 +175,7 @@ def check_groups(
     place = {id(item): i for i, group in enumerate(groups) for item in group}
     left = [len(group) * len(tools) for group in groups]
     runs: dict[tuple[int, str], ToolRun] = {}
-    with contextlib.closing(sweep_batches(todo, seats)) as answers:
+    with contextlib.closing(sweep_batches(todo, seats, ahead=ahead)) as answers:
         for answer in answers:
             assert answer.run is not None, "there was no end to run out of"
             for item in answer.batch.items:

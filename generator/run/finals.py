@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
@@ -27,7 +28,20 @@ from hgemm_packs.problem import Problem
 PROBLEMS_PER_NOISE, MIN_NOISE = 20, 4
 
 #: Verdicts by kernel id, some at a time; none where the gate cannot work.
-Sanitize = Callable[[Sequence[CompiledKernel]], Iterable[Mapping[str, Verdict]]]
+Judge = Callable[[Sequence[CompiledKernel]], Iterable[Mapping[str, Verdict]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sanitize:
+    """Who judges the confirmed kernels. `prepare` starts what imports beside confirmations."""
+
+    judge: Judge = lambda kernels: ()
+    prepare: Callable[[], None] = lambda: None
+
+
+UNSANITIZED = Sanitize()
+
+
 #: What each problem's kernels won elsewhere, hot and cold against torch.
 Won = Mapping[Problem, Mapping[Choice, tuple[float, float]]]
 #: What becomes of a problem when it is through a stage: nothing, where all go together.
@@ -174,7 +188,7 @@ class FinalStages(DependentStages):
         wanted = {k.id: k for entrant in confirmed for k in self._list_entering(entrant, passed)}
         return [kernel for id_, kernel in wanted.items() if id_ not in seen]
 
-    def sanitize(self, kernels: Sequence[CompiledKernel], check: Sanitize) -> None:
+    def sanitize(self, kernels: Sequence[CompiledKernel], check: Judge) -> None:
         """The sanitizer gate. It costs no budget: none may be left out for want of it."""
         self._flow.busy.note(False, bool(kernels))
         for verdicts in check(kernels) if kernels else ():

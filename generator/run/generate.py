@@ -20,7 +20,7 @@ from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import CompiledKernel, DeviceFacts, Reply, Verdict
 from hgemm_packs.generator.run.early import EarlyStages
 from hgemm_packs.generator.run.entrants import Counts
-from hgemm_packs.generator.run.finals import FinalStages, Sanitize, Won
+from hgemm_packs.generator.run.finals import UNSANITIZED, FinalStages, Sanitize, Won
 from hgemm_packs.generator.run.followers import MOST_DEPENDENT, Followers
 from hgemm_packs.generator.run.jobs import RunJobs
 from hgemm_packs.generator.run.rounds import Rounds, Track, retell
@@ -132,7 +132,7 @@ def generate(
     *,
     spaces: Callable[[Problem], Space] = Space,
     seed: int | None = None,
-    sanitize: Sanitize = lambda kernels: (),
+    sanitize: Sanitize = UNSANITIZED,
     followers: Followers | None = lambda problem: (),
 ) -> Summary:
     """Search kernels for `problems` and confirm what looks like wins, within the budget.
@@ -247,12 +247,13 @@ def _confirm_winners(
     stages.gate_confirmable(budget.limit(DEPENDENT_GATED))
     flow.evaluator.fresh()  # what is published comes from processes that never selected anything
     screen.stage("noise", lambda: 0)
+    sanitize.prepare()
     stages.noise(budget.limit(1.0))
     screen.stage("confirm", lambda: sum(e.confirmed is not None for e in entrants))
     stages.confirm(budget.limit(1.0))
     kernels = stages.find_unsanitized()
     screen.stage("sanitize", lambda: stages.sanitized, len(kernels), "kernels sanitized")
-    stages.sanitize(kernels, sanitize)
+    stages.sanitize(kernels, sanitize.judge)
     screen.stage("done", lambda: len(entrants))
     return _summary(flow, stages)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verdict
 from hgemm_packs.generator.run import cards
 from hgemm_packs.generator.run.cards import Card
-from hgemm_packs.generator.run.finals import Sanitize
+from hgemm_packs.generator.run.finals import Judge, Sanitize
 from hgemm_packs.generator.run.followers import Followers
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import Strategy, transfer
@@ -106,8 +107,25 @@ def read_clean(places: Sequence[Path]) -> set[str]:
     return sanitizer.clean(read_records(places)) if places else set()
 
 
+@contextlib.contextmanager
+def sanitizing(
+    count: int, run: Callable[..., Iterable[Mapping[str, Verdict]]], clean: Collection[str] = ()
+) -> Iterator[Sanitize]:
+    """The sanitizer gate on `count` GPUs here, by `run`, for kernels that no record has `clean`.
+    What it started ahead and nothing needed is ended afterwards."""
+    from hgemm_packs.generator.gates import sanitizer, sweep
+
+    def prepare() -> None:
+        # `run` says why where they cannot work.
+        with contextlib.suppress(sanitizer.SanitizerUnavailable):
+            ahead.start(sweep.seats(sweep.gpus()[:count]), sanitizer.OF_TABLES)
+
+    with contextlib.closing(sweep.Waiting()) as ahead:
+        yield Sanitize(partial(sanitize_unknown, clean, partial(run, count, ahead=ahead)), prepare)
+
+
 def sanitize_unknown(
-    clean: Collection[str], check: Sanitize, kernels: Sequence[CompiledKernel]
+    clean: Collection[str], check: Judge, kernels: Sequence[CompiledKernel]
 ) -> Iterator[Mapping[str, Verdict]]:
     """Verdicts on kernels: that of the record where one is clean, of `check` for all others."""
     from hgemm_packs.generator.gates import sanitizer

@@ -87,7 +87,7 @@ def simulated(*arguments: object, device: Device | None = None, drawn: bool = Fa
         for verb in (search, remeasure):
             patch.setattr(verb, "ProcessBuilder", lambda jobs: Builder())
         patch.setattr(search, "gpus_here", lambda asked: 1)
-        patch.setattr(search, "run_sanitizer", lambda count, kernels: ())
+        patch.setattr(search, "run_sanitizer", lambda count, kernels, ahead: ())
         if not drawn:
             patch.setattr(report, "page", lambda document: "")
         return generate(*arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -28,11 +29,12 @@ RECORD = {"block": 32, "grid": {"tile_m": 16, "tile_n": 8}}
 STAND_IN = """#!{python}
 import os, pickle, subprocess, sys
 words = sys.argv[1:]
-tool, log, kernels = words[1], words[3], words[-1]
+tool, log, told = words[1], words[3], words[-1]
 for name in ("PYTORCH_NO_CUDA_MEMORY_CACHING", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     assert os.environ[name] == "1"
 assert ("--report-api-errors" in words) == (tool == "memcheck")
-items = pickle.load(open(kernels, "rb"))
+assert told == "-"
+items = pickle.load(sys.stdin.buffer)
 with open({journal!r}, "a") as journal:
     journal.write(tool + " " + ",".join(entry.name for entry, _ in items) + "\\n")
 said = [cubin.decode().split() for _, cubin in items]
@@ -180,20 +182,39 @@ def test_who_has_enough_of_the_verdicts_leaves_nothing_running(journal: Path) ->
     assert len(lines) == 2 and not any(running(int(pid)) for pids in lines for pid in pids)
 
 
+def test_processes_that_wait_are_taken_first_and_those_that_nothing_needed_end(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> sanitizer.ToolRun:
+        raise AssertionError("another process was started")
+
+    monkeypatch.setattr(sanitizer, "run_tool", refuse)
+    with contextlib.closing(sweep.Waiting()) as ahead:
+        ahead.start([None] * 3, ("memcheck", "racecheck"))
+        idle = [each._process.pid for each in ahead._left]
+        groups = [[item("a", "racecheck 1"), item("b")]]
+        tools = ("memcheck", "racecheck")
+        with pytest.raises(AssertionError, match="another process"):  # a and b alone
+            list(sweep.check_groups(groups, [None, None], tools, ahead))
+        assert sorted(journal.read_text().splitlines()) == ["memcheck a,b", "racecheck a,b"]
+        assert [running(pid) for pid in idle] == [False, False, True]
+        assert ahead.take("memcheck", "1") is None, "it is on another GPU"
+    assert not running(idle[2])
+
+
 def test_a_run_can_name_its_gpu_and_its_time(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
 
-    def ended(words: Any, environment: dict[str, str], timeout_s: float, stop: Any) -> None:
-        seen.append((environment.get("CUDA_VISIBLE_DEVICES"), timeout_s))
+    def ended(self: sanitizer.ToolProcess, told: bytes, timeout_s: float, stop: Any) -> None:
+        seen.append((self.gpu, timeout_s))
 
-    monkeypatch.setattr(sanitizer, "_run_to_end", ended)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setattr(sanitizer.ToolProcess, "_run_to_end", ended)
     for where in ((), ("3", 4.0)):
         run = sanitizer.run_tool([item("k")], "racecheck", *where)
         assert (run.findings, run.detail) == (-1, f"no end after {seen[-1][1]:.0f} s")
-    assert seen == [("2,3", sanitizer.TIMEOUT_S), ("3", 4.0)]
+    assert seen == [(None, sanitizer.TIMEOUT_S), ("3", 4.0)]
 
 
 def test_where_it_cannot_work_it_says_so(
@@ -269,9 +290,10 @@ def test_c_is_written_before_bulk_stores_alone(monkeypatch: pytest.MonkeyPatch) 
     assert kept == ("as allocated", (61, 24), {"dtype": torch.float16, "device": "cpu"})
 
 
-def test_the_program_under_test_reads_what_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_program_under_test_reads_what_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import io
     import pickle
 
     seen: list[str] = []
@@ -281,9 +303,9 @@ def test_the_program_under_test_reads_what_was_written(
         return 2 * len(items)
 
     monkeypatch.setattr(sanitizer, "run_kernels", run_kernels)
-    path = tmp_path / "kernels"
-    path.write_bytes(pickle.dumps([item("a"), item("b", "racecheck 1")]))
-    monkeypatch.setattr("sys.argv", ["sanitizer", str(path)])
+    told = io.BytesIO(pickle.dumps([item("a"), item("b", "racecheck 1")]))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(told))
+    monkeypatch.setattr("sys.argv", ["sanitizer", sanitizer.STANDARD_INPUT])
     assert sanitizer.main() == 0
     assert seen == ["a memcheck 0", "b racecheck 1"]
     assert capsys.readouterr().out == "launches 4\n"

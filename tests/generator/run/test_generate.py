@@ -21,6 +21,7 @@ from hgemm_packs.generator.core.spec import (
     Status,
     Verdict,
 )
+from hgemm_packs.generator.run.finals import Sanitize
 from hgemm_packs.generator.run.generate import Budget, Snapshot, generate
 from hgemm_packs.generator.search.rivals.exhaustive import Exhaustive
 from hgemm_packs.generator.store.run_folder import Store
@@ -113,7 +114,7 @@ def test_the_sanitizer_judges_what_was_confirmed(tmp_path: Path) -> None:
                 Inline(FakeDevice()),
                 PLENTY,
                 spaces=spaces,
-                sanitize=judge,
+                sanitize=Sanitize(judge),
             )
             assert store.refused_kernels() == {racy: Status.SANITIZER}
     assert sorted(asked) == sorted(set(asked))
@@ -150,7 +151,7 @@ def test_verdicts_of_the_sanitizer_are_kept_as_they_come(
     def go() -> None:
         with Store(tmp_path) as store:
             args = (store, FOUR, Listener(), Builder(), Inline(FakeDevice()), PLENTY, progress)
-            generate(*args, spaces=spaces, seed=5, sanitize=judge)
+            generate(*args, spaces=spaces, seed=5, sanitize=Sanitize(judge))
 
     with pytest.raises(KeyboardInterrupt):
         go()
@@ -193,7 +194,7 @@ def test_the_next_best_stands_for_a_winner_that_is_not_confirmed(tmp_path: Path)
     for _ in range(2):
         with Store(tmp_path / "late") as store:
             args = (store, [problem], Listener(), Builder(), Inline(Late()), PLENTY)
-            found.append(generate(*args, spaces=spaces, seed=5, sanitize=judge))
+            found.append(generate(*args, spaces=spaces, seed=5, sanitize=Sanitize(judge)))
             assert store.refused_kernels() == {first: Status.NUMERIC}
     assert [(s.likely, s.confirmed, s.unconfirmed) for s in found] == [(1, 1, 0)] * 2
     assert found[0].speedup == pytest.approx(TORCH_US / true_us(problem, second), rel=1e-3)

@@ -16,6 +16,7 @@ from hgemm_packs.generator.core.spec import (
     Status,
     Verdict,
 )
+from hgemm_packs.generator.run.finals import Sanitize
 from hgemm_packs.generator.run.followers import MOST_DEPENDENT
 from hgemm_packs.generator.run.generate import Budget, Summary, find_dependent_kernels, generate
 from hgemm_packs.generator.search import behind
@@ -60,7 +61,7 @@ def test_winners_are_confirmed_beside_the_kernels_that_read_ahead(tmp_path: Path
                 PLENTY,
                 spaces=lambda problem: Space(problem, only=only),
                 seed=5,
-                sanitize=judge,
+                sanitize=Sanitize(judge),
             )
 
     def us(problem: Problem) -> Callable[[Choice], float]:

@@ -10,6 +10,7 @@ import pytest
 from hgemm_packs.generator.core.spec import Choice, Job, Reply, Status
 from hgemm_packs.generator.devices.sim import Faults, Noise, SimDevice
 from hgemm_packs.generator.run.early import EarlyStages
+from hgemm_packs.generator.run.finals import Sanitize
 from hgemm_packs.generator.run.generate import Budget, Summary, generate
 from hgemm_packs.generator.search.prior import make
 from hgemm_packs.generator.store import busy
@@ -39,7 +40,7 @@ def play(
                 options.pop("budget", PLENTY),
                 options.pop("progress", world.watch),
                 seed=5,
-                sanitize=world.sanitize,
+                sanitize=Sanitize(world.sanitize),
                 **options,
             )
     return summary, world
