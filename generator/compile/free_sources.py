@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hgemm_packs.generator.compile.cache import write_atomically
 from hgemm_packs.generator.compile.candidate import Candidate, CandidateError, entry

@@ -75,7 +75,11 @@ def read(name: str) -> Source:
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InvalidGenome(f"{FAMILY.name}: {name}: {type(error).__name__}: {error}") from None
     genome = found.genome
-    if set(genome) != set(GENES) or not all(_is_gene(value) for value in genome.values()):
+    if (
+        not isinstance(genome, dict)
+        or {*genome} != {*GENES}
+        or not all(map(_is_gene, genome.values()))
+    ):
         raise InvalidGenome(f"{FAMILY.name}: {name}.json has no whole genome")
     if genome["source"] != name or genome["sha256"] != digest(code, found.record):
         words = f"{name}.cu or its launch record is not what was judged"
