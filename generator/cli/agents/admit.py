@@ -56,7 +56,8 @@ def admit_sources(
 def _admit(line: dict[str, Any], by: str, asked: str, parent: str) -> tuple[str, Any]:
     """The name and the genome of the source of an answer. Raises CandidateError and Unreadable for
     what is not admitted, KeyError, TypeError and ValueError for what is no answer."""
-    problem = Problem(*line["problem"], epilogue=line["epilogue"])
+    m, n, k, layout, dtype = line["problem"]
+    problem = Problem(m, n, k, layout, dtype, epilogue=line["epilogue"])
     one, answer = Candidate.of_document(line["candidate"]), line["answer"]
     name = f"k{problem.m}x{problem.n}x{problem.k}_{problem.layout}_{problem.dtype}_{one.key[:8]}"
     if not one.is_source:
