@@ -61,7 +61,7 @@ def test_the_kernel_is_the_one_that_was_judged_and_carries_its_lineage() -> None
         "parent": "none",
         "judged": "b" * 64,
     }
-    assert names() == [*sorted({*names()} - {"tiny"}), "tiny"]
+    assert "tiny" in names() and names() == sorted(names())
     assert read("tiny").problem == PROBLEM
     assert builder.inspect(compiler.as_kernel(built)).passed
 
