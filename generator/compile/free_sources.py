@@ -16,7 +16,7 @@ from hgemm_packs.generator.compile.cache import write_atomically
 from hgemm_packs.generator.compile.candidate import Candidate, CandidateError, entry
 from hgemm_packs.generator.families.base import Genome
 from hgemm_packs.generator.families.free import places
-from hgemm_packs.generator.families.free.family import digest, read
+from hgemm_packs.generator.families.free.family import digest, names, read
 from hgemm_packs.problem import Problem
 from hgemm_packs.tuning.journal import problem_values
 
@@ -47,10 +47,10 @@ def check_gates(name: str, statuses: Mapping[str, str]) -> None:
 
 def admit(name: str, code: str, made: Candidate, problem: Problem, lineage: Lineage) -> Genome:
     """Write NAME.cu and NAME.json, and return the genome of the kernel. `made` is the candidate of
-    `code`. A source that is there already stays as it is.
+    `code`. A source that is there already stays as it is, with the lineage that it came with.
 
     Raises CandidateError for a source that does not take the problem, that computes more than a
-    product, or whose name another source has; OSError.
+    product, or whose name another source has, InvalidGenome where that one is damaged; OSError.
     """
     record = {key: value for key, value in made.fields.items() if key not in _OF_FAMILY}
     if record["epilogue"] != "none":
@@ -68,13 +68,16 @@ def admit(name: str, code: str, made: Candidate, problem: Problem, lineage: Line
     folder = places.sources_dir() / places.FREE
     folder.mkdir(exist_ok=True)
     document = {"problem": problem_values(problem), "genome": genome, "record": record}
+    # The code comes last: without it there is no source of the name.
     files = {
-        folder / f"{name}.cu": code.encode(),
         folder / f"{name}.json": (json.dumps(document, indent=1) + "\n").encode(),
+        folder / f"{name}.cu": code.encode(),
     }
-    for path, data in files.items():
-        if path.exists() and path.read_bytes() != data:
-            raise CandidateError(f"{path} is another source: admitted sources are not changed")
+    if name in names():
+        there = read(name).genome
+        if there["sha256"] != genome["sha256"]:
+            raise CandidateError(f"{name}: another source has the name: none is changed")
+        return there
     for path, data in files.items():
         write_atomically(path, data)
     return read(name).genome

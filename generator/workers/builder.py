@@ -162,16 +162,16 @@ def make(choice: Choice) -> CompiledKernel | Verdict:
 
 def inspect(kernel: CompiledKernel) -> Verdict:
     """The whole binary gate, and behind it the data-flow gate and the size gate, whose verdict
-    carries the evidence of all; of a free source the static gate first. A kernel that the tested
-    problems do not cover is refused: the numeric gate runs no others on it. Raises SassError
-    without the disassembler."""
+    carries the evidence of all; of a free source the static gate before these two. A kernel that
+    the tested problems do not cover is refused: the numeric gate runs no others on it. Raises
+    SassError without the disassembler."""
     fields = kernel.fields
-    source = compiler.render(fields["family"], family(fields["family"]).whole(fields["genome"]))
-    if fields["family"] in FREE and not (read := static.check(source, fields)).passed:
-        return read
     verdict = binary.check(fields, kernel.cubin)
     if not verdict.passed:
         return verdict
+    source = compiler.render(fields["family"], family(fields["family"]).whole(fields["genome"]))
+    if fields["family"] in FREE and not (read := static.check(source, fields)).passed:
+        return read
     followed = dataflow.check(fields, source)
     evidence = {**followed.evidence, "binary": verdict.evidence}
     if followed.passed:
