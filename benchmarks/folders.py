@@ -82,7 +82,9 @@ FOLDERS = {
     ),
     "agents/scripted": ResultsFolder("agents.scripted", "nothing: figures"),
     "agents/model": ResultsFolder("agents.small_model", "nothing: figures"),
-    "agents/byhand": ResultsFolder("agents.byhand", "nothing: figures"),
+    "agents/byhand": ResultsFolder(
+        "agents.byhand", "which sources `agents.byhand admit` takes; figures"
+    ),
     "agents/conversations": ResultsFolder(
         "agents.small_model", "nothing: what the model was asked and said, for replays"
     ),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import profiles, reasons, select
-from .pack.manifest import Baseline, Row, Timing
+from .pack.manifest import Baseline, Row
 from .pack.manifest_reader import Manifest
 from .problem import DeviceInfo, Problem, cuda_of
 from .settings import is_invariant, is_off, read_switch, settings
@@ -196,6 +196,9 @@ def explain_problem(
         lines.append(reasons.unserved_line(found.code))
     else:
         lines.append(f"runs on   {found.kernel.name}")
+        if "by" in found.kernel.genome:  # of free source: these genes are where it came from
+            said = (f"{gene} {value}" for gene, value in found.kernel.genome.items())
+            lines.append(f"lineage   {', '.join(said)}")
         if found.dependent is not None:
             name = found.dependent.name
             lines.append(f"          behind our own kernels in a graph: {name}, dependent launch")
@@ -232,13 +235,11 @@ def _nearest(problem: Problem, device: DeviceInfo) -> str:
 
 
 def _describe_row(row: Row) -> list[str]:
-    def line(name: str, t: Timing) -> str:
-        return (
-            f"{name:9} {t.us:.2f} us, torch {t.torch_us:.2f}, cuBLASLt {t.cublaslt_us:.2f}: "
-            f"{t.speedup:.3f}x torch, at least {t.lcb:.3f}x"
-        )
-
-    return [line("hot", row.hot), line("cold", row.cold)]
+    return [
+        f"{name:9} {t.us:.2f} us, torch {t.torch_us:.2f}, cuBLASLt {t.cublaslt_us:.2f}: "
+        f"{t.speedup:.3f}x torch, at least {t.lcb:.3f}x"
+        for name, t in (("hot", row.hot), ("cold", row.cold))
+    ]
 
 
 def _say_profile(name: str, manifest: Manifest, device: DeviceInfo) -> str:

@@ -5,6 +5,7 @@ model's place, taken once.
     python -m benchmarks.agents.byhand brief 3            # what a model would be asked of the third
     python -m benchmarks.agents.byhand check              # the gates that need no GPU
     python -m benchmarks.agents.byhand run OUT.jsonl --seconds 540       # the rest, on a GPU
+    python -m benchmarks.agents.byhand admit              # winners of the results to csrc/kernels
 
 `kernels/` has the sources, each NAME.cu with its launch record NAME.toml, whose comment says what
 was hoped of it. A name is REGIME_MxNxK_LAYOUT_DTYPE, perhaps with one word more.
@@ -15,6 +16,10 @@ the fastest first, and are timed once more, with other inputs. "won" is a kernel
 gate and is ahead of torch and of the table's kernel by more than the table's noise floor, hot and
 cold, in the second timing. A line a kernel and stage is written at once; a run that is started
 again goes on. `benchmarks.folders add agents/byhand OUT.jsonl` puts them into the results.
+
+`admit` takes the winners of the results into csrc/kernels/free, each with its lineage, and says why
+others stay out. `hgemm-packs generate measure free` then measures them by the table's protocol, on
+a GPU.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.agents.byhand_admit import admit
 from benchmarks.agents.byhand_problems import (
     Picked,
     pick,
@@ -34,10 +40,14 @@ from benchmarks.agents.byhand_problems import (
     write_picked,
 )
 from benchmarks.agents.byhand_session import Session
+from benchmarks.folders import RESULTS
 from benchmarks.publish.summary import MANIFEST
 from hgemm_packs.generator.compile.candidate import load
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.evaluator.evaluator import Evaluator
+from hgemm_packs.generator.store.lines import read_records
+
+LINES = RESULTS / "agents" / "byhand"
 
 
 def brief(one: Picked) -> int:
@@ -69,6 +79,7 @@ def main(words: Sequence[str]) -> int:
     verbs.add_parser("pick")
     verbs.add_parser("brief").add_argument("number", type=int)
     verbs.add_parser("check")
+    verbs.add_parser("admit")
     run = verbs.add_parser("run")
     run.add_argument("out", type=Path)
     run.add_argument("--seconds", type=int, default=540)
@@ -81,6 +92,11 @@ def main(words: Sequence[str]) -> int:
         return brief(picked[given.number - 1])
     if given.verb == "check":
         return min(check(picked), 1)
+    if given.verb == "admit":
+        kernels = {kernel.name: kernel.id for kernel in read_source(MANIFEST).kernels}
+        for words in admit(read_records([LINES]), picked, kernels):
+            print(words, flush=True)
+        return 0
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.alarm(given.seconds)
     try:

@@ -17,9 +17,9 @@ from typing import Any
 from hgemm_packs.generator.agents import schemas
 from hgemm_packs.generator.agents.archive import Example
 from hgemm_packs.generator.agents.words import Hypothesis
-from hgemm_packs.generator.compile.compiler import sources_dir
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import DeviceFacts
+from hgemm_packs.generator.families.free.places import sources_dir
 from hgemm_packs.generator.llm.words import Message
 from hgemm_packs.problem import Problem, regime
 

@@ -31,7 +31,7 @@ from hgemm_packs.generator.core.spec import (
     Status,
     same,
 )
-from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.families import makes
 from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.findings import CORRECT, Field, Findings
 from hgemm_packs.generator.store.lines import read_records
@@ -97,11 +97,9 @@ def table_wins(source: SourceManifest) -> set[Problem]:
 def choice(found: Findings, id_: str) -> Choice | None:
     """What a kernel is built from; None where no family has such a genome today."""
     fields = found.kernels.get(id_)
-    if fields is None or fields["family"] not in FAMILIES:
+    if fields is None or not makes(fields["family"], fields["genome"]):
         return None
-    genome = fields["genome"]
-    valid = FAMILIES[fields["family"]].is_valid(genome)
-    return Choice.of(fields["family"], genome) if valid else None
+    return Choice.of(fields["family"], fields["genome"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ ORDER = (
     *("eval", "report", "doctor"),
     *("archive", "table", "fit", "contenders", "measure", "remeasure", "follow", "trace"),
     *("redteam", "sanitize"),
-    *("solve", "attack", "serve", "mcp", "export", "train"),
+    *("solve", "attack", "admit", "serve", "mcp", "export", "train"),
 )
 INDENT = (0, 0, 0, 2)
 Row = tuple[str, str]

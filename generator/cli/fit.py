@@ -11,7 +11,7 @@ import typer
 from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.generator.cli.app import EVIDENCE, app
 from hgemm_packs.generator.compile import pack_writer
-from hgemm_packs.generator.families import family
+from hgemm_packs.generator.families import FREE, family
 from hgemm_packs.generator.prediction import abstention, draw, fit, plot, rows, teacher, times
 from hgemm_packs.generator.prediction.abstention import SORTS, Threshold
 
@@ -54,7 +54,7 @@ def fit_predictor(
     for kernel in source.kernels:
         f = family(kernel.family)
         fields = {**f.fields(f.whole(kernel.genome)), "id": kernel.id}
-        if fields["epilogue"] == "none" and not f.batched:
+        if fields["epilogue"] == "none" and not f.batched and kernel.family not in FREE:
             plain[kernel.name] = fields
     drawn, finals = times.Measured(), times.Measured()
     for name, each in plain.items():

@@ -1,8 +1,8 @@
 """`generate measure`: the kernels of a pack under one protocol, each answer a line on file; and
 `generate sanitize`, the pack under compute-sanitizer.
 
-Every verb here takes a pack and a file of lines, and goes on where that file ends. `rows` is in a
-module of its own.
+Every verb here takes a pack and a file of lines, and goes on where that file ends. `rows` and
+`free` are in a module of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hgemm_packs.generator.tables.sustained import LEAST_FLOP
 
 measures = typer.Typer(
     cls=Group,
-    help="Measure a pack: dependent, sustained, mixed, public, chained, unseen, rows.",
+    help="Measure a pack: dependent, sustained, mixed, public, chained, unseen, rows; or free.",
     subcommand_metavar="VERB ...",
 )
 app.add_typer(measures, name="measure", rich_help_panel=EVIDENCE)

@@ -1,8 +1,11 @@
-"""`generate measure rows`: problems that a pack's table has not, by the kernels of that pack."""
+"""`generate measure rows`: problems that a pack's table has not, by the kernels of that pack; and
+`generate measure free`: those that free sources were written for, by these sources."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +18,12 @@ from hgemm_packs.generator.cli.app import Gpus
 from hgemm_packs.generator.cli.measure import measures
 from hgemm_packs.generator.cli.results import say
 from hgemm_packs.generator.compile.pack_kernels import Packed
+from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
 from hgemm_packs.generator.core import problems as problem_lists
 from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.core.spec import Choice
+from hgemm_packs.generator.families import family
+from hgemm_packs.generator.families.free import family as free
 from hgemm_packs.generator.run import generate
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.run.packed import PackBuilder
@@ -104,6 +111,80 @@ def measure_rows(
     )
     if summary.unconfirmed or summary.finals < summary.problems:
         raise typer.Exit(1)
+
+
+@measures.command("free")
+def measure_free(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SOURCE...]", help="Names of sources. Default: all sources."),
+    ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(help="A table, whose kernels are timed beside the sources'."),
+    ] = None,
+    budget: Annotated[str, typer.Option(help="GPU time, summed over all GPUs.")] = "4m",
+    run: Annotated[
+        Path, typer.Option(help="Folder of the run. A run goes on from its folder.")
+    ] = Path("generate-run"),
+    gpus: Gpus = 0,
+) -> None:
+    """Measure kernels of free source on the problems that they were written for.
+
+    The sources are those that `generate admit` has taken. Gates, finals and confirmation are those
+    of a search. `make table RUNS=RUN` adds what the run proves. The same command, given again,
+    continues a run that was killed.
+    """
+    limit = Budget(search.seconds(budget), patience=1, dependent=0, dependent_confirmed=0)
+    beside = read_source(table) if table is not None else None
+    chosen = choices_by_problem([free.read(name) for name in sources or free.names()], beside)
+    if not chosen:
+        raise UserError("no free source is here: `hgemm-packs generate admit` takes one")
+    out, count = console(), search.gpus_here(gpus)
+    with (
+        Store(run) as store,
+        search.workers(run, min(search.CORES, 4 * len(chosen)), count, "") as (builder, evaluator),
+        live.show_progress(out) as watch,
+    ):
+        summary = generate.generate(
+            store,
+            list(chosen),
+            Exhaustive(),
+            builder,
+            evaluator,
+            limit,
+            watch,
+            spaces=lambda problem: Space(problem, only=chosen[problem]),
+            seed=search.run_seed(store, None),
+            sanitize=partial(search.run_sanitizer, count),
+            followers=None,
+        )
+    say(
+        out,
+        f"{summary.finals} of {summary.problems} problems timed against torch, {summary.confirmed} "
+        f"of {summary.likely} likely wins confirmed, {summary.spent:.0f} GPU-s: {run}",
+    )
+    if summary.unconfirmed or summary.finals < summary.problems:
+        raise typer.Exit(1)
+
+
+def choices_by_problem(
+    sources: Sequence[free.Source], table: SourceManifest | None
+) -> dict[Problem, list[Choice]]:
+    """Choices of the sources by the problem of each, and of the kernel that the table's row names
+    there."""
+    found: dict[Problem, list[Choice]] = {}
+    for each in sources:
+        found.setdefault(each.problem, []).append(Choice.of(free.FAMILY.name, each.genome))
+    kernels = {kernel.id: kernel for kernel in table.kernels} if table is not None else {}
+    for row in table.table if table is not None else ():
+        problem = Problem(*row.key)
+        if problem in found and row.kernel is not None:
+            kernel = kernels[row.kernel]
+            whole = family(kernel.family).whole(kernel.genome)
+            choice = Choice.of(kernel.family, whole)
+            found[problem] += [choice] * (choice not in found[problem])
+    return found
 
 
 def _limit(store: Store, seconds: float) -> Budget:

@@ -29,6 +29,7 @@ from hgemm_packs.generator.compile.cache import cache_dir, ptx_dir, write_atomic
 from hgemm_packs.generator.core.spec import CompiledKernel
 from hgemm_packs.generator.families import computed, family
 from hgemm_packs.generator.families.base import Genome
+from hgemm_packs.generator.families.free.places import sources_dir
 from hgemm_packs.pack.manifest import GeneratorInfo
 
 ARCH = "sm_90a"
@@ -60,16 +61,6 @@ class Built:
 
     entry_fields: dict[str, Any]
     cubin: bytes
-
-
-def sources_dir() -> Path:
-    """Folder of the kernel sources: beside the generator in a checkout, inside the package when
-    installed."""
-    here = Path(__file__).resolve().parents[1]
-    for folder in (here.parent / "csrc" / "kernels", here / "kernels"):
-        if (folder / "common").is_dir():
-            return folder
-    raise FileNotFoundError("kernel sources not found beside the generator")
 
 
 def expand_includes(text: str) -> str:
@@ -105,7 +96,7 @@ def render(family_name: str, genome: Genome) -> str:
     macros = {**f.macros(genome), **computed.macros(genome)}
     macros["HGP_SYMBOL"] = f.kernel_name(genome)
     text = "".join(f"#define {name} {value}\n" for name, value in sorted(macros.items()))
-    return text + expand_source(f.source)
+    return text + expand_source(f.stem(genome))
 
 
 def check_nvrtc() -> None:

@@ -218,14 +218,14 @@ def fitted(problem: Problem) -> tuple[Choice, ...]:
 @functools.lru_cache(maxsize=1 << 17)
 def limits(choice: Choice) -> tuple[tuple[int, int, int], ...]:
     """(min, max, multiple) of M, N and K that the kernel of a valid choice admits."""
-    dims = FAMILIES[choice.family].record(choice.genome)["dims"]
+    dims = family(choice.family).record(choice.genome)["dims"]
     return tuple((dims[d]["min"], dims[d]["max"], dims[d]["multiple_of"]) for d in "mnk")
 
 
 @functools.lru_cache(maxsize=1 << 17)
 def needs(choice: Choice) -> Alignments:
     """Bytes that the kernel of a valid choice needs of A, B and C."""
-    align = FAMILIES[choice.family].record(choice.genome).get("align")
+    align = family(choice.family).record(choice.genome).get("align")
     return (align["a"], align["b"], align["c"]) if align else ALIGNED
 
 
@@ -254,11 +254,11 @@ def widest(choice: Choice, problem: Problem) -> Choice | None:
 @functools.lru_cache(maxsize=1 << 17)
 def most_tiles(choice: Choice) -> tuple[int, int, float]:
     """tile_m, tile_n and how many tiles of C the kernel of a valid choice takes."""
-    record = FAMILIES[choice.family].record(choice.genome)
+    record = family(choice.family).record(choice.genome)
     grid, cluster = record["grid"], math.prod(record["cluster"])
     most = math.inf
     if record.get("cooperative"):
-        at_once = AT_ONCE[cluster] * int(choice.genome["ctas_per_sm"])
+        at_once = AT_ONCE[cluster] * int(choice.genome.get("ctas_per_sm", 1))
         most = at_once // (cluster * grid["slices"])
     return grid["tile_m"], grid["tile_n"], most
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from hgemm_packs.generator.compile import candidate, compiler
+from hgemm_packs.generator.compile import candidate
 from hgemm_packs.generator.core.problems import regime
 from hgemm_packs.generator.core.space import is_for
 from hgemm_packs.generator.core.spec import DeviceFacts
 from hgemm_packs.generator.families import FAMILIES, computed
+from hgemm_packs.generator.families.free.places import sources_dir
 from hgemm_packs.generator.gates import plausibility
 from hgemm_packs.generator.redteam import corpus
 from hgemm_packs.pack.manifest import PARAM_LAYOUTS
@@ -93,7 +94,7 @@ def records() -> Document:
     example = next(case.candidate for case in corpus.load() if case.name == EXAMPLE)
     assert example is not None
     said = (*candidate.REQUIRED, *candidate.DEFAULTS)
-    headers = compiler.sources_dir() / "common"
+    headers = sources_dir() / "common"
     return {
         "required": list(candidate.REQUIRED),
         "defaults": {k: v for k, v in candidate.DEFAULTS.items() if k not in OF_PROBLEM},

@@ -2,8 +2,8 @@
 source and record.
 
 `family(name)` finds one; `FAMILIES` lists those of products, which searches know, `GROUPED` those
-of grouped products, `BATCHED` those of batches. A family module is the twin of the `.cuh` of the
-same stem.
+of grouped products, `BATCHED` those of batches, `FREE` the one of free sources. A family module is
+the twin of the `.cuh` of the same stem.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hgemm_packs.generator.families import (
     writebound,
 )
 from hgemm_packs.generator.families.base import Family, Genome, InvalidGenome
+from hgemm_packs.generator.families.free import family as free
 
 FAMILIES: dict[str, Family] = {
     module.FAMILY.name: module.FAMILY
@@ -33,14 +34,31 @@ FAMILIES: dict[str, Family] = {
 }
 GROUPED: dict[str, Family] = {grouped.FAMILY.name: grouped.FAMILY}
 BATCHED: dict[str, Family] = {batched.FAMILY.name: batched.FAMILY}
+FREE: dict[str, Family] = {free.FAMILY.name: free.FAMILY}
 
 
 def family(name: str) -> Family:
     """The family called `name`; raises KeyError with the known names."""
-    known = FAMILIES | GROUPED | BATCHED
+    known = FAMILIES | GROUPED | BATCHED | FREE
     if name not in known:
         raise KeyError(f"no kernel family {name!r}; known: {', '.join(sorted(known))}")
     return known[name]
 
 
-__all__ = ["BATCHED", "FAMILIES", "GROUPED", "Family", "Genome", "InvalidGenome", "family"]
+def makes(name: str, genome: Genome) -> bool:
+    """Whether a family of products, or a free source, makes a kernel of this genome today."""
+    known = FAMILIES | FREE
+    return name in known and known[name].is_valid(genome)
+
+
+__all__ = [
+    "BATCHED",
+    "FAMILIES",
+    "FREE",
+    "GROUPED",
+    "Family",
+    "Genome",
+    "InvalidGenome",
+    "family",
+    "makes",
+]

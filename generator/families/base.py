@@ -75,6 +75,10 @@ class Family:
     #: that `exceptions.py` of either gives reasons for.
     exceptions: tuple[str, ...] = ()
 
+    def stem(self, genome: Genome) -> str:
+        """The source of a genome's kernel, below the folder of sources."""
+        return self.source
+
     def whole(self, genome: Genome) -> dict[str, int | str | bool]:
         """`genome` with those of UNNAMED that it is too old to have: the same kernel."""
         absent = self.genes.keys() - genome.keys()

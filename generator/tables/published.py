@@ -15,7 +15,7 @@ from typing import Any
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.compile.pack_writer import SourceKernel, SourceManifest
 from hgemm_packs.generator.core import problems
-from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.families import family
 from hgemm_packs.pack.identity import identity
 from hgemm_packs.pack.manifest import Row
 from hgemm_packs.problem import REGIMES, Problem, regime
@@ -73,7 +73,7 @@ def graphs(problem: Problem, dependent: bool) -> tuple[str, ...]:
 
 def kernel_identity(kernel: SourceKernel) -> str:
     """The identity of a kernel of a source manifest: its launch record follows from its genome."""
-    fields = FAMILIES[kernel.family].fields(kernel.genome)
+    fields = family(kernel.family).fields(kernel.genome)
     return identity(entry({**fields, "id": kernel.id, "name": kernel.name}))
 
 

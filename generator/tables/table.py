@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hgemm_packs.generator.compile import candidate, compiler
 from hgemm_packs.generator.compile.pack_writer import SourceKernel, SourceManifest
 from hgemm_packs.generator.core.spec import TOLERANCES
-from hgemm_packs.generator.families import FAMILIES, Genome
+from hgemm_packs.generator.families import Genome, makes
 from hgemm_packs.generator.gates.plausibility import compulsory_bytes
 from hgemm_packs.generator.store.findings import Findings
 from hgemm_packs.generator.tables import judge
@@ -127,8 +127,7 @@ def make_usable(compile: Compile) -> Usable:
         jobs = [
             (fields["family"], fields["genome"])
             for _, fields in sorted(kernels.items())
-            if fields["family"] in FAMILIES
-            and FAMILIES[fields["family"]].is_valid(fields["genome"])
+            if makes(fields["family"], fields["genome"])
         ]
         done = [one for one in compile(jobs) if isinstance(one, compiler.Built)]
         return kernels.keys() & {one.entry_fields["id"] for one in done}

@@ -21,11 +21,12 @@ from typing import Any, Protocol
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verdict
-from hgemm_packs.generator.families import FAMILIES, family
+from hgemm_packs.generator.families import FAMILIES, FREE, family
 from hgemm_packs.generator.families.base import InvalidGenome
 from hgemm_packs.generator.gates import binary
 from hgemm_packs.generator.gates.coverage import gate as coverage
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
+from hgemm_packs.generator.gates.source import static
 
 #: A kernel takes a second; a compiler that takes this long has lost its way and is ended.
 COMPILE_S = 120
@@ -166,13 +167,16 @@ def make(choice: Choice) -> CompiledKernel | Verdict:
 
 def inspect(kernel: CompiledKernel) -> Verdict:
     """The whole binary gate, and behind it the data-flow gate and the size gate, whose verdict
-    carries the evidence of all. A family's kernel that the tested problems do not cover is refused:
-    the numeric gate runs no others on it. Raises SassError without the disassembler."""
-    verdict = binary.check(kernel.fields, kernel.cubin)
+    carries the evidence of all; of a free source the static gate before these two. A kernel that
+    the tested problems do not cover is refused: the numeric gate runs no others on it. Raises
+    SassError without the disassembler."""
+    fields = kernel.fields
+    verdict = binary.check(fields, kernel.cubin)
     if not verdict.passed:
         return verdict
-    fields = kernel.fields
     source = compiler.render(fields["family"], family(fields["family"]).whole(fields["genome"]))
+    if fields["family"] in FREE and not (read := static.check(source, fields)).passed:
+        return read
     followed = dataflow.check(fields, source)
     evidence = {**followed.evidence, "binary": verdict.evidence}
     if followed.passed:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
+from statistics import geometric_mean
 
 from ..pack.folder import Pack
 from ..pack.manifest import GeneratorInfo, Row, Timing, WinPolicy
@@ -117,9 +118,9 @@ def _group(name: str, rows: Sequence[Row], policy: WinPolicy) -> str:
         name,
         str(len(rows)),
         str(len(served)),
-        f"{_mean(row.hot.speedup if id(row) in ids else 1.0 for row in rows):.3f}",
-        f"{_mean(row.cold.speedup if id(row) in ids else 1.0 for row in rows):.3f}",
-        f"{_mean(vs_best):.3f}",
+        f"{geometric_mean(row.hot.speedup if id(row) in ids else 1.0 for row in rows):.3f}",
+        f"{geometric_mean(row.cold.speedup if id(row) in ids else 1.0 for row in rows):.3f}",
+        f"{geometric_mean(vs_best):.3f}",
         f"{worst:.3f}" if served else "-",
     )
     return _line(cells)
@@ -149,17 +150,12 @@ def _torch_vs_best(timing: Timing) -> float:
     return min(timing.torch_us, timing.cublaslt_us) / timing.torch_us
 
 
-def _mean(values: Iterable[float]) -> float:
-    """The geometric mean."""
-    logs = [math.log(value) for value in values]
-    return math.exp(math.fsum(logs) / len(logs))
-
-
 def _versions(manifest: Manifest) -> str:
     baseline = manifest.baseline
     generator = manifest.generator
     dates = sorted({row.date for row in manifest.table})
     when = f"{dates[0]} to {dates[-1]}" if dates else "never"
+    free = [each for each in manifest.kernels if "by" in each.genome]
     facts = {
         "arch": manifest.arch,
         "devices": "; ".join(f"{p.name}, {p.sm_count} SMs" for p in manifest.device_profiles),
@@ -172,6 +168,7 @@ def _versions(manifest: Manifest) -> str:
         f"{_sources(generator)}",
         "kernels": f"{len(manifest.kernels)}, {manifest.blob.bytes} bytes, sha256 "
         f"{manifest.blob.sha256}",
+        **{each.name: f"of free source, by {each.genome['by']}" for each in free},
         "licence": manifest.pack.license,
     }
     lines = ["## Versions", "", _line(("what", "value")), _line(("---", "---"))]

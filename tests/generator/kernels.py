@@ -13,6 +13,7 @@ import pytest
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.space import catalogue, fitted
 from hgemm_packs.generator.families import FAMILIES, Genome, family
+from hgemm_packs.generator.families.free import places
 from hgemm_packs.generator.gates import binary
 from hgemm_packs.generator.gates.source import static
 from hgemm_packs.pack.manifest import KernelEntry
@@ -258,7 +259,8 @@ def entry_of(job: Job) -> KernelEntry:
 def sources_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the kernel sources that builds read from now on."""
     shutil.copytree(compiler.sources_dir(), folder)
-    monkeypatch.setattr(compiler, "sources_dir", lambda: folder)
+    for module in (compiler, places):
+        monkeypatch.setattr(module, "sources_dir", lambda: folder)
     compiler.expand_source.cache_clear()
     return folder
 

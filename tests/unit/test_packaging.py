@@ -38,6 +38,13 @@ def test_data_is_where_the_package_data_patterns_look(pattern: str) -> None:
     assert set(REPOSITORY.glob(pattern)) == set(root.rglob(f"*{suffix}")) != set()
 
 
+def test_both_files_of_a_free_source_are_packaged() -> None:
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["hgemm_packs.generator.kernels"]
+    there = (REPOSITORY / "csrc/kernels/free").iterdir()
+    for name in ["any.cu", "any.json", *(file.name for file in there if file.suffix != ".md")]:
+        assert any(Path(f"free/{name}").match(each) for each in patterns), name
+
+
 def test_every_file_of_a_source_document_is_packaged() -> None:
     patterns = PROJECT["tool"]["setuptools"]["package-data"]["hgemm_packs.generator.manifests"]
     documents = [file.parent for file in (REPOSITORY / "manifests").glob("sm_*/*/pack.json")]

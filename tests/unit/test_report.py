@@ -154,3 +154,11 @@ def test_the_configuration_names_packs_and_refusals(
     assert f"pack        test-pack 1.0.0, sm_90a, 3 kernels, 3 rows, {good}" in text
     assert f"refused     {tmp_path / 'none'}: missing_file" in text
     assert "strict      yes" in text
+
+
+def test_a_kernel_of_free_source_is_explained_with_its_lineage(good: Path) -> None:
+    said = {"asked": "agents.byhand", "by": "hand", "judged": "b" * 64, "parent": "none"}
+    put(said, "kernels", 1, "genome")(good)  # that of WIN
+    line = f"lineage   asked agents.byhand, by hand, judged {'b' * 64}, parent none"
+    assert explained(packs.WIN)[2:4] == ["runs on   k_tma2", line]
+    assert explained(packs.WIN_SMALL)[3].startswith("hot "), "no other has one"

@@ -1,5 +1,5 @@
 """Verbs for agents, trainers and the formats of the field, a module each."""
 
-from hgemm_packs.generator.cli.agents import attack, export, mcp, serve, solve, trace, train
+from hgemm_packs.generator.cli.agents import admit, attack, export, mcp, serve, solve, trace, train
 
-__all__ = ["attack", "export", "mcp", "serve", "solve", "trace", "train"]
+__all__ = ["admit", "attack", "export", "mcp", "serve", "solve", "trace", "train"]

@@ -10,11 +10,13 @@ import pytest
 
 from benchmarks.agents import byhand_problems as problems
 from benchmarks.agents import byhand_session as session
+from benchmarks.publish.h200_page import floor_us
 from benchmarks.publish.summary import MANIFEST
 from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.pack.manifest import Row, Timing
-from hgemm_packs.problem import Problem
+from hgemm_packs.problem import ALIGNED, Problem, alignments_of
+from tests import packs
 
 
 def row(m: int, n: int, k: int, us: float, kernel: str | None = "k") -> Row:
@@ -23,13 +25,44 @@ def row(m: int, n: int, k: int, us: float, kernel: str | None = "k") -> Row:
     return Row(m, n, k, *kind, kernel, "card", time, time, 21, "2026-11-26")
 
 
-def test_what_was_picked_is_what_the_rule_picks_and_each_has_a_source() -> None:
+def test_what_was_picked_is_of_the_kinds_that_the_rule_names_and_each_has_a_source() -> None:
+    """The table of today has other rows: what won by hand is among them."""
     picked = problems.read_picked()
-    assert picked == problems.pick(read_source(MANIFEST))
     assert json.loads(problems.PICKED.read_text(encoding="utf-8"))["rule"] == problems.RULE
+    aligned = [min(alignments_of(one.problem, ALIGNED)) == 16 for one in picked]
+    kinds = [(kind, each) for kind in problems.KINDS for each in (True, False)]
+    assert [*zip((one.kind for one in picked), aligned, strict=True)] == kinds
+    for one in picked:
+        p = one.problem
+        assert one.floor_us == round(floor_us(p.m, p.n, p.k), 3)
+        assert problems.kind_of(row(p.m, p.n, p.k, one.matmul_us)) == one.kind
     known = [path for one in picked for path in problems.sources(one)]
     assert sorted(known) == sorted(problems.KERNELS.glob("*.cu"))
     assert all(problems.sources(one) for one in picked if one.matmul_us / one.floor_us > 3)
+
+
+def test_the_row_that_takes_most_over_the_floor_is_picked() -> None:
+    def of(m: int, n: int, k: int, over: float) -> Row:
+        return row(m, n, k, over * floor_us(m, n, k), packs.good_kernels()[0].entry_fields["id"])
+
+    sizes = {  # of each kind, aligned and not
+        "tiny": ((64, 64, 128), (65, 63, 128)),
+        "decode": ((8, 8192, 8192), (8, 8191, 8191)),
+        "deep-K": ((256, 256, 32768), (257, 255, 32767)),
+        "skinny": ((128, 8192, 4096), (128, 8191, 4095)),
+        "mid": ((1024, 1024, 1024), (1023, 1023, 1023)),
+        "small-K": ((4096, 4096, 64), (4095, 4095, 63)),
+    }
+    rows, expected = [], []
+    for kind, both in sizes.items():
+        for m, n, k in both:
+            rows += [of(m, n, k, 3.0), of(2 * m, n, k, 2.0)]
+            assert problems.kind_of(rows[-2]) == kind
+            expected.append((kind, (m, n, k)))
+    known = packs.source(packs.good_kernels(), rows)
+    picked = problems.pick(known)
+    assert [(one.kind, (one.problem.m, one.problem.n, one.problem.k)) for one in picked] == expected
+    assert {one.kernel for one in picked} == {"k_direct"}
 
 
 def test_decode_are_few_rows_that_are_not_tiny() -> None:

@@ -18,7 +18,7 @@ from benchmarks import folders
 from benchmarks.measure import invariant
 from hgemm_packs.generator.compile.pack_writer import SourceManifest, read_source
 from hgemm_packs.generator.devices.recording import load
-from hgemm_packs.generator.families import FAMILIES
+from hgemm_packs.generator.families import FAMILIES, family
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.pack import batch_invariant
 from hgemm_packs.pack.manifest import KernelEntry
@@ -49,7 +49,7 @@ class Committed:
 
     def _entries(self) -> Iterator[KernelEntry]:
         for kernel in self._source.kernels:
-            fields = FAMILIES[kernel.family].fields(FAMILIES[kernel.family].whole(kernel.genome))
+            fields = family(kernel.family).fields(family(kernel.family).whole(kernel.genome))
             built = {"id": kernel.id, "offset": 0, "size": 1, "regs": 1}
             yield KERNEL(fields | built | {"numerics": kernel.numerics._asdict()})
 

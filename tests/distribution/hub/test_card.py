@@ -172,3 +172,15 @@ def test_newcomer_03_the_card_installs_what_its_commands_need(pack: Pack) -> Non
     """It said [hub] alone, and the next line was refused for want of rich."""
     text = card(pack, "owner/name")
     assert "pip install 'hgemm-packs[cli,hub]'\nhgemm-packs fetch owner/name" in text
+
+
+def test_who_wrote_a_kernel_of_free_source_is_on_the_card(pack: Pack, tmp_path: Path) -> None:
+    assert "of free source" not in card(pack, "owner/name")
+    kernels = packs.good_kernels()
+    kernels[0].entry_fields["genome"] = {"by": "org_model", "judged": "b" * 64}
+    source = packs.source(kernels, packs.good_rows(kernels))
+    free = write_pack(tmp_path / "free", source, kernels, generator_info=packs.GENERATOR)  # type: ignore[arg-type]
+    name = kernels[0].entry_fields["name"]
+    assert [name, "of free source, by org_model"] in lines_of(
+        card(free, "owner/name"), "## Versions"
+    )

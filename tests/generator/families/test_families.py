@@ -10,7 +10,7 @@ import pytest
 
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.compile import compiler
-from hgemm_packs.generator.families import BATCHED, FAMILIES, GROUPED, InvalidGenome, family
+from hgemm_packs.generator.families import BATCHED, FAMILIES, FREE, GROUPED, InvalidGenome, family
 from hgemm_packs.pack.manifest import PARAM_LAYOUTS
 from tests.generator.kernels import BASES, DIRECT, WGMMA, candidates, entry_of, record
 
@@ -182,7 +182,7 @@ def test_true_is_no_number() -> None:
 
 def test_an_unknown_family_is_named_with_the_known_ones() -> None:
     with pytest.raises(
-        KeyError, match=f"sm99_magic.*{', '.join(sorted(BASES | GROUPED | BATCHED))}"
+        KeyError, match=f"sm99_magic.*{', '.join(sorted(BASES | GROUPED | BATCHED | FREE))}"
     ):
         family("sm99_magic")
 
