@@ -89,7 +89,10 @@ FOLDERS = {
         "agents.small_model", "nothing: what the model was asked and said, for replays"
     ),
     "gates/table": ResultsFolder("table_gates", "nothing: figures"),
-    "prediction/unseen": ResultsFolder("unseen", "nothing: figures, of the last run"),
+    "prediction/unseen": ResultsFolder(
+        "unseen",
+        "figures, of the last run; those before teach the predictor, but for weights that judge",
+    ),
     "grouped": ResultsFolder("grouped", "the rows of grouped products"),
     "batched": ResultsFolder("batched", "the rows of batches"),
     "random_problems": ResultsFolder("random_problems", "nothing: evidence of kernels"),

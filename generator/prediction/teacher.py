@@ -25,8 +25,9 @@ from hgemm_packs.problem import Problem
 
 TEACHER = Growth(trees=512, leaves=63, least=5, rate=0.055, features=0.25)
 #: Words of cuBLASLt's algorithm that differ from one to another: its number, tile, stages, splits
-#: of K, how the parts are added, swizzle, cluster and inner shape.
-WORDS = (0, 1, 2, 3, 4, 6, 7, 8)
+#: of K, how the parts are added, swizzle and cluster. Half of the word behind them is not written
+#: by algorithms older than Hopper's: it tells processes apart, not algorithms.
+WORDS = (0, 1, 2, 3, 4, 6, 7)
 SPLITS = 3
 WORD_BYTES = 64
 

@@ -30,6 +30,9 @@ from hgemm_packs.problem import ALIGNED, Problem
 #: Recorded screens have hundreds of kernels a problem. Of those within WITHIN of the best all are
 #: taken, of the others each OTHERS-th.
 WITHIN, OTHERS = 1.5, 20
+#: The set of the judging lines whose weights are for judging alone: what is said of weights that no
+#: training saw stays true.
+JUDGING = "layers_new"
 #: By how much torch's samples on one problem may differ: beyond, the GPU was not itself, and all
 #: times of the line are left out.
 UNSTEADY = 1.4
@@ -79,9 +82,10 @@ def candidate_of(fields: Mapping[str, Any], families: tuple[str, ...]) -> Candid
 
 
 def read_lines(measured: Measured, paths: Iterable[Path], known: Mapping[str, Candidate]) -> None:
-    """Lines of `generate measure unseen`, of kernels that are `known` by name."""
+    """Lines of `generate measure unseen`, and of runs that judged earlier predictors: of kernels
+    that are `known` by name."""
     for line in read_records(paths):
-        if "us" not in line or "problem" not in line:
+        if "us" not in line or "problem" not in line or line.get("set") == JUDGING:
             continue
         if max(line["us"][FALLBACK]) > UNSTEADY * min(line["us"][FALLBACK]):
             continue

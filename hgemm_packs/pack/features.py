@@ -37,8 +37,9 @@ NUMBERS = (
     *("slices", "persistent", "threads", "smem_bytes", "a_bytes", "b_bytes", "c_bytes"),
     *("pingpong", "wide", "raster_n", "group"),
 )
-#: For a family without such a gene.
-TILE_K, STAGES, GROUP = 64, 1, 1
+#: For a family without such a gene, and what a warp that loads for itself takes of K at once, twice
+#: as much of pieces of 16 bytes.
+TILE_K, STAGES, GROUP, STEP_K = 64, 1, 1, 16
 
 
 class Grid(Protocol):
@@ -80,15 +81,14 @@ def _gene(kernel: Described, name: str, without: int) -> int:
 
 def numbers_of(kernel: Described, families: Sequence[str]) -> tuple[int, ...]:
     """NUMBERS of a kernel. Raises ValueError for a family that is not in the list."""
-    grid = kernel.grid
+    genes, grid = kernel.genome, kernel.grid
+    step = STEP_K * (1 + (min(kernel.align) == 16))
+    flying = step * _gene(kernel, "unroll", 0) * _gene(kernel, "warps_k", 1)
     return (
         *(families.index(kernel.family), grid.tile_m, grid.tile_n),
-        *(_gene(kernel, "tile_k", TILE_K), _gene(kernel, "stages", STAGES)),
-        *kernel.cluster,
-        *(grid.slices, int(grid.persistent), kernel.block, kernel.smem_bytes),
-        *kernel.align,
-        int(kernel.genome.get("schedule") == "pingpong"),
-        int(kernel.genome.get("wide") is True),
-        int(kernel.genome.get("raster") == "n"),
-        _gene(kernel, "group", GROUP),
+        *(_gene(kernel, "tile_k", flying or TILE_K), _gene(kernel, "stages", STAGES)),
+        *(*kernel.cluster, grid.slices, int(grid.persistent), kernel.block, kernel.smem_bytes),
+        *(*kernel.align, int(genes.get("schedule") == "pingpong")),
+        int(any(genes.get(gene) is True for gene in ("wide", "cp_async"))),
+        *(int(genes.get("raster") == "n"), _gene(kernel, "group", GROUP)),
     )

@@ -175,3 +175,19 @@ def test_times_of_a_gpu_that_was_not_itself_teach_nothing(tmp_path: Path) -> Non
     known = times.Measured()
     times.read_lines(known, [path], {})
     assert known.alone() == {steady: 3.5} and unsteady not in known.times
+
+
+def test_weights_that_judge_teach_nothing(tmp_path: Path) -> None:
+    """Lines of a run that judged an earlier predictor are times like others, but for those of
+    weights that no training has seen."""
+    path = tmp_path / "lines.jsonl"
+    us = {"torch": [3.0, 3.1, 3.2], "ours": [1.0, 1.0, 1.0]}
+    sets = ("layers", "layers_new", "random", "unaligned")
+    lines = [
+        {"set": name, "problem": [m, 64, 64, "nt", "f16"], "us": us}
+        for m, name in enumerate(sets, 1)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    known = times.Measured()
+    times.read_lines(known, [path], {})
+    assert known.alone() == {Problem(m, 64, 64, "nt", "f16"): 3.1 for m in (1, 3, 4)}

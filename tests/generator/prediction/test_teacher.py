@@ -31,8 +31,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teacher, "TEACHER", Growth(trees=80, leaves=16))
 
 
-def line(p: Problem, tile: int = 7, splits: int = 1, waves: float = 1.0) -> Record:
-    words = [66, tile, 35, splits, 2, 0, 3, 1 << 18, 1, *range(7)]
+def line(
+    p: Problem, tile: int = 7, splits: int = 1, waves: float = 1.0, unwritten: int = 1
+) -> Record:
+    words = [66, tile, 35, splits, 2, 0, 3, 1 << 18, unwritten, *range(7)]
     return {
         "problem": problem_values(p),
         "algorithm": struct.pack("<16I", *words).hex(),
@@ -52,13 +54,21 @@ def moody_us(p: Problem) -> float:
 
 def test_numbers_are_words_waves_and_what_a_cta_does() -> None:
     found = numbers_of(line(Problem(256, 128, 512, "nn", "f16"), splits=4, waves=2.5))
-    words = (66.0, 7.0, 35.0, 4.0, 2.0, 3.0, float(1 << 18), 1.0)
+    words = (66.0, 7.0, 35.0, 4.0, 2.0, 3.0, float(1 << 18))
     outputs, depth = math.log2(256 * 128 * 4 / 2.5), math.log2(512 / 4)
-    assert found[:10] == (*words, 2.5, 64.0)
-    assert found[10:] == pytest.approx(
+    assert found[:9] == (*words, 2.5, 64.0)
+    assert found[9:] == pytest.approx(
         (math.log2(2.5), math.log2(2.5 / 3), outputs, depth, outputs + depth + math.log2(3.0)),
         abs=1e-12,
     )
+
+
+def test_what_a_process_left_in_an_algorithm_is_not_seen() -> None:
+    """Half of a word was not written by cuBLASLt, and trees told files of answers apart by it: with
+    a second file of timed problems unaligned rows were labelled 20% too fast."""
+    p = Problem(11, 13, 817, "nt", "f16")
+    one, other = (numbers_of(line(p, unwritten=word)) for word in (0x45380001, 0x79660001))
+    assert one == other
 
 
 @pytest.mark.parametrize(

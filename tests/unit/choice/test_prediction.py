@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hgemm_packs import select
+from hgemm_packs.pack.features import NUMBERS, numbers_of
 from hgemm_packs.problem import Problem
 from tests import packs, predictions
 from tests.abuse.builder import edit
@@ -121,3 +123,30 @@ def test_a_candidate_that_is_not_its_kernel_takes_its_pack_out(place: Path) -> N
     edit(place, spoil)
     assert resolve(128, 128, 256).code == "pack_refused"
     assert [each.error.code for each in select.find_packs().refused] == ["bad_candidate"]
+
+
+@pytest.mark.parametrize(
+    ("genome", "align", "tile_k", "copied"),
+    [
+        ({"tile_k": 128, "unroll": 8}, 16, 128, 0),
+        ({"unroll": 8, "warps_k": 8}, 16, 2048, 0),  # 2560 of K take as long as 4096
+        ({"unroll": 4, "warps_k": 8}, 2, 512, 0),
+        ({"unroll": 2}, 16, 64, 0),
+        ({"cp_async": True}, 16, 64, 1),
+        ({"cp_async": False, "wide": True}, 2, 64, 1),
+        ({"cp_async": False, "wide": False}, 16, 64, 0),
+    ],
+)
+def test_numbers_say_the_k_in_flight_and_who_copies(
+    genome: dict[str, int | str | bool], align: int, tile_k: int, copied: int
+) -> None:
+    """A kernel of one row lost a fifth to torch at K = 2560: of each CTA 2048 were in flight, where
+    a candidate said 64. Kernels by cp.async looked like those by tensor maps."""
+    grid = SimpleNamespace(tile_m=8, tile_n=32, persistent=False, slices=1)
+    kernel = SimpleNamespace(
+        family="sm90_simulated", genome=genome, grid=grid, cluster=(1, 1, 1), block=256
+    )
+    kernel.smem_bytes, kernel.align = 1024, (align, 16, 16)
+    found = dict(zip(NUMBERS, numbers_of(kernel, ("sm90_simulated",)), strict=True))
+    assert (found["tile_k"], found["wide"]) == (tile_k, copied)
+    assert found["a_bytes"] == align and found["group"] == 1
