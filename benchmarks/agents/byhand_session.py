@@ -67,7 +67,9 @@ class Session:
                     ahead.append((line["gain"], one, KERNELS / line["file"]))
         taken = set()
         for _, one, path in sorted(ahead, key=lambda each: -each[0]):
-            if one.stem not in taken and self._left(GATES_S):
+            judged = self._done.get((digest(path), "gates"))
+            refused = judged is not None and not judged["won"]  # the next best has its turn
+            if one.stem not in taken and not refused and self._left(GATES_S):
                 taken.add(one.stem)
                 self._judge(one, path)
 

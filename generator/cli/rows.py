@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +23,7 @@ from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.families.free import family as free
-from hgemm_packs.generator.run import generate
+from hgemm_packs.generator.run import generate, start
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.run.packed import PackBuilder
 from hgemm_packs.generator.search.rivals.exhaustive import Exhaustive
@@ -144,6 +143,7 @@ def measure_free(
     with (
         Store(run) as store,
         search.workers(run, min(search.CORES, 4 * len(chosen)), count, "") as (builder, evaluator),
+        start.sanitizing(count, search.run_sanitizer) as sanitize,
         live.show_progress(out) as watch,
     ):
         summary = generate.generate(
@@ -156,7 +156,7 @@ def measure_free(
             watch,
             spaces=lambda problem: Space(problem, only=chosen[problem]),
             seed=search.run_seed(store, None),
-            sanitize=partial(search.run_sanitizer, count),
+            sanitize=sanitize,
             followers=None,
         )
     say(

@@ -141,6 +141,22 @@ def test_a_run_goes_on_where_it_ended_and_begins_nothing_without_time(tmp_path: 
     assert play(out, 10_000, picked).looked == []
 
 
+def test_the_next_best_of_a_problem_has_its_turn_once_one_is_refused(tmp_path: Path) -> None:
+    class Refusing(Played):
+        def _judge(self, one: problems.Picked, path: Path) -> None:
+            self._write(one, path, "gates", status="NUMERIC", words="wrong", won=False)
+
+    several = [one for one in problems.read_picked() if len(problems.sources(one)) > 1][:2]
+    out = tmp_path / "byhand.jsonl"
+    for _ in range(3):
+        played = Refusing(out, 10_000, read_source(MANIFEST))
+        played.looked = ["another"]
+        played.run(several)
+    judged = [line["file"] for line in lines(out) if line["stage"] == "gates"]
+    assert len(judged) == len(set(judged))
+    assert set(judged) == {path.name for one in several for path in problems.sources(one)}
+
+
 def test_a_name_says_its_problem() -> None:
     one = problems.Picked("deep-K", Problem(8, 16, 32, "tn", "bf16"), None, 1.0, 2.0, 2.0)
     assert one.stem == "deepk_8x16x32_tn_bf16"
