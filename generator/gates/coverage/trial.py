@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from hgemm_packs.generator.gates.coverage.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.bounds import Bounds
 from hgemm_packs.generator.gates.coverage.launches import Sizes, launch, ranks, threads
-from hgemm_packs.generator.gates.coverage.machine import MOST_STEPS, Endless, Machine
 from hgemm_packs.generator.gates.coverage.problems import SMS, loops
+from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.machine import MOST_STEPS, Endless, Machine
 from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
 
 CTAS: Final = 3  # of a problem of which the beginning is followed
@@ -48,6 +48,11 @@ class Trial:
     def __post_init__(self) -> None:
         self.machine = Machine(self.kernel, self.tables)
 
+    @property
+    def at_a_time(self) -> int:
+        """CTAs that the device runs at once."""
+        return SMS * max(1, int(self.fields["genome"].get("ctas_per_sm", 1)))
+
     def run(
         self,
         problems: Sequence[Sizes],
@@ -62,7 +67,7 @@ class Trial:
         if not problems:
             return
         if most is None and not whole:
-            most = SMS * max(1, int(self.fields["genome"].get("ctas_per_sm", 1)))
+            most = self.at_a_time
         laid = [launch(self.fields, sizes, most, ctas) for sizes in problems]
         who = threads(self.fields, self.kernel.params, self.roles, laid)
         bounds = Bounds(self.fields, laid, who)
