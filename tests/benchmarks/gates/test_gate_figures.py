@@ -13,6 +13,7 @@ from benchmarks.gates import figures, table_gates
 from benchmarks.publish import generator
 from hgemm_packs.generator.core.spec import CompiledKernel, Status, Verdict
 from hgemm_packs.generator.run import evaluate
+from tests.generator.redteam.cheats import made_up
 from tests.generator.redteam.killed_mutants import line
 
 
@@ -123,6 +124,25 @@ def test_a_kernel_that_loses_its_process_is_refused_and_the_next_has_another(
     found = {each["id"]: each for each in map(json.loads, out.read_text().splitlines())}
     assert [found[f"id {n}"]["passed"] for n in range(4)] == [True, False, True, True]
     assert (found["id 1"]["gate"], found["id 1"]["detail"]) == ("isolation", "lost")
+
+
+def test_large_problems_are_put_to_one_kernel_of_each_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [
+        made_up(genome={"tile_k": 16, "stages": stages, "raster": raster})._replace(
+            id=f"id {name}", name=name
+        )
+        for name, stages, raster in (("k0", 3, "m"), ("k1", 4, "m"), ("k2", 3, "n"))
+    ]
+    assert [*table_gates.one_of_each_class({each.name: each for each in made})] == ["k0", "k2"]
+    pack: Any = FakePack()
+    monkeypatch.setattr(table_gates, "one_of_each_class", lambda _: {"k2": pack.entries["k2"]})
+    monkeypatch.setattr(table_gates, "Worker", FakeWorker)
+    monkeypatch.setattr(evaluate, "large_gate", lambda *_: Verdict("numeric", Status.OK))
+    assert table_gates.run("large", pack, tmp_path / "out.jsonl", processes=1) == 0
+    (line,) = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert (line["part"], line["id"], line["passed"]) == ("large", "id 2", True)
 
 
 def test_a_sample_is_each_so_many_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
