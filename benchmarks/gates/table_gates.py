@@ -10,9 +10,9 @@ worth, and what the gates cost a search.
 gate and `state` the state gate, in -j processes at a time; `large` puts problems that fill a card
 to one kernel of each class (`gates/sizes.py`), one at a time. Seconds are a finalist's on a GPU
 where -j is left out, and each 50th kernel, by --every, is enough for them. All go on where
-OUT.jsonl ends. It has a line for each kernel and part: whether the kernel passed, else the gate and its
-words, and the seconds of the gates without the start of a process, `cpu` also those of a CPU. They
-end with 1 where a kernel was refused. `python -m benchmarks.gates.figures` sums up.
+OUT.jsonl ends. It has a line for each kernel and part: whether the kernel passed, else the gate and
+its words, and the seconds of the gates without the start of a process, `cpu` also those of a CPU.
+They end with 1 where a kernel was refused. `python -m benchmarks.gates.figures` sums up.
 """
 
 from __future__ import annotations
