@@ -110,7 +110,7 @@ def one_of_each_class(entries: Mapping[str, KernelEntry]) -> dict[str, KernelEnt
     """The first kernel of each class, by name."""
     first: dict[tuple[Any, ...], KernelEntry] = {}
     for entry in entries.values():
-        facts = {"family": entry.family, "dtype": entry.dtype, "name": entry.name}
+        facts = {"dtype": entry.dtype, "name": entry.name}
         first.setdefault(sizes.class_of(sizes.fields_of(entry) | facts), entry)
     return {entry.name: entry for entry in first.values()}
 

@@ -100,7 +100,7 @@ def verify_classes(pack: Pack, device: int = 0) -> list[str]:
     place = torch.device("cuda", device)
     first: dict[tuple[object, ...], KernelEntry] = {}
     for entry in pack.manifest.kernels:
-        facts = {**sizes.fields_of(entry), "family": entry.family, "dtype": entry.dtype}
+        facts = {**sizes.fields_of(entry), "dtype": entry.dtype}
         first.setdefault(sizes.class_of({**facts, "name": entry.name}), entry)
     failed = []
     for entry in first.values():

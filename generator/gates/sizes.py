@@ -35,6 +35,7 @@ CHUNK: Final = 1 << 28  # elements that are looked through at a time
 def fields_of(entry: KernelEntry) -> dict[str, Any]:
     """What the lists of problems read of a launch record, as a manifest has it."""
     return {
+        "family": entry.family,
         "genome": entry.genome,
         "grid": {
             "tile_m": entry.grid.tile_m,

@@ -211,13 +211,16 @@ class _Case:
             if bits is None or bits > LEAST_BITS:
                 continue
             self.flow.active = self.flow.threads.reach[ins.index]
-            number = next(self.flow.value(x) for x in ins.operands[1:] if x.kind != "number")
+            operand = next(x for x in ins.operands[1:] if x.kind != "number")
+            number = self.flow.value(operand)
             low, high = number.low, number.high
             if low is not None and high is not None and low >= 0 and high < 1 << bits:
                 continue
             counters = self.proofs.nearest(ins)
             if counters and self.trial.steady(counters) != counters:
-                found.add(ins.index)
+                most = self.trial.most_of(operand.name)
+                if most is None or most >= 1 << bits:
+                    found.add(ins.index)
         return found
 
     def missing(self) -> Iterator[tuple[int, int]]:

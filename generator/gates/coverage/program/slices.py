@@ -236,9 +236,21 @@ def _is_rounding(ins: Instruction) -> bool:
 
 
 def _is_product(made: Mapping[str, Sequence[Instruction]], number: Operand) -> bool:
-    """Whether a number is the upper half of a product, as a quotient is found by."""
+    """Whether a number is the upper half of a product, as a quotient is found by, or that and what
+    was multiplied, where the other factor is 2^32 more than it is written."""
     makers_of = made.get(number.name, ())
-    return len(makers_of) == 1 and makers_of[0].opcode[:2] == ("mul", "hi")
+    if len(makers_of) != 1:
+        return False
+    if makers_of[0].opcode[0] != "add":
+        return makers_of[0].opcode[:2] == ("mul", "hi")
+    one, other = makers_of[0].operands[1:]
+    return any(
+        len(found) == 1 and found[0].opcode[:2] == ("mul", "hi") and found[0].operands[1] == whole
+        for found, whole in (
+            (made.get(one.name, ()), other),
+            (made.get(other.name, ()), one),
+        )
+    )
 
 
 def _divides(ins: Instruction) -> bool:
