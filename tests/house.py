@@ -50,6 +50,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
             "gates/source",
             "gates/dataflow/program",
             "gates/dataflow",
+            "gates/coverage/program",
             "gates/coverage",
             "gates",
             "store",

@@ -5,6 +5,8 @@
 Reads raw results alone: what became of the red team's corpus (redteam_h200.json), lines of mutants
 (`hgemm-packs generate redteam --mutate N --gpu`, in gates/mutants/) and lines of the table's
 kernels (`benchmarks/gates/table_gates.py`, in gates/table/). What has not been measured has no key.
+Of mutants it has the share of the planted that each gate caught, the shares by kind, and the names
+of those that got through.
 """
 
 from __future__ import annotations
@@ -61,7 +63,22 @@ def _mutants(folder: Path) -> dict[str, Any]:
     found = report.document(mutants(folder), 0)
     if not found["planted"]:
         return {}
-    return {"mutants.total": found["planted"], "mutants.caught_share": found["caught_share"]}
+    planted, by_gate = found["planted"], found["by_gate"]
+    return {
+        "mutants.total": planted,
+        "mutants.caught_share": found["caught_share"],
+        "mutants.undecided": found["undecided"],
+        "mutants.by_gate": {name: round(by_gate[name] / planted, DIGITS + 1) for name in by_gate},
+        "mutants.by_kind": {
+            kind: {name: sums[name] for name in ("planted", "caught_share")}
+            for kind, sums in found["by"]["kind"].items()
+        },
+        "mutants.through": [
+            f"{each['outcome']}: {each['operator']} in {each['family']}, {each['where']}, "
+            f"mutant {each['number']}"
+            for each in found["through"]
+        ],
+    }
 
 
 def _table(folder: Path) -> dict[str, Any]:

@@ -4,13 +4,15 @@ worth, and what the gates cost a search.
     python -m benchmarks.gates.table_gates cpu PACK OUT.jsonl [-j N] [--every 1]
     python -m benchmarks.gates.table_gates gpu PACK OUT.jsonl [-j N] [--every 1] [--device 0]
     python -m benchmarks.gates.table_gates state PACK OUT.jsonl [-j N] [--every 1] [--device 0]
+    python -m benchmarks.gates.table_gates large PACK OUT.jsonl [--every 1] [--device 0]
 
 `cpu` asks the static gate, the binary gate, the data-flow gate and the size gate, `gpu` the numeric
-gate and `state` the state gate, in -j processes at a time. Seconds are a finalist's on a GPU where
--j is left out, and each 50th kernel, by --every, is enough for them. All go on where OUT.jsonl
-ends. It has a line for each kernel and part: whether the kernel passed, else the gate and its
-words, and the seconds of the gates without the start of a process, `cpu` also those of a CPU. They
-end with 1 where a kernel was refused. `python -m benchmarks.gates.figures` sums up.
+gate and `state` the state gate, in -j processes at a time; `large` puts problems that fill a card
+to one kernel of each class (`gates/sizes.py`), one at a time. Seconds are a finalist's on a GPU
+where -j is left out, and each 50th kernel, by --every, is enough for them. All go on where
+OUT.jsonl ends. It has a line for each kernel and part: whether the kernel passed, else the gate and
+its words, and the seconds of the gates without the start of a process, `cpu` also those of a CPU.
+They end with 1 where a kernel was refused. `python -m benchmarks.gates.figures` sums up.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import os
 import queue
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -32,16 +34,18 @@ from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.core.spec import CompiledKernel, Verdict
 from hgemm_packs.generator.devices import in_process
 from hgemm_packs.generator.families import family
+from hgemm_packs.generator.gates import sizes
 from hgemm_packs.generator.gates.isolation import Worker
 from hgemm_packs.generator.gates.source import static
 from hgemm_packs.generator.run import evaluate
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.generator.workers import builder
 from hgemm_packs.measure.lines_file import LinesFile
+from hgemm_packs.pack.manifest import KernelEntry
 
 LIMIT_S = 300.0
 #: Functions of `evaluate` by what they are called here.
-GPU_GATES = {"gpu": "numeric_gate", "state": "state_gate"}
+GPU_GATES = {"gpu": "numeric_gate", "state": "state_gate", "large": "large_gate"}
 Line = dict[str, Any]
 Answers = Iterator[tuple[CompiledKernel, Line]]
 
@@ -102,11 +106,21 @@ def by_gpu(
             workers.get().close()
 
 
+def one_of_each_class(entries: Mapping[str, KernelEntry]) -> dict[str, KernelEntry]:
+    """The first kernel of each class, by name."""
+    first: dict[tuple[Any, ...], KernelEntry] = {}
+    for entry in entries.values():
+        facts = {"dtype": entry.dtype, "name": entry.name}
+        first.setdefault(sizes.class_of(sizes.fields_of(entry) | facts), entry)
+    return {entry.name: entry for entry in first.values()}
+
+
 def run(part: str, pack: Packed, out: Path, processes: int, device: int = 0, every: int = 1) -> int:
     """Ask of each kernel, or each of so many, that `out` lacks; how many were refused in all."""
     records = read_records([out]) if out.exists() else []
     known = {line["id"]: line for line in records if line.get("part") == part}
-    asked = [*pack.entries.items()][::every]
+    entries = pack.entries if part != "large" else one_of_each_class(pack.entries)
+    asked = [*entries.items()][::every]
     left = [pack.built(name) for name, each in asked if each.id not in known]
     if part == "cpu":
         answers = by_cpu(left, processes)

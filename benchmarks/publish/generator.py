@@ -19,6 +19,7 @@ HEADLINE = "h200_held_out"
 MEASUREMENTS = 32
 #: Written by `random_problems`, where it has been.
 DRAWN = "random_problems.json"
+GATES = "gates.json"
 
 
 def read(name: str) -> dict[str, Any]:
@@ -78,6 +79,12 @@ def figures() -> dict[str, Any]:
             "gpu_seconds": cost["gpu_seconds"],
         },
     }
+    gates = read(GATES)
+    if "mutants.total" in gates:
+        found["mutants"] = {
+            name: gates[f"mutants.{name}"]
+            for name in ("total", "caught_share", "by_gate", "by_kind", "through")
+        }
     if (RESULTS / DRAWN).is_file():
         found["drawn"] = {name: read(DRAWN)[name] for name in ("problems", "right")}
     return found
@@ -111,6 +118,17 @@ def rows(found: Mapping[str, Any]) -> dict[str, str]:
             f"{run['wins']} wins, {run['gmean_wins_hot']:.2f}x, {run['gpu_seconds']:.0f} GPU-s"
         ),
     }
+    if mutants := found.get("mutants"):
+        made[f"faults planted in honest kernels ({mutants['total']:,}) that gates caught"] = (
+            f"{mutants['caught_share']:.1%}"
+        )
+        made["the same by kind"] = ", ".join(
+            f"{kind} {sums['caught_share']:.1%}" for kind, sums in mutants["by_kind"].items()
+        )
+        made["of the planted, caught first by"] = ", ".join(
+            f"{gate} {share:.1%}" for gate, share in mutants["by_gate"].items()
+        )
+        made["planted faults that got through"] = "; ".join(mutants["through"]) or "none"
     if drawn := found.get("drawn"):
         what = "random problems, each by a random kernel that admits it, right against float64"
         made[what] = f"{drawn['right']} of {drawn['problems']}"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from hgemm_packs import report
@@ -26,6 +29,8 @@ from hgemm_packs.generator.families import computed
 from hgemm_packs.generator.redteam import corpus
 from hgemm_packs.generator.redteam.book import Book
 from hgemm_packs.problem import ALIGNMENTS, Alignments, Problem
+
+LOG_S = 15.0  # from one line of a log to the next
 
 
 @app.command("eval", rich_help_panel=LOOK)
@@ -241,7 +246,7 @@ def _mutate(
     plan = run.Plan(seed, count, out_file.with_suffix(".jsonl"), processes, device, commit)
     try:
         with progress(out, "mutants") as tick:
-            lines = run.run(plan, tick)
+            lines = run.run(plan, tick if out.is_terminal else _logged(out, "mutants"))
     except ValueError as error:  # lines of another run
         raise UserError(f"{error}: name another file by --out") from None
     except sanitizer.SanitizerUnavailable as error:
@@ -260,6 +265,19 @@ def _mutate(
         out.print(f"{each['outcome']}: mutant {each['number']}, {each['operator']}, {place}")
     if found[judge.UNDECIDED]:
         out.print(f"{found[judge.UNDECIDED]} mutants are undecided: only --gpu decides them")
+
+
+def _logged(out: Console, text: str) -> Callable[[int, int], None]:
+    """Progress in a log: a line each LOG_S seconds, for a run that may be killed."""
+    due = 0.0
+
+    def tick(done: int, total: int) -> None:
+        nonlocal due
+        if time.monotonic() >= due or done == total:
+            due = time.monotonic() + LOG_S
+            out.print(f"{text}: {done} of {total}")
+
+    return tick
 
 
 def check_writable(path: Path) -> None:

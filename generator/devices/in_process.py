@@ -8,9 +8,9 @@ caller ends the process after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,7 +29,11 @@ from hgemm_packs.generator.devices.gpu import GpuDevice
 from hgemm_packs.generator.gates import isolation, numeric, pack_gate
 from hgemm_packs.generator.gates.sizes import Shape
 from hgemm_packs.generator.gates.state import gate as state
+from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import Problem
+
+if TYPE_CHECKING:
+    from hgemm_packs._C import Kernel
 
 Answer = dict[str, Any]
 
@@ -53,18 +57,12 @@ def _answer(gate: str, status: Status, detail: str = "", **evidence: Any) -> Ans
 def state_gate(kernel: CompiledKernel, index: int, seed: int) -> Answer:
     """Verdict of the state gate; a fault of memory is one of it and costs the process its
     context."""
-    try:
-        record = entry(kernel.fields, kernel.cubin)
-        kept = state.check_kernel(record, launcher.load(index, record, kernel.cubin), index, seed)
-    except numeric.NumericError as error:
-        return _answer(state.GATE, Status.NUMERIC, str(error), seed=seed)
-    except CandidateError as error:
-        return _answer("record", Status.PARSE, str(error))
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, ValueError) as error:
-        return _answer(isolation.GATE, Status.LAUNCH, str(error), seed=seed)
-    return _answer(state.GATE, Status.OK, seed=seed, in_a_row=kept.launches_in_a_row)
+
+    def ask(record: KernelEntry, loaded: Kernel) -> Answer:
+        kept = state.check_kernel(record, loaded, index, seed)
+        return {"in_a_row": kept.launches_in_a_row}
+
+    return _judged(state.GATE, kernel, index, seed, ask)
 
 
 def numeric_gate(
@@ -77,27 +75,46 @@ def numeric_gate(
     """Verdict of the numeric gate of what the kernel runs (products, groups or batches), or of the
     isolation gate where the driver refuses the kernel or the kernel loses the context. `planned`
     and `large` as the size gate has them."""
-    try:
-        record = entry(kernel.fields, kernel.cubin)
-        loaded = launcher.load(index, record, kernel.cubin)
+
+    def ask(record: KernelEntry, loaded: Kernel) -> Answer:
         sm_count = launcher.device_info(index).sm_count
         place = torch.device("cuda", index)
         found = pack_gate.check(record, loaded, place, sm_count, seed, planned, large)
+        return {"max_rel_err": found.max_rel_err, "shapes_tested": found.shapes_tested}
+
+    return _judged("numeric", kernel, index, seed, ask)
+
+
+def large_gate(kernel: CompiledKernel, index: int, seed: int) -> Answer:
+    """Verdict of the numeric gate on problems that fill a card."""
+
+    def ask(record: KernelEntry, loaded: Kernel) -> Answer:
+        pack_gate.check_large(record, loaded, torch.device("cuda", index), seed)
+        return {}
+
+    return _judged("numeric", kernel, index, seed, ask)
+
+
+def _judged(
+    gate: str,
+    kernel: CompiledKernel,
+    index: int,
+    seed: int,
+    ask: Callable[[KernelEntry, Kernel], Answer],
+) -> Answer:
+    """What `ask` finds of a loaded kernel, as the verdict of a gate."""
+    try:
+        record = entry(kernel.fields, kernel.cubin)
+        found = ask(record, launcher.load(index, record, kernel.cubin))
     except numeric.NumericError as error:
-        return _answer("numeric", Status.NUMERIC, str(error), seed=seed)
+        return _answer(gate, Status.NUMERIC, str(error), seed=seed)
     except CandidateError as error:
         return _answer("record", Status.PARSE, str(error))
     except torch.OutOfMemoryError:
         raise
     except (PackError, RuntimeError, ValueError) as error:
         return _answer(isolation.GATE, Status.LAUNCH, str(error), seed=seed)
-    return _answer(
-        "numeric",
-        Status.OK,
-        seed=seed,
-        max_rel_err=found.max_rel_err,
-        shapes_tested=found.shapes_tested,
-    )
+    return _answer(gate, Status.OK, seed=seed, **found)
 
 
 def ceilings(index: int, seed: int) -> Answer:

@@ -19,12 +19,14 @@ from hgemm_packs.generator.gates.checker import (
     Checker,
     Launch,
     Numeric,
+    NumericError,
     Place,
     size,
     sizes,
 )
 from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.generator.gates.rounding import finish_exactly
+from hgemm_packs.generator.gates.sizes import check_written, count_wrong, pick
 from hgemm_packs.generator.gates.values import adapted
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import KernelEntry
@@ -34,6 +36,14 @@ from hgemm_packs.problem import WITHOUT_ADDEND
 #: gaps behind their rows, or their rows in turn.
 WAYS = ("packed", "apart", "with gaps", "in turn")
 ONE = "one for all"
+#: Products, M, N and K: each fills a part of a card of 80 GB.
+LARGE = (
+    (70_001, 5, 40, 72),
+    (3, (1 << 15) + 5, (1 << 15) + 8, 8),
+    (5, (1 << 15) + 5, 8, (1 << 14) + 8),
+    (5, 8, (1 << 15) + 8, (1 << 14) + 8),
+)
+PRODUCTS = 6  # of a large batch that are looked at, beside the first and the last
 MANY = 1030  # products, of which no device runs all at once
 
 
@@ -193,6 +203,27 @@ def check_replay(run: BatchedChecker) -> None:
         graph.replay()
         run.judge(f"replay {turn}", a, b, place)
         run.checker.settle()
+
+
+def check_large(run: BatchedChecker) -> None:
+    """Batches that fill a card: C, A and B beyond 2^31 elements, and more than 2^16 products; rows
+    of some products against float64, every element written and nothing beyond C."""
+    for case in LARGE:
+        batches, m, n, k = case[0], *run.size(*case[1:])
+        a, b = run.draw(batches, m, n, k)
+        bits, c = run.place(batches * m, n)
+        run.queue(a, b, (bits, c))
+        name = f"large, {batches} products of {m}x{n}x{k}"
+        check_written(name, bits, batches * m, n)
+        addend = run.checker.addend(batches * m, n)
+        wrong = 0
+        for product in pick(run.checker, batches, PRODUCTS).tolist():
+            rows = pick(run.checker, m)
+            of_c = rows + product * m
+            added = addend[of_c] if addend is not None else None
+            wrong += count_wrong(run.checker, a[product][rows], b[product], c[of_c], added)
+        if wrong:
+            raise NumericError(f"{name}: {wrong} elements wrong in some rows")
 
 
 def check(entry: KernelEntry, launch: Launch, device: torch.device, seed: int) -> Numeric:

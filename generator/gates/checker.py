@@ -30,7 +30,7 @@ from hgemm_packs.pack.manifest import DimRange, KernelEntry
 from hgemm_packs.problem import WITHOUT_ADDEND, columns_of
 
 GUARD = 16  # rows before and after C, columns behind it
-MOST_COLUMNS = 1 << 18  # of any problem of the gate
+MOST_COLUMNS = 1 << 18  # of any problem of the gate but those that fill a card
 GUARD_BITS = 0x7FDA  # a NaN in fp16 and in bf16 that no kernel produces
 
 #: Of (a, b, c), and of the addend where the kernel adds one.
@@ -162,12 +162,11 @@ class Checker:
         from check to check; None where it adds nothing. Larger ones than before are new."""
         if not self.adds:
             return None
-        if self.entry.epilogue != "residual":
-            assert n <= MOST_COLUMNS, f"a bias of {n}"
-            return self._addends[:n]
-        if self._addends.numel() < m * n:
-            self._addends = self.normal(1, m * n)[0]
-        return self._addends[: m * n].view(m, n)
+        of_rows = self.entry.epilogue == "residual"
+        count = m * n if of_rows else n
+        if self._addends.numel() < count:
+            self._addends = self.normal(1, count)[0]
+        return self._addends[:count].view(m, n) if of_rows else self._addends[:count]
 
     def rewrite_addend(self) -> None:
         """Other values at the same address."""

@@ -10,14 +10,28 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from hgemm_packs.generator.gates.checker import GUARD, GUARD_BITS, Checker, Numeric, NumericError
+from hgemm_packs.generator.gates.checker import (
+    GUARD,
+    GUARD_BITS,
+    Checker,
+    Numeric,
+    NumericError,
+    size,
+)
 from hgemm_packs.generator.gates.numeric import ring_depth
+from hgemm_packs.generator.gates.sizes import check_written, count_wrong, pick
 from hgemm_packs.generator.gates.values import adapted
 from hgemm_packs.generator.gates.values.adapted import GroupedLaunch
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import MAX_GROUPS, KernelEntry
 
 Ends = Sequence[int]
+#: Groups, rows, N and K: each fills a part of a card of 80 GB.
+LARGE = (
+    (5, (1 << 20) + 5, 2056, 8),
+    (5, (1 << 20) + 5, 8, 2056),
+    (MAX_GROUPS, 3001, 2056, 2056),
+)
 
 
 def splits(tile: int, rows: int, random: torch.Tensor) -> Iterator[tuple[str, list[int]]]:
@@ -119,6 +133,30 @@ class GroupedChecker:
         place = (bits, c)
         self.checker.judge(case, tokens[:last], weights[0], place, exact, off, before=before)
         return c
+
+
+def check_large(run: GroupedChecker) -> None:
+    """Groups that fill a card: C, tokens and weights beyond 2^31 elements; some rows against
+    float64, every row of a group written and nothing beyond."""
+    e = run.entry
+    for groups, rows, n, k in LARGE:
+        m, n, k = size(e.m, rows), size(e.n, n), size(e.k, k)
+        tokens, weights = run.operands(m, groups, n, k)
+        step = m // groups
+        ends = [*(i * step + i % 3 for i in range(1, groups)), m - 3]
+        told = torch.tensor(ends, dtype=torch.int32, device=run.device)
+        bits, c = run.place(m, n)
+        run.launch(tokens, weights, told, c)
+        name = f"large, {groups} groups of {m}x{n}x{k}"
+        check_written(name, bits, ends[-1], n)
+        picked = pick(run.checker, ends[-1])
+        of_row = torch.searchsorted(told, picked, right=True)
+        wrong = 0
+        for group in of_row.unique().tolist():
+            here = picked[of_row == group]
+            wrong += count_wrong(run.checker, tokens[here], weights[group], c[here], None)
+        if wrong:
+            raise NumericError(f"{name}: {wrong} elements wrong in {len(picked)} rows")
 
 
 def check_splits(run: GroupedChecker) -> None:

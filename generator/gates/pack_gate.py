@@ -95,24 +95,34 @@ def verify_kernels(
 
 
 def verify_classes(pack: Pack, device: int = 0) -> list[str]:
-    """Run problems that fill the card on one kernel of each class (`sizes.class_of`); what failed,
-    as "kernel: why". Needs a card of 80 GB."""
+    """Run problems that fill the card on one kernel of each class (`sizes.class_of`), groups and
+    batches among them; what failed, as "kernel: why". Needs a card of 80 GB."""
     place = torch.device("cuda", device)
     first: dict[tuple[object, ...], KernelEntry] = {}
     for entry in pack.manifest.kernels:
-        if not entry.is_grouped and not entry.is_batched:
-            facts = {**sizes.fields_of(entry), "family": entry.family, "dtype": entry.dtype}
-            first.setdefault(sizes.class_of({**facts, "name": entry.name}), entry)
+        facts = {**sizes.fields_of(entry), "dtype": entry.dtype}
+        first.setdefault(sizes.class_of({**facts, "name": entry.name}), entry)
     failed = []
     for entry in first.values():
         try:
             kernel = launcher.load(device, entry, pack.image(entry))
-            arm = KernelArm(kernel, entry.epilogue)
-            seed = secrets.randbits(48)
-            sizes.check_large(Checker(entry, arm, place, seed, kernel.max_ctas))
+            check_large(entry, kernel, place, secrets.randbits(48))
         except (numeric.NumericError, PackError, RuntimeError) as error:
             failed.append(f"{entry.name}: {error}")
     return failed
+
+
+def check_large(entry: KernelEntry, kernel: Kernel, place: torch.device, seed: int) -> None:
+    """Problems that fill the card, of what the kernel runs. Raises NumericError."""
+    if entry.is_grouped:
+        launch = functools.partial(launcher.launch_grouped, kernel)
+        grouped.check_large(grouped.GroupedChecker(entry, launch, place, seed))
+        return
+    arm = KernelArm(kernel, entry.epilogue)
+    if entry.is_batched:
+        batched.check_large(batched.BatchedChecker(entry, arm, place, seed))
+        return
+    sizes.check_large(Checker(entry, arm, place, seed, kernel.max_ctas))
 
 
 def _ways(pack: Pack) -> dict[str, list[bool]]:

@@ -110,6 +110,8 @@ def _change_source(source: str, changes: Sequence[Sequence[str]]) -> str:
 
 
 def _case(name: str, entry: dict[str, Any], document: Mapping[str, Any]) -> Case:
+    if "of" in entry:
+        entry = {**document["case"][entry["of"]], **entry}
     expect = entry["expect"]
     gates = () if expect == PASS else (expect,) if isinstance(expect, str) else tuple(expect)
     made = claim = None

@@ -185,6 +185,14 @@ def state_gate(
     return call_gate(worker, in_process.state_gate, kernel, device, seed, limit_s=limit_s)
 
 
+def large_gate(
+    worker: Worker, kernel: CompiledKernel, device: int, limit_s: float = GATE_S
+) -> Verdict:
+    """Verdict of the numeric gate on problems that fill a card, or of the isolation gate."""
+    seed = secrets.randbits(48)
+    return call_gate(worker, in_process.large_gate, kernel, device, seed, limit_s=limit_s)
+
+
 def sanitize_kernel(kernel: CompiledKernel, further: Mapping[str, Any] | None = None) -> Verdict:
     """Verdict of the sanitizer gate. `further` is the size gate's evidence: the problems in which
     each comparison on sizes goes each way."""

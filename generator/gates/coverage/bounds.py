@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 
 from hgemm_packs.generator.families.computed import GATED
-from hgemm_packs.generator.gates.coverage.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.launches import (
     APART,
     BASES,
@@ -22,7 +21,8 @@ from hgemm_packs.generator.gates.coverage.launches import (
     columns_of,
     stored,
 )
-from hgemm_packs.generator.gates.coverage.machine import Frame, Threads
+from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.machine import Frame, Threads
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.values import ADDENDS, WORKSPACE, C
 

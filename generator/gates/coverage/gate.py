@@ -14,11 +14,9 @@ from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status, Verdict
-from hgemm_packs.generator.gates.coverage import planner, undecided, widths
+from hgemm_packs.generator.gates.coverage import counts, planner, undecided
 from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, PLACES, RINGS, declared
 from hgemm_packs.generator.gates.coverage.launches import Sizes
-from hgemm_packs.generator.gates.coverage.machine import Endless
-from hgemm_packs.generator.gates.coverage.outcomes import OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.problems import (
     LARGE_BYTES,
     SMALL_BYTES,
@@ -28,8 +26,11 @@ from hgemm_packs.generator.gates.coverage.problems import (
     memory,
     tested,
 )
+from hgemm_packs.generator.gates.coverage.program import widths
+from hgemm_packs.generator.gates.coverage.program.machine import Endless
+from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
+from hgemm_packs.generator.gates.coverage.program.slices import makers
 from hgemm_packs.generator.gates.coverage.proofs import Proofs
-from hgemm_packs.generator.gates.coverage.slices import makers
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.dataflow.exceptions import declared as declared_flow
@@ -75,14 +76,21 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     if len(kernel.params) != len(PARAM_LAYOUTS[layout]):
         told = f"parameters: {len(kernel.params)}, not those of {layout}"
         return Verdict(GATE, Status.COVERAGE, told)
-    if GROUPS in declared(fields):
-        return Verdict(GATE, Status.OK, "", {"followed": False})
     roles = dataflow.roles(kernel, layout)
     flow = Flow(
         kernel, roles, fields, declared_flow(fields), dataflow.sizes(kernel, layout, fields)
     )
     dataflow.follow(flow)
+    if GROUPS in declared(fields):
+        return _verdict([*counts.faults_in_blocks(flow)], {"followed": False})
     return _Case(flow, Trial(fields, kernel, roles, tables(ptx))).verdict()
+
+
+def _verdict(found: list[str], evidence: dict[str, Any]) -> Verdict:
+    if not found:
+        return Verdict(GATE, Status.OK, "", evidence)
+    more = [f"{len(found) - MOST_TOLD} more"] if len(found) > MOST_TOLD else []
+    return Verdict(GATE, Status.COVERAGE, "; ".join([*found[:MOST_TOLD], *more]), evidence)
 
 
 class _Case:
@@ -118,17 +126,14 @@ class _Case:
             return Verdict(GATE, Status.COVERAGE, f"endless: {error}")
         small = [each for each in planned if memory(self.fields, each) <= SMALL_BYTES]
         large = [each for each in planned if each not in small]
-        found = [*self._refusals(), *self._too_large(large)]
+        found = [*self._refusals(), *self._too_large(large), *counts.faults(self.trial)]
         evidence = {
             "comparisons": len(self.trial.machine.slice.observed),
             "planned": [list(each[:3]) for each in small],
             "large": [list(each[:3]) for each in large],
             "ways": self._ways(),
         }
-        if not found:
-            return Verdict(GATE, Status.OK, "", evidence)
-        more = [f"{len(found) - MOST_TOLD} more"] if len(found) > MOST_TOLD else []
-        return Verdict(GATE, Status.COVERAGE, "; ".join([*found[:MOST_TOLD], *more]), evidence)
+        return _verdict(found, evidence)
 
     def _follow(self) -> None:
         known = tested(self.fields)
@@ -206,13 +211,16 @@ class _Case:
             if bits is None or bits > LEAST_BITS:
                 continue
             self.flow.active = self.flow.threads.reach[ins.index]
-            number = next(self.flow.value(x) for x in ins.operands[1:] if x.kind != "number")
+            operand = next(x for x in ins.operands[1:] if x.kind != "number")
+            number = self.flow.value(operand)
             low, high = number.low, number.high
             if low is not None and high is not None and low >= 0 and high < 1 << bits:
                 continue
             counters = self.proofs.nearest(ins)
             if counters and self.trial.steady(counters) != counters:
-                found.add(ins.index)
+                most = self.trial.most_of(operand.name)
+                if most is None or most >= 1 << bits:
+                    found.add(ins.index)
         return found
 
     def missing(self) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hgemm_packs.generator.gates.coverage.launches import Sizes
-from hgemm_packs.generator.gates.coverage.machine import Endless
 from hgemm_packs.generator.gates.coverage.problems import (
     SMALL_BYTES,
     deep,
@@ -22,6 +21,7 @@ from hgemm_packs.generator.gates.coverage.problems import (
     make,
     memory,
 )
+from hgemm_packs.generator.gates.coverage.program.machine import Endless
 from hgemm_packs.generator.gates.coverage.trial import Trial
 
 ROUNDS: Final = 3  # of turning points: each may lead to comparisons that nobody had come to

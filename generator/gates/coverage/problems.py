@@ -51,7 +51,8 @@ def ring_of(fields: Mapping[str, Any]) -> tuple[int, int]:
     if "tile_k" in genome or "producers" in genome:
         step = int(genome.get("tile_k", 64)) * parts
         return step, stages * step
-    around = 32 * int(genome.get("warps_k", 1)) * int(genome.get("unroll", 1)) * parts
+    of_one = 16 if fields.get("family") == "sm90_elements" else 32
+    around = of_one * int(genome.get("warps_k", 1)) * int(genome.get("unroll", 1)) * parts
     return around, stages * around
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from hgemm_packs.generator.gates.coverage.launches import ranks
-from hgemm_packs.generator.gates.coverage.outcomes import OTHER, ZERO
-from hgemm_packs.generator.gates.coverage.slices import Slice, results
+from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
+from hgemm_packs.generator.gates.coverage.program.slices import Slice, results
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from hgemm_packs.generator.gates.dataflow.values import Value

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from hgemm_packs.generator.gates.coverage.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.bounds import Bounds
 from hgemm_packs.generator.gates.coverage.launches import Sizes, launch, ranks, threads
-from hgemm_packs.generator.gates.coverage.machine import MOST_STEPS, Endless, Machine
 from hgemm_packs.generator.gates.coverage.problems import SMS, loops
+from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.machine import MOST_STEPS, Endless, Machine
 from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
 
 CTAS: Final = 3  # of a problem of which the beginning is followed
@@ -43,10 +43,15 @@ class Trial:
     faults: dict[int, str] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
     tile: str = ""
-    _steady: set[str] | None = None
+    _spans: list[dict[str, tuple[int, int]]] | None = None
 
     def __post_init__(self) -> None:
         self.machine = Machine(self.kernel, self.tables)
+
+    @property
+    def at_a_time(self) -> int:
+        """CTAs that the device runs at once."""
+        return SMS * max(1, int(self.fields["genome"].get("ctas_per_sm", 1)))
 
     def run(
         self,
@@ -62,7 +67,7 @@ class Trial:
         if not problems:
             return
         if most is None and not whole:
-            most = SMS * max(1, int(self.fields["genome"].get("ctas_per_sm", 1)))
+            most = self.at_a_time
         laid = [launch(self.fields, sizes, most, ctas) for sizes in problems]
         who = threads(self.fields, self.kernel.params, self.roles, laid)
         bounds = Bounds(self.fields, laid, who)
@@ -90,12 +95,28 @@ class Trial:
     def steady(self, registers: Set[str]) -> set[str]:
         """Those of these registers whose least and most numbers are the same when K is twice as
         deep, and when a CTA has twice as many tiles: what is decided by them was seen."""
-        if self._steady is None:
-            # Of all that have several writes: another run would cost as much.
+        once, twice = self._twice()
+        return {name for name in registers if name in once and once[name] == twice[name]}
+
+    def most_of(self, register: str) -> int | None:
+        """The largest number of a register at the deepest K of the record, if it goes on to grow
+        with K as it does from a depth to twice that; None where it was not followed. What grows
+        otherwise takes a comparison, of which both outcomes are seen."""
+        once, twice = self._twice()
+        depths = [max(each.k for each in loops(self.fields, turns)[0]) for turns in (1, 2)]
+        if register not in once or depths[0] >= depths[1] or min(once[register]) < 0:
+            return None
+        grown = twice[register][1] - once[register][1]
+        left = int(self.fields["dims"]["k"]["max"]) - depths[1]
+        return twice[register][1] + -(-grown * left // (depths[1] - depths[0]))
+
+    def _twice(self) -> list[dict[str, tuple[int, int]]]:
+        """The least and the most of registers at a depth, and at twice that; of all that have
+        several writes, for another run would cost as much."""
+        if self._spans is None:
             every = self.machine.slice.sized & self.kernel.joins.keys()
-            spans = [self._span(every, turns) for turns in (1, 2)]
-            self._steady = {name for name in every if spans[0][name] == spans[1][name]}
-        return self._steady & registers
+            self._spans = [self._span(every, turns) for turns in (1, 2)]
+        return self._spans
 
     def _span(self, registers: Set[str], turns: int) -> dict[str, tuple[int, int]]:
         seen, machine = self.seen, self.machine

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from hgemm_packs.generator.gates.coverage.slices import Slice, makers, results
+from hgemm_packs.generator.gates.coverage.program.slices import Slice, makers, results
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand, written
 from hgemm_packs.generator.gates.dataflow.values import NUMBERS

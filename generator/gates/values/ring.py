@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from hgemm_packs.generator.gates.coverage.problems import ring_of
 from hgemm_packs.pack.manifest import KernelEntry
 
 
 def ring_depth(entry: KernelEntry) -> int:
     """K in elements that one pass over the kernel's pipeline covers, over all CTAs that share K:
     its ring, its slice, or one round of loads."""
-    genome, parts = entry.genome, entry.cluster[2] * entry.grid.slices
-    for gene in ("k_slice", "k"):
-        if gene in genome:
-            return int(genome[gene]) * parts
-    stages = int(genome.get("stages", 1))
-    if "tile_k" in genome or "producers" in genome:
-        return stages * int(genome.get("tile_k", 64)) * parts
-    step = 16 if entry.family == "sm90_elements" else 32
-    return step * int(genome.get("warps_k", 1)) * int(genome.get("unroll", 1)) * stages * parts
+    fields = {
+        "family": entry.family,
+        "genome": entry.genome,
+        "cluster": entry.cluster,
+        "grid": {"slices": entry.grid.slices},
+    }
+    return ring_of(fields)[1]

@@ -3,18 +3,21 @@ many processes at a time, the state gate alone, then in many the sanitizer, and 
 the honest kernel.
 
 Called by `run`. A process that has seen a bad kernel is never used again. What fails for want of
-memory, say, stays undecided, and the next call of the run decides it.
+memory, say, stays undecided, and the next call of the run decides it. A line is also written for
+each gate that its mutant passes (`MET`), so that a killed run asks no gate twice. Compilers work
+ahead in processes of their own: the lines may come from a machine without a GPU.
 """
 
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 import queue
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.candidate import entry
@@ -27,6 +30,7 @@ from hgemm_packs.generator.redteam.mutation.judge import Line
 from hgemm_packs.generator.redteam.on_gpu import PROCESSES, Spares
 from hgemm_packs.generator.run import evaluate
 
+MET = "met"  # of a line: gates of a GPU that its mutant has passed
 NOT_COMPARED = "groups and batches are not compared"
 
 GATE_S = 20.0  # many times what an honest kernel takes; one that waits for ever takes it all
@@ -41,10 +45,54 @@ def finish(seed: int, lines: Sequence[Line], device: int, write: Write) -> None:
     SanitizerUnavailable where the tool cannot work at all: without it no mutant has passed."""
     if not lines:
         return
-    passed = _Stage(seed, device, write).gate(lines, numeric)
+    with _Ahead(seed, [line for line in lines if "numeric" not in _met(line)]) as ahead:
+        passed = _Stage(seed, device, write, ahead).gate(lines, numeric)
     # Alone: kernels of other processes would clear what a bad one keeps.
     passed = _Stage(seed, device, write).gate(passed, state, processes=1)
     _Stage(seed, device, write).compare(_sanitize(seed, passed, write))
+
+
+def _met(line: Line) -> Sequence[str]:
+    return tuple(line.get(MET, ()))
+
+
+def passed_on(line: Line, gate: str, began: float) -> Line:
+    """A line whose mutant has passed one gate more."""
+    more = time.monotonic() - began + line.get("gpu_seconds", 0.0)
+    return line | {MET: [*_met(line), gate], "gpu_seconds": round(more, 3)}
+
+
+class _Ahead:
+    """Mutants that processes compile in the order in which they will be asked for; what they make
+    is in the cache then."""
+
+    def __init__(self, seed: int, lines: Sequence[Line]) -> None:
+        self.seed, self.lines = seed, lines
+        self.coming: dict[int, Future[None]] = {}
+
+    def __enter__(self) -> _Ahead:
+        count = min(os.cpu_count() or 1, max(len(self.lines), 1))
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(count, mp_context=context)
+        for line in self.lines:
+            number = int(line["number"])
+            self.coming[number] = self._pool.submit(compile_mutant, self.seed, number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def wait(self, line: Line) -> None:
+        """Return once a mutant is compiled, or will not be ahead."""
+        coming = self.coming.get(int(line["number"]))
+        if coming is not None:
+            coming.exception()  # whoever asks for the kernel meets it
+
+
+def compile_mutant(seed: int, number: int) -> None:
+    """Compile a mutant into the cache."""
+    made = draw(seed, number).candidate
+    compiler.build_source(made.source, made.fields)
 
 
 def numeric(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Verdict:
@@ -58,15 +106,16 @@ def state(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Ve
     return evaluate.state_gate(worker, kernel, device, GATE_S)
 
 
-def kernels(seed: int, line: Line) -> tuple[CompiledKernel, CompiledKernel]:
-    """The honest kernel and the mutant of a line."""
-    mutant = draw(seed, line["number"])
-    made = mutant.candidate
-    honest = compiler.build_source(mutant.base.source, mutant.base.fields)
-    return (
-        compiler.as_kernel(honest),
-        compiler.as_kernel(compiler.build_source(made.source, made.fields)),
-    )
+def kernel(seed: int, line: Line) -> CompiledKernel:
+    """The mutant of a line."""
+    made = draw(seed, line["number"]).candidate
+    return compiler.as_kernel(compiler.build_source(made.source, made.fields))
+
+
+def honest_kernel(seed: int, line: Line) -> CompiledKernel:
+    """What the mutant of a line was made of."""
+    base = draw(seed, line["number"]).base
+    return compiler.as_kernel(compiler.build_source(base.source, base.fields))
 
 
 def decided(line: Line, outcome: str, gate: str, detail: str, began: float) -> Line:
@@ -83,13 +132,16 @@ def decided(line: Line, outcome: str, gate: str, detail: str, began: float) -> L
 class _Stage:
     """Work that needs a process on the GPU, over many mutants."""
 
-    def __init__(self, seed: int, device: int, write: Write) -> None:
-        self.seed, self.device, self.write = seed, device, write
+    def __init__(self, seed: int, device: int, write: Write, ahead: _Ahead | None = None) -> None:
+        self.seed, self.device, self.write, self.ahead = seed, device, write, ahead
         self.passed: list[Line] = []
 
     def gate(self, lines: Sequence[Line], ask: Gate, processes: int = PROCESSES) -> list[Line]:
-        """Those of the lines whose mutants pass a gate; the others are written."""
-        self._share(lines, functools.partial(self._gate, ask), processes)
+        """Those of the lines whose mutants pass a gate; each answer is written."""
+        gate = ask.__name__
+        self.passed = [line for line in lines if gate in _met(line)]
+        left = [line for line in lines if gate not in _met(line)]
+        self._share(left, functools.partial(self._gate, ask), processes)
         return sorted(self.passed, key=lambda line: line["number"])
 
     def compare(self, lines: Sequence[Line]) -> None:
@@ -119,29 +171,31 @@ class _Stage:
                 future.result()
 
     def _gate(self, ask: Gate, spares: Spares, line: Line) -> None:
-        _, kernel = kernels(self.seed, line)
+        if self.ahead is not None:
+            self.ahead.wait(line)
+        built = kernel(self.seed, line)
         with spares.lend() as worker:
             began = time.monotonic()
             try:
-                verdict = ask(worker, kernel, self.device, line)
+                verdict = ask(worker, built, self.device, line)
             except RuntimeError:  # not the kernel's: no memory left, say
                 worker.close()
                 return
         if verdict.passed:
-            more = time.monotonic() - began + line.get("gpu_seconds", 0.0)
-            self.passed.append(line | {"gpu_seconds": more})
+            self.passed.append(passed_on(line, ask.__name__, began))
+            self.write(self.passed[-1])
         else:
             self.write(decided(line, judge.CAUGHT, verdict.gate, verdict.detail, began))
 
     def _compare(self, spares: Spares, line: Line) -> None:
-        honest, kernel = kernels(self.seed, line)
+        honest, built = honest_kernel(self.seed, line), kernel(self.seed, line)
         with spares.lend() as worker:
             began = time.monotonic()
             try:
                 found = worker.call(
                     compare.on_device,
                     honest,
-                    kernel,
+                    built,
                     self.device,
                     secrets.randbits(48),
                     timeout_s=COMPARE_S,
@@ -155,18 +209,31 @@ class _Stage:
 
 
 def _sanitize(seed: int, lines: Sequence[Line], write: Write) -> list[Line]:
-    """Those of the lines in whose mutants no tool finds anything; the others are written."""
-    items = []
-    for line in lines:
-        _, kernel = kernels(seed, line)
-        items.append([(entry(kernel.fields, kernel.cubin), kernel.cubin)])
-    clean, began = [], time.monotonic()
-    for place, (verdict,) in sweep.check_groups(items, [None] * (os.cpu_count() or 1)):
-        if verdict.passed:
-            clean.append(lines[place])
-        else:
-            write(_refused(lines[place], verdict, began))
-    return clean
+    """Those of the lines in whose mutants no tool finds anything; each answer is written."""
+    clean = [line for line in lines if sanitizer.GATE in _met(line)]
+    left = [line for line in lines if sanitizer.GATE not in _met(line)]
+    if not left:
+        return clean
+    seats: list[sweep.Seat] = [None] * (os.cpu_count() or 1)
+    # A process takes as long to start as ten kernels: few share one, and one with findings is
+    # asked again alone.
+    size = sweep.group_size(len(left) * len(sanitizer.TOOLS), len(seats))
+    groups = sweep.deal(left, size)
+    items = [[_item(kernel(seed, line)) for line in group] for group in groups]
+    began = time.monotonic()
+    for place, verdicts in sweep.check_groups(items, seats):
+        for line, verdict in zip(groups[place], verdicts, strict=True):
+            if verdict.passed:
+                clean.append(passed_on(line, sanitizer.GATE, began))
+                write(clean[-1])
+            else:
+                write(_refused(line, verdict, began))
+        began = time.monotonic()
+    return sorted(clean, key=lambda line: line["number"])
+
+
+def _item(built: CompiledKernel) -> sanitizer.Item:
+    return entry(built.fields, built.cubin), built.cubin
 
 
 def _refused(line: Line, verdict: Verdict, began: float) -> Line:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,12 +75,12 @@ def run(plan: Plan, progress: Progress = lambda done, total: None) -> dict[int, 
         with lock:
             file.write(line)
             known[line["number"]] = line
-            progress(sum(number < plan.count for number in known), plan.count)
+            progress(*_done(plan, known))
 
     try:
         file.write({"header": _header(plan)})
         todo = [number for number in range(plan.count) if number not in known]
-        progress(plan.count - len(todo), plan.count)
+        progress(*_done(plan, known))
         judge_all(plan, todo, write)
         if plan.device is not None:
             left = [
@@ -92,6 +92,15 @@ def run(plan: Plan, progress: Progress = lambda done, total: None) -> dict[int, 
     finally:
         file.close()
     return {number: line for number, line in known.items() if number < plan.count}
+
+
+def _done(plan: Plan, known: Mapping[int, Line]) -> tuple[int, int]:
+    """Mutants of this stage that are done, and all: those that the gates of the CPU have seen, with
+    a GPU those that are decided."""
+    here = [line for number, line in known.items() if number < plan.count]
+    if plan.device is not None and len(here) == plan.count:
+        here = [line for line in here if line["outcome"] != judge.UNDECIDED]
+    return len(here), plan.count
 
 
 def _header(plan: Plan) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from benchmarks.gates import figures, table_gates
+from benchmarks.publish import generator
 from hgemm_packs.generator.core.spec import CompiledKernel, Status, Verdict
 from hgemm_packs.generator.run import evaluate
+from tests.generator.redteam.cheats import made_up
 from tests.generator.redteam.killed_mutants import line
 
 
@@ -38,7 +40,17 @@ def test_mutants_of_all_runs_count_by_their_last_lines(tmp_path: Path) -> None:
     first = [{"header": {"mutants": 1}}, line(0), line(1, "caught", "binary"), line(2)]
     write_lines(folder / "01.jsonl", [*first, line(0, "caught", "numeric"), line(2, "slipped")])
     write_lines(folder / "02.jsonl", [line(0, "equivalent"), line(1, "caught", "dataflow")])
-    assert figures.figures(tmp_path) == {"mutants.total": 4, "mutants.caught_share": 0.75}
+    assert figures.figures(tmp_path) == {
+        "mutants.total": 4,
+        "mutants.caught_share": 0.75,
+        "mutants.undecided": 0,
+        "mutants.by_gate": {"numeric": 0.25, "binary": 0.25, "dataflow": 0.25},
+        "mutants.by_kind": {
+            "order": {"planted": 2, "caught_share": 1.0},
+            "values": {"planted": 2, "caught_share": 0.5},
+        },
+        "mutants.through": ["slipped: operator 2 in sm90_direct, load, mutant 2"],
+    }
 
 
 def test_kernels_of_the_table_fail_by_any_part_and_cost_the_mean(tmp_path: Path) -> None:
@@ -114,6 +126,25 @@ def test_a_kernel_that_loses_its_process_is_refused_and_the_next_has_another(
     assert (found["id 1"]["gate"], found["id 1"]["detail"]) == ("isolation", "lost")
 
 
+def test_large_problems_are_put_to_one_kernel_of_each_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [
+        made_up(genome={"tile_k": 16, "stages": stages, "raster": raster})._replace(
+            id=f"id {name}", name=name
+        )
+        for name, stages, raster in (("k0", 3, "m"), ("k1", 4, "m"), ("k2", 3, "n"))
+    ]
+    assert [*table_gates.one_of_each_class({each.name: each for each in made})] == ["k0", "k2"]
+    pack: Any = FakePack()
+    monkeypatch.setattr(table_gates, "one_of_each_class", lambda _: {"k2": pack.entries["k2"]})
+    monkeypatch.setattr(table_gates, "Worker", FakeWorker)
+    monkeypatch.setattr(evaluate, "large_gate", lambda *_: Verdict("numeric", Status.OK))
+    assert table_gates.run("large", pack, tmp_path / "out.jsonl", processes=1) == 0
+    (line,) = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert (line["part"], line["id"], line["passed"]) == ("large", "id 2", True)
+
+
 def test_a_sample_is_each_so_many_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_gates, "Worker", FakeWorker)
     monkeypatch.setattr(evaluate, "state_gate", lambda *_: Verdict("state", Status.OK))
@@ -121,3 +152,27 @@ def test_a_sample_is_each_so_many_kernels(tmp_path: Path, monkeypatch: pytest.Mo
     sampled: Any = pack
     assert table_gates.run("state", sampled, out, processes=1, every=3) == 0
     assert [json.loads(each)["id"] for each in out.read_text().splitlines()] == ["id 0", "id 3"]
+
+
+def test_a_page_has_the_shares_of_mutants_and_names_what_got_through() -> None:
+    found = generator.figures() | {
+        "mutants": {
+            "total": 2050,
+            "caught_share": 0.9951,
+            "by_gate": {"numeric": 0.7, "dataflow": 0.2951},
+            "by_kind": {
+                "order": {"planted": 1000, "caught_share": 0.99},
+                "values": {"planted": 1050, "caught_share": 1.0},
+            },
+            "through": ["unseen: drop_fence in sm90_wgmma, store, mutant 7", "slipped: ..."],
+        }
+    }
+    made = generator.rows(found)
+    assert made["faults planted in honest kernels (2,050) that gates caught"] == "99.5%"
+    assert made["the same by kind"] == "order 99.0%, values 100.0%"
+    assert made["of the planted, caught first by"] == "numeric 70.0%, dataflow 29.5%"
+    assert made["planted faults that got through"] == (
+        "unseen: drop_fence in sm90_wgmma, store, mutant 7; slipped: ..."
+    )
+    found["mutants"]["through"] = []
+    assert generator.rows(found)["planted faults that got through"] == "none"

@@ -166,3 +166,33 @@ def test_a_way_keeps_the_values_and_has_nan_between(way: str) -> None:
     whole = torch.empty(0).set_(placed.untyped_storage())
     gaps = {"apart": 15, "with gaps": 192}.get(way, 0)
     assert int(whole.isnan().sum()) == gaps
+
+
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_large_batches_are_sampled(
+    layout: str, adds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches met no problem that fills a card: an index in 32 bits passed the gate."""
+    monkeypatch.setattr(batched, "LARGE", ((40, 5, 40, 72), (3, 37, 16, 8)))
+    run = batched.BatchedChecker(entry(layout, adds), right, CPU, seed=1)
+    batched.check_large(run)
+
+    def late(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *added: torch.Tensor) -> None:
+        """The last product is that of the one before, where there are many."""
+        right(a, b, c, *added)
+        if len(c) == 40:
+            c[-1] = c[-2]
+
+    def leaves(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *added: torch.Tensor) -> None:
+        kept = c[1, 3].clone()
+        right(a, b, c, *added)
+        c[1, 3] = kept
+
+    m = 8 if layout[0] == "t" else 5
+    for launch, told in (
+        (late, rf"^large, 40 products of {m}x40x72: \d+ elements wrong in some rows"),
+        (leaves, f"^large, 40 products of {m}x40x72: 40 elements unwritten, 0 guards touched"),
+    ):
+        with pytest.raises(NumericError, match=told):
+            batched.check_large(batched.BatchedChecker(entry(layout, adds), launch, CPU, seed=1))

@@ -114,3 +114,20 @@ def test_what_the_sanitizer_watches_is_right_and_seen_when_it_is_not(layout: str
     late = told(lambda ends, rows: (ends - 1).clamp(0))
     # Rows that nobody writes may hold NaN, which is no smaller error.
     assert not any(each <= 0.1 for each in grouped.run_small(entry(layout), late, "cpu", 1))
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_large_groups_are_sampled(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups met no problem that fills a card: an index in 32 bits passed the gate."""
+    monkeypatch.setattr(grouped, "LARGE", ((3, 100, 16, 8), (7, 31, 24, 40)))
+    grouped.check_large(grouped.GroupedChecker(entry(layout), right, CPU, 1))
+
+    def late(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, out: torch.Tensor) -> None:
+        """The last weight of many is another's."""
+        other = torch.cat([w[:-1], w[:1]]) if len(w) == 7 else w
+        right(x, other, ends, out)
+
+    with pytest.raises(NumericError, match=r"^large, 7 groups of 31x24x40: \d+ elements wrong in"):
+        grouped.check_large(grouped.GroupedChecker(entry(layout), late, CPU, 1))
+    with pytest.raises(NumericError, match=r"^large, 3 groups of 100x16x8: 0 elements unwritten"):
+        grouped.check_large(grouped.GroupedChecker(entry(layout), behind, CPU, 1))

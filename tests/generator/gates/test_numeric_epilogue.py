@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import silu
 
 from hgemm_packs.generator.families import computed
-from hgemm_packs.generator.gates import numeric
+from hgemm_packs.generator.gates import checker, numeric, sizes
 from hgemm_packs.generator.gates.checker import Checker, Launch, Numeric, NumericError
 from hgemm_packs.measure.epilogue import finish
 from hgemm_packs.pack.manifest import DimRange, KernelEntry
@@ -271,3 +271,44 @@ def test_the_bound_of_gated_sums_holds_where_they_are_off(dtype: str) -> None:
     run.product("off", *run.store(run.normal(48, 4096), run.normal(4096, 64)), allowed=1e3)
     with pytest.raises(NumericError, match=WRONG):
         run.settle()
+
+
+@pytest.mark.parametrize("where", ["row", "column", "addend"])
+@pytest.mark.parametrize("epilogue", ["residual", "gated_silu", "bias"])
+def test_large_problems_are_held_to_their_epilogue(epilogue: str, where: str) -> None:
+    """Neither rows nor columns of a large residual were looked at, nor columns of gated sums."""
+    if where == "addend" and epilogue == "gated_silu":
+        return
+    right = honest(epilogue)
+
+    def wrong(a: Tensor, b: Tensor, c: Tensor, *more: Tensor) -> None:
+        if where == "addend" and c.shape[0] == 300:
+            more = (torch.cat([more[0][..., :-1], more[0][..., :1]], -1),)
+        right(a, b, c, *more)
+        if where != "addend" and c.shape[0] == 300:
+            line = c[-1] if where == "row" else c[:, -1]
+            line += 1
+
+    shapes = [(299, 48, 24), (300, 48, 24)]
+    for launch, told in ((right, ""), (wrong, r"^large 300x48x24: \d+ elements wrong in \d+ ")):
+        run = Checker(entry_of(epilogue), launch, torch.device("cpu"), 1)
+        if not told:
+            sizes.check_large(run, shapes)
+            continue
+        with pytest.raises(NumericError, match=told):
+            sizes.check_large(run, shapes)
+
+
+def test_a_bias_is_as_long_as_the_largest_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A problem that fills a card has more columns than the bias that was drawn: an
+    AssertionError ended the run of all classes."""
+    monkeypatch.setattr(checker, "MOST_COLUMNS", 32)
+    sizes.check_large(
+        Checker(entry_of("bias"), honest("bias"), torch.device("cpu"), 1), [(40, 48, 16)]
+    )
+
+
+def test_a_residual_that_no_card_holds_is_left_out() -> None:
+    fields = sizes.fields_of(made_up(grid={"tile_m": 256, "tile_n": 128, "persistent": True}))
+    plain, added = ([*sizes.large({**fields, "epilogue": x})] for x in ("none", "residual"))
+    assert [shape for shape in plain if shape not in added] == [(256 * 2049, 128 * 513, 8)]

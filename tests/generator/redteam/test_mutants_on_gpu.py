@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,22 @@ class FakeSpares:
         yield FakeWorker()
 
 
+class FakePool:
+    """Compilers that compile nothing."""
+
+    def __init__(self, count: int, mp_context: object) -> None:
+        assert count >= 1
+
+    def submit(self, function: Any, seed: int, number: int) -> Future[None]:
+        assert (function, seed) == (on_gpu.compile_mutant, SEED)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def shutdown(self, cancel_futures: bool) -> None:
+        assert cancel_futures
+
+
 def numeric(
     worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: float, further: Any
 ) -> Verdict:
@@ -77,24 +94,27 @@ def state(worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: floa
 
 
 def sanitize(groups: Any, seats: list[None]) -> Iterator[tuple[int, list[Verdict]]]:
-    for place, [(name, _)] in enumerate(groups):
-        bad = BEHAVIOUR.get(int(name)) == "sanitizer"
-        said = (Status.SANITIZER, "hazard") if bad else (Status.OK, "")
-        yield place, [Verdict("sanitizer", *said)]
+    for place, group in enumerate(groups):
+        bad = [BEHAVIOUR.get(int(name)) == "sanitizer" for name, _ in group]
+        said = [(Status.SANITIZER, "hazard") if each else (Status.OK, "") for each in bad]
+        yield place, [Verdict("sanitizer", *each) for each in said]
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stands in for all that runs kernels."""
 
-    def kernels(seed: int, one: judge.Line) -> tuple[CompiledKernel, CompiledKernel]:
+    def kernel(seed: int, one: judge.Line) -> CompiledKernel:
         assert seed == SEED
-        return CompiledKernel({"name": "honest"}, b""), CompiledKernel(
-            {"name": str(one["number"])}, b""
-        )
+        return CompiledKernel({"name": str(one["number"])}, b"")
+
+    def honest_kernel(seed: int, one: judge.Line) -> CompiledKernel:
+        return CompiledKernel({"name": "honest"}, b"")
 
     monkeypatch.setattr(run, "Worker", Judges)
-    monkeypatch.setattr(on_gpu, "kernels", kernels)
+    monkeypatch.setattr(on_gpu, "kernel", kernel)
+    monkeypatch.setattr(on_gpu, "honest_kernel", honest_kernel)
+    monkeypatch.setattr(on_gpu, "ProcessPoolExecutor", FakePool)
     monkeypatch.setattr(on_gpu, "Spares", FakeSpares)
     monkeypatch.setattr(on_gpu, "entry", lambda fields, cubin: fields["name"])
     monkeypatch.setattr(evaluate, "numeric_gate", numeric)
@@ -124,6 +144,61 @@ def test_a_gpu_decides_what_the_cpu_did_not(
     again = run.run(run.Plan(SEED, 14, lines, 2, device=2))
     assert again[9]["outcome"] == "unseen", "what was left is decided by the next call"
     assert {n: e for n, e in again.items() if n != 9} == {n: e for n, e in found.items() if n != 9}
+
+
+def test_a_killed_run_asks_no_gate_twice(
+    gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was killed in the sanitizer began with the numeric gate again, as had each run of
+    more mutants than its time was enough for: lines told of decided mutants alone."""
+    asked: list[tuple[str, int]] = []
+
+    def noted(gate: Any, name: str) -> Any:
+        def ask(worker: Any, kernel: CompiledKernel, *rest: Any) -> Verdict:
+            asked.append((name, int(kernel.fields["name"])))
+            return gate(worker, kernel, *rest)
+
+        return ask
+
+    def killed(groups: Any, seats: list[None]) -> Iterator[tuple[int, list[Verdict]]]:
+        for place, answer in enumerate(sanitize(groups, seats)):
+            if place == 1:
+                raise KeyboardInterrupt
+            yield answer
+
+    monkeypatch.setattr(evaluate, "numeric_gate", noted(numeric, "numeric"))
+    monkeypatch.setattr(evaluate, "state_gate", noted(state, "state"))
+    monkeypatch.setattr(sweep, "check_groups", killed)
+    monkeypatch.setattr(sweep, "group_size", lambda runs, processes: 4)
+    monkeypatch.delitem(BEHAVIOUR, 9)
+    lines = tmp_path / "mutants.jsonl"
+    plan = run.Plan(SEED, 14, lines, 2, device=2)
+    with pytest.raises(KeyboardInterrupt):
+        run.run(plan)
+    assert sorted(asked) == [
+        *(("numeric", number) for number in range(14)),
+        *(("state", number) for number in range(14) if number not in (1, 3)),
+    ]
+    asked.clear()
+    swept: list[int] = []
+
+    def rest(groups: Any, seats: list[None]) -> Iterator[tuple[int, list[Verdict]]]:
+        swept.extend(int(name) for group in groups for name, _ in group)
+        return sanitize(groups, seats)
+
+    monkeypatch.setattr(sweep, "check_groups", rest)
+    steps: list[tuple[int, int]] = []
+    found = run.run(plan, lambda done, total: steps.append((done, total)))
+    assert asked == []
+    assert len(swept) == 11 - 4, "a group was through"
+    assert found[11]["met"] == ["numeric", "state", "sanitizer"]
+    ends = {number: each["outcome"] for number, each in found.items()}
+    caught, slipped = {1, 3, 5, 13}, {7}
+    assert ends == {
+        number: "caught" if number in caught else "slipped" if number in slipped else "unseen"
+        for number in range(14)
+    }
+    assert steps[0][0] < 14 and steps[-1] == (14, 14)
 
 
 def test_a_mutant_is_compared_bit_by_bit() -> None:

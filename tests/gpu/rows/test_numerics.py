@@ -138,6 +138,48 @@ def test_a_and_b_may_be_the_same_memory(wins: Wins) -> None:
         counts.only_hits(1)
 
 
+FLAGS = (
+    "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction",
+    "allow_fp16_accumulation",
+)
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_no_flag_of_torch_changes_a_bit(
+    wins: Wins, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = torch.backends.cuda.matmul
+    for p, _ in chosen(wins):
+        a, b = normal(p)
+        found = []
+        for value in (False, True):
+            monkeypatch.setattr(flags, name, value)
+            counts = Counts()
+            found.append(matmul(a, b))
+            counts.only_hits(1)
+        monkeypatch.undo()
+        assert numerics.same_bits(*found), p
+
+
+def test_out_that_overlaps_an_operand_is_torchs(wins: Wins) -> None:
+    """Kernels read their operands while they write C. Of its values torch promises nothing."""
+    squares = [p for p in wins.problems if p.layout == "nn" and p.m == p.n == p.k][:2]
+    assert squares
+    for p in squares:
+        a, b = normal(p)
+        counts = Counts()
+        said = []
+        for product in (matmul, torch.matmul):
+            x = a.clone()
+            try:
+                said.append(str(product(x, b, out=x) is x))
+            except RuntimeError as error:
+                said.append(str(error))
+        assert said[0] == said[1], p
+        assert counts.moved().get("hits", 0) == 0, p
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_without_a_kernel_bits_are_those_of_torch(wins: Wins, dtype: str) -> None:
     a, b = numerics.hostile(37, 41, 86, "nt", DTYPES[dtype], "cuda")

@@ -169,3 +169,33 @@ def test_tested_problems_are_those_that_the_record_admits() -> None:
     sizes = problems.tested({**PLAIN.fields, "dims": dims})
     assert {each.m for each in sizes} == set(range(1, 9))
     assert all(each.n % 8 == each.k % 8 == 0 for each in sizes)
+
+
+def told(name: str, genome: Mapping[str, Any]) -> str:
+    """What the gate says of a family's kernel."""
+    whole = family(name).whole(genome)
+    fields = family(name).fields(whole)
+    ptx = compiler._compile(compiler.render(name, whole), str(fields["symbol"]))[2]
+    return gate.check_ptx(fields, ptx).detail
+
+
+def test_a_counter_of_deep_steps_loses_no_bits() -> None:
+    """A kernel of the table was refused: it shifts the turn of its loop, 512 of K each, by nine,
+    and of 2^24 of K there are 2^15."""
+    genome = {
+        **{"layout": "nt", "dtype": "bf16", "cluster_k": 1, "mi": 1, "ni": 4, "unroll": 2},
+        **{"warps_k": 16, "warps_m": 1, "warps_n": 1},
+    }
+    assert told("sm90_elements", genome) == ""
+
+
+def test_a_quotient_by_a_large_factor_is_no_sign() -> None:
+    """A kernel of batches was refused for a division by 448, which compilers write as the upper
+    half of a product, the number added and the sign taken off."""
+    genome = {
+        **{"layout": "nn", "dtype": "f16", "tile_m": 96, "tile_n": 128, "tile_k": 64},
+        **{"stages": 7, "consumers": 2, "schedule": "pingpong", "ctas_per_sm": 1, "raster": "m"},
+        **{"group": 1, "epilogue": "bulk", "buffers": 1, "cluster_m": 1, "cluster_n": 1},
+        "streaming": False,
+    }
+    assert told("sm90_batched", genome) == ""

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from hgemm_packs.generator.core.spec import Status
-from hgemm_packs.generator.gates.coverage import trial, widths
+from hgemm_packs.generator.gates.coverage import trial
+from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.dataflow.program.parse import parse
 from tests.generator.gates.coverage.test_coverage import SUM, judged
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgemm_packs.generator.gates.dataflow import leftovers
+from hgemm_packs.generator.gates.dataflow.program import leftovers
 from hgemm_packs.generator.gates.dataflow.program.parse import parse
 from tests.generator.gates.dataflow.snippets import check
 

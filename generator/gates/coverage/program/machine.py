@@ -15,17 +15,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hgemm_packs.generator.gates.coverage import arithmetic, widths
-from hgemm_packs.generator.gates.coverage.arithmetic import Array
-from hgemm_packs.generator.gates.coverage.outcomes import Outcomes
-from hgemm_packs.generator.gates.coverage.pieces import Piece, Step
-from hgemm_packs.generator.gates.coverage.slices import (
-    Slice,
-    cut,
-    is_wait,
-    reads_constants,
-    touched,
-)
+from hgemm_packs.generator.gates.coverage.program import arithmetic, slices, widths
+from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.outcomes import Outcomes
+from hgemm_packs.generator.gates.coverage.program.pieces import Piece, Step
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand, written
 from hgemm_packs.generator.gates.dataflow.program.webs import blocks
 
@@ -118,10 +111,16 @@ class Frame:
 
 class Machine:
     """One kernel, its registers with a name for each write. `constants` has the numbers of arrays
-    in constant memory."""
+    in constant memory; `watched` says which operands of an instruction a watcher is told of."""
 
-    def __init__(self, kernel: Kernel, constants: Mapping[str, Array] | None = None) -> None:
-        self.slice: Slice = cut(kernel)
+    def __init__(
+        self,
+        kernel: Kernel,
+        constants: Mapping[str, Array] | None = None,
+        watched: slices.Watched = slices.touched,
+    ) -> None:
+        self.watched = watched
+        self.slice: slices.Slice = slices.cut(kernel, watched)
         self.kernel = kernel = replace(
             kernel, instructions=[_by_own_names(ins) for ins in kernel.instructions]
         )
@@ -178,7 +177,7 @@ class Machine:
         return found
 
     def _step(self, ins: Instruction) -> Step | None:
-        watched = any(True for _ in touched(ins))
+        watched = any(True for _ in self.watched(ins))
         if ins.index not in self.slice.needed:
             return Step(ins, watched=True) if watched else None
         to = written(ins)
@@ -258,7 +257,7 @@ class Machine:
     def _result(self, step: Step, frame: Frame) -> Array | None:
         ins = step.ins
         name = ins.opcode[0]
-        if is_wait(ins):
+        if slices.is_wait(ins):
             return np.array([True])
         if name == "elect":
             lane = frame.value(Operand("special", "%laneid"), np.int32)
@@ -287,7 +286,7 @@ class Machine:
 
     def _load(self, ins: Instruction, frame: Frame) -> Array | None:
         kind = arithmetic.type_of(ins.opcode[-1])
-        if not reads_constants(ins):
+        if not slices.reads_constants(ins):
             part = ins.operands[1].parts[0]
             return frame.value(part, kind) if len(ins.operands[1].parts) == 1 else None
         address = frame.sum(ins.operands[1])

@@ -28,6 +28,9 @@ _UNSIGNED: Final[Mapping[type, type]] = {
     np.int64: np.uint64,
 }
 _WIDER: Final[Mapping[type, type]] = {np.int16: np.int32, np.int32: np.int64}
+#: Where an address in shared memory tells of which CTA of its cluster it is, by the CTA's rank plus
+#: one; zeros for the own one.
+RANK_BIT: Final = 26
 
 
 def type_of(word: str) -> type | None:
@@ -258,10 +261,16 @@ def _reciprocal(a: Array) -> Array:
         return (1.0 / a.astype(np.float64)).astype(np.float32)
 
 
+def _in_another_cta(address: Array, rank: Array) -> Array:
+    found: Array = address + ((rank + 1) << RANK_BIT)
+    return found
+
+
 #: opcode -> what computes its result of its operands; None where nothing here does.
 RULES: Final[Mapping[str, Callable[[Sequence[str]], Rule | None]]] = {
     "mov": lambda _: lambda a: a,
     "cvta": lambda _: lambda a: a,
+    "mapa": lambda _: _in_another_cta,
     "add": _add,
     "sub": _two(lambda a, b: a - b),
     "mul": _multiply,

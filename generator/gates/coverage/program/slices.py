@@ -7,11 +7,11 @@ of them; results of waits and elections are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hgemm_packs.generator.gates.coverage.arithmetic import RULES
+from hgemm_packs.generator.gates.coverage.program.arithmetic import RULES
 from hgemm_packs.generator.gates.dataflow.program.parse import (
     Instruction,
     Kernel,
@@ -44,7 +44,21 @@ class Slice:
     joined: set[int] = field(default_factory=set)
 
 
-def cut(kernel: Kernel) -> Slice:
+def touched(ins: Instruction) -> Iterable[Operand]:
+    """Operands that say which global memory an instruction touches."""
+    name = ins.opcode[0]
+    if name in ("ld", "ldu", "st", "atom", "red") and "global" in ins.opcode:
+        return [each for each in ins.operands if each.kind == "address"][:1]
+    if name == "cp" and "async" in ins.opcode:
+        return ins.operands
+    return ()
+
+
+#: Operands of an instruction that a watcher asks for; none of what it does not watch.
+Watched = Callable[[Instruction], Iterable[Operand]]
+
+
+def cut(kernel: Kernel, watched: Watched = touched) -> Slice:
     """The slice of a kernel whose registers have a name for each write (`webs.split`)."""
     made = makers(kernel)
     found = Slice()
@@ -56,7 +70,7 @@ def cut(kernel: Kernel) -> Slice:
         for ins in kernel.instructions
         if ins.index not in signs and _is_observed(made, ins, found)
     }
-    found.needed = _needed(kernel, made, found)
+    found.needed = _needed(kernel, made, found, watched)
     found.joined = {
         ins.index
         for ins in kernel.instructions
@@ -222,9 +236,21 @@ def _is_rounding(ins: Instruction) -> bool:
 
 
 def _is_product(made: Mapping[str, Sequence[Instruction]], number: Operand) -> bool:
-    """Whether a number is the upper half of a product, as a quotient is found by."""
+    """Whether a number is the upper half of a product, as a quotient is found by, or that and what
+    was multiplied, where the other factor is 2^32 more than it is written."""
     makers_of = made.get(number.name, ())
-    return len(makers_of) == 1 and makers_of[0].opcode[:2] == ("mul", "hi")
+    if len(makers_of) != 1:
+        return False
+    if makers_of[0].opcode[0] != "add":
+        return makers_of[0].opcode[:2] == ("mul", "hi")
+    one, other = makers_of[0].operands[1:]
+    return any(
+        len(found) == 1 and found[0].opcode[:2] == ("mul", "hi") and found[0].operands[1] == whole
+        for found, whole in (
+            (made.get(one.name, ()), other),
+            (made.get(other.name, ()), one),
+        )
+    )
 
 
 def _divides(ins: Instruction) -> bool:
@@ -251,21 +277,13 @@ def _is_echo(ins: Instruction) -> bool:
     return ins.opcode[0] == "selp" and all(x.kind == "number" for x in ins.operands[1:3])
 
 
-def touched(ins: Instruction) -> Iterable[Operand]:
-    """Operands that say which global memory an instruction touches."""
-    name = ins.opcode[0]
-    if name in ("ld", "ldu", "st", "atom", "red") and "global" in ins.opcode:
-        return [each for each in ins.operands if each.kind == "address"][:1]
-    if name == "cp" and "async" in ins.opcode:
-        return ins.operands
-    return ()
-
-
-def _needed(kernel: Kernel, made: dict[str, list[Instruction]], found: Slice) -> set[int]:
+def _needed(
+    kernel: Kernel, made: dict[str, list[Instruction]], found: Slice, watched: Watched
+) -> set[int]:
     wanted: list[str] = []
     for ins in kernel.instructions:
         wanted += [ins.guard] if ins.guard else []
-        for operand in touched(ins):
+        for operand in watched(ins):
             wanted += operand.registers()
         if ins.index in found.observed:
             wanted += inputs(ins)

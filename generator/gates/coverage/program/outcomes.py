@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from hgemm_packs.generator.gates.coverage import arithmetic
-from hgemm_packs.generator.gates.coverage.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program import arithmetic
+from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 ZERO: Final = 1  # zero, false, or the first of two smaller

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from hgemm_packs.generator.gates.coverage.arithmetic import Array, as_kind, unsigned
+from hgemm_packs.generator.gates.coverage.program.arithmetic import Array, as_kind, unsigned
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 #: Whether any of the results lost a bit of its operands.

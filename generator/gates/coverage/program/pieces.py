@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hgemm_packs.generator.gates.coverage.arithmetic import Array
-from hgemm_packs.generator.gates.coverage.widths import Loses
+from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.widths import Loses
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 

@@ -1,0 +1,292 @@
+"""The bytes that a barrier is told to expect against those that copies and stores bring.
+
+`expect_tx` with too few bytes lets threads read before all has come, which shows under load alone;
+with too many they wait for ever. `faults` follows whole clusters of CTAs on some problems without a
+GPU, as `coverage.machine` does, and adds up both for each barrier, phase by phase where one thread
+asks for all of them. Called by `coverage.gate`. A family whose sizes stand in memory is judged
+block by block (`faults_in_blocks`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, ranks, threads
+from hgemm_packs.generator.gates.coverage.problems import few, make, ring_of
+from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
+from hgemm_packs.generator.gates.coverage.program.machine import Endless, Frame, Machine
+from hgemm_packs.generator.gates.coverage.trial import Trial
+from hgemm_packs.generator.gates.dataflow.flow import Flow
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand
+from hgemm_packs.generator.gates.dataflow.program.webs import blocks
+from hgemm_packs.pack.manifest import MAPPED
+
+ARRAY_BIT: Final = 20  # arrays in shared memory lie so far apart: none is larger than 227 KiB
+TURNS: Final = 2  # tiles of a persistent CTA, along each side
+_BRINGS: Final = "complete_tx::bytes"
+_WIDTHS: Final = {"v2": 2, "v4": 4}
+
+Barrier = tuple[int, int]  # the CTA that it is of, and its address there
+
+
+def watched(ins: Instruction) -> Iterable[Operand]:
+    """Operands that say which barrier is told of how many bytes."""
+    if _expects(ins) or _brings(ins):
+        return ins.operands
+    return ()
+
+
+def _expects(ins: Instruction) -> bool:
+    return ins.opcode[0] == "mbarrier" and "expect_tx" in ins.opcode
+
+
+def _brings(ins: Instruction) -> bool:
+    return any(word.endswith(_BRINGS) for word in ins.opcode)
+
+
+def faults(trial: Trial) -> Iterator[str]:
+    """Barriers of a kernel that get other bytes than they expect."""
+    kernel = trial.kernel
+    if not any(_brings(ins) or _expects(ins) for ins in kernel.instructions):
+        return
+    for ins in kernel.instructions:
+        if ins.opcode[:2] == ("mbarrier", "complete_tx"):
+            yield f"bytes: a barrier is told of bytes that nothing brings in '{ins.text[:100]}'"
+            return
+    machine = Machine(kernel, trial.tables, watched)
+    arrays = [name for name, space in kernel.symbols.items() if space == "shared"]
+    machine.places |= {name: np.array([i << ARRAY_BIT], np.int64) for i, name in enumerate(arrays)}
+    runs = (
+        (problems, ranks(trial.fields)),  # of a persistent kernel one cluster takes all tiles
+        (lambda _: _further(trial, machine), trial.at_a_time),
+    )
+    for asked, most in runs:
+        try:
+            told = _follow(trial, machine, asked(trial.fields), most)
+        except Endless as error:
+            told = f"endless: {error}"
+        if told:
+            yield told
+            return
+
+
+def _further(trial: Trial, machine: Machine) -> list[Sizes]:
+    """Problems that the size gate has had outcomes of comparisons from which were not met here:
+    what is told may depend on them."""
+    met = machine.outcomes.seen
+    return list(
+        dict.fromkeys(
+            sizes
+            for at, had in trial.seen.items()
+            if at in machine.slice.observed
+            for outcome, sizes in had.items()
+            if outcome not in met.get(at, ())
+        )
+    )
+
+
+def problems(fields: Mapping[str, Any]) -> list[Sizes]:
+    """One element, whole tiles and tails, K below the ring, round it and above, each number of rows
+    where these are few."""
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    step, ring = ring_of(fields)
+    shapes = [
+        (1, 8, 8),
+        (rows, columns, 2 * ring),
+        (TURNS * rows - 3, TURNS * columns - 8, 2 * ring + step + 8),
+        *((m, columns + 8, step + 8) for m in few(fields["dims"]["m"])[::5]),
+    ]
+    return list(make(fields, shapes))
+
+
+def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -> str:
+    """What is wrong in any CTA of the first and the last clusters of these problems, the first
+    fault alone; `most` as in `launches.grid`."""
+    fields, together = trial.fields, ranks(trial.fields)
+    laid = []
+    for sizes in asked:
+        x, y = grid(fields, sizes, most)
+        starts = sorted({(0, 0), (x - together, y - 1)})
+        ctas = [(first + rank, j) for first, j in starts for rank in range(together)]
+        laid.append(Launch(sizes, (x, y), ctas))
+    if not laid:
+        return ""
+    who = threads(fields, trial.kernel.params, trial.roles, laid)
+    maps = trial.kernel.params[: len(MAPPED[str(fields["param_layout"])])]
+    named = {name: np.array([i + 1 << 40], np.int64) for i, name in enumerate(maps)}
+    books = _Books(fields, maps, who.cta, together)
+    machine.run(who._replace(params={**who.params, **named}), books)
+    if books.unknown:
+        return f"bytes: {books.unknown[0]}"
+    for cta, words in books.differences():
+        of = int(who.launch[int(np.argmax(who.cta == cta))])
+        return f"bytes: {words} of {asked[of].text}"
+    return ""
+
+
+@dataclass(slots=True)
+class _Books:
+    """A watcher: bytes by barrier. A phase is counted by the times that the CTA which asks for a
+    copy has said what its own barrier at that address expects."""
+
+    fields: Mapping[str, Any]
+    maps: Sequence[str]
+    cta: Array
+    together: int
+    expected: Counter[tuple[Barrier, int]] = field(default_factory=Counter)
+    brought: Counter[tuple[Barrier, int]] = field(default_factory=Counter)
+    phases: Counter[Barrier] = field(default_factory=Counter)
+    tellers: dict[Barrier, set[int]] = field(default_factory=dict)
+    by_stores: set[Barrier] = field(default_factory=set)
+    unknown: list[str] = field(default_factory=list)
+
+    def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
+        """Note what the threads `who` expect or bring."""
+        known = self._expect(ins, who, frame) if _expects(ins) else self._bring(ins, who, frame)
+        if not known:
+            self.unknown.append(f"a count that is not known in '{ins.text[:100]}'")
+
+    def _expect(self, ins: Instruction, who: Array, frame: Frame) -> bool:
+        at = next(i for i, each in enumerate(ins.operands) if each.kind == "address")
+        address, count = frame.sum(ins.operands[at]), frame.value(ins.operands[at + 1], np.int32)
+        if address is None or count is None:
+            return False
+        for thread, where, bytes_ in _each(who, address, count):
+            barrier = self._barrier(int(self.cta[thread]), where)
+            self.phases[barrier] += 1
+            self.expected[barrier, self.phases[barrier]] += bytes_
+            self.tellers.setdefault(barrier, set()).add(thread)
+        return True
+
+    def _bring(self, ins: Instruction, who: Array, frame: Frame) -> bool:
+        addresses = [each for each in ins.operands if each.kind == "address"]
+        address = frame.sum(addresses[-1])
+        if address is None:
+            return False
+        if ins.opcode[0] != "cp":
+            return self._store(ins, who, address)
+        count = self._copied(ins, frame)
+        mask = np.array([0], np.int64)
+        if "multicast::cluster" in ins.opcode:
+            found = frame.value(ins.operands[-1], np.int16)
+            if found is None:
+                return False
+            mask = found.astype(np.int64) & 0xFFFF
+        if count is None:
+            return False
+        for thread, where, bytes_, to in _each(who, address, count, mask):
+            own = int(self.cta[thread])
+            phase = self.phases[self._barrier(own, where)]
+            if not to:
+                self.brought[self._barrier(own, where), phase] += bytes_
+                continue
+            first = own - own % self.together
+            for rank in (each for each in range(16) if to >> each & 1):
+                if rank >= self.together:
+                    return False
+                self.brought[(first + rank, where), phase] += bytes_
+        return True
+
+    def _store(self, ins: Instruction, who: Array, address: Array) -> bool:
+        width = 8 if ins.opcode[-1].endswith("64") else 4
+        width *= prod(_WIDTHS.get(word, 1) for word in ins.opcode)
+        key = np.broadcast_to(address, who.shape).astype(np.int64) << 20 | self.cta[who]
+        for each, times in zip(*np.unique(key, return_counts=True), strict=True):
+            barrier = self._barrier(int(each) & (1 << 20) - 1, int(each) >> 20)
+            self.by_stores.add(barrier)
+            self.brought[barrier, 0] += width * int(times)
+        return True
+
+    def _barrier(self, cta: int, address: int) -> Barrier:
+        """Whose barrier an address is, as a thread of CTA `cta` has it."""
+        rank = address >> RANK_BIT
+        if rank:
+            cta = cta - cta % self.together + rank - 1
+        return cta, address & (1 << RANK_BIT) - 1
+
+    def _copied(self, ins: Instruction, frame: Frame) -> Array | None:
+        """Bytes of a bulk copy: those of its map's box."""
+        if "tensor" not in ins.opcode:
+            return frame.value(ins.operands[2], np.int32)
+        source = frame.value(ins.operands[1].parts[0], np.int64)
+        if source is None:
+            return None
+        boxes = [box_bytes(self.fields, i) for i in range(len(self.maps))]
+        numbers = (source >> 40) - 1
+        if ((numbers < 0) | (numbers >= len(boxes))).any():
+            return None
+        found: Array = np.array(boxes)[numbers]
+        return found
+
+    def differences(self) -> Iterator[tuple[int, str]]:
+        """CTAs with a barrier that gets more or less than it expects, in some phase."""
+        for barrier in sorted({each for each, _ in (*self.expected, *self.brought)}):
+            ours, theirs = (
+                {phase: bytes_ for (each, phase), bytes_ in book.items() if each == barrier}
+                for book in (self.expected, self.brought)
+            )
+            if barrier in self.by_stores or len(self.tellers.get(barrier, ())) != 1:
+                ours, theirs = {0: sum(ours.values())}, {0: sum(theirs.values())}
+            for phase in sorted({*ours, *theirs}):
+                wanted, came = ours.get(phase, 0), theirs.get(phase, 0)
+                if wanted != came:
+                    yield barrier[0], f"a barrier expects {wanted} and gets {came}"
+
+
+def _each(who: Array, *values: Array) -> Iterator[tuple[int, ...]]:
+    """Threads with the numbers that each has."""
+    wide = [np.broadcast_to(each, who.shape).tolist() for each in values]
+    return zip(who.tolist(), *wide, strict=True)
+
+
+def box_bytes(fields: Mapping[str, Any], of_map: int) -> int:
+    """Bytes that a copy by the map of this number brings; what lies outside a matrix comes as
+    zeros and counts."""
+    name = MAPPED[str(fields["param_layout"])][of_map]
+    box = next(each["box"] for each in fields["tma"] if each["operand"] == name)
+    return 2 * prod(int(side) for side in box)
+
+
+def faults_in_blocks(flow: Flow) -> Iterator[str]:
+    """The same where nothing can be followed: each barrier is told in one block of all that the
+    block's copies bring it."""
+    kernel = flow.kernel
+    for block in blocks(kernel).values():
+        open_: dict[Operand, tuple[Instruction, int]] = {}
+        for ins in kernel.instructions[block.first : block.end]:
+            addresses = [each for each in ins.operands if each.kind == "address"]
+            if _expects(ins):
+                count = flow.value(ins.operands[-1]).const
+                yield from _left(open_)
+                if count is None:
+                    yield f"bytes: a count that is not known in '{ins.text[:100]}'"
+                open_ = {addresses[-1]: (ins, count or 0)}
+            elif _brings(ins):
+                size = _size_in(flow, kernel, ins)
+                if addresses[-1] not in open_ or size is None:
+                    yield f"bytes: for a barrier that is not told of them in '{ins.text[:100]}'"
+                    continue
+                told, count = open_[addresses[-1]]
+                open_[addresses[-1]] = told, count - size
+        yield from _left(open_)
+
+
+def _left(open_: Mapping[Operand, tuple[Instruction, int]]) -> Iterator[str]:
+    for ins, count in open_.values():
+        if count:
+            yield f"bytes: a barrier expects {count} that nothing brings in '{ins.text[:100]}'"
+
+
+def _size_in(flow: Flow, kernel: Kernel, ins: Instruction) -> int | None:
+    """Bytes of a copy by a map that its address names."""
+    if "tensor" not in ins.opcode:
+        return None
+    bases = flow.value(ins.operands[1].parts[0]).bases
+    maps = [i for i, name in enumerate(flow.maps) if {flow.roles.get(name, name)} == bases]
+    return box_bytes(flow.fields, maps[0]) if len(maps) == 1 else None

@@ -1,0 +1,1 @@
+"""A kernel's integers, computed for many threads of many launches at once."""

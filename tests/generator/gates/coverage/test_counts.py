@@ -1,0 +1,101 @@
+"""Barriers expect the bytes that copies and stores bring them, in each phase of each CTA, and a
+kernel that tells them of more or of fewer is refused without a GPU."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.families import BATCHED, FAMILIES, GROUPED, family
+from hgemm_packs.generator.gates.coverage import counts, gate
+from hgemm_packs.generator.gates.coverage.trial import Trial, tables
+from hgemm_packs.generator.gates.dataflow import gate as dataflow
+from hgemm_packs.generator.gates.dataflow.program.parse import parse
+from hgemm_packs.generator.gates.dataflow.program.webs import split
+
+ALL = {**FAMILIES, **GROUPED, **BATCHED}
+EXPECT = re.compile(r"(mbarrier\.arrive\.expect_tx\S* _, \[[^\]]*\], )(%r\d+);")
+KERNELS = [(name, seed) for name in ALL for seed in range(2)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def ptx_of(name: str, seed: int) -> tuple[Mapping[str, Any], str]:
+    """Fields and PTX of some kernel of a family whose barriers expect bytes."""
+    rng, one = random.Random(f"{name} counts {seed}"), family(name)
+    while True:
+        genome = {gene: rng.choice(values) for gene, values in one.genes.items()}
+        if not one.is_valid(genome):
+            continue
+        fields = one.fields(genome)
+        try:
+            ptx = compiler._compile(compiler.render(name, genome), fields["symbol"])[2]
+        except compiler.BuildError:
+            continue  # spills
+        if EXPECT.search(ptx):
+            return fields, ptx
+
+
+def told(fields: Mapping[str, Any], ptx: str) -> list[str]:
+    """What the check alone says of a kernel."""
+    if fields["family"] in GROUPED:
+        detail = gate.check_ptx(fields, ptx).detail
+        return [detail] if detail else []
+    kernel = split(parse(ptx))
+    roles = dataflow.roles(kernel, str(fields["param_layout"]))
+    return [*counts.faults(Trial(fields, kernel, roles, tables(ptx)))]
+
+
+def expecting(ptx: str, rule: str) -> str:
+    """The kernel with a rule applied to all that its barriers expect."""
+    numbers = iter(range(99000, 99999))
+
+    def change(found: re.Match[str]) -> str:
+        number = next(numbers)
+        return f"{rule.format(to=f'%r{number}', was=found[2])} {found[1]}%r{number};"
+
+    return EXPECT.sub(change, ptx)
+
+
+@pytest.mark.parametrize(("name", "seed"), KERNELS)
+def test_what_families_tell_their_barriers_is_what_comes(name: str, seed: int) -> None:
+    """A count halved lets consumers read before all has come, one doubled is waited for without
+    end; no gate of the CPU saw either."""
+    fields, ptx = ptx_of(name, seed)
+    assert told(fields, ptx) == []
+    for rule in ("shr.u32 {to}, {was}, 1;", "shl.b32 {to}, {was}, 1;", "add.s32 {to}, {was}, 8;"):
+        found = told(fields, expecting(ptx, rule))
+        assert len(found) == 1 and found[0].startswith("bytes: a barrier "), rule
+
+
+def test_the_gate_says_which_bytes_are_missing() -> None:
+    fields, ptx = ptx_of("sm90_writebound", 0)
+    assert gate.check_ptx(fields, ptx).detail == ""
+    verdict = gate.check_ptx(fields, expecting(ptx, "shr.u32 {to}, {was}, 1;"))
+    assert verdict.status is Status.COVERAGE
+    found = re.search(
+        r"bytes: a barrier expects (\d+) and gets (\d+) of \d+x\d+x\d+", verdict.detail
+    )
+    assert found is not None
+    expected, came = map(int, found.groups())
+    assert 2 * expected == came
+
+
+def test_a_barrier_that_is_told_of_bytes_by_hand_is_refused() -> None:
+    fields, ptx = ptx_of("sm90_splitk", 0)
+    by_hand = "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 16;"
+    put = EXPECT.sub(lambda found: f"{found[0]} {by_hand}", ptx)
+    assert told(fields, put) == [
+        f"bytes: a barrier is told of bytes that nothing brings in '{by_hand[:-1]}'"
+    ]
