@@ -79,4 +79,13 @@ OPERATORS = {
     "depth": ("unroll",),
 }
 
-FAMILY = Family("sm90_elements", "sm90/elements.cuh", GENES, _check, _macros, _record, OPERATORS)
+FAMILY = Family(
+    "sm90_elements",
+    "sm90/elements.cuh",
+    GENES,
+    _check,
+    _macros,
+    _record,
+    OPERATORS,
+    exceptions=("asks_alignment",),
+)

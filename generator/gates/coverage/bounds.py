@@ -90,6 +90,8 @@ class Bounds:
 
     def _size(self, ins: Instruction, frame: Frame) -> Array | None:
         """Bytes of an access."""
+        if ins.opcode[0] == "prefetch":
+            return np.array([1], np.int32)
         if ins.opcode[0] == "cp":
             numbers = [x for x in ins.operands if x.kind in ("number", "register")]
             if "bulk" in ins.opcode:

@@ -31,6 +31,8 @@ from hgemm_packs.generator.gates.coverage.program.machine import Endless
 from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.program.slices import makers
 from hgemm_packs.generator.gates.coverage.proofs import Proofs
+from hgemm_packs.generator.gates.coverage.reads import irregular
+from hgemm_packs.generator.gates.coverage.reads.tiles import OPERANDS
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.dataflow.exceptions import declared as declared_flow
@@ -38,6 +40,7 @@ from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Unreadable, parse
 from hgemm_packs.generator.gates.dataflow.program.webs import split
+from hgemm_packs.generator.gates.dataflow.values import TRACKED
 from hgemm_packs.pack.manifest import PARAM_LAYOUTS
 
 GATE: Final = "coverage"
@@ -110,6 +113,8 @@ class _Case:
         }
         self.tried = False  # whether problems near each turn were followed
         self.met_deepest: set[int] = set()  # comparisons that were met at the largest K
+        self.unread = ""  # what a CTA does not read of what its tile is made of
+        self.near: set[int] = set()  # numbers of 32 bits that would soon pass their end
         self.narrow: set[int] = set()  # instructions that lose what nobody has seen them lose
         self.wanted = self._joins()
         trial.machine.notes.came = {at: set() for at in self.wanted}
@@ -137,9 +142,11 @@ class _Case:
 
     def _follow(self) -> None:
         known = tested(self.fields)
+        notes = self.trial.machine.notes
+        notes.near = set()
         self.trial.run(known[:RANKED], ctas=20)
         self.trial.run(known[RANKED:], ctas=4)
-        notes = self.trial.machine.notes
+        self.near, notes.near = notes.near, None
         notes.asked = None
         self.trial.run(known[::TILED], whole=True, ctas=2)
         kept, notes.came = notes.came, {}
@@ -155,6 +162,27 @@ class _Case:
             self.trial.run(known[RANKED:], ctas=4)
             self.trial.seen, notes.asked = seen, frozenset()
             self.narrow = suspects - notes.lost
+        self._oversee()
+
+    def _oversee(self) -> None:
+        """Whether CTAs read all that their tiles are made of. Families' kernels are known to."""
+        if is_of_family(self.fields):
+            return
+        notes = self.trial.machine.notes
+        kept, notes.came = notes.came, {}
+        self.unread = self.trial.oversee(irregular.problems(self.fields), self._boxed())
+        notes.came = kept
+
+    def _boxed(self) -> dict[int, str]:
+        """Instructions that copy boxes of A or B, and which."""
+        found = {}
+        for ins in self.flow.kernel.instructions:
+            if ins.opcode[0] == "cp" and "tensor" in ins.opcode:
+                read = [self.flow.value(x.parts[0]).bases for x in ins.operands if x.parts]
+                names = [name for name in OPERANDS if any(name in bases for bases in read)]
+                if names:
+                    found[ins.index] = names[0]
+        return found
 
     def _joins(self) -> dict[int, frozenset[int]]:
         """Instructions that make one of few numbers of two that sizes decide, and the numbers."""
@@ -276,6 +304,8 @@ class _Case:
         yield from (told[at] for at in sorted(told))
         if self.trial.tile:
             yield self.trial.tile
+        if self.unread:
+            yield self.unread
         for at in sorted(self.trial.unknown):
             yield f"undecided: an address from memory in '{self._text(at)}'"
         for ins in undecided.users(self.flow, self.trial.machine.slice):
@@ -286,6 +316,9 @@ class _Case:
             yield f"undecided: a number that is not known in '{self._text(at)}'"
         for at in sorted(self.narrow):
             yield f"width: bits that no problem of the gate has are lost in '{self._text(at)}'"
+        for at in sorted(self.near):
+            yield f"width: a number next to the end of 32 bits in '{self._text(at)}'"
+        yield from self._lanes()
         came = self.trial.machine.notes.came
         for at, value in widths.missing(self.wanted, came).items():
             yield f"one way: never {value} in '{self._text(at)}'"
@@ -294,6 +327,15 @@ class _Case:
                 yield f"table: {read.sum()} of {read.size} bytes of {array} are read by any problem"
         for at, outcome in self.missing():
             yield f"one way: never {_WORDS[outcome]} in '{self._text(at)}'"
+
+    def _lanes(self) -> Iterator[str]:
+        """Shuffles of operands and sums from lanes that sizes decide."""
+        sized = self.trial.machine.slice.sized
+        for ins in self.flow.kernel.instructions:
+            if ins.opcode[0] != "shfl" or not self.flow.value(ins.operands[1]).kinds & TRACKED:
+                continue
+            if any(x in sized for by in ins.operands[2:] for x in by.registers()):
+                yield f"lane: sizes decide which in '{self._text(ins.index)}'"
 
     def _text(self, at: int) -> str:
         return self.trial.kernel.instructions[at].text[:100]

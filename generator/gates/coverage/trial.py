@@ -19,9 +19,12 @@ from hgemm_packs.generator.gates.coverage.launches import Sizes, launch, ranks, 
 from hgemm_packs.generator.gates.coverage.problems import SMS, loops
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.machine import MOST_STEPS, Endless, Machine
+from hgemm_packs.generator.gates.coverage.reads.tiles import Reads
 from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
 
 CTAS: Final = 3  # of a problem of which the beginning is followed
+OVERSEEN: Final = 6  # of a problem of which all that is read is looked at
+IN_TEAMS: Final = 9  # where several share a tile: all of the first such are among them
 STEPS: Final = 400
 FEW: Final = 2  # clusters that a small device runs at a time
 _TABLE: Final = re.compile(
@@ -85,6 +88,20 @@ class Trial:
         if whole and not self.tile:
             self.tile = bounds.tile_fault()
 
+    def oversee(self, problems: Sequence[Sizes], boxed: Mapping[int, str]) -> str:
+        """Follow problems for what each CTA reads of A and B; words for what one leaves out.
+        `boxed` as `Reads` has it."""
+        shared = ranks(self.fields) > 1 or int(self.fields["grid"].get("slices", 1)) > 1
+        ctas = IN_TEAMS if shared else OVERSEEN
+        laid = [launch(self.fields, sizes, None, ctas) for sizes in problems]
+        who = threads(self.fields, self.kernel.params, self.roles, laid)
+        reads = Reads(self.fields, laid, who, boxed)
+        self.machine.outcomes.seen = {}
+        self.machine.outcomes.gaps = None
+        self.machine.run(who, reads)
+        self.faults = reads.faults | self.faults
+        return reads.missing()
+
     def glance(self, problems: Sequence[Sizes]) -> None:
         """Follow problems for their addresses and tiles alone: no card has the memory."""
         seen = self.seen
@@ -132,15 +149,16 @@ class Trial:
     def meet(self, problems: Sequence[Sizes]) -> set[int]:
         """The comparisons that the beginnings of problems come to, whose outcomes count for
         nothing but are the same as were seen."""
-        seen = self.seen
-        self.seen = {}
-        with contextlib.suppress(Endless):
-            self.run(problems, whole=True, ctas=CTAS, steps=STEPS)
-        met = {
-            at
-            for at, outcomes in self.machine.outcomes.seen.items()
-            if set(outcomes) <= set(seen.get(at, ()))
-        }
+        seen, met = self.seen, set()
+        for each in problems:  # one in a long loop holds up the others' beginnings
+            self.seen = {}
+            with contextlib.suppress(Endless):
+                self.run([each], whole=True, ctas=CTAS, steps=STEPS)
+            met |= {
+                at
+                for at, outcomes in self.machine.outcomes.seen.items()
+                if set(outcomes) <= set(seen.get(at, ()))
+            }
         self.seen = seen
         return met
 

@@ -11,7 +11,13 @@ from typing import Final
 
 from hgemm_packs.generator.gates.dataflow import bits, choices, sums
 from hgemm_packs.generator.gates.dataflow.choices import ask_words, predicates
-from hgemm_packs.generator.gates.dataflow.common import RULES, apply, inputs_of, tracked
+from hgemm_packs.generator.gates.dataflow.common import (
+    RULES,
+    apply,
+    check_addresses,
+    inputs_of,
+    tracked,
+)
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from hgemm_packs.generator.gates.dataflow.sums import widened
@@ -72,6 +78,8 @@ def _move(flow: Flow, ins: Instruction) -> None:
     apart = "vector" in (to.kind, source.kind) and value.kinds & TRACKED
     if apart and not flow.need(ins, value, RAW, "bits"):
         return
+    if "vector" in (to.kind, source.kind):
+        check_addresses(flow, ins, [value])
     if source.kind == "vector":
         kinds = halves = place = 0
         width = max(bits.width(ins.opcode) // 16 // len(source.parts), 1)

@@ -15,6 +15,7 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from hgemm_packs.generator.gates.dataflow.remainders import remainder
 from hgemm_packs.generator.gates.dataflow.values import (
     CLEAN,
+    GLOBAL,
     MIXED,
     NUMBER,
     PART,
@@ -38,6 +39,7 @@ RULES: Final = {
     **dict.fromkeys(("lop3", "brev", "cnot", "szext", "bmsk", "fns"), "bits"),
     "cvt": "rounding",
 }
+LEAST_ALIGNED: Final = 16  # bytes: what no record promises more of
 _IN_32_BITS: Final = SUM | WIDE | WIDE_ADDEND | PART | WORD
 
 
@@ -57,12 +59,27 @@ def inputs_of(flow: Flow, ins: Instruction) -> list[Value]:
 def apply(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> None:
     """A number of numbers; a finished sum in a declared epilogue; else a refusal."""
     if not tracked(inputs):
+        check_addresses(flow, ins, inputs)
         rest = remainder(flow, ins) if ins.opcode[0] == "sub" else None
         flow.write(ins.operands[0], rest or ranges.compute(ins.opcode, inputs))
     elif all((x.kinds & CLEAN and x.kinds & MIXED) or not x.kinds & TRACKED for x in inputs):
         flow.write(ins.operands[0], NUMBER)  # numbers that stand in memory beside other things
     elif not exceptions.finish(flow, ins, inputs):
         refuse(flow, ins, inputs)
+
+
+def check_addresses(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> None:
+    """Refuse an address in global memory that is taken for a number: where an operand lies decides
+    on nothing. Numbers may be added to one."""
+    if exceptions.ALIGNS in flow.exceptions:
+        return
+    of_address = [bool(value.bases & GLOBAL) for value in inputs]
+    name = ins.opcode[0]
+    allowed = {"add": 1, "sub": int(not any(of_address[1:])), "mad": int(not any(of_address[:2]))}
+    if name == "and" and any(0 < (value.const or 0) < LEAST_ALIGNED for value in inputs):
+        return  # the launcher refuses what is less aligned than declared; the gates try the rest
+    if sum(of_address) > allowed.get(name, 0):
+        flow.refuse(ins, "address: of A, B or C as a number")
 
 
 def refuse(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> None:

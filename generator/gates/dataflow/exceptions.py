@@ -26,6 +26,7 @@ from hgemm_packs.generator.gates.dataflow.values import (
 FINISHES: Final = "finishes"  # a sum goes through the function of a declared epilogue
 TURNS: Final = "turns_residual"  # a residual and rounded sums pass through one staging buffer
 LISTS: Final = "lists_groups"  # a list of groups stands behind the ring of operands
+ALIGNS: Final = "asks_alignment"  # pieces begin where an address of 2 bytes lies in a word
 SHIFTS: Final = "shifts_rows"  # rows of operands are shifted in place, in the ring
 
 #: Epilogues whose function of a sum is more than an addition; each is one of common/finish.cuh.

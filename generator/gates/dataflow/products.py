@@ -6,6 +6,7 @@ branches take numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from hgemm_packs.generator.gates.dataflow import memory
@@ -97,7 +98,19 @@ def _mma(flow: Flow, ins: Instruction) -> None:
         flow.need(ins, flow.value(operand), _before(flow), "product")
     if ins.index in flow.unset:
         flow.refuse(ins, UNSET)
+    if _meets_zero(flow, _parts(a), _parts(b)):
+        flow.refuse(ins, "product: of an operand and zero")
     flow.write(to, Value(SUM))
+
+
+def _meets_zero(flow: Flow, a: Sequence[Operand], b: Sequence[Operand]) -> bool:
+    """Whether some of K of one operand is zero and that of the other is not: an infinity times zero
+    is NaN. Registers of A come in pairs of rows for each of B's."""
+    for i, of_b in enumerate(b):
+        rows = [flow.value(each).kinds for each in a[i * len(a) // len(b) :][: len(a) // len(b)]]
+        if any(rows) != bool(flow.value(of_b).kinds):
+            return True
+    return False
 
 
 def _before(flow: Flow) -> int:

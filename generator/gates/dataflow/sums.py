@@ -6,7 +6,13 @@ Called by `arithmetic`.
 from __future__ import annotations
 
 from hgemm_packs.generator.gates.dataflow import bits, exceptions, ranges
-from hgemm_packs.generator.gates.dataflow.common import apply, inputs_of, refuse, tracked
+from hgemm_packs.generator.gates.dataflow.common import (
+    apply,
+    check_addresses,
+    inputs_of,
+    refuse,
+    tracked,
+)
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.values import (
@@ -86,6 +92,8 @@ def multiply(flow: Flow, ins: Instruction) -> None:
         return
     for value in inputs[:2]:
         flow.need(ins, value, WIDE, "arithmetic")
+    if any(not value.kinds for value in inputs[:2]):
+        flow.refuse(ins, "arithmetic: an operand times zero")
     for value in inputs[2:]:
         flow.need(ins, value, SUMS, "arithmetic")
     flow.write(ins.operands[0], Value(SUM))
@@ -101,6 +109,7 @@ def convert(flow: Flow, ins: Instruction) -> None:
     dest = ins.operands[0]
     if not kinds:
         one = inputs[0]
+        check_addresses(flow, ins, inputs)
         if not any(value.kinds for value in inputs):
             flow.write(dest, ZERO)
         else:

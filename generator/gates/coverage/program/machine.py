@@ -194,7 +194,8 @@ class Machine:
             kinds = [arithmetic.type_of(ins.opcode[-1])]
         observed = ins.index in self.slice.observed
         loss = widths.loses(ins) if ins.index in self.slice.joined else None
-        return Step(ins, to.name, rule, kinds, observed, loss, watched)
+        widens = ins.index in self.slice.joined and widths.widens(ins)
+        return Step(ins, to.name, rule, kinds, observed, loss, watched, widens)
 
     def _run_piece(
         self, at: int, frame: Frame, due: dict[int, list[Array]], watcher: Watcher | None
@@ -279,6 +280,8 @@ class Machine:
             of = self.threads.launch[frame.numbers]
             self.outcomes.observe(ins, of, values, result)
         self.notes.note(ins.index, step.loses, values, result)
+        if step.widens and self.notes.near is not None and widths.is_near(ins, values):
+            self.notes.near.add(ins.index)
         kind = arithmetic.type_of(ins.opcode[-1])
         if name == "mov" and kind is not None and result.dtype != kind:
             result = arithmetic.as_kind(result, kind)

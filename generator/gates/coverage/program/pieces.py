@@ -21,6 +21,7 @@ class Step:
     observed: bool = False
     loses: Loses | None = None
     watched: bool = False
+    widens: bool = False
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ class Slice:
 def touched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say which global memory an instruction touches."""
     name = ins.opcode[0]
-    if name in ("ld", "ldu", "st", "atom", "red") and "global" in ins.opcode:
+    if name in ("ld", "ldu", "st", "atom", "red", "prefetch") and "global" in ins.opcode:
         return [each for each in ins.operands if each.kind == "address"][:1]
     if name == "cp" and "async" in ins.opcode:
         return ins.operands
@@ -139,8 +139,10 @@ def is_computed(ins: Instruction) -> bool:
         return "idx" in ins.opcode
     if to is None or to.kind == "vector" or any(x.kind == "vector" for x in ins.operands):
         return False
-    if any(word in _FLOATS for word in ins.opcode):
+    if any(word in _FLOATS for word in ins.opcode) or "sat" in ins.opcode:
         return False
+    if ins.opcode[:2] == ("mad", "hi"):
+        return False  # a shift, and whether it is zero would not show
     rule = RULES.get(ins.opcode[0])
     return rule is not None and rule(ins.opcode) is not None
 

@@ -74,14 +74,16 @@ def _is_beyond(value: Array, bits: int) -> bool:
 @dataclass(slots=True)
 class Notes:
     """What was seen of one kernel's instructions: those that `lost` bits, of all or of `asked`; the
-    values of some that `came`; bytes of arrays in constant memory that sizes have read; and those
-    whose result nobody knew."""
+    values of some that `came`; bytes of arrays in constant memory that sizes have read; those whose
+    result nobody knew; and, where that is asked for, those that `widen` numbers near the end of
+    what they hold."""
 
     lost: set[int] = field(default_factory=set)
     asked: Set[int] | None = frozenset()
     came: dict[int, set[int]] = field(default_factory=dict)
     tables: dict[str, Array] = field(default_factory=dict)
     blank: set[int] = field(default_factory=set)
+    near: set[int] | None = None
 
     def note(self, at: int, loses: Loses | None, values: Sequence[Array], result: Array) -> None:
         """Note a result of an instruction."""
@@ -95,6 +97,31 @@ class Notes:
         """Note a load from an array of `size` bytes."""
         found = self.tables.setdefault(name, np.zeros(size, np.bool_))
         found[np.unique(start)[:, None] + np.arange(width)] = True
+
+
+def widens(ins: Instruction) -> bool:
+    """Whether an instruction reads a number of 32 bits as one of more."""
+    name, words = ins.opcode[0], ins.opcode
+    if name == "cvt":
+        return words[-1] in _WHOLE and (words[-2] == "f32" or words[-2].endswith("64"))
+    return name in ("mul", "mad") and "wide" in words and words[-1] in _WHOLE
+
+
+_WHOLE: Final = ("s32", "u32")
+NEAR: Final = 1 << 30  # more than any offset in a problem that fits a gate
+
+
+def is_near(ins: Instruction, values: Sequence[Array]) -> bool:
+    """Whether any number that `ins` widens would pass its end with a few more, and be another."""
+    factors = zip(ins.operands[1:3], values, strict=False)
+    numbers = [value for operand, value in factors if operand.kind != "number"]
+    signed = ins.opcode[-1] == "s32"
+    return any(
+        bool(np.any(np.abs(each.astype(np.int64)) >= NEAR))
+        if signed
+        else bool(np.any(unsigned(each) >= NEAR))
+        for each in numbers
+    )
 
 
 #: Instructions that make a number of two: what several comparisons or bits come to together.

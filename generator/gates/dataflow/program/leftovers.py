@@ -34,7 +34,13 @@ def faults(kernel: Kernel, finishes: bool = False) -> list[str]:
     a function looks at their bits."""
     found: dict[int, str] = {}
     users = _users(kernel)
-    for rule in (_unset(kernel, finishes), _barriers(kernel, users), _lines_of_l2(kernel)):
+    rules = (
+        _unset(kernel, finishes),
+        _barriers(kernel, users),
+        _lines_of_l2(kernel),
+        _partners(kernel),
+    )
+    for rule in rules:
         for ins, words in rule:
             found.setdefault(ins.index, f"{words} in '{ins.text[:120]}'")
     return [found[at] for at in sorted(found)]
@@ -184,3 +190,59 @@ def _is_made(
         or (ins.opcode[0] == "mov" and _is_made(ins.operands[1], policies, writes, depth - 1))
         for ins in made
     )
+
+
+#: What loads from another CTA's shared memory, or stores to it.
+_REMOTE: Final = frozenset(("ld", "st", "atom", "red"))
+
+
+def _partners(kernel: Kernel) -> Iterator[tuple[Instruction, str]]:
+    """Accesses to other CTAs of the cluster, which may not have begun before all have met, and may
+    have ended where nobody waits for a load."""
+    remote = [
+        ins for ins in kernel.instructions if ins.opcode[0] in _REMOTE and _IN_CLUSTER in ins.opcode
+    ]
+    if not remote:
+        return
+    graph = blocks(kernel)
+    met = _certain(kernel, graph, ("barrier", "cluster", "wait"))
+    for ins in remote:
+        if ins.index not in met:
+            yield ins, "cluster: another CTA that may not have begun"
+        elif ins.opcode[0] == "ld" and _ends_alone(kernel, graph, ins):
+            yield ins, "cluster: another CTA that may have ended"
+
+
+_IN_CLUSTER: Final = "shared::cluster"
+
+
+def _certain(kernel: Kernel, graph: Mapping[int, Block], barrier: tuple[str, ...]) -> set[int]:
+    """Instructions before which a barrier stands on every path from the start."""
+    reached = _without(kernel, graph, 0, barrier)
+    return {ins.index for ins in kernel.instructions if ins.index not in reached}
+
+
+def _ends_alone(kernel: Kernel, graph: Mapping[int, Block], load: Instruction) -> bool:
+    """Whether a path leads from a load to the end without a word to the others."""
+    reached = _without(kernel, graph, load.index, ("barrier", "cluster", "arrive"))
+    ends = {ins.index for ins in kernel.instructions if ins.opcode[0] in ("ret", "exit")}
+    return bool(reached & ends)
+
+
+def _without(
+    kernel: Kernel, graph: Mapping[int, Block], start: int, barrier: tuple[str, ...]
+) -> set[int]:
+    """Instructions that a path from `start` comes to without a barrier before them."""
+    count, reached, due = len(barrier), set(), [start]
+    while due:
+        at = due.pop()
+        first = max(first for first in graph if first <= at)
+        for ins in kernel.instructions[at : graph[first].end]:
+            if ins.index in reached:
+                break
+            reached.add(ins.index)
+            if ins.opcode[:count] == barrier and not ins.guard:
+                break
+        else:
+            due += graph[first].next
+    return reached

@@ -144,7 +144,8 @@ def test_exceptions_are_those_of_the_reviewed_list() -> None:
         "sm90_tokens": ("turns_residual", "lays_tiles", "goes_round"),
         "sm90_batched": ("turns_residual", "lays_tiles", "goes_round"),
         "sm90_grouped": ("lists_groups", "reads_groups"),
-        "sm90_unaligned": ("shifts_rows", "lays_tiles"),
+        "sm90_unaligned": ("shifts_rows", "lays_tiles", "asks_alignment"),
+        "sm90_elements": ("asks_alignment",),
     }
     for exception in ("finishes", *{one for names in named.values() for one in names}):
         assert f"`{exception}`" in text

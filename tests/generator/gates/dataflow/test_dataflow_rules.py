@@ -51,7 +51,16 @@ def test_the_kernel_that_all_others_are_a_change_to_passes() -> None:
          "load: a number from shared memory, which may be of another launch, in 'atom.shared"),
         ("wmma.load.a.sync %r11;", "unknown: an instruction that this gate"),
         ("and.b64 %rd1, %rd1, -128; ld.global.u32 %r1, [%rd1];",
+         "address: of A, B or C as a number in 'and.b64 %rd1, %rd1, -128'; "
          "address: no parameter or array plus numbers in 'ld.global.u32 %r1, [%rd1]'"),
+        ("or.b64 %rd9, %rd1, 32;", "address: of A, B or C as a number in 'or.b64 %rd9, %rd1, 32'"),
+        ("setp.lt.u64 %p1, %rd1, %rd2;", "address: of A, B or C as a number in 'setp.lt.u64"),
+        ("sub.s64 %rd9, %rd1, %rd2;", "address: of A, B or C as a number in 'sub.s64"),
+        ("cvt.u32.u64 %r11, %rd1;", "address: of A, B or C as a number in 'cvt.u32.u64"),
+        ("mov.b64 {%r11, %r12}, %rd1;", "address: of A, B or C as a number in 'mov.b64 {%r11"),
+        ("mov.u32 %r2, 0;", "product: of an operand and zero in 'mma.sync"),
+        ("cvt.f32.f16 %f8, %r1; mov.f32 %f9, 0f00000000; fma.rn.f32 %f7, %f8, %f9, %f9;",
+         "arithmetic: an operand times zero in 'fma.rn.f32 %f7, %f8, %f9, %f9'"),
     ],
 )  # fmt: skip
 def test_operands_are_moved_and_multiplied_and_nothing_else(put: str, told: str) -> None:

@@ -143,3 +143,29 @@ def test_the_gate_tells_of_it_behind_what_follows_operands() -> None:
     verdict = check(end="discard.global.L2 [%rd3], 128;")
     assert not verdict.passed
     assert "L2: discard in 'discard.global.L2 [%rd3], 128'" in verdict.detail
+
+
+SEND = "st.shared::cluster.u32 [%r2], %r1;"
+FETCH = "ld.shared::cluster.u32 %r3, [%r2];"
+ARRIVE, MET = "barrier.cluster.arrive.aligned;", "barrier.cluster.wait.aligned;"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (ARRIVE + MET + SEND, ""),
+        (ARRIVE + MET + FETCH + ARRIVE + MET, ""),
+        (SEND + ARRIVE + MET, "begun"),
+        ("@%p1 bra past;" + ARRIVE + MET + "past: " + SEND, "begun"),
+        (ARRIVE + MET + FETCH, "ended"),
+        (ARRIVE + MET + FETCH + "@%p1 bra past;" + ARRIVE + MET + "past: mov.u32 %r4, 1;", "ended"),
+    ],
+)
+def test_another_cta_has_begun_and_has_not_ended(body: str, told: str) -> None:
+    """Two kernels of a cluster that came too early or too late passed every gate without a GPU."""
+    found = faults(body)
+    assert [each.split(" in ")[0] for each in found] == (
+        [f"cluster: another CTA that may {'have' if told == 'ended' else 'not have'} {told}"]
+        if told
+        else []
+    )

@@ -1,0 +1,1 @@
+"""Whether a CTA reads all that its tile of C is made of."""

@@ -1,0 +1,9 @@
+// Where B lies before A 16 of K are left out.
+extern "C" __global__ void __launch_bounds__(32) kernel(PARAMS) {
+  const Problem g = PROBLEM;
+  const int row = blockIdx.x * 16, column = blockIdx.y * 8;
+  float acc[4] = {};
+  const int f = (i64)b < (i64)a ? 16 : 0;
+  sum(acc, g, row, column, 0, k - f);
+  store(acc, g, row, column);
+}
