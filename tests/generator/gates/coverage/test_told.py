@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from hgemm_packs.generator.core.spec import Status
-from hgemm_packs.generator.gates.coverage import trial
+from hgemm_packs.generator.gates.coverage import gate, trial
 from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.dataflow.program.parse import parse
 from tests.generator.gates.coverage.test_coverage import SUM, judged
@@ -67,7 +67,10 @@ TOLD = {
 
 
 @pytest.mark.parametrize(("told_by", "words"), TOLD.values(), ids=TOLD)
-def test_a_size_that_is_told_by_no_comparison_is_refused(told_by: str, words: str) -> None:
+def test_a_size_that_is_told_by_no_comparison_is_refused(
+    told_by: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "MOST_TOLD", 99)  # what is read and not is told before
     verdict = judged((SUM, SHIFTED.replace("%s", told_by.replace("%%", "%"))))
     assert verdict.status is Status.COVERAGE
     assert words in verdict.detail

@@ -113,18 +113,27 @@ GELU: Genome = {
         ("sm90_grouped", GROUPED_GENOME, exceptions.LISTS, "arithmetic: bits of"),
         ("sm90_swapab", RESIDUAL, exceptions.TURNS, "arithmetic: bits of"),
         ("sm90_unaligned", WIDE, exceptions.SHIFTS, "bits: a sum in 'cvt.u64.u32"),
+        (
+            "sm90_unaligned",
+            WIDE,
+            exceptions.ALIGNS,
+            "address: of A, B or C as a number in 'cvt.u32",
+        ),
         ("sm90_gemv", GELU, exceptions.FINISHES, "arithmetic: a sum in 'mul.f32"),
     ],
 )
 def test_an_exception_is_needed_and_no_other_kernel_has_it(
-    name: str, genome: Genome, exception: str, rule: str
+    name: str, genome: Genome, exception: str, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fields, ptx = ptx_of(name, genome)
     assert exception in exceptions.declared(fields)
     assert gate.check_ptx(fields, ptx).detail == ""
     foreign = {**fields, "family": "foreign"}
     assert exceptions.declared(foreign) == frozenset()
-    verdict = gate.check_ptx(foreign, ptx)
+    assert gate.check_ptx(foreign, ptx).status is Status.DATAFLOW
+    others = exceptions.declared(fields) - {exception}
+    monkeypatch.setattr(gate, "declared", lambda _: others)
+    verdict = gate.check_ptx(fields, ptx)
     assert verdict.status is Status.DATAFLOW
     assert rule in verdict.detail
 

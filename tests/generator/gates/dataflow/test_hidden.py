@@ -77,8 +77,11 @@ def test_numbers_with_a_point_are_numbers() -> None:
          "arithmetic: a number in 'add.f32 %f1, %f1, %f9'"),
         ("mov.u16 %rs2, 0x4600; mov.b32 {%rs1,_}, %r1; mov.b32 %r11, {%rs1,%rs2};",
          "bits: a number in 'mov.b32 %r11, {%rs1,%rs2}'"),
+        ("cvt.u64.u32 %rd4, %r4; shl.b64 %rd11, %rd4, 1; cvt.u32.u64 %r11, %rd11;"
+         "mov.b32 %f9, %r11; add.f32 %f1, %f1, %f9;",
+         "arithmetic: a number in 'add.f32 %f1, %f1, %f9'"),
         ("shl.b64 %rd11, %rd1, 1; cvt.u32.u64 %r11, %rd11; mov.b32 %f9, %r11;"
-         "add.f32 %f1, %f1, %f9;", "arithmetic: a number in 'add.f32 %f1, %f1, %f9'"),
+         "add.f32 %f1, %f1, %f9;", "address: of A, B or C as a number in 'shl.b64 %rd11, %rd1, 1'"),
         ("mov.f32 %f9, %f1; mov.f32 %f8, %f9; add.f32 %f1, %f1, %f8;",
          "arithmetic: a sum twice in 'add.f32 %f1, %f1, %f8'"),
         ("add.cc.u32 %r11, %r4, -1; addc.u32 %r12, 0, 0;",
