@@ -190,7 +190,13 @@ def test_the_page_has_a_line_of_random_problems_once_they_were_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator, place = script("generator"), tmp_path
-    for name in ("redteam_h200", "replay_search", "generator_h200", "generator/run/report"):
+    for name in (
+        "redteam_h200",
+        "replay_search",
+        "generator_h200",
+        "generator/run/report",
+        "gates",
+    ):
         (place / f"{name}.json").parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(generator.RESULTS / f"{name}.json", place / f"{name}.json")
     monkeypatch.setattr(generator, "RESULTS", place)

@@ -106,7 +106,7 @@ def measure(run: Path, us: float, faults: Mapping[str, str]) -> Answer:
         patch.setattr(search, "open_evaluator", lambda *_: Inline(device))
         patch.setattr(search, "ProcessBuilder", lambda jobs: InThisProcess())
         patch.setattr(search, "gpus_here", lambda asked: 1)
-        patch.setattr(search, "run_sanitizer", lambda count, kernels: ())
+        patch.setattr(search, "run_sanitizer", lambda count, kernels, ahead: ())
         return generate("measure", "free", "--run", run, "--budget", "20s")
 
 

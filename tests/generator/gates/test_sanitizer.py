@@ -290,27 +290,6 @@ def test_c_is_written_before_bulk_stores_alone(monkeypatch: pytest.MonkeyPatch) 
     assert kept == ("as allocated", (61, 24), {"dtype": torch.float16, "device": "cpu"})
 
 
-def test_the_program_under_test_reads_what_it_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import io
-    import pickle
-
-    seen: list[str] = []
-
-    def run_kernels(items: list[Item]) -> int:
-        seen.extend(f"{entry.name} {cubin.decode()}" for entry, cubin in items)
-        return 2 * len(items)
-
-    monkeypatch.setattr(sanitizer, "run_kernels", run_kernels)
-    told = io.BytesIO(pickle.dumps([item("a"), item("b", "racecheck 1")]))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(told))
-    monkeypatch.setattr("sys.argv", ["sanitizer", sanitizer.STANDARD_INPUT])
-    assert sanitizer.main() == 0
-    assert seen == ["a memcheck 0", "b racecheck 1"]
-    assert capsys.readouterr().out == "launches 4\n"
-
-
 def test_a_pack_is_checked_tool_by_tool(
     journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

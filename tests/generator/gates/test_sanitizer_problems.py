@@ -1,6 +1,11 @@
-"""The problems on which compute-sanitizer sees a kernel."""
+"""The program under compute-sanitizer: the problems of a kernel, and what the program is told."""
 
 from __future__ import annotations
+
+import io
+import pickle
+
+import pytest
 
 from hgemm_packs.generator.compile.candidate import candidate, entry
 from hgemm_packs.generator.gates import sanitizer
@@ -45,3 +50,23 @@ def test_rings_wrap_twice_and_persistent_kernels_have_more_tiles_than_ctas() -> 
         (5, 8, 152),
         (15, 16, 312),
     ]
+
+
+def test_the_program_under_test_reads_what_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+
+    def run_kernels(items: list[sanitizer.Item]) -> int:
+        seen.extend(f"{entry.name} {cubin.decode()}" for entry, cubin in items)
+        return 2 * len(items)
+
+    monkeypatch.setattr(sanitizer, "run_kernels", run_kernels)
+    made = {name: entry(candidate(name, "", RECORD).fields) for name in "ab"}
+    items = [(made["a"], b"memcheck 0"), (made["b"], b"racecheck 1")]
+    told = io.BytesIO(pickle.dumps(items))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(told))
+    monkeypatch.setattr("sys.argv", ["sanitizer", sanitizer.STANDARD_INPUT])
+    assert sanitizer.main() == 0
+    assert seen == ["a memcheck 0", "b racecheck 1"]
+    assert capsys.readouterr().out == "launches 4\n"
