@@ -190,15 +190,9 @@ def test_the_page_has_a_line_of_random_problems_once_they_were_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator, place = script("generator"), tmp_path
-    for name in (
-        "redteam_h200",
-        "replay_search",
-        "generator_h200",
-        "generator/run/report",
-        "gates",
-    ):
-        (place / f"{name}.json").parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(generator.RESULTS / f"{name}.json", place / f"{name}.json")
+    for one in ("redteam_h200", "replay_search", "generator_h200", "generator/run/report", "gates"):
+        (place / f"{one}.json").parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(generator.RESULTS / f"{one}.json", place / f"{one}.json")
     monkeypatch.setattr(generator, "RESULTS", place)
     what = "random problems, each by a random kernel that admits it, right against float64"
     assert what not in generator.rows(generator.figures())

@@ -107,7 +107,7 @@ def measure(run: Path, us: float, faults: Mapping[str, str]) -> Answer:
         patch.setattr(search, "ProcessBuilder", lambda jobs: InThisProcess())
         patch.setattr(search, "gpus_here", lambda asked: 1)
         patch.setattr(search, "run_sanitizer", lambda count, kernels, ahead: ())
-        return generate("measure", "free", "--run", run, "--budget", "20s")
+        return generate("measure", "free", NAME, "--run", run, "--budget", "20s")
 
 
 def source_manifest(run: Path, results: Path) -> pack_writer.SourceManifest:
