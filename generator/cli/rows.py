@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.generator.campaigns.unseen import Chooser, Mix
@@ -103,13 +104,7 @@ def measure_rows(
             seed=search.run_seed(store, None),
             followers=None,
         )
-    say(
-        out,
-        f"{summary.finals} of {summary.problems} problems timed against torch, {summary.confirmed} "
-        f"of {summary.likely} likely wins confirmed, {summary.spent:.0f} GPU-s: {run}",
-    )
-    if summary.unconfirmed or summary.finals < summary.problems:
-        raise typer.Exit(1)
+    _tell(out, summary, run)
 
 
 @measures.command("free")
@@ -159,6 +154,11 @@ def measure_free(
             sanitize=sanitize,
             followers=None,
         )
+    _tell(out, summary, run)
+
+
+def _tell(out: Console, summary: generate.Summary, run: Path) -> None:
+    """Say what a run without a search came to; the command ends with 1 where something is left."""
     say(
         out,
         f"{summary.finals} of {summary.problems} problems timed against torch, {summary.confirmed} "
