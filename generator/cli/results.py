@@ -37,6 +37,12 @@ def use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
+def load() -> None:
+    """Import what figures and a report need: it takes seconds, where a run measures."""
+    use_one_thread()
+    report.load()
+
+
 def conclude(
     out: Console, store: Store, run: Path, summary: Summary, keep: float, name: str | None
 ) -> None:
