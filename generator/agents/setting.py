@@ -100,7 +100,11 @@ def solve_problem(setting: Setting, chat: Chat | None, out: Console) -> tuple[li
 
 
 def show_prompts(setting: Setting, chat: Chat | None) -> Iterator[str]:
-    """The first prompt of each role that would ask a model, with the source of each part."""
+    """Prompts with the source of each part: all of the run in the folder, where there is one, else
+    the first of each role that would ask a model."""
+    if turns.is_run(setting.folder):
+        yield from (prompt.show() for prompt in turns.prompts(setting.folder))
+        return
     _, ground = open_ground(setting)
     first = profiler.profile(ground.ranked[0], setting.problem, ground.device)
     reasoner = Reasoner(ground, None, None if setting.kind == GENOME else ())

@@ -97,7 +97,7 @@ class Stepper:
             failed = str(error)
             proposed = [Proposed(None, "", failed)]
         return {
-            "asked": [asdict(each) for each in self.synthesizer.prompt(order).messages()],
+            "asked": asdict(self.synthesizer.prompt(order)),
             "proposed": [_document(each) for each in proposed],
             "failed": failed,
         }

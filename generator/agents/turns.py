@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from hgemm_packs.generator.agents import journal
+from hgemm_packs.generator.agents.context import Prompt
 from hgemm_packs.generator.agents.words import NO_ANSWER, TRIED, Attempt
 from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.evaluator.reward import UNMEASURED
+from hgemm_packs.generator.llm.words import Message
 from hgemm_packs.generator.report.modes import Sample
 from hgemm_packs.generator.store.findings import UNBUILT
 from hgemm_packs.generator.store.run_folder import StoreError
@@ -30,7 +32,7 @@ class Turn:
     it. `before` is the turn that it goes on from: the refused one of a repair, else the one whose
     kernel it changed."""
 
-    asked: Sequence[dict[str, str]]
+    asked: Sequence[dict[str, Any]]
     said: str
     attempt: Attempt
     before: Turn | None
@@ -74,7 +76,7 @@ def _turns(pieces: dict[str, Any]) -> list[Turn]:
     steps = [tuple(map(int, name[5:].split("."))) for name in pieces if name.startswith("step ")]
     for round, place in sorted(steps):
         step = pieces[f"step {round}.{place}"]
-        turn = None
+        turn, asked = None, [asdict(each) for each in _prompt(step)]
         for i, each in enumerate(step["proposed"]):
             verdict = pieces.get(f"attempt {round}.{place}.{i}")
             if verdict is None or not each["operator"]:
@@ -84,13 +86,28 @@ def _turns(pieces: dict[str, Any]) -> list[Turn]:
                 continue
             repaired = attempt.operator == "repair"
             before = last.get(attempt.branch) if repaired else made.get(attempt.parent)
-            turn = Turn(step.get("asked", ()), str(each.get("said", "")), attempt, before)
+            turn = Turn(asked, str(each.get("said", "")), attempt, before)
             found.append(turn)
             if attempt.key:
                 made[attempt.key] = turn
         if turn is not None:
             last[turn.attempt.branch] = turn
     return found
+
+
+def _prompt(step: Any) -> Sequence[Message]:
+    """The messages of a step's prompt; journals of before have none."""
+    return Prompt.of_document(step["asked"]).messages() if "asked" in step else ()
+
+
+def prompts(folder: Path) -> list[Prompt]:
+    """Every prompt of a run's journal, in its order. Raises OSError, and StoreError for a damaged
+    journal."""
+    _, pieces = journal.read(folder)
+    try:
+        return [Prompt.of_document(each["asked"]) for each in pieces.values() if "asked" in each]
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"the journal in {folder} is damaged: {error}") from None
 
 
 def samples(run: Run, proposer: str) -> list[Sample]:

@@ -4,12 +4,14 @@ what a model was asked, what it said, and what became of it."""
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hgemm_packs.generator.agents import setting, turns
+from hgemm_packs.generator.agents.context import Part, Prompt
 from hgemm_packs.generator.agents.journal import FILE, Journal
 from hgemm_packs.generator.agents.words import NO_ANSWER, TRIED, Attempt
 from hgemm_packs.generator.core.spec import DeviceFacts
@@ -21,7 +23,9 @@ from tests.generator.agents.grounds import PROBLEM, attempt
 from tests.generator.command import generate
 from tests.generator.llm.scripted_server import Body, Step, say, serve
 
-ASKED = [[{"role": "user", "content": f"question {i}"}] for i in range(4)]
+RULES = Part("Rules", "Be fast.", "notes")
+PROMPTS = [Prompt("synthesizer", RULES, (Part("Q", str(i), "here"),)) for i in range(4)]
+ASKED = [[asdict(message) for message in prompt.messages()] for prompt in PROMPTS]
 FACTS = DeviceFacts("H200", "sm_90a", 132, 50 << 20)
 
 
@@ -79,7 +83,7 @@ def run(tmp_path: Path) -> Path:
         proposed = [
             {"operator": a.operator, "said": said, "parent": a.parent} for said, a in answers
         ]
-        step = {"asked": ASKED[asked], "proposed": proposed, "failed": ""}
+        step = {"asked": asdict(PROMPTS[asked]), "proposed": proposed, "failed": ""}
         journal.piece(f"step {name}", lambda step=step: step)  # type: ignore[misc]
         for i, (_, one) in enumerate(answers):
             made = {"attempt": one.document()}
@@ -96,7 +100,7 @@ def exported(run: Path, out: Path, name: str) -> list[dict[str, Any]]:
 
 def test_grpo_has_every_answer_with_its_prompt_and_reward(run: Path, tmp_path: Path) -> None:
     lines = exported(run, tmp_path / "out.jsonl", "grpo")
-    told = [(line["completion"], line["prompt"][0]["content"][-1], line["turn"]) for line in lines]
+    told = [(line["completion"], line["prompt"][1]["content"][-1], line["turn"]) for line in lines]
     assert told == [
         *(("first", "0", 0), ("wrong", "0", 0)),
         *(("mended", "1", 1), ("cheat", "2", 1), ("I cannot", "2", 1)),
@@ -183,6 +187,11 @@ def test_what_solve_asked_and_was_answered_is_what_is_exported(tmp_path: Path) -
     assert lines and {line["completion"] for line in lines} <= sent.keys()
     for line in lines:
         assert line["prompt"] == sent[line["completion"]]
+    done = generate("solve", "128,512,512", *options, "--server", "http://x/v1", "--show-prompt")
+    assert done.code == 0 and "--- Rules  [from generator/agents/notes/genome_rules.md]" in done.out
+    asked = [message["content"] for prompt in sent.values() for message in prompt]
+    for text in (part for message in asked for part in message.split("## ")[1:]):
+        assert text.partition("\n")[2].strip() in done.out  # of every prompt, every part
 
 
 def test_rules_say_what_a_model_would_have(tmp_path: Path) -> None:
