@@ -167,6 +167,19 @@ def test_a_run_that_goes_on_is_read_and_a_damaged_one_is_told(run: Path, tmp_pat
     assert done.code == 2 and "is no journal of agents, or damaged" in done.err
 
 
+def test_a_journal_of_before_has_samples_and_no_lines(run: Path, tmp_path: Path) -> None:
+    """Journals did not hold prompts and answers once; their verdicts stand."""
+    head, *rest = [json.loads(line) for line in (run / FILE).read_bytes().splitlines()]
+    for line in rest:
+        line["piece"].pop("asked", None)
+        for each in line["piece"].get("proposed", ()):
+            del each["said"]
+    (run / FILE).write_text("".join(f"{json.dumps(line)}\n" for line in (head, *rest)))
+    done = generate("export", run, tmp_path / "out.jsonl", "--format", "grpo")
+    assert (done.code, done.err) == (1, "") and "0 lines" in done.out
+    assert len(turns.samples(turns.read(run), "llm")) == 5
+
+
 def test_what_solve_asked_and_was_answered_is_what_is_exported(tmp_path: Path) -> None:
     """`generate export` had no store to read where agents had worked."""
     pytest.importorskip("openai")
