@@ -242,8 +242,9 @@ def _is_store(opcode: Sequence[str]) -> bool:
 def _kind_of(ins: Instruction) -> _Kind:
     name, target = ins.opcode[0], _global_address(ins)
     writes = name in ("st", "red", "atom") or (name == "cp" and _is_store(ins.opcode))
-    address = None if target is None else _apart(adder(target))
-    return _Kind(ins, address, _size_of(ins), writes)
+    if target is None:
+        return _Kind(ins, None, lambda _: None, writes)
+    return _Kind(ins, _apart(adder(target)), _size_of(ins), writes)
 
 
 def _apart(address: Reader) -> Reader:

@@ -35,13 +35,10 @@ from hgemm_packs.generator.gates.coverage.reads import irregular
 from hgemm_packs.generator.gates.coverage.reads.tiles import OPERANDS
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
-from hgemm_packs.generator.gates.dataflow.exceptions import declared as declared_flow
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Unreadable, parse
-from hgemm_packs.generator.gates.dataflow.program.webs import split
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Unreadable
 from hgemm_packs.generator.gates.dataflow.values import TRACKED
-from hgemm_packs.pack.manifest import PARAM_LAYOUTS
 
 GATE: Final = "coverage"
 MOST_TOLD: Final = 4  # refusals of a verdict
@@ -72,21 +69,12 @@ def check(fields: Mapping[str, Any], source: str) -> Verdict:
 def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     """The same of the kernel's PTX."""
     try:
-        kernel = split(parse(ptx))
+        _, flow = dataflow.followed(fields, ptx)
     except Unreadable as error:
-        return Verdict(GATE, Status.COVERAGE, f"unreadable: {error}")
-    layout = str(fields["param_layout"])
-    if len(kernel.params) != len(PARAM_LAYOUTS[layout]):
-        told = f"parameters: {len(kernel.params)}, not those of {layout}"
-        return Verdict(GATE, Status.COVERAGE, told)
-    roles = dataflow.roles(kernel, layout)
-    flow = Flow(
-        kernel, roles, fields, declared_flow(fields), dataflow.sizes(kernel, layout, fields)
-    )
-    dataflow.follow(flow)
+        return Verdict(GATE, Status.COVERAGE, str(error))
     if GROUPS in declared(fields):
         return _verdict([*counts.faults_in_blocks(flow)], {"followed": False})
-    return _Case(flow, Trial(fields, kernel, roles, tables(ptx))).verdict()
+    return _Case(flow, Trial(fields, flow.kernel, flow.roles, tables(ptx))).verdict()
 
 
 def _verdict(found: list[str], evidence: dict[str, Any]) -> Verdict:

@@ -58,16 +58,18 @@ class Endless(RuntimeError):
 
 class Machine:
     """One kernel, its registers with a name for each write. `constants` has the numbers of arrays
-    in constant memory; `watched` says which operands of an instruction a watcher is told of."""
+    in constant memory; `watched` says which operands of an instruction a watcher is told of;
+    `known` is the slice of the same kernel for another watcher."""
 
     def __init__(
         self,
         kernel: Kernel,
         constants: Mapping[str, Array] | None = None,
         watched: slices.Watched = slices.touched,
+        known: slices.Slice | None = None,
     ) -> None:
         self.watched = watched
-        self.slice: slices.Slice = slices.cut(kernel, watched)
+        self.slice: slices.Slice = slices.cut(kernel, watched, known)
         self.kernel = kernel = replace(
             kernel, instructions=[_by_own_names(ins) for ins in kernel.instructions]
         )
