@@ -215,10 +215,11 @@ class Machine:
         if ins.guard:
             runs = frame.register(ins.guard)
             if runs is not None:
-                chosen = np.broadcast_to(runs != ins.negated, who.shape)
-                if not chosen.any():
+                chosen = runs != ins.negated
+                count = np.count_nonzero(chosen)
+                if not count:
                     return
-                if not chosen.all():
+                if count < chosen.size:
                     part = frame.part(chosen)
                     watcher(ins, part.numbers, part)
                     return
@@ -301,7 +302,7 @@ class Machine:
         by = frame.register(branch.guard)
         taken = self._guess(piece, branch, who) if by is None else by != branch.negated
         count = np.count_nonzero(taken)
-        if count in (0, taken.size):
+        if not count or count == taken.size:
             onward = piece.target if count else piece.follows
             if onward is not None:
                 due.setdefault(onward, []).append(who)
