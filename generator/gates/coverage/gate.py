@@ -213,13 +213,23 @@ class _Case:
     def _is_harmless(self, at: int) -> bool:
         """Whether an instruction belongs to how a family lays tiles on a grid, or only masks, which
         lose bits themselves, read what it makes."""
-        instructions = self.flow.kernel.instructions
-        name = instructions[at].operands[0].name
-        users = [instructions[i] for i in self.flow.used_by.get(name, ())]
-        if users and all(x.opcode[0] == "and" and widths.kept(x) is not None for x in users):
+        ins = self.flow.kernel.instructions[at]
+        if self._is_masked(ins):
             return True
-        depends = self.proofs.depends(instructions[at])
+        depends = self.proofs.depends(ins)
         return PLACES in self.exceptions and any(each.startswith(_PLACE) for each in depends)
+
+    def _is_masked(self, ins: Instruction, turned: bool = False) -> bool:
+        """Whether only masks read what an instruction makes, or, unless it is `turned` already, its
+        complement."""
+        users = self.flow.used_by.get(ins.operands[0].name, ())
+        for user in (self.flow.kernel.instructions[i] for i in users):
+            of_complement = user.opcode[0] == "not" and user.opcode[-1] != "pred" and not turned
+            if of_complement and self._is_masked(user, turned=True):
+                continue
+            if user.opcode[0] != "and" or widths.kept(user) is None:
+                return False
+        return bool(users)
 
     def _cut(self) -> set[int]:
         """Instructions that keep few bits of a number that grows with K, as far as ranges tell."""

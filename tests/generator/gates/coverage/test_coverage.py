@@ -199,3 +199,27 @@ def test_a_quotient_by_a_large_factor_is_no_sign() -> None:
         "streaming": False,
     }
     assert told("sm90_batched", genome) == ""
+
+
+@pytest.mark.parametrize("name", ["sm90_tokens", "sm90_batched"])
+def test_a_count_of_tiles_of_which_masks_and_its_complement_s_keep_a_bit_loses_none(
+    name: str,
+) -> None:
+    """Kernels of both families were refused: a CTA stages its tiles in two buffers by turns, and
+    the compiler shifts the count of tiles, masks it, and masks its complement."""
+    genome: dict[str, Any] = {
+        **{"layout": "tt", "dtype": "bf16", "tile_k": 64, "schedule": "cooperative"},
+        **{"epilogue": "rows", "buffers": 2, "cluster_n": 1, "group": 1, "raster": "n"},
+        **{"ctas_per_sm": 1, "streaming": False},
+    }
+    of_family = {
+        "sm90_tokens": {
+            **{"tile_m": 32, "tile_n": 192, "stages": 4, "consumers": 1, "cluster_m": 4},
+            **{"persistent": True, "split_k": 1, "reads_ahead": False, "triggers_early": False},
+        },
+        "sm90_batched": {
+            **{"tile_m": 192, "tile_n": 128, "stages": 2, "consumers": 2, "cluster_m": 1},
+            "streaming": True,
+        },
+    }
+    assert told(name, genome | of_family[name]) == ""
