@@ -150,9 +150,10 @@ def _shift(opcode: Sequence[str]) -> Rule:
         if amount >= bits and not fills:
             return np.zeros_like(a)
         least = a.dtype.type(min(amount, bits - 1))
-        if opcode[0] == "shl":
-            return a << least
-        return a >> least if fills else _signed(unsigned(a) >> unsigned(least))
+        if opcode[0] == "shr" and not fills:
+            return _signed(unsigned(a) >> unsigned(least))
+        shifted: Array = a << least if opcode[0] == "shl" else a >> least
+        return shifted
 
     def shift(a: Array, by: Array) -> Array:
         if by.size == 1:
