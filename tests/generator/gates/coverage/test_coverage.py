@@ -15,6 +15,7 @@ from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.gates.coverage import exceptions, gate, problems
 from hgemm_packs.generator.gates.coverage.launches import grid, launch, with_strides
+from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.redteam import corpus
 
 MANIFESTS = Path(__file__).resolve().parents[4] / "manifests" / "sm_90a"
@@ -223,3 +224,22 @@ def test_a_count_of_tiles_of_which_masks_and_its_complement_s_keep_a_bit_loses_n
         },
     }
     assert told(name, genome | of_family[name]) == ""
+
+
+def test_the_flow_of_the_gate_before_is_taken_once_and_for_this_kernel_alone() -> None:
+    assert PLAIN is not None
+    fields = {**PLAIN.fields, "dims": dict(PLAIN.fields["dims"])}
+    ptx = compiler._compile(PLAIN.source, str(fields["symbol"]))[2]
+
+    def flow(record: Mapping[str, Any]) -> Any:
+        return dataflow.followed(record, ptx)[1]
+
+    first = flow(fields)
+    assert flow(dict(fields)) is first
+    second = flow(fields)
+    assert second is not first
+    few = {**fields["dims"]["m"], "max": 8}
+    assert flow({**fields, "dims": {**fields["dims"], "m": few}}).sizes != second.sizes
+    assert flow(fields).sizes == second.sizes
+    fields["dims"]["m"] = few
+    assert flow(fields).sizes != second.sizes, "a record that was changed in place"
