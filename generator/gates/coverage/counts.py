@@ -20,7 +20,8 @@ import numpy as np
 from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, ranks, threads
 from hgemm_packs.generator.gates.coverage.problems import few, make, ring_of
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
-from hgemm_packs.generator.gates.coverage.program.machine import Endless, Frame, Machine
+from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine
+from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.trial import Trial
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand
@@ -59,7 +60,7 @@ def faults(trial: Trial) -> Iterator[str]:
         if ins.opcode[:2] == ("mbarrier", "complete_tx"):
             yield f"bytes: a barrier is told of bytes that nothing brings in '{ins.text[:100]}'"
             return
-    machine = Machine(kernel, trial.tables, watched)
+    machine = Machine(kernel, trial.tables, watched, trial.machine.slice)
     arrays = [name for name, space in kernel.symbols.items() if space == "shared"]
     machine.places |= {name: np.array([i << ARRAY_BIT], np.int64) for i, name in enumerate(arrays)}
     runs = (

@@ -8,6 +8,8 @@ the instruction.
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -58,18 +60,11 @@ def check(fields: Mapping[str, Any], source: str) -> Verdict:
 def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     """The same of the kernel's PTX."""
     try:
-        whole = parse(ptx)
-        kernel = split(whole)
+        whole, flow = followed(fields, ptx)
+        _kept.flow = ptx, copy.deepcopy(dict(fields)), flow.exceptions, flow, flow.active
     except Unreadable as error:
-        return Verdict(GATE, Status.DATAFLOW, f"unreadable: {error}")
-    layout = str(fields["param_layout"])
-    if len(kernel.params) != len(PARAM_LAYOUTS[layout]):
-        told = f"parameters: {len(kernel.params)}, not those of {layout}"
-        return Verdict(GATE, Status.DATAFLOW, told)
-    flow = Flow(
-        kernel, roles(kernel, layout), fields, declared(fields), sizes(kernel, layout, fields)
-    )
-    follow(flow)
+        return Verdict(GATE, Status.DATAFLOW, str(error))
+    kernel = flow.kernel
     found = [flow.refusals[at] for at in sorted(flow.refusals)]
     found += leftovers.faults(whole, FINISHES in flow.exceptions)
     found += [f"{words} '{ins.text[:120]}'" for ins, words in fences.check(flow)]
@@ -78,6 +73,37 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
         return Verdict(GATE, Status.OK, "", evidence)
     more = [f"{len(found) - MOST_TOLD} more"] if len(found) > MOST_TOLD else []
     return Verdict(GATE, Status.DATAFLOW, "; ".join([*found[:MOST_TOLD], *more]), evidence)
+
+
+_kept = threading.local()
+
+
+def left(fields: Mapping[str, Any], ptx: str) -> Flow:
+    """The flow that this gate has left in this thread, for the gate behind it and once, else a new
+    one. Raises Unreadable."""
+    known, _kept.flow = getattr(_kept, "flow", None), None
+    if known is None or known[:3] != (ptx, fields, declared(fields)):
+        return followed(fields, ptx)[1]
+    flow: Flow = known[3]
+    flow.active = known[4]
+    return flow
+
+
+def followed(fields: Mapping[str, Any], ptx: str) -> tuple[Kernel, Flow]:
+    """A kernel as it is written, and its flow to the end. Raises Unreadable."""
+    try:
+        whole = parse(ptx)
+        kernel = split(whole)
+    except Unreadable as error:
+        raise Unreadable(f"unreadable: {error}") from error
+    layout = str(fields["param_layout"])
+    if len(kernel.params) != len(PARAM_LAYOUTS[layout]):
+        raise Unreadable(f"parameters: {len(kernel.params)}, not those of {layout}")
+    flow = Flow(
+        kernel, roles(kernel, layout), fields, declared(fields), sizes(kernel, layout, fields)
+    )
+    follow(flow)
+    return whole, flow
 
 
 def roles(kernel: Kernel, layout: str) -> dict[str, str]:
