@@ -160,7 +160,10 @@ class Orchestrator:
         if candidate is not None and top is not None:
             one = candidate.read(self._ground.problem)
             code = profiler.code_facts(one) if self._ground.compiled else None
-            return profiler.profile(one, self._ground.problem, self._ground.device, top, code)
+            counted = self._ground.counters(one, self._ground.problem)
+            return profiler.profile(
+                one, self._ground.problem, self._ground.device, top, code, counted
+            )
         ranked: list[Choice] = self._ground.ranked[:1]
         for first in ranked:
             return profiler.profile(first, self._ground.problem, self._ground.device)
