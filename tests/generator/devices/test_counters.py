@@ -238,3 +238,10 @@ def test_the_program_under_it_runs_the_kernel_on_the_operands_of_the_timing(
     exact = one.a.double() @ one.b.double()
     torch.testing.assert_close(made.double(), exact, rtol=2e-3, atol=2e-2)
     assert machine.control.launches == before + 1
+
+
+def test_a_kernel_of_another_layout_is_not_run(machine: SimpleNamespace) -> None:
+    before = machine.control.launches
+    with pytest.raises(ValueError, match="layout"):
+        counters.launch(stand_in.kernel("tma3_v1"), Problem(64, 32, 72, "tn", "f16"), "cpu")
+    assert machine.control.launches == before
