@@ -50,6 +50,8 @@ if mode == "hangs":
 if mode.startswith("ends"):
     open(log, "w").write("==ERROR== The application returned an error code (1).\\n")
     sys.exit("Traceback (most recent call last):\\n  File\\n" + mode)
+if mode == "runs":
+    os.execv(words[15], words[15:])
 if mode == "silent":
     sys.exit(3)
 open(log, "wb").write(open(os.path.join(here, "prints"), "rb").read())
@@ -217,6 +219,13 @@ def is_gone(pid: int) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+def test_the_program_under_it_is_this_one(ncu: Ncu) -> None:
+    ncu.says("", "runs")
+    said = counters.read(KERNEL, PROBLEM, "0")
+    assert isinstance(said, str) and said.startswith("ncu: "), said
+    assert "CandidateError: None: " in said  # the kernel has no launch record
 
 
 def test_without_ncu_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
