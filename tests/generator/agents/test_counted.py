@@ -97,11 +97,11 @@ def test_counters_are_read_of_the_best_kernel_alone(tmp_path: Path) -> None:
 
     first = run()
     keys = {each.key for each in first.tree.attempts if each.correct}
-    assert asked and set(asked) <= keys
+    assert asked and set(asked) <= keys and len(set(asked)) == len(asked)
     pieces = read(tmp_path)[1]
     grown = [p for name, p in pieces.items() if name.startswith("hypotheses")]
     shown = [p for p in grown if "tensor_percent: 71.25" in json.dumps(p["asked"])]
-    assert len(shown) == len(asked)
+    assert len(shown) >= len(asked)
     before = list(asked)
     assert run().tree.attempts == first.tree.attempts and asked == before
 
