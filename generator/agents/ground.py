@@ -5,7 +5,7 @@ Shared by the roles of one run; nothing in it changes but what is measured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,19 +16,29 @@ from hgemm_packs.generator.agents.archive import Example
 from hgemm_packs.generator.agents.words import Attempt
 from hgemm_packs.generator.core.space import Space
 from hgemm_packs.generator.core.spec import Choice, DeviceFacts
+from hgemm_packs.generator.devices.counters import Counters
+from hgemm_packs.generator.evaluator.candidate import Source
 from hgemm_packs.generator.search import prior
 from hgemm_packs.problem import Problem
+
+CountersOf = Callable[[Choice | Source, Problem], Counters | None]
+
+
+def _none(one: Choice | Source, problem: Problem) -> None:
+    pass
 
 
 @dataclass
 class Ground:
     """`space` is what a genome may be chosen from; `known` are examples of earlier runs. Where
-    kernels are `compiled` their machine code is looked at too."""
+    kernels are `compiled` their machine code is looked at too. `counters` reads those of a GPU, of
+    a kernel that has passed every gate; it gives None where there are none."""
 
     space: Space
     device: DeviceFacts
     known: Sequence[Example] = field(default=())
     compiled: bool = False
+    counters: CountersOf = _none
 
     @property
     def problem(self) -> Problem:

@@ -27,6 +27,7 @@ from hgemm_packs.generator.agents.step import Stepper
 from hgemm_packs.generator.agents.tree import Tree
 from hgemm_packs.generator.agents.words import TRIED, Attempt, Hypothesis
 from hgemm_packs.generator.core.spec import Choice
+from hgemm_packs.generator.devices.counters import Counters
 from hgemm_packs.generator.llm.words import BudgetSpent
 from hgemm_packs.generator.store.run_folder import StoreError
 
@@ -88,6 +89,7 @@ class Orchestrator:
         self._seed, self._watch = seed, watch
         self.tree = Tree(self._limits.patience)
         self.spent_s = 0.0
+        self._counted: dict[str, Counters | None] = {}  # by the key of the attempt
 
     def run(self) -> str:
         """Work until something ends it; returns what did. Raises what the evaluator raises when its
@@ -160,7 +162,12 @@ class Orchestrator:
         if candidate is not None and top is not None:
             one = candidate.read(self._ground.problem)
             code = profiler.code_facts(one) if self._ground.compiled else None
-            return profiler.profile(one, self._ground.problem, self._ground.device, top, code)
+            if top.key not in self._counted:
+                self._counted[top.key] = self._ground.counters(one, self._ground.problem)
+            counted = self._counted[top.key]
+            return profiler.profile(
+                one, self._ground.problem, self._ground.device, top, code, counted
+            )
         ranked: list[Choice] = self._ground.ranked[:1]
         for first in ranked:
             return profiler.profile(first, self._ground.problem, self._ground.device)

@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -64,6 +64,8 @@ def solve_problem(setting: Setting, chat: Chat | None, out: Console) -> tuple[li
     passed every gate. Raises ValueError for what cannot be, StoreError for a folder of another run,
     and what the evaluator raises."""
     device, ground = open_ground(setting)
+    evaluator = Evaluator(device)
+    ground = replace(ground, counters=evaluator.counters)
     journal = Journal(setting.folder, settings_of(setting, chat))
     try:
         with watching(out, str(setting.problem)) as watch:
@@ -71,7 +73,7 @@ def solve_problem(setting: Setting, chat: Chat | None, out: Console) -> tuple[li
                 ground,
                 Reasoner(ground, chat, None if setting.kind == GENOME else ()),
                 Synthesizer(ground, chat, setting.kind),
-                Verifier(Evaluator(device), setting.problem),
+                Verifier(evaluator, setting.problem),
                 journal,
                 Limits(evaluations=setting.evaluations, seconds=setting.seconds or math.inf),
                 setting.seed,
@@ -90,6 +92,8 @@ def solve_problem(setting: Setting, chat: Chat | None, out: Console) -> tuple[li
     said = [f"ended: {why}"]
     if setting.device.startswith("sim"):
         said.append("no GPU took part: every time is simulated")
+    if isinstance(device, int) and evaluator.no_counters:
+        said.append(f"without counters of the GPU: {evaluator.no_counters}")
     top = run.tree.best
     said.append(f"best: {line(top)}" if top else NOTHING)
     if top is not None and top.candidate is not None and "genome" in top.candidate:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hgemm_packs.generator.core.spec import FALLBACK, Choice, DeviceFacts, Status, Verdict
+from hgemm_packs.generator.devices.counters import Counters
 from hgemm_packs.generator.evaluator import facts as facts_of
 from hgemm_packs.generator.evaluator import words
 from hgemm_packs.generator.evaluator.answer import CORRECT, Answer
@@ -57,6 +58,7 @@ class Evaluator:
         self._place = place_of(device, alone)
         self._store = store
         self._floors: dict[Problem, float] = {}
+        self.no_counters = ""
 
     def evaluate(self, candidate: Candidate, problem: Problem, told: Told = _nobody) -> Answer:
         """The answer to a proposal, whatever is wrong with it. `told` hears each verdict as soon as
@@ -95,6 +97,17 @@ class Evaluator:
             why = words.unmeasured(str(last.evidence[WHY]))
             return Answer(UNMEASURED, last, reward(UNMEASURED), why, tuple(verdicts), facts=facts)
         return _refused(last, verdicts, facts)
+
+    def counters(self, one: Choice | Source, problem: Problem) -> Counters | None:
+        """What the GPU counts in one launch of a kernel that has passed every gate. None where
+        counters cannot be had: `no_counters` then says why, and nothing is tried again."""
+        if self.no_counters:
+            return None
+        found = self._place.counters(one, problem)
+        if isinstance(found, str):
+            self.no_counters = found
+            return None
+        return found
 
     def _timed(
         self,

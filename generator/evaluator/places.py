@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 import torch
 
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.candidate import of_choice
 from hgemm_packs.generator.core.spec import (
     Choice,
     DeviceFacts,
@@ -25,7 +27,8 @@ from hgemm_packs.generator.core.spec import (
     Verdict,
     known_facts,
 )
-from hgemm_packs.generator.devices import recording
+from hgemm_packs.generator.devices import counters, recording
+from hgemm_packs.generator.devices.counters import Counters
 from hgemm_packs.generator.devices.fake import fake_kernel
 from hgemm_packs.generator.devices.replay import ReplayDevice
 from hgemm_packs.generator.devices.sim import SimDevice
@@ -61,11 +64,14 @@ GATES = {
 
 class Place(Protocol):
     """`verdicts` ends with that of the timing where the kernel was timed, its evidence as
-    `run.evaluate` has it; `floor` is the A/A noise on a problem, as a share."""
+    `run.evaluate` has it; `floor` is the A/A noise on a problem, as a share; `counters` are those
+    of one launch, or the sentence why there are none."""
 
     def verdicts(self, one: Choice | Source, problem: Problem) -> Iterator[Verdict]: ...
 
     def floor(self, problem: Problem) -> float: ...
+
+    def counters(self, one: Choice | Source, problem: Problem) -> Counters | str: ...
 
 
 def place_of(device: Device, alone: bool = False) -> Place:
@@ -104,7 +110,14 @@ def open_device(text: str) -> Device:
     raise ValueError(f"{text!r} is no device: name {DEVICES}")
 
 
-class Nowhere:
+class Uncounted:
+    """A place whose kernels run on no GPU."""
+
+    def counters(self, one: Choice | Source, problem: Problem) -> Counters | str:
+        return "only a GPU has counters"
+
+
+class Nowhere(Uncounted):
     """The gates that need no GPU."""
 
     def verdicts(self, one: Choice | Source, problem: Problem) -> Iterator[Verdict]:
@@ -143,8 +156,17 @@ class OnGpu:
         with self._turn():
             return evaluate.measure_noise(problem, self._index)
 
+    def counters(self, one: Choice | Source, problem: Problem) -> Counters | str:
+        try:
+            made = of_choice(one) if isinstance(one, Choice) else one
+            kernel = compiler.as_kernel(compiler.build_source(made.source, made.fields))
+            with self._turn():
+                return counters.read(kernel, problem, visible_gpu(self._index))
+        except (KeyError, OSError, RuntimeError, ValueError) as error:
+            return f"{type(error).__name__}: {error}"
 
-class Simulated:
+
+class Simulated(Uncounted):
     """The jobs of a simulated device in the order of the gates. A kernel that takes the device with
     it is refused, and the next one meets the same machine anew."""
 
@@ -191,7 +213,7 @@ class Simulated:
         return max(evidence.stray(bounds[protocol]) for protocol in ("hot", "cold"))
 
 
-class Recorded:
+class Recorded(Uncounted):
     """What was recorded of a genome: its status, and hot times against the baselines of that day. A
     kernel or a problem without a recording is neither right nor wrong."""
 

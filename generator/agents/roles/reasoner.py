@@ -17,6 +17,7 @@ from hgemm_packs.generator.agents.roles.profiler import NUMBERS, Profile
 from hgemm_packs.generator.agents.schemas import tunable
 from hgemm_packs.generator.agents.words import MODEL, Attempt, Hypothesis
 from hgemm_packs.generator.core.space import Space
+from hgemm_packs.generator.devices.counters import Counters
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.llm.chat import Chat
 from hgemm_packs.generator.llm.words import BudgetSpent, ChatError
@@ -136,6 +137,7 @@ class Reasoner:
             context.genes(ground.space, self._families) if self._families else None,
             context.examples(ground.examples(attempts)),
             profile and describe(profile),
+            profile and profile.counters and counted(profile.counters),
             context.dead_ends(closed),
             Part("Asked", f"Give {k} hypotheses as JSON.", "the reasoner"),
         ]
@@ -168,6 +170,13 @@ def describe(profile: Profile) -> Part:
     order = {name: profile.numbers[name] for name in NUMBERS if name in profile.numbers}
     figures = {"limited by": profile.kind, **order}
     return context.facts("What limits the best kernel so far", figures, "the profiler")
+
+
+def counted(counters: Counters) -> Part:
+    """What a GPU counted, as a part of a prompt."""
+    stalls = {f"warps wait for {name}, %": share for name, share in counters.stalls}
+    title = "What the GPU counted in one launch of that kernel, caches cold"
+    return context.facts(title, {**counters.numbers, **stalls}, "Nsight Compute")
 
 
 def read(text: str, families: Collection[str]) -> list[Hypothesis]:

@@ -70,9 +70,10 @@ def orchestrator(
     seed: int = 0,
     watch: Watch | None = None,
     problem: Problem = PROBLEM,
+    here: Ground | None = None,
 ) -> Orchestrator:
     """A run on the simulated device, by rules unless there is a model."""
-    here = ground(problem)
+    here = here or ground(problem)
     return Orchestrator(
         here,
         Reasoner(here, model, None if kind == GENOME else ()),
