@@ -23,6 +23,7 @@ from hgemm_packs.generator.gates.coverage.launches import (
 )
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.machine import Frame, Threads
+from hgemm_packs.generator.gates.coverage.program.slices import is_generic
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.values import ADDENDS, WORKSPACE, C
 
@@ -113,6 +114,8 @@ class Bounds:
             here = (place == number) & (length > 0)
             if not here.any():
                 continue
+            if not number and is_generic(ins):
+                continue  # shared memory
             if name is None:
                 self._refuse(ins, launch[here][0], "no memory of its own")
                 continue

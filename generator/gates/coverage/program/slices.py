@@ -28,6 +28,8 @@ OBSERVED: Final = frozenset(
 _OF_PREDICATES: Final = frozenset(("or", "xor", "not"))
 #: Where a thread stands in the grid: what a tile index follows from.
 _PLACES: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_")
+_ACCESSES: Final = frozenset(("ld", "ldu", "st", "atom", "red", "prefetch"))
+_SPACES: Final = frozenset(("global", "shared", "param", "const", "local"))
 _FLOATS: Final = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f64"))
 
 
@@ -47,11 +49,18 @@ class Slice:
 def touched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say which global memory an instruction touches."""
     name = ins.opcode[0]
-    if name in ("ld", "ldu", "st", "atom", "red", "prefetch") and "global" in ins.opcode:
+    if name in _ACCESSES and ("global" in ins.opcode or is_generic(ins)):
         return [each for each in ins.operands if each.kind == "address"][:1]
     if name == "cp" and "async" in ins.opcode:
         return ins.operands
     return ()
+
+
+def is_generic(ins: Instruction) -> bool:
+    """Whether an instruction names no state space: its address says which it is."""
+    return ins.opcode[0] in _ACCESSES and not any(
+        word.split("::")[0] in _SPACES for word in ins.opcode[1:]
+    )
 
 
 #: Operands of an instruction that a watcher asks for; none of what it does not watch.
