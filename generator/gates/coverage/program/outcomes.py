@@ -16,7 +16,7 @@ from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 ZERO: Final = 1  # zero, false, or the first of two smaller
-OTHER: Final = 2
+OTHER: Final = 2  # of a remainder: that there is a quotient
 
 
 @dataclass(slots=True)
@@ -39,6 +39,9 @@ class Outcomes:
             if ins.opcode[-1][0] == "u":
                 a, b = arithmetic.unsigned(a), arithmetic.unsigned(b)
             outcomes = {ZERO: a < b, OTHER: a > b}
+        elif ins.opcode[0] == "rem":
+            a, b = (np.abs(each.astype(np.int64)) for each in values)
+            outcomes = {ZERO: result == 0, OTHER: a >= b}
         else:
             outcomes = {OTHER: result != 0, ZERO: result == 0}
         for outcome, there in outcomes.items():

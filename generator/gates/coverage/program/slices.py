@@ -28,6 +28,7 @@ OBSERVED: Final = frozenset(
 _OF_PREDICATES: Final = frozenset(("or", "xor", "not"))
 #: Where a thread stands in the grid: what a tile index follows from.
 _PLACES: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_")
+_WHOLE_WARP: Final = 31  # lanes that a shuffle may take numbers of
 _ACCESSES: Final = frozenset(("ld", "ldu", "st", "atom", "red", "prefetch"))
 _SPACES: Final = frozenset(("global", "shared", "param", "const", "local"))
 _FLOATS: Final = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f64"))
@@ -145,7 +146,9 @@ def is_computed(ins: Instruction) -> bool:
         return "param" in ins.opcode or reads_constants(ins)
     to = written(ins)
     if ins.opcode[0] == "shfl":
-        return "idx" in ins.opcode
+        return "idx" in ins.opcode and ins.operands[3].value == _WHOLE_WARP
+    if ins.opcode[0] in ("bfe", "bfi") and any(x.kind != "number" for x in ins.operands[-2:]):
+        return False
     if to is None or to.kind == "vector" or any(x.kind == "vector" for x in ins.operands):
         return False
     if any(word in _FLOATS for word in ins.opcode) or "sat" in ins.opcode:
