@@ -7,7 +7,7 @@ A watcher of `machine`, made by `trial` for each run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,13 @@ from hgemm_packs.generator.gates.coverage.launches import (
     stored,
 )
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
-from hgemm_packs.generator.gates.coverage.program.machine import Frame, Threads
+from hgemm_packs.generator.gates.coverage.program.registers import (
+    Frame,
+    Reader,
+    Threads,
+    adder,
+    reader,
+)
 from hgemm_packs.generator.gates.coverage.program.slices import is_generic
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.values import ADDENDS, WORKSPACE, C
@@ -31,11 +37,22 @@ _NAMES: Final = {number: name for name, number in BASES.items()}
 PIECE: Final = 8  # elements
 #: A multiple of rows at which a box that holds all of C begins.
 _NOTHING: Final = 1 << 62
+MOST_WAITING: Final = 1 << 17  # threads' accesses that are judged together
+_EXACT: Final = 1 << 52  # numbers below have exact floats
+
+
+class _Kind(NamedTuple):
+    """How an instruction touches global memory. `address` is None where it does not."""
+
+    ins: Instruction
+    address: Reader | None
+    size: Reader
+    writes: bool
 
 
 class Bounds:
-    """Accesses of one run. `faults`: instruction -> what it does, the first time alone; `unknown`:
-    instructions whose address is not known."""
+    """Accesses of one run, which are settled behind it. `faults`: instruction -> what it does, the
+    first time alone; `unknown`: instructions whose address is not known."""
 
     def __init__(
         self, fields: Mapping[str, Any], launches: Sequence[Launch], threads: Threads
@@ -43,6 +60,10 @@ class Bounds:
         self.fields, self.launches, self.threads = fields, launches, threads
         self.faults: dict[int, str] = {}
         self.unknown: set[int] = set()
+        self._kinds: dict[int, _Kind] = {}
+        #: Accesses that are not yet judged, by instruction: threads, addresses and bytes.
+        self._taken: dict[int, list[tuple[Array, Array, Array]]] = {}
+        self._waiting = 0
         count = int(threads.cta[-1]) + 1 if threads.total else 0
         self._low = np.full((count, 2), _NOTHING, np.int64)
         self._high = np.full((count, 2), -1, np.int64)
@@ -73,82 +94,89 @@ class Bounds:
         }
 
     def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
-        """Judge an access of the threads `who`."""
-        name = ins.opcode[0]
-        if name == "cp" and "tensor" in ins.opcode:
+        """Take down an access of the threads `who`; it is judged with others of its kind."""
+        if ins.opcode[0] == "cp" and "tensor" in ins.opcode:
             if _is_store(ins.opcode):
                 self._store_box(ins, who, frame)
             return
-        target = _global_address(ins)
-        if target is None:
+        kind = self._kinds.get(ins.index)
+        if kind is None:
+            kind = self._kinds[ins.index] = _kind_of(ins)
+        if kind.address is None:
             return
-        address, size = frame.sum(target), self._size(ins, frame)
+        address, size = kind.address(frame), kind.size(frame)
         if address is None or size is None:
             self.unknown.add(ins.index)
             return
-        writes = name in ("st", "red", "atom") or (name == "cp" and _is_store(ins.opcode))
-        self._judge(ins, who, address, size, writes)
+        self._taken.setdefault(ins.index, []).append((who, address, size))
+        self._waiting += who.size
+        if self._waiting > MOST_WAITING:
+            self.settle()
 
-    def _size(self, ins: Instruction, frame: Frame) -> Array | None:
-        """Bytes of an access."""
-        if ins.opcode[0] == "prefetch":
-            return np.array([1], np.int32)
-        if ins.opcode[0] == "cp":
-            numbers = [x for x in ins.operands if x.kind in ("number", "register")]
-            if "bulk" in ins.opcode:
-                return frame.value(numbers[0], np.int32) if numbers else None
-            whole = frame.value(numbers[0], np.int32)
-            least = frame.value(numbers[1], np.int32) if len(numbers) > 1 else None
-            return whole if len(numbers) < 2 else least
-        count = next((int(word[1:]) for word in ins.opcode if word in ("v2", "v4", "v8")), 1)
-        return np.array([int(ins.opcode[-1].lstrip("busf")) // 8 * count], np.int32)
+    def settle(self) -> None:
+        """Judge what was taken down. What was found is known only behind this."""
+        for at, calls in self._taken.items():
+            self._judge(self._kinds[at], calls)
+        self._taken, self._waiting = {}, 0
 
-    def _judge(
-        self, ins: Instruction, who: Array, address: Array, size: Array, writes: bool
-    ) -> None:
-        address, length = (np.broadcast_to(x, who.shape).astype(np.int64) for x in (address, size))
+    def _judge(self, kind: _Kind, calls: Sequence[tuple[Array, Array, Array]]) -> None:
+        who = np.concatenate([each for each, _, _ in calls])
+        address, length = (_of_each(calls, i).astype(np.int64, copy=False) for i in (1, 2))
         launch = self.threads.launch[who]
         place = address >> APART
-        for number in np.unique(place):
-            name = _NAMES.get(int(number))
-            here = (place == number) & (length > 0)
-            if not here.any():
-                continue
-            if not number and is_generic(ins):
-                continue  # shared memory
+        wrong = np.zeros(who.shape, np.bool_)
+        for number in _numbers_in(place):
+            name = _NAMES.get(number)
+            every = (place == number) & (length > 0)
+            here: Any = slice(None) if every.all() else every
             if name is None:
-                self._refuse(ins, launch[here][0], "no memory of its own")
+                wrong[here] = number != 0 or not is_generic(kind.ins)  # else shared memory
                 continue
             if name not in self._strides and name not in self._bytes:
                 continue  # where groups end
             of, bytes_ = launch[here], length[here]
             offset = address[here] - self._bases[name][of]
             if name in self._bytes:
-                wrong = (offset < 0) | (offset + bytes_ > self._bytes[name][of])
+                wrong[here] = (offset < 0) | (offset + bytes_ > self._bytes[name][of])
             else:
-                wrong = self._outside(name, offset, bytes_, of, writes, who[here])
-            if wrong.any():
-                at = int(np.argmax(wrong))
-                self._refuse(ins, of[at], f"{name}, {int(offset[at])} bytes from where it begins")
+                wrong[here] = self._outside(name, offset, bytes_, of, kind.writes, who[here])
+        if not wrong.any():
+            return
+        # The first access that is wrong, and of its threads the first with the lowest memory.
+        ends = np.cumsum([each.size for each, _, _ in calls])
+        call = int(np.searchsorted(ends, int(np.argmax(wrong)), "right"))
+        first = int(ends[call - 1]) if call else 0
+        among = first + np.flatnonzero(wrong[first : ends[call]])
+        at = int(among[np.argmin(place[among])])
+        name, where = _NAMES.get(int(place[at])), "no memory of its own"
+        if name is not None:
+            offset = int(address[at] - self._bases[name][launch[at]])
+            where = f"{name}, {offset} bytes from where it begins"
+        self._refuse(kind.ins, launch[at], where)
 
     def _outside(
         self, name: str, offset: Array, size: Array, launch: Array, writes: bool, who: Array
     ) -> Array:
-        lines, length = self._lines[name][launch].T
-        stride = self._strides[name][launch]
-        row = offset // (stride * BYTES)
+        """Which accesses to A, B or C are outside, or between lines."""
+        strides, (lines, lengths) = self._strides[name], self._lines[name].T
+        stride = strides[launch]
+        row = divided(offset, stride * BYTES)
         column = offset // BYTES - row * stride
-        wide = -(-size // BYTES)
+        wide = (size + BYTES - 1) // BYTES
         if not writes:
+            self._note_read(name, who, row, column, wide)
             # A copy takes pieces of 16 bytes, which may begin before a row and end behind it.
-            last = ((lines - 1) * stride + length) * BYTES
-            apart = (column + wide > length + PIECE) & (column < stride - PIECE)
-            behind: Array = (offset < 0) | (offset + size > last) | apart
+            last = ((lines - 1) * strides + lengths) * BYTES
+            apart = (column + wide > (lengths + PIECE)[launch]) & (column < stride - PIECE)
+            behind: Array = (offset < 0) | (offset + size > last[launch]) | apart
             return behind
-        wrong: Array = (offset < 0) | (row >= lines) | (column + wide > length)
+        wrong: Array = (offset < 0) | (row >= lines[launch]) | (column + wide > lengths[launch])
         if name == C:
             self._note(who[~wrong], row[~wrong], column[~wrong], 1, wide[~wrong])
         return wrong
+
+    def _note_read(self, name: str, who: Array, row: Array, column: Array, wide: Array) -> None:
+        """Told of elements that threads read."""
 
     def _store_box(self, ins: Instruction, who: Array, frame: Frame) -> None:
         place = next(x for x in ins.operands if x.kind == "address" and len(x.parts) > 2)
@@ -210,6 +238,69 @@ def _is_store(opcode: Sequence[str]) -> bool:
     """Whether a copy goes to global memory: its target is named first."""
     spaces = [word.split("::")[0] for word in opcode if word.startswith(("global", "shared"))]
     return spaces[:1] == ["global"]
+
+
+def _kind_of(ins: Instruction) -> _Kind:
+    name, target = ins.opcode[0], _global_address(ins)
+    writes = name in ("st", "red", "atom") or (name == "cp" and _is_store(ins.opcode))
+    address = None if target is None else _apart(adder(target))
+    return _Kind(ins, address, _size_of(ins), writes)
+
+
+def _apart(address: Reader) -> Reader:
+    """The same in an array that is no register's: those go on to change."""
+
+    def read(frame: Frame) -> Array | None:
+        found = address(frame)
+        return None if found is None else found.copy()
+
+    return read
+
+
+def _size_of(ins: Instruction) -> Reader:
+    """What reads the bytes of an access."""
+    if ins.opcode[0] == "prefetch":
+        return lambda _: _ONE
+    if ins.opcode[0] == "cp":
+        numbers = [x for x in ins.operands if x.kind in ("number", "register")]
+        if "bulk" in ins.opcode and not numbers:
+            return lambda _: None
+        whole = numbers[1 if len(numbers) > 1 and "bulk" not in ins.opcode else 0]
+        return _apart(reader(whole, np.int32))
+    count = next((int(word[1:]) for word in ins.opcode if word in ("v2", "v4", "v8")), 1)
+    size = np.array([int(ins.opcode[-1].lstrip("busf")) // 8 * count], np.int32)
+    return lambda _: size
+
+
+_ONE: Final = np.array([1], np.int32)
+
+
+def _of_each(calls: Sequence[tuple[Array, Array, Array]], part: int) -> Array:
+    """A part of several accesses for each of their threads."""
+    found = [call[part] for call in calls]
+    threads = [call[0].size for call in calls]
+    if all(each.size == 1 for each in found):
+        return np.repeat(np.concatenate(found), threads)
+    wide = zip(found, threads, strict=True)
+    return np.concatenate([x if x.size == n else np.repeat(x, n) for x, n in wide])
+
+
+def _numbers_in(place: Array) -> list[int]:
+    """The different numbers in an array, in their order."""
+    low, high = int(place.min()), int(place.max())
+    return [low] if low == high else [int(each) for each in np.unique(place)]
+
+
+def divided(numbers: Array, by: Array) -> Array:
+    """Quotients rounded down, by numbers above zero. Floats are much faster than integers."""
+    if np.abs(numbers).max(initial=0) >= _EXACT:
+        found: Array = numbers // by
+        return found
+    near = (numbers / by).astype(np.int64)
+    rest = numbers - near * by
+    near += rest >= by
+    near -= rest < 0
+    return near
 
 
 def _global_address(ins: Instruction) -> Operand | None:

@@ -20,7 +20,8 @@ import numpy as np
 from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, ranks, threads
 from hgemm_packs.generator.gates.coverage.problems import few, make, ring_of
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
-from hgemm_packs.generator.gates.coverage.program.machine import Endless, Frame, Machine
+from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine
+from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.trial import Trial
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand

@@ -14,7 +14,7 @@ import numpy as np
 from hgemm_packs.generator.families.base import ceil_div
 from hgemm_packs.generator.families.computed import GATED
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
-from hgemm_packs.generator.gates.coverage.program.machine import Threads
+from hgemm_packs.generator.gates.coverage.program.registers import Threads
 from hgemm_packs.generator.gates.dataflow.values import ADDENDS, ENDS, WORKSPACE, C
 from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAPPED, PARAM_LAYOUTS
 

@@ -71,7 +71,7 @@ def _try(trial: Trial, problems: Sequence[Sizes], tried: set[Sizes]) -> Gaps:
                 trial.run(group, whole=True, ctas=CTAS, gaps=True)
             for at, known in (trial.machine.outcomes.gaps or {}).items():
                 of = gaps.setdefault(at, {})
-                of.update({group[i]: gap for i, gap in known.items()})
+                of.update({group[i]: gap for i, gap in known.by_launch().items()})
     return gaps
 
 

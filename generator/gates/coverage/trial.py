@@ -78,6 +78,7 @@ class Trial:
         machine.outcomes.seen = {at: dict.fromkeys(each, -1) for at, each in self.seen.items()}
         machine.outcomes.gaps = {} if gaps else None
         machine.run(who, bounds, steps)
+        bounds.settle()
         for at, outcomes in machine.outcomes.seen.items():
             known = self.seen.setdefault(at, {})
             for outcome, of in outcomes.items():
@@ -99,6 +100,7 @@ class Trial:
         self.machine.outcomes.seen = {}
         self.machine.outcomes.gaps = None
         self.machine.run(who, reads)
+        reads.settle()
         self.faults = reads.faults | self.faults
         return reads.missing()
 

@@ -6,18 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.registers import Frame, Reader
 from hgemm_packs.generator.gates.coverage.program.widths import Loses
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 
 @dataclass(slots=True)
 class Step:
-    """An instruction that is computed, or watched."""
+    """An instruction that is computed, or watched. `rule` makes the result of what `reads` find, or
+    `make` makes it of the whole frame; `kind` is the type that a move has."""
 
     ins: Instruction
+    at: int
     result: str = ""
     rule: Callable[..., Array] | None = None
-    kinds: Sequence[type | None] = ()
+    reads: Sequence[Reader] = ()
+    make: Callable[[Frame], Array | None] | None = None
+    kind: type | None = None
     observed: bool = False
     loses: Loses | None = None
     watched: bool = False

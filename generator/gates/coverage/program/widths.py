@@ -85,10 +85,13 @@ class Notes:
     blank: set[int] = field(default_factory=set)
     near: set[int] | None = None
 
+    def asks(self, at: int) -> bool:
+        """Whether it is to be seen if an instruction loses bits."""
+        return (self.asked is None or at in self.asked) and at not in self.lost
+
     def note(self, at: int, loses: Loses | None, values: Sequence[Array], result: Array) -> None:
         """Note a result of an instruction."""
-        asked = loses is not None and (self.asked is None or at in self.asked)
-        if asked and at not in self.lost and loses is not None and loses(values, result):
+        if loses is not None and self.asks(at) and loses(values, result):
             self.lost.add(at)
         if at in self.came:
             self.came[at].update(np.unique(result).tolist())

@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from hgemm_packs.generator.gates.coverage.bounds import Bounds
-from hgemm_packs.generator.gates.coverage.launches import BYTES, Launch, ranks
+from hgemm_packs.generator.gates.coverage.launches import Launch, ranks
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
-from hgemm_packs.generator.gates.coverage.program.machine import Frame, Threads
+from hgemm_packs.generator.gates.coverage.program.registers import Frame, Threads
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 OPERANDS: Final = ("A", "B")
@@ -35,7 +35,8 @@ class Reads(Bounds):
     ) -> None:
         super().__init__(fields, launches, threads)
         self.boxed = boxed
-        #: Of each operand: CTAs, first lines, how many, first elements, how many.
+        self._teams, self._whole = self._in_teams()
+        #: Of each operand: teams, first lines, how many, first elements, how many.
         self._read: dict[str, list[tuple[Array, ...]]] = {name: [] for name in OPERANDS}
 
     def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
@@ -43,16 +44,9 @@ class Reads(Bounds):
         if ins.opcode[0] == "cp" and "tensor" in ins.opcode:
             self._load_box(ins, who, frame)
 
-    def _outside(
-        self, name: str, offset: Array, size: Array, launch: Array, writes: bool, who: Array
-    ) -> Array:
-        if name in OPERANDS and not writes:
-            stride = self._strides[name][launch]
-            line = offset // (stride * BYTES)
-            first = offset // BYTES - line * stride
-            one = np.ones_like(line)
-            self._read[name].append((self.threads.cta[who], line, one, first, -(-size // BYTES)))
-        return super()._outside(name, offset, size, launch, writes, who)
+    def _note_read(self, name: str, who: Array, row: Array, column: Array, wide: Array) -> None:
+        team = self._teams[self.threads.cta[who]]
+        self._read[name].append((team, row, np.ones(row.shape, np.int16), column, wide))
 
     def _load_box(self, ins: Instruction, who: Array, frame: Frame) -> None:
         name = self.boxed.get(ins.index)
@@ -68,25 +62,24 @@ class Reads(Bounds):
         )
         box = next(x["box"] for x in self.fields["tma"] if x["operand"] == name.lower())
         across, down = (np.full_like(line, int(side)) for side in box[:2])
-        self._read[name].append((self.threads.cta[who], line, down, first, across))
+        self._read[name].append((self._teams[self.threads.cta[who]], line, down, first, across))
 
     def missing(self) -> str:
         """What a CTA with a tile does not read, the first such; empty where all is read."""
         wrote = np.flatnonzero(self._high[:, 0] >= 0)
         launches = self._launch_of()
-        teams, whole = self._teams()
         for name in OPERANDS:
             parts = self._read[name]
             if not parts:
                 return f"unread: no address of {name} is known"
-            cta, line, lines, first, count = (
+            of, line, lines, first, count = (
                 np.concatenate(each) for each in zip(*parts, strict=True)
             )
-            of = teams[cta]
             order = np.argsort(of, kind="stable")
             ends = np.searchsorted(of[order], np.arange(len(launches) + 1))
-            for each in wrote[whole[teams[wrote]]]:
-                here = order[ends[teams[each]] : ends[teams[each] + 1]]
+            for each in wrote[self._whole[self._teams[wrote]]]:
+                team = int(self._teams[each])
+                here = order[ends[team] : ends[team + 1]]
                 span = self._span(name, int(each), int(launches[each]))
                 told = _uncovered(span, line[here], lines[here], first[here], count[here])
                 if told:
@@ -94,7 +87,7 @@ class Reads(Bounds):
                     return f"unread: {told} of {name} of {sizes.text}"
         return ""
 
-    def _teams(self) -> tuple[Array, Array]:
+    def _in_teams(self) -> tuple[Array, Array]:
         """The team of each CTA, and of each team whether all of it is followed."""
         together = ranks(self.fields)
         slices = int(self.fields["grid"].get("slices", 1))
@@ -104,7 +97,8 @@ class Reads(Bounds):
             apart = max(each.grid[0] // slices, 1)
             for x, y in each.ctas:
                 found.append(keys.setdefault((i, x % apart // together, y), len(keys)))
-        teams = np.array(found)
+        # Few enough for 16 bits, which are sorted in one pass.
+        teams = np.array(found, np.int16 if len(found) < 1 << 15 else np.int64)
         return teams, np.bincount(teams, minlength=len(found)) == together * slices
 
     def _launch_of(self) -> Array:
