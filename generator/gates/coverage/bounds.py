@@ -263,7 +263,7 @@ def _size_of(ins: Instruction) -> Reader:
         return lambda _: _ONE
     if ins.opcode[0] == "cp":
         numbers = [x for x in ins.operands if x.kind in ("number", "register")]
-        if "bulk" in ins.opcode and not numbers:
+        if not numbers:  # also what only waits for copies
             return lambda _: None
         whole = numbers[1 if len(numbers) > 1 and "bulk" not in ins.opcode else 0]
         return _apart(reader(whole, np.int32))

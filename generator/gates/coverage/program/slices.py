@@ -28,9 +28,8 @@ OBSERVED: Final = frozenset(
 _OF_PREDICATES: Final = frozenset(("or", "xor", "not"))
 #: Where a thread stands in the grid: what a tile index follows from.
 _PLACES: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_")
-_WHOLE_WARP: Final = 31  # lanes that a shuffle may take numbers of
 _ACCESSES: Final = frozenset(("ld", "ldu", "st", "atom", "red", "prefetch"))
-_SPACES: Final = frozenset(("global", "shared", "param", "const", "local"))
+_SPACES: Final = frozenset(("global", "shared", "param", "const", "local", "tensormap"))
 _FLOATS: Final = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f64"))
 
 
@@ -59,9 +58,8 @@ def touched(ins: Instruction) -> Iterable[Operand]:
 
 def is_generic(ins: Instruction) -> bool:
     """Whether an instruction names no state space: its address says which it is."""
-    return ins.opcode[0] in _ACCESSES and not any(
-        word.split("::")[0] in _SPACES for word in ins.opcode[1:]
-    )
+    words = {word.split("::")[0] for word in ins.opcode[1:]}
+    return ins.opcode[0] in _ACCESSES and not words & _SPACES
 
 
 #: Operands of an instruction that a watcher asks for; none of what it does not watch.
@@ -146,7 +144,7 @@ def is_computed(ins: Instruction) -> bool:
         return "param" in ins.opcode or reads_constants(ins)
     to = written(ins)
     if ins.opcode[0] == "shfl":
-        return "idx" in ins.opcode and ins.operands[3].value == _WHOLE_WARP
+        return "idx" in ins.opcode
     if ins.opcode[0] in ("bfe", "bfi") and any(x.kind != "number" for x in ins.operands[-2:]):
         return False
     if to is None or to.kind == "vector" or any(x.kind == "vector" for x in ins.operands):
