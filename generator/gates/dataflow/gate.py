@@ -16,7 +16,7 @@ from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.dataflow import arithmetic, fences, memory, products, waits
 from hgemm_packs.generator.gates.dataflow.exceptions import FINISHES, declared
 from hgemm_packs.generator.gates.dataflow.flow import Flow
-from hgemm_packs.generator.gates.dataflow.program import leftovers, loops, unset
+from hgemm_packs.generator.gates.dataflow.program import leftovers, loops, order, unset
 from hgemm_packs.generator.gates.dataflow.program.parse import (
     Instruction,
     Kernel,
@@ -72,7 +72,8 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     follow(flow)
     found = [flow.refusals[at] for at in sorted(flow.refusals)]
     found += leftovers.faults(whole, FINISHES in flow.exceptions)
-    found += [f"{words} '{ins.text[:120]}'" for ins, words in fences.check(flow)]
+    late = (*fences.check(flow), *order.check(flow))
+    found += dict.fromkeys(f"{words} '{ins.text[:120]}'" for ins, words in late)
     evidence = {"instructions": len(kernel.instructions), "refusals": len(found)}
     if not found:
         return Verdict(GATE, Status.OK, "", evidence)
