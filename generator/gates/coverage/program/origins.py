@@ -1,7 +1,7 @@
 """Which parameters, places in the grid and turns of loops a number follows from.
 
-Called by `steering`: a product of two numbers that follow from the same is zero where either is, and
-so may be for all sizes that problems of the gate have.
+Called by `steering`: a product of two numbers that follow from the same is zero where either is,
+and so may be for all sizes that problems of the gate have.
 """
 
 from __future__ import annotations
