@@ -21,7 +21,8 @@ LEADS = {
     "setp.lt.s32 %p1, %r13, 500; @%p1 bra $L0;",
     "bits that a number has not": "bfe.u32 %r11, -1, 32, 1; mul.lo.s32 %r11, %r11, -512;"
     "add.s32 %r12, %r7, %r11; st.shared.f32 [%r12+1536], %f1;",
-    "a sum that saturates": "add.sat.s32 %r11, %r5, 2147483647; and.b32 %r11, %r11, 1024;"
+    "a sum that saturates": "add.s32 %r14, %r5, 1; add.sat.s32 %r11, %r14, 2147483647;"
+    "and.b32 %r11, %r11, 1024;"
     "add.s32 %r12, %r7, %r11; st.shared.f32 [%r12+512], %f1;",
 }
 
