@@ -70,7 +70,7 @@ def _powers(flow: Flow, found: Slice) -> Iterator[str]:
         if ins.opcode[0] not in _PRODUCTS or ins.opcode[-1][0] not in "suf":
             continue
         a, b = ins.operands[1:3]
-        if not origins.shared(ins):
+        if not origins.shared(ins) or any(_is_tracked(flow, x) for x in (a, b)):
             continue
         if not any(_is_quotient(made, *each) for each in ((a, b), (b, a))):
             yield _told("power: a number times one that follows from the same", ins)
