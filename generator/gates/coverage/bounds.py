@@ -50,6 +50,19 @@ class _Kind(NamedTuple):
     writes: bool
 
 
+#: Threads, their addresses and the bytes from there on.
+_Call = tuple[Array, Array, Array]
+
+
+class _Judged(NamedTuple):
+    """Accesses with the memory that each is in, by number, and whether it is wrong."""
+
+    launch: Array
+    address: Array
+    place: Array
+    wrong: Array
+
+
 class Bounds:
     """Accesses of one run, which are settled behind it. `faults`: instruction -> what it does, the
     first time alone; `unknown`: instructions whose address is not known."""
@@ -61,8 +74,7 @@ class Bounds:
         self.faults: dict[int, str] = {}
         self.unknown: set[int] = set()
         self._kinds: dict[int, _Kind] = {}
-        #: Accesses that are not yet judged, by instruction: threads, addresses and bytes.
-        self._taken: dict[int, list[tuple[Array, Array, Array]]] = {}
+        self._taken: dict[int, list[_Call]] = {}  # not yet judged, by instruction
         self._waiting = 0
         count = int(threads.cta[-1]) + 1 if threads.total else 0
         self._low = np.full((count, 2), _NOTHING, np.int64)
@@ -115,11 +127,15 @@ class Bounds:
 
     def settle(self) -> None:
         """Judge what was taken down. What was found is known only behind this."""
-        for at, calls in self._taken.items():
-            self._judge(self._kinds[at], calls)
+        for writes in (False, True):
+            taken = {at: x for at, x in self._taken.items() if self._kinds[at].writes == writes}
+            calls = [call for each in taken.values() for call in each]
+            if calls and self._judge(calls, writes).wrong.any():
+                for at, each in taken.items():
+                    self._tell(self._kinds[at].ins, each, self._judge(each, writes))
         self._taken, self._waiting = {}, 0
 
-    def _judge(self, kind: _Kind, calls: Sequence[tuple[Array, Array, Array]]) -> None:
+    def _judge(self, calls: Sequence[_Call], writes: bool) -> _Judged:
         who = np.concatenate([each for each, _, _ in calls])
         address, length = (_of_each(calls, i).astype(np.int64, copy=False) for i in (1, 2))
         launch = self.threads.launch[who]
@@ -139,10 +155,15 @@ class Bounds:
             if name in self._bytes:
                 wrong[here] = (offset < 0) | (offset + bytes_ > self._bytes[name][of])
             else:
-                wrong[here] = self._outside(name, offset, bytes_, of, kind.writes, who[here])
+                wrong[here] = self._outside(name, offset, bytes_, of, writes, who[here])
+        return _Judged(launch, address, place, wrong)
+
+    def _tell(self, ins: Instruction, calls: Sequence[_Call], judged: _Judged) -> None:
+        """Refuse the first access of an instruction that is wrong, and of its threads the first
+        with the lowest memory."""
+        launch, address, place, wrong = judged
         if not wrong.any():
             return
-        # The first access that is wrong, and of its threads the first with the lowest memory.
         ends = np.cumsum([each.size for each, _, _ in calls])
         call = int(np.searchsorted(ends, int(np.argmax(wrong)), "right"))
         first = int(ends[call - 1]) if call else 0
@@ -152,7 +173,7 @@ class Bounds:
         if name is not None:
             offset = int(address[at] - self._bases[name][launch[at]])
             where = f"{name}, {offset} bytes from where it begins"
-        self._refuse(kind.ins, launch[at], where)
+        self._refuse(ins, launch[at], where)
 
     def _outside(
         self, name: str, offset: Array, size: Array, launch: Array, writes: bool, who: Array
@@ -243,8 +264,9 @@ def _is_store(opcode: Sequence[str]) -> bool:
 def _kind_of(ins: Instruction) -> _Kind:
     name, target = ins.opcode[0], _global_address(ins)
     writes = name in ("st", "red", "atom") or (name == "cp" and _is_store(ins.opcode))
-    address = None if target is None else _apart(adder(target))
-    return _Kind(ins, address, _size_of(ins), writes)
+    if target is None:
+        return _Kind(ins, None, lambda _: None, writes)
+    return _Kind(ins, _apart(adder(target)), _size_of(ins), writes)
 
 
 def _apart(address: Reader) -> Reader:
@@ -275,7 +297,7 @@ def _size_of(ins: Instruction) -> Reader:
 _ONE: Final = np.array([1], np.int32)
 
 
-def _of_each(calls: Sequence[tuple[Array, Array, Array]], part: int) -> Array:
+def _of_each(calls: Sequence[_Call], part: int) -> Array:
     """A part of several accesses for each of their threads."""
     found = [call[part] for call in calls]
     threads = [call[0].size for call in calls]

@@ -60,7 +60,7 @@ def faults(trial: Trial) -> Iterator[str]:
         if ins.opcode[:2] == ("mbarrier", "complete_tx"):
             yield f"bytes: a barrier is told of bytes that nothing brings in '{ins.text[:100]}'"
             return
-    machine = Machine(kernel, trial.tables, watched)
+    machine = Machine(kernel, trial.tables, watched, trial.machine.slice)
     arrays = [name for name, space in kernel.symbols.items() if space == "shared"]
     machine.places |= {name: np.array([i << ARRAY_BIT], np.int64) for i, name in enumerate(arrays)}
     runs = (

@@ -35,12 +35,9 @@ from hgemm_packs.generator.gates.coverage.reads import irregular
 from hgemm_packs.generator.gates.coverage.reads.tiles import OPERANDS
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
-from hgemm_packs.generator.gates.dataflow.exceptions import declared as declared_flow
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Unreadable, parse
-from hgemm_packs.generator.gates.dataflow.program.webs import split
-from hgemm_packs.pack.manifest import PARAM_LAYOUTS
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Unreadable
 
 GATE: Final = "coverage"
 MOST_TOLD: Final = 4  # refusals of a verdict
@@ -71,21 +68,12 @@ def check(fields: Mapping[str, Any], source: str) -> Verdict:
 def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     """The same of the kernel's PTX."""
     try:
-        kernel = split(parse(ptx))
+        _, flow = dataflow.followed(fields, ptx)
     except Unreadable as error:
-        return Verdict(GATE, Status.COVERAGE, f"unreadable: {error}")
-    layout = str(fields["param_layout"])
-    if len(kernel.params) != len(PARAM_LAYOUTS[layout]):
-        told = f"parameters: {len(kernel.params)}, not those of {layout}"
-        return Verdict(GATE, Status.COVERAGE, told)
-    roles = dataflow.roles(kernel, layout)
-    flow = Flow(
-        kernel, roles, fields, declared_flow(fields), dataflow.sizes(kernel, layout, fields)
-    )
-    dataflow.follow(flow)
+        return Verdict(GATE, Status.COVERAGE, str(error))
     if GROUPS in declared(fields):
         return _verdict([*counts.faults_in_blocks(flow)], {"followed": False})
-    return _Case(flow, Trial(fields, kernel, roles, tables(ptx))).verdict()
+    return _Case(flow, Trial(fields, flow.kernel, flow.roles, tables(ptx))).verdict()
 
 
 def _verdict(found: list[str], evidence: dict[str, Any]) -> Verdict:
@@ -224,13 +212,23 @@ class _Case:
     def _is_harmless(self, at: int) -> bool:
         """Whether an instruction belongs to how a family lays tiles on a grid, or only masks, which
         lose bits themselves, read what it makes."""
-        instructions = self.flow.kernel.instructions
-        name = instructions[at].operands[0].name
-        users = [instructions[i] for i in self.flow.used_by.get(name, ())]
-        if users and all(x.opcode[0] == "and" and widths.kept(x) is not None for x in users):
+        ins = self.flow.kernel.instructions[at]
+        if self._is_masked(ins):
             return True
-        depends = self.proofs.depends(instructions[at])
+        depends = self.proofs.depends(ins)
         return PLACES in self.exceptions and any(each.startswith(_PLACE) for each in depends)
+
+    def _is_masked(self, ins: Instruction, turned: bool = False) -> bool:
+        """Whether only masks read what an instruction makes, or, unless it is `turned` already, its
+        complement."""
+        users = self.flow.used_by.get(ins.operands[0].name, ())
+        for user in (self.flow.kernel.instructions[i] for i in users):
+            of_complement = user.opcode[0] == "not" and user.opcode[-1] != "pred" and not turned
+            if of_complement and self._is_masked(user, turned=True):
+                continue
+            if user.opcode[0] != "and" or widths.kept(user) is None:
+                return False
+        return bool(users)
 
     def _cut(self) -> set[int]:
         """Instructions that keep few bits of a number that grows with K, as far as ranges tell."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hgemm_packs.generator.gates.source.condition import ConditionError, evaluate
 
@@ -40,8 +41,9 @@ class Hidden(ValueError):
     """Source that this preprocessor will not read; the message is "rule: what, line n"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
+    """A word of the source."""
+
     kind: str  # string, char, name, number, mark
     text: str
     line: int
@@ -219,7 +221,11 @@ def _expand(tokens: list[Token], macros: Mapping[str, Macro]) -> list[Token]:
 def _mark_made(
     body: list[Token] | tuple[Token, ...], by: Token, before: frozenset[str]
 ) -> list[Token]:
-    return [replace(t, line=by.line, made_by=t.made_by | before | {by.text}) for t in body]
+    made_by, line = before | {by.text}, by.line
+    return [
+        Token(t.kind, t.text, line, t.spaced, t.made_by | made_by if t.made_by else made_by)
+        for t in body
+    ]
 
 
 def _arguments(todo: list[Token], name: Token) -> tuple[list[list[Token]], Token]:

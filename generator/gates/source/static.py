@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -89,10 +89,18 @@ def _words(tokens: Sequence[Token]) -> Iterator[str]:
             yield f"launch: a kernel starts a kernel, line {token.line}"
         if token.text == "mutable" and tokens[i - 1].text != ")":  # of a lambda it is harmless
             yield f"global: mutable, line {token.line}"
-        if token.kind == "name" and not _RESERVED.fullmatch(token.text):
-            rule = next((rule for rule, words in _RULES if words.fullmatch(token.text)), None)
+        if token.kind == "name":
+            rule = _rule_against(token.text)
             if rule is not None and not _is_own(tokens, i):
                 yield f"{rule}: {token.text}, line {token.line}"
+
+
+@lru_cache(maxsize=1 << 16)
+def _rule_against(word: str) -> str | None:
+    """What a word is refused for, None where it may stand."""
+    if _RESERVED.fullmatch(word):
+        return None
+    return next((rule for rule, words in _RULES if words.fullmatch(word)), None)
 
 
 def _is_own(tokens: Sequence[Token], i: int) -> bool:
@@ -143,19 +151,28 @@ def _tree(read: TokenizedSource) -> Node:
 def _syntax(root: Node, statements: int) -> Iterator[str]:
     """Rules on the syntax tree: what is no word but a construct. `statements` of asm there are."""
     read = 0
-    constants = _constants(root)
-    types = {_text(node) for node in _walk(root) if node.type == "type_identifier"}
-    for node in _walk(root):
-        where = f"line {node.start_point[0] + 1}"
-        if node.type == "gnu_asm_expression":
+    nodes = [(node.type, node) for node in _walk(root)]
+    constants = _constants([node for type_, node in nodes if type_ == "declaration"])
+    types = {_text(node) for type_, node in nodes if constants and type_ == "type_identifier"}
+    for type_, node in nodes:
+        if type_ == "gnu_asm_expression":
             read += 1
-            yield from (f"{fault}, {where}" for fault in _assembly(node))
-        elif node.type in ("declaration", "field_declaration"):
-            yield from (f"{fault}, {where}" for fault in _variable(node))
-        elif node.type == "identifier" and _text(node) in constants and _is_address(node, types):
-            yield f"global: the address of {_text(node)}, {where}"
+            yield from (f"{fault}, {_where(node)}" for fault in _assembly(node))
+        elif type_ in ("declaration", "field_declaration"):
+            yield from (f"{fault}, {_where(node)}" for fault in _variable(node))
+        elif (
+            constants
+            and type_ == "identifier"
+            and _text(node) in constants
+            and _is_address(node, types)
+        ):
+            yield f"global: the address of {_text(node)}, {_where(node)}"
     if read != statements:
         yield f"asm: {statements} statements, {read} of them can be read"
+
+
+def _where(node: Node) -> str:
+    return f"line {node.start_point[0] + 1}"
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -167,7 +184,8 @@ def _walk(root: Node) -> Iterator[Node]:
     while todo:
         node = todo.pop()
         yield node
-        todo += reversed(node.children)
+        if node.child_count:
+            todo += node.children[::-1]
 
 
 def _text(node: Node | None) -> str:
@@ -215,12 +233,12 @@ def _variable(node: Node) -> Iterator[str]:
         yield f"global: {_text(shape)[:40]} is neither constant nor shared"
 
 
-def _constants(root: Node) -> set[str]:
+def _constants(declarations: Sequence[Node]) -> set[str]:
     """Names of variables in constant memory."""
     return {
         _text(name)
-        for node in _walk(root)
-        if node.type == "declaration" and "__constant__" in map(_text, node.children)
+        for node in declarations
+        if "__constant__" in _text(node) and "__constant__" in map(_text, node.children)
         for shape in node.children_by_field_name("declarator")
         for name in _walk(shape)
         if name.type == "identifier"

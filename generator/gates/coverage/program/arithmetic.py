@@ -88,7 +88,7 @@ def _two(function: Callable[[Array, Array], Array]) -> Callable[[Sequence[str]],
 def _add(opcode: Sequence[str]) -> Rule:
     if opcode[-1] == "f32" and "rz" in opcode:
         return _add_towards_zero
-    return lambda a, b: a + b
+    return np.add
 
 
 def _add_towards_zero(a: Array, b: Array) -> Array:
@@ -106,7 +106,7 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
 def _multiply(opcode: Sequence[str]) -> Rule | None:
     word = opcode[-1]
     if word == "f32" or "lo" in opcode:
-        return lambda a, b: a * b
+        return np.multiply
     if "wide" in opcode:
         return lambda a, b: _wide(word, a, b)
     if "hi" not in opcode:
@@ -144,14 +144,26 @@ def _mad(opcode: Sequence[str]) -> Rule | None:
 def _shift(opcode: Sequence[str]) -> Rule:
     word = opcode[-1]
     bits = int(word[1:])
+    fills = opcode[0] == "shr" and word[0] == "s"
+
+    def by_one(a: Array, amount: int) -> Array:
+        if amount >= bits and not fills:
+            return np.zeros_like(a)
+        least = a.dtype.type(min(amount, bits - 1))
+        if opcode[0] == "shr" and not fills:
+            return _signed(unsigned(a) >> unsigned(least))
+        shifted: Array = a << least if opcode[0] == "shl" else a >> least
+        return shifted
 
     def shift(a: Array, by: Array) -> Array:
+        if by.size == 1:
+            return by_one(a, int(by[0]) & 0xFFFFFFFF)
         amount = unsigned(as_kind(by, np.int32)).astype(np.int64)
         beyond = amount >= bits
         amount = np.minimum(amount, bits - 1).astype(a.dtype)
         if opcode[0] == "shl":
             return np.where(beyond, a.dtype.type(0), a << amount)
-        if word[0] == "s":
+        if fills:
             return a >> amount
         return np.where(beyond, a.dtype.type(0), _signed(unsigned(a) >> unsigned(amount)))
 
@@ -182,20 +194,22 @@ def _compare(opcode: Sequence[str]) -> Rule | None:
         return None
     if opcode[1] in ("lo", "ls", "hi", "hs"):
         word = "u" + word[1:]
+    if word[0] not in "ub" or opcode[1] in ("eq", "ne"):
+        return test
     return lambda a, b: test(_typed(word, a), _typed(word, b))
 
 
 COMPARISONS: Final[Mapping[str, Callable[[Array, Array], Array]]] = {
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "lo": lambda a, b: a < b,
-    "ls": lambda a, b: a <= b,
-    "hi": lambda a, b: a > b,
-    "hs": lambda a, b: a >= b,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "lo": np.less,
+    "ls": np.less_equal,
+    "hi": np.greater,
+    "hs": np.greater_equal,
 }
 
 
@@ -254,11 +268,7 @@ def _extract(opcode: Sequence[str]) -> Rule:
 
 
 def _logic(opcode: Sequence[str]) -> Rule:
-    return {
-        "and": lambda a, b: a & b,
-        "or": lambda a, b: a | b,
-        "xor": lambda a, b: a ^ b,
-    }[opcode[0]]
+    return {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[opcode[0]]
 
 
 def _float_only(function: Callable[[Array], Array]) -> Callable[[Sequence[str]], Rule | None]:
@@ -281,7 +291,7 @@ RULES: Final[Mapping[str, Callable[[Sequence[str]], Rule | None]]] = {
     "cvta": lambda _: lambda a: a,
     "mapa": lambda _: _in_another_cta,
     "add": _add,
-    "sub": _two(lambda a, b: a - b),
+    "sub": lambda _: np.subtract,  # with a sign or without: the bits are the same
     "mul": _multiply,
     "mad": _mad,
     "fma": lambda _: _fma,

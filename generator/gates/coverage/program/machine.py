@@ -58,16 +58,18 @@ class Endless(RuntimeError):
 
 class Machine:
     """One kernel, its registers with a name for each write. `constants` has the numbers of arrays
-    in constant memory; `watched` says which operands of an instruction a watcher is told of."""
+    in constant memory; `watched` says which operands of an instruction a watcher is told of;
+    `known` is the slice of the same kernel for another watcher."""
 
     def __init__(
         self,
         kernel: Kernel,
         constants: Mapping[str, Array] | None = None,
         watched: slices.Watched = slices.touched,
+        known: slices.Slice | None = None,
     ) -> None:
         self.watched = watched
-        self.slice: slices.Slice = slices.cut(kernel, watched)
+        self.slice: slices.Slice = slices.cut(kernel, watched, known)
         self.kernel = kernel = replace(
             kernel, instructions=[_by_own_names(ins) for ins in kernel.instructions]
         )
@@ -213,10 +215,11 @@ class Machine:
         if ins.guard:
             runs = frame.register(ins.guard)
             if runs is not None:
-                chosen = np.broadcast_to(runs != ins.negated, who.shape)
-                if not chosen.any():
+                chosen = runs != ins.negated
+                count = np.count_nonzero(chosen)
+                if not count:
                     return
-                if not chosen.all():
+                if count < chosen.size:
                     part = frame.part(chosen)
                     watcher(ins, part.numbers, part)
                     return
@@ -299,7 +302,7 @@ class Machine:
         by = frame.register(branch.guard)
         taken = self._guess(piece, branch, who) if by is None else by != branch.negated
         count = np.count_nonzero(taken)
-        if count in (0, taken.size):
+        if not count or count == taken.size:
             onward = piece.target if count else piece.follows
             if onward is not None:
                 due.setdefault(onward, []).append(who)

@@ -68,17 +68,23 @@ class Outcomes:
             count = int(frame.registers.threads.launch.max()) + 1
             known = gaps[at] = Gaps(np.full(count, np.inf))
         a, b = (each.astype(np.float64) for each in values)
-        gap = np.broadcast_to(a - b, launches.order.shape)[launches.order]
-        size = np.abs(gap)
-        smallest = np.minimum.reduceat(size, launches.starts)
-        there = np.flatnonzero(size == np.repeat(smallest, launches.counts))
-        if not there.size:
-            return  # no number
-        # Of several that are as near the first counts, for their signs may differ.
-        first = np.searchsorted(there, launches.starts)
-        least = gap[there[np.minimum(first, there.size - 1)]]
+        gap = a - b
+        if gap.size == 1:
+            least = np.repeat(gap, launches.numbers.size)
+        else:
+            gap = gap[launches.order]
+            size = np.abs(gap)
+            smallest = np.minimum.reduceat(size, launches.starts)
+            there = (size == smallest[launches.of]).nonzero()[0]
+            if not there.size:
+                return  # no number
+            # Of several that are as near the first counts, for their signs may differ.
+            first = np.searchsorted(there, launches.starts)
+            least = np.where(
+                np.isnan(smallest), np.inf, gap[there[np.minimum(first, there.size - 1)]]
+            )
         before = known.least[launches.numbers]
-        nearer = smallest < np.abs(before)
+        nearer = np.abs(least) < np.abs(before)
         known.order += launches.numbers[nearer & np.isinf(before)].tolist()
         known.least[launches.numbers] = np.where(nearer, least, before)
 

@@ -31,12 +31,13 @@ class Threads(NamedTuple):
 
 class Launches(NamedTuple):
     """Threads by the launch that they are of: `order` puts those of one launch together, `numbers`
-    has the launches, `starts` and `counts` where each begins in that order and how many it has."""
+    has the launches, `starts` where each begins in that order and `of` which one each thread has,
+    counted from 0."""
 
     order: Array
     numbers: Array
     starts: Array
-    counts: Array
+    of: Array
 
 
 @dataclass(slots=True)
@@ -87,9 +88,10 @@ class Frame:
             launch = self.registers.threads.launch[self.numbers]
             order = np.argsort(launch, kind="stable")
             ordered = launch[order]
-            starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-            counts = np.diff(starts, append=launch.size)
-            self._launches = Launches(order, ordered[starts], starts, counts)
+            begins = np.ones(launch.size, np.bool_)
+            np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+            starts = begins.nonzero()[0]
+            self._launches = Launches(order, ordered[starts], starts, begins.cumsum() - 1)
         return self._launches
 
     @property

@@ -8,7 +8,7 @@ of them; results of waits and elections are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RULES
@@ -66,9 +66,12 @@ def is_generic(ins: Instruction) -> bool:
 Watched = Callable[[Instruction], Iterable[Operand]]
 
 
-def cut(kernel: Kernel, watched: Watched = touched) -> Slice:
-    """The slice of a kernel whose registers have a name for each write (`webs.split`)."""
+def cut(kernel: Kernel, watched: Watched = touched, known: Slice | None = None) -> Slice:
+    """The slice of a kernel whose registers have a name for each write (`webs.split`). `known` is
+    that for another watcher."""
     made = makers(kernel)
+    if known is not None:
+        return replace(known, needed=_needed(kernel, made, known, watched))
     found = Slice()
     found.known = _known(kernel, made)
     found.sized = _sized(kernel, made)

@@ -45,6 +45,8 @@ class Reads(Bounds):
             self._load_box(ins, who, frame)
 
     def _note_read(self, name: str, who: Array, row: Array, column: Array, wide: Array) -> None:
+        if name not in OPERANDS:
+            return
         team = self._teams[self.threads.cta[who]]
         self._read[name].append((team, row, np.ones(row.shape, np.int16), column, wide))
 

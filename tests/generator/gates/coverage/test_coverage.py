@@ -15,6 +15,7 @@ from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.gates.coverage import exceptions, gate, problems
 from hgemm_packs.generator.gates.coverage.launches import grid, launch, with_strides
+from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.redteam import corpus
 
 MANIFESTS = Path(__file__).resolve().parents[4] / "manifests" / "sm_90a"
@@ -199,3 +200,46 @@ def test_a_quotient_by_a_large_factor_is_no_sign() -> None:
         "streaming": False,
     }
     assert told("sm90_batched", genome) == ""
+
+
+@pytest.mark.parametrize("name", ["sm90_tokens", "sm90_batched"])
+def test_a_count_of_tiles_of_which_masks_and_its_complement_s_keep_a_bit_loses_none(
+    name: str,
+) -> None:
+    """Kernels of both families were refused: a CTA stages its tiles in two buffers by turns, and
+    the compiler shifts the count of tiles, masks it, and masks its complement."""
+    genome: dict[str, Any] = {
+        **{"layout": "tt", "dtype": "bf16", "tile_k": 64, "schedule": "cooperative"},
+        **{"epilogue": "rows", "buffers": 2, "cluster_n": 1, "group": 1, "raster": "n"},
+        **{"ctas_per_sm": 1, "streaming": False},
+    }
+    of_family = {
+        "sm90_tokens": {
+            **{"tile_m": 32, "tile_n": 192, "stages": 4, "consumers": 1, "cluster_m": 4},
+            **{"persistent": True, "split_k": 1, "reads_ahead": False, "triggers_early": False},
+        },
+        "sm90_batched": {
+            **{"tile_m": 192, "tile_n": 128, "stages": 2, "consumers": 2, "cluster_m": 1},
+            "streaming": True,
+        },
+    }
+    assert told(name, genome | of_family[name]) == ""
+
+
+def test_the_flow_of_the_gate_before_is_taken_once_and_for_this_kernel_alone() -> None:
+    assert PLAIN is not None
+    fields = {**PLAIN.fields, "dims": dict(PLAIN.fields["dims"])}
+    ptx = compiler._compile(PLAIN.source, str(fields["symbol"]))[2]
+
+    def flow(record: Mapping[str, Any]) -> Any:
+        return dataflow.followed(record, ptx)[1]
+
+    first = flow(fields)
+    assert flow(dict(fields)) is first
+    second = flow(fields)
+    assert second is not first
+    few = {**fields["dims"]["m"], "max": 8}
+    assert flow({**fields, "dims": {**fields["dims"], "m": few}}).sizes != second.sizes
+    assert flow(fields).sizes == second.sizes
+    fields["dims"]["m"] = few
+    assert flow(fields).sizes != second.sizes, "a record that was changed in place"

@@ -78,6 +78,12 @@ def test_a_size_that_is_told_by_no_comparison_is_refused(
 
 OF_A = "A_T ? g.a[(i64)p * g.lda + row] : g.a[(i64)row * g.lda + p]"
 
+#: Twenty bits of a number, by its complement.
+TURNED = (
+    'asm volatile("shl.b32 %0, %0, 12; not.b32 %0, %0; shr.u32 %0, %0, 12; not.b32 %0, %0;'
+    ' and.b32 %0, %0, 0xfffff;" : "+r"(x));'
+)
+
 
 @pytest.mark.parametrize(
     "element",
@@ -85,6 +91,7 @@ OF_A = "A_T ? g.a[(i64)p * g.lda + row] : g.a[(i64)row * g.lda + p]"
         "g.a[(i64)(row & 0xffff) * g.lda + p]",
         "g.a[(i64)(u16)row * g.lda + p]",
         "g.a[(i64)row * g.lda + (p & 0x1ffff)]",
+        "g.a[(i64)[](int x) {" + TURNED + " return x; }(row) * g.lda + p]",
     ],
 )
 def test_a_place_that_is_cut_to_fewer_bits_than_sizes_have_is_refused(element: str) -> None:

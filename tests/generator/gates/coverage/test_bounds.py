@@ -1,0 +1,35 @@
+"""Accesses are judged many at a time: quotients and the first wrong one are as of each alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hgemm_packs.generator.gates.coverage import bounds, gate
+from tests.generator.gates.coverage.test_coverage import SUM, judged, kept
+
+__all__ = ["kept"]
+
+
+@pytest.mark.parametrize("most", [1 << 8, 1 << 31, 1 << 51, 1 << 57])
+def test_quotients_by_floats_are_those_of_integers(most: int) -> None:
+    drawn = np.random.default_rng(most)
+    by = drawn.integers(1, 1 << 29, 4000)
+    numbers = drawn.integers(-most, most, 4000)
+    # Multiples and their neighbours are where a float may be on the wrong side.
+    numbers[:2000] = numbers[:2000] // by[:2000] * by[:2000] + drawn.integers(-1, 2, 2000)
+    assert np.array_equal(bounds.divided(numbers, by), numbers // by)
+
+
+def test_the_first_wrong_access_is_told_however_many_are_judged_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    behind = (SUM, "  Problem at = g;\n  at.a += 8;\n" + SUM.replace("acc, g", "acc, at"))
+
+    def told(most: int) -> gate.Verdict:
+        monkeypatch.setattr(bounds, "MOST_WAITING", most)
+        return judged(behind)
+
+    alone = told(0)
+    assert "bounds: A, " in alone.detail
+    assert told(1 << 17) == alone
