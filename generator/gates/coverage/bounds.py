@@ -146,7 +146,7 @@ class Bounds:
             every = (place == number) & (length > 0)
             here: Any = slice(None) if every.all() else every
             if name is None:
-                wrong[here] = number != 0 or not is_generic(kind.ins)  # else shared memory
+                wrong[here] = True
                 continue
             if name not in self._strides and name not in self._bytes:
                 continue  # where groups end
@@ -266,7 +266,20 @@ def _kind_of(ins: Instruction) -> _Kind:
     writes = name in ("st", "red", "atom") or (name == "cp" and _is_store(ins.opcode))
     if target is None:
         return _Kind(ins, None, lambda _: None, writes)
-    return _Kind(ins, _apart(adder(target)), _size_of(ins), writes)
+    address, size = adder(target), _size_of(ins)
+    return _Kind(
+        ins, _apart(address), _of_global(address, size) if is_generic(ins) else size, writes
+    )
+
+
+def _of_global(address: Reader, size: Reader) -> Reader:
+    """The bytes of an access that lie in global memory: none of one in shared memory."""
+
+    def read(frame: Frame) -> Array | None:
+        at, bytes_ = address(frame), size(frame)
+        return None if at is None or bytes_ is None else np.where(at >> APART == 0, 0, bytes_)
+
+    return read
 
 
 def _apart(address: Reader) -> Reader:

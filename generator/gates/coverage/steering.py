@@ -58,7 +58,7 @@ def _choices(flow: Flow, found: Slice) -> Iterator[str]:
             chosen, names = _is_tracked(flow, ins.operands[1]), (ins.guard,)
         else:
             continue
-        if chosen and any(x in found.sized for x in names):
+        if chosen and any(x in found.sized and x in found.known for x in names):
             yield _told("choice: sizes decide between operands or sums", ins)
 
 
