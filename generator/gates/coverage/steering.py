@@ -18,6 +18,10 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Oper
 from hgemm_packs.generator.gates.dataflow.values import TRACKED
 
 _PRODUCTS: Final = frozenset(("mul", "mad", "fma"))
+Made = Mapping[str, Sequence[Instruction]]
+
+MOST_COPIES: Final = 8
+MOST_SHARED: Final = 6  # bits of the number of CTAs that share a tile
 _HANDS_ON: Final = frozenset(("mov", "cvt"))
 
 
@@ -63,28 +67,73 @@ def _choices(flow: Flow, found: Slice) -> Iterator[str]:
 
 
 def _powers(flow: Flow, found: Slice) -> Iterator[str]:
-    """Products of two numbers that follow from the same size, place or turn of a loop."""
+    """Products of two numbers that follow from the same size, place or turn of a loop, or of which
+    each is zero for some sizes: not strides, nor numbers of tiles."""
     made = makers(flow.kernel)
     origins = Origins(made, flow.kernel.joins, found.sized)
     for ins in flow.kernel.instructions:
         if ins.opcode[0] not in _PRODUCTS or ins.opcode[-1][0] not in "suf":
             continue
         a, b = ins.operands[1:3]
-        if not origins.shared(ins) or any(_is_tracked(flow, x) for x in (a, b)):
+        if any(_is_tracked(flow, x) or not origins.of(x) for x in (a, b)):
+            continue
+        flow.active = flow.threads.reach[ins.index]
+        if not origins.shared(ins) and not all(_may_be_zero(flow, made, x) for x in (a, b)):
             continue
         if not any(_is_quotient(made, *each) for each in ((a, b), (b, a))):
-            yield _told("power: a number times one that follows from the same", ins)
+            yield _told("power: a product that is zero for other sizes as well", ins)
 
 
-def _is_quotient(made: Mapping[str, Sequence[Instruction]], one: Operand, divisor: Operand) -> bool:
+def _may_be_zero(flow: Flow, made: Made, one: Operand) -> bool:
+    """Whether a number may be zero; no parameter is, and no number of CTAs, or of groups of them
+    that share a tile."""
+    value = flow.value(one)
+    if value.low is not None and value.low > 0:
+        return False
+    if one.kind != "register" or len(made.get(one.name, ())) != 1:
+        return not one.name.startswith("%n")
+    maker = made[one.name][0]
+    name, by = maker.opcode[0], maker.operands[-1]
+    if name == "ld":
+        return "param" not in maker.opcode
+    if name == "add":  # of a sign, as divisions by constants are made
+        return all(_may_be_zero(flow, made, x) for x in maker.operands[1:] if x.kind != "number")
+    is_shared = name == "shr" and 0 < by.value <= MOST_SHARED
+    if name not in _HANDS_ON and not is_shared:
+        return True
+    return _may_be_zero(flow, made, maker.operands[1])
+
+
+def _is_quotient(made: Made, one: Operand, divisor: Operand) -> bool:
     """Whether a number is that of which another is the divisor, as a remainder is found by."""
-    for _ in range(8):
+    maker = _maker(made, one)
+    return (
+        maker is not None and maker.opcode[0] == "div" and _same(made, maker.operands[2], divisor)
+    )
+
+
+def _maker(made: Made, one: Operand) -> Instruction | None:
+    """What made a number, copies and other widths of it left out; None where that is not one."""
+    for _ in range(MOST_COPIES):
         makers_of = made.get(one.name, ())
         if len(makers_of) != 1:
-            return False
-        if makers_of[0].opcode[0] == "div":
-            return makers_of[0].operands[2] == divisor
-        if makers_of[0].opcode[0] not in _HANDS_ON:
-            return False
+            return None
+        if makers_of[0].opcode[0] not in _HANDS_ON or makers_of[0].operands[1].kind != "register":
+            return makers_of[0]
         one = makers_of[0].operands[1]
-    return False
+    return None
+
+
+def _same(made: Made, one: Operand, other: Operand, depth: int = MOST_COPIES) -> bool:
+    """Whether two operands are the same, or made in the same way of the same: the compiler may
+    compute a divisor twice."""
+    if one == other:
+        return True
+    a, b = _maker(made, one), _maker(made, other)
+    if a is None or b is None or not depth:
+        return False
+    if a is b:
+        return True
+    alike = a.opcode == b.opcode and len(a.operands) == len(b.operands) and a.opcode[0] != "ld"
+    pairs = zip(a.operands[1:], b.operands[1:], strict=False)
+    return alike and all(_same(made, x, y, depth - 1) for x, y in pairs)

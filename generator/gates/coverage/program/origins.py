@@ -13,7 +13,7 @@ from typing import Final
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 
 TURN: Final = "turn"  # of a loop
-PLACES: Final = ("%ctaid", "%clusterid", "%cluster_cta")
+PLACES: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_cta")
 
 
 @dataclass(slots=True)
@@ -32,6 +32,13 @@ class Origins:
         if a.kind == "number" or b.kind == "number":
             return False
         return bool(self.of(a) & self.of(b))
+
+    def of_sizes(self, ins: Instruction) -> bool:
+        """Whether parameters decide two operands of an instruction, and no place or loop does."""
+        found = [each for each in map(self.of, ins.operands[1:]) if each]
+        return len(found) > 1 and not any(
+            name == TURN or name.startswith(PLACES) for each in found for name in each
+        )
 
     def of(self, operand: Operand) -> frozenset[str]:
         """What an operand follows from."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RULES
+from hgemm_packs.generator.gates.coverage.program.origins import Origins
+from hgemm_packs.generator.gates.coverage.program.widths import JOINING
 from hgemm_packs.generator.gates.dataflow.program.parse import (
     Instruction,
     Kernel,
@@ -292,9 +294,14 @@ def _is_echo(ins: Instruction) -> bool:
     return ins.opcode[0] == "selp" and all(x.kind == "number" for x in ins.operands[1:3])
 
 
+def _is_whole(ins: Instruction) -> bool:
+    return ins.opcode[-1][:1] in "sub" and ins.opcode[-1][1:].isdecimal()
+
+
 def _needed(
     kernel: Kernel, made: dict[str, list[Instruction]], found: Slice, watched: Watched
 ) -> set[int]:
+    origins = Origins(made, kernel.joins, found.sized)
     wanted: list[str] = []
     for ins in kernel.instructions:
         wanted += [ins.guard] if ins.guard else []
@@ -302,6 +309,9 @@ def _needed(
             wanted += operand.registers()
         if ins.index in found.observed:
             wanted += inputs(ins)
+        # What two sizes come to together may decide where nobody looks: a place in shared memory.
+        if ins.opcode[0] in JOINING and _is_whole(ins) and origins.of_sizes(ins):
+            wanted += results(ins)
     needed = set(found.observed)
     seen: set[str] = set()
     while wanted:

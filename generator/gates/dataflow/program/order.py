@@ -156,7 +156,9 @@ def _spaces(ins: Instruction) -> list[str]:
 
 
 def _is_bulk_store(ins: Instruction) -> bool:
-    return ins.opcode[:3] == ("cp", "async", "bulk") and _spaces(ins)[:1] == ["global"]
+    spaces = _spaces(ins)
+    is_bulk = ins.opcode[:3] == ("cp", "async", "bulk")
+    return is_bulk and len(spaces) == 2 and spaces[0] == "global"
 
 
 def _waits_for_stores(ins: Instruction) -> bool:

@@ -35,6 +35,16 @@ SELECT = (
     'asm volatile("{ .reg .pred p; setp.gt.s32 p, %%1, %s; selp.f32 %%0, %%2, %%0, p; }"'
     ' : "+f"(acc[2]) : "r"(%s), "f"(acc[0]));'
 )
+SHARED = """  __shared__ float parts[3][32];
+  int f;
+  asm volatile("{ .reg .pred p, q; .reg .s32 x, y; setp.gt.s32 p, %1, 700; setp.gt.s32 q, %2, 3000;"
+               "selp.s32 x, 128, 0, p; selp.s32 y, 128, 0, q; add.s32 %0, x, y; }"
+               : "=r"(f) : "r"(m), "r"(k));
+  parts[0][threadIdx.x] = parts[1][threadIdx.x] = acc[2];
+  parts[2][threadIdx.x] = acc[0];
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(acc[2])
+               : "r"((u32)__cvta_generic_to_shared(&parts[0][threadIdx.x]) + f));
+"""
 LOOP = (
     "  for (int p = 0; p < k; p += 16) {\n"
     '    asm volatile("{ .reg .pred p; .reg .u32 x; rem.u32 x, %1, 70000; setp.eq.u32 p, x, 0;"\n'
@@ -47,6 +57,12 @@ BEHIND = (
 )
 TOLD = {
     "a place within a tile": ((STORE, TWICE % "(int)(blockIdx.x >> 14)" + PLACED), "power: "),
+    "a place and a size": (
+        (STORE, (TWICE % "(int)(blockIdx.x >> 14)").replace("x - 1;", "(m >> 18) - 1;") + PLACED),
+        "power: ",
+    ),
+    "a number of CTAs": ((STORE, TWICE % "(int)(gridDim.x >> 14)" + PLACED), "power: "),
+    "a place in shared memory": ((STORE, SHARED + STORE), "one way: never 256 in 'add.s32"),
     "a float": (
         (
             SUM,
