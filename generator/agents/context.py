@@ -58,6 +58,12 @@ class Prompt:
             lines += [f"--- {part.title}  [from {part.source}]", part.text.strip()]
         return "\n".join(lines)
 
+    @classmethod
+    def of_document(cls, document: Any) -> Prompt:
+        """What `dataclasses.asdict` wrote. Raises KeyError or TypeError."""
+        parts = tuple(Part(**each) for each in document["parts"])
+        return cls(str(document["role"]), Part(**document["rules"]), parts)
+
     def with_parts(self, *parts: Part) -> Prompt:
         return replace(self, parts=(*self.parts, *parts))
 

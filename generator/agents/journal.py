@@ -77,21 +77,32 @@ class Journal:
         whole = data.rfind(b"\n") + 1
         if whole != len(data):  # the torn line of a killed run
             os.truncate(path, whole)
-        lines = data[:whole].splitlines()
-        if not lines:
+        if not whole:
             self._append({"schema": SCHEMA, "settings": settings})
             return
-        try:
-            head, *rest = map(json.loads, lines)
-            if head["schema"] != SCHEMA:
-                raise ValueError(f"its schema is not {SCHEMA}")
-            found = head["settings"]
-            self._pieces = {str(line["name"]): line["piece"] for line in rest}
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise StoreError(f"{path} is no journal of agents, or damaged: {error}") from None
+        found, self._pieces = _parse(path, data[:whole])
         for name in sorted(settings.keys() | found.keys()):
             if settings.get(name) != found.get(name):
                 raise StoreError(
                     f"{path.parent} is a run with {name} {found.get(name)!r}, not "
                     f"{settings.get(name)!r}: go on as it began, or name another folder"
                 )
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings and the pieces of a run's folder, also while the run goes on. Raises OSError,
+    and StoreError for a damaged file."""
+    path = folder / FILE
+    data = path.read_bytes()
+    return _parse(path, data[: data.rfind(b"\n") + 1])
+
+
+def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings and pieces of a journal's whole lines. Raises StoreError."""
+    try:
+        head, *rest = map(json.loads, data.splitlines())
+        if head["schema"] != SCHEMA:
+            raise ValueError(f"its schema is not {SCHEMA}")
+        return dict(head["settings"]), {str(line["name"]): line["piece"] for line in rest}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(f"{path} is no journal of agents, or damaged: {error}") from None

@@ -137,16 +137,21 @@ class Orchestrator:
         return bool(self.tree.live)
 
     def _hypotheses(self, number: int) -> dict[str, Any]:
-        tree = self.tree
+        tree, profile, count = self.tree, self.profile(), self._limits.hypotheses
+        asked = self._reasoner.prompt(profile, count, tree.attempts, tree.dead_ends)
         found, failed = self._reasoner.hypotheses(
-            self.profile(),
-            self._limits.hypotheses,
+            profile,
+            count,
             attempts=tree.attempts,
             closed=tree.dead_ends,
             known=[branch.hypothesis for branch in tree.branches],
             seed=self._seed + number,
         )
-        return {"found": [asdict(each) for each in found], "failed": failed}
+        return {
+            "asked": asdict(asked),
+            "found": [asdict(each) for each in found],
+            "failed": failed,
+        }
 
     def profile(self) -> Profile | None:
         """The profile of the best kernel so far, or of the one that the model likes best."""

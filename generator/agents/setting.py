@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hgemm_packs.generator.agents import archive
+from hgemm_packs.generator.agents import archive, turns
 from hgemm_packs.generator.agents.archive import Example
 from hgemm_packs.generator.agents.ground import Ground
 from hgemm_packs.generator.agents.journal import Journal
@@ -100,7 +100,11 @@ def solve_problem(setting: Setting, chat: Chat | None, out: Console) -> tuple[li
 
 
 def show_prompts(setting: Setting, chat: Chat | None) -> Iterator[str]:
-    """The first prompt of each role that would ask a model, with the source of each part."""
+    """Prompts with the source of each part: all of the run in the folder, where there is one, else
+    the first of each role that would ask a model."""
+    if turns.is_run(setting.folder):
+        yield from (prompt.show() for prompt in turns.prompts(setting.folder))
+        return
     _, ground = open_ground(setting)
     first = profiler.profile(ground.ranked[0], setting.problem, ground.device)
     reasoner = Reasoner(ground, None, None if setting.kind == GENOME else ())
@@ -154,8 +158,11 @@ def facts_of(device: Device) -> DeviceFacts:
 
 
 def read_examples(path: Path, problem: Problem, facts: DeviceFacts) -> list[Example]:
-    """Examples of a run's folder, or of a file of an evaluator's answers. Raises StoreError,
-    ValueError, OSError."""
+    """Examples of a run's folder, of a search or of agents, or of a file of an evaluator's answers.
+    Raises StoreError, ValueError, OSError."""
+    if turns.is_run(path):
+        run = turns.read(path)
+        return archive.of_run(run.problem, [each.attempt for each in run.turns], path.name, problem)
     if path.suffix == ".jsonl":
         return archive.of_answers(path, problem)
     with Store(path, readonly=True) as store:

@@ -7,7 +7,7 @@ their own, so that a kill in the middle of a step loses no measurement.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hgemm_packs.generator.agents.journal import Journal
@@ -96,7 +96,11 @@ class Stepper:
         except ChatError as error:
             failed = str(error)
             proposed = [Proposed(None, "", failed)]
-        return {"proposed": [_document(each) for each in proposed], "failed": failed}
+        return {
+            "asked": asdict(self.synthesizer.prompt(order)),
+            "proposed": [_document(each) for each in proposed],
+            "failed": failed,
+        }
 
     def _judge(
         self, proposed: Proposed, branch: Branch, round: int, place: int, i: int, tried: set[str]
@@ -141,6 +145,7 @@ def _document(proposed: Proposed) -> dict[str, Any]:
         "operator": proposed.operator,
         "words": proposed.words,
         "parent": proposed.parent,
+        "said": proposed.said,
     }
 
 
@@ -152,4 +157,5 @@ def _proposed(document: Any) -> Proposed:
         str(document["operator"]),
         str(document["words"]),
         str(document["parent"]),
+        str(document.get("said", "")),  # journals of before have none
     )

@@ -45,12 +45,13 @@ class Hypothesis:
 class Proposed:
     """What a synthesizer made of a hypothesis: a candidate, or None and the words why not.
     `operator` is "seed", "genome", "source", "edit" or "repair", `parent` the key of what was
-    changed."""
+    changed. `said` is the answer as it was given, empty where nobody answered."""
 
     candidate: Candidate | None
     operator: str
     words: str = ""
     parent: str = ""
+    said: str = ""
 
 
 _TIME = (float, int, type(None))

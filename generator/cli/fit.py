@@ -12,7 +12,7 @@ from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.generator.cli.app import EVIDENCE, app
 from hgemm_packs.generator.compile import pack_writer
 from hgemm_packs.generator.families import FREE, family
-from hgemm_packs.generator.prediction import abstention, draw, fit, plot, rows, teacher, times
+from hgemm_packs.generator.prediction import abstention, draw, fit, rows, teacher, times
 from hgemm_packs.generator.prediction.abstention import SORTS, Threshold
 
 #: Problems that candidates are picked for; no figure is of these.
@@ -98,5 +98,7 @@ def fit_predictor(
     pack_writer.write_source(manifest, pack_writer.with_predictors(source, (*others, found)))
     if report is not None:
         report.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        from hgemm_packs.generator.prediction import plot  # matplotlib, a third of a second
+
         plot.draw(judged, thresholds, report.with_suffix(".png"))
     console().print_json(json.dumps(document))

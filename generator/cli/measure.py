@@ -29,6 +29,7 @@ from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.cli.app import EVIDENCE, GATES, Gpus, Group, app
 from hgemm_packs.generator.compile.pack_kernels import Packed
 from hgemm_packs.generator.tables.sustained import LEAST_FLOP
+from hgemm_packs.generator.workers import gpus
 
 measures = typer.Typer(
     cls=Group,
@@ -292,7 +293,7 @@ def sanitize_pack(
     asked = tuple(tools or sanitizer.OF_TABLES)
     if not set(asked) <= set(sanitizer.TOOLS):
         raise UserError(f"--tools {' '.join(asked)}: known are {', '.join(sanitizer.TOOLS)}")
-    names = sweep.gpus()
+    names = gpus.names()
     if not names:
         raise UserError(search.NO_DEVICE)
     plan = CampaignOptions(out, len(names), deadline, commit=commit)

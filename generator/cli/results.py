@@ -14,6 +14,7 @@ from rich.console import Console
 
 from hgemm_packs.cli.console import UserError, console
 from hgemm_packs.generator import report
+from hgemm_packs.generator.agents import turns
 from hgemm_packs.generator.campaigns.refine import Refinement
 from hgemm_packs.generator.cli.app import LOOK, SEARCH, Keep, Name, Run, app
 from hgemm_packs.generator.compile import compiler, pack_kernels, pack_writer
@@ -35,6 +36,12 @@ def use_one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+def load() -> None:
+    """Import what figures and a report need: it takes seconds, where a run measures."""
+    use_one_thread()
+    report.load()
 
 
 def conclude(
@@ -134,8 +141,8 @@ def write_report(
     answers: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PROPOSER=FILE",
-            help="Lines of an evaluator, whose proposals are not in the run: llm=answers.jsonl.",
+            metavar="PROPOSER=PATH",
+            help="Lines of an evaluator or a folder of `solve`, to be added: llm=answers.jsonl.",
         ),
     ] = None,
     ledgers: Annotated[
@@ -155,7 +162,9 @@ def write_report(
 def _read_answers(named: str) -> list[Sample]:
     proposer, mark, path = named.partition("=")
     if not (proposer and mark and path):
-        raise UserError(f"--answers {named!r}: say llm=FILE.jsonl")
+        raise UserError(f"--answers {named!r}: say llm=FILE.jsonl, or llm=FOLDER")
+    if turns.is_run(Path(path)):
+        return turns.samples(turns.read(Path(path)), proposer)
     return read_answers(Path(path), proposer)
 
 

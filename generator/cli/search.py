@@ -19,8 +19,7 @@ import typer
 from threadpoolctl import threadpool_limits
 
 from hgemm_packs.cli.console import UserError, console
-from hgemm_packs.generator import report
-from hgemm_packs.generator.cli import live
+from hgemm_packs.generator.cli import live, results
 from hgemm_packs.generator.cli.app import (
     EFFORT,
     NAMED,
@@ -30,7 +29,7 @@ from hgemm_packs.generator.cli.app import (
     LikeOption,
     app,
 )
-from hgemm_packs.generator.cli.results import conclude, say, use_one_thread
+from hgemm_packs.generator.cli.results import conclude, say
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core import problems as problem_lists
 from hgemm_packs.generator.core.space import Space
@@ -40,6 +39,7 @@ from hgemm_packs.generator.flashinfer_trace.problems import read_list
 from hgemm_packs.generator.run import generate, start
 from hgemm_packs.generator.run.generate import Budget
 from hgemm_packs.generator.search import DEFAULT, STRATEGIES, Strategy, transfer
+from hgemm_packs.generator.search.later import Later
 from hgemm_packs.generator.store.run_folder import Store
 from hgemm_packs.generator.workers import gpus
 from hgemm_packs.generator.workers.builder import ProcessBuilder
@@ -241,17 +241,16 @@ def search(
     with Store(run) as store:
         seed = run_seed(store, seed)
         with workers(run, jobs, count, ray) as (compilers, evaluator):
-            # Read, imported and compiled while processes start on the GPUs.
+            # Read, imported and compiled while processes start on the GPUs and measure ceilings.
             card = start.find_card(like, partial(say, out)) if like else None
-            chosen = None if alone else searcher(strategy, seed % _STRATEGY_SEEDS, known)
+            make = partial(searcher, strategy, seed % _STRATEGY_SEEDS, known)
+            chosen = None if alone else Later(strategy, make)
             begin = start.begin(card, chosen, limit, behind, problems)
             compilers.begin(begin.ahead)
-            clean = start.read_clean(sanitized or ())
-            use_one_thread()
-            threading.Thread(target=report.load, daemon=True).start()  # while ceilings are measured
+            threading.Thread(target=results.load, daemon=True).start()
             builder = KnownBuilder(compilers, card.kernels if card else {})
             with (
-                start.sanitizing(count or 1, run_sanitizer, clean) as sanitize,
+                start.sanitizing(count or 1, run_sanitizer, sanitized or ()) as sanitize,
                 live.show_progress(out) as watch,
             ):
                 summary = generate.generate(
@@ -302,7 +301,7 @@ def run_sanitizer(
     from hgemm_packs.generator.gates import sweep
     from hgemm_packs.generator.gates.sanitizer import OF_TABLES, SanitizerUnavailable
 
-    left, seats = len(kernels), sweep.seats(sweep.gpus()[:count])
+    left, seats = len(kernels), sweep.seats(gpus.names()[:count])
     try:
         if not seats:
             raise SanitizerUnavailable("this machine has no GPU")

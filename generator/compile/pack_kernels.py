@@ -6,8 +6,10 @@ does it; nothing here decides what `matmul` runs.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from hgemm_packs.errors import PackError
 from hgemm_packs.generator.core import problems
 from hgemm_packs.generator.core.spec import CompiledKernel, Status, Verdict
 from hgemm_packs.pack.folder import MANIFEST_NAME, Pack
-from hgemm_packs.pack.manifest import DeviceProfile, KernelEntry
+from hgemm_packs.pack.manifest import DeviceProfile, KernelEntry, Row
 from hgemm_packs.pack.manifest_reader import Manifest
 from hgemm_packs.problem import Problem
 
@@ -27,26 +29,48 @@ Asked = tuple[Problem, str | None]
 
 
 class Packed:
-    """The pack in a directory, with the rows of one profile: of the GPU here where the pack has it,
-    else of the first. `wins`: problem -> name of the kernel that its table runs there, `dependent`:
-    of the one that it launches dependently there. Raises PackError."""
+    """The pack in a directory, or one that is open, with the rows of one profile: of the GPU here
+    where the pack has it, else of the first. Raises PackError."""
 
-    def __init__(self, directory: Path) -> None:
-        self.pack = Pack.open(directory)
+    def __init__(self, place: Path | Pack) -> None:
+        self.pack = place if isinstance(place, Pack) else Pack.open(place)
+        self.entries = {entry.name: entry for entry in self.pack.manifest.kernels}
+
+    # Who wants kernels alone waits for no torch, and for no second reading of the manifest.
+    @cached_property
+    def _fields(self) -> dict[str, dict[str, Any]]:
+        manifest = (self.pack.path / MANIFEST_NAME).read_bytes()
+        if hashlib.sha256(manifest).hexdigest() != self.pack.manifest_sha256:
+            raise PackError("manifest_changed", "it is not as it was opened", str(self.pack.path))
+        return {kernel["id"]: kernel for kernel in json.loads(manifest)["kernels"]}
+
+    @cached_property
+    def profile(self) -> DeviceProfile:
+        return _find_profile(self.pack.manifest)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        return [row for row in self.pack.manifest.table if row.profile == self.profile.name]
+
+    @cached_property
+    def measured(self) -> list[Problem]:
+        return [Problem(*row.key) for row in self.rows]
+
+    @cached_property
+    def wins(self) -> dict[Problem, str]:
+        """The kernels, by name, that the table runs."""
         manifest = self.pack.manifest
-        document = json.loads((directory / MANIFEST_NAME).read_bytes())
-        self._fields: dict[str, dict[str, Any]] = {k["id"]: k for k in document["kernels"]}
-        self.entries = {entry.name: entry for entry in manifest.kernels}
-        self.profile = _find_profile(manifest)
-        self.rows = [row for row in manifest.table if row.profile == self.profile.name]
-        self.measured = [Problem(*row.key) for row in self.rows]
-        self.wins = {
+        return {
             Problem(*row.key): manifest.by_id[row.kernel].name
             for row in self.rows
             if row.kernel is not None and manifest.policy.clears(row)
         }
-        self.dependent = {
-            Problem(*row.key): manifest.by_id[row.dependent].name
+
+    @cached_property
+    def dependent(self) -> dict[Problem, str]:
+        """The kernels, by name, that the table launches dependently."""
+        return {
+            Problem(*row.key): self.pack.manifest.by_id[row.dependent].name
             for row in self.rows
             if row.dependent is not None and Problem(*row.key) in self.wins
         }

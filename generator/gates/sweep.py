@@ -50,15 +50,6 @@ class Answer:
     seconds: float
 
 
-def gpus() -> list[str]:
-    """The names by which CUDA_VISIBLE_DEVICES knows this host's GPUs."""
-    import torch
-
-    count = torch.cuda.device_count()
-    given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return given[:count] if given else [str(i) for i in range(count)]
-
-
 def seats(names: Sequence[str], processes: int | None = None) -> list[Seat]:
     """One for each process at a time, the GPUs in turn; none without a GPU."""
     count = processes or min(PER_GPU * len(names), os.cpu_count() or 1)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from hgemm_packs.generator.agents import turns
 from hgemm_packs.generator.compile.cache import write_atomically
 from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.evaluator.answer import CORRECT
 from hgemm_packs.generator.evaluator.reward import LEVEL
 from hgemm_packs.generator.rl import trajectories
-from hgemm_packs.generator.store.reader import StoreReader
+from hgemm_packs.generator.rl.trajectories import Line
+from hgemm_packs.generator.store.run_folder import Store
 
-Line = dict[str, Any]
 #: A revision is worth showing from this gain over its parent on.
 REVISION = 1.05
 #: Two answers to one prompt are a pair from this difference of rewards on; pairs of a group.
@@ -75,10 +76,14 @@ FORMATS: Final[Mapping[str, Callable[[Sequence[Line]], Iterator[Line]]]] = {
 }
 
 
-def write(store: StoreReader, name: str, out: Path) -> int:
-    """Write a store's trajectories in one of FORMATS; returns the count of lines."""
-    with store.snapshot():
-        known = [*trajectories.lines(trajectories.read(store))]
+def write(run: Path, name: str, out: Path) -> int:
+    """Write the trajectories of a run's folder, of a search or of agents, in one of FORMATS;
+    returns the count of lines. Raises StoreError for a folder of neither."""
+    if turns.is_run(run):
+        known = [*trajectories.lines_of_agents(turns.read(run))]
+    else:
+        with Store(run, readonly=True) as store, store.snapshot():
+            known = [*trajectories.lines(trajectories.read(store))]
     made = [json.dumps(line, sort_keys=True) for line in FORMATS[name](known)]
     write_atomically(out, "".join(f"{line}\n" for line in made).encode())
     return len(made)

@@ -1,7 +1,7 @@
 """What a run tried, turn by turn: each proposal with what it was made from, and what it was worth.
 
-Read from a run's store, also while the run goes on. A proposal's turn is its place in its line of
-descent; those that share a prompt are a group.
+Read from a run's store, or from the turns of a run of agents, also while the run goes on. A
+proposal's turn is its place in its line of descent; those that share a prompt are a group.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from hgemm_packs.generator.agents import turns as turns_of_agents
+from hgemm_packs.generator.agents.words import RULE
 from hgemm_packs.generator.core.spec import Choice, DeviceFacts, Outcome, Status
 from hgemm_packs.generator.evaluator.reward import reward
 from hgemm_packs.generator.families import FAMILIES, computed
@@ -22,6 +24,7 @@ from hgemm_packs.generator.store.schema import digest
 from hgemm_packs.measure.evidence import stray
 from hgemm_packs.problem import Problem
 
+Line = dict[str, Any]
 #: Turns before its own that a prompt shows.
 SHOWN = 3
 #: Statuses that say nothing of a kernel's own faults once it was timed.
@@ -118,22 +121,64 @@ def _noise_floor(store: StoreReader, device: DeviceFacts) -> float:
     return max((stray(each) for each in bounds if each), default=0.0)
 
 
-def lines(turns: list[Turn]) -> Iterator[dict[str, Any]]:
+def lines(turns: list[Turn]) -> Iterator[Line]:
     """A record a turn, as docs/reinforcement.md lists the fields."""
     spaces = {
         problem: ActionSpace(t.choice for t in turns if t.problem == problem)
         for problem in dict.fromkeys(turn.problem for turn in turns)
     }
-    made = [(turn, _line(turn, spaces[turn.problem])) for turn in turns]
+    yield from _with_advantages([_line(turn, spaces[turn.problem]) for turn in turns])
+
+
+def lines_of_agents(run: turns_of_agents.Run) -> Iterator[Line]:
+    """The same of a run of agents: what a model was asked and what it said, as they were. Built-in
+    rules say what a model in their place would have."""
+    worth = [turn.attempt.reward for turn in run.turns]
+    place = {id(turn): i for i, turn in enumerate(run.turns)}
+    later: list[list[float]] = [[] for _ in run.turns]
+    for i, turn in reversed([*enumerate(run.turns)]):
+        worth[i] += DISCOUNT * fmean(later[i]) if later[i] else 0.0
+        if turn.before is not None:
+            later[place[id(turn.before)]].append(worth[i])
+    said = [(turn, gain) for turn, gain in zip(run.turns, worth, strict=True) if turn.said]
+    yield from _with_advantages([_line_of_agents(run, turn, gain) for turn, gain in said])
+
+
+def _line_of_agents(run: turns_of_agents.Run, turn: turns_of_agents.Turn, gain: float) -> Line:
+    attempt, depth, before = turn.attempt, 0, turn.before
+    while before is not None:
+        depth, before = depth + 1, before.before
+    parent = turn.before.attempt if turn.before else None
+    return {
+        "problem": row_of(run.problem),
+        "group": digest(turn.asked)[:16],
+        "turn": depth,
+        "messages": [dict(each) for each in turn.asked],
+        "completion": turn.said,
+        "reward": round(attempt.reward, 6),
+        "parts": _rounded(parts(turn.status, attempt.reward)),
+        "return": round(gain, 6),
+        "verdict": turn.status,
+        "us": attempt.us if attempt.correct else None,
+        "speedup": round(attempt.score, 6) if attempt.correct else None,
+        "parent": parent and parent.key,
+        "parent_us": parent.us if parent and parent.correct else None,
+        "model": run.model or RULE,
+        "operator": attempt.operator,
+        "source": attempt.key,
+    }
+
+
+def _with_advantages(made: list[Line]) -> Iterator[Line]:
     groups: dict[str, list[float]] = {}
-    for _, line in made:
+    for line in made:
         groups.setdefault(line["group"], []).append(line["reward"])
     centred = {name: iter(advantages(rewards)) for name, rewards in groups.items()}
-    for _, line in made:
+    for line in made:
         yield {**line, "advantage": round(next(centred[line["group"]]), 6)}
 
 
-def _line(turn: Turn, space: ActionSpace) -> dict[str, Any]:
+def _line(turn: Turn, space: ActionSpace) -> Line:
     said: list[Message] = messages(
         turn.problem,
         space,

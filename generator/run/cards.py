@@ -7,7 +7,7 @@ as the runtime finds them. A manifest or a pack that is damaged is left out, wit
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -52,14 +52,11 @@ class _Places:
     packs: list[Packed] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
-    def read(self, place: Path, reader: Callable[[Path], object]) -> None:
+    def read(self, place: Path) -> None:
         try:
-            found = reader(place)
+            self.sources.append(read_source(place))
         except (PackError, OSError, ValueError) as error:
             self.refused.append(f"{place}: {error}")
-            return
-        self.sources += [found] if isinstance(found, SourceManifest) else []
-        self.packs += [found] if isinstance(found, Packed) else []
 
 
 def find_card(name: str, manifests: Path | None = None) -> Card:
@@ -73,9 +70,8 @@ def find_card(name: str, manifests: Path | None = None) -> Card:
     places = _Places()
     for place, theirs in named.items():
         if profile in theirs:
-            places.read(place, read_source)
-    for pack in opened:
-        places.read(pack.path, Packed)
+            places.read(place)
+    places.packs += [Packed(pack) for pack in opened]
     return _make(profile, places)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hgemm_packs.generator.compile import source_folder
 from hgemm_packs.generator.compile.pack_writer import read_source
@@ -21,7 +22,11 @@ from hgemm_packs.generator.search import Strategy, transfer
 from hgemm_packs.generator.search.like import Like
 from hgemm_packs.generator.store import export
 from hgemm_packs.generator.store.lines import read_records
+from hgemm_packs.generator.workers import gpus
 from hgemm_packs.problem import Problem
+
+if TYPE_CHECKING:
+    from hgemm_packs.generator.gates.sweep import Waiting
 
 #: What a screen must have a row's kernel ahead of torch by, for nothing else to be tried.
 ENOUGH = 1.01
@@ -100,28 +105,40 @@ def read_earlier(places: Sequence[Path]) -> tuple[transfer.Known, transfer.Known
     )
 
 
-def read_clean(places: Sequence[Path]) -> set[str]:
-    """Ids of the kernels that lines of `generate sanitize` have clean. Raises OSError."""
-    from hgemm_packs.generator.gates import sanitizer  # torch, which help needs not
-
-    return sanitizer.clean(read_records(places)) if places else set()
-
-
 @contextlib.contextmanager
 def sanitizing(
-    count: int, run: Callable[..., Iterable[Mapping[str, Verdict]]], clean: Collection[str] = ()
+    count: int, run: Callable[..., Iterable[Mapping[str, Verdict]]], known: Sequence[Path] = ()
 ) -> Iterator[Sanitize]:
-    """The sanitizer gate on `count` GPUs here, by `run`, for kernels that no record has `clean`.
-    What it started ahead and nothing needed is ended afterwards."""
+    """The sanitizer gate on `count` GPUs here, by `run`, for kernels that no line of `generate
+    sanitize` in files `known` has clean. What it started ahead and nothing needed is ended
+    afterwards. Raises OSError where a file cannot be read, when a verdict is asked for."""
+    with ThreadPoolExecutor(1, "sanitizer") as thread:
+        loaded = thread.submit(_load_gate, known)
+
+        def prepare() -> None:
+            from hgemm_packs.generator.gates import sanitizer, sweep
+
+            # `run` says why where they cannot work.
+            with contextlib.suppress(sanitizer.SanitizerUnavailable):
+                loaded.result()[1].start(sweep.seats(gpus.names()[:count]), sanitizer.OF_TABLES)
+
+        def judge(kernels: Sequence[CompiledKernel]) -> Iterator[Mapping[str, Verdict]]:
+            clean, ahead = loaded.result()
+            return sanitize_unknown(clean, partial(run, count, ahead=ahead), kernels)
+
+        try:
+            yield Sanitize(judge, prepare)
+        finally:
+            with contextlib.suppress(OSError):  # who asked for a verdict knows it
+                loaded.result()[1].close()
+
+
+def _load_gate(known: Sequence[Path]) -> tuple[set[str], Waiting]:
+    """Ids of kernels that are clean on record, and what is started ahead. A thread's: the gate
+    imports torch, which takes seconds, and is asked last of all."""
     from hgemm_packs.generator.gates import sanitizer, sweep
 
-    def prepare() -> None:
-        # `run` says why where they cannot work.
-        with contextlib.suppress(sanitizer.SanitizerUnavailable):
-            ahead.start(sweep.seats(sweep.gpus()[:count]), sanitizer.OF_TABLES)
-
-    with contextlib.closing(sweep.Waiting()) as ahead:
-        yield Sanitize(partial(sanitize_unknown, clean, partial(run, count, ahead=ahead)), prepare)
+    return sanitizer.clean(read_records(known)) if known else set(), sweep.Waiting()
 
 
 def sanitize_unknown(

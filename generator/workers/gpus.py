@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -27,3 +28,10 @@ def count(load: Callable[[str], Any] = ctypes.CDLL) -> int:
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(found)):
         return 0
     return found.value
+
+
+def names() -> list[str]:
+    """The names by which CUDA_VISIBLE_DEVICES knows them. Raises ModuleNotFoundError as `count`."""
+    found = count()
+    given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return given[:found] if given else [str(i) for i in range(found)]

@@ -7,6 +7,7 @@ analytic model; source it cannot write.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -89,7 +90,7 @@ class Synthesizer:
         parent = order.parent.key if order.parent else ""
         if reply.refusal or not reply.text.strip():
             words = f"the model refused: {reply.refusal[:200] or 'it said nothing'}"
-            return Proposed(None, operator, words, parent)
+            return Proposed(None, operator, words, parent, reply.text)
         try:
             if self._kind == GENOME:
                 candidate = _genome(reply.text, order, self._ground)
@@ -97,8 +98,8 @@ class Synthesizer:
                 candidate, operator = _source(reply.text, order, operator)
         except answers.Unclear as error:
             cut = " (the answer was cut off)" if reply.finish == "length" else ""
-            return Proposed(None, operator, f"{error}{cut}", parent)
-        return Proposed(candidate, operator, "", parent)
+            return Proposed(None, operator, f"{error}{cut}", parent, reply.text)
+        return Proposed(candidate, operator, "", parent, reply.text)
 
     def _by_rule(self, order: Order, n: int) -> list[Proposed]:
         found: list[Proposed] = []
@@ -107,7 +108,8 @@ class Synthesizer:
             if candidate.key not in order.tried:
                 parent = order.parent.key if order.parent else ""
                 operator = "genome" if order.parent else "seed"
-                found.append(Proposed(candidate, operator, "", parent))
+                said = {"diagnosis": order.hypothesis.words, **candidate.document()}
+                found.append(Proposed(candidate, operator, "", parent, json.dumps(said)))
             if len(found) == n:
                 break
         return found

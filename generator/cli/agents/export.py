@@ -9,16 +9,17 @@ from typing import Annotated
 import typer
 
 from hgemm_packs.cli.console import console
-from hgemm_packs.generator.cli.app import AGENTS, Run, app
+from hgemm_packs.generator.cli.app import AGENTS, app
 from hgemm_packs.generator.rl import exports
-from hgemm_packs.generator.store.run_folder import Store
 
 Format = Enum("Format", {name: name for name in exports.FORMATS}, type=str)  # type: ignore[misc]
 
 
 @app.command("export", rich_help_panel=AGENTS)
 def export_run(
-    run: Run,
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder of a search, or of `generate solve`.")
+    ],
     out: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="File of lines to write.")],
     format_: Annotated[
         Format, typer.Option("--format", help="Answers to learn, pairs, or turns with rewards.")
@@ -28,8 +29,7 @@ def export_run(
 
     docs/reinforcement.md of the repository lists the fields of a line.
     """
-    with Store(run, readonly=True) as store:
-        count = exports.write(store, format_.value, out)
+    count = exports.write(run, format_.value, out)
     console().print(f"wrote {out}: {count} lines", soft_wrap=True)
     if not count:
         raise typer.Exit(1)

@@ -66,7 +66,8 @@ def solve(
         typer.Option(metavar="RUN", help="Runs whose kernels are shown as examples. Repeatable."),
     ] = None,
     show_prompt: Annotated[
-        bool, typer.Option("--show-prompt", help="Print the first prompts, and ask nobody.")
+        bool,
+        typer.Option("--show-prompt", help="Print the run's prompts, or the first; ask nobody."),
     ] = False,
     server: ServerOption = None,
     model: ModelOption = None,

@@ -68,7 +68,7 @@ def check(fields: Mapping[str, Any], source: str) -> Verdict:
 def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     """The same of the kernel's PTX."""
     try:
-        _, flow = dataflow.followed(fields, ptx)
+        flow = dataflow.left(fields, ptx)
     except Unreadable as error:
         return Verdict(GATE, Status.COVERAGE, str(error))
     if GROUPS in declared(fields):

@@ -61,6 +61,7 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     """The same of the kernel's PTX."""
     try:
         whole, flow = followed(fields, ptx)
+        _kept.flow = ptx, copy.deepcopy(dict(fields)), flow.exceptions, flow, flow.active
     except Unreadable as error:
         return Verdict(GATE, Status.DATAFLOW, str(error))
     kernel = flow.kernel
@@ -78,13 +79,19 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
 _kept = threading.local()
 
 
-def followed(fields: Mapping[str, Any], ptx: str) -> tuple[Kernel, Flow]:
-    """A kernel as it is written, and its flow to the end. The next gate of the same thread gets the
-    flow that this one has made. Raises Unreadable."""
+def left(fields: Mapping[str, Any], ptx: str) -> Flow:
+    """The flow that this gate has left in this thread, for the gate behind it and once, else a new
+    one. Raises Unreadable."""
     known, _kept.flow = getattr(_kept, "flow", None), None
-    if known is not None and known[0] == ptx and known[1] == fields:
-        whole, flow, flow.active = known[2:]
-        return whole, flow
+    if known is None or known[:3] != (ptx, fields, declared(fields)):
+        return followed(fields, ptx)[1]
+    flow: Flow = known[3]
+    flow.active = known[4]
+    return flow
+
+
+def followed(fields: Mapping[str, Any], ptx: str) -> tuple[Kernel, Flow]:
+    """A kernel as it is written, and its flow to the end. Raises Unreadable."""
     try:
         whole = parse(ptx)
         kernel = split(whole)
@@ -97,7 +104,6 @@ def followed(fields: Mapping[str, Any], ptx: str) -> tuple[Kernel, Flow]:
         kernel, roles(kernel, layout), fields, declared(fields), sizes(kernel, layout, fields)
     )
     follow(flow)
-    _kept.flow = ptx, copy.deepcopy(dict(fields)), whole, flow, flow.active
     return whole, flow
 
 

@@ -12,6 +12,7 @@ from benchmarks.agents import replay as agents
 from benchmarks.agents import scripted
 from hgemm_packs.generator.agents.words import Attempt
 from hgemm_packs.generator.llm.words import Message, Request
+from hgemm_packs.generator.store.lines import read_records
 from tests.generator.agents import cheating
 
 FIGURES = json.loads(figures_of.OUT.read_text(encoding="utf-8"))
@@ -28,6 +29,15 @@ def test_the_figures_meet_what_is_asked() -> None:
     assert FIGURES["scripted"]["gate_bypasses"] == 0
     cases = len(cheating.cheats()) + len(scripted.FAILURES)
     assert FIGURES["scripted"]["cases"] == cases == sum(FIGURES["scripted"]["outcomes"].values())
+
+
+def test_every_cheat_of_the_corpus_was_proposed_under_its_name() -> None:
+    """A case that was renamed would leave the count as it is, and never have been proposed."""
+    played = {
+        line["case"] for line in read_records([figures_of.RAW / "scripted"]) if "case" in line
+    }
+    wanted = {case.name for case in cheating.cheats()} | scripted.FAILURES.keys()
+    assert wanted == played
 
 
 def lines(**shares: list[float]) -> list[agents.Line]:

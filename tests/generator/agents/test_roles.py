@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -126,7 +127,9 @@ def test_the_rule_proposes_nothing_that_was_tried_and_comes_to_an_end() -> None:
 def test_without_a_parent_the_rule_begins_with_what_the_model_likes() -> None:
     (found,) = Synthesizer(ground()).propose(Order(RING), 1)
     choice, _ = start()
-    assert found == Proposed(Candidate.of_genome(choice.family, choice.genome), "seed")
+    candidate = Candidate.of_genome(choice.family, choice.genome)
+    said = json.dumps({"diagnosis": RING.words, **candidate.document()})
+    assert found == Proposed(candidate, "seed", said=said)
 
 
 def test_a_schema_admits_the_genomes_of_a_family_and_no_others() -> None:

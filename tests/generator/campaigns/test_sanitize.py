@@ -20,6 +20,7 @@ from hgemm_packs.generator.campaigns.sanitize import Batch, Sweep, batches
 from hgemm_packs.generator.families import FAMILIES
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.sanitizer import Item, SanitizerUnavailable, ToolRun
+from hgemm_packs.generator.workers import gpus
 from tests import packs
 from tests.generator.command import generate
 from tests.generator.gates.test_sanitizer import item
@@ -135,7 +136,7 @@ def test_the_command_goes_on_where_it_was(
 ) -> None:
     packs.write_good(tmp_path / "pack")
     out = tmp_path / "out.jsonl"
-    monkeypatch.setattr(sweep, "gpus", lambda: ["0", "1"])
+    monkeypatch.setattr(gpus, "names", lambda: ["0", "1"])
     words = ("sanitize", tmp_path / "pack", out, "--commit", "abc", "--processes", 2)
     assert generate(*words, "--tools", "memcheck").code == 0
     header, *lines = map(json.loads, out.read_text().splitlines())
@@ -168,7 +169,7 @@ def test_covering_genomes_are_taken_as_a_pack_is(
     assert built is not None
     one = covering_kernels.Tried(built.entry_fields["genome"], verdict, built, 0)
     covering_kernels.write(tmp_path / "space", [(family, Known(family), [one])])
-    monkeypatch.setattr(sweep, "gpus", lambda: ["0"])
+    monkeypatch.setattr(gpus, "names", lambda: ["0"])
     words = ("sanitize", tmp_path / "space", tmp_path / "out.jsonl", "--processes", 1)
     assert generate(*words).code == 0
     assert [names for _, names, _ in tool.ran] == [(built.entry_fields["name"],)] * 2

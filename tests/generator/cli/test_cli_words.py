@@ -15,10 +15,11 @@ import pytest
 from hgemm_packs.generator.cli import live, search
 from hgemm_packs.generator.core.space import catalogue
 from hgemm_packs.generator.devices.fake import fake_kernel
-from hgemm_packs.generator.gates import sanitizer, sweep
+from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.run.generate import Snapshot
 from hgemm_packs.generator.store.busy import BusySeconds
 from hgemm_packs.generator.store.run_folder import Store
+from hgemm_packs.generator.workers import gpus
 from tests.generator import foreign
 from tests.generator.command import PROBLEMS, Builder, generate, listed
 
@@ -182,7 +183,7 @@ def test_without_the_sanitizer_kernels_are_unjudged_and_it_is_said(
         (["0"], "no compute-sanitizer on the PATH"),
         ([], "this machine has no GPU"),
     ):
-        monkeypatch.setattr(sweep, "gpus", lambda names=names: names)
+        monkeypatch.setattr(gpus, "names", lambda names=names: names)
         assert list(search.run_sanitizer(1, kernels)) == []
         said = capsys.readouterr().out
         assert f"2 kernels without the sanitizer gate: {why}" in said
@@ -205,7 +206,7 @@ def test_the_sanitizer_runs_on_all_gpus_of_the_run_and_verdicts_come_group_by_gr
         return sanitizer.ToolRun(tool, len(items), 2 * len(items), 0, "")
 
     monkeypatch.setattr(sanitizer, "run_tool", run_tool)
-    monkeypatch.setattr(sweep, "gpus", lambda: ["5", "6", "7"])
+    monkeypatch.setattr(gpus, "names", lambda: ["5", "6", "7"])
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     parts = list(search.run_sanitizer(2, kernels))
     assert {gpu for _, gpu in ran} == {"5", "6"}

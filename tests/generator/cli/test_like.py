@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hgemm_packs.errors import PackError
 from hgemm_packs.generator.cli import search
 from hgemm_packs.generator.compile import compiler, pack_kernels
 from hgemm_packs.generator.compile.compiler import Built
@@ -241,6 +242,18 @@ def test_a_damaged_table_is_left_out_with_the_reason(card: Path, tmp_path: Path)
     assert len(found.rows) == len(PROBLEMS)
     (words,) = found.refused
     assert words.startswith(f"{broken}: ")
+
+
+def test_a_pack_that_changed_since_it_was_opened_gives_no_kernel(made: Made, card: Path) -> None:
+    kernel = next(iter(find_card("Simulated GPU", card).kernels.values()))
+    manifest = made.run / "pack" / "manifest.json"
+    before = manifest.read_bytes()
+    manifest.write_bytes(before + b" ")
+    try:
+        with pytest.raises(PackError, match="as it was opened"):
+            kernel.read()
+    finally:
+        manifest.write_bytes(before)
 
 
 def test_a_kernel_of_another_id_is_compiled(made: Made, card: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,36 @@ def test_a_killed_training_ends_as_one_that_was_not(
     assert weights.keys() == again.keys()
     for name, value in weights.items():
         torch.testing.assert_close(again[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_of_a_folder_is_trained_by_adapters_and_goes_on(
+    judge: RecordedJudge, held_out: RecordedJudge, trained: Path, tmp_path: Path
+) -> None:
+    """`--model`, with LoRA: nothing but what the adapters stand for changes. Killed like the one
+    above, it ends with the same weights."""
+    import torch
+    from safetensors.torch import load_file
+
+    start = trained / "archive" / "model"
+    plan = replace(SMALL, model=str(start))
+    folder, killed = tmp_path / "whole", tmp_path / "killed"
+    stages.train(Training(folder, plan), judge, held_out)
+    before, after = (load_file(each / "model.safetensors") for each in (start, _model(folder)))
+    assert before.keys() == after.keys()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if name.endswith("_proj.weight")}
+    shutil.copytree(folder, killed)
+    for gone in ("done", "model", "checkpoint-2"):
+        place = killed / "hgemm" / gone
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+    stages.train(Training(killed, plan), judge, held_out)
+    again = load_file(_model(killed) / "model.safetensors")
+    for name, value in after.items():
+        torch.testing.assert_close(again[name], value, rtol=1e-5, atol=1e-6)
+
+
+def _model(folder: Path) -> Path:
+    return folder / "hgemm" / "model"
 
 
 def test_trl_drives_the_environment_and_pays_what_it_says(

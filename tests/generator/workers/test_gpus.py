@@ -43,6 +43,15 @@ def test_gpus_are_those_that_the_driver_counts() -> None:
     assert gpus.count(missing) == 0
 
 
+def test_gpus_have_the_names_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "count", lambda: 2)
+    for given, expected in (("", ["0", "1"]), ("6,3", ["6", "3"]), ("5,GPU-a,9", ["5", "GPU-a"])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+        assert gpus.names() == expected
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert gpus.names() == ["0", "1"]
+
+
 def test_without_torch_there_is_nothing_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError) as missing_torch:
@@ -57,6 +66,9 @@ def test_a_device_may_be_made_by_a_name(tmp_path: Path) -> None:
     assert reply.results.keys() == {KERNELS[0].id}
 
 
-def test_the_command_imports_no_torch_before_its_workers_start() -> None:
-    code = "import sys, hgemm_packs.generator.cli.search; sys.exit('torch' in sys.modules)"
+def test_the_command_imports_nothing_slow_before_its_workers_start() -> None:
+    slow = {"torch", "matplotlib", "sklearn", "scipy"}
+    code = (
+        f"import sys, hgemm_packs.generator.cli.search; sys.exit(bool({slow} & {{*sys.modules}}))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

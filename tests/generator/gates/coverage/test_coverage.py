@@ -230,16 +230,15 @@ def test_the_flow_of_the_gate_before_is_taken_once_and_for_this_kernel_alone() -
     assert PLAIN is not None
     fields = {**PLAIN.fields, "dims": dict(PLAIN.fields["dims"])}
     ptx = compiler._compile(PLAIN.source, str(fields["symbol"]))[2]
+    few = {**fields, "dims": {**fields["dims"], "m": {**fields["dims"]["m"], "max": 8}}}
 
-    def flow(record: Mapping[str, Any]) -> Any:
-        return dataflow.followed(record, ptx)[1]
-
-    first = flow(fields)
-    assert flow(dict(fields)) is first
-    second = flow(fields)
+    assert dataflow.check_ptx(fields, ptx).detail == ""
+    first = dataflow.left(dict(fields), ptx)
+    second = dataflow.left(fields, ptx)
     assert second is not first
-    few = {**fields["dims"]["m"], "max": 8}
-    assert flow({**fields, "dims": {**fields["dims"], "m": few}}).sizes != second.sizes
-    assert flow(fields).sizes == second.sizes
-    fields["dims"]["m"] = few
-    assert flow(fields).sizes != second.sizes, "a record that was changed in place"
+    assert dataflow.left(fields, ptx) is not second
+    dataflow.check_ptx(fields, ptx)
+    assert dataflow.left(few, ptx).sizes != second.sizes
+    dataflow.check_ptx(fields, ptx)
+    fields["dims"]["m"] = few["dims"]["m"]
+    assert dataflow.left(fields, ptx).sizes != second.sizes, "a record that was changed in place"
