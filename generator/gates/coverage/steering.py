@@ -22,6 +22,7 @@ Made = Mapping[str, Sequence[Instruction]]
 
 MOST_COPIES: Final = 8
 MOST_SHARED: Final = 6  # bits of the number of CTAs that share a tile
+MOST_TIMES: Final = 1 << 16  # that a stride or a number of tiles is taken
 _HANDS_ON: Final = frozenset(("mov", "cvt"))
 
 
@@ -85,8 +86,8 @@ def _powers(flow: Flow, found: Slice) -> Iterator[str]:
 
 
 def _may_be_zero(flow: Flow, made: Made, one: Operand) -> bool:
-    """Whether a number may be zero; no parameter is, and no number of CTAs, or of groups of them
-    that share a tile."""
+    """Whether a number may be zero; no parameter is, no number of CTAs or of groups of them that
+    share a tile, and no multiple of one."""
     value = flow.value(one)
     if value.low is not None and value.low > 0:
         return False
@@ -99,7 +100,8 @@ def _may_be_zero(flow: Flow, made: Made, one: Operand) -> bool:
     if name == "add":  # of a sign, as divisions by constants are made
         return all(_may_be_zero(flow, made, x) for x in maker.operands[1:] if x.kind != "number")
     is_shared = name == "shr" and 0 < by.value <= MOST_SHARED
-    if name not in _HANDS_ON and not is_shared:
+    is_larger = name in ("shl", "mul") and "hi" not in maker.opcode and 0 < by.value <= MOST_TIMES
+    if name not in _HANDS_ON and not is_shared and not is_larger:
         return True
     return _may_be_zero(flow, made, maker.operands[1])
 
