@@ -20,6 +20,8 @@ from hgemm_packs.generator.gates.dataflow.values import TRACKED
 _PRODUCTS: Final = frozenset(("mul", "mad", "fma"))
 Made = Mapping[str, Sequence[Instruction]]
 
+_CTA: Final = ("%ctaid", "%cluster")
+FEW: Final = 64  # CTAs that share a tile
 MOST_COPIES: Final = 8
 MOST_SHARED: Final = 6  # bits of the number of CTAs that share a tile
 MOST_TIMES: Final = 1 << 16  # that a stride or a number of tiles is taken
@@ -79,10 +81,20 @@ def _powers(flow: Flow, found: Slice) -> Iterator[str]:
         if any(_is_tracked(flow, x) or not origins.of(x) for x in (a, b)):
             continue
         flow.active = flow.threads.reach[ins.index]
-        if not origins.shared(ins) and not all(_may_be_zero(flow, made, x) for x in (a, b)):
+        harmless = any(
+            _is_share(flow, x, origins) or not _may_be_zero(flow, made, x) for x in (a, b)
+        )
+        if harmless and not origins.shared(ins):
             continue
         if not any(_is_quotient(made, *each) for each in ((a, b), (b, a))):
             yield _told("power: a product that is zero for other sizes as well", ins)
+
+
+def _is_share(flow: Flow, one: Operand, origins: Origins) -> bool:
+    """Whether a number is that of a CTA among few that share a tile."""
+    value = flow.value(one)
+    few = value.low is not None and value.high is not None and 0 <= value.low <= value.high < FEW
+    return few and all(name.startswith(_CTA) for name in origins.of(one))
 
 
 def _may_be_zero(flow: Flow, made: Made, one: Operand) -> bool:

@@ -112,6 +112,20 @@ def test_a_quotient_times_its_divisor_is_no_power() -> None:
     assert judged((tile, groups)).detail == ""
 
 
+def test_a_share_of_k_by_a_place_is_no_power(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second tile adds its sum in two parts: comparisons that this makes idle are told of,
+    and no product."""
+    monkeypatch.setattr(gate, "MOST_TOLD", 99)
+    parts = (
+        '  int cut; asm("mul.lo.s32 %0, %1, %2;" : "=r"(cut)'
+        ' : "r"(blockIdx.x % 2), "r"(k / 32 * 16));\n'
+        + SUM.replace("0, k", "0, cut")
+        + SUM.replace("0, k", "cut, k")
+    )
+    assert "power" not in judged((SUM, parts)).detail
+    assert "power" in judged((SUM, parts.replace("blockIdx.x % 2", "m / 4096"))).detail
+
+
 def test_a_load_of_no_state_space_is_followed_like_others() -> None:
     """It was not followed at all, so that a kernel with no other was refused."""
     plain = "A_T ? g.a[(i64)p * g.lda + row] : g.a[(i64)row * g.lda + p];"
