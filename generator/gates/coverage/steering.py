@@ -97,25 +97,26 @@ def _is_share(flow: Flow, one: Operand, origins: Origins) -> bool:
     return few and all(name.startswith(_CTA) for name in origins.of(one))
 
 
-def _may_be_zero(flow: Flow, made: Made, one: Operand) -> bool:
+def _may_be_zero(flow: Flow, made: Made, one: Operand, divided: bool = False) -> bool:
     """Whether a number may be zero; no parameter is, no number of CTAs or of groups of them that
-    share a tile, and no multiple of one."""
+    share a tile, and no multiple of one. `divided`: it is a part of the number in hand."""
     value = flow.value(one)
-    if value.low is not None and value.low > 0:
+    if not divided and value.low is not None and value.low > 0:
         return False
     if one.kind != "register" or len(made.get(one.name, ())) != 1:
         return not one.name.startswith("%n")
     maker = made[one.name][0]
     name, by = maker.opcode[0], maker.operands[-1]
     if name == "ld":
-        return "param" not in maker.opcode
+        return divided or "param" not in maker.opcode
     if name == "add":  # of a sign, as divisions by constants are made
-        return all(_may_be_zero(flow, made, x) for x in maker.operands[1:] if x.kind != "number")
-    is_shared = name == "shr" and 0 < by.value <= MOST_SHARED
+        parts = [x for x in maker.operands[1:] if x.kind != "number"]
+        return all(_may_be_zero(flow, made, x, divided) for x in parts)
+    is_part = name == "shr" and 0 < by.value <= MOST_SHARED
     is_larger = name in ("shl", "mul") and "hi" not in maker.opcode and 0 < by.value <= MOST_TIMES
-    if name not in _HANDS_ON and not is_shared and not is_larger:
+    if name not in _HANDS_ON and not is_part and not is_larger:
         return True
-    return _may_be_zero(flow, made, maker.operands[1])
+    return _may_be_zero(flow, made, maker.operands[1], divided or is_part)
 
 
 def _is_quotient(made: Made, one: Operand, divisor: Operand) -> bool:
