@@ -9,6 +9,7 @@ the instruction.
 from __future__ import annotations
 
 import copy
+import functools
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -67,7 +68,8 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     kernel = flow.kernel
     found = [flow.refusals[at] for at in sorted(flow.refusals)]
     found += leftovers.faults(whole, FINISHES in flow.exceptions)
-    late = (*fences.check(flow), *order.check(flow))
+    parts = functools.partial(fences.parts, flow)
+    late = (*fences.check(flow), *order.check(kernel, flow.threads, parts))
     found += dict.fromkeys(f"{words} '{ins.text[:120]}'" for ins, words in late)
     evidence = {"instructions": len(kernel.instructions), "refusals": len(found)}
     if not found:

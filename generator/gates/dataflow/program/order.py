@@ -8,13 +8,12 @@ Each path is that of one thread: a branch that its number decides is taken as it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 
-from hgemm_packs.generator.gates.dataflow import memory
-from hgemm_packs.generator.gates.dataflow.flow import Flow, Place
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand
+from hgemm_packs.generator.gates.dataflow.program.threads import Threads
 
 STORED: Final = "store: the CTA may end before it is done:"
 STAGED: Final = "store: a bulk store may still read what is staged over by"
@@ -28,9 +27,20 @@ _ORDERS: Final = frozenset(("fence", "membar"))
 Test = Callable[[Instruction], bool]
 
 
-def check(flow: Flow) -> Iterator[tuple[Instruction, str]]:
+class Part(Protocol):
+    """A part of memory."""
+
+    def meets(self, other: Any) -> bool:
+        """Whether both may be the same bytes."""
+
+
+#: The parts of shared memory that an instruction's address may name.
+Parts = Callable[[Instruction, Operand], Sequence[Part]]
+
+
+def check(kernel: Kernel, threads: Threads, parts: Parts) -> Iterator[tuple[Instruction, str]]:
     """What may begin before something else is over, each with the rule that it breaks."""
-    case = _Case(flow, flow.kernel.instructions)
+    case = _Case(kernel, threads, parts, kernel.instructions)
     yield from case.stores()
     yield from case.products()
     yield from case.meetings()
@@ -38,7 +48,9 @@ def check(flow: Flow) -> Iterator[tuple[Instruction, str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    flow: Flow
+    kernel: Kernel
+    threads: Threads
+    parts: Parts
     instructions: list[Instruction]
 
     def stores(self) -> Iterator[tuple[Instruction, str]]:
@@ -47,10 +59,10 @@ class _Case:
         stores = [ins for ins in self._met() if _is_bulk_store(ins)]
         if not stores:
             return
-        staged = [(ins, self._parts(ins, ins.operands[0])) for ins in self._met() if _stages(ins)]
+        staged = [(ins, self.parts(ins, ins.operands[0])) for ins in self._met() if _stages(ins)]
         for ins in stores:
             who = self._thread(ins)
-            source = self._parts(ins, ins.operands[1])
+            source = self.parts(ins, Operand("address", parts=ins.operands[1].parts[:1]))
             reached = self._behind(ins.index, who, _waits_for_stores)
             if len(self.instructions) in reached:
                 yield ins, STORED
@@ -68,7 +80,7 @@ class _Case:
         for ins, after in zip(self.instructions, [*self.instructions[1:], None], strict=True):
             if not _is_product(ins) or (after is not None and _is_product(after)):
                 continue
-            if not self.flow.threads.reach[ins.index]:
+            if not self.threads.reach[ins.index]:
                 continue
             reached = self._behind(ins.index, self._thread(ins), _waits_for_products)
             for other in self.instructions:
@@ -90,30 +102,23 @@ class _Case:
 
     def _met(self) -> Iterator[Instruction]:
         """Instructions that any thread comes to."""
-        reach = self.flow.threads.reach
-        return (ins for ins in self.instructions if reach[ins.index])
+        return (ins for ins in self.instructions if self.threads.reach[ins.index])
 
     def _thread(self, ins: Instruction) -> int:
         """The first thread that comes to an instruction."""
-        here = self.flow.threads.reach[ins.index]
+        here = self.threads.reach[ins.index]
         return (here & -here).bit_length() - 1
 
     def _warps(self, ins: Instruction) -> int:
         """How many warps come to an instruction."""
-        here = self.flow.threads.reach[ins.index]
-        warps = -(-self.flow.threads.count // 32)
+        here = self.threads.reach[ins.index]
+        warps = -(-self.threads.count // 32)
         return sum(here >> 32 * i & 0xFFFFFFFF != 0 for i in range(warps))
-
-    def _parts(self, ins: Instruction, operand: Operand) -> list[Place]:
-        """Where an instruction stores to, or a bulk store takes from, in shared memory."""
-        self.flow.active = self.flow.threads.reach[ins.index]
-        address = Operand("address", parts=operand.parts[:1]) if _is_bulk_store(ins) else operand
-        return memory.places(self.flow, ins, address, "shared", 16)
 
     def _behind(self, start: int, who: int, stops: Test) -> set[int]:
         """Instructions that a thread may come to behind one without one that stops it; the number
         behind the last stands for the end."""
-        kernel, end = self.flow.kernel, len(self.instructions)
+        end = len(self.instructions)
         reached: set[int] = set()
         due = [start + 1]
         while due:
@@ -134,7 +139,7 @@ class _Case:
                     if runs:
                         break
                 elif name == "bra":
-                    due.append(kernel.labels.get(ins.operands[0].name, end))
+                    due.append(self.kernel.labels.get(ins.operands[0].name, end))
                     if runs:
                         break
         return reached
@@ -143,11 +148,11 @@ class _Case:
         """Whether a thread runs an instruction, None where its number does not say."""
         if not ins.guard:
             return True
-        known = self.flow.threads.known.get(ins.guard)
+        known = self.threads.known.get(ins.guard)
         return None if known is None else bool(known.values[who]) != ins.negated
 
 
-def _meet(some: list[Place], others: list[Place]) -> bool:
+def _meet(some: Sequence[Part], others: Sequence[Part]) -> bool:
     return any(one.meets(other) for one in some for other in others)
 
 
