@@ -29,6 +29,7 @@ from hgemm_packs.generator.gates.coverage.program.registers import (
     adder,
     reader,
 )
+from hgemm_packs.generator.gates.coverage.program.slices import is_generic
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.values import ADDENDS, WORKSPACE, C
 
@@ -265,7 +266,20 @@ def _kind_of(ins: Instruction) -> _Kind:
     writes = name in ("st", "red", "atom") or (name == "cp" and _is_store(ins.opcode))
     if target is None:
         return _Kind(ins, None, lambda _: None, writes)
-    return _Kind(ins, _apart(adder(target)), _size_of(ins), writes)
+    address, size = adder(target), _size_of(ins)
+    return _Kind(
+        ins, _apart(address), _of_global(address, size) if is_generic(ins) else size, writes
+    )
+
+
+def _of_global(address: Reader, size: Reader) -> Reader:
+    """The bytes of an access that lie in global memory: none of one in shared memory."""
+
+    def read(frame: Frame) -> Array | None:
+        at, bytes_ = address(frame), size(frame)
+        return None if at is None or bytes_ is None else np.where(at >> APART == 0, 0, bytes_)
+
+    return read
 
 
 def _apart(address: Reader) -> Reader:
@@ -284,7 +298,7 @@ def _size_of(ins: Instruction) -> Reader:
         return lambda _: _ONE
     if ins.opcode[0] == "cp":
         numbers = [x for x in ins.operands if x.kind in ("number", "register")]
-        if "bulk" in ins.opcode and not numbers:
+        if not numbers:  # also what only waits for copies
             return lambda _: None
         whole = numbers[1 if len(numbers) > 1 and "bulk" not in ins.opcode else 0]
         return _apart(reader(whole, np.int32))

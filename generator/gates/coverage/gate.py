@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status, Verdict
-from hgemm_packs.generator.gates.coverage import counts, planner, undecided
+from hgemm_packs.generator.gates.coverage import counts, planner, steering, undecided
 from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, PLACES, RINGS, declared
 from hgemm_packs.generator.gates.coverage.launches import Sizes
 from hgemm_packs.generator.gates.coverage.problems import (
@@ -38,7 +38,6 @@ from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Unreadable
-from hgemm_packs.generator.gates.dataflow.values import TRACKED
 
 GATE: Final = "coverage"
 MOST_TOLD: Final = 4  # refusals of a verdict
@@ -318,7 +317,7 @@ class _Case:
             yield f"width: bits that no problem of the gate has are lost in '{self._text(at)}'"
         for at in sorted(self.near):
             yield f"width: a number next to the end of 32 bits in '{self._text(at)}'"
-        yield from self._lanes()
+        yield from steering.faults(self.flow, self.trial.machine.slice)
         came = self.trial.machine.notes.came
         for at, value in widths.missing(self.wanted, came).items():
             yield f"one way: never {value} in '{self._text(at)}'"
@@ -327,15 +326,6 @@ class _Case:
                 yield f"table: {read.sum()} of {read.size} bytes of {array} are read by any problem"
         for at, outcome in self.missing():
             yield f"one way: never {_WORDS[outcome]} in '{self._text(at)}'"
-
-    def _lanes(self) -> Iterator[str]:
-        """Shuffles of operands and sums from lanes that sizes decide."""
-        sized = self.trial.machine.slice.sized
-        for ins in self.flow.kernel.instructions:
-            if ins.opcode[0] != "shfl" or not self.flow.value(ins.operands[1]).kinds & TRACKED:
-                continue
-            if any(x in sized for by in ins.operands[2:] for x in by.registers()):
-                yield f"lane: sizes decide which in '{self._text(ins.index)}'"
 
     def _text(self, at: int) -> str:
         return self.trial.kernel.instructions[at].text[:100]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from hgemm_packs.generator.gates.dataflow.values import RAW, Value
 
-WIDTH = {"16": 16, "32": 32, "64": 64}
+WIDTH = {"16": 16, "32": 32, "64": 64, "128": 128}
 
 
 def width(opcode: Sequence[str]) -> int:

@@ -119,6 +119,9 @@ def _narrowed(flow: Flow, ins: Instruction, values: tuple[Value, Value]) -> tupl
         return values
     comparison = maker.opcode[1]
     a, b = values
+    word = maker.opcode[-1]
+    if any(ranges.typed(word, each) != each for each in values):
+        return values  # the comparison takes what is below zero for more than anything
     if one == compared:
         a = ranges.narrow(a, comparison, limit, holds=True)
     if other == compared:

@@ -113,6 +113,12 @@ def check(flow: Flow) -> Iterator[tuple[Instruction, str]]:
         yield flow.kernel.instructions[at], found[at]
 
 
+def parts(flow: Flow, ins: Instruction, address: Operand) -> Sequence[Place]:
+    """The parts of shared memory that an address of 16 bytes may name."""
+    flow.active = flow.threads.reach[ins.index]
+    return memory.places(flow, ins, address, "shared", 16)
+
+
 def _collect(flow: Flow) -> _Case:
     case = _Case(flow)
     for ins in flow.kernel.instructions:

@@ -9,6 +9,7 @@ the instruction.
 from __future__ import annotations
 
 import copy
+import functools
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -18,7 +19,7 @@ from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.dataflow import arithmetic, fences, memory, products, waits
 from hgemm_packs.generator.gates.dataflow.exceptions import FINISHES, declared
 from hgemm_packs.generator.gates.dataflow.flow import Flow
-from hgemm_packs.generator.gates.dataflow.program import leftovers, loops, unset
+from hgemm_packs.generator.gates.dataflow.program import leftovers, loops, order, unset
 from hgemm_packs.generator.gates.dataflow.program.parse import (
     Instruction,
     Kernel,
@@ -67,7 +68,9 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     kernel = flow.kernel
     found = [flow.refusals[at] for at in sorted(flow.refusals)]
     found += leftovers.faults(whole, FINISHES in flow.exceptions)
-    found += [f"{words} '{ins.text[:120]}'" for ins, words in fences.check(flow)]
+    parts = functools.partial(fences.parts, flow)
+    late = (*fences.check(flow), *order.check(kernel, flow.threads, parts))
+    found += dict.fromkeys(f"{words} '{ins.text[:120]}'" for ins, words in late)
     evidence = {"instructions": len(kernel.instructions), "refusals": len(found)}
     if not found:
         return Verdict(GATE, Status.OK, "", evidence)

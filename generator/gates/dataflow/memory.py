@@ -158,6 +158,9 @@ def holds(flow: Flow, ins: Instruction, parts: Sequence[Place]) -> int:
     if kinds & NARROW and kinds & SUM and not kinds & RAW:
         flow.refuse(ins, "bits: a sum of which 16 bits were stored")
     kinds &= ~(BYTES | NARROW)
+    if not kinds:
+        # What is taken for zeros may be added to anything, so it had better be written as such.
+        flow.refuse(ins, "load: where zeros alone were stored")
     classes = [each for each in _CLASSES if kinds & each]
     if len(classes) > 1 and _told_apart(flow, kinds):
         kinds |= MIXED

@@ -18,6 +18,8 @@ from hgemm_packs.generator.gates.dataflow.values import (
 
 Bound = int | None
 NEGATIVE = "-"  # what `padded` says of the negative of an address
+#: Instructions of numbers whose result depends on what the type takes for a sign.
+_BY_SIGN = frozenset(("shr", "div", "rem", "min", "max"))
 _LIMIT = {"16": 1 << 15, "32": 1 << 31, "64": 1 << 62}
 Range = tuple[Bound, Bound]
 _ANY: Range = (None, None)
@@ -52,6 +54,8 @@ def compute(opcode: Sequence[str], inputs: Sequence[Value]) -> Value:
         low, high, pad = *_ANY, ""
     else:
         rule = _RULES.get(name)
+        if name in _BY_SIGN or "wide" in opcode or "hi" in opcode:
+            inputs = [typed(opcode[-1], value) for value in inputs]
         low, high = rule(opcode, inputs) if rule else _ANY
         pad = ""
     limit = _LIMIT.get(opcode[-1][1:], 0)
@@ -62,6 +66,22 @@ def compute(opcode: Sequence[str], inputs: Sequence[Value]) -> Value:
     if low == high == 0 and not bases and not pad:
         return ZERO
     return Value(CLEAN, 0, low, high, zeros, bases, pad)
+
+
+def typed(word: str, value: Value) -> Value:
+    """A number as an instruction of this type reads it: bits that another type calls a number of
+    the other sign have no bounds."""
+    bits = int(word[1:]) if word[1:].isdecimal() else 0
+    if not bits or value.low is None or value.high is None:
+        return value
+    least, most = (-1 << bits - 1, 1 << bits - 1) if word[0] == "s" else (0, 1 << bits)
+    if least <= value.low and value.high < most:
+        return value
+    const = value.const
+    if const is None:
+        return value._replace(low=None, high=None)
+    const = (const - least & (1 << bits) - 1) + least
+    return value._replace(low=const, high=const)
 
 
 def _is_start(value: Value) -> bool:
@@ -292,8 +312,11 @@ def convert(opcode: Sequence[str], value: Value) -> Value:
     bits = int(to[1:])
     low, high = value.low, value.high
     if not value.bases and low is not None and high is not None:
+        read = typed(source, value)
+        low, high = read.low, read.high
         least = -(1 << bits - 1) if to[0] == "s" or source[0] == "s" else 0
-        if low < least or high >= 1 << bits or (low < 0 and source[0] == "u"):
+        most = 1 << bits - (to[0] == "s")
+        if low is None or high is None or low < least or high >= most:
             low = high = None
     elif not value.bases:
         low = high = None

@@ -223,7 +223,16 @@ def _convert(opcode: Sequence[str]) -> Rule | None:
             return None
         whole = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
         rounds = next((whole[word] for word in opcode if word in whole), np.rint)
-        return lambda a: rounds(a.astype(np.float64)).astype(np.int64).astype(kind)
+        bits = int(to[1:])
+        least, most = (
+            (-(1 << bits - 1), (1 << bits - 1) - 1) if to[0] == "s" else (0, (1 << bits) - 1)
+        )
+        most = min(most, (1 << 62))  # in float64, which has not each number of 64 bits
+        return lambda a: (
+            np.clip(rounds(np.nan_to_num(a.astype(np.float64))), least, most)
+            .astype(np.int64)
+            .astype(kind)
+        )
     if to == "f32":
         down = {"rz": np.float32(0), "rm": np.float32(-np.inf), "rp": np.float32(np.inf)}
         if any(word in down for word in opcode):

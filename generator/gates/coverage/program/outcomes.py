@@ -17,7 +17,7 @@ from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 ZERO: Final = 1  # zero, false, or the first of two smaller
-OTHER: Final = 2
+OTHER: Final = 2  # of a remainder: that there is a quotient
 _OF_TWO: Final = frozenset(("min", "max", "abs"))  # outcomes are those of what is compared
 
 
@@ -96,6 +96,10 @@ def _had(ins: Instruction, outcome: int, values: Sequence[Array], result: Array)
         if ins.opcode[-1][0] == "u":
             a, b = arithmetic.unsigned(a), arithmetic.unsigned(b)
         there = a < b if outcome == ZERO else a > b
+        return there if there.any() else None
+    if outcome == OTHER and ins.opcode[0] == "rem":
+        a, b = (np.abs(each.astype(np.int64)) for each in values)
+        there = np.broadcast_to(a >= b, result.shape)
         return there if there.any() else None
     count = np.count_nonzero(result)
     if outcome == ZERO:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RULES
+from hgemm_packs.generator.gates.coverage.program.origins import Origins
+from hgemm_packs.generator.gates.coverage.program.widths import JOINING
 from hgemm_packs.generator.gates.dataflow.program.parse import (
     Instruction,
     Kernel,
@@ -28,6 +30,8 @@ OBSERVED: Final = frozenset(
 _OF_PREDICATES: Final = frozenset(("or", "xor", "not"))
 #: Where a thread stands in the grid: what a tile index follows from.
 _PLACES: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_")
+_ACCESSES: Final = frozenset(("ld", "ldu", "st", "atom", "red", "prefetch"))
+_SPACES: Final = frozenset(("global", "shared", "param", "const", "local", "tensormap"))
 _FLOATS: Final = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f64"))
 
 
@@ -47,11 +51,17 @@ class Slice:
 def touched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say which global memory an instruction touches."""
     name = ins.opcode[0]
-    if name in ("ld", "ldu", "st", "atom", "red", "prefetch") and "global" in ins.opcode:
+    if name in _ACCESSES and ("global" in ins.opcode or is_generic(ins)):
         return [each for each in ins.operands if each.kind == "address"][:1]
     if name == "cp" and "async" in ins.opcode:
         return ins.operands
     return ()
+
+
+def is_generic(ins: Instruction) -> bool:
+    """Whether an instruction names no state space: its address says which it is."""
+    words = {word.split("::")[0] for word in ins.opcode[1:]}
+    return ins.opcode[0] in _ACCESSES and not words & _SPACES
 
 
 #: Operands of an instruction that a watcher asks for; none of what it does not watch.
@@ -140,6 +150,8 @@ def is_computed(ins: Instruction) -> bool:
     to = written(ins)
     if ins.opcode[0] == "shfl":
         return "idx" in ins.opcode
+    if ins.opcode[0] in ("bfe", "bfi") and any(x.kind != "number" for x in ins.operands[-2:]):
+        return False
     if to is None or to.kind == "vector" or any(x.kind == "vector" for x in ins.operands):
         return False
     if any(word in _FLOATS for word in ins.opcode) or "sat" in ins.opcode:
@@ -282,9 +294,14 @@ def _is_echo(ins: Instruction) -> bool:
     return ins.opcode[0] == "selp" and all(x.kind == "number" for x in ins.operands[1:3])
 
 
+def _is_whole(ins: Instruction) -> bool:
+    return ins.opcode[-1][:1] in "sub" and ins.opcode[-1][1:].isdecimal()
+
+
 def _needed(
     kernel: Kernel, made: dict[str, list[Instruction]], found: Slice, watched: Watched
 ) -> set[int]:
+    origins = Origins(made, kernel.joins, found.sized)
     wanted: list[str] = []
     for ins in kernel.instructions:
         wanted += [ins.guard] if ins.guard else []
@@ -292,6 +309,9 @@ def _needed(
             wanted += operand.registers()
         if ins.index in found.observed:
             wanted += inputs(ins)
+        # What two sizes come to together may decide where nobody looks: a place in shared memory.
+        if ins.opcode[0] in JOINING and _is_whole(ins) and origins.of_sizes(ins):
+            wanted += results(ins)
     needed = set(found.observed)
     seen: set[str] = set()
     while wanted:

@@ -196,11 +196,19 @@ def _is_made(
 _REMOTE: Final = frozenset(("ld", "st", "atom", "red"))
 
 
+def _goes_out(ins: Instruction) -> bool:
+    """Whether another CTA's shared memory or barriers get something that nobody here waits for."""
+    told = ins.opcode[:2] == ("mbarrier", "arrive") and _IN_CLUSTER in ins.opcode
+    return told or "multicast::cluster" in ins.opcode
+
+
 def _partners(kernel: Kernel) -> Iterator[tuple[Instruction, str]]:
     """Accesses to other CTAs of the cluster, which may not have begun before all have met, and may
     have ended where nobody waits for a load."""
     remote = [
-        ins for ins in kernel.instructions if ins.opcode[0] in _REMOTE and _IN_CLUSTER in ins.opcode
+        ins
+        for ins in kernel.instructions
+        if (ins.opcode[0] in _REMOTE and _IN_CLUSTER in ins.opcode) or _goes_out(ins)
     ]
     if not remote:
         return
@@ -209,7 +217,7 @@ def _partners(kernel: Kernel) -> Iterator[tuple[Instruction, str]]:
     for ins in remote:
         if ins.index not in met:
             yield ins, "cluster: another CTA that may not have begun"
-        elif ins.opcode[0] == "ld" and _ends_alone(kernel, graph, ins):
+        elif (ins.opcode[0] == "ld" or _goes_out(ins)) and _ends_alone(kernel, graph, ins):
             yield ins, "cluster: another CTA that may have ended"
 
 

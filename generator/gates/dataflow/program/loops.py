@@ -14,6 +14,7 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kern
 from hgemm_packs.generator.gates.dataflow.program.webs import Block, blocks
 
 MOST_TIMES: Final = 4096
+MOST: Final = 1 << 31
 
 
 class Induction(NamedTuple):
@@ -98,7 +99,7 @@ def _times(
     """How often a loop runs whose last branch is taken while a comparison of a stepped register
     with a number holds."""
     test = makers.get(branch.guard)
-    if test is None or test.opcode[0] != "setp" or len(test.opcode) != 3:
+    if test is None or test.guard or test.opcode[0] != "setp" or len(test.opcode) != 3:
         return None
     stepped, limit = test.operands[1:]
     compare = COMPARE.get(test.opcode[1])
@@ -107,11 +108,13 @@ def _times(
         return None
     step = steps.get(maker.operands[1].name)
     value = _number(makers.get(step[0])) if step is not None else None
-    if step is None or value is None:
-        return None
+    if step is None or value is None or maker.operands[2].value != step[1]:
+        return None  # the comparison is of another number than the one that goes on
     bound = signed(limit.value, 64)
     for times in range(1, MOST_TIMES):
         value += step[1]
+        if abs(value) >= MOST:
+            return None  # a register of 32 bits would begin again
         if compare(value, bound) == branch.negated:
             return times
     return None

@@ -38,7 +38,7 @@ def _two(
     function: Callable[[int, int], int],
 ) -> Callable[[Sequence[str], Sequence[Numbers]], Numbers | None]:
     def apply(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
-        if len(inputs) != 2 or opcode[-1] in ("f32", "f64", "f16"):
+        if len(inputs) != 2 or "sat" in opcode or opcode[-1] in ("f32", "f64", "f16"):
             return None
         bits = width(opcode) * (2 if "wide" in opcode else 1)
         mask = (1 << bits) - 1
@@ -78,14 +78,16 @@ def _insert(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
     (at, *_), (length, *_) = inputs[2:]
     if len(set(inputs[2])) > 1 or len(set(inputs[3])) > 1:
         return None
-    mask = ((1 << length) - 1 << at) & (1 << width(opcode)) - 1
-    return [x << at & mask | y & ~mask for x, y in zip(*inputs[:2], strict=True)]
+    bits = (1 << width(opcode)) - 1
+    mask = ((1 << (length & 255)) - 1 << (at & 255)) & bits
+    return [x << (at & 255) & mask | y & bits & ~mask for x, y in zip(*inputs[:2], strict=True)]
 
 
 def _extract(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
     if len(set(inputs[1])) > 1 or len(set(inputs[2])) > 1 or opcode[-1][0] == "s":
         return None
-    return [x >> inputs[1][0] & (1 << inputs[2][0]) - 1 for x in inputs[0]]
+    bits, at, length = (1 << width(opcode)) - 1, inputs[1][0] & 255, inputs[2][0] & 255
+    return [(x & bits) >> at & (1 << length) - 1 for x in inputs[0]]
 
 
 def _divide(x: int, y: int) -> int:

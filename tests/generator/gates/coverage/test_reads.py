@@ -95,7 +95,7 @@ def detail(name: str) -> str:
     ],
 )
 def test_ctas_that_share_a_tile_count_together(name: str, told: str) -> None:
-    assert detail(name) == told
+    assert detail(name).split("; ")[0] == told
 
 
 def test_problems_are_those_of_users_and_without_pattern() -> None:

@@ -75,7 +75,10 @@ def test_barriers_that_a_copy_counts_on_are_shown_to_it(name: str) -> None:
 
 STORE = "st.shared.u32 [%r8], %r99;"
 OUT = "cvt.rn.f16x2.f32 %r99, %f2, %f1;"
-BULK = "cp.async.bulk.global.shared::cta.bulk_group [%rd3], [%r7], 256;"
+BULK = (
+    "cp.async.bulk.global.shared::cta.bulk_group [%rd3], [%r7], 256;"
+    " cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
+)
 ONE = "setp.eq.u32 %p1, %r5, 0;"
 
 

@@ -106,13 +106,16 @@ def test_what_would_hide_a_constant_or_a_sum_is_refused(put: str, told: str) -> 
 @pytest.mark.parametrize(
     "put",
     [
-        "prmt.b32 %r1, %r1, 0, 0x5410; prmt.b32 %r1, %r1, %r2, 0x5410;",
-        "bfi.b32 %r11, %r1, 0, 16, 16; bfi.b32 %r1, %r1, %r11, 0, 16;",
-        "st.shared.f32 [%r8], %f1; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r11}, [%r8];",
+        {"operands": "prmt.b32 %r1, %r1, 0, 0x5410; prmt.b32 %r1, %r1, %r2, 0x5410;"},
+        {"operands": "bfi.b32 %r11, %r1, 0, 16, 16; bfi.b32 %r1, %r1, %r11, 0, 16;"},
+        {
+            "sums": "st.shared.f32 [%r8], %f1;"
+            "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r11}, [%r8];"
+        },
     ],
 )
-def test_whole_elements_and_sums_still_move(put: str) -> None:
-    assert check(operands=put).detail == ""
+def test_whole_elements_and_sums_still_move(put: dict[str, str]) -> None:
+    assert check(**put).detail == ""
 
 
 def test_a_tensor_map_is_named_and_never_read() -> None:

@@ -1,0 +1,154 @@
+"""What sizes may not do: choose between operands or sums, or be multiplied by themselves.
+
+Called by `gate`. Comparisons are seen both ways, each for itself; two choices between data in a row
+are never seen together, and a polynomial of one number is zero for all the numbers that problems of
+the gate have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from hgemm_packs.generator.gates.coverage.program.origins import Origins
+from hgemm_packs.generator.gates.coverage.program.slices import Slice, makers
+from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
+from hgemm_packs.generator.gates.dataflow.flow import Flow
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
+from hgemm_packs.generator.gates.dataflow.values import TRACKED
+
+_PRODUCTS: Final = frozenset(("mul", "mad", "fma"))
+Made = Mapping[str, Sequence[Instruction]]
+
+_CTA: Final = ("%ctaid", "%cluster")
+FEW: Final = 64  # CTAs that share a tile
+MOST_COPIES: Final = 8
+MOST_SHARED: Final = 6  # bits of the number of CTAs that share a tile
+MOST_TIMES: Final = 1 << 16  # that a stride or a number of tiles is taken
+_HANDS_ON: Final = frozenset(("mov", "cvt"))
+
+
+def faults(flow: Flow, found: Slice) -> Iterator[str]:
+    """Instructions that break these rules, each in words. Kernels of families are known to keep the
+    last two."""
+    yield from _lanes(flow, found)
+    if not is_of_family(flow.fields):
+        yield from _choices(flow, found)
+        yield from _powers(flow, found)
+
+
+def _told(rule: str, ins: Instruction) -> str:
+    return f"{rule} in '{ins.text[:100]}'"
+
+
+def _is_tracked(flow: Flow, operand: Operand) -> bool:
+    return bool(flow.value(operand).kinds & TRACKED)
+
+
+def _lanes(flow: Flow, found: Slice) -> Iterator[str]:
+    """Shuffles of operands and sums from lanes that sizes decide."""
+    for ins in flow.kernel.instructions:
+        if ins.opcode[0] != "shfl" or not _is_tracked(flow, ins.operands[1]):
+            continue
+        if any(x in found.sized for by in ins.operands[2:] for x in by.registers()):
+            yield _told("lane: sizes decide which", ins)
+
+
+def _choices(flow: Flow, found: Slice) -> Iterator[str]:
+    """Selects of one of two operands or sums by sizes; to take one or zero is what edges need."""
+    for ins in flow.kernel.instructions:
+        if ins.opcode[0] == "selp":
+            one, other, by = ins.operands[1:]
+            chosen = one != other and all(_is_tracked(flow, x) for x in (one, other))
+            names = by.registers()
+        elif ins.opcode[0] == "mov" and ins.guard:
+            chosen, names = _is_tracked(flow, ins.operands[1]), (ins.guard,)
+        else:
+            continue
+        if chosen and any(x in found.sized and x in found.known for x in names):
+            yield _told("choice: sizes decide between operands or sums", ins)
+
+
+def _powers(flow: Flow, found: Slice) -> Iterator[str]:
+    """Products of two numbers that follow from the same size, place or turn of a loop, or of which
+    each is zero for some sizes: not strides, nor numbers of tiles."""
+    made = makers(flow.kernel)
+    origins = Origins(made, flow.kernel.joins, found.sized)
+    for ins in flow.kernel.instructions:
+        if ins.opcode[0] not in _PRODUCTS or ins.opcode[-1][0] not in "suf":
+            continue
+        a, b = ins.operands[1:3]
+        if any(_is_tracked(flow, x) or not origins.of(x) for x in (a, b)):
+            continue
+        flow.active = flow.threads.reach[ins.index]
+        harmless = any(
+            _is_share(flow, x, origins) or not _may_be_zero(flow, made, x) for x in (a, b)
+        )
+        if harmless and not origins.shared(ins):
+            continue
+        if not any(_is_quotient(made, *each) for each in ((a, b), (b, a))):
+            yield _told("power: a product that is zero for other sizes as well", ins)
+
+
+def _is_share(flow: Flow, one: Operand, origins: Origins) -> bool:
+    """Whether a number is that of a CTA among few that share a tile."""
+    value = flow.value(one)
+    few = value.low is not None and value.high is not None and 0 <= value.low <= value.high < FEW
+    return few and all(name.startswith(_CTA) for name in origins.of(one))
+
+
+def _may_be_zero(flow: Flow, made: Made, one: Operand, divided: bool = False) -> bool:
+    """Whether a number may be zero; no parameter is, no number of CTAs or of groups of them that
+    share a tile, and no multiple of one. `divided`: it is a part of the number in hand."""
+    value = flow.value(one)
+    if not divided and value.low is not None and value.low > 0:
+        return False
+    if one.kind != "register" or len(made.get(one.name, ())) != 1:
+        return not one.name.startswith("%n")
+    maker = made[one.name][0]
+    name, by = maker.opcode[0], maker.operands[-1]
+    if name == "ld":
+        return divided or "param" not in maker.opcode
+    if name == "add":  # of a sign, as divisions by constants are made
+        parts = [x for x in maker.operands[1:] if x.kind != "number"]
+        return all(_may_be_zero(flow, made, x, divided) for x in parts)
+    is_part = name == "shr" and 0 < by.value <= MOST_SHARED
+    is_larger = name in ("shl", "mul") and "hi" not in maker.opcode and 0 < by.value <= MOST_TIMES
+    if name not in _HANDS_ON and not is_part and not is_larger:
+        return True
+    return _may_be_zero(flow, made, maker.operands[1], divided or is_part)
+
+
+def _is_quotient(made: Made, one: Operand, divisor: Operand) -> bool:
+    """Whether a number is that of which another is the divisor, as a remainder is found by."""
+    maker = _maker(made, one)
+    return (
+        maker is not None and maker.opcode[0] == "div" and _same(made, maker.operands[2], divisor)
+    )
+
+
+def _maker(made: Made, one: Operand) -> Instruction | None:
+    """What made a number, copies and other widths of it left out; None where that is not one."""
+    for _ in range(MOST_COPIES):
+        makers_of = made.get(one.name, ())
+        if len(makers_of) != 1:
+            return None
+        if makers_of[0].opcode[0] not in _HANDS_ON or makers_of[0].operands[1].kind != "register":
+            return makers_of[0]
+        one = makers_of[0].operands[1]
+    return None
+
+
+def _same(made: Made, one: Operand, other: Operand, depth: int = MOST_COPIES) -> bool:
+    """Whether two operands are the same, or made in the same way of the same: the compiler may
+    compute a divisor twice."""
+    if one == other:
+        return True
+    a, b = _maker(made, one), _maker(made, other)
+    if a is None or b is None or not depth:
+        return False
+    if a is b:
+        return True
+    alike = a.opcode == b.opcode and len(a.operands) == len(b.operands) and a.opcode[0] != "ld"
+    pairs = zip(a.operands[1:], b.operands[1:], strict=False)
+    return alike and all(_same(made, x, y, depth - 1) for x, y in pairs)
