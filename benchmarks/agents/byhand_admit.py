@@ -17,6 +17,7 @@ from benchmarks.agents.byhand_session import digest
 from hgemm_packs.generator.compile import free_sources
 from hgemm_packs.generator.compile.candidate import CandidateError, load
 from hgemm_packs.generator.compile.free_sources import Lineage
+from hgemm_packs.generator.run import evaluate
 
 Line = Mapping[str, Any]
 
@@ -49,6 +50,7 @@ def _admit(line: Line, picked: Sequence[Picked], kernels: Mapping[str, str]) -> 
     text = json.dumps(line, sort_keys=True)
     parent = kernels.get(one.kernel or "", "none")
     lineage = Lineage(BY, ASKED, parent, hashlib.sha256(text.encode()).hexdigest())
-    code = path.read_text(encoding="utf-8")
-    genome = free_sources.admit(path.stem, code, load(path), one.problem, lineage)
+    code, made = path.read_text(encoding="utf-8"), load(path)
+    evaluate.check_again(path.stem, made)
+    genome = free_sources.admit(path.stem, code, made, one.problem, lineage)
     return str(genome["sha256"])

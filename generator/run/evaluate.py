@@ -88,6 +88,14 @@ def build_gates(one: Candidate, skip: tuple[str, ...] = ()) -> tuple[list[Verdic
     return verdicts, built
 
 
+def check_again(name: str, one: Candidate) -> None:
+    """Raise CandidateError where a gate of the CPU refuses a source: who judged it may have asked
+    older gates."""
+    refused = build_gates(one)[0][-1]
+    if not refused.passed:
+        raise CandidateError(f"{name}: the {refused.gate} gate of today: {refused.detail}")
+
+
 def evaluate(
     one: Candidate | Choice, problem: Problem, *, device: int | None = None
 ) -> list[Verdict]:

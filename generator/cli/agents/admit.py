@@ -16,6 +16,7 @@ from hgemm_packs.generator.compile.candidate import CandidateError
 from hgemm_packs.generator.compile.free_sources import Lineage
 from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.evaluator.candidate import Candidate, Source, Unreadable
+from hgemm_packs.generator.run import evaluate
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.problem import Problem
 
@@ -68,5 +69,6 @@ def _admit(line: dict[str, Any], by: str, asked: str, parent: str) -> tuple[str,
     judged = hashlib.sha256(json.dumps(line, sort_keys=True).encode()).hexdigest()
     made = one.read(problem)
     assert isinstance(made, Source)
+    evaluate.check_again(name, made)
     lineage = Lineage(by, asked, parent, judged)
     return name, free_sources.admit(name, one.source, made, problem, lineage)

@@ -118,6 +118,17 @@ def source_manifest(run: Path, results: Path) -> pack_writer.SourceManifest:
     return document
 
 
+def test_gates_of_today_are_asked_again(source: Path) -> None:
+    """A winner's lines were of a gate that let addresses be numbers."""
+    place = "(i64)row * ldc"
+    assert place in TINY
+    source.write_text(TINY.replace(place, f"{place} + ((unsigned long long)c >> 40 & 1)"))
+    (words,) = said(line(source))
+    assert words.startswith(f"{source.name}: refused: {NAME}: the dataflow gate of today: address")
+    with pytest.raises(InvalidGenome, match="no source"):
+        read(NAME)
+
+
 def test_a_winner_gets_a_row_and_its_pack_says_who_wrote_it(source: Path, tmp_path: Path) -> None:
     won = line(source)
     words = said(won)

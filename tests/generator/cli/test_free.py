@@ -55,7 +55,8 @@ def test_only_what_every_gate_passed_and_beat_torch_is_taken(tmp_path: Path) -> 
     won = Candidate.of_source(TINY, RECORD, "tiny")
     slow, wrong = (Candidate.of_source(TINY + "\n" * i, RECORD, "tiny") for i in (1, 2))
     family = Candidate.of_genome(*QUICK)
-    out_of_reach = Candidate.of_source(TINY, {**RECORD, "layout": "nn"}, "tiny")
+    few_rows = {**RECORD["dims"], "m": {"min": 16, "max": 128, "multiple_of": 16}}
+    out_of_reach = Candidate.of_source(TINY, {**RECORD, "dims": few_rows}, "tiny")
     answers = written(
         tmp_path / "answers.jsonl",
         answer(won),
@@ -77,7 +78,7 @@ def test_only_what_every_gate_passed_and_beat_torch_is_taken(tmp_path: Path) -> 
         f"refused: {name(slow)}: SLOWER, which is no win over torch",
         f"refused: {name(wrong)}: the numeric gate: NUMERIC",
         f"refused: {QUICK[0]}: the kernel of a family, which searches know",
-        f"refused: {name(out_of_reach)}: tiny has layout nn, not nt",
+        f"refused: {name(out_of_reach)}: tiny takes M of 16..128 in steps of 16, not 256",
     ]
     assert names() == [name(won)]
     assert (genome["by"], genome["asked"], genome["parent"]) == ("org_model", "f" * 64, "e" * 64)
