@@ -16,7 +16,6 @@ from hgemm_packs.generator.compile.candidate import CandidateError
 from hgemm_packs.generator.compile.free_sources import Lineage
 from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.evaluator.candidate import Candidate, Source, Unreadable
-from hgemm_packs.generator.run import evaluate
 from hgemm_packs.generator.store.lines import read_records
 from hgemm_packs.problem import Problem
 
@@ -57,6 +56,8 @@ def admit_sources(
 def _admit(line: dict[str, Any], by: str, asked: str, parent: str) -> tuple[str, Any]:
     """The name and the genome of the source of an answer. Raises CandidateError and Unreadable for
     what is not admitted, KeyError, TypeError and ValueError for what is no answer."""
+    from hgemm_packs.generator.run import evaluate  # torch, which help needs not
+
     m, n, k, layout, dtype = line["problem"]
     problem = Problem(m, n, k, layout, dtype, epilogue=line["epilogue"])
     one, answer = Candidate.of_document(line["candidate"]), line["answer"]
