@@ -3,8 +3,8 @@ must pass.
 
 `corpus.toml` lists the cases, `kernels/` holds their device code, each a change to the plain kernel
 of `prelude.cuh`, which is put before all of them, or to that of `slices.cuh`, which shares K over
-CTAs; or a case is a family's kernel, as it is or with a `change`. Read by `run` and by the tests;
-compiles nothing.
+CTAs. A case is such a kernel or a family's, as it is or with a `change`. Read by `run` and by the
+tests; compiles nothing.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _what(stem: str) -> str:
 
 
 def _change_source(source: str, changes: Sequence[Sequence[str]]) -> str:
-    """A family's source with each (text, other text). Raises KeyError where one is not there."""
+    """A source with each (text, other text). Raises KeyError where one is not there."""
     for text, other in changes:
         if text not in source:
             raise KeyError(text)
@@ -127,7 +127,8 @@ def _case(name: str, entry: dict[str, Any], document: Mapping[str, Any]) -> Case
         stem = entry.get("kernel", name)
         sliced = entry.get("sliced", False)
         record = {**document["sliced" if sliced else "record"], **entry.get("record", {})}
-        made = candidate.candidate(name, _source(stem, record, sliced), record)
+        source = _change_source(_source(stem, record, sliced), entry.get("change", ()))
+        made = candidate.candidate(name, source, record)
         what = what or _what(stem)
     return Case(name, what, gates, tuple(entry.get("fooled", ())), made, claim)
 
