@@ -55,6 +55,7 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 OF_TABLES = ("memcheck", "racecheck")
 BOUND = {"f16": 3e-4, "bf16": 2.4e-3}  # relative error of rounding, with room for small sizes
 TIMEOUT_S = 120.0
+MORE_S = 15.0  # for each further kernel of a process; racecheck of a deep K takes half of it
 DEEP = 4096  # K of a kernel whose ring nobody knows
 STANDARD_INPUT = "-"
 POLL_S = 0.2  # between two looks whether to stop

@@ -27,7 +27,7 @@ RECORD = {"block": 32, "grid": {"tile_m": 16, "tile_n": 8}}
 
 # Finds what the cubins say: "TOOL FINDINGS", or how the program under test ends.
 STAND_IN = """#!{python}
-import os, pickle, subprocess, sys
+import os, pickle, subprocess, sys, time
 words = sys.argv[1:]
 tool, log, told = words[1], words[3], words[-1]
 for name in ("PYTORCH_NO_CUDA_MEMORY_CACHING", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -39,6 +39,7 @@ with open({journal!r}, "a") as journal:
     journal.write(tool + " " + ",".join(entry.name for entry, _ in items) + "\\n")
 said = [cubin.decode().split() for _, cubin in items]
 found = sum(int(count) for name, count in said if name == tool)
+time.sleep(sum(float(seconds) for name, seconds in said if name == "takes"))
 if ["ends", "badly"] in said:
     sys.exit("Segmentation fault")
 if ["raises", "late"] in said:
@@ -129,6 +130,17 @@ def test_a_program_without_end_is_a_finding(journal: Path, monkeypatch: pytest.M
         "memcheck: no end after 1 s",
     )
     assert time.monotonic() - began < 20, "what the tool had started held its output open"
+
+
+def test_a_process_has_time_for_each_of_its_kernels(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was cut off would be asked again for each kernel alone."""
+    monkeypatch.setattr(sanitizer, "TIMEOUT_S", 2.0)
+    monkeypatch.setattr(sanitizer, "MORE_S", 2.0)
+    verdicts = judged([item(name, "takes 1") for name in "abc"], tools=("memcheck",))
+    assert [each.passed for each in verdicts] == [True] * 3
+    assert journal.read_text().splitlines() == ["memcheck a,b,c"]
 
 
 @pytest.fixture

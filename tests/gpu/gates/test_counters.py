@@ -18,7 +18,7 @@ pytestmark = pytest.mark.gpu
 PROBLEM = Problem(2048, 2048, 2048, "nt", "f16")
 
 
-@pytest.mark.parametrize("family", ["sm90_wgmma", "sm90_direct"])
+@pytest.mark.parametrize("family", ["sm90_wgmma", "sm90_oneshot"])
 def test_a_gpu_counts_or_says_why_not(family: str) -> None:
     choice = next(each for each in Space(PROBLEM).core if each.family == family)
     evaluator = Evaluator(0)
