@@ -55,7 +55,6 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 OF_TABLES = ("memcheck", "racecheck")
 BOUND = {"f16": 3e-4, "bf16": 2.4e-3}  # relative error of rounding, with room for small sizes
 TIMEOUT_S = 120.0
-MORE_S = 15.0  # for each further kernel of a process; racecheck of a deep K takes half of it
 DEEP = 4096  # K of a kernel whose ring nobody knows
 STANDARD_INPUT = "-"
 POLL_S = 0.2  # between two looks whether to stop
@@ -236,7 +235,9 @@ class ToolProcess:
         """What the tool says of some kernels; the process ends by it. Raises SanitizerUnavailable
         where the tool cannot work, CancelledError once `stop` is set."""
         try:
-            done = self._run_to_end(pickle.dumps(list(items)), timeout_s, stop)
+            told = Path(self._scratch.name, "kernels")
+            told.write_bytes(pickle.dumps(list(items)))
+            done = self._run_to_end(os.fsencode(told), timeout_s, stop)
             if done is None:
                 return ToolRun(self.tool, len(items), 0, -1, f"no end after {timeout_s:.0f} s")
             log = self._log
@@ -248,6 +249,7 @@ class ToolProcess:
     def _run_to_end(
         self, told: bytes, timeout_s: float, stop: threading.Event
     ) -> subprocess.CompletedProcess[str] | None:
+        # What a pipe does not take at once, `communicate` forgets when it is called again.
         ends, left = time.monotonic() + timeout_s, [told]
         while not stop.is_set():
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -322,7 +324,8 @@ def main() -> int:
     parser.add_argument("-o", "--out", type=Path)
     args = parser.parse_args()
     if args.kernels == STANDARD_INPUT:
-        print("launches", run_kernels(pickle.load(sys.stdin.buffer)), flush=True)
+        items = pickle.loads(Path(sys.stdin.read()).read_bytes())
+        print("launches", run_kernels(items), flush=True)
         return 0
     pack = Pack.open(Path(args.kernels))
     chosen = pack.manifest.kernels[args.first : args.first + args.count]

@@ -118,8 +118,7 @@ def sweep_batches(
         try:
             if ends - began < LEAST_S:
                 return Answer(batch, None, 0.0)
-            limit_s = sanitizer.TIMEOUT_S + sanitizer.MORE_S * (len(batch.items) - 1)
-            limit_s = min(limit_s, ends - began)
+            limit_s = min(sanitizer.TIMEOUT_S, ends - began)
             ready = ahead.take(batch.tool, seat) if ahead else None
             run = (
                 ready.run(batch.items, limit_s, stop)

@@ -45,11 +45,12 @@ def finish(seed: int, lines: Sequence[Line], device: int, write: Write) -> None:
     SanitizerUnavailable where the tool cannot work at all: without it no mutant has passed."""
     if not lines:
         return
-    with _Ahead(seed, [line for line in lines if "numeric" not in _met(line)]) as ahead:
+    with _Ahead(seed, sorted(lines, key=lambda line: len(_met(line)))) as ahead:
         passed = _Stage(seed, device, write, ahead).gate(lines, numeric)
-    # Alone: kernels of other processes would clear what a bad one keeps.
-    passed = _Stage(seed, device, write).gate(passed, state, processes=1)
-    _Stage(seed, device, write).compare(_sanitize(seed, passed, write))
+        # Alone: kernels of other processes would clear what a bad one keeps.
+        passed = _Stage(seed, device, write, ahead).gate(passed, state, processes=1)
+        clean = _sanitize(seed, passed, write, ahead)
+    _Stage(seed, device, write).compare(clean)
 
 
 def _met(line: Line) -> Sequence[str]:
@@ -208,7 +209,7 @@ class _Stage:
         self.write(decided(line, outcome, "", detail, began))
 
 
-def _sanitize(seed: int, lines: Sequence[Line], write: Write) -> list[Line]:
+def _sanitize(seed: int, lines: Sequence[Line], write: Write, ahead: _Ahead) -> list[Line]:
     """Those of the lines in whose mutants no tool finds anything; each answer is written."""
     clean = [line for line in lines if sanitizer.GATE in _met(line)]
     left = [line for line in lines if sanitizer.GATE not in _met(line)]
@@ -219,6 +220,8 @@ def _sanitize(seed: int, lines: Sequence[Line], write: Write) -> list[Line]:
     # asked again alone.
     size = sweep.group_size(len(left) * len(sanitizer.TOOLS), len(seats))
     groups = sweep.deal(left, size)
+    for line in left:
+        ahead.wait(line)
     items = [[_item(kernel(seed, line)) for line in group] for group in groups]
     began = time.monotonic()
     for place, verdicts in sweep.check_groups(items, seats):
