@@ -45,12 +45,13 @@ def finish(seed: int, lines: Sequence[Line], device: int, write: Write) -> None:
     SanitizerUnavailable where the tool cannot work at all: without it no mutant has passed."""
     if not lines:
         return
-    with _Ahead(seed, sorted(lines, key=lambda line: len(_met(line)))) as ahead:
+    with _Ahead(seed, sorted(lines, key=lambda line: len(_met(line))), compile_mutant) as ahead:
         passed = _Stage(seed, device, write, ahead).gate(lines, numeric)
         # Alone: kernels of other processes would clear what a bad one keeps.
         passed = _Stage(seed, device, write, ahead).gate(passed, state, processes=1)
         clean = _sanitize(seed, passed, write, ahead)
-    _Stage(seed, device, write).compare(clean)
+    with _Ahead(seed, clean, compile_pair) as ahead:
+        _Stage(seed, device, write, ahead).compare(clean)
 
 
 def _met(line: Line) -> Sequence[str]:
@@ -67,8 +68,10 @@ class _Ahead:
     """Mutants that processes compile in the order in which they will be asked for; what they make
     is in the cache then."""
 
-    def __init__(self, seed: int, lines: Sequence[Line]) -> None:
-        self.seed, self.lines = seed, lines
+    def __init__(
+        self, seed: int, lines: Sequence[Line], compile_one: Callable[[int, int], None]
+    ) -> None:
+        self.seed, self.lines, self.compile_one = seed, lines, compile_one
         self.coming: dict[int, Future[None]] = {}
 
     def __enter__(self) -> _Ahead:
@@ -77,7 +80,7 @@ class _Ahead:
         self._pool = ProcessPoolExecutor(count, mp_context=context)
         for line in self.lines:
             number = int(line["number"])
-            self.coming[number] = self._pool.submit(compile_mutant, self.seed, number)
+            self.coming[number] = self._pool.submit(self.compile_one, self.seed, number)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -94,6 +97,13 @@ def compile_mutant(seed: int, number: int) -> None:
     """Compile a mutant into the cache."""
     made = draw(seed, number).candidate
     compiler.build_source(made.source, made.fields)
+
+
+def compile_pair(seed: int, number: int) -> None:
+    """Compile a mutant and what it was made of into the cache."""
+    base = draw(seed, number).base
+    compiler.build_source(base.source, base.fields)
+    compile_mutant(seed, number)
 
 
 def numeric(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Verdict:
@@ -133,7 +143,7 @@ def decided(line: Line, outcome: str, gate: str, detail: str, began: float) -> L
 class _Stage:
     """Work that needs a process on the GPU, over many mutants."""
 
-    def __init__(self, seed: int, device: int, write: Write, ahead: _Ahead | None = None) -> None:
+    def __init__(self, seed: int, device: int, write: Write, ahead: _Ahead) -> None:
         self.seed, self.device, self.write, self.ahead = seed, device, write, ahead
         self.passed: list[Line] = []
 
@@ -172,8 +182,7 @@ class _Stage:
                 future.result()
 
     def _gate(self, ask: Gate, spares: Spares, line: Line) -> None:
-        if self.ahead is not None:
-            self.ahead.wait(line)
+        self.ahead.wait(line)
         built = kernel(self.seed, line)
         with spares.lend() as worker:
             began = time.monotonic()
@@ -189,6 +198,7 @@ class _Stage:
             self.write(decided(line, judge.CAUGHT, verdict.gate, verdict.detail, began))
 
     def _compare(self, spares: Spares, line: Line) -> None:
+        self.ahead.wait(line)
         honest, built = honest_kernel(self.seed, line), kernel(self.seed, line)
         with spares.lend() as worker:
             began = time.monotonic()
