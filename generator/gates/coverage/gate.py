@@ -44,6 +44,7 @@ MOST_TOLD: Final = 4  # refusals of a verdict
 RANKED: Final = 8  # tested problems of which all CTAs of a cluster are followed
 WATCHED_BYTES: Final = 1 << 22  # of a problem that the sanitizer's tools run
 LEAST_BITS: Final = 24  # of what grows with K: so many steps of K are more than a card holds
+MOST_PLACES: Final = 1 << 16  # of a grid that memory has room for, whatever the tile
 TILED: Final = 3  # of so many tested problems one is judged by its tiles
 
 #: Of these both outcomes are needed; of other arithmetic on sizes it is enough that a result is
@@ -274,7 +275,7 @@ class _Case:
             return True
         depends = proofs.depends(ins)
         in_grid = any(each.startswith(_PLACE) for each in depends)
-        if PLACES in self.exceptions and in_grid:
+        if PLACES in self.exceptions and in_grid and not self._names_a_place(ins):
             return True
         counters = proofs.counters(ins)
         steady = self.trial.steady(counters) if counters else counters
@@ -286,14 +287,27 @@ class _Case:
         ends_with_k = self.k in depends or counters - steady
         return not ends_with_k or ins.index in self.met_deepest
 
+    def _names_a_place(self, ins: Instruction) -> bool:
+        """Whether an instruction compares a place in the grid, or the grid's width, with a number
+        that grids of small problems have: families lay tiles by sizes and larger numbers."""
+        numbers = [x.value for x in ins.operands[1:] if x.kind == "number"]
+        return (
+            ins.opcode[0] == "setp"
+            and len(numbers) == 1 == sum(0 <= each < MOST_PLACES for each in numbers)
+            and all(each.opcode[0] == "mov" for each in self.proofs.sources(ins))
+            and all(each.startswith(_PLACE) for each in self.proofs.depends(ins))
+        )
+
     def _ways(self) -> list[list[int]]:
         """Problems in which each comparison on sizes goes each way, as far as these are small: what
-        a barrier depends on is met by tools that see races. None for a family's kernel, whose
-        problems these tools know."""
-        if is_of_family(self.fields):
-            return []
+        a barrier depends on is met by tools that see races. Of a family's kernel those alone in
+        which a place in the grid is told by its number: these tools know its other problems."""
+        told = self.trial.kernel.instructions
         had = [
-            outcomes[each] for _, outcomes in sorted(self.trial.seen.items()) for each in outcomes
+            outcomes[each]
+            for at, outcomes in sorted(self.trial.seen.items())
+            if not is_of_family(self.fields) or self._names_a_place(told[at])
+            for each in outcomes
         ]
         small = (each for each in had if memory(self.fields, each) <= WATCHED_BYTES)
         return [list(each) for each in dict.fromkeys(sizes[:3] for sizes in small)]

@@ -47,18 +47,20 @@ def judge(seed: int, number: int) -> Line:
         "gate": decided.gate,
         "detail": decided.detail[:WORDS],
         "planned": [*decided.planned],
+        "ways": [*decided.ways],
         "seconds": round(time.monotonic() - began, 3),
     }
 
 
 class Decided(NamedTuple):
     """What the gates of the CPU make of a mutant; `planned` are the problems that the size gate
-    asks those of a GPU for."""
+    asks the numeric gate for, `ways` those for the sanitizer."""
 
     outcome: str
     gate: str = ""
     detail: str = ""
     planned: Sequence[Sequence[int]] = ()
+    ways: Sequence[Sequence[int]] = ()
 
 
 def decide(mutant: Mutant) -> Decided:
@@ -80,7 +82,8 @@ def decide(mutant: Mutant) -> Decided:
     *_, verdict = gates(made)
     if not verdict.passed:
         return Decided(CAUGHT, verdict.gate, verdict.detail)
-    return Decided(UNDECIDED, planned=verdict.evidence.get("planned", ()))
+    planned, ways = (verdict.evidence.get(name, ()) for name in ("planned", "ways"))
+    return Decided(UNDECIDED, planned=planned, ways=ways)
 
 
 def is_same(built: Built, mutant: Mutant) -> bool:

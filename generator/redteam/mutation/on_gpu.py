@@ -232,7 +232,7 @@ def _sanitize(seed: int, lines: Sequence[Line], write: Write, ahead: _Ahead) -> 
     groups = sweep.deal(left, size)
     for line in left:
         ahead.wait(line)
-    items = [[_item(kernel(seed, line)) for line in group] for group in groups]
+    items = [[_item(kernel(seed, line), line) for line in group] for group in groups]
     began = time.monotonic()
     for place, verdicts in sweep.check_groups(items, seats):
         for line, verdict in zip(groups[place], verdicts, strict=True):
@@ -245,8 +245,9 @@ def _sanitize(seed: int, lines: Sequence[Line], write: Write, ahead: _Ahead) -> 
     return sorted(clean, key=lambda line: line["number"])
 
 
-def _item(built: CompiledKernel) -> sanitizer.Item:
-    return entry(built.fields, built.cubin), built.cubin
+def _item(built: CompiledKernel, line: Line) -> sanitizer.Item:
+    ways = [(m, n, k) for m, n, k in line.get("ways", ())]
+    return entry(built.fields, built.cubin), built.cubin, ways
 
 
 def _refused(line: Line, verdict: Verdict, began: float) -> Line:

@@ -95,7 +95,7 @@ def planted(name: str, text: str, family: str = "sm90_direct") -> draw.Mutant:
 def test_a_gate_of_the_cpu_catches(
     name: str, text: str, family: str, gate: str, words: str
 ) -> None:
-    outcome, by, detail, _ = judge.decide(planted(name, text, family))
+    outcome, by, detail, *_ = judge.decide(planted(name, text, family))
     assert (outcome, by) == (judge.CAUGHT, gate)
     assert words in detail
 
@@ -105,8 +105,18 @@ def test_what_only_a_gpu_can_tell_stays_undecided() -> None:
     assert judge.decide(mutant)[:3] == (judge.UNDECIDED, "", "")
 
 
+def test_problems_have_the_block_that_a_family_s_kernel_names() -> None:
+    """How a family lays tiles by sizes is its own; a block by its number is not."""
+    mutant = planted("skip_product", "blockIdx.x != 131", "sm90_direct")
+    decided, fields = judge.decide(mutant), mutant.candidate.fields
+    assert decided.outcome == judge.UNDECIDED and decided.planned
+    for problems in (decided.planned, decided.ways):
+        rows = max(m for m, _, _ in problems)
+        assert -(-rows // fields["grid"]["tile_m"]) * fields["genome"]["cluster_k"] > 131
+
+
 def test_a_line_keeps_what_the_size_gate_asks_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    passed = Verdict("coverage", Status.OK, "", {"planned": [[33, 8, 8]]})
+    passed = Verdict("coverage", Status.OK, "", {"planned": [[33, 8, 8]], "ways": [[9, 8, 8]]})
     monkeypatch.setattr(judge, "gates", lambda one: [passed])
     monkeypatch.setattr(judge, "is_same", lambda built, mutant: False)
     kept = [each for each in (judge.judge(1, n) for n in range(6)) if "planned" in each]
@@ -114,6 +124,7 @@ def test_a_line_keeps_what_the_size_gate_asks_of_a_gpu(monkeypatch: pytest.Monke
     for each in kept:
         asked = [[33, 8, 8]] if each["outcome"] == judge.UNDECIDED else []
         assert each["planned"] == asked
+        assert bool(each["ways"]) is bool(asked)
 
 
 def test_only_the_same_cubin_and_the_same_record_are_equivalent() -> None:
@@ -137,7 +148,7 @@ def test_only_the_same_cubin_and_the_same_record_are_equivalent() -> None:
 def test_what_the_compiler_refuses_is_not_planted() -> None:
     mutant = planted("drop_wait", "-  wait_for_upstream();")
     broken = Candidate(mutant.candidate.source + "\nint;;x", mutant.candidate.fields)
-    outcome, gate, detail, _ = judge.decide(
+    outcome, gate, detail, *_ = judge.decide(
         draw.Mutant(1, 0, "", "order", mutant.base, "", 1, (), broken)
     )
     assert (outcome, gate) == (judge.UNBUILT, "")

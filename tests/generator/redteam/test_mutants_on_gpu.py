@@ -95,7 +95,11 @@ def state(worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: floa
 
 def sanitize(groups: Any, seats: list[None]) -> Iterator[tuple[int, list[Verdict]]]:
     for place, group in enumerate(groups):
-        bad = [BEHAVIOUR.get(int(name)) == "sanitizer" for name, _ in group]
+        bad = [
+            BEHAVIOUR.get(int(name)) == "sanitizer"
+            for name, _, ways in group
+            if ways == [(9, 8, 8)]
+        ]
         said = [(Status.SANITIZER, "hazard") if each else (Status.OK, "") for each in bad]
         yield place, [Verdict("sanitizer", *each) for each in said]
 
@@ -183,7 +187,7 @@ def test_a_killed_run_asks_no_gate_twice(
     swept: list[int] = []
 
     def rest(groups: Any, seats: list[None]) -> Iterator[tuple[int, list[Verdict]]]:
-        swept.extend(int(name) for group in groups for name, _ in group)
+        swept.extend(int(name) for group in groups for name, *_ in group)
         return sanitize(groups, seats)
 
     monkeypatch.setattr(sweep, "check_groups", rest)
