@@ -88,6 +88,7 @@ FOLDERS = {
     "agents/conversations": ResultsFolder(
         "agents.small_model", "nothing: what the model was asked and said, for replays"
     ),
+    "gates/mutants": ResultsFolder("redteam --mutate", "nothing: figures"),
     "gates/table": ResultsFolder("table_gates", "nothing: figures"),
     "prediction/unseen": ResultsFolder(
         "unseen",
