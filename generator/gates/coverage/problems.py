@@ -166,6 +166,7 @@ def extremes(fields: Mapping[str, Any]) -> list[Sizes]:
         ((1 << 20) + 5, 4104, 8),
         (70001, 70008, 16),
         (rows * 4097, columns * 513, 8),
+        (2056, 2120, 1032),  # so deep and so wide at once that either side may be taken for K
     ]
     found = [*make(fields, shapes), *make(fields, [(300, 300, 72)], more=1 << 27)]
     if "batched" in str(fields["param_layout"]):
