@@ -8,21 +8,27 @@ Runs on any device.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
+from collections.abc import Callable
 
 import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core.spec import CompiledKernel
+from hgemm_packs.generator.gates.batched import WAYS, BatchedChecker
 from hgemm_packs.generator.gates.checker import Checker, Launch, size, storage_bits
+from hgemm_packs.generator.gates.grouped import GroupedChecker
 from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.pack.manifest import KernelEntry
 
 PROBLEMS = 48
 MOST_ELEMENTS = 1 << 25  # of A, B or C
 DEEPEST = 1 << 17  # K, where the others are small
+#: The name of a problem, and C with what lies round it as a kernel leaves them.
+Drawn = tuple[str, Callable[[Launch], torch.Tensor]]
 KINDS = ("normal", "outliers", "specials", "tiny", "zero blocks", "constant", "large")
 
 
@@ -48,18 +54,65 @@ def values(kind: str, rows: int, columns: int, generator: torch.Generator) -> to
     return x
 
 
-def draw_sizes(record: KernelEntry, dice: random.Random) -> tuple[int, int, int]:
-    """M, N and K that a kernel admits, of which one may be large."""
+def draw_sizes(record: KernelEntry, dice: random.Random, times: int = 1) -> tuple[int, int, int]:
+    """M, N and K that a kernel admits, of which one may be large, for so many products."""
     deep = dice.random() < 0.25
     m, n = (round(2 ** dice.uniform(0, 9 if deep else 13)) for _ in range(2))
     k = round(2 ** dice.uniform(0, math.log2(DEEPEST) if deep else 12))
     m, n, k = size(record.m, m), size(record.n, n), size(record.k, k)
-    while max(m * n, m * k, n * k) > MOST_ELEMENTS:
+    while max(m * n, m * k, n * k) * times > MOST_ELEMENTS:
         smaller = size(record.m, m // 2), size(record.n, n // 2), size(record.k, k // 2)
         if smaller == (m, n, k):
             break
         m, n, k = smaller
     return m, n, k
+
+
+def _product(run: Checker, kind: str, dice: random.Random) -> Drawn:
+    m, n, k = draw_sizes(run.entry, dice)
+    m, n = run.shape(m, n)
+    a, b = (values(kind, *sides, run.generator).to(run.dtype) for sides in ((m, k), (k, n)))
+    stored = run.store(a, b)
+
+    def bits_of(launch: Launch) -> torch.Tensor:
+        bits, c = run.place(*stored)
+        run.queue_by(launch, *stored, c)
+        return bits
+
+    return f"{kind} {m}x{n}x{k}", bits_of
+
+
+def _batch(run: BatchedChecker, kind: str, dice: random.Random) -> Drawn:
+    batches = round(2 ** dice.uniform(0, 7))
+    m, n, k = draw_sizes(run.entry, dice, batches)
+    operands = run.draw(batches, m, n, k, (dice.choice(WAYS), dice.choice(WAYS)))
+    for each in operands:  # what lies between the matrices stays
+        drawn = values(kind, batches * each.shape[1], each.shape[2], run.checker.generator)
+        each.copy_(drawn.view(each.shape))
+
+    def bits_of(launch: Launch) -> torch.Tensor:
+        place, run.launch = run.place(batches * m, n), launch
+        run.queue(*operands, place)
+        return place[0]
+
+    return f"{kind}, {batches} products of {m}x{n}x{k}", bits_of
+
+
+def _groups(run: GroupedChecker, kind: str, dice: random.Random) -> Drawn:
+    groups = round(2 ** dice.uniform(0, 7))
+    rows, n, k = draw_sizes(run.entry, dice, groups)
+    tokens, weights = run.operands(rows, groups, n, k)
+    tokens.copy_(values(kind, rows, k, run.checker.generator))
+    weights.copy_(values(kind, groups * k, n, run.checker.generator).view(weights.shape))
+    ends = sorted(dice.choices(range(rows + 1), k=groups))
+    told = torch.tensor(ends, dtype=torch.int32, device=run.device)
+
+    def bits_of(launch: Launch) -> torch.Tensor:
+        bits, c = run.place(rows, n)
+        launch(tokens, weights, told, c)
+        return bits
+
+    return f"{kind}, {groups} groups of {rows}x{n}x{k}", bits_of
 
 
 def differences(
@@ -73,42 +126,40 @@ def differences(
 ) -> list[str]:
     """The problems on which C, or what lies round it, differs in a bit, or a launch was refused.
     `record` is the honest kernel's."""
-    run, dice = Checker(record, honest, device, seed, max_ctas), random.Random(seed)
-    found = []
+    draw: Callable[[str, random.Random], Drawn]
+    if record.is_grouped:
+        draw = functools.partial(_groups, GroupedChecker(record, honest, device, seed))
+    elif record.is_batched:
+        draw = functools.partial(_batch, BatchedChecker(record, honest, device, seed))
+    else:
+        draw = functools.partial(_product, Checker(record, honest, device, seed, max_ctas))
+    dice, found = random.Random(seed), []
     for number in range(count):
-        m, n, k = draw_sizes(record, dice)
-        m, n = run.shape(m, n)
-        kind = KINDS[number % len(KINDS)]
-        a, b = (values(kind, *sides, run.generator).to(run.dtype) for sides in ((m, k), (k, n)))
-        stored = run.store(a, b)
-        bits = []
+        name, bits_of = draw(KINDS[number % len(KINDS)], dice)
         try:
-            for launch in (honest, mutant, mutant):
-                place = run.place(*stored)
-                run.queue_by(launch, *stored, place[1])
-                bits.append(storage_bits(place[0]).clone())
-            same = all(bool((each == bits[0]).all()) for each in bits[1:])
-            why = "" if same else "bits differ"
+            first, *others = (
+                storage_bits(bits_of(launch)).clone() for launch in (honest, mutant, mutant)
+            )
+            why = "" if all(bool((each == first).all()) for each in others) else "bits differ"
         except (RuntimeError, ValueError) as error:
             why = str(error)[:200]
         if why:
-            found.append(f"{kind} {m}x{n}x{k}: {why}")
+            found.append(f"{name}: {why}")
     return found
 
 
-def on_device(
-    honest: CompiledKernel, mutant: CompiledKernel, index: int, seed: int
-) -> list[str] | None:
-    """The same on a GPU; None of kernels of groups or batches, which this does not compare."""
+def on_device(honest: CompiledKernel, mutant: CompiledKernel, index: int, seed: int) -> list[str]:
+    """The same on a GPU."""
     records = [entry(each.fields, each.cubin) for each in (honest, mutant)]
-    if any(record.is_grouped or record.is_batched for record in records):
-        return None
     loaded = [
         launcher.load(index, record, each.cubin)
         for record, each in zip(records, (honest, mutant), strict=True)
     ]
-    arms = [
-        KernelArm(kernel, record.epilogue) for kernel, record in zip(loaded, records, strict=True)
+    arms: list[Launch] = [
+        functools.partial(launcher.launch_grouped, kernel)
+        if record.is_grouped
+        else KernelArm(kernel, record.epilogue)
+        for kernel, record in zip(loaded, records, strict=True)
     ]
     place = torch.device("cuda", index)
     return differences(records[0], arms[0], arms[1], place, seed, loaded[0].max_ctas)
