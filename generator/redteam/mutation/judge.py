@@ -29,6 +29,9 @@ NOT_PLANTED = (NO_PLACE, BASE, UNBUILT, EQUIVALENT, ERROR)
 #: of the honest kernel, or were not seen to.
 CAUGHT, UNDECIDED, SLIPPED, UNSEEN = "caught", "undecided", "slipped", "unseen"
 
+#: Lists of further problems that the size gate asks for: of the numeric gate, of the same where
+#: they fill a card, and of the sanitizer.
+ASKED = ("planned", "large", "ways")
 WORDS = 600  # characters of a verdict that are kept
 
 Line = dict[str, Any]
@@ -46,21 +49,18 @@ def judge(seed: int, number: int) -> Line:
         "outcome": decided.outcome,
         "gate": decided.gate,
         "detail": decided.detail[:WORDS],
-        "planned": [*decided.planned],
-        "ways": [*decided.ways],
+        **{name: [*problems] for name, problems in zip(ASKED, decided.asked, strict=True)},
         "seconds": round(time.monotonic() - began, 3),
     }
 
 
 class Decided(NamedTuple):
-    """What the gates of the CPU make of a mutant; `planned` are the problems that the size gate
-    asks the numeric gate for, `ways` those for the sanitizer."""
+    """What the gates of the CPU make of a mutant; `asked` has the problems of ASKED."""
 
     outcome: str
     gate: str = ""
     detail: str = ""
-    planned: Sequence[Sequence[int]] = ()
-    ways: Sequence[Sequence[int]] = ()
+    asked: Sequence[Sequence[Sequence[int]]] = ((), (), ())
 
 
 def decide(mutant: Mutant) -> Decided:
@@ -82,8 +82,7 @@ def decide(mutant: Mutant) -> Decided:
     *_, verdict = gates(made)
     if not verdict.passed:
         return Decided(CAUGHT, verdict.gate, verdict.detail)
-    planned, ways = (verdict.evidence.get(name, ()) for name in ("planned", "ways"))
-    return Decided(UNDECIDED, planned=planned, ways=ways)
+    return Decided(UNDECIDED, asked=[verdict.evidence.get(name, ()) for name in ASKED])
 
 
 def is_same(built: Built, mutant: Mutant) -> bool:

@@ -48,6 +48,9 @@ def finish(seed: int, lines: Sequence[Line], device: int, write: Write) -> None:
         passed = _Stage(seed, device, write, ahead).gate(lines, numeric)
         # Alone: kernels of other processes would clear what a bad one keeps.
         passed = _Stage(seed, device, write, ahead).gate(passed, state, processes=1)
+        filling = [line for line in passed if line.get("large")]
+        held = _Stage(seed, device, write, ahead).gate(filling, large, processes=1)
+        passed = [*(line for line in passed if not line.get("large")), *held]
         clean = _sanitize(seed, passed, write, ahead)
     with _Ahead(seed, clean, compile_pair) as ahead:
         _Stage(seed, device, write, ahead).compare(clean)
@@ -114,6 +117,12 @@ def numeric(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> 
 def state(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Verdict:
     """Verdict of the state gate."""
     return evaluate.state_gate(worker, kernel, device, GATE_S)
+
+
+def large(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Verdict:
+    """Verdict of the numeric gate with the problems that fill a card."""
+    further = {"large": line["large"]}
+    return evaluate.numeric_gate(worker, kernel, device, evaluate.GATE_S, further)
 
 
 def kernel(seed: int, line: Line) -> CompiledKernel:

@@ -34,6 +34,7 @@ def line(number: int, outcome: str = judge.UNDECIDED, gate: str = "", **more: An
         "gate": gate,
         "detail": "",
         "planned": [[33, 8, 8]],
+        "large": [[1 << 20, 4104, 8]] if number == 6 else [],
         "ways": [[9, 8, 8]],
         "seconds": 0.5,
         **more,

@@ -109,8 +109,10 @@ def test_problems_have_the_block_that_a_family_s_kernel_names() -> None:
     """How a family lays tiles by sizes is its own; a block by its number is not."""
     mutant = planted("skip_product", "blockIdx.x != 131", "sm90_direct")
     decided, fields = judge.decide(mutant), mutant.candidate.fields
-    assert decided.outcome == judge.UNDECIDED and decided.planned
-    for problems in (decided.planned, decided.ways):
+    assert decided.outcome == judge.UNDECIDED
+    planned, large, ways = decided.asked
+    assert not large
+    for problems in (planned, ways):
         rows = max(m for m, _, _ in problems)
         assert -(-rows // fields["grid"]["tile_m"]) * fields["genome"]["cluster_k"] > 131
 

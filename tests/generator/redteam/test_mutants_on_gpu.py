@@ -19,7 +19,7 @@ from tests.generator.redteam.killed_mutants import SEED, Judges
 #: What a GPU makes of mutants by their numbers; others pass all and do the same bit by bit.
 BEHAVIOUR = {
     **{1: "numeric", 3: "isolation", 5: "sanitizer", 7: "differs", 9: "no memory"},
-    13: "state",
+    **{6: "large", 13: "state"},
 }
 
 
@@ -73,9 +73,13 @@ class FakePool:
 def numeric(
     worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: float, further: Any
 ) -> Verdict:
+    does = BEHAVIOUR.get(int(kernel.fields["name"]), "")
+    if "large" in further:
+        assert (device, limit_s) == (2, evaluate.GATE_S)
+        assert further == {"large": [[1 << 20, 4104, 8]]}, "problems that fill a card"
+        return Verdict("numeric", Status.NUMERIC if does == "large" else Status.OK, "far out")
     assert (device, limit_s) == (2, on_gpu.GATE_S)
     assert further == {"planned": [[33, 8, 8]]}, "problems that the size gate asks for"
-    does = BEHAVIOUR.get(int(kernel.fields["name"]), "")
     if does == "no memory":
         raise RuntimeError("out of memory")
     if does in ("numeric", "isolation"):
@@ -135,6 +139,7 @@ def test_a_gpu_decides_what_the_cpu_did_not(
         1: ("caught", "numeric", "wrong"),
         3: ("caught", "isolation", "wrong"),
         5: ("caught", "sanitizer", "hazard"),
+        6: ("caught", "numeric", "far out"),
         7: ("slipped", "", "large 1x8x8: bits differ"),
         9: ("undecided", "", ""),
         11: ("unseen", "", ""),
@@ -178,7 +183,7 @@ def test_a_killed_run_asks_no_gate_twice(
     with pytest.raises(KeyboardInterrupt):
         run.run(plan)
     assert sorted(asked) == [
-        *(("numeric", number) for number in range(14)),
+        *(("numeric", number) for number in sorted([*range(14), 6])),
         *(("state", number) for number in range(14) if number not in (1, 3)),
     ]
     asked.clear()
@@ -192,10 +197,10 @@ def test_a_killed_run_asks_no_gate_twice(
     steps: list[tuple[int, int]] = []
     found = run.run(plan, lambda done, total: steps.append((done, total)))
     assert asked == []
-    assert len(swept) == 11 - 4, "a group was through"
+    assert len(swept) == 10 - 4, "a group was through"
     assert found[11]["met"] == ["numeric", "state", "sanitizer"]
     ends = {number: each["outcome"] for number, each in found.items()}
-    caught, slipped = {1, 3, 5, 13}, {7}
+    caught, slipped = {1, 3, 5, 6, 13}, {7}
     assert ends == {
         number: "caught" if number in caught else "slipped" if number in slipped else "unseen"
         for number in range(14)
