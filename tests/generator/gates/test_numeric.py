@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.checker import Checker, Launch, Numeric, NumericError
+from hgemm_packs.generator.gates.sizes import check_sizes
 from hgemm_packs.generator.gates.values import depth, sums
 from hgemm_packs.pack.manifest import KernelEntry
 from tests import packs
@@ -316,3 +318,12 @@ def test_each_check_stands_alone(check: Callable[[Checker], None], cheat: Cheat,
     check(run)
     with pytest.raises(NumericError, match=rf"^{name} .*{WRONG}"):
         run.settle()
+
+
+def test_a_planned_depth_is_added_up_to_its_end() -> None:
+    """What rounding may add to a sum of 65,600 terms is more than the last of them come to."""
+    launch = k_limited(lambda k: k - 16 if k > 1 << 16 else k)
+    for kernel, right in ((honest, True), (launch, False)):
+        run = Checker(made_up(), kernel, torch.device("cpu"), seed=1)
+        with contextlib.nullcontext() if right else pytest.raises(NumericError, match="exact"):
+            check_sizes(run, [(1, 8, 65600)])
