@@ -25,6 +25,7 @@ from hgemm_packs.generator.gates.coverage.problems import (
     few,
     memory,
     tested,
+    too_wide,
 )
 from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
@@ -113,7 +114,7 @@ class _Case:
             self._follow()
             if any(True for _ in self.missing()):
                 self.met_deepest = self.trial.meet(deepest(self.fields))
-                planned = planner.plan(self.trial, self._open)
+                planned = planner.plan(self.trial, self.missing)
                 self.tried = True
         except Endless as error:
             return Verdict(GATE, Status.COVERAGE, f"endless: {error}")
@@ -264,10 +265,6 @@ class _Case:
                 if not self._settled(ins, outcome):
                     yield at, outcome
 
-    def _open(self) -> Iterator[tuple[int, int]]:
-        """What is missing, as far as trying on may help: all of it before anything was tried."""
-        yield from self.missing()
-
     def _settled(self, ins: Instruction, outcome: int) -> bool:
         """Whether no problem has an outcome, as far as can be said."""
         proofs = self.proofs
@@ -313,6 +310,8 @@ class _Case:
         return [list(each) for each in dict.fromkeys(sizes[:3] for sizes in small)]
 
     def _refusals(self) -> Iterator[str]:
+        if is_of_family(self.fields):  # records of strangers admit what users may ask for
+            yield from too_wide(self.fields)
         told = self.trial.faults
         yield from (told[at] for at in sorted(told))
         if self.trial.tile:

@@ -71,11 +71,20 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     parts = functools.partial(fences.parts, flow)
     late = (*fences.check(flow), *order.check(kernel, flow.threads, parts))
     found += dict.fromkeys(f"{words} '{ins.text[:120]}'" for ins, words in late)
+    if max(fields["cluster"]) > 1 and not any(map(_asks_for_cluster, kernel.instructions)):
+        found.append("cluster: the record has one, and no instruction asks for it")
     evidence = {"instructions": len(kernel.instructions), "refusals": len(found)}
     if not found:
         return Verdict(GATE, Status.OK, "", evidence)
     more = [f"{len(found) - MOST_TOLD} more"] if len(found) > MOST_TOLD else []
     return Verdict(GATE, Status.DATAFLOW, "; ".join([*found[:MOST_TOLD], *more]), evidence)
+
+
+def _asks_for_cluster(ins: Instruction) -> bool:
+    """Whether an instruction does something that only a cluster is for."""
+    words = ins.opcode[0] == "mapa" or ins.opcode[:2] == ("barrier", "cluster")
+    places = (x.name for x in ins.operands if x.kind == "special")
+    return words or "multicast::cluster" in ins.opcode or any("%cluster" in x for x in places)
 
 
 _kept = threading.local()

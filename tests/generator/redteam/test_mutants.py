@@ -90,6 +90,10 @@ def planted(name: str, text: str, family: str = "sm90_direct") -> draw.Mutant:
         ("keep_sums", "1);", "sm90_splitk", "dataflow", "product: added to what some path has"),
         ("drop_product", "mma16816", "sm90_direct", "binary", "mma: no tensor-core instruction"),
         ("drop_wait", "-  wait_for_upstream();", "sm90_direct", "binary", "upstream: "),
+        (
+            *("wait_by_one", "if (threadIdx.x % 128 == 0) barrier_wait(&barriers.full"),
+            *("sm90_tokens", "dataflow", "product: some of the threads that multiply together"),
+        ),
     ],
 )
 def test_a_gate_of_the_cpu_catches(

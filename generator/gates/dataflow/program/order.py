@@ -18,8 +18,10 @@ from hgemm_packs.generator.gates.dataflow.program.threads import Threads
 STORED: Final = "store: the CTA may end before it is done:"
 STAGED: Final = "store: a bulk store may still read what is staged over by"
 UNMET: Final = "store: other warps may still stage what is stored by"
+UNFILLED: Final = "product: some of the threads that multiply together do not wait:"
 UNREAD: Final = "product: may still read the stage that is given back by"
 RELAXED: Final = "cluster: no release behind what was stored before"
+GROUP: Final = 128  # threads of one product of wgmma
 _SHARED: Final = ("shared", "shared::cta", "shared::cluster")
 #: What orders stores of a thread before what others do behind a barrier of the cluster.
 _ORDERS: Final = frozenset(("fence", "membar"))
@@ -43,6 +45,7 @@ def check(kernel: Kernel, threads: Threads, parts: Parts) -> Iterator[tuple[Inst
     case = _Case(kernel, threads, parts, kernel.instructions)
     yield from case.stores()
     yield from case.products()
+    yield from case.stages()
     yield from case.meetings()
 
 
@@ -86,6 +89,23 @@ class _Case:
             for other in self.instructions:
                 if other.index in reached and _gives_back(other):
                     yield other, UNREAD
+
+    def stages(self) -> Iterator[tuple[Instruction, str]]:
+        """Threads that multiply together all wait, or none: what one has waited for the others may
+        read before it is there."""
+        multiply = 0
+        for ins in self._met():
+            if _is_product(ins):
+                multiply |= self.threads.reach[ins.index]
+        for ins in self._met():
+            if not _waits_for_barrier(ins):
+                continue
+            here = self.threads.reach[ins.index]
+            for first in range(0, self.threads.count, GROUP):
+                together = multiply & (1 << GROUP) - 1 << first
+                if here & together and together & ~here:
+                    yield ins, UNFILLED
+                    break
 
     def meetings(self) -> Iterator[tuple[Instruction, str]]:
         """CTAs that read or write each other's memory meet with a release."""
@@ -183,6 +203,10 @@ def _joins_warps(ins: Instruction) -> bool:
 
 def _is_product(ins: Instruction) -> bool:
     return ins.opcode[:2] == ("wgmma", "mma_async")
+
+
+def _waits_for_barrier(ins: Instruction) -> bool:
+    return ins.opcode[:2] in (("mbarrier", "try_wait"), ("mbarrier", "test_wait"))
 
 
 def _waits_for_products(ins: Instruction) -> bool:

@@ -151,6 +151,16 @@ def test_an_exception_is_needed_and_no_other_kernel_has_it() -> None:
     assert exceptions.declared({**fields, "family": "foreign"}) == frozenset()
 
 
+def test_a_family_s_record_admits_what_a_grid_has_tiles_for() -> None:
+    name, genome = next((n, g) for n, g in committed() if n in ("sm90_direct", "sm90_gemv"))
+    fields = compiler.build_one(name, genome).entry_fields
+    source = compiler.render(name, genome)
+    assert gate.check(fields, source).status is Status.OK
+    dims = {**fields["dims"], "n": {**fields["dims"]["n"], "max": 1 << 24}}
+    detail = gate.check({**fields, "dims": dims}, source).detail
+    assert "dims: no grid has tiles for N 16777216" in detail
+
+
 def test_a_persistent_grid_is_the_launcher_s() -> None:
     """Twin of grid_of in csrc/launcher/cuda/launch.c."""
     assert PLAIN is not None

@@ -213,3 +213,12 @@ def test_a_family_s_kernel_is_followed_by_the_builder() -> None:
     assert verdict.evidence["binary"]["mma"]
     lied = replace(kernel, fields={**kernel.fields, "dtype": "bf16"})
     assert builder.inspect(lied).gate == "binary"
+
+
+def test_a_cluster_that_no_instruction_asks_for_is_refused() -> None:
+    fields, ptx = ptx_of("sm90_writebound", drawn("sm90_writebound", None, 1))
+    assert fields["cluster"] == [1, 1, 1]
+    assert gate.check_ptx(fields, ptx).passed
+    verdict = gate.check_ptx({**fields, "cluster": [2, 1, 1]}, ptx)
+    assert verdict.status is Status.DATAFLOW
+    assert verdict.detail == "cluster: the record has one, and no instruction asks for it"
