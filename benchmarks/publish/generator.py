@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,11 @@ def figures() -> dict[str, Any]:
     return found
 
 
+def _operator(through: str) -> str:
+    """The operator of a mutant that got through, as `gates.figures` names it."""
+    return through.partition(": ")[2].partition(" in ")[0]
+
+
 def rows(found: Mapping[str, Any]) -> dict[str, str]:
     """The table of the page, from what `figures` found."""
     team, replay, h200, run = (found[name] for name in ("redteam", "replay", "h200", "run"))
@@ -128,7 +134,9 @@ def rows(found: Mapping[str, Any]) -> dict[str, str]:
         made["of the planted, caught first by"] = ", ".join(
             f"{gate} {share:.1%}" for gate, share in mutants["by_gate"].items()
         )
-        made["planted faults that got through"] = "; ".join(mutants["through"]) or "none"
+        operators = Counter(_operator(each) for each in mutants["through"])
+        counts = (f"{name} {count}" for name, count in operators.most_common())
+        made["planted faults that got through, by operator"] = ", ".join(counts) or "none"
     if drawn := found.get("drawn"):
         what = "random problems, each by a random kernel that admits it, right against float64"
         made[what] = f"{drawn['right']} of {drawn['problems']}"

@@ -154,7 +154,7 @@ def test_a_sample_is_each_so_many_kernels(tmp_path: Path, monkeypatch: pytest.Mo
     assert [json.loads(each)["id"] for each in out.read_text().splitlines()] == ["id 0", "id 3"]
 
 
-def test_a_page_has_the_shares_of_mutants_and_names_what_got_through() -> None:
+def test_a_page_has_the_shares_of_mutants_and_counts_what_got_through() -> None:
     found = generator.figures() | {
         "mutants": {
             "total": 2050,
@@ -164,15 +164,18 @@ def test_a_page_has_the_shares_of_mutants_and_names_what_got_through() -> None:
                 "order": {"planted": 1000, "caught_share": 0.99},
                 "values": {"planted": 1050, "caught_share": 1.0},
             },
-            "through": ["unseen: drop_fence in sm90_wgmma, store, mutant 7", "slipped: ..."],
+            "through": [
+                "unseen: drop_wait in sm90_wgmma, store, mutant 7",
+                "unseen: drop_fence in sm90_wgmma, store, mutant 8",
+                "slipped: drop_fence in sm90_direct, load, mutant 9",
+            ],
         }
     }
     made = generator.rows(found)
     assert made["faults planted in honest kernels (2,050) that gates caught"] == "99.5%"
     assert made["the same by kind"] == "order 99.0%, values 100.0%"
     assert made["of the planted, caught first by"] == "numeric 70.0%, dataflow 29.5%"
-    assert made["planted faults that got through"] == (
-        "unseen: drop_fence in sm90_wgmma, store, mutant 7; slipped: ..."
-    )
+    through = "planted faults that got through, by operator"
+    assert made[through] == "drop_fence 2, drop_wait 1"
     found["mutants"]["through"] = []
-    assert generator.rows(found)["planted faults that got through"] == "none"
+    assert generator.rows(found)[through] == "none"
