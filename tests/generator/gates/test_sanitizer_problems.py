@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_rings_wrap_twice_and_persistent_kernels_have_more_tiles_than_ctas() -> 
 
 
 def test_the_program_under_test_reads_what_it_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[str] = []
 
@@ -64,8 +65,9 @@ def test_the_program_under_test_reads_what_it_is_told(
     monkeypatch.setattr(sanitizer, "run_kernels", run_kernels)
     made = {name: entry(candidate(name, "", RECORD).fields) for name in "ab"}
     items = [(made["a"], b"memcheck 0"), (made["b"], b"racecheck 1")]
-    told = io.BytesIO(pickle.dumps(items))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(told))
+    told = tmp_path / "kernels"
+    told.write_bytes(pickle.dumps(items))
+    monkeypatch.setattr("sys.stdin", io.StringIO(str(told)))
     monkeypatch.setattr("sys.argv", ["sanitizer", sanitizer.STANDARD_INPUT])
     assert sanitizer.main() == 0
     assert seen == ["a memcheck 0", "b racecheck 1"]
