@@ -290,7 +290,7 @@ class _Case:
         numbers = [x.value for x in ins.operands[1:] if x.kind == "number"]
         return (
             ins.opcode[0] == "setp"
-            and len(numbers) == 1 == sum(0 <= each < MOST_PLACES for each in numbers)
+            and [0 <= each < MOST_PLACES for each in numbers] == [True]
             and all(each.opcode[0] == "mov" for each in self.proofs.sources(ins))
             and all(each.startswith(_PLACE) for each in self.proofs.depends(ins))
         )
