@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean
@@ -73,6 +74,9 @@ def _mutants(folder: Path) -> dict[str, Any]:
             kind: {name: sums[name] for name in ("planted", "caught_share")}
             for kind, sums in found["by"]["kind"].items()
         },
+        "mutants.through_by_operator": dict(
+            Counter(each["operator"] for each in found["through"]).most_common()
+        ),
         "mutants.through": [
             f"{each['outcome']}: {each['operator']} in {each['family']}, {each['where']}, "
             f"mutant {each['number']}"

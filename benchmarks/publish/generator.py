@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -84,16 +83,11 @@ def figures() -> dict[str, Any]:
     if "mutants.total" in gates:
         found["mutants"] = {
             name: gates[f"mutants.{name}"]
-            for name in ("total", "caught_share", "by_gate", "by_kind", "through")
+            for name in ("total", "caught_share", "by_gate", "by_kind", "through_by_operator")
         }
     if (RESULTS / DRAWN).is_file():
         found["drawn"] = {name: read(DRAWN)[name] for name in ("problems", "right")}
     return found
-
-
-def _operator(through: str) -> str:
-    """The operator of a mutant that got through, as `gates.figures` names it."""
-    return through.partition(": ")[2].partition(" in ")[0]
 
 
 def rows(found: Mapping[str, Any]) -> dict[str, str]:
@@ -134,8 +128,7 @@ def rows(found: Mapping[str, Any]) -> dict[str, str]:
         made["of the planted, caught first by"] = ", ".join(
             f"{gate} {share:.1%}" for gate, share in mutants["by_gate"].items()
         )
-        operators = Counter(_operator(each) for each in mutants["through"])
-        counts = (f"{name} {count}" for name, count in operators.most_common())
+        counts = (f"{name} {count}" for name, count in mutants["through_by_operator"].items())
         made["planted faults that got through, by operator"] = ", ".join(counts) or "none"
     if drawn := found.get("drawn"):
         what = "random problems, each by a random kernel that admits it, right against float64"

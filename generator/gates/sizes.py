@@ -27,7 +27,7 @@ from hgemm_packs.pack.manifest import KernelEntry
 
 Shape = Sequence[int]
 
-DEEP: Final = 1 << 13  # K whose last terms rounding may hide
+EXACT_FROM: Final = 1 << 13  # K whose last terms rounding may hide
 DRAWN: Final = 10  # bytes of an element while it is drawn
 SAMPLES: Final = 48  # rows and columns of a large C that are computed again
 CHUNK: Final = 1 << 28  # elements that are looked through at a time
@@ -71,11 +71,18 @@ def check_sizes(run: Checker, planned: Sequence[Shape] = ()) -> None:
             stored = run.store(a, b)
         run.product("sizes", *stored, allowed=math.inf)
         run.settle()
-        if sizes.k >= DEEP:
-            a, b = (torch.randint_like(each, -1, 2) for each in (a, b))
+        if sizes.k >= EXACT_FROM:
+            a, b = (_signs(run, *each.shape) for each in (a, b))
             run.run("exact", *run.store(a, b), *run.expect_exact(a.double() @ b.double()))
             run.settle()
     run.result.max_rel_err = worst
+
+
+def _signs(run: Checker, rows: int, columns: int) -> torch.Tensor:
+    """Values -1, 0 and 1 [rows, columns], each as often."""
+    shape, place = (rows, columns), run.device
+    drawn = torch.randint(-1, 2, shape, generator=run.generator, device=place)
+    return drawn.to(run.dtype)
 
 
 def class_of(fields: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -13,12 +13,13 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from hgemm_packs.generator.core.spec import Verdict
+from hgemm_packs.generator.compile.candidate import entry
+from hgemm_packs.generator.core.spec import CompiledKernel, Verdict
 from hgemm_packs.generator.gates import sanitizer
 from hgemm_packs.generator.gates.sanitizer import Item, ToolRun
 
@@ -48,6 +49,13 @@ class Answer:
     batch: Batch
     run: ToolRun | None
     seconds: float
+
+
+def item(kernel: CompiledKernel, further: Mapping[str, Any]) -> Item:
+    """A built kernel with the problems that the size gate's evidence `further` asks the tools for:
+    those in which each comparison on sizes goes each way."""
+    ways = [(m, n, k) for m, n, k in further.get("ways", ())]
+    return entry(kernel.fields, kernel.cubin), kernel.cubin, ways
 
 
 def seats(names: Sequence[str], processes: int | None = None) -> list[Seat]:

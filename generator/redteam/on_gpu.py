@@ -178,9 +178,7 @@ class _Pass:
                     self.file_verdict(name, "unavailable", str(error), 0.0, final=True)
 
     def _item(self, name: str) -> sanitizer.Item:
-        kernel = self.kernels[name]
-        ways = [(m, n, k) for m, n, k in self.outcomes[name].further.get("ways", ())]
-        return entry(kernel.fields, kernel.cubin), kernel.cubin, ways
+        return sweep.item(self.kernels[name], self.outcomes[name].further)
 
     def measure(self) -> None:
         """Times of the honest kernels, one after the other, for the plausibility gate."""

@@ -205,8 +205,7 @@ def sanitize_kernel(kernel: CompiledKernel, further: Mapping[str, Any] | None = 
     """Verdict of the sanitizer gate. `further` is the size gate's evidence: the problems in which
     each comparison on sizes goes each way."""
     try:
-        ways = [(m, n, k) for m, n, k in (further or {}).get("ways", ())]
-        item = entry(kernel.fields, kernel.cubin), kernel.cubin, ways
+        item = sweep.item(kernel, further or {})
         ((_, (verdict,)),) = sweep.check_groups([[item]], [None] * len(sanitizer.TOOLS))
         return verdict
     except sanitizer.SanitizerUnavailable as error:

@@ -91,8 +91,8 @@ def _batch(run: BatchedChecker, kind: str, dice: random.Random) -> Drawn:
         each.copy_(drawn.view(each.shape))
 
     def bits_of(launch: Launch) -> torch.Tensor:
-        place, run.launch = run.place(batches * m, n), launch
-        run.queue(*operands, place)
+        place = run.place(batches * m, n)
+        run.queue_by(launch, *operands, place)
         return place[0]
 
     return f"{kind}, {batches} products of {m}x{n}x{k}", bits_of

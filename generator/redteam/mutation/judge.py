@@ -8,8 +8,9 @@ kernel, byte by byte.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hgemm_packs.generator.compile import compiler
@@ -49,18 +50,18 @@ def judge(seed: int, number: int) -> Line:
         "outcome": decided.outcome,
         "gate": decided.gate,
         "detail": decided.detail[:WORDS],
-        **{name: [*problems] for name, problems in zip(ASKED, decided.asked, strict=True)},
+        **{name: [*decided.asked.get(name, ())] for name in ASKED},
         "seconds": round(time.monotonic() - began, 3),
     }
 
 
 class Decided(NamedTuple):
-    """What the gates of the CPU make of a mutant; `asked` has the problems of ASKED."""
+    """What the gates of the CPU make of a mutant; `asked` has the lists of ASKED."""
 
     outcome: str
     gate: str = ""
     detail: str = ""
-    asked: Sequence[Sequence[Sequence[int]]] = ((), (), ())
+    asked: Mapping[str, Any] = MappingProxyType({})
 
 
 def decide(mutant: Mutant) -> Decided:
@@ -82,7 +83,7 @@ def decide(mutant: Mutant) -> Decided:
     *_, verdict = gates(made)
     if not verdict.passed:
         return Decided(CAUGHT, verdict.gate, verdict.detail)
-    return Decided(UNDECIDED, asked=[verdict.evidence.get(name, ()) for name in ASKED])
+    return Decided(UNDECIDED, asked=verdict.evidence)
 
 
 def is_same(built: Built, mutant: Mutant) -> bool:

@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 from hgemm_packs.generator.compile import compiler
-from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core.spec import CompiledKernel, Verdict
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import IsolationError, Worker
@@ -239,7 +238,7 @@ def _sanitize(seed: int, lines: Sequence[Line], write: Write, ahead: _Ahead) -> 
     groups = sweep.deal(left, size)
     for line in left:
         ahead.wait(line)
-    items = [[_item(kernel(seed, line), line) for line in group] for group in groups]
+    items = [[sweep.item(kernel(seed, line), line) for line in group] for group in groups]
     began = time.monotonic()
     for place, verdicts in sweep.check_groups(items, seats):
         for line, verdict in zip(groups[place], verdicts, strict=True):
@@ -250,11 +249,6 @@ def _sanitize(seed: int, lines: Sequence[Line], write: Write, ahead: _Ahead) -> 
                 write(_refused(line, verdict, began))
         began = time.monotonic()
     return sorted(clean, key=lambda line: line["number"])
-
-
-def _item(built: CompiledKernel, line: Line) -> sanitizer.Item:
-    ways = [(m, n, k) for m, n, k in line.get("ways", ())]
-    return entry(built.fields, built.cubin), built.cubin, ways
 
 
 def _refused(line: Line, verdict: Verdict, began: float) -> Line:

@@ -33,11 +33,20 @@ NAMED = ("number", "operator", "kind", "family", "layout", "dtype", "epilogue", 
 @dataclass(frozen=True, slots=True)
 class Argument:
     """Why a change cannot change a result: of this operator, where all of `before` stands in the
-    lines that it changes."""
+    lines that it changes, and if it `falls`, where the number behind that becomes smaller."""
 
     operator: str
     before: str
     reason: str
+    falls: bool = False
+
+    def holds(self, line: Line) -> bool:
+        """Whether the change of a line is such a one."""
+        was = "\n".join(text for text in line["diff"] if text.startswith("-"))
+        if self.operator != line["operator"] or self.before not in was:
+            return False
+        numbers = [text.rpartition(" ")[2] for text in line["diff"]]
+        return not self.falls or int(numbers[1]) < int(numbers[0])
 
 
 @cache
@@ -53,9 +62,7 @@ def outcome_of(line: Line) -> str:
     outcome = str(line["outcome"])
     if outcome != UNSEEN:
         return outcome
-    before = "\n".join(text for text in line["diff"] if text.startswith("-"))
-    hold = (a for a in arguments() if a.operator == line["operator"] and a.before in before)
-    return ARGUED if next(hold, None) else outcome
+    return ARGUED if any(argument.holds(line) for argument in arguments()) else outcome
 
 
 def document(lines: Iterable[Line], seed: int) -> dict[str, Any]:

@@ -49,6 +49,7 @@ def test_mutants_of_all_runs_count_by_their_last_lines(tmp_path: Path) -> None:
             "order": {"planted": 2, "caught_share": 1.0},
             "values": {"planted": 2, "caught_share": 0.5},
         },
+        "mutants.through_by_operator": {"operator 2": 1},
         "mutants.through": ["slipped: operator 2 in sm90_direct, load, mutant 2"],
     }
 
@@ -164,11 +165,7 @@ def test_a_page_has_the_shares_of_mutants_and_counts_what_got_through() -> None:
                 "order": {"planted": 1000, "caught_share": 0.99},
                 "values": {"planted": 1050, "caught_share": 1.0},
             },
-            "through": [
-                "unseen: drop_wait in sm90_wgmma, store, mutant 7",
-                "unseen: drop_fence in sm90_wgmma, store, mutant 8",
-                "slipped: drop_fence in sm90_direct, load, mutant 9",
-            ],
+            "through_by_operator": {"drop_fence": 2, "drop_wait": 1},
         }
     }
     made = generator.rows(found)
@@ -177,5 +174,5 @@ def test_a_page_has_the_shares_of_mutants_and_counts_what_got_through() -> None:
     assert made["of the planted, caught first by"] == "numeric 70.0%, dataflow 29.5%"
     through = "planted faults that got through, by operator"
     assert made[through] == "drop_fence 2, drop_wait 1"
-    found["mutants"]["through"] = []
+    found["mutants"]["through_by_operator"] = {}
     assert generator.rows(found)[through] == "none"

@@ -91,8 +91,11 @@ def planted(name: str, text: str, family: str = "sm90_direct") -> draw.Mutant:
         ("drop_product", "mma16816", "sm90_direct", "binary", "mma: no tensor-core instruction"),
         ("drop_wait", "-  wait_for_upstream();", "sm90_direct", "binary", "upstream: "),
         (
-            *("wait_by_one", "if (threadIdx.x % 128 == 0) barrier_wait(&barriers.full"),
-            *("sm90_tokens", "dataflow", "product: some of the threads that multiply together"),
+            "wait_by_one",
+            "0) barrier_wait(&barriers.full",
+            "sm90_tokens",
+            "dataflow",
+            "product: some",
         ),
     ],
 )
@@ -114,10 +117,9 @@ def test_problems_have_the_block_that_a_family_s_kernel_names() -> None:
     mutant = planted("skip_product", "blockIdx.x != 131", "sm90_direct")
     decided, fields = judge.decide(mutant), mutant.candidate.fields
     assert decided.outcome == judge.UNDECIDED
-    planned, large, ways = decided.asked
-    assert not large
-    for problems in (planned, ways):
-        rows = max(m for m, _, _ in problems)
+    assert not decided.asked["large"]
+    for name in ("planned", "ways"):
+        rows = max(m for m, _, _ in decided.asked[name])
         assert -(-rows // fields["grid"]["tile_m"]) * fields["genome"]["cluster_k"] > 131
 
 
@@ -268,6 +270,16 @@ def test_the_report_sums_by_gate_kind_and_operator(monkeypatch: pytest.MonkeyPat
     assert [each["number"] for each in found["through"]] == [2, 4, 8]
     assert found["through"][0]["family"] == "sm90_direct"
     assert found["seconds"] == {"seconds": 4.6, "gpu_seconds": 2.0}
+
+
+def test_an_argument_may_hold_for_a_smaller_number_alone() -> None:
+    argument = report.Argument("depth", "-stages: ", "room", falls=True)
+    fewer, more = (
+        line(0, operator="depth", diff=[f"-stages: {was}", f"+stages: {is_}"])
+        for was, is_ in ((12, 6), (6, 12))
+    )
+    assert argument.holds(fewer) and not argument.holds(more)
+    assert not argument.holds({**fewer, "operator": "another"})
 
 
 def test_every_argument_is_of_an_operator_and_has_a_reason() -> None:

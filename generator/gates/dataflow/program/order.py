@@ -45,7 +45,7 @@ def check(kernel: Kernel, threads: Threads, parts: Parts) -> Iterator[tuple[Inst
     case = _Case(kernel, threads, parts, kernel.instructions)
     yield from case.stores()
     yield from case.products()
-    yield from case.stages()
+    yield from case.waits()
     yield from case.meetings()
 
 
@@ -90,7 +90,7 @@ class _Case:
                 if other.index in reached and _gives_back(other):
                     yield other, UNREAD
 
-    def stages(self) -> Iterator[tuple[Instruction, str]]:
+    def waits(self) -> Iterator[tuple[Instruction, str]]:
         """Threads that multiply together all wait, or none: what one has waited for the others may
         read before it is there."""
         multiply = 0
@@ -102,7 +102,7 @@ class _Case:
                 continue
             here = self.threads.reach[ins.index]
             for first in range(0, self.threads.count, GROUP):
-                together = multiply & (1 << GROUP) - 1 << first
+                together = multiply & ((1 << GROUP) - 1) << first
                 if here & together and together & ~here:
                     yield ins, UNFILLED
                     break
