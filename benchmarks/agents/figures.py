@@ -97,20 +97,38 @@ def _round(value: float) -> float:
 
 def grpo(place: Path) -> dict[str, Any]:
     """Mean reward on held-out problems, over trainings: before the first step and after the last
-    one, and the latter of trainings with shuffled rewards."""
-    starts: list[float] = []
-    ends: dict[bool, list[float]] = {False: [], True: []}
+    one, and the latter of trainings with shuffled rewards. `from_nothing` is the same of the model
+    with random weights."""
+    found: dict[bool, _Trainings] = {True: _Trainings(), False: _Trainings()}
     for recipe in sorted(place.glob("*/recipe.json")):
-        control = json.loads(recipe.read_text(encoding="utf-8"))["control"]
+        said = json.loads(recipe.read_text(encoding="utf-8"))
         curve = _lines(recipe.with_name("curve.jsonl.zip"), "step", "rewards")
-        ends[control].append(fmean(curve[-1]["rewards"]))
-        if not control:
-            starts.append(fmean(curve[0]["rewards"]))
-    found = {"heldout_start": starts, "heldout_end": ends[False], "control_end": ends[True]}
-    made = {name: _round(fmean(values)) for name, values in found.items() if values}
-    if not made:
+        found[bool(said["model"])].add(said["control"], curve)
+    language, blank = (found[each].means() for each in (True, False))
+    if not language and not blank:
         raise ValueError("no training")
-    return {"grpo": {**made, "trainings": len(starts), "controls": len(ends[True])}}
+    return {"grpo": {**language, **({"from_nothing": blank} if blank else {})}}
+
+
+class _Trainings:
+    """Those of one model."""
+
+    def __init__(self) -> None:
+        self._starts: list[float] = []
+        self._ends: dict[bool, list[float]] = {False: [], True: []}
+
+    def add(self, control: bool, curve: Sequence[Mapping[str, Any]]) -> None:
+        self._ends[control].append(fmean(curve[-1]["rewards"]))
+        if not control:
+            self._starts.append(fmean(curve[0]["rewards"]))
+
+    def means(self) -> dict[str, Any]:
+        """Nothing without a training."""
+        ended, controls = self._ends[False], self._ends[True]
+        found = {"heldout_start": self._starts, "heldout_end": ended, "control_end": controls}
+        means = {name: _round(fmean(values)) for name, values in found.items() if values}
+        counts = {"trainings": len(ended), "controls": len(controls)}
+        return {**means, **counts} if means else {}
 
 
 def byhand(place: Path) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """GRPO on genome actions, on a GPU: does the reward of held-out problems rise, and only by rewards?
 
-    python -m benchmarks.agents.grpo run OUT [--seeds 0 1] [--seconds 480] [--quick]
+    python -m benchmarks.agents.grpo run OUT [--model FOLDER] [--seeds 0 1] [--seconds 480]
+    python -m benchmarks.agents.grpo read MODEL.gguf FOLDER
     python -m benchmarks.agents.grpo take OUT/grpo.zip
     python -m benchmarks.agents.grpo plot
 
-`run` trains the small model of `generate train` twice a seed, all at once on one GPU: as it is, and
-as a control whose rollouts are paid another's reward of their group. Rewards are times that an
-H200 was recorded with, so any GPU will do. OUT/grpo.zip has each training's recipe, curve and raw
+`read` makes FOLDER of a llama model's weights, which it takes out of their quantization (package
+gguf). `run` trains a model twice a seed, all at once on one GPU: as it is, and as a control whose
+rollouts are paid another's reward of their group. The model is a language model in a folder of
+transformers', or the one that `generate train` makes from nothing; `--quick` is to see that it
+runs. Rewards are times that an H200 was recorded with, so any GPU will do. OUT/grpo.zip has each training's recipe, curve and raw
 rewards, also of trainings that the seconds cut short; `take` puts them into the results, which
 `benchmarks.agents.figures` and `plot` read.
 """
@@ -35,8 +38,23 @@ from hgemm_packs.generator.store.lines import read_records
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 RECORDED, HELD_OUT = (RESULTS / "replay" / f"{name}.npz" for name in ("h200", "h200_held_out"))
 RAW, PLOT = RESULTS / "agents" / "grpo", RESULTS / "grpo.png"
+BLANK = "small transformer of generator/rl/models.py, from random weights"
 KEPT = ("recipe.json", "curve.jsonl", "rewards.jsonl", "about.json")
 RECIPE = Recipe()
+#: Of a language model, whose tokens cost a hundred times as much.
+LANGUAGE = Recipe(
+    archive_steps=200,
+    archive_rate=5e-4,
+    family_steps=8,
+    hgemm_steps=32,
+    problems=12,
+    group=12,
+    rate=1e-4,
+    every=8,
+    samples=4,
+)
+#: What a configuration says of the file that it was read from.
+NOT_OF_LLAMA = ("quantization_config", "architectures", "_name_or_path", "dtype")
 #: To see that it runs, on a CPU.
 QUICK = Recipe(
     episodes=8,
@@ -54,7 +72,8 @@ QUICK = Recipe(
 
 
 def name_of(recipe: Recipe) -> str:
-    return f"seed{recipe.seed}-{'control' if recipe.control else 'rewarded'}"
+    model = f"{Path(recipe.model).name}-" if recipe.model else ""
+    return f"{model}seed{recipe.seed}-{'control' if recipe.control else 'rewarded'}"
 
 
 def train_one(folder: Path, recipe: Recipe) -> None:
@@ -76,9 +95,24 @@ def train_one(folder: Path, recipe: Recipe) -> None:
         "python": platform.python_version(),
         **{each: version(each) for each in ("torch", "transformers", "trl", "datasets")},
         "seconds": round(time.monotonic() - began, 1),
-        "model": "small transformer of generator/rl/models.py, from random weights",
+        "model": Path(recipe.model).name or BLANK,
     }
     (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def read(weights: Path, folder: Path) -> None:
+    """Write a llama model and its tokenizer as a folder that `--model` takes. Raises OSError, and
+    ImportError without the package gguf."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    given = {"gguf_file": weights.name, "local_files_only": True}
+    quantized = AutoModelForCausalLM.from_pretrained(weights.parent, **given)
+    # transformers does not save a model that it read so: its numbers go into one that it does.
+    config = quantized.config.to_dict()
+    model = LlamaForCausalLM(LlamaConfig(**{n: config[n] for n in config if n not in NOT_OF_LLAMA}))
+    model.load_state_dict(quantized.state_dict())
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(weights.parent, **given).save_pretrained(folder)
 
 
 def run(out: Path, seeds: Sequence[int], seconds: float, base: Recipe) -> int:
@@ -157,38 +191,46 @@ def take(packed: Path, raw: Path = RAW) -> list[Path]:
     return made
 
 
-def curves(raw: Path = RAW) -> dict[bool, list[dict[int, float]]]:
-    """By control: of each training, steps of all GRPO together -> mean held-out reward."""
-    found: dict[bool, list[dict[int, float]]] = {False: [], True: []}
+Curves = dict[bool, list[dict[int, float]]]
+
+
+def curves(raw: Path = RAW) -> dict[str, Curves]:
+    """By model, "" for the one made from nothing, and control: of each training, steps of all GRPO
+    together -> mean held-out reward."""
+    found: dict[str, Curves] = {}
     for file in sorted(raw.glob("*/recipe.json")):
         recipe: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         before = dict.fromkeys(STAGES, 0) | {HGEMM: recipe["family_steps"]}
         lines = read_records([file.with_name("curve.jsonl.zip")])
         curve = {before[each["stage"]] + each["step"]: fmean(each["rewards"]) for each in lines}
-        found[recipe["control"]].append(curve)
+        of_model = found.setdefault(recipe["model"], {False: [], True: []})
+        of_model[recipe["control"]].append(curve)
     return found
 
 
 def plot(raw: Path = RAW, out: Path = PLOT) -> None:
-    """Held-out reward by step: every training thin, means thick."""
+    """Held-out reward by step, a panel a model: every training thin, means thick."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7, 4.2))
-    for control, trainings in curves(raw).items():
-        colour = "tab:gray" if control else "tab:blue"
-        for curve in trainings:
-            axes.plot([*curve], [*curve.values()], color=colour, alpha=0.35, linewidth=1)
-        shared = sorted(set.intersection(*map(set, trainings))) if trainings else []
-        means = [fmean(curve[step] for curve in trainings) for step in shared]
-        label = "rewards shuffled in their group (control)" if control else "rewarded"
-        axes.plot(shared, means, color=colour, linewidth=2.5, label=label)
-    axes.set_xlabel("GRPO steps: kernels of a family, then HGEMM")
-    axes.set_ylabel("mean reward on held-out problems")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="best")
+    models = sorted(curves(raw).items(), reverse=True)
+    figure, panels = pyplot.subplots(1, len(models), figsize=(6 * len(models), 4.2), squeeze=False)
+    for axes, (model, of_model) in zip(panels[0], models, strict=True):
+        for control, trainings in of_model.items():
+            colour = "tab:gray" if control else "tab:blue"
+            for curve in trainings:
+                axes.plot([*curve], [*curve.values()], color=colour, alpha=0.35, linewidth=1)
+            shared = sorted(set.intersection(*map(set, trainings))) if trainings else []
+            means = [fmean(curve[step] for curve in trainings) for step in shared]
+            label = "rewards shuffled in their group (control)" if control else "rewarded"
+            axes.plot(shared, means, color=colour, linewidth=2.5, label=label)
+        axes.set_title(model or "a small transformer from random weights", fontsize=10)
+        axes.set_xlabel("GRPO steps: kernels of a family, then HGEMM")
+        axes.set_ylabel("mean reward on held-out problems")
+        axes.grid(alpha=0.3)
+        axes.legend(loc="best")
     figure.tight_layout()
     figure.savefig(out, dpi=120, metadata={"Software": None})
 
@@ -198,22 +240,29 @@ def main(arguments: Sequence[str]) -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     ran = verbs.add_parser("run")
     ran.add_argument("out", type=Path)
+    ran.add_argument("--model", default="")
     ran.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     ran.add_argument("--seconds", type=float, default=480.0)
     ran.add_argument("--quick", action="store_true")
     one = verbs.add_parser("one")
     one.add_argument("folder", type=Path)
     one.add_argument("recipe")
+    found = verbs.add_parser("read")
+    found.add_argument("weights", type=Path)
+    found.add_argument("folder", type=Path)
     taken = verbs.add_parser("take")
     taken.add_argument("packed", type=Path)
     verbs.add_parser("plot")
     given = parser.parse_args(arguments)
     if given.verb == "run":
-        base = QUICK if given.quick else RECIPE
+        full = LANGUAGE if given.model else RECIPE
+        base = replace(QUICK if given.quick else full, model=given.model)
         return int(run(given.out, given.seeds, given.seconds, base) > 0)
     if given.verb == "one":
         fields = json.loads(given.recipe)
         train_one(given.folder, Recipe(**{**fields, "recorded": tuple(fields["recorded"])}))
+    elif given.verb == "read":
+        read(given.weights, given.folder)
     elif given.verb == "take":
         for place in take(given.packed):
             print(place)

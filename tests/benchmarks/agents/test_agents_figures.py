@@ -66,8 +66,8 @@ def test_cases_count_once_and_what_is_not_refused_is_a_bypass(tmp_path: Path) ->
     assert figures(tmp_path) == {"scripted": {"cases": 3, "gate_bypasses": 1, "outcomes": outcomes}}
 
 
-def training(folder: Path, control: bool, *means: float) -> None:
-    put(folder / "recipe.json", {"seed": 0, "control": control})
+def training(folder: Path, control: bool, *means: float, model: str = "small") -> None:
+    put(folder / "recipe.json", {"seed": 0, "control": control, "model": model})
     lines = [
         {"stage": "hgemm", "step": i, "mean": 9.0, "rewards": [mean - 0.1, mean + 0.1]}
         for i, mean in enumerate(means)
@@ -87,6 +87,12 @@ def test_rewards_are_means_over_trainings(tmp_path: Path) -> None:
         **{"heldout_start": -0.3, "heldout_end": 0.4, "control_end": -0.25},
         **{"trainings": 2, "controls": 1},
     }
+    # A model from nothing has means of its own.
+    training(tmp_path / "grpo" / "blank", False, -0.6, -0.5, model="")
+    assert figures(tmp_path)["grpo"]["from_nothing"] == {
+        **{"heldout_start": -0.6, "heldout_end": -0.5, "trainings": 1, "controls": 0}
+    }
+    assert figures(tmp_path)["grpo"]["heldout_start"] == -0.3
 
 
 @pytest.mark.parametrize(

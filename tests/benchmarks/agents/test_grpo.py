@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.agents import grpo
+from hgemm_packs.generator.rl.recipe import Recipe
+from hgemm_packs.generator.store import shards
 from hgemm_packs.generator.store.lines import read_records
 
 
-def training(folder: Path, control: bool, means: list[float]) -> None:
+def training(folder: Path, control: bool, means: list[float], model: str = "") -> None:
     folder.mkdir(parents=True)
-    (folder / "recipe.json").write_text(json.dumps({"control": control, "family_steps": 5}))
+    (folder / "recipe.json").write_text(
+        json.dumps({"control": control, "family_steps": 5, "model": model})
+    )
     steps = [("families", 0), ("families", 5), ("hgemm", 0), ("hgemm", 10)]
     lines = (
         {"stage": stage, "step": step, "rewards": [mean - 0.25, mean + 0.25]}
@@ -43,11 +47,17 @@ def test_trainings_come_back_as_they_were(tmp_path: Path) -> None:
             assert (raw / name).read_bytes() == (work / name).read_bytes()
     # Steps of both stages are counted together; the start of the second is the end of the first.
     assert grpo.curves(raw) == {
-        False: [{0: -0.5, 5: 0.0, 15: 0.5}],
-        True: [{0: -0.5, 5: -0.5, 15: -0.25}],
+        "": {
+            False: [{0: -0.5, 5: 0.0, 15: 0.5}],
+            True: [{0: -0.5, 5: -0.5, 15: -0.25}],
+        }
     }
     with pytest.raises(FileExistsError, match="results are never rewritten"):
         grpo.take(tmp_path / "grpo.zip", raw)
+    training(raw / "language", False, [-0.5, 0.25, 0.25, 0.75], "a/model")
+    packed = raw / "language" / "curve.jsonl"
+    packed.with_suffix(".jsonl.zip").write_bytes(shards.pack(read_records([packed])))
+    assert grpo.curves(raw)["a/model"] == {False: [{0: -0.5, 5: 0.25, 15: 0.75}], True: []}
     grpo.plot(raw, tmp_path / "a.png")
     grpo.plot(raw, tmp_path / "b.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
@@ -62,3 +72,9 @@ def test_foreign_files_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"is no file of benchmarks\.agents\.grpo"):
         grpo.take(tmp_path / "foreign.zip", tmp_path / "raw")
     assert not (tmp_path / "raw").exists()
+
+
+def test_trainings_of_a_model_have_names_of_their_own() -> None:
+    plain, of_model = Recipe(seed=3), Recipe(seed=3, model="some/where/small", control=True)
+    assert grpo.name_of(plain) == "seed3-rewarded"
+    assert grpo.name_of(of_model) == "small-seed3-control"
