@@ -9,9 +9,9 @@
 gguf). `run` trains a model twice a seed, all at once on one GPU: as it is, and as a control whose
 rollouts are paid another's reward of their group. The model is a language model in a folder of
 transformers', or the one that `generate train` makes from nothing; `--quick` is to see that it
-runs. Rewards are times that an H200 was recorded with, so any GPU will do. OUT/grpo.zip has each training's recipe, curve and raw
-rewards, also of trainings that the seconds cut short; `take` puts them into the results, which
-`benchmarks.agents.figures` and `plot` read.
+runs. Rewards are times that an H200 was recorded with, so any GPU will do. OUT/grpo.zip has each
+training's recipe, curve and raw rewards, also of trainings that the seconds cut short; `take` puts
+them into the results, which `benchmarks.agents.figures` and `plot` read.
 """
 
 from __future__ import annotations
