@@ -43,13 +43,13 @@ KEPT = ("recipe.json", "curve.jsonl", "rewards.jsonl", "about.json")
 RECIPE = Recipe()
 #: Of a language model, whose tokens cost a hundred times as much.
 LANGUAGE = Recipe(
-    archive_steps=200,
-    archive_rate=5e-4,
+    turns=1,
+    archive_steps=150,
     family_steps=8,
-    hgemm_steps=32,
+    hgemm_steps=40,
     problems=12,
     group=12,
-    rate=1e-4,
+    rate=2e-4,
     every=8,
     samples=4,
 )

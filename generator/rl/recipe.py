@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,13 @@ class Recipe:
     @property
     def dialogue_tokens(self) -> int:
         """Tokens of all turns of a rollout at most, replies included."""
-        return self.turns * (320 if self.model else 80)
+        return self.turns * (240 if self.model else 80)
+
+    @property
+    def parts(self) -> int:
+        """A batch goes through the model in so many parts: logits of a language model's words fill
+        a GPU."""
+        return gcd(4, self.archive_batch, self.problems * self.group) if self.model else 1
 
     def steps(self, stage: str) -> int:
         """Of a GRPO stage."""

@@ -67,7 +67,7 @@ def learn_archive(training: Training, shown: Sequence[Shown]) -> None:
         args=SFTConfig(
             **_common(training, ARCHIVE, plan.archive_rate),
             max_steps=plan.archive_steps,
-            per_device_train_batch_size=plan.archive_batch,
+            per_device_train_batch_size=plan.archive_batch // plan.parts,
             max_length=models.LONGEST,
             lr_scheduler_type="cosine",
         ),
@@ -101,7 +101,7 @@ def practise(
         args=GRPOConfig(
             **_common(training, stage, plan.rate),
             max_steps=plan.steps(stage),
-            per_device_train_batch_size=plan.problems * plan.group,
+            per_device_train_batch_size=plan.problems * plan.group // plan.parts,
             num_generations=plan.group,
             max_completion_length=plan.dialogue_tokens,
             max_tool_calling_iterations=plan.turns,
@@ -176,7 +176,8 @@ def _common(training: Training, stage: str, rate: float) -> dict[str, Any]:
         "report_to": "none",
         "disable_tqdm": True,
         "gradient_checkpointing": False,
-        "bf16": False,
+        "gradient_accumulation_steps": training.recipe.parts,
+        "bf16": bool(training.recipe.model) and torch.cuda.is_available(),
         "use_cpu": not torch.cuda.is_available(),
     }
 
