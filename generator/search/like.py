@@ -1,8 +1,7 @@
 """What won on another card comes first: its row of the very problem, then its nearest rows.
 
 Made by the CLI for `generate --like`. A row names a kernel that was searched and confirmed, so that
-few are tried. Another strategy goes on only where none of them beats torch, and the other card's
-table does not say that a search ended with torch there. Touches no GPU.
+few are tried, and another strategy goes on only where none of them beats torch. Touches no GPU.
 """
 
 from __future__ import annotations
@@ -63,10 +62,6 @@ class Like(transfer.Before):
                 yield plain
             elif plain is not None:
                 yield from near.fit(plain, problem.m)
-
-    def _goes_on(self, problem: Problem) -> bool:
-        row = self._rows.get(problem)
-        return row is None or row.plain is not None
 
     def dependent_choices(self, problem: Problem) -> list[Choice]:
         """Kernels for dependent launch, DEPENDENT at most: of the problem's own row first."""

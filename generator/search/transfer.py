@@ -166,11 +166,7 @@ class Before:
         new = [choice for choice in self._first(space) if choice not in told]
         if new:
             return [Proposal(choice, self.name, self._operator) for choice in new[:n]]
-        return self._then.ask(space, n) if self._then and self._goes_on(space.problem) else []
-
-    def _goes_on(self, problem: Problem) -> bool:
-        """Whether `then` is asked about a problem."""
-        return True
+        return self._then.ask(space, n) if self._then else []
 
     def tell(self, space: Space, outcomes: Sequence[Outcome]) -> None:
         told = self._told.setdefault(space.problem, set())

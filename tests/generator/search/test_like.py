@@ -108,13 +108,3 @@ def test_another_strategy_goes_on_and_hears_everything() -> None:
     told_again = Like({HERE: Named(own, None)}, None)
     told_again.tell(space, [Outcome(first[0], Status.LAUNCH, math.inf)])
     assert told_again.ask(space, 3) == []
-
-
-def test_no_search_goes_on_where_the_other_card_ended_with_torch() -> None:
-    (near,) = wgmma(HERE, 1)
-    space, then = Space(HERE), Asked()
-    beside = at(256, 1024, 1024)
-    for named, goes_on in ((Named(None, None), False), (Named(near, None), True)):
-        like = Like({HERE: named, beside: Named(near, None)}, then)
-        like.tell(space, [Outcome(p, Status.OK, 5.0) for p in like.ask(space, 8)])
-        assert like.ask(space, 3) == (then.ask(space, 3) if goes_on else [])
