@@ -60,7 +60,7 @@ class Recipe:
     def parts(self) -> int:
         """A batch goes through the model in so many parts: logits of a language model's words fill
         a GPU."""
-        return gcd(4, self.archive_batch, self.problems * self.group) if self.model else 1
+        return gcd(8, self.archive_batch, self.problems * self.group) if self.model else 1
 
     def steps(self, stage: str) -> int:
         """Of a GRPO stage."""

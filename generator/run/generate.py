@@ -44,8 +44,9 @@ class Budget:
     it goes into the search, in batches of `batch` choices, at most `patience` batches without
     progress for a problem, and none for one that a screen has `enough` times as fast as torch.
     `race_width` choices of each problem race, `finalists` are timed against the baselines, and
-    `confirmed` of those that win, the best first, are confirmed (None: all). Of kernels that read ahead `dependent` are tried besides those known, and `dependent_confirmed`
-    confirmed. `ahead` is how many times as fast as kernels with a proof others must be to go on."""
+    `confirmed` of those that win, the best first, are confirmed (None: all). Of kernels that read
+    ahead `dependent` are tried besides those known, and `dependent_confirmed` confirmed. `ahead` is
+    how many times as fast as kernels with a proof others must be to go on."""
 
     gpu_seconds: float
     search_share: float = 0.7
