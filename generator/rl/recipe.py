@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,9 @@ from hgemm_packs.generator.store.lines import read_records
 #: Stages in order: shown an archive; GRPO on kernels of a family that the task names; GRPO on
 #: HGEMM, any family.
 ARCHIVE, FAMILIES, HGEMM = STAGES = ("archive", "families", "hgemm")
+
+#: Dialogues that go through a language model together, in training.
+AT_ONCE = 36
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,11 @@ class Recipe:
         """Tokens of all turns of a rollout at most, replies included."""
         return self.turns * (240 if self.model else 80)
 
-    @property
-    def parts(self) -> int:
-        """A batch goes through the model in so many parts: logits of a language model's words fill
-        a GPU."""
-        return gcd(8, self.archive_batch, self.problems * self.group) if self.model else 1
+    def parts(self, batch: int) -> int:
+        """A batch of so many dialogues goes through the model in this many parts: the logits of a
+        language model's words fill a GPU."""
+        counts = (n for n in range(1, batch + 1) if batch % n == 0 and batch // n <= AT_ONCE)
+        return next(counts) if self.model else 1
 
     def steps(self, stage: str) -> int:
         """Of a GRPO stage."""

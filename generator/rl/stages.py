@@ -65,9 +65,8 @@ def learn_archive(training: Training, shown: Sequence[Shown]) -> None:
     made = SFTTrainer(
         model,
         args=SFTConfig(
-            **_common(training, ARCHIVE, plan.archive_rate),
+            **_common(training, ARCHIVE, plan.archive_rate, plan.archive_batch),
             max_steps=plan.archive_steps,
-            per_device_train_batch_size=plan.archive_batch // plan.parts,
             max_length=models.LONGEST,
             lr_scheduler_type="cosine",
         ),
@@ -99,9 +98,8 @@ def practise(
         model,
         reward_funcs=Rewards(training, stage),
         args=GRPOConfig(
-            **_common(training, stage, plan.rate),
+            **_common(training, stage, plan.rate, plan.problems * plan.group),
             max_steps=plan.steps(stage),
-            per_device_train_batch_size=plan.problems * plan.group // plan.parts,
             num_generations=plan.group,
             max_completion_length=plan.dialogue_tokens,
             max_tool_calling_iterations=plan.turns,
@@ -162,9 +160,10 @@ def _tasks(judge: RecordedJudge, stage: str) -> Iterator[dict[str, Any]]:
             yield {"prompt": prompt, "only": only, **row_of(problem)}
 
 
-def _common(training: Training, stage: str, rate: float) -> dict[str, Any]:
+def _common(training: Training, stage: str, rate: float, batch: int) -> dict[str, Any]:
     import torch
 
+    parts = training.recipe.parts(batch)
     every = ARCHIVE_EVERY if stage == ARCHIVE else training.recipe.every
     return {
         "output_dir": str(training.stage(stage)),
@@ -176,7 +175,8 @@ def _common(training: Training, stage: str, rate: float) -> dict[str, Any]:
         "report_to": "none",
         "disable_tqdm": True,
         "gradient_checkpointing": False,
-        "gradient_accumulation_steps": training.recipe.parts,
+        "per_device_train_batch_size": batch // parts,
+        "gradient_accumulation_steps": parts,
         "bf16": bool(training.recipe.model) and torch.cuda.is_available(),
         "use_cpu": not torch.cuda.is_available(),
     }

@@ -37,10 +37,9 @@ class Entrant:
     @property
     def chosen(self) -> str | None:
         """The kernel of the finals that wins both ways, if one does, and by most."""
-        return max(self.gains, key=self._rank, default=None)
-
-    def _rank(self, id_: str) -> tuple[bool, float]:
-        return wins(self.gains[id_]), mean(self.gains[id_])
+        return max(
+            self.gains, key=lambda k: (wins(self.gains[k]), mean(self.gains[k])), default=None
+        )
 
     @property
     def gain(self) -> float:
@@ -50,19 +49,17 @@ class Entrant:
 
     @property
     def winners(self) -> list[CompiledKernel]:
-        """What looks like a win after the finals, the best first."""
-        won = [k for k in self.ranking if wins(self.gains.get(k.id, (0.0, 0.0)))]
-        return sorted(won, key=lambda k: self._rank(k.id), reverse=True)
+        """What looks like a win after the finals."""
+        return [k for k in self.ranking if wins(self.gains.get(k.id, (0.0, 0.0)))]
 
 
 class Counts(NamedTuple):
-    """Kernels of a problem: those that race, those in the finals, those of them that are confirmed,
-    those that read ahead and are tried besides the known, and those of these that are confirmed.
-    `ahead` is as for `leave_unproven`."""
+    """Kernels of a problem: those that race, those in the finals, those that read ahead and are
+    tried besides the known, and those of them that are confirmed. `ahead` is as for
+    `leave_unproven`."""
 
     race: int
     finals: int
-    confirmed: int | None
     dependent: int
     dependent_confirmed: int
     ahead: float | None = None

@@ -178,8 +178,7 @@ class FinalStages(DependentStages):
     def _list_entering(self, entrant: Entrant, passed: Container[str]) -> list[CompiledKernel]:
         """What a confirmation is asked of, each once: a search may have found one itself."""
         more = (kernel for kernel in self._list_confirmable(entrant) if kernel.id in passed)
-        best = entrant.winners[: self._counts.confirmed]
-        return list({kernel.id: kernel for kernel in (*best, *more)}.values())
+        return list({kernel.id: kernel for kernel in (*entrant.winners, *more)}.values())
 
     def find_unsanitized(self) -> list[CompiledKernel]:
         """Kernels that a table may name and that the sanitizer gate has not seen."""

@@ -43,10 +43,9 @@ class Budget:
     """What a run may cost: GPU-seconds over all GPUs and all calls on one store. `search_share` of
     it goes into the search, in batches of `batch` choices, at most `patience` batches without
     progress for a problem, and none for one that a screen has `enough` times as fast as torch.
-    `race_width` choices of each problem race, `finalists` are timed against the baselines, and
-    `confirmed` of those that win, the best first, are confirmed (None: all). Of kernels that read
-    ahead `dependent` are tried besides those known, and `dependent_confirmed` confirmed. `ahead` is
-    how many times as fast as kernels with a proof others must be to go on."""
+    `race_width` choices of each problem race, `finalists` are timed against the baselines. Of
+    kernels that read ahead `dependent` are tried besides those known, and `dependent_confirmed`
+    confirmed. `ahead` is how many times as fast as kernels with a proof others must be to go on."""
 
     gpu_seconds: float
     search_share: float = 0.7
@@ -54,7 +53,6 @@ class Budget:
     patience: int = 3
     race_width: int = 8
     finalists: int = 3
-    confirmed: int | None = None
     enough: float | None = None
     dependent: int = MOST_DEPENDENT
     dependent_confirmed: int = 3
@@ -64,7 +62,7 @@ class Budget:
     def counts(self) -> Counts:
         """What the stages behind the search are told."""
         few = self.dependent, self.dependent_confirmed
-        return Counts(self.race_width, self.finalists, self.confirmed, *few, self.ahead)
+        return Counts(self.race_width, self.finalists, *few, self.ahead)
 
     def limit(self, share_of_rest: float) -> float:
         """GPU-seconds of the search and a share of what it leaves."""

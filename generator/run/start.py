@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 #: What a screen must have a row's kernel ahead of torch by, for nothing else to be tried.
 ENOUGH = 1.01
 #: What it must have a compiled kernel ahead of those that packs have, for it to be worth its gates.
-AHEAD = 1.05
-#: Kernels of a problem in the finals; of these, and of those that read ahead, in the confirmation.
-FINALISTS, CONFIRMED, DEPENDENT = 2, 1, 1
+AHEAD = 1.1
+#: Kernels of a problem in the finals, and of those that read ahead in the confirmation.
+FINALISTS, DEPENDENT = 1, 1
 
 
 class Start(NamedTuple):
@@ -85,7 +85,6 @@ def begin(
         enough=ENOUGH,
         race_width=FINALISTS,
         finalists=FINALISTS,
-        confirmed=CONFIRMED,
         dependent=0,
         dependent_confirmed=DEPENDENT,
         ahead=AHEAD,

@@ -78,17 +78,6 @@ def test_the_fastest_kernels_are_confirmed(tmp_path: Path) -> None:
     assert (counts["ceilings"], counts["race"], counts["finals"], counts["noise"]) == (1, 4, 4, 4)
 
 
-def test_of_the_winners_so_many_are_confirmed_as_a_budget_says(tmp_path: Path) -> None:
-    whole, few = tmp_path / "whole", tmp_path / "few"
-    run(whole)
-    assert max(map(len, confirmed(whole).values())) > 1
-    summary = run(few, budget=replace(PLENTY, confirmed=1))
-    assert confirmed(few) == {
-        p: (kernel(best(p)).id,) for p in FOUR if true_us(p, kernel(best(p)).id) < TORCH_US
-    }
-    assert summary.confirmed == len(confirmed(few))
-
-
 def test_the_binary_gate_holds_before_the_finals(tmp_path: Path) -> None:
     """Kernels are not disassembled while searching; what the gate refuses then never runs again."""
     builder = Builder()
