@@ -126,15 +126,16 @@ def test_a_compiled_kernel_meets_the_gates_where_it_is_ahead_of_a_packs(
     # The pack has lost the kernels of half of the rows.
     known = {one for named in [*rows.values()][::2] for one in named if one is not None}
     budget = start.begin(card, None, BUDGET, {}).budget
-    all_in, *_ = play(tmp_path / "all", card, known, replace(budget, ahead=None))
-    few, *_ = play(tmp_path / "few", card, known)
+    two = replace(budget, race_width=2, finalists=2)
+    all_in, *_ = play(tmp_path / "all", card, known, replace(two, ahead=None))
+    few, *_ = play(tmp_path / "few", card, known, two)
     gated, proven = find_gated(tmp_path / "few"), {fake_kernel(choice).id for choice in known}
     assert gated and len(gated) < 0.7 * len(find_gated(tmp_path / "all"))
     assert not gated & proven
     assert few.confirmed >= all_in.confirmed and few.speedup > 0.995 * all_in.speedup
     with Store(tmp_path / "few", readonly=True) as store:
         jobs = len(list(store.finished_jobs()))
-    again, *_ = play(tmp_path / "few", card, known)
+    again, *_ = play(tmp_path / "few", card, known, two)
     assert replace(again, spent=few.spent) == few  # seconds are added in another order
     with Store(tmp_path / "few", readonly=True) as store:
         assert len(list(store.finished_jobs())) == jobs
