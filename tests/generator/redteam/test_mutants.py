@@ -22,12 +22,9 @@ from hgemm_packs.generator.redteam.mutation import (
     report,
     run,
 )
-from hgemm_packs.generator.redteam.mutation.code import Code
 from hgemm_packs.generator.redteam.mutation.operators import OPERATORS
-from hgemm_packs.generator.redteam.mutation.operators.base import InSource
 from tests.generator.redteam.killed_mutants import SEED, Judges, line
-
-BY_NAME = {operator.name: operator for operator in OPERATORS}
+from tests.generator.redteam.planted import BY_NAME, planted
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,19 +63,6 @@ def test_mutants_go_evenly_over_operators_and_over_families() -> None:
     kinds = {(m.base.fields["layout"], m.base.fields["dtype"]) for m in drawn}
     assert len(kinds) == 8
     assert len({m.base.fields["epilogue"] for m in drawn}) >= 5
-
-
-def planted(name: str, text: str, family: str = "sm90_direct") -> draw.Mutant:
-    """The first change of an operator to a kernel of the family in whose lines `text` stands."""
-    operator, base = BY_NAME[name], bases.draw(1, 0, family)
-    assert isinstance(operator, InSource)
-    code = Code(base.source)
-    for change in operator.find(code):
-        diff = tuple(code.diff(change))
-        if any(text in one for one in diff):
-            made = Candidate(code.apply(change), base.fields)
-            return draw.Mutant(1, 0, name, operator.kind, base, "", 1, diff, made)
-    raise AssertionError(f"{name} has no place with {text!r}")
 
 
 @pytest.mark.parametrize(
