@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status, Verdict
-from hgemm_packs.generator.gates.coverage import counts, planner, steering, undecided
+from hgemm_packs.generator.gates.coverage import counts, planner, records, steering, undecided
 from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, PLACES, RINGS, declared
 from hgemm_packs.generator.gates.coverage.launches import Sizes
 from hgemm_packs.generator.gates.coverage.problems import (
@@ -25,7 +25,6 @@ from hgemm_packs.generator.gates.coverage.problems import (
     few,
     memory,
     tested,
-    too_wide,
 )
 from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
@@ -74,7 +73,9 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     except Unreadable as error:
         return Verdict(GATE, Status.COVERAGE, str(error))
     if GROUPS in declared(fields):
-        return _verdict([*counts.faults_in_blocks(flow)], {"followed": False})
+        return _verdict(
+            [*records.faults(flow), *counts.faults_in_blocks(flow)], {"followed": False}
+        )
     return _Case(flow, Trial(fields, flow.kernel, flow.roles, tables(ptx))).verdict()
 
 
@@ -306,12 +307,11 @@ class _Case:
             if not is_of_family(self.fields) or self._names_a_place(told[at])
             for each in outcomes
         ]
-        small = (each for each in had if memory(self.fields, each) <= WATCHED_BYTES)
-        return [list(each) for each in dict.fromkeys(sizes[:3] for sizes in small)]
+        small = [each[:3] for each in had if memory(self.fields, each) <= WATCHED_BYTES]
+        return [list(each) for each in dict.fromkeys(small)]
 
     def _refusals(self) -> Iterator[str]:
-        if is_of_family(self.fields):  # records of strangers admit what users may ask for
-            yield from too_wide(self.fields)
+        yield from records.faults(self.flow)
         told = self.trial.faults
         yield from (told[at] for at in sorted(told))
         if self.trial.tile:

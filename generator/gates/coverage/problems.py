@@ -65,17 +65,6 @@ def admitted(fields: Mapping[str, Any], sizes: Sizes) -> bool:
     return all(fit(dims[dim], getattr(sizes, dim)) == getattr(sizes, dim) for dim in "mnk")
 
 
-def too_wide(fields: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a record that admits more rows or columns than any grid has tiles for."""
-    dims = fields["dims"]
-    least = [fit(dims[dim], 1) for dim in "mnk"]
-    for i, dim in enumerate("mn"):
-        most = [*least]
-        most[i] = fit(dims[dim], 1 << 62)
-        if not admitted(fields, with_strides(fields, *most)):
-            yield f"dims: no grid has tiles for {dim.upper()} {most[i]}"
-
-
 def memory(fields: Mapping[str, Any], sizes: Sizes) -> int:
     """Bytes of A, B and C, packed."""
     m, n, k = sizes.m, sizes.n, sizes.k
