@@ -71,6 +71,15 @@ def memory(fields: Mapping[str, Any], sizes: Sizes) -> int:
     return (m * k + k * n + m * columns_of(fields, n)) * BYTES * sizes.batches
 
 
+def by_memory(fields: Mapping[str, Any], problems: Iterable[Sizes]) -> dict[str, list[list[int]]]:
+    """Problems for the numeric gate: those that fill a card are large."""
+    found: dict[str, list[list[int]]] = {"planned": [], "large": []}
+    for each in problems:
+        name = "planned" if memory(fields, each) <= SMALL_BYTES else "large"
+        found[name].append(list(each[:3]))
+    return found
+
+
 def make(
     fields: Mapping[str, Any], shapes: Iterable[Sequence[int]], **more: Any
 ) -> Iterator[Sizes]:

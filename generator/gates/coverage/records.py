@@ -53,8 +53,8 @@ def _too_wide(fields: Mapping[str, Any]) -> Iterator[str]:
 
 def _unpacked(fields: Mapping[str, Any]) -> Iterator[str]:
     """Sizes whose packed lines are not aligned as the record says: rows of a table are packed."""
-    steps = [int(fields["dims"][dim]["multiple_of"]) for dim in "mnk"]
-    lines = stored(str(fields["layout"]), *steps, columns_of(fields, steps[1]))
+    m, n, k = (int(fields["dims"][dim]["multiple_of"]) for dim in "mnk")
+    lines = stored(str(fields["layout"]), m, n, k, columns_of(fields, n))
     for name, (_, length) in zip("abc", lines, strict=True):
         if length * BYTES % int(fields["align"][name]):
             yield f"dims: packed lines of {name.upper()} are {length * BYTES} bytes apart"
