@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from hgemm_packs.generator.redteam.mutation.operators.base import Fields
+from hgemm_packs.pack.manifest import GROUPED_LAYOUT
 
 #: Fields that say which kernel it is, and nothing of a launch.
 NAMES: Final = frozenset(("name", "symbol", "family", "genome"))
@@ -20,10 +21,20 @@ NAMES: Final = frozenset(("name", "symbol", "family", "genome"))
 def are_allowed(own: Fields, given: Fields) -> bool:
     """Whether the launcher, led by `given`, does nothing that a kernel of the record `own` is not
     made for. A field that has no rule of its own must be the same."""
+    if _is_any_grid(own) and _is_any_grid(given):
+        given = {**given, "grid": own["grid"]}
     return all(
         _RULES.get(name, _are_same)(own.get(name), given.get(name))
         for name in {*own, *given} - NAMES
     )
+
+
+def _is_any_grid(fields: Fields) -> bool:
+    """Whether a grid may have any number of CTAs: one of groups is persistent, and only the device
+    knows how many tiles they have. What a tile is follows from the code; a record's decides how
+    many CTAs there are and no more."""
+    is_persistent = fields["grid"].get("persistent") and fields["grid"].get("slices", 1) == 1
+    return fields["param_layout"] == GROUPED_LAYOUT and bool(is_persistent)
 
 
 def _are_same(own: Any, given: Any) -> bool:

@@ -59,6 +59,17 @@ def test_a_record_may_ask_less_and_never_more(
     assert given(path, own, own)
 
 
+def test_a_grid_of_groups_may_be_of_any_size() -> None:
+    """Where groups end is known to the device alone, so CTAs take what tiles there are."""
+    fields = bases.draw(1, 0, "sm90_grouped").fields
+    for name in ("tile_m", "tile_n"):
+        for tile in (fields["grid"][name] // 2, fields["grid"][name] * 2):
+            other = draw.with_value(fields, f"grid.{name}", tile)
+            assert launches.are_allowed(fields, other)
+            once = draw.with_value(other, "grid.persistent", False)
+            assert not launches.are_allowed(once, other)
+
+
 def test_a_kernel_of_fewer_stages_is_an_honest_one_with_more_room() -> None:
     """Of the genome whose ring is longer the record promises shared memory that is not there."""
     base = bases.draw(1, 0, "sm90_wgmma")

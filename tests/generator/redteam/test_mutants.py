@@ -70,6 +70,7 @@ def test_mutants_go_evenly_over_operators_and_over_families() -> None:
     [
         ("clip_result", "fminf", "sm90_direct", "dataflow", "compare: a sum"),
         ("round_otherwise", "cvt.rz.", "sm90_direct", "dataflow", "rounding: a sum"),
+        ("drop_sign_of_zero", "+ 0.0f", "sm90_unaligned", "dataflow", "arithmetic: a finished"),
         ("not_cleared", "+  Accumulator acc", "sm90_direct", "dataflow", "product: added to what"),
         ("keep_sums", "1);", "sm90_splitk", "dataflow", "product: added to what some path has"),
         ("drop_product", "mma16816", "sm90_direct", "binary", "mma: no tensor-core instruction"),
@@ -264,6 +265,15 @@ def test_an_argument_may_hold_for_a_smaller_number_alone() -> None:
     )
     assert argument.holds(fewer) and not argument.holds(more)
     assert not argument.holds({**fewer, "operator": "another"})
+
+
+def test_an_argument_may_hold_for_some_genes_alone() -> None:
+    argument = report.Argument("drop_clamp", "min_of", "one", genome={"group": 1})
+    one, two = (
+        line(0, operator="drop_clamp", diff=["-min_of", "+"], genome={"group": n, "stages": 4})
+        for n in (1, 2)
+    )
+    assert argument.holds(one) and not argument.holds(two)
 
 
 def test_every_argument_is_of_an_operator_and_has_a_reason() -> None:

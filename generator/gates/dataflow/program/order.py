@@ -75,7 +75,8 @@ class _Case:
             who = self._thread(ins)
             source = self.parts(ins, Operand("address", parts=ins.operands[1].parts[:1]))
             reached = self._behind(ins.index, who, _waits_for_stores)
-            if len(self.instructions) in reached:
+            others = (self._behind(ins.index, i, _waits_for_stores) for i in self._firsts(ins))
+            if any(len(self.instructions) in each for each in others):
                 yield ins, STORED
             for other, parts in staged:
                 if not _meet(parts, source):
@@ -162,11 +163,15 @@ class _Case:
         here = self.threads.reach[ins.index]
         return (here & -here).bit_length() - 1
 
+    def _firsts(self, ins: Instruction) -> list[int]:
+        """The first thread of each warp that comes to an instruction."""
+        here = self.threads.reach[ins.index]
+        warps = (here & 0xFFFFFFFF << i for i in range(0, self.threads.count, 32))
+        return [(warp & -warp).bit_length() - 1 for warp in warps if warp]
+
     def _warps(self, ins: Instruction) -> int:
         """How many warps come to an instruction."""
-        here = self.threads.reach[ins.index]
-        warps = -(-self.threads.count // 32)
-        return sum(here >> 32 * i & 0xFFFFFFFF != 0 for i in range(warps))
+        return len(self._firsts(ins))
 
     def _behind(self, start: int, who: int, stops: Test) -> set[int]:
         """Instructions that a thread may come to behind one without one that stops it; the number

@@ -126,6 +126,13 @@ def test_warps_meet_between_their_copies_and_products() -> None:
     assert detail_of(made).startswith("product: other warps may still copy what it reads")
 
 
+def test_each_warp_that_stores_waits() -> None:
+    """The first of two warpgroups waited for its bulk stores, the second ended ahead of them."""
+    text = "threadIdx.x % 129 == 0) store_wait"
+    told = detail_of(planted("constant_off_by_one", text, "sm90_writebound"))
+    assert told.startswith("store: the CTA may end before it is done: 'cp.async.bulk.tensor")
+
+
 def detail_of(mutant: Mutant) -> str:
     made = mutant.candidate
     fields = compiler.build_source(made.source, made.fields).entry_fields
