@@ -20,6 +20,7 @@ from hgemm_packs.generator.gates.coverage.launches import (
     grid,
     with_strides,
 )
+from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 
 SMALL_BYTES: Final = 1 << 29  # of a problem that each kernel is run on
 LARGE_BYTES: Final = 72 << 30  # of a problem that a card of 80 GB has room for
@@ -165,7 +166,7 @@ def loops(fields: Mapping[str, Any], turns: int) -> tuple[list[Sizes], list[Size
 
 def extremes(fields: Mapping[str, Any]) -> list[Sizes]:
     """The largest problems of a record: 2^24 rows or columns, C beyond 2^31 elements, more than
-    2^21 tiles, strides beyond 2^27. A trial needs no memory for them."""
+    2^21 tiles, strides beyond 2^27, of families beyond 2^30. A trial needs no memory for them."""
     rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
     most = 1 << 62
     shapes = [
@@ -178,6 +179,8 @@ def extremes(fields: Mapping[str, Any]) -> list[Sizes]:
         (2056, 2120, 1032),  # so deep and so wide at once that either side may be taken for K
     ]
     found = [*make(fields, shapes), *make(fields, [(300, 300, 72)], more=1 << 27)]
+    if is_of_family(fields):  # of a stranger's few lines at once nobody asks so much
+        found += make(fields, [(300, 300, 72)], more=1 << 30)
     if "batched" in str(fields["param_layout"]):
         many = [(300, 300, 72), (5, 40, 72), (rows * 600, columns * 600, 8)]
         found += [each._replace(batches=5) for each in make(fields, many)]
