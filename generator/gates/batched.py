@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -26,7 +26,7 @@ from hgemm_packs.generator.gates.checker import (
 )
 from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.generator.gates.rounding import finish_exactly
-from hgemm_packs.generator.gates.sizes import check_written, count_wrong, pick
+from hgemm_packs.generator.gates.sizes import Shape, check_written, count_wrong, pick
 from hgemm_packs.generator.gates.values import adapted
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import KernelEntry
@@ -43,6 +43,7 @@ LARGE = (
     (5, (1 << 15) + 5, 8, (1 << 14) + 8),
     (5, 8, (1 << 15) + 8, (1 << 14) + 8),
 )
+TWO = 2  # products, the least of a batch
 PRODUCTS = 6  # of a large batch that are looked at, beside the first and the last
 MANY = 1030  # products, of which no device runs all at once
 
@@ -163,6 +164,13 @@ def check_sizes(run: BatchedChecker) -> None:
         run.run(f"K {k}", *run.draw(3, m, n, k))
 
 
+def check_planned(run: BatchedChecker, planned: Sequence[Shape]) -> None:
+    """Problems in which each comparison of sizes goes each way, as two products."""
+    for m, n, k in planned:
+        run.run(f"M {m}, N {n}, K {k}", *run.draw(TWO, m, n, k))
+        run.checker.settle()
+
+
 def check_many(run: BatchedChecker) -> None:
     """More products than CTAs, of a tile each and of several."""
     e = run.entry
@@ -209,11 +217,12 @@ def check_replay(run: BatchedChecker) -> None:
         run.checker.settle()
 
 
-def check_large(run: BatchedChecker) -> None:
-    """Batches that fill a card: C, A and B beyond 2^31 elements, and more than 2^16 products; rows
-    of some products against float64, every element written and nothing beyond C."""
-    for case in LARGE:
-        batches, m, n, k = case[0], *run.size(*case[1:])
+def check_large(run: BatchedChecker, cases: Iterable[Sequence[int]] = LARGE) -> None:
+    """Batches that fill a card, by default with C, A and B beyond 2^31 elements, or of more than
+    2^16 products; rows of some products against float64, every element written and nothing beyond
+    C."""
+    for case in cases:
+        batches, m, n, k = case[0], *run.size(case[1], case[2], case[3])
         a, b = run.draw(batches, m, n, k)
         bits, c = run.place(batches * m, n)
         run.queue(a, b, (bits, c))
@@ -230,9 +239,17 @@ def check_large(run: BatchedChecker) -> None:
             raise NumericError(f"{name}: {wrong} elements wrong in some rows")
 
 
-def check(entry: KernelEntry, launch: Launch, device: torch.device, seed: int) -> Numeric:
+def check(
+    entry: KernelEntry,
+    launch: Launch,
+    device: torch.device,
+    seed: int,
+    planned: Sequence[Shape] = (),
+    large: Sequence[Shape] = (),
+) -> Numeric:
     """All checks of one batched kernel; `launch` takes (a, b, c), and the addend if there is one.
-    Raises NumericError for the first that fails."""
+    Raises NumericError for the first that fails. `planned` and `large` are problems that the size
+    gate asks for, (M, N, K) each."""
     run = BatchedChecker(entry, launch, device, seed)
     for one in (
         check_ways,
@@ -244,6 +261,8 @@ def check(entry: KernelEntry, launch: Launch, device: torch.device, seed: int) -
     ):
         one(run)
         run.checker.settle()
+    check_planned(run, planned)
+    check_large(run, [(TWO, *shape) for shape in large])
     adapted.check(entry, adapted.of_batch(entry, launch), device, seed, run.checker.result)
     return run.checker.result
 

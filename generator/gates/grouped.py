@@ -19,7 +19,7 @@ from hgemm_packs.generator.gates.checker import (
     size,
 )
 from hgemm_packs.generator.gates.numeric import ring_depth
-from hgemm_packs.generator.gates.sizes import check_written, count_wrong, pick
+from hgemm_packs.generator.gates.sizes import Shape, check_written, count_wrong, pick
 from hgemm_packs.generator.gates.values import adapted
 from hgemm_packs.generator.gates.values.adapted import GroupedLaunch
 from hgemm_packs.measure.operands import DTYPES
@@ -135,11 +135,11 @@ class GroupedChecker:
         return c
 
 
-def check_large(run: GroupedChecker) -> None:
-    """Groups that fill a card: C, tokens and weights beyond 2^31 elements; some rows against
-    float64, every row of a group written and nothing beyond."""
+def check_large(run: GroupedChecker, cases: Iterable[Sequence[int]] = LARGE) -> None:
+    """Groups that fill a card, by default with C, tokens and weights beyond 2^31 elements; some
+    rows against float64, every row of a group written and nothing beyond."""
     e = run.entry
-    for groups, rows, n, k in LARGE:
+    for groups, rows, n, k in cases:
         m, n, k = size(e.m, rows), size(e.n, n), size(e.k, k)
         tokens, weights = run.operands(m, groups, n, k)
         step = m // groups
@@ -179,6 +179,14 @@ def check_sizes(run: GroupedChecker) -> None:
     depths = {8, 16, 64, 72, ring - 8, ring, ring + 8, 2 * ring + 64, 7168}
     for k in sorted(depth for depth in depths if depth > 0):
         run.run(f"K {k}", *run.operands(ends[-1], 4, e.grid.tile_n + 8, k), ends)
+
+
+def check_planned(run: GroupedChecker, planned: Sequence[Shape]) -> None:
+    """Problems in which each comparison of sizes goes each way, in three groups, one empty."""
+    for m, n, k in planned:
+        ends = running([m // 3, 0, m - m // 3])
+        run.run(f"M {m}, N {n}, K {k}", *run.operands(m, len(ends), n, k), ends)
+        run.checker.settle()
 
 
 def check_many(run: GroupedChecker) -> None:
@@ -244,8 +252,16 @@ def check_replay(run: GroupedChecker) -> None:
         run.checker.settle()
 
 
-def check(entry: KernelEntry, launch: GroupedLaunch, device: torch.device, seed: int) -> Numeric:
-    """All checks of one grouped kernel. Raises NumericError for the first that fails."""
+def check(
+    entry: KernelEntry,
+    launch: GroupedLaunch,
+    device: torch.device,
+    seed: int,
+    planned: Sequence[Shape] = (),
+    large: Sequence[Shape] = (),
+) -> Numeric:
+    """All checks of one grouped kernel. Raises NumericError for the first that fails. `planned` and
+    `large` are problems that the size gate asks for, (M, N, K) each."""
     run = GroupedChecker(entry, launch, device, seed)
     for one in (
         check_splits,
@@ -257,6 +273,8 @@ def check(entry: KernelEntry, launch: GroupedLaunch, device: torch.device, seed:
     ):
         one(run)
         run.checker.settle()
+    check_planned(run, planned)
+    check_large(run, [(1, *shape) for shape in large])
     adapted.check(entry, adapted.of_groups(entry, launch), device, seed, run.checker.result)
     return run.checker.result
 

@@ -53,13 +53,14 @@ def check(
     planned: Sequence[Shape] = (),
     large: Sequence[Shape] = (),
 ) -> numeric.Numeric:
-    """The numeric gate of what the kernel runs: groups, batches or products, these with the
-    problems that the size gate asks for. Raises NumericError."""
+    """The numeric gate of what the kernel runs: groups, batches or products, with the problems
+    that the size gate asks for. Raises NumericError."""
     if entry.is_grouped:
-        return grouped.check(entry, functools.partial(launcher.launch_grouped, kernel), place, seed)
+        launch = functools.partial(launcher.launch_grouped, kernel)
+        return grouped.check(entry, launch, place, seed, planned, large)
     arm = KernelArm(kernel, entry.epilogue)
     if entry.is_batched:
-        return batched.check(entry, arm, place, seed)
+        return batched.check(entry, arm, place, seed, planned, large)
     return numeric.check(entry, arm, place, sm_count, seed, kernel.max_ctas, planned, large)
 
 

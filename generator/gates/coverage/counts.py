@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hgemm_packs.generator.gates.coverage import stages
 from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, ranks, threads
 from hgemm_packs.generator.gates.coverage.problems import few, make, ring_of
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
@@ -38,9 +39,8 @@ Barrier = tuple[int, int]  # the CTA that it is of, and its address there
 
 def watched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say which barrier is told of how many bytes."""
-    if _expects(ins) or _brings(ins):
-        return ins.operands
-    return ()
+    of_stages = stages.watched(ins)
+    return ins.operands if _expects(ins) or _brings(ins) else of_stages
 
 
 def _expects(ins: Instruction) -> bool:
@@ -61,6 +61,7 @@ def faults(trial: Trial) -> Iterator[str]:
             yield f"bytes: a barrier is told of bytes that nothing brings in '{ins.text[:100]}'"
             return
     machine = Machine(kernel, trial.tables, watched, trial.machine.slice)
+    machine.elected = stages.LAST_LANE
     arrays = [name for name, space in kernel.symbols.items() if space == "shared"]
     machine.places |= {name: np.array([i << ARRAY_BIT], np.int64) for i, name in enumerate(arrays)}
     runs = (
@@ -93,14 +94,15 @@ def _further(trial: Trial, machine: Machine) -> list[Sizes]:
 
 
 def problems(fields: Mapping[str, Any]) -> list[Sizes]:
-    """One element, whole tiles and tails, K below the ring, round it and above, each number of rows
-    where these are few."""
+    """One element, whole tiles and tails, more columns of tiles than rows, K below the ring, round
+    it and above, each number of rows where these are few."""
     rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
     step, ring = ring_of(fields)
     shapes = [
         (1, 8, 8),
         (rows, columns, 2 * ring),
         (TURNS * rows - 3, TURNS * columns - 8, 2 * ring + step + 8),
+        (rows, (TURNS + 1) * columns, step),
         *((m, columns + 8, step + 8) for m in few(fields["dims"]["m"])[::5]),
     ]
     return list(make(fields, shapes))
@@ -122,13 +124,20 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     maps = trial.kernel.params[: len(MAPPED[str(fields["param_layout"])])]
     named = {name: np.array([i + 1 << 40], np.int64) for i, name in enumerate(maps)}
     books = _Books(fields, maps, who.cta, together)
-    machine.run(who._replace(params={**who.params, **named}), books)
+    ring = stages.Stages(who.specials["%laneid"])
+
+    def watch(ins: Instruction, some: Array, frame: Frame) -> None:
+        if _expects(ins) or _brings(ins):
+            books(ins, some, frame)
+        ring(ins, some, frame)
+
+    machine.run(who._replace(params={**who.params, **named}), watch)
     if books.unknown:
         return f"bytes: {books.unknown[0]}"
     for cta, words in books.differences():
         of = int(who.launch[int(np.argmax(who.cta == cta))])
         return f"bytes: {words} of {asked[of].text}"
-    return ""
+    return next(ring.faults(), "")
 
 
 @dataclass(slots=True)

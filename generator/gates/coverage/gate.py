@@ -14,18 +14,24 @@ from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status, Verdict
-from hgemm_packs.generator.gates.coverage import counts, planner, steering, undecided
+from hgemm_packs.generator.gates.coverage import (
+    counts,
+    groups,
+    planner,
+    records,
+    steering,
+    undecided,
+)
 from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, PLACES, RINGS, declared
 from hgemm_packs.generator.gates.coverage.launches import Sizes
 from hgemm_packs.generator.gates.coverage.problems import (
     LARGE_BYTES,
-    SMALL_BYTES,
+    by_memory,
     deepest,
     extremes,
     few,
     memory,
     tested,
-    too_wide,
 )
 from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
@@ -39,6 +45,7 @@ from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Unreadable
+from hgemm_packs.pack.manifest import OF_BATCH
 
 GATE: Final = "coverage"
 MOST_TOLD: Final = 4  # refusals of a verdict
@@ -74,7 +81,11 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     except Unreadable as error:
         return Verdict(GATE, Status.COVERAGE, str(error))
     if GROUPS in declared(fields):
-        return _verdict([*counts.faults_in_blocks(flow)], {"followed": False})
+        trial = Trial(fields, flow.kernel, flow.roles, tables(ptx))
+        proofs = Proofs(flow, trial.machine.slice, makers(flow.kernel))
+        asked = groups.Asked(trial, proofs, list(flow.sizes))
+        found = [*records.faults(flow), *counts.faults_in_blocks(flow), *asked.follow()]
+        return _verdict(found, {"followed": False, **by_memory(fields, asked.problems)})
     return _Case(flow, Trial(fields, flow.kernel, flow.roles, tables(ptx))).verdict()
 
 
@@ -118,13 +129,13 @@ class _Case:
                 self.tried = True
         except Endless as error:
             return Verdict(GATE, Status.COVERAGE, f"endless: {error}")
-        small = [each for each in planned if memory(self.fields, each) <= SMALL_BYTES]
-        large = [each for each in planned if each not in small]
-        found = [*self._refusals(), *self._too_large(large), *counts.faults(self.trial)]
+        if self.fields["param_layout"] in OF_BATCH.values():  # whose gate has no problems of sizes
+            seen = self.trial.seen.values()
+            planned = list(dict.fromkeys(each for outcomes in seen for each in outcomes.values()))
+        found = [*self._refusals(), *self._too_large(planned), *counts.faults(self.trial)]
         evidence = {
             "comparisons": len(self.trial.machine.slice.observed),
-            "planned": [list(each[:3]) for each in small],
-            "large": [list(each[:3]) for each in large],
+            **by_memory(self.fields, planned),
             "ways": self._ways(),
         }
         return _verdict(found, evidence)
@@ -215,22 +226,10 @@ class _Case:
         """Whether an instruction belongs to how a family lays tiles on a grid, or only masks, which
         lose bits themselves, read what it makes."""
         ins = self.flow.kernel.instructions[at]
-        if self._is_masked(ins):
+        if self.proofs.is_masked(ins):
             return True
         depends = self.proofs.depends(ins)
         return PLACES in self.exceptions and any(each.startswith(_PLACE) for each in depends)
-
-    def _is_masked(self, ins: Instruction, turned: bool = False) -> bool:
-        """Whether only masks read what an instruction makes, or, unless it is `turned` already, its
-        complement."""
-        users = self.flow.used_by.get(ins.operands[0].name, ())
-        for user in (self.flow.kernel.instructions[i] for i in users):
-            of_complement = user.opcode[0] == "not" and user.opcode[-1] != "pred" and not turned
-            if of_complement and self._is_masked(user, turned=True):
-                continue
-            if user.opcode[0] != "and" or widths.kept(user) is None:
-                return False
-        return bool(users)
 
     def _cut(self) -> set[int]:
         """Instructions that keep few bits of a number that grows with K, as far as ranges tell."""
@@ -306,12 +305,11 @@ class _Case:
             if not is_of_family(self.fields) or self._names_a_place(told[at])
             for each in outcomes
         ]
-        small = (each for each in had if memory(self.fields, each) <= WATCHED_BYTES)
-        return [list(each) for each in dict.fromkeys(sizes[:3] for sizes in small)]
+        small = [each[:3] for each in had if memory(self.fields, each) <= WATCHED_BYTES]
+        return [list(each) for each in dict.fromkeys(small)]
 
     def _refusals(self) -> Iterator[str]:
-        if is_of_family(self.fields):  # records of strangers admit what users may ask for
-            yield from too_wide(self.fields)
+        yield from records.faults(self.flow)
         told = self.trial.faults
         yield from (told[at] for at in sorted(told))
         if self.trial.tile:
@@ -343,7 +341,7 @@ class _Case:
     def _text(self, at: int) -> str:
         return self.trial.kernel.instructions[at].text[:100]
 
-    def _too_large(self, large: list[Sizes]) -> Iterator[str]:
-        for each in large:
+    def _too_large(self, planned: list[Sizes]) -> Iterator[str]:
+        for each in planned:
             if memory(self.fields, each) > LARGE_BYTES:
                 yield f"untested: what {each.text} alone decides, for which no card has the memory"

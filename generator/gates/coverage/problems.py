@@ -20,6 +20,7 @@ from hgemm_packs.generator.gates.coverage.launches import (
     grid,
     with_strides,
 )
+from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 
 SMALL_BYTES: Final = 1 << 29  # of a problem that each kernel is run on
 LARGE_BYTES: Final = 72 << 30  # of a problem that a card of 80 GB has room for
@@ -65,21 +66,19 @@ def admitted(fields: Mapping[str, Any], sizes: Sizes) -> bool:
     return all(fit(dims[dim], getattr(sizes, dim)) == getattr(sizes, dim) for dim in "mnk")
 
 
-def too_wide(fields: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a record that admits more rows or columns than any grid has tiles for."""
-    dims = fields["dims"]
-    least = [fit(dims[dim], 1) for dim in "mnk"]
-    for i, dim in enumerate("mn"):
-        most = [*least]
-        most[i] = fit(dims[dim], 1 << 62)
-        if not admitted(fields, with_strides(fields, *most)):
-            yield f"dims: no grid has tiles for {dim.upper()} {most[i]}"
-
-
 def memory(fields: Mapping[str, Any], sizes: Sizes) -> int:
     """Bytes of A, B and C, packed."""
     m, n, k = sizes.m, sizes.n, sizes.k
     return (m * k + k * n + m * columns_of(fields, n)) * BYTES * sizes.batches
+
+
+def by_memory(fields: Mapping[str, Any], problems: Iterable[Sizes]) -> dict[str, list[list[int]]]:
+    """Problems for the numeric gate: those that fill a card are large."""
+    found: dict[str, list[list[int]]] = {"planned": [], "large": []}
+    for each in problems:
+        name = "planned" if memory(fields, each) <= SMALL_BYTES else "large"
+        found[name].append(list(each[:3]))
+    return found
 
 
 def make(
@@ -167,7 +166,7 @@ def loops(fields: Mapping[str, Any], turns: int) -> tuple[list[Sizes], list[Size
 
 def extremes(fields: Mapping[str, Any]) -> list[Sizes]:
     """The largest problems of a record: 2^24 rows or columns, C beyond 2^31 elements, more than
-    2^21 tiles, strides beyond 2^27. A trial needs no memory for them."""
+    2^21 tiles, strides beyond 2^27, of families beyond 2^30. A trial needs no memory for them."""
     rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
     most = 1 << 62
     shapes = [
@@ -180,6 +179,8 @@ def extremes(fields: Mapping[str, Any]) -> list[Sizes]:
         (2056, 2120, 1032),  # so deep and so wide at once that either side may be taken for K
     ]
     found = [*make(fields, shapes), *make(fields, [(300, 300, 72)], more=1 << 27)]
+    if is_of_family(fields):  # of a stranger's few lines at once nobody asks so much
+        found += make(fields, [(300, 300, 72)], more=1 << 30)
     if "batched" in str(fields["param_layout"]):
         many = [(300, 300, 72), (5, 40, 72), (rows * 600, columns * 600, 8)]
         found += [each._replace(batches=5) for each in make(fields, many)]

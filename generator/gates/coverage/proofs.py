@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hgemm_packs.generator.gates.coverage.launches import ranks
+from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.program.slices import Slice, results
 from hgemm_packs.generator.gates.dataflow.flow import Flow
@@ -90,6 +91,18 @@ class Proofs:
         """Whether an instruction is a CTA's place in its cluster: each place is followed."""
         mask = ins.operands[-1].value if ins.operands[-1].kind == "number" else 0
         return ins.opcode[0] == "and" and 0 < mask < ranks(self.flow.fields)
+
+    def is_masked(self, ins: Instruction, turned: bool = False) -> bool:
+        """Whether only masks read what an instruction makes, or, unless it is `turned` already, its
+        complement."""
+        users = self.flow.used_by.get(ins.operands[0].name, ())
+        for user in (self.flow.kernel.instructions[i] for i in users):
+            of_complement = user.opcode[0] == "not" and user.opcode[-1] != "pred" and not turned
+            if of_complement and self.is_masked(user, turned=True):
+                continue
+            if user.opcode[0] != "and" or widths.kept(user) is None:
+                return False
+        return bool(users)
 
     def counters(self, ins: Instruction) -> set[str]:
         """Registers among what the operands of an instruction were made of that have several

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hgemm_packs.generator.families import BATCHED, FAMILIES, GROUPED, family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.values import (
     FINISHED,
     MIXED,
@@ -61,8 +61,11 @@ _FINISHABLE: Final = SUM | WIDE_ADDEND | FINISHED | VERDICT
 
 
 def finish(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> bool:
-    """Apply an instruction of a declared epilogue to sums; False where it is none."""
+    """Apply an instruction of a declared epilogue to sums; False where it is none. Nothing adds a
+    zero: that changes the sign of another zero and no other number."""
     if FINISHES not in flow.exceptions or ins.opcode[0] not in _FUNCTION:
+        return False
+    if ins.opcode[0] == "add" and any(_is_zero(each) for each in ins.operands[1:]):
         return False
     for value in inputs:
         others = value.kinds & TRACKED & ~_FINISHABLE
@@ -71,6 +74,10 @@ def finish(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> bool:
     made = VERDICT if ins.opcode[0] == "setp" else FINISHED
     flow.write(ins.operands[0], Value(made))
     return True
+
+
+def _is_zero(operand: Operand) -> bool:
+    return operand.kind == "number" and operand.value == 0
 
 
 def is_of_family(fields: Mapping[str, Any]) -> bool:

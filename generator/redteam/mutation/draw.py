@@ -21,6 +21,7 @@ from hgemm_packs.generator.redteam.mutation import bases
 from hgemm_packs.generator.redteam.mutation.code import Code
 from hgemm_packs.generator.redteam.mutation.operators import OPERATORS, Operator
 from hgemm_packs.generator.redteam.mutation.operators.base import (
+    Fields,
     Honest,
     InGenome,
     InRecord,
@@ -38,7 +39,8 @@ class NoPlace(LookupError):
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A kernel with a fault. `line` is that of the rendered source, 0 where the fault is elsewhere;
-    `where` the function, or RECORD or GENOME; `diff` the lines that changed, before and after."""
+    `where` the function, or RECORD or GENOME; `diff` the lines that changed, before and after;
+    `own` the record that its code is made for, None where the code itself was changed."""
 
     seed: int
     number: int
@@ -49,6 +51,7 @@ class Mutant:
     line: int
     diff: tuple[str, ...]
     candidate: Candidate
+    own: Fields | None = None
 
     def document(self) -> dict[str, Any]:
         """What a line says of it."""
@@ -85,6 +88,7 @@ def plant(
     operator: Operator, base: Honest, seed: int, number: int, dice: random.Random
 ) -> Mutant | None:
     """A fault of the operator in this kernel, None where it has no place."""
+    own: Fields | None = None
     if isinstance(operator, InSource):
         code = _code(base.source)
         changes = list(operator.find(code))
@@ -103,13 +107,13 @@ def plant(
             0,
             (f"-{path}: {value_at(base.fields, path)}", f"+{path}: {value}"),
         )
-        made = Candidate(base.source, with_value(base.fields, path, value))
+        made, own = Candidate(base.source, with_value(base.fields, path, value)), base.fields
     else:
         found = _of_another(operator, base, dice)
         if found is None:
             return None
-        where, line, (diff, made) = GENOME, 0, found
-    return Mutant(seed, number, operator.name, operator.kind, base, where, line, diff, made)
+        where, line, (diff, made, own) = GENOME, 0, found
+    return Mutant(seed, number, operator.name, operator.kind, base, where, line, diff, made, own)
 
 
 @lru_cache(maxsize=64)
@@ -119,8 +123,8 @@ def _code(source: str) -> Code:
 
 def _of_another(
     operator: InGenome, base: Honest, dice: random.Random
-) -> tuple[tuple[str, ...], Candidate] | None:
-    """The kernel of another genome under the base's name and record."""
+) -> tuple[tuple[str, ...], Candidate, Fields] | None:
+    """The kernel of another genome under the base's name and record, and the record of its own."""
     choice = bases.other(base, operator.genes, dice)
     if choice is None:
         return None
@@ -133,7 +137,8 @@ def _of_another(
         if had[gene] != has[gene]
         for sign, genome in (("-", had), ("+", has))
     )
-    return diff, Candidate(source.replace(own, symbol), base.fields)
+    fields = family(choice.family).fields(choice.genome)
+    return diff, Candidate(source.replace(own, symbol), base.fields), fields
 
 
 def value_at(fields: Mapping[str, Any], path: str) -> Any:

@@ -21,6 +21,8 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import CompiledKernel, Verdict
+from hgemm_packs.generator.devices import in_process
+from hgemm_packs.generator.families import GROUPED
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import IsolationError, Worker
 from hgemm_packs.generator.redteam.mutation import compare, judge
@@ -47,12 +49,18 @@ def finish(seed: int, lines: Sequence[Line], device: int, write: Write) -> None:
         passed = _Stage(seed, device, write, ahead).gate(lines, numeric)
         # Alone: kernels of other processes would clear what a bad one keeps.
         passed = _Stage(seed, device, write, ahead).gate(passed, state, processes=1)
-        filling = [line for line in passed if line.get("large")]
+        filling = [line for line in passed if _fills(line)]
         held = _Stage(seed, device, write, ahead).gate(filling, large, processes=1)
-        passed = [*(line for line in passed if not line.get("large")), *held]
+        passed = [*(line for line in passed if not _fills(line)), *held]
         clean = _sanitize(seed, passed, write, ahead)
     with _Ahead(seed, clean, compile_pair) as ahead:
         _Stage(seed, device, write, ahead).compare(clean)
+
+
+def _fills(line: Line) -> bool:
+    """Whether a mutant meets problems that fill a card: those that the size gate asks for, or all
+    of them where it does not follow addresses."""
+    return bool(line.get("large")) or line["family"] in GROUPED
 
 
 def _met(line: Line) -> Sequence[str]:
@@ -120,6 +128,11 @@ def state(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Ve
 
 def large(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Verdict:
     """Verdict of the numeric gate with the problems that fill a card."""
+    if line["family"] in GROUPED:
+        worker.call(in_process.warm_up, device, timeout_s=evaluate.WARM_UP_S)
+        verdict = evaluate.large_gate(worker, kernel, device)
+        if not verdict.passed or not line.get("large"):
+            return verdict
     further = {"large": line["large"]}
     return evaluate.numeric_gate(worker, kernel, device, evaluate.GATE_S, further)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,17 +33,21 @@ NAMED = ("number", "operator", "kind", "family", "layout", "dtype", "epilogue", 
 @dataclass(frozen=True, slots=True)
 class Argument:
     """Why a change cannot change a result: of this operator, where all of `before` stands in the
-    lines that it changes, and if it `falls`, where the number behind that becomes smaller."""
+    lines that it changes, if it `falls` where the number behind that becomes smaller, and where the
+    kernel has the genes of `genome`."""
 
     operator: str
     before: str
     reason: str
     falls: bool = False
+    genome: Mapping[str, Any] = field(default_factory=dict)
 
     def holds(self, line: Line) -> bool:
         """Whether the change of a line is such a one."""
         was = "\n".join(text for text in line["diff"] if text.startswith("-"))
         if self.operator != line["operator"] or self.before not in was:
+            return False
+        if not self.genome.items() <= line.get("genome", {}).items():
             return False
         numbers = [text.rpartition(" ")[2] for text in line["diff"]]
         return not self.falls or int(numbers[1]) < int(numbers[0])

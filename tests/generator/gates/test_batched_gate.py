@@ -196,3 +196,19 @@ def test_large_batches_are_sampled(
     ):
         with pytest.raises(NumericError, match=told):
             batched.check_large(batched.BatchedChecker(entry(layout, adds), launch, CPU, seed=1))
+
+
+def test_sizes_that_the_size_gate_asks_for_are_run() -> None:
+    """A kernel of batches that left products of many rows out passed: its gate took the problems of
+    no other."""
+
+    def late(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+        if a.shape[1] <= 4096:
+            right(a, b, c)
+
+    batched.check(entry(), late, CPU, 3, planned=[(4096, 8, 8)])
+    with pytest.raises(NumericError, match=r"^M 4104, N 8, K 8, 2 products of "):
+        batched.check(entry(), late, CPU, 3, planned=[(4104, 8, 8)])
+    with pytest.raises(NumericError, match=r"^large, 2 products of 4104x8x8: "):
+        batched.check(entry(), late, CPU, 3, large=[(4104, 8, 8)])
+    batched.check(entry(), right, CPU, 3, planned=[(4104, 8, 8)], large=[(4104, 8, 8)])

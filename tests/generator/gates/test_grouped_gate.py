@@ -131,3 +131,26 @@ def test_large_groups_are_sampled(layout: str, monkeypatch: pytest.MonkeyPatch) 
         grouped.check_large(grouped.GroupedChecker(entry(layout), late, CPU, 1))
     with pytest.raises(NumericError, match=r"^large, 3 groups of 100x16x8: 0 elements unwritten"):
         grouped.check_large(grouped.GroupedChecker(entry(layout), behind, CPU, 1))
+
+
+def test_sizes_that_the_size_gate_asks_for_are_run() -> None:
+    """A kernel of groups that left one row of tokens out, or many columns, passed: its gate asked
+    nobody what the kernel compares."""
+
+    def leaving(left_out: Callable[[torch.Tensor, torch.Tensor], bool]) -> GroupedLaunch:
+        def launch(x: torch.Tensor, w: torch.Tensor, e: torch.Tensor, out: torch.Tensor) -> None:
+            if not left_out(x, w):
+                right(x, w, e, out)
+
+        return launch
+
+    one_row = leaving(lambda x, w: x.shape[0] == 1)
+    wide = leaving(lambda x, w: w.shape[2] > 1 << 11)
+    for launch in (one_row, wide):
+        grouped.check(entry(), launch, CPU, seed=3)
+    with pytest.raises(NumericError, match=r"^M 1, N 16, K 8, 3 groups 1x16x8: "):
+        grouped.check(entry(), one_row, CPU, 3, planned=[(7, 16, 8), (1, 16, 8)])
+    with pytest.raises(NumericError, match=r"^large, 1 groups of 9x2056x8: "):
+        grouped.check(entry(), wide, CPU, 3, large=[(9, 2056, 8)])
+    asked = {"planned": [(7, 16, 8), (1, 16, 8)], "large": [(9, 2056, 8)]}
+    grouped.check(entry(), right, CPU, 3, **asked)  # type: ignore[arg-type]

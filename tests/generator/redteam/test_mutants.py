@@ -22,12 +22,9 @@ from hgemm_packs.generator.redteam.mutation import (
     report,
     run,
 )
-from hgemm_packs.generator.redteam.mutation.code import Code
 from hgemm_packs.generator.redteam.mutation.operators import OPERATORS
-from hgemm_packs.generator.redteam.mutation.operators.base import InSource
 from tests.generator.redteam.killed_mutants import SEED, Judges, line
-
-BY_NAME = {operator.name: operator for operator in OPERATORS}
+from tests.generator.redteam.planted import BY_NAME, planted
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,24 +65,12 @@ def test_mutants_go_evenly_over_operators_and_over_families() -> None:
     assert len({m.base.fields["epilogue"] for m in drawn}) >= 5
 
 
-def planted(name: str, text: str, family: str = "sm90_direct") -> draw.Mutant:
-    """The first change of an operator to a kernel of the family in whose lines `text` stands."""
-    operator, base = BY_NAME[name], bases.draw(1, 0, family)
-    assert isinstance(operator, InSource)
-    code = Code(base.source)
-    for change in operator.find(code):
-        diff = tuple(code.diff(change))
-        if any(text in one for one in diff):
-            made = Candidate(code.apply(change), base.fields)
-            return draw.Mutant(1, 0, name, operator.kind, base, "", 1, diff, made)
-    raise AssertionError(f"{name} has no place with {text!r}")
-
-
 @pytest.mark.parametrize(
     ("name", "text", "family", "gate", "words"),
     [
         ("clip_result", "fminf", "sm90_direct", "dataflow", "compare: a sum"),
         ("round_otherwise", "cvt.rz.", "sm90_direct", "dataflow", "rounding: a sum"),
+        ("drop_sign_of_zero", "+ 0.0f", "sm90_unaligned", "dataflow", "arithmetic: a finished"),
         ("not_cleared", "+  Accumulator acc", "sm90_direct", "dataflow", "product: added to what"),
         ("keep_sums", "1);", "sm90_splitk", "dataflow", "product: added to what some path has"),
         ("drop_product", "mma16816", "sm90_direct", "binary", "mma: no tensor-core instruction"),
@@ -280,6 +265,15 @@ def test_an_argument_may_hold_for_a_smaller_number_alone() -> None:
     )
     assert argument.holds(fewer) and not argument.holds(more)
     assert not argument.holds({**fewer, "operator": "another"})
+
+
+def test_an_argument_may_hold_for_some_genes_alone() -> None:
+    argument = report.Argument("drop_clamp", "min_of", "one", genome={"group": 1})
+    one, two = (
+        line(0, operator="drop_clamp", diff=["-min_of", "+"], genome={"group": n, "stages": 4})
+        for n in (1, 2)
+    )
+    assert argument.holds(one) and not argument.holds(two)
 
 
 def test_every_argument_is_of_an_operator_and_has_a_reason() -> None:

@@ -203,3 +203,36 @@ def test_a_killed_run_asks_no_gate_twice(
         for number in range(14)
     }
     assert steps[0][0] < 14 and steps[-1] == (14, 14)
+
+
+def test_mutants_of_groups_meet_the_problems_that_fill_a_card(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An index in 32 bits got through: the size gate follows no addresses of groups, and asks for
+    no problem in which it would show."""
+    asked: list[str] = []
+
+    class Warm:
+        def call(self, function: Any, *arguments: Any, timeout_s: float) -> None:
+            asked.append(function.__name__)
+
+    def gate(name: str) -> Any:
+        def answer(*arguments: Any) -> Verdict:
+            asked.append(name)
+            return Verdict("numeric", Status.OK)
+
+        return answer
+
+    monkeypatch.setattr(evaluate, "large_gate", gate("large_gate"))
+    monkeypatch.setattr(evaluate, "numeric_gate", gate("numeric_gate"))
+    for family, further, wanted in (
+        ("sm90_grouped", [], ["warm_up", "large_gate"]),
+        ("sm90_grouped", [[1, 8, 8]], ["warm_up", "large_gate", "numeric_gate"]),
+        ("sm90_wgmma", [[1, 8, 8]], ["numeric_gate"]),
+    ):
+        asked.clear()
+        one = {"number": 1, "family": family, "large": further}
+        assert on_gpu._fills(one)
+        assert on_gpu.large(Warm(), None, 0, one).passed  # type: ignore[arg-type]
+        assert asked == wanted
+    assert not on_gpu._fills({"number": 1, "family": "sm90_wgmma", "large": []})

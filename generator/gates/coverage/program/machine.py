@@ -84,6 +84,7 @@ class Machine:
         self.outcomes = Outcomes()
         self.spans: dict[str, tuple[int, int]] | None = None  # least and most of registers
         self.notes = widths.Notes()
+        self.elected = 0  # the lane of a warp that an election names: it may be any
         self._noted: set[int] = set()  # instructions of whose results something is to be noted
         self.threads = Threads(0, {}, {}, np.arange(0), np.arange(0))
 
@@ -175,7 +176,7 @@ class Machine:
 
             def elect(frame: Frame) -> Array | None:
                 lane = lane_of(frame)
-                return None if lane is None else np.equal(lane, 0)
+                return None if lane is None else np.equal(lane, self.elected)
 
             return elect
         if name == "shfl":

@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.gates.coverage import bounds, gate
+from hgemm_packs.generator.redteam.mutation import bases
 from tests.generator.gates.coverage.test_coverage import SUM, judged, kept
+from tests.generator.redteam.planted import planted
 
 __all__ = ["kept"]
 
@@ -33,3 +37,30 @@ def test_the_first_wrong_access_is_told_however_many_are_judged_together(
     alone = told(0)
     assert "bounds: A, " in alone.detail
     assert told(1 << 17) == alone
+
+
+def test_a_row_that_is_found_in_32_bits_is_refused_however_few_rows_there_are() -> None:
+    """A first row below 16 times a stride below 2^27 stayed within 32 bits."""
+    base = bases.of_choice(COPIED)
+    made = planted("narrow_address", "kMnMajor ? (int)at * ld", base=base).candidate
+    fields = compiler.build_source(made.source, made.fields).entry_fields
+    assert "bounds: B, " in gate.check(fields, made.source).detail
+
+
+#: Threads copy rows of B, along K, from one of the first 16 on.
+COPIED = Choice.of(
+    "sm90_oneshot",
+    {
+        "cp_async": True,
+        "dtype": "bf16",
+        "epilogue": "plain",
+        "k_slice": 512,
+        "layout": "nn",
+        "reads_ahead": True,
+        "slab_group": 1,
+        "split": 4,
+        "tile_m": 64,
+        "tile_n": 64,
+        "triggers_early": True,
+    },
+)

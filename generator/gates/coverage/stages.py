@@ -1,0 +1,199 @@
+"""Whether wgmma reads a stage that has been waited for, and has read it when it is given back.
+
+Made by `counts` for a run of whole clusters without a GPU. A thread's copies, waits, products and
+arrivals are noted as it comes to them. Copies say which bytes a barrier tells of, and the wait
+ahead of them which barrier gives those back. How many groups of products may still be in flight
+behind a wait, and whose stage a ring's slot is, the tools that see races do not know.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.registers import Frame
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
+
+LAST_LANE: Final = 31
+#: Bits of an address in shared memory that a descriptor keeps, and of those that it leaves out.
+KEPT, UNIT = 14, 4
+WITHIN: Final = (1 << KEPT + UNIT) - 1
+COPY, WAIT, READ, COMMIT, LEFT, ARRIVE, MEET = range(7)
+PENDING: Final = "stage: given back with products of it in flight"
+UNTOLD: Final = "stage: multiplied before its copies were waited for"
+UNREAD: Final = "stage: given back before its copies were waited for"
+OVER: Final = "stage: copied over by a thread that has not waited since its copy before"
+_NOTHING: Final = (Operand("number"),)
+
+
+#: What a warp does as one, or its first thread.
+_OF_ONE: Final = frozenset((READ, COMMIT, LEFT, ARRIVE))
+
+
+class Event(NamedTuple):
+    """What a thread does: `number` is a barrier, the beginning of what is read, or groups that may
+    be in flight; `to` where a copy goes."""
+
+    kind: int
+    number: int
+    ins: Instruction
+    to: int = 0
+
+
+def watched(ins: Instruction) -> Iterable[Operand]:
+    """Operands that say what a thread does to a stage."""
+    kind = _kind(ins)
+    return () if kind is None else (*ins.operands, *_NOTHING)
+
+
+def _kind(ins: Instruction) -> int | None:
+    name, words = ins.opcode[0], ins.opcode[1:]
+    if name == "wgmma":
+        return {"mma_async": READ, "commit_group": COMMIT, "wait_group": LEFT}.get(words[0])
+    if name == "mbarrier":
+        if words[0] in ("try_wait", "test_wait"):
+            return WAIT
+        return ARRIVE if words[0] == "arrive" and "expect_tx" not in words else None
+    if name in ("bar", "barrier"):
+        return MEET
+    is_copy = name == "cp" and "bulk" in words and "global" in words
+    return COPY if is_copy and any(each.startswith("mbarrier") for each in words) else None
+
+
+@dataclass(slots=True)
+class Stages:
+    """A watcher: events of the first thread of each warp, and of the last one those of copying: an
+    election may name any, and here names the last. `lane` is each thread's."""
+
+    lane: Array
+    events: dict[int, list[Event]] = field(default_factory=dict)
+
+    def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
+        """Note what the threads `who` do."""
+        kind = _kind(ins)
+        if kind is None:
+            return
+        lane = self.lane[who]
+        mine = lane == 0 if kind in _OF_ONE else (lane == 0) | (lane == LAST_LANE)
+        first = np.flatnonzero(mine)
+        if not first.size:
+            return
+        for number, to in _numbers(ins, kind, frame):
+            numbers, tos = (np.broadcast_to(x, who.shape)[first] for x in (number, to))
+            for thread, each, where in zip(who[first], numbers, tos, strict=True):
+                event = Event(kind, int(each), ins, int(where))
+                self.events.setdefault(int(thread), []).append(event)
+
+    def faults(self) -> Iterator[str]:
+        """The first rule that a thread breaks, of each thread that does."""
+        ring = _ring(self.events)
+        for events in self.events.values():
+            found = next(itertools.chain(_over(events), _broken(events, ring)), None)
+            if found is not None:
+                yield found
+
+
+def _numbers(ins: Instruction, kind: int, frame: Frame) -> Iterator[tuple[Any, Any]]:
+    """The numbers of an instruction's events, with where they go; none where they are not known."""
+    nowhere = np.array([0], np.int64)
+    if kind == READ:
+        for operand in ins.operands[1:3]:
+            value = frame.value(operand, np.int64) if operand.kind == "register" else None
+            if value is not None:
+                yield (value & (1 << KEPT) - 1) << UNIT, nowhere
+        return
+    if kind in (COMMIT, LEFT, MEET):
+        count = ins.operands[0].value if kind == LEFT else 0
+        yield np.array([count], np.int64), nowhere
+        return
+    addresses = [frame.sum(each) for each in ins.operands if each.kind == "address"]
+    if addresses and addresses[-1] is not None:
+        to = addresses[0] if addresses[0] is not None else nowhere
+        yield addresses[-1] & (1 << 20) - 1, to & WITHIN
+
+
+class Stage(NamedTuple):
+    """The barriers that tell of a stage, and that it is given back by, None where nobody knows."""
+
+    told: int
+    back: int | None
+
+
+def _ring(events: Mapping[int, list[Event]]) -> dict[int, Stage]:
+    """Stages by where they begin. What a thread waits for right ahead of a copy gives the place of
+    the copy back; where it waits once for several, what it waited for last, but for the first copy
+    to a place, ahead of which nobody need wait."""
+    told: dict[int, set[int]] = {}
+    right: dict[int, set[int]] = {}
+    last: dict[int, set[int]] = {}
+    for own in events.values():
+        waited, is_fresh = -1, False
+        seen: set[int] = set()
+        for event in own:
+            if event.kind == WAIT:
+                waited, is_fresh = event.number, True
+            elif event.kind == COPY:
+                told.setdefault(event.to, set()).add(event.number)
+                if is_fresh:
+                    right.setdefault(event.to, set()).add(waited)
+                elif event.to in seen:
+                    last.setdefault(event.to, set()).add(waited)
+                seen.add(event.to)
+                is_fresh = False
+    found = {}
+    for place, barriers in told.items():
+        ahead = right.get(place) or last.get(place, set())
+        known = next(iter(ahead)) if len(ahead) == 1 and ahead != {-1} else None
+        if len(barriers) == 1:
+            found[place] = Stage(next(iter(barriers)), known)
+    return found
+
+
+def _over(events: list[Event]) -> Iterator[str]:
+    """Copies over what a thread has had copied, with no wait and no meeting between them."""
+    since: set[int] = set()
+    for event in events:
+        if event.kind in (WAIT, MEET):
+            since.clear()
+        elif event.kind == COPY:
+            if event.to in since:
+                yield f"{OVER} in '{event.ins.text[:60]}'"
+            since.add(event.to)
+
+
+def _broken(events: list[Event], ring: Mapping[int, Stage]) -> Iterator[str]:
+    """Rules that a thread breaks, with the instruction."""
+    starts = np.array(sorted(ring), np.int64)
+    waits = {event.number for event in events if event.kind == WAIT}
+    every = {stage.told for stage in ring.values()}
+    flying: list[set[int]] = []
+    fresh: set[int] = set()  # read by products that are not committed
+    ready: set[int] = set()  # barriers that were waited for since their stage was given back
+    for event in events:
+        if event.kind == READ and starts.size:
+            at = int(np.searchsorted(starts, event.number, "right")) - 1
+            if at < 0:
+                continue
+            place = int(starts[at])
+            fresh.add(place)
+            if waits & every and ring[place].told not in ready:
+                yield f"{UNTOLD} in '{event.ins.text[-60:]}'"
+        elif event.kind == WAIT:
+            ready.add(event.number)
+        elif event.kind == COMMIT:
+            flying, fresh = [*flying, fresh], set()
+        elif event.kind == LEFT:
+            flying = flying[len(flying) - event.number :] if event.number < len(flying) else flying
+        elif event.kind == ARRIVE:
+            places = {place for place, stage in ring.items() if stage.back == event.number}
+            if places & set().union(fresh, *flying):
+                yield f"{PENDING} in '{event.ins.text}'"
+            told = {ring[place].told for place in places}
+            if told and not told & ready:
+                yield f"{UNREAD} in '{event.ins.text}'"
+            ready -= told

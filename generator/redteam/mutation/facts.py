@@ -1,0 +1,74 @@
+"""What holds in every launch of a kernel, said to the compiler: two texts that it makes one cubin
+of then are one kernel.
+
+Called by `judge`. A limit that no admitted size has, or a stride beside a size that it always is,
+changes the code and no launch of it. That the compiler proves, which knows nothing of gates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.compile.compiler import BuildError
+from hgemm_packs.generator.gates.coverage.launches import LARGEST_GRID_Y
+from hgemm_packs.generator.gates.coverage.problems import SMS
+from hgemm_packs.generator.redteam.mutation.code import Code
+from hgemm_packs.generator.redteam.mutation.draw import Mutant
+from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAPPED, OF_BATCH
+
+#: Of an SM: CTAs, threads, and shared memory with what each CTA takes of it beside its own.
+MOST_CTAS, MOST_THREADS, SHARED_BYTES, OWN_BYTES = 32, 2048, 233_472, 1024
+#: The last number of an int.
+LAST_SIZE: Final = (1 << 31) - 1
+
+
+def are_one(mutant: Mutant) -> bool:
+    """Whether a mutant's code and the honest kernel's compile to the same bytes once both are told
+    what every launch by their one record keeps."""
+    base, made = mutant.base, mutant.candidate
+    if made.fields != base.fields or made.source == base.source:
+        return False
+    try:
+        first, second = (
+            compiler.build_source(_told(source, base.fields), base.fields)
+            for source in (base.source, made.source)
+        )
+    except BuildError:
+        return False
+    return first.cubin == second.cubin
+
+
+def _told(source: str, fields: Mapping[str, Any]) -> str:
+    """A source whose kernel begins with what it may take for granted."""
+    code = Code(source)
+    return code.apply(code.open_kernel(" ".join(_said(fields, code.params))))
+
+
+def _said(fields: Mapping[str, Any], params: frozenset[str]) -> Iterator[str]:
+    """Statements of what csrc/launcher/cuda/launch.c makes of this record."""
+    layout, grid = str(fields["param_layout"]), fields["grid"]
+    if layout in (GROUPED_LAYOUT, *OF_BATCH.values()) and "ldc" in params:
+        yield "ldc = n;"  # C is packed
+    most = {dim: int(fields["dims"][dim]["max"]) for dim in "mnk"}
+    if not MAPPED[layout]:
+        most["n"] = min(most["n"], LARGEST_GRID_Y * int(grid["tile_n"]), LAST_SIZE)
+    for dim in "mnk":
+        rule = fields["dims"][dim]
+        yield _holds(f"{dim} >= {rule['min']} && {dim} <= {most[dim]}")
+        yield _holds(f"{dim} % {rule['multiple_of']} == 0")
+    yield _holds(f"threadIdx.x < {fields['block']}")
+    yield _holds("blockIdx.x < gridDim.x")
+    if grid.get("persistent"):
+        yield _holds(f"gridDim.x <= {_at_once(fields)}")
+
+
+def _holds(text: str) -> str:
+    return f"__builtin_assume({text});"
+
+
+def _at_once(fields: Mapping[str, Any]) -> int:
+    """The most CTAs of a kernel that a card runs at once."""
+    room = SHARED_BYTES // (int(fields["smem_bytes"]) + OWN_BYTES)
+    return SMS * min(MOST_CTAS, MOST_THREADS // int(fields["block"]), room)

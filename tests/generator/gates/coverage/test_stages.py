@@ -1,0 +1,103 @@
+"""A stage of a ring is waited for, read to the end, given back and only then copied over.
+
+The story: a kernel that let one group of products more be in flight when it gave a stage back was
+right on every GPU, as was one that gave back the stage beside it, or whose copies were waited for
+by one lane where any lane may be chosen to copy. No tool sees what copy engine and tensor cores do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core.spec import Verdict
+from hgemm_packs.generator.gates.coverage import gate, stages
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
+from tests.generator.redteam.planted import planted
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of this file's own: each kernel is compiled once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def judged(name: str, text: str, family: str) -> Verdict:
+    """The gate's verdict on a kernel of a family with a change."""
+    made = planted(name, text, family).candidate
+    fields = compiler.build_source(made.source, made.fields).entry_fields
+    return gate.check(fields, made.source)
+
+
+FEWER = "+      wgmma_wait<(kParts) + 1>();"
+BESIDE = "release_by_warp(&barriers.ring.empty[(cursor.stage ^ 1)]"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "family", "words"),
+    [
+        ("wait_for_fewer", FEWER, "sm90_swapab", stages.PENDING),
+        ("wait_for_fewer", FEWER, "sm90_splitk", stages.PENDING),
+        ("wait_for_fewer", FEWER, "sm90_batched", stages.PENDING),
+        ("stage_off_by_one", BESIDE, "sm90_writebound", stages.UNREAD),
+        ("wait_by_one", "barrier_wait(&barriers.empty", "sm90_splitk", stages.OVER),
+        ("wait_by_one", "barrier_wait(&barriers.empty", "sm90_swapab", stages.OVER),
+    ],
+)
+def test_a_stage_is_given_back_once_it_was_read(
+    name: str, text: str, family: str, words: str
+) -> None:
+    assert words in judged(name, text, family).detail
+
+
+COPY, WAIT, READ, COMMIT, LEFT, ARRIVE, MEET = range(7)
+FULL, EMPTY, OTHER = 8, 16, 24
+PLACE, BESIDE_IT = 1024, 2048
+INS = Instruction(0, ("mbarrier", "arrive"), (), "", False, "mbarrier.arrive [%r1]")
+COPIES = [(WAIT, EMPTY), (COPY, FULL, PLACE), (COPY, FULL, BESIDE_IT)] * 2
+ROUND = [(WAIT, FULL), (READ, PLACE + 32), (READ, BESIDE_IT), (COMMIT, 0)]
+
+
+@pytest.mark.parametrize(
+    ("consumed", "words"),
+    [
+        ([*ROUND, (LEFT, 0), (ARRIVE, EMPTY)] * 2, ""),
+        ([*ROUND, (LEFT, 1), (ARRIVE, EMPTY)], stages.PENDING),
+        ([*ROUND, (COMMIT, 0), (LEFT, 1), (ARRIVE, EMPTY)], ""),
+        ([*ROUND[:3], (LEFT, 0), (ARRIVE, EMPTY)], stages.PENDING),
+        ([*ROUND, (ARRIVE, OTHER)], ""),
+        ([(WAIT, OTHER), (ARRIVE, EMPTY)], stages.UNREAD),
+        ([*ROUND, (LEFT, 0), (ARRIVE, EMPTY), *ROUND[1:]], stages.UNTOLD),
+        ([*ROUND, (LEFT, 0), (ARRIVE, EMPTY), (ARRIVE, EMPTY)], stages.UNREAD),
+    ],
+)
+def test_what_a_consumer_may_do_and_when(consumed: list[tuple[int, int]], words: str) -> None:
+    assert told(COPIES, consumed) == words
+
+
+@pytest.mark.parametrize(
+    ("copied", "words"),
+    [
+        ([(COPY, FULL, PLACE), (MEET, 0), (COPY, FULL, PLACE)], ""),
+        ([(COPY, FULL, PLACE), (COPY, FULL, BESIDE_IT)], ""),
+        ([(COPY, FULL, PLACE), (COPY, FULL, BESIDE_IT), (COPY, FULL, PLACE)], stages.OVER),
+    ],
+)
+def test_a_thread_copies_over_what_it_waited_for(copied: list[tuple[int, ...]], words: str) -> None:
+    assert told(copied, []) == words
+
+
+def told(copied: list[tuple[int, ...]], consumed: list[tuple[int, int]]) -> str:
+    """The rule that one of a producer and a consumer breaks."""
+    ring = stages.Stages(np.arange(64) % 32)
+    for thread, events in ((0, copied), (32, consumed)):
+        ring.events[thread] = [
+            stages.Event(event[0], event[1], INS, event[2] if len(event) > 2 else 0)
+            for event in events
+        ]
+    return next(ring.faults(), "").partition(" in '")[0]

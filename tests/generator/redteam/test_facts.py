@@ -1,0 +1,58 @@
+"""A change that no launch comes to is told from a fault: the compiler is given what every launch
+keeps, and makes one cubin of both.
+
+The story: of 224 mutants that all gates had passed dozens asked for sizes that their kernel does
+not take, or had N in place of a stride that is always N. They counted as missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from hgemm_packs.generator.compile.candidate import Candidate
+from hgemm_packs.generator.redteam.mutation import draw, facts, judge
+from tests.generator.redteam.planted import planted
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of this file's own: each kernel is compiled once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "family", "is_one"),
+    [
+        # C of groups is packed: nothing lies behind its rows, and ldc is N.
+        ("write_behind", "ldc > n + 64", "sm90_grouped", True),
+        # Rows behind C, and one row of tokens, are there in some launches.
+        ("write_behind", "(i64)m * ldc", "sm90_grouped", False),
+        ("leave_beyond", "m == 1 && n > 8", "sm90_grouped", False),
+        # A persistent grid has a few CTAs an SM; other grids follow from sizes.
+        ("leave_beyond", "gridDim.x > 20000", "sm90_grouped", True),
+        ("leave_beyond", "gridDim.x > 20000", "sm90_direct", False),
+        # This kernel takes multiples of 16 alone.
+        ("leave_by_size", "n % 32 == 8", "sm90_direct", True),
+    ],
+)
+def test_what_every_launch_keeps_tells_equivalents(
+    name: str, text: str, family: str, is_one: bool
+) -> None:
+    assert facts.are_one(planted(name, text, family)) is is_one
+
+
+def test_the_judge_leaves_such_a_change_out() -> None:
+    mutant = planted("write_behind", "ldc > n + 64", "sm90_grouped")
+    said = "the same cubin with what every launch keeps"
+    assert judge.decide(mutant)[:3] == (judge.EQUIVALENT, "", said)
+
+
+def test_of_another_record_nothing_is_said() -> None:
+    mutant = planted("write_behind", "ldc > n + 64", "sm90_grouped")
+    other = Candidate(mutant.candidate.source, draw.with_value(mutant.base.fields, "block", 32))
+    assert not facts.are_one(replace(mutant, candidate=other))
