@@ -217,11 +217,11 @@ def check_replay(run: BatchedChecker) -> None:
         run.checker.settle()
 
 
-def check_large(run: BatchedChecker, cases: Iterable[Sequence[int]] = LARGE) -> None:
+def check_large(run: BatchedChecker, cases: Iterable[Sequence[int]] | None = None) -> None:
     """Batches that fill a card, by default with C, A and B beyond 2^31 elements, or of more than
     2^16 products; rows of some products against float64, every element written and nothing beyond
     C."""
-    for case in cases:
+    for case in LARGE if cases is None else cases:
         batches, m, n, k = case[0], *run.size(case[1], case[2], case[3])
         a, b = run.draw(batches, m, n, k)
         bits, c = run.place(batches * m, n)

@@ -135,11 +135,11 @@ class GroupedChecker:
         return c
 
 
-def check_large(run: GroupedChecker, cases: Iterable[Sequence[int]] = LARGE) -> None:
+def check_large(run: GroupedChecker, cases: Iterable[Sequence[int]] | None = None) -> None:
     """Groups that fill a card, by default with C, tokens and weights beyond 2^31 elements; some
     rows against float64, every row of a group written and nothing beyond."""
     e = run.entry
-    for groups, rows, n, k in cases:
+    for groups, rows, n, k in LARGE if cases is None else cases:
         m, n, k = size(e.m, rows), size(e.n, n), size(e.k, k)
         tokens, weights = run.operands(m, groups, n, k)
         step = m // groups
