@@ -190,10 +190,13 @@ def check_planned(run: GroupedChecker, planned: Sequence[Shape]) -> None:
 
 
 def check_many(run: GroupedChecker) -> None:
-    """As many groups as a kernel takes, most of them empty; and many more tiles than CTAs."""
+    """As many groups as a kernel takes, most of them empty and then none, so that its list of them
+    is full; and many more tiles than CTAs."""
     sizes = [(each * 37 % 11) // 8 for each in range(MAX_GROUPS)]
     ends = running(sizes)
     run.run("many groups", *run.operands(ends[-1], MAX_GROUPS, 64, 72), ends, runs=2)
+    ends = running([1] * MAX_GROUPS)
+    run.run("a row in every group", *run.operands(ends[-1], MAX_GROUPS, 8, 8), ends)
     tile = run.entry.grid.tile_m
     ends = running([(each * 29 % 7) * tile // 2 + each % 3 for each in range(48)])
     n = 9 * run.entry.grid.tile_n + 8
