@@ -36,9 +36,10 @@ from hgemm_packs.problem import WITHOUT_ADDEND
 #: gaps behind their rows, or their rows in turn.
 WAYS = ("packed", "apart", "with gaps", "in turn")
 ONE = "one for all"
-#: Products, M, N and K: each fills a part of a card of 80 GB.
+#: Products, M, N and K: each fills a part of a card of 80 GB. 2^24 is where float32 ends to count.
 LARGE = (
     (70_001, 5, 40, 72),
+    ((1 << 24) + 5, 1, 8, 8),
     (3, (1 << 15) + 5, (1 << 15) + 8, 8),
     (5, (1 << 15) + 5, 8, (1 << 14) + 8),
     (5, 8, (1 << 15) + 8, (1 << 14) + 8),
@@ -217,11 +218,11 @@ def check_replay(run: BatchedChecker) -> None:
         run.checker.settle()
 
 
-def check_large(run: BatchedChecker, cases: Iterable[Sequence[int]] = LARGE) -> None:
+def check_large(run: BatchedChecker, cases: Iterable[Sequence[int]] | None = None) -> None:
     """Batches that fill a card, by default with C, A and B beyond 2^31 elements, or of more than
-    2^16 products; rows of some products against float64, every element written and nothing beyond
-    C."""
-    for case in cases:
+    2^16 and 2^24 products; rows of some products against float64, every element written and nothing
+    beyond C."""
+    for case in LARGE if cases is None else cases:
         batches, m, n, k = case[0], *run.size(case[1], case[2], case[3])
         a, b = run.draw(batches, m, n, k)
         bits, c = run.place(batches * m, n)

@@ -135,11 +135,11 @@ class GroupedChecker:
         return c
 
 
-def check_large(run: GroupedChecker, cases: Iterable[Sequence[int]] = LARGE) -> None:
+def check_large(run: GroupedChecker, cases: Iterable[Sequence[int]] | None = None) -> None:
     """Groups that fill a card, by default with C, tokens and weights beyond 2^31 elements; some
     rows against float64, every row of a group written and nothing beyond."""
     e = run.entry
-    for groups, rows, n, k in cases:
+    for groups, rows, n, k in LARGE if cases is None else cases:
         m, n, k = size(e.m, rows), size(e.n, n), size(e.k, k)
         tokens, weights = run.operands(m, groups, n, k)
         step = m // groups
@@ -190,10 +190,13 @@ def check_planned(run: GroupedChecker, planned: Sequence[Shape]) -> None:
 
 
 def check_many(run: GroupedChecker) -> None:
-    """As many groups as a kernel takes, most of them empty; and many more tiles than CTAs."""
+    """As many groups as a kernel takes, most of them empty and then none, so that its list of them
+    is full; and many more tiles than CTAs."""
     sizes = [(each * 37 % 11) // 8 for each in range(MAX_GROUPS)]
     ends = running(sizes)
     run.run("many groups", *run.operands(ends[-1], MAX_GROUPS, 64, 72), ends, runs=2)
+    ends = running([1] * MAX_GROUPS)
+    run.run("a row in every group", *run.operands(ends[-1], MAX_GROUPS, 8, 8), ends)
     tile = run.entry.grid.tile_m
     ends = running([(each * 29 % 7) * tile // 2 + each % 3 for each in range(48)])
     n = 9 * run.entry.grid.tile_n + 8

@@ -19,6 +19,7 @@ from hgemm_packs.generator.gates.coverage import (
     groups,
     planner,
     records,
+    stages,
     steering,
     undecided,
 )
@@ -84,7 +85,8 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
         trial = Trial(fields, flow.kernel, flow.roles, tables(ptx))
         proofs = Proofs(flow, trial.machine.slice, makers(flow.kernel))
         asked = groups.Asked(trial, proofs, list(flow.sizes))
-        found = [*records.faults(flow), *counts.faults_in_blocks(flow), *asked.follow()]
+        found = [*records.faults(flow), *counts.faults_in_blocks(flow)]
+        found += [*stages.faults_on_paths(flow.kernel), *asked.follow()]
         return _verdict(found, {"followed": False, **by_memory(fields, asked.problems)})
     return _Case(flow, Trial(fields, flow.kernel, flow.roles, tables(ptx))).verdict()
 

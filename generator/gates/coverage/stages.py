@@ -17,7 +17,7 @@ import numpy as np
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand
 
 LAST_LANE: Final = 31
 #: Bits of an address in shared memory that a descriptor keeps, and of those that it leaves out.
@@ -28,6 +28,7 @@ PENDING: Final = "stage: given back with products of it in flight"
 UNTOLD: Final = "stage: multiplied before its copies were waited for"
 UNREAD: Final = "stage: given back before its copies were waited for"
 OVER: Final = "stage: copied over by a thread that has not waited since its copy before"
+MOST: Final = 16  # groups of products in flight that are told apart
 _NOTHING: Final = (Operand("number"),)
 
 
@@ -197,3 +198,33 @@ def _broken(events: list[Event], ring: Mapping[int, Stage]) -> Iterator[str]:
             if told and not told & ready:
                 yield f"{UNREAD} in '{event.ins.text}'"
             ready -= told
+
+
+def faults_on_paths(kernel: Kernel) -> Iterator[str]:
+    """The same where no address is known, of kernels that give each stage back in turn: where one
+    is given back, no products may be in flight but those behind the last wait for copies."""
+    known = kernel.instructions
+    told: set[int] = set()
+    seen: set[tuple[int, int, int]] = set()
+    due = [(0, 0, 0)]  # an instruction, groups in flight, and groups since the last wait
+    while due:
+        state = due.pop()
+        at, flying, since = state
+        if state in seen or at == len(known):
+            continue
+        seen.add(state)
+        ins = known[at]
+        kind, name = _kind(ins), ins.opcode[0]
+        if kind == ARRIVE and flying > since and at not in told:
+            told.add(at)
+            yield f"{PENDING} in '{ins.text[:60]}'"
+        elif kind == WAIT:
+            since = 0
+        elif kind == COMMIT:
+            flying, since = min(flying + 1, MOST), min(since + 1, MOST)
+        elif kind == LEFT:
+            flying = min(flying, ins.operands[0].value)
+        if name == "bra":
+            due.append((kernel.labels.get(ins.operands[0].name, len(known)), flying, since))
+        if name not in ("bra", "ret", "exit") or ins.guard:
+            due.append((at + 1, flying, since))

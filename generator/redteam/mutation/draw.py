@@ -53,6 +53,15 @@ class Mutant:
     candidate: Candidate
     own: Fields | None = None
 
+    @property
+    def honest(self) -> Candidate:
+        """The honest kernel whose bits it must have: what it was made of, or, where its code is
+        another kernel's as a whole, that kernel as its own record launches it."""
+        if self.own is None:
+            return Candidate(self.base.source, self.base.fields)
+        named = {name: self.base.fields[name] for name in ("name", "symbol")}
+        return Candidate(self.candidate.source, {**self.own, **named})
+
     def document(self) -> dict[str, Any]:
         """What a line says of it."""
         fields = self.base.fields

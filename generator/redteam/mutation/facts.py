@@ -7,14 +7,15 @@ changes the code and no launch of it. That the compiler proves, which knows noth
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.compiler import BuildError
-from hgemm_packs.generator.gates.coverage.launches import LARGEST_GRID_Y
+from hgemm_packs.generator.gates.coverage.launches import LARGEST_GRID_Y, ranks
 from hgemm_packs.generator.gates.coverage.problems import SMS
-from hgemm_packs.generator.redteam.mutation.code import Code
+from hgemm_packs.generator.redteam.mutation.code import Change, Code
 from hgemm_packs.generator.redteam.mutation.draw import Mutant
 from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAPPED, OF_BATCH
 
@@ -22,6 +23,8 @@ from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAPPED, OF_BATCH
 MOST_CTAS, MOST_THREADS, SHARED_BYTES, OWN_BYTES = 32, 2048, 233_472, 1024
 #: The last number of an int.
 LAST_SIZE: Final = (1 << 31) - 1
+WARP: Final = 32
+OF_WARP: Final = "threadIdx.x / 32"
 
 
 def are_one(mutant: Mutant) -> bool:
@@ -43,7 +46,24 @@ def are_one(mutant: Mutant) -> bool:
 def _told(source: str, fields: Mapping[str, Any]) -> str:
     """A source whose kernel begins with what it may take for granted."""
     code = Code(source)
-    return code.apply(code.open_kernel(" ".join(_said(fields, code.params))))
+    changes = [*_known(code, fields), code.open_kernel(" ".join(_said(fields, code.params)))]
+    for change in sorted(changes, key=lambda each: each.start, reverse=True):
+        source = code.apply(change)
+        code = Code(source)
+    return source
+
+
+def _known(code: Code, fields: Mapping[str, Any]) -> Iterator[Change]:
+    """What the code asks the device and the launch decides: the place in a cluster of one CTA, and
+    the number of its warp that a lane gets from the first one."""
+    if ranks(fields) == 1:
+        for function in code.functions:
+            if function.name == "cluster_rank":
+                yield code.put(function.body, "{ return 0; }")
+    if int(fields["block"]) % WARP == 0:
+        for node, given in code.calls("warp_uniform"):
+            if [code.text(each) for each in given] == [OF_WARP]:
+                yield code.put(node, f"(int)({OF_WARP})")
 
 
 def _said(fields: Mapping[str, Any], params: frozenset[str]) -> Iterator[str]:
@@ -56,11 +76,14 @@ def _said(fields: Mapping[str, Any], params: frozenset[str]) -> Iterator[str]:
         most["n"] = min(most["n"], LARGEST_GRID_Y * int(grid["tile_n"]), LAST_SIZE)
     for dim in "mnk":
         rule = fields["dims"][dim]
-        yield _holds(f"{dim} >= {rule['min']} && {dim} <= {most[dim]}")
+        yield _holds(f"{dim} >= {rule['min']}")
+        yield _holds(f"{dim} <= {most[dim]}")
         yield _holds(f"{dim} % {rule['multiple_of']} == 0")
+    for one, other in itertools.combinations("mnk", 2):
+        yield _holds(f"(i64){one} * {other} <= {most[one] * most[other]}")
     yield _holds(f"threadIdx.x < {fields['block']}")
     yield _holds("blockIdx.x < gridDim.x")
-    if grid.get("persistent"):
+    if grid.get("persistent") or fields.get("cooperative"):  # the launcher refuses a larger one
         yield _holds(f"gridDim.x <= {_at_once(fields)}")
 
 

@@ -22,7 +22,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import CompiledKernel, Verdict
 from hgemm_packs.generator.devices import in_process
-from hgemm_packs.generator.families import GROUPED
+from hgemm_packs.generator.families import BATCHED, GROUPED
 from hgemm_packs.generator.gates import sanitizer, sweep
 from hgemm_packs.generator.gates.isolation import IsolationError, Worker
 from hgemm_packs.generator.redteam.mutation import compare, judge
@@ -31,6 +31,7 @@ from hgemm_packs.generator.redteam.mutation.judge import Line
 from hgemm_packs.generator.redteam.on_gpu import PROCESSES, Spares
 from hgemm_packs.generator.run import evaluate
 
+OF_MANY = (*GROUPED, *BATCHED)  # families of which a launch is many products
 MET = "met"  # of a line: gates of a GPU that its mutant has passed
 
 GATE_S = 20.0  # many times what an honest kernel takes; one that waits for ever takes it all
@@ -59,8 +60,8 @@ def finish(seed: int, lines: Sequence[Line], device: int, write: Write) -> None:
 
 def _fills(line: Line) -> bool:
     """Whether a mutant meets problems that fill a card: those that the size gate asks for, or all
-    of them where it does not follow addresses."""
-    return bool(line.get("large")) or line["family"] in GROUPED
+    of them where that gate asks for no numbers of groups or products."""
+    return bool(line.get("large")) or line["family"] in OF_MANY
 
 
 def _met(line: Line) -> Sequence[str]:
@@ -109,9 +110,9 @@ def compile_mutant(seed: int, number: int) -> None:
 
 
 def compile_pair(seed: int, number: int) -> None:
-    """Compile a mutant and what it was made of into the cache."""
-    base = draw(seed, number).base
-    compiler.build_source(base.source, base.fields)
+    """Compile a mutant and the honest kernel beside it into the cache."""
+    honest = draw(seed, number).honest
+    compiler.build_source(honest.source, honest.fields)
     compile_mutant(seed, number)
 
 
@@ -128,7 +129,7 @@ def state(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Ve
 
 def large(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Verdict:
     """Verdict of the numeric gate with the problems that fill a card."""
-    if line["family"] in GROUPED:
+    if line["family"] in OF_MANY:
         worker.call(in_process.warm_up, device, timeout_s=evaluate.WARM_UP_S)
         verdict = evaluate.large_gate(worker, kernel, device)
         if not verdict.passed or not line.get("large"):
@@ -144,9 +145,9 @@ def kernel(seed: int, line: Line) -> CompiledKernel:
 
 
 def honest_kernel(seed: int, line: Line) -> CompiledKernel:
-    """What the mutant of a line was made of."""
-    base = draw(seed, line["number"]).base
-    return compiler.as_kernel(compiler.build_source(base.source, base.fields))
+    """The kernel whose bits the mutant of a line must have."""
+    honest = draw(seed, line["number"]).honest
+    return compiler.as_kernel(compiler.build_source(honest.source, honest.fields))
 
 
 def decided(line: Line, outcome: str, gate: str, detail: str, began: float) -> Line:

@@ -10,7 +10,7 @@ import torch
 from hgemm_packs.generator.gates import grouped
 from hgemm_packs.generator.gates.checker import NumericError
 from hgemm_packs.generator.gates.grouped import GroupedLaunch
-from hgemm_packs.pack.manifest import GROUPED_LAYOUT, DimRange, GridRule, KernelEntry
+from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAX_GROUPS, DimRange, GridRule, KernelEntry
 from tests import fake_driver
 
 CPU = torch.device("cpu")
@@ -73,6 +73,15 @@ def leaky(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, out: torch.Tenso
     out[:last] += (w.roll(-1, 0)[0, 0] * 0).to(out.dtype) if last else 0
 
 
+def forgets(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, out: torch.Tensor) -> None:
+    """Has room for fewer groups with tokens than a kernel takes: the last ones are left out."""
+    right(x, w, ends, out)
+    starts = torch.cat([ends.new_zeros(1), ends[:-1]])
+    filled = int((ends > starts).sum())
+    if filled > MAX_GROUPS - 64:
+        out[-1] = 0
+
+
 def changing(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, out: torch.Tensor) -> None:
     right(x, w, ends, out)
     x[0, 0] += 1
@@ -89,6 +98,7 @@ WRONG: dict[str, tuple[GroupedLaunch, str]] = {
     "rows behind": (behind, "guards touched|no group are written"),
     "ends outside": (outside, "ends outside.*guards touched"),
     "half sums": (in_bf16, "relative error|elements wrong"),
+    "a list too short": (forgets, "a row in every group.*elements wrong"),
     "a neighbour's NaN": (leaky, "neighbours"),
     "changes tokens": (changing, "input elements changed"),
 }

@@ -7,14 +7,15 @@ not take, or had N in place of a stride that is always N. They counted as missed
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from hgemm_packs.generator.compile.candidate import Candidate
-from hgemm_packs.generator.redteam.mutation import draw, facts, judge
-from tests.generator.redteam.planted import planted
+from hgemm_packs.generator.redteam.mutation import bases, draw, facts, judge
+from tests.generator.redteam.planted import BY_NAME, planted
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,6 +37,11 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         # A persistent grid has a few CTAs an SM; other grids follow from sizes.
         ("leave_beyond", "gridDim.x > 20000", "sm90_grouped", True),
         ("leave_beyond", "gridDim.x > 20000", "sm90_direct", False),
+        # Eight rows at most of four million columns: the product of both is bounded.
+        ("leave_beyond", "0x7FFFFFFFLL", "sm90_gemv", True),
+        ("leave_beyond", "0x7FFFFFFFLL", "sm90_direct", False),
+        # The CTA of a cluster of one has the number 0.
+        ("drop_predicate", "cluster_rank()", "sm90_wgmma", True),
         # This kernel takes multiples of 16 alone.
         ("leave_by_size", "n % 32 == 8", "sm90_direct", True),
     ],
@@ -56,3 +62,22 @@ def test_of_another_record_nothing_is_said() -> None:
     mutant = planted("write_behind", "ldc > n + 64", "sm90_grouped")
     other = Candidate(mutant.candidate.source, draw.with_value(mutant.base.fields, "block", 32))
     assert not facts.are_one(replace(mutant, candidate=other))
+
+
+def test_another_kernels_code_is_compared_with_that_kernel() -> None:
+    """Sums of another genome are added in another order: the base's bits say nothing of them. A
+    changed source, or a changed record, is compared with the base."""
+    base = bases.draw(1, 0, "sm90_splitk")
+    operator = BY_NAME["grid_of_another"]
+    made = draw.plant(operator, base, 1, 0, random.Random(1))
+    assert made is not None and made.own is not None
+    own, honest = made.own, made.honest
+    assert (honest.source, honest.fields["grid"]) == (made.candidate.source, own["grid"])
+    assert own["grid"] != base.fields["grid"] == made.candidate.fields["grid"]
+    assert honest.fields["symbol"] == base.fields["symbol"] in honest.source
+    kept = Candidate(base.source, base.fields)
+    for other in (
+        draw.plant(BY_NAME["other_block"], base, 1, 0, random.Random(1)),
+        planted("leave_beyond", "0x7FFFFFFFLL", base=base),
+    ):
+        assert other is not None and other.candidate != kept == other.honest

@@ -205,11 +205,11 @@ def test_a_killed_run_asks_no_gate_twice(
     assert steps[0][0] < 14 and steps[-1] == (14, 14)
 
 
-def test_mutants_of_groups_meet_the_problems_that_fill_a_card(
+def test_mutants_of_groups_and_batches_meet_the_problems_that_fill_a_card(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An index in 32 bits got through: the size gate follows no addresses of groups, and asks for
-    no problem in which it would show."""
+    no problem in which it would show. So did a quotient that is right up to 2^20 products."""
     asked: list[str] = []
 
     class Warm:
@@ -228,6 +228,7 @@ def test_mutants_of_groups_meet_the_problems_that_fill_a_card(
     for family, further, wanted in (
         ("sm90_grouped", [], ["warm_up", "large_gate"]),
         ("sm90_grouped", [[1, 8, 8]], ["warm_up", "large_gate", "numeric_gate"]),
+        ("sm90_batched", [], ["warm_up", "large_gate"]),
         ("sm90_wgmma", [[1, 8, 8]], ["numeric_gate"]),
     ):
         asked.clear()

@@ -44,6 +44,7 @@ BESIDE = "release_by_warp(&barriers.ring.empty[(cursor.stage ^ 1)]"
         ("wait_for_fewer", FEWER, "sm90_swapab", stages.PENDING),
         ("wait_for_fewer", FEWER, "sm90_splitk", stages.PENDING),
         ("wait_for_fewer", FEWER, "sm90_batched", stages.PENDING),
+        ("wait_for_fewer", FEWER, "sm90_grouped", stages.PENDING),
         ("stage_off_by_one", BESIDE, "sm90_writebound", stages.UNREAD),
         ("wait_by_one", "barrier_wait(&barriers.empty", "sm90_splitk", stages.OVER),
         ("wait_by_one", "barrier_wait(&barriers.empty", "sm90_swapab", stages.OVER),
