@@ -53,13 +53,13 @@ def test_a_kernel_goes_through_the_gate_of_its_kind(
     monkeypatch.setattr(launcher, "load", lambda *_: handle)
     monkeypatch.setattr(launcher, "launch_grouped", lambda *operands: seen.append(operands))
 
-    def check(entry: Any, launch: Any, place: Any, seed: int) -> Numeric:
+    def check(entry: Any, launch: Any, place: Any, seed: int, *sizes: Any) -> Numeric:
         if kind == "grouped":
             launch("tokens", "weights", "ends", "out")
             assert seen == [(handle, "tokens", "weights", "ends", "out")]
         else:
             assert launch.kernel is handle
-        assert entry is record
+        assert entry is record and sizes == ((), ())
         return Numeric(3e-4, 11)
 
     monkeypatch.setattr(getattr(pack_gate, kind), "check", check)
