@@ -17,7 +17,7 @@ from typing import Any, Final
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.dataflow import arithmetic, fences, memory, products, waits
-from hgemm_packs.generator.gates.dataflow.exceptions import FINISHES, SHIFTS, declared
+from hgemm_packs.generator.gates.dataflow.exceptions import FINISHES, declared
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program import leftovers, loops, order, unset
 from hgemm_packs.generator.gates.dataflow.program.parse import (
@@ -69,8 +69,7 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     found = [flow.refusals[at] for at in sorted(flow.refusals)]
     found += leftovers.faults(whole, FINISHES in flow.exceptions)
     parts = functools.partial(fences.parts, flow)
-    in_order = order.check(kernel, flow.threads, parts, SHIFTS in flow.exceptions)
-    late = (*fences.check(flow), *in_order)
+    late = (*fences.check(flow), *order.check(kernel, flow.threads, parts))
     found += dict.fromkeys(f"{words} '{ins.text[:120]}'" for ins, words in late)
     if max(fields["cluster"]) > 1 and not any(map(_asks_for_cluster, kernel.instructions)):
         found.append("cluster: the record has one, and no instruction asks for it")

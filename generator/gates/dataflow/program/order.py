@@ -20,8 +20,6 @@ STAGED: Final = "store: a bulk store may still read what is staged over by"
 UNMET: Final = "store: other warps may still stage what is stored by"
 UNFILLED: Final = "product: some of the threads that multiply together do not wait:"
 UNREAD: Final = "product: may still read the stage that is given back by"
-UNSEEN: Final = "load: other lanes may still stage what is read by"
-UNCOPIED: Final = "product: other warps may still copy what it reads, without a meeting behind"
 RELAXED: Final = "cluster: no release behind what was stored before"
 GROUP: Final = 128  # threads of one product of wgmma
 _SHARED: Final = ("shared", "shared::cta", "shared::cluster")
@@ -42,18 +40,12 @@ class Part(Protocol):
 Parts = Callable[[Instruction, Operand], Sequence[Part]]
 
 
-def check(
-    kernel: Kernel, threads: Threads, parts: Parts, in_place: bool = False
-) -> Iterator[tuple[Instruction, str]]:
-    """What may begin before something else is over, each with the rule that it breaks. `in_place`
-    for a kernel whose lanes change what lies in shared memory, each its own."""
+def check(kernel: Kernel, threads: Threads, parts: Parts) -> Iterator[tuple[Instruction, str]]:
+    """What may begin before something else is over, each with the rule that it breaks."""
     case = _Case(kernel, threads, parts, kernel.instructions)
     yield from case.stores()
     yield from case.products()
     yield from case.waits()
-    if not in_place:
-        yield from case.lanes()
-    yield from case.copies()
     yield from case.meetings()
 
 
@@ -102,7 +94,10 @@ class _Case:
     def waits(self) -> Iterator[tuple[Instruction, str]]:
         """Threads that multiply together all wait, or none: what one has waited for the others may
         read before it is there."""
-        multiply = self._reach(_is_product)
+        multiply = 0
+        for ins in self._met():
+            if _is_product(ins):
+                multiply |= self.threads.reach[ins.index]
         for ins in self._met():
             if not _waits_for_barrier(ins):
                 continue
@@ -112,34 +107,6 @@ class _Case:
                 if here & together and together & ~here:
                     yield ins, UNFILLED
                     break
-
-    def lanes(self) -> Iterator[tuple[Instruction, str]]:
-        """Lanes of a warp meet between what they stage and what they read of it."""
-        loads = [(ins, self.parts(ins, ins.operands[1])) for ins in self._met() if _reads(ins)]
-        for ins in self._met():
-            if not loads or not _stages(ins):
-                continue
-            parts = self.parts(ins, ins.operands[0])
-            reached = self._behind(ins.index, self._thread(ins), _joins_lanes)
-            for other, read in loads:
-                if other.index in reached and _meet(parts, read):
-                    yield other, UNSEEN
-
-    def copies(self) -> Iterator[tuple[Instruction, str]]:
-        """Warps that wait for their copies meet before products read them."""
-        for ins in self._met():
-            if not _waits_for_copies(ins) or self._warps(ins) < 2:
-                continue
-            reached = self._behind(ins.index, self._thread(ins), _joins_copies)
-            if any(_is_product(self.instructions[at]) for at in reached - {len(self.instructions)}):
-                yield ins, UNCOPIED
-
-    def _reach(self, is_one: Test) -> int:
-        """The threads that come to any of some instructions, a bit each."""
-        found = 0
-        for ins in self._met():
-            found |= self.threads.reach[ins.index] if is_one(ins) else 0
-        return found
 
     def meetings(self) -> Iterator[tuple[Instruction, str]]:
         """CTAs that read or write each other's memory meet with a release."""
@@ -232,26 +199,6 @@ def _stages(ins: Instruction) -> bool:
     """Whether a thread stores in shared memory, its own CTA's or another's."""
     is_store = ins.opcode[0] in ("st", "stmatrix") and "async" not in ins.opcode
     return is_store and bool(set(_SHARED) & set(ins.opcode))
-
-
-def _reads(ins: Instruction) -> bool:
-    """Whether a thread loads from its CTA's shared memory."""
-    return ins.opcode[0] in ("ld", "ldmatrix") and bool({"shared", "shared::cta"} & {*ins.opcode})
-
-
-def _waits_for_copies(ins: Instruction) -> bool:
-    """Whether a thread waits for what it has copied by itself."""
-    words = ins.opcode
-    return words[:2] == ("cp", "async") and words[2] in ("wait_group", "wait_all")
-
-
-def _joins_lanes(ins: Instruction) -> bool:
-    """Whether lanes of a warp meet, alone or with others."""
-    return ins.opcode[0] in ("bar", "barrier") or _waits_for_barrier(ins)
-
-
-def _joins_copies(ins: Instruction) -> bool:
-    return _joins_warps(ins) or _waits_for_barrier(ins)
 
 
 def _joins_warps(ins: Instruction) -> bool:

@@ -8,13 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from hgemm_packs.generator.compile import compiler
-from hgemm_packs.generator.core.spec import Choice, Status
+from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates.dataflow import gate
 from hgemm_packs.generator.redteam import corpus
-from hgemm_packs.generator.redteam.mutation import bases
-from hgemm_packs.generator.redteam.mutation.draw import Mutant
 from tests.generator.gates.dataflow.snippets import check
-from tests.generator.redteam.planted import planted
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -89,41 +86,6 @@ def test_a_store_that_is_not_waited_for_is_refused(put: str, told: str) -> None:
     verdict = check(sums=put)
     assert verdict.status is Status.DATAFLOW
     assert told in verdict.detail
-
-
-@pytest.mark.parametrize(
-    ("family", "text"),
-    [("sm90_oneshot", "-    __syncwarp();"), ("sm90_splitk", "-      __syncwarp();")],
-)
-def test_lanes_meet_between_what_they_stage_and_what_they_read(family: str, text: str) -> None:
-    """A warp that turned its sums round with no meeting of its lanes was right on every GPU."""
-    told = detail_of(planted("drop_wait", text, family))
-    assert told.startswith("load: other lanes may still stage what is read by 'ld.shared.v4")
-
-
-#: A kernel whose threads copy, all of a CTA's.
-COPIED = Choice.of(
-    "sm90_oneshot",
-    {
-        "cp_async": True,
-        "dtype": "f16",
-        "epilogue": "plain",
-        "k_slice": 512,
-        "layout": "nt",
-        "reads_ahead": False,
-        "slab_group": 1,
-        "split": 2,
-        "tile_m": 64,
-        "tile_n": 16,
-        "triggers_early": False,
-    },
-)
-
-
-def test_warps_meet_between_their_copies_and_products() -> None:
-    """A meeting of each warp in place of all of a CTA's showed nowhere."""
-    made = planted("meet_by_warps", "__syncwarp()", base=bases.of_choice(COPIED))
-    assert detail_of(made).startswith("product: other warps may still copy what it reads")
 
 
 def test_each_warp_that_stores_waits() -> None:
