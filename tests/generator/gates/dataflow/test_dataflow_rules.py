@@ -81,7 +81,8 @@ def test_operands_are_moved_and_multiplied_and_nothing_else(put: str, told: str)
         "setp.gt.u32 %p1, %r4, 5; selp.b32 %r1, %r1, 0, %p1;",
         "shfl.sync.idx.b32 %r1|%p1, %r1, %r5, 31, -1;",
         "st.shared.u32 [%r8], %r1; bar.sync 0; ld.shared.u32 %r1, [%r8];",
-        "st.shared.u16 [%r8], %r1; st.shared.u16 [%r8+2], %r1; ld.shared.u32 %r1, [%r8];",
+        "st.shared.u16 [%r8], %r1; st.shared.u16 [%r8+2], %r1; bar.sync 0;"
+        " ld.shared.u32 %r1, [%r8];",
         "cp.async.cg.shared.global [%r8], [%rd1], 16; ldmatrix.sync.aligned.m8n8.x1.shared.b16"
         " {%r1}, [%r8];",
         "and.b32 %r11, %r4, 7; ld.global.u32 %r12, [kTable]; setp.eq.u32 %p1, %r12, %r11;"
