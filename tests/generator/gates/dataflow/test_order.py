@@ -11,7 +11,9 @@ from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.gates.dataflow import gate
 from hgemm_packs.generator.redteam import corpus
+from hgemm_packs.generator.redteam.mutation.draw import Mutant
 from tests.generator.gates.dataflow.snippets import check
+from tests.generator.redteam.planted import planted
 
 
 @pytest.fixture(scope="module", autouse=True)
