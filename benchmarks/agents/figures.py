@@ -99,36 +99,30 @@ def grpo(place: Path) -> dict[str, Any]:
     """Mean reward on held-out problems, over trainings: before the first step and after the last
     one, and the latter of trainings with shuffled rewards. `from_nothing` is the same of the model
     with random weights."""
-    found: dict[bool, _Trainings] = {True: _Trainings(), False: _Trainings()}
+    found: dict[bool, list[tuple[bool, list[Line]]]] = {True: [], False: []}
     for recipe in sorted(place.glob("*/recipe.json")):
         said = json.loads(recipe.read_text(encoding="utf-8"))
         curve = _lines(recipe.with_name("curve.jsonl.zip"), "step", "rewards")
-        found[bool(said["model"])].add(said["control"], curve)
-    language, blank = (found[each].means() for each in (True, False))
+        found[bool(said["model"])].append((said["control"], curve))
+    language, blank = (_means(found[each]) for each in (True, False))
     if not language and not blank:
         raise ValueError("no training")
     return {"grpo": {**language, **({"from_nothing": blank} if blank else {})}}
 
 
-class _Trainings:
-    """Those of one model."""
-
-    def __init__(self) -> None:
-        self._starts: list[float] = []
-        self._ends: dict[bool, list[float]] = {False: [], True: []}
-
-    def add(self, control: bool, curve: Sequence[Mapping[str, Any]]) -> None:
-        self._ends[control].append(fmean(curve[-1]["rewards"]))
-        if not control:
-            self._starts.append(fmean(curve[0]["rewards"]))
-
-    def means(self) -> dict[str, Any]:
-        """Nothing without a training."""
-        ended, controls = self._ends[False], self._ends[True]
-        found = {"heldout_start": self._starts, "heldout_end": ended, "control_end": controls}
-        means = {name: _round(fmean(values)) for name, values in found.items() if values}
-        counts = {"trainings": len(ended), "controls": len(controls)}
-        return {**means, **counts} if means else {}
+def _means(trainings: Sequence[tuple[bool, Sequence[Line]]]) -> dict[str, Any]:
+    """Of one model's trainings, each whether it is a control and its curve; nothing without any."""
+    rewarded, controls = (
+        [c for control, c in trainings if control is way] for way in (False, True)
+    )
+    found = {
+        "heldout_start": [fmean(curve[0]["rewards"]) for curve in rewarded],
+        "heldout_end": [fmean(curve[-1]["rewards"]) for curve in rewarded],
+        "control_end": [fmean(curve[-1]["rewards"]) for curve in controls],
+    }
+    means = {name: _round(fmean(values)) for name, values in found.items() if values}
+    counts = {"trainings": len(rewarded), "controls": len(controls)}
+    return {**means, **counts} if means else {}
 
 
 def byhand(place: Path) -> dict[str, Any]:

@@ -208,6 +208,17 @@ def curves(raw: Path = RAW) -> dict[str, Curves]:
     return found
 
 
+def _draw(axes: Any, control: bool, trainings: Sequence[Mapping[int, float]]) -> None:
+    """The curves of one model's trainings, or of its controls, and their mean."""
+    colour = "tab:gray" if control else "tab:blue"
+    for curve in trainings:
+        axes.plot([*curve], [*curve.values()], color=colour, alpha=0.35, linewidth=1)
+    shared = sorted(set.intersection(*map(set, trainings))) if trainings else []
+    means = [fmean(curve[step] for curve in trainings) for step in shared]
+    label = "rewards shuffled in their group (control)" if control else "rewarded"
+    axes.plot(shared, means, color=colour, linewidth=2.5, label=label)
+
+
 def plot(raw: Path = RAW, out: Path = PLOT) -> None:
     """Held-out reward by step, a panel a model: every training thin, means thick."""
     import matplotlib
@@ -219,13 +230,7 @@ def plot(raw: Path = RAW, out: Path = PLOT) -> None:
     figure, panels = pyplot.subplots(1, len(models), figsize=(6 * len(models), 4.2), squeeze=False)
     for axes, (model, of_model) in zip(panels[0], models, strict=True):
         for control, trainings in of_model.items():
-            colour = "tab:gray" if control else "tab:blue"
-            for curve in trainings:
-                axes.plot([*curve], [*curve.values()], color=colour, alpha=0.35, linewidth=1)
-            shared = sorted(set.intersection(*map(set, trainings))) if trainings else []
-            means = [fmean(curve[step] for curve in trainings) for step in shared]
-            label = "rewards shuffled in their group (control)" if control else "rewarded"
-            axes.plot(shared, means, color=colour, linewidth=2.5, label=label)
+            _draw(axes, control, trainings)
         axes.set_title(model or "a small transformer from random weights", fontsize=10)
         axes.set_xlabel("GRPO steps: kernels of a family, then HGEMM")
         axes.set_ylabel("mean reward on held-out problems")
