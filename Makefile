@@ -52,7 +52,7 @@ demo: $(STAMPS)/built
 
 ## Try test runs every test that needs no GPU
 test: $(STAMPS)/built
-	$(BIN)/python -m pytest -m "not gpu and not multigpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu and not multigpu"
 
 ## Try api writes pages of the public names, from their docstrings, into build/api
 api: $(STAMPS)/built

@@ -9,6 +9,7 @@ block by block (`faults_in_blocks`).
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +18,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from hgemm_packs.generator.gates.coverage import stages
 from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, ranks, threads
 from hgemm_packs.generator.gates.coverage.problems import few, make, ring_of
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
 from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.trial import Trial
+from hgemm_packs.generator.gates.coverage.watchers import arrivals, lanes, stages
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand
 from hgemm_packs.generator.gates.dataflow.program.webs import blocks
@@ -39,8 +40,9 @@ Barrier = tuple[int, int]  # the CTA that it is of, and its address there
 
 def watched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say which barrier is told of how many bytes."""
-    of_stages = stages.watched(ins)
-    return ins.operands if _expects(ins) or _brings(ins) else of_stages
+    if _expects(ins) or _brings(ins) or arrivals.is_told(ins):
+        return ins.operands
+    return (*stages.watched(ins), *lanes.watched(ins))
 
 
 def _expects(ins: Instruction) -> bool:
@@ -54,7 +56,7 @@ def _brings(ins: Instruction) -> bool:
 def faults(trial: Trial) -> Iterator[str]:
     """Barriers of a kernel that get other bytes than they expect."""
     kernel = trial.kernel
-    if not any(_brings(ins) or _expects(ins) for ins in kernel.instructions):
+    if not any(True for ins in kernel.instructions for _ in watched(ins)):
         return
     for ins in kernel.instructions:
         if ins.opcode[:2] == ("mbarrier", "complete_tx"):
@@ -124,12 +126,16 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     maps = trial.kernel.params[: len(MAPPED[str(fields["param_layout"])])]
     named = {name: np.array([i + 1 << 40], np.int64) for i, name in enumerate(maps)}
     books = _Books(fields, maps, who.cta, together)
-    ring = stages.Stages(who.specials["%laneid"])
+    lane = who.specials["%laneid"]
+    ring = stages.Stages(lane)
+    met = lanes.Lanes(lane, np.arange(who.total) // 32, who.cta)
+    arrived = arrivals.Arrivals(who.cta, together)
 
     def watch(ins: Instruction, some: Array, frame: Frame) -> None:
         if _expects(ins) or _brings(ins):
             books(ins, some, frame)
-        ring(ins, some, frame)
+        for watcher in (arrived, ring, met):
+            watcher(ins, some, frame)
 
     machine.run(who._replace(params={**who.params, **named}), watch)
     if books.unknown:
@@ -137,7 +143,7 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     for cta, words in books.differences():
         of = int(who.launch[int(np.argmax(who.cta == cta))])
         return f"bytes: {words} of {asked[of].text}"
-    return next(ring.faults(), "")
+    return next(itertools.chain(ring.faults(), arrived.faults(), met.faults()), "")
 
 
 @dataclass(slots=True)

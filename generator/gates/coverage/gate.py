@@ -19,7 +19,6 @@ from hgemm_packs.generator.gates.coverage import (
     groups,
     planner,
     records,
-    stages,
     steering,
     undecided,
 )
@@ -42,6 +41,7 @@ from hgemm_packs.generator.gates.coverage.proofs import Proofs
 from hgemm_packs.generator.gates.coverage.reads import irregular
 from hgemm_packs.generator.gates.coverage.reads.tiles import OPERANDS
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
+from hgemm_packs.generator.gates.coverage.watchers import stages
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow

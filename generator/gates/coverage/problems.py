@@ -126,7 +126,7 @@ def tested(fields: Mapping[str, Any]) -> list[Sizes]:
             (side * rows - 3, (side + 1) * columns - 8, 2 * step),
             (2 * ctas * rows, 8, step),
         ]
-    shapes += [(rows, columns, ring + i * step + 8 * (i % 3)) for i in range(1, 9)]
+    shapes += [(rows, columns, ring + i * step + 8 * i) for i in range(1, 9)]
     shapes += [(5, columns + i, i * step - 8 * (i % 2)) for i in range(2, 10)]
     shapes += [(rows + 3, columns + 8, 1), (rows, columns, min(TURNS * step, MOST_K))]
     shapes += [(m, 3 * columns + 8, 2 * step) for m in few(fields["dims"]["m"])]

@@ -33,19 +33,22 @@ NAMED = ("number", "operator", "kind", "family", "layout", "dtype", "epilogue", 
 @dataclass(frozen=True, slots=True)
 class Argument:
     """Why a change cannot change a result: of this operator, where all of `before` stands in the
-    lines that it changes, if it `falls` where the number behind that becomes smaller, and where the
-    kernel has the genes of `genome`."""
+    lines that it changes, if it `falls` where the number behind that becomes smaller, where the
+    kernel has the genes of `genome`, and in the function `where`, in any if that is empty."""
 
     operator: str
     before: str
     reason: str
     falls: bool = False
     genome: Mapping[str, Any] = field(default_factory=dict)
+    where: str = ""
 
     def holds(self, line: Line) -> bool:
         """Whether the change of a line is such a one."""
         was = "\n".join(text for text in line["diff"] if text.startswith("-"))
         if self.operator != line["operator"] or self.before not in was:
+            return False
+        if self.where not in ("", line["where"]):
             return False
         if not self.genome.items() <= line.get("genome", {}).items():
             return False

@@ -276,6 +276,15 @@ def test_an_argument_may_hold_for_some_genes_alone() -> None:
     assert argument.holds(one) and not argument.holds(two)
 
 
+def test_an_argument_may_hold_in_one_function_alone() -> None:
+    argument = report.Argument("drop_wait", "wait", "one", where="announce")
+    there, elsewhere = (
+        line(0, operator="drop_wait", diff=["-wait();", "+;"], where=where)
+        for where in ("announce", "store")
+    )
+    assert argument.holds(there) and not argument.holds(elsewhere)
+
+
 def test_every_argument_is_of_an_operator_and_has_a_reason() -> None:
     for argument in report.arguments():
         assert argument.operator in BY_NAME

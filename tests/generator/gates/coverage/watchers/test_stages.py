@@ -14,7 +14,8 @@ import pytest
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Verdict
-from hgemm_packs.generator.gates.coverage import gate, stages
+from hgemm_packs.generator.gates.coverage import gate
+from hgemm_packs.generator.gates.coverage.watchers import stages
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from tests.generator.redteam.planted import planted
 

@@ -1,0 +1,117 @@
+"""Whether lanes of a warp meet between what one stages in shared memory and another reads of it,
+and before they stage over what another may still read.
+
+Made by `counts` for a run of whole clusters without a GPU. Addresses are known there, so that a
+lane's own bytes are told from its neighbour's. A warp that runs as one is right without a meeting
+on every GPU of today, and the tools that see races look at warps as wholes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
+from hgemm_packs.generator.gates.coverage.program.registers import Frame
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
+
+UNSEEN: Final = "lanes: reads what another lane has staged since they met"
+OVER: Final = "lanes: stages over what another lane has read since they met"
+CTAS: Final = 8  # that are looked at: lanes of all do alike
+UNIT: Final = 4  # bytes that are told apart
+PLACES: Final = 1 << 22  # bytes of a CTA's arrays, as `counts` lays them out
+WARP: Final = 32
+EVERY: Final = WARP  # in place of a lane: what a warp reads or stages as one
+_SHARED: Final = frozenset(("shared", "shared::cta"))
+_ROWS: Final = {"x1": 8, "x2": 16, "x4": 32}
+_ROW: Final = 16  # bytes of a row of a matrix
+_NOTHING: Final = (Operand("number"),)
+
+
+def watched(ins: Instruction) -> Iterable[Operand]:
+    """Operands that say what a lane reads or stages."""
+    if _is_access(ins):
+        return [each for each in ins.operands if each.kind == "address"][:1]
+    return _NOTHING if _meets(ins) else ()
+
+
+def _is_access(ins: Instruction) -> bool:
+    known = ("ld", "st", "ldmatrix", "stmatrix")
+    return ins.opcode[0] in known and not _SHARED.isdisjoint(ins.opcode)
+
+
+def _stages(ins: Instruction) -> bool:
+    return ins.opcode[0] in ("st", "stmatrix")
+
+
+def _meets(ins: Instruction) -> bool:
+    return ins.opcode[0] in ("bar", "barrier") and ins.opcode[1] != "cluster"
+
+
+@dataclass(slots=True)
+class Lanes:
+    """A watcher. `lane`, `warp` and `cta` are each thread's; a warp's turn is how often its lanes
+    have met."""
+
+    lane: Array
+    warp: Array
+    cta: Array
+    turn: Array = field(init=False)
+    staged: Array = field(init=False)
+    read: Array = field(init=False)
+    found: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.turn = np.ones(int(self.warp.max()) + 1, np.int64)
+        ctas = min(CTAS, int(self.cta.max()) + 1)
+        self.staged, self.read = (np.zeros(ctas * PLACES // UNIT, np.int64) for _ in range(2))
+
+    def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
+        """Note what the threads `who` read or stage."""
+        if _meets(ins):
+            self.turn[np.unique(self.warp[who])] += 1
+            return
+        if not _is_access(ins) or ins.index in self.found:
+            return
+        address = frame.sum(next(each for each in ins.operands if each.kind == "address"))
+        if address is None:
+            return
+        looked = (self.cta[who] < CTAS) & (address >> RANK_BIT == 0)
+        lanes = self.lane[who]
+        if "matrix" in ins.opcode[0]:
+            rows = next((_ROWS[word] for word in ins.opcode if word in _ROWS), 8)
+            looked &= lanes < rows
+            width, lanes = _ROW, np.full(lanes.shape, EVERY)
+        else:
+            width = _bytes(ins)
+        some = looked.nonzero()[0]
+        if not some.size:
+            return
+        place = np.broadcast_to(address, who.shape)[some] % PLACES + self.cta[who[some]] * PLACES
+        units = (place[:, None] + np.arange(0, width, UNIT)).ravel() // UNIT
+        each = max(1, width // UNIT)
+        warps, lanes = (np.repeat(x, each) for x in (self.warp[who[some]], lanes[some]))
+        # A warp's number is in it: another warp's bytes are no business of this rule.
+        stamp = ((self.turn[warps] << 32 | warps) << 6) | lanes
+        other, words = (self.read, OVER) if _stages(ins) else (self.staged, UNSEEN)
+        before = other[units]
+        whose = before & 63
+        alike = (before >> 6 == stamp >> 6) & ((whose != lanes) | (whose == EVERY))
+        if alike.any():
+            self.found[ins.index] = f"{words} in '{ins.text[:80]}'"
+        (self.staged if _stages(ins) else self.read)[units] = stamp
+
+    def faults(self) -> Iterator[str]:
+        """Instructions that break a rule, in the order of the kernel."""
+        for at in sorted(self.found):
+            yield self.found[at]
+
+
+def _bytes(ins: Instruction) -> int:
+    """How many bytes a lane reads or stages."""
+    bits = int("".join(each for each in ins.opcode[-1] if each.isdigit()))
+    return bits // 8 * prod(int(word[1:]) for word in ins.opcode if word in ("v2", "v4"))
