@@ -20,11 +20,12 @@ import numpy as np
 
 from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, ranks, threads
 from hgemm_packs.generator.gates.coverage.problems import few, make, ring_of
-from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
+from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.trial import Trial
 from hgemm_packs.generator.gates.coverage.watchers import arrivals, lanes, stages
+from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand
 from hgemm_packs.generator.gates.dataflow.program.webs import blocks
@@ -35,11 +36,9 @@ TURNS: Final = 2  # tiles of a persistent CTA, along each side
 _BRINGS: Final = "complete_tx::bytes"
 _WIDTHS: Final = {"v2": 2, "v4": 4}
 
-Barrier = tuple[int, int]  # the CTA that it is of, and its address there
-
 
 def watched(ins: Instruction) -> Iterable[Operand]:
-    """Operands that say which barrier is told of how many bytes."""
+    """Operands that say which barrier is told of what, and what is done to shared memory."""
     if _expects(ins) or _brings(ins) or arrivals.is_told(ins):
         return ins.operands
     return (*stages.watched(ins), *lanes.watched(ins))
@@ -54,7 +53,8 @@ def _brings(ins: Instruction) -> bool:
 
 
 def faults(trial: Trial) -> Iterator[str]:
-    """Barriers of a kernel that get other bytes than they expect."""
+    """Barriers of a kernel that get other bytes than they expect, and rules of its stages, arrivals
+    and lanes that it breaks."""
     kernel = trial.kernel
     if not any(True for ins in kernel.instructions for _ in watched(ins)):
         return
@@ -174,7 +174,7 @@ class _Books:
         if address is None or count is None:
             return False
         for thread, where, bytes_ in _each(who, address, count):
-            barrier = self._barrier(int(self.cta[thread]), where)
+            barrier = barrier_at(int(self.cta[thread]), self.together, where)
             self.phases[barrier] += 1
             self.expected[barrier, self.phases[barrier]] += bytes_
             self.tellers.setdefault(barrier, set()).add(thread)
@@ -198,9 +198,9 @@ class _Books:
             return False
         for thread, where, bytes_, to in _each(who, address, count, mask):
             own = int(self.cta[thread])
-            phase = self.phases[self._barrier(own, where)]
+            phase = self.phases[barrier_at(own, self.together, where)]
             if not to:
-                self.brought[self._barrier(own, where), phase] += bytes_
+                self.brought[barrier_at(own, self.together, where), phase] += bytes_
                 continue
             first = own - own % self.together
             for rank in (each for each in range(16) if to >> each & 1):
@@ -214,17 +214,10 @@ class _Books:
         width *= prod(_WIDTHS.get(word, 1) for word in ins.opcode)
         key = np.broadcast_to(address, who.shape).astype(np.int64) << 20 | self.cta[who]
         for each, times in zip(*np.unique(key, return_counts=True), strict=True):
-            barrier = self._barrier(int(each) & (1 << 20) - 1, int(each) >> 20)
+            barrier = barrier_at(int(each) & (1 << 20) - 1, self.together, int(each) >> 20)
             self.by_stores.add(barrier)
             self.brought[barrier, 0] += width * int(times)
         return True
-
-    def _barrier(self, cta: int, address: int) -> Barrier:
-        """Whose barrier an address is, as a thread of CTA `cta` has it."""
-        rank = address >> RANK_BIT
-        if rank:
-            cta = cta - cta % self.together + rank - 1
-        return cta, address & (1 << RANK_BIT) - 1
 
     def _copied(self, ins: Instruction, frame: Frame) -> Array | None:
         """Bytes of a bulk copy: those of its map's box."""

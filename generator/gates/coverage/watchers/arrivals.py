@@ -31,6 +31,14 @@ def is_told(ins: Instruction) -> bool:
     return words[:4] == ("cp", "async", "mbarrier", "arrive")
 
 
+def barrier_at(cta: int, together: int, address: int) -> Barrier:
+    """Whose barrier an address is, as a thread of CTA `cta` has it; `together` are a cluster."""
+    rank = address >> RANK_BIT
+    if rank:
+        cta = cta - cta % together + rank - 1
+    return cta, address & (1 << RANK_BIT) - 1
+
+
 @dataclass(slots=True)
 class Arrivals:
     """A watcher. `cta` is each thread's; `together` of them are a cluster."""
@@ -57,20 +65,13 @@ class Arrivals:
         each, first, times = np.unique(key, return_index=True, return_counts=True)
         told = None if count is None else np.broadcast_to(count, who.shape)[first]
         for i, (one, often) in enumerate(zip(each.tolist(), times.tolist(), strict=True)):
-            barrier = self._barrier(one & (1 << 20) - 1, one >> 20)
+            barrier = barrier_at(one & (1 << 20) - 1, self.together, one >> 20)
             if told is not None:
                 self.counts[barrier] = int(told[i])
             elif "arrive" in words:
                 self.came[barrier] += often
             else:
                 self.awaited.add(barrier)
-
-    def _barrier(self, cta: int, address: int) -> Barrier:
-        """Whose barrier an address is, as a thread of CTA `cta` has it."""
-        rank = address >> RANK_BIT
-        if rank:
-            cta = cta - cta % self.together + rank - 1
-        return cta, address & (1 << RANK_BIT) - 1
 
     def faults(self) -> Iterator[str]:
         """Barriers that are waited for and whose last phase is not full."""
