@@ -11,6 +11,7 @@ product as every kernel's are. An output in the memory of an input may differ in
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
@@ -85,6 +86,8 @@ def observe(call: Call, side: Side) -> Seen:
         warnings.simplefilter("always")
         # An assertion of torch's own that only the first of two copies on write meets.
         warnings.filterwarnings("ignore", "mkldnn_matmul failed")
+        # The collector may meet a file that other tests left open in either of the two calls.
+        warnings.simplefilter("ignore", ResourceWarning)
         try:
             with STATES[call.state](log):
                 seen.result = getattr(side, call.function)(*call.args, **call.kwargs)
@@ -201,7 +204,8 @@ def run(ours: Started, seed: int, numbers: range, tally: Tally) -> None:
 
 @contextmanager
 def calm() -> Iterator[None]:
-    """Every warning every time, and products in one thread."""
+    """Every warning every time, but none of what other tests left; products in one thread."""
+    gc.collect()
     always, threads = torch.is_warn_always_enabled(), torch.get_num_threads()
     torch.set_warn_always(True)
     torch.set_num_threads(1)

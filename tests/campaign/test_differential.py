@@ -91,6 +91,18 @@ def test_what_is_wrong_is_seen(serving: Started, wrong: Callable[..., Any]) -> N
     assert tally.differences[WRONG[wrong]], tally.differences
 
 
+def _leaves_a_file_open(*args: Any, **kwargs: Any) -> Any:
+    open(__file__, encoding="utf-8")  # noqa: SIM115
+    return torch.matmul(*args, **kwargs)
+
+
+def test_files_left_open_are_no_difference(serving: Started) -> None:
+    tally, side = Tally(), SimpleNamespace(matmul=_leaves_a_file_open, linear=TORCH.linear)
+    with calm():
+        run(side, 1, range(100), tally)  # type: ignore[arg-type]
+    assert "warnings" not in tally.differences, tally.examples
+
+
 def test_a_key_makes_the_same_call() -> None:
     for key in range(200):
         one, other = draw(key), draw(key)

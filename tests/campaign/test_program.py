@@ -60,6 +60,8 @@ def test_random_calls_of_torch(fake: Started) -> None:
                 ours = observe(mine, TORCH)
             run, hits = run + 1, hits + ours.hit
             with torch._C.DisableTorchFunctionSubclass():
-                wrong += [f"{key} {what}: {mine}" for what in _found(mine, other, ours, theirs)]
+                for what in _found(mine, other, ours, theirs):
+                    shown = theirs.facts.get(what), ours.facts.get(what)
+                    wrong.append(f"{key} {what}: {mine}: {shown}")
     assert not wrong, "\n".join(wrong[:10])
     assert run > 0.99 * CALLS and hits > 0.3 * CALLS, (run, hits)
