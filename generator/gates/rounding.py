@@ -21,7 +21,7 @@ from hgemm_packs.pack.manifest import KernelEntry
 SIGNIFICAND_BITS = {"f16": 11, "bf16": 8}
 INFINITY = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80}  # its bits
 FUNCTION_ERROR = 2.0**-20  # of what an activation is of, by which float32 may be off in all
-TINY = 2.0**-100  # as exponentials that float32 does not hold leave it
+TINY = 2.0**-100  # as exponentials that float32 does not hold leave it, of sums from 1 on
 SMALLEST_F32 = 2.0**-149
 #: From here on a partial sum may be one that float32 does not hold.
 OVERFLOWS_F32 = 2.0**128 * (1 - 2.0**-16)
@@ -88,10 +88,15 @@ def finish_exactly(
     sums, added = product + addend.double(), addend.double().abs()
     off = TABLE[entry.epilogue].slope * sums_off(sums, magnitude, k, added, overflows)
     if TABLE[entry.epilogue].function != "identity":
-        off = off + torch.where(
-            torch.isfinite(sums), FUNCTION_ERROR * (product.abs() + added) + TINY, 0.0
-        )
+        function = _function_off(sums, product.abs() + added)
+        off = off + torch.where(torch.isfinite(sums), function, 0.0)
     return exact, off
+
+
+def _function_off(sums: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """How far an activation of `sums` may be off in float32, `sizes` being those of its addends."""
+    vanished = torch.where(sums.abs() < 1, 4 * SMALLEST_F32, TINY)
+    return FUNCTION_ERROR * sizes + vanished
 
 
 def _as_float32_holds(sums: torch.Tensor) -> torch.Tensor:
@@ -104,7 +109,7 @@ def _gated_off(product: torch.Tensor, exact: torch.Tensor, off: torch.Tensor) ->
     """How far silu(gate) * up may be off. An infinity of either half stays one unless the other may
     be zero in float32, or of either sign: infinity times zero is NaN."""
     (gate, up), (gate_off, up_off) = halve(product), halve(off)
-    function = FUNCTION_ERROR * gate.abs() + TINY
+    function = _function_off(gate, gate.abs())
     spread = spread_gated(product, off) + function * (up.abs() + up_off)
     spread = torch.where(torch.isfinite(exact), spread, 0.0)
     vanishes = (gate.abs() <= gate_off) | (gate - gate_off <= SILU_VANISHES)

@@ -163,6 +163,20 @@ def gated(gate: float, up: float) -> tuple[Tensor, Tensor]:
     return finish_exactly(entry_of("gated_silu"), sums, sums.abs(), 64, None)
 
 
+@pytest.mark.parametrize("epilogue", ["bias_gelu", "bias_gelu_tanh", "bias_silu"])
+def test_activations_of_sums_below_1_are_not_flushed(epilogue: str) -> None:
+    """Exponentials vanish far below zero alone: a kernel that made zero of results below 1e-30
+    passed the gate."""
+    for sign in (1.0, -1.0):
+        for size, zero_is_right in ((2.0**-110, False), (2.0**-128, False), (100.0, sign < 0)):
+            sums, none = column(sign * size)[None], column(0.0)
+            found = finish_exactly(entry_of(epilogue), sums, sums.abs(), 64, none)
+            half = sums.bfloat16() / 2 if size < 1 else sums.bfloat16().relu()
+            zero = torch.zeros_like(half) * sign
+            assert are_right(half, *found).item() or size > 1
+            assert are_right(zero, *found).item() == zero_is_right
+
+
 def test_a_gate_that_vanishes_in_float32_makes_nan_of_an_infinity() -> None:
     """silu(-200) is 0 in float32 and not in float64, so that times an infinity it is NaN for a
     right kernel: the gate refused such in one seed of fourteen."""
