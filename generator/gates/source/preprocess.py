@@ -10,7 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hgemm_packs.generator.gates.source.condition import ConditionError, evaluate
 
@@ -41,6 +41,9 @@ class Hidden(ValueError):
     """Source that this preprocessor will not read; the message is "rule: what, line n"."""
 
 
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
 class Token(NamedTuple):
     """A word of the source."""
 
@@ -48,7 +51,7 @@ class Token(NamedTuple):
     text: str
     line: int
     spaced: bool = False  # white space before it
-    made_by: frozenset[str] = frozenset()  # macros that must not be expanded in it again
+    made_by: frozenset[str] = _NOBODY  # macros that must not be expanded in it again
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class TokenizedSource:
         parts, line, before = [], 1, None
         for token in self.tokens:
             # What stood together is the same tokens together; what macros made might merge.
-            apart = token.spaced or before is None or bool(token.made_by | before.made_by)
+            apart = token.spaced or before is None or bool(token.made_by or before.made_by)
             parts += ["\n" * (token.line - line) or " " * apart, token.text]
             line, before = max(line, token.line), token
         return "".join(parts)
@@ -222,10 +225,13 @@ def _mark_made(
     body: list[Token] | tuple[Token, ...], by: Token, before: frozenset[str]
 ) -> list[Token]:
     made_by, line = before | {by.text}, by.line
-    return [
-        Token(t.kind, t.text, line, t.spaced, t.made_by | made_by if t.made_by else made_by)
-        for t in body
-    ]
+    joined = {_NOBODY: made_by}  # few sets of macros make many tokens
+    made = []
+    for kind, text, _, spaced, others in body:
+        if others not in joined:
+            joined[others] = others | made_by
+        made.append(Token(kind, text, line, spaced, joined[others]))
+    return made
 
 
 def _arguments(todo: list[Token], name: Token) -> tuple[list[list[Token]], Token]:

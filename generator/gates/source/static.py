@@ -8,12 +8,12 @@ binary gate proves on the cubin what is checked here by name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
 from hgemm_packs.generator.compile.compiler import expand_includes
 from hgemm_packs.generator.core.spec import Status, Verdict
@@ -55,10 +55,10 @@ LONGEST = 1 << 19  # characters of a source; ours have up to 2^15
 
 
 @cache
-def _parser() -> Parser:
+def _language() -> Language:
     import tree_sitter_cuda
 
-    return Parser(Language(tree_sitter_cuda.language()))
+    return Language(tree_sitter_cuda.language())
 
 
 def check(source: str, fields: Mapping[str, Any]) -> Verdict:
@@ -145,27 +145,24 @@ def _asm_words(tokens: Sequence[Token]) -> int:
 def _tree(read: TokenizedSource) -> Node:
     # Attributes that the grammar does not know, and that hide nothing.
     text = re.sub(r"__(cluster_dims|maxnreg|align)__\s*\([^()]*\)", _blank, read.text())
-    return _parser().parse(text.encode()).root_node
+    return Parser(_language()).parse(text.encode()).root_node
 
 
 def _syntax(root: Node, statements: int) -> Iterator[str]:
     """Rules on the syntax tree: what is no word but a construct. `statements` of asm there are."""
     read = 0
-    nodes = [(node.type, node) for node in _walk(root)]
-    constants = _constants([node for type_, node in nodes if type_ == "declaration"])
-    types = {_text(node) for type_, node in nodes if constants and type_ == "type_identifier"}
-    for type_, node in nodes:
-        if type_ == "gnu_asm_expression":
+    found = _nodes(root, ("gnu_asm_expression", "declaration", "field_declaration"))
+    constants = _constants([node for node in found if node.type == "declaration"])
+    if constants:
+        found = _nodes(root, ("identifier", "type_identifier", *(node.type for node in found)))
+    types = {_text(node) for node in found if node.type == "type_identifier"}
+    for node in found:
+        if node.type == "gnu_asm_expression":
             read += 1
             yield from (f"{fault}, {_where(node)}" for fault in _assembly(node))
-        elif type_ in ("declaration", "field_declaration"):
+        elif node.type in ("declaration", "field_declaration"):
             yield from (f"{fault}, {_where(node)}" for fault in _variable(node))
-        elif (
-            constants
-            and type_ == "identifier"
-            and _text(node) in constants
-            and _is_address(node, types)
-        ):
+        elif node.type == "identifier" and _text(node) in constants and _is_address(node, types):
             yield f"global: the address of {_text(node)}, {_where(node)}"
     if read != statements:
         yield f"asm: {statements} statements, {read} of them can be read"
@@ -177,6 +174,20 @@ def _where(node: Node) -> str:
 
 def _blank(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match[0])
+
+
+def _nodes(root: Node, types: Iterable[str]) -> list[Node]:
+    """All nodes of these types, in the order of the text, the outer ones first. A query finds them
+    in a fraction of the time that a walk over all nodes takes."""
+    captured = QueryCursor(_query(frozenset(types))).captures(root)
+    nodes = [node for each in captured.values() for node in each]
+    return sorted(nodes, key=lambda node: (node.start_byte, -node.end_byte))
+
+
+@cache
+def _query(types: frozenset[str]) -> Query:
+    query: Query = Query(_language(), "".join(f"({each}) @{each}" for each in sorted(types)))
+    return query
 
 
 def _walk(root: Node) -> Iterator[Node]:

@@ -66,7 +66,11 @@ def test_kernels_of_the_table_fail_by_any_part_and_cost_the_mean(tmp_path: Path)
     write_lines(tmp_path / figures.TABLE / "01.jsonl", lines)
     found = figures.figures(tmp_path)
     assert found == {"table.kernels": 3, "table.failed": 1, "cost.cpu_s": 0.75}
-    more = [said("gpu", "a", False, 0.25), said("gpu", "b", False, 0.75), said("cpu", "b", True, 0)]
+    more = [
+        said("gpu", "a", False, 0.25),
+        said("gpu", "b", False, 0.75),
+        said("cpu", "b", True, 0.25),
+    ]
     crowd = [said("gpu", "a", True, 4.0, 12), said("state", "c", False, 5.0, 12)]
     write_lines(tmp_path / figures.TABLE / "02.jsonl", more + crowd)
     known = {"table.kernels": 3, "table.failed": 2, "cost.cpu_s": 0.25}
