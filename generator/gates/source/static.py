@@ -8,7 +8,7 @@ binary gate proves on the cubin what is checked here by name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
@@ -49,6 +49,8 @@ _RULES: Sequence[tuple[str, re.Pattern[str]]] = (
 #: Words of these rules are also names that a kernel may give to its own things: refused as calls.
 _CALLED_ONLY = re.compile(r"exit|free|abort|puts|putchar|cu[A-Z][a-z]\w*")
 _BEFORE_CALLS = ("return", "else", "do", "throw")
+#: Nodes of the syntax tree that rules are on.
+_JUDGED = ("gnu_asm_expression", "declaration", "field_declaration")
 _CONSTRAINT = re.compile(r'"[=+]?&?[hrlqfdnb]"')
 
 LONGEST = 1 << 19  # characters of a source; ours have up to 2^15
@@ -151,10 +153,10 @@ def _tree(read: TokenizedSource) -> Node:
 def _syntax(root: Node, statements: int) -> Iterator[str]:
     """Rules on the syntax tree: what is no word but a construct. `statements` of asm there are."""
     read = 0
-    found = _nodes(root, ("gnu_asm_expression", "declaration", "field_declaration"))
+    found = _nodes(root, _JUDGED)
     constants = _constants([node for node in found if node.type == "declaration"])
     if constants:
-        found = _nodes(root, ("identifier", "type_identifier", *(node.type for node in found)))
+        found = _nodes(root, (*_JUDGED, "identifier", "type_identifier"))
     types = {_text(node) for node in found if node.type == "type_identifier"}
     for node in found:
         if node.type == "gnu_asm_expression":
@@ -176,17 +178,17 @@ def _blank(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match[0])
 
 
-def _nodes(root: Node, types: Iterable[str]) -> list[Node]:
+def _nodes(root: Node, types: tuple[str, ...]) -> list[Node]:
     """All nodes of these types, in the order of the text, the outer ones first. A query finds them
     in a fraction of the time that a walk over all nodes takes."""
-    captured = QueryCursor(_query(frozenset(types))).captures(root)
+    captured = QueryCursor(_query(types)).captures(root)
     nodes = [node for each in captured.values() for node in each]
     return sorted(nodes, key=lambda node: (node.start_byte, -node.end_byte))
 
 
 @cache
-def _query(types: frozenset[str]) -> Query:
-    query: Query = Query(_language(), "".join(f"({each}) @{each}" for each in sorted(types)))
+def _query(types: tuple[str, ...]) -> Query:
+    query: Query = Query(_language(), "".join(f"({each}) @{each}" for each in types))
     return query
 
 
