@@ -96,7 +96,7 @@ small-model: $(STAMPS)/built $(SMALL)/installed
 trainers: $(STAMPS)/built $(TRAINERS)/installed
 	PATH="$(CURDIR)/$(TRAINERS)/venv/bin:$$PATH" python -m pytest $(TRAINER_TESTS) --junitxml=$(TRAINERS)/junit.xml
 	$(BIN)/python -m benchmarks.gates.gpu_tests $(RESULTS)/trainer_tests.json \
-	  --from $(TRAINERS)/junit.xml $$(git rev-parse HEAD)
+	  --from $$(git rev-parse HEAD) $(TRAINERS)/junit.xml
 
 ## Measure test-gpu runs the tests that need an H200, with the pack
 # Needs an H200. Compiles nothing: the pack comes from `make packs`.

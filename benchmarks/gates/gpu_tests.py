@@ -1,9 +1,9 @@
 """Runs the tests marked gpu and multigpu and records each verdict with the commit it ran on.
 
-    python -m benchmarks.gates.gpu_tests [OUT.json] [--from JUNIT.xml COMMIT]
+    python -m benchmarks.gates.gpu_tests [OUT.json] [--from COMMIT JUNIT.xml...]
 
-Running them needs a GPU and a pack on HGEMM_PACKS_PATH; --from records a run made elsewhere, or of
-other tests, as those of `make trainers`. On one GPU those that want two are left out. Ends with 1
+Running them needs a GPU and a pack on HGEMM_PACKS_PATH; --from records a run made elsewhere, in one
+or more parts, or of other tests, as those of `make trainers`. On one GPU those that want two are left out. Ends with 1
 unless all passed: a skip is no pass.
 """
 
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,17 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 OUT = REPOSITORY / "benchmarks" / "results" / "gpu_tests.json"
 
 
-def verdicts(junit: Path, commit: str) -> dict[str, Any]:
-    """Commit, counts, and name -> outcome of every test in a JUnit file."""
-    outcomes = {}
-    for case in ElementTree.parse(junit).iter("testcase"):
-        failed = [tag for tag in ("failure", "error", "skipped") if case.find(tag) is not None]
-        outcomes[f"{case.get('classname')}::{case.get('name')}"] = failed[0] if failed else "passed"
+def verdicts(parts: Sequence[Path], commit: str) -> dict[str, Any]:
+    """Commit, counts, and name -> outcome of every test in JUnit files. Raises ValueError where two
+    have a test: neither outcome may hide the other."""
+    outcomes: dict[str, str] = {}
+    for junit in parts:
+        for case in ElementTree.parse(junit).iter("testcase"):
+            failed = [tag for tag in ("failure", "error", "skipped") if case.find(tag) is not None]
+            name = f"{case.get('classname')}::{case.get('name')}"
+            if name in outcomes:
+                raise ValueError(f"{junit.name}: {name} is in another file, too")
+            outcomes[name] = failed[0] if failed else "passed"
     counts = {word: list(outcomes.values()).count(word) for word in sorted({*outcomes.values()})}
     return {"commit": commit, "counts": counts, "tests": dict(sorted(outcomes.items()))}
 
@@ -47,15 +53,15 @@ def run(junit: Path) -> str:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, nargs="?", default=OUT)
-    parser.add_argument("--from", dest="run", nargs=2, metavar=("JUNIT.xml", "COMMIT"))
+    parser.add_argument("--from", dest="run", nargs="+", metavar=("COMMIT", "JUNIT.xml"))
     given = parser.parse_args(arguments)
     if given.run:
-        junit, commit = given.run
-        record = verdicts(Path(junit), commit)
+        commit, *parts = given.run
+        record = verdicts([Path(part) for part in parts], commit)
     else:
         with tempfile.TemporaryDirectory() as folder:
             junit = Path(folder) / "junit.xml"
-            record = verdicts(junit, run(junit))
+            record = verdicts([junit], run(junit))
     given.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(f"{record['counts']} at {record['commit'][:12]}, wrote {given.out.name}")
     return 0 if set(record["counts"]) == {"passed"} else 1

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     known = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
     for run in given.runs:
         version, _, path = run.partition("=")
-        found = verdicts(Path(path), given.commit)
+        found = verdicts([Path(path)], given.commit)
         bad = sorted(name for name, word in found["tests"].items() if word in ("failure", "error"))
         skipped = [name for name, word in found["tests"].items() if word == "skipped"]
         known[version] = {

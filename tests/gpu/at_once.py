@@ -161,7 +161,7 @@ def chained(entry: KernelEntry, max_ctas: int) -> tuple[int, int] | None:
         m = size(entry.m, ROWS)
         if entry.cooperative:
             m = min(m, max_ctas // parties(entry) // columns * entry.grid.tile_m)
-        if m and entry.m.admits(m) and entry.n.admits(width) and entry.k.admits(width):
+        if m and entry.admits(Problem(m, width, width, entry.layout, entry.dtype)) is None:
             return m, width
     return None
 
@@ -186,7 +186,6 @@ class Chain:
 
     def __init__(self, one: Packed, m: int, width: int) -> None:
         entry, dtype = one[1], DTYPES[one[1].dtype]
-        assert entry.admits(Problem(m, width, width, entry.layout, entry.dtype)) is None
         self.arm = KernelArm(loaded(one, True))
         self.name = f"{entry.name} {m}x{width}"
         generator = torch.Generator("cuda").manual_seed(m + width)
