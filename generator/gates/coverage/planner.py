@@ -2,7 +2,8 @@
 are tried at powers of two, and where a comparison comes near its other outcome its turning point is
 computed.
 
-Called by `gate`; a trial says which outcomes came of it.
+Beside each goes one with the shortest tails: what is lost of a size, eight columns say, is lost in
+a tile that they fill. Called by `gate`; a trial says which outcomes came of a problem.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any, Final
 
 from hgemm_packs.generator.gates.coverage.launches import Sizes
 from hgemm_packs.generator.gates.coverage.problems import (
+    LARGE_BYTES,
     SMALL_BYTES,
     deep,
     extremes,
     ladder,
     make,
     memory,
+    ring_of,
 )
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
 from hgemm_packs.generator.gates.coverage.trial import Trial
@@ -51,8 +54,39 @@ def plan(trial: Trial, missing: Missing) -> list[Sizes]:
             _try(trial, list(_together(fields, points)), tried)
         if not any(True for _ in missing()):
             break
-    had = [trial.seen.get(at, {}).get(outcome) for at, outcome in sorted(wanted)]
-    return list(dict.fromkeys(each for each in had if each is not None))
+    found: dict[Sizes, None] = {}
+    for at, outcome in sorted(wanted):
+        had = trial.seen.get(at, {}).get(outcome)
+        if had is not None and had not in found:
+            found[had] = None
+            others = (each for each in _with_tails(fields, had) if trial.comes_to(each, at, outcome))
+            found.update(dict.fromkeys(itertools.islice(others, 1)))
+    return list(found)
+
+
+def _with_tails(fields: Mapping[str, Any], had: Sizes) -> Iterator[Sizes]:
+    """A problem with tails of one row, few columns and few of K, of all sizes and then of fewer:
+    one of them may decide. What fits beside others still does."""
+    dims, (step, _) = fields["dims"], ring_of(fields)
+    tiles = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"]), step
+    short = [
+        max(size // tile, 1) * tile + int(dims[dim]["multiple_of"])
+        for dim, size, tile in zip("mnk", had[:3], tiles, strict=True)
+    ]
+    for kept in sorted(itertools.product((False, True), repeat=3), key=sum)[:-1]:
+        shape = [one if keep else tail for one, tail, keep in zip(had[:3], short, kept, strict=True)]
+        for made in make(fields, [shape]):
+            each = made._replace(batches=had.batches)
+            if each != had and _costs_no_more(fields, had, each):
+                yield each
+
+
+def _costs_no_more(fields: Mapping[str, Any], had: Sizes, other: Sizes) -> bool:
+    """Whether a problem is run where another is, in a trial and on a card."""
+    for limit in (SMALL_BYTES, LARGE_BYTES):
+        if memory(fields, had) <= limit:
+            return memory(fields, other) <= limit and other.k <= max(had.k, MOST_K)
+    return False
 
 
 Gaps = Mapping[int, Mapping[Sizes, float]]

@@ -129,6 +129,14 @@ class Trial:
         left = int(self.fields["dims"]["k"]["max"]) - depths[1]
         return twice[register][1] + -(-grown * left // (depths[1] - depths[0]))
 
+    def comes_to(self, problem: Sizes, at: int, outcome: int) -> bool:
+        """Whether a comparison has an outcome in a problem, as far as its first steps tell."""
+        seen, self.seen = self.seen, {}
+        with contextlib.suppress(Endless):
+            self.run([problem], whole=True, ctas=CTAS, steps=STEPS)
+        known, self.seen = self.machine.outcomes.seen.get(at, {}), seen
+        return outcome in known
+
     def _twice(self) -> list[dict[str, tuple[int, int]]]:
         """The least and the most of registers at a depth, and at twice that; of all that have
         several writes, for another run would cost as much."""
