@@ -3,8 +3,8 @@
     python -m benchmarks.gates.gpu_tests [OUT.json] [--from COMMIT JUNIT.xml...]
 
 Running them needs a GPU and a pack on HGEMM_PACKS_PATH; --from records a run made elsewhere, in one
-or more parts, or of other tests, as those of `make trainers`. On one GPU those that want two are left out. Ends with 1
-unless all passed: a skip is no pass.
+or more parts, or of other tests, as those of `make trainers`. On one GPU those that want two are
+left out. Ends with 1 unless all passed: a skip is no pass.
 """
 
 from __future__ import annotations

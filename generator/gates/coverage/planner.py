@@ -59,7 +59,9 @@ def plan(trial: Trial, missing: Missing) -> list[Sizes]:
         had = trial.seen.get(at, {}).get(outcome)
         if had is not None and had not in found:
             found[had] = None
-            others = (each for each in _with_tails(fields, had) if trial.comes_to(each, at, outcome))
+            others = (
+                each for each in _with_tails(fields, had) if trial.comes_to(each, at, outcome)
+            )
             found.update(dict.fromkeys(itertools.islice(others, 1)))
     return list(found)
 
@@ -74,7 +76,9 @@ def _with_tails(fields: Mapping[str, Any], had: Sizes) -> Iterator[Sizes]:
         for dim, size, tile in zip("mnk", had[:3], tiles, strict=True)
     ]
     for kept in sorted(itertools.product((False, True), repeat=3), key=sum)[:-1]:
-        shape = [one if keep else tail for one, tail, keep in zip(had[:3], short, kept, strict=True)]
+        shape = [
+            one if keep else tail for one, tail, keep in zip(had[:3], short, kept, strict=True)
+        ]
         for made in make(fields, [shape]):
             each = made._replace(batches=had.batches)
             if each != had and _costs_no_more(fields, had, each):

@@ -31,6 +31,8 @@ MOST_K: Final = 1 << 15  # of a problem that each kernel is run on
 ODD_DEPTH: Final = 14707  # K, not a multiple of 8, beyond the turns of any loop over few numbers
 MANY: Final = 70  # tiles of a long side
 SMS: Final = 132  # of the device that persistent grids are laid out for
+#: Of an SM: CTAs, threads, and shared memory with what each CTA takes of it beside its own.
+MOST_CTAS, MOST_THREADS, SHARED_BYTES, OWN_BYTES = 32, 2048, 233_472, 1024
 WAVES: Final = 2.5  # tiles of a persistent grid, in multiples of its CTAs
 
 
@@ -55,6 +57,12 @@ def ring_of(fields: Mapping[str, Any]) -> tuple[int, int]:
     of_one = 16 if fields.get("family") == "sm90_elements" else 32
     around = of_one * int(genome.get("warps_k", 1)) * int(genome.get("unroll", 1)) * parts
     return around, stages * around
+
+
+def at_once(fields: Mapping[str, Any]) -> int:
+    """The most CTAs of a kernel that a card runs at once."""
+    room = SHARED_BYTES // (int(fields["smem_bytes"]) + OWN_BYTES)
+    return SMS * max(1, min(MOST_CTAS, MOST_THREADS // int(fields["block"]), room))
 
 
 def admitted(fields: Mapping[str, Any], sizes: Sizes) -> bool:
@@ -125,6 +133,7 @@ def tested(fields: Mapping[str, Any]) -> list[Sizes]:
         shapes += [
             (side * rows - 3, (side + 1) * columns - 8, 2 * step),
             (2 * ctas * rows, 8, step),
+            (rows, int(WAVES * at_once(fields)) * columns, step),  # where M has few tiles
         ]
     shapes += [(rows, columns, ring + i * step + 8 * i) for i in range(1, 9)]
     shapes += [(5, columns + i, i * step - 8 * (i % 2)) for i in range(2, 10)]

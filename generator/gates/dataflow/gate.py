@@ -175,6 +175,7 @@ def follow(flow: Flow) -> None:
     for ins in instructions:
         _step(flow, ins)
     waits.check_asked(flow)
+    waits.check_strong(flow)
     if not settled:
         flow.refuse(instructions[0], "unreadable: does not settle")
 

@@ -2,7 +2,9 @@
 
 Called by `gate` for each branch that depends on whether a word is absent (kernel contract, rule 3).
 Such a branch may decide how often words are loaded and nothing else: between it and where it goes
-stand only loads of the workspace and what tells whether they came.
+stand only loads of the workspace and what tells whether they came. Words that are waited for are
+stored and loaded strongly, for the device or more: what is weak may come in parts, or from an older
+line of a cache (memory model of PTX).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Final
 
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, written
-from hgemm_packs.generator.gates.dataflow.values import PROBE, SUM, WORD, ZERO
+from hgemm_packs.generator.gates.dataflow.values import PART, PROBE, SUM, WORD, ZERO
 
 #: What may stand in such a loop: no store, no addition of sums, no barrier.
 _ALLOWED: Final = frozenset(
@@ -35,6 +37,9 @@ _ALLOWED: Final = frozenset(
         "mad",
     ]
 )
+
+_STRONG: Final = frozenset(("relaxed", "acquire", "release", "volatile"))
+_SCOPES: Final = ("gpu", "sys")
 
 
 def check(flow: Flow, ins: Instruction) -> None:
@@ -66,6 +71,24 @@ def check_asked(flow: Flow) -> None:
             added = any(_makes(flow, each) & SUM for each in users)
             if added and not any(_makes(flow, each) & PROBE for each in users):
                 flow.refuse(ins, "load: a word that is not waited for,")
+
+
+def check_strong(flow: Flow) -> None:
+    """Refuse weak stores and loads of words where any is waited for."""
+    if not any(value.kinds & PROBE for value in flow.registers.values()):
+        return
+    for ins in flow.kernel.instructions:
+        if ins.opcode[0] not in ("ld", "st") or "shared" in ins.opcode:
+            continue
+        moved, kind = (ins.operands[0], WORD) if ins.opcode[0] == "ld" else (ins.operands[1], PART)
+        kinds = [flow.registers.get(name, ZERO).kinds for name in moved.registers()]
+        if any(each & kind for each in kinds) and not _is_strong(ins):
+            flow.refuse(ins, "order: a word that is waited for, weakly, or for a CTA alone,")
+
+
+def _is_strong(ins: Instruction) -> bool:
+    words = set(ins.opcode)
+    return bool(words & _STRONG) and bool(words & {"volatile", *_SCOPES})
 
 
 def _makes(flow: Flow, ins: Instruction) -> int:

@@ -14,13 +14,11 @@ from typing import Any, Final
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.compiler import BuildError
 from hgemm_packs.generator.gates.coverage.launches import LARGEST_GRID_Y, ranks
-from hgemm_packs.generator.gates.coverage.problems import SMS
+from hgemm_packs.generator.gates.coverage.problems import at_once
 from hgemm_packs.generator.redteam.mutation.code import Change, Code
 from hgemm_packs.generator.redteam.mutation.draw import Mutant
 from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAPPED, OF_BATCH
 
-#: Of an SM: CTAs, threads, and shared memory with what each CTA takes of it beside its own.
-MOST_CTAS, MOST_THREADS, SHARED_BYTES, OWN_BYTES = 32, 2048, 233_472, 1024
 #: The last number of an int.
 LAST_SIZE: Final = (1 << 31) - 1
 WARP: Final = 32
@@ -84,14 +82,8 @@ def _said(fields: Mapping[str, Any], params: frozenset[str]) -> Iterator[str]:
     yield _holds(f"threadIdx.x < {fields['block']}")
     yield _holds("blockIdx.x < gridDim.x")
     if grid.get("persistent") or fields.get("cooperative"):  # the launcher refuses a larger one
-        yield _holds(f"gridDim.x <= {_at_once(fields)}")
+        yield _holds(f"gridDim.x <= {at_once(fields)}")
 
 
 def _holds(text: str) -> str:
     return f"__builtin_assume({text});"
-
-
-def _at_once(fields: Mapping[str, Any]) -> int:
-    """The most CTAs of a kernel that a card runs at once."""
-    room = SHARED_BYTES // (int(fields["smem_bytes"]) + OWN_BYTES)
-    return SMS * min(MOST_CTAS, MOST_THREADS // int(fields["block"]), room)

@@ -34,7 +34,8 @@ NAMED = ("number", "operator", "kind", "family", "layout", "dtype", "epilogue", 
 class Argument:
     """Why a change cannot change a result: of this operator, where all of `before` stands in the
     lines that it changes, if it `falls` where the number behind that becomes smaller, where the
-    kernel has the genes of `genome`, and in the function `where`, in any if that is empty."""
+    kernel has the genes of `genome`, in the function `where` and of the family `family`, in any if
+    these are empty."""
 
     operator: str
     before: str
@@ -42,13 +43,14 @@ class Argument:
     falls: bool = False
     genome: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
+    family: str = ""
 
     def holds(self, line: Line) -> bool:
         """Whether the change of a line is such a one."""
         was = "\n".join(text for text in line["diff"] if text.startswith("-"))
         if self.operator != line["operator"] or self.before not in was:
             return False
-        if self.where not in ("", line["where"]):
+        if self.where not in ("", line["where"]) or self.family not in ("", line["family"]):
             return False
         if not self.genome.items() <= line.get("genome", {}).items():
             return False

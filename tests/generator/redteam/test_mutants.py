@@ -276,11 +276,18 @@ def test_an_argument_may_hold_for_some_genes_alone() -> None:
     assert argument.holds(one) and not argument.holds(two)
 
 
-def test_an_argument_may_hold_in_one_function_alone() -> None:
-    argument = report.Argument("drop_wait", "wait", "one", where="announce")
+@pytest.mark.parametrize(
+    ("name", "value", "other"),
+    [("where", "announce", "store"), ("family", "sm90_splitk", "sm90_wgmma")],
+)
+def test_an_argument_may_hold_in_one_function_or_family_alone(
+    name: str, value: str, other: str
+) -> None:
+    argument = report.Argument("drop_wait", "wait", "one", **{name: value})
+    known = {"where": "announce", "family": "sm90_splitk"}
     there, elsewhere = (
-        line(0, operator="drop_wait", diff=["-wait();", "+;"], where=where)
-        for where in ("announce", "store")
+        line(0, operator="drop_wait", diff=["-wait();", "+;"], **{**known, name: is_at})
+        for is_at in (value, other)
     )
     assert argument.holds(there) and not argument.holds(elsewhere)
 

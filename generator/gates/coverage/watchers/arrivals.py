@@ -2,7 +2,8 @@
 
 Made by `counts` for a run of whole clusters without a GPU. A barrier that is told of more arrivals
 than come makes a thread wait for the next phase's, and shows where a thread waits once more than
-a test has tiles; one that is told of fewer lets threads go early, which shows under load alone.
+a test has tiles; one that is told of fewer lets threads go early, which shows under load alone. One
+thread makes a barrier: what it is once it has been made twice is not defined (PTX, mbarrier.init).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Ar
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
+TWICE: Final = "arrivals: a barrier is made {times} times"
 UNEVEN: Final = "arrivals: a barrier that waits for {count} gets {came}"
 
 Barrier = tuple[int, int]  # the CTA that it is of, and its address there
@@ -48,6 +50,7 @@ class Arrivals:
     counts: dict[Barrier, int] = field(default_factory=dict)
     came: Counter[Barrier] = field(default_factory=Counter)
     awaited: set[Barrier] = field(default_factory=set)
+    made: Counter[Barrier] = field(default_factory=Counter)
     is_unknown: bool = False
 
     def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
@@ -68,15 +71,20 @@ class Arrivals:
             barrier = barrier_at(one & (1 << 20) - 1, self.together, one >> 20)
             if told is not None:
                 self.counts[barrier] = int(told[i])
+                self.made[barrier] += often
             elif "arrive" in words:
                 self.came[barrier] += often
             else:
                 self.awaited.add(barrier)
 
     def faults(self) -> Iterator[str]:
-        """Barriers that are waited for and whose last phase is not full."""
+        """Barriers that are made twice, or waited for and whose last phase is not full."""
         if self.is_unknown:
             return
+        for _, times in sorted(self.made.items()):
+            if times > 1:
+                yield TWICE.format(times=times)
+                return
         for barrier in sorted(self.awaited & self.counts.keys()):
             count, came = self.counts[barrier], self.came[barrier]
             if came % max(count, 1):

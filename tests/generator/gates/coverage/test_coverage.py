@@ -15,6 +15,7 @@ from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.families import family
 from hgemm_packs.generator.gates.coverage import exceptions, gate, problems
 from hgemm_packs.generator.gates.coverage.launches import grid, launch, with_strides
+from hgemm_packs.generator.gates.coverage.problems import at_once, ring_of
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.redteam import corpus
 
@@ -90,6 +91,29 @@ def test_sizes_are_planned_on_both_sides_of_a_constant(condition: str, holds: An
     verdict = judged((STORE, LOST % condition))
     assert (verdict.status, verdict.detail) == (Status.OK, "")
     assert any(holds(*sizes) for sizes in verdict.evidence["planned"])
+
+
+def test_a_planned_problem_comes_with_the_shortest_tails() -> None:
+    """A path of its own for long sides lost 64 of K: whole tiles of 256 had room for them."""
+    assert PLAIN is not None
+    verdict = judged((STORE, LOST % "m > 5000 && m < 5040"))
+    columns, (step, _) = int(PLAIN.fields["grid"]["tile_n"]), ring_of(PLAIN.fields)
+    short = [
+        int(PLAIN.fields["dims"][dim]["multiple_of"]) % tile
+        for dim, tile in (("n", columns), ("k", step))
+    ]
+    tails = [[n % columns, k % step] for m, n, k in verdict.evidence["planned"] if 5000 < m < 5040]
+    assert short in tails
+
+
+def test_a_persistent_grid_meets_more_tiles_than_run_at_once() -> None:
+    """Of eight rows: the tiles lie along N alone, and a grid that forgets some is seen by them."""
+    assert PLAIN is not None
+    few = {**PLAIN.fields["dims"], "m": {"min": 1, "max": 8, "multiple_of": 1}}
+    grid = {**PLAIN.fields["grid"], "persistent": True}
+    fields = {**PLAIN.fields, "dims": few, "grid": grid}
+    most = max(-(-sizes.n // int(grid["tile_n"])) for sizes in problems.tested(fields))
+    assert most > 2 * at_once(fields)
 
 
 @pytest.mark.parametrize(

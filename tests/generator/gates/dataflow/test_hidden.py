@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import pytest
 
+from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status
+from hgemm_packs.generator.gates.dataflow import gate
 from hgemm_packs.generator.gates.dataflow.program.parse import number, parse
+from hgemm_packs.generator.redteam.mutation import bases
 from tests.generator.gates.dataflow.snippets import check
 from tests.generator.gates.dataflow.test_dataflow_rules import WAITS
+from tests.generator.redteam.planted import planted
 
 DECIDES = "setp.gt.u32 %p1, %r11, 5;"
 TOLD = "compare: bits of A in 'setp.gt.u32 %p1, %r11, 5'"
@@ -138,6 +142,21 @@ def test_each_word_that_is_added_is_waited_for() -> None:
         "load: a word that is not waited for, in 'ld.relaxed.gpu.global.v2.u32 {%r20,%r21}, [%rd9]'"
     )
     assert check(workspace=one + ADDED, **WAITS).detail == told
+
+
+def test_words_that_are_waited_for_are_loaded_strongly() -> None:
+    both = PAIR.format("and.b32 %r22, %r20, %r21; setp.eq.s32 %p1, %r22, -1;") + ADDED
+    for weak in ("ld.global", "ld.relaxed.cta.global"):
+        detail = check(workspace=both.replace("ld.relaxed.gpu.global", weak), **WAITS).detail
+        assert detail.startswith("order: a word that is waited for, weakly")
+
+
+def test_words_that_are_waited_for_are_stored_strongly() -> None:
+    drawn = (bases.draw(1, i, "sm90_splitk") for i in range(40))
+    base = next(each for each in drawn if int(each.fields["grid"]["slices"]) > 1)
+    made = planted("weaken", "st.relaxed.gpu.global.v4.u32", base=base).candidate
+    fields = compiler.build_source(made.source, made.fields).entry_fields
+    assert "order: a word that is waited for, weakly" in gate.check(fields, made.source).detail
 
 
 def test_a_barrier_stands_where_no_operand_does() -> None:

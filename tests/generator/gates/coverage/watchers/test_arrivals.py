@@ -1,7 +1,8 @@
 """As many threads arrive at a barrier as it waits for.
 
 The story: a ring for B whose barriers waited for five warps of four was right on a GPU, for no
-problem there had a CTA go on to a third tile of B.
+problem there had a CTA go on to a third tile of B. One whose warps all made the barriers was right,
+too: each made the same of them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.gates.coverage import gate
-from hgemm_packs.generator.gates.coverage.watchers.arrivals import UNEVEN, Arrivals
+from hgemm_packs.generator.gates.coverage.watchers.arrivals import TWICE, UNEVEN, Arrivals
 from tests.generator.redteam.planted import planted
 
 
@@ -21,6 +22,13 @@ def test_a_barrier_waits_for_the_warps_that_give_back() -> None:
     made = planted("constant_off_by_one", "empty_b[s], 5 * kConsumers", "sm90_writebound").candidate
     fields = compiler.build_source(made.source, made.fields).entry_fields
     assert UNEVEN.partition("{")[0] in gate.check(fields, made.source).detail
+
+
+def test_one_thread_makes_a_barrier() -> None:
+    opens = "const bool opens = warp == 0 && elected();"
+    made = planted("drop_condition", opens, "sm90_splitk").candidate
+    fields = compiler.build_source(made.source, made.fields).entry_fields
+    assert TWICE.partition("{")[0] in gate.check(fields, made.source).detail
 
 
 @pytest.mark.parametrize(
