@@ -54,16 +54,16 @@ def plan(trial: Trial, missing: Missing) -> list[Sizes]:
             _try(trial, list(_together(fields, points)), tried)
         if not any(True for _ in missing()):
             break
-    found: dict[Sizes, None] = {}
+    asked: dict[Sizes, None] = {}
     for at, outcome in sorted(wanted):
         had = trial.seen.get(at, {}).get(outcome)
-        if had is not None and had not in found:
-            found[had] = None
+        if had is not None and had not in asked:
+            asked[had] = None
             others = (
                 each for each in _with_tails(fields, had) if trial.comes_to(each, at, outcome)
             )
-            found.update(dict.fromkeys(itertools.islice(others, 1)))
-    return list(found)
+            asked.update(dict.fromkeys(itertools.islice(others, 1)))
+    return list(asked)
 
 
 def _with_tails(fields: Mapping[str, Any], had: Sizes) -> Iterator[Sizes]:
