@@ -59,10 +59,10 @@ def plan(trial: Trial, missing: Missing) -> list[Sizes]:
         had = trial.seen.get(at, {}).get(outcome)
         if had is not None and had not in asked:
             asked[had] = None
-            others = (
-                each for each in _with_tails(fields, had) if trial.comes_to(each, at, outcome)
-            )
-            asked.update(dict.fromkeys(itertools.islice(others, 1)))
+            for other in _with_tails(fields, had):
+                if trial.comes_to(other, at, outcome):
+                    asked[other] = None
+                    break
     return list(asked)
 
 
