@@ -9,6 +9,7 @@ block by block (`faults_in_blocks`).
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ import numpy as np
 from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, ranks, threads
 from hgemm_packs.generator.gates.coverage.problems import few, make, ring_of
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
-from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine
+from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine, Watcher
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.trial import Trial
 from hgemm_packs.generator.gates.coverage.watchers import arrivals, lanes, stages
@@ -32,6 +33,7 @@ from hgemm_packs.generator.gates.dataflow.program.webs import blocks
 from hgemm_packs.pack.manifest import MAPPED
 
 ARRAY_BIT: Final = 20  # arrays in shared memory lie so far apart: none is larger than 227 KiB
+SIDE, HALVES = 3, 6  # tiles along a side, and runs, where memory decides who goes where
 TURNS: Final = 2  # tiles of a persistent CTA, along each side
 _BRINGS: Final = "complete_tx::bytes"
 _WIDTHS: Final = {"v2": 2, "v4": 4}
@@ -62,10 +64,7 @@ def faults(trial: Trial) -> Iterator[str]:
         if ins.opcode[:2] == ("mbarrier", "complete_tx"):
             yield f"bytes: a barrier is told of bytes that nothing brings in '{ins.text[:100]}'"
             return
-    machine = Machine(kernel, trial.tables, watched, trial.machine.slice)
-    machine.elected = stages.LAST_LANE
-    arrays = [name for name, space in kernel.symbols.items() if space == "shared"]
-    machine.places |= {name: np.array([i << ARRAY_BIT], np.int64) for i, name in enumerate(arrays)}
+    machine = _machine(trial)
     runs = (
         (problems, ranks(trial.fields)),  # of a persistent kernel one cluster takes all tiles
         (lambda _: _further(trial, machine), trial.at_a_time),
@@ -78,6 +77,40 @@ def faults(trial: Trial) -> Iterator[str]:
         if told:
             yield told
             return
+
+
+def _machine(trial: Trial) -> Machine:
+    kernel = trial.kernel
+    machine = Machine(kernel, trial.tables, watched, trial.machine.slice)
+    machine.elected = stages.LAST_LANE
+    arrays = [name for name, space in kernel.symbols.items() if space == "shared"]
+    machine.places |= {name: np.array([i << ARRAY_BIT], np.int64) for i, name in enumerate(arrays)}
+    return machine
+
+
+def faults_of_halves(trial: Trial) -> Iterator[str]:
+    """Rules of lanes and of copies that a kernel breaks of which memory decides where it goes: one
+    half of its threads goes each way, and which one differs from run to run."""
+    machine, fields = _machine(trial), trial.fields
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    step, ring = ring_of(fields)
+    (sizes,) = make(fields, [(SIDE * rows, SIDE * columns, 2 * ring + step)])
+    x, y = grid(fields, sizes, None)
+    laid = [Launch(sizes, (x, y), [(i, 0) for i in range(min(x, lanes.CTAS))])]
+    who = threads(fields, trial.kernel.params, trial.roles, laid)
+    lane, warp = who.specials["%laneid"], np.arange(who.total) // 32
+    for machine.side in range(HALVES):
+        watchers = stages.Stages(lane), lanes.Lanes(lane, warp, who.cta)
+        machine.run(who, functools.partial(_tell, watchers))
+        told = next(itertools.chain(watchers[0].copied_over(), watchers[1].faults()), "")
+        if told:
+            yield told
+            return
+
+
+def _tell(watchers: Iterable[Watcher], ins: Instruction, who: Array, frame: Frame) -> None:
+    for watcher in watchers:
+        watcher(ins, who, frame)
 
 
 def _further(trial: Trial, machine: Machine) -> list[Sizes]:
@@ -134,8 +167,7 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     def watch(ins: Instruction, some: Array, frame: Frame) -> None:
         if _expects(ins) or _brings(ins):
             books(ins, some, frame)
-        for watcher in (arrived, ring, met):
-            watcher(ins, some, frame)
+        _tell((arrived, ring, met), ins, some, frame)
 
     machine.run(who._replace(params={**who.params, **named}), watch)
     if books.unknown:

@@ -86,7 +86,8 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
         proofs = Proofs(flow, trial.machine.slice, makers(flow.kernel))
         asked = groups.Asked(trial, proofs, list(flow.sizes))
         found = [*records.faults(flow), *counts.faults_in_blocks(flow)]
-        found += [*stages.faults_on_paths(flow.kernel), *asked.follow()]
+        found += [*stages.faults_on_paths(flow.kernel), *counts.faults_of_halves(trial)]
+        found += asked.follow()
         return _verdict(found, {"followed": False, **by_memory(fields, asked.problems)})
     return _Case(flow, Trial(fields, flow.kernel, flow.roles, tables(ptx))).verdict()
 

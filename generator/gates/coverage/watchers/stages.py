@@ -90,6 +90,10 @@ class Stages:
                 event = Event(kind, int(each), ins, int(where))
                 self.events.setdefault(int(thread), []).append(event)
 
+    def copied_over(self) -> Iterator[str]:
+        """Copies that may go over what is still read, where no ring is known."""
+        return itertools.chain.from_iterable(map(_over, self.events.values()))
+
     def faults(self) -> Iterator[str]:
         """The first rule that a thread breaks, of each thread that does."""
         ring = _ring(self.events)

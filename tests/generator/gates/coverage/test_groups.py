@@ -65,3 +65,18 @@ def test_an_honest_kernel_is_asked_for_few(turn: int) -> None:
         assert verdict.status is Status.OK, verdict.detail
         assert 1 <= len(verdict.evidence["planned"]) <= 12
         assert not verdict.evidence["large"]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "told"),
+    [
+        ("drop_wait", "    __syncwarp();", "lanes: reads what another lane has staged"),
+        ("wait_by_one", "barrier_wait(&barriers.empty", "stage: copied over by a thread"),
+    ],
+)
+def test_lanes_and_copies_are_followed_where_memory_decides(
+    name: str, before: str, told: str
+) -> None:
+    """Warps that run as one are right without a meeting, and few problems fill a ring."""
+    made = planted(name, before, "sm90_grouped").candidate
+    assert of(made.source, made.fields).detail.startswith(told)
