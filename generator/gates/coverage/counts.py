@@ -94,15 +94,21 @@ def faults_of_halves(trial: Trial) -> Iterator[str]:
     machine, fields = _machine(trial), trial.fields
     rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
     step, ring = ring_of(fields)
-    (sizes,) = make(fields, [(SIDE * rows, SIDE * columns, 2 * ring + step)])
-    x, y = grid(fields, sizes, None)
-    laid = [Launch(sizes, (x, y), [(i, 0) for i in range(min(x, lanes.CTAS))])]
+    laid = []
+    for sizes in make(fields, [(SIDE * rows, SIDE * columns, 2 * ring + step)]):
+        x, y = grid(fields, sizes, None)
+        laid.append(Launch(sizes, (x, y), [(i, 0) for i in range(min(x, lanes.CTAS))]))
+    if not laid:
+        return
     who = threads(fields, trial.kernel.params, trial.roles, laid)
     lane, warp = who.specials["%laneid"], np.arange(who.total) // 32
     for machine.side in range(HALVES):
         watchers = stages.Stages(lane), lanes.Lanes(lane, warp, who.cta)
-        machine.run(who, functools.partial(_tell, watchers))
-        told = next(itertools.chain(watchers[0].copied_over(), watchers[1].faults()), "")
+        try:
+            machine.run(who, functools.partial(_tell, watchers))
+            told = next(itertools.chain(watchers[0].copied_over(), watchers[1].faults()), "")
+        except Endless as error:
+            told = f"endless: {error}"
         if told:
             yield told
             return

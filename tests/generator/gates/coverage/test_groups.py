@@ -80,3 +80,11 @@ def test_lanes_and_copies_are_followed_where_memory_decides(
     """Warps that run as one are right without a meeting, and few problems fill a ring."""
     made = planted(name, before, "sm90_grouped").candidate
     assert of(made.source, made.fields).detail.startswith(told)
+
+
+def test_a_grouped_kernel_that_turns_for_ever_is_refused() -> None:
+    base = bases.draw(3, 0, "sm90_grouped")
+    at = "#pragma unroll 1\n    for (int i = 0; i < k_tiles; ++i) {"
+    assert base.source.count(at) == 1
+    turned = base.source.replace(at, at.replace("++i", "i += k_tiles < 0"))
+    assert "endless: " in of(turned, base.fields).detail
