@@ -45,6 +45,8 @@ def fields_of(entry: KernelEntry) -> dict[str, Any]:
             "slices": entry.grid.slices,
         },
         "cluster": list(entry.cluster),
+        "block": entry.block,
+        "smem_bytes": entry.smem_bytes,
         "align": dict(zip("abc", entry.align, strict=True)),
         "dims": {dim: getattr(entry, dim)._asdict() for dim in "mnk"},
         "layout": entry.layout,

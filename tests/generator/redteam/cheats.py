@@ -28,6 +28,7 @@ def made_up(layout: str = "nn", dtype: str = "f16", **changes: Any) -> KernelEnt
     fields: dict[str, Any] = {
         "grid": {"tile_m": TILE_M, "tile_n": TILE_N, "persistent": True},
         "genome": {"tile_k": TILE_K, "stages": STAGES, "ctas_per_sm": 1},
+        "smem_bytes": 200 << 10,  # one CTA an SM
         "dims": {d: {"min": s, "max": 1 << 24, "multiple_of": s} for d, s in step.items()},
         "layout": layout,
         "dtype": dtype,
