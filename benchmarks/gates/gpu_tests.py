@@ -57,6 +57,8 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     if given.run:
         commit, *parts = given.run
+        if not parts:
+            parser.error("--from needs a commit and the files of its run")
         record = verdicts([Path(part) for part in parts], commit)
     else:
         with tempfile.TemporaryDirectory() as folder:

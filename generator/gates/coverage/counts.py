@@ -33,7 +33,7 @@ from hgemm_packs.generator.gates.dataflow.program.webs import blocks
 from hgemm_packs.pack.manifest import MAPPED
 
 ARRAY_BIT: Final = 20  # arrays in shared memory lie so far apart: none is larger than 227 KiB
-SIDE, HALVES = 3, 6  # tiles along a side, and runs, where memory decides who goes where
+ACROSS, HALVES = 3, 6  # tiles along M and N, and runs, where memory decides who goes where
 TURNS: Final = 2  # tiles of a persistent CTA, along each side
 _BRINGS: Final = "complete_tx::bytes"
 _WIDTHS: Final = {"v2": 2, "v4": 4}
@@ -95,18 +95,18 @@ def faults_of_halves(trial: Trial) -> Iterator[str]:
     rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
     step, ring = ring_of(fields)
     laid = []
-    for sizes in make(fields, [(SIDE * rows, SIDE * columns, 2 * ring + step)]):
+    for sizes in make(fields, [(ACROSS * rows, ACROSS * columns, 2 * ring + step)]):
         x, y = grid(fields, sizes, None)
         laid.append(Launch(sizes, (x, y), [(i, 0) for i in range(min(x, lanes.CTAS))]))
     if not laid:
         return
     who = threads(fields, trial.kernel.params, trial.roles, laid)
     lane, warp = who.specials["%laneid"], np.arange(who.total) // 32
-    for machine.side in range(HALVES):
-        watchers = stages.Stages(lane), lanes.Lanes(lane, warp, who.cta)
+    for machine.half in range(HALVES):
+        copied, met = stages.Stages(lane), lanes.Lanes(lane, warp, who.cta)
         try:
-            machine.run(who, functools.partial(_tell, watchers))
-            told = next(itertools.chain(watchers[0].copied_over(), watchers[1].faults()), "")
+            machine.run(who, functools.partial(_tell, (copied, met)))
+            told = next(itertools.chain(copied.copied_over(), met.faults()), "")
         except Endless as error:
             told = f"endless: {error}"
         if told:

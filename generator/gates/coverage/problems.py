@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from hgemm_packs.generator.families.base import SM_BYTES
 from hgemm_packs.generator.gates.coverage.launches import (
     BYTES,
     LARGEST_GRID,
@@ -31,8 +32,8 @@ MOST_K: Final = 1 << 15  # of a problem that each kernel is run on
 ODD_DEPTH: Final = 14707  # K, not a multiple of 8, beyond the turns of any loop over few numbers
 MANY: Final = 70  # tiles of a long side
 SMS: Final = 132  # of the device that persistent grids are laid out for
-#: Of an SM: CTAs, threads, and shared memory with what each CTA takes of it beside its own.
-MOST_CTAS, MOST_THREADS, SHARED_BYTES, OWN_BYTES = 32, 2048, 233_472, 1024
+#: Of an SM: CTAs and threads; and of its shared memory what each CTA takes beside its own.
+SM_CTAS, SM_THREADS, OWN_BYTES = 32, 2048, 1024
 WAVES: Final = 2.5  # tiles of a persistent grid, in multiples of its CTAs
 
 
@@ -61,8 +62,8 @@ def ring_of(fields: Mapping[str, Any]) -> tuple[int, int]:
 
 def at_once(fields: Mapping[str, Any]) -> int:
     """The most CTAs of a kernel that a card runs at once."""
-    room = SHARED_BYTES // (int(fields["smem_bytes"]) + OWN_BYTES)
-    return SMS * max(1, min(MOST_CTAS, MOST_THREADS // int(fields["block"]), room))
+    room = SM_BYTES // (int(fields["smem_bytes"]) + OWN_BYTES)
+    return SMS * max(1, min(SM_CTAS, SM_THREADS // int(fields["block"]), room))
 
 
 def admitted(fields: Mapping[str, Any], sizes: Sizes) -> bool:

@@ -34,8 +34,8 @@ NAMED = ("number", "operator", "kind", "family", "layout", "dtype", "epilogue", 
 class Argument:
     """Why a change cannot change a result: of this operator, where all of `before` stands in the
     lines that it changes, if it `falls` where the number behind that becomes smaller, where the
-    kernel has the genes of `genome`, in the function `where` and of the family `family`, in any if
-    these are empty."""
+    kernel has the genes of `genome` (`computes` is "none" of a plain one), in the function `where`
+    and of the family `family`, in any if these are empty."""
 
     operator: str
     before: str
@@ -52,7 +52,7 @@ class Argument:
             return False
         if self.where not in ("", line["where"]) or self.family not in ("", line["family"]):
             return False
-        if not self.genome.items() <= line.get("genome", {}).items():
+        if not self.genome.items() <= {"computes": "none", **line.get("genome", {})}.items():
             return False
         numbers = [text.rpartition(" ")[2] for text in line["diff"]]
         return not self.falls or int(numbers[1]) < int(numbers[0])

@@ -4,7 +4,7 @@ at once, and without a GPU.
 Made by `trial`. Nothing is loaded, multiplied or stored: the machine follows branches, counts which
 outcomes each comparison had, and tells a watcher which addresses were touched. A wait is over at
 once. What depends on numbers from memory is not followed: such a branch is taken by one half of the
-threads and not by the other (`side` says which), but never back.
+threads and not by the other (`half` says which), but never back.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Machine:
         self.spans: dict[str, tuple[int, int]] | None = None  # least and most of registers
         self.notes = widths.Notes()
         self.elected = 0  # the lane of a warp that an election names: it may be any
-        self.side = 0
+        self.half = 0
         self._noted: set[int] = set()  # instructions of whose results something is to be noted
         self.threads = Threads(0, {}, {}, np.arange(0), np.arange(0))
 
@@ -321,9 +321,9 @@ class Machine:
         after = self._pieces.get(piece.follows) if piece.follows is not None else None
         if after is not None and after.leads_back(branch.index):
             return np.ones(who.shape, np.bool_)
-        turn = (who + branch.index) * (2 * self.side + 1)
-        half: Array = (turn >> self.side) % 2 == 0
-        return half
+        number = (who + branch.index) * (2 * self.half + 1)
+        chosen: Array = (number >> self.half) % 2 == 0
+        return chosen
 
 
 _TRUE: Final = np.array([True])

@@ -81,10 +81,9 @@ class Arrivals:
         """Barriers that are made twice, or waited for and whose last phase is not full."""
         if self.is_unknown:
             return
-        for _, times in sorted(self.made.items()):
-            if times > 1:
-                yield TWICE.format(times=times)
-                return
+        times = max(self.made.values(), default=1)
+        if times > 1:
+            yield TWICE.format(times=times)
         for barrier in sorted(self.awaited & self.counts.keys()):
             count, came = self.counts[barrier], self.came[barrier]
             if came % max(count, 1):
