@@ -75,7 +75,7 @@ def test_a_hang_ends_with_its_time(worker: Worker, work: object) -> None:
     began = time.monotonic()
     with pytest.raises(IsolationError, match="no answer in time") as raised:
         worker.call(work, timeout_s=0.2)  # type: ignore[arg-type]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     verdict = raised.value.verdict()
     assert (verdict.gate, verdict.status, verdict.passed) == ("isolation", Status.TIMEOUT, False)
     assert not is_running(pid)
@@ -97,7 +97,7 @@ def test_a_death_is_an_error_at_once(work: object, argument: int, words: str) ->
     with pytest.raises(IsolationError, match=words) as raised:
         isolation.run(work, argument, timeout_s=60)  # type: ignore[arg-type]
     assert raised.value.status is Status.LAUNCH
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 def test_nothing_printed_reaches_the_answer(worker: Worker) -> None:
@@ -123,7 +123,7 @@ def test_a_child_that_holds_the_pipe_does_not_hold_the_caller(tmp_path: Path) ->
     began = time.monotonic()
     with pytest.raises(IsolationError, match="exit code 3"):
         isolation.run(misbehaviour.orphan, str(tmp_path / "pid"), timeout_s=60)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     orphan = int((tmp_path / "pid").read_text())
     for _ in range(100):
         if not is_running(orphan):

@@ -134,7 +134,7 @@ def test_a_program_without_end_is_a_finding(journal: Path, monkeypatch: pytest.M
 def test_kernels_larger_than_a_pipe_arrive(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process does not listen yet when it is told of them."""
     monkeypatch.setattr(sanitizer, "POLL_S", 0.001)
-    monkeypatch.setattr(sanitizer, "TIMEOUT_S", 5.0)
+    monkeypatch.setattr(sanitizer, "TIMEOUT_S", 60.0)
     (verdict,) = judged([item("large", "memcheck 0" + " " * (1 << 20))], tools=("memcheck",))
     assert verdict.passed, verdict.detail
 

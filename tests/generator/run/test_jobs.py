@@ -44,7 +44,7 @@ class Asked(Inline):
 def test_answers_that_nobody_took_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that are there and those that come at once; one that cannot be written, one that is an
     error and one that never comes keep nobody from leaving."""
-    monkeypatch.setattr(jobs, "GRACE_S", 0.5)
+    monkeypatch.setattr(jobs, "GRACE_S", 2.0)
     evaluator, heard = Asked(), []
     with Store(tmp_path) as store:
         under_way = RunJobs(store, Builder(), evaluator, run=store.add_run({}), seed=1)
@@ -57,7 +57,7 @@ def test_answers_that_nobody_took_are_kept(tmp_path: Path, monkeypatch: pytest.M
         threading.Timer(0.1, futures[3].set_result, [evaluator.reply(3)]).start()
         began = time.monotonic()
         under_way.close()
-        assert 0.1 < time.monotonic() - began < 5.0
+        assert 0.1 < time.monotonic() - began < 30.0
         kept = {done.problem: done.reply for done in store.finished_jobs()}
         assert kept == {PROBLEMS[i]: evaluator.reply(i) for i in (2, 3)}
     assert heard == []

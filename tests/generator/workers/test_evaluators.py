@@ -31,12 +31,16 @@ def test_processes_answer_as_the_device_in_this_one(tmp_path: Path) -> None:
     with local(tmp_path, Make(sleep_s=0.01), 2) as evaluator:
         assert evaluator.facts().name == "Fake 1"
         replies = [f.result(60) for f in [evaluator.submit(each) for each in jobs]]
+        # A process that starts late finds no job of these left.
+        indices, deadline = {reply.evidence["index"] for reply in replies}, time.monotonic() + 60
+        while indices != {0, 1} and time.monotonic() < deadline:
+            indices.add(evaluator.submit(jobs[0]).result(60).evidence["index"])
     for right, reply in zip(expected, replies, strict=True):
         assert plain(reply) == plain(right) and reply.baselines == right.baselines
         assert reply.device is not None
         assert reply.device.uuid_hash == f"u{reply.evidence['index']}"
         assert reply.evidence["pid"] != os.getpid()
-    assert {reply.evidence["index"] for reply in replies} == {0, 1}
+    assert indices == {0, 1}
 
 
 @pytest.mark.parametrize("kind", ["screen", "finals"])
@@ -58,12 +62,12 @@ def test_the_culprit_of_a_crash_is_found(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_hang_is_a_timeout(tmp_path: Path) -> None:
-    with local(tmp_path, Make({KERNELS[0].id: "hang"}), timeout_s=0.5) as evaluator:
+    with local(tmp_path, Make({KERNELS[0].id: "hang"}), timeout_s=2.0) as evaluator:
         reply = evaluator.submit(job(KERNELS[:2])).result(60)
     assert reply.results[KERNELS[0].id].status is Status.TIMEOUT
-    assert reply.results[KERNELS[0].id].detail == "no answer in 0.5 s"
+    assert reply.results[KERNELS[0].id].detail == "no answer in 2 s"
     assert reply.results[KERNELS[1].id].status is Status.OK
-    assert reply.gpu_seconds >= 1.0
+    assert reply.gpu_seconds >= 4.0
 
 
 def test_a_lost_device_is_replaced_and_quoted(tmp_path: Path) -> None:
