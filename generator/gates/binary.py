@@ -13,6 +13,7 @@ from typing import Any
 
 from hgemm_packs.generator.compile import grid_wait, sass
 from hgemm_packs.generator.compile.cubin import Cubin, CubinEntry, CubinError, read_cubin
+from hgemm_packs.generator.core import collector
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.families.base import SMEM_LIMIT_BYTES, Genome
 
@@ -144,6 +145,7 @@ def check_image(fields: Mapping[str, Any], cubin: bytes) -> Verdict:
     return Verdict("binary", Status.BINARY if found else Status.OK, "; ".join(found))
 
 
+@collector.paused
 def check(fields: Mapping[str, Any], cubin: bytes) -> Verdict:
     """Verdict on a cubin against the manifest fields of its kernel (`id` and `regs` are compared
     where present). `detail` names each broken rule. Raises SassError without the disassembler."""

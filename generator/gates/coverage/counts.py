@@ -9,10 +9,9 @@ block by block (`faults_in_blocks`).
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
@@ -105,7 +104,7 @@ def faults_of_halves(trial: Trial) -> Iterator[str]:
     for machine.half in range(HALVES):
         copied, met = stages.Stages(lane), lanes.Lanes(lane, warp, who.cta)
         try:
-            machine.run(who, functools.partial(_tell, (copied, met)))
+            machine.run(who, _Tell([(stages.watched, copied), (lanes.watched, met)]))
             told = next(itertools.chain(copied.copied_over(), met.faults()), "")
         except Endless as error:
             told = f"endless: {error}"
@@ -114,9 +113,18 @@ def faults_of_halves(trial: Trial) -> Iterator[str]:
             return
 
 
-def _tell(watchers: Iterable[Watcher], ins: Instruction, who: Array, frame: Frame) -> None:
-    for watcher in watchers:
-        watcher(ins, who, frame)
+@dataclass(slots=True)
+class _Tell:
+    """A watcher that tells others of the instructions that each is there for."""
+
+    watchers: Sequence[tuple[Callable[[Instruction], object], Watcher]]
+    told: dict[int, list[Watcher]] = field(default_factory=dict)  # by instruction
+
+    def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
+        if ins.index not in self.told:
+            self.told[ins.index] = [watcher for asks, watcher in self.watchers if asks(ins)]
+        for watcher in self.told[ins.index]:
+            watcher(ins, who, frame)
 
 
 def _further(trial: Trial, machine: Machine) -> list[Sizes]:
@@ -169,13 +177,15 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     ring = stages.Stages(lane)
     met = lanes.Lanes(lane, np.arange(who.total) // 32, who.cta)
     arrived = arrivals.Arrivals(who.cta, together)
-
-    def watch(ins: Instruction, some: Array, frame: Frame) -> None:
-        if _expects(ins) or _brings(ins):
-            books(ins, some, frame)
-        _tell((arrived, ring, met), ins, some, frame)
-
-    machine.run(who._replace(params={**who.params, **named}), watch)
+    tell = _Tell(
+        [
+            (lambda ins: _expects(ins) or _brings(ins), books),
+            (arrivals.is_told, arrived),
+            (stages.watched, ring),
+            (lanes.watched, met),
+        ]
+    )
+    machine.run(who._replace(params={**who.params, **named}), tell)
     if books.unknown:
         return f"bytes: {books.unknown[0]}"
     for cta, words in books.differences():

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core import collector
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.coverage import (
     counts,
@@ -75,6 +76,7 @@ def check(fields: Mapping[str, Any], source: str) -> Verdict:
         return Verdict(GATE, Status.COVERAGE, f"unreadable: {error}")
 
 
+@collector.paused
 def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     """The same of the kernel's PTX."""
     try:
@@ -192,11 +194,9 @@ class _Case:
     def _joins(self) -> dict[int, frozenset[int]]:
         """Instructions that make one of few numbers of two that sizes decide, and the numbers."""
         flow, found = self.flow, {}
+        needed = self.trial.machine.slice.needed
         for ins in flow.kernel.instructions:
-            if (
-                ins.opcode[0] not in widths.JOINING
-                or ins.index not in self.trial.machine.slice.needed
-            ):
+            if ins.opcode[0] not in widths.JOINING or ins.index not in needed:
                 continue
             made = flow.registers.get(ins.operands[0].name)
             if made is None or made.low is None or made.high is None or made.bases or made.padded:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
+from hgemm_packs.generator.core import collector
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.dataflow import arithmetic, fences, memory, products, waits
 from hgemm_packs.generator.gates.dataflow.exceptions import FINISHES, declared
@@ -58,6 +59,7 @@ def check(fields: Mapping[str, Any], source: str) -> Verdict:
         return Verdict(GATE, Status.DATAFLOW, f"unreadable: {error}")
 
 
+@collector.paused
 def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     """The same of the kernel's PTX."""
     try:

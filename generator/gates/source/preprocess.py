@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 from hgemm_packs.generator.gates.source.condition import ConditionError, evaluate
@@ -52,6 +53,10 @@ class Token(NamedTuple):
     line: int
     spaced: bool = False  # white space before it
     made_by: frozenset[str] = _NOBODY  # macros that must not be expanded in it again
+
+
+#: A token of all its five parts. What NamedTuple writes takes twice the time, and tokens are many.
+_token = partial(tuple.__new__, Token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,7 @@ def _lines(text: str) -> Iterator[list[Token]]:
             yield tokens
             tokens = []
         elif kind != "space":
-            tokens.append(Token(kind, word, number, spaced))
+            tokens.append(_token((kind, word, number, spaced, _NOBODY)))
         spaced = kind == "space"
     yield tokens
 
@@ -227,10 +232,14 @@ def _mark_made(
     made_by, line = before | {by.text}, by.line
     joined = {_NOBODY: made_by}  # few sets of macros make many tokens
     made = []
-    for kind, text, _, spaced, others in body:
-        if others not in joined:
-            joined[others] = others | made_by
-        made.append(Token(kind, text, line, spaced, joined[others]))
+    for token in body:
+        kind, text, at, spaced, others = token
+        # Of who made it only names are asked, and what closes arguments.
+        if not others or at != line or kind == "name" or text == ")":
+            if others not in joined:
+                joined[others] = others | made_by
+            token = _token((kind, text, line, spaced, joined[others]))
+        made.append(token)
     return made
 
 
@@ -263,6 +272,7 @@ def _substitute(
             rest += [*([comma] if i else []), *argument]
         arguments, params = [*arguments[:fixed], rest], (*params[:-1], "__VA_ARGS__")
     given = dict(zip(params, arguments, strict=False))
+    expanded: dict[str, list[Token]] = {}
     out: list[Token] = []
     body = iter(macro.body)
     for token in body:
@@ -272,7 +282,9 @@ def _substitute(
                 raise Hidden(f"preprocessor: # in {name.text}, line {name.line}")
             out.append(Token("string", _quote(given[token.text]), name.line))
         elif token.kind == "name" and token.text in given:
-            out += _expand(given[token.text], macros)
+            if token.text not in expanded:
+                expanded[token.text] = _expand(given[token.text], macros)
+            out += expanded[token.text]
         else:
             out.append(token)
     return out

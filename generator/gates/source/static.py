@@ -16,6 +16,7 @@ from typing import Any
 from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
 from hgemm_packs.generator.compile.compiler import expand_includes
+from hgemm_packs.generator.core import collector
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.source import ptx
 from hgemm_packs.generator.gates.source.preprocess import Hidden, Token, TokenizedSource, preprocess
@@ -63,6 +64,7 @@ def _language() -> Language:
     return Language(tree_sitter_cuda.language())
 
 
+@collector.paused
 def check(source: str, fields: Mapping[str, Any]) -> Verdict:
     """Verdict on a source text, whose own includes may or may not stand in place already, against
     the symbol that its record declares. `detail` names each broken rule with its line."""
@@ -161,7 +163,7 @@ def _syntax(root: Node, statements: int) -> Iterator[str]:
     for node in found:
         if node.type == "gnu_asm_expression":
             read += 1
-            yield from (f"{fault}, {_where(node)}" for fault in _assembly(node))
+            yield from (f"{fault}, {_where(node)}" for fault in _assembly(_text(node)))
         elif node.type in ("declaration", "field_declaration"):
             yield from (f"{fault}, {_where(node)}" for fault in _variable(node))
         elif node.type == "identifier" and _text(node) in constants and _is_address(node, types):
@@ -205,8 +207,15 @@ def _text(node: Node | None) -> str:
     return node.text.decode() if node is not None and node.text is not None else ""
 
 
-def _assembly(node: Node) -> Iterator[str]:
+@lru_cache(maxsize=1 << 10)  # kernels of a family have most of theirs in common
+def _assembly(text: str) -> tuple[str, ...]:
     """Faults of one asm statement."""
+    root = Parser(_language()).parse(f"void f() {{ {text}; }}".encode()).root_node
+    nodes = _nodes(root, ("gnu_asm_expression",))
+    return tuple(_asm_faults(nodes[0])) if len(nodes) == 1 else ("asm: cannot be read alone",)
+
+
+def _asm_faults(node: Node) -> Iterator[str]:
     code = node.child_by_field_name("assembly_code")
     pieces = []
     for child in [code] if code is not None and code.type == "string_literal" else _pieces(code):

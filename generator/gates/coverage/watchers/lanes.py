@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
-from hgemm_packs.generator.gates.coverage.program.registers import Frame
+from hgemm_packs.generator.gates.coverage.program.registers import Frame, Reader, adder
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 
 UNSEEN: Final = "lanes: reads what another lane has staged since they met"
@@ -52,6 +52,26 @@ def _meets(ins: Instruction) -> bool:
     return ins.opcode[0] in ("bar", "barrier") and ins.opcode[1] != "cluster"
 
 
+class _Access(NamedTuple):
+    """What an instruction does: `rows` of a matrix that a warp reads or stages as one, else 0, and
+    the bytes of a lane."""
+
+    address: Reader
+    rows: int
+    width: int
+    stages: bool
+
+
+def _access_of(ins: Instruction) -> _Access | None:
+    if not _is_access(ins):
+        return None
+    address = adder(next(each for each in ins.operands if each.kind == "address"))
+    if "matrix" in ins.opcode[0]:
+        rows = next((_ROWS[word] for word in ins.opcode if word in _ROWS), 8)
+        return _Access(address, rows, _ROW, _stages(ins))
+    return _Access(address, 0, _bytes(ins), _stages(ins))
+
+
 @dataclass(slots=True)
 class Lanes:
     """A watcher. `lane`, `warp` and `cta` are each thread's; a warp's turn is how often its lanes
@@ -63,6 +83,7 @@ class Lanes:
     turn: Array = field(init=False)
     staged: Array = field(init=False)
     read: Array = field(init=False)
+    kinds: dict[int, _Access | None] = field(default_factory=dict)  # by instruction
     found: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,35 +96,35 @@ class Lanes:
         if _meets(ins):
             self.turn[np.unique(self.warp[who])] += 1
             return
-        if not _is_access(ins) or ins.index in self.found:
+        if ins.index in self.found:
             return
-        address = frame.sum(next(each for each in ins.operands if each.kind == "address"))
-        if address is None:
+        if ins.index not in self.kinds:
+            self.kinds[ins.index] = _access_of(ins)
+        access = self.kinds[ins.index]
+        address = None if access is None else access.address(frame)
+        if access is None or address is None:
             return
         looked = (self.cta[who] < CTAS) & (address >> RANK_BIT == 0)
         lanes = self.lane[who]
-        if "matrix" in ins.opcode[0]:
-            rows = next((_ROWS[word] for word in ins.opcode if word in _ROWS), 8)
-            looked &= lanes < rows
-            width, lanes = _ROW, np.full(lanes.shape, EVERY)
-        else:
-            width = _bytes(ins)
+        if access.rows:
+            looked &= lanes < access.rows
+            lanes = np.full(lanes.shape, EVERY)
         some = looked.nonzero()[0]
         if not some.size:
             return
         place = np.broadcast_to(address, who.shape)[some] % PLACES + self.cta[who[some]] * PLACES
-        units = (place[:, None] + np.arange(0, width, UNIT)).ravel() // UNIT
-        each = max(1, width // UNIT)
+        units = (place[:, None] + np.arange(0, access.width, UNIT)).ravel() // UNIT
+        each = max(1, access.width // UNIT)
         warps, lanes = (np.repeat(x, each) for x in (self.warp[who[some]], lanes[some]))
         # A warp's number is in it: another warp's bytes are no business of this rule.
         stamp = ((self.turn[warps] << 32 | warps) << 6) | lanes
-        other, words = (self.read, OVER) if _stages(ins) else (self.staged, UNSEEN)
+        other, words = (self.read, OVER) if access.stages else (self.staged, UNSEEN)
         before = other[units]
         whose = before & 63
         alike = (before >> 6 == stamp >> 6) & ((whose != lanes) | (whose == EVERY))
         if alike.any():
             self.found[ins.index] = f"{words} in '{ins.text[:80]}'"
-        (self.staged if _stages(ins) else self.read)[units] = stamp
+        (self.staged if access.stages else self.read)[units] = stamp
 
     def faults(self) -> Iterator[str]:
         """Instructions that break a rule, in the order of the kernel."""
