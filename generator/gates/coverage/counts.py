@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
@@ -21,11 +21,12 @@ import numpy as np
 from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, ranks, threads
 from hgemm_packs.generator.gates.coverage.problems import few, make, ring_of
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
-from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine, Watcher
+from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.trial import Trial
-from hgemm_packs.generator.gates.coverage.watchers import arrivals, lanes, stages
+from hgemm_packs.generator.gates.coverage.watchers import arrivals, lanes, stages, stores
 from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at
+from hgemm_packs.generator.gates.coverage.watchers.tell import Tell
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand
 from hgemm_packs.generator.gates.dataflow.program.webs import blocks
@@ -34,6 +35,7 @@ from hgemm_packs.pack.manifest import MAPPED
 ARRAY_BIT: Final = 20  # arrays in shared memory lie so far apart: none is larger than 227 KiB
 ACROSS, HALVES = 3, 6  # tiles along M and N, and runs, where memory decides who goes where
 TURNS: Final = 2  # tiles of a persistent CTA, along each side
+ROW: Final = 7  # tiles in a row: each of two consumers goes round its ring of stores
 _BRINGS: Final = "complete_tx::bytes"
 _WIDTHS: Final = {"v2": 2, "v4": 4}
 
@@ -42,7 +44,7 @@ def watched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say which barrier is told of what, and what is done to shared memory."""
     if _expects(ins) or _brings(ins) or arrivals.is_told(ins):
         return ins.operands
-    return (*stages.watched(ins), *lanes.watched(ins))
+    return (*stages.watched(ins), *lanes.watched(ins), *stores.watched(ins))
 
 
 def _expects(ins: Instruction) -> bool:
@@ -104,27 +106,13 @@ def faults_of_halves(trial: Trial) -> Iterator[str]:
     for machine.half in range(HALVES):
         copied, met = stages.Stages(lane), lanes.Lanes(lane, warp, who.cta)
         try:
-            machine.run(who, _Tell([(stages.watched, copied), (lanes.watched, met)]))
+            machine.run(who, Tell([(stages.watched, copied), (lanes.watched, met)]))
             told = next(itertools.chain(copied.copied_over(), met.faults()), "")
         except Endless as error:
             told = f"endless: {error}"
         if told:
             yield told
             return
-
-
-@dataclass(slots=True)
-class _Tell:
-    """A watcher that tells others of the instructions that each is there for."""
-
-    watchers: Sequence[tuple[Callable[[Instruction], object], Watcher]]
-    told: dict[int, list[Watcher]] = field(default_factory=dict)  # by instruction
-
-    def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
-        if ins.index not in self.told:
-            self.told[ins.index] = [watcher for asks, watcher in self.watchers if asks(ins)]
-        for watcher in self.told[ins.index]:
-            watcher(ins, who, frame)
 
 
 def _further(trial: Trial, machine: Machine) -> list[Sizes]:
@@ -151,7 +139,7 @@ def problems(fields: Mapping[str, Any]) -> list[Sizes]:
         (1, 8, 8),
         (rows, columns, 2 * ring),
         (TURNS * rows - 3, TURNS * columns - 8, 2 * ring + step + 8),
-        (rows, (TURNS + 1) * columns, step),
+        (rows, ROW * columns, step),
         *((m, columns + 8, step + 8) for m in few(fields["dims"]["m"])[::5]),
     ]
     return list(make(fields, shapes))
@@ -164,7 +152,8 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     laid = []
     for sizes in asked:
         x, y = grid(fields, sizes, most)
-        starts = sorted({(0, 0), (x - together, y - 1)})
+        told = {(place - place % together, 0) for place in trial.named_places() if place < x}
+        starts = sorted({(0, 0), (x - together, y - 1), *told})
         ctas = [(first + rank, j) for first, j in starts for rank in range(together)]
         laid.append(Launch(sizes, (x, y), ctas))
     if not laid:
@@ -177,12 +166,14 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     ring = stages.Stages(lane)
     met = lanes.Lanes(lane, np.arange(who.total) // 32, who.cta)
     arrived = arrivals.Arrivals(who.cta, together)
-    tell = _Tell(
+    stored = stores.Stores(lane, stores.box_of(fields))
+    tell = Tell(
         [
             (lambda ins: _expects(ins) or _brings(ins), books),
             (arrivals.is_told, arrived),
             (stages.watched, ring),
             (lanes.watched, met),
+            (stores.watched, stored),
         ]
     )
     machine.run(who._replace(params={**who.params, **named}), tell)
@@ -191,7 +182,8 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     for cta, words in books.differences():
         of = int(who.launch[int(np.argmax(who.cta == cta))])
         return f"bytes: {words} of {asked[of].text}"
-    return next(itertools.chain(ring.faults(), arrived.faults(), met.faults()), "")
+    rules = (ring.faults(), arrived.faults(), met.faults(), stored.faults())
+    return next(itertools.chain(*rules), "")
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from hgemm_packs.generator.gates.coverage.launches import Sizes, launch, ranks, 
 from hgemm_packs.generator.gates.coverage.problems import SMS, loops
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.machine import MOST_STEPS, Endless, Machine
+from hgemm_packs.generator.gates.coverage.program.slices import makers
 from hgemm_packs.generator.gates.coverage.reads.tiles import Reads
 from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
 
@@ -55,6 +56,21 @@ class Trial:
     def at_a_time(self) -> int:
         """CTAs that the device runs at once."""
         return SMS * max(1, int(self.fields["genome"].get("ctas_per_sm", 1)))
+
+    def named_places(self) -> set[int]:
+        """Numbers with which a kernel compares the place of a CTA in its grid."""
+        made, found = makers(self.kernel), set()
+        for ins in self.kernel.instructions:
+            numbers = {each.value for each in ins.operands[1:] if each.kind == "number"}
+            if ins.opcode[0] != "setp" or not numbers:
+                continue
+            names = [name for each in ins.operands[1:] for name in each.registers()]
+            sources = [each for name in names for each in made.get(name, ())]
+            if {each.opcode[0] for each in sources} == {"mov"} and all(
+                each.operands[1].name == "%ctaid.x" for each in sources
+            ):
+                found |= numbers
+        return found
 
     def run(
         self,

@@ -23,22 +23,23 @@ LAST_LANE: Final = 31
 #: Bits of an address in shared memory that a descriptor keeps, and of those that it leaves out.
 KEPT, UNIT = 14, 4
 WITHIN: Final = (1 << KEPT + UNIT) - 1
-COPY, WAIT, READ, COMMIT, LEFT, ARRIVE, MEET = range(7)
+COPY, WAIT, READ, COMMIT, LEFT, ARRIVE, MEET, FILL = range(8)
 PENDING: Final = "stage: given back with products of it in flight"
 UNTOLD: Final = "stage: multiplied before its copies were waited for"
 UNREAD: Final = "stage: given back before its copies were waited for"
 OVER: Final = "stage: copied over by a thread that has not waited since its copy before"
+UNGIVEN: Final = "stage: copied over with no wait for any who read it"
 MOST: Final = 16  # groups of products in flight that are told apart
 _NOTHING: Final = (Operand("number"),)
 
 
 #: What a warp does as one, or its first thread.
-_OF_ONE: Final = frozenset((READ, COMMIT, LEFT, ARRIVE))
+_OF_ONE: Final = frozenset((READ, COMMIT, LEFT, ARRIVE, FILL))
 
 
 class Event(NamedTuple):
     """What a thread does: `number` is a barrier, the beginning of what is read, or groups that may
-    be in flight; `to` where a copy goes."""
+    be in flight; `to` where a copy goes, or the parity of the phase that is waited for."""
 
     kind: int
     number: int
@@ -62,6 +63,8 @@ def _kind(ins: Instruction) -> int | None:
         return ARRIVE if words[0] == "arrive" and "expect_tx" not in words else None
     if name in ("bar", "barrier"):
         return MEET
+    if name == "cp" and words[:3] == ("async", "mbarrier", "arrive"):
+        return FILL
     is_copy = name == "cp" and "bulk" in words and "global" in words
     return COPY if is_copy and any(each.startswith("mbarrier") for each in words) else None
 
@@ -96,11 +99,12 @@ class Stages:
 
     def faults(self) -> Iterator[str]:
         """The first rule that a thread breaks, of each thread that does."""
-        ring = _ring(self.events)
-        for events in self.events.values():
-            found = next(itertools.chain(_over(events), _broken(events, ring)), None)
-            if found is not None:
-                yield found
+        ring = _ring(self.events) or _ring_of_fills(self.events)
+        given = _given(self.events, ring)
+        everyone = [*self.events.values()]
+        of_threads = [itertools.chain(_over(each), _broken(each, ring)) for each in everyone]
+        for told in (*of_threads, *(_ungiven(each, given) for each in everyone)):
+            yield from itertools.islice(told, 1)
 
 
 def _numbers(ins: Instruction, kind: int, frame: Frame) -> Iterator[tuple[Any, Any]]:
@@ -118,8 +122,9 @@ def _numbers(ins: Instruction, kind: int, frame: Frame) -> Iterator[tuple[Any, A
         return
     addresses = [frame.sum(each) for each in ins.operands if each.kind == "address"]
     if addresses and addresses[-1] is not None:
-        to = addresses[0] if addresses[0] is not None else nowhere
-        yield addresses[-1] & (1 << 20) - 1, to & WITHIN
+        of_wait = frame.value(ins.operands[-1], np.int64) if "parity" in ins.opcode else None
+        to = of_wait if kind == WAIT else addresses[0]
+        yield addresses[-1] & (1 << 20) - 1, (nowhere if to is None else to) & WITHIN
 
 
 class Stage(NamedTuple):
@@ -157,6 +162,72 @@ def _ring(events: Mapping[int, list[Event]]) -> dict[int, Stage]:
         if len(barriers) == 1:
             found[place] = Stage(next(iter(barriers)), known)
     return found
+
+
+def _ring_of_fills(events: Mapping[int, list[Event]]) -> dict[int, Stage]:
+    """Stages of a kernel whose threads copy and tell a barrier of it, by the first place that is
+    read behind a wait for that barrier. Such a thread goes round its barriers in one order: the
+    first that it tells goes with the first that it waits for."""
+    back: dict[int, set[int]] = {}
+    first: dict[int, int] = {}
+    for own in events.values():
+        waited = -1
+        orders: tuple[dict[int, None], dict[int, None]] = {}, {}  # told of, and waited for
+        for event in own:
+            if event.kind == WAIT:
+                waited = event.number
+                orders[1][waited] = None
+            elif event.kind in (FILL, ARRIVE):
+                orders[0][event.number] = None
+            elif event.kind == READ and waited >= 0:
+                first[waited] = min(event.number, first.get(waited, event.number))
+        if not any(event.kind == READ for event in own):
+            for told, known in zip(*orders, strict=False):
+                back.setdefault(told, set()).add(known)
+    found = {}
+    for told, place in first.items() if back else ():
+        known = back.get(told, set())
+        found[place] = Stage(told, next(iter(known)) if len(known) == 1 else None)
+    return found
+
+
+def _given(events: Mapping[int, list[Event]], ring: Mapping[int, Stage]) -> dict[int, set[int]]:
+    """By stage, the barriers at which those arrive who have read it, before they wait for its next
+    copies."""
+    starts = np.array(sorted(ring), np.int64)
+    given: dict[int, set[int]] = {}
+    for own in events.values():
+        read: set[int] = set()
+        for event in own:
+            if event.kind == READ and starts.size:
+                at = int(np.searchsorted(starts, event.number, "right")) - 1
+                read.update([int(starts[at])] if at >= 0 else ())
+            elif event.kind == WAIT:
+                read = {place for place in read if ring[place].told != event.number}
+            elif event.kind == ARRIVE:
+                for place in read:
+                    given.setdefault(place, set()).add(event.number)
+    return given
+
+
+def _ungiven(events: list[Event], given: Mapping[int, set[int]]) -> Iterator[str]:
+    """Copies over a stage by a thread that has waited for nobody who read it since its last copy
+    there."""
+    since: dict[int, set[int]] = {}
+    met: set[int] = set()
+    for event in events:
+        if event.kind == WAIT:
+            # The first for phase 1 of a barrier is over at once: nothing has been read yet.
+            if event.number in met or event.to == 0:
+                for waited in since.values():
+                    waited.add(event.number)
+            met.add(event.number)
+        elif event.kind == MEET:
+            since.clear()
+        elif event.kind == COPY:
+            if event.to in since and event.to in given and not since[event.to] & given[event.to]:
+                yield f"{UNGIVEN} in '{event.ins.text[:60]}'"
+            since[event.to] = set()
 
 
 def _over(events: list[Event]) -> Iterator[str]:

@@ -47,6 +47,7 @@ BESIDE = "release_by_warp(&barriers.ring.empty[(cursor.stage ^ 1)]"
         ("wait_for_fewer", FEWER, "sm90_batched", stages.PENDING),
         ("wait_for_fewer", FEWER, "sm90_grouped", stages.PENDING),
         ("stage_off_by_one", BESIDE, "sm90_writebound", stages.UNREAD),
+        ("wait_for_fewer", "+      wgmma_wait<(1) + 1>();", "sm90_unaligned", stages.PENDING),
         ("wait_by_one", "barrier_wait(&barriers.empty", "sm90_splitk", stages.OVER),
         ("wait_by_one", "barrier_wait(&barriers.empty", "sm90_swapab", stages.OVER),
     ],
@@ -57,7 +58,7 @@ def test_a_stage_is_given_back_once_it_was_read(
     assert words in judged(name, text, family).detail
 
 
-COPY, WAIT, READ, COMMIT, LEFT, ARRIVE, MEET = range(7)
+COPY, WAIT, READ, COMMIT, LEFT, ARRIVE, MEET, FILL = range(8)
 FULL, EMPTY, OTHER = 8, 16, 24
 PLACE, BESIDE_IT = 1024, 2048
 INS = Instruction(0, ("mbarrier", "arrive"), (), "", False, "mbarrier.arrive [%r1]")
@@ -72,7 +73,7 @@ ROUND = [(WAIT, FULL), (READ, PLACE + 32), (READ, BESIDE_IT), (COMMIT, 0)]
         ([*ROUND, (LEFT, 1), (ARRIVE, EMPTY)], stages.PENDING),
         ([*ROUND, (COMMIT, 0), (LEFT, 1), (ARRIVE, EMPTY)], ""),
         ([*ROUND[:3], (LEFT, 0), (ARRIVE, EMPTY)], stages.PENDING),
-        ([*ROUND, (ARRIVE, OTHER)], ""),
+        ([*ROUND, (ARRIVE, OTHER)], stages.UNGIVEN),
         ([(WAIT, OTHER), (ARRIVE, EMPTY)], stages.UNREAD),
         ([*ROUND, (LEFT, 0), (ARRIVE, EMPTY), *ROUND[1:]], stages.UNTOLD),
         ([*ROUND, (LEFT, 0), (ARRIVE, EMPTY), (ARRIVE, EMPTY)], stages.UNREAD),
@@ -92,6 +93,36 @@ def test_what_a_consumer_may_do_and_when(consumed: list[tuple[int, int]], words:
 )
 def test_a_thread_copies_over_what_it_waited_for(copied: list[tuple[int, ...]], words: str) -> None:
     assert told(copied, []) == words
+
+
+#: A thread's first wait for a place is over at once, as its parity says.
+FIRST, LATER = (WAIT, EMPTY, 1), (WAIT, EMPTY, 0)
+FOR_OTHERS = (WAIT, OTHER, 0)
+ONE = (COPY, FULL, PLACE)
+
+
+@pytest.mark.parametrize(
+    ("copied", "words"),
+    [
+        ([FIRST, ONE, LATER, ONE], ""),
+        ([FIRST, ONE, FOR_OTHERS, LATER, ONE], ""),
+        ([FIRST, ONE, FOR_OTHERS, ONE], stages.UNGIVEN),
+        ([ONE, FIRST, ONE], stages.UNGIVEN),
+        ([FIRST, ONE, FOR_OTHERS, (MEET, 0), ONE], ""),
+    ],
+)
+def test_a_thread_waits_for_who_reads_a_stage(copied: list[tuple[int, ...]], words: str) -> None:
+    """A wait that was left out went unseen where the same thread waits for another ring."""
+    assert told(copied, [*ROUND, (LEFT, 0), (ARRIVE, EMPTY)]) == words
+
+
+@pytest.mark.parametrize(("left", "words"), [(1, ""), (2, stages.PENDING)])
+def test_stages_that_threads_fill_are_given_back_once_read(left: int, words: str) -> None:
+    """No copy says where such a stage is: its first place is one that is read behind its wait."""
+    fills = [(FILL, FULL), (FILL, FULL + 1), (WAIT, EMPTY), (FILL, FULL), (WAIT, EMPTY + 1)]
+    rounds = [(WAIT, FULL), (READ, PLACE), (COMMIT, 0), (WAIT, FULL + 1), (READ, BESIDE_IT)]
+    consumed = [*rounds, (COMMIT, 0), (LEFT, left), (ARRIVE, EMPTY)]
+    assert told([*fills, (FILL, FULL + 1)], consumed) == words
 
 
 def told(copied: list[tuple[int, ...]], consumed: list[tuple[int, int]]) -> str:
