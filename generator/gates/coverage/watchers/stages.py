@@ -99,11 +99,14 @@ class Stages:
 
     def faults(self) -> Iterator[str]:
         """The first rule that a thread breaks, of each thread that does."""
-        ring = _ring(self.events) or _ring_of_fills(self.events)
+        ring, filled = _ring(self.events), {}
+        if not ring:
+            ring = _ring_of_fills(self.events)
+            filled = {stage.told: place for place, stage in ring.items()}
         given = _given(self.events, ring)
         everyone = [*self.events.values()]
         of_threads = [itertools.chain(_over(each), _broken(each, ring)) for each in everyone]
-        for told in (*of_threads, *(_ungiven(each, given) for each in everyone)):
+        for told in (*of_threads, *(_ungiven(each, filled, given) for each in everyone)):
             yield from itertools.islice(told, 1)
 
 
@@ -170,6 +173,7 @@ def _ring_of_fills(events: Mapping[int, list[Event]]) -> dict[int, Stage]:
     first that it tells goes with the first that it waits for."""
     back: dict[int, set[int]] = {}
     first: dict[int, int] = {}
+    fills: set[int] = set()
     for own in events.values():
         waited = -1
         orders: tuple[dict[int, None], dict[int, None]] = {}, {}  # told of, and waited for
@@ -182,10 +186,11 @@ def _ring_of_fills(events: Mapping[int, list[Event]]) -> dict[int, Stage]:
             elif event.kind == READ and waited >= 0:
                 first[waited] = min(event.number, first.get(waited, event.number))
         if not any(event.kind == READ for event in own):
-            for told, known in zip(*orders, strict=False):
-                back.setdefault(told, set()).add(known)
+            fills.update(orders[0])
+            for told, ahead in zip(*orders, strict=False):
+                back.setdefault(told, set()).add(ahead)
     found = {}
-    for told, place in first.items() if back else ():
+    for told, place in first.items() if fills else ():
         known = back.get(told, set())
         found[place] = Stage(told, next(iter(known)) if len(known) == 1 else None)
     return found
@@ -210,11 +215,16 @@ def _given(events: Mapping[int, list[Event]], ring: Mapping[int, Stage]) -> dict
     return given
 
 
-def _ungiven(events: list[Event], given: Mapping[int, set[int]]) -> Iterator[str]:
+def _ungiven(
+    events: list[Event], filled: Mapping[int, int], given: Mapping[int, set[int]]
+) -> Iterator[str]:
     """Copies over a stage by a thread that has waited for nobody who read it since its last copy
-    there."""
+    there. Where threads copy, they are seen to when they tell a barrier of a stage that is `filled`
+    so, once or twice; and whom they meet are no readers."""
+    places = {} if any(event.kind == READ for event in events) else filled
     since: dict[int, set[int]] = {}
     met: set[int] = set()
+    last = -1
     for event in events:
         if event.kind == WAIT:
             # The first for phase 1 of a barrier is over at once: nothing has been read yet.
@@ -222,12 +232,14 @@ def _ungiven(events: list[Event], given: Mapping[int, set[int]]) -> Iterator[str
                 for waited in since.values():
                     waited.add(event.number)
             met.add(event.number)
-        elif event.kind == MEET:
+        elif event.kind == MEET and not places:
             since.clear()
-        elif event.kind == COPY:
-            if event.to in since and event.to in given and not since[event.to] & given[event.to]:
+        elif event.kind in (COPY, FILL, ARRIVE):
+            to = event.to if event.kind == COPY else places.get(event.number, -1)
+            again = to in since and (event.kind == COPY or to != last)
+            if again and to in given and not since[to] & given[to]:
                 yield f"{UNGIVEN} in '{event.ins.text[:60]}'"
-            since[event.to] = set()
+            since[to], last = set(), to
 
 
 def _over(events: list[Event]) -> Iterator[str]:

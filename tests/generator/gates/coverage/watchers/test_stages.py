@@ -125,6 +125,17 @@ def test_stages_that_threads_fill_are_given_back_once_read(left: int, words: str
     assert told([*fills, (FILL, FULL + 1)], consumed) == words
 
 
+@pytest.mark.parametrize(
+    ("waits", "words"),
+    [([(WAIT, EMPTY)], ""), ([], stages.UNGIVEN), ([FOR_OTHERS], stages.UNGIVEN)],
+)
+def test_threads_fill_a_stage_once_it_was_read(waits: list[tuple[int, ...]], words: str) -> None:
+    """They tell its barrier twice a turn here; whom they meet between are no readers."""
+    fill = [(FILL, FULL), (ARRIVE, FULL)]
+    copied = [*fill, (FILL, FULL + 1), (MEET, 0), *waits, *fill]
+    assert told(copied, [*ROUND, (LEFT, 0), (ARRIVE, EMPTY)]) == words
+
+
 def told(copied: list[tuple[int, ...]], consumed: list[tuple[int, int]]) -> str:
     """The rule that one of a producer and a consumer breaks."""
     ring = stages.Stages(np.arange(64) % 32)
