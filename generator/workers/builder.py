@@ -27,6 +27,7 @@ from hgemm_packs.generator.gates import binary
 from hgemm_packs.generator.gates.coverage import gate as coverage
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.source import static
+from hgemm_packs.pack.manifest import GROUPED_LAYOUT, OF_BATCH
 
 #: A kernel takes a second; a compiler that takes this long has lost its way and is ended.
 COMPILE_S = 120
@@ -149,6 +150,10 @@ def toolchain() -> dict[str, Any]:
     }
 
 
+#: Layouts of kernels that make several products in a launch.
+_OF_SEVERAL = (*OF_BATCH.values(), GROUPED_LAYOUT)
+
+
 def make(choice: Choice) -> CompiledKernel | Verdict:
     """Build one choice and check its cubin as far as goes without disassembly, in this process:
     that would take as long as the compiler, and only finalists need it."""
@@ -168,8 +173,9 @@ def make(choice: Choice) -> CompiledKernel | Verdict:
 def inspect(kernel: CompiledKernel) -> Verdict:
     """The whole binary gate, and behind it the data-flow gate and the size gate, whose verdict
     carries the evidence of all; of a free source the static gate before these two. A kernel that
-    the tested problems do not cover is refused: the numeric gate runs no others on it. Raises
-    SassError without the disassembler."""
+    the tested problems do not cover is refused: the numeric gate runs no others on it, but of
+    several products at once, for which it draws its own. Raises SassError without the
+    disassembler."""
     fields = kernel.fields
     verdict = binary.check(fields, kernel.cubin)
     if not verdict.passed:
@@ -183,7 +189,7 @@ def inspect(kernel: CompiledKernel) -> Verdict:
         followed = coverage.check(fields, source)
         evidence |= followed.evidence
         further = [*followed.evidence.get("planned", ()), *followed.evidence.get("large", ())]
-        if followed.passed and further:
+        if followed.passed and further and fields["param_layout"] not in _OF_SEVERAL:
             told = f"untested: what {further[0]} alone decides, and no list has that problem"
             followed = replace(followed, status=Status.COVERAGE, detail=told)
     return replace(followed, evidence=evidence)

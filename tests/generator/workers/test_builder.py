@@ -16,6 +16,7 @@ import pytest
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Choice, CompiledKernel, Status, Verdict
+from hgemm_packs.generator.redteam.mutation import bases
 from hgemm_packs.generator.workers import builder
 from hgemm_packs.generator.workers.builder import ProcessBuilder
 from tests.generator.store.sample_store import choices
@@ -82,6 +83,15 @@ def test_the_whole_gate_judges_finalists() -> None:
     with ProcessBuilder(1) as service:
         assert service.inspect([built])[built.id].passed
         assert service.inspect([lied])[built.id].status is Status.BINARY
+
+
+@pytest.mark.parametrize("name", ["sm90_batched", "sm90_grouped"])
+def test_finalists_of_several_products_pass(name: str) -> None:
+    """All were refused: the size gate names problems for them, which are not of their gate."""
+    kernel = builder.make(bases.draw(1, 0, name).choice)
+    assert isinstance(kernel, CompiledKernel)
+    verdict = builder.inspect(kernel)
+    assert verdict.passed, verdict.detail
 
 
 def test_a_dead_compiler_costs_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
