@@ -7,8 +7,9 @@ shared memory are refused by `memory`.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Final
 
 from hgemm_packs.generator.gates.dataflow.program.parse import (
@@ -39,6 +40,7 @@ def faults(kernel: Kernel, finishes: bool = False) -> list[str]:
         _barriers(kernel, users),
         _lines_of_l2(kernel),
         _partners(kernel),
+        _stale(kernel),
     )
     for rule in rules:
         for ins, words in rule:
@@ -224,24 +226,52 @@ def _partners(kernel: Kernel) -> Iterator[tuple[Instruction, str]]:
 _IN_CLUSTER: Final = "shared::cluster"
 
 
+def _stale(kernel: Kernel) -> Iterator[tuple[Instruction, str]]:
+    """Reads of shared memory ahead of which, on some path, the thread has neither stored there nor
+    met or waited for others: what they find is of another launch."""
+    reached = _without(kernel, blocks(kernel), 0, _may_fill)
+    for ins in kernel.instructions:
+        reads = ins.opcode[0] in ("ld", "ldmatrix", "atom") and _SHARED & set(ins.opcode)
+        if reads and ins.index in reached:
+            yield ins, "shared: read before anything of this launch can be there"
+
+
+def _may_fill(ins: Instruction) -> bool:
+    """Whether shared memory may hold something of this launch behind an instruction."""
+    if ins.opcode[0] in ("st", "stmatrix"):
+        return bool(_SHARED & set(ins.opcode))
+    waits = ins.opcode[0] in ("mbarrier", "cp") and not _FILLED.isdisjoint(ins.opcode)
+    return waits or ins.opcode[0] in ("bar", "barrier")
+
+
+_SHARED: Final = frozenset(("shared", "shared::cta", "shared::cluster"))
+_FILLED: Final = _WAITS | {"wait_group", "wait_all"}
+
+
 def _certain(kernel: Kernel, graph: Mapping[int, Block], barrier: tuple[str, ...]) -> set[int]:
     """Instructions before which a barrier stands on every path from the start."""
-    reached = _without(kernel, graph, 0, barrier)
+    reached = _without(kernel, graph, 0, functools.partial(_is, barrier))
     return {ins.index for ins in kernel.instructions if ins.index not in reached}
 
 
 def _ends_alone(kernel: Kernel, graph: Mapping[int, Block], load: Instruction) -> bool:
     """Whether a path leads from a load to the end without a word to the others."""
-    reached = _without(kernel, graph, load.index, ("barrier", "cluster", "arrive"))
+    told = functools.partial(_is, ("barrier", "cluster", "arrive"))
+    reached = _without(kernel, graph, load.index, told)
     ends = {ins.index for ins in kernel.instructions if ins.opcode[0] in ("ret", "exit")}
     return bool(reached & ends)
 
 
+def _is(words: tuple[str, ...], ins: Instruction) -> bool:
+    """Whether an instruction that no thread leaves out begins with these words."""
+    return ins.opcode[: len(words)] == words and not ins.guard
+
+
 def _without(
-    kernel: Kernel, graph: Mapping[int, Block], start: int, barrier: tuple[str, ...]
+    kernel: Kernel, graph: Mapping[int, Block], start: int, stops: Callable[[Instruction], bool]
 ) -> set[int]:
-    """Instructions that a path from `start` comes to without a barrier before them."""
-    count, reached, due = len(barrier), set(), [start]
+    """Instructions that a path from `start` comes to with none before them that `stops` it."""
+    reached, due = set(), [start]
     while due:
         at = due.pop()
         first = max(first for first in graph if first <= at)
@@ -249,7 +279,7 @@ def _without(
             if ins.index in reached:
                 break
             reached.add(ins.index)
-            if ins.opcode[:count] == barrier and not ins.guard:
+            if stops(ins):
                 break
         else:
             due += graph[first].next

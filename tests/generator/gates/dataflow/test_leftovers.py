@@ -40,10 +40,21 @@ PASS = {
     "ld.global.L1::no_allocate.L2::cache_hint.L2::256B.u32 %r3, [%rd1], %rd3;",
     "sets on every path": "@%p1 bra $A; mov.u32 %r3, 1; bra $B; $A: mov.u32 %r3, 2;"
     "$B: st.global.u32 [%rd1], %r3;",
+    "reads what it or others may have stored": "ld.shared.u32 %r3, [%r2+8];".join(
+        ("st.shared.u32 [%r2+8], 0;", "bar.sync 0;", "")
+    ),
     "leaves a sum unset where K is nothing": "@%p1 bra $A; mov.f32 %f1, 0f00000000;"
     "$A: add.f32 %f2, %f1, %f1; cvt.rn.f16x2.f32 %r3, %f2, %f1; st.global.u32 [%rd1], %r3;",
 }
 BAD = {
+    "reads what another launch left": (
+        "ld.shared.u32 %r3, [%r2+8]; bar.sync 0; st.global.u32 [%rd1], %r3;",
+        "shared: read before anything of this launch can be there",
+    ),
+    "reads so on one path": (
+        "@%p1 bra $A; bar.sync 0; $A: ld.shared.u32 %r3, [%r2+8]; st.global.u32 [%rd1], %r3;",
+        "shared: read before anything of this launch can be there",
+    ),
     "never set": ("st.global.u32 [%rd1], %r3;", "register: read before it is set"),
     "set on one path": (
         "@%p1 bra $A; mov.u32 %r3, 1; $A: st.global.u32 [%rd1], %r3;",
