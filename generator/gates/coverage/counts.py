@@ -149,10 +149,10 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     """What is wrong in any CTA of the first and the last clusters of these problems, the first
     fault alone; `most` as in `launches.grid`."""
     fields, together = trial.fields, ranks(trial.fields)
-    laid = []
+    laid, places = [], trial.named_places()
     for sizes in asked:
         x, y = grid(fields, sizes, most)
-        told = {(place - place % together, 0) for place in trial.named_places() if place < x}
+        told = {(place - place % together, 0) for place in places if place < x}
         starts = sorted({(0, 0), (x - together, y - 1), *told})
         ctas = [(first + rank, j) for first, j in starts for rank in range(together)]
         laid.append(Launch(sizes, (x, y), ctas))

@@ -16,15 +16,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from hgemm_packs.generator.gates.coverage.launches import BYTES
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
+from hgemm_packs.generator.gates.coverage.watchers.stages import LAST_LANE
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 
 FLYING: Final = "stores: staged over what a bulk store may still read"
 UNMET: Final = "stores: staged over a bulk store that other threads do not know to have read"
 UNENDED: Final = "stores: a bulk store may still read when its CTA ends"
-LAST_LANE: Final = 31
-BYTES: Final = 2
 STORE, COMMIT, LEFT, MEET, STAGE = range(5)
 _NOTHING: Final = (Operand("number"),)
 

@@ -7,8 +7,6 @@ by one lane where any lane may be chosen to copy. No tool sees what copy engine 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -18,14 +16,6 @@ from hgemm_packs.generator.gates.coverage import gate
 from hgemm_packs.generator.gates.coverage.watchers import stages
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from tests.generator.redteam.planted import planted
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of this file's own: each kernel is compiled once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def judged(name: str, text: str, family: str) -> Verdict:

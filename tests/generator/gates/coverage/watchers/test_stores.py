@@ -6,7 +6,6 @@ every GPU, and its shared memory was the next CTA's while the copy engine still 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,14 +16,6 @@ from hgemm_packs.generator.gates.coverage import gate
 from hgemm_packs.generator.gates.coverage.watchers import stores
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from tests.generator.redteam.planted import planted
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of this file's own: each kernel is compiled once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.mark.parametrize(
