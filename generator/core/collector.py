@@ -1,7 +1,7 @@
 """Python's collector of cycles, paused while a gate reads a kernel.
 
 A gate makes millions of small objects, hardly any of them in cycles, and the collector goes over
-those that live again and again: 40% of the time of the gates that need no GPU.
+those that live again and again: a third of the time of the gates that need no GPU.
 """
 
 from __future__ import annotations

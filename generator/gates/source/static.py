@@ -212,7 +212,9 @@ def _assembly(text: str) -> tuple[str, ...]:
     """Faults of one asm statement."""
     root = Parser(_language()).parse(f"void f() {{ {text}; }}".encode()).root_node
     nodes = _nodes(root, ("gnu_asm_expression",))
-    return tuple(_asm_faults(nodes[0])) if len(nodes) == 1 else ("asm: cannot be read alone",)
+    if [_text(node) for node in nodes] != [text]:
+        return ("asm: reads otherwise where it stands alone",)
+    return tuple(_asm_faults(nodes[0]))
 
 
 def _asm_faults(node: Node) -> Iterator[str]:
