@@ -11,12 +11,23 @@ import pytest
 from hgemm_packs.generator.compile import compiler
 
 
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A cache for tests that need kernels and do not ask how they came about: each is compiled
+    once."""
+    return str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache; sources read anew before and after."""
-    monkeypatch.setenv("HGEMM_PACKS_CACHE", str(tmp_path / "cache"))
+def cache(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """An empty cache, or the kept one for who asks for it; sources read anew before and after."""
+    shared = "kept" in request.fixturenames
+    root = Path(request.getfixturevalue("kept")) if shared else tmp_path / "cache"
+    monkeypatch.setenv("HGEMM_PACKS_CACHE", str(root))
     compiler.expand_source.cache_clear()
-    yield tmp_path / "cache" / "v1" / "build"
+    yield root / "v1" / "build"
     compiler.expand_source.cache_clear()
 
 

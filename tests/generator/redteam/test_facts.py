@@ -8,7 +8,6 @@ not take, or had N in place of a stride that is always N. They counted as missed
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,13 +16,7 @@ from hgemm_packs.generator.compile.candidate import Candidate
 from hgemm_packs.generator.redteam.mutation import bases, draw, facts, judge
 from tests.generator.redteam.planted import BY_NAME, planted
 
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of this file's own: each kernel is compiled once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,7 @@ from hgemm_packs.generator.redteam.mutation.operators import OPERATORS
 from tests.generator.redteam.killed_mutants import SEED, Judges, line
 from tests.generator.redteam.planted import BY_NAME, planted
 
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of this file's own: each kernel is compiled once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 def test_a_mutant_follows_from_seed_and_number_alone() -> None:

@@ -20,6 +20,8 @@ from hgemm_packs.generator.redteam import corpus, on_gpu, run
 from hgemm_packs.generator.redteam.book import Book
 from hgemm_packs.generator.run import evaluate
 
+pytestmark = pytest.mark.usefixtures("kept")
+
 CASES = {case.name: case for case in corpus.load()}
 BAD = [name for name, case in CASES.items() if not case.honest]
 
@@ -94,15 +96,13 @@ def test_the_corpus_covers_every_gate_and_every_file_is_a_case() -> None:
     assert all(case.what.endswith(".") for case in CASES.values())
 
 
-def test_the_compiler_leaves_in_what_only_tools_see(kept: str, report: run.Report) -> None:
+def test_the_compiler_leaves_in_what_only_tools_see(report: run.Report) -> None:
     """Loads that nothing needs and barriers of one warp are easily optimised away."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", kept)
-        counts = {}
-        for name in ("plain", "reads_behind_a", "reads_c", "divergent_barrier"):
-            one = CASES[name].candidate
-            assert one is not None
-            counts[name] = sass.census(compiler.build_source(one.source, one.fields).cubin).opcodes
+    counts = {}
+    for name in ("plain", "reads_behind_a", "reads_c", "divergent_barrier"):
+        one = CASES[name].candidate
+        assert one is not None
+        counts[name] = sass.census(compiler.build_source(one.source, one.fields).cubin).opcodes
     loads = counts["plain"]["LDG"]
     assert counts["reads_behind_a"]["LDG"] == loads + 1
     assert counts["reads_c"]["LDG"] == loads + 4
@@ -263,10 +263,9 @@ class FakeWorker:
 
 
 def gpu_stage(
-    monkeypatch: pytest.MonkeyPatch, cache: str, book: Book | None = None, **behaviour: str
+    monkeypatch: pytest.MonkeyPatch, book: Book | None = None, **behaviour: str
 ) -> tuple[FakeGpu, dict[str, Any]]:
     """A GPU stage over a few cases, all of which behave as expected but for `behaviour`."""
-    monkeypatch.setenv("HGEMM_PACKS_CACHE", cache)
     names = (
         "plain",
         "split_k",
@@ -288,8 +287,8 @@ def gpu_stage(
     return gpu, document
 
 
-def test_the_gpu_stage_decides_every_case(monkeypatch: pytest.MonkeyPatch, kept: str) -> None:
-    gpu, document = gpu_stage(monkeypatch, kept)
+def test_the_gpu_stage_decides_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, document = gpu_stage(monkeypatch)
     counts = ("total", "rejected", "honest_total", "honest_passed", "undecided")
     assert [document[name] for name in counts] == [6, 6, 2, 2, 0]
     assert sorted(gpu.kept) == ["bomb_in_shared_behind", "plain", "split_k"]
@@ -326,9 +325,9 @@ def test_the_gpu_stage_decides_every_case(monkeypatch: pytest.MonkeyPatch, kept:
     ],
 )
 def test_what_goes_wrong_on_a_gpu_is_told(
-    monkeypatch: pytest.MonkeyPatch, kept: str, name: str, does: str, got: str
+    monkeypatch: pytest.MonkeyPatch, name: str, does: str, got: str
 ) -> None:
-    _, document = gpu_stage(monkeypatch, kept, **{name: does})
+    _, document = gpu_stage(monkeypatch, **{name: does})
     wrong = {
         case["name"]: case["got_gate"]
         for case in document["cases"]

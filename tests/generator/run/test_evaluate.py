@@ -79,15 +79,8 @@ def timed(hot: float, cold: float, rival: float = 10.0) -> dict[str, Any]:
     return in_process._answer("timing", Status.OK, samples=samples, baselines=baselines)
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A cache for the one kernel that all tests on the made-up device are about."""
-    return str(tmp_path_factory.mktemp("cache"))
-
-
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, kept: str) -> type[FakeWorker]:
-    monkeypatch.setenv("HGEMM_PACKS_CACHE", kept)
     FakeWorker.calls, FakeWorker.made = [], 0
     facts = {n: getattr(corpus.device_facts(), n) for n in DeviceFacts.__slots__}
     FakeWorker.answers = {

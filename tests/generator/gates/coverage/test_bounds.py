@@ -9,10 +9,10 @@ from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.gates.coverage import bounds, gate
 from hgemm_packs.generator.redteam.mutation import bases
-from tests.generator.gates.coverage.test_coverage import SUM, judged, kept
+from tests.generator.gates.coverage.test_coverage import SUM, judged
 from tests.generator.redteam.planted import planted
 
-__all__ = ["kept"]
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 @pytest.mark.parametrize("most", [1 << 8, 1 << 31, 1 << 51, 1 << 57])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -19,16 +19,11 @@ from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.dataflow.program.parse import parse
 from hgemm_packs.generator.gates.dataflow.program.webs import split
 
+pytestmark = pytest.mark.usefixtures("kept")
+
 ALL = {**FAMILIES, **GROUPED, **BATCHED}
 EXPECT = re.compile(r"(mbarrier\.arrive\.expect_tx\S* _, \[[^\]]*\], )(%r\d+);")
 KERNELS = [(name, seed) for name in ALL for seed in range(2)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def ptx_of(name: str, seed: int) -> tuple[Mapping[str, Any], str]:

@@ -4,7 +4,7 @@ problem, and what is wrong beyond any size that a test would take is found witho
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,10 @@ from hgemm_packs.generator.gates.coverage.problems import at_once, ring_of
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.redteam import corpus
 
+pytestmark = pytest.mark.usefixtures("kept")
+
 MANIFESTS = Path(__file__).resolve().parents[4] / "manifests" / "sm_90a"
 EVERY = 150  # of the committed kernels one in so many
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def committed() -> list[tuple[str, Mapping[str, Any]]]:

@@ -7,7 +7,7 @@ that left one row of tokens out, or all columns from 131,072 on, was never asked
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,13 +18,7 @@ from hgemm_packs.generator.gates.coverage import gate
 from hgemm_packs.generator.redteam.mutation import bases
 from tests.generator.redteam.planted import planted
 
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of this file's own: each kernel is compiled once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 def of(source: str, fields: Mapping[str, Any]) -> Verdict:

@@ -14,9 +14,9 @@ from hgemm_packs.generator.gates.coverage import gate
 from hgemm_packs.generator.gates.coverage.launches import with_strides
 from hgemm_packs.generator.gates.coverage.reads import irregular, tiles
 from hgemm_packs.generator.redteam import corpus
-from tests.generator.gates.coverage.test_coverage import PLAIN, SUM, judged, kept
+from tests.generator.gates.coverage.test_coverage import PLAIN, SUM, judged
 
-__all__ = ["kept"]
+pytestmark = pytest.mark.usefixtures("kept")
 
 LESS = "  int f;\n{}\n  sum(acc, g, row, column, 0, k - f);\n"
 SHIFTS = (

@@ -7,7 +7,6 @@ their gates on a GPU lay all operands at 16 bytes and take sizes in steps of 8.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -19,13 +18,7 @@ from hgemm_packs.generator.gates.coverage import gate
 from hgemm_packs.generator.redteam.mutation import bases
 from hgemm_packs.generator.redteam.mutation.draw import with_value
 
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of this file's own: each kernel is compiled once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 @cache

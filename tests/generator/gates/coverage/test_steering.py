@@ -5,8 +5,6 @@ was right on every problem that any gate runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -15,12 +13,7 @@ from hgemm_packs.generator.gates.coverage import gate
 from hgemm_packs.generator.gates.coverage.program import arithmetic
 from tests.generator.gates.coverage.test_coverage import STORE, SUM, judged
 
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 TWICE = (

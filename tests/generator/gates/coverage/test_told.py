@@ -4,8 +4,6 @@ that no gate would have run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from hgemm_packs.generator.core.spec import Status
@@ -14,12 +12,7 @@ from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.dataflow.program.parse import parse
 from tests.generator.gates.coverage.test_coverage import SUM, judged
 
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 #: The plain kernel's sum, of an A that is read so many columns on.

@@ -95,6 +95,7 @@ def _with_workspace(put: str) -> str:
     for number, name in (("1", "one"), ("2", "other")):
         copied = f"""cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes
  [{name}], [%rd{number}, {{%r4, %r4}}], [%r30];
+bar.sync 0;
 ld.shared.u32 %r{number}, [{name}];"""
         text = text.replace(f"ld.global.u32 %r{number}, [%rd{number}];", copied)
     return (text + _PRODUCT + put + _TAIL).replace("DTYPE", "f16")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,11 @@ from hgemm_packs.generator.gates.dataflow import exceptions, gate
 from hgemm_packs.generator.redteam import corpus
 from hgemm_packs.generator.workers import builder
 
+pytestmark = pytest.mark.usefixtures("kept")
+
 ALL = {**FAMILIES, **GROUPED, **BATCHED}
 MANIFESTS = Path(__file__).resolve().parents[4] / "manifests" / "sm_90a"
 EVERY = 100  # of the committed kernels one in so many
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def drawn(name: str, epilogue: str | None, seed: int) -> Genome:
@@ -180,9 +175,12 @@ def test_what_cases_hide_is_named(case: str, told: str) -> None:
     assert told in gate.check_ptx(one.fields, ptx).detail
 
 
-def test_the_ptx_is_that_of_the_kernel_s_own_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ptx_is_that_of_the_kernel_s_own_compilation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """From the cache the second time; a damaged entry is made again; a source of another kernel is
     refused."""
+    monkeypatch.setenv("HGEMM_PACKS_CACHE", str(tmp_path))
     choice = Choice.of("sm90_gemv", {**GELU, COMPUTES: "bias"})
     source = compiler.render(choice.family, choice.genome)
     built = compiler.build_one(choice.family, choice.genome)

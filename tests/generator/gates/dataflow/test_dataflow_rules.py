@@ -83,8 +83,8 @@ def test_operands_are_moved_and_multiplied_and_nothing_else(put: str, told: str)
         "st.shared.u32 [%r8], %r1; bar.sync 0; ld.shared.u32 %r1, [%r8];",
         "st.shared.u16 [%r8], %r1; st.shared.u16 [%r8+2], %r1; bar.sync 0;"
         " ld.shared.u32 %r1, [%r8];",
-        "cp.async.cg.shared.global [%r8], [%rd1], 16; ldmatrix.sync.aligned.m8n8.x1.shared.b16"
-        " {%r1}, [%r8];",
+        "cp.async.cg.shared.global [%r8], [%rd1], 16; cp.async.wait_all; bar.sync 0;"
+        " ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r8];",
         "and.b32 %r11, %r4, 7; ld.global.u32 %r12, [kTable]; setp.eq.u32 %p1, %r12, %r11;"
         "@%p1 bra on; on: ld.global.u32 %r1, [%rd1+4];",
     ],

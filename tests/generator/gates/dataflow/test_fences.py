@@ -4,7 +4,7 @@ stands on every path; families' kernels have it, and each is refused without."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ from hgemm_packs.generator.core.spec import Status
 from hgemm_packs.generator.families import BATCHED, FAMILIES, GROUPED, family
 from hgemm_packs.generator.gates.dataflow import gate
 from tests.generator.gates.dataflow.snippets import check
+
+pytestmark = pytest.mark.usefixtures("kept")
 
 FENCE = "fence.proxy.async.shared::cta;"
 SHOWN = "fence.mbarrier_init.release.cluster;"
@@ -25,13 +27,6 @@ WITH_FENCES = {
     "sm90_oneshot": {"cp_async": True},
     "sm90_unaligned": {},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def ptx_of(name: str, genes: Mapping[str, Any] | None = None) -> tuple[Mapping[str, Any], str]:

@@ -3,8 +3,6 @@ races, and each of these kernels passed every gate: on a GPU it is right nearly 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from hgemm_packs.generator.compile import compiler
@@ -15,12 +13,7 @@ from hgemm_packs.generator.redteam.mutation.draw import Mutant
 from tests.generator.gates.dataflow.snippets import check
 from tests.generator.redteam.planted import planted
 
-
-@pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HGEMM_PACKS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 BAD = {
