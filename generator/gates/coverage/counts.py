@@ -24,7 +24,7 @@ from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.trial import Trial
-from hgemm_packs.generator.gates.coverage.watchers import arrivals, lanes, stages, stores
+from hgemm_packs.generator.gates.coverage.watchers import arrivals, lanes, openings, stages, stores
 from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at
 from hgemm_packs.generator.gates.coverage.watchers.tell import Tell
 from hgemm_packs.generator.gates.dataflow.flow import Flow
@@ -42,9 +42,10 @@ _WIDTHS: Final = {"v2": 2, "v4": 4}
 
 def watched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say which barrier is told of what, and what is done to shared memory."""
-    if _expects(ins) or _brings(ins) or arrivals.is_told(ins):
+    if _expects(ins):
         return ins.operands
-    return (*stages.watched(ins), *lanes.watched(ins), *stores.watched(ins))
+    asked = (stages.watched(ins), lanes.watched(ins), stores.watched(ins))
+    return (*openings.watched(ins), *itertools.chain.from_iterable(asked))
 
 
 def _expects(ins: Instruction) -> bool:
@@ -166,11 +167,13 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     ring = stages.Stages(lane)
     met = lanes.Lanes(lane, np.arange(who.total) // 32, who.cta)
     arrived = arrivals.Arrivals(who.cta, together)
+    opened = openings.Openings(who.cta, together)
     stored = stores.Stores(lane, stores.box_of(fields))
     tell = Tell(
         [
             (lambda ins: _expects(ins) or _brings(ins), books),
             (arrivals.is_told, arrived),
+            (openings.watched, opened),
             (stages.watched, ring),
             (lanes.watched, met),
             (stores.watched, stored),
@@ -182,7 +185,7 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     for cta, words in books.differences():
         of = int(who.launch[int(np.argmax(who.cta == cta))])
         return f"bytes: {words} of {asked[of].text}"
-    rules = (ring.faults(), arrived.faults(), met.faults(), stored.faults())
+    rules = (ring.faults(), arrived.faults(), opened.faults(), met.faults(), stored.faults())
     return next(itertools.chain(*rules), "")
 
 

@@ -94,3 +94,14 @@ def test_a_barrier_that_is_told_of_bytes_by_hand_is_refused() -> None:
     assert told(fields, put) == [
         f"bytes: a barrier is told of bytes that nothing brings in '{by_hand[:-1]}'"
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"), [each for each in KERNELS if each[0] not in GROUPED and each[1] == 0]
+)
+def test_who_uses_a_barrier_has_met_its_maker(name: str, seed: int) -> None:
+    """Without the meetings of a kernel's threads: on a GPU the maker of its barriers is ahead
+    nearly always."""
+    fields, ptx = ptx_of(name, seed)
+    (found,) = told(fields, re.sub(r"(?<!\w)(bar\.(sync|arrive)|barrier\.cluster)[^;]*;", "", ptx))
+    assert found.startswith("arrivals: may not have been made yet: the barrier of ")
