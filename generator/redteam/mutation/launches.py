@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from hgemm_packs.generator.redteam.mutation.operators.base import Fields
-from hgemm_packs.pack.manifest import GROUPED_LAYOUT
+from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAPPED
 
 #: Fields that say which kernel it is, and nothing of a launch.
 NAMES: Final = frozenset(("name", "symbol", "family", "genome"))
@@ -23,6 +23,9 @@ def are_allowed(own: Fields, given: Fields) -> bool:
     made for. A field that has no rule of its own must be the same."""
     if _is_any_grid(own) and _is_any_grid(given):
         given = {**given, "grid": own["grid"]}
+    elif _is_one_row(given):
+        grid = {**given["grid"], "persistent": own["grid"].get("persistent", False)}
+        given = {**given, "grid": grid}
     return all(
         _RULES.get(name, _are_same)(own.get(name), given.get(name))
         for name in {*own, *given} - NAMES
@@ -35,6 +38,15 @@ def _is_any_grid(fields: Fields) -> bool:
     many CTAs there are and no more."""
     is_persistent = fields["grid"].get("persistent") and fields["grid"].get("slices", 1) == 1
     return fields["param_layout"] == GROUPED_LAYOUT and bool(is_persistent)
+
+
+def _is_one_row(fields: Fields) -> bool:
+    """Whether a grid is of one cluster along x, which is what a persistent one's bound is on: at
+    least one cluster always runs. Where there are no maps, tiles along N go along y."""
+    grid = fields["grid"]
+    rows = grid["tile_m"] * fields["cluster"][0]
+    is_flat = bool(MAPPED[str(fields["param_layout"])])
+    return not is_flat and fields["dims"]["m"]["max"] <= rows and grid.get("slices", 1) == 1
 
 
 def _are_same(own: Any, given: Any) -> bool:

@@ -70,6 +70,20 @@ def test_a_grid_of_groups_may_be_of_any_size() -> None:
             assert not launches.are_allowed(once, other)
 
 
+def test_a_grid_of_one_row_is_never_bounded() -> None:
+    """A persistent grid has at least one cluster along x; tiles of N go along y."""
+    fields = bases.draw(1, 0, "sm90_gemv").fields
+    rows = fields["grid"]["tile_m"]
+    for most, is_allowed in ((rows, True), (rows + 1, False)):
+        own = draw.with_value(fields, "dims.m.max", most)
+        assert own["grid"]["persistent"] is False
+        given = draw.with_value(own, "grid.persistent", True)
+        assert launches.are_allowed(own, given) is is_allowed
+    mapped = draw.with_value(FIELDS, "dims.m.max", 1)
+    once = draw.with_value(mapped, "grid.persistent", False)
+    assert not launches.are_allowed(once, draw.with_value(once, "grid.persistent", True))
+
+
 def test_a_kernel_of_fewer_stages_is_an_honest_one_with_more_room() -> None:
     """Of the genome whose ring is longer the record promises shared memory that is not there."""
     base = bases.draw(1, 0, "sm90_wgmma")
