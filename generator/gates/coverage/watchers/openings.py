@@ -19,6 +19,7 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Oper
 
 UNMET: Final = "arrivals: may not have been made yet: the barrier of"
 _NOTHING: Final = (Operand("number"),)
+NO_SUCH: Final = "arrivals: a CTA has 16 barriers to meet at, and another is named in"
 CLUSTER: Final = 16  # in place of the number of a CTA's barrier
 WARP: Final = 32
 
@@ -62,6 +63,7 @@ class Openings:
     made: dict[Barrier, _Made] = field(default_factory=dict)
     used: dict[int, _Used] = field(default_factory=dict)  # first, by barrier and warp
     is_unknown: bool = False
+    beyond: str = ""  # an instruction that names a barrier which is not there
 
     def __post_init__(self) -> None:
         self.came, self.met = (np.zeros((self.cta.size, CLUSTER + 1), np.int32) for _ in range(2))
@@ -97,6 +99,9 @@ class Openings:
                 self.is_unknown = True
                 return
             number = found
+            if (number < 0).any() or (number >= CLUSTER).any():
+                self.beyond = self.beyond or ins.text[:80]
+                return
         number = np.broadcast_to(number, who.shape)
         if "wait" not in ins.opcode:
             self.came[who, number] += 1
@@ -104,7 +109,10 @@ class Openings:
             self.met[who, number] = self.came[who, number]
 
     def faults(self) -> Iterator[str]:
-        """The first use of a barrier by a warp that has not met its maker."""
+        """A meeting that is none, or the first use of a barrier by a warp that has not met its
+        maker."""
+        if self.beyond:
+            yield f"{NO_SUCH} '{self.beyond}'"
         if self.is_unknown:
             return
         for key, use in self.used.items():

@@ -105,3 +105,12 @@ def test_who_uses_a_barrier_has_met_its_maker(name: str, seed: int) -> None:
     fields, ptx = ptx_of(name, seed)
     (found,) = told(fields, re.sub(r"(?<!\w)(bar\.(sync|arrive)|barrier\.cluster)[^;]*;", "", ptx))
     assert found.startswith("arrivals: may not have been made yet: the barrier of ")
+
+
+def test_threads_meet_at_barriers_that_there_are() -> None:
+    """The gate failed on a number beyond 15, which the compiler lets pass in a register."""
+    fields, ptx = ptx_of("sm90_writebound", 0)
+    (found,) = told(fields, re.sub(r"(?<!\w)bar\.sync[^;]*;", "bar.sync 384;", ptx))
+    assert found.startswith(
+        "arrivals: a CTA has 16 barriers to meet at, and another is named in 'bar"
+    )
