@@ -25,7 +25,7 @@ from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machin
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.trial import Trial
 from hgemm_packs.generator.gates.coverage.watchers import arrivals, lanes, openings, stages, stores
-from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at
+from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at, brings
 from hgemm_packs.generator.gates.coverage.watchers.tell import Tell
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand
@@ -36,7 +36,6 @@ ARRAY_BIT: Final = 20  # arrays in shared memory lie so far apart: none is large
 ACROSS, HALVES = 3, 6  # tiles along M and N, and runs, where memory decides who goes where
 TURNS: Final = 2  # tiles of a persistent CTA, along each side
 ROW: Final = 7  # tiles in a row: each of two consumers goes round its ring of stores
-_BRINGS: Final = "complete_tx::bytes"
 _WIDTHS: Final = {"v2": 2, "v4": 4}
 
 
@@ -50,10 +49,6 @@ def watched(ins: Instruction) -> Iterable[Operand]:
 
 def _expects(ins: Instruction) -> bool:
     return ins.opcode[0] == "mbarrier" and "expect_tx" in ins.opcode
-
-
-def _brings(ins: Instruction) -> bool:
-    return any(word.endswith(_BRINGS) for word in ins.opcode)
 
 
 def faults(trial: Trial) -> Iterator[str]:
@@ -171,7 +166,7 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     stored = stores.Stores(lane, stores.box_of(fields))
     tell = Tell(
         [
-            (lambda ins: _expects(ins) or _brings(ins), books),
+            (lambda ins: _expects(ins) or brings(ins), books),
             (arrivals.is_told, arrived),
             (openings.watched, opened),
             (stages.watched, ring),
@@ -319,7 +314,7 @@ def faults_in_blocks(flow: Flow) -> Iterator[str]:
                 if count is None:
                     yield f"bytes: a count that is not known in '{ins.text[:100]}'"
                 open_ = {addresses[-1]: (ins, count or 0)}
-            elif _brings(ins):
+            elif brings(ins):
                 size = _size_in(flow, kernel, ins)
                 if addresses[-1] not in open_ or size is None:
                     yield f"bytes: for a barrier that is not told of them in '{ins.text[:100]}'"

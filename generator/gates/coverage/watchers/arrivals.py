@@ -33,6 +33,11 @@ def is_told(ins: Instruction) -> bool:
     return words[:4] == ("cp", "async", "mbarrier", "arrive")
 
 
+def brings(ins: Instruction) -> bool:
+    """Whether an instruction tells a barrier of the bytes that it brings."""
+    return any(word.endswith("complete_tx::bytes") for word in ins.opcode)
+
+
 def barrier_at(cta: int, together: int, address: int) -> Barrier:
     """Whose barrier an address is, as a thread of CTA `cta` has it; `together` are a cluster."""
     rank = address >> RANK_BIT

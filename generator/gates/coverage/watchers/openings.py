@@ -14,7 +14,12 @@ import numpy as np
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
-from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at, is_told
+from hgemm_packs.generator.gates.coverage.watchers.arrivals import (
+    Barrier,
+    barrier_at,
+    brings,
+    is_told,
+)
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 
 UNMET: Final = "arrivals: may not have been made yet: the barrier of"
@@ -26,13 +31,9 @@ WARP: Final = 32
 
 def watched(ins: Instruction) -> Sequence[Operand]:
     """Operands that say which barrier is made or used, or where threads meet."""
-    if is_told(ins) or _brings(ins):
+    if is_told(ins) or brings(ins):
         return ins.operands
     return (ins.operands or _NOTHING) if _meets(ins) else ()
-
-
-def _brings(ins: Instruction) -> bool:
-    return any(word.endswith("complete_tx::bytes") for word in ins.opcode)
 
 
 def _meets(ins: Instruction) -> bool:
