@@ -20,13 +20,13 @@ from hgemm_packs.generator.gates.coverage.watchers.arrivals import (
     brings,
     is_told,
 )
+from hgemm_packs.generator.gates.coverage.watchers.lanes import WARP
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 
 UNMET: Final = "arrivals: may not have been made yet: the barrier of"
-_NOTHING: Final = (Operand("number"),)
 NO_SUCH: Final = "arrivals: a CTA has 16 barriers to meet at, and another is named in"
 CLUSTER: Final = 16  # in place of the number of a CTA's barrier
-WARP: Final = 32
+_NOTHING: Final = (Operand("number"),)
 
 
 def watched(ins: Instruction) -> Sequence[Operand]:
@@ -92,17 +92,14 @@ class Openings:
         return barrier_at(int(self.cta[thread]), self.together, key >> 20)
 
     def _meet(self, ins: Instruction, who: Array, frame: Frame) -> None:
-        if "cluster" in ins.opcode:
-            number = np.array([CLUSTER])
-        else:
-            found = frame.value(ins.operands[0], np.int32)
-            if found is None:
-                self.is_unknown = True
-                return
-            number = found
-            if (number < 0).any() or (number >= CLUSTER).any():
-                self.beyond = self.beyond or ins.text[:80]
-                return
+        of_cluster = "cluster" in ins.opcode
+        number = np.array([CLUSTER]) if of_cluster else frame.value(ins.operands[0], np.int32)
+        if number is None:
+            self.is_unknown = True
+            return
+        if not of_cluster and ((number < 0) | (number >= CLUSTER)).any():
+            self.beyond = self.beyond or ins.text[:80]
+            return
         number = np.broadcast_to(number, who.shape)
         if "wait" not in ins.opcode:
             self.came[who, number] += 1
