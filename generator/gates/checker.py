@@ -56,13 +56,16 @@ def _apart(align: int) -> int:
     return align // 2 % 8
 
 
-def operand(values: torch.Tensor, transposed: bool, align: int = 16) -> torch.Tensor:
-    """`values` [rows, columns] stored with a leading stride of at least 8 above the minimum, at a
-    multiple of `align` bytes, as the stride is, and of no more; NaN in the padding."""
+def operand(
+    values: torch.Tensor, transposed: bool, align: int = 16, further: int = 8
+) -> torch.Tensor:
+    """`values` [rows, columns] stored with a leading stride of at least `further` above the
+    minimum, at a multiple of `align` bytes, as the stride is, and of no more; NaN in the
+    padding."""
     rows, columns = values.shape
     outer, inner = (columns, rows) if transposed else (rows, columns)
     shift = _apart(align)
-    lead = -(-inner // 8) * 8 + 8 + shift
+    lead = -(-inner // 8) * 8 + further + shift
     size = shift + outer * lead
     buffer = torch.full((size,), float("nan"), dtype=values.dtype, device=values.device)
     stored = buffer[shift:].view(outer, lead)
@@ -133,11 +136,15 @@ class Checker:
         e = self.entry
         return fit_shape(e, size(e.m, m), size(e.n, n), self.max_ctas)
 
-    def store(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both as the kernel's layout stores them; the next launches must not change them."""
+    def store(
+        self, a: torch.Tensor, b: torch.Tensor, align: tuple[int, int] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both as the kernel's layout stores them, with strides that differ where both have rows of
+        K, at multiples of `align` bytes, by default those of the record; the next launches must not
+        change them."""
         layout = self.entry.layout
-        of_a, of_b, _ = self.entry.align
-        stored = operand(a, layout[0] == "t", of_a), operand(b, layout[1] == "t", of_b)
+        of_a, of_b = align or self.entry.align[:2]
+        stored = operand(a, layout[0] == "t", of_a), operand(b, layout[1] == "t", of_b, 16)
         self.keep(*stored)
         return stored
 

@@ -20,7 +20,6 @@ from hgemm_packs.generator.gates.checker import (
     GUARD_BITS,
     Checker,
     NumericError,
-    operand,
 )
 from hgemm_packs.generator.gates.coverage.problems import LARGE_BYTES, make, memory, tested
 from hgemm_packs.pack.manifest import KernelEntry
@@ -65,12 +64,8 @@ def check_sizes(run: Checker, planned: Sequence[Shape] = ()) -> None:
     for sizes in [*tested(fields), *make(fields, planned)]:
         m, n = run.shape(sizes.m, sizes.n)
         a, b = run.normal(m, sizes.k), run.normal(sizes.k, n)
-        if sizes.align:
-            of_a, of_b = (max(each, sizes.align) for each in e.align[:2])
-            stored = operand(a, e.layout[0] == "t", of_a), operand(b, e.layout[1] == "t", of_b)
-            run.keep(*stored)
-        else:
-            stored = run.store(a, b)
+        align = max(e.align[0], sizes.align), max(e.align[1], sizes.align)
+        stored = run.store(a, b, align)
         run.product("sizes", *stored, allowed=math.inf)
         run.settle()
         if sizes.k >= EXACT_FROM:

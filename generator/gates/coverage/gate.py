@@ -38,7 +38,7 @@ from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
 from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.program.slices import makers
-from hgemm_packs.generator.gates.coverage.proofs import Proofs
+from hgemm_packs.generator.gates.coverage.proofs import PLACE, Proofs
 from hgemm_packs.generator.gates.coverage.reads import irregular
 from hgemm_packs.generator.gates.coverage.reads.tiles import OPERANDS
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
@@ -54,7 +54,6 @@ MOST_TOLD: Final = 4  # refusals of a verdict
 RANKED: Final = 8  # tested problems of which all CTAs of a cluster are followed
 WATCHED_BYTES: Final = 1 << 22  # of a problem that the sanitizer's tools run
 LEAST_BITS: Final = 24  # of what grows with K: so many steps of K are more than a card holds
-MOST_PLACES: Final = 1 << 16  # of a grid that memory has room for, whatever the tile
 TILED: Final = 3  # of so many tested problems one is judged by its tiles
 
 #: Of these both outcomes are needed; of other arithmetic on sizes it is enough that a result is
@@ -64,7 +63,6 @@ _BOTH: Final = frozenset(("setp", "min", "max", "and", "or", "xor", "not", "rem"
 #: never zero, or zero but for one size, tells that size from all others.
 _BOTH_OF_SIZES: Final = frozenset(("shr", "div", "mul", "bfe", "cvt"))
 _WORDS: Final = {ZERO: "false, zero or smaller", OTHER: "true, not zero or larger"}
-_PLACE: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster")
 
 
 def check(fields: Mapping[str, Any], source: str) -> Verdict:
@@ -218,7 +216,7 @@ class _Case:
 
     def _is_of_sizes(self, ins: Instruction) -> bool:
         depends = self.proofs.depends(ins)
-        places = any(each.startswith((*_PLACE, "%tid", "%laneid")) for each in depends)
+        places = any(each.startswith((*PLACE, "%tid", "%laneid")) for each in depends)
         return not places and not self.proofs.counters(ins)
 
     def _needs_zero(self, ins: Instruction) -> bool:
@@ -232,7 +230,7 @@ class _Case:
         if self.proofs.is_masked(ins):
             return True
         depends = self.proofs.depends(ins)
-        return PLACES in self.exceptions and any(each.startswith(_PLACE) for each in depends)
+        return PLACES in self.exceptions and any(each.startswith(PLACE) for each in depends)
 
     def _cut(self) -> set[int]:
         """Instructions that keep few bits of a number that grows with K, as far as ranges tell."""
@@ -273,8 +271,8 @@ class _Case:
         if proofs.excluded(ins, outcome):
             return True
         depends = proofs.depends(ins)
-        in_grid = any(each.startswith(_PLACE) for each in depends)
-        if PLACES in self.exceptions and in_grid and not self._names_a_place(ins):
+        in_grid = any(each.startswith(PLACE) for each in depends)
+        if PLACES in self.exceptions and in_grid and not self.proofs.names_a_place(ins):
             return True
         counters = proofs.counters(ins)
         steady = self.trial.steady(counters) if counters else counters
@@ -286,17 +284,6 @@ class _Case:
         ends_with_k = self.k in depends or counters - steady
         return not ends_with_k or ins.index in self.met_deepest
 
-    def _names_a_place(self, ins: Instruction) -> bool:
-        """Whether an instruction compares a place in the grid, or the grid's width, with a number
-        that grids of small problems have: families lay tiles by sizes and larger numbers."""
-        numbers = [x.value for x in ins.operands[1:] if x.kind == "number"]
-        return (
-            ins.opcode[0] == "setp"
-            and [0 <= each < MOST_PLACES for each in numbers] == [True]
-            and all(each.opcode[0] == "mov" for each in self.proofs.sources(ins))
-            and all(each.startswith(_PLACE) for each in self.proofs.depends(ins))
-        )
-
     def _ways(self) -> list[list[int]]:
         """Problems in which each comparison on sizes goes each way, as far as these are small: what
         a barrier depends on is met by tools that see races. Of a family's kernel those alone in
@@ -305,7 +292,7 @@ class _Case:
         had = [
             outcomes[each]
             for at, outcomes in sorted(self.trial.seen.items())
-            if not is_of_family(self.fields) or self._names_a_place(told[at])
+            if not is_of_family(self.fields) or self.proofs.names_a_place(told[at])
             for each in outcomes
         ]
         small = [each[:3] for each in had if memory(self.fields, each) <= WATCHED_BYTES]

@@ -99,12 +99,12 @@ def with_strides(
     fields: Mapping[str, Any], m: int, n: int, k: int, more: int = 8, align: int = 0
 ) -> Sizes:
     """A problem whose lines are `more` elements apart from one another, or as few more as the
-    alignment takes: as the numeric gate lays operands out."""
+    alignment takes, and those of B eight further: as the numeric gate lays operands out."""
     lines = stored(str(fields["layout"]), m, n, k, columns_of(fields, n))
     strides = []
     for (_, length), name in zip(lines, "abc", strict=True):
         apart = max(int(fields["align"][name]), align) // BYTES % 8
-        stride = -(-length // 8) * 8 + more + apart
+        stride = -(-length // 8) * 8 + more + (8 if name == "b" else 0) + apart
         strides.append(min(stride, LARGEST_STRIDE // 8 * 8 - 8 + apart))
     return Sizes(m, n, k, (strides[0], strides[1], strides[2]), 1, align)
 

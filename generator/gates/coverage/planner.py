@@ -25,6 +25,7 @@ from hgemm_packs.generator.gates.coverage.problems import (
     ring_of,
 )
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
+from hgemm_packs.generator.gates.coverage.program.slices import makers
 from hgemm_packs.generator.gates.coverage.trial import Trial
 
 ROUNDS: Final = 3  # of turning points: each may lead to comparisons that nobody had come to
@@ -52,6 +53,7 @@ def plan(trial: Trial, missing: Missing) -> list[Sizes]:
                 break
         if any(True for _ in missing()):
             _try(trial, list(_together(fields, points)), tried)
+            _try(trial, list(_of_two(trial, missing)), tried)
         if not any(True for _ in missing()):
             break
     asked: dict[Sizes, None] = {}
@@ -158,3 +160,24 @@ def _together(fields: Mapping[str, Any], points: Mapping[str, list[int]]) -> Ite
     usual = {"m": [1, 2 * rows + 3], "n": [8, 2 * columns + 8], "k": [8, 264]}
     values = [[*usual[dim], *points[dim][:MOST_VALUES]] for dim in "mnk"]
     yield from make(fields, itertools.product(*values))
+
+
+def _of_two(trial: Trial, missing: Missing) -> Iterator[Sizes]:
+    """Problems with some sizes of one problem and some of another, where two comparisons had one by
+    one what is wanted of both together."""
+    made = makers(trial.kernel)
+    for at, outcome in missing():
+        ins = trial.kernel.instructions[at]
+        if ins.opcode[0] not in ("and", "or"):
+            continue
+        names = [name for operand in ins.operands[1:] for name in operand.registers()]
+        had = [
+            trial.seen[each.index][outcome]
+            for name in names
+            for each in made.get(name, ())
+            if outcome in trial.seen.get(each.index, ())
+        ]
+        for one, other in itertools.combinations(dict.fromkeys(had), 2):
+            mixed = itertools.product(*zip(one[:3], other[:3], strict=True))
+            batches = max(one.batches, other.batches)
+            yield from (each._replace(batches=batches) for each in make(trial.fields, mixed))

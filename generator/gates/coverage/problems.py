@@ -126,6 +126,8 @@ def tested(fields: Mapping[str, Any]) -> list[Sizes]:
         (MANY * rows - 3, 3 * columns, 64),
         (3 * rows, MANY * columns - 8, 64),
         (MANY * rows, 16, step),
+        (MANY * rows + 3, columns + 8, ring + step + 8),
+        (rows + 3, MANY * columns + 8, ring + step + 8),
         (rows, 2 * columns, 4096),
     ]
     if fields["grid"].get("persistent"):

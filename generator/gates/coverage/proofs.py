@@ -18,6 +18,9 @@ from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from hgemm_packs.generator.gates.dataflow.values import Value
 
+MOST_PLACES: Final = 1 << 16  # of a grid that memory has room for, whatever the tile
+PLACE: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster")
+
 #: Comparisons whose outcome turns once as a number grows.
 _THRESHOLDS: Final = frozenset(("lt", "le", "gt", "ge", "lo", "ls", "hi", "hs"))
 #: Instructions that keep the order of numbers, or turn it round.
@@ -143,6 +146,22 @@ class Proofs:
             found |= {x.name for x in each.operands if x.kind == "special"}
         return found
 
+    def names_a_place(self, ins: Instruction) -> bool:
+        """Whether an instruction compares a place in the grid, or the grid's width, with a number
+        that grids of small problems have: families lay tiles by sizes and larger numbers. Or
+        whether it puts such comparisons together with others."""
+        if ins.opcode[-1] == "pred":
+            told = [each for each in self.sources(ins) if each.opcode[0] == "setp"]
+            placed = [each for each in told if any(map(_is_place, self.depends(each)))]
+            return bool(placed) and all(map(self.names_a_place, placed))
+        numbers = [x.value for x in ins.operands[1:] if x.kind == "number"]
+        return (
+            ins.opcode[0] == "setp"
+            and [0 <= each < MOST_PLACES for each in numbers] == [True]
+            and all(each.opcode[0] == "mov" for each in self.sources(ins))
+            and all(map(_is_place, self.depends(ins)))
+        )
+
     def sources(self, ins: Instruction) -> Iterator[Instruction]:
         """What the operands of an instruction were made by, and so on, each once."""
         due = [x for operand in ins.operands[1:] for x in operand.registers()]
@@ -158,6 +177,10 @@ class Proofs:
                     told.add(each.index)
                     yield each
                 due += [x for operand in each.operands[1:] for x in operand.registers()]
+
+
+def _is_place(name: str) -> bool:
+    return name.startswith(PLACE)
 
 
 def _is_threshold(ins: Instruction) -> bool:

@@ -36,6 +36,14 @@ def test_operands_are_padded_with_nan() -> None:
         assert max(view.stride()) == 16, "5 (3) up to a multiple of 8, and 8 more"
 
 
+def test_operands_with_rows_of_k_have_strides_of_their_own() -> None:
+    """A kernel that took A's stride for B's was right wherever both were stored alike."""
+    run = Checker(made_up(), honest, CPU, seed=0)
+    run.entry = run.entry._replace(layout="nt")
+    a, b = run.store(run.normal(3, 16), run.normal(16, 5))
+    assert (a.stride(0), b.stride(1)) == (24, 32)
+
+
 def test_a_failure_names_its_problem_and_all_that_was_wrong() -> None:
     def launch(a: Tensor, b: Tensor, c: Tensor) -> None:
         beyond(c, (0, 1), (0, 0)).zero_()

@@ -88,6 +88,27 @@ def test_sizes_are_planned_on_both_sides_of_a_constant(condition: str, holds: An
     assert any(holds(*sizes) for sizes in verdict.evidence["planned"])
 
 
+def test_what_two_comparisons_decide_together_is_planned() -> None:
+    """A path of its own for wide grids and deep K: each of the two was met beside a small other."""
+    wide = "gridDim.x > 20000 && k > 1000"
+    verdict = judged((STORE, LOST % wide))
+    assert (verdict.status, verdict.detail) == (Status.OK, "")
+    asked = [*verdict.evidence["planned"], *verdict.evidence["large"]]
+    assert PLAIN is not None
+    tall = int(PLAIN.fields["grid"]["tile_m"]) * 20000
+    assert any(m > tall and k > 1000 for m, _, k in asked)
+
+
+@pytest.mark.parametrize("dim", ["m", "n"])
+def test_a_long_side_is_tested_with_short_tails(dim: str) -> None:
+    """A path of its own for many rows lost 64 of K: whole tiles had room for them."""
+    assert PLAIN is not None
+    (step, _), tile = ring_of(PLAIN.fields), int(PLAIN.fields["grid"][f"tile_{dim}"])
+    known = problems.tested(PLAIN.fields)
+    long = [each for each in known if getattr(each, dim) > problems.MANY * tile]
+    assert any(0 < each.k % step <= 8 and each.k > step for each in long)
+
+
 def test_a_planned_problem_comes_with_the_shortest_tails() -> None:
     """A path of its own for long sides lost 64 of K: whole tiles of 256 had room for them."""
     assert PLAIN is not None
