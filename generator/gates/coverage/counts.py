@@ -24,7 +24,14 @@ from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.trial import Trial
-from hgemm_packs.generator.gates.coverage.watchers import arrivals, lanes, openings, stages, stores
+from hgemm_packs.generator.gates.coverage.watchers import (
+    arrivals,
+    events,
+    lanes,
+    openings,
+    stages,
+    stores,
+)
 from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at, brings
 from hgemm_packs.generator.gates.coverage.watchers.tell import Tell
 from hgemm_packs.generator.gates.dataflow.flow import Flow
@@ -43,7 +50,7 @@ def watched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say which barrier is told of what, and what is done to shared memory."""
     if _expects(ins):
         return ins.operands
-    asked = (stages.watched(ins), lanes.watched(ins), stores.watched(ins))
+    asked = (events.watched(ins), lanes.watched(ins), stores.watched(ins))
     return (*openings.watched(ins), *itertools.chain.from_iterable(asked))
 
 
@@ -79,7 +86,7 @@ def faults(trial: Trial) -> Iterator[str]:
 def _machine(trial: Trial) -> Machine:
     kernel = trial.kernel
     machine = Machine(kernel, trial.tables, watched, trial.machine.slice)
-    machine.elected = stages.LAST_LANE
+    machine.elected = events.LAST_LANE
     arrays = [name for name, space in kernel.symbols.items() if space == "shared"]
     machine.places |= {name: np.array([i << ARRAY_BIT], np.int64) for i, name in enumerate(arrays)}
     return machine
@@ -98,11 +105,11 @@ def faults_of_halves(trial: Trial) -> Iterator[str]:
     if not laid:
         return
     who = threads(fields, trial.kernel.params, trial.roles, laid)
-    lane, warp = who.specials["%laneid"], np.arange(who.total) // 32
+    lane = who.specials["%laneid"]
     for machine.half in range(HALVES):
-        copied, met = stages.Stages(lane), lanes.Lanes(lane, warp, who.cta)
+        copied, met = stages.Stages(lane, who.cta), lanes.Lanes.of(lane, who.cta)
         try:
-            machine.run(who, Tell([(stages.watched, copied), (lanes.watched, met)]))
+            machine.run(who, Tell([(events.watched, copied), (lanes.watched, met)]))
             told = next(itertools.chain(copied.copied_over(), met.faults()), "")
         except Endless as error:
             told = f"endless: {error}"
@@ -145,22 +152,26 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     """What is wrong in any CTA of the first and the last clusters of these problems, the first
     fault alone; `most` as in `launches.grid`."""
     fields, together = trial.fields, ranks(trial.fields)
-    laid, places = [], trial.named_places()
+    laid: list[Launch] = []
+    places = trial.named_places()
+    named: list[int] = []  # CTAs at such places
     for sizes in asked:
         x, y = grid(fields, sizes, most)
         told = {(place - place % together, 0) for place in places if place < x}
         starts = sorted({(0, 0), (x - together, y - 1), *told})
         ctas = [(first + rank, j) for first, j in starts for rank in range(together)]
+        before = sum(map(len, (each.ctas for each in laid)))
+        named += [before + i for i, (place, _) in enumerate(ctas) if place in places]
         laid.append(Launch(sizes, (x, y), ctas))
     if not laid:
         return ""
     who = threads(fields, trial.kernel.params, trial.roles, laid)
     maps = trial.kernel.params[: len(MAPPED[str(fields["param_layout"])])]
-    named = {name: np.array([i + 1 << 40], np.int64) for i, name in enumerate(maps)}
+    numbers = {name: np.array([i + 1 << 40], np.int64) for i, name in enumerate(maps)}
     books = _Books(fields, maps, who.cta, together)
     lane = who.specials["%laneid"]
-    ring = stages.Stages(lane)
-    met = lanes.Lanes(lane, np.arange(who.total) // 32, who.cta)
+    ring = stages.Stages(lane, who.cta)
+    met = lanes.Lanes.of(lane, who.cta, named)
     arrived = arrivals.Arrivals(who.cta, together)
     opened = openings.Openings(who.cta, together)
     stored = stores.Stores(lane, stores.box_of(fields))
@@ -169,12 +180,12 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
             (lambda ins: _expects(ins) or brings(ins), books),
             (arrivals.is_told, arrived),
             (openings.watched, opened),
-            (stages.watched, ring),
+            (events.watched, ring),
             (lanes.watched, met),
             (stores.watched, stored),
         ]
     )
-    machine.run(who._replace(params={**who.params, **named}), tell)
+    machine.run(who._replace(params={**who.params, **numbers}), tell)
     if books.unknown:
         return f"bytes: {books.unknown[0]}"
     for cta, words in books.differences():

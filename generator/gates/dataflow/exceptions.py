@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hgemm_packs.generator.families import BATCHED, FAMILIES, GROUPED, family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from hgemm_packs.generator.gates.dataflow.values import (
     FINISHED,
     MIXED,
@@ -65,7 +65,7 @@ def finish(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> bool:
     zero: that changes the sign of another zero and no other number."""
     if FINISHES not in flow.exceptions or ins.opcode[0] not in _FUNCTION:
         return False
-    if ins.opcode[0] == "add" and any(_is_zero(each) for each in ins.operands[1:]):
+    if _adds_zero(ins):
         return False
     for value in inputs:
         others = value.kinds & TRACKED & ~_FINISHABLE
@@ -76,8 +76,9 @@ def finish(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> bool:
     return True
 
 
-def _is_zero(operand: Operand) -> bool:
-    return operand.kind == "number" and operand.value == 0
+def _adds_zero(ins: Instruction) -> bool:
+    terms = {"add": ins.operands[1:], "fma": ins.operands[3:]}.get(ins.opcode[0], ())
+    return any(each.kind == "number" and each.value == 0 for each in terms)
 
 
 def is_of_family(fields: Mapping[str, Any]) -> bool:

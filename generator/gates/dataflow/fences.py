@@ -4,13 +4,14 @@ wgmma and bulk copies read shared memory through the async proxy, threads and cp
 through the generic one: `fence.proxy.async` has to stand between (PTX ISA, memory consistency
 model). Without one a kernel is right nearly always, so that no run of it tells. The fence may stand
 behind the stores, before other threads are told of them, or before the reads, behind what they were
-told by. Called by `dataflow.gate` once it has followed a kernel.
+told by. And where a thread multiplies what it has helped to store, the others' part counts too: it
+has met them since. Called by `dataflow.gate` once it has followed a kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from hgemm_packs.generator.gates.dataflow import bits, memory
@@ -20,6 +21,7 @@ from hgemm_packs.generator.gates.dataflow.program.webs import Block, blocks
 from hgemm_packs.generator.gates.dataflow.values import OPERAND, TRACKED
 
 UNFENCED: Final = "fence: no fence.proxy.async behind '{}' before"
+UNMET: Final = "fence: no meeting of those that store behind '{}' before"
 UNSEEN: Final = "fence: the copy engine may not see the barrier yet, which is told of by"
 _SHARED: Final = ("shared", "shared::cta", "shared::cluster")
 #: What tells other threads that something is done, and what a thread is told by.
@@ -57,12 +59,13 @@ class Read(NamedTuple):
 class _State:
     """Of a path up to some instruction, a bit for each write: `dirty`, behind which no fence
     stands; `waited`, copies that were waited for on all ways; `told`, that other threads were told
-    of while dirty. `unfenced`: no fence stands behind what this thread was told by; `init`: the
-    copy engine may not see a barrier."""
+    of while dirty; `alone`, behind which no other thread was met. `unfenced`: no fence stands
+    behind what this thread was told by; `init`: the copy engine may not see a barrier."""
 
     dirty: int = 0
     waited: int = -1
     told: int = 0
+    alone: int = 0
     unfenced: bool = True
     init: bool = False
 
@@ -71,6 +74,7 @@ class _State:
             self.dirty | other.dirty,
             self.waited & other.waited,
             self.told | other.told,
+            self.alone | other.alone,
             self.unfenced or other.unfenced,
             self.init or other.init,
         )
@@ -183,23 +187,28 @@ def _pass(
 ) -> _State:
     """The state behind a block; `found` gets its faults, where `told` has what any thread was told
     of while dirty."""
-    now = _State(state.dirty, state.waited, state.told, state.unfenced, state.init)
+    now = replace(state)
     reads = _by_instruction(case) if found is not None else {}
     for ins in case.flow.kernel.instructions[block.first : block.end]:
         if not case.flow.threads.reach[ins.index]:
             continue
         if found is not None:
             for read in reads.get(ins.index, ()):
-                mask = now.dirty | (told if now.unfenced else 0)
-                late = next(
-                    (x for x in case.writes if mask & case.bit[x.ins.index] and read.meets(x)), None
-                )
+                late = _late(case, read, now.dirty | (told if now.unfenced else 0))
                 if late is not None:
                     found.setdefault(ins.index, UNFENCED.format(late.ins.text[:60]))
+                late = _late(case, read, now.alone) if read.of_operands else None
+                if late is not None:
+                    found.setdefault(ins.index, UNMET.format(late.ins.text[:60]))
             if now.init and case.counts and _tells(ins):
                 found.setdefault(ins.index, UNSEEN)
         _step(case, ins, now)
     return now
+
+
+def _late(case: _Case, read: Read, mask: int) -> Write | None:
+    """The first write of a mask that may be of what is read."""
+    return next((x for x in case.writes if mask & case.bit[x.ins.index] and read.meets(x)), None)
 
 
 def _by_instruction(case: _Case) -> Mapping[int, list[Read]]:
@@ -222,6 +231,7 @@ def _step(case: _Case, ins: Instruction, now: _State) -> None:
     bit = case.bit.get(ins.index, 0)
     if bit:
         now.dirty |= bit
+        now.alone |= bit
         now.waited &= ~bit
     elif words[0] == "fence" and not ins.guard:
         if words[1:3] == ("proxy", "async") and "global" not in words:
@@ -240,3 +250,4 @@ def _step(case: _Case, ins: Instruction, now: _State) -> None:
             now.told |= now.dirty & ~(case.copied & ~now.waited)
         if _TOLD_BY & set(words):
             now.unfenced = True
+            now.alone &= case.copied & ~now.waited

@@ -1,5 +1,5 @@
 """Whether lanes of a warp meet between what one stages in shared memory and another reads of it,
-and before they stage over what another may still read.
+before they stage over what another may still read, and before one tells others of what all staged.
 
 Made by `counts` for a run of whole clusters without a GPU. Addresses are known there, so that a
 lane's own bytes are told from its neighbour's. A warp that runs as one is right without a meeting
@@ -21,7 +21,8 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Oper
 
 UNSEEN: Final = "lanes: reads what another lane has staged since they met"
 OVER: Final = "lanes: stages over what another lane has read since they met"
-CTAS: Final = 8  # that are looked at: lanes of all do alike
+UNTOLD: Final = "lanes: tells of what another lane has staged since they met"
+CTAS: Final = 8  # that are looked at: lanes of all do alike but where a place is named
 UNIT: Final = 4  # bytes that are told apart
 PLACES: Final = 1 << 22  # bytes of a CTA's arrays, as `counts` lays them out
 WARP: Final = 32
@@ -36,16 +37,29 @@ def watched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say what a lane reads or stages."""
     if _is_access(ins):
         return [each for each in ins.operands if each.kind == "address"][:1]
-    return _NOTHING if _meets(ins) else ()
+    return _NOTHING if _meets(ins) or _multiplies(ins) or _tells(ins) else ()
+
+
+def _multiplies(ins: Instruction) -> bool:
+    return ins.opcode[:2] == ("wgmma", "mma_async")
+
+
+def _tells(ins: Instruction) -> bool:
+    return ins.opcode[:2] == ("mbarrier", "arrive") and "expect_tx" not in ins.opcode
 
 
 def _is_access(ins: Instruction) -> bool:
     known = ("ld", "st", "ldmatrix", "stmatrix")
-    return ins.opcode[0] in known and not _SHARED.isdisjoint(ins.opcode)
+    return _copies(ins) or (ins.opcode[0] in known and not _SHARED.isdisjoint(ins.opcode))
+
+
+def _copies(ins: Instruction) -> bool:
+    """Whether a lane copies some bytes by itself."""
+    return ins.opcode[:2] == ("cp", "async") and ins.opcode[2] in ("ca", "cg")
 
 
 def _stages(ins: Instruction) -> bool:
-    return ins.opcode[0] in ("st", "stmatrix")
+    return ins.opcode[0] in ("st", "stmatrix", "cp")
 
 
 def _meets(ins: Instruction) -> bool:
@@ -69,32 +83,53 @@ def _access_of(ins: Instruction) -> _Access | None:
     if "matrix" in ins.opcode[0]:
         rows = next((_ROWS[word] for word in ins.opcode if word in _ROWS), 8)
         return _Access(address, rows, _ROW, _stages(ins))
-    return _Access(address, 0, _bytes(ins), _stages(ins))
+    width = ins.operands[2].value if _copies(ins) else _bytes(ins)
+    return _Access(address, 0, width, _stages(ins))
 
 
 @dataclass(slots=True)
 class Lanes:
-    """A watcher. `lane`, `warp` and `cta` are each thread's; a warp's turn is how often its lanes
-    have met."""
+    """A watcher. `lane`, `warp` and `cta` are each thread's, and `slot` is each CTA's, of those
+    that are looked at, -1 of others; a warp's turn is how often its lanes have met. `filled` is the
+    turn in which a warp's lanes last staged, `told` what a single one told others in that turn."""
 
     lane: Array
     warp: Array
     cta: Array
+    slot: Array
     turn: Array = field(init=False)
     staged: Array = field(init=False)
     read: Array = field(init=False)
     kinds: dict[int, _Access | None] = field(default_factory=dict)  # by instruction
     found: dict[int, str] = field(default_factory=dict)
+    filled: Array = field(init=False)
+    told: dict[int, Instruction] = field(default_factory=dict)  # by warp
+    multiplied: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, lane: Array, cta: Array, first: Iterable[int] = ()) -> Lanes:
+        """One that looks at the CTAs `first`, and at as many others as there is room for."""
+        slots = np.full(int(cta.max()) + 1, -1, np.int64)
+        for slot, each in enumerate([*dict.fromkeys([*first, *range(slots.size)])][:CTAS]):
+            slots[each] = slot
+        return cls(lane, np.arange(lane.size) // WARP, cta, slots)
 
     def __post_init__(self) -> None:
         self.turn = np.ones(int(self.warp.max()) + 1, np.int64)
-        ctas = min(CTAS, int(self.cta.max()) + 1)
+        self.filled = np.zeros(self.turn.shape, np.int64)
+        ctas = int(self.slot.max()) + 1
         self.staged, self.read = (np.zeros(ctas * PLACES // UNIT, np.int64) for _ in range(2))
 
     def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
         """Note what the threads `who` read or stage."""
         if _meets(ins):
             self.turn[np.unique(self.warp[who])] += 1
+            return
+        if _multiplies(ins):
+            self.multiplied.update(np.unique(self.warp[who]).tolist())
+            return
+        if _tells(ins):
+            self._tell(ins, who)
             return
         if ins.index in self.found:
             return
@@ -104,7 +139,8 @@ class Lanes:
         address = None if access is None else access.address(frame)
         if access is None or address is None:
             return
-        looked = (self.cta[who] < CTAS) & (address >> RANK_BIT == 0)
+        slot = self.slot[self.cta[who]]
+        looked = (slot >= 0) & (address >> RANK_BIT == 0)
         lanes = self.lane[who]
         if access.rows:
             looked &= lanes < access.rows
@@ -112,7 +148,7 @@ class Lanes:
         some = looked.nonzero()[0]
         if not some.size:
             return
-        place = np.broadcast_to(address, who.shape)[some] % PLACES + self.cta[who[some]] * PLACES
+        place = np.broadcast_to(address, who.shape)[some] % PLACES + slot[some] * PLACES
         units = (place[:, None] + np.arange(0, access.width, UNIT)).ravel() // UNIT
         each = max(1, access.width // UNIT)
         warps, lanes = (np.repeat(x, each) for x in (self.warp[who[some]], lanes[some]))
@@ -125,11 +161,21 @@ class Lanes:
         if alike.any():
             self.found[ins.index] = f"{words} in '{ins.text[:80]}'"
         (self.staged if access.stages else self.read)[units] = stamp
+        if access.stages:
+            self.filled[warps] = self.turn[warps]
+
+    def _tell(self, ins: Instruction, who: Array) -> None:
+        """Note warps of which one lane tells others, and lanes have staged since they met."""
+        warps, lanes = np.unique(self.warp[who], return_counts=True)
+        for warp in warps[(lanes == 1) & (self.filled[warps] == self.turn[warps])].tolist():
+            self.told.setdefault(warp, ins)
 
     def faults(self) -> Iterator[str]:
         """Instructions that break a rule, in the order of the kernel."""
         for at in sorted(self.found):
             yield self.found[at]
+        for warp in sorted(self.told.keys() - self.multiplied):  # what those tell of they have read
+            yield f"{UNTOLD} in '{self.told[warp].text[:80]}'"
 
 
 def _bytes(ins: Instruction) -> int:

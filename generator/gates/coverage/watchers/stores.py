@@ -19,7 +19,7 @@ import numpy as np
 from hgemm_packs.generator.gates.coverage.launches import BYTES
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
-from hgemm_packs.generator.gates.coverage.watchers.stages import LAST_LANE
+from hgemm_packs.generator.gates.coverage.watchers.events import LAST_LANE
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 
 FLYING: Final = "stores: staged over what a bulk store may still read"

@@ -57,6 +57,16 @@ def test_a_kernel_without_its_fences_is_refused(name: str) -> None:
     assert verdict.detail.startswith("fence: no fence.proxy.async behind '")
 
 
+def test_what_a_warpgroup_copies_and_multiplies_it_meets_for() -> None:
+    """Each warp waited for its own copies, and multiplied what the others had not copied yet."""
+    fields, ptx = ptx_of("sm90_oneshot", WITH_FENCES["sm90_oneshot"])
+    alone = ptx.replace("bar.sync \t0;", "bar.warp.sync \t-1;")
+    assert alone != ptx
+    verdict = gate.check_ptx(fields, alone)
+    assert verdict.status is Status.DATAFLOW
+    assert "fence: no meeting of those that store behind 'cp.async.c" in verdict.detail
+
+
 @pytest.mark.parametrize("name", [name for name in ALL if name != "sm90_unaligned"])
 def test_barriers_that_a_copy_counts_on_are_shown_to_it(name: str) -> None:
     fields, ptx = ptx_of(name)

@@ -76,7 +76,7 @@ def watch(run: Callable[[Callable[[Instruction, range | list[int]], None]], obje
     """The first rule that two warps break."""
     everyone = np.arange(64)
     nothing = np.zeros(64, np.int64)
-    seen = lanes.Lanes(everyone % 32, everyone // 32, nothing)
+    seen = lanes.Lanes.of(everyone % 32, nothing)
     threads = Threads(64, {}, {}, nothing, nothing)
 
     def see(what: Instruction, addresses: range | list[int]) -> None:

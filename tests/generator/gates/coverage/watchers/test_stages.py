@@ -14,6 +14,17 @@ from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Verdict
 from hgemm_packs.generator.gates.coverage import gate
 from hgemm_packs.generator.gates.coverage.watchers import stages
+from hgemm_packs.generator.gates.coverage.watchers.events import (
+    ARRIVE,
+    COMMIT,
+    COPY,
+    FILL,
+    LEFT,
+    MEET,
+    READ,
+    WAIT,
+    Event,
+)
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from tests.generator.redteam.planted import planted
 
@@ -40,6 +51,7 @@ BESIDE = "release_by_warp(&barriers.ring.empty[(cursor.stage ^ 1)]"
         ("wait_for_fewer", "+      wgmma_wait<(1) + 1>();", "sm90_unaligned", stages.PENDING),
         ("wait_by_one", "barrier_wait(&barriers.empty", "sm90_splitk", stages.OVER),
         ("wait_by_one", "barrier_wait(&barriers.empty", "sm90_swapab", stages.OVER),
+        ("turn_parity", "parity ^= rounds & 1;", "sm90_writebound", stages.UNTURNED),
     ],
 )
 def test_a_stage_is_given_back_once_it_was_read(
@@ -48,18 +60,23 @@ def test_a_stage_is_given_back_once_it_was_read(
     assert words in judged(name, text, family).detail
 
 
-COPY, WAIT, READ, COMMIT, LEFT, ARRIVE, MEET, FILL = range(8)
 FULL, EMPTY, OTHER = 8, 16, 24
 PLACE, BESIDE_IT = 1024, 2048
 INS = Instruction(0, ("mbarrier", "arrive"), (), "", False, "mbarrier.arrive [%r1]")
 COPIES = [(WAIT, EMPTY), (COPY, FULL, PLACE), (COPY, FULL, BESIDE_IT)] * 2
-ROUND = [(WAIT, FULL), (READ, PLACE + 32), (READ, BESIDE_IT), (COMMIT, 0)]
+ROUND = [(WAIT, FULL, 0), (READ, PLACE + 32), (READ, BESIDE_IT), (COMMIT, 0)]
+GIVEN = [*ROUND, (LEFT, 0), (ARRIVE, EMPTY)]
+NEXT = [(WAIT, FULL, 1), *GIVEN[1:]]
 
 
 @pytest.mark.parametrize(
     ("consumed", "words"),
     [
-        ([*ROUND, (LEFT, 0), (ARRIVE, EMPTY)] * 2, ""),
+        ([*GIVEN, *NEXT], ""),
+        ([*ROUND, *GIVEN, *NEXT], ""),  # twice of the same copies
+        ([*GIVEN, *GIVEN], stages.UNTURNED),
+        ([*GIVEN, *NEXT, *GIVEN], stages.UNTURNED),  # copies came twice
+        (NEXT, ""),  # what came first another warp has read
         ([*ROUND, (LEFT, 1), (ARRIVE, EMPTY)], stages.PENDING),
         ([*ROUND, (COMMIT, 0), (LEFT, 1), (ARRIVE, EMPTY)], ""),
         ([*ROUND[:3], (LEFT, 0), (ARRIVE, EMPTY)], stages.PENDING),
@@ -69,7 +86,7 @@ ROUND = [(WAIT, FULL), (READ, PLACE + 32), (READ, BESIDE_IT), (COMMIT, 0)]
         ([*ROUND, (LEFT, 0), (ARRIVE, EMPTY), (ARRIVE, EMPTY)], stages.UNREAD),
     ],
 )
-def test_what_a_consumer_may_do_and_when(consumed: list[tuple[int, int]], words: str) -> None:
+def test_what_a_consumer_may_do_and_when(consumed: list[tuple[int, ...]], words: str) -> None:
     assert told(COPIES, consumed) == words
 
 
@@ -126,12 +143,11 @@ def test_threads_fill_a_stage_once_it_was_read(waits: list[tuple[int, ...]], wor
     assert told(copied, [*ROUND, (LEFT, 0), (ARRIVE, EMPTY)]) == words
 
 
-def told(copied: list[tuple[int, ...]], consumed: list[tuple[int, int]]) -> str:
+def told(copied: list[tuple[int, ...]], consumed: list[tuple[int, ...]]) -> str:
     """The rule that one of a producer and a consumer breaks."""
-    ring = stages.Stages(np.arange(64) % 32)
+    ring = stages.Stages(np.arange(64) % 32, np.zeros(64, np.int32))
     for thread, events in ((0, copied), (32, consumed)):
         ring.events[thread] = [
-            stages.Event(event[0], event[1], INS, event[2] if len(event) > 2 else 0)
-            for event in events
+            Event(event[0], event[1], INS, event[2] if len(event) > 2 else 0) for event in events
         ]
     return next(ring.faults(), "").partition(" in '")[0]
