@@ -1,9 +1,9 @@
 """A mutant beside its honest kernel, bit by bit, on problems that no gate has.
 
-Only mutants that have passed every gate come here. Sizes are drawn by logarithms, up to deep K,
-and values as users have them. What differs here was missed by the gates; what does not has only
-not been seen to differ, and counts as missed too unless an argument says why it cannot (`report`).
-Runs on any device.
+Only mutants that have passed every gate come here. Sizes are drawn by logarithms, up to deep K, of
+those that both take, and values as users have them. What differs here was missed by the gates; what
+does not has only not been seen to differ, and counts as missed too unless an argument says why it
+cannot (`report`). Runs on any device.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from hgemm_packs import launcher
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core.spec import CompiledKernel
 from hgemm_packs.generator.gates.batched import WAYS, BatchedChecker
-from hgemm_packs.generator.gates.checker import Checker, Launch, size, storage_bits
+from hgemm_packs.generator.gates.checker import Checker, Launch, fit_shape, size, storage_bits
 from hgemm_packs.generator.gates.grouped import GroupedChecker
 from hgemm_packs.measure.kernel_arm import KernelArm
-from hgemm_packs.pack.manifest import KernelEntry
+from hgemm_packs.pack.manifest import DimRange, KernelEntry
 
 PROBLEMS = 48
 MOST_ELEMENTS = 1 << 25  # of A, B or C
@@ -68,9 +68,20 @@ def draw_sizes(record: KernelEntry, dice: random.Random, times: int = 1) -> tupl
     return m, n, k
 
 
-def _product(run: Checker, kind: str, dice: random.Random) -> Drawn:
+def common(one: KernelEntry, other: KernelEntry) -> KernelEntry:
+    """The first record with the sizes that both admit."""
+    m, n, k = map(_both, (one.m, one.n, one.k), (other.m, other.n, other.k))
+    return one._replace(m=m, n=n, k=k)
+
+
+def _both(one: DimRange, other: DimRange) -> DimRange:
+    step = math.lcm(one.multiple_of, other.multiple_of)
+    return DimRange(max(one.min, other.min), min(one.max, other.max), step)
+
+
+def _product(mutant: KernelEntry, run: Checker, kind: str, dice: random.Random) -> Drawn:
     m, n, k = draw_sizes(run.entry, dice)
-    m, n = run.shape(m, n)
+    m, n = fit_shape(mutant, *run.shape(m, n), run.max_ctas)
     a, b = (values(kind, *sides, run.generator).to(run.dtype) for sides in ((m, k), (k, n)))
     stored = run.store(a, b)
 
@@ -116,7 +127,7 @@ def _groups(run: GroupedChecker, kind: str, dice: random.Random) -> Drawn:
 
 
 def differences(
-    record: KernelEntry,
+    records: tuple[KernelEntry, KernelEntry],
     honest: Launch,
     mutant: Launch,
     device: torch.device,
@@ -124,15 +135,18 @@ def differences(
     max_ctas: int | None = None,
     count: int = PROBLEMS,
 ) -> list[str]:
-    """The problems on which C, or what lies round it, differs in a bit, or a launch was refused.
-    `record` is the honest kernel's."""
+    """The problems on which C, or what lies round it, differs in a bit, or a launch was refused
+    though both `records`, of the honest kernel and of the mutant, admit it."""
+    record = common(*records)
     draw: Callable[[str, random.Random], Drawn]
     if record.is_grouped:
         draw = functools.partial(_groups, GroupedChecker(record, honest, device, seed))
     elif record.is_batched:
         draw = functools.partial(_batch, BatchedChecker(record, honest, device, seed))
     else:
-        draw = functools.partial(_product, Checker(record, honest, device, seed, max_ctas))
+        draw = functools.partial(
+            _product, records[1], Checker(record, honest, device, seed, max_ctas)
+        )
     dice, found = random.Random(seed), []
     for number in range(count):
         name, bits_of = draw(KINDS[number % len(KINDS)], dice)
@@ -150,7 +164,7 @@ def differences(
 
 def on_device(honest: CompiledKernel, mutant: CompiledKernel, index: int, seed: int) -> list[str]:
     """The same on a GPU."""
-    records = [entry(each.fields, each.cubin) for each in (honest, mutant)]
+    records = entry(honest.fields, honest.cubin), entry(mutant.fields, mutant.cubin)
     loaded = [
         launcher.load(index, record, each.cubin)
         for record, each in zip(records, (honest, mutant), strict=True)
@@ -162,4 +176,5 @@ def on_device(honest: CompiledKernel, mutant: CompiledKernel, index: int, seed: 
         for kernel, record in zip(loaded, records, strict=True)
     ]
     place = torch.device("cuda", index)
-    return differences(records[0], arms[0], arms[1], place, seed, loaded[0].max_ctas)
+    most = min(each.max_ctas for each in loaded)
+    return differences(records, arms[0], arms[1], place, seed, most)

@@ -1,5 +1,5 @@
-"""What holds in every launch of a kernel, said to the compiler: two texts that it makes one cubin
-of then are one kernel.
+"""What holds in every launch of a kernel, said to the compiler: two texts that it then makes the
+same instructions of are one kernel.
 
 Called by `judge`. A limit that no admitted size has, or a stride beside a size that it always is,
 changes the code and no launch of it. That the compiler proves, which knows nothing of gates.
@@ -15,6 +15,7 @@ from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.compiler import BuildError
 from hgemm_packs.generator.gates.coverage.launches import LARGEST_GRID_Y, ranks
 from hgemm_packs.generator.gates.coverage.problems import at_once
+from hgemm_packs.generator.redteam.mutation import same_code
 from hgemm_packs.generator.redteam.mutation.code import Change, Code
 from hgemm_packs.generator.redteam.mutation.draw import Mutant
 from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAPPED, OF_BATCH
@@ -26,8 +27,8 @@ OF_WARP: Final = "threadIdx.x / 32"
 
 
 def are_one(mutant: Mutant) -> bool:
-    """Whether a mutant's code and the honest kernel's compile to the same bytes once both are told
-    what every launch by their one record keeps."""
+    """Whether a mutant's code and the honest kernel's compile to the same instructions once both
+    are told what every launch by their one record keeps."""
     base, made = mutant.base, mutant.candidate
     if made.fields != base.fields or made.source == base.source:
         return False
@@ -38,7 +39,7 @@ def are_one(mutant: Mutant) -> bool:
         )
     except BuildError:
         return False
-    return first.cubin == second.cubin
+    return same_code.run_the_same(first.cubin, second.cubin)
 
 
 def _told(source: str, fields: Mapping[str, Any]) -> str:

@@ -1,10 +1,10 @@
 """What the gates that need no GPU make of a mutant, as a line of the run's file.
 
 `judge` runs in an isolated process; a compiler that dies or hangs takes that process alone. The
-rules by which a mutant is equivalent here: its cubin and its launch record are those of the honest
-kernel, byte by byte; or, of one that the gates pass, its record is, and its cubin where both are
-compiled with what every launch keeps (`facts`); or its code is that of an honest kernel, which is
-made for all that its record allows (`launches`).
+rules by which a mutant is equivalent here: its instructions and its launch record are those of the
+honest kernel, byte by byte (`same_code`); or, of one that the gates pass, its record is, and its
+instructions where both are compiled with what every launch keeps (`facts`); or its code is that of
+an honest kernel, which is made for all that its record allows (`launches`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.candidate import Candidate, CandidateError, entry, of_choice
 from hgemm_packs.generator.compile.compiler import BuildError, Built
 from hgemm_packs.generator.core.spec import Choice, Verdict
-from hgemm_packs.generator.redteam.mutation import facts, launches
+from hgemm_packs.generator.redteam.mutation import facts, launches, same_code
 from hgemm_packs.generator.redteam.mutation.draw import Mutant, NoPlace, draw
 from hgemm_packs.generator.run import evaluate
 
@@ -82,21 +82,23 @@ def decide(mutant: Mutant) -> Decided:
     except BuildError as error:
         return Decided(UNBUILT, detail=str(error))
     if is_same(built, mutant):
-        return Decided(EQUIVALENT, detail="the same cubin and the same launch record")
+        return Decided(EQUIVALENT, detail="the same instructions and the same launch record")
     *_, verdict = gates(made)
     if not verdict.passed:
         return Decided(CAUGHT, verdict.gate, verdict.detail)
     if facts.are_one(mutant):
-        return Decided(EQUIVALENT, detail="the same cubin with what every launch keeps")
+        return Decided(EQUIVALENT, detail="the same instructions with what every launch keeps")
     if mutant.own is not None and launches.are_allowed(mutant.own, made.fields):
         return Decided(EQUIVALENT, detail="an honest kernel, launched as its own record allows")
     return Decided(UNDECIDED, asked=verdict.evidence)
 
 
 def is_same(built: Built, mutant: Mutant) -> bool:
-    """Whether a built mutant is the honest kernel in every byte of cubin and record."""
+    """Whether a built mutant is the honest kernel in every instruction and in its record."""
+    if mutant.candidate.fields != mutant.base.fields:
+        return False
     honest = compiler.build_source(mutant.base.source, mutant.base.fields)
-    return built.cubin == honest.cubin and mutant.candidate.fields == mutant.base.fields
+    return same_code.run_the_same(built.cubin, honest.cubin)
 
 
 def gates(one: Candidate) -> list[Verdict]:

@@ -3,9 +3,9 @@ many processes at a time, the state gate alone, then in many the sanitizer, and 
 the honest kernel.
 
 Called by `run`. A process that has seen a bad kernel is never used again. What fails for want of
-memory, say, stays undecided, and the next call of the run decides it. A line is also written for
-each gate that its mutant passes (`MET`), so that a killed run asks no gate twice. Compilers work
-ahead in processes of their own: the lines may come from a machine without a GPU.
+memory, say, stays undecided with the reason, and the next call of the run decides it. A line is
+also written for each gate that its mutant passes (`MET`), so that a killed run asks no gate twice.
+Compilers work ahead in processes of their own: the lines may come from a machine without a GPU.
 """
 
 from __future__ import annotations
@@ -209,8 +209,9 @@ class _Stage:
             began = time.monotonic()
             try:
                 verdict = ask(worker, built, self.device, line)
-            except RuntimeError:  # not the kernel's: no memory left, say
+            except RuntimeError as error:  # not the kernel's: no memory left, say
                 worker.close()
+                self.write(decided(line, judge.UNDECIDED, "", str(error), began))
                 return
         if verdict.passed:
             self.passed.append(passed_on(line, ask.__name__, began))

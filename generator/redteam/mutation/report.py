@@ -1,7 +1,7 @@
 """What a run of mutants says: the share that the gates caught, by gate, kind, operator and
 family, and what slipped through by name.
 
-The rule of equivalence: a mutant is equivalent where its cubin and its record are the honest
+The rule of equivalence: a mutant is equivalent where its instructions and its record are the honest
 kernel's byte by byte; or where every gate passed it, no bit was seen to differ on any problem of
 theirs and of a wider draw, and `argued.toml` says why none can. All others that were planted count,
 also those that were only not seen to differ.
@@ -33,13 +33,15 @@ NAMED = ("number", "operator", "kind", "family", "layout", "dtype", "epilogue", 
 @dataclass(frozen=True, slots=True)
 class Argument:
     """Why a change cannot change a result: of this operator, where all of `before` stands in the
-    lines that it changes, if it `falls` where the number behind that becomes smaller, where the
-    kernel has the genes of `genome` (`computes` is "none" of a plain one), in the function `where`
-    and of the family `family`, in any if these are empty."""
+    lines that it changes, and all of `after` in those that come in their place, if it `falls` where
+    the number behind that becomes smaller, where the kernel has the genes of `genome` (`computes`
+    is "none" of a plain one), in the function `where` and of the family `family`, in any if these
+    are empty."""
 
     operator: str
     before: str
     reason: str
+    after: str = ""
     falls: bool = False
     genome: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
@@ -47,8 +49,10 @@ class Argument:
 
     def holds(self, line: Line) -> bool:
         """Whether the change of a line is such a one."""
-        was = "\n".join(text for text in line["diff"] if text.startswith("-"))
-        if self.operator != line["operator"] or self.before not in was:
+        was, now = (
+            "\n".join(text for text in line["diff"] if text.startswith(sign)) for sign in "-+"
+        )
+        if self.operator != line["operator"] or self.before not in was or self.after not in now:
             return False
         if self.where not in ("", line["where"]) or self.family not in ("", line["family"]):
             return False

@@ -7,7 +7,7 @@ import torch
 
 from hgemm_packs.generator.gates.checker import Launch
 from hgemm_packs.generator.redteam.mutation import compare
-from hgemm_packs.pack.manifest import KernelEntry
+from hgemm_packs.pack.manifest import DimRange, KernelEntry
 from tests.generator.gates import test_batched_gate as batches
 from tests.generator.gates import test_grouped_gate as groups
 from tests.generator.redteam.cheats import honest, made_up, truncates_output
@@ -18,16 +18,29 @@ CPU = torch.device("cpu")
 def test_a_mutant_is_compared_bit_by_bit() -> None:
     """Truncation differs from rounding in some element of each product, an error in the order of
     sums in none of what is exact."""
-    assert compare.differences(made_up(), honest, honest, CPU, 1, count=9) == []
-    found = compare.differences(made_up(), honest, truncates_output, CPU, 1, count=9)
+    assert compare.differences((made_up(), made_up()), honest, honest, CPU, 1, count=9) == []
+    found = compare.differences((made_up(), made_up()), honest, truncates_output, CPU, 1, count=9)
     assert len(found) >= 5
     assert all(text.endswith("bits differ") for text in found)
 
     def refuses(*arguments: torch.Tensor) -> None:
         raise ValueError("outside dims")
 
-    found = compare.differences(made_up(), honest, refuses, CPU, 1, count=2)
+    found = compare.differences((made_up(), made_up()), honest, refuses, CPU, 1, count=2)
     assert [text.split(": ")[1] for text in found] == ["outside dims", "outside dims"]
+
+
+def test_problems_are_those_that_both_records_admit() -> None:
+    """A mutant's record that asks for more of K is no difference where both are launched."""
+    deep = made_up()._replace(k=DimRange(96, 4096, 32), n=DimRange(8, 64, 8))
+    both = compare.common(made_up(), deep)
+    assert both.k.min == 96 and both.k.multiple_of % 32 == 0 and both.n.max == 64
+
+    def picky(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+        assert a.shape[1] >= 96 and a.shape[1] % 32 == 0 and b.shape[1] <= 64
+        honest(a, b, c)
+
+    assert compare.differences((made_up(), deep), honest, picky, CPU, 5, count=9) == []
 
 
 def _first_with_addend(
@@ -51,8 +64,8 @@ def test_batches_and_groups_are_compared(
     record: KernelEntry, right: Launch, wrong: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compare, "MOST_ELEMENTS", 1 << 14)
-    assert compare.differences(record, right, right, CPU, 3, count=14) == []
-    found = compare.differences(record, right, wrong, CPU, 3, count=14)
+    assert compare.differences((record, record), right, right, CPU, 3, count=14) == []
+    found = compare.differences((record, record), right, wrong, CPU, 3, count=14)
     assert len(found) >= 5
     assert all(text.endswith("bits differ") for text in found)
 

@@ -47,7 +47,7 @@ def test_what_every_launch_keeps_tells_equivalents(
 
 def test_the_judge_leaves_such_a_change_out() -> None:
     mutant = planted("write_behind", "ldc > n + 64", "sm90_grouped")
-    said = "the same cubin with what every launch keeps"
+    said = "the same instructions with what every launch keeps"
     assert judge.decide(mutant)[:3] == (judge.EQUIVALENT, "", said)
 
 

@@ -113,10 +113,10 @@ def test_a_line_keeps_what_the_size_gate_asks_of_a_gpu(monkeypatch: pytest.Monke
         assert bool(each["ways"]) is bool(asked)
 
 
-def test_only_the_same_cubin_and_the_same_record_are_equivalent() -> None:
+def test_only_the_same_instructions_and_the_same_record_are_equivalent() -> None:
     """A comment changes no byte; a tile declared smaller changes no byte of the cubin either."""
     base = bases.draw(1, 0, "sm90_direct")
-    said = "the same cubin and the same launch record"
+    said = "the same instructions and the same launch record"
 
     def mutant(source: str, fields: Any) -> draw.Mutant:
         made = Candidate(source, fields)
@@ -258,6 +258,15 @@ def test_an_argument_may_hold_for_a_smaller_number_alone() -> None:
     )
     assert argument.holds(fewer) and not argument.holds(more)
     assert not argument.holds({**fewer, "operator": "another"})
+
+
+def test_an_argument_may_hold_for_one_change_of_a_line_alone() -> None:
+    argument = report.Argument("swap_sides", "a < 1 << 20", "a limit", after="(20) << (1)")
+    limit, quotient = (
+        line(0, operator="swap_sides", diff=["-a < 1 << 20 ? q : a / b", f"+{now}"])
+        for now in ("a < ((20) << (1)) ? q : a / b", "a < 1 << 20 ? q : ((b) / (a))")
+    )
+    assert argument.holds(limit) and not argument.holds(quotient)
 
 
 def test_an_argument_may_hold_for_some_genes_alone() -> None:
