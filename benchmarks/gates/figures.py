@@ -6,7 +6,7 @@ Reads raw results alone: what became of the red team's corpus (redteam_h200.json
 (`hgemm-packs generate redteam --mutate N --gpu`, in gates/mutants/) and lines of the table's
 kernels (`benchmarks/gates/table_gates.py`, in gates/table/). What has not been measured has no key.
 Of mutants it has the share of the planted that each gate caught, the shares by kind, and the names
-of those that got through.
+of those that got through, of the last run: those before met other gates.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -54,10 +54,10 @@ def _corpus(path: Path) -> dict[str, Any]:
     }
 
 
-def mutants(folder: Path) -> Iterator[run.Line]:
-    """The last line of each mutant; each file is a run of its own."""
-    for path in lines.files([folder]) if folder.is_dir() else []:
-        yield from run.last_lines(lines.read_records([path])).values()
+def mutants(folder: Path) -> list[run.Line]:
+    """The last line of each mutant of the last run; each file is a run of its own."""
+    files = lines.files([folder]) if folder.is_dir() else []
+    return [*run.last_lines(lines.read_records(files[-1:])).values()]
 
 
 def _mutants(folder: Path) -> dict[str, Any]:
