@@ -152,6 +152,10 @@ predictor: $(STAMPS)/built
 waiting: $(STAMPS)/built
 	mkdir -p waiting
 	$(TABLE) $$($(FOLDERS) table --sanitized --bits) --unseen --out waiting/source.json --pack waiting/pack
+	for card in $$($(FOLDERS) cards); do \
+	  $(TABLE) $$($(FOLDERS) table --card $$card --sanitized --bits) --unseen --out waiting/$$card.json \
+	    --pack waiting/$$card || exit 1; \
+	done
 
 ## Measure figures writes every published number, page and plot from raw results
 # Every published number, page and plot from the raw results and the table.

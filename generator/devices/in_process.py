@@ -8,6 +8,7 @@ caller ends the process after it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from hgemm_packs._C import Kernel
 
 Answer = dict[str, Any]
+#: Of a process that waits for its next kernel.
+MOST_KEPT_BYTES = 4 << 30
 
 
 @cache
@@ -114,7 +117,17 @@ def _judged(
         raise
     except (PackError, RuntimeError, ValueError) as error:
         return _answer(isolation.GATE, Status.LAUNCH, str(error), seed=seed)
+    finally:
+        _give_back()
     return _answer(gate, Status.OK, seed=seed, **found)
+
+
+def _give_back() -> None:
+    """Have torch keep no memory for later where it keeps much: other processes have need of it. A
+    lost context has none to give."""
+    if torch.cuda.memory_reserved() > MOST_KEPT_BYTES:
+        with contextlib.suppress(RuntimeError):
+            torch.cuda.empty_cache()
 
 
 def ceilings(index: int, seed: int) -> Answer:
