@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hgemm_packs.generator.families.computed import GATED
+from hgemm_packs.generator.gates.coverage import written
 from hgemm_packs.generator.gates.coverage.launches import (
     APART,
     BASES,
@@ -234,25 +234,9 @@ class Bounds:
             self.faults[ins.index] = f"bounds: {where} in '{ins.text[:100]}' of {sizes.text}"
 
     def tile_fault(self) -> str:
-        """What CTAs write beyond one tile; empty where none does. Only for launches in which each
-        CTA has one."""
-        shape = self.fields["grid"]
-        tile = [int(shape["tile_m"]), int(shape["tile_n"])]
-        if self.fields.get("epilogue") == GATED:
-            tile[1] //= 2
-        wrote = self._high[:, 0] >= 0
-        if not wrote.any():
-            return "tile: no CTA writes"
-        low, high = self._low[wrote], self._high[wrote]
-        for i, (side, word) in enumerate(zip(tile, ("rows", "columns"), strict=True)):
-            wrong = low[:, i] // side != high[:, i] // side
-            if wrong.any():
-                at = int(np.argmax(wrong))
-                told = f"{word} {int(low[at, i])} to {int(high[at, i])}"
-                return (
-                    f"tile: a CTA writes {told}, declared are {side} from a multiple of {side} on"
-                )
-        return ""
+        """What CTAs write beyond one tile, or leave out, in launches in which each has one."""
+        of = [each.sizes.text for each in self.launches for _ in each.ctas]
+        return written.tile_fault(self.fields, self._low, self._high, of)
 
 
 def _is_store(opcode: Sequence[str]) -> bool:
