@@ -29,15 +29,14 @@ def tile_fault(fields: Mapping[str, Any], low: Array, high: Array, of: list[str]
     wrote = high[:, 0] >= 0
     if not wrote.any():
         return NONE
-    if _has_a_cta_each(fields) and not wrote.all():
-        return IDLE.format(of[int(np.argmin(wrote))])
-    low, high = low[wrote], high[wrote]
     for i, (side, word) in enumerate(zip(tile, ("rows", "columns"), strict=True)):
-        wrong = low[:, i] // side != high[:, i] // side
+        wrong = wrote & (low[:, i] // side != high[:, i] // side)
         if wrong.any():
             at = int(np.argmax(wrong))
             told = f"{word} {int(low[at, i])} to {int(high[at, i])}"
             return f"tile: a CTA writes {told}, declared are {side} from a multiple of {side} on"
+    if _has_a_cta_each(fields) and not wrote.all():
+        return IDLE.format(of[int(np.argmin(wrote))])
     return ""
 
 
