@@ -89,7 +89,14 @@ def test_newcomer_12_redteam_looks_at_its_file_before_the_run(
 
 def test_newcomer_12_redteam_says_what_is_undecided(tmp_path: Path) -> None:
     """It said "58 of 58" and not that 55 more wait for a GPU."""
-    words = ("--case", "clock_by_a_macro", "--case", "first_row_only", "--case", "bias_twice")
+    words = (
+        "--case",
+        "clock_by_a_macro",
+        "--case",
+        "first_row_only_behind",
+        "--case",
+        "bias_twice",
+    )
     code, out, _ = generate("redteam", "--out", tmp_path / "x.json", *words)
     assert code == 0 and "1 of 1 cheats rejected" in out
     assert "2 cases are undecided: only --gpu decides them" in out

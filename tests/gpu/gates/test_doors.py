@@ -33,7 +33,7 @@ def test_an_agent_has_kernels_timed_and_cheats_refused(tmp_path: Path) -> None:
     from hgemm_packs.generator.evaluator.served import mcp_door
 
     choice = next(each for each in Space(PROBLEM).core if each.family == "sm90_wgmma")
-    cheat = of_case("first_row_only")
+    cheat = of_case("b_of_the_other_layout")
     there = problem_of(cheat)
     calls = (
         ("evaluate_genome", {**SIZES, "family": choice.family, "genome": choice.genome}),
