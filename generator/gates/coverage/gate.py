@@ -38,7 +38,7 @@ from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
 from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.program.slices import makers
-from hgemm_packs.generator.gates.coverage.proofs import PLACE, Proofs
+from hgemm_packs.generator.gates.coverage.proofs import PLACE, Proofs, is_place
 from hgemm_packs.generator.gates.coverage.reads import irregular
 from hgemm_packs.generator.gates.coverage.reads.tiles import OPERANDS
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
@@ -230,7 +230,7 @@ class _Case:
         if self.proofs.is_masked(ins):
             return True
         depends = self.proofs.depends(ins)
-        return PLACES in self.exceptions and any(each.startswith(PLACE) for each in depends)
+        return PLACES in self.exceptions and any(map(is_place, depends))
 
     def _cut(self) -> set[int]:
         """Instructions that keep few bits of a number that grows with K, as far as ranges tell."""
@@ -271,7 +271,7 @@ class _Case:
         if proofs.excluded(ins, outcome):
             return True
         depends = proofs.depends(ins)
-        in_grid = any(each.startswith(PLACE) for each in depends)
+        in_grid = any(map(is_place, depends))
         if PLACES in self.exceptions and in_grid and not self.proofs.names_a_place(ins):
             return True
         counters = proofs.counters(ins)

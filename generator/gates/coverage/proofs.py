@@ -152,14 +152,14 @@ class Proofs:
         whether it puts such comparisons together with others."""
         if ins.opcode[-1] == "pred":
             told = [each for each in self.sources(ins) if each.opcode[0] == "setp"]
-            placed = [each for each in told if any(map(_is_place, self.depends(each)))]
+            placed = [each for each in told if any(map(is_place, self.depends(each)))]
             return bool(placed) and all(map(self.names_a_place, placed))
         numbers = [x.value for x in ins.operands[1:] if x.kind == "number"]
         return (
             ins.opcode[0] == "setp"
             and [0 <= each < MOST_PLACES for each in numbers] == [True]
             and all(each.opcode[0] == "mov" for each in self.sources(ins))
-            and all(map(_is_place, self.depends(ins)))
+            and all(map(is_place, self.depends(ins)))
         )
 
     def sources(self, ins: Instruction) -> Iterator[Instruction]:
@@ -179,7 +179,8 @@ class Proofs:
                 due += [x for operand in each.operands[1:] for x in operand.registers()]
 
 
-def _is_place(name: str) -> bool:
+def is_place(name: str) -> bool:
+    """Whether a special register says where in its grid a CTA is, or how wide the grid is."""
     return name.startswith(PLACE)
 
 

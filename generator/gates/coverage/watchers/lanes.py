@@ -8,6 +8,7 @@ on every GPU of today, and the tools that see races look at warps as wholes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
@@ -107,10 +108,11 @@ class Lanes:
     multiplied: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, lane: Array, cta: Array, first: Iterable[int] = ()) -> Lanes:
-        """One that looks at the CTAs `first`, and at as many others as there is room for."""
+    def of(cls, lane: Array, cta: Array, named: Iterable[int] = ()) -> Lanes:
+        """One that looks at the first CTAs, and at as many of those at places that are named."""
         slots = np.full(int(cta.max()) + 1, -1, np.int64)
-        for slot, each in enumerate([*dict.fromkeys([*first, *range(slots.size)])][:CTAS]):
+        looked = [*range(min(CTAS, slots.size)), *itertools.islice(named, CTAS)]
+        for slot, each in enumerate(dict.fromkeys(looked)):
             slots[each] = slot
         return cls(lane, np.arange(lane.size) // WARP, cta, slots)
 

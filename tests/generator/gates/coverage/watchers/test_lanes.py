@@ -86,3 +86,12 @@ def watch(run: Callable[[Callable[[Instruction, range | list[int]], None]], obje
 
     run(see)
     return next(seen.faults(), "")
+
+
+def test_named_places_are_looked_at_beside_the_first_ctas() -> None:
+    """A kernel that names many places would hide what its other CTAs do."""
+    cta = np.repeat(np.arange(40), 32)
+    seen = lanes.Lanes.of(np.arange(cta.size) % 32, cta, named=range(20, 40))
+    looked = np.flatnonzero(seen.slot >= 0).tolist()
+    assert looked == [*range(8), *range(20, 28)]
+    assert len({*seen.slot[looked].tolist()}) == len(looked)
