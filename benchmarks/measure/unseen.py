@@ -1,8 +1,9 @@
 """What public `matmul` does with problems that nobody measured: drawn by a seed, against torch.
 
-    python -m benchmarks.measure.unseen PACK OUT.jsonl --seed SEED [--deadline SECONDS]
+    python -m benchmarks.measure.unseen PACK OUT.jsonl --seed SEED [--part 1/1] [--deadline SECONDS]
 
-needs one GPU, and goes on where an earlier run stopped. Layers of models have M log-uniform, and
+needs one GPU, and goes on where an earlier run stopped; of two GPUs each takes a --part, 1/2 and
+2/2, and the lines of both are one run. Layers of models have M log-uniform, and
 half of them an N and K that neither table nor training saw; sizes are log-uniform, a third of them
 not aligned. Both arms are captured by torch.cuda.graph with a kernel of torch's on one number
 between two calls, so that every launch is plain, and replayed in turn. Of each SHARED-th problem
@@ -36,7 +37,7 @@ from hgemm_packs.problem import Problem
 
 COUNT = 300
 #: Each so many problems, every candidate is timed.
-SHARED = 12
+SHARED = 6
 BLOCKS = 7
 CALLS, MOST_US, TRIES = 16, 1500.0, 4
 #: Sizes of the host's figures: rows of a product that takes the GPU no time, and of one that takes
@@ -225,12 +226,21 @@ def host_figures() -> Line:
     }
 
 
+def part_of(text: str) -> tuple[int, int]:
+    """Which part, and of how many: 1/2 is the first half. Raises ValueError for anything else."""
+    number, parts = map(int, text.split("/"))
+    if not 1 <= number <= parts:
+        raise ValueError(f"no part: {text}")
+    return number, parts
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("pack", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=COUNT, help="problems of each set")
+    parser.add_argument("--part", type=part_of, default=(1, 1), help="of the problems, as 1/2")
     parser.add_argument("--deadline", type=float, default=float("inf"), help="seconds")
     given = parser.parse_args(arguments)
     pack = Packed(given.pack)
@@ -248,8 +258,10 @@ def main(arguments: Sequence[str]) -> int:
         "seed": given.seed,
     }
     plan = CampaignOptions(given.out, deadline=given.deadline)
-    tasks = draw_tasks(given.seed, given.count)
-    tally = campaign.measure_here(plan, pack, tasks[-1:] + tasks[:-1], header, one)
+    number, parts = given.part
+    *tasks, host = draw_tasks(given.seed, given.count)
+    mine = tasks[number - 1 :: parts]
+    tally = campaign.measure_here(plan, pack, mine if number > 1 else [host, *mine], header, one)
     return 0 if tally.whole else 1
 
 

@@ -18,7 +18,7 @@ import torch
 from hgemm_packs import launcher
 from hgemm_packs.generator.compile.candidate import entry
 from hgemm_packs.generator.core.spec import CompiledKernel
-from hgemm_packs.generator.gates.batched import WAYS, BatchedChecker
+from hgemm_packs.generator.gates.batched import TWO, WAYS, BatchedChecker
 from hgemm_packs.generator.gates.checker import Checker, Launch, fit_shape, size, storage_bits
 from hgemm_packs.generator.gates.grouped import GroupedChecker
 from hgemm_packs.measure.kernel_arm import KernelArm
@@ -94,7 +94,7 @@ def _product(mutant: KernelEntry, run: Checker, kind: str, dice: random.Random) 
 
 
 def _batch(run: BatchedChecker, kind: str, dice: random.Random) -> Drawn:
-    batches = round(2 ** dice.uniform(0, 7))
+    batches = max(TWO, round(2 ** dice.uniform(0, 7)))
     m, n, k = draw_sizes(run.entry, dice, batches)
     operands = run.draw(batches, m, n, k, (dice.choice(WAYS), dice.choice(WAYS)))
     for each in operands:  # what lies between the matrices stays

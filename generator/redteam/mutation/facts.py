@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.compiler import BuildError
+from hgemm_packs.generator.gates.coverage import launches
 from hgemm_packs.generator.gates.coverage.launches import LARGEST_GRID_Y, ranks
 from hgemm_packs.generator.gates.coverage.problems import at_once
 from hgemm_packs.generator.redteam.mutation import same_code
@@ -23,6 +24,8 @@ from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAPPED, OF_BATCH
 #: The last number of an int.
 LAST_SIZE: Final = (1 << 31) - 1
 WARP: Final = 32
+#: Layouts of parameters of which a launch is many products.
+OF_MANY: Final = (GROUPED_LAYOUT, *OF_BATCH.values())
 OF_WARP: Final = "threadIdx.x / 32"
 
 
@@ -68,7 +71,7 @@ def _known(code: Code, fields: Mapping[str, Any]) -> Iterator[Change]:
 def _said(fields: Mapping[str, Any], params: frozenset[str]) -> Iterator[str]:
     """Statements of what csrc/launcher/cuda/launch.c makes of this record."""
     layout, grid = str(fields["param_layout"]), fields["grid"]
-    if layout in (GROUPED_LAYOUT, *OF_BATCH.values()) and "ldc" in params:
+    if layout in OF_MANY and "ldc" in params:
         yield "ldc = n;"  # C is packed
     most = {dim: int(fields["dims"][dim]["max"]) for dim in "mnk"}
     if not MAPPED[layout]:
@@ -82,8 +85,11 @@ def _said(fields: Mapping[str, Any], params: frozenset[str]) -> Iterator[str]:
         yield _holds(f"(i64){one} * {other} <= {most[one] * most[other]}")
     yield _holds(f"threadIdx.x < {fields['block']}")
     yield _holds("blockIdx.x < gridDim.x")
-    if grid.get("persistent") or fields.get("cooperative"):  # the launcher refuses a larger one
-        yield _holds(f"gridDim.x <= {at_once(fields)}")
+    together = bool(grid.get("persistent") or fields.get("cooperative"))
+    if together or layout not in OF_MANY:  # the launcher refuses a larger one
+        largest = launches.with_strides(fields, most["m"], most["n"], most["k"])
+        x, _ = launches.grid(fields, largest, at_once(fields) if together else None)
+        yield _holds(f"gridDim.x <= {min(x, LAST_SIZE)}")
 
 
 def _holds(text: str) -> str:

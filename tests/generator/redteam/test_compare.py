@@ -70,6 +70,19 @@ def test_batches_and_groups_are_compared(
     assert all(text.endswith("bits differ") for text in found)
 
 
+def test_a_batch_is_two_products_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher refuses one: three honest kernels' twins were said to differ for it."""
+
+    def picky(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+        if a.shape[0] == 1:
+            raise ValueError("the shapes of a, b and out do not fit")
+        batches.right(a, b, c)
+
+    monkeypatch.setattr(compare, "MOST_ELEMENTS", 1 << 10)
+    record = batches.entry()
+    assert compare.differences((record, record), picky, picky, CPU, 3, count=40) == []
+
+
 def test_values_are_of_their_kind() -> None:
     generator = torch.Generator().manual_seed(1)
     found = {kind: compare.values(kind, 200, 256, generator) for kind in compare.KINDS}

@@ -30,6 +30,8 @@ pytestmark = pytest.mark.usefixtures("kept")
         # A persistent grid has a few CTAs an SM; other grids follow from sizes.
         ("leave_beyond", "gridDim.x > 20000", "sm90_grouped", True),
         ("leave_beyond", "gridDim.x > 20000", "sm90_direct", False),
+        # Eight rows, the most of this family, are one tile: x counts the CTAs of a cluster.
+        ("leave_beyond", "gridDim.x > 20000", "sm90_gemv", True),
         # Eight rows at most of four million columns: the product of both is bounded.
         ("leave_beyond", "0x7FFFFFFFLL", "sm90_gemv", True),
         ("leave_beyond", "0x7FFFFFFFLL", "sm90_direct", False),
