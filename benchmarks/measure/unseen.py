@@ -2,8 +2,9 @@
 
     python -m benchmarks.measure.unseen PACK OUT.jsonl --seed SEED [--part 1/1] [--deadline SECONDS]
 
-needs one GPU, and goes on where an earlier run stopped; of two GPUs each takes a --part, 1/2 and
-2/2, and the lines of both are one run. Layers of models have M log-uniform, and
+needs one GPU, and goes on where an earlier run stopped. Of two GPUs each takes a --part, 1/2 and
+2/2, and the lines of both are one run, without the host's: beside another process they would say
+how busy the host is. Layers of models have M log-uniform, and
 half of them an N and K that neither table nor training saw; sizes are log-uniform, a third of them
 not aligned. Both arms are captured by torch.cuda.graph with a kernel of torch's on one number
 between two calls, so that every launch is plain, and replayed in turn. Of each SHARED-th problem
@@ -260,8 +261,9 @@ def main(arguments: Sequence[str]) -> int:
     plan = CampaignOptions(given.out, deadline=given.deadline)
     number, parts = given.part
     *tasks, host = draw_tasks(given.seed, given.count)
-    mine = tasks[number - 1 :: parts]
-    tally = campaign.measure_here(plan, pack, mine if number > 1 else [host, *mine], header, one)
+    first, behind = (len(tasks) * each // parts for each in (number - 1, number))
+    mine = [host, *tasks] if parts == 1 else tasks[first:behind]
+    tally = campaign.measure_here(plan, pack, mine, header, one)
     return 0 if tally.whole else 1
 
 

@@ -164,9 +164,10 @@ def describe(summary: Mapping[str, Any]) -> str:
 def main(arguments: Sequence[str]) -> int:
     if arguments:
         sys.exit(__doc__)
-    # Runs before the last one were of other predictors.
-    headers, measured = lines([sorted((RESULTS / "prediction" / "unseen").iterdir())[-1]])
-    found = figures(measured)
+    # Runs before the last one were of other predictors; not every run has the host's figures.
+    runs = sorted((RESULTS / "prediction" / "unseen").iterdir())
+    headers, measured = lines(runs[-1:])
+    found = figures([line for line in lines(runs)[1] if line["set"] == "host"]) | figures(measured)
     found["seeds"] = sorted({header["seed"] for header in headers})
     found |= of_models(json.loads((RESULTS / "models.json").read_text(encoding="utf-8"))["cases"])
     found |= of_groups(read_records([RESULTS / "grouped"]))

@@ -42,12 +42,14 @@ _EXACT: Final = 1 << 52  # numbers below have exact floats
 
 
 class _Kind(NamedTuple):
-    """How an instruction touches global memory. `address` is None where it does not."""
+    """How an instruction touches global memory. `address` is None where it does not; `room` is what
+    a copy may take at most, None of other instructions."""
 
     ins: Instruction
     address: Reader | None
     size: Reader
     writes: bool
+    room: int | None = None
 
 
 #: Threads, their addresses and the bytes from there on.
@@ -120,6 +122,8 @@ class Bounds:
         if address is None or size is None:
             self.unknown.add(ins.index)
             return
+        if kind.room is not None and (size > kind.room).any():
+            self._refuse(ins, self.threads.launch[who[0]], f"more than {kind.room} bytes")
         self._taken.setdefault(ins.index, []).append((who, address, size))
         self._waiting += who.size
         if self._waiting > MOST_WAITING:
@@ -251,9 +255,18 @@ def _kind_of(ins: Instruction) -> _Kind:
     if target is None:
         return _Kind(ins, None, lambda _: None, writes)
     address, size = adder(target), _size_of(ins)
-    return _Kind(
-        ins, _apart(address), _of_global(address, size) if is_generic(ins) else size, writes
-    )
+    if is_generic(ins):
+        size = _of_global(address, size)
+    return _Kind(ins, _apart(address), size, writes, _room_of(ins))
+
+
+def _room_of(ins: Instruction) -> int | None:
+    """The bytes that a copy by threads writes, of which it may take some from memory: of more
+    nothing is said (PTX 9.7.9.25.3.1, src-size)."""
+    numbers = [x for x in ins.operands if x.kind in ("number", "register")]
+    if ins.opcode[0] != "cp" or "bulk" in ins.opcode or len(numbers) < 2:
+        return None
+    return numbers[0].value
 
 
 def _of_global(address: Reader, size: Reader) -> Reader:

@@ -25,6 +25,8 @@ from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 
 SMALL_BYTES: Final = 1 << 29  # of a problem that each kernel is run on
 LARGE_BYTES: Final = 72 << 30  # of a problem that a card of 80 GB has room for
+LARGEST_C: Final = 1 << 39  # elements, a TiB: more than any card holds
+LARGEST_FOREIGN_C: Final = 1 << 35  # of a kernel of no family
 FEW: Final = 32  # values of a size of which each is tested
 LEAST_TURNS: Final = 12  # of a loop over K whose ring nobody knows
 TURNS: Final = 34  # of the loop over K
@@ -177,10 +179,12 @@ def loops(fields: Mapping[str, Any], turns: int) -> tuple[list[Sizes], list[Size
 
 
 def extremes(fields: Mapping[str, Any]) -> list[Sizes]:
-    """The largest problems of a record: 2^24 rows or columns, C beyond 2^31 elements, more than
-    2^21 tiles, strides beyond 2^27, of families beyond 2^30. A trial needs no memory for them."""
+    """The largest problems of a record: 2^24 rows or columns, C beyond 2^31 elements and up to a
+    TiB, so that tiles are as many as a record allows, strides beyond 2^27, of families beyond
+    2^30. A trial needs no memory for them."""
     rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
     most = 1 << 62
+    elements = LARGEST_C if is_of_family(fields) else LARGEST_FOREIGN_C
     shapes = [
         (most, 8, 8),
         (8, most, 8),
@@ -188,6 +192,8 @@ def extremes(fields: Mapping[str, Any]) -> list[Sizes]:
         ((1 << 20) + 5, 4104, 8),
         (70001, 70008, 16),
         (rows * 4097, columns * 513, 8),
+        (most, elements // int(fields["dims"]["m"]["max"]), 8),
+        (elements // int(fields["dims"]["n"]["max"]), most, 8),
         (2056, 2120, 1032),  # so deep and so wide at once that either side may be taken for K
     ]
     found = [*make(fields, shapes), *make(fields, [(300, 300, 72)], more=1 << 27)]

@@ -8,7 +8,7 @@ import pytest
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Choice
 from hgemm_packs.generator.gates.coverage import bounds, gate
-from hgemm_packs.generator.redteam.mutation import bases
+from hgemm_packs.generator.redteam.mutation import bases, draw
 from tests.generator.gates.coverage.test_coverage import SUM, judged
 from tests.generator.redteam.planted import planted
 
@@ -64,3 +64,22 @@ COPIED = Choice.of(
         "triggers_early": True,
     },
 )
+
+
+def test_a_copy_takes_no_more_than_it_has_room_for() -> None:
+    """PTX says nothing of such a copy. All that it took lay inside A: no problem showed it."""
+    base = bases.draw(1, 2, "sm90_unaligned")
+    assert base.fields["genome"]["a_bytes"] == 16
+    made = planted("drop_clamp", "have < 0 ? 0 : (have)", base=base).candidate
+    fields = compiler.build_source(made.source, made.fields).entry_fields
+    assert "bounds: more than " in gate.check(fields, made.source).detail
+
+
+def test_a_record_admits_no_more_tiles_than_a_kernel_counts_right() -> None:
+    """Tiles are counted by a quotient of floats, which is exact for what the family declares."""
+    base = bases.draw(1, 0, "sm90_splitk")
+    assert base.fields["dims"]["m"]["max"] == 1 << 15
+    built = compiler.build_source(base.source, base.fields).entry_fields
+    assert gate.check(built, base.source).passed
+    wider = compiler.build_source(base.source, draw.with_value(base.fields, "dims.m.max", 1 << 24))
+    assert "bounds: " in gate.check(wider.entry_fields, base.source).detail
