@@ -4,9 +4,10 @@
 
 Reads raw results alone: what became of the red team's corpus (redteam_h200.json), lines of mutants
 (`hgemm-packs generate redteam --mutate N --gpu`, in gates/mutants/) and lines of the table's
-kernels (`benchmarks/gates/table_gates.py`, in gates/table/). What has not been measured has no key.
-Of mutants it has the share of the planted that each gate caught, the shares by kind, and the names
-of those that got through, of the last run: those before met other gates.
+kernels (`benchmarks/gates/table_gates.py`, in gates/table/), and the manifests, which say whose
+they are. What has not been measured has no key. Of mutants it has the share of the planted that
+each gate caught, the shares by kind, and the names of those that got through, of the last run:
+those before met other gates.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from hgemm_packs.generator.compile.pack_writer import read_source
 from hgemm_packs.generator.redteam.mutation import report, run
 from hgemm_packs.generator.store import lines
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
+MANIFESTS = RESULTS.parents[1] / "manifests/sm_90a"
 OUT = RESULTS / "gates.json"
 CORPUS, MUTANTS, TABLE = "redteam_h200.json", "gates/mutants", "gates/table"
 DIGITS = 3
@@ -30,15 +33,23 @@ DIGITS = 3
 
 def text(results: Path = RESULTS) -> str:
     """The file's contents."""
-    return json.dumps(figures(results), indent=1) + "\n"
+    return json.dumps(figures(results, of_tables()), indent=1) + "\n"
 
 
-def figures(results: Path = RESULTS) -> dict[str, Any]:
-    """Every figure, by name. Raises OSError, ValueError for results that are not as committed."""
+def of_tables(manifests: Path = MANIFESTS) -> frozenset[str]:
+    """The ids of all kernels that a committed table names."""
+    return frozenset(
+        each.id for folder in manifests.iterdir() for each in read_source(folder).kernels
+    )
+
+
+def figures(results: Path, tables: frozenset[str]) -> dict[str, Any]:
+    """Every figure, by name; `tables` has the ids of the tables' kernels. Raises OSError,
+    ValueError for results that are not as committed."""
     return {
         **_corpus(results / CORPUS),
         **_mutants(results / MUTANTS),
-        **_table(results / TABLE),
+        **_table(results / TABLE, tables),
     }
 
 
@@ -85,18 +96,23 @@ def _mutants(folder: Path) -> dict[str, Any]:
     }
 
 
-def _table(folder: Path) -> dict[str, Any]:
-    """Kernels of the table and those that a gate refused, and seconds a kernel in the mean: of CPU
-    time, and of a GPU that one process has for itself."""
+def _table(folder: Path, tables: frozenset[str]) -> dict[str, Any]:
+    """Kernels of today's tables, how many of them met the gates of each part and how many a gate
+    refused; kernels that a gate refused and no table has any more; and seconds a kernel in the
+    mean: of CPU time, and of a GPU that one process has for itself."""
     if not folder.is_dir():
         return {}
     every = [line for line in lines.read_records([folder]) if "id" in line]
     last = {(line["part"], line["id"]): line for line in every}
     if not last:
         return {}
+    refused = {line["id"] for line in last.values() if not line["passed"]}
+    met = Counter(part for part, id_ in last if id_ in tables)
     made: dict[str, Any] = {
-        "table.kernels": len({id_ for _, id_ in last}),
-        "table.failed": len({line["id"] for line in last.values() if not line["passed"]}),
+        "table.kernels": len(tables),
+        "table.failed": len(refused & tables),
+        "table.put_out": len(refused - tables),
+        "table.met": dict(sorted(met.items())),
     }
     cpu = _last_cpu_seconds(folder)
     if cpu:

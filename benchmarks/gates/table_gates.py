@@ -2,16 +2,17 @@
 worth, and what the gates cost a search.
 
     python -m benchmarks.gates.table_gates cpu PACK OUT.jsonl [-j N] [--every 1]
-    python -m benchmarks.gates.table_gates gpu PACK OUT.jsonl [-j N] [--every 1] [--device 0]
-    python -m benchmarks.gates.table_gates state PACK OUT.jsonl [-j N] [--every 1] [--device 0]
-    python -m benchmarks.gates.table_gates large PACK OUT.jsonl [--every 1] [--device 0]
+    python -m benchmarks.gates.table_gates gpu PACK OUT.jsonl [-j N] [--every 1] [--part 1/1]
+    python -m benchmarks.gates.table_gates state PACK OUT.jsonl [-j N] [--every 1] [--part 1/1]
+    python -m benchmarks.gates.table_gates large PACK OUT.jsonl [--every 1] [--part 1/1]
 
 `cpu` asks the static gate, the binary gate, the data-flow gate and the size gate, `gpu` the numeric
 gate and `state` the state gate, in -j processes at a time; `large` puts problems that fill a card
 to one kernel of each class (`gates/sizes.py`), one at a time. Seconds are a finalist's on a GPU
-where -j is left out, and each 50th kernel, by --every, is enough for them. All go on where
-OUT.jsonl ends. It has a line for each kernel and part: whether the kernel passed, else the gate and
-its words, and the seconds of the gates without the start of a process, `cpu` also those of a CPU.
+where -j is left out, and each 50th kernel, by --every, is enough for them. Of two GPUs each takes a
+--part, 1/2 and 2/2 (`benchmarks.gpus`). All go on where OUT.jsonl ends. It has a line for each
+kernel and part: whether the kernel passed, else the gate and its words, and the seconds of the
+gates without the start of a process, `cpu` also those of a CPU.
 They end with 1 where a kernel was refused. `python -m benchmarks.gates.figures` sums up.
 """
 
@@ -28,6 +29,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_compl
 from pathlib import Path
 from typing import Any
 
+from benchmarks import gpus
 from hgemm_packs.cli.console import console, progress
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.pack_kernels import Packed
@@ -43,7 +45,7 @@ from hgemm_packs.generator.workers import builder
 from hgemm_packs.measure.lines_file import LinesFile
 from hgemm_packs.pack.manifest import KernelEntry
 
-LIMIT_S = 300.0
+LIMIT_S, DEVICE = 300.0, 0
 #: Functions of `evaluate` by what they are called here.
 GPU_GATES = {"gpu": "numeric_gate", "state": "state_gate", "large": "large_gate"}
 Line = dict[str, Any]
@@ -80,7 +82,7 @@ def by_cpu(kernels: Sequence[CompiledKernel], processes: int) -> Answers:
 
 
 def by_gpu(
-    gate: Callable[..., Verdict], kernels: Sequence[CompiledKernel], processes: int, device: int
+    gate: Callable[..., Verdict], kernels: Sequence[CompiledKernel], processes: int
 ) -> Answers:
     """Answers of a gate on a GPU, as they come; a process that a kernel has lost is another's
     before the next."""
@@ -89,9 +91,9 @@ def by_gpu(
     def ask(kernel: CompiledKernel) -> tuple[CompiledKernel, Line]:
         worker = workers.get()
         try:
-            worker.call(in_process.warm_up, device, timeout_s=evaluate.WARM_UP_S)
+            worker.call(in_process.warm_up, DEVICE, timeout_s=evaluate.WARM_UP_S)
             began = time.monotonic()
-            return kernel, said(gate(worker, kernel, device, LIMIT_S), began)
+            return kernel, said(gate(worker, kernel, DEVICE, LIMIT_S), began)
         finally:
             workers.put(worker if worker.alive else Worker())
 
@@ -115,17 +117,20 @@ def one_of_each_class(entries: Mapping[str, KernelEntry]) -> dict[str, KernelEnt
     return {entry.name: entry for entry in first.values()}
 
 
-def run(part: str, pack: Packed, out: Path, processes: int, device: int = 0, every: int = 1) -> int:
-    """Ask of each kernel, or each of so many, that `out` lacks; how many were refused in all."""
+def run(
+    part: str, pack: Packed, out: Path, processes: int, every: int = 1, of: gpus.Part = gpus.ALL
+) -> int:
+    """Ask of each kernel, or each of so many, of a part of them, that `out` lacks; how many were
+    refused in all."""
     records = read_records([out]) if out.exists() else []
     known = {line["id"]: line for line in records if line.get("part") == part}
     entries = pack.entries if part != "large" else one_of_each_class(pack.entries)
-    asked = [*entries.items()][::every]
+    asked = gpus.share([*entries.items()][::every], of)
     left = [pack.built(name) for name, each in asked if each.id not in known]
     if part == "cpu":
         answers = by_cpu(left, processes)
     else:
-        answers = by_gpu(getattr(evaluate, GPU_GATES[part]), left, processes, device)
+        answers = by_gpu(getattr(evaluate, GPU_GATES[part]), left, processes)
     file = LinesFile(out)
     try:
         with progress(console(), f"gates, {part}") as tick:
@@ -147,12 +152,12 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("pack", type=Path)
     parser.add_argument("out", type=Path, help="jsonl file; what it has is not asked again")
     parser.add_argument("-j", dest="processes", type=int, help="at a time")
-    parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--part", dest="of", type=gpus.part_of, default=gpus.ALL, help="as 1/2")
     parser.add_argument("--every", type=int, default=1, help="kernels of the pack that are asked")
     given = parser.parse_args(words)
     usual = (os.cpu_count() or 1) if given.part == "cpu" else 1
     pack, processes = Packed(given.pack), given.processes or usual
-    refused = run(given.part, pack, given.out, processes, given.device, given.every)
+    refused = run(given.part, pack, given.out, processes, given.every, given.of)
     console().print(f"{refused} kernels refused")
     return int(refused > 0)
 

@@ -27,6 +27,7 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
+from benchmarks import gpus
 from hgemm_packs.generator.campaigns import campaign, unseen
 from hgemm_packs.generator.campaigns.campaign import CampaignOptions, Line, Task
 from hgemm_packs.generator.compile import pack_kernels
@@ -227,21 +228,13 @@ def host_figures() -> Line:
     }
 
 
-def part_of(text: str) -> tuple[int, int]:
-    """Which part, and of how many: 1/2 is the first half. Raises ValueError for anything else."""
-    number, parts = map(int, text.split("/"))
-    if not 1 <= number <= parts:
-        raise ValueError(f"no part: {text}")
-    return number, parts
-
-
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("pack", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=COUNT, help="problems of each set")
-    parser.add_argument("--part", type=part_of, default=(1, 1), help="of the problems, as 1/2")
+    parser.add_argument("--part", type=gpus.part_of, default=gpus.ALL, help="as 1/2")
     parser.add_argument("--deadline", type=float, default=float("inf"), help="seconds")
     given = parser.parse_args(arguments)
     pack = Packed(given.pack)
@@ -259,10 +252,8 @@ def main(arguments: Sequence[str]) -> int:
         "seed": given.seed,
     }
     plan = CampaignOptions(given.out, deadline=given.deadline)
-    number, parts = given.part
     *tasks, host = draw_tasks(given.seed, given.count)
-    first, behind = (len(tasks) * each // parts for each in (number - 1, number))
-    mine = [host, *tasks] if parts == 1 else tasks[first:behind]
+    mine = [host, *tasks] if given.part == gpus.ALL else gpus.share(tasks, given.part)
     tally = campaign.measure_here(plan, pack, mine, header, one)
     return 0 if tally.whole else 1
 

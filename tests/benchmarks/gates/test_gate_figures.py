@@ -23,10 +23,10 @@ def write_lines(path: Path, found: Sequence[dict[str, Any]]) -> None:
 
 
 def test_what_was_not_measured_has_no_key(tmp_path: Path) -> None:
-    assert figures.figures(tmp_path) == {}
+    assert figures.figures(tmp_path, frozenset()) == {}
     team = {"total": 180, "rejected": 179, "honest_total": 60, "honest_passed": 59, "cases": []}
     (tmp_path / figures.CORPUS).write_text(json.dumps(team))
-    assert figures.figures(tmp_path) == {
+    assert figures.figures(tmp_path, frozenset()) == {
         "corpus.total": 180,
         "corpus.rejected": 179,
         "honest.total": 60,
@@ -41,7 +41,7 @@ def test_mutants_of_the_last_run_count_by_their_last_lines(tmp_path: Path) -> No
     last = [{"header": {"mutants": 1}}, line(0), line(1, "caught", "binary"), line(2)]
     last += [line(3, "equivalent"), line(4, "caught", "dataflow")]
     write_lines(folder / "02.jsonl", [*last, line(0, "caught", "numeric"), line(2, "slipped")])
-    assert figures.figures(tmp_path) == {
+    assert figures.figures(tmp_path, frozenset()) == {
         "mutants.total": 4,
         "mutants.caught_share": 0.75,
         "mutants.undecided": 0,
@@ -65,8 +65,12 @@ def test_kernels_of_the_table_fail_by_any_part_and_cost_the_mean(tmp_path: Path)
     lines = [said("cpu", "a", True, 0.5), said("cpu", "b", False, 1.0), said("cpu", "c", True, 0.0)]
     del lines[2]["cpu_s"]
     write_lines(tmp_path / figures.TABLE / "01.jsonl", lines)
-    found = figures.figures(tmp_path)
-    assert found == {"table.kernels": 3, "table.failed": 1, "cost.cpu_s": 0.75}
+    found = figures.figures(tmp_path, frozenset("abcd"))
+    counts = {"table.kernels": 4, "table.failed": 1, "table.put_out": 0, "table.met": {"cpu": 3}}
+    assert found == counts | {"cost.cpu_s": 0.75}
+    left = figures.figures(tmp_path, frozenset("ac"))
+    gone = {"table.kernels": 2, "table.failed": 0, "table.put_out": 1, "table.met": {"cpu": 2}}
+    assert left == gone | {"cost.cpu_s": 0.75}, "what a gate refused left the table"
     more = [
         said("gpu", "a", False, 0.25),
         said("gpu", "b", False, 0.75),
@@ -74,10 +78,16 @@ def test_kernels_of_the_table_fail_by_any_part_and_cost_the_mean(tmp_path: Path)
     ]
     crowd = [said("gpu", "a", True, 4.0, 12), said("state", "c", False, 5.0, 12)]
     write_lines(tmp_path / figures.TABLE / "02.jsonl", more + crowd)
-    known = {"table.kernels": 3, "table.failed": 2, "cost.cpu_s": 0.25}
-    assert figures.figures(tmp_path) == known, "a GPU that many share tells no seconds"
+    met = {"cpu": 3, "gpu": 2, "state": 1}
+    known = counts | {"table.failed": 2, "table.met": met, "cost.cpu_s": 0.25}
+    assert figures.figures(tmp_path, frozenset("abcd")) == known, (
+        "a GPU that many share tells no seconds"
+    )
     write_lines(tmp_path / figures.TABLE / "03.jsonl", [said("state", "a", True, 0.125)])
-    assert figures.figures(tmp_path) == known | {"cost.gpu_s": 0.625}
+    assert figures.figures(tmp_path, frozenset("abcd")) == known | {
+        "table.met": met | {"state": 2},
+        "cost.gpu_s": 0.625,
+    }
 
 
 class FakePack:

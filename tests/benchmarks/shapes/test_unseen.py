@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from benchmarks.measure import unseen
 
 
@@ -24,10 +22,3 @@ def test_the_call_that_loads_a_kernel_does_not_say_how_many_calls_a_graph_has() 
 
 def test_a_long_product_is_called_once_a_graph() -> None:
     assert unseen.calls_of(lambda: time.sleep(0.002), lambda: None) == 1
-
-
-def test_parts_of_a_run() -> None:
-    assert [unseen.part_of(text) for text in ("1/1", "2/2")] == [(1, 1), (2, 2)]
-    for wrong in ("0/2", "3/2", "2", "a/b"):
-        with pytest.raises(ValueError):
-            unseen.part_of(wrong)
