@@ -45,6 +45,15 @@ def test_on_another_card_nothing_starts(
     assert not (tmp_path / "0").exists()
 
 
+def test_a_machine_without_a_driver_has_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", "")
+    assert gpus.main(["H100", "--", "true"]) == 2
+    assert capsys.readouterr().out == "no H100: no GPU\n"
+
+
 def test_a_process_that_fails_is_told_with_its_last_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
