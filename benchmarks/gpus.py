@@ -22,9 +22,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
+
+from hgemm_packs.generator.workers import gpus
 
 CORES = 4
 #: A number from 1 on, and how many there are.
@@ -50,40 +52,13 @@ def share(items: Sequence[T], part: Part) -> Sequence[T]:
     return items[len(items) * (number - 1) // parts : len(items) * number // parts]
 
 
-def names() -> list[str]:
-    """The names of all GPUs; none where there is no driver."""
-    words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-    except (OSError, subprocess.CalledProcessError):
-        return []
-
-
-def deal(lines: Sequence[str], count: int) -> list[list[str]]:
-    """The lines for each of so many GPUs: each has some of the first and some of the last."""
-    return [list(lines[gpu::count]) for gpu in range(count)]
-
-
-def start(gpu: int, count: int, command: Sequence[str], split: Path, log: Path) -> subprocess.Popen:
-    """The process of one GPU, with all that it prints in `log`."""
-    known = {"{gpu}": str(gpu), "{part}": f"{gpu + 1}/{count}", "{split}": str(split)}
-    words = [*command]
-    for name, value in known.items():  # not str.format: words may have braces of their own
-        words = [word.replace(name, value) for word in words]
-
-    def stay_on_own_cores() -> None:
-        every = sorted(os.sched_getaffinity(0))
-        own = every[gpu * CORES : (gpu + 1) * CORES]
-        os.sched_setaffinity(0, own or every)
-
-    with log.open("w", encoding="utf-8") as out:
-        return subprocess.Popen(
-            words,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": str(gpu)},
-            preexec_fn=stay_on_own_cores,
-        )
+def start(number: int, name: str, words: Sequence[str]) -> subprocess.Popen:
+    """The process of one GPU, which CUDA_VISIBLE_DEVICES calls `name`."""
+    process = subprocess.Popen(words, env=os.environ | {"CUDA_VISIBLE_DEVICES": name})
+    every = sorted(os.sched_getaffinity(0))
+    own = every[number * CORES : (number + 1) * CORES]
+    os.sched_setaffinity(process.pid, own or every)
+    return process
 
 
 def wait(processes: Sequence[subprocess.Popen], seconds: float) -> None:
@@ -104,22 +79,30 @@ def wait(processes: Sequence[subprocess.Popen], seconds: float) -> None:
 
 def run(card: str, command: Sequence[str], split: Path | None, seconds: float) -> int:
     """The exit status, as the module says."""
-    found = names()
-    if not found or any(card not in name for name in found):
-        print(f"no {card}: {', '.join(found) or 'no GPU'}")
+    cards, processes = gpus.cards(), []
+    if not cards or any(card not in each for each in cards):
+        print(f"no {card}: {', '.join(cards) or 'no GPU'}")
         return 2
     lines = split.read_text(encoding="utf-8").splitlines(keepends=True) if split else []
-    with tempfile.TemporaryDirectory() as place:
-        folder, processes = Path(place), []
-        for gpu, share in enumerate(deal(lines, len(found))):
-            (folder / f"{gpu}.jsonl").write_text("".join(share), encoding="utf-8")
-            log = folder / f"{gpu}.log"
-            processes.append(start(gpu, len(found), command, folder / f"{gpu}.jsonl", log))
+    with tempfile.TemporaryDirectory() as folder:
+        for number, name in enumerate(gpus.names()):
+            mine = Path(folder, f"{number}.jsonl")
+            # In turn: of a list that was ordered each GPU has some of the first.
+            mine.write_text("".join(lines[number :: len(cards)]), encoding="utf-8")
+            known = {"gpu": number, "part": f"{number + 1}/{len(cards)}", "split": mine}
+            processes.append(start(number, name, fill(command, known)))
         wait(processes, seconds)
-        for gpu, each in enumerate(processes):
-            said = (folder / f"{gpu}.log").read_text(encoding="utf-8").splitlines()
-            print(f"GPU {gpu}, status {each.returncode}:", *said[-3:], sep="\n  ")
+    for number, each in enumerate(processes):
+        print(f"GPU {number}: status {each.returncode}")
     return int(any(each.returncode for each in processes))
+
+
+def fill(command: Sequence[str], known: Mapping[str, object]) -> list[str]:
+    """The words with what is known in place of {its name}; other braces stay."""
+    words = [*command]
+    for name, value in known.items():
+        words = [word.replace(f"{{{name}}}", str(value)) for word in words]
+    return words
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -12,8 +12,8 @@ to one kernel of each class (`gates/sizes.py`), one at a time. Seconds are a fin
 where -j is left out, and each 50th kernel, by --every, is enough for them. Of two GPUs each takes a
 --part, 1/2 and 2/2 (`benchmarks.gpus`). All go on where OUT.jsonl ends. It has a line for each
 kernel and part: whether the kernel passed, else the gate and its words, and the seconds of the
-gates without the start of a process, `cpu` also those of a CPU.
-They end with 1 where a kernel was refused. `python -m benchmarks.gates.figures` sums up.
+gates without the start of a process, `cpu` also those of a CPU. They end with 1 where a kernel was
+refused. `python -m benchmarks.gates.figures` sums up.
 """
 
 from __future__ import annotations

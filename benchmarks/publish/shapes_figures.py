@@ -2,10 +2,11 @@
 
     python -m benchmarks.publish.shapes_figures
 
-Layers and sizes that a seed drew, through `matmul`, and the host's figures are lines of
-`benchmarks.measure.unseen`; `search` is the best kernel that a search found for drawn layers,
-before fallback, of each problem that came to its finals; `models` are steps of whole models in CUDA
-graphs; `grouped` are products of experts, `batched` batches of `bmm` and `baddbmm`.
+Layers and sizes that a seed drew, through `matmul`, are lines of the last run of
+`benchmarks.measure.unseen`, the host's figures of the last one that has them; `search` is the best
+kernel that a search found for drawn layers, before fallback, of each problem that came to its
+finals; `models` are steps of whole models in CUDA graphs; `grouped` are products of experts,
+`batched` batches of `bmm` and `baddbmm`.
 """
 
 from __future__ import annotations

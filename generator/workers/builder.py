@@ -151,7 +151,7 @@ def toolchain() -> dict[str, Any]:
 
 
 #: Layouts of kernels that make several products in a launch.
-_OF_SEVERAL = (*OF_BATCH.values(), GROUPED_LAYOUT)
+OF_SEVERAL = (*OF_BATCH.values(), GROUPED_LAYOUT)
 
 
 def make(choice: Choice) -> CompiledKernel | Verdict:
@@ -189,7 +189,7 @@ def inspect(kernel: CompiledKernel) -> Verdict:
         followed = coverage.check(fields, source)
         evidence |= followed.evidence
         further = [*followed.evidence.get("planned", ()), *followed.evidence.get("large", ())]
-        if followed.passed and further and fields["param_layout"] not in _OF_SEVERAL:
+        if followed.passed and further and fields["param_layout"] not in OF_SEVERAL:
             told = f"untested: what {further[0]} alone decides, and no list has that problem"
             followed = replace(followed, status=Status.COVERAGE, detail=told)
     return replace(followed, evidence=evidence)

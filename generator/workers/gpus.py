@@ -1,5 +1,5 @@
-"""How many GPUs there are, asked of the driver: importing torch takes seconds, in which a process
-on a GPU could start.
+"""How many GPUs there are and which, asked of the driver: importing torch takes seconds, in which a
+process on a GPU could start.
 
 Called by the CLI before it starts workers.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 DRIVER = "libcuda.so.1"
+LONGEST_NAME = 256
 
 
 def count(load: Callable[[str], Any] = ctypes.CDLL) -> int:
@@ -35,3 +36,16 @@ def names() -> list[str]:
     found = count()
     given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return given[:found] if given else [str(i) for i in range(found)]
+
+
+def cards(load: Callable[[str], Any] = ctypes.CDLL) -> list[str]:
+    """What each of them is, "NVIDIA H200" for one, in the order of `names`. Raises
+    ModuleNotFoundError as `count`."""
+    found, device = [], ctypes.c_int()
+    name = ctypes.create_string_buffer(LONGEST_NAME)
+    for index in range(count(load)):
+        driver = load(DRIVER)
+        driver.cuDeviceGet(ctypes.byref(device), index)
+        driver.cuDeviceGetName(name, LONGEST_NAME, device)
+        found.append(name.value.decode())
+    return found

@@ -123,7 +123,8 @@ class Bounds:
             self.unknown.add(ins.index)
             return
         if kind.room is not None and (size > kind.room).any():
-            self._refuse(ins, self.threads.launch[who[0]], f"more than {kind.room} bytes")
+            first = who[np.broadcast_to(size > kind.room, who.shape)][0]
+            self._refuse(ins, self.threads.launch[first], f"more than {kind.room} bytes")
         self._taken.setdefault(ins.index, []).append((who, address, size))
         self._waiting += who.size
         if self._waiting > MOST_WAITING:
@@ -255,18 +256,20 @@ def _kind_of(ins: Instruction) -> _Kind:
     if target is None:
         return _Kind(ins, None, lambda _: None, writes)
     address, size = adder(target), _size_of(ins)
-    if is_generic(ins):
-        size = _of_global(address, size)
+    size = _of_global(address, size) if is_generic(ins) else size
     return _Kind(ins, _apart(address), size, writes, _room_of(ins))
 
 
 def _room_of(ins: Instruction) -> int | None:
-    """The bytes that a copy by threads writes, of which it may take some from memory: of more
-    nothing is said (PTX 9.7.9.25.3.1, src-size)."""
-    numbers = [x for x in ins.operands if x.kind in ("number", "register")]
-    if ins.opcode[0] != "cp" or "bulk" in ins.opcode or len(numbers) < 2:
-        return None
-    return numbers[0].value
+    """The bytes that a copy by threads writes: it may take no more (PTX ISA 9.0, 9.7.9.25.3)."""
+    numbers = _numbers_of(ins)
+    by_threads = ins.opcode[0] == "cp" and "bulk" not in ins.opcode
+    return numbers[0].value if by_threads and len(numbers) > 1 else None
+
+
+def _numbers_of(ins: Instruction) -> list[Operand]:
+    """What a copy has beside addresses: the bytes that it writes, and takes."""
+    return [x for x in ins.operands if x.kind in ("number", "register")]
 
 
 def _of_global(address: Reader, size: Reader) -> Reader:
@@ -294,7 +297,7 @@ def _size_of(ins: Instruction) -> Reader:
     if ins.opcode[0] == "prefetch":
         return lambda _: _ONE
     if ins.opcode[0] == "cp":
-        numbers = [x for x in ins.operands if x.kind in ("number", "register")]
+        numbers = _numbers_of(ins)
         if not numbers:  # also what only waits for copies
             return lambda _: None
         whole = numbers[1 if len(numbers) > 1 and "bulk" not in ins.opcode else 0]

@@ -14,18 +14,16 @@ from typing import Any, Final
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.compile.compiler import BuildError
 from hgemm_packs.generator.gates.coverage import launches
-from hgemm_packs.generator.gates.coverage.launches import LARGEST_GRID_Y, ranks
 from hgemm_packs.generator.gates.coverage.problems import at_once
 from hgemm_packs.generator.redteam.mutation import same_code
 from hgemm_packs.generator.redteam.mutation.code import Change, Code
 from hgemm_packs.generator.redteam.mutation.draw import Mutant
-from hgemm_packs.pack.manifest import GROUPED_LAYOUT, MAPPED, OF_BATCH
+from hgemm_packs.generator.workers.builder import OF_SEVERAL
+from hgemm_packs.pack.manifest import MAPPED
 
 #: The last number of an int.
 LAST_SIZE: Final = (1 << 31) - 1
 WARP: Final = 32
-#: Layouts of parameters of which a launch is many products.
-OF_MANY: Final = (GROUPED_LAYOUT, *OF_BATCH.values())
 OF_WARP: Final = "threadIdx.x / 32"
 
 
@@ -58,7 +56,7 @@ def _told(source: str, fields: Mapping[str, Any]) -> str:
 def _known(code: Code, fields: Mapping[str, Any]) -> Iterator[Change]:
     """What the code asks the device and the launch decides: the place in a cluster of one CTA, and
     the number of its warp that a lane gets from the first one."""
-    if ranks(fields) == 1:
+    if launches.ranks(fields) == 1:
         for function in code.functions:
             if function.name == "cluster_rank":
                 yield code.put(function.body, "{ return 0; }")
@@ -71,11 +69,11 @@ def _known(code: Code, fields: Mapping[str, Any]) -> Iterator[Change]:
 def _said(fields: Mapping[str, Any], params: frozenset[str]) -> Iterator[str]:
     """Statements of what csrc/launcher/cuda/launch.c makes of this record."""
     layout, grid = str(fields["param_layout"]), fields["grid"]
-    if layout in OF_MANY and "ldc" in params:
+    if layout in OF_SEVERAL and "ldc" in params:
         yield "ldc = n;"  # C is packed
     most = {dim: int(fields["dims"][dim]["max"]) for dim in "mnk"}
     if not MAPPED[layout]:
-        most["n"] = min(most["n"], LARGEST_GRID_Y * int(grid["tile_n"]), LAST_SIZE)
+        most["n"] = min(most["n"], launches.LARGEST_GRID_Y * int(grid["tile_n"]), LAST_SIZE)
     for dim in "mnk":
         rule = fields["dims"][dim]
         yield _holds(f"{dim} >= {rule['min']}")
@@ -85,11 +83,13 @@ def _said(fields: Mapping[str, Any], params: frozenset[str]) -> Iterator[str]:
         yield _holds(f"(i64){one} * {other} <= {most[one] * most[other]}")
     yield _holds(f"threadIdx.x < {fields['block']}")
     yield _holds("blockIdx.x < gridDim.x")
-    together = bool(grid.get("persistent") or fields.get("cooperative"))
-    if together or layout not in OF_MANY:  # the launcher refuses a larger one
+    ctas = [LAST_SIZE]  # the launcher refuses a larger grid
+    if layout not in OF_SEVERAL:
         largest = launches.with_strides(fields, most["m"], most["n"], most["k"])
-        x, _ = launches.grid(fields, largest, at_once(fields) if together else None)
-        yield _holds(f"gridDim.x <= {min(x, LAST_SIZE)}")
+        ctas.append(launches.grid(fields, largest, None)[0])
+    if grid.get("persistent") or fields.get("cooperative"):
+        ctas.append(at_once(fields))
+    yield _holds(f"gridDim.x <= {min(ctas)}")
 
 
 def _holds(text: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 from hgemm_packs.generator.compile.candidate import Candidate
+from hgemm_packs.generator.gates.coverage.problems import at_once
 from hgemm_packs.generator.redteam.mutation import bases, draw, facts, judge
 from tests.generator.redteam.planted import BY_NAME, planted
 
@@ -45,6 +46,18 @@ def test_what_every_launch_keeps_tells_equivalents(
     name: str, text: str, family: str, is_one: bool
 ) -> None:
     assert facts.are_one(planted(name, text, family)) is is_one
+
+
+def test_a_batch_has_more_ctas_than_one_product_has_tiles() -> None:
+    base = next(
+        each
+        for each in (bases.draw(1, i, "sm90_batched") for i in range(40))
+        if each.fields["grid"].get("persistent")
+    )
+    fields = base.fields
+    for dim in "mn":
+        fields = draw.with_value(fields, f"dims.{dim}.max", 8)
+    assert f"__builtin_assume(gridDim.x <= {at_once(fields)});" in facts._said(fields, frozenset())
 
 
 def test_the_judge_leaves_such_a_change_out() -> None:

@@ -31,6 +31,14 @@ class Driver:
         ctypes.cast(found, ctypes.POINTER(ctypes.c_int)).contents.value = 3
         return self._counted
 
+    def cuDeviceGet(self, device: Any, index: int) -> int:  # noqa: N802
+        ctypes.cast(device, ctypes.POINTER(ctypes.c_int)).contents.value = 7 + index
+        return 0
+
+    def cuDeviceGetName(self, name: Any, length: int, device: Any) -> int:  # noqa: N802
+        name.value = f"GPU of {device.value}"[: length - 1].encode()
+        return 0
+
 
 def missing(name: str) -> Any:
     raise OSError(f"{name}: cannot open shared object file")
@@ -41,6 +49,11 @@ def test_gpus_are_those_that_the_driver_counts() -> None:
     assert gpus.count(lambda name: Driver(started=100)) == 0
     assert gpus.count(lambda name: Driver(counted=3)) == 0
     assert gpus.count(missing) == 0
+
+
+def test_cards_are_those_of_the_driver() -> None:
+    assert gpus.cards(lambda name: Driver()) == ["GPU of 7", "GPU of 8", "GPU of 9"]
+    assert gpus.cards(missing) == []
 
 
 def test_gpus_have_the_names_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
