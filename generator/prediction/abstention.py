@@ -23,9 +23,8 @@ from hgemm_packs.problem import Problem
 
 #: Of all problems of a sort so many may be below LOSS of torch.
 LOSS, MOST_BELOW = 0.98, 0.006
-#: One below WORST takes away what so many problems of its sort could gain: by the last of SPLITS,
-#: of sizes that no model has, and of layers, which gain least and are foretold best.
-WORST, PRICES = 0.95, (100, 40)
+#: One below WORST takes away what so many problems of its sort could gain.
+WORST, PRICE = 0.95, 100
 #: A doubt that is less counts as this, where errors are compared with doubts.
 LEAST_DOUBT = 0.02
 #: What the doubt is taken times, and the least gain that is worth a kernel.
@@ -86,12 +85,12 @@ def chances_below(judged: Judged, least: float) -> Array:
     return chances
 
 
-def choose_threshold(judged: Judged, most: float) -> Threshold:
-    """The one that keeps most of the gain, less the price of what is likely below WORST, `most`
-    problems' gain each, of those that lose no more than is allowed. NEVER where none keeps any."""
+def choose_threshold(judged: Judged) -> Threshold:
+    """The one that keeps most of the gain, less PRICE for what is likely below WORST, of those that
+    lose no more than is allowed. NEVER where none keeps any."""
     best, found = 0.0, NEVER
     possible = np.maximum(judged.best, 0.0)
-    price = most * possible.sum() / max(1, len(possible))
+    price = PRICE * possible.sum() / max(1, len(possible))
     likely = chances_below(judged, LOSS)
     worse = chances_below(judged, WORST)
     for doubts in DOUBTS:
@@ -116,10 +115,7 @@ def choose_threshold(judged: Judged, most: float) -> Threshold:
 def choose_thresholds(judged: Judged) -> tuple[Threshold, ...]:
     """One for each sort, by its own problems."""
     sorts = judged.sorts()
-    return tuple(
-        choose_threshold(judged.part(sorts == sort), PRICES[sort % len(PRICES)])
-        for sort in range(SORTS)
-    )
+    return tuple(choose_threshold(judged.part(sorts == sort)) for sort in range(SORTS))
 
 
 def sure_gains(judged: Judged, thresholds: Sequence[Threshold]) -> Array:

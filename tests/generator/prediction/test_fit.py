@@ -111,7 +111,7 @@ def test_a_threshold_is_the_one_that_keeps_most_within_what_may_be_lost() -> Non
         np.zeros((5, len(FEATURES))),
         zero,
     )
-    found = abstention.choose_threshold(judged, 100)
+    found = abstention.choose_threshold(judged)
     assert 1.2 < found.margin < 1.3 and found.doubts == 0.0
     said = figures(judged, [found] * abstention.SORTS)
     assert said["served"] == 0.6 and said["worst"] == 1.2
@@ -119,7 +119,7 @@ def test_a_threshold_is_the_one_that_keeps_most_within_what_may_be_lost() -> Non
     doubted = Judged(
         judged.problems, predicted, measured, measured, judged.values, np.array([0, 0, 0, 0.4, 0.0])
     )
-    found = abstention.choose_threshold(doubted, 100)
+    found = abstention.choose_threshold(doubted)
     assert found.doubts > 0
     assert figures(doubted, [found] * abstention.SORTS)["served"] == 0.8
 
@@ -159,8 +159,9 @@ def test_a_problem_serves_where_its_gain_is_above_the_price_of_its_chance(
 ) -> None:
     """One of 100 choices loses, which takes away what so many problems could gain, 0.6 each."""
     monkeypatch.setattr(abstention, "MOST_BELOW", 1.0)
+    monkeypatch.setattr(abstention, "PRICE", price)
     judged = one_loser(100)
-    found = abstention.choose_threshold(judged, price)
+    found = abstention.choose_threshold(judged)
     assert found.doubts == 0.0
     serves = judged.predicted >= math.log(found.margin) - 1e-12
     assert serves.sum() == (judged.predicted >= least).sum()
@@ -201,8 +202,7 @@ def test_each_sort_has_a_threshold_of_its_own() -> None:
     assert figures(judged, thresholds)["served"] == round(float(serves.mean()), 4)
     chosen = abstention.choose_thresholds(judged)
     assert chosen == tuple(
-        abstention.choose_threshold(judged.part(sorts == sort), abstention.PRICES[sort % 2])
-        for sort in range(abstention.SORTS)
+        abstention.choose_threshold(judged.part(sorts == sort)) for sort in range(abstention.SORTS)
     )
 
 
