@@ -30,6 +30,7 @@ from hgemm_packs.generator.gates.repeats import (
     check_streams,
 )
 from hgemm_packs.generator.gates.sizes import Shape, check_large, check_sizes
+from hgemm_packs.generator.gates.usual import check_usual
 from hgemm_packs.generator.gates.values.depth import DEEP
 from hgemm_packs.generator.gates.values.patterns import check_indices
 from hgemm_packs.generator.gates.values.ring import ring_depth
@@ -140,6 +141,7 @@ def check(
     ):
         one(run)
         run.settle()
+    check_usual(run)
     check_sizes(run, planned)
     check_large(run, large)
     return run.result
