@@ -36,6 +36,8 @@ def _places(mask: int, bits: int) -> int | None:
 
 def move(opcode: Sequence[str], inputs: Sequence[Value]) -> int | None:
     """Places of the result that may hold elements, None where the instruction is no move."""
+    if len(opcode) > 2 and opcode[0] != "shf":
+        return None  # a word that changes what it does
     rule = _RULES.get(opcode[0])
     return rule(opcode, inputs) if rule else None
 
@@ -88,7 +90,7 @@ def _funnel(opcode: Sequence[str], inputs: Sequence[Value]) -> int | None:
 def _permute(opcode: Sequence[str], inputs: Sequence[Value]) -> int | None:
     """Bytes by a constant selector that keeps those of an element together."""
     a, b, selector = inputs
-    if selector.const is None or len(opcode) != 2:
+    if selector.const is None:
         return None
     places = 0
     for i in range(2):

@@ -51,7 +51,7 @@ def extreme(flow: Flow, ins: Instruction) -> None:
     """min and max: of numbers, of words that may be absent, and of a sum that is to be left."""
     inputs = inputs_of(flow, ins)
     kinds = tracked(inputs)
-    if kinds and ins.opcode[-1] in ("u32", "b32"):
+    if kinds and ins.opcode[1:] in (("u32",), ("b32",)):
         if ins.opcode[0] == "max" and not kinds & ~(PART | WORD | PROBE):
             ask_words(flow, ins, inputs)
             return
@@ -77,7 +77,7 @@ def compare(flow: Flow, ins: Instruction) -> None:
     """Comparisons of numbers, and of words with all ones in a kernel that has a workspace."""
     inputs = inputs_of(flow, ins)
     kinds = tracked(inputs)
-    if kinds and ins.opcode[0] == "setp" and ins.opcode[1] in ("eq", "ne"):
+    if kinds and len(ins.opcode) == 3 and ins.opcode[:2] in (("setp", "eq"), ("setp", "ne")):
         other = inputs[1]
         probe = kinds & PROBE and not kinds & ~PROBE and other.const in (0, -1, ALL_ONES)
         word = _all_ones(other) and fits(inputs[0].kinds, SUM | PART | WORD | PROBE | ONES)

@@ -218,7 +218,9 @@ def _load_parameter(flow: Flow, ins: Instruction) -> None:
     role = flow.roles.get(name)
     if len(ins.operands[1].parts) > 1 or ins.operands[0].kind == "vector" or name in flow.maps:
         flow.refuse(ins, "load: of a part of a parameter,")
-    if role is None or ins.opcode[-1] not in ("u64", "b64"):
+    if ins.opcode[-1] not in (("u64", "b64") if role else ("u32", "s32", "b32")):
+        flow.refuse(ins, "load: of a part of a parameter, or as what it is not,")
+    if role is None:
         flow.write(ins.operands[0], flow.sizes.get(name, NUMBER))
         return
     # The launcher refuses addresses that are no multiple of what the record promises.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from hgemm_packs.generator.gates.dataflow.program.numbers import is_narrow, is_plain
 from hgemm_packs.generator.gates.dataflow.values import (
     CLEAN,
     GLOBAL,
@@ -33,6 +34,13 @@ def number(low: int, high: int) -> Value:
 def compute(opcode: Sequence[str], inputs: Sequence[Value]) -> Value:
     """The result of an instruction on numbers and addresses."""
     name = opcode[0]
+    bases = NO_BASES
+    for value in inputs:
+        if value.bases:
+            bases = bases | value.bases if bases else value.bases
+    padded = [value for value in inputs if value.padded]
+    if not is_plain(opcode) or ((bases or padded) and is_narrow(opcode)):
+        return Value(CLEAN, bases=bases - GLOBAL)
     zeros = _zeros(opcode, inputs)
     if name == "and":
         special = _and_special(inputs, zeros)
@@ -40,14 +48,9 @@ def compute(opcode: Sequence[str], inputs: Sequence[Value]) -> Value:
             return special
     if name == "neg" and _is_start(inputs[0]):
         return Value(CLEAN, 0, None, None, zeros, inputs[0].bases, NEGATIVE)
-    bases = NO_BASES
-    for value in inputs:
-        if value.bases:
-            bases = bases | value.bases if bases else value.bases
     if name not in ("add", "sub", "mad"):
         bases = bases - GLOBAL
     based = [value for value in inputs if value.bases]
-    padded = [value for value in inputs if value.padded]
     if bases or padded:
         low, high, pad = _address(name, inputs, based, padded)
     elif based:  # how far an address is from its base says nothing of what it is made into
@@ -187,7 +190,7 @@ def _mul(opcode: Sequence[str], inputs: Sequence[Value]) -> Range:
         return min(ends), max(ends)
     if opcode[-1][0] != "s" and min(a.low, b.low) < 0:
         return _ANY
-    bits = 64 if opcode[-1].endswith("64") else 32
+    bits = int(opcode[-1][1:])
     return min(ends) >> bits, max(ends) >> bits
 
 
@@ -307,8 +310,10 @@ _RULES: Mapping[str, Callable[[Sequence[str], Sequence[Value]], Range]] = {
 def convert(opcode: Sequence[str], value: Value) -> Value:
     """A number or address in a register of another width: what does not fit has no bounds."""
     to, source = opcode[-2], opcode[-1]
-    if to[0] not in "sub" or source[0] not in "sub":
+    if not is_plain(opcode) or "pred" in (to, source):
         return Value(value.kinds)
+    if (value.bases or value.padded) and is_narrow(opcode):
+        return Value(value.kinds, bases=value.bases - GLOBAL)
     bits = int(to[1:])
     low, high = value.low, value.high
     if not value.bases and low is not None and high is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from hgemm_packs.generator.gates.dataflow.program.numbers import COMPARE, signed
+from hgemm_packs.generator.gates.dataflow.program.numbers import RULES, is_narrow, is_plain
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand, written
 from hgemm_packs.generator.gates.dataflow.program.webs import Block, blocks
 
@@ -85,7 +85,7 @@ def _steps(
             inside = latch.first <= maker.index < latch.end
             set_at = makers[first].index
             outside = enters is None or enters.first <= set_at < enters.end
-            if not (inside and outside) or maker.opcode[0] != "add" or maker.guard:
+            if not (inside and outside and _is_step(maker)) or maker.guard:
                 continue
             register, step = maker.operands[1:]
             if register.name == name and step.kind == "number":
@@ -99,25 +99,28 @@ def _times(
     """How often a loop runs whose last branch is taken while a comparison of a stepped register
     with a number holds."""
     test = makers.get(branch.guard)
-    if test is None or test.guard or test.opcode[0] != "setp" or len(test.opcode) != 3:
+    if test is None or test.guard or test.opcode[0] != "setp" or not is_plain(test.opcode):
         return None
     stepped, limit = test.operands[1:]
-    compare = COMPARE.get(test.opcode[1])
     maker = makers.get(stepped.name)
-    if compare is None or limit.kind != "number" or maker is None or maker.opcode[0] != "add":
+    if limit.kind != "number" or maker is None or not _is_step(maker):
         return None
     step = steps.get(maker.operands[1].name)
     value = _number(makers.get(step[0])) if step is not None else None
     if step is None or value is None or maker.operands[2].value != step[1]:
         return None  # the comparison is of another number than the one that goes on
-    bound = signed(limit.value, 64)
     for times in range(1, MOST_TIMES):
         value += step[1]
         if abs(value) >= MOST:
             return None  # a register of 32 bits would begin again
-        if compare(value, bound) == branch.negated:
+        if RULES["setp"](test.opcode, ([value], [limit.value])) == [int(branch.negated)]:
             return times
     return None
+
+
+def _is_step(maker: Instruction) -> bool:
+    """Whether an instruction adds integers that it takes whole."""
+    return maker.opcode[0] == "add" and is_plain(maker.opcode) and not is_narrow(maker.opcode)
 
 
 def _number(maker: Instruction | None) -> int | None:

@@ -6,17 +6,40 @@ it does not compute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import repeat
 from typing import Final
 
 Numbers = Sequence[int]
 BITS: Final = {"16": 16, "32": 32, "64": 64}
+_TYPES: Final = frozenset(kind + bits for kind in "bsu" for bits in BITS) | {"pred"}
+_HALVES: Final = frozenset((word,) for word in ("lo", "hi", "wide"))
+#: What may stand between an instruction's name and its type; nothing does where none is named.
+_BETWEEN: Final[Mapping[str, Set[tuple[str, ...]]]] = {
+    "mul": _HALVES,
+    "mad": _HALVES,
+    "cvt": frozenset((kind,) for kind in _TYPES),
+    "setp": frozenset((word,) for word in ("eq", "ne", "lt", "le", "gt", "ge")),
+    "shfl": frozenset((("sync", "idx"),)),
+}
+_PLAIN: Final = frozenset(((),))
+
+
+def is_plain(opcode: Sequence[str]) -> bool:
+    """Whether every word of an opcode is known: a type of one integer, and nothing that saturates,
+    cuts at zero or works on parts of a register."""
+    return opcode[-1] in _TYPES and tuple(opcode[1:-1]) in _BETWEEN.get(opcode[0], _PLAIN)
 
 
 def width(opcode: Sequence[str]) -> int:
-    """Bits of an instruction's type."""
+    """Bits of the type of a plain instruction, 1 of a predicate."""
     return BITS.get(opcode[-1][1:], 1)
+
+
+def is_narrow(opcode: Sequence[str]) -> bool:
+    """Whether a plain instruction reads or makes less than the 32 bits of an address."""
+    kinds = opcode[-2:] if opcode[0] == "cvt" else opcode[-1:]
+    return any(BITS.get(kind[1:], 1) < 32 for kind in kinds)
 
 
 def signed(value: int, bits: int) -> int:
@@ -38,7 +61,7 @@ def _two(
     function: Callable[[int, int], int],
 ) -> Callable[[Sequence[str], Sequence[Numbers]], Numbers | None]:
     def apply(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
-        if len(inputs) != 2 or "sat" in opcode or opcode[-1] in ("f32", "f64", "f16"):
+        if len(inputs) != 2:
             return None
         bits = width(opcode) * (2 if "wide" in opcode else 1)
         mask = (1 << bits) - 1
@@ -98,16 +121,14 @@ def _divide(x: int, y: int) -> int:
 
 def _convert(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
     to, source = opcode[-2], opcode[-1]
-    if len(opcode) != 3 or to[1:] not in BITS or source[1:] not in BITS or source[0] == "f":
+    if "pred" in (to, source):
         return None
     mask = (1 << BITS[to[1:]]) - 1
     return [each & mask for each in typed(opcode, inputs[0])]
 
 
 def _compare(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None:
-    test = COMPARE.get(opcode[1])
-    if test is None or len(opcode) != 3 or opcode[-1][0] == "f":
-        return None
+    test = COMPARE[opcode[1]]
     a, b = (typed(opcode, values) for values in inputs)
     return [int(test(x, y)) for x, y in zip(a, b, strict=True)]
 
@@ -130,13 +151,13 @@ def _shuffle(opcode: Sequence[str], inputs: Sequence[Numbers]) -> Numbers | None
     """From a lane that is the same for all, of a whole warp."""
     value, lane, clamp = inputs[:3]
     count = len(value)
-    if "idx" not in opcode or set(clamp) != {31} or count % 32:
+    if set(clamp) != {31} or count % 32:
         return None
     return [value[i & ~31 | lane[i] & 31] for i in range(count)]
 
 
 RULES: Final[Mapping[str, Callable[[Sequence[str], Sequence[Numbers]], Numbers | None]]] = {
-    "mov": lambda opcode, inputs: typed(opcode, inputs[0]) if opcode[-1][0] != "f" else None,
+    "mov": lambda opcode, inputs: typed(opcode, inputs[0]),
     "add": _two(lambda x, y: x + y),
     "sub": _two(lambda x, y: x - y),
     "and": _two(lambda x, y: x & y),

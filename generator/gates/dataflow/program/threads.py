@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 from hgemm_packs.generator.gates.dataflow.program.numbers import (
     RULES,
     Numbers,
+    is_narrow,
+    is_plain,
     multiply,
     signed,
     width,
@@ -67,7 +69,7 @@ def trace(kernel: Kernel, count: int) -> Threads:
 
 def _note_sum(kernel: Kernel, threads: Threads, name: str, ins: Instruction) -> None:
     """Split a sum of integers into what follows from the thread's number and the rest."""
-    if ins.opcode[-1][0] not in "sub" or ins.opcode[1][0] not in "sub":
+    if not is_plain(ins.opcode) or is_narrow(ins.opcode):
         return
     bits = width(ins.opcode)
     whole: tuple[ByThread, tuple[str, ...]] | None = None
@@ -110,8 +112,10 @@ def _result(kernel: Kernel, threads: Threads, ins: Instruction) -> ByThread | No
     name = ins.opcode[0]
     if name in ("mapa", "cvta"):
         return inputs[0] if inputs[0].base else None
+    if not is_plain(ins.opcode):
+        return None
     if any(value.base or value.padded for value in inputs):
-        return _address(ins.opcode, inputs)
+        return None if is_narrow(ins.opcode) else _address(ins.opcode, inputs)
     rule = RULES.get(name)
     if rule is None:
         return None
@@ -156,6 +160,8 @@ def _address(opcode: Sequence[str], inputs: Sequence[ByThread]) -> ByThread | No
     second = inputs[1]
     if name == "and":
         mask = second.values[0]
+        if len(set(second.values)) > 1:
+            return None
         if first.padded.startswith("-") and mask < 4096 and mask & (mask + 1) == 0:
             return ByThread((0,) * len(first.values), "", f"{first.padded[1:]}:{mask}")
         return None

@@ -24,6 +24,13 @@ LEADS = {
     "a sum that saturates": "add.s32 %r14, %r5, 1; add.sat.s32 %r11, %r14, 2147483647;"
     "and.b32 %r11, %r11, 1024;"
     "add.s32 %r12, %r7, %r11; st.shared.f32 [%r12+512], %f1;",
+    "an address in 16 bits": "cvt.u16.u32 %rs3, %r10; cvt.u32.u16 %r11, %rs3;"
+    "st.shared.f32 [%r11], %f1;",
+    "the last 16 bits of an address": "cvt.u32.u16 %r11, %r10; st.shared.f32 [%r11], %f1;",
+    "a minimum that is at least 0": "min.relu.s32 %r11, %r6, -1024; add.s32 %r12, %r7, %r11;"
+    "st.shared.f32 [%r12+1536], %f1;",
+    "two sums in one register": "add.u16x2 %r11, %r6, 1536; add.s32 %r12, %r7, %r11;"
+    "st.shared.f32 [%r12], %f1;",
 }
 
 
@@ -65,6 +72,7 @@ def test_a_number_is_read_by_the_type_of_what_reads_it() -> None:
     assert ranges.compute(("shr", "u32"), [large, constant(30)]).const == 3
     assert ranges.compute(("max", "u32"), [known(-1, -1), constant(5)])[2:4] == (None, None)
     assert ranges.compute(("min", "s32"), [known(-4, 9), constant(5)])[2:4] == (-4, 5)
+    assert ranges.compute(("mul", "hi", "u16"), [constant(1024), constant(128)]).const == 2
 
 
 def test_a_thread_s_number_has_as_many_bits_as_its_register() -> None:
@@ -72,4 +80,5 @@ def test_a_thread_s_number_has_as_many_bits_as_its_register() -> None:
     assert numbers.RULES["bfe"](("bfe", "u32"), [ones, [32], [4]]) == [0]
     assert numbers.RULES["bfe"](("bfe", "u32"), [ones, [28], [8]]) == [15]
     assert numbers.RULES["bfi"](("bfi", "b32"), [[1], ones, [256], [1]]) == [0xFFFFFFFF]
-    assert numbers.RULES["add"](("add", "sat", "s32"), [[5], [0x7FFFFFFF]]) is None
+    for opcode in ("add.sat.s32", "min.relu.s32", "add.u16x2", "min.f32", "setp.lt.and.u32"):
+        assert not numbers.is_plain(opcode.split("."))
