@@ -16,7 +16,7 @@ Instruction = Mapping[str, Any]
 #: What must come after the wait for the grid ahead: accesses to global memory, the end of a thread,
 #: leave for the next grid to start.
 UPSTREAM = {
-    *("LD", "LDG", "LDGSTS", "LDGSTS.BYPASS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG"),
+    *("LD", "LDG", "LDGSTS", "LDGSTS.BYPASS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CCTL"),
     *("EXIT", "PREEXIT", "UTMALDG", "UTMAPF", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKPF", "UBLKRED"),
 }
 #: Of these, copies to shared memory that go past L1: they see what a grid that has ended wrote,
@@ -37,9 +37,10 @@ def word(one: Instruction) -> str:
 
 def _access(one: Instruction) -> str:
     """An instruction as UPSTREAM has it: its first word, but a copy by a thread that goes past L1
-    is told from one that does not."""
-    past_l1 = word(one) == "LDGSTS" and "BYPASS" in str(one["opcode"]).split(".")
-    return "LDGSTS.BYPASS" if past_l1 else word(one)
+    is told from one that does not, and what empties L1 from what fetches a line into it."""
+    name, words = word(one), str(one["opcode"]).split(".")
+    told = {"LDGSTS": "BYPASS", "CCTL": "IVALL"}.get(name)
+    return f"{name}.{told}" if told in words else name
 
 
 def find_early(instructions: Sequence[Instruction]) -> set[str]:

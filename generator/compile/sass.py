@@ -27,7 +27,7 @@ from hgemm_packs.generator.compile.cache import cache_root, write_atomically
 
 NVDISASM_PIN = "13.5.37"
 _WHEEL = "nvidia-cuda-nvdisasm"
-_FORMAT = 4  # of a kept census
+_FORMAT = 5  # of a kept census
 
 #: Shapes of the warp-level instruction; the digits run together, so they cannot be split by rule.
 _WARP_SHAPES = {

@@ -178,6 +178,7 @@ def follow(flow: Flow) -> None:
         _step(flow, ins)
     waits.check_asked(flow)
     waits.check_strong(flow)
+    waits.check_ahead(flow)
     if not settled:
         flow.refuse(instructions[0], "unreadable: does not settle")
 

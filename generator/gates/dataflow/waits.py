@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from hgemm_packs.generator.gates.dataflow.flow import Flow
+from hgemm_packs.generator.gates.dataflow.flow import OPERANDS, Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, written
+from hgemm_packs.generator.gates.dataflow.program.webs import blocks, without
 from hgemm_packs.generator.gates.dataflow.values import PART, PROBE, SUM, WORD, ZERO
 
 #: What may stand in such a loop: no store, no addition of sums, no barrier.
@@ -84,6 +85,26 @@ def check_strong(flow: Flow) -> None:
         kinds = [flow.registers.get(name, ZERO).kinds for name in moved.registers()]
         if any(each & kind for each in kinds) and not _is_strong(ins):
             flow.refuse(ins, "order: a word that is waited for, weakly, or for a CTA alone,")
+
+
+def check_ahead(flow: Flow) -> None:
+    """Refuse copies of anything but A and B where some path has not waited for the grid ahead: the
+    binary gate lets all copies past L1 run ahead of that, where a record says so, and does not see
+    what they copy."""
+    if not flow.fields.get("reads_ahead"):
+        return
+    early = without(flow.kernel, blocks(flow.kernel), 0, _waits_for_grid)
+    for ins in flow.kernel.instructions:
+        spaces = [word for word in ins.opcode if word == "global" or word.startswith("shared")]
+        if ins.opcode[0] != "cp" or len(spaces) != 2 or spaces[1] != "global":
+            continue
+        copied = {base for part in ins.operands[1].parts[:1] for base in flow.value(part).bases}
+        if ins.index in early and copied - set(OPERANDS):
+            flow.refuse(ins, "order: before the grid ahead has ended, a copy of more than A and B,")
+
+
+def _waits_for_grid(ins: Instruction) -> bool:
+    return ins.opcode == ("griddepcontrol", "wait") and not ins.guard
 
 
 def _is_strong(ins: Instruction) -> bool:

@@ -101,6 +101,9 @@ def listing(text: str) -> list[dict[str, Any]]:
         # Not a jump, though it looks like one.
         ("NANOSLEEP 0x20\nACQBULK\n.STG.E R0\nEXIT", "", ""),
         (".LDG.E R0\n.IADD3 R1,R1,0x10", "LDG", "LDG"),
+        # A line that is fetched into L1 stays there; what empties L1 fetches none.
+        (".CCTL.E.PF1 [R2]\nACQBULK\nEXIT", "CCTL", "CCTL"),
+        (".CCTL.IVALL\nACQBULK\nEXIT", "", ""),
     ],
 )
 def test_what_a_thread_can_come_to(text: str, early: str, unwaited: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
 from hgemm_packs.generator.gates.dataflow.program.parse import (
@@ -19,7 +19,7 @@ from hgemm_packs.generator.gates.dataflow.program.parse import (
     inputs,
     written,
 )
-from hgemm_packs.generator.gates.dataflow.program.webs import Block, blocks
+from hgemm_packs.generator.gates.dataflow.program.webs import Block, blocks, without
 
 #: What L2 may be told of a line: to let it go first, or nothing; and how much to fetch.
 _OF_L2: Final = re.compile(r"L2(::(evict_first|evict_unchanged|cache_hint|64B|128B|256B))?")
@@ -229,7 +229,7 @@ _IN_CLUSTER: Final = "shared::cluster"
 def _stale(kernel: Kernel) -> Iterator[tuple[Instruction, str]]:
     """Reads of shared memory ahead of which, on some path, the thread has neither stored there nor
     met or waited for others: what they find is of another launch."""
-    reached = _without(kernel, blocks(kernel), 0, _may_fill)
+    reached = without(kernel, blocks(kernel), 0, _may_fill)
     for ins in kernel.instructions:
         reads = ins.opcode[0] in ("ld", "ldmatrix", "atom") and _SHARED & set(ins.opcode)
         if reads and ins.index in reached:
@@ -250,14 +250,14 @@ _FILLED: Final = _WAITS | {"wait_group", "wait_all"}
 
 def _certain(kernel: Kernel, graph: Mapping[int, Block], barrier: tuple[str, ...]) -> set[int]:
     """Instructions before which a barrier stands on every path from the start."""
-    reached = _without(kernel, graph, 0, functools.partial(_is, barrier))
+    reached = without(kernel, graph, 0, functools.partial(_is, barrier))
     return {ins.index for ins in kernel.instructions if ins.index not in reached}
 
 
 def _ends_alone(kernel: Kernel, graph: Mapping[int, Block], load: Instruction) -> bool:
     """Whether a path leads from a load to the end without a word to the others."""
     told = functools.partial(_is, ("barrier", "cluster", "arrive"))
-    reached = _without(kernel, graph, load.index, told)
+    reached = without(kernel, graph, load.index, told)
     ends = {ins.index for ins in kernel.instructions if ins.opcode[0] in ("ret", "exit")}
     return bool(reached & ends)
 
@@ -265,22 +265,3 @@ def _ends_alone(kernel: Kernel, graph: Mapping[int, Block], load: Instruction) -
 def _is(words: tuple[str, ...], ins: Instruction) -> bool:
     """Whether an instruction that no thread leaves out begins with these words."""
     return ins.opcode[: len(words)] == words and not ins.guard
-
-
-def _without(
-    kernel: Kernel, graph: Mapping[int, Block], start: int, stops: Callable[[Instruction], bool]
-) -> set[int]:
-    """Instructions that a path from `start` comes to with none before them that `stops` it."""
-    reached, due = set(), [start]
-    while due:
-        at = due.pop()
-        first = max(first for first in graph if first <= at)
-        for ins in kernel.instructions[at : graph[first].end]:
-            if ins.index in reached:
-                break
-            reached.add(ins.index)
-            if stops(ins):
-                break
-        else:
-            due += graph[first].next
-    return reached

@@ -7,7 +7,7 @@ path leads to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from hgemm_packs.generator.gates.dataflow.program.parse import (
@@ -53,6 +53,25 @@ def blocks(kernel: Kernel) -> dict[int, Block]:
     for block in found.values():
         block.next = [each for each in block.next if each in found]
     return found
+
+
+def without(
+    kernel: Kernel, graph: Mapping[int, Block], start: int, stops: Callable[[Instruction], bool]
+) -> set[int]:
+    """Instructions that a path from `start` comes to with none before them that `stops` it."""
+    reached, due = set(), [start]
+    while due:
+        at = due.pop()
+        first = max(first for first in graph if first <= at)
+        for ins in kernel.instructions[at : graph[first].end]:
+            if ins.index in reached:
+                break
+            reached.add(ins.index)
+            if stops(ins):
+                break
+        else:
+            due += graph[first].next
+    return reached
 
 
 @dataclass(slots=True)

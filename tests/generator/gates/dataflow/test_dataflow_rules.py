@@ -40,6 +40,10 @@ def test_the_kernel_that_all_others_are_a_change_to_passes() -> None:
         ("fma.rn.f16x2 %r1, %r1, %r2, %r1;", "arithmetic: bits of A or bits of B in 'fma.rn.f16x2"),
         ("st.global.u32 [%rd3], %r1;", "store: bits of A in 'st.global.u32 [%rd3], %r1'"),
         ("st.global.u32 [%rd1], %r4;", "store: into A in 'st.global.u32 [%rd1], %r4'"),
+        ("ld.param.s64 %rd9, [kernel_param_0]; sub.s64 %rd9, %rd9, %rd9;",
+         "load: of a part of a parameter, or as what it is not, in 'ld.param.s64"),
+        ("ld.param.u16 %rs1, [kernel_param_3];",
+         "load: of a part of a parameter, or as what it is not, in 'ld.param.u16"),
         ("ld.global.u8 %r1, [%rd1];", "bits: bits of A by other than whole elements in"),
         ("st.shared.u32 [%r8], %r1; st.shared.u8 [%r8], 0; ld.shared.u32 %r1, [%r8];",
          "bits: bits of A of which single bytes were stored in 'ld.shared.u32 %r1, [%r8]'"),
@@ -164,6 +168,18 @@ def test_sums_are_added_rounded_once_and_stored_and_nothing_else(put: str, told:
 def test_sums_may_be_added_in_any_order_and_place(put: str) -> None:
     put_before = "mov.b32 {%rs8,%rs10}, %r1; mov.b32 {%rs9,%rs10}, %r2;"
     assert check(operands=put_before, sums=put).detail == ""
+
+
+def test_only_operands_are_copied_before_the_grid_ahead_has_ended() -> None:
+    """The binary gate lets such a copy run ahead, whatever it copies."""
+    copy, wait = "cp.async.cg.shared.global [%r8], [kTable], 16;", "griddepcontrol.wait;"
+    assert check(operands=copy).detail == ""
+    assert check(operands=wait + copy, reads_ahead=True).detail == ""
+    for put in (copy, f"setp.gt.s32 %p1, %r4, 9; @%p1 bra on; {wait} on: {copy}"):
+        assert check(operands=put, reads_ahead=True).detail.startswith(
+            "order: before the grid ahead has ended, a copy of more than A and B, in 'cp.async.cg"
+        )
+    assert check(operands=copy.replace("kTable", "%rd1"), reads_ahead=True).detail == ""
 
 
 def test_what_a_register_was_before_says_nothing_of_what_it_is() -> None:
