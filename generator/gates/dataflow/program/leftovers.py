@@ -199,9 +199,11 @@ _REMOTE: Final = frozenset(("ld", "st", "atom", "red"))
 
 
 def _goes_out(ins: Instruction) -> bool:
-    """Whether another CTA's shared memory or barriers get something that nobody here waits for."""
+    """Whether another CTA's shared memory or barriers get something that nobody here waits for, by
+    a copy of this CTA's shared memory among others: the engine may still read that."""
     told = ins.opcode[:2] == ("mbarrier", "arrive") and _IN_CLUSTER in ins.opcode
-    return told or "multicast::cluster" in ins.opcode
+    sent = ins.opcode[:3] == ("cp", "async", "bulk") and ins.opcode[3:5] == _FROM_HERE
+    return told or sent or "multicast::cluster" in ins.opcode
 
 
 def _partners(kernel: Kernel) -> Iterator[tuple[Instruction, str]]:
@@ -224,6 +226,7 @@ def _partners(kernel: Kernel) -> Iterator[tuple[Instruction, str]]:
 
 
 _IN_CLUSTER: Final = "shared::cluster"
+_FROM_HERE: Final = (_IN_CLUSTER, "shared::cta")
 
 
 def _stale(kernel: Kernel) -> Iterator[tuple[Instruction, str]]:
@@ -255,9 +258,14 @@ def _certain(kernel: Kernel, graph: Mapping[int, Block], barrier: tuple[str, ...
 
 
 def _ends_alone(kernel: Kernel, graph: Mapping[int, Block], load: Instruction) -> bool:
-    """Whether a path leads from a load to the end without a word to the others."""
+    """Whether a path leads from a load to the end without a word to the others, or without waiting
+    for theirs behind it: what a CTA does to others they do to it."""
     told = functools.partial(_is, ("barrier", "cluster", "arrive"))
+    heard = functools.partial(_is, ("barrier", "cluster", "wait"))
     reached = without(kernel, graph, load.index, told)
+    for ins in kernel.instructions:
+        if ins.index in reached and told(ins):
+            reached = reached | without(kernel, graph, ins.index, heard)
     ends = {ins.index for ins in kernel.instructions if ins.opcode[0] in ("ret", "exit")}
     return bool(reached & ends)
 

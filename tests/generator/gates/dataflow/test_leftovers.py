@@ -158,6 +158,11 @@ def test_the_gate_tells_of_it_behind_what_follows_operands() -> None:
 
 SEND = "st.shared::cluster.u32 [%r2], %r1;"
 FETCH = "ld.shared::cluster.u32 %r3, [%r2];"
+TELL = "mbarrier.arrive.shared::cluster.b64 _, [%r2];"
+COPY = (
+    "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r2], [%r2], 16,"
+    " [%r2];"
+)
 ARRIVE, MET = "barrier.cluster.arrive.aligned;", "barrier.cluster.wait.aligned;"
 
 
@@ -165,6 +170,11 @@ ARRIVE, MET = "barrier.cluster.arrive.aligned;", "barrier.cluster.wait.aligned;"
     ("body", "told"),
     [
         (ARRIVE + MET + SEND, ""),
+        (ARRIVE + MET + TELL + ARRIVE, "ended"),
+        (ARRIVE + MET + TELL + ARRIVE + "@%p1 bra $E;" + MET + "$E: mov.u32 %r3, 1;", "ended"),
+        (ARRIVE + MET + TELL + ARRIVE + MET, ""),
+        (ARRIVE + MET + COPY, "ended"),
+        (ARRIVE + MET + COPY + ARRIVE + MET, ""),
         (ARRIVE + MET + FETCH + ARRIVE + MET, ""),
         (SEND + ARRIVE + MET, "begun"),
         ("@%p1 bra past;" + ARRIVE + MET + "past: " + SEND, "begun"),
