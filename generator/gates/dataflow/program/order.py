@@ -1,5 +1,5 @@
-"""Rules for what goes on behind a thread's back: bulk stores, products of wgmma and words to other
-CTAs have to be over before something else begins.
+"""Rules for what goes on behind a thread's back: copies, bulk stores, products of wgmma and words to
+other CTAs have to be over before something else begins.
 
 Called by `dataflow.gate` once it has followed a kernel. The tools that see races do not see the
 copy engine, the tensor cores or other CTAs, and a kernel that does not wait is right nearly always.
@@ -8,18 +8,21 @@ Each path is that of one thread: a branch that its number decides is taken as it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand
 from hgemm_packs.generator.gates.dataflow.program.threads import Threads
+from hgemm_packs.generator.gates.dataflow.program.webs import Block, blocks
 
 STORED: Final = "store: the CTA may end before it is done:"
 STAGED: Final = "store: a bulk store may still read what is staged over by"
 UNMET: Final = "store: other warps may still stage what is stored by"
 UNFILLED: Final = "product: some of the threads that multiply together do not wait:"
 UNREAD: Final = "product: may still read the stage that is given back by"
+VACANT: Final = "copies: none that is not done already is waited for by"
+UNTOLD: Final = "copies: on some path no barrier is told of them before"
 RELAXED: Final = "cluster: no release behind what was stored before"
 GROUP: Final = 128  # threads of one product of wgmma
 _SHARED: Final = ("shared", "shared::cta", "shared::cluster")
@@ -47,6 +50,7 @@ def check(kernel: Kernel, threads: Threads, parts: Parts) -> Iterator[tuple[Inst
     yield from case.products()
     yield from case.waits()
     yield from case.meetings()
+    yield from case.copies()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,58 @@ class _Case:
                 if other.index in reached:
                     yield other, RELAXED
 
+    def copies(self) -> Iterator[tuple[Instruction, str]]:
+        """Threads that copy wait for something with each wait for their groups, or tell a barrier
+        of all copies of a stage before they wait for the next stage."""
+        asks = [ins for ins in self._met() if ins.opcode[:2] == ("cp", "async")]
+        words = {ins.opcode[2] for ins in asks}
+        if not words & {"wait_group", "mbarrier"}:
+            return
+        graph = blocks(self.kernel)
+        for who in self._kinds():
+            for first, now in self._copies_before(graph, who).items():
+                for ins in self.instructions[first : graph[first].end]:
+                    most = ins.operands[0].value if _waits_for_copies(ins) else 0
+                    if most and now.groups <= most:
+                        yield ins, VACANT
+                    if "mbarrier" in words and now.untold and _waits_for_barrier(ins):
+                        yield ins, UNTOLD
+                    now = now.behind(ins)
+
+    def _copies_before(self, graph: Mapping[int, Block], who: int) -> dict[int, _Copies]:
+        """A thread's copies before each block that it may come to."""
+        enters = {0: _Copies(0, False)}
+        due = [0]
+        while due:
+            first = due.pop()
+            now, block = enters[first], graph[first]
+            for ins in self.instructions[first : block.end]:
+                now = now.behind(ins)
+            for each in self._next(block, who):
+                known = enters.get(each, now)
+                joined = _Copies(min(known.groups, now.groups), known.untold or now.untold)
+                if joined != enters.get(each):
+                    enters[each] = joined
+                    due.append(each)
+        return enters
+
+    def _next(self, block: Block, who: int) -> list[int]:
+        """Blocks that a thread may come to behind one."""
+        last = self.instructions[block.end - 1]
+        runs = self._runs(last, who)
+        if last.opcode[0] not in ("bra", "ret", "exit") or runs is None:
+            return block.next
+        target = self.kernel.labels.get(last.operands[0].name) if last.opcode[0] == "bra" else None
+        goes_to = target if runs else block.end
+        return [each for each in block.next if each == goes_to]
+
+    def _kinds(self) -> list[int]:
+        """A thread of each kind: those whose numbers send them the same ways."""
+        guards = {ins.guard for ins in self._met() if ins.opcode[0] in ("bra", "ret", "exit")}
+        known = [self.threads.known[each].values for each in guards if each in self.threads.known]
+        kinds = {tuple(bool(x[who]) for x in known): who for who in range(self.threads.count)}
+        return sorted(kinds.values())
+
     def _met(self) -> Iterator[Instruction]:
         """Instructions that any thread comes to."""
         return (ins for ins in self.instructions if self.threads.reach[ins.index])
@@ -177,6 +233,29 @@ class _Case:
         return None if known is None else bool(known.values[who]) != ins.negated
 
 
+class _Copies(NamedTuple):
+    """Copies of a thread by cp.async on the way that waits for the most of them: `groups` that may
+    not be done, and whether any was made behind the last word to a barrier."""
+
+    groups: int
+    untold: bool
+
+    def behind(self, ins: Instruction) -> _Copies:
+        """The same behind an instruction."""
+        words = ins.opcode[2:]
+        if ins.opcode[:2] != ("cp", "async") or words[0] == "bulk":
+            return self
+        if words[0] == "mbarrier":
+            return self if ins.guard else self._replace(untold=False)
+        if words[0] == "commit_group":
+            return self if ins.guard else self._replace(groups=self.groups + 1)
+        if words[0] == "wait_group":
+            return self._replace(groups=min(self.groups, ins.operands[0].value))
+        if words[0] == "wait_all":
+            return _Copies(0, self.untold and bool(ins.guard))
+        return self._replace(untold=True)
+
+
 def _meet(some: Sequence[Part], others: Sequence[Part]) -> bool:
     return any(one.meets(other) for one in some for other in others)
 
@@ -212,6 +291,10 @@ def _is_product(ins: Instruction) -> bool:
 
 def _waits_for_barrier(ins: Instruction) -> bool:
     return ins.opcode[:2] in (("mbarrier", "try_wait"), ("mbarrier", "test_wait"))
+
+
+def _waits_for_copies(ins: Instruction) -> bool:
+    return ins.opcode == ("cp", "async", "wait_group")
 
 
 def _waits_for_products(ins: Instruction) -> bool:

@@ -83,6 +83,47 @@ def test_a_store_that_is_not_waited_for_is_refused(put: str, told: str) -> None:
     assert told in verdict.detail
 
 
+COPY, COMMIT = "cp.async.cg.shared.global [%r8], [%rd1], 16;", "cp.async.commit_group;"
+TOLD = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r10];"
+ASKED = "$L8: mbarrier.try_wait.parity.shared::cta.b64 %p8, [%r10], 0; @!%p8 bra $L8;"
+DONE, ALL_DONE = "cp.async.wait_group 1;", "cp.async.wait_group 0;"
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        f"{COPY} {COMMIT} {COPY} {COMMIT} {DONE} {ALL_DONE} {ALL_DONE}",
+        f"{COPY} {COMMIT} " + LOOP.format(f"{COPY} {COMMIT} {DONE}"),
+        # Those threads that copy wait.
+        f"{FIRST} {COPY} {COMMIT} {COPY} {COMMIT} $L1: @!%p1 bra $L2; {DONE} $L2:",
+        LOOP.format(f"{ASKED} {COPY} {COPY} {TOLD}"),
+        LOOP.format(f"{ASKED} {COPY} {COMMIT} cp.async.wait_all;"),
+    ],
+)
+def test_each_wait_for_copies_is_for_some(put: str) -> None:
+    assert "copies:" not in check(operands=put).detail
+
+
+@pytest.mark.parametrize(
+    ("put", "told"),
+    [
+        (
+            f"{COPY} {COMMIT} {DONE}",
+            "copies: none that is not done already is waited for by 'cp",
+        ),
+        (f"{COPY} {COMMIT} {COPY} {COMMIT} {DONE} {DONE} {ALL_DONE}", "copies: none that is not"),
+        (LOOP.format(f"{COPY} {COMMIT} {DONE}"), "copies: none that is not done already"),
+        (LOOP.format(f"{COPY} @%p7 {COMMIT} {ALL_DONE}") + DONE, "copies: none that is not done"),
+        (
+            LOOP.format(f"{ASKED} {COPY} {TOLD} {COPY}"),
+            "copies: on some path no barrier is told of them before 'mbarrier.try_wait",
+        ),
+    ],
+)
+def test_a_wait_for_no_copies_and_copies_that_nobody_is_told_of(put: str, told: str) -> None:
+    assert told in check(operands=put).detail
+
+
 def test_each_warp_that_stores_waits() -> None:
     """The first of two warpgroups waited for its bulk stores, the second ended ahead of them."""
     text = "threadIdx.x % 129 == 0) store_wait"
