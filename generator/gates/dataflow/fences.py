@@ -239,7 +239,7 @@ def _step(case: _Case, ins: Instruction, now: _State) -> None:
             now.unfenced = now.init = False
         elif words[1] == "mbarrier_init":
             now.init = False
-    elif words[:2] == ("cp", "async") and {"wait_group", "wait_all"} & set(words):
+    elif words in (("cp", "async", "wait_group"), ("cp", "async", "wait_all")):
         now.waited = -1
     elif words[:3] == ("cp", "async", "mbarrier"):
         now.told |= now.dirty & case.copied

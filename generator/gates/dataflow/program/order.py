@@ -1,5 +1,5 @@
-"""Rules for what goes on behind a thread's back: copies, bulk stores, products of wgmma and words to
-other CTAs have to be over before something else begins.
+"""Rules for what goes on behind a thread's back: copies, bulk stores, products of wgmma and words
+to other CTAs have to be over before something else begins.
 
 Called by `dataflow.gate` once it has followed a kernel. The tools that see races do not see the
 copy engine, the tensor cores or other CTAs, and a kernel that does not wait is right nearly always.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand
 from hgemm_packs.generator.gates.dataflow.program.threads import Threads
@@ -25,6 +25,7 @@ VACANT: Final = "copies: none that is not done already is waited for by"
 UNTOLD: Final = "copies: on some path no barrier is told of them before"
 RELAXED: Final = "cluster: no release behind what was stored before"
 GROUP: Final = 128  # threads of one product of wgmma
+_ENDS_GROUP: Final = ("cp", "async", "commit_group")
 _SHARED: Final = ("shared", "shared::cta", "shared::cluster")
 #: What orders stores of a thread before what others do behind a barrier of the cluster.
 _ORDERS: Final = frozenset(("fence", "membar"))
@@ -134,31 +135,52 @@ class _Case:
             return
         graph = blocks(self.kernel)
         for who in self._kinds():
-            for first, now in self._copies_before(graph, who).items():
-                for ins in self.instructions[first : graph[first].end]:
-                    most = ins.operands[0].value if _waits_for_copies(ins) else 0
-                    if most and now.groups <= most:
-                        yield ins, VACANT
-                    if "mbarrier" in words and now.untold and _waits_for_barrier(ins):
-                        yield ins, UNTOLD
-                    now = now.behind(ins)
+            for at in sorted(self._vacant(graph, who)):
+                yield self.instructions[at], VACANT
+            if "mbarrier" in words:
+                yield from ((ins, UNTOLD) for ins in self._untold(graph, who))
 
-    def _copies_before(self, graph: Mapping[int, Block], who: int) -> dict[int, _Copies]:
-        """A thread's copies before each block that it may come to."""
-        enters = {0: _Copies(0, False)}
+    def _vacant(self, graph: Mapping[int, Block], who: int) -> set[int]:
+        """Waits of a thread ahead of which, behind the start or another wait, no path makes more
+        groups than may be left."""
+        waits = [ins for ins in self._met() if _waits_for_copies(ins)]
+        cap = 1 + max((_left(ins) for ins in waits), default=0)
+        found: set[int] = set()
+        here = [ins for ins in waits if self.threads.reach[ins.index] >> who & 1]
+        for start, groups in ((0, 0), *((ins.index + 1, _left(ins)) for ins in here)):
+            most: dict[int, int] = {}
+            due = [(start, groups)]
+            while due:
+                at, groups = due.pop()
+                block = graph[max(first for first in graph if first <= at)]
+                for ins in self.instructions[at : block.end]:
+                    if _waits_for_copies(ins):
+                        most[ins.index] = max(groups, most.get(ins.index, 0))
+                        break
+                    groups = min(groups + (ins.opcode == _ENDS_GROUP), cap)
+                else:
+                    for each in self._next(block, who):
+                        if groups > most.get(each, -1):
+                            most[each] = groups
+                            due.append((each, groups))
+            found |= {x.index for x in waits if _left(x) > 0 and most.get(x.index, cap) <= _left(x)}
+        return found
+
+    def _untold(self, graph: Mapping[int, Block], who: int) -> Iterator[Instruction]:
+        """Waits of a thread for a barrier behind copies that no barrier is told of."""
+        enters = {0: False}
         due = [0]
         while due:
             first = due.pop()
             now, block = enters[first], graph[first]
             for ins in self.instructions[first : block.end]:
-                now = now.behind(ins)
+                if now and _waits_for_barrier(ins):
+                    yield ins
+                now = _is_untold(ins, now)
             for each in self._next(block, who):
-                known = enters.get(each, now)
-                joined = _Copies(min(known.groups, now.groups), known.untold or now.untold)
-                if joined != enters.get(each):
-                    enters[each] = joined
+                if now > enters.get(each, -1):
+                    enters[each] = now
                     due.append(each)
-        return enters
 
     def _next(self, block: Block, who: int) -> list[int]:
         """Blocks that a thread may come to behind one."""
@@ -233,27 +255,13 @@ class _Case:
         return None if known is None else bool(known.values[who]) != ins.negated
 
 
-class _Copies(NamedTuple):
-    """Copies of a thread by cp.async on the way that waits for the most of them: `groups` that may
-    not be done, and whether any was made behind the last word to a barrier."""
-
-    groups: int
-    untold: bool
-
-    def behind(self, ins: Instruction) -> _Copies:
-        """The same behind an instruction."""
-        words = ins.opcode[2:]
-        if ins.opcode[:2] != ("cp", "async") or words[0] == "bulk":
-            return self
-        if words[0] == "mbarrier":
-            return self if ins.guard else self._replace(untold=False)
-        if words[0] == "commit_group":
-            return self if ins.guard else self._replace(groups=self.groups + 1)
-        if words[0] == "wait_group":
-            return self._replace(groups=min(self.groups, ins.operands[0].value))
-        if words[0] == "wait_all":
-            return _Copies(0, self.untold and bool(ins.guard))
-        return self._replace(untold=True)
+def _is_untold(ins: Instruction, before: bool) -> bool:
+    """Whether a thread has made copies that no barrier is told of, behind an instruction."""
+    if ins.opcode[:2] != ("cp", "async") or ins.opcode[2] == "bulk":
+        return before
+    if ins.opcode[2] in ("ca", "cg"):
+        return True
+    return before and (bool(ins.guard) or ins.opcode[2] not in ("mbarrier", "wait_all"))
 
 
 def _meet(some: Sequence[Part], others: Sequence[Part]) -> bool:
@@ -295,6 +303,11 @@ def _waits_for_barrier(ins: Instruction) -> bool:
 
 def _waits_for_copies(ins: Instruction) -> bool:
     return ins.opcode == ("cp", "async", "wait_group")
+
+
+def _left(ins: Instruction) -> int:
+    """How many groups a wait leaves."""
+    return ins.operands[0].value
 
 
 def _waits_for_products(ins: Instruction) -> bool:

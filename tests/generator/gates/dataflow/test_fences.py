@@ -67,6 +67,14 @@ def test_what_a_warpgroup_copies_and_multiplies_it_meets_for() -> None:
     assert "fence: no meeting of those that store behind 'cp.async.c" in verdict.detail
 
 
+def test_a_wait_for_bulk_stores_is_none_for_copies() -> None:
+    fields, ptx = ptx_of("sm90_oneshot", {"cp_async": True})
+    others = ptx.replace("cp.async.wait_group", "cp.async.bulk.wait_group")
+    assert others != ptx
+    detail = gate.check_ptx(fields, others).detail
+    assert "fence: no fence.proxy.async behind 'cp.async.c" in detail
+
+
 @pytest.mark.parametrize("name", [name for name in ALL if name != "sm90_unaligned"])
 def test_barriers_that_a_copy_counts_on_are_shown_to_it(name: str) -> None:
     fields, ptx = ptx_of(name)
