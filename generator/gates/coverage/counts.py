@@ -170,9 +170,9 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     numbers = {name: np.array([i + 1 << 40], np.int64) for i, name in enumerate(maps)}
     books = _Books(fields, maps, who.cta, together)
     lane = who.specials["%laneid"]
-    ring = stages.Stages(lane, who.cta)
-    met = lanes.Lanes.of(lane, who.cta, named)
     arrived = arrivals.Arrivals(who.cta, together)
+    ring = stages.Stages(lane, who.cta, together, arrived.counts, books.copied)
+    met = lanes.Lanes.of(lane, who.cta, named)
     opened = openings.Openings(who.cta, together)
     stored = stores.Stores(lane, stores.box_of(fields))
     tell = Tell(
@@ -236,7 +236,7 @@ class _Books:
             return False
         if ins.opcode[0] != "cp":
             return self._store(ins, who, address)
-        count = self._copied(ins, frame)
+        count = self.copied(ins, frame)
         mask = np.array([0], np.int64)
         if "multicast::cluster" in ins.opcode:
             found = frame.value(ins.operands[-1], np.int16)
@@ -268,7 +268,7 @@ class _Books:
             self.brought[barrier, 0] += width * int(times)
         return True
 
-    def _copied(self, ins: Instruction, frame: Frame) -> Array | None:
+    def copied(self, ins: Instruction, frame: Frame) -> Array | None:
         """Bytes of a bulk copy: those of its map's box."""
         if "tensor" not in ins.opcode:
             return frame.value(ins.operands[2], np.int32)
