@@ -37,7 +37,9 @@ from hgemm_packs.generator.gates.coverage.watchers.rings import Stage
 
 TAKEN: Final = "stage: copied over what a warp may still read"
 EARLY: Final = "stage: read by a warp that does not know of its copies"
+STUCK: Final = "stage: nobody is seen to end what is waited for"
 WARP: Final = 32
+EVENTS: Final = 5_000  # that are looked at of one run, but of one cluster all
 _NEVER: Final = 1 << 60
 _WHAT: Final = itemgetter(0, 1, 3)
 
@@ -125,11 +127,9 @@ class Turns:
                         break
                     thread.at += 1
                 moved |= thread.at > start
-        return self.found
-
-    def is_stuck(self) -> bool:
-        """Whether some thread has not come to its end."""
-        return any(each.at < len(each.events) for each in self.threads)
+        left = (each.events[each.at] for each in self.threads if each.at < len(each.events))
+        stuck = next((f"{STUCK} in '{event.ins.text[:60]}'" for event in left), "")
+        return self.found or stuck
 
     def _step(self, thread: _Thread, event: Event) -> bool:
         """Whether a thread gets past what it does next."""
@@ -148,7 +148,7 @@ class Turns:
         elif kind == MEET:
             return self._meet(thread, event)
         else:
-            for cta in event.ctas:
+            for cta in dict.fromkeys(event.ctas):
                 self._tell(thread, event, cta)
             thread.clock[thread.number] += 1
         return True
@@ -222,19 +222,24 @@ class Turns:
             barrier.places[event.to] += 1
             is_over = min(barrier.places.values()) > len(barrier.over)
         else:
-            barrier.came += 1
-            is_over = not barrier.places and barrier.came == barrier.count
+            barrier.came += event.ctas.count(cta)
+            is_over = not barrier.places and barrier.came >= barrier.count > 0
         if is_over:
-            barrier.came = 0
+            barrier.came -= barrier.count
             barrier.pending[key] = len(barrier.over) + 1
             barrier.over.append(dict(barrier.pending))
 
     def _meet(self, thread: _Thread, event: Event) -> bool:
         warp = thread.number // WARP
+        partner = thread.number ^ (WARP - 1)
+        if event.number == OF_WARP and (event.to or partner not in self.events):
+            return True
         scope: Hashable = (thread.cta, event.number)
         if event.number in (OF_WARP, OF_CLUSTER):
             scope = (warp, OF_WARP) if event.number == OF_WARP else OF_CLUSTER
-        meeting = self.meetings.setdefault(scope, _Meeting())
+        meeting = self.meetings.get(scope)
+        if meeting is None:
+            meeting = self.meetings[scope] = _Meeting()
         words = event.ins.opcode
         waits_alone = event.number == OF_CLUSTER and "wait" in words
         if thread.number not in meeting.here and scope not in thread.came and not waits_alone:
@@ -242,7 +247,6 @@ class Turns:
             meeting.here.add(thread.number)
             _learn(meeting.pending, thread.clock)
             thread.clock[thread.number] += 1
-            partner = thread.number ^ (WARP - 1)
             meeting.weight += HALF if partner in self.events else WARP
         if meeting.here and self._is_met(meeting, event, thread):
             meeting.over.append(meeting.pending)
@@ -281,15 +285,27 @@ def taken(
     ring: Mapping[int, Stage],
     sizes: Mapping[int, int],
 ) -> Iterator[str]:
-    """The rules that clusters break. Of those whose threads do the same one is seen to."""
+    """The rules that clusters break, or CTAs where none tells another: the one that does most, and
+    as many of those that do other things as EVENTS allow."""
+    if not ring:
+        return
+    told = ((number, event) for number, own in events.items() for event in own if event.ctas)
+    if not any(to != cta[number] for number, event in told for to in event.ctas):
+        together = 1
     clusters: dict[int, dict[int, list[Event]]] = {}
     for number, each in events.items():
         clusters.setdefault(cta[number] // together, {})[number] = each
-    different = {_done(own, first * together): own for first, own in clusters.items() if ring}
-    for own in different.values():
-        told = Turns(own, cta, counts, ring, sizes).run()
-        if told:
-            yield told
+    different = {_done(own, first * together): own for first, own in clusters.items()}
+    many = {number: sum(map(len, own.values())) for number, own in different.items()}
+    done = 0
+    for number in sorted(different, key=lambda number: -many[number]):
+        if done and done + many[number] > EVENTS:
+            continue
+        done += many[number]
+        own = different[number]
+        words = Turns(own, cta, counts, ring, sizes).run()
+        if words:
+            yield words
 
 
 def _done(events: Mapping[int, list[Event]], first: int) -> int:
