@@ -192,7 +192,7 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
         of = int(who.launch[int(np.argmax(who.cta == cta))])
         return f"bytes: {words} of {asked[of].text}"
     rules = (ring.faults(), arrived.faults(), opened.faults(), met.faults(), stored.faults())
-    return next(itertools.chain(*rules), "")
+    return next(itertools.chain(*rules, ring.turns()), "")
 
 
 @dataclass(slots=True)

@@ -160,6 +160,10 @@ class Stages:
         ungiven = (_ungiven(each, filled, given) for each in everyone)
         for told in itertools.chain(of_threads, turns, ungiven):
             yield from itertools.islice(told, 1)
+
+    def turns(self) -> Iterator[str]:
+        """Copies and reads that come too early. What else is wrong may be why: it is told first."""
+        ring = find_ring(self.events) or find_ring_of_fills(self.events)
         cta = {thread: int(self.cta[thread]) for thread in self.events}
         yield from taken(self.events, cta, self.together, self.counts, ring, self.sizes)
 
