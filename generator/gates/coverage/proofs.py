@@ -32,7 +32,7 @@ _GROWING: Final = frozenset(
 )
 MOST_SHARING: Final = 64  # CTAs or slices that share something: numbers that any grid has
 MOST_SHIFT: Final = 6  # bits of such a number
-MOST_TILE: Final = 256  # rows or columns of a tile, which a place is multiplied by
+MOST_TILE: Final = 512  # rows, columns or depth of a tile, which a place is multiplied by
 _BITS: Final = {"32": 32, "64": 64}
 #: What a quick quotient is made with: a half and 2^23, of 32 bits, and what these leave.
 _QUICK: Final = frozenset((0x3F000000, 0x4B000000, 0x7FFFFF))
@@ -181,9 +181,8 @@ class Proofs:
         if ins.opcode[0] == "setp" and not guards:
             # A place that a size names, or a window of such.
             numbered = any(x.kind == "number" for x in ins.operands[1:])
-            named = ins.opcode[1] in ("eq", "ne") and not numbered
-            window = ins.opcode[2][0] == "u"
-            if (named or window) and not all(map(is_place, self.depends(ins))):
+            told = ins.opcode[2][0] == "u" if numbered else ins.opcode[1] in ("eq", "ne")
+            if told and not all(map(is_place, self.depends(ins))):
                 return False
         chain = () if guards else (ins,)
         return all(self._lays(each) for each in (*chain, *self.sources(ins)))
