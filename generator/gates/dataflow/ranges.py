@@ -36,8 +36,7 @@ def compute(opcode: Sequence[str], inputs: Sequence[Value]) -> Value:
     name = opcode[0]
     bases = NO_BASES
     for value in inputs:
-        if value.bases:
-            bases = bases | value.bases if bases else value.bases
+        bases = bases | value.bases if bases and value.bases else bases or value.bases
     padded = [value for value in inputs if value.padded]
     if not is_plain(opcode) or ((bases or padded) and is_narrow(opcode)):
         return Value(CLEAN, bases=bases - GLOBAL)
