@@ -32,11 +32,12 @@ _GROWING: Final = frozenset(
 )
 MOST_SHARING: Final = 64  # CTAs or slices that share something: numbers that any grid has
 MOST_SHIFT: Final = 6  # bits of such a number
-MOST_TILE: Final = 512  # rows, columns or depth of a tile, which a place is multiplied by
+MOST_TILE: Final = 256  # rows or columns of a tile, which a place is multiplied by
+MOST_THREADS: Final = 1024  # of a CTA: they share rounds of a loop by masks
 _BITS: Final = {"32": 32, "64": 64}
 #: What a quick quotient is made with: a half and 2^23, of 32 bits, and what these leave.
 _QUICK: Final = frozenset((0x3F000000, 0x4B000000, 0x7FFFFF))
-_SCALING: Final = frozenset(("mul", "mad", "shl", "and", "bfi"))
+_TILING: Final = frozenset(("add", "sub", "mul", "mad", "shl", "bfi"))
 _LAID: Final = frozenset(("fma", "rcp", "setp", "rem", "and", *_GROWING)) - {"elect"}
 
 
@@ -192,6 +193,8 @@ class Proofs:
         if not self._is_placed(ins):
             return True
         name, numbers = ins.opcode[0], [x.value for x in ins.operands[1:] if x.kind == "number"]
+        if ins.opcode[-1] == "pred":
+            return True  # each is asked for itself
         if name not in _LAID or "hi" in ins.opcode:
             return False
         if name == "shr" and numbers:
@@ -200,8 +203,8 @@ class Proofs:
             makers_of = self.made.get(ins.operands[1].name, ())
             by = [x.operands[2].value for x in makers_of if x.opcode[0] == "shl"]
             mask = numbers[0] >> (by[0] if len(makers_of) == len(by) == 1 else 0)
-            return mask in _QUICK or (mask & -mask if mask < 0 else mask) <= MOST_TILE
-        most = MOST_TILE if name in _SCALING else MOST_SHARING
+            return mask in _QUICK or (mask & -mask if mask < 0 else mask) <= MOST_THREADS
+        most = MOST_TILE if name in _TILING else MOST_SHARING
         return all(abs(each) <= most or each in _QUICK for each in numbers)
 
     def _is_sign(self, ins: Instruction) -> bool:
