@@ -176,7 +176,7 @@ class Proofs:
         """Whether what an instruction asks of a place in the grid is how tiles are laid: bounds of
         sizes, quotients, and small numbers that each grid has. What asks for another number, for
         some bits, or for several things at once tells a few tiles from all others."""
-        if ins.opcode[-1] == "pred":
+        if ins.opcode[-1] == "pred" or self.names_a_place(ins):
             return False
         guards = self._guards_division(ins)
         if ins.opcode[0] == "setp" and not guards:
