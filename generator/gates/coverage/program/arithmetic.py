@@ -1,8 +1,9 @@
 """Instructions on integers, predicates and the few floats that quotients are found by, for many
 threads at once.
 
-Called by `machine`. A register of 16, 32 or 64 bits is a numpy array of int16, int32 or int64, one
-number a thread or one for all; a predicate is bool, a float float32. Numbers wrap as registers do.
+Called by `machine`, for opcodes that `opcodes` has. A register of 16, 32 or 64 bits is a numpy
+array of int16, int32 or int64, one number a thread or one for all; a predicate is bool, a float
+float32. Numbers wrap as registers do.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+
+from hgemm_packs.generator.gates.coverage.program.opcodes import is_known
 
 Array = np.ndarray[Any, Any]
 Rule = Callable[..., Array]
@@ -103,14 +106,12 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
     return wide.astype(np.float32)
 
 
-def _multiply(opcode: Sequence[str]) -> Rule | None:
+def _multiply(opcode: Sequence[str]) -> Rule:
     word = opcode[-1]
     if word == "f32" or "lo" in opcode:
         return np.multiply
     if "wide" in opcode:
         return lambda a, b: _wide(word, a, b)
-    if "hi" not in opcode:
-        return None
     if word[1:] == "64":
         return lambda a, b: _upper_of_64(word, a, b)
     bits = int(word[1:])
@@ -136,9 +137,9 @@ def _upper_of_64(word: str, a: Array, b: Array) -> Array:
     return np.array(wrapped, np.int64)
 
 
-def _mad(opcode: Sequence[str]) -> Rule | None:
+def _mad(opcode: Sequence[str]) -> Rule:
     times = _multiply(opcode)
-    return None if times is None else lambda a, b, c: times(a, b) + c
+    return lambda a, b, c: times(a, b) + c
 
 
 def _shift(opcode: Sequence[str]) -> Rule:
@@ -187,11 +188,9 @@ def _divide(opcode: Sequence[str]) -> Rule:
     return divide
 
 
-def _compare(opcode: Sequence[str]) -> Rule | None:
-    test = COMPARISONS.get(opcode[1])
+def _compare(opcode: Sequence[str]) -> Rule:
+    test = COMPARISONS[opcode[1]]
     word = opcode[-1]
-    if test is None or len(opcode) != 3:
-        return None
     if opcode[1] in ("lo", "ls", "hi", "hs"):
         word = "u" + word[1:]
     if word[0] not in "ub" or opcode[1] in ("eq", "ne"):
@@ -219,8 +218,6 @@ def _convert(opcode: Sequence[str]) -> Rule | None:
     if kind is None or other is None:
         return None
     if source == "f32":
-        if to == "f32":
-            return None
         whole = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
         rounds = next((whole[word] for word in opcode if word in whole), np.rint)
         bits = int(to[1:])
@@ -233,11 +230,8 @@ def _convert(opcode: Sequence[str]) -> Rule | None:
             .astype(np.int64)
             .astype(kind)
         )
-    if to == "f32":
-        down = {"rz": np.float32(0), "rm": np.float32(-np.inf), "rp": np.float32(np.inf)}
-        if any(word in down for word in opcode):
-            return None
-    return lambda a: _typed(source, a).astype(kind)
+    # A register may be wider than the type: `a` is as the register holds it.
+    return lambda a: _typed(source, as_kind(a, other)).astype(kind)
 
 
 def _insert(opcode: Sequence[str]) -> Rule:
@@ -271,13 +265,21 @@ def _logic(opcode: Sequence[str]) -> Rule:
     return {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[opcode[0]]
 
 
-def _float_only(function: Callable[[Array], Array]) -> Callable[[Sequence[str]], Rule | None]:
-    return lambda opcode: function if opcode[-1] == "f32" else None
+def _reciprocal(opcode: Sequence[str]) -> Rule:
+    flushes = "ftz" in opcode
+
+    def reciprocal(a: Array) -> Array:
+        a = _flushed(a) if flushes else a
+        with np.errstate(divide="ignore", over="ignore"):
+            found = (1.0 / a.astype(np.float64)).astype(np.float32)
+        return _flushed(found) if flushes else found
+
+    return reciprocal
 
 
-def _reciprocal(a: Array) -> Array:
-    with np.errstate(divide="ignore"):
-        return (1.0 / a.astype(np.float64)).astype(np.float32)
+def _flushed(a: Array) -> Array:
+    found: Array = np.where(np.abs(a) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), a), a)
+    return found
 
 
 def _in_another_cta(address: Array, rank: Array) -> Array:
@@ -285,7 +287,12 @@ def _in_another_cta(address: Array, rank: Array) -> Array:
     return found
 
 
-#: opcode -> what computes its result of its operands; None where nothing here does.
+def rule_of(opcode: tuple[str, ...]) -> Rule | None:
+    """What computes the result of an instruction of its operands; None where nothing here does."""
+    make = RULES.get(opcode[0])
+    return make(opcode) if make is not None and is_known(opcode) else None
+
+
 RULES: Final[Mapping[str, Callable[[Sequence[str]], Rule | None]]] = {
     "mov": lambda _: lambda a: a,
     "cvta": lambda _: lambda a: a,
@@ -295,7 +302,7 @@ RULES: Final[Mapping[str, Callable[[Sequence[str]], Rule | None]]] = {
     "mul": _multiply,
     "mad": _mad,
     "fma": lambda _: _fma,
-    "rcp": _float_only(_reciprocal),
+    "rcp": _reciprocal,
     "shl": _shift,
     "shr": _shift,
     "div": _divide,
@@ -319,6 +326,8 @@ RULES: Final[Mapping[str, Callable[[Sequence[str]], Rule | None]]] = {
 def operand_kinds(opcode: Sequence[str], count: int) -> list[type | None]:
     """The types that an instruction reads its `count` operands as."""
     kind = type_of(opcode[-1])
+    if opcode[0] == "cvt" and opcode[-1] != "f32":
+        return [None]
     if opcode[0] == "selp":
         return [kind, kind, np.bool_]
     if opcode[0] in ("shl", "shr"):

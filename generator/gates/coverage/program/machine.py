@@ -32,7 +32,6 @@ from hgemm_packs.generator.gates.dataflow.program.parse import (
     Kernel,
     Operand,
     inputs,
-    written,
 )
 from hgemm_packs.generator.gates.dataflow.program.webs import blocks
 
@@ -143,23 +142,16 @@ class Machine:
         watched = any(True for _ in self.watched(ins))
         if ins.index not in self.slice.needed:
             return Step(ins, ins.index, watched=True) if watched else None
-        to = written(ins)
+        to = slices.made_by(ins)
         if to is None:
-            return None
-        if to.kind == "pair":
-            to = to.parts[-1] if ins.opcode[0] == "elect" else to.parts[0]
-        if to.kind != "register":
             return None
         step = Step(ins, ins.index, to.name, watched=watched, make=self._maker(ins))
         if step.make is not None:
             return step
-        make = arithmetic.RULES.get(ins.opcode[0])
-        step.rule = make(ins.opcode) if make is not None else None
+        step.rule = arithmetic.rule_of(ins.opcode)
         if step.rule is None:
             step.make = _unknown
         kinds = arithmetic.operand_kinds(ins.opcode, len(ins.operands) - 1)
-        if ins.opcode[0] == "cvt":
-            kinds = [arithmetic.type_of(ins.opcode[-1])]
         step.reads = [reader(x, kind) for x, kind in zip(ins.operands[1:], kinds, strict=False)]
         step.kind = arithmetic.type_of(ins.opcode[-1]) if ins.opcode[0] == "mov" else None
         step.observed = ins.index in self.slice.observed
@@ -184,14 +176,7 @@ class Machine:
             return _shuffle(ins)
         if name != "ld":
             return None
-        if slices.reads_constants(ins):
-            return self._constants(ins)
-        address = ins.operands[1].parts
-        return (
-            reader(address[0], arithmetic.type_of(ins.opcode[-1]))
-            if len(address) == 1
-            else _unknown
-        )
+        return self._constants(ins) if slices.reads_constants(ins) else self._parameter(ins)
 
     def _is_open(self, step: Step) -> bool:
         """Whether anything is left to be noted of an instruction's results."""
@@ -270,6 +255,20 @@ class Machine:
             self.notes.near.add(step.at)
         if not self._is_open(step):
             self._noted.discard(step.at)
+
+    def _parameter(self, ins: Instruction) -> Reader:
+        """What loads a parameter."""
+        kind, whole_of = arithmetic.type_of(ins.opcode[-1]), reader(ins.operands[1].parts[0], None)
+        loses = widths.cut_of(ins)
+
+        def load(frame: Frame) -> Array | None:
+            whole = whole_of(frame)
+            if whole is None or kind is None:
+                return None
+            self.notes.note(ins.index, loses, [whole], whole)
+            return arithmetic.as_kind(whole, kind)
+
+        return load
 
     def _constants(self, ins: Instruction) -> Reader:
         """What loads from an array in constant memory."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hgemm_packs.generator.gates.coverage.program.arithmetic import RULES
+from hgemm_packs.generator.gates.coverage.program.arithmetic import rule_of
+from hgemm_packs.generator.gates.coverage.program.opcodes import is_known
 from hgemm_packs.generator.gates.coverage.program.origins import Origins
 from hgemm_packs.generator.gates.coverage.program.widths import JOINING
 from hgemm_packs.generator.gates.dataflow.program.parse import (
@@ -32,7 +33,6 @@ _OF_PREDICATES: Final = frozenset(("or", "xor", "not"))
 _PLACES: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_")
 _ACCESSES: Final = frozenset(("ld", "ldu", "st", "atom", "red", "prefetch"))
 _SPACES: Final = frozenset(("global", "shared", "param", "const", "local", "tensormap"))
-_FLOATS: Final = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f64"))
 
 
 @dataclass(slots=True)
@@ -115,18 +115,19 @@ def _names(operand: Operand | None) -> tuple[str, ...]:
 def _known(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
     unknown: set[str] = set()
     readers: dict[str, list[Instruction]] = {}
-    due: list[Instruction] = []
+    due: list[str] = []
     for ins in kernel.instructions:
         for name in inputs(ins):
             for each in (name, *kernel.joins.get(name, ())):
                 readers.setdefault(each, []).append(ins)
-        if results(ins) and not is_computed(ins):
-            due.append(ins)
+        computed = _names(made_by(ins)) if _is_computed(ins, made) else ()
+        due += [name for name in results(ins) if name not in computed]
     while due:
-        for name in results(due.pop()):
-            if name not in unknown:
-                unknown.add(name)
-                due += [ins for ins in readers.get(name, ()) if not _is_always_known(ins)]
+        name = due.pop()
+        if name not in unknown:
+            unknown.add(name)
+            for ins in readers.get(name, ()):
+                due += () if _is_always_known(ins) else results(ins)
     unknown |= {name for name, members in kernel.joins.items() if not unknown.isdisjoint(members)}
     return made.keys() - unknown
 
@@ -141,30 +142,48 @@ def _is_always_known(ins: Instruction) -> bool:
     return is_wait(ins) or ins.opcode[0] == "elect"
 
 
-def is_computed(ins: Instruction) -> bool:
-    """Whether the result of an instruction follows from its operands by a rule."""
-    if _is_always_known(ins):
-        return True
-    if ins.opcode[0] == "ld":
-        return "param" in ins.opcode or reads_constants(ins)
+def made_by(ins: Instruction) -> Operand | None:
+    """The register that the machine writes where an instruction does: of a pair the predicate of an
+    election, else the first."""
     to = written(ins)
+    if to is not None and to.kind == "pair":
+        to = to.parts[-1] if ins.opcode[0] == "elect" else to.parts[0]
+    return to if to is not None and to.kind == "register" else None
+
+
+def _is_computed(ins: Instruction, made: Mapping[str, Sequence[Instruction]]) -> bool:
+    """Whether the result of an instruction follows from its operands by a rule."""
+    if is_wait(ins):
+        return True
+    if made_by(ins) is None or not is_known(ins.opcode):
+        return False
     if ins.opcode[0] == "shfl":
-        return "idx" in ins.opcode
-    if ins.opcode[0] in ("bfe", "bfi") and any(x.kind != "number" for x in ins.operands[-2:]):
+        return _is_number(made, ins.operands[3], 31)  # all of a warp, none clamped
+    if ins.opcode[0] == "ld":
+        return "const" in ins.opcode or len(ins.operands[1].parts) == 1
+    if ins.opcode[0] in ("bfe", "bfi"):
+        fields = ins.operands[-2:]
+        bits = int(ins.opcode[-1][1:])
+        if any(x.kind != "number" or x.value < 0 for x in fields):
+            return False
+        if sum(x.value for x in fields) > bits:
+            return False  # nothing here says what stands beyond the end
+    if any(x.kind == "vector" for x in ins.operands):
         return False
-    if to is None or to.kind == "vector" or any(x.kind == "vector" for x in ins.operands):
-        return False
-    if any(word in _FLOATS for word in ins.opcode) or "sat" in ins.opcode:
-        return False
-    if ins.opcode[:2] == ("mad", "hi"):
-        return False  # a shift, and whether it is zero would not show
-    rule = RULES.get(ins.opcode[0])
-    return rule is not None and rule(ins.opcode) is not None
+    return ins.opcode[0] == "elect" or rule_of(ins.opcode) is not None
+
+
+def _is_number(made: Mapping[str, Sequence[Instruction]], one: Operand, value: int) -> bool:
+    """Whether an operand is a number, or a copy of that."""
+    if one.kind == "number":
+        return one.value == value
+    found = made.get(one.name, ())
+    return len(found) == 1 and found[0].opcode[0] == "mov" and found[0].operands[1].value == value
 
 
 def reads_constants(ins: Instruction) -> bool:
     """Whether an instruction loads a number of an array in constant memory."""
-    return ins.opcode[0] == "ld" and "const" in ins.opcode and len(ins.opcode) == 3
+    return ins.opcode[0] == "ld" and "const" in ins.opcode and is_known(ins.opcode)
 
 
 def _sized(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
@@ -199,7 +218,7 @@ def _is_observed(made: Mapping[str, Sequence[Instruction]], ins: Instruction, fo
     read = [name for operand in ins.operands[1:] for name in operand.registers()]
     if not any(each in found.sized for each in read):
         return False
-    if name == "setp" and len(read) == 1 and all(_is_echo(x) for x in made.get(read[0], ())):
+    if name == "setp" and len(read) == 1 and _is_echo(made.get(read[0], ())):
         return False
     return all(each in found.known for each in read)
 
@@ -273,9 +292,9 @@ def _is_product(made: Mapping[str, Sequence[Instruction]], number: Operand) -> b
 def _divides(ins: Instruction) -> bool:
     """Whether an instruction divides by a power of two, or rounds to a multiple of one."""
     if ins.opcode[0] == "shr":
-        return ins.opcode[-1][0] == "s" and ins.operands[2].kind == "number"
+        return ins.opcode[-1][0] == "s" and ins.operands[2].value > 0
     mask = ins.operands[-1].value
-    return ins.opcode[0] == "and" and mask < 0 and -mask & (-mask - 1) == 0
+    return ins.opcode[0] == "and" and mask < -1 and -mask & (-mask - 1) == 0
 
 
 def _is_of(made: Mapping[str, Sequence[Instruction]], operand: Operand, number: Operand) -> bool:
@@ -288,10 +307,15 @@ def _is_of(made: Mapping[str, Sequence[Instruction]], operand: Operand, number: 
     )
 
 
-def _is_echo(ins: Instruction) -> bool:
-    """Whether an instruction hands a predicate on as a number: what is asked of that says no more
-    than the predicate."""
-    return ins.opcode[0] == "selp" and all(x.kind == "number" for x in ins.operands[1:3])
+def _is_echo(makers_of: Sequence[Instruction]) -> bool:
+    """Whether a number is a predicate that one instruction hands on: what is asked of it says no
+    more than the predicate. What two have made tells of both."""
+    return (
+        len(makers_of) == 1
+        and makers_of[0].opcode[0] == "selp"
+        and not makers_of[0].guard
+        and all(x.kind == "number" for x in makers_of[0].operands[1:3])
+    )
 
 
 def _is_whole(ins: Instruction) -> bool:

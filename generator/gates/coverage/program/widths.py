@@ -32,6 +32,8 @@ def kept(ins: Instruction) -> int | None:
         return to if to < source else None
     if name == "shl" and len(numbers) == 1 and ins.operands[2].kind == "number":
         return max(_bits(ins.opcode[-1]) - numbers[0], 0)
+    if name == "bfi" and ins.operands[1].kind != "number" and len(numbers) == 2:
+        return numbers[1]
     if name == "bfe" and len(numbers) == 2:
         return sum(numbers)
     return None
@@ -47,14 +49,35 @@ def _bits(word: str) -> int:
 
 def loses(ins: Instruction) -> Loses | None:
     """What tells of an instruction whether it lost bits; None for one that keeps all."""
-    bits = kept(ins)
+    bits, name = kept(ins), ins.opcode[0]
+    if name == "bfi" and all(x.kind == "number" for x in ins.operands[3:]):
+        return _inserts(bits, ins.operands[3].value, ins.operands[4].value)
+    if bits is None and name == "cvt" and _is_whole(ins.opcode[-1]):
+        bits = _bits(ins.opcode[-1])  # of a register that may have more
     if bits is not None:
         at = 1 if ins.operands[1].kind == "number" else 0
         return lambda values, _: _is_beyond(values[at], bits)
-    if ins.opcode[0] in ("mul", "mad") and "lo" in ins.opcode and _is_whole(ins.opcode[-1]):
+    if name in ("mul", "mad") and "lo" in ins.opcode and _is_whole(ins.opcode[-1]):
         most = 2.0 ** _bits(ins.opcode[-1])
         return lambda values, _: bool(np.any(_product(values) >= most))
     return None
+
+
+def _inserts(bits: int | None, at: int, count: int) -> Loses:
+    """What tells whether a field was cut, or bits of the number that it is put into."""
+
+    def loses(values: Sequence[Array], _: Array) -> bool:
+        field, base = values[:2]
+        under = as_kind(np.array([((1 << count) - 1) << at], np.uint64), base.dtype.type)
+        return bool(np.any(base & under)) or (bits is not None and _is_beyond(field, bits))
+
+    return loses
+
+
+def cut_of(ins: Instruction) -> Loses:
+    """The same of a load from a parameter, which may have more bits than are loaded."""
+    bits = _bits(ins.opcode[-1])
+    return lambda values, _: _is_beyond(values[0], bits)
 
 
 def _product(values: Sequence[Array]) -> Array:
