@@ -79,8 +79,10 @@ class Proofs:
         scaled, bounded and chosen from alone."""
         if not _is_threshold(ins) and ins.opcode[0] not in ("min", "max", "shr", "div"):
             return False
+        if not _is_by_a_number(ins):
+            return False
         return all(
-            each.opcode[0] in _GROWING
+            (each.opcode[0] in _GROWING and _is_by_a_number(each))
             or _is_threshold(each)
             or _rounds_down(each)
             or self._puts_together(each)
@@ -272,6 +274,11 @@ def is_place(name: str) -> bool:
 
 def _is_threshold(ins: Instruction) -> bool:
     return ins.opcode[0] == "setp" and ins.opcode[1] in _THRESHOLDS and len(ins.opcode) == 3
+
+
+def _is_by_a_number(ins: Instruction) -> bool:
+    """Whether an instruction is no shift, or one that is as far for all sizes."""
+    return ins.opcode[0] not in ("shl", "shr") or ins.operands[2].kind == "number"
 
 
 def _rounds_down(ins: Instruction) -> bool:

@@ -1,8 +1,9 @@
-"""What sizes may not do: choose between operands or sums, or be multiplied by themselves.
+"""What sizes may not do: choose between operands or sums, be multiplied by themselves, or say how
+far a number is shifted.
 
 Called by `gate`. Comparisons are seen both ways, each for itself; two choices between data in a row
 are never seen together, and a polynomial of one number is zero for all the numbers that problems of
-the gate have.
+the gate have. A number that is shifted out of its register is zero but for a size.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ _HANDS_ON: Final = frozenset(("mov", "cvt"))
 
 def faults(flow: Flow, found: Slice) -> Iterator[str]:
     """Instructions that break these rules, each in words. Kernels of families are known to keep the
-    last two."""
+    last three."""
     yield from _lanes(flow, found)
+    yield from _shifts(flow, found)
     if not is_of_family(flow.fields):
         yield from _choices(flow, found)
         yield from _powers(flow, found)
+        yield from _meetings(flow, found)
 
 
 def _told(rule: str, ins: Instruction) -> str:
@@ -52,6 +55,18 @@ def _lanes(flow: Flow, found: Slice) -> Iterator[str]:
             continue
         if any(x in found.sized for by in ins.operands[2:] for x in by.registers()):
             yield _told("lane: sizes decide which", ins)
+
+
+def _shifts(flow: Flow, found: Slice) -> Iterator[str]:
+    """Shifts by what follows from sizes or turns of a loop, or from a place that is no CTA's among
+    few."""
+    origins = Origins(makers(flow.kernel), flow.kernel.joins, found.sized)
+    for ins in flow.kernel.instructions:
+        if ins.opcode[0] not in ("shl", "shr") or not origins.of(ins.operands[2]):
+            continue
+        flow.active = flow.threads.reach[ins.index]
+        if not _is_share(flow, ins.operands[2], origins):
+            yield _told("shift: sizes decide how far", ins)
 
 
 def _choices(flow: Flow, found: Slice) -> Iterator[str]:
@@ -88,6 +103,20 @@ def _powers(flow: Flow, found: Slice) -> Iterator[str]:
             continue
         if not any(_is_quotient(made, *each) for each in ((a, b), (b, a))):
             yield _told("power: a product that is zero for other sizes as well", ins)
+
+
+def _meetings(flow: Flow, found: Slice) -> Iterator[str]:
+    """The least or the most of two sizes, or floating-point sums of them: what they come to where
+    both are large no single comparison says."""
+    origins = Origins(makers(flow.kernel), flow.kernel.joins, found.sized)
+    for ins in flow.kernel.instructions:
+        joins = ins.opcode[0] in ("min", "max") or (
+            ins.opcode[0] in ("add", "sub", "fma") and ins.opcode[-1] == "f32"
+        )
+        if not joins or any(_is_tracked(flow, x) for x in ins.operands[1:]):
+            continue
+        if origins.of_sizes(ins):
+            yield _told("meeting: what two sizes come to", ins)
 
 
 def _is_share(flow: Flow, one: Operand, origins: Origins) -> bool:

@@ -38,6 +38,10 @@ SHARED = """  __shared__ float parts[3][32];
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(acc[2])
                : "r"((u32)__cvta_generic_to_shared(&parts[0][threadIdx.x]) + f));
 """
+AT_640 = (
+    '  int f; asm volatile("{ .reg .s32 d; sub.s32 d, %%1, 640; shl.b32 d, d, 5; %s; }"'
+    ' : "=r"(f) : "r"(m));\n'
+)
 LOOP = (
     "  for (int p = 0; p < k; p += 16) {\n"
     '    asm volatile("{ .reg .pred p; .reg .u32 x; rem.u32 x, %1, 70000; setp.eq.u32 p, x, 0;"\n'
@@ -70,6 +74,27 @@ TOLD = {
     ),
     "a remainder": ((SUM, LOOP), "one way: never true, not zero or larger in 'rem.u32"),
     "a load of no state space": ((SUM, BEHIND + SUM), "bounds: A, 512 bytes from where it begins"),
+    "a shift as far as a size says": (
+        (SUM, AT_640 % "shl.b32 %0, 16, d" + SUM.replace("0, k", "0, k - 16 * f")),
+        "shift: sizes decide how far in 'shl.b32",
+    ),
+    "the least of two sizes": (
+        (
+            SUM,
+            '  int f; asm volatile("min.s32 %0, %1, %2;" : "=r"(f) : "r"(m >> 9), "r"(k >> 10));\n'
+            + SUM.replace("0, k", "0, k - 16 * f"),
+        ),
+        "meeting: what two sizes come to in 'min.s32",
+    ),
+    "two thirds of a float": (
+        (
+            SUM,
+            "  float x = (m > 500 ? 0.33f : 0.0f), y = (k > 1000 ? 0.33f : 0.0f);\n"
+            '  asm volatile("add.f32 %0, %0, %1;" : "+f"(x) : "f"(y));\n'
+            + SUM.replace("0, k", "0, k - 16 * (int)(x + 0.5f)"),
+        ),
+        "meeting: what two sizes come to in 'add.f32",
+    ),
     "a bit where sizes say": (
         (
             SUM,
