@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from hgemm_packs.generator.gates.coverage.program.origins import Origins
+from hgemm_packs.generator.gates.coverage.program.origins import TURN, Origins
 from hgemm_packs.generator.gates.coverage.program.slices import Slice, makers
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
@@ -58,14 +58,18 @@ def _lanes(flow: Flow, found: Slice) -> Iterator[str]:
 
 
 def _shifts(flow: Flow, found: Slice) -> Iterator[str]:
-    """Shifts by what follows from sizes or turns of a loop, or from a place that is no CTA's among
-    few."""
+    """Shifts by what follows from sizes, or from a place that is no CTA's among few. Kernels of
+    families shift operands so, which may lie at any element."""
     origins = Origins(makers(flow.kernel), flow.kernel.joins, found.sized)
     for ins in flow.kernel.instructions:
-        if ins.opcode[0] not in ("shl", "shr") or not origins.of(ins.operands[2]):
+        if ins.opcode[0] not in ("shl", "shr"):
+            continue
+        by = ins.operands[2]
+        if not origins.of(by) or (is_of_family(flow.fields) and _is_tracked(flow, ins.operands[1])):
             continue
         flow.active = flow.threads.reach[ins.index]
-        if not _is_share(flow, ins.operands[2], origins):
+        turns = origins.of(by) == {TURN} and _is_few(flow, by)
+        if not turns and not _is_share(flow, by, origins):
             yield _told("shift: sizes decide how far", ins)
 
 
@@ -121,9 +125,12 @@ def _meetings(flow: Flow, found: Slice) -> Iterator[str]:
 
 def _is_share(flow: Flow, one: Operand, origins: Origins) -> bool:
     """Whether a number is that of a CTA among few that share a tile."""
+    return _is_few(flow, one) and all(name.startswith(_CTA) for name in origins.of(one))
+
+
+def _is_few(flow: Flow, one: Operand) -> bool:
     value = flow.value(one)
-    few = value.low is not None and value.high is not None and 0 <= value.low <= value.high < FEW
-    return few and all(name.startswith(_CTA) for name in origins.of(one))
+    return value.low is not None and value.high is not None and 0 <= value.low <= value.high < FEW
 
 
 def _may_be_zero(flow: Flow, made: Made, one: Operand, divided: bool = False) -> bool:
