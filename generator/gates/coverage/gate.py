@@ -272,7 +272,7 @@ class _Case:
             return True
         depends = proofs.depends(ins)
         in_grid = any(map(is_place, depends))
-        if PLACES in self.exceptions and in_grid and proofs.lays_tiles(ins):
+        if PLACES in self.exceptions and in_grid and not self.proofs.names_a_place(ins):
             return True
         counters = proofs.counters(ins)
         steady = self.trial.steady(counters) if counters else counters

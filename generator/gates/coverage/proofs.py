@@ -7,7 +7,7 @@ Called by `gate` for outcomes that no tested problem had. Ranges are those of th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from hgemm_packs.generator.gates.coverage.launches import ranks
@@ -30,15 +30,6 @@ _GROWING: Final = frozenset(
         *("shfl", "min", "max", "elect", "selp", "bfi"),
     )
 )
-MOST_SHARING: Final = 64  # CTAs or slices that share something: numbers that any grid has
-MOST_SHIFT: Final = 6  # bits of such a number
-MOST_TILE: Final = 256  # rows or columns of a tile, which a place is multiplied by
-MOST_THREADS: Final = 1024  # of a CTA: they share rounds of a loop by masks
-_BITS: Final = {"32": 32, "64": 64}
-#: What a quick quotient is made with: a half and 2^23, of 32 bits, and what these leave.
-_QUICK: Final = frozenset((0x3F000000, 0x4B000000, 0x7FFFFF))
-_TILING: Final = frozenset(("add", "sub", "mul", "mad", "shl", "bfi"))
-_LAID: Final = frozenset(("fma", "rcp", "setp", "rem", "and", *_GROWING)) - {"elect"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +40,6 @@ class Proofs:
     flow: Flow
     slice: Slice
     made: Mapping[str, Sequence[Instruction]]
-    placed: set[str] = field(default_factory=set)  # registers that follow from a place in the grid
 
     def excluded(self, ins: Instruction, outcome: int) -> bool:
         """Whether ranges say that an instruction never has an outcome."""
@@ -173,82 +163,6 @@ class Proofs:
             and all(each.opcode[0] == "mov" for each in self.sources(ins))
             and all(map(is_place, self.depends(ins)))
         )
-
-    def lays_tiles(self, ins: Instruction) -> bool:
-        """Whether what an instruction asks of a place in the grid is how tiles are laid: bounds of
-        sizes, quotients, and small numbers that each grid has. What asks for another number, for
-        some bits, or for several things at once tells a few tiles from all others."""
-        if ins.opcode[-1] == "pred" or self.names_a_place(ins):
-            return False
-        guards = self._guards_division(ins)
-        if ins.opcode[0] == "setp" and not guards:
-            # A place that a size names, or a window of such.
-            numbered = any(x.kind == "number" for x in ins.operands[1:])
-            told = ins.opcode[2][0] == "u" if numbered else ins.opcode[1] in ("eq", "ne")
-            if told and not all(map(is_place, self.depends(ins))):
-                return False
-        chain = () if guards else (ins,)
-        return all(self._lays(each) for each in (*chain, *self.sources(ins)))
-
-    def _lays(self, ins: Instruction) -> bool:
-        """Whether an instruction only lays tiles: it bounds, adds, scales by tiles and divides."""
-        if not self._is_placed(ins):
-            return True
-        name, numbers = ins.opcode[0], [x.value for x in ins.operands[1:] if x.kind == "number"]
-        if ins.opcode[-1] == "pred":
-            return True  # each is asked for itself
-        if name not in _LAID or "hi" in ins.opcode:
-            return False
-        if name == "shr" and numbers:
-            return numbers[0] <= MOST_SHIFT or self._is_sign(ins)
-        if name == "and" and numbers:  # of bits that may have been moved up
-            makers_of = self.made.get(ins.operands[1].name, ())
-            by = [x.operands[2].value for x in makers_of if x.opcode[0] == "shl"]
-            mask = numbers[0] >> (by[0] if len(makers_of) == len(by) == 1 else 0)
-            return mask in _QUICK or (mask & -mask if mask < 0 else mask) <= MOST_THREADS
-        most = MOST_TILE if name in _TILING else MOST_SHARING
-        return all(abs(each) <= most or each in _QUICK for each in numbers)
-
-    def _is_sign(self, ins: Instruction) -> bool:
-        """Whether a shift takes the sign of a number, or of such a sign some bits."""
-        if ins.operands[2].value >= _BITS[ins.opcode[-1][1:]] - 1:
-            return True
-        makers_of = self.made.get(ins.operands[1].name, ())
-        return bool(makers_of) and all(
-            x.opcode[0] == "shr" and x.opcode[-1][0] == "s" and self._is_sign(x) for x in makers_of
-        )
-
-    def _is_placed(self, ins: Instruction) -> bool:
-        """Whether an instruction reads what follows from a place in the grid."""
-        if not self.placed:
-            known = [self.flow.kernel.instructions[at] for at in sorted(self.slice.needed)]
-            size = -1
-            while size < len(self.placed):
-                size = len(self.placed)
-                self.placed.update(x for each in known if self._reads(each) for x in results(each))
-        return self._reads(ins)
-
-    def _reads(self, ins: Instruction) -> bool:
-        joins = self.flow.kernel.joins
-        return any(
-            is_place(operand.name)
-            or any(
-                x in self.placed or not self.placed.isdisjoint(joins.get(x, ()))
-                for x in operand.registers()
-            )
-            for operand in ins.operands[1:]
-        )
-
-    def _guards_division(self, ins: Instruction) -> bool:
-        """Whether a comparison says how one number is divided: the quick way is right below a power
-        of two alone. Each branch on it belongs to a division of that number."""
-        if not _is_threshold(ins) or ins.operands[2].kind != "number":
-            return False
-        known, dividend = self.flow.kernel.instructions, ins.operands[1]
-        branches = [known[at] for at in self.flow.used_by.get(ins.operands[0].name, ())]
-        readers = (known[at] for at in self.flow.used_by.get(dividend.name, ()))
-        divisions = [x for x in readers if x.opcode[0] == "div" and x.operands[1] == dividend]
-        return all(x.opcode[0] == "bra" for x in branches) and len(branches) <= len(divisions)
 
     def sources(self, ins: Instruction) -> Iterator[Instruction]:
         """What the operands of an instruction were made by, and so on, each once."""
