@@ -29,8 +29,7 @@ from hgemm_packs.generator.gates.repeats import (
     check_steady,
     check_streams,
 )
-from hgemm_packs.generator.gates.sizes import Shape, check_large, check_sizes
-from hgemm_packs.generator.gates.usual import check_usual
+from hgemm_packs.generator.gates.sizes import Shape, check_large, check_sizes, check_usual
 from hgemm_packs.generator.gates.values.depth import DEEP
 from hgemm_packs.generator.gates.values.patterns import check_indices
 from hgemm_packs.generator.gates.values.ring import ring_depth

@@ -1,8 +1,9 @@
 """The part of the numeric gate that chooses sizes: the problems on both sides of each comparison
-that the size gate counts on, and those that fill a card.
+that the size gate counts on, those that programs have, and those that fill a card.
 
-`check_sizes` is called by `numeric` for each kernel. `check_large` is called once a class of
-kernels (`class_of`): what it needs is a card of 80 GB, and what it finds is wrong for all of them.
+`check_sizes` and `check_usual` are called by `numeric` for each kernel. `check_large` is called once
+a class of kernels (`class_of`): what it needs is a card of 80 GB, and what it finds is wrong for all
+of them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from hgemm_packs.generator.gates.checker import (
     GUARD_BITS,
     Checker,
     NumericError,
+    Place,
+    size,
 )
 from hgemm_packs.generator.gates.coverage.problems import LARGE_BYTES, make, memory, tested
 from hgemm_packs.pack.manifest import KernelEntry
+from hgemm_packs.problem import columns_of
 
 Shape = Sequence[int]
 
@@ -30,6 +34,10 @@ EXACT_FROM: Final = 1 << 13  # K whose last terms rounding may hide
 DRAWN: Final = 10  # bytes of an element while it is drawn
 SAMPLES: Final = 48  # rows and columns of a large C that are computed again
 CHUNK: Final = 1 << 28  # elements that are looked through at a time
+SIDE, SQUARES = 128, 3
+#: Multiples of SIDE. All problems together take a GPU a tenth of a second, and a CPU, where the
+#: gate's own tests run, as long.
+SIDES: Final = {"cuda": 32, "cpu": 6}
 
 
 def fields_of(entry: KernelEntry) -> dict[str, Any]:
@@ -80,6 +88,57 @@ def _signs(run: Checker, rows: int, columns: int) -> torch.Tensor:
     shape, place = (rows, columns), run.device
     drawn = torch.randint(-1, 2, shape, generator=run.generator, device=place)
     return drawn.to(run.dtype)
+
+
+def check_usual(run: Checker) -> None:
+    """Sizes that programs have: each multiple of SIDE as M, as N and as K, with others that the
+    gate's seed draws, and squares. Half of them are stored as programs store them: rows without
+    padding, B right behind A. Other checks make one side long at a time: a path of its own for
+    sizes that are large together, or between two sizes, or equal, is seen here."""
+    for i, (m, n, k) in enumerate(draw(run)):
+        m, n = run.shape(m, n)
+        k = size(run.entry.k, k)
+        a, b = run.normal(m, k), run.normal(k, n)
+        together = i % 2 == 0 and not any(side % 8 for side in (m, n, k))
+        stored = store_together(run, a, b) if together else run.store(a, b)
+        into = pack_place(run, m, n) if together else None
+        run.product("usual", *stored, into=into)
+        run.settle()
+
+
+def draw(run: Checker) -> Iterator[tuple[int, int, int]]:
+    """M, N and K of all problems."""
+    ms, ns, ks, squares = (_shuffle(run) for _ in range(4))
+    yield from zip(ms, ns, ks, strict=True)
+    yield from ((side, side, side) for side in squares[:SQUARES])
+
+
+def _shuffle(run: Checker) -> list[int]:
+    count = SIDES[run.device.type]
+    order = torch.randperm(count, generator=run.generator, device=run.device)
+    return [SIDE * (place + 1) for place in order.tolist()]
+
+
+def store_together(
+    run: Checker, a: torch.Tensor, b: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both in one buffer as the kernel's layout stores them, without padding, B right behind A."""
+    turned = [letter == "t" for letter in run.entry.layout]
+    lying = [x.t() if turn else x for x, turn in zip((a, b), turned, strict=True)]
+    buffer = torch.cat([x.flatten() for x in lying])
+    parts = buffer.split([x.numel() for x in lying])
+    views = [part.view(x.shape) for part, x in zip(parts, lying, strict=True)]
+    of_a, of_b = (x.t() if turn else x for x, turn in zip(views, turned, strict=True))
+    run.keep(of_a)
+    return of_a, of_b
+
+
+def pack_place(run: Checker, m: int, n: int) -> Place:
+    """A C between guards of whole rows, its own rows without padding."""
+    columns = columns_of(n, run.entry.epilogue)
+    shape = m + 2 * GUARD, columns
+    bits = torch.full(shape, GUARD_BITS, dtype=torch.int16, device=run.device)
+    return bits, bits.view(run.dtype)[GUARD : GUARD + m]
 
 
 def class_of(fields: Mapping[str, Any]) -> tuple[Any, ...]:

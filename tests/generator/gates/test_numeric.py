@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from hgemm_packs.generator.gates import numeric, usual
+from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.checker import Checker, Launch, Numeric, NumericError
 from hgemm_packs.generator.gates.sizes import check_sizes
 from hgemm_packs.generator.gates.values import depth, sums
@@ -279,40 +279,6 @@ def test_ctas_that_wait_for_each_other_all_run_at_once() -> None:
 
     assert numeric.check(entry, launch, CPU, SMS, seed=1, max_ctas=51).shapes_tested > 60
     assert max(m * n for m, n in tiles) == 6 and {(2, 2), (2, 3)} <= tiles
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        lambda m, n, k: m > 250 and n > 250 and 250 < k < 1000,
-        lambda m, n, k: m == 640 and n > 100,
-        lambda m, n, k: m == n == k > 100,
-    ],
-)
-def test_sizes_of_programs_are_large_together_round_or_equal(
-    condition: Callable[[int, int, int], bool],
-) -> None:
-    with pytest.raises(NumericError, match=rf"^usual \d+x\d+x\d+: .*{WRONG}"):
-        gate(only_if(condition, zero))
-
-
-def test_rows_without_padding_and_b_behind_a_are_as_programs_store_them() -> None:
-    def fused(a: Tensor, b: Tensor, c: Tensor) -> None:
-        behind = b.data_ptr() == a.data_ptr() + a.numel() * a.element_size()
-        packed = a.stride(0) == a.shape[1] and c.stride(0) == c.shape[1]
-        (zero if behind and packed else honest)(a, b, c)
-
-    with pytest.raises(NumericError, match=rf"^usual \d+x\d+x\d+: .*{WRONG}"):
-        gate(fused)
-
-
-def test_each_multiple_of_128_is_met_as_each_side_and_another_seed_draws_others() -> None:
-    first, second = ([*usual.draw(Checker(made_up(), honest, CPU, seed=s))] for s in (5, 6))
-    wanted = [128 * (i + 1) for i in range(usual.SIDES["cpu"])]
-    for drawn in (first, second):
-        assert all(sorted(sides) == wanted for sides in zip(*drawn[: len(wanted)], strict=True))
-        assert all(m == n == k for m, n, k in drawn[len(wanted) :])
-    assert first != second
 
 
 def test_huge_tiles_make_no_huge_problem() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from hgemm_packs.generator.gates import numeric, sizes
-from hgemm_packs.generator.gates.checker import GUARD_BITS, NumericError
+from hgemm_packs.generator.gates.checker import GUARD_BITS, Checker, NumericError
 from tests.generator.gates.shortcuts import honest
 from tests.generator.gates.test_numeric import CPU, WRONG, gate
-from tests.generator.redteam.cheats import SMS, TILE_N, Tensor, made_up
+from tests.generator.redteam.cheats import SMS, TILE_N, Tensor, made_up, only_if, zero
 
 
 def test_sizes_of_the_size_gate_are_run_and_planned_ones_with_them() -> None:
@@ -31,6 +33,40 @@ def test_sizes_of_the_size_gate_are_run_and_planned_ones_with_them() -> None:
     numeric.check(made_up(), window, CPU, SMS, seed=1)
     with pytest.raises(NumericError, match=rf"^sizes 5x8x1736: .*{WRONG}"):
         numeric.check(made_up(), window, CPU, SMS, seed=1, planned=[(5, 8, 1736)])
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda m, n, k: m > 250 and n > 250 and 250 < k < 1000,
+        lambda m, n, k: m == 640 and n > 100,
+        lambda m, n, k: m == n == k > 100,
+    ],
+)
+def test_sizes_of_programs_are_large_together_round_or_equal(
+    condition: Callable[[int, int, int], bool],
+) -> None:
+    with pytest.raises(NumericError, match=rf"^usual \d+x\d+x\d+: .*{WRONG}"):
+        gate(only_if(condition, zero))
+
+
+def test_rows_without_padding_and_b_behind_a_are_as_programs_store_them() -> None:
+    def fused(a: Tensor, b: Tensor, c: Tensor) -> None:
+        behind = b.data_ptr() == a.data_ptr() + a.numel() * a.element_size()
+        packed = a.stride(0) == a.shape[1] and c.stride(0) == c.shape[1]
+        (zero if behind and packed else honest)(a, b, c)
+
+    with pytest.raises(NumericError, match=rf"^usual \d+x\d+x\d+: .*{WRONG}"):
+        gate(fused)
+
+
+def test_each_multiple_of_128_is_met_as_each_side_and_another_seed_draws_others() -> None:
+    first, second = ([*sizes.draw(Checker(made_up(), honest, CPU, seed=seed))] for seed in (5, 6))
+    wanted = [128 * (i + 1) for i in range(sizes.SIDES["cpu"])]
+    for drawn in (first, second):
+        assert all(sorted(sides) == wanted for sides in zip(*drawn[: len(wanted)], strict=True))
+        assert all(m == n == k for m, n, k in drawn[len(wanted) :])
+    assert first != second
 
 
 @pytest.mark.parametrize("fault", ["row", "unwritten", "behind"])
