@@ -1,9 +1,9 @@
 """The part of the numeric gate that chooses sizes: the problems on both sides of each comparison
 that the size gate counts on, those that programs have, and those that fill a card.
 
-`check_sizes` and `check_usual` are called by `numeric` for each kernel. `check_large` is called once
-a class of kernels (`class_of`): what it needs is a card of 80 GB, and what it finds is wrong for all
-of them.
+`check_sizes` and `check_usual` are called by `numeric` for each kernel, `check_large` once a class
+of kernels (`class_of`): what it needs is a card of 80 GB, and what it finds is wrong for all of
+them.
 """
 
 from __future__ import annotations
