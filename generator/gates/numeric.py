@@ -29,7 +29,13 @@ from hgemm_packs.generator.gates.repeats import (
     check_steady,
     check_streams,
 )
-from hgemm_packs.generator.gates.sizes import Shape, check_large, check_sizes, check_usual
+from hgemm_packs.generator.gates.sizes import (
+    Shape,
+    check_bases,
+    check_large,
+    check_sizes,
+    check_usual,
+)
 from hgemm_packs.generator.gates.values.depth import DEEP
 from hgemm_packs.generator.gates.values.patterns import check_indices
 from hgemm_packs.generator.gates.values.ring import ring_depth
@@ -141,6 +147,7 @@ def check(
         one(run)
         run.settle()
     check_usual(run)
+    check_bases(run)
     check_sizes(run, planned)
     check_large(run, large)
     return run.result

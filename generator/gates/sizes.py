@@ -8,13 +8,13 @@ them.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 
-from hgemm_packs.generator.families.computed import GATED
 from hgemm_packs.generator.gates import rounding
 from hgemm_packs.generator.gates.checker import (
     GUARD,
@@ -22,9 +22,16 @@ from hgemm_packs.generator.gates.checker import (
     Checker,
     NumericError,
     Place,
+    make_guarded_place,
     size,
 )
-from hgemm_packs.generator.gates.coverage.problems import LARGE_BYTES, make, memory, tested
+from hgemm_packs.generator.gates.coverage.problems import (
+    LARGE_BYTES,
+    make,
+    memory,
+    ring_of,
+    tested,
+)
 from hgemm_packs.pack.manifest import KernelEntry
 from hgemm_packs.problem import columns_of
 
@@ -32,8 +39,10 @@ Shape = Sequence[int]
 
 EXACT_FROM: Final = 1 << 13  # K whose last terms rounding may hide
 DRAWN: Final = 10  # bytes of an element while it is drawn
-SAMPLES: Final = 48  # rows and columns of a large C that are computed again
+ALIGNS: Final = (2, 4, 8, 16)  # bytes
 CHUNK: Final = 1 << 28  # elements that are looked through at a time
+SAMPLES: Final = 48  # rows of a batch or of groups that are computed again
+COMPUTED: Final = 1 << 25  # elements that are computed again at a time
 SIDE, SQUARES = 128, 3
 #: Multiples of SIDE. All problems together take a GPU a tenth of a second, and a CPU, where the
 #: gate's own tests run, as long.
@@ -88,6 +97,23 @@ def _signs(run: Checker, rows: int, columns: int) -> torch.Tensor:
     shape, place = (rows, columns), run.device
     drawn = torch.randint(-1, 2, shape, generator=run.generator, device=place)
     return drawn.to(run.dtype)
+
+
+def check_bases(run: Checker) -> None:
+    """A, B and C each at every alignment that the record admits, whatever the others are at."""
+    e, fields = run.entry, fields_of(run.entry)
+    rows, columns = e.grid.tile_m, e.grid.tile_n
+    at = [[each for each in ALIGNS if each >= least] for least in e.align]
+    if all(len(each) == 1 for each in at):
+        return
+    for sizes in make(fields, [(rows + 3, columns + 8, sum(ring_of(fields)) + 8)]):
+        m, n = run.shape(sizes.m, sizes.n)
+        a, b = run.normal(m, sizes.k), run.normal(sizes.k, n)
+        for of_a, of_b, of_c in itertools.product(*at):
+            stored = run.store(a, b, (of_a, of_b))
+            into = make_guarded_place(m, columns_of(n, e.epilogue), run.dtype, run.device, of_c)
+            run.product("bases", *stored, into=into)
+            run.settle()
 
 
 def check_usual(run: Checker) -> None:
@@ -173,9 +199,8 @@ def large(fields: Mapping[str, Any]) -> Iterator[Shape]:
 
 
 def check_large(run: Checker, shapes: Sequence[Shape] | None = None) -> None:
-    """Problems that fill a card, by default those of `large`: rows and columns of C against
-    float64, every element written, and nothing beyond C. Raises NumericError for the first
-    failure."""
+    """Problems that fill a card, by default those of `large`: each element against float64, and
+    nothing beyond C. Raises NumericError for the first failure."""
     for m, n, k in large(fields_of(run.entry)) if shapes is None else shapes:
         m, n = run.shape(m, n)
         a, b = run.store(run.normal(m, k), run.normal(k, n))
@@ -184,8 +209,14 @@ def check_large(run: Checker, shapes: Sequence[Shape] | None = None) -> None:
         run.queue(a, b, c)
         name = f"large {m}x{n}x{k}"
         check_written(name, bits, *c.shape)
-        for rows in (True, False):
-            _check_lines(run, name, a, b, c, rows)
+        addend = run.addend(m, n)
+        step = max(1, COMPUTED // n)
+        for first in range(0, m, step):
+            part = slice(first, first + step)
+            added = addend[part] if addend is not None and addend.dim() > 1 else addend
+            wrong = count_wrong(run, a[part], b, c[part], added)
+            if wrong:
+                raise NumericError(f"{name}: {wrong} elements wrong from row {first} on")
 
 
 def pick(run: Checker, count: int, samples: int = SAMPLES) -> torch.Tensor:
@@ -220,24 +251,3 @@ def check_written(name: str, bits: torch.Tensor, m: int, n: int) -> None:
         touched += part.numel() - of_c - (int(there.sum()) - inside)
     if unwritten or touched:
         raise NumericError(f"{name}: {unwritten} elements unwritten, {touched} guards touched")
-
-
-def _check_lines(
-    run: Checker, name: str, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, rows: bool
-) -> None:
-    """Some rows, or columns, against float64: the first, the last and others."""
-    m, n = c.shape
-    picked = pick(run, m if rows else n)
-    addend = run.addend(m, n)
-    if rows:
-        x, y, found = a[picked], b, c[picked]
-        added = addend[picked] if addend is not None and addend.dim() > 1 else addend
-    else:
-        # A gated column is made of one of each half.
-        of_b = torch.cat([picked, picked + n]) if run.entry.epilogue == GATED else picked
-        x, y, found = a, b[:, of_b], c[:, picked]
-        added = addend[..., picked] if addend is not None else None
-    wrong = count_wrong(run, x, y, found, added)
-    if wrong:
-        word = "rows" if rows else "columns"
-        raise NumericError(f"{name}: {wrong} elements wrong in {len(picked)} {word}")

@@ -10,30 +10,29 @@ block by block (`faults_in_blocks`).
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import prod
 from typing import Any, Final
 
 import numpy as np
 
 from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, ranks, threads
 from hgemm_packs.generator.gates.coverage.problems import few, make, ring_of
-from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine
-from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.trial import Trial
 from hgemm_packs.generator.gates.coverage.watchers import (
     arrivals,
     events,
     lanes,
     openings,
+    races,
     stages,
     stores,
+    strands,
 )
-from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at, brings
+from hgemm_packs.generator.gates.coverage.watchers.arrivals import brings
+from hgemm_packs.generator.gates.coverage.watchers.books import Books, box_bytes, expects
 from hgemm_packs.generator.gates.coverage.watchers.tell import Tell
+from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand
 from hgemm_packs.generator.gates.dataflow.program.webs import blocks
@@ -43,24 +42,19 @@ ARRAY_BIT: Final = 20  # arrays in shared memory lie so far apart: none is large
 ACROSS, HALVES = 3, 6  # tiles along M and N, and runs, where memory decides who goes where
 TURNS: Final = 2  # tiles of a persistent CTA, along each side
 ROW: Final = 7  # tiles in a row: each of two consumers goes round its ring of stores
-_WIDTHS: Final = {"v2": 2, "v4": 4}
 
 
 def watched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say which barrier is told of what, and what is done to shared memory."""
-    if _expects(ins):
+    if expects(ins):
         return ins.operands
-    asked = (events.watched(ins), lanes.watched(ins), stores.watched(ins))
+    asked = (events.watched(ins), lanes.watched(ins), stores.watched(ins), strands.watched(ins))
     return (*openings.watched(ins), *itertools.chain.from_iterable(asked))
 
 
-def _expects(ins: Instruction) -> bool:
-    return ins.opcode[0] == "mbarrier" and "expect_tx" in ins.opcode
-
-
-def faults(trial: Trial) -> Iterator[str]:
+def faults(trial: Trial, planned: Sequence[Sizes] = ()) -> Iterator[str]:
     """Barriers of a kernel that get other bytes than they expect, and rules of its stages, arrivals
-    and lanes that it breaks."""
+    and lanes that it breaks; `planned` are followed beside the problems that all are."""
     kernel = trial.kernel
     if not any(True for ins in kernel.instructions for _ in watched(ins)):
         return
@@ -71,7 +65,7 @@ def faults(trial: Trial) -> Iterator[str]:
     machine = _machine(trial)
     runs = (
         (problems, ranks(trial.fields)),  # of a persistent kernel one cluster takes all tiles
-        (lambda _: _further(trial, machine), trial.at_a_time),
+        (lambda _: [*_further(trial, machine), *planned], trial.at_a_time),
     )
     for asked, most in runs:
         try:
@@ -151,7 +145,7 @@ def problems(fields: Mapping[str, Any]) -> list[Sizes]:
 def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -> str:
     """What is wrong in any CTA of the first and the last clusters of these problems, the first
     fault alone; `most` as in `launches.grid`."""
-    fields, together = trial.fields, ranks(trial.fields)
+    fields, kernel, together = trial.fields, trial.kernel, ranks(trial.fields)
     laid: list[Launch] = []
     places = trial.named_places()
     named: list[int] = []  # CTAs at such places
@@ -168,21 +162,23 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     who = threads(fields, trial.kernel.params, trial.roles, laid)
     maps = trial.kernel.params[: len(MAPPED[str(fields["param_layout"])])]
     numbers = {name: np.array([i + 1 << 40], np.int64) for i, name in enumerate(maps)}
-    books = _Books(fields, maps, who.cta, together)
+    books = Books(fields, maps, who.cta, together)
     lane = who.specials["%laneid"]
     arrived = arrivals.Arrivals(who.cta, together)
-    ring = stages.Stages(lane, who.cta, together, arrived.counts, books.copied)
+    ring = stages.Stages(lane, who.cta, together)
+    shared = strands.Strands(who.cta, together, books.copied)
     met = lanes.Lanes.of(lane, who.cta, named)
     opened = openings.Openings(who.cta, together)
     stored = stores.Stores(lane, stores.box_of(fields))
     tell = Tell(
         [
-            (lambda ins: _expects(ins) or brings(ins), books),
+            (lambda ins: expects(ins) or brings(ins), books),
             (arrivals.is_told, arrived),
             (openings.watched, opened),
             (events.watched, ring),
             (lanes.watched, met),
             (stores.watched, stored),
+            (strands.watched, shared),
         ]
     )
     machine.run(who._replace(params={**who.params, **numbers}), tell)
@@ -192,123 +188,9 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
         of = int(who.launch[int(np.argmax(who.cta == cta))])
         return f"bytes: {words} of {asked[of].text}"
     rules = (ring.faults(), arrived.faults(), opened.faults(), met.faults(), stored.faults())
-    return next(itertools.chain(*rules, ring.turns()), "")
-
-
-@dataclass(slots=True)
-class _Books:
-    """A watcher: bytes by barrier. A phase is counted by the times that the CTA which asks for a
-    copy has said what its own barrier at that address expects."""
-
-    fields: Mapping[str, Any]
-    maps: Sequence[str]
-    cta: Array
-    together: int
-    expected: Counter[tuple[Barrier, int]] = field(default_factory=Counter)
-    brought: Counter[tuple[Barrier, int]] = field(default_factory=Counter)
-    phases: Counter[Barrier] = field(default_factory=Counter)
-    tellers: dict[Barrier, set[int]] = field(default_factory=dict)
-    by_stores: set[Barrier] = field(default_factory=set)
-    unknown: list[str] = field(default_factory=list)
-
-    def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
-        """Note what the threads `who` expect or bring."""
-        known = self._expect(ins, who, frame) if _expects(ins) else self._bring(ins, who, frame)
-        if not known:
-            self.unknown.append(f"a count that is not known in '{ins.text[:100]}'")
-
-    def _expect(self, ins: Instruction, who: Array, frame: Frame) -> bool:
-        at = next(i for i, each in enumerate(ins.operands) if each.kind == "address")
-        address, count = frame.sum(ins.operands[at]), frame.value(ins.operands[at + 1], np.int32)
-        if address is None or count is None:
-            return False
-        for thread, where, bytes_ in _each(who, address, count):
-            barrier = barrier_at(int(self.cta[thread]), self.together, where)
-            self.phases[barrier] += 1
-            self.expected[barrier, self.phases[barrier]] += bytes_
-            self.tellers.setdefault(barrier, set()).add(thread)
-        return True
-
-    def _bring(self, ins: Instruction, who: Array, frame: Frame) -> bool:
-        addresses = [each for each in ins.operands if each.kind == "address"]
-        address = frame.sum(addresses[-1])
-        if address is None:
-            return False
-        if ins.opcode[0] != "cp":
-            return self._store(ins, who, address)
-        count = self.copied(ins, frame)
-        mask = np.array([0], np.int64)
-        if "multicast::cluster" in ins.opcode:
-            found = frame.value(ins.operands[-1], np.int16)
-            if found is None:
-                return False
-            mask = found.astype(np.int64) & 0xFFFF
-        if count is None:
-            return False
-        for thread, where, bytes_, to in _each(who, address, count, mask):
-            own = int(self.cta[thread])
-            phase = self.phases[barrier_at(own, self.together, where)]
-            if not to:
-                self.brought[barrier_at(own, self.together, where), phase] += bytes_
-                continue
-            first = own - own % self.together
-            for rank in (each for each in range(16) if to >> each & 1):
-                if rank >= self.together:
-                    return False
-                self.brought[(first + rank, where), phase] += bytes_
-        return True
-
-    def _store(self, ins: Instruction, who: Array, address: Array) -> bool:
-        width = 8 if ins.opcode[-1].endswith("64") else 4
-        width *= prod(_WIDTHS.get(word, 1) for word in ins.opcode)
-        key = np.broadcast_to(address, who.shape).astype(np.int64) << 20 | self.cta[who]
-        for each, times in zip(*np.unique(key, return_counts=True), strict=True):
-            barrier = barrier_at(int(each) & (1 << 20) - 1, self.together, int(each) >> 20)
-            self.by_stores.add(barrier)
-            self.brought[barrier, 0] += width * int(times)
-        return True
-
-    def copied(self, ins: Instruction, frame: Frame) -> Array | None:
-        """Bytes of a bulk copy: those of its map's box."""
-        if "tensor" not in ins.opcode:
-            return frame.value(ins.operands[2], np.int32)
-        source = frame.value(ins.operands[1].parts[0], np.int64)
-        if source is None:
-            return None
-        boxes = [box_bytes(self.fields, i) for i in range(len(self.maps))]
-        numbers = (source >> 40) - 1
-        if ((numbers < 0) | (numbers >= len(boxes))).any():
-            return None
-        found: Array = np.array(boxes)[numbers]
-        return found
-
-    def differences(self) -> Iterator[tuple[int, str]]:
-        """CTAs with a barrier that gets more or less than it expects, in some phase."""
-        for barrier in sorted({each for each, _ in (*self.expected, *self.brought)}):
-            ours, theirs = (
-                {phase: bytes_ for (each, phase), bytes_ in book.items() if each == barrier}
-                for book in (self.expected, self.brought)
-            )
-            if barrier in self.by_stores or len(self.tellers.get(barrier, ())) != 1:
-                ours, theirs = {0: sum(ours.values())}, {0: sum(theirs.values())}
-            for phase in sorted({*ours, *theirs}):
-                wanted, came = ours.get(phase, 0), theirs.get(phase, 0)
-                if wanted != came:
-                    yield barrier[0], f"a barrier expects {wanted} and gets {came}"
-
-
-def _each(who: Array, *values: Array) -> Iterator[tuple[int, ...]]:
-    """Threads with the numbers that each has."""
-    wide = [np.broadcast_to(each, who.shape).tolist() for each in values]
-    return zip(who.tolist(), *wide, strict=True)
-
-
-def box_bytes(fields: Mapping[str, Any], of_map: int) -> int:
-    """Bytes that a copy by the map of this number brings; what lies outside a matrix comes as
-    zeros and counts."""
-    name = MAPPED[str(fields["param_layout"])][of_map]
-    box = next(each["box"] for each in fields["tma"] if each["operand"] == name)
-    return 2 * prod(int(side) for side in box)
+    most = races.ACTS if is_of_family(fields) else races.ACTS_OF_A_STRANGER
+    raced = races.faults(kernel, shared, arrived.counts, most)
+    return next(itertools.chain(*rules, raced), "")
 
 
 def faults_in_blocks(flow: Flow) -> Iterator[str]:
@@ -319,7 +201,7 @@ def faults_in_blocks(flow: Flow) -> Iterator[str]:
         open_: dict[Operand, tuple[Instruction, int]] = {}
         for ins in kernel.instructions[block.first : block.end]:
             addresses = [each for each in ins.operands if each.kind == "address"]
-            if _expects(ins):
+            if expects(ins):
                 count = flow.value(ins.operands[-1]).const
                 yield from _left(open_)
                 if count is None:

@@ -18,13 +18,14 @@ from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.coverage import (
     counts,
     groups,
-    planner,
     records,
     steering,
     undecided,
 )
 from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, PLACES, RINGS, declared
 from hgemm_packs.generator.gates.coverage.launches import Sizes
+from hgemm_packs.generator.gates.coverage.places import Places
+from hgemm_packs.generator.gates.coverage.planning import planner, together
 from hgemm_packs.generator.gates.coverage.problems import (
     LARGE_BYTES,
     by_memory,
@@ -106,6 +107,7 @@ class _Case:
         self.flow, self.trial, self.fields = flow, trial, trial.fields
         self.exceptions = declared(self.fields)
         self.proofs = Proofs(flow, trial.machine.slice, makers(flow.kernel))
+        self.places = Places(self.proofs)
         names = list(flow.sizes)
         self.k = names[2]
         self.enumerated = {"%tid.x", "%tid.y", "%tid.z", "%laneid"}
@@ -124,6 +126,8 @@ class _Case:
 
     def verdict(self) -> Verdict:
         planned: list[Sizes] = []
+        told: list[str] = []
+        more: list[Sizes] = []
         try:
             self._follow()
             if any(True for _ in self.missing()):
@@ -135,7 +139,11 @@ class _Case:
         if self.fields["param_layout"] in OF_BATCH.values():  # whose gate has no problems of sizes
             seen = self.trial.seen.values()
             planned = list(dict.fromkeys(each for outcomes in seen for each in outcomes.values()))
-        found = [*self._refusals(), *self._too_large(planned), *counts.faults(self.trial)]
+        elif not is_of_family(self.fields):
+            more, told = together.plan(self.trial, planned)
+            planned += more
+        raced = counts.faults(self.trial, more)
+        found = [*self._refusals(), *told, *self._too_large(planned), *raced]
         evidence = {
             "comparisons": len(self.trial.machine.slice.observed),
             **by_memory(self.fields, planned),
@@ -272,7 +280,7 @@ class _Case:
             return True
         depends = proofs.depends(ins)
         in_grid = any(map(is_place, depends))
-        if PLACES in self.exceptions and in_grid and not self.proofs.names_a_place(ins):
+        if PLACES in self.exceptions and in_grid and self.places.lays_tiles(ins):
             return True
         counters = proofs.counters(ins)
         steady = self.trial.steady(counters) if counters else counters

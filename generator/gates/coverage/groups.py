@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from hgemm_packs.generator.gates.coverage import planner
 from hgemm_packs.generator.gates.coverage.launches import Sizes
+from hgemm_packs.generator.gates.coverage.planning import planner
 from hgemm_packs.generator.gates.coverage.problems import tested
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
 from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO

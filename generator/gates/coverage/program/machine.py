@@ -17,7 +17,7 @@ import numpy as np
 
 from hgemm_packs.generator.gates.coverage.program import arithmetic, slices, widths
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
-from hgemm_packs.generator.gates.coverage.program.outcomes import Outcomes
+from hgemm_packs.generator.gates.coverage.program.outcomes import Apart, Outcomes
 from hgemm_packs.generator.gates.coverage.program.pieces import Piece, Step
 from hgemm_packs.generator.gates.coverage.program.registers import (
     Frame,
@@ -80,7 +80,7 @@ class Machine:
         }
         self._crossing: set[str] = set()  # registers that a block reads before it writes them
         self._pieces = self._compile()
-        self.outcomes = Outcomes()
+        self.outcomes: Outcomes | Apart = Outcomes()
         self.spans: dict[str, tuple[int, int]] | None = None  # least and most of registers
         self.notes = widths.Notes()
         self.elected = 0  # the lane of a warp that an election names: it may be any
@@ -341,9 +341,9 @@ def _shuffle(ins: Instruction) -> Reader:
         if value is None or lane is None or value.size == 1:
             return value
         who = frame.numbers
-        whole = np.zeros(frame.registers.threads.total, np.int32)
-        whole[who] = value
-        found: Array = whole[(who & ~31) | (lane & 31)]
-        return found
+        place = np.full(frame.registers.threads.total, -1)
+        place[who] = np.arange(who.size)
+        of = place[(who & ~31) | (lane & 31)]
+        return np.where(of >= 0, value[of], value)  # one that runs apart here has the same
 
     return shuffle

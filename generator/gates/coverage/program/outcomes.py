@@ -89,6 +89,30 @@ class Outcomes:
         known.least[launches.numbers] = np.where(nearer, least, before)
 
 
+@dataclass(slots=True)
+class Apart:
+    """In place of `Outcomes`: `had` says of each instruction which outcomes each of `count` classes
+    of threads had, added up; `of` is the class of a thread. Nothing is ever all that can be seen of
+    an instruction, so `seen` stays empty."""
+
+    of: Array
+    count: int
+    had: dict[int, Array] = field(default_factory=dict)
+    seen: dict[int, dict[int, int]] = field(default_factory=dict)
+    gaps: dict[int, Gaps] | None = None
+
+    def observe(
+        self, ins: Instruction, frame: Frame, values: Sequence[Array], result: Array
+    ) -> None:
+        """Note what an instruction made of its operands in the threads of a frame."""
+        had = self.had.setdefault(ins.index, np.zeros(self.count, np.uint8))
+        of = self.of[frame.numbers]
+        for outcome in (ZERO, OTHER):
+            there = _had(ins, outcome, values, result)
+            if there is not None:
+                had[of[there] if there.size == of.size else of] |= outcome
+
+
 def _had(ins: Instruction, outcome: int, values: Sequence[Array], result: Array) -> Array | None:
     """Where an instruction had an outcome, None where it had not."""
     if ins.opcode[0] in _OF_TWO:

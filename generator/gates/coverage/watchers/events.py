@@ -17,7 +17,7 @@ LAST_LANE: Final = 31
 KEPT, UNIT = 14, 4
 WITHIN: Final = (1 << KEPT + UNIT) - 1
 UNKNOWN: Final = 2  # in place of a parity
-COPY, WAIT, READ, COMMIT, LEFT, ARRIVE, MEET, FILL, LOAD = range(9)
+COPY, WAIT, READ, COMMIT, LEFT, ARRIVE, MEET, FILL = range(8)
 OF_WARP, OF_CLUSTER = 16, 17  # in place of the number of a CTA's barrier
 HALF: Final = 16  # threads that one of a warp's first and last stands for where they meet
 _NOTHING: Final = (Operand("number"),)
@@ -54,8 +54,6 @@ def kind_of(ins: Instruction) -> int | None:
         return ARRIVE if words[0] == "arrive" and "expect_tx" not in words else None
     if name in ("bar", "barrier"):
         return MEET
-    if name in ("ld", "ldmatrix"):
-        return None if {"shared", "shared::cta"}.isdisjoint(words) else LOAD
     if name == "cp" and words[:3] == ("async", "mbarrier", "arrive"):
         return FILL
     is_copy = name == "cp" and "bulk" in words and "global" in words

@@ -36,7 +36,7 @@ _NOTHING: Final = (Operand("number"),)
 
 def watched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say what a lane reads or stages."""
-    if _is_access(ins):
+    if is_access(ins):
         return [each for each in ins.operands if each.kind == "address"][:1]
     return _NOTHING if _meets(ins) or _multiplies(ins) or _tells(ins) else ()
 
@@ -49,7 +49,7 @@ def _tells(ins: Instruction) -> bool:
     return ins.opcode[:2] == ("mbarrier", "arrive") and "expect_tx" not in ins.opcode
 
 
-def _is_access(ins: Instruction) -> bool:
+def is_access(ins: Instruction) -> bool:
     known = ("ld", "st", "ldmatrix", "stmatrix")
     return _copies(ins) or (ins.opcode[0] in known and not _SHARED.isdisjoint(ins.opcode))
 
@@ -67,7 +67,7 @@ def _meets(ins: Instruction) -> bool:
     return ins.opcode[0] in ("bar", "barrier") and ins.opcode[1] != "cluster"
 
 
-class _Access(NamedTuple):
+class Access(NamedTuple):
     """What an instruction does: `rows` of a matrix that a warp reads or stages as one, else 0, and
     the bytes of a lane."""
 
@@ -77,15 +77,15 @@ class _Access(NamedTuple):
     stages: bool
 
 
-def _access_of(ins: Instruction) -> _Access | None:
-    if not _is_access(ins):
+def access_of(ins: Instruction) -> Access | None:
+    if not is_access(ins):
         return None
     address = adder(next(each for each in ins.operands if each.kind == "address"))
     if "matrix" in ins.opcode[0]:
         rows = next((_ROWS[word] for word in ins.opcode if word in _ROWS), 8)
-        return _Access(address, rows, _ROW, _stages(ins))
-    width = ins.operands[2].value if _copies(ins) else _bytes(ins)
-    return _Access(address, 0, width, _stages(ins))
+        return Access(address, rows, _ROW, _stages(ins))
+    width = ins.operands[2].value if _copies(ins) else access_width(ins)
+    return Access(address, 0, width, _stages(ins))
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class Lanes:
     turn: Array = field(init=False)
     staged: Array = field(init=False)
     read: Array = field(init=False)
-    kinds: dict[int, _Access | None] = field(default_factory=dict)  # by instruction
+    kinds: dict[int, Access | None] = field(default_factory=dict)  # by instruction
     found: dict[int, str] = field(default_factory=dict)
     filled: Array = field(init=False)
     told: dict[int, Instruction] = field(default_factory=dict)  # by warp
@@ -136,7 +136,7 @@ class Lanes:
         if ins.index in self.found:
             return
         if ins.index not in self.kinds:
-            self.kinds[ins.index] = _access_of(ins)
+            self.kinds[ins.index] = access_of(ins)
         access = self.kinds[ins.index]
         address = None if access is None else access.address(frame)
         if access is None or address is None:
@@ -180,7 +180,7 @@ class Lanes:
             yield f"{UNTOLD} in '{self.told[warp].text[:80]}'"
 
 
-def _bytes(ins: Instruction) -> int:
+def access_width(ins: Instruction) -> int:
     """How many bytes a lane reads or stages."""
     bits = int("".join(each for each in ins.opcode[-1] if each.isdigit()))
     return bits // 8 * prod(int(word[1:]) for word in ins.opcode if word in ("v2", "v4"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
-from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at
+from hgemm_packs.generator.gates.coverage.watchers.arrivals import barrier_at
 from hgemm_packs.generator.gates.coverage.watchers.events import (
     ARRIVE,
     COMMIT,
@@ -26,13 +26,11 @@ from hgemm_packs.generator.gates.coverage.watchers.events import (
     FILL,
     LAST_LANE,
     LEFT,
-    LOAD,
     MEET,
     OF_ONE,
     READ,
     UNKNOWN,
     WAIT,
-    WITHIN,
     Event,
     kind_of,
     numbers_of,
@@ -43,7 +41,7 @@ from hgemm_packs.generator.gates.coverage.watchers.rings import (
     find_ring,
     find_ring_of_fills,
 )
-from hgemm_packs.generator.gates.coverage.watchers.turns import WARP, taken
+from hgemm_packs.generator.gates.coverage.watchers.strands import WARP
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel
 
 PENDING: Final = "stage: given back with products of it in flight"
@@ -63,9 +61,6 @@ class Stages:
     lane: Array
     cta: Array
     together: int = 1
-    counts: Mapping[Barrier, int] = field(default_factory=dict)
-    size_of: Callable[[Instruction, Frame], Array | None] | None = None
-    sizes: dict[int, int] = field(default_factory=dict)  # bytes that a copy brings, by place
     events: dict[int, list[Event]] = field(default_factory=dict)
 
     def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
@@ -76,9 +71,6 @@ class Stages:
         if kind in (ARRIVE, FILL):
             self._arrive(kind, ins, who, frame)
             return
-        if kind == LOAD:
-            self._load(ins, who, frame)
-            return
         lane = self.lane[who]
         mine = lane == 0 if kind in OF_ONE else (lane == 0) | (lane == LAST_LANE)
         first = np.flatnonzero(mine)
@@ -86,8 +78,6 @@ class Stages:
             return
         masks = self._masks(ins, who, frame) if kind == COPY else None
         for number, to in numbers_of(ins, kind, frame):
-            if kind == COPY:
-                self._size(ins, frame, to)
             numbers, tos = (np.broadcast_to(x, who.shape)[first] for x in (number, to))
             for i, thread, each, where in zip(first, who[first], numbers, tos, strict=True):
                 ctas = () if masks is None else self._ctas(int(thread), int(masks[i]))
@@ -105,12 +95,6 @@ class Stages:
         first = own - own % self.together
         return tuple(first + i for i in range(self.together) if mask >> i & 1) or (own,)
 
-    def _size(self, ins: Instruction, frame: Frame, to: Array) -> None:
-        size = self.size_of(ins, frame) if self.size_of else None
-        if size is not None:
-            for place in np.unique(to).tolist():
-                self.sizes[place] = max(self.sizes.get(place, 0), int(size.max()))
-
     def _arrive(self, kind: int, ins: Instruction, who: Array, frame: Frame) -> None:
         """Note arrivals of all lanes, as of a warp's first thread."""
         address = frame.sum(next(each for each in ins.operands if each.kind == "address"))
@@ -127,16 +111,6 @@ class Stages:
         for (thread, number), ctas in told.items():
             event = Event(kind, number, ins, 0, tuple(ctas))
             self.events.setdefault(thread, []).append(event)
-
-    def _load(self, ins: Instruction, who: Array, frame: Frame) -> None:
-        address = frame.sum(next(each for each in ins.operands if each.kind == "address"))
-        if address is None:
-            return
-        at = np.broadcast_to(address, who.shape)
-        _, first = np.unique(who // WARP, return_index=True)
-        for thread, where in zip(who[first].tolist(), at[first].tolist(), strict=True):
-            event = Event(LOAD, where & WITHIN, ins)
-            self.events.setdefault(thread - thread % WARP, []).append(event)
 
     def copied_over(self) -> Iterator[str]:
         """Copies that may go over what is still read, where no ring is known."""
@@ -160,12 +134,6 @@ class Stages:
         ungiven = (_ungiven(each, filled, given) for each in everyone)
         for told in itertools.chain(of_threads, turns, ungiven):
             yield from itertools.islice(told, 1)
-
-    def turns(self) -> Iterator[str]:
-        """Copies and reads that come too early. What else is wrong may be why: it is told first."""
-        ring = find_ring(self.events) or find_ring_of_fills(self.events)
-        cta = {thread: int(self.cta[thread]) for thread in self.events}
-        yield from taken(self.events, cta, self.together, self.counts, ring, self.sizes)
 
     def _phases(self) -> Mapping[int, Mapping[int, int]]:
         """By CTA and barrier, how often it tells of copies: as often as one goes to one place."""

@@ -191,6 +191,28 @@ def test_an_exception_is_needed_and_no_other_kernel_has_it() -> None:
     assert exceptions.declared({**fields, "family": "foreign"}) == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("added", "told"),
+    [
+        ("", ""),
+        (" + ((i & 0xFFF) == 0xFA0)", "one way: never false, zero or smaller in 'and.b32"),
+        (" + ((unsigned)(i - 4000) < 4u)", "one way: never true, not zero or larger in 'setp"),
+    ],
+)
+def test_what_a_family_asks_of_a_place_but_to_lay_tiles_has_both_outcomes(
+    added: str, told: str
+) -> None:
+    """Of families nothing was asked that depends on a place in the grid, so steps of a slice of K
+    that no problem has could be others."""
+    case = next(each for each in corpus.load() if each.name == "splitk_deep").candidate
+    assert case is not None
+    at = "map_b,\n                      work.column, i);"
+    assert case.source.count(at) == 1
+    changed = case.source.replace(at, at.replace("i);", f"i{added});"))
+    verdict = gate.check(compiler.build_source(changed, case.fields).entry_fields, changed)
+    assert verdict.detail.startswith(told) if told else verdict.status is Status.OK
+
+
 def test_a_family_s_record_admits_what_a_grid_has_tiles_for() -> None:
     name, genome = next((n, g) for n, g in committed() if n in ("sm90_direct", "sm90_gemv"))
     fields = compiler.build_one(name, genome).entry_fields

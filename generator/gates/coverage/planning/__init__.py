@@ -1,0 +1,1 @@
+"""Sizes that a kernel is run on beside the tested ones."""

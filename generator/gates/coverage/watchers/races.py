@@ -1,0 +1,287 @@
+"""Whether any two threads of a cluster touch the same bytes of shared memory with nothing that
+orders them, one of them writing.
+
+Made by `counts` from the strands of a run without a GPU, which are run once more in an order in
+which each wait blocks. Each strand has a clock: how far it knows every strand to be, and what it
+knows to be over of each one's copies, products and bulk stores. A wait that is over here may be
+over earlier elsewhere: it teaches the least that its parity says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at
+from hgemm_packs.generator.gates.coverage.watchers.meetings import Meetings
+from hgemm_packs.generator.gates.coverage.watchers.strands import (
+    ARRIVE,
+    COPIED,
+    COPIES,
+    COPY,
+    FETCH,
+    FILL,
+    MEET,
+    MULTIPLIED,
+    MULTIPLY,
+    OF_CLUSTER,
+    OF_WARP,
+    PASS,
+    PRODUCTS,
+    READ,
+    SEND,
+    STORE,
+    STORED,
+    STORES,
+    UNKNOWN,
+    WAIT,
+    WRITE,
+    Act,
+    Strand,
+    Strands,
+    Touch,
+    regions,
+    targets_of,
+)
+from hgemm_packs.generator.gates.coverage.watchers.touched import (
+    BROUGHT,
+    FETCHED,
+    KINDS,
+    MULTIPLYING,
+    OWN,
+    STORING,
+    Groups,
+    Touched,
+)
+from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
+
+READS: Final = "race: nothing orders a read behind what another thread writes"
+WRITES: Final = "race: nothing orders a write behind what another thread reads or writes"
+STUCK: Final = "race: nobody is seen to end what is waited for"
+ACTS: Final = 2_000  # that are looked at of one run, but of one cluster all
+ACTS_OF_A_STRANGER: Final = 100_000
+
+
+def faults(
+    kernel: Kernel, strands: Strands, counts: Mapping[Barrier, int], most: int
+) -> Iterator[str]:
+    """The first race of each cluster: of the one that does most, and of as many that do other
+    things as `most` acts of all their strands allow."""
+    if strands.is_unknown:
+        return
+    different = {_done(each): each for each in strands.clusters()}
+    many = {key: sum(len(strand.acts) for strand in each) for key, each in different.items()}
+    done = 0
+    for key in sorted(different, key=lambda each: -many[each]):
+        if done and done + many[key] > most:
+            continue
+        done += many[key]
+        found = Races(different[key], counts, strands.together).run()
+        if found:
+            at, words = found
+            yield f"{words} in '{kernel.instructions[at].text[:80]}'"
+
+
+def _done(cluster: Sequence[Strand]) -> int:
+    """What the strands of a cluster did, but for its place."""
+    first = cluster[0].cta
+    return hash(
+        tuple(
+            (
+                strand.cta - first,
+                strand.weight,
+                tuple((a.ins.index, a.numbers) for a in strand.acts),
+            )
+            for strand in cluster
+        )
+    )
+
+
+@dataclass(slots=True)
+class _Barrier:
+    count: int
+    came: int = 0
+    bytes_: int = 0
+    pending: Array | None = None
+    over: list[Array] = field(default_factory=list)
+
+
+class Races:
+    """One cluster: its strands, and how many arrivals end a phase of each barrier."""
+
+    def __init__(
+        self, strands: Sequence[Strand], counts: Mapping[Barrier, int], together: int
+    ) -> None:
+        self.strands, self.counts, self.together = strands, counts, together
+        self.count = count = len(strands)
+        named = {self._key(s, act) for s in strands for act in s.acts if act.kind in _TELLING}
+        self.column = {key: KINDS * count + i for i, key in enumerate(sorted(named))}
+        self.clocks = np.zeros((count, KINDS * count + len(named)), np.int32)
+        self.clocks[range(count), range(count)] = 1
+        self.barriers = {key: _Barrier(counts.get(key, 0)) for key in named}
+        self.at = [0] * count
+        self.meetings = Meetings(strands, self.clocks, self._goes_on)
+        self.groups = [{kind: Groups() for kind in range(1, KINDS)} for _ in strands]
+        warps = np.array([each.warp for each in strands])
+        self.first = [int(np.argmax(warps == warp)) for warp in warps]
+        self.bytes_ = Touched(self._used(), warps.tolist())
+        self.found: tuple[int, str] | None = None
+
+    def _key(self, strand: Strand, act: Act) -> Barrier:
+        return barrier_at(strand.cta, self.together, act.numbers[0])
+
+    def _used(self) -> Array:
+        """All places that are touched, in order."""
+        every = [t.places for s in self.strands for some in s.touched.values() for t in some]
+        for strand in self.strands:
+            for act in strand.acts:
+                every += regions(strand.cta, self.together, act)
+        return np.unique(np.concatenate(every)) if every else np.zeros(0, np.int64)
+
+    def run(self) -> tuple[int, str] | None:
+        """The first race: the instruction and words."""
+        moved = True
+        while moved and not self.found:
+            moved = False
+            for number, strand in enumerate(self.strands):
+                while self.at[number] <= len(strand.acts) and not self.found:
+                    at = self.at[number]
+                    for touch in strand.touched.pop(at, ()):
+                        self._touch(number, touch)
+                    if at == len(strand.acts):
+                        self.at[number] += 1
+                        moved = True
+                        break
+                    if not self._step(number, strand, strand.acts[at]):
+                        break
+                    self.at[number] += 1
+                    moved = True
+        left = (s.acts[at] for s, at in zip(self.strands, self.at, strict=True) if at < len(s.acts))
+        return self.found or next(((act.ins.index, STUCK) for act in left), None)
+
+    def _touch(self, number: int, touch: Touch) -> None:
+        units = self.bytes_.at(touch.places)
+        if touch.kind == READ:
+            self._read(number, touch.ins, units, number, self.clocks[number, number])
+        elif touch.kind == WRITE:
+            self._write(number, touch.ins, units, OWN, self.clocks[number, number])
+        else:
+            of = FETCHED if touch.kind == FETCH else BROUGHT
+            self._write(number, touch.ins, units, of, self.groups[number][of].tick)
+
+    def _read(self, number: int, ins: int, units: Array, column: int, tick: int) -> None:
+        if not self.bytes_.reads(number, self.clocks[number], units, column, tick):
+            self.found = self.found or (ins, READS)
+
+    def _write(self, number: int, ins: int, units: Array, of: int, tick: int) -> None:
+        if not self.bytes_.writes(number, self.clocks[number], units, of, tick):
+            self.found = self.found or (ins, WRITES)
+
+    def _column(self, number: int, of: int) -> int:
+        """Where clocks have what is over of a strand; of a warp, which multiplies as one, the first
+        strand has all products."""
+        return of * self.count + (self.first[number] if of == MULTIPLYING else number)
+
+    def _step(self, number: int, strand: Strand, act: Act) -> bool:
+        """Whether a strand gets past what it does next."""
+        kind, numbers, own = act.kind, act.numbers, self.groups[number]
+        at = act.ins.index
+        if kind == WAIT:
+            return self._wait(number, strand, act)
+        if kind in (MEET, OF_WARP, OF_CLUSTER):
+            return self.meetings.pass_by(number, act)
+        if kind in _COLLECTIVE and not self.meetings.do_as_one(number):
+            return False
+        places = [self.bytes_.at(each) for each in regions(strand.cta, self.together, act)]
+        if kind in (MULTIPLY, STORE):
+            of = MULTIPLYING if kind == MULTIPLY else STORING
+            for units in places:
+                self._read(number, at, units, self._column(number, of), own[of].tick)
+        elif kind in (PRODUCTS, STORES, COPIES):
+            own[_OF[kind]].close()
+        elif kind in (MULTIPLIED, STORED, COPIED):
+            of, column = _OF[kind], self._column(number, _OF[kind])
+            if numbers[0] == UNKNOWN:  # those of no group as well
+                own[of].close()
+            last = own[of].done(max(numbers[0], 0))
+            self.clocks[number, column] = max(self.clocks[number, column], last)
+        else:
+            self._bring(number, strand, act, places)
+        return True
+
+    def _bring(self, number: int, strand: Strand, act: Act, places: list[Array]) -> None:
+        """Arrive at a barrier, or have it told of bytes."""
+        kind, numbers, own = act.kind, act.numbers, self.groups[number]
+        at, told = act.ins.index, self.clocks[number].copy()
+        targets = [self._key(strand, act)]
+        arrivals = bytes_ = 0
+        if kind == ARRIVE:
+            arrivals, bytes_ = numbers[2] * strand.weight, numbers[1] * strand.weight
+            if not numbers[2]:
+                told[:] = 0
+        elif kind == FILL:
+            arrivals = numbers[2] * strand.weight
+            own[FETCHED].close()
+            told[self._column(number, FETCHED)] = own[FETCHED].tick - 1
+        else:
+            tick = own[BROUGHT].tick
+            told[:] = 0
+            told[self._column(number, BROUGHT)] = tick
+            bytes_ = -numbers[1] * (strand.weight if kind == SEND else 1)
+            if kind == COPY:
+                targets = targets_of(strand.cta, self.together, act)
+            if kind == PASS:
+                source = self._column(number, STORING)
+                self._read(number, at, places.pop(0), source, own[STORING].tick)
+            for units in places:
+                self._write(number, at, units, BROUGHT, tick)
+            own[BROUGHT].close()
+        for key in targets:
+            barrier = self.barriers.get(key)
+            if barrier is None:
+                continue
+            if barrier.pending is None:
+                barrier.pending = told.copy()
+            else:
+                np.maximum(barrier.pending, told, out=barrier.pending)
+            barrier.came += arrivals
+            barrier.bytes_ += bytes_
+            if barrier.came >= barrier.count > 0 and not barrier.bytes_:
+                barrier.came -= barrier.count
+                barrier.pending[self.column[key]] = len(barrier.over) + 1
+                barrier.over.append(barrier.pending.copy())
+        if kind in (ARRIVE, FILL):
+            self.clocks[number, number] += 1
+
+    def _wait(self, number: int, strand: Strand, act: Act) -> bool:
+        key = self._key(strand, act)
+        barrier = self.barriers.get(key)
+        if barrier is None or act.numbers[1] == UNKNOWN:
+            return True
+        clock = self.clocks[number]
+        phases = int(clock[self.column[key]])
+        phases += (phases - 1 ^ act.numbers[1]) & 1
+        if phases > len(barrier.over):
+            return False
+        if phases:
+            np.maximum(clock, barrier.over[phases - 1], out=clock)
+        return True
+
+    def _goes_on(self, number: int) -> bool:
+        return self.at[number] < len(self.strands[number].acts)
+
+
+_COLLECTIVE: Final = frozenset((MULTIPLY, PRODUCTS, MULTIPLIED))
+_TELLING: Final = frozenset((ARRIVE, FILL, WAIT, COPY, SEND, PASS))
+_OF: Final = {
+    PRODUCTS: MULTIPLYING,
+    MULTIPLIED: MULTIPLYING,
+    STORES: STORING,
+    STORED: STORING,
+    COPIES: FETCHED,
+    COPIED: FETCHED,
+}
