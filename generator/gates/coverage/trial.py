@@ -20,7 +20,9 @@ from hgemm_packs.generator.gates.coverage.problems import SMS, loops
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.machine import MOST_STEPS, Endless, Machine
 from hgemm_packs.generator.gates.coverage.program.slices import makers
+from hgemm_packs.generator.gates.coverage.reads.sharing import Sharing
 from hgemm_packs.generator.gates.coverage.reads.tiles import Reads
+from hgemm_packs.generator.gates.coverage.watchers.tell import Tell
 from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
 
 CTAS: Final = 3  # of a problem of which the beginning is followed
@@ -106,8 +108,8 @@ class Trial:
             self.tile = bounds.tile_fault()
 
     def oversee(self, problems: Sequence[Sizes], boxed: Mapping[int, str]) -> str:
-        """Follow problems for what each CTA reads of A and B; words for what one leaves out.
-        `boxed` as `Reads` has it."""
+        """Follow problems for what each CTA reads of A and B, and what it shares with others; words
+        for what one leaves out, or for a rule of `Sharing`. `boxed` as `Reads` has it."""
         shared = ranks(self.fields) > 1 or int(self.fields["grid"].get("slices", 1)) > 1
         ctas = IN_TEAMS if shared else OVERSEEN
         laid = [launch(self.fields, sizes, None, ctas) for sizes in problems]
@@ -115,10 +117,11 @@ class Trial:
         reads = Reads(self.fields, laid, who, boxed)
         self.machine.outcomes.seen = {}
         self.machine.outcomes.gaps = None
-        self.machine.run(who, reads)
+        sharing = Sharing(who)
+        self.machine.run(who, Tell([(lambda _: True, reads), (lambda _: shared, sharing)]))
         reads.settle()
         self.faults = reads.faults | self.faults
-        return reads.missing()
+        return reads.missing() or sharing.fault()
 
     def glance(self, problems: Sequence[Sizes]) -> None:
         """Follow problems for their addresses and tiles alone: no card has the memory."""
