@@ -57,12 +57,14 @@ def _answer(gate: str, status: Status, detail: str = "", **evidence: Any) -> Ans
     return {"gate": gate, "status": status.value, "detail": detail[:2000], "evidence": evidence}
 
 
-def state_gate(kernel: CompiledKernel, index: int, seed: int) -> Answer:
-    """Verdict of the state gate; a fault of memory is one of it and costs the process its
-    context."""
+def state_gate(
+    kernel: CompiledKernel, index: int, seed: int, planned: Sequence[Shape] = ()
+) -> Answer:
+    """Verdict of the state gate; a fault of memory is one of it and costs the process its context.
+    `planned` are problems that the size gate asks for."""
 
     def ask(record: KernelEntry, loaded: Kernel) -> Answer:
-        kept = state.check_kernel(record, loaded, index, seed)
+        kept = state.check_kernel(record, loaded, index, seed, planned)
         return {"in_a_row": kept.launches_in_a_row}
 
     return _judged(state.GATE, kernel, index, seed, ask)

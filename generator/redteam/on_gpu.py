@@ -110,7 +110,8 @@ class _Pass:
         return evaluate.numeric_gate(worker, self.kernels[name], self.device, limit_s, further)
 
     def _state(self, worker: Worker, name: str, limit_s: float) -> Verdict:
-        return evaluate.state_gate(worker, self.kernels[name], self.device, limit_s)
+        further = self.outcomes[name].further
+        return evaluate.state_gate(worker, self.kernels[name], self.device, limit_s, further)
 
     def _serve(
         self, todo: queue.SimpleQueue[str], spares: Spares, gate: Callable[..., Verdict]

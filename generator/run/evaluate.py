@@ -145,7 +145,7 @@ def _on_device(
     problems that the size gate asks for."""
     with Worker() as worker:
         yield numeric_gate(worker, kernel, device, further=further)
-        yield state_gate(worker, kernel, device)
+        yield state_gate(worker, kernel, device, further=further)
     yield sanitize_kernel(kernel, further)
     with Worker() as worker:
         yield from _measure_kernel(worker, kernel, problem, device)
@@ -185,12 +185,18 @@ def numeric_gate(
 
 
 def state_gate(
-    worker: Worker, kernel: CompiledKernel, device: int, limit_s: float = GATE_S
+    worker: Worker,
+    kernel: CompiledKernel,
+    device: int,
+    limit_s: float = GATE_S,
+    further: Mapping[str, Any] | None = None,
 ) -> Verdict:
     """Verdict of the state gate on a kernel that the numeric gate has passed in this process, or of
-    the isolation gate."""
+    the isolation gate; `further` as there."""
     seed = secrets.randbits(48)
-    return call_gate(worker, in_process.state_gate, kernel, device, seed, limit_s=limit_s)
+    planned = (further or {}).get("planned", ())
+    work = in_process.state_gate
+    return call_gate(worker, work, kernel, device, seed, planned, limit_s=limit_s)
 
 
 def large_gate(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ import torch
 
 from hgemm_packs import launcher
 from hgemm_packs.generator.gates.checker import Checker, Launch
+from hgemm_packs.generator.gates.sizes import Shape
 from hgemm_packs.generator.gates.state import launches, places, products, remains, scenes
 from hgemm_packs.generator.gates.state.launches import Quiet, Surroundings, Tally
 from hgemm_packs.generator.gates.state.mapped import Mappings
@@ -49,13 +50,14 @@ def check(
     around: Surroundings | None = None,
     memory: places.Mapped | None = None,
     in_a_row: int = launches.IN_A_ROW,
+    planned: Sequence[Shape] = (),
 ) -> Kept:
     """All checks of one kernel on `device`. Raises NumericError for the first failure, with the
     name of its check.
 
     `launch` and `max_ctas` are as for the numeric gate of the kernel's kind. Without `around` the
     device does nothing else; without `memory` no operand meets the end of a mapping. Kernels of
-    groups and batches keep their addresses.
+    groups and batches keep their addresses. `planned` are problems that the size gate asks for.
     """
     make = scenes.maker(entry, launch, device, seed, max_ctas)
     around = around or Quiet()
@@ -77,7 +79,7 @@ def check(
     plain = not entry.is_grouped and not entry.is_batched
     if plain:
         run = Checker(entry, launch, device, seed, max_ctas)
-        remains.check(run, around, tally)
+        remains.check(run, around, tally, planned)
         tally.settle()
         places.check_bases(run)
         if memory is not None:
@@ -85,7 +87,9 @@ def check(
     return Kept(in_a_row, plain)
 
 
-def check_kernel(entry: KernelEntry, kernel: Kernel, index: int, seed: int) -> Kept:
+def check_kernel(
+    entry: KernelEntry, kernel: Kernel, index: int, seed: int, planned: Sequence[Shape] = ()
+) -> Kept:
     """The same of a loaded kernel on CUDA device `index`, with all that the driver can do. A fault
     of memory loses the context of this process."""
     device = torch.device("cuda", index)
@@ -95,4 +99,4 @@ def check_kernel(entry: KernelEntry, kernel: Kernel, index: int, seed: int) -> K
     around = Neighbours(index, launcher.device_info(index).sm_count, seed)
     with contextlib.ExitStack() as stack:
         memory = stack.enter_context(Mappings(index))
-        return check(entry, launch, device, seed, kernel.max_ctas, around, memory)
+        return check(entry, launch, device, seed, kernel.max_ctas, around, memory, planned=planned)

@@ -8,11 +8,12 @@ zero.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from hgemm_packs.generator.gates.checker import Checker
-from hgemm_packs.generator.gates.coverage.problems import memory, tested
-from hgemm_packs.generator.gates.sizes import fields_of
+from hgemm_packs.generator.gates.coverage.problems import make, memory, tested
+from hgemm_packs.generator.gates.sizes import Shape, fields_of
 from hgemm_packs.generator.gates.state.launches import Surroundings, Tally
 
 MOST_BYTES: Final = 1 << 22  # of a problem: larger ones have no other remainders
@@ -20,10 +21,11 @@ MOST_BYTES: Final = 1 << 22  # of a problem: larger ones have no other remainder
 LEFT: Final = (0, 0x7FFF7FFF, 0x7BFFFBFF)
 
 
-def check(run: Checker, around: Surroundings, tally: Tally) -> None:
-    """Queue launches at the sizes that the size gate counts on, one over each of `LEFT`."""
+def check(run: Checker, around: Surroundings, tally: Tally, planned: Sequence[Shape] = ()) -> None:
+    """Queue launches at the sizes that the size gate counts on, the planned ones among them, one
+    over each of `LEFT`."""
     fields = fields_of(run.entry)
-    for sizes in tested(fields):
+    for sizes in [*tested(fields), *make(fields, planned)]:
         if sizes.align or memory(fields, sizes) > MOST_BYTES:
             continue
         m, n = run.shape(sizes.m, sizes.n)

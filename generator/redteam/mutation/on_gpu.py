@@ -124,7 +124,8 @@ def numeric(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> 
 
 def state(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Verdict:
     """Verdict of the state gate."""
-    return evaluate.state_gate(worker, kernel, device, GATE_S)
+    further = {"planned": line.get("planned", ())}
+    return evaluate.state_gate(worker, kernel, device, GATE_S, further)
 
 
 def large(worker: Worker, kernel: CompiledKernel, device: int, line: Line) -> Verdict:

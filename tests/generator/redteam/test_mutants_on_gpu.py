@@ -88,7 +88,9 @@ def numeric(
     return Verdict("numeric", Status.OK)
 
 
-def state(worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: float) -> Verdict:
+def state(
+    worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: float, further: dict[str, Any]
+) -> Verdict:
     assert (worker.alive, device, limit_s) == (True, 2, on_gpu.GATE_S), "the numeric gate passed it"
     if BEHAVIOUR.get(int(kernel.fields["name"])) == "state":
         return Verdict("state", Status.NUMERIC, "an old product")

@@ -227,7 +227,12 @@ class FakeGpu:
         return Verdict(does, Status.NUMERIC if does == "numeric" else Status.TIMEOUT, "wrong")
 
     def keep(
-        self, worker: FakeWorker, kernel: CompiledKernel, device: int, limit_s: float
+        self,
+        worker: FakeWorker,
+        kernel: CompiledKernel,
+        device: int,
+        limit_s: float,
+        further: Mapping[str, Any],
     ) -> Verdict:
         """The state gate, in the process of the numeric gate."""
         assert worker.alive, "a process that saw a bad kernel is used again"

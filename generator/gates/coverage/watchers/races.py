@@ -62,6 +62,7 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
 READS: Final = "race: nothing orders a read behind what another thread writes"
 WRITES: Final = "race: nothing orders a write behind what another thread reads or writes"
 STUCK: Final = "race: nobody is seen to end what is waited for"
+UNENDED: Final = "race: a CTA ends before it knows of all that is brought to it"
 ACTS: Final = 2_000  # that are looked at of one run, but of one cluster all
 ACTS_OF_A_STRANGER: Final = 100_000
 
@@ -118,7 +119,10 @@ class Races:
     ) -> None:
         self.strands, self.counts, self.together = strands, counts, together
         self.count = count = len(strands)
-        named = {self._key(s, act) for s in strands for act in s.acts if act.kind in _TELLING}
+        acts = [(each, act) for each in strands for act in each.acts if act.kind in _TELLING]
+        named = {
+            key for each, act in acts for key in (self._key(each, act), *self._told(each, act))
+        }
         self.column = {key: KINDS * count + i for i, key in enumerate(sorted(named))}
         self.clocks = np.zeros((count, KINDS * count + len(named)), np.int32)
         self.clocks[range(count), range(count)] = 1
@@ -161,7 +165,28 @@ class Races:
                     self.at[number] += 1
                     moved = True
         left = (s.acts[at] for s, at in zip(self.strands, self.at, strict=True) if at < len(s.acts))
-        return self.found or next(((act.ins.index, STUCK) for act in left), None)
+        stuck = next(((act.ins.index, STUCK) for act in left), None)
+        return self.found or stuck or self._unended()
+
+    def _unended(self) -> tuple[int, str] | None:
+        """An instruction that brings what is still under way when its CTA ends, or so recently that
+        no thread there has waited for it."""
+        for strand in self.strands:
+            for act in strand.acts:
+                if act.kind in (COPY, SEND, PASS):
+                    for cta, at in self._told(strand, act):
+                        barrier, column = self.barriers[cta, at], self.column[cta, at]
+                        own = [i for i, each in enumerate(self.strands) if each.cta == cta]
+                        known = int(self.clocks[own, column].max()) if own else 0
+                        if known < len(barrier.over) or barrier.bytes_:
+                            return act.ins.index, UNENDED
+        return None
+
+    def _told(self, strand: Strand, act: Act) -> list[Barrier]:
+        """The barriers that an act tells."""
+        if act.kind == COPY:
+            return targets_of(strand.cta, self.together, act)
+        return [self._key(strand, act)]
 
     def _touch(self, number: int, touch: Touch) -> None:
         units = self.bytes_.at(touch.places)
@@ -217,7 +242,6 @@ class Races:
         """Arrive at a barrier, or have it told of bytes."""
         kind, numbers, own = act.kind, act.numbers, self.groups[number]
         at, told = act.ins.index, self.clocks[number].copy()
-        targets = [self._key(strand, act)]
         arrivals = bytes_ = 0
         if kind == ARRIVE:
             arrivals, bytes_ = numbers[2] * strand.weight, numbers[1] * strand.weight
@@ -232,18 +256,14 @@ class Races:
             told[:] = 0
             told[self._column(number, BROUGHT)] = tick
             bytes_ = -numbers[1] * (strand.weight if kind == SEND else 1)
-            if kind == COPY:
-                targets = targets_of(strand.cta, self.together, act)
             if kind == PASS:
                 source = self._column(number, STORING)
                 self._read(number, at, places.pop(0), source, own[STORING].tick)
             for units in places:
                 self._write(number, at, units, BROUGHT, tick)
             own[BROUGHT].close()
-        for key in targets:
-            barrier = self.barriers.get(key)
-            if barrier is None:
-                continue
+        for key in self._told(strand, act):
+            barrier = self.barriers[key]
             if barrier.pending is None:
                 barrier.pending = told.copy()
             else:

@@ -54,11 +54,6 @@ def test_the_numeric_gate_is_given_all_that_decides_at_once(
     assert len(planned) < 100
 
 
-def test_both_sides_of_a_large_product_are_planned_together() -> None:
-    large = judged("a_tile_of_a_large_product").evidence["large"]
-    assert any(m > 4000 * 16 and n > 8000 * 8 for m, n, _ in large)
-
-
 def test_a_place_that_two_numbers_name_is_followed() -> None:
     verdict = judged("reads_behind_a_in_the_middle")
     assert verdict.detail.startswith("bounds: A, ")

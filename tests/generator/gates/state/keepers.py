@@ -123,14 +123,14 @@ def sums_from_shared(device: Device) -> Callable[..., None]:
     return launch
 
 
-def end_of_a_step_from_shared(remainder: int) -> Keeper:
-    """Where K leaves a remainder by 64 the end of the last step is not cleared: what it meets in B
+def end_of_a_step_from_shared(remainder: int, by: int = 64) -> Keeper:
+    """Where K leaves a remainder the end of the last step is not cleared: what it meets in B
     is zero, and zero times NaN is NaN."""
 
     def make(device: Device) -> Callable[..., None]:
         def launch(a: Tensor, b: Tensor, c: Tensor) -> None:
             c.copy_(product(a, b))
-            if a.shape[1] % 64 == remainder:
+            if a.shape[1] % by == remainder:
                 c[0, 0] += 0.0 * float_of(device.shared)
 
         return launch

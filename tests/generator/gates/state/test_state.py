@@ -3,7 +3,7 @@ shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -38,12 +38,18 @@ def one_thread() -> Iterator[None]:
 
 
 def put_through(
-    keeper: Keeper, entry: KernelEntry | None = None, seed: int = 1, in_a_row: int = FEW
+    keeper: Keeper,
+    entry: KernelEntry | None = None,
+    seed: int = 1,
+    in_a_row: int = FEW,
+    planned: Sequence[Sequence[int]] = (),
 ) -> tuple[gate.Kept, Device]:
     device = Device()
     entry = entry or made_up()
     launch = keeper(device)
-    kept = gate.check(entry, launch, CPU, seed, around=device, memory=device, in_a_row=in_a_row)
+    kept = gate.check(
+        entry, launch, CPU, seed, None, device, device, in_a_row=in_a_row, planned=planned
+    )
     return kept, device
 
 
@@ -62,6 +68,14 @@ def test_kernels_that_keep_nothing_pass(kernel: Cheat, layout: str) -> None:
     assert set(turns) == set(launches.PATTERNS)
     assert sizes == len(sizes) // len(remains.LEFT) * list(remains.LEFT)
     assert not device.at_work
+
+
+def test_planned_sizes_are_launched_over_what_was_left() -> None:
+    """A size of which one problem alone leaves the end of a step as it was."""
+    keeper = keepers.end_of_a_step_from_shared(5008, 1 << 20)
+    put_through(keeper)
+    with pytest.raises(NumericError, match="over what was left in shared memory, 9x16x5008"):
+        put_through(keeper, planned=[(9, 16, 5008)])
 
 
 @pytest.mark.parametrize("align", [2, 4, 8])

@@ -185,6 +185,17 @@ def test_a_copy_comes_behind_all_who_read_its_place(
     assert judge(strand(0, 0, COPIER, 1), *own, count=count) == words
 
 
+def test_a_cta_ends_when_all_that_is_brought_has_come() -> None:
+    reader = [(WAIT, FULL, 0), *ROUND, *BACK]
+    assert judge(strand(0, 0, FILLED, 1), strand(0, 1, reader, 1)) == ""
+    assert judge(strand(0, 0, FILLED, 1)) == races.UNENDED
+    assert judge(strand(0, 0, COPIER, 1), strand(0, 1, reader, 1)) == races.UNENDED
+    sends, takes = [("sent", 1), (SEND, AWAY + EMPTY, BYTES)], [(ARRIVE, EMPTY, BYTES, 1)]
+    waits = [*takes, (WAIT, EMPTY, 0)]
+    assert judge(strand(0, 0, sends, 1), strand(1, 1, waits, 1), together=2) == ""
+    assert judge(strand(0, 0, sends, 1), strand(1, 1, takes, 1), together=2) == races.UNENDED
+
+
 def test_a_wait_that_may_be_over_at_once_teaches_nothing() -> None:
     """The parity of the phase before the first is that of the second."""
     late = [(WAIT, FULL, 1), *ROUND, *BACK]
@@ -257,9 +268,11 @@ CASES = {case.name: case for case in corpus.load()}
         "staged_over_the_ring",
         "inbox_over_a_ring_in_use",
         "oneshot_meets_by_half",
+        "asks_for_a_stage_too_many",
+        "leaves_before_its_inbox_is_full",
     ],
 )
 def test_races_of_whole_kernels_are_seen(name: str) -> None:
     verdict = evaluate.build_gates(CASES[name].candidate)[0][-1]
     assert verdict.gate == "coverage"
-    assert verdict.detail.startswith((races.READS, races.WRITES))
+    assert verdict.detail.startswith((races.READS, races.WRITES, races.UNENDED))
