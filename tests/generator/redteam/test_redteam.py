@@ -226,14 +226,7 @@ class FakeGpu:
         worker.close()
         return Verdict(does, Status.NUMERIC if does == "numeric" else Status.TIMEOUT, "wrong")
 
-    def keep(
-        self,
-        worker: FakeWorker,
-        kernel: CompiledKernel,
-        device: int,
-        limit_s: float,
-        further: Mapping[str, Any],
-    ) -> Verdict:
+    def keep(self, worker: FakeWorker, kernel: CompiledKernel, *_: Any) -> Verdict:
         """The state gate, in the process of the numeric gate."""
         assert worker.alive, "a process that saw a bad kernel is used again"
         self.kept.append(str(kernel.fields["name"]))
