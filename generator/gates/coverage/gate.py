@@ -126,7 +126,6 @@ class _Case:
 
     def verdict(self) -> Verdict:
         planned: list[Sizes] = []
-        told: list[str] = []
         more: list[Sizes] = []
         try:
             self._follow()
@@ -136,14 +135,16 @@ class _Case:
                 self.tried = True
         except Endless as error:
             return Verdict(GATE, Status.COVERAGE, f"endless: {error}")
-        if self.fields["param_layout"] in OF_BATCH.values():  # whose gate has no problems of sizes
+        of_batch = self.fields["param_layout"] in OF_BATCH.values()
+        if of_batch:  # whose gate has no problems of sizes
             seen = self.trial.seen.values()
             planned = list(dict.fromkeys(each for outcomes in seen for each in outcomes.values()))
-        elif not is_of_family(self.fields):
-            more, told = together.plan(self.trial, planned)
+        found = [*self._refusals(), *self._too_large(planned)]
+        if not (found or of_batch or is_of_family(self.fields)):
+            more, found = together.plan(self.trial, planned)
             planned += more
-        raced = counts.faults(self.trial, more)
-        found = [*self._refusals(), *told, *self._too_large(planned), *raced]
+            found += [*self._refusals(), *self._too_large(more)]
+        found += counts.faults(self.trial, more)
         evidence = {
             "comparisons": len(self.trial.machine.slice.observed),
             **by_memory(self.fields, planned),

@@ -35,7 +35,7 @@ MOST_TURNS: Final = 12  # of an instruction; what turns oftener goes by turns, a
 MOST_CELLS: Final = 32  # of a size, or along a side of a grid
 MOST_TOGETHER: Final = 1 << 14  # CTAs that are followed
 MOST_BYTES: Final = 1 << 38  # of a problem that some card has room for
-THREADS: Final = 1 << 18  # that are followed at a time
+THREADS: Final = 1 << 16  # that are followed at a time
 
 
 class TooMany(RuntimeError):
