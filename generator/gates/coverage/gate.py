@@ -24,7 +24,6 @@ from hgemm_packs.generator.gates.coverage import (
 )
 from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, PLACES, RINGS, declared
 from hgemm_packs.generator.gates.coverage.launches import Sizes
-from hgemm_packs.generator.gates.coverage.places import Places
 from hgemm_packs.generator.gates.coverage.planning import planner, together
 from hgemm_packs.generator.gates.coverage.problems import (
     LARGE_BYTES,
@@ -107,7 +106,6 @@ class _Case:
         self.flow, self.trial, self.fields = flow, trial, trial.fields
         self.exceptions = declared(self.fields)
         self.proofs = Proofs(flow, trial.machine.slice, makers(flow.kernel))
-        self.places = Places(self.proofs)
         names = list(flow.sizes)
         self.k = names[2]
         self.enumerated = {"%tid.x", "%tid.y", "%tid.z", "%laneid"}
@@ -281,7 +279,7 @@ class _Case:
             return True
         depends = proofs.depends(ins)
         in_grid = any(map(is_place, depends))
-        if PLACES in self.exceptions and in_grid and self.places.lays_tiles(ins):
+        if PLACES in self.exceptions and in_grid and not self.proofs.names_a_place(ins):
             return True
         counters = proofs.counters(ins)
         steady = self.trial.steady(counters) if counters else counters

@@ -24,7 +24,7 @@ PLACE: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster")
 #: Comparisons whose outcome turns once as a number grows.
 _THRESHOLDS: Final = frozenset(("lt", "le", "gt", "ge", "lo", "ls", "hi", "hs"))
 #: Instructions that keep the order of numbers, or turn it round.
-GROWING: Final = frozenset(
+_GROWING: Final = frozenset(
     (
         *("mov", "cvt", "cvta", "ld", "add", "sub", "neg", "mul", "mad", "shl", "shr", "div"),
         *("shfl", "min", "max", "elect", "selp", "bfi"),
@@ -67,13 +67,13 @@ class Proofs:
         """Whether an outcome turns a few times at most as each size grows, so that problems near
         each turn find all: a comparison that is a threshold, or a shift, of sizes that are added,
         scaled, bounded and chosen from alone."""
-        if not is_threshold(ins) and ins.opcode[0] not in ("min", "max", "shr", "div"):
+        if not _is_threshold(ins) and ins.opcode[0] not in ("min", "max", "shr", "div"):
             return False
         if not _is_by_a_number(ins):
             return False
         return all(
-            (each.opcode[0] in GROWING and _is_by_a_number(each))
-            or is_threshold(each)
+            (each.opcode[0] in _GROWING and _is_by_a_number(each))
+            or _is_threshold(each)
             or _rounds_down(each)
             or self._puts_together(each)
             or self._is_rank(each)
@@ -186,8 +186,7 @@ def is_place(name: str) -> bool:
     return name.startswith(PLACE)
 
 
-def is_threshold(ins: Instruction) -> bool:
-    """Whether an instruction is a comparison whose outcome turns once as a number grows."""
+def _is_threshold(ins: Instruction) -> bool:
     return ins.opcode[0] == "setp" and ins.opcode[1] in _THRESHOLDS and len(ins.opcode) == 3
 
 
