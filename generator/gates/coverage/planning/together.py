@@ -26,7 +26,7 @@ from hgemm_packs.generator.gates.coverage.problems import (
     tested,
 )
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
-from hgemm_packs.generator.gates.coverage.program.machine import MOST_STEPS, Endless
+from hgemm_packs.generator.gates.coverage.program.machine import Endless
 from hgemm_packs.generator.gates.coverage.program.outcomes import Apart
 from hgemm_packs.generator.gates.coverage.trial import Trial
 
@@ -191,18 +191,18 @@ class Together:
             for x, y in itertools.product(*along):
                 yield Cta(sizes, x, y)
 
-    def _outcomes(self, ctas: Sequence[Cta], most: int = MOST_STEPS) -> list[bytes]:
-        """What each instruction that counts comes to in each CTA, which runs `most` blocks."""
+    def _outcomes(self, ctas: Sequence[Cta]) -> list[bytes]:
+        """What each instruction that counts comes to in each CTA."""
         found: dict[Cta, bytes] = {}
         at_a_time = max(THREADS // int(self.trial.fields["block"]), 1)
         order = sorted(dict.fromkeys(ctas), key=lambda each: each.sizes.k)
         for first in range(0, len(order), at_a_time):
             some = order[first : first + at_a_time]
-            found.update(zip(some, self._follow(some, most), strict=True))
+            found.update(zip(some, self._follow(some), strict=True))
         return [found[each] for each in ctas]
 
-    def _follow(self, ctas: Sequence[Cta], most: int) -> list[bytes]:
-        seen = self._run(ctas, most)
+    def _follow(self, ctas: Sequence[Cta]) -> list[bytes]:
+        seen = self._run(ctas)
         had = [seen.get(at) for at in sorted(self.trial.machine.slice.observed)]
         table = [np.zeros(len(ctas), np.uint8) if each is None else each for each in had]
         return [row.tobytes() for row in np.stack(table, axis=1)] if table else [b""] * len(ctas)
@@ -210,16 +210,15 @@ class Together:
     def new_in_lanes(self, planned: Sequence[Sizes]) -> Iterator[int]:
         """Instructions of which a thread has an outcome in the largest problems that it has in none
         of the others: of all threads together both outcomes may be seen long before."""
-        fields = self.trial.fields
         usual, largest = (
-            self._run([Cta(each, 0, 0) for each in some], MOST_STEPS, by_lane=True)
-            for some in ([*tested(fields), *planned], extremes(fields))
+            self._run([Cta(each, 0, 0) for each in some], by_lane=True)
+            for some in ([*self.tested, *planned], extremes(self.trial.fields))
         )
         for at, outcomes in sorted(largest.items()):
             if at in usual and (outcomes & ~usual[at]).any():
                 yield at
 
-    def _run(self, ctas: Sequence[Cta], most: int, by_lane: bool = False) -> dict[int, Array]:
+    def _run(self, ctas: Sequence[Cta], by_lane: bool = False) -> dict[int, Array]:
         """The outcomes of each instruction in each CTA, or in each thread of all of them."""
         trial, machine = self.trial, self.trial.machine
         fields = trial.fields
@@ -234,7 +233,7 @@ class Together:
         apart = Apart(np.arange(who.total) % block, block) if by_lane else Apart(who.cta, len(ctas))
         machine.outcomes = apart
         with contextlib.suppress(Endless):
-            machine.run(who, bounds, most)
+            machine.run(who, bounds)
         machine.outcomes, notes.came = outcomes, came
         bounds.settle()
         self.faults = bounds.faults | self.faults

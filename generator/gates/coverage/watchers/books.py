@@ -9,17 +9,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at
+from hgemm_packs.generator.gates.coverage.watchers.lanes import access_width
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from hgemm_packs.pack.manifest import MAPPED
-
-_WIDTHS: Final = {"v2": 2, "v4": 4}
 
 
 def expects(ins: Instruction) -> bool:
@@ -91,8 +90,7 @@ class Books:
         return True
 
     def _store(self, ins: Instruction, who: Array, address: Array) -> bool:
-        width = 8 if ins.opcode[-1].endswith("64") else 4
-        width *= prod(_WIDTHS.get(word, 1) for word in ins.opcode)
+        width = access_width(ins)
         key = np.broadcast_to(address, who.shape).astype(np.int64) << 20 | self.cta[who]
         for each, times in zip(*np.unique(key, return_counts=True), strict=True):
             barrier = barrier_at(int(each) & (1 << 20) - 1, self.together, int(each) >> 20)

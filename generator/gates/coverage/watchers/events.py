@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT
+from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 
@@ -18,8 +18,6 @@ KEPT, UNIT = 14, 4
 WITHIN: Final = (1 << KEPT + UNIT) - 1
 UNKNOWN: Final = 2  # in place of a parity
 COPY, WAIT, READ, COMMIT, LEFT, ARRIVE, MEET, FILL = range(8)
-OF_WARP, OF_CLUSTER = 16, 17  # in place of the number of a CTA's barrier
-HALF: Final = 16  # threads that one of a warp's first and last stands for where they meet
 _NOTHING: Final = (Operand("number"),)
 
 #: What a warp does as one, or its first thread.
@@ -28,8 +26,8 @@ OF_ONE: Final = frozenset((READ, COMMIT, LEFT))
 
 class Event(NamedTuple):
     """What a thread does: `number` is a barrier, the beginning of what is read, or groups that may
-    be in flight; `to` where a copy goes, the parity of the phase that is waited for, or how many
-    threads meet, 0 for all; `ctas` those to which a copy or an arrival goes, each arrival once."""
+    be in flight; `to` where a copy goes, or the parity of the phase that is waited for; `ctas`
+    those to which a copy or an arrival goes, each arrival once."""
 
     kind: int
     number: int
@@ -67,10 +65,10 @@ def numbers_of(ins: Instruction, kind: int, frame: Frame) -> Iterator[tuple[Any,
         for operand in ins.operands[1:3]:
             value = frame.value(operand, np.int64) if operand.kind == "register" else None
             if value is not None:
-                yield (value & (1 << KEPT) - 1) << UNIT, nowhere
+                yield described(value), nowhere
         return
     if kind == MEET:
-        yield _meeting(ins, frame)
+        yield nowhere, nowhere
         return
     if kind in (COMMIT, LEFT):
         count = ins.operands[0].value if kind == LEFT else 0
@@ -84,21 +82,8 @@ def numbers_of(ins: Instruction, kind: int, frame: Frame) -> Iterator[tuple[Any,
         yield addresses[-1] & (1 << RANK_BIT) - 1, (other if to is None else to) & WITHIN
 
 
-def _meeting(ins: Instruction, frame: Frame) -> tuple[Any, Any]:
-    """The number of a meeting, and how many threads meet."""
-    everyone = np.array([0], np.int64)
-    if "cluster" in ins.opcode:
-        return np.array([OF_CLUSTER], np.int64), everyone
-    values = [frame.value(each, np.int64) for each in ins.operands]
-    if "warp" in ins.opcode:
-        mask = values[0] if values else None
-        alone = np.array([1], np.int64)
-        return np.array([OF_WARP], np.int64), alone if mask is None else np.where(
-            mask & 0xFFFFFFFF == 0xFFFFFFFF, 0, 1
-        )
-    number, count = (*values, None, None)[:2] if values else (None, None)
-    if len(ins.operands) == 1:
-        count = everyone
-    if number is None or count is None:
-        return np.array([OF_WARP], np.int64), np.array([1], np.int64)  # nobody else is met
-    return number, count
+def described(value: Array) -> Array:
+    """The address in shared memory at which an operand begins, by the lower half of its
+    descriptor."""
+    found: Array = (value & (1 << KEPT) - 1) << UNIT
+    return found

@@ -117,7 +117,7 @@ class Races:
     def __init__(
         self, strands: Sequence[Strand], counts: Mapping[Barrier, int], together: int
     ) -> None:
-        self.strands, self.counts, self.together = strands, counts, together
+        self.strands, self.together = strands, together
         self.count = count = len(strands)
         acts = [(each, act) for each in strands for act in each.acts if act.kind in _TELLING]
         named = {
@@ -279,8 +279,8 @@ class Races:
 
     def _wait(self, number: int, strand: Strand, act: Act) -> bool:
         key = self._key(strand, act)
-        barrier = self.barriers.get(key)
-        if barrier is None or act.numbers[1] == UNKNOWN:
+        barrier = self.barriers[key]
+        if act.numbers[1] == UNKNOWN:
             return True
         clock = self.clocks[number]
         phases = int(clock[self.column[key]])

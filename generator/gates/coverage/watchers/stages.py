@@ -35,13 +35,13 @@ from hgemm_packs.generator.gates.coverage.watchers.events import (
     kind_of,
     numbers_of,
 )
+from hgemm_packs.generator.gates.coverage.watchers.lanes import WARP
 from hgemm_packs.generator.gates.coverage.watchers.rings import (
     Stage,
     find_given,
     find_ring,
     find_ring_of_fills,
 )
-from hgemm_packs.generator.gates.coverage.watchers.strands import WARP
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel
 
 PENDING: Final = "stage: given back with products of it in flight"

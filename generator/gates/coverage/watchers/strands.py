@@ -15,16 +15,20 @@ import numpy as np
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
 from hgemm_packs.generator.gates.coverage.program.registers import Frame, adder
 from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at
-from hgemm_packs.generator.gates.coverage.watchers.lanes import Access, access_of, access_width
+from hgemm_packs.generator.gates.coverage.watchers.events import described
+from hgemm_packs.generator.gates.coverage.watchers.lanes import (
+    WARP,
+    Access,
+    access_of,
+    access_width,
+)
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 
 UNIT: Final = 2  # bytes that are told apart
 PLACES: Final = 1 << 22  # bytes of a CTA's arrays
-WARP, WHOLE = 32, 0xFFFFFFFF
+WHOLE: Final = 0xFFFFFFFF  # all lanes of a warp
 UNKNOWN: Final = -1
 DESCRIBED: Final = 16  # bytes from where an operand of a product begins
-#: Bits of an address in shared memory that a descriptor keeps, and of those that it leaves out.
-KEPT, UNIT_BITS = 14, 4
 _ZERO, _ONE = np.array([0], np.int64), np.array([1], np.int64)
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -136,10 +140,7 @@ def _numbers_of(
     if kind == STORE:
         return addresses[-1], size_of(ins, frame)
     if kind == MULTIPLY:
-        return [
-            _ZERO + UNKNOWN if each is None else (each & (1 << KEPT) - 1) << UNIT_BITS
-            for each in values[1:3]
-        ]
+        return [_ZERO + UNKNOWN if each is None else described(each) for each in values[1:3]]
     if "wait_all" in words:
         return [_ZERO + UNKNOWN]
     if kind in (STORED, MULTIPLIED, COPIED):
