@@ -94,6 +94,9 @@ FOLDERS = {
         "unseen",
         "figures, of the last run; those before teach the predictor, but for weights that judge",
     ),
+    "prediction/hosts": ResultsFolder(
+        "unseen", "figures: what a decision costs hosts on which nothing was judged"
+    ),
     "grouped": ResultsFolder("grouped", "the rows of grouped products"),
     "batched": ResultsFolder("batched", "the rows of batches"),
     "random_problems": ResultsFolder("random_problems", "nothing: evidence of kernels"),

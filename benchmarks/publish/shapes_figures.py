@@ -3,8 +3,8 @@
     python -m benchmarks.publish.shapes_figures
 
 Layers and sizes that a seed drew, through `matmul`, are lines of the last run of
-`benchmarks.measure.unseen`, the host's figures of the last one that has them; `search` is the best
-kernel that a search found for drawn layers, before fallback, of each problem that came to its
+`benchmarks.measure.unseen`, the host's figures of the last HOSTS that have them, each on a host of
+its own; `search` is the best kernel that a search found for drawn layers, before fallback, of each problem that came to its
 finals; `models` are steps of whole models in CUDA graphs; `grouped` are products of experts,
 `batched` batches of `bmm` and `baddbmm`.
 """
@@ -32,6 +32,8 @@ OUT = RESULTS / "shapes.json"
 #: Sets of the lines that a set of the figures has.
 SETS = {"layers": ("layers", "layers_new"), "random": ("random", "unaligned")}
 LOSS = 0.98
+#: Runs on hosts before the last ones were of code that decided in another way.
+HOSTS = 3
 
 
 def gain_of(us: Mapping[str, Sequence[float]], arm: str = "ours") -> float:
@@ -79,9 +81,15 @@ def figures(of: Sequence[Line]) -> dict[str, Any]:
         found["random.unaligned"] = gmean(unaligned)
     if timed:
         found["wrong"] = sum(line["wrong"] for line in timed)
-    for line in of:
-        if line["set"] == "host":
-            found |= {f"host.{name}": line[name] for name in ("first_us", "stream_extra_us")}
+    return found
+
+
+def of_hosts(of: Sequence[Line]) -> dict[str, Any]:
+    """What a decision costs hosts, the median of them and the slowest."""
+    found: dict[str, Any] = {"host.hosts": len(of)}
+    for name in ("first_us", "stream_extra_us"):
+        found[f"host.{name}"] = round(median(line[name] for line in of), 4)
+        found[f"host.{name}.worst"] = max(line[name] for line in of)
     return found
 
 
@@ -156,9 +164,16 @@ def describe(summary: Mapping[str, Any]) -> str:
         f"worst {found['grouped.worst']:.3f}x",
         "batches over torch's, before fallback": f"{found['batched.gmean']:.3f}x, "
         f"worst {found['batched.worst']:.3f}x ({found['batched.problems']} problems)",
-        "first decision about a problem": f"{found['host.first_us']:.0f} us",
-        "a stream of 10,000 sizes, a call over torch": f"{found['host.stream_extra_us']:.1f} us",
     }
+    for name, text, digits in (
+        ("first_us", "first decision about a problem", 0),
+        ("stream_extra_us", "a stream of 10,000 sizes, a call over torch", 1),
+    ):
+        usual, worst = found[f"host.{name}"], found[f"host.{name}.worst"]
+        rows[text] = (
+            f"{usual:.{digits}f} us in the median of {found['host.hosts']} hosts, "
+            f"{worst:.{digits}f} us at worst"
+        )
     return "\n".join([*lines, "", markdown(("figure", "value"), rows.items())])
 
 
@@ -166,9 +181,11 @@ def main(arguments: Sequence[str]) -> int:
     if arguments:
         sys.exit(__doc__)
     # Runs before the last one were of other predictors; not every run has the host's figures.
-    runs = sorted((RESULTS / "prediction" / "unseen").iterdir())
-    headers, measured = lines(runs[-1:])
-    found = figures([line for line in lines(runs)[1] if line["set"] == "host"]) | figures(measured)
+    judged, alone = (sorted((RESULTS / "prediction" / of).iterdir()) for of in ("unseen", "hosts"))
+    headers, measured = lines(judged[-1:])
+    told = [line for path in [*judged, *alone] for line in lines([path])[1]]
+    hosts = [line for line in told if line["set"] == "host"]
+    found = figures(measured) | of_hosts(hosts[-HOSTS:])
     found["seeds"] = sorted({header["seed"] for header in headers})
     found |= of_models(json.loads((RESULTS / "models.json").read_text(encoding="utf-8"))["cases"])
     found |= of_groups(read_records([RESULTS / "grouped"]))

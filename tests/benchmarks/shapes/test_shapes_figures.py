@@ -40,9 +40,18 @@ def test_figures_are_those_of_the_lines() -> None:
         "random.served": 1.0,
         "random.share_of_gain": 1.0,
         "random.unaligned": 4.5,
-        "host.first_us": 21.5,
-        "host.stream_extra_us": 0.42,
         "wrong": 0,
+    }
+
+
+def test_hosts_are_told_by_the_median_and_by_the_slowest() -> None:
+    hosts = [{"first_us": us, "stream_extra_us": us / 100} for us in (21.5, 52.0, 28.5)]
+    assert shapes_figures.of_hosts(hosts) == {
+        "host.hosts": 3,
+        "host.first_us": 28.5,
+        "host.first_us.worst": 52.0,
+        "host.stream_extra_us": 0.285,
+        "host.stream_extra_us.worst": 0.52,
     }
 
 
