@@ -31,7 +31,8 @@ from hgemm_packs.generator.gates.coverage.program.registers import (
 )
 from hgemm_packs.generator.gates.coverage.program.slices import is_generic
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
-from hgemm_packs.generator.gates.dataflow.values import ADDENDS, WORKSPACE, C
+from hgemm_packs.generator.gates.dataflow.values import ADDENDS, ENDS, WORKSPACE, C
+from hgemm_packs.pack.manifest import GROUPED_LAYOUT
 
 _NAMES: Final = {number: name for name, number in BASES.items()}
 PIECE: Final = 8  # elements
@@ -89,7 +90,8 @@ class Bounds:
             name: np.array([each[i] for each in lines], np.int64)
             for i, name in enumerate(("A", "B", C))
         }
-        self._lines[C][:, 0] *= np.array([each.sizes.batches for each in launches])
+        if fields["param_layout"] != GROUPED_LAYOUT:
+            self._lines[C][:, 0] *= np.array([each.sizes.batches for each in launches])
         self._strides = {
             name: np.array([each.sizes.strides[i] for each in launches], np.int64)
             for i, name in enumerate(("A", "B", C))
@@ -98,13 +100,12 @@ class Bounds:
             name: np.array([base_of(fields, name, x.sizes.align) for x in launches], np.int64)
             for name in BASES
         }
-        of_workspace = int(fields.get("workspace_bytes", 0))
+        ctas = np.array([each.grid[0] * each.grid[1] for each in launches], np.int64)
         rows = self._lines[C][:, 0] if fields.get("epilogue") == "residual" else 1
         self._bytes = {
             ADDENDS: self._lines[C][:, 1] * rows * BYTES,
-            WORKSPACE: np.array(
-                [each.grid[0] * each.grid[1] * of_workspace for each in launches], np.int64
-            ),
+            WORKSPACE: ctas * int(fields.get("workspace_bytes", 0)),
+            ENDS: np.array([each.sizes.batches * 4 for each in launches], np.int64),
         }
 
     def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
@@ -153,8 +154,6 @@ class Bounds:
             if name is None:
                 wrong[here] = True
                 continue
-            if name not in self._strides and name not in self._bytes:
-                continue  # where groups end
             of, bytes_ = launch[here], length[here]
             offset = address[here] - self._bases[name][of]
             if name in self._bytes:

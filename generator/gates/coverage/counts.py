@@ -3,8 +3,7 @@
 `expect_tx` with too few bytes lets threads read before all has come, which shows under load alone;
 with too many they wait for ever. `faults` follows whole clusters of CTAs on some problems without a
 GPU, as `coverage.machine` does, and adds up both for each barrier, phase by phase where one thread
-asks for all of them. Called by `coverage.gate`. A family whose sizes stand in memory is judged
-block by block (`faults_in_blocks`).
+asks for all of them. Called by `coverage.gate`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from hgemm_packs.generator.gates.coverage import lists
+from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, declared
 from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, ranks, threads
-from hgemm_packs.generator.gates.coverage.problems import few, make, ring_of
+from hgemm_packs.generator.gates.coverage.problems import few, handed_on, make, ring_of
 from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine
+from hgemm_packs.generator.gates.coverage.program.memory import Memory
 from hgemm_packs.generator.gates.coverage.trial import Trial
 from hgemm_packs.generator.gates.coverage.watchers import (
     arrivals,
@@ -30,16 +32,13 @@ from hgemm_packs.generator.gates.coverage.watchers import (
     strands,
 )
 from hgemm_packs.generator.gates.coverage.watchers.arrivals import brings
-from hgemm_packs.generator.gates.coverage.watchers.books import Books, box_bytes, expects
+from hgemm_packs.generator.gates.coverage.watchers.books import Books, expects
 from hgemm_packs.generator.gates.coverage.watchers.tell import Tell
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
-from hgemm_packs.generator.gates.dataflow.flow import Flow
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel, Operand
-from hgemm_packs.generator.gates.dataflow.program.webs import blocks
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.pack.manifest import MAPPED
 
 ARRAY_BIT: Final = 20  # arrays in shared memory lie so far apart: none is larger than 227 KiB
-ACROSS, HALVES = 3, 6  # tiles along M and N, and runs, where memory decides who goes where
 TURNS: Final = 2  # tiles of a persistent CTA, along each side
 ROW: Final = 7  # tiles in a row: each of two consumers goes round its ring of stores
 
@@ -79,37 +78,12 @@ def faults(trial: Trial, planned: Sequence[Sizes] = ()) -> Iterator[str]:
 
 def _machine(trial: Trial) -> Machine:
     kernel = trial.kernel
-    machine = Machine(kernel, trial.tables, watched, trial.machine.slice)
+    memory = None if trial.machine.memory is None else Memory()
+    machine = Machine(kernel, trial.tables, watched, trial.machine.slice, memory)
     machine.elected = events.LAST_LANE
     arrays = [name for name, space in kernel.symbols.items() if space == "shared"]
     machine.places |= {name: np.array([i << ARRAY_BIT], np.int64) for i, name in enumerate(arrays)}
     return machine
-
-
-def faults_of_halves(trial: Trial) -> Iterator[str]:
-    """Rules of lanes and of copies that a kernel breaks of which memory decides where it goes: one
-    half of its threads goes each way, and which one differs from run to run."""
-    machine, fields = _machine(trial), trial.fields
-    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
-    step, ring = ring_of(fields)
-    laid = []
-    for sizes in make(fields, [(ACROSS * rows, ACROSS * columns, 2 * ring + step)]):
-        x, y = grid(fields, sizes, None)
-        laid.append(Launch(sizes, (x, y), [(i, 0) for i in range(min(x, lanes.CTAS))]))
-    if not laid:
-        return
-    who = threads(fields, trial.kernel.params, trial.roles, laid)
-    lane = who.specials["%laneid"]
-    for machine.half in range(HALVES):
-        copied, met = stages.Stages(lane, who.cta), lanes.Lanes.of(lane, who.cta)
-        try:
-            machine.run(who, Tell([(events.watched, copied), (lanes.watched, met)]))
-            told = next(itertools.chain(copied.copied_over(), met.faults()), "")
-        except Endless as error:
-            told = f"endless: {error}"
-        if told:
-            yield told
-            return
 
 
 def _further(trial: Trial, machine: Machine) -> list[Sizes]:
@@ -130,13 +104,15 @@ def _further(trial: Trial, machine: Machine) -> list[Sizes]:
 def problems(fields: Mapping[str, Any]) -> list[Sizes]:
     """One element, whole tiles and tails, more columns of tiles than rows, K below the ring, round
     it and above, each number of rows where these are few."""
+    if GROUPS in declared(fields):
+        return lists.few(fields)
     rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
     step, ring = ring_of(fields)
     shapes = [
         (1, 8, 8),
         (rows, columns, 2 * ring),
         (TURNS * rows - 3, TURNS * columns - 8, 2 * ring + step + 8),
-        (rows, ROW * columns, step),
+        (rows, ROW * columns, handed_on(fields)),
         *((m, columns + 8, step + 8) for m in few(fields["dims"]["m"])[::5]),
     ]
     return list(make(fields, shapes))
@@ -191,42 +167,3 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     most = races.ACTS if is_of_family(fields) else races.ACTS_OF_A_STRANGER
     raced = races.faults(kernel, shared, arrived.counts, most)
     return next(itertools.chain(*rules, raced), "")
-
-
-def faults_in_blocks(flow: Flow) -> Iterator[str]:
-    """The same where nothing can be followed: each barrier is told in one block of all that the
-    block's copies bring it."""
-    kernel = flow.kernel
-    for block in blocks(kernel).values():
-        open_: dict[Operand, tuple[Instruction, int]] = {}
-        for ins in kernel.instructions[block.first : block.end]:
-            addresses = [each for each in ins.operands if each.kind == "address"]
-            if expects(ins):
-                count = flow.value(ins.operands[-1]).const
-                yield from _left(open_)
-                if count is None:
-                    yield f"bytes: a count that is not known in '{ins.text[:100]}'"
-                open_ = {addresses[-1]: (ins, count or 0)}
-            elif brings(ins):
-                size = _size_in(flow, kernel, ins)
-                if addresses[-1] not in open_ or size is None:
-                    yield f"bytes: for a barrier that is not told of them in '{ins.text[:100]}'"
-                    continue
-                told, count = open_[addresses[-1]]
-                open_[addresses[-1]] = told, count - size
-        yield from _left(open_)
-
-
-def _left(open_: Mapping[Operand, tuple[Instruction, int]]) -> Iterator[str]:
-    for ins, count in open_.values():
-        if count:
-            yield f"bytes: a barrier expects {count} that nothing brings in '{ins.text[:100]}'"
-
-
-def _size_in(flow: Flow, kernel: Kernel, ins: Instruction) -> int | None:
-    """Bytes of a copy by a map that its address names."""
-    if "tensor" not in ins.opcode:
-        return None
-    bases = flow.value(ins.operands[1].parts[0]).bases
-    maps = [i for i, name in enumerate(flow.maps) if {flow.roles.get(name, name)} == bases]
-    return box_bytes(flow.fields, maps[0]) if len(maps) == 1 else None

@@ -14,7 +14,7 @@ from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 
 PLACES: Final = "lays_tiles"  # what a place in the grid is compared with may be taken one way alone
 RINGS: Final = "goes_round"  # slots of a ring that follow from K by a remainder
-GROUPS: Final = "reads_groups"  # sizes of groups are numbers in memory: nothing is followed
+GROUPS: Final = "reads_groups"  # tiles follow from a list in memory, which is followed
 NAMED: Final = frozenset((PLACES, RINGS, GROUPS))
 
 

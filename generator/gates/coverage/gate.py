@@ -42,7 +42,6 @@ from hgemm_packs.generator.gates.coverage.proofs import PLACE, Proofs, is_place
 from hgemm_packs.generator.gates.coverage.reads import irregular
 from hgemm_packs.generator.gates.coverage.reads.tiles import OPERANDS
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
-from hgemm_packs.generator.gates.coverage.watchers import stages
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
@@ -85,10 +84,8 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
         trial = Trial(fields, flow.kernel, flow.roles, tables(ptx))
         proofs = Proofs(flow, trial.machine.slice, makers(flow.kernel))
         asked = groups.Asked(trial, proofs, list(flow.sizes))
-        found = [*records.faults(flow), *counts.faults_in_blocks(flow)]
-        found += [*stages.faults_on_paths(flow.kernel), *counts.faults_of_halves(trial)]
-        found += asked.follow()
-        return _verdict(found, {"followed": False, **by_memory(fields, asked.problems)})
+        found = [*records.faults(flow), *asked.follow(), *counts.faults(trial)]
+        return _verdict(found, by_memory(fields, asked.problems))
     return _Case(flow, Trial(fields, flow.kernel, flow.roles, tables(ptx))).verdict()
 
 

@@ -30,8 +30,9 @@ MOST_CTAS: Final = 8  # of a problem, where not all of a cluster are followed
 
 class Sizes(NamedTuple):
     """A problem with the leading strides of A, B and C in elements, and the number of products of a
-    batch. Addresses and strides are multiples of `align` bytes and of no more, or of what the
-    record declares where that is more."""
+    batch, or of groups, which are at their `ends` where these are known. Addresses and strides are
+    multiples of `align` bytes and of no more, or of what the record declares where that is
+    more."""
 
     m: int
     n: int
@@ -39,6 +40,7 @@ class Sizes(NamedTuple):
     strides: tuple[int, int, int]
     batches: int = 1
     align: int = 0
+    ends: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -119,12 +121,17 @@ def grid(fields: Mapping[str, Any], sizes: Sizes, most: int | None) -> tuple[int
         ceil_div(ceil_div(size, side), group) * group
         for size, side, group in zip((sizes.m, sizes.n), tile, cluster, strict=False)
     )
+    if fields["param_layout"] == GROUPED_LAYOUT:  # each group may end with a tile of its own
+        rows = sizes.m // tile[0] + min(sizes.m, sizes.batches)
+        return _at_a_time(shape, rows * columns, most), 1
     flat = bool(MAPPED[str(fields["param_layout"])])
     x = rows * columns if flat else rows
     x *= cluster[2] * int(shape.get("slices", 1)) * sizes.batches
-    if shape.get("persistent") and most is not None:
-        x = min(x, most)
-    return x, 1 if flat else columns
+    return _at_a_time(shape, x, most), 1 if flat else columns
+
+
+def _at_a_time(shape: Mapping[str, Any], ctas: int, most: int | None) -> int:
+    return min(ctas, most) if shape.get("persistent") and most is not None else ctas
 
 
 def base_of(fields: Mapping[str, Any], name: str, align: int) -> int:
@@ -197,7 +204,13 @@ def threads(
         elif numbers:
             seen[name] = each_launch(numbers.pop(0))
     cta = np.repeat(np.arange(len(of)), block)
-    return Threads(count, specials, seen, launch, cta)
+    ends = [each.sizes.ends for each in launches]
+    if not any(ends):
+        return Threads(count, specials, seen, launch, cta)
+    longest = max(map(len, ends))
+    padded = np.array([(*each, *[0] * (longest - len(each))) for each in ends], np.int32)
+    at = np.array([base_of(fields, ENDS, each.sizes.align) for each in launches], np.int64)
+    return Threads(count, specials, seen, launch, cta, padded, at)
 
 
 def _numbers(fields: Mapping[str, Any], problems: Sequence[Sizes]) -> list[list[int]]:

@@ -62,6 +62,15 @@ def ring_of(fields: Mapping[str, Any]) -> tuple[int, int]:
     return around, stages * around
 
 
+def handed_on(fields: Mapping[str, Any]) -> int:
+    """The least K below a ring with which a stage that one tile has left is the next one's that
+    another takes, where two take tiles in turn; that of one step where there is none."""
+    step, ring = ring_of(fields)
+    stages = ring // step
+    turns = (each for each in range(2, stages) if stages % each or stages // each % 2)
+    return next(turns, 1) * step
+
+
 def at_once(fields: Mapping[str, Any]) -> int:
     """The most CTAs of a kernel that a card runs at once."""
     room = SM_BYTES // (int(fields["smem_bytes"]) + OWN_BYTES)

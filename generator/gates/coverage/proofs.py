@@ -67,13 +67,13 @@ class Proofs:
         """Whether an outcome turns a few times at most as each size grows, so that problems near
         each turn find all: a comparison that is a threshold, or a shift, of sizes that are added,
         scaled, bounded and chosen from alone."""
-        if not _is_threshold(ins) and ins.opcode[0] not in ("min", "max", "shr", "div"):
+        if not is_threshold(ins) and ins.opcode[0] not in ("min", "max", "shr", "div"):
             return False
         if not _is_by_a_number(ins):
             return False
         return all(
             (each.opcode[0] in _GROWING and _is_by_a_number(each))
-            or _is_threshold(each)
+            or is_threshold(each)
             or _rounds_down(each)
             or self._puts_together(each)
             or self._is_rank(each)
@@ -186,7 +186,8 @@ def is_place(name: str) -> bool:
     return name.startswith(PLACE)
 
 
-def _is_threshold(ins: Instruction) -> bool:
+def is_threshold(ins: Instruction) -> bool:
+    """Whether an instruction asks which of two numbers is larger."""
     return ins.opcode[0] == "setp" and ins.opcode[1] in _THRESHOLDS and len(ins.opcode) == 3
 
 

@@ -15,10 +15,12 @@ from typing import Any, Final
 import numpy as np
 
 from hgemm_packs.generator.gates.coverage.bounds import Bounds
+from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, declared
 from hgemm_packs.generator.gates.coverage.launches import Sizes, launch, ranks, threads
 from hgemm_packs.generator.gates.coverage.problems import SMS, loops
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.machine import MOST_STEPS, Endless, Machine
+from hgemm_packs.generator.gates.coverage.program.memory import Memory
 from hgemm_packs.generator.gates.coverage.program.slices import makers
 from hgemm_packs.generator.gates.coverage.reads.sharing import Sharing
 from hgemm_packs.generator.gates.coverage.reads.tiles import Reads
@@ -52,7 +54,8 @@ class Trial:
     _spans: list[dict[str, tuple[int, int]]] | None = None
 
     def __post_init__(self) -> None:
-        self.machine = Machine(self.kernel, self.tables)
+        memory = Memory() if GROUPS in declared(self.fields) else None
+        self.machine = Machine(self.kernel, self.tables, memory=memory)
 
     @property
     def at_a_time(self) -> int:

@@ -3,8 +3,8 @@ at once, and without a GPU.
 
 Made by `trial`. Nothing is loaded, multiplied or stored: the machine follows branches, counts which
 outcomes each comparison had, and tells a watcher which addresses were touched. A wait is over at
-once. What depends on numbers from memory is not followed: such a branch is taken by one half of the
-threads and not by the other (`half` says which), but never back.
+once. What depends on numbers from memory is not followed, but for what a `Memory` keeps: such a
+branch is taken by one half of the threads and not by the other, but never back.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from hgemm_packs.generator.gates.coverage.program import arithmetic, slices, widths
+from hgemm_packs.generator.gates.coverage.program import arithmetic, slices, warps, widths
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.memory import Memory, is_kept, stores
+from hgemm_packs.generator.gates.coverage.program.memory import watched as stored
 from hgemm_packs.generator.gates.coverage.program.outcomes import Apart, Outcomes
 from hgemm_packs.generator.gates.coverage.program.pieces import Piece, Step
 from hgemm_packs.generator.gates.coverage.program.registers import (
@@ -58,7 +60,8 @@ class Endless(RuntimeError):
 class Machine:
     """One kernel, its registers with a name for each write. `constants` has the numbers of arrays
     in constant memory; `watched` says which operands of an instruction a watcher is told of;
-    `known` is the slice of the same kernel for another watcher."""
+    `known` is the slice of the same kernel for another watcher, `memory` what is kept of numbers
+    that others take for unknown."""
 
     def __init__(
         self,
@@ -66,9 +69,14 @@ class Machine:
         constants: Mapping[str, Array] | None = None,
         watched: slices.Watched = slices.touched,
         known: slices.Slice | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        self.watched = watched
-        self.slice: slices.Slice = slices.cut(kernel, watched, known)
+        self.watched, self.memory = watched, memory
+        if memory is None:
+            self.slice = slices.cut(kernel, watched, known)
+        else:
+            with_stores = slices.joined(watched, stored)
+            self.slice = slices.cut(kernel, with_stores, known, is_kept)
         self.kernel = kernel = replace(
             kernel, instructions=[_by_own_names(ins) for ins in kernel.instructions]
         )
@@ -84,7 +92,6 @@ class Machine:
         self.spans: dict[str, tuple[int, int]] | None = None  # least and most of registers
         self.notes = widths.Notes()
         self.elected = 0  # the lane of a warp that an election names: it may be any
-        self.half = 0
         self._noted: set[int] = set()  # instructions of whose results something is to be noted
         self.threads = Threads(0, {}, {}, np.arange(0), np.arange(0))
 
@@ -92,6 +99,8 @@ class Machine:
         """Follow all threads to their ends. Raises Endless where that takes more than `most`
         blocks."""
         self.threads = threads
+        if self.memory is not None:
+            self.memory.begin(threads)
         everyone = np.arange(threads.total)
         registers = Registers(threads, self.places, self._crossing, everyone)
         steps = (step for piece in self._pieces.values() for step in piece.steps)
@@ -140,8 +149,9 @@ class Machine:
 
     def _step(self, ins: Instruction) -> Step | None:
         watched = any(True for _ in self.watched(ins))
+        keeps = self.memory is not None and stores(ins)
         if ins.index not in self.slice.needed:
-            return Step(ins, ins.index, watched=True) if watched else None
+            return Step(ins, ins.index, watched=watched, stores=keeps) if watched or keeps else None
         to = slices.made_by(ins)
         if to is None:
             return None
@@ -163,6 +173,8 @@ class Machine:
         """What makes the result of an instruction that no rule of arithmetic speaks of."""
         if slices.is_wait(ins):
             return lambda _: _TRUE
+        if self.memory is not None and is_kept(ins):
+            return self.memory.maker(ins)
         name = ins.opcode[0]
         if name == "elect":
             lane_of = reader(Operand("special", "%laneid"), np.int32)
@@ -173,7 +185,7 @@ class Machine:
 
             return elect
         if name == "shfl":
-            return _shuffle(ins)
+            return warps.shuffle(ins)
         if name != "ld":
             return None
         return self._constants(ins) if slices.reads_constants(ins) else self._parameter(ins)
@@ -193,6 +205,8 @@ class Machine:
         for step in piece.steps:
             if step.watched and watcher is not None:
                 self._watch(step.ins, frame, watcher)
+            if step.stores and self.memory is not None:
+                self._watch(step.ins, frame, self.memory.store)
             if step.result:
                 self._compute(step, frame)
         self._go(piece, frame, due)
@@ -320,8 +334,7 @@ class Machine:
         after = self._pieces.get(piece.follows) if piece.follows is not None else None
         if after is not None and after.leads_back(branch.index):
             return np.ones(who.shape, np.bool_)
-        number = (who + branch.index) * (2 * self.half + 1)
-        chosen: Array = (number >> self.half) % 2 == 0
+        chosen: Array = (who + branch.index) % 2 == 0
         return chosen
 
 
@@ -330,20 +343,3 @@ _TRUE: Final = np.array([True])
 
 def _unknown(_: Frame) -> Array | None:
     return None
-
-
-def _shuffle(ins: Instruction) -> Reader:
-    """What takes numbers from other lanes of a warp."""
-    value_of, lane_of = (reader(operand, np.int32) for operand in ins.operands[1:3])
-
-    def shuffle(frame: Frame) -> Array | None:
-        value, lane = value_of(frame), lane_of(frame)
-        if value is None or lane is None or value.size == 1:
-            return value
-        who = frame.numbers
-        place = np.full(frame.registers.threads.total, -1)
-        place[who] = np.arange(who.size)
-        of = place[(who & ~31) | (lane & 31)]
-        return np.where(of >= 0, value[of], value)  # one that runs apart here has the same
-
-    return shuffle

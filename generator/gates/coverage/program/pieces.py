@@ -14,7 +14,8 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 @dataclass(slots=True)
 class Step:
     """An instruction that is computed, or watched. `rule` makes the result of what `reads` find, or
-    `make` makes it of the whole frame; `kind` is the type that a move has."""
+    `make` makes it of the whole frame; `kind` is the type that a move has; what it `stores` is kept
+    where a memory is."""
 
     ins: Instruction
     at: int
@@ -27,6 +28,7 @@ class Step:
     loses: Loses | None = None
     watched: bool = False
     widens: bool = False
+    stores: bool = False
 
 
 @dataclass(slots=True)

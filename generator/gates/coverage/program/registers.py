@@ -20,13 +20,16 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Operand
 class Threads(NamedTuple):
     """What threads see: each a number of `total`, or one for all. `specials` by the names of
     registers, `params` by the names of parameters; `launch` is the number of the launch that a
-    thread is of, `cta` that of its CTA among all."""
+    thread is of, `cta` that of its CTA among all; `ends` says of each launch where its groups end,
+    and `ends_at` at which address."""
 
     total: int
     specials: Mapping[str, Array]
     params: Mapping[str, Array]
     launch: Array
     cta: Array
+    ends: Array | None = None
+    ends_at: Array | None = None
 
 
 class Launches(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Final
 from hgemm_packs.generator.gates.coverage.program.arithmetic import rule_of
 from hgemm_packs.generator.gates.coverage.program.opcodes import is_known
 from hgemm_packs.generator.gates.coverage.program.origins import Origins
+from hgemm_packs.generator.gates.coverage.program.signs import signs_of
 from hgemm_packs.generator.gates.coverage.program.widths import JOINING
 from hgemm_packs.generator.gates.dataflow.program.parse import (
     Instruction,
@@ -66,18 +67,35 @@ def is_generic(ins: Instruction) -> bool:
 
 #: Operands of an instruction that a watcher asks for; none of what it does not watch.
 Watched = Callable[[Instruction], Iterable[Operand]]
+#: Whether a memory that is kept has the result of an instruction.
+Kept = Callable[[Instruction], bool]
 
 
-def cut(kernel: Kernel, watched: Watched = touched, known: Slice | None = None) -> Slice:
+def joined(one: Watched, other: Watched) -> Watched:
+    """The operands that either asks for."""
+    return lambda ins: (*one(ins), *other(ins))
+
+
+def nothing(_: Instruction) -> bool:
+    """No memory is kept."""
+    return False
+
+
+def cut(
+    kernel: Kernel,
+    watched: Watched = touched,
+    known: Slice | None = None,
+    kept: Kept = nothing,
+) -> Slice:
     """The slice of a kernel whose registers have a name for each write (`webs.split`). `known` is
     that for another watcher."""
     made = makers(kernel)
     if known is not None:
         return replace(known, needed=_needed(kernel, made, known, watched))
     found = Slice()
-    found.known = _known(kernel, made)
+    found.known = _known(kernel, made, kept)
     found.sized = _sized(kernel, made)
-    signs = _signs(kernel, made)
+    signs = signs_of(kernel, made)
     found.observed = {
         ins.index
         for ins in kernel.instructions
@@ -112,7 +130,7 @@ def _names(operand: Operand | None) -> tuple[str, ...]:
     return operand.registers() if operand is not None else ()
 
 
-def _known(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
+def _known(kernel: Kernel, made: dict[str, list[Instruction]], kept: Kept) -> set[str]:
     unknown: set[str] = set()
     readers: dict[str, list[Instruction]] = {}
     due: list[str] = []
@@ -120,7 +138,8 @@ def _known(kernel: Kernel, made: dict[str, list[Instruction]]) -> set[str]:
         for name in inputs(ins):
             for each in (name, *kernel.joins.get(name, ())):
                 readers.setdefault(each, []).append(ins)
-        computed = _names(made_by(ins)) if _is_computed(ins, made) else ()
+        is_computed = kept(ins) or _is_computed(ins, made)
+        computed = _names(made_by(ins)) if is_computed else ()
         due += [name for name in results(ins) if name not in computed]
     while due:
         name = due.pop()
@@ -223,88 +242,9 @@ def _is_observed(made: Mapping[str, Sequence[Instruction]], ins: Instruction, fo
     return all(each in found.known for each in read)
 
 
-def _signs(kernel: Kernel, made: Mapping[str, Sequence[Instruction]]) -> set[int]:
-    """Shifts that take the sign of a number for a division by a constant, as compilers write one:
-    nothing is decided by it, the quotient is that of either sign."""
-    readers: dict[str, list[Instruction]] = {}
-    for ins in kernel.instructions:
-        for name in inputs(ins):
-            for each in (name, *kernel.joins.get(name, ())):
-                readers.setdefault(each, []).append(ins)
-
-    def read_by(ins: Instruction) -> Sequence[Instruction]:
-        (to,) = results(ins)
-        return readers.get(to, ())
-
-    def rounds(ins: Instruction, number: Operand) -> bool:
-        """Whether what `ins` makes is only added to `number` that is then divided, or to its
-        quotient."""
-        return all(
-            each.opcode[0] == "add"
-            and any(_is_of(made, x, number) for x in each.operands[1:])
-            and (_is_product(made, number) or all(map(_divides, read_by(each))))
-            for each in read_by(ins)
-        )
-
-    found: set[int] = set()
-    for ins in kernel.instructions:
-        if ins.opcode[0] != "shr" or len(results(ins)) != 1 or ins.operands[2].kind != "number":
-            continue
-        bits = 64 if ins.opcode[-1].endswith("64") else 32
-        if ins.operands[2].value != bits - 1:
-            continue
-        number, (to,) = ins.operands[1], results(ins)
-        if ins.opcode[-1][0] == "u":
-            found |= {ins.index} if rounds(ins, number) else set()
-            continue
-        users = readers.get(to, [])
-        if users and all(
-            each.opcode[0] == "shr" and each.opcode[-1][0] == "u" and rounds(each, number)
-            for each in users
-        ):
-            found |= {ins.index, *(each.index for each in users)}
-    return found
-
-
 def _is_rounding(ins: Instruction) -> bool:
     """Whether an instruction makes a whole number of a floating-point one."""
     return ins.opcode[-1] == "f32" and ins.opcode[-2][0] in "su"
-
-
-def _is_product(made: Mapping[str, Sequence[Instruction]], number: Operand) -> bool:
-    """Whether a number is the upper half of a product, as a quotient is found by, or that and what
-    was multiplied, where the other factor is 2^32 more than it is written."""
-    makers_of = made.get(number.name, ())
-    if len(makers_of) != 1:
-        return False
-    if makers_of[0].opcode[0] != "add":
-        return makers_of[0].opcode[:2] == ("mul", "hi")
-    one, other = makers_of[0].operands[1:]
-    return any(
-        len(found) == 1 and found[0].opcode[:2] == ("mul", "hi") and found[0].operands[1] == whole
-        for found, whole in (
-            (made.get(one.name, ()), other),
-            (made.get(other.name, ()), one),
-        )
-    )
-
-
-def _divides(ins: Instruction) -> bool:
-    """Whether an instruction divides by a power of two, or rounds to a multiple of one."""
-    if ins.opcode[0] == "shr":
-        return ins.opcode[-1][0] == "s" and ins.operands[2].value > 0
-    mask = ins.operands[-1].value
-    return ins.opcode[0] == "and" and mask < -1 and -mask & (-mask - 1) == 0
-
-
-def _is_of(made: Mapping[str, Sequence[Instruction]], operand: Operand, number: Operand) -> bool:
-    """Whether an operand is a number, or that shifted to the right."""
-    if operand == number:
-        return True
-    makers_of = made.get(operand.name, ())
-    return len(makers_of) == 1 and (
-        makers_of[0].opcode[:2] == ("shr", "s32") and makers_of[0].operands[1] == number
-    )
 
 
 def _is_echo(makers_of: Sequence[Instruction]) -> bool:

@@ -28,6 +28,7 @@ UNIT: Final = 4  # bytes that are told apart
 PLACES: Final = 1 << 22  # bytes of a CTA's arrays, as `counts` lays them out
 WARP: Final = 32
 EVERY: Final = WARP  # in place of a lane: what a warp reads or stages as one
+ALL: Final = -1  # a mask of lanes: a meeting of some is none of a warp
 _SHARED: Final = frozenset(("shared", "shared::cta"))
 _ROWS: Final = {"x1": 8, "x2": 16, "x4": 32}
 _ROW: Final = 16  # bytes of a row of a matrix
@@ -38,6 +39,8 @@ def watched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say what a lane reads or stages."""
     if is_access(ins):
         return [each for each in ins.operands if each.kind == "address"][:1]
+    if _is_of_warp(ins):
+        return ins.operands
     return _NOTHING if _meets(ins) or _multiplies(ins) or _tells(ins) else ()
 
 
@@ -65,6 +68,10 @@ def _stages(ins: Instruction) -> bool:
 
 def _meets(ins: Instruction) -> bool:
     return ins.opcode[0] in ("bar", "barrier") and ins.opcode[1] != "cluster"
+
+
+def _is_of_warp(ins: Instruction) -> bool:
+    return ins.opcode[:2] == ("bar", "warp")
 
 
 class Access(NamedTuple):
@@ -125,7 +132,9 @@ class Lanes:
     def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
         """Note what the threads `who` read or stage."""
         if _meets(ins):
-            self.turn[np.unique(self.warp[who])] += 1
+            mask = frame.value(ins.operands[0], np.int32) if _is_of_warp(ins) else None
+            met = who if mask is None else who[np.broadcast_to(mask == ALL, who.shape)]
+            self.turn[np.unique(self.warp[met])] += 1
             return
         if _multiplies(ins):
             self.multiplied.update(np.unique(self.warp[who]).tolist())

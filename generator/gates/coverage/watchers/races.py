@@ -63,7 +63,7 @@ READS: Final = "race: nothing orders a read behind what another thread writes"
 WRITES: Final = "race: nothing orders a write behind what another thread reads or writes"
 STUCK: Final = "race: nobody is seen to end what is waited for"
 UNENDED: Final = "race: a CTA ends before it knows of all that is brought to it"
-ACTS: Final = 2_000  # that are looked at of one run, but of one cluster all
+ACTS: Final = 5_000  # that are looked at of one run, beside those of one cluster
 ACTS_OF_A_STRANGER: Final = 100_000
 
 
@@ -71,16 +71,16 @@ def faults(
     kernel: Kernel, strands: Strands, counts: Mapping[Barrier, int], most: int
 ) -> Iterator[str]:
     """The first race of each cluster: of the one that does most, and of as many that do other
-    things as `most` acts of all their strands allow."""
+    things as `most` acts of all their strands allow beside it."""
     if strands.is_unknown:
         return
     different = {_done(each): each for each in strands.clusters()}
     many = {key: sum(len(strand.acts) for strand in each) for key, each in different.items()}
     done = 0
-    for key in sorted(different, key=lambda each: -many[each]):
-        if done and done + many[key] > most:
+    for i, key in enumerate(sorted(different, key=lambda each: -many[each])):
+        if i and done + many[key] > most:
             continue
-        done += many[key]
+        done += many[key] if i else 0
         found = Races(different[key], counts, strands.together).run()
         if found:
             at, words = found

@@ -42,7 +42,7 @@ from hgemm_packs.generator.gates.coverage.watchers.rings import (
     find_ring,
     find_ring_of_fills,
 )
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 PENDING: Final = "stage: given back with products of it in flight"
 UNTOLD: Final = "stage: multiplied before its copies were waited for"
@@ -241,33 +241,3 @@ def _unturned(
             if phase >= came.get(event.number, phase + 1):
                 yield f"{UNTURNED} in '{event.ins.text[:60]}'"
                 return
-
-
-def faults_on_paths(kernel: Kernel) -> Iterator[str]:
-    """The same where no address is known, of kernels that give each stage back in turn: where one
-    is given back, no products may be in flight but those behind the last wait for copies."""
-    known = kernel.instructions
-    told: set[int] = set()
-    seen: set[tuple[int, int, int]] = set()
-    due = [(0, 0, 0)]  # an instruction, groups in flight, and groups since the last wait
-    while due:
-        state = due.pop()
-        at, flying, since = state
-        if state in seen or at == len(known):
-            continue
-        seen.add(state)
-        ins = known[at]
-        kind, name = kind_of(ins), ins.opcode[0]
-        if kind == ARRIVE and flying > since and at not in told:
-            told.add(at)
-            yield f"{PENDING} in '{ins.text[:60]}'"
-        elif kind == WAIT:
-            since = 0
-        elif kind == COMMIT:
-            flying, since = min(flying + 1, MOST), min(since + 1, MOST)
-        elif kind == LEFT:
-            flying = min(flying, ins.operands[0].value)
-        if name == "bra":
-            due.append((kernel.labels.get(ins.operands[0].name, len(known)), flying, since))
-        if name not in ("bra", "ret", "exit") or ins.guard:
-            due.append((at + 1, flying, since))
