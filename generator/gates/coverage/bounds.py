@@ -22,6 +22,7 @@ from hgemm_packs.generator.gates.coverage.launches import (
     stored,
 )
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.quick import divided, numbers_in
 from hgemm_packs.generator.gates.coverage.program.registers import (
     Frame,
     Reader,
@@ -30,6 +31,7 @@ from hgemm_packs.generator.gates.coverage.program.registers import (
     reader,
 )
 from hgemm_packs.generator.gates.coverage.program.slices import is_generic
+from hgemm_packs.generator.gates.coverage.watchers.lanes import access_width
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.values import ADDENDS, ENDS, WORKSPACE, C
 from hgemm_packs.pack.manifest import GROUPED_LAYOUT
@@ -39,18 +41,18 @@ PIECE: Final = 8  # elements
 #: A multiple of rows at which a box that holds all of C begins.
 _NOTHING: Final = 1 << 62
 MOST_WAITING: Final = 1 << 17  # threads' accesses that are judged together
-_EXACT: Final = 1 << 52  # numbers below have exact floats
 
 
 class _Kind(NamedTuple):
-    """How an instruction touches global memory. `address` is None where it does not; `room` is what
-    a copy may take at most, None of other instructions."""
+    """How an instruction touches global memory. `address` is None where it does not, and is to be a
+    multiple of `whole`; `room` is what a copy may take at most, None of other instructions."""
 
     ins: Instruction
     address: Reader | None
     size: Reader
     writes: bool
     room: int | None = None
+    whole: int = 1
 
 
 #: Threads, their addresses and the bytes from there on.
@@ -126,6 +128,10 @@ class Bounds:
         if kind.room is not None and (size > kind.room).any():
             first = who[np.broadcast_to(size > kind.room, who.shape)][0]
             self._refuse(ins, self.threads.launch[first], f"more than {kind.room} bytes")
+        torn = (address & (kind.whole - 1) != 0) & (size > 0)
+        if torn.any():
+            first = who[np.broadcast_to(torn, who.shape)][0]
+            self._refuse(ins, self.threads.launch[first], f"no multiple of {kind.whole} bytes")
         self._taken.setdefault(ins.index, []).append((who, address, size))
         self._waiting += who.size
         if self._waiting > MOST_WAITING:
@@ -147,7 +153,7 @@ class Bounds:
         launch = self.threads.launch[who]
         place = address >> APART
         wrong = np.zeros(who.shape, np.bool_)
-        for number in _numbers_in(place):
+        for number in numbers_in(place):
             name = _NAMES.get(number)
             every = (place == number) & (length > 0)
             here: Any = slice(None) if every.all() else every
@@ -256,19 +262,21 @@ def _kind_of(ins: Instruction) -> _Kind:
         return _Kind(ins, None, lambda _: None, writes)
     address, size = adder(target), _size_of(ins)
     size = _of_global(address, size) if is_generic(ins) else size
-    return _Kind(ins, _apart(address), size, writes, _room_of(ins))
+    room = _room_of(ins)
+    whole = access_width(ins) if ins.opcode[0] in ("ld", "st") else room or 1
+    return _Kind(ins, _apart(address), size, writes, room, whole)
+
+
+def _numbers(operands: Sequence[Operand]) -> list[Operand]:
+    """What a copy has beside addresses: the bytes that it writes, and takes."""
+    return [x for x in operands if x.kind in ("number", "register")]
 
 
 def _room_of(ins: Instruction) -> int | None:
     """The bytes that a copy by threads writes: it may take no more (PTX ISA 9.0, 9.7.9.25.3)."""
-    numbers = _numbers_of(ins)
+    numbers = _numbers(ins.operands)
     by_threads = ins.opcode[0] == "cp" and "bulk" not in ins.opcode
     return numbers[0].value if by_threads and len(numbers) > 1 else None
-
-
-def _numbers_of(ins: Instruction) -> list[Operand]:
-    """What a copy has beside addresses: the bytes that it writes, and takes."""
-    return [x for x in ins.operands if x.kind in ("number", "register")]
 
 
 def _of_global(address: Reader, size: Reader) -> Reader:
@@ -296,13 +304,12 @@ def _size_of(ins: Instruction) -> Reader:
     if ins.opcode[0] == "prefetch":
         return lambda _: _ONE
     if ins.opcode[0] == "cp":
-        numbers = _numbers_of(ins)
+        numbers = _numbers(ins.operands)
         if not numbers:  # also what only waits for copies
             return lambda _: None
         whole = numbers[1 if len(numbers) > 1 and "bulk" not in ins.opcode else 0]
         return _apart(reader(whole, np.int32))
-    count = next((int(word[1:]) for word in ins.opcode if word in ("v2", "v4", "v8")), 1)
-    size = np.array([int(ins.opcode[-1].lstrip("busf")) // 8 * count], np.int32)
+    size = np.array([access_width(ins)], np.int32)
     return lambda _: size
 
 
@@ -317,24 +324,6 @@ def _of_each(calls: Sequence[_Call], part: int) -> Array:
         return np.repeat(np.concatenate(found), threads)
     wide = zip(found, threads, strict=True)
     return np.concatenate([x if x.size == n else np.repeat(x, n) for x, n in wide])
-
-
-def _numbers_in(place: Array) -> list[int]:
-    """The different numbers in an array, in their order."""
-    low, high = int(place.min()), int(place.max())
-    return [low] if low == high else [int(each) for each in np.unique(place)]
-
-
-def divided(numbers: Array, by: Array) -> Array:
-    """Quotients rounded down, by numbers above zero. Floats are much faster than integers."""
-    if np.abs(numbers).max(initial=0) >= _EXACT:
-        found: Array = numbers // by
-        return found
-    near = (numbers / by).astype(np.int64)
-    rest = numbers - near * by
-    near += rest >= by
-    near -= rest < 0
-    return near
 
 
 def _global_address(ins: Instruction) -> Operand | None:

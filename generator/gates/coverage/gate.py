@@ -33,12 +33,13 @@ from hgemm_packs.generator.gates.coverage.problems import (
     few,
     memory,
     tested,
+    torn,
 )
 from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
 from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.program.slices import makers
-from hgemm_packs.generator.gates.coverage.proofs import PLACE, Proofs, is_place
+from hgemm_packs.generator.gates.coverage.proofs import Proofs, is_place
 from hgemm_packs.generator.gates.coverage.reads import irregular
 from hgemm_packs.generator.gates.coverage.reads.tiles import OPERANDS
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
@@ -52,6 +53,7 @@ GATE: Final = "coverage"
 MOST_TOLD: Final = 4  # refusals of a verdict
 RANKED: Final = 8  # tested problems of which all CTAs of a cluster are followed
 WATCHED_BYTES: Final = 1 << 22  # of a problem that the sanitizer's tools run
+TURNS: Final = 8  # bits of a tile's number that problems on a GPU go round
 LEAST_BITS: Final = 24  # of what grows with K: so many steps of K are more than a card holds
 TILED: Final = 3  # of so many tested problems one is judged by its tiles
 
@@ -116,7 +118,7 @@ class _Case:
         self.unread = ""  # what a CTA does not read of what its tile is made of
         self.near: set[int] = set()  # numbers of 32 bits that would soon pass their end
         self.narrow: set[int] = set()  # instructions that lose what nobody has seen them lose
-        self.wanted = self._joins()
+        self.wanted = self.proofs.joins()
         trial.machine.notes.came = {at: set() for at in self.wanted}
 
     def verdict(self) -> Verdict:
@@ -160,7 +162,7 @@ class _Case:
         self.trial.run(known[::TILED], whole=True, ctas=2)
         kept, notes.came = notes.came, {}
         seen_lost, notes.lost = notes.lost, set()
-        self.trial.glance(extremes(self.fields))
+        self.trial.glance([*extremes(self.fields), *torn(self.fields)])
         notes.came, notes.asked = kept, frozenset()
         suspects = (notes.lost | self._cut()) - seen_lost
         suspects = {at for at in suspects if not self._is_harmless(at)}
@@ -193,51 +195,24 @@ class _Case:
                     found[ins.index] = names[0]
         return found
 
-    def _joins(self) -> dict[int, frozenset[int]]:
-        """Instructions that make one of few numbers of two that sizes decide, and the numbers."""
-        flow, found = self.flow, {}
-        needed = self.trial.machine.slice.needed
-        for ins in flow.kernel.instructions:
-            if ins.opcode[0] not in widths.JOINING or ins.index not in needed:
-                continue
-            made = flow.registers.get(ins.operands[0].name)
-            if made is None or made.low is None or made.high is None or made.bases or made.padded:
-                continue
-            values = widths.values_of(made.low, made.high, made.zeros)
-            if values and self._joins_sizes(ins):
-                found[ins.index] = values
-        return found
-
-    def _joins_sizes(self, ins: Instruction) -> bool:
-        """Whether sizes decide two operands of an instruction, and no loop or place does."""
-        sized = [
-            x
-            for operand in ins.operands[1:]
-            for x in operand.registers()
-            if x in self.trial.machine.slice.sized
-        ]
-        return len(sized) > 1 and self._is_of_sizes(ins)
-
-    def _is_of_sizes(self, ins: Instruction) -> bool:
-        depends = self.proofs.depends(ins)
-        places = any(each.startswith((*PLACE, "%tid", "%laneid")) for each in depends)
-        return not places and not self.proofs.counters(ins)
-
     def _needs_zero(self, ins: Instruction) -> bool:
         name = ins.opcode[0]
-        return name in _BOTH or (name in _BOTH_OF_SIZES and self._is_of_sizes(ins))
+        return name in _BOTH or (name in _BOTH_OF_SIZES and self.proofs.is_of_sizes(ins))
 
     def _is_harmless(self, at: int) -> bool:
-        """Whether an instruction belongs to how a family lays tiles on a grid, or only masks, which
-        lose bits themselves, read what it makes."""
+        """Whether an instruction belongs to how a family lays tiles on a grid, as a multiple of a
+        tile's number or a turn of few, or only masks, which lose bits themselves, read it."""
         ins = self.flow.kernel.instructions[at]
         if self.proofs.is_masked(ins):
             return True
-        depends = self.proofs.depends(ins)
-        return PLACES in self.exceptions and any(map(is_place, depends))
+        in_grid = PLACES in self.exceptions and any(map(is_place, self.proofs.depends(ins)))
+        bits = widths.kept(ins)
+        lays = bits is None or ins.opcode[0] == "shl" or (ins.opcode[0] == "and" and bits <= TURNS)
+        return in_grid and lays
 
     def _cut(self) -> set[int]:
-        """Instructions that keep few bits of a number that grows with K, as far as ranges tell."""
+        """Instructions that keep few bits of a number that grows with K, or that sizes decide, as
+        far as ranges tell."""
         found = set()
         for ins in self.flow.kernel.instructions:
             bits = widths.kept(ins) if ins.index in self.trial.machine.slice.needed else None
@@ -250,7 +225,10 @@ class _Case:
             if low is not None and high is not None and low >= 0 and high < 1 << bits:
                 continue
             counters = self.proofs.nearest(ins)
-            if counters and self.trial.steady(counters) != counters:
+            named = self.proofs.depends(ins) & {*self.flow.sizes}
+            if named and not counters and self.proofs.is_of_sizes(ins):
+                found.add(ins.index)
+            elif counters and self.trial.steady(counters) != counters:
                 most = self.trial.most_of(operand.name)
                 if most is None or most >= 1 << bits:
                     found.add(ins.index)
@@ -318,6 +296,10 @@ class _Case:
         blank = self.trial.machine.notes.blank & self.trial.machine.slice.observed
         for at in sorted(blank):
             yield f"undecided: a number that is not known in '{self._text(at)}'"
+        for at in sorted(self.trial.machine.notes.beyond):
+            yield f"bounds: behind an array in constant memory in '{self._text(at)}'"
+        for at in sorted(self.trial.machine.notes.by_zero | self._divides_by_zero()):
+            yield f"undecided: a divisor that may be zero in '{self._text(at)}'"
         for at in sorted(self.narrow):
             yield f"width: bits that no problem of the gate has are lost in '{self._text(at)}'"
         for at in sorted(self.near):
@@ -331,6 +313,10 @@ class _Case:
                 yield f"table: {read.sum()} of {read.size} bytes of {array} are read by any problem"
         for at, outcome in self.missing():
             yield f"one way: never {_WORDS[outcome]} in '{self._text(at)}'"
+
+    def _divides_by_zero(self) -> set[int]:
+        """Families' divisors are known: ranges say less of them."""
+        return set() if is_of_family(self.fields) else self.proofs.may_divide_by_zero()
 
     def _text(self, at: int) -> str:
         return self.trial.kernel.instructions[at].text[:100]

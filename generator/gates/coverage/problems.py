@@ -166,6 +166,21 @@ def tested(fields: Mapping[str, Any]) -> list[Sizes]:
     return small
 
 
+def torn(fields: Mapping[str, Any]) -> list[Sizes]:
+    """Problems whose addresses are as aligned as a record demands, and lines more, or the other way
+    round. A trial alone asks for them."""
+    if all(int(fields["align"][name]) >= 16 for name in "abc"):
+        return []
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    shapes = [(rows, columns, 64), (rows + 3, columns + 8, 72)]
+    plain = list(make(fields, shapes))
+    found = []
+    for align in (4, 8, 16):
+        found += [each._replace(align=0) for each in make(fields, shapes, align=align)]
+        found += [each._replace(align=align) for each in plain]
+    return found
+
+
 def few(rule: Mapping[str, int]) -> list[int]:
     """All values of a size that has few: then each of them is tested."""
     step = int(rule["multiple_of"])
@@ -204,8 +219,11 @@ def extremes(fields: Mapping[str, Any]) -> list[Sizes]:
         (most, elements // int(fields["dims"]["m"]["max"]), 8),
         (elements // int(fields["dims"]["n"]["max"]), most, 8),
         (2056, 2120, 1032),  # so deep and so wide at once that either side may be taken for K
+        (16, (1 << 19) - 8, 4136),  # lines of a deep operand that lie far apart
+        ((1 << 19) - 8, 16, 4136),
     ]
     found = [*make(fields, shapes), *make(fields, [(300, 300, 72)], more=1 << 27)]
+    found += make(fields, [(20, 24, 8)], more=1 << 30)
     if is_of_family(fields):  # of a stranger's few lines at once nobody asks so much
         found += make(fields, [(300, 300, 72)], more=1 << 30)
     if "batched" in str(fields["param_layout"]):

@@ -7,7 +7,7 @@ Called by `gate` for outcomes that no tested problem had. Ranges are those of th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hgemm_packs.generator.gates.coverage.launches import ranks
@@ -29,6 +29,9 @@ _GROWING: Final = frozenset(
         *("mov", "cvt", "cvta", "ld", "add", "sub", "neg", "mul", "mad", "shl", "shr", "div"),
         *("shfl", "min", "max", "elect", "selp", "bfi"),
     )
+)
+_RISING: Final = frozenset(
+    ("mov", "cvt", "ld", "add", "mul", "mad", "shl", "shr", "div", "shfl", "min", "max")
 )
 
 
@@ -80,6 +83,56 @@ class Proofs:
             or not any(name in self.slice.sized for name in results(each))
             for each in self.sources(ins)
         )
+
+    def joins(self) -> dict[int, frozenset[int]]:
+        """Instructions that make one of few numbers of two that sizes decide, and the numbers."""
+        flow, found = self.flow, {}
+        needed = self.slice.needed
+        for ins in flow.kernel.instructions:
+            if ins.opcode[0] not in widths.JOINING or ins.index not in needed:
+                continue
+            made = flow.registers.get(ins.operands[0].name)
+            if made is None or made.low is None or made.high is None or made.bases or made.padded:
+                continue
+            values = widths.values_of(made.low, made.high, made.zeros)
+            if values and self._joins_sizes(ins):
+                found[ins.index] = values
+        return found
+
+    def _joins_sizes(self, ins: Instruction) -> bool:
+        """Whether sizes decide two operands of an instruction, and no loop or place does."""
+        sized = [
+            x for operand in ins.operands[1:] for x in operand.registers() if x in self.slice.sized
+        ]
+        return len(sized) > 1 and self.is_of_sizes(ins)
+
+    def is_of_sizes(self, ins: Instruction) -> bool:
+        """Whether no place, thread or loop has a part in an instruction's operands."""
+        depends = self.depends(ins)
+        places = any(each.startswith((*PLACE, "%tid", "%laneid")) for each in depends)
+        return not places and not self.counters(ins)
+
+    def may_divide_by_zero(self) -> set[int]:
+        """Divisions by what sizes alone decide, and which does not grow with each of them: what is
+        not zero for the smallest problem may be for another."""
+        found = set()
+        for ins in self.flow.kernel.instructions:
+            if ins.opcode[0] not in ("div", "rem") or ins.opcode[-1] == "f32":
+                continue
+            by = replace(ins, operands=(ins.operands[0], ins.operands[2]))
+            told = [each for each in self.sources(by) if self._is_sized(each)]
+            if all(map(_rises, told)):
+                continue
+            if not self.is_of_sizes(by):
+                continue
+            self.flow.active = self.flow.threads.reach[ins.index]
+            number = self.flow.value(ins.operands[2])
+            if number.low is None or number.high is None or number.low <= 0 <= number.high:
+                found.add(ins.index)
+        return found
+
+    def _is_sized(self, ins: Instruction) -> bool:
+        return any(name in self.slice.sized for name in results(ins))
 
     def _puts_together(self, ins: Instruction) -> bool:
         """Whether an instruction is an addition to a number that sizes do not decide, bits of which
@@ -179,6 +232,12 @@ class Proofs:
                     told.add(each.index)
                     yield each
                 due += [x for operand in each.operands[1:] for x in operand.registers()]
+
+
+def _rises(ins: Instruction) -> bool:
+    """Whether the result of an instruction is no smaller where its operands are larger."""
+    numbers = [x.value for x in ins.operands[1:] if x.kind == "number"]
+    return _rounds_down(ins) or (ins.opcode[0] in _RISING and min(numbers, default=0) >= 0)
 
 
 def is_place(name: str) -> bool:

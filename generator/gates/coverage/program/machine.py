@@ -72,11 +72,9 @@ class Machine:
         memory: Memory | None = None,
     ) -> None:
         self.watched, self.memory = watched, memory
-        if memory is None:
-            self.slice = slices.cut(kernel, watched, known)
-        else:
-            with_stores = slices.joined(watched, stored)
-            self.slice = slices.cut(kernel, with_stores, known, is_kept)
+        kept = slices.nothing if memory is None else is_kept
+        asked = watched if memory is None else slices.joined(watched, stored)
+        self.slice = slices.cut(kernel, asked, known, kept)
         self.kernel = kernel = replace(
             kernel, instructions=[_by_own_names(ins) for ins in kernel.instructions]
         )
@@ -165,6 +163,7 @@ class Machine:
         step.reads = [reader(x, kind) for x, kind in zip(ins.operands[1:], kinds, strict=False)]
         step.kind = arithmetic.type_of(ins.opcode[-1]) if ins.opcode[0] == "mov" else None
         step.observed = ins.index in self.slice.observed
+        step.divides = ins.opcode[0] in ("div", "rem") and ins.opcode[-1] != "f32"
         if ins.index in self.slice.joined:
             step.loses, step.widens = widths.loses(ins), widths.widens(ins)
         return step
@@ -254,6 +253,8 @@ class Machine:
                 return None
             values.append(found)
         assert step.rule is not None
+        if step.divides and not values[1].all():
+            self.notes.by_zero.add(step.at)
         result = step.rule(*values)
         if step.at in self._noted:
             self._note(step, frame, values, result)
@@ -299,7 +300,10 @@ class Machine:
                 return None
             start = address - self.places[names[0]]
             size = np.dtype(kind).itemsize
-            start = np.where((start >= 0) & (start + size <= numbers.size), start, 0)
+            inside = (start >= 0) & (start + size <= numbers.size)
+            if not inside.all():
+                self.notes.beyond.add(ins.index)
+            start = np.where(inside, start, 0)
             if ins.index in self.slice.joined:
                 self.notes.read(names[0], numbers.size, start, size)
             bytes_ = np.stack([numbers[start + i] for i in range(size)], axis=-1)

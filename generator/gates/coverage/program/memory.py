@@ -7,7 +7,7 @@ of the program, so that what is stored before a meeting is there behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -27,7 +27,7 @@ WORD: Final = 4  # bytes
 WORDS: Final = 1 << 16  # of an array in shared memory, none of which is larger than 227 KiB
 ARRAYS: Final = 8
 _TYPES: Final = ("b32", "u32", "s32")
-_EXCHANGES: Final = {
+_EXCHANGES: Final[Mapping[tuple[str, ...], Callable[[Instruction], Reader]]] = {
     ("shfl", "sync", "up", "b32"): warps.shuffle,
     ("vote", "sync", "ballot", "b32"): warps.vote,
     ("redux", "sync", "add", "s32"): warps.total,

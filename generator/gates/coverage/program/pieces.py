@@ -29,6 +29,7 @@ class Step:
     watched: bool = False
     widens: bool = False
     stores: bool = False
+    divides: bool = False
 
 
 @dataclass(slots=True)

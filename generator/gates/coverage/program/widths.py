@@ -36,6 +36,8 @@ def kept(ins: Instruction) -> int | None:
         return numbers[1]
     if name == "bfe" and len(numbers) == 2:
         return sum(numbers)
+    if name in ("add", "sub") and ins.opcode[-1] in _SHORT:
+        return _bits(ins.opcode[-1])
     return None
 
 
@@ -97,14 +99,16 @@ def _is_beyond(value: Array, bits: int) -> bool:
 @dataclass(slots=True)
 class Notes:
     """What was seen of one kernel's instructions: those that `lost` bits, of all or of `asked`; the
-    values of some that `came`; bytes of arrays in constant memory that sizes have read; those whose
-    result nobody knew; and, where that is asked for, those that `widen` numbers near the end of
-    what they hold."""
+    values of some that `came`; bytes of arrays in constant memory that sizes have read, and loads
+    from `beyond` such an array; divisions `by_zero`; those whose result nobody knew; and, where
+    that is asked for, those that widen numbers `near` the end of what they hold."""
 
     lost: set[int] = field(default_factory=set)
     asked: Set[int] | None = frozenset()
     came: dict[int, set[int]] = field(default_factory=dict)
     tables: dict[str, Array] = field(default_factory=dict)
+    beyond: set[int] = field(default_factory=set)
+    by_zero: set[int] = field(default_factory=set)
     blank: set[int] = field(default_factory=set)
     near: set[int] | None = None
 
@@ -134,6 +138,7 @@ def widens(ins: Instruction) -> bool:
 
 
 _WHOLE: Final = ("s32", "u32")
+_SHORT: Final = ("s16", "u16")  # in which a few thousand steps come round
 NEAR: Final = 1 << 30  # more than any offset in a problem that fits a gate
 
 
@@ -151,7 +156,7 @@ def is_near(ins: Instruction, values: Sequence[Array]) -> bool:
 
 
 #: Instructions that make a number of two: what several comparisons or bits come to together.
-JOINING: Final = frozenset(("add", "sub", "mul", "mad", "or", "xor", "bfi"))
+JOINING: Final = frozenset(("add", "sub", "mul", "mad", "or", "xor", "bfi", "selp"))
 MOST_VALUES: Final = 64
 
 

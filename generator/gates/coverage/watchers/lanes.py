@@ -192,4 +192,4 @@ class Lanes:
 def access_width(ins: Instruction) -> int:
     """How many bytes a lane reads or stages."""
     bits = int("".join(each for each in ins.opcode[-1] if each.isdigit()))
-    return bits // 8 * prod(int(word[1:]) for word in ins.opcode if word in ("v2", "v4"))
+    return bits // 8 * prod(int(word[1:]) for word in ins.opcode if word in ("v2", "v4", "v8"))
