@@ -167,7 +167,7 @@ def check_sizes(run: BatchedChecker) -> None:
 
 def check_planned(run: BatchedChecker, planned: Sequence[Shape]) -> None:
     """Problems in which each comparison of sizes goes each way, as two products."""
-    for m, n, k in planned:
+    for m, n, k, *_ in planned:
         run.run(f"M {m}, N {n}, K {k}", *run.draw(TWO, m, n, k))
         run.checker.settle()
 
@@ -247,10 +247,12 @@ def check(
     seed: int,
     planned: Sequence[Shape] = (),
     large: Sequence[Shape] = (),
+    fewer: Sequence[Launch] = (),
 ) -> Numeric:
     """All checks of one batched kernel; `launch` takes (a, b, c), and the addend if there is one.
     Raises NumericError for the first that fails. `planned` and `large` are problems that the size
-    gate asks for, (M, N, K) each."""
+    gate asks for, of which M, N and K count; `fewer` is the kernel as on devices that run fewer
+    CTAs at once."""
     run = BatchedChecker(entry, launch, device, seed)
     for one in (
         check_ways,
@@ -262,8 +264,12 @@ def check(
     ):
         one(run)
         run.checker.settle()
+    for arm in fewer:
+        within = BatchedChecker(entry, arm, device, seed)
+        check_many(within)
+        within.checker.settle()
     check_planned(run, planned)
-    check_large(run, [(TWO, *shape) for shape in large])
+    check_large(run, [(TWO, *shape[:3]) for shape in large])
     adapted.check(entry, adapted.of_batch(entry, launch), device, seed, run.checker.result)
     return run.checker.result
 

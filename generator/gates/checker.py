@@ -57,15 +57,15 @@ def _apart(align: int) -> int:
 
 
 def operand(
-    values: torch.Tensor, transposed: bool, align: int = 16, further: int = 8
+    values: torch.Tensor, transposed: bool, align: int = 16, further: int = 8, lead: int = 0
 ) -> torch.Tensor:
     """`values` [rows, columns] stored with a leading stride of at least `further` above the
-    minimum, at a multiple of `align` bytes, as the stride is, and of no more; NaN in the
-    padding."""
+    minimum, at a multiple of `align` bytes, as the stride is, and of no more, or with a stride of
+    `lead`; NaN in the padding."""
     rows, columns = values.shape
     outer, inner = (columns, rows) if transposed else (rows, columns)
     shift = _apart(align)
-    lead = -(-inner // 8) * 8 + further + shift
+    lead = lead or -(-inner // 8) * 8 + further + shift
     size = shift + outer * lead
     buffer = torch.full((size,), float("nan"), dtype=values.dtype, device=values.device)
     stored = buffer[shift:].view(outer, lead)
@@ -74,11 +74,11 @@ def operand(
 
 
 def make_guarded_place(
-    m: int, n: int, dtype: torch.dtype, device: torch.device, align: int = 16
+    m: int, n: int, dtype: torch.dtype, device: torch.device, align: int = 16, lead: int = 0
 ) -> Place:
     """A NaN-filled C [m, n] between guards; address and stride as of an operand."""
     shift = _apart(align)
-    rows, lead = m + 2 * GUARD, -(-n // 8) * 8 + GUARD + shift
+    rows, lead = m + 2 * GUARD, lead or -(-n // 8) * 8 + GUARD + shift
     memory = torch.full((shift + rows * lead,), GUARD_BITS, dtype=torch.int16, device=device)
     bits = memory[shift:].view(rows, lead)
     return bits, bits.view(dtype)[GUARD : GUARD + m, :n]

@@ -18,8 +18,10 @@ from hgemm_packs.generator.gates.checker import (
     NumericError,
     size,
 )
+from hgemm_packs.generator.gates.coverage import lists
 from hgemm_packs.generator.gates.numeric import ring_depth
-from hgemm_packs.generator.gates.sizes import Shape, check_written, count_wrong, pick
+from hgemm_packs.generator.gates.rounding import finish_exactly
+from hgemm_packs.generator.gates.sizes import Shape, check_written, count_wrong, fields_of, pick
 from hgemm_packs.generator.gates.values import adapted
 from hgemm_packs.generator.gates.values.adapted import GroupedLaunch
 from hgemm_packs.measure.operands import DTYPES
@@ -58,6 +60,17 @@ def running(sizes: Iterable[int]) -> list[int]:
     return ends
 
 
+def by_length(ends: Ends) -> dict[int, dict[int, int]]:
+    """Groups with rows and where each begins, by how many rows they have."""
+    found: dict[int, dict[int, int]] = {}
+    start = 0
+    for group, end in enumerate(ends):
+        if end > start:
+            found.setdefault(end - start, {})[group] = start
+        start = end
+    return found
+
+
 class GroupedChecker:
     """Runs the checks of one kernel."""
 
@@ -83,14 +96,19 @@ class GroupedChecker:
     def expect(
         self, tokens: torch.Tensor, weights: torch.Tensor, ends: Ends
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What C is to be up to the last end, and what rounding may add."""
-        parts, start = [], 0
-        for weight, end in zip(weights, ends, strict=True):
-            if end > start:
-                parts.append(self.checker.reference(tokens[start:end], weight))
-            start = end
-        exact, off = zip(*parts, strict=True)
-        return torch.cat(exact), torch.cat(off)
+        """What C is to be up to the last end, and what rounding may add. Groups of as many rows are
+        multiplied at once: there may be hundreds."""
+        shape = ends[-1], weights.shape[2]
+        exact, off = (torch.empty(shape, dtype=torch.float64, device=self.device) for _ in "12")
+        for length, starts in by_length(ends).items():
+            groups = torch.tensor([*starts], device=self.device)
+            first = torch.tensor([*starts.values()], device=self.device)
+            rows = first[:, None] + torch.arange(length, device=self.device)
+            a, b = tokens[rows].double(), weights[groups].double()
+            product, magnitude = (x.flatten(0, 1) for x in (a @ b, a.abs() @ b.abs()))
+            found = finish_exactly(self.entry, product, magnitude, tokens.shape[1], None)
+            exact[rows.flatten()], off[rows.flatten()] = found
+        return exact, off
 
     def run(
         self,
@@ -183,10 +201,20 @@ def check_sizes(run: GroupedChecker) -> None:
 
 def check_planned(run: GroupedChecker, planned: Sequence[Shape]) -> None:
     """Problems in which each comparison of sizes goes each way, in three groups, one empty."""
-    for m, n, k in planned:
+    for m, n, k, *_ in planned:
         ends = running([m // 3, 0, m - m // 3])
         run.run(f"M {m}, N {n}, K {k}", *run.operands(m, len(ends), n, k), ends)
         run.checker.settle()
+
+
+def check_lists(run: GroupedChecker) -> None:
+    """The problems of which the size gate has seen what a list of groups decides, but those whose
+    ends fall or lie outside the tokens: of them no rows are asked for."""
+    for sizes in lists.problems(fields_of(run.entry)):
+        m, n, k = sizes[:3]
+        if [*sizes.ends] == sorted(sizes.ends) and sizes.ends[0] >= 0 and sizes.ends[-1] <= m:
+            run.run(f"list of N {n}, K {k}", *run.operands(m, sizes.batches, n, k), sizes.ends)
+            run.checker.settle()
 
 
 def check_many(run: GroupedChecker) -> None:
@@ -262,13 +290,16 @@ def check(
     seed: int,
     planned: Sequence[Shape] = (),
     large: Sequence[Shape] = (),
+    fewer: Sequence[GroupedLaunch] = (),
 ) -> Numeric:
     """All checks of one grouped kernel. Raises NumericError for the first that fails. `planned` and
-    `large` are problems that the size gate asks for, (M, N, K) each."""
+    `large` are problems that the size gate asks for, of which M, N and K count; `fewer` is the
+    kernel as on devices that run fewer CTAs at once."""
     run = GroupedChecker(entry, launch, device, seed)
     for one in (
         check_splits,
         check_sizes,
+        check_lists,
         check_many,
         check_neighbours,
         check_ends,
@@ -276,8 +307,12 @@ def check(
     ):
         one(run)
         run.checker.settle()
+    for arm in fewer:
+        within = GroupedChecker(entry, arm, device, seed)
+        check_many(within)
+        within.checker.settle()
     check_planned(run, planned)
-    check_large(run, [(1, *shape) for shape in large])
+    check_large(run, [(1, *shape[:3]) for shape in large])
     adapted.check(entry, adapted.of_groups(entry, launch), device, seed, run.checker.result)
     return run.checker.result
 

@@ -39,6 +39,7 @@ from hgemm_packs.generator.gates.sizes import (
 from hgemm_packs.generator.gates.values.depth import DEEP
 from hgemm_packs.generator.gates.values.patterns import check_indices
 from hgemm_packs.generator.gates.values.ring import ring_depth
+from hgemm_packs.measure.kernel_arm import KernelArm
 from hgemm_packs.pack.manifest import KernelEntry
 
 __all__ = ["Launch", "Numeric", "NumericError", "check", "ring_depth"]
@@ -100,12 +101,7 @@ def check_waves(run: Checker, sm_count: int) -> None:
         side += 1
 
     def tiles(rows: int, columns: int, k: int, runs: int) -> None:
-        elements = rows * e.grid.tile_m * columns * e.grid.tile_n * e.grid.slices
-        fit = min(1.0, (MAX_ELEMENTS / elements) ** 0.5)
-        m, n = int(rows * fit) * e.grid.tile_m - 3, int(columns * fit) * e.grid.tile_n - 8
-        m, n = run.shape(m, n)
-        stored = run.store(run.normal(m, k), run.normal(k, n))
-        run.product("waves", *stored, runs=runs)
+        run.product("waves", *_store_tiles(run, rows, columns, k), runs=runs)
 
     tiles(side, side + 1, size(e.k, 64), 1)
     tiles(side, side + 1, size(e.k, ring_depth(e) + 8), 2)
@@ -113,6 +109,31 @@ def check_waves(run: Checker, sm_count: int) -> None:
     tiles(3, BAND, size(e.k, 64), 1)
     if e.grid.persistent and not e.tma:  # tiles along M alone are dealt in turn
         tiles(ctas + 3, 1, size(e.k, 64), 1)
+
+
+def _store_tiles(
+    run: Checker, rows: int, columns: int, k: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A and B of about so many tiles, the last of each side not full."""
+    grid = run.entry.grid
+    elements = rows * grid.tile_m * columns * grid.tile_n * grid.slices
+    fit = min(1.0, (MAX_ELEMENTS / elements) ** 0.5)
+    m, n = int(rows * fit) * grid.tile_m - 3, int(columns * fit) * grid.tile_n - 8
+    m, n = run.shape(m, n)
+    return run.store(run.normal(m, k), run.normal(k, n))
+
+
+def check_fewer(run: Checker, fewer: Sequence[Launch]) -> None:
+    """The kernel as on devices that run fewer CTAs at once, a few tiles each: as many CTAs as this
+    device runs may be a number that the kernel counts on."""
+    run.arms += [arm for arm in fewer if isinstance(arm, KernelArm)]
+    k = size(run.entry.k, ring_depth(run.entry) + 8)
+    for arm in fewer:
+        for rows, columns in ((BAND, 3), (BAND * 3, 1), (3, BAND)):
+            a, b = _store_tiles(run, rows, columns, k)
+            place = run.place(a, b)
+            run.queue_by(arm, a, b, place[1])
+            run.judge("fewer CTAs", a, b, place, *run.reference(a, b))
 
 
 def check(
@@ -124,18 +145,21 @@ def check(
     max_ctas: int | None = None,
     planned: Sequence[Shape] = (),
     large: Sequence[Shape] = (),
+    fewer: Sequence[Launch] = (),
 ) -> Numeric:
     """All checks of one kernel on `device`. Raises NumericError for the first failure. `planned`
-    and `large` are further problems that the size gate asks for, (M, N, K) each.
+    and `large` are further problems that the size gate asks for, as `named` reads them.
 
     `launch` is the kernel; the gate itself runs on any device, so that its own tests need no GPU.
-    `max_ctas` is as for a Checker.
+    `max_ctas` is as for a Checker, `fewer` for `check_fewer`.
     """
     run = Checker(entry, launch, device, seed, max_ctas)
     for one in (check_remainders, check_depth, *values.CHECKS):
         one(run)
         run.settle()
     check_waves(run, sm_count)
+    run.settle()
+    check_fewer(run, fewer)
     run.settle()
     for one in (
         check_indices,

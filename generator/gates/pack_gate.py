@@ -10,12 +10,13 @@ from __future__ import annotations
 import datetime
 import functools
 import json
+import math
 import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -31,6 +32,8 @@ from hgemm_packs.pack.manifest import KernelEntry
 
 if TYPE_CHECKING:
     from hgemm_packs._C import Kernel
+
+FEW_CTAS: Final = 7  # of a persistent grid: a prime, so that no side of a problem is a multiple
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,25 @@ def check(
 ) -> numeric.Numeric:
     """The numeric gate of what the kernel runs: groups, batches or products, with the problems
     that the size gate asks for. Raises NumericError."""
+    within = _within_fewer(entry, kernel)
     if entry.is_grouped:
-        launch = functools.partial(launcher.launch_grouped, kernel)
-        return grouped.check(entry, launch, place, seed, planned, large)
-    arm = KernelArm(kernel, entry.epilogue)
+        launch, *less = (functools.partial(launcher.launch_grouped, x) for x in (kernel, *within))
+        return grouped.check(entry, launch, place, seed, planned, large, less)
+    arm, *fewer = (KernelArm(each, entry.epilogue) for each in (kernel, *within))
     if entry.is_batched:
-        return batched.check(entry, arm, place, seed, planned, large)
-    return numeric.check(entry, arm, place, sm_count, seed, kernel.max_ctas, planned, large)
+        return batched.check(entry, arm, place, seed, planned, large, fewer)
+    most = kernel.max_ctas
+    return numeric.check(entry, arm, place, sm_count, seed, most, planned, large, fewer)
+
+
+def _within_fewer(entry: KernelEntry, kernel: Kernel) -> list[Kernel]:
+    """A kernel of a persistent grid as on a smaller device, and where others leave it little room.
+    Of one whose CTAs wait for each other no grid is that small."""
+    if not entry.grid.persistent or entry.cooperative:
+        return []
+    least = 2 * math.prod(entry.cluster)  # of CTAs that a launch places together
+    counts = {max(ctas, least) for ctas in (kernel.max_ctas * 6 // 7, FEW_CTAS)}
+    return [kernel.within(ctas) for ctas in sorted(counts) if ctas < kernel.max_ctas]
 
 
 def verify_kernels(

@@ -23,12 +23,15 @@ from hgemm_packs.generator.gates.checker import (
     NumericError,
     Place,
     make_guarded_place,
+    operand,
     size,
 )
+from hgemm_packs.generator.gates.coverage.launches import Sizes
 from hgemm_packs.generator.gates.coverage.problems import (
     LARGE_BYTES,
     make,
     memory,
+    named,
     ring_of,
     tested,
 )
@@ -73,23 +76,42 @@ def fields_of(entry: KernelEntry) -> dict[str, Any]:
 
 def check_sizes(run: Checker, planned: Sequence[Shape] = ()) -> None:
     """The tested problems of the size gate, at each alignment that it asks for, and those that it
-    planned for this kernel; deep ones with sums that float32 holds exactly, too, for the bound of
-    a rounded one has room for some of its terms. The largest error on record stays that of the
-    other checks: of few elements rounding alone makes anything."""
+    planned for this kernel, with the strides of both; deep ones with sums that float32 holds
+    exactly, too, for the bound of a rounded one has room for some of its terms. The largest error
+    on record stays that of the other checks: of few elements rounding alone makes anything."""
     worst = run.result.max_rel_err
-    e, fields = run.entry, fields_of(run.entry)
-    for sizes in [*tested(fields), *make(fields, planned)]:
-        m, n = run.shape(sizes.m, sizes.n)
-        a, b = run.normal(m, sizes.k), run.normal(sizes.k, n)
-        align = max(e.align[0], sizes.align), max(e.align[1], sizes.align)
-        stored = run.store(a, b, align)
-        run.product("sizes", *stored, allowed=math.inf)
+    fields = fields_of(run.entry)
+    for sizes in [*tested(fields), *named(fields, planned)]:
+        a, b = operands_of(run, sizes)
+        run.keep(a, b)
+        run.product("sizes", a, b, allowed=math.inf, into=place_of(run, sizes))
         run.settle()
         if sizes.k >= EXACT_FROM:
             a, b = (_signs(run, *each.shape) for each in (a, b))
             run.run("exact", *run.store(a, b), *run.expect_exact(a.double() @ b.double()))
             run.settle()
     run.result.max_rel_err = worst
+
+
+def operands_of(run: Checker, sizes: Sizes) -> tuple[torch.Tensor, torch.Tensor]:
+    """A and B of a problem, at the addresses and with the strides that it names; of fewer tiles
+    where CTAs wait for each other. Nobody looks whether a launch changes them."""
+    layout, (of_a, of_b, _) = run.entry.layout, _alignments(run, sizes)
+    m, n = run.shape(sizes.m, sizes.n)
+    a = operand(run.normal(m, sizes.k), layout[0] == "t", of_a, lead=sizes.strides[0])
+    b = operand(run.normal(sizes.k, n), layout[1] == "t", of_b, lead=sizes.strides[1])
+    return a, b
+
+
+def place_of(run: Checker, sizes: Sizes) -> Place:
+    """A fresh C of a problem, as its operands are."""
+    m, n = run.shape(sizes.m, sizes.n)
+    columns, align = columns_of(n, run.entry.epilogue), _alignments(run, sizes)[2]
+    return make_guarded_place(m, columns, run.dtype, run.device, align, sizes.strides[2])
+
+
+def _alignments(run: Checker, sizes: Sizes) -> list[int]:
+    return [max(align, sizes.align) for align in run.entry.align]
 
 
 def _signs(run: Checker, rows: int, columns: int) -> torch.Tensor:
@@ -182,7 +204,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def large(fields: Mapping[str, Any]) -> Iterator[Shape]:
+def large(fields: Mapping[str, Any]) -> Iterator[Sizes]:
     """C beyond 2^31 elements by rows and by columns, M beyond 2^20, K beyond 2^16, more than 2^20
     tiles, as far as the record admits them and a card has room."""
     rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
@@ -195,19 +217,20 @@ def large(fields: Mapping[str, Any]) -> Iterator[Shape]:
     for sizes in make(fields, shapes):
         added = sizes.m * sizes.n * DRAWN if fields["epilogue"] == "residual" else 0
         if memory(fields, sizes) + added <= LARGE_BYTES:
-            yield sizes[:3]
+            yield sizes
 
 
 def check_large(run: Checker, shapes: Sequence[Shape] | None = None) -> None:
-    """Problems that fill a card, by default those of `large`: each element against float64, and
-    nothing beyond C. Raises NumericError for the first failure."""
-    for m, n, k in large(fields_of(run.entry)) if shapes is None else shapes:
-        m, n = run.shape(m, n)
-        a, b = run.store(run.normal(m, k), run.normal(k, n))
-        run.inputs = []
-        bits, c = run.place(a, b)
+    """Problems that fill a card, by default those of `large`, else those that evidence names: each
+    element against float64, and nothing beyond C. Raises NumericError for the first failure."""
+    fields = fields_of(run.entry)
+    run.inputs = []
+    for sizes in large(fields) if shapes is None else named(fields, shapes):
+        a, b = operands_of(run, sizes)
+        bits, c = place_of(run, sizes)
         run.queue(a, b, c)
-        name = f"large {m}x{n}x{k}"
+        m, n = a.shape[0], b.shape[1]
+        name = f"large {m}x{n}x{sizes.k}"
         check_written(name, bits, *c.shape)
         addend = run.addend(m, n)
         step = max(1, COMPUTED // n)

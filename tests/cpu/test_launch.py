@@ -149,6 +149,25 @@ def test_a_persistent_kernel_that_reads_ahead_leaves_half_of_the_room(
     assert (kernel.max_ctas, bare.control.grid) == (most, grid)
 
 
+def test_a_kernel_within_fewer_ctas_is_launched_as_on_a_smaller_device(bare: Started) -> None:
+    bare.control.clusters = 31
+    image = fake_driver.image("kernel", "tma2_v1")
+    changes = {"grid": GridRule(8, 8, True, 1), "cluster": (2, 1, 1)}
+    kernel = launcher.load(0, fake_driver.entry("tma2_v1", cubin=image, **changes), image)
+    few = kernel.within(7)
+    a, b = reference.cancelling(800, 8, 64, "nn", torch.float16)
+    for each, most in ((few, 6), (kernel, 62), (few, 6)):
+        out = torch.full((800, 8), torch.nan, dtype=torch.float16)
+        launcher.launch(each, a, b, out)
+        reference.assert_exact(out, a, b)
+        assert (each.max_ctas, bare.control.grid) == (most, most)
+    for wrong in (1, 63):
+        with pytest.raises(ValueError, match=f"within: {wrong} CTAs are not 2 to 62"):
+            kernel.within(wrong)
+    with pytest.raises(TypeError):
+        kernel.within("7")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("clusters", "grid"), [(1, 4), (2, 4), (5, 12)])
 def test_half_of_the_room_is_of_whole_clusters(bare: Started, clusters: int, grid: int) -> None:
     bare.control.clusters = clusters

@@ -47,9 +47,27 @@ static PyObject *kernel_workspace(PyObject *self, PyObject *args) {
   return PyLong_FromLongLong(ctas * each);
 }
 
+// For gates: modules are never unloaded, so that the other kernel may outlive this one.
+static PyObject *kernel_within(PyObject *self, PyObject *argument) {
+  const loaded_kernel *kernel = &((kernel_object *)self)->kernel;
+  const int together = placed_together(&kernel->record);
+  const long ctas = PyLong_AsLong(argument);
+  if (ctas == -1 && PyErr_Occurred()) return NULL;
+  if (ctas < together || ctas > kernel->max_ctas)
+    return PyErr_Format(PyExc_ValueError, "within: %ld CTAs are not %d to %d", ctas, together,
+                        kernel->max_ctas);
+  kernel_object *object = PyObject_New(kernel_object, Py_TYPE(self));
+  if (!object) return NULL;
+  object->kernel = *kernel;
+  object->kernel.max_ctas = (int)(ctas / together * together);
+  return (PyObject *)object;
+}
+
 static PyMethodDef KERNEL_METHODS[] = {
     {"workspace", kernel_workspace, METH_VARARGS,
      "workspace(m, n): bytes of workspace of an M x N product; 0 without one"},
+    {"within", kernel_within, METH_O,
+     "within(ctas): the same kernel as on a device that runs at most so many CTAs at once"},
     {0},
 };
 

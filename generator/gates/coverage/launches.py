@@ -24,6 +24,7 @@ BASES: Final = {"A": 1, "B": 2, C: 3, ADDENDS: 4, WORKSPACE: 5, ENDS: 6}
 LARGEST_GRID: Final = (1 << 31) - 1
 LARGEST_GRID_Y: Final = (1 << 16) - 1
 LARGEST_STRIDE: Final = (1 << 31) - 1
+LEAST_APART: Final = 8  # elements between lines
 BYTES: Final = 2  # an element
 MOST_CTAS: Final = 8  # of a problem, where not all of a cluster are followed
 
@@ -98,15 +99,18 @@ def columns_of(fields: Mapping[str, Any], n: int) -> int:
 
 
 def with_strides(
-    fields: Mapping[str, Any], m: int, n: int, k: int, more: int = 8, align: int = 0
+    fields: Mapping[str, Any], m: int, n: int, k: int, more: int = LEAST_APART, align: int = 0
 ) -> Sizes:
     """A problem whose lines are `more` elements apart from one another, or as few more as the
-    alignment takes, and those of B eight further: as the numeric gate lays operands out."""
+    alignment takes, and those of B eight further: the numeric gate lays operands out so. Lines of
+    operands that come as tensor maps are never far apart: no kernel is told of their strides."""
     lines = stored(str(fields["layout"]), m, n, k, columns_of(fields, n))
+    mapped = MAPPED[str(fields["param_layout"])]
     strides = []
     for (_, length), name in zip(lines, "abc", strict=True):
         apart = max(int(fields["align"][name]), align) // BYTES % 8
-        stride = -(-length // 8) * 8 + more + (8 if name == "b" else 0) + apart
+        further = (LEAST_APART if name in mapped else more) + (8 if name == "b" else 0)
+        stride = -(-length // 8) * 8 + further + apart
         strides.append(min(stride, LARGEST_STRIDE // 8 * 8 - 8 + apart))
     return Sizes(m, n, k, (strides[0], strides[1], strides[2]), 1, align)
 

@@ -19,9 +19,11 @@ from hgemm_packs.generator.gates.coverage.launches import (
     Sizes,
     columns_of,
     grid,
+    stored,
     with_strides,
 )
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
+from hgemm_packs.pack.manifest import GROUPED_LAYOUT, OF_BATCH
 
 SMALL_BYTES: Final = 1 << 29  # of a problem that each kernel is run on
 LARGE_BYTES: Final = 72 << 30  # of a problem that a card of 80 GB has room for
@@ -87,18 +89,33 @@ def admitted(fields: Mapping[str, Any], sizes: Sizes) -> bool:
 
 
 def memory(fields: Mapping[str, Any], sizes: Sizes) -> int:
-    """Bytes of A, B and C, packed."""
-    m, n, k = sizes.m, sizes.n, sizes.k
-    return (m * k + k * n + m * columns_of(fields, n)) * BYTES * sizes.batches
+    """Bytes of A, B and C with all that lies between their lines; groups and batches are packed."""
+    columns = columns_of(fields, sizes.n)
+    lines = stored(str(fields["layout"]), sizes.m, sizes.n, sizes.k, columns)
+    packed = fields["param_layout"] in {GROUPED_LAYOUT, *OF_BATCH.values()}
+    strides = [length for _, length in lines] if packed else sizes.strides
+    elements = (count * stride for (count, _), stride in zip(lines, strides, strict=True))
+    return sum(elements) * BYTES * sizes.batches
 
 
 def by_memory(fields: Mapping[str, Any], problems: Iterable[Sizes]) -> dict[str, list[list[int]]]:
-    """Problems for the numeric gate: those that fill a card are large."""
+    """Problems for the numeric gate, as `named` reads them: those that fill a card are large."""
     found: dict[str, list[list[int]]] = {"planned": [], "large": []}
     for each in problems:
         name = "planned" if memory(fields, each) <= SMALL_BYTES else "large"
-        found[name].append(list(each[:3]))
+        found[name].append([*each[:3], *each.strides, each.align])
     return found
+
+
+def named(fields: Mapping[str, Any], shapes: Iterable[Sequence[int]]) -> Iterator[Sizes]:
+    """Problems of evidence, each once: M, N and K, the strides of A, B and C, and the alignment;
+    or M, N and K alone, of which `make` chooses the rest."""
+    for m, n, k, *more in dict.fromkeys(map(tuple, shapes)):
+        if more:
+            of_a, of_b, of_c, align = more
+            yield Sizes(m, n, k, (of_a, of_b, of_c), align=align)
+        else:
+            yield from make(fields, [(m, n, k)])
 
 
 def make(

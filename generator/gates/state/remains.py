@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from hgemm_packs.generator.gates.checker import Checker
-from hgemm_packs.generator.gates.coverage.problems import make, memory, tested
-from hgemm_packs.generator.gates.sizes import Shape, fields_of
+from hgemm_packs.generator.gates.coverage.problems import memory, named, tested
+from hgemm_packs.generator.gates.sizes import Shape, fields_of, operands_of, place_of
 from hgemm_packs.generator.gates.state.launches import Surroundings, Tally
 
 MOST_BYTES: Final = 1 << 22  # of a problem: larger ones have no other remainders
@@ -25,15 +25,16 @@ def check(run: Checker, around: Surroundings, tally: Tally, planned: Sequence[Sh
     """Queue launches at the sizes that the size gate counts on, the planned ones among them, one
     over each of `LEFT`."""
     fields = fields_of(run.entry)
-    for sizes in [*tested(fields), *make(fields, planned)]:
-        if sizes.align or memory(fields, sizes) > MOST_BYTES:
+    unaligned = (sizes for sizes in tested(fields) if not sizes.align)
+    for sizes in [*unaligned, *named(fields, planned)]:
+        if memory(fields, sizes) > MOST_BYTES:
             continue
-        m, n = run.shape(sizes.m, sizes.n)
-        a, b = run.store(run.normal(m, sizes.k), run.normal(sizes.k, n))
+        a, b = operands_of(run, sizes)
+        m, n = a.shape[0], b.shape[1]
         counter = tally.counter(f"over what was left in shared memory, {m}x{n}x{sizes.k}")
         first = None
         for pattern in LEFT:
-            bits, c = run.place(a, b)
+            bits, c = place_of(run, sizes)
             around.fill(pattern)
             run.queue(a, b, c)
             if first is None:

@@ -212,3 +212,9 @@ def test_sizes_that_the_size_gate_asks_for_are_run() -> None:
     with pytest.raises(NumericError, match=r"^large, 2 products of 4104x8x8: "):
         batched.check(entry(), late, CPU, 3, large=[(4104, 8, 8)])
     batched.check(entry(), right, CPU, 3, planned=[(4104, 8, 8)], large=[(4104, 8, 8)])
+
+
+def test_batches_within_fewer_ctas_are_right_too() -> None:
+    batched.check(entry(), right, CPU, 3, fewer=[right])
+    with pytest.raises(NumericError, match=r"^many products.*elements wrong"):
+        batched.check(entry(), right, CPU, 3, fewer=[right, lambda a, b, c: right(-a, b, c)])

@@ -143,6 +143,34 @@ def test_large_groups_are_sampled(layout: str, monkeypatch: pytest.MonkeyPatch) 
         grouped.check_large(grouped.GroupedChecker(entry(layout), behind, CPU, 1))
 
 
+def test_lists_of_the_size_gate_are_run() -> None:
+    """A kernel that was wrong behind forty groups without rows passed: what the size gate saw of
+    such a list ran on no GPU."""
+
+    def launch(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, out: torch.Tensor) -> None:
+        right(x, w, ends, out)
+        if len(ends) > 40 and int(ends[39]) == 0 and int(ends[-1]) > 0:
+            out[0] = 0
+
+    with pytest.raises(NumericError, match=r"^list of N 8, K 8, 41 groups 64x8x8: 8 elements"):
+        grouped.check(entry(), launch, CPU, seed=3)
+
+
+def test_groups_within_fewer_ctas_are_right_too() -> None:
+    grouped.check(entry(), right, CPU, 3, fewer=[right])
+    with pytest.raises(NumericError, match=r"^many groups.*elements wrong"):
+        grouped.check(entry(), right, CPU, 3, fewer=[right, WRONG["the next weight"][0]])
+
+
+def test_groups_of_as_many_rows_are_expected_as_each_is() -> None:
+    run, ends = grouped.GroupedChecker(entry(), right, CPU, 1), [2, 2, 5, 7, 10, 10]
+    tokens, weights = run.operands(12, len(ends), 16, 24)
+    exact, off = run.expect(tokens, weights, ends)
+    wanted = [w for w, rows in zip(weights, (2, 0, 3, 2, 3, 0), strict=True) for _ in range(rows)]
+    product = torch.stack([x.double() @ w.double() for x, w in zip(tokens, wanted, strict=False)])
+    assert torch.allclose(exact, product, rtol=1e-12) and bool((off > 0).all())
+
+
 def test_sizes_that_the_size_gate_asks_for_are_run() -> None:
     """A kernel of groups that left one row of tokens out, or many columns, passed: its gate asked
     nobody what the kernel compares."""

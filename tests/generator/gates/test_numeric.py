@@ -269,6 +269,26 @@ def test_rows_of_tiles_beyond_the_ctas_of_a_kernel_without_maps() -> None:
         numeric.check(made_up(), late, CPU, SMS, seed=1, max_ctas=600)
 
 
+def test_a_kernel_that_counts_on_the_ctas_of_a_device_is_wrong_within_fewer() -> None:
+    """Of each 132 tiles seven are made, as by a step of 132 tiles in a grid of seven CTAs."""
+
+    def seven_of_132(a: Tensor, b: Tensor, c: Tensor) -> None:
+        honest(a, b, c)
+        columns = -(-c.shape[1] // TILE_N)
+        for tile in range(-(-c.shape[0] // TILE_M) * columns):
+            if tile % 132 >= 7:
+                row, column = divmod(tile, columns)
+                rows, width = row * TILE_M, column * TILE_N
+                c[rows : rows + TILE_M, width : width + TILE_N] = torch.nan
+
+    run = Checker(made_up(), honest, CPU, 1)
+    numeric.check_fewer(run, [honest])
+    run.settle()
+    numeric.check_fewer(run, [honest, seven_of_132])
+    with pytest.raises(NumericError, match=rf"^fewer CTAs \d+x\d+x\d+: .*{WRONG}"):
+        run.settle()
+
+
 def test_ctas_that_wait_for_each_other_all_run_at_once() -> None:
     grid = {"tile_m": TILE_M, "tile_n": TILE_N, "persistent": False, "slices": 4}
     built = packs.built("made_up", "tma2_ws_v2", cluster=[1, 1, 2], grid=grid)

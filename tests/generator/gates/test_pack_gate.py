@@ -7,11 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from hgemm_packs.errors import PackError
 from hgemm_packs.generator.gates import pack_gate
 from hgemm_packs.generator.gates.numeric import Numeric, NumericError
 from hgemm_packs.measure.kernel_arm import KernelArm
+from hgemm_packs.pack.manifest import GridRule
 
 
 def test_only_kernels_that_passed_are_listed(
@@ -23,6 +25,7 @@ def test_only_kernels_that_passed_are_listed(
             name=name,
             id=name,
             epilogue="none",
+            grid=GridRule(64, 64, False),
             is_grouped=name == "groups",
             is_batched=name == "batches",
         )
@@ -91,3 +94,43 @@ def test_only_kernels_that_passed_are_listed(
     assert words["keeps"] == "in a row: 4 elements differ"
     assert "4 elements wrong" in words["wrong"] and "cubin_hash" in words["damaged"]
     assert "4 elements wrong" in words["late"]
+
+
+@pytest.mark.parametrize("name", ["numeric", "batched", "grouped"])
+@pytest.mark.parametrize(
+    ("persistent", "cooperative", "cluster", "counts"),
+    [
+        (True, False, (1, 1, 1), [7, 113]),
+        (True, False, (4, 2, 1), [16, 113]),
+        (True, True, (1, 1, 1), []),
+        (False, False, (1, 1, 1), []),
+    ],
+)
+def test_a_persistent_kernel_is_run_within_fewer_ctas(
+    name: str,
+    persistent: bool,
+    cooperative: bool,
+    cluster: tuple[int, int, int],
+    counts: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every card that a kernel met ran as many of its CTAs at once."""
+
+    def of(ctas: int) -> SimpleNamespace:
+        return SimpleNamespace(max_ctas=ctas, within=of)
+
+    entry = SimpleNamespace(
+        epilogue="none",
+        grid=GridRule(64, 64, persistent),
+        cluster=cluster,
+        cooperative=cooperative,
+        is_grouped=name == "grouped",
+        is_batched=name == "batched",
+    )
+    given: list[object] = []
+    monkeypatch.setattr(getattr(pack_gate, name), "check", lambda *all: given.extend(all))
+    pack_gate.check(entry, of(132), torch.device("cpu"), 132, 7)  # type: ignore[arg-type]
+    *_, fewer = given
+    assert isinstance(fewer, list)
+    kernels = [each.args[0] if name == "grouped" else each.kernel for each in fewer]
+    assert [each.max_ctas for each in kernels] == counts

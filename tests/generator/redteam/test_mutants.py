@@ -97,7 +97,7 @@ def test_problems_have_the_block_that_a_family_s_kernel_names() -> None:
     assert decided.outcome == judge.UNDECIDED
     assert not decided.asked["large"]
     for name in ("planned", "ways"):
-        rows = max(m for m, _, _ in decided.asked[name])
+        rows = max(m for m, *_ in decided.asked[name])
         assert -(-rows // fields["grid"]["tile_m"]) * fields["genome"]["cluster_k"] > 131
 
 

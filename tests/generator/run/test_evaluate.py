@@ -263,14 +263,14 @@ def test_what_the_isolated_process_answers(
     answer = in_process.numeric_gate(CompiledKernel(case("plain").fields, b"cubin"), 0, 7)
     assert (answer["gate"], answer["status"]) == (gate, status.value)
     assert answer["detail"] == ("" if error is None else str(error))
-    assert given[3:] == [132, 7, 264, (), ()]
+    assert given[3:] == [132, 7, 264, (), (), []]
     assert json.loads(json.dumps(answer)) == answer
 
 
 def test_batches_and_groups_meet_the_gate_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutant of a kernel of batches was launched as a product, and refused for that."""
     asked: list[str] = []
-    loaded = SimpleNamespace(max_ctas=264)
+    loaded = SimpleNamespace(max_ctas=264, within=lambda ctas: loaded)
     monkeypatch.setattr(in_process.launcher, "load", lambda *_: loaded)
     info = SimpleNamespace(sm_count=132)
     monkeypatch.setattr(in_process.launcher, "device_info", lambda index: info)

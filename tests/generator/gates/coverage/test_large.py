@@ -9,6 +9,8 @@ import torch
 
 from hgemm_packs.generator.gates import numeric, sizes
 from hgemm_packs.generator.gates.checker import GUARD_BITS, Checker, NumericError
+from hgemm_packs.generator.gates.coverage import problems
+from hgemm_packs.generator.gates.coverage.launches import with_strides
 from tests.generator.gates.shortcuts import honest
 from tests.generator.gates.test_numeric import CPU, WRONG, gate
 from tests.generator.redteam.cheats import SMS, TILE_N, Tensor, made_up, only_if, zero
@@ -33,6 +35,47 @@ def test_sizes_of_the_size_gate_are_run_and_planned_ones_with_them() -> None:
     numeric.check(made_up(), window, CPU, SMS, seed=1)
     with pytest.raises(NumericError, match=rf"^sizes 5x8x1736: .*{WRONG}"):
         numeric.check(made_up(), window, CPU, SMS, seed=1, planned=[(5, 8, 1736)])
+
+
+def far_apart(a: Tensor, b: Tensor, c: Tensor) -> None:
+    """Wrong where rows of A and of C are far apart."""
+    honest(a, b, c)
+    if a.stride(0) > a.shape[1] + 4096 and c.stride(0) == 4096:
+        c[0, 0] = 0
+
+
+def test_problems_of_the_size_gate_keep_their_strides_and_alignment() -> None:
+    """A path of its own for lines far apart was met by problems that the numeric gate made anew,
+    with strides that every kernel is right at."""
+    run = Checker(made_up(), far_apart, CPU, 1)
+    sizes.check_sizes(run, [(20, 16, 64)])
+    with pytest.raises(NumericError, match=rf"^sizes 20x16x64: .*{WRONG}"):
+        sizes.check_sizes(run, [(20, 16, 64, 4168, 88, 4096, 0)])
+    run = Checker(made_up(), far_apart, CPU, 1)
+    sizes.check_large(run, [(20, 16, 64)])
+    with pytest.raises(NumericError, match=r"^large 20x16x64: 1 elements wrong from row 0 on"):
+        sizes.check_large(run, [(20, 16, 64, 4168, 88, 4096, 0)])
+
+
+def test_problems_of_evidence_lie_as_the_size_gate_had_them() -> None:
+    fields = sizes.fields_of(made_up(align={"a": 2, "b": 2, "c": 2}))
+    near, odd = (with_strides(fields, 300, 304, 72, align=align) for align in (0, 4))
+    far = near._replace(strides=(1 << 20, *near.strides[1:]))
+    asked = problems.by_memory(fields, [near, odd, far])
+    assert [*problems.named(fields, asked["planned"])] == [near, odd]
+    assert [*problems.named(fields, asked["large"])] == [far], "memory is what lies between rows"
+    assert [*problems.named(fields, [(300, 304, 72)])] == [near]
+
+    seen = []
+
+    def launch(a: Tensor, b: Tensor, c: Tensor) -> None:
+        strides = (max(each.stride()) for each in (a, b, c))
+        seen.append((*strides, [each.data_ptr() % 8 for each in (a, b, c)]))
+        honest(a, b, c)
+
+    run = Checker(made_up(align={"a": 2, "b": 2, "c": 2}), launch, CPU, 1)
+    sizes.check_sizes(run, asked["planned"])
+    assert seen[-2:] == [(*near.strides, [2] * 3), (*odd.strides, [4] * 3)]
 
 
 @pytest.mark.parametrize(
