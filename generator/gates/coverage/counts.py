@@ -9,14 +9,14 @@ asks for all of them. Called by `coverage.gate`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from hgemm_packs.generator.gates.coverage import lists
 from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, declared
-from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, ranks, threads
+from hgemm_packs.generator.gates.coverage.launches import BYTES, Launch, Sizes, grid, ranks, threads
 from hgemm_packs.generator.gates.coverage.problems import few, handed_on, make, ring_of
 from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine
 from hgemm_packs.generator.gates.coverage.program.memory import Memory
@@ -40,6 +40,9 @@ from hgemm_packs.pack.manifest import MAPPED
 
 ARRAY_BIT: Final = 20  # arrays in shared memory lie so far apart: none is larger than 227 KiB
 TURNS: Final = 2  # tiles of a persistent CTA, along each side
+ROUNDS: Final = 2  # of a ring that nobody knows
+MOST_ROUND: Final = 1 << 13  # K of one
+UNKNOWN: Final = "unseen: a place, or whom it orders, is not known in '{}'"
 ROW: Final = 7  # tiles in a row: each of two consumers goes round its ring of stores
 
 
@@ -62,13 +65,14 @@ def faults(trial: Trial, planned: Sequence[Sizes] = ()) -> Iterator[str]:
             yield f"bytes: a barrier is told of bytes that nothing brings in '{ins.text[:100]}'"
             return
     machine = _machine(trial)
-    runs = (
-        (problems, ranks(trial.fields)),  # of a persistent kernel one cluster takes all tiles
-        (lambda _: [*_further(trial, machine), *planned], trial.at_a_time),
+    runs: tuple[tuple[Callable[[], list[Sizes]], int], ...] = (
+        # Of a persistent kernel one cluster takes all tiles.
+        (lambda: [*problems(trial.fields), *_deep(trial)], ranks(trial.fields)),
+        (lambda: [*_further(trial, machine), *planned], trial.at_a_time),
     )
     for asked, most in runs:
         try:
-            told = _follow(trial, machine, asked(trial.fields), most)
+            told = _follow(trial, machine, asked(), most)
         except Endless as error:
             told = f"endless: {error}"
         if told:
@@ -84,6 +88,21 @@ def _machine(trial: Trial) -> Machine:
     arrays = [name for name, space in kernel.symbols.items() if space == "shared"]
     machine.places |= {name: np.array([i << ARRAY_BIT], np.int64) for i, name in enumerate(arrays)}
     return machine
+
+
+def _deep(trial: Trial) -> list[Sizes]:
+    """A tile of a kernel of no family whose K goes round shared memory more than twice, in each
+    CTA that takes a part of it: nobody knows its ring, but that a stage holds lines of A or B."""
+    fields, kernel = trial.fields, trial.kernel
+    sizes = (kernel.sizes.get(at, 0) for at, space in kernel.symbols.items() if space == "shared")
+    room = sum(sizes) + int(fields["smem_bytes"])
+    if is_of_family(fields) or not room:
+        return []
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    step, _ = ring_of(fields)
+    parts = int(fields["cluster"][2]) * int(fields["grid"].get("slices", 1))
+    depth = min(room // (BYTES * min(rows, columns)), MOST_ROUND)
+    return list(make(fields, [(rows, columns, ROUNDS * depth * parts + step + 8)]))
 
 
 def _further(trial: Trial, machine: Machine) -> list[Sizes]:
@@ -119,8 +138,8 @@ def problems(fields: Mapping[str, Any]) -> list[Sizes]:
 
 
 def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -> str:
-    """What is wrong in any CTA of the first and the last clusters of these problems, the first
-    fault alone; `most` as in `launches.grid`."""
+    """What is wrong in any CTA of some clusters of these problems, the first fault alone; `most`
+    as in `launches.grid`."""
     fields, kernel, together = trial.fields, trial.kernel, ranks(trial.fields)
     laid: list[Launch] = []
     places = trial.named_places()
@@ -128,7 +147,7 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     for sizes in asked:
         x, y = grid(fields, sizes, most)
         told = {(place - place % together, 0) for place in places if place < x}
-        starts = sorted({(0, 0), (x - together, y - 1), *told})
+        starts = sorted({*told, *_starts((x, y), together, is_of_family(fields))})
         ctas = [(first + rank, j) for first, j in starts for rank in range(together)]
         before = sum(map(len, (each.ctas for each in laid)))
         named += [before + i for i, (place, _) in enumerate(ctas) if place in places]
@@ -143,7 +162,8 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
     arrived = arrivals.Arrivals(who.cta, together)
     ring = stages.Stages(lane, who.cta, together)
     shared = strands.Strands(who.cta, together, books.copied)
-    met = lanes.Lanes.of(lane, who.cta, named)
+    looked = lanes.CTAS if is_of_family(fields) else lanes.CTAS_OF_A_STRANGER
+    met = lanes.Lanes.of(lane, who.cta, named, looked)
     opened = openings.Openings(who.cta, together)
     stored = stores.Stores(lane, stores.box_of(fields))
     tell = Tell(
@@ -158,12 +178,28 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
         ]
     )
     machine.run(who._replace(params={**who.params, **numbers}), tell)
+    unknown = shared.unknown or arrived.unknown or opened.unknown
+    if unknown:
+        return UNKNOWN.format(unknown.text[:100])
     if books.unknown:
         return f"bytes: {books.unknown[0]}"
     for cta, words in books.differences():
         of = int(who.launch[int(np.argmax(who.cta == cta))])
         return f"bytes: {words} of {asked[of].text}"
     rules = (ring.faults(), arrived.faults(), opened.faults(), met.faults(), stored.faults())
-    most = races.ACTS if is_of_family(fields) else races.ACTS_OF_A_STRANGER
-    raced = races.faults(kernel, shared, arrived.counts, most)
+    is_known = is_of_family(fields)
+    most = races.ACTS if is_known else races.ACTS_OF_A_STRANGER
+    raced = races.faults(kernel, shared, arrived.counts, most, exact=not is_known)
     return next(itertools.chain(*rules, raced), "")
+
+
+def _starts(of: tuple[int, int], together: int, few: bool) -> Iterator[tuple[int, int]]:
+    """The first CTAs of the clusters that are followed of a grid: the first one and the last, and
+    where these are not to be `few` those in the middle and at the sides."""
+    x, y = of
+    last = x - together, y - 1
+    if few:
+        yield from ((0, 0), last)
+        return
+    along_x = (0, together, x // 2 // together * together, last[0])
+    yield from ((i, j) for i in along_x if i < x for j in (0, y // 2, last[1]))

@@ -55,6 +55,7 @@ RANKED: Final = 8  # tested problems of which all CTAs of a cluster are followed
 WATCHED_BYTES: Final = 1 << 22  # of a problem that the sanitizer's tools run
 TURNS: Final = 8  # bits of a tile's number that problems on a GPU go round
 LEAST_BITS: Final = 24  # of what grows with K: so many steps of K are more than a card holds
+SHARED: Final = 6  # tested problems in which CTAs that share tiles of a family are looked at
 TILED: Final = 3  # of so many tested problems one is judged by its tiles
 
 #: Of these both outcomes are needed; of other arithmetic on sizes it is enough that a result is
@@ -176,12 +177,14 @@ class _Case:
         self._oversee()
 
     def _oversee(self) -> None:
-        """Whether CTAs read all that their tiles are made of. Families' kernels are known to."""
-        if is_of_family(self.fields):
-            return
+        """Whether CTAs read all that their tiles are made of, as families' kernels are known to,
+        and who shares global memory."""
         notes = self.trial.machine.notes
         kept, notes.came = notes.came, {}
-        self.unread = self.trial.oversee(irregular.problems(self.fields), self._boxed())
+        if is_of_family(self.fields):
+            self.unread = self.trial.share(tested(self.fields)[:SHARED])
+        else:
+            self.unread = self.trial.oversee(irregular.problems(self.fields), self._boxed())
         notes.came = kept
 
     def _boxed(self) -> dict[int, str]:

@@ -120,11 +120,24 @@ class Trial:
         reads = Reads(self.fields, laid, who, boxed)
         self.machine.outcomes.seen = {}
         self.machine.outcomes.gaps = None
-        sharing = Sharing(who)
-        self.machine.run(who, Tell([(lambda _: True, reads), (lambda _: shared, sharing)]))
+        sharing = Sharing(who, by_thread=True)
+        self.machine.run(who, Tell([(lambda _: True, reads), (lambda _: True, sharing)]))
         reads.settle()
         self.faults = reads.faults | self.faults
         return reads.missing() or sharing.fault()
+
+    def share(self, problems: Sequence[Sizes]) -> str:
+        """Follow problems for what CTAs that share a tile share with others, if any do; words for
+        a rule of `Sharing`."""
+        if int(self.fields["grid"].get("slices", 1)) < 2:
+            return ""
+        laid = [launch(self.fields, sizes, None, IN_TEAMS) for sizes in problems]
+        who = threads(self.fields, self.kernel.params, self.roles, laid)
+        self.machine.outcomes.seen = {}
+        self.machine.outcomes.gaps = None
+        sharing = Sharing(who)
+        self.machine.run(who, sharing)
+        return sharing.fault()
 
     def glance(self, problems: Sequence[Sizes]) -> None:
         """Follow problems for their addresses and tiles alone: no card has the memory."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from hgemm_packs.generator.gates.dataflow import bits, memory
-from hgemm_packs.generator.gates.dataflow.flow import Flow, Place
+from hgemm_packs.generator.gates.dataflow.flow import ANY_SHARED, Flow, Place
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.program.webs import Block, blocks
 from hgemm_packs.generator.gates.dataflow.values import OPERAND, TRACKED
@@ -24,6 +24,7 @@ UNFENCED: Final = "fence: no fence.proxy.async behind '{}' before"
 UNMET: Final = "fence: no meeting of those that store behind '{}' before"
 UNSEEN: Final = "fence: the copy engine may not see the barrier yet, which is told of by"
 _SHARED: Final = ("shared", "shared::cta", "shared::cluster")
+_OTHERS: Final = frozenset(("global", "param", "const", "local"))
 #: What tells other threads that something is done, and what a thread is told by.
 _TELLS: Final = frozenset(("bar", "barrier", "mbarrier"))
 _TOLD_BY: Final = frozenset(("try_wait", "test_wait", "wait", "sync", "red"))
@@ -142,15 +143,23 @@ def _collect(flow: Flow) -> _Case:
 def _write_of(flow: Flow, ins: Instruction) -> Write | None:
     """What an instruction stores in shared memory through the generic proxy."""
     name, words = ins.opcode[0], ins.opcode
-    if name in ("st", "stmatrix") and set(_SHARED) & set(words) and "async" not in words:
+    if name in ("st", "stmatrix") and not _OTHERS & set(words) and "async" not in words:
         size = 16 if name == "stmatrix" else _bytes(ins)
-        parts = memory.places(flow, ins, ins.operands[0], "shared", size)
-        return Write(ins, _kinds(flow, ins.operands[1]), parts, False)
+        parts = _shared_parts(flow, ins, size)
+        return Write(ins, _kinds(flow, ins.operands[1]), parts, False) if parts else None
     if name == "cp" and words[:2] == ("cp", "async") and words[2] in ("ca", "cg"):
         parts = memory.places(flow, ins, ins.operands[0], "shared", 16)
         source = memory.places(flow, ins, ins.operands[1], "global", None)
         return Write(ins, memory.holds(flow, ins, source), parts, True)
     return None
+
+
+def _shared_parts(flow: Flow, ins: Instruction, size: int) -> Sequence[Place]:
+    """Where a store goes in shared memory; one that names no state space may go elsewhere."""
+    space = "shared" if set(_SHARED) & set(ins.opcode) else ""
+    symbols = flow.kernel.symbols
+    every = memory.places(flow, ins, ins.operands[0], space, size)
+    return [x for x in every if x.name == ANY_SHARED or symbols.get(x.name) == "shared"]
 
 
 def _bytes(ins: Instruction) -> int:

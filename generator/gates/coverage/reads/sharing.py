@@ -1,8 +1,9 @@
-"""Who shares what in global memory: one CTA stores an element of C, and one thread leaves a word of
-the workspace, which one other takes and makes absent again.
+"""Who shares what in global memory: one CTA stores an element of C, of a kernel of no family one
+thread, and one thread leaves a word of the workspace, which one other takes and makes absent again.
 
-A watcher of the run in which CTAs that share a tile are followed together. Which of two CTAs stores
-last, and whether a word is absent before a second thread has seen it, no launch says in advance.
+A watcher of the run in which CTAs that share a tile are followed together. Which of two CTAs, or of
+two threads, stores last, and whether a word is absent before a second thread has seen it, no launch
+says in advance.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from hgemm_packs.generator.gates.dataflow.values import WORKSPACE, C
 
 STORED: Final = "shared: two CTAs store an element of C"
+STORED_TWICE: Final = "shared: two threads store an element of C"
 TAKEN: Final = "shared: two threads take a word of the workspace"
 CLEARED: Final = "shared: a thread stores a word of the workspace that others leave and take"
 WORD: Final = 4  # bytes of the workspace that are told apart
@@ -29,9 +31,11 @@ _LAUNCH: Final = 40  # bits of an address in one piece of memory
 
 @dataclass(slots=True)
 class Sharing:
-    """The watcher: for each kind of access, words by launch and who touched them."""
+    """The watcher: for each kind of access, words by launch and who touched them. `by_thread` says
+    that an element of C has one thread that stores it, not only one CTA."""
 
     threads: Threads
+    by_thread: bool = False
     noted: dict[str, list[tuple[Array, Array]]] = field(default_factory=dict)
 
     def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
@@ -49,7 +53,7 @@ class Sharing:
             words = (address[there] & (1 << _LAUNCH) - 1) | self.threads.launch[own] << _LAUNCH
             unit = BYTES if name == C else WORD
             units = words[:, None] + np.arange(0, access_width(ins), unit)
-            by = self.threads.cta[own] if name == C else own
+            by = self.threads.cta[own] if name == C and not self.by_thread else own
             noted = self.noted.setdefault(name + ins.opcode[0], [])
             noted.append((units.ravel(), np.repeat(by, units.shape[1])))
 
@@ -66,9 +70,13 @@ class Sharing:
 
     def fault(self) -> str:
         """The first rule that is broken, in words; empty where none is."""
-        words, _ = self._pairs(C + "st")
-        if (words[1:] == words[:-1]).any():
-            return STORED
+        words, by = self._pairs(C + "st")
+        again = words[1:] == words[:-1]
+        if again.any():
+            if not self.by_thread:
+                return STORED
+            ctas = self.threads.cta[by]
+            return STORED if (again & (ctas[1:] != ctas[:-1])).any() else STORED_TWICE
         taken, takers = self._pairs(WORKSPACE + "ld")
         if (taken[1:] == taken[:-1]).any():
             return TAKEN

@@ -56,7 +56,7 @@ class Arrivals:
     came: Counter[Barrier] = field(default_factory=Counter)
     awaited: set[Barrier] = field(default_factory=set)
     made: Counter[Barrier] = field(default_factory=Counter)
-    is_unknown: bool = False
+    unknown: Instruction | None = None  # one with a number that is not known
 
     def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
         """Note what the threads `who` do to barriers."""
@@ -67,7 +67,7 @@ class Arrivals:
         makes = "init" in words
         count = frame.value(ins.operands[at + 1], np.int32) if makes else None
         if address is None or (makes and count is None):
-            self.is_unknown = True
+            self.unknown = self.unknown or ins
             return
         key = np.broadcast_to(address, who.shape).astype(np.int64) << 20 | self.cta[who]
         each, first, times = np.unique(key, return_index=True, return_counts=True)
@@ -84,7 +84,7 @@ class Arrivals:
 
     def faults(self) -> Iterator[str]:
         """Barriers that are made twice, or waited for and whose last phase is not full."""
-        if self.is_unknown:
+        if self.unknown:
             return
         times = max(self.made.values(), default=1)
         if times > 1:

@@ -18,12 +18,14 @@ import numpy as np
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
 from hgemm_packs.generator.gates.coverage.program.registers import Frame, Reader, adder
+from hgemm_packs.generator.gates.coverage.program.slices import is_generic
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 
 UNSEEN: Final = "lanes: reads what another lane has staged since they met"
 OVER: Final = "lanes: stages over what another lane has read since they met"
 UNTOLD: Final = "lanes: tells of what another lane has staged since they met"
 CTAS: Final = 8  # that are looked at: lanes of all do alike but where a place is named
+CTAS_OF_A_STRANGER: Final = 48  # several of a problem are followed
 UNIT: Final = 4  # bytes that are told apart
 PLACES: Final = 1 << 22  # bytes of a CTA's arrays, as `counts` lays them out
 WARP: Final = 32
@@ -53,8 +55,10 @@ def _tells(ins: Instruction) -> bool:
 
 
 def is_access(ins: Instruction) -> bool:
-    known = ("ld", "st", "ldmatrix", "stmatrix")
-    return _copies(ins) or (ins.opcode[0] in known and not _SHARED.isdisjoint(ins.opcode))
+    """Whether an instruction may read or stage something in shared memory of its own CTA."""
+    if ins.opcode[0] in ("ld", "st", "ldmatrix", "stmatrix"):
+        return not _SHARED.isdisjoint(ins.opcode) or is_generic(ins)
+    return _copies(ins)
 
 
 def _copies(ins: Instruction) -> bool:
@@ -115,10 +119,11 @@ class Lanes:
     multiplied: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, lane: Array, cta: Array, named: Iterable[int] = ()) -> Lanes:
-        """One that looks at the first CTAs, and at as many of those at places that are named."""
+    def of(cls, lane: Array, cta: Array, named: Iterable[int] = (), most: int = CTAS) -> Lanes:
+        """One that looks at the first `most` CTAs, and at as many of those at places that are
+        named."""
         slots = np.full(int(cta.max()) + 1, -1, np.int64)
-        looked = [*range(min(CTAS, slots.size)), *itertools.islice(named, CTAS)]
+        looked = [*range(min(most, slots.size)), *itertools.islice(named, most)]
         for slot, each in enumerate(dict.fromkeys(looked)):
             slots[each] = slot
         return cls(lane, np.arange(lane.size) // WARP, cta, slots)
@@ -132,9 +137,7 @@ class Lanes:
     def __call__(self, ins: Instruction, who: Array, frame: Frame) -> None:
         """Note what the threads `who` read or stage."""
         if _meets(ins):
-            mask = frame.value(ins.operands[0], np.int32) if _is_of_warp(ins) else None
-            met = who if mask is None else who[np.broadcast_to(mask == ALL, who.shape)]
-            self.turn[np.unique(self.warp[met])] += 1
+            self._meet(ins, who, frame)
             return
         if _multiplies(ins):
             self.multiplied.update(np.unique(self.warp[who]).tolist())
@@ -174,6 +177,13 @@ class Lanes:
         (self.staged if access.stages else self.read)[units] = stamp
         if access.stages:
             self.filled[warps] = self.turn[warps]
+
+    def _meet(self, ins: Instruction, who: Array, frame: Frame) -> None:
+        """Begin a turn of the warps that meet; lanes by a mask that is not known are some."""
+        if _is_of_warp(ins):
+            mask = frame.value(ins.operands[0], np.int32)
+            who = who[np.broadcast_to(False if mask is None else mask == ALL, who.shape)]
+        self.turn[np.unique(self.warp[who])] += 1
 
     def _tell(self, ins: Instruction, who: Array) -> None:
         """Note warps of which one lane tells others, and lanes have staged since they met."""

@@ -43,6 +43,12 @@ class Meetings:
     goes_on: Callable[[int], bool]
     meetings: dict[Hashable, _Meeting] = field(default_factory=dict)
     came: dict[tuple[int, Hashable], int] = field(default_factory=dict)  # to which of a place
+    members: dict[Hashable, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for number, each in enumerate(self.strands):
+            for place in ((MEET, each.cta), (OF_WARP, each.warp), OF_CLUSTER):
+                self.members.setdefault(place, []).append(number)
 
     def pass_by(self, number: int, act: Act) -> bool:
         """Whether a strand gets past a barrier, to which it may only come, or wait at it."""
@@ -73,7 +79,7 @@ class Meetings:
         meeting = self.meetings.setdefault(place, _Meeting())
         if (number, place) not in self.came:
             self._come(number, place, meeting, teaches=False)
-        if self._are_here(meeting, lambda each: each.warp == warp):
+        if self._are_here(meeting, (OF_WARP, warp)):
             meeting.end()
         return self._learn(number, place, meeting)
 
@@ -107,15 +113,9 @@ class Meetings:
         if act.kind == MEET and act.numbers[1]:
             return sum(self.strands[each].weight for each in meeting.here) >= act.numbers[1]
         some = self.strands[next(iter(meeting.here))]
-        if act.kind == OF_CLUSTER:
-            return self._are_here(meeting, lambda _: True)
-        if act.kind == MEET:
-            return self._are_here(meeting, lambda each: each.cta == some.cta)
-        return self._are_here(meeting, lambda each: each.warp == some.warp)
+        of = {MEET: (MEET, some.cta), OF_WARP: (OF_WARP, some.warp)}
+        return self._are_here(meeting, of.get(act.kind, OF_CLUSTER))
 
-    def _are_here(self, meeting: _Meeting, meets: Callable[[Strand], bool]) -> bool:
-        return all(
-            number in meeting.here
-            for number, each in enumerate(self.strands)
-            if meets(each) and self.goes_on(number)
-        )
+    def _are_here(self, meeting: _Meeting, place: Hashable) -> bool:
+        here = meeting.here
+        return all(each in here or not self.goes_on(each) for each in self.members[place])

@@ -63,7 +63,7 @@ class Openings:
     met: Array = field(init=False)
     made: dict[Barrier, _Made] = field(default_factory=dict)
     used: dict[int, _Used] = field(default_factory=dict)  # first, by barrier and warp
-    is_unknown: bool = False
+    unknown: Instruction | None = None  # one with a number that is not known
     beyond: str = ""  # an instruction that names a barrier which is not there
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class Openings:
         addresses = [each for each in ins.operands if each.kind == "address"]
         address = frame.sum(addresses[-1])
         if address is None:
-            self.is_unknown = True
+            self.unknown = self.unknown or ins
             return
         key = np.broadcast_to(address, who.shape).astype(np.int64) << 20 | who // WARP
         each, first = np.unique(key, return_index=True)
@@ -95,7 +95,7 @@ class Openings:
         of_cluster = "cluster" in ins.opcode
         number = np.array([CLUSTER]) if of_cluster else frame.value(ins.operands[0], np.int32)
         if number is None:
-            self.is_unknown = True
+            self.unknown = self.unknown or ins
             return
         if not of_cluster and ((number < 0) | (number >= CLUSTER)).any():
             self.beyond = self.beyond or ins.text[:80]
@@ -111,7 +111,7 @@ class Openings:
         maker."""
         if self.beyond:
             yield f"{NO_SUCH} '{self.beyond}'"
-        if self.is_unknown:
+        if self.unknown:
             return
         for key, use in self.used.items():
             made = self.made.get(self._barrier(key, use.thread))

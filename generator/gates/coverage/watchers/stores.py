@@ -20,6 +20,7 @@ from hgemm_packs.generator.gates.coverage.launches import BYTES
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.watchers.events import LAST_LANE
+from hgemm_packs.generator.gates.coverage.watchers.lanes import is_access
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 
 FLYING: Final = "stores: staged over what a bulk store may still read"
@@ -39,7 +40,7 @@ def _kind(ins: Instruction) -> int | None:
     name, words = ins.opcode[0], ins.opcode[1:]
     if name in ("bar", "barrier"):
         return MEET
-    if name in ("st", "stmatrix") and not {"shared", "shared::cta"}.isdisjoint(words):
+    if name in ("st", "stmatrix") and is_access(ins):
         return STAGE
     if name != "cp" or "bulk" not in words:
         return None

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from hgemm_packs.generator.gates.coverage.launches import APART
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
 from hgemm_packs.generator.gates.coverage.program.registers import Frame, adder
 from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at
@@ -35,8 +36,10 @@ _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 ARRIVE, FILL, WAIT, COPY, SEND, PASS = range(6)  # of a barrier; PASS copies to another CTA
 MULTIPLY, PRODUCTS, MULTIPLIED, STORE, STORES, STORED, COPIES, COPIED = range(6, 14)
 MEET, OF_WARP, OF_CLUSTER = range(14, 17)
+LOOK, FENCE = 17, 18  # a wait that acquires nothing, and what acquires what such have seen
 READ, WRITE, FETCH, SENT = range(4)  # what is done to a place: FETCH by cp.async, SENT from afar
 
+_ACQUIRES_NOTHING: Final = ("proxy", "mbarrier_init", "release")
 _NOTHING: Final = (Operand("number"),)
 
 
@@ -77,12 +80,14 @@ def kind_of(ins: Instruction) -> int | None:
         return kinds.get(words[0])
     if name == "mbarrier":
         if words[0] in ("try_wait", "test_wait"):
-            return WAIT
+            return LOOK if "relaxed" in words else WAIT
         return ARRIVE if words[0] in ("arrive", "expect_tx") else None
     if name in ("bar", "barrier"):
         return {"warp": OF_WARP, "cluster": OF_CLUSTER}.get(words[0], MEET)
     if name == "st" and words[0] == "async":
         return SEND
+    if name in ("fence", "membar"):
+        return None if words[0] in _ACQUIRES_NOTHING else FENCE
     if name != "cp":
         return None
     if "bulk" not in words:
@@ -128,7 +133,7 @@ def _numbers_of(
         return addresses[-1], told, _ONE if "arrive" in words else _ZERO
     if kind == FILL:
         return addresses[-1], _ZERO, _ONE if "noinc" in words else _ZERO
-    if kind == WAIT:
+    if kind in (WAIT, LOOK):
         return addresses[-1], values[-1] if "parity" in words else _ZERO + UNKNOWN
     if kind == COPY:
         mask = values[-1] if "multicast::cluster" in words else _ZERO
@@ -140,7 +145,7 @@ def _numbers_of(
     if kind == STORE:
         return addresses[-1], size_of(ins, frame)
     if kind == MULTIPLY:
-        return [_ZERO + UNKNOWN if each is None else described(each) for each in values[1:3]]
+        return [_described(*each) for each in zip(ins.operands[1:3], values[1:3], strict=True)]
     if "wait_all" in words:
         return [_ZERO + UNKNOWN]
     if kind in (STORED, MULTIPLIED, COPIED):
@@ -153,7 +158,14 @@ def _numbers_of(
         return [(mask & WHOLE == WHOLE).astype(np.int64)]
     if kind == OF_CLUSTER:
         return _ZERO + ("wait" in words), _ZERO + ("relaxed" in words)
-    return [_ZERO]
+    return [_ZERO + (kind == FENCE and "cta" in words)]
+
+
+def _described(operand: Operand, value: Array | None) -> Array | None:
+    """Where an operand of a product begins: nowhere, if registers have it."""
+    if operand.kind == "vector":
+        return _ZERO + UNKNOWN
+    return None if value is None else described(value)
 
 
 @dataclass(slots=True)
@@ -167,7 +179,7 @@ class Strands:
     path: Array = field(init=False)  # what tells their sequences apart
     acts: list[tuple[int, Instruction, Array, Array]] = field(default_factory=list)
     touches: list[tuple[int, int, Array, Array, Array]] = field(default_factory=list)
-    is_unknown: bool = False
+    unknown: Instruction | None = None  # one with a number that is not known
 
     def __post_init__(self) -> None:
         self.done = np.zeros(self.cta.size, np.int32)
@@ -183,7 +195,7 @@ class Strands:
             return
         found = _numbers_of(ins, kind, frame, self.size_of)
         if any(each is None for each in found):
-            self.is_unknown = True
+            self.unknown = self.unknown or ins
             return
         numbers = np.stack([np.broadcast_to(each, who.shape) for each in found if each is not None])
         self.acts.append((kind, ins, who, numbers))
@@ -196,10 +208,14 @@ class Strands:
     def _touch(self, ins: Instruction, who: Array, frame: Frame, access: Access) -> None:
         address = access.address(frame)
         if address is None:
-            self.is_unknown = True
+            self.unknown = self.unknown or ins
             return
         address = np.broadcast_to(address, who.shape)
-        some = who % WARP < access.rows if access.rows else np.ones(who.shape, np.bool_)
+        some = address >> APART == 0  # an address of no state space may be one of global memory
+        if access.rows:
+            some &= who % WARP < access.rows
+        if not some.any():
+            return
         place = self.place_of(who[some], address[some])
         units = place[:, None] + np.arange(max(access.width // UNIT, 1))
         who = who[some]

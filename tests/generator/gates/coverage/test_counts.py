@@ -6,7 +6,8 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -16,8 +17,10 @@ from hgemm_packs.generator.families import BATCHED, FAMILIES, GROUPED, family
 from hgemm_packs.generator.gates.coverage import counts, gate
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
-from hgemm_packs.generator.gates.dataflow.program.parse import parse
+from hgemm_packs.generator.gates.dataflow.program.parse import Kernel, parse
 from hgemm_packs.generator.gates.dataflow.program.webs import split
+from hgemm_packs.generator.redteam import corpus
+from hgemm_packs.generator.run import evaluate
 
 pytestmark = pytest.mark.usefixtures("kept")
 
@@ -114,3 +117,42 @@ def test_threads_meet_at_barriers_that_there_are() -> None:
     assert found.startswith(
         "arrivals: a CTA has 16 barriers to meet at, and another is named in 'bar"
     )
+
+
+def test_a_place_that_is_not_known_is_refused() -> None:
+    """The watchers stopped there, and said nothing of what else they had seen."""
+    case = next(each for each in corpus.load() if each.name == "adva_staged_at_its_rank")
+    assert case.candidate
+    verdict = evaluate.build_gates(case.candidate)[0][-1]
+    assert verdict.detail.startswith(counts.UNKNOWN.format("st.shared")[:-1])
+
+
+@pytest.mark.parametrize(
+    ("grid", "together", "few", "starts"),
+    [
+        ((9, 7), 1, True, {(0, 0), (8, 6)}),
+        ((1, 1), 1, False, {(0, 0)}),
+        ((2, 1), 2, False, {(0, 0)}),
+        ((3, 1), 1, False, {(0, 0), (1, 0), (2, 0)}),
+        ((20, 1), 2, False, {(0, 0), (2, 0), (10, 0), (18, 0)}),
+        ((1, 9), 1, False, {(0, 0), (0, 4), (0, 8)}),
+    ],
+)
+def test_clusters_in_the_middle_are_followed(
+    grid: tuple[int, int], together: int, few: bool, starts: set[tuple[int, int]]
+) -> None:
+    assert {*counts._starts(grid, together, few)} == starts
+
+
+@pytest.mark.parametrize(
+    ("room", "slices", "k"), [(12288, 1, 808), (12288, 2, 1608), (0, 1, 0), (1 << 30, 1, 16424)]
+)
+def test_k_goes_round_shared_memory_twice(room: int, slices: int, k: int) -> None:
+    """A stage holds 16 rows or more, 32 bytes of each K: 12 KiB are at most 384 of K."""
+    case = next(each for each in corpus.load() if each.name == "adva_race_in_the_middle")
+    assert case.candidate
+    fields = {**case.candidate.fields, "smem_bytes": 0}
+    fields["grid"] = {**fields["grid"], "tile_n": 64, "slices": slices}
+    kernel = Kernel("", (), {"staged": "shared"}, {"staged": room})
+    trial = cast(Trial, SimpleNamespace(fields=fields, kernel=kernel))
+    assert [each.k for each in counts._deep(trial)] == ([k] if k else [])

@@ -1,4 +1,5 @@
-"""An element of C has one CTA that stores it, a word of the workspace one thread that takes it.
+"""An element of C has one CTA, or one thread, that stores it, a word of the workspace one thread
+that takes it.
 
 The story: two slices stored the same tile, each in its own order of addition; two CTAs waited for
 one word, which the first made absent; and a lane cleared its neighbour's word. The last bits of C,
@@ -25,6 +26,8 @@ CASES = {case.name: case for case in corpus.load()}
         ("stored_by_two_slices", sharing.STORED),
         ("word_with_two_readers", sharing.TAKEN),
         ("word_cleared_by_its_neighbour", sharing.CLEARED),
+        ("adva_word_cleared_by_a_neighbour", sharing.CLEARED),
+        ("adva_stored_by_two_warps", sharing.STORED_TWICE),
     ],
 )
 def test_who_shares_global_memory_does_not_depend_on_who_comes_first(name: str, words: str) -> None:

@@ -87,6 +87,7 @@ def test_barriers_that_a_copy_counts_on_are_shown_to_it(name: str) -> None:
 
 
 STORE = "st.shared.u32 [%r8], %r99;"
+GENERIC = "cvt.u64.u32 %rd20, %r8; cvta.shared.u64 %rd21, %rd20; st.u32 [%rd21], %r99;"
 OUT = "cvt.rn.f16x2.f32 %r99, %f2, %f1;"
 BULK = (
     "cp.async.bulk.global.shared::cta.bulk_group [%rd3], [%r7], 256;"
@@ -102,6 +103,7 @@ ONE = "setp.eq.u32 %p1, %r5, 0;"
         f"{OUT} {STORE} bar.sync 0; {FENCE} {BULK}",
         f"{OUT} {STORE} bar.sync 0; {FENCE} {ONE} @!%p1 bra $L1; {BULK} $L1:",
         f"{OUT} {STORE} {FENCE} bar.sync 0; {ONE} @!%p1 bra $L1; {BULK} $L1:",
+        f"{OUT} {GENERIC} {FENCE} bar.sync 0; {BULK}",
         f"{OUT} {STORE.replace('%r8', '%r10')} {FENCE} {STORE} fence.proxy.async; {BULK}",
     ],
 )
@@ -126,3 +128,8 @@ def test_a_path_without_a_fence_is_refused(put: str) -> None:
     verdict = check(sums=put)
     assert verdict.status is Status.DATAFLOW
     assert "fence: no fence.proxy.async behind 'st.shared.u32" in verdict.detail
+
+
+def test_a_store_that_names_no_state_space_is_fenced_too() -> None:
+    verdict = check(sums=f"{OUT} {GENERIC} bar.sync 0; {BULK}")
+    assert "fence: no fence.proxy.async behind 'st.u32" in verdict.detail

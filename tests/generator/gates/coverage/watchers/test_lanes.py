@@ -12,7 +12,7 @@ import pytest
 
 from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core.spec import Status
-from hgemm_packs.generator.gates.coverage import gate
+from hgemm_packs.generator.gates.coverage import gate, launches
 from hgemm_packs.generator.gates.coverage.program.registers import Frame, Registers, Threads
 from hgemm_packs.generator.gates.coverage.watchers import lanes
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
@@ -49,7 +49,11 @@ def ins(at: int, *opcode: str) -> Instruction:
 STAGE = ins(1, "st", "shared", "u32")
 READ = ins(2, "ld", "shared", "u32")
 ROWS = ins(3, "stmatrix", "sync", "aligned", "m8n8", "x4", "shared", "b16")
-MEET = ins(4, "bar", "warp", "sync")
+EVERYONE = (Operand("number", value=lanes.ALL),)
+MEET = Instruction(4, ("bar", "warp", "sync"), EVERYONE, "", False, "")
+SOME = Instruction(4, MEET.opcode, (Operand("register", name="%r2"),), "", False, "")  # unknown
+GENERIC = ins(5, "st", "u32")
+BASES = {name: base << launches.APART for name, base in launches.BASES.items()}
 WITHIN = [i ^ 4 for i in BY_FOUR]  # a neighbour's
 
 
@@ -59,6 +63,9 @@ WITHIN = [i ^ 4 for i in BY_FOUR]  # a neighbour's
         ([(STAGE, BY_FOUR), (READ, BY_FOUR)], ""),
         ([(STAGE, BY_FOUR), (READ, WITHIN)], lanes.UNSEEN),
         ([(STAGE, BY_FOUR), (MEET, BY_FOUR), (READ, WITHIN)], ""),
+        ([(STAGE, BY_FOUR), (SOME, BY_FOUR), (READ, WITHIN)], lanes.UNSEEN),
+        ([(GENERIC, BY_FOUR), (READ, WITHIN)], lanes.UNSEEN),
+        ([(GENERIC, [each + BASES["A"] for each in BY_FOUR]), (READ, WITHIN)], ""),
         ([(READ, WITHIN), (STAGE, BY_FOUR)], lanes.OVER),
         ([(READ, WITHIN), (MEET, BY_FOUR), (STAGE, BY_FOUR)], ""),
         ([(ROWS, range(0, 1024, 16)), (READ, BY_FOUR)], lanes.UNSEEN),

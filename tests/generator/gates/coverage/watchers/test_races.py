@@ -19,8 +19,10 @@ from hgemm_packs.generator.gates.coverage.watchers.strands import (
     COPIED,
     COPIES,
     COPY,
+    FENCE,
     FETCH,
     FILL,
+    LOOK,
     MEET,
     MULTIPLIED,
     MULTIPLY,
@@ -74,7 +76,7 @@ def strand(cta: int, warp: int, things: list[Thing], weight: int = 32) -> Strand
 def judge(*strands: Strand, together: int = 1, count: int = 1) -> str:
     """The rule that they break."""
     kernel = cast(Kernel, SimpleNamespace(instructions=[INS]))
-    noted = SimpleNamespace(is_unknown=False, together=together, clusters=lambda: [list(strands)])
+    noted = SimpleNamespace(unknown=None, together=together, clusters=lambda: [list(strands)])
     counts = {(cta, at): count if at == EMPTY else 1 for cta in (0, 1) for at in (FULL, EMPTY)}
     found = races.faults(kernel, cast(Strands, noted), counts, races.ACTS)
     return next(found, "").partition(" in '")[0]
@@ -207,6 +209,40 @@ def test_a_wait_that_may_be_over_at_once_teaches_nothing() -> None:
     assert judge(copier, knows, strand(0, 2, early)) == races.READS
 
 
+@pytest.mark.parametrize(
+    ("waits", "words"),
+    [
+        ([(WAIT, EMPTY, 0)], ""),
+        ([(LOOK, EMPTY, 0)], races.READS),
+        ([(LOOK, EMPTY, 0), (FENCE, 0)], ""),
+        ([(LOOK, EMPTY, 0), (FENCE, 1)], races.READS),  # a fence for the CTA alone
+        ([(FENCE, 0), (LOOK, EMPTY, 0)], races.READS),
+        ([(LOOK, EMPTY, 0), (WAIT, EMPTY, 0)], ""),
+    ],
+)
+def test_a_relaxed_wait_teaches_nothing_until_a_fence(waits: list[Thing], words: str) -> None:
+    sends = strand(0, 0, [("sent", 1), (SEND, AWAY + EMPTY, BYTES)], 1)
+    takes = strand(1, 1, [(ARRIVE, EMPTY, BYTES, 1), *waits, ("read",)], 1)
+    assert judge(sends, takes, together=2) == words
+
+
+@pytest.mark.parametrize(
+    ("behind", "words"), [([SYNC, *READS], ""), ([SYNC, SYNC, *READS], ""), (READS, races.READS)]
+)
+def test_a_cluster_that_goes_another_way_is_always_looked_at(
+    behind: list[Thing], words: str
+) -> None:
+    """Others had used up what may be looked at."""
+    syncs = [[SYNC] * i for i in (4, 3, 2)]
+    clusters = [[strand(0, 0, [*WRITES, *i]), strand(0, 1, [*i, *READS])] for i in syncs]
+    own = [each for each in behind if each == SYNC]
+    clusters.append([strand(0, 0, [*WRITES, *own]), strand(0, 1, behind)])
+    kernel = cast(Kernel, SimpleNamespace(instructions=[INS]))
+    noted = SimpleNamespace(unknown=None, together=1, clusters=lambda: clusters)
+    found = next(races.faults(kernel, cast(Strands, noted), {}, 0), "")
+    assert found.partition(" in '")[0] == words
+
+
 def test_a_warp_multiplies_as_one() -> None:
     """Its first lane gives a stage back for all."""
     lane = [*GIVES[:1], *ROUND, *BACK, *GIVES[5:]]
@@ -270,6 +306,10 @@ CASES = {case.name: case for case in corpus.load()}
         "oneshot_meets_by_half",
         "asks_for_a_stage_too_many",
         "leaves_before_its_inbox_is_full",
+        "adva_ring_by_a_table",
+        "adva_sent_sums_not_acquired",
+        "adva_race_in_the_middle",
+        "adva_staged_by_generic_addresses",
     ],
 )
 def test_races_of_whole_kernels_are_seen(name: str) -> None:

@@ -54,6 +54,7 @@ STORE = ("cp", "async", "bulk", "tensor", "2d", "global", "shared::cta", "bulk_g
 COMMIT = ("cp", "async", "bulk", "commit_group")
 WAIT = ("cp", "async", "bulk", "wait_group", "read")
 STAGE, MEET = ("st", "shared", "v4", "u32"), ("bar", "sync")
+GENERIC = ("st", "v4", "u32")
 FIRST, SECOND = 0, BOX
 STORED = [(STORE, FIRST), (COMMIT, None)]
 BOTH = [*STORED, (STORE, SECOND), (COMMIT, None)]
@@ -67,6 +68,7 @@ ENDED = (WAIT, 0)
         (STORED, stores.UNENDED),
         ([*BOTH, (WAIT, 1)], stores.UNENDED),
         ([*STORED, (STAGE, FIRST + BOX - 16), ENDED], stores.FLYING),
+        ([*STORED, (GENERIC, FIRST + BOX - 16), ENDED], stores.FLYING),
         ([*STORED, (STAGE, FIRST + BOX), ENDED], ""),
         ([*STORED, ENDED, (STAGE, FIRST)], stores.UNMET),
         ([*STORED, ENDED, (MEET, None), (STAGE, FIRST)], ""),
