@@ -4,9 +4,9 @@
 
 Layers and sizes that a seed drew, through `matmul`, are lines of the last run of
 `benchmarks.measure.unseen`, the host's figures of the last HOSTS that have them, each on a host of
-its own; `search` is the best kernel that a search found for drawn layers, before fallback, of each problem that came to its
-finals; `models` are steps of whole models in CUDA graphs; `grouped` are products of experts,
-`batched` batches of `bmm` and `baddbmm`.
+its own; `search` is the best kernel that a search found for drawn layers, before fallback, of each
+problem that came to its finals; `models` are steps of whole models in CUDA graphs; `grouped` are
+products of experts, `batched` batches of `bmm` and `baddbmm`.
 """
 
 from __future__ import annotations

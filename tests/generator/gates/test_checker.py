@@ -1,10 +1,12 @@
-"""What the numeric gate compares with: guards and padding; and its words."""
+"""What the numeric gate compares with: guards and padding; how it lays out and launches; and its
+words."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.checker import (
     GUARD_BITS,
     Checker,
@@ -12,9 +14,11 @@ from hgemm_packs.generator.gates.checker import (
     make_guarded_place,
     operand,
 )
-from tests.generator.redteam.cheats import Tensor, beyond, honest, made_up
+from hgemm_packs.generator.gates.sizes import check_bases
+from tests.generator.redteam.cheats import TILE_M, TILE_N, Tensor, beyond, honest, made_up
 
 CPU = torch.device("cpu")
+WRONG = "elements wrong or unwritten"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -64,3 +68,34 @@ def test_verdicts_are_read_once() -> None:
     assert run.result.shapes_tested == 0, "nothing is read before it is asked for"
     assert run.settle().shapes_tested == 4
     assert run.settle().shapes_tested == 4
+
+
+def test_a_kernel_that_counts_on_the_ctas_of_a_device_is_wrong_within_fewer() -> None:
+    """Of each 132 tiles seven are made, as by a step of 132 tiles in a grid of seven CTAs."""
+
+    def seven_of_132(a: Tensor, b: Tensor, c: Tensor) -> None:
+        honest(a, b, c)
+        columns = -(-c.shape[1] // TILE_N)
+        for tile in range(-(-c.shape[0] // TILE_M) * columns):
+            if tile % 132 >= 7:
+                row, column = divmod(tile, columns)
+                rows, width = row * TILE_M, column * TILE_N
+                c[rows : rows + TILE_M, width : width + TILE_N] = torch.nan
+
+    run = Checker(made_up(), honest, CPU, 1)
+    numeric.check_fewer(run, [honest])
+    run.settle()
+    numeric.check_fewer(run, [honest, seven_of_132])
+    with pytest.raises(NumericError, match=rf"^fewer CTAs \d+x\d+x\d+: .*{WRONG}"):
+        run.settle()
+
+
+def test_each_operand_lies_at_each_alignment_whatever_the_others_are_at() -> None:
+    def launch(a: Tensor, b: Tensor, c: Tensor) -> None:
+        honest(a, b, c)
+        c[0] += int(a.data_ptr() % 16 == 8 and b.data_ptr() % 16 == 0)
+
+    aligned = made_up(align={"a": 4, "b": 4, "c": 8})
+    check_bases(Checker(aligned, honest, CPU, 1))
+    with pytest.raises(NumericError, match=f"^bases .*{WRONG}"):
+        check_bases(Checker(aligned, launch, CPU, 1))

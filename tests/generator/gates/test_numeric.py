@@ -10,7 +10,7 @@ import torch
 
 from hgemm_packs.generator.gates import numeric
 from hgemm_packs.generator.gates.checker import Checker, Launch, Numeric, NumericError
-from hgemm_packs.generator.gates.sizes import SIDE, check_bases, check_sizes
+from hgemm_packs.generator.gates.sizes import SIDE, check_sizes
 from hgemm_packs.generator.gates.values import depth, sums
 from hgemm_packs.pack.manifest import KernelEntry
 from tests import packs
@@ -269,26 +269,6 @@ def test_rows_of_tiles_beyond_the_ctas_of_a_kernel_without_maps() -> None:
         numeric.check(made_up(), late, CPU, SMS, seed=1, max_ctas=600)
 
 
-def test_a_kernel_that_counts_on_the_ctas_of_a_device_is_wrong_within_fewer() -> None:
-    """Of each 132 tiles seven are made, as by a step of 132 tiles in a grid of seven CTAs."""
-
-    def seven_of_132(a: Tensor, b: Tensor, c: Tensor) -> None:
-        honest(a, b, c)
-        columns = -(-c.shape[1] // TILE_N)
-        for tile in range(-(-c.shape[0] // TILE_M) * columns):
-            if tile % 132 >= 7:
-                row, column = divmod(tile, columns)
-                rows, width = row * TILE_M, column * TILE_N
-                c[rows : rows + TILE_M, width : width + TILE_N] = torch.nan
-
-    run = Checker(made_up(), honest, CPU, 1)
-    numeric.check_fewer(run, [honest])
-    run.settle()
-    numeric.check_fewer(run, [honest, seven_of_132])
-    with pytest.raises(NumericError, match=rf"^fewer CTAs \d+x\d+x\d+: .*{WRONG}"):
-        run.settle()
-
-
 def test_ctas_that_wait_for_each_other_all_run_at_once() -> None:
     grid = {"tile_m": TILE_M, "tile_n": TILE_N, "persistent": False, "slices": 4}
     built = packs.built("made_up", "tma2_ws_v2", cluster=[1, 1, 2], grid=grid)
@@ -349,14 +329,3 @@ def test_a_planned_depth_is_added_up_to_its_end() -> None:
         run = Checker(made_up(), kernel, torch.device("cpu"), seed=1)
         with contextlib.nullcontext() if right else pytest.raises(NumericError, match="exact"):
             check_sizes(run, [(1, 8, 65600)])
-
-
-def test_each_operand_lies_at_each_alignment_whatever_the_others_are_at() -> None:
-    def launch(a: Tensor, b: Tensor, c: Tensor) -> None:
-        honest(a, b, c)
-        c[0] += int(a.data_ptr() % 16 == 8 and b.data_ptr() % 16 == 0)
-
-    aligned = made_up(align={"a": 4, "b": 4, "c": 8})
-    check_bases(Checker(aligned, honest, CPU, 1))
-    with pytest.raises(NumericError, match=f"^bases .*{WRONG}"):
-        check_bases(Checker(aligned, launch, CPU, 1))
