@@ -292,15 +292,6 @@ def runtime_versions(device_index: int) -> dict[str, str]:
     return versions
 
 
-def counters_text() -> str:
-    """How many calls each path has taken in this process, one a line."""
-    from . import launcher
-
-    counts = launcher.counters()
-    width = max(map(len, counts), default=0)
-    return "\n".join(f"{name:{width}}  {count}" for name, count in counts.items())
-
-
 def show_config() -> str:
     """What a bug report needs: versions, settings, packs in search order, what was refused."""
     here = settings()

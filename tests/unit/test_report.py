@@ -135,16 +135,6 @@ def test_explain_prints_the_decision_for_tensors(
     )
 
 
-def test_counters(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {"hits": 12, "launches": 9, "fallback dtype": 3}
-    monkeypatch.setattr(launcher, "counters", lambda: counts)
-    assert report.counters_text().splitlines() == [
-        "hits            12",
-        "launches        9",
-        "fallback dtype  3",
-    ]
-
-
 def test_the_configuration_names_packs_and_refusals(
     good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,27 +47,21 @@ static PyObject *kernel_workspace(PyObject *self, PyObject *args) {
   return PyLong_FromLongLong(ctas * each);
 }
 
-// For gates: modules are never unloaded, so that the other kernel may outlive this one.
-static PyObject *kernel_within(PyObject *self, PyObject *argument) {
+static PyObject *kernel_within(PyObject *self, PyObject *argument) {  // modules are never unloaded
   const loaded_kernel *kernel = &((kernel_object *)self)->kernel;
-  const int together = placed_together(&kernel->record);
-  const long ctas = PyLong_AsLong(argument);
-  if (ctas == -1 && PyErr_Occurred()) return NULL;
-  if (ctas < together || ctas > kernel->max_ctas)
-    return PyErr_Format(PyExc_ValueError, "within: %ld CTAs are not %d to %d", ctas, together,
-                        kernel->max_ctas);
+  const int together = placed_together(&kernel->record), most = kernel->max_ctas;
+  const long n = PyLong_AsLong(argument);
+  if (n < together || n > most)
+    return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "%ld of %d CTAs", n, most);
   kernel_object *object = PyObject_New(kernel_object, Py_TYPE(self));
-  if (!object) return NULL;
-  object->kernel = *kernel;
-  object->kernel.max_ctas = (int)(ctas / together * together);
+  if (object) object->kernel = *kernel, object->kernel.max_ctas = (int)(n / together * together);
   return (PyObject *)object;
 }
 
 static PyMethodDef KERNEL_METHODS[] = {
     {"workspace", kernel_workspace, METH_VARARGS,
      "workspace(m, n): bytes of workspace of an M x N product; 0 without one"},
-    {"within", kernel_within, METH_O,
-     "within(ctas): the same kernel as on a device that runs at most so many CTAs at once"},
+    {"within", kernel_within, METH_O, "within(ctas): as on a device that runs so few at once"},
     {0},
 };
 
