@@ -38,8 +38,12 @@ def test_a_kernel_of_groups_meets_what_it_compares_sizes_with() -> None:
     assert any(m == 1 and n > 8 for m, n, _ in found)
     found = asked("leave_beyond", "n > (1 << 17)", "sm90_grouped")
     assert {n > 1 << 17 for _, n, _ in found} == {False, True}
-    found = asked("leave_beyond", "(i64)m * n", "sm90_grouped")
-    assert {m * n >= 1 << 31 for m, n, _ in found} == {False, True}
+
+
+def test_a_kernel_that_leaves_where_tiles_are_many_is_refused() -> None:
+    """What it would have done there is seen of no list."""
+    made = planted("leave_beyond", "(i64)m * n", "sm90_grouped").candidate
+    assert "one way: no list of groups takes the other" in of(made.source, made.fields).detail
 
 
 def test_what_deep_k_alone_decides_of_groups_is_refused() -> None:
