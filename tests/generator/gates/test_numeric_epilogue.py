@@ -315,4 +315,5 @@ def test_a_bias_is_as_long_as_the_largest_problem(monkeypatch: pytest.MonkeyPatc
 def test_a_residual_that_no_card_holds_is_left_out() -> None:
     fields = sizes.fields_of(made_up(grid={"tile_m": 256, "tile_n": 128, "persistent": True}))
     plain, added = ([*sizes.large({**fields, "epilogue": x})] for x in ("none", "residual"))
-    assert [shape for shape in plain if shape not in added] == [(256 * 2049, 128 * 513, 8)]
+    left_out = [each[:3] for each in plain if each not in added]
+    assert left_out == [(256 * 2049, 128 * 513, 8)]
