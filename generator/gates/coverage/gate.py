@@ -163,8 +163,10 @@ class _Case:
         self.trial.run(known[::TILED], whole=True, ctas=2)
         kept, notes.came = notes.came, {}
         seen_lost, notes.lost = notes.lost, set()
-        self.trial.glance([*extremes(self.fields), *torn(self.fields)])
-        notes.came, notes.asked = kept, frozenset()
+        self.trial.glance(extremes(self.fields))
+        notes.asked = frozenset()
+        self.trial.glance(torn(self.fields))
+        notes.came = kept
         suspects = (notes.lost | self._cut()) - seen_lost
         suspects = {at for at in suspects if not self._is_harmless(at)}
         if suspects:
@@ -210,7 +212,7 @@ class _Case:
             return True
         in_grid = PLACES in self.exceptions and any(map(is_place, self.proofs.depends(ins)))
         bits = widths.kept(ins)
-        lays = bits is None or ins.opcode[0] == "shl" or (ins.opcode[0] == "and" and bits <= TURNS)
+        lays = bits is None or ins.opcode[0] != "and" or bits <= TURNS
         return in_grid and lays
 
     def _cut(self) -> set[int]:
@@ -228,14 +230,19 @@ class _Case:
             if low is not None and high is not None and low >= 0 and high < 1 << bits:
                 continue
             counters = self.proofs.nearest(ins)
-            named = self.proofs.depends(ins) & {*self.flow.sizes}
-            if named and not counters and self.proofs.is_of_sizes(ins):
+            if not counters and self._is_cut_by_a_stranger(ins):
                 found.add(ins.index)
             elif counters and self.trial.steady(counters) != counters:
                 most = self.trial.most_of(operand.name)
                 if most is None or most >= 1 << bits:
                     found.add(ins.index)
         return found
+
+    def _is_cut_by_a_stranger(self, ins: Instruction) -> bool:
+        """Whether sizes decide what an instruction of no family keeps few bits of: compilers put
+        flags together so, in families' kernels."""
+        of_sizes = self.proofs.depends(ins) & {*self.flow.sizes} and self.proofs.is_of_sizes(ins)
+        return bool(of_sizes) and not is_of_family(self.fields)
 
     def missing(self) -> Iterator[tuple[int, int]]:
         """Outcomes that are still to be had: (instruction, outcome)."""

@@ -16,14 +16,13 @@ from hgemm_packs.generator.gates.coverage.planning import planner
 from hgemm_packs.generator.gates.coverage.problems import tested
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
 from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
-from hgemm_packs.generator.gates.coverage.proofs import Proofs, is_threshold
+from hgemm_packs.generator.gates.coverage.proofs import Proofs, is_place, is_threshold
 from hgemm_packs.generator.gates.coverage.trial import Trial
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 EACH: Final = 3  # of tested problems one is followed: all that follows is asked for
 CTAS: Final = 2
 CTAS_OF_LISTS: Final = 4
-_OF_THREADS: Final = frozenset(("%tid.x", "%laneid"))
 #: What is never zero of these is not asked of a list: a group that is there has a tile.
 _BOTH: Final = frozenset(("setp", "min", "max", "and", "or", "xor", "not", "rem", "abs"))
 
@@ -41,13 +40,13 @@ class Asked:
             for at, names in sorted(depends.items())
             if names and names <= self.sizes and not proofs.counters(self.known[at])
         ]
-        self.of_lists = [at for at, names in sorted(depends.items()) if names - self._of_loops]
+        of_list = {*trial.kernel.params[-2:]}  # the ends, and how many
+        self.of_lists = [
+            at
+            for at, names in sorted(depends.items())
+            if names & of_list or any(map(is_place, names))
+        ]
         self.problems: list[Sizes] = []
-
-    @property
-    def _of_loops(self) -> frozenset[str]:
-        """What turns of a loop over K, or a thread's number, follow from."""
-        return _OF_THREADS | self.sizes
 
     def follow(self) -> Iterator[str]:
         """Look for problems; words for each outcome that none has."""

@@ -121,7 +121,7 @@ def test_threads_meet_at_barriers_that_there_are() -> None:
 
 def test_a_place_that_is_not_known_is_refused() -> None:
     """The watchers stopped there, and said nothing of what else they had seen."""
-    case = next(each for each in corpus.load() if each.name == "adva_staged_at_its_rank")
+    case = next(each for each in corpus.load() if each.name == "staged_at_its_rank")
     assert case.candidate
     verdict = evaluate.build_gates(case.candidate)[0][-1]
     assert verdict.detail.startswith(counts.UNKNOWN.format("st.shared")[:-1])
@@ -149,7 +149,7 @@ def test_clusters_in_the_middle_are_followed(
 )
 def test_k_goes_round_shared_memory_twice(room: int, slices: int, k: int) -> None:
     """A stage holds 16 rows or more, 32 bytes of each K: 12 KiB are at most 384 of K."""
-    case = next(each for each in corpus.load() if each.name == "adva_race_in_the_middle")
+    case = next(each for each in corpus.load() if each.name == "race_in_the_middle")
     assert case.candidate
     fields = {**case.candidate.fields, "smem_bytes": 0}
     fields["grid"] = {**fields["grid"], "tile_n": 64, "slices": slices}

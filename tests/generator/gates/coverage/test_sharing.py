@@ -26,8 +26,8 @@ CASES = {case.name: case for case in corpus.load()}
         ("stored_by_two_slices", sharing.STORED),
         ("word_with_two_readers", sharing.TAKEN),
         ("word_cleared_by_its_neighbour", sharing.CLEARED),
-        ("adva_word_cleared_by_a_neighbour", sharing.CLEARED),
-        ("adva_stored_by_two_warps", sharing.STORED_TWICE),
+        ("word_cleared_by_a_neighbour", sharing.CLEARED),
+        ("stored_by_two_warps", sharing.STORED_TWICE),
     ],
 )
 def test_who_shares_global_memory_does_not_depend_on_who_comes_first(name: str, words: str) -> None:

@@ -306,10 +306,10 @@ CASES = {case.name: case for case in corpus.load()}
         "oneshot_meets_by_half",
         "asks_for_a_stage_too_many",
         "leaves_before_its_inbox_is_full",
-        "adva_ring_by_a_table",
-        "adva_sent_sums_not_acquired",
-        "adva_race_in_the_middle",
-        "adva_staged_by_generic_addresses",
+        "ring_by_a_table",
+        "sent_sums_not_acquired",
+        "race_in_the_middle",
+        "staged_by_generic_addresses",
     ],
 )
 def test_races_of_whole_kernels_are_seen(name: str) -> None:
