@@ -22,6 +22,7 @@ from hgemm_packs.generator.gates.coverage.launches import (
     stored,
 )
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.opcodes import access_width
 from hgemm_packs.generator.gates.coverage.program.quick import divided, numbers_in
 from hgemm_packs.generator.gates.coverage.program.registers import (
     Frame,
@@ -31,7 +32,6 @@ from hgemm_packs.generator.gates.coverage.program.registers import (
     reader,
 )
 from hgemm_packs.generator.gates.coverage.program.slices import is_generic
-from hgemm_packs.generator.gates.coverage.watchers.lanes import access_width
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.values import ADDENDS, ENDS, WORKSPACE, C
 from hgemm_packs.pack.manifest import GROUPED_LAYOUT
@@ -267,16 +267,16 @@ def _kind_of(ins: Instruction) -> _Kind:
     return _Kind(ins, _apart(address), size, writes, room, whole)
 
 
-def _numbers(operands: Sequence[Operand]) -> list[Operand]:
-    """What a copy has beside addresses: the bytes that it writes, and takes."""
-    return [x for x in operands if x.kind in ("number", "register")]
-
-
 def _room_of(ins: Instruction) -> int | None:
     """The bytes that a copy by threads writes: it may take no more (PTX ISA 9.0, 9.7.9.25.3)."""
-    numbers = _numbers(ins.operands)
+    numbers = _numbers_of(ins)
     by_threads = ins.opcode[0] == "cp" and "bulk" not in ins.opcode
     return numbers[0].value if by_threads and len(numbers) > 1 else None
+
+
+def _numbers_of(ins: Instruction) -> list[Operand]:
+    """What a copy has beside addresses: the bytes that it writes, and takes."""
+    return [x for x in ins.operands if x.kind in ("number", "register")]
 
 
 def _of_global(address: Reader, size: Reader) -> Reader:
@@ -304,7 +304,7 @@ def _size_of(ins: Instruction) -> Reader:
     if ins.opcode[0] == "prefetch":
         return lambda _: _ONE
     if ins.opcode[0] == "cp":
-        numbers = _numbers(ins.operands)
+        numbers = _numbers_of(ins)
         if not numbers:  # also what only waits for copies
             return lambda _: None
         whole = numbers[1 if len(numbers) > 1 and "bulk" not in ins.opcode else 0]

@@ -37,7 +37,7 @@ from hgemm_packs.generator.gates.coverage.problems import (
 )
 from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
-from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
+from hgemm_packs.generator.gates.coverage.program.outcomes import BOTH, OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.program.slices import makers
 from hgemm_packs.generator.gates.coverage.proofs import Proofs, is_place
 from hgemm_packs.generator.gates.coverage.reads import irregular
@@ -58,11 +58,8 @@ LEAST_BITS: Final = 24  # of what grows with K: so many steps of K are more than
 SHARED: Final = 6  # tested problems in which CTAs that share tiles of a family are looked at
 TILED: Final = 3  # of so many tested problems one is judged by its tiles
 
-#: Of these both outcomes are needed; of other arithmetic on sizes it is enough that a result is
-#: not always zero.
-_BOTH: Final = frozenset(("setp", "min", "max", "and", "or", "xor", "not", "rem", "abs"))
-#: And of these where a size alone decides, not a place in the grid or the turn of a loop: what is
-#: never zero, or zero but for one size, tells that size from all others.
+#: Both outcomes are needed of BOTH, and of these where a size alone decides, not a place of a grid
+#: or the turn of a loop: what is never zero, or but for one size, tells that size from all others.
 _BOTH_OF_SIZES: Final = frozenset(("shr", "div", "mul", "bfe", "cvt"))
 _WORDS: Final = {ZERO: "false, zero or smaller", OTHER: "true, not zero or larger"}
 
@@ -202,7 +199,7 @@ class _Case:
 
     def _needs_zero(self, ins: Instruction) -> bool:
         name = ins.opcode[0]
-        return name in _BOTH or (name in _BOTH_OF_SIZES and self.proofs.is_of_sizes(ins))
+        return name in BOTH or (name in _BOTH_OF_SIZES and self.proofs.is_of_sizes(ins))
 
     def _is_harmless(self, at: int) -> bool:
         """Whether an instruction belongs to how a family lays tiles on a grid, as a multiple of a

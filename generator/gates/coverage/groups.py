@@ -15,16 +15,15 @@ from hgemm_packs.generator.gates.coverage.launches import Sizes
 from hgemm_packs.generator.gates.coverage.planning import planner
 from hgemm_packs.generator.gates.coverage.problems import tested
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
-from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
-from hgemm_packs.generator.gates.coverage.proofs import Proofs, is_place, is_threshold
+from hgemm_packs.generator.gates.coverage.program.memory import is_load
+from hgemm_packs.generator.gates.coverage.program.outcomes import BOTH, OTHER, ZERO
+from hgemm_packs.generator.gates.coverage.proofs import Proofs, is_place, is_threshold, reading
 from hgemm_packs.generator.gates.coverage.trial import Trial
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 EACH: Final = 3  # of tested problems one is followed: all that follows is asked for
 CTAS: Final = 2
 CTAS_OF_LISTS: Final = 4
-#: What is never zero of these is not asked of a list: a group that is there has a tile.
-_BOTH: Final = frozenset(("setp", "min", "max", "and", "or", "xor", "not", "rem", "abs"))
 
 
 class Asked:
@@ -40,11 +39,11 @@ class Asked:
             for at, names in sorted(depends.items())
             if names and names <= self.sizes and not proofs.counters(self.known[at])
         ]
-        of_list = {*trial.kernel.params[-2:]}  # the ends, and how many
+        groups = trial.kernel.params[-1]  # how many
         self.of_lists = [
             at
             for at, names in sorted(depends.items())
-            if names & of_list or any(map(is_place, names))
+            if groups in names or any(map(is_place, names)) or self._is_from_a_list(self.known[at])
         ]
         self.problems: list[Sizes] = []
 
@@ -89,14 +88,19 @@ class Asked:
 
     def _is_asked(self, at: int, outcome: int) -> bool:
         ins = self.known[at]
-        if outcome == ZERO and ins.opcode[0] not in _BOTH:
-            return False
+        if outcome == ZERO and ins.opcode[0] not in BOTH:
+            return False  # a group that is there has a tile
         return not (self._is_of_two(ins) or self.proofs.excluded(ins, outcome))
 
     def _is_of_two(self, ins: Instruction) -> bool:
         """Whether an instruction asks which of two numbers from a list is larger: a tile that a
         group has begins before the group ends."""
-        return is_threshold(ins) and all(each.kind == "register" for each in ins.operands[1:])
+        if not is_threshold(ins):
+            return False
+        return all(self._is_from_a_list(reading(ins, operand)) for operand in (1, 2))
+
+    def _is_from_a_list(self, ins: Instruction) -> bool:
+        return any(map(is_load, self.proofs.sources(ins)))
 
     def _missing(self) -> Iterator[tuple[int, int]]:
         """Outcomes that are still to be had: (instruction, outcome)."""

@@ -119,7 +119,7 @@ class Proofs:
         for ins in self.flow.kernel.instructions:
             if ins.opcode[0] not in ("div", "rem") or ins.opcode[-1] == "f32":
                 continue
-            by = replace(ins, operands=(ins.operands[0], ins.operands[2]))
+            by = reading(ins, 2)
             told = [each for each in self.sources(by) if self._is_sized(each)]
             if all(map(_rises, told)):
                 continue
@@ -232,6 +232,11 @@ class Proofs:
                     told.add(each.index)
                     yield each
                 due += [x for operand in each.operands[1:] for x in operand.registers()]
+
+
+def reading(ins: Instruction, operand: int) -> Instruction:
+    """An instruction as if it read this operand alone."""
+    return replace(ins, operands=(ins.operands[0], ins.operands[operand]))
 
 
 def _rises(ins: Instruction) -> bool:

@@ -16,11 +16,12 @@ import numpy as np
 
 from hgemm_packs.generator.gates.coverage.bounds import Bounds
 from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, declared
-from hgemm_packs.generator.gates.coverage.launches import Sizes, launch, ranks, threads
+from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, launch, ranks, threads
 from hgemm_packs.generator.gates.coverage.problems import SMS, loops
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.machine import MOST_STEPS, Endless, Machine
 from hgemm_packs.generator.gates.coverage.program.memory import Memory
+from hgemm_packs.generator.gates.coverage.program.registers import Threads
 from hgemm_packs.generator.gates.coverage.program.slices import makers
 from hgemm_packs.generator.gates.coverage.reads.sharing import Sharing
 from hgemm_packs.generator.gates.coverage.reads.tiles import Reads
@@ -114,12 +115,8 @@ class Trial:
         """Follow problems for what each CTA reads of A and B, and what it shares with others; words
         for what one leaves out, or for a rule of `Sharing`. `boxed` as `Reads` has it."""
         shared = ranks(self.fields) > 1 or int(self.fields["grid"].get("slices", 1)) > 1
-        ctas = IN_TEAMS if shared else OVERSEEN
-        laid = [launch(self.fields, sizes, None, ctas) for sizes in problems]
-        who = threads(self.fields, self.kernel.params, self.roles, laid)
+        laid, who = self._look(problems, IN_TEAMS if shared else OVERSEEN)
         reads = Reads(self.fields, laid, who, boxed)
-        self.machine.outcomes.seen = {}
-        self.machine.outcomes.gaps = None
         sharing = Sharing(who, by_thread=True)
         self.machine.run(who, Tell([(lambda _: True, reads), (lambda _: True, sharing)]))
         reads.settle()
@@ -131,13 +128,17 @@ class Trial:
         a rule of `Sharing`."""
         if int(self.fields["grid"].get("slices", 1)) < 2:
             return ""
-        laid = [launch(self.fields, sizes, None, IN_TEAMS) for sizes in problems]
-        who = threads(self.fields, self.kernel.params, self.roles, laid)
-        self.machine.outcomes.seen = {}
-        self.machine.outcomes.gaps = None
+        _, who = self._look(problems, IN_TEAMS)
         sharing = Sharing(who)
         self.machine.run(who, sharing)
         return sharing.fault()
+
+    def _look(self, problems: Sequence[Sizes], ctas: int) -> tuple[list[Launch], Threads]:
+        """Launches and threads of a run whose outcomes count for nothing."""
+        self.machine.outcomes.seen = {}
+        self.machine.outcomes.gaps = None
+        laid = [launch(self.fields, sizes, None, ctas) for sizes in problems]
+        return laid, threads(self.fields, self.kernel.params, self.roles, laid)
 
     def glance(self, problems: Sequence[Sizes]) -> None:
         """Follow problems for their addresses and tiles alone: no card has the memory."""

@@ -36,10 +36,11 @@ _EXCHANGES: Final[Mapping[tuple[str, ...], Callable[[Instruction], Reader]]] = {
 
 def is_kept(ins: Instruction) -> bool:
     """Whether the result of an instruction is a number that a memory has, or made of such."""
-    return ins.opcode in _EXCHANGES or ins.opcode == ("popc", "b32") or _is_load(ins)
+    return ins.opcode in _EXCHANGES or ins.opcode == ("popc", "b32") or is_load(ins)
 
 
-def _is_load(ins: Instruction) -> bool:
+def is_load(ins: Instruction) -> bool:
+    """Whether an instruction loads an end, or a word of shared memory."""
     spaces = ("global", "shared")
     of_words = ins.opcode[-1] in _TYPES and len(ins.opcode) == 3
     return ins.opcode[0] == "ld" and of_words and ins.opcode[1] in spaces

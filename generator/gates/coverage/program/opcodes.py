@@ -1,7 +1,7 @@
 """Opcodes that the machine has numbers of, matched whole: a modifier or a type that is not here may
-make another number.
+make another number; and how wide an access is.
 
-Asked by `slices` and `machine`.
+Asked by `slices`, `machine` and watchers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from math import prod
 from typing import Final
+
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 _WHOLE: Final = "[su](16|32|64)"
 _BITS: Final = "b(16|32|64)"
@@ -56,3 +59,9 @@ def is_known(opcode: tuple[str, ...]) -> bool:
     """Whether the machine knows an instruction with all its modifiers and its type."""
     form = _PATTERNS.get(opcode[0])
     return form is not None and form.fullmatch(".".join(opcode[1:])) is not None
+
+
+def access_width(ins: Instruction) -> int:
+    """The bytes that a thread reads or writes in one access."""
+    bits = int("".join(each for each in ins.opcode[-1] if each.isdigit()))
+    return bits // 8 * prod(int(word[1:]) for word in ins.opcode if word in ("v2", "v4", "v8"))

@@ -18,6 +18,9 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 ZERO: Final = 1  # zero, false, or the first of two smaller
 OTHER: Final = 2  # of a remainder: that there is a quotient
+#: Of these both are needed; of other arithmetic on sizes it is enough that a result is not always
+#: zero.
+BOTH: Final = frozenset(("setp", "min", "max", "and", "or", "xor", "not", "rem", "abs"))
 _OF_TWO: Final = frozenset(("min", "max", "abs"))  # outcomes are those of what is compared
 
 

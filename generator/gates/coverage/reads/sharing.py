@@ -15,9 +15,9 @@ import numpy as np
 
 from hgemm_packs.generator.gates.coverage.launches import APART, BASES, BYTES
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.opcodes import access_width
 from hgemm_packs.generator.gates.coverage.program.registers import Frame, Threads, adder
 from hgemm_packs.generator.gates.coverage.program.slices import touched
-from hgemm_packs.generator.gates.coverage.watchers.lanes import access_width
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from hgemm_packs.generator.gates.dataflow.values import WORKSPACE, C
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.opcodes import access_width
 from hgemm_packs.generator.gates.coverage.program.registers import Frame
 from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at
-from hgemm_packs.generator.gates.coverage.watchers.lanes import access_width
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from hgemm_packs.pack.manifest import MAPPED
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from math import prod
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
+from hgemm_packs.generator.gates.coverage.program.opcodes import access_width
 from hgemm_packs.generator.gates.coverage.program.registers import Frame, Reader, adder
 from hgemm_packs.generator.gates.coverage.program.slices import is_generic
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
@@ -197,9 +197,3 @@ class Lanes:
             yield self.found[at]
         for warp in sorted(self.told.keys() - self.multiplied):  # what those tell of they have read
             yield f"{UNTOLD} in '{self.told[warp].text[:80]}'"
-
-
-def access_width(ins: Instruction) -> int:
-    """How many bytes a lane reads or stages."""
-    bits = int("".join(each for each in ins.opcode[-1] if each.isdigit()))
-    return bits // 8 * prod(int(word[1:]) for word in ins.opcode if word in ("v2", "v4", "v8"))

@@ -14,6 +14,7 @@ import numpy as np
 
 from hgemm_packs.generator.gates.coverage.launches import APART
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
+from hgemm_packs.generator.gates.coverage.program.opcodes import access_width
 from hgemm_packs.generator.gates.coverage.program.registers import Frame, adder
 from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at
 from hgemm_packs.generator.gates.coverage.watchers.events import described
@@ -21,7 +22,6 @@ from hgemm_packs.generator.gates.coverage.watchers.lanes import (
     WARP,
     Access,
     access_of,
-    access_width,
 )
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 
