@@ -45,7 +45,7 @@ def test_a_kernel_goes_through_the_gate_of_its_kind(
     seen: list[Any] = []
     record = SimpleNamespace(
         **{"name": "g", "epilogue": "none", "cooperative": False, "cluster": (1, 1, 1)},
-        **{"grid": SimpleNamespace(slices=1), "is_grouped": False, "is_batched": False},
+        **{"grid": SimpleNamespace(slices=1, persistent=False), "is_grouped": False, "is_batched": False},
     )
     setattr(record, f"is_{kind}", True)
     monkeypatch.setattr(gated, "entry", lambda fields, cubin: record)
@@ -59,7 +59,7 @@ def test_a_kernel_goes_through_the_gate_of_its_kind(
             assert seen == [(handle, "tokens", "weights", "ends", "out")]
         else:
             assert launch.kernel is handle
-        assert entry is record and sizes == ((), ())
+        assert entry is record and sizes == ((), (), [])
         return Numeric(3e-4, 11)
 
     monkeypatch.setattr(getattr(pack_gate, kind), "check", check)

@@ -59,7 +59,6 @@ TOLD = {
         "power: ",
     ),
     "a number of CTAs": ((STORE, TWICE % "(int)(gridDim.x >> 14)" + PLACED), "power: "),
-    "a place in shared memory": ((STORE, SHARED + STORE), "one way: never 256 in 'add.s32"),
     "a float": (
         (
             SUM,
@@ -116,6 +115,11 @@ def test_what_sizes_steer_is_refused(
     assert words in verdict.detail
 
 
+def test_a_place_in_shared_memory_that_two_sizes_say_is_given_to_the_numeric_gate() -> None:
+    planned = judged((STORE, SHARED + STORE), dims=FEWER).evidence["planned"]
+    assert any(m > 700 and k > 3000 for m, _, k, *_ in planned)
+
+
 FEWER = {
     "m": {"min": 1, "max": 786432, "multiple_of": 1},
     "n": {"min": 8, "max": 1 << 20, "multiple_of": 8},
@@ -141,7 +145,7 @@ def test_a_share_of_k_by_a_place_is_no_power(monkeypatch: pytest.MonkeyPatch) ->
         + SUM.replace("0, k", "cut, k")
     )
     assert "power" not in judged((SUM, parts)).detail
-    assert "power" in judged((SUM, parts.replace("blockIdx.x % 2", "m / 4096"))).detail
+    assert "power" in judged((SUM, parts.replace("blockIdx.x % 2", "m / 65536"))).detail
 
 
 def test_a_load_of_no_state_space_is_followed_like_others() -> None:
