@@ -45,7 +45,11 @@ def test_a_kernel_goes_through_the_gate_of_its_kind(
     seen: list[Any] = []
     record = SimpleNamespace(
         **{"name": "g", "epilogue": "none", "cooperative": False, "cluster": (1, 1, 1)},
-        **{"grid": SimpleNamespace(slices=1, persistent=False), "is_grouped": False, "is_batched": False},
+        **{
+            "grid": SimpleNamespace(slices=1, persistent=False),
+            "is_grouped": False,
+            "is_batched": False,
+        },
     )
     setattr(record, f"is_{kind}", True)
     monkeypatch.setattr(gated, "entry", lambda fields, cubin: record)

@@ -59,7 +59,9 @@ def test_a_place_that_two_numbers_name_is_followed() -> None:
 
 
 def test_a_lane_does_in_large_problems_what_it_did_in_others() -> None:
-    assert judged("beneath_a_lane").detail.startswith("lane: what no tested problem has in a thread")
+    assert judged("beneath_a_lane").detail.startswith(
+        "lane: what no tested problem has in a thread"
+    )
 
 
 def test_what_turns_too_often_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
