@@ -311,7 +311,7 @@ class _Case:
             yield f"width: bits that no problem of the gate has are lost in '{self._text(at)}'"
         for at in sorted(self.near):
             yield f"width: a number next to the end of 32 bits in '{self._text(at)}'"
-        yield from steering.faults(self.flow, self.trial.machine.slice)
+        yield from steering.faults(self.flow, self.proofs)
         came = self.trial.machine.notes.came
         for at, value in widths.missing(self.wanted, came).items():
             yield f"one way: never {value} in '{self._text(at)}'"

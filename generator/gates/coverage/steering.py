@@ -1,5 +1,5 @@
-"""What sizes may not do: choose between operands or sums, be multiplied by themselves, or say how
-far a number is shifted.
+"""What sizes may not do: choose between operands or sums, be multiplied by themselves, say how far
+a number is shifted, or make a number of several comparisons.
 
 Called by `gate`. Comparisons are seen both ways, each for itself; two choices between data in a row
 are never seen together, and a polynomial of one number is zero for all the numbers that problems of
@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from hgemm_packs.generator.gates.coverage.program.origins import TURN, Origins
-from hgemm_packs.generator.gates.coverage.program.slices import Slice, makers
+from hgemm_packs.generator.gates.coverage.program.slices import Slice, makers, results
+from hgemm_packs.generator.gates.coverage.proofs import Proofs
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
@@ -27,14 +28,20 @@ MOST_COPIES: Final = 8
 MOST_SHARED: Final = 6  # bits of the number of CTAs that share a tile
 MOST_TIMES: Final = 1 << 16  # that a stride or a number of tiles is taken
 _HANDS_ON: Final = frozenset(("mov", "cvt"))
+_COUNTING: Final = frozenset(
+    ("mov", "cvt", "selp", "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "bfi")
+)
 
 
-def faults(flow: Flow, found: Slice) -> Iterator[str]:
-    """Instructions that break these rules, each in words. Kernels of families are known to keep the
-    last three."""
+def faults(flow: Flow, proofs: Proofs) -> Iterator[str]:
+    """Instructions that break these rules, each in words. Kernels of families are known to keep
+    three of them, and of others problems are run for what several comparisons come to."""
+    found = proofs.slice
     yield from _lanes(flow, found)
     yield from _shifts(flow, found)
-    if not is_of_family(flow.fields):
+    if is_of_family(flow.fields):
+        yield from _counts(flow, proofs)
+    else:
         yield from _choices(flow, found)
         yield from _powers(flow, found)
         yield from _meetings(flow, found)
@@ -121,6 +128,40 @@ def _meetings(flow: Flow, found: Slice) -> Iterator[str]:
             continue
         if origins.of_sizes(ins):
             yield _told("meeting: what two sizes come to", ins)
+
+
+def _counts(flow: Flow, proofs: Proofs) -> Iterator[str]:
+    """Numbers that are made of several comparisons of sizes, each seen both ways and no two of them
+    together."""
+    made_of = {
+        name: frozenset([ins.index])
+        for ins in flow.kernel.instructions
+        if ins.opcode[0] in ("setp", "set") and _compares_sizes(ins, proofs)
+        for name in results(ins)
+    }
+    counting = [x for x in flow.kernel.instructions if x.opcode[0] in _COUNTING]
+    goes_on = bool(made_of)
+    while goes_on:
+        goes_on = False
+        for ins in counting:
+            read = [x for operand in ins.operands[1:] for x in operand.registers()]
+            read += [ins.guard] if ins.guard else []
+            every = frozenset[int]().union(*(made_of.get(x, ()) for x in read))
+            for name in results(ins):
+                had = made_of.get(name, frozenset())
+                if not every <= had:
+                    made_of[name], goes_on = had | every, True
+    for ins in counting:
+        is_number = ins.opcode[-1] != "pred"
+        if is_number and any(len(made_of.get(name, ())) > 1 for name in results(ins)):
+            yield _told("count: several comparisons of sizes make a number", ins)
+            return
+
+
+def _compares_sizes(ins: Instruction, proofs: Proofs) -> bool:
+    sized = proofs.slice.sized
+    is_sized = any(x in sized for operand in ins.operands[1:] for x in operand.registers())
+    return is_sized and proofs.is_of_sizes(ins)
 
 
 def _is_share(flow: Flow, one: Operand, origins: Origins) -> bool:

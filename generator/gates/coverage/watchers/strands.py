@@ -16,8 +16,8 @@ from hgemm_packs.generator.gates.coverage.launches import APART
 from hgemm_packs.generator.gates.coverage.program.arithmetic import RANK_BIT, Array
 from hgemm_packs.generator.gates.coverage.program.opcodes import access_width
 from hgemm_packs.generator.gates.coverage.program.registers import Frame, adder
+from hgemm_packs.generator.gates.coverage.watchers import operands
 from hgemm_packs.generator.gates.coverage.watchers.arrivals import Barrier, barrier_at
-from hgemm_packs.generator.gates.coverage.watchers.events import described
 from hgemm_packs.generator.gates.coverage.watchers.lanes import (
     WARP,
     Access,
@@ -29,7 +29,6 @@ UNIT: Final = 2  # bytes that are told apart
 PLACES: Final = 1 << 22  # bytes of a CTA's arrays
 WHOLE: Final = 0xFFFFFFFF  # all lanes of a warp
 UNKNOWN: Final = -1
-DESCRIBED: Final = 16  # bytes from where an operand of a product begins
 _ZERO, _ONE = np.array([0], np.int64), np.array([1], np.int64)
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -162,10 +161,8 @@ def _numbers_of(
 
 
 def _described(operand: Operand, value: Array | None) -> Array | None:
-    """Where an operand of a product begins: nowhere, if registers have it."""
-    if operand.kind == "vector":
-        return _ZERO + UNKNOWN
-    return None if value is None else described(value)
+    """The descriptor of a product's operand: none, if registers have the operand."""
+    return _ZERO + UNKNOWN if operand.kind == "vector" else value
 
 
 @dataclass(slots=True)
@@ -270,9 +267,11 @@ def targets_of(cta: int, together: int, act: Act) -> list[Barrier]:
 
 
 def regions(cta: int, together: int, act: Act) -> list[Array]:
-    """The places that an act touches, one array each; of a product's operands the beginnings."""
+    """The places that an act touches, one array each."""
     if act.kind == MULTIPLY:
-        return [_region(cta, start, DESCRIBED) for start in act.numbers if start != UNKNOWN]
+        found = enumerate(act.numbers)
+        every = [operands.places(act.ins, i, each) for i, each in found if each != UNKNOWN]
+        return [(cta * PLACES + each) // UNIT for each in every]
     if act.kind == STORE:
         return [_region(cta, act.numbers[0], act.numbers[1])]
     if act.kind == COPY:

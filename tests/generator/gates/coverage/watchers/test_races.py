@@ -52,6 +52,7 @@ from hgemm_packs.generator.run import evaluate
 
 INS = Instruction(0, ("bar", "sync"), (), "", False, "bar.sync 0")
 FULL, EMPTY, PLACE, BYTES = 8, 16, 1024, 64
+AT = PLACE // 16  # the descriptor of an operand there
 AWAY = (1 << 26) * 2  # in the second CTA of a cluster
 TOUCHES = {"read": READ, "write": WRITE, "fetch": FETCH, "sent": SENT}
 
@@ -123,10 +124,10 @@ def test_lanes_of_a_warp_are_looked_at_elsewhere() -> None:
         ([("write", 1), RELAXED, WAITS], [SAYS, WAITS, ("read",)], races.READS),
         ([SAYS, ("write", 1), WAITS], [SAYS, WAITS, ("read",)], races.READS),
         ([("write", 1), SAYS, WAITS, ("write", 1)], [SAYS, WAITS, ("read",)], races.WRITES),
-        ([SAYS, WAITS, ("write", 1)], [(MULTIPLY, PLACE), (PRODUCTS, 0), RELAXED, WAITS], "W"),
+        ([SAYS, WAITS, ("write", 1)], [(MULTIPLY, AT), (PRODUCTS, 0), RELAXED, WAITS], "W"),
         (
             [SAYS, WAITS, ("write", 1)],
-            [(MULTIPLY, PLACE), (PRODUCTS, 0), (MULTIPLIED, 0), RELAXED, WAITS],
+            [(MULTIPLY, AT), (PRODUCTS, 0), (MULTIPLIED, 0), RELAXED, WAITS],
             "",
         ),
         (
@@ -158,7 +159,7 @@ def test_a_cluster_is_told_of_what_is_sent(
 
 FILLED = [(ARRIVE, FULL, BYTES, 1), (COPY, FULL, BYTES, PLACE, 0)]
 COPIER = [(WAIT, EMPTY, 1), *FILLED, (WAIT, EMPTY, 0), *FILLED]
-ROUND = [(MULTIPLY, PLACE, UNKNOWN), (PRODUCTS, 0), (MULTIPLIED, 0)]
+ROUND = [(MULTIPLY, AT, UNKNOWN), (PRODUCTS, 0), (MULTIPLIED, 0)]
 BACK = [(ARRIVE, EMPTY, 0, 1)]
 GIVES = [(WAIT, FULL, 0), *ROUND, *BACK, (WAIT, FULL, 1), *ROUND]
 KEEPS = [(WAIT, FULL, 0), *ROUND, (WAIT, FULL, 1), *ROUND]
