@@ -39,7 +39,7 @@ from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
 from hgemm_packs.generator.gates.coverage.program.outcomes import BOTH, OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.program.slices import makers
-from hgemm_packs.generator.gates.coverage.proofs import Proofs, is_place
+from hgemm_packs.generator.gates.coverage.proofs import RANK, Proofs, is_place
 from hgemm_packs.generator.gates.coverage.reads import irregular
 from hgemm_packs.generator.gates.coverage.reads.tiles import OPERANDS
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
@@ -54,6 +54,7 @@ MOST_TOLD: Final = 4  # refusals of a verdict
 RANKED: Final = 8  # tested problems of which all CTAs of a cluster are followed
 WATCHED_BYTES: Final = 1 << 22  # of a problem that the sanitizer's tools run
 TURNS: Final = 8  # bits of a tile's number that problems on a GPU go round
+SIZE_BITS: Final = 8  # the fewest that a family's number has which follows from a size
 LEAST_BITS: Final = 24  # of what grows with K: so many steps of K are more than a card holds
 SHARED: Final = 6  # tested problems in which CTAs that share tiles of a family are looked at
 TILED: Final = 3  # of so many tested problems one is judged by its tiles
@@ -207,7 +208,8 @@ class _Case:
         ins = self.flow.kernel.instructions[at]
         if self.proofs.is_masked(ins):
             return True
-        in_grid = PLACES in self.exceptions and any(map(is_place, self.proofs.depends(ins)))
+        places = [x for x in self.proofs.depends(ins) if is_place(x) and not x.startswith(RANK)]
+        in_grid = PLACES in self.exceptions and any(places)
         bits = widths.kept(ins)
         lays = bits is None or ins.opcode[0] != "and" or bits <= TURNS
         return in_grid and lays
@@ -227,7 +229,7 @@ class _Case:
             if low is not None and high is not None and low >= 0 and high < 1 << bits:
                 continue
             counters = self.proofs.nearest(ins)
-            if not counters and self._is_cut_by_a_stranger(ins):
+            if not counters and self._cuts_a_size(ins, bits):
                 found.add(ins.index)
             elif counters and self.trial.steady(counters) != counters:
                 most = self.trial.most_of(operand.name)
@@ -235,11 +237,13 @@ class _Case:
                     found.add(ins.index)
         return found
 
-    def _is_cut_by_a_stranger(self, ins: Instruction) -> bool:
-        """Whether sizes decide what an instruction of no family keeps few bits of: compilers put
-        flags together so, in families' kernels."""
-        of_sizes = self.proofs.depends(ins) & {*self.flow.sizes} and self.proofs.is_of_sizes(ins)
-        return bool(of_sizes) and not is_of_family(self.fields)
+    def _cuts_a_size(self, ins: Instruction, bits: int) -> bool:
+        """Whether sizes decide what an instruction keeps few bits of; so few that compilers put
+        flags together by them are no size in families' kernels."""
+        if bits < SIZE_BITS and is_of_family(self.fields):
+            return False
+        of_sizes = self.proofs.depends(ins) & {*self.flow.sizes}
+        return bool(of_sizes) and self.proofs.is_of_sizes(ins, ranked=True)
 
     def missing(self) -> Iterator[tuple[int, int]]:
         """Outcomes that are still to be had: (instruction, outcome)."""

@@ -20,6 +20,7 @@ from hgemm_packs.generator.gates.dataflow.values import Value
 
 MOST_PLACES: Final = 1 << 16  # of a grid that memory has room for, whatever the tile
 PLACE: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster")
+RANK: Final = "%cluster_cta"  # a place in a cluster alone
 
 #: Comparisons whose outcome turns once as a number grows.
 _THRESHOLDS: Final = frozenset(("lt", "le", "gt", "ge", "lo", "ls", "hi", "hs"))
@@ -106,9 +107,10 @@ class Proofs:
         ]
         return len(sized) > 1 and self.is_of_sizes(ins)
 
-    def is_of_sizes(self, ins: Instruction) -> bool:
-        """Whether no place, thread or loop has a part in an instruction's operands."""
-        depends = self.depends(ins)
+    def is_of_sizes(self, ins: Instruction, ranked: bool = False) -> bool:
+        """Whether no place, thread or loop has a part in an instruction's operands; a CTA's place
+        in its cluster may if `ranked`."""
+        depends = {x for x in self.depends(ins) if not (ranked and x.startswith(RANK))}
         places = any(each.startswith((*PLACE, "%tid", "%laneid")) for each in depends)
         return not places and not self.counters(ins)
 
