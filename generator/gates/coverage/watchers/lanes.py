@@ -29,6 +29,7 @@ CTAS_OF_A_STRANGER: Final = 48  # several of a problem are followed
 UNIT: Final = 4  # bytes that are told apart
 PLACES: Final = 1 << 22  # bytes of a CTA's arrays, as `counts` lays them out
 WARP: Final = 32
+LAST_LANE: Final = WARP - 1
 EVERY: Final = WARP  # in place of a lane: what a warp reads or stages as one
 ALL: Final = -1  # a mask of lanes: a meeting of some is none of a warp
 _SHARED: Final = frozenset(("shared", "shared::cta"))

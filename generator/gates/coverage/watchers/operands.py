@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
-from hgemm_packs.generator.gates.coverage.watchers.events import KEPT, described
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
+KEPT: Final = 14  # bits of a number in a descriptor
 PIECE: Final = 16  # bytes, in which descriptors count and swizzles move
 ROWS_OF_A: Final = 64
 DEPTH: Final = 16  # elements of K that a product takes
@@ -31,7 +31,7 @@ def places(ins: Instruction, which: int, descriptor: int) -> Array:
     0, or of B, for 1."""
     shape = next((x for x in map(_COLUMNS.fullmatch, ins.opcode) if x is not None), None)
     if shape is None:
-        return np.array([int(described(np.array(descriptor)))], np.int64)
+        return np.array([_field(descriptor, 0)], np.int64)
     is_of_columns = ins.operands[-1 if which or ins.operands[1].kind == "vector" else -2].value == 1
     return _places(descriptor, int(shape[1]) if which else ROWS_OF_A, is_of_columns)
 
@@ -39,9 +39,7 @@ def places(ins: Instruction, which: int, descriptor: int) -> Array:
 @functools.lru_cache(4096)
 def _places(descriptor: int, rows: int, is_of_columns: bool) -> Array:
     """The same by rows of M or N, which lie one behind the other if `is_of_columns`."""
-    start = int(described(np.array(descriptor)))
-    lead, stride = (descriptor >> at & (1 << KEPT) - 1 for at in (_LEAD, _STRIDE))
-    lead, stride = lead * PIECE, stride * PIECE
+    start, lead, stride = (_field(descriptor, at) for at in (0, _LEAD, _STRIDE))
     width = _SWIZZLES[descriptor >> _SWIZZLE & 3]
     pitch = width or PIECE
     if not is_of_columns:
@@ -55,3 +53,8 @@ def _places(descriptor: int, rows: int, is_of_columns: bool) -> Array:
         address = address.ravel()
     found: Array = address ^ (address >> 7 & (width or PIECE) // PIECE - 1) * PIECE
     return found
+
+
+def _field(descriptor: int, at: int) -> int:
+    """The bytes that a descriptor says from bit `at` on."""
+    return (descriptor >> at & (1 << KEPT) - 1) * PIECE

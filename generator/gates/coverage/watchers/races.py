@@ -1,16 +1,15 @@
 """Whether any two threads of a cluster touch the same bytes of shared memory with nothing that
 orders them, one of them writing.
 
-Made by `counts` from the strands of a run without a GPU, which are run once more in an order in
-which each wait blocks. Each strand has a clock: how far it knows every strand to be, and what it
+Made by `clusters` of the strands of one, which are run once more in an order in which each wait
+blocks. Each strand has a clock: how far it knows every strand to be, and what it
 knows to be over of each one's copies, products and bulk stores. A wait that is over here may be
 over earlier elsewhere: it teaches the least that its parity says.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,6 +27,7 @@ from hgemm_packs.generator.gates.coverage.watchers.strands import (
     FETCH,
     FILL,
     LOOK,
+    MAKE,
     MEET,
     MULTIPLIED,
     MULTIPLY,
@@ -45,7 +45,6 @@ from hgemm_packs.generator.gates.coverage.watchers.strands import (
     WRITE,
     Act,
     Strand,
-    Strands,
     Touch,
     regions,
     targets_of,
@@ -60,73 +59,15 @@ from hgemm_packs.generator.gates.coverage.watchers.touched import (
     Groups,
     Touched,
 )
-from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
 
 READS: Final = "race: nothing orders a read behind what another thread writes"
 WRITES: Final = "race: nothing orders a write behind what another thread reads or writes"
 STUCK: Final = "race: nobody is seen to end what is waited for"
 UNENDED: Final = "race: a CTA ends before it knows of all that is brought to it"
-ACTS: Final = 5_000  # that are looked at of one run, beside those of one cluster
-ACTS_OF_A_STRANGER: Final = 100_000
-
-
-def faults(
-    kernel: Kernel,
-    strands: Strands,
-    counts: Mapping[Barrier, int],
-    most: int,
-    exact: bool = True,
-) -> Iterator[str]:
-    """The first race of each cluster: of each whose strands go another way than all before, or if
-    not `exact` one with a step that none before went, and of as many others as `most` acts of all
-    their strands allow."""
-    if strands.unknown:
-        return
-    different = {_done(each): each for each in strands.clusters()}
-    many = {key: sum(len(strand.acts) for strand in each) for key, each in different.items()}
-    done = 0
-    ways: set[Hashable] = set()
-    steps: set[Hashable] = set()
-    for key in sorted(different, key=lambda each: -many[each]):
-        way = _way(different[key])
-        gone = frozenset[Hashable]().union(*way)
-        is_known = way in ways if exact else gone <= steps
-        if is_known and done + many[key] > most:
-            continue
-        done += many[key] if ways else 0
-        ways.add(way)
-        steps |= gone
-        found = Races(different[key], counts, strands.together).run()
-        if found:
-            at, words = found
-            yield f"{words} in '{kernel.instructions[at].text[:80]}'"
-
-
-def _done(cluster: Sequence[Strand]) -> int:
-    """What the strands of a cluster did, but for its place."""
-    first = cluster[0].cta
-    return hash(
-        tuple(
-            (
-                strand.cta - first,
-                strand.weight,
-                tuple((a.ins.index, a.numbers) for a in strand.acts),
-            )
-            for strand in cluster
-        )
-    )
-
-
-def _way(cluster: Sequence[Strand]) -> frozenset[frozenset[Hashable]]:
-    """The steps of each strand of a cluster: which instruction it runs behind which other one, and
-    at which it ends."""
-    return frozenset(map(_steps, cluster))
-
-
-def _steps(strand: Strand) -> frozenset[Hashable]:
-    at = [-1, *(act.ins.index for act in strand.acts)]
-    touched = {(at[i], each.ins, READ) for i, some in strand.touched.items() for each in some}
-    return frozenset([*itertools.pairwise([*at, -1]), *touched])
+UNMADE: Final = "race: a barrier may not have been made yet"
+UNREAD: Final = "race: a CTA ends while a bulk store may still read"
+NO_SUCH: Final = "race: a CTA has 16 barriers to meet at, and another is named"
+MEETINGS: Final = 16  # of a CTA
 
 
 @dataclass(slots=True)
@@ -160,6 +101,7 @@ class Races:
         self.groups = [{kind: Groups() for kind in range(1, KINDS)} for _ in strands]
         warps = np.array([each.warp for each in strands])
         self.first = [int(np.argmax(warps == warp)) for warp in warps]
+        self.made: dict[Barrier, tuple[int, int]] = {}  # by whom, and that strand's tick
         self.bytes_ = Touched(self._used(), warps.tolist())
         self.found: tuple[int, str] | None = None
 
@@ -198,9 +140,11 @@ class Races:
 
     def _unended(self) -> tuple[int, str] | None:
         """An instruction that brings what is still under way when its CTA ends, or so recently that
-        no thread there has waited for it."""
-        for strand in self.strands:
+        no thread there has waited for it; or a bulk store that nobody waited for."""
+        for number, strand in enumerate(self.strands):
             for act in strand.acts:
+                if act.kind == STORE and not self._is_read(number):
+                    return act.ins.index, UNREAD
                 if act.kind in (COPY, SEND, PASS):
                     for cta, at in self._told(strand, act):
                         barrier, column = self.barriers[cta, at], self.column[cta, at]
@@ -209,6 +153,20 @@ class Races:
                         if known < len(barrier.over) or barrier.bytes_:
                             return act.ins.index, UNENDED
         return None
+
+    def _is_read(self, number: int) -> bool:
+        """Whether all bulk stores of a strand are known to have read what they store."""
+        acts = self.strands[number].acts
+        last = next(act for act in reversed(acts) if act.kind in (STORE, STORES))
+        tick = self.groups[number][STORING].tick - (last.kind == STORES)
+        return bool(self.clocks[number, self._column(number, STORING)] >= tick)
+
+    def _is_made(self, number: int, key: Barrier) -> bool:
+        """Whether a strand knows of a barrier that it was made; lanes of a warp are not told
+        apart."""
+        by, tick = self.made.get(key, (number, 1 << 31))
+        is_own = self.first[by] == self.first[number]
+        return tick <= self.clocks[number, by] or (is_own and key in self.made)
 
     def _told(self, strand: Strand, act: Act) -> list[Barrier]:
         """The barriers that an act tells."""
@@ -243,11 +201,20 @@ class Races:
         """Whether a strand gets past what it does next."""
         kind, numbers, own = act.kind, act.numbers, self.groups[number]
         at = act.ins.index
+        if kind == MAKE:
+            self.made[self._key(strand, act)] = number, int(self.clocks[number, number])
+            return True
+        if kind in _TELLING and not all(self._is_made(number, x) for x in self._told(strand, act)):
+            self.found = at, UNMADE
+            return True
         if kind in (WAIT, LOOK):
             return self._wait(number, strand, act)
         if kind == FENCE:
             if not numbers[0] or self.together == 1:
                 np.maximum(self.clocks[number], self.seen[number], out=self.clocks[number])
+            return True
+        if kind == MEET and not 0 <= numbers[0] < MEETINGS:
+            self.found = at, NO_SUCH
             return True
         if kind in (MEET, OF_WARP, OF_CLUSTER):
             return self.meetings.pass_by(number, act)

@@ -36,6 +36,7 @@ ARRIVE, FILL, WAIT, COPY, SEND, PASS = range(6)  # of a barrier; PASS copies to 
 MULTIPLY, PRODUCTS, MULTIPLIED, STORE, STORES, STORED, COPIES, COPIED = range(6, 14)
 MEET, OF_WARP, OF_CLUSTER = range(14, 17)
 LOOK, FENCE = 17, 18  # a wait that acquires nothing, and what acquires what such have seen
+MAKE: Final = 19  # a barrier
 READ, WRITE, FETCH, SENT = range(4)  # what is done to a place: FETCH by cp.async, SENT from afar
 
 _ACQUIRES_NOTHING: Final = ("proxy", "mbarrier_init", "release")
@@ -80,7 +81,7 @@ def kind_of(ins: Instruction) -> int | None:
     if name == "mbarrier":
         if words[0] in ("try_wait", "test_wait"):
             return LOOK if "relaxed" in words else WAIT
-        return ARRIVE if words[0] in ("arrive", "expect_tx") else None
+        return {"init": MAKE, "arrive": ARRIVE, "expect_tx": ARRIVE}.get(words[0])
     if name in ("bar", "barrier"):
         return {"warp": OF_WARP, "cluster": OF_CLUSTER}.get(words[0], MEET)
     if name == "st" and words[0] == "async":
@@ -130,6 +131,8 @@ def _numbers_of(
     if kind == ARRIVE:
         told = values[-1] if "expect_tx" in words else _ZERO
         return addresses[-1], told, _ONE if "arrive" in words else _ZERO
+    if kind == MAKE:
+        return addresses[:1]
     if kind == FILL:
         return addresses[-1], _ZERO, _ONE if "noinc" in words else _ZERO
     if kind in (WAIT, LOOK):
