@@ -225,6 +225,8 @@ class Bounds:
         rows = np.minimum(int(box[1]), lines // batches - row)
         columns = np.minimum(int(box[0]), length - column)
         wrong = (row < 0) | (column < 0)
+        if len(found) > 2 and found[2] is not None:  # the product that a row is of
+            row = row + np.broadcast_to(found[2], who.shape) * (lines // batches)
         if wrong.any():
             self._refuse(ins, launch[int(np.argmax(wrong))], "a box that begins before C")
         inside = (rows > 0) & (columns > 0) & ~wrong

@@ -115,6 +115,7 @@ class _Case:
         self.tried = False  # whether problems near each turn were followed
         self.met_deepest: set[int] = set()  # comparisons that were met at the largest K
         self.unread = ""  # what a CTA does not read of what its tile is made of
+        self.undealt = ""  # what the CTAs of a persistent grid do not store once
         self.near: set[int] = set()  # numbers of 32 bits that would soon pass their end
         self.narrow: set[int] = set()  # instructions that lose what nobody has seen them lose
         self.wanted = self.proofs.joins()
@@ -185,6 +186,7 @@ class _Case:
             self.unread = self.trial.share(tested(self.fields)[:SHARED])
         else:
             self.unread = self.trial.oversee(irregular.problems(self.fields), self._boxed())
+        self.undealt = self.trial.deal()
         notes.came = kept
 
     def _boxed(self) -> dict[int, str]:
@@ -295,10 +297,7 @@ class _Case:
         yield from records.faults(self.flow)
         told = self.trial.faults
         yield from (told[at] for at in sorted(told))
-        if self.trial.tile:
-            yield self.trial.tile
-        if self.unread:
-            yield self.unread
+        yield from filter(None, (self.trial.tile, self.unread, self.undealt))
         for at in sorted(self.trial.unknown):
             yield f"undecided: an address from memory in '{self._text(at)}'"
         for ins in undecided.users(self.flow, self.trial.machine.slice):

@@ -62,6 +62,7 @@ class Asked:
             narrow = [each for each in of_groups if each.n == min(x.n for x in of_groups)]
             trial.run(narrow, ctas=1, most=1)  # which goes through all of a list
             far = self._far()
+            undealt = trial.deal()
         except Endless as error:
             yield f"endless: {error}"
             return
@@ -77,6 +78,8 @@ class Asked:
         for at in sorted(trial.machine.memory.unwritten if trial.machine.memory else ()):
             yield f"undecided: a number that nobody stored in '{self.known[at].text[:100]}'"
         yield from trial.faults.values()
+        if undealt:
+            yield undealt
 
     def _far(self) -> dict[int, dict[int, Sizes]]:
         """What comparisons come to among more tiles than any other problem has."""

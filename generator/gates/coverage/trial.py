@@ -23,6 +23,7 @@ from hgemm_packs.generator.gates.coverage.program.machine import MOST_STEPS, End
 from hgemm_packs.generator.gates.coverage.program.memory import Memory
 from hgemm_packs.generator.gates.coverage.program.registers import Threads
 from hgemm_packs.generator.gates.coverage.program.slices import makers
+from hgemm_packs.generator.gates.coverage.reads import dealt
 from hgemm_packs.generator.gates.coverage.reads.sharing import Sharing
 from hgemm_packs.generator.gates.coverage.reads.tiles import Reads
 from hgemm_packs.generator.gates.coverage.watchers.tell import Tell
@@ -115,7 +116,9 @@ class Trial:
         """Follow problems for what each CTA reads of A and B, and what it shares with others; words
         for what one leaves out, or for a rule of `Sharing`. `boxed` as `Reads` has it."""
         shared = ranks(self.fields) > 1 or int(self.fields["grid"].get("slices", 1)) > 1
-        laid, who = self._look(problems, IN_TEAMS if shared else OVERSEEN)
+        ctas = IN_TEAMS if shared else OVERSEEN
+        laid = [launch(self.fields, sizes, None, ctas) for sizes in problems]
+        who = self._look(laid)
         reads = Reads(self.fields, laid, who, boxed)
         sharing = Sharing(who, by_thread=True)
         self.machine.run(who, Tell([(lambda _: True, reads), (lambda _: True, sharing)]))
@@ -128,17 +131,29 @@ class Trial:
         a rule of `Sharing`."""
         if int(self.fields["grid"].get("slices", 1)) < 2:
             return ""
-        _, who = self._look(problems, IN_TEAMS)
+        who = self._look([launch(self.fields, sizes, None, IN_TEAMS) for sizes in problems])
         sharing = Sharing(who)
         self.machine.run(who, sharing)
         return sharing.fault()
 
-    def _look(self, problems: Sequence[Sizes], ctas: int) -> tuple[list[Launch], Threads]:
-        """Launches and threads of a run whose outcomes count for nothing."""
+    def deal(self) -> str:
+        """Follow all CTAs of persistent grids; words for what these do not store once."""
+        if not self.fields["grid"].get("persistent"):
+            return ""
+        laid = dealt.launches(self.fields)
+        who = self._look(laid)
+        found = dealt.Dealt(self.fields, laid, who)
+        self.machine.run(who, found)
+        found.settle()
+        self.faults = found.faults | self.faults
+        self.unknown |= found.unknown
+        return found.fault()
+
+    def _look(self, laid: Sequence[Launch]) -> Threads:
+        """Threads of a run whose outcomes count for nothing."""
         self.machine.outcomes.seen = {}
         self.machine.outcomes.gaps = None
-        laid = [launch(self.fields, sizes, None, ctas) for sizes in problems]
-        return laid, threads(self.fields, self.kernel.params, self.roles, laid)
+        return threads(self.fields, self.kernel.params, self.roles, laid)
 
     def glance(self, problems: Sequence[Sizes]) -> None:
         """Follow problems for their addresses and tiles alone: no card has the memory."""

@@ -1,0 +1,105 @@
+"""Whether the CTAs of a persistent grid, however many of them a card runs, together store each
+element of C once.
+
+A watcher beside `bounds`, and the launches of its run, made by `trial`. Elsewhere some CTAs of a
+grid are followed, and a step that leaves tiles out for an odd number of CTAs leaves none out for
+those of the card that a run is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from hgemm_packs.generator.gates.coverage import lists
+from hgemm_packs.generator.gates.coverage.bounds import Bounds
+from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, declared
+from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, ranks
+from hgemm_packs.generator.gates.coverage.problems import make, ring_of
+from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
+from hgemm_packs.generator.gates.coverage.program.registers import Threads
+from hgemm_packs.generator.gates.dataflow.values import C
+from hgemm_packs.pack.manifest import OF_BATCH
+
+FEW: Final = (1, 2, 3, 5, 7)  # clusters that run at once
+MANY: Final = (57, 66)  # as of cards of 114 and 132 SMs, in pairs
+SIDES: Final = 3, 4  # clusters along M and N of a problem for a few
+BATCHES: Final = 2
+TOLD: Final = "dealt: {} CTAs store element ({}, {}) of {} {} times"
+
+
+def launches(fields: Mapping[str, Any]) -> list[Launch]:
+    """Grids of which all CTAs are followed: fewer than there are tiles, and as many."""
+    return [
+        Launch(sizes, (x, y), [(i, j) for i in range(x) for j in range(y)])
+        for sizes, clusters in _asked(fields)
+        for x, y in [grid(fields, sizes, clusters * ranks(fields))]
+    ]
+
+
+def _asked(fields: Mapping[str, Any]) -> Iterator[tuple[Sizes, int]]:
+    """Problems, each with how many clusters run at once."""
+    if GROUPS in declared(fields):
+        for clusters in FEW:
+            yield from ((each, clusters) for each in lists.few(fields))
+        return
+    for clusters in FEW:
+        yield from ((each, clusters) for each in _of(fields, *SIDES))
+    for clusters in MANY:
+        down = int(clusters**0.5)
+        yield from ((each, clusters) for each in _of(fields, down, clusters // down + 2))
+
+
+def _of(fields: Mapping[str, Any], down: int, across: int) -> Iterator[Sizes]:
+    """A problem of so many clusters along M and N, the last ones in part."""
+    shape, cluster = fields["grid"], fields["cluster"]
+    rows = down * int(shape["tile_m"]) * int(cluster[0]) - 3
+    columns = across * int(shape["tile_n"]) * int(cluster[1]) - 8
+    for each in make(fields, [(rows, columns, ring_of(fields)[0])]):
+        of_batch = fields["param_layout"] in OF_BATCH.values()
+        yield each._replace(batches=BATCHES) if of_batch else each
+
+
+class Dealt(Bounds):
+    """The watcher of a run of these launches."""
+
+    def __init__(
+        self, fields: Mapping[str, Any], launches: Sequence[Launch], threads: Threads
+    ) -> None:
+        super().__init__(fields, launches, threads)
+        #: Of each store: the launch, from which row and column on, and to which.
+        self._stores: list[tuple[Array, ...]] = [(np.zeros(0, np.int64),) * 5]
+
+    def _note(self, who: Array, row: Array, column: Array, rows: Any, columns: Any) -> None:
+        of = self.threads.launch[who]
+        self._stores.append((of, row, column, row + rows, column + columns))
+
+    def fault(self) -> str:
+        """Words for an element that is not stored once, the first such; empty where all are."""
+        of, *spans = (np.concatenate(each) for each in zip(*self._stores, strict=True))
+        for i, each in enumerate(self.launches):
+            lines, length = (int(side) for side in self._lines[C][i])
+            own = times(lines, length, [span[of == i] for span in spans])
+            if each.sizes.ends:
+                own[max(each.sizes.ends) :] += 1  # rows of no group
+            wrong = own != 1
+            if wrong.any():
+                row, column = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+                count = int(own[row, column])
+                return TOLD.format(len(each.ctas), row, column, each.sizes.text, count)
+        return ""
+
+
+def times(lines: int, length: int, spans: Sequence[Array]) -> Array:
+    """How often each element of C is stored: each store adds one at a corner and takes it back
+    behind its last row and its last column."""
+    top, left, bottom, right = (span.astype(np.int64) for span in spans)
+    wide = length + 1
+    counts = np.zeros((lines + 1) * wide, np.int64)
+    for row, first, last in ((top, left, right), (bottom, right, left)):
+        counts += np.bincount(row * wide + first, minlength=counts.size)
+        counts -= np.bincount(row * wide + last, minlength=counts.size)
+    found: Array = counts.reshape(lines + 1, wide).cumsum(0).cumsum(1)[:-1, :-1]
+    return found
