@@ -46,6 +46,8 @@ GATE: Final = "dataflow"
 READERS: Final = frozenset(("ld", "ldu", "ldmatrix", "cp", "wgmma", "atom", "red"))
 MOST_ROUNDS: Final = 200
 MOST_TOLD: Final = 4  # refusals of a verdict
+#: A persistent kernel whose record has no cluster runs in clusters of two where it is dependent.
+PAIRED: Final = "cluster: a dependent launch is in pairs, of which the record says nothing:"
 
 _STEPS: Final = (arithmetic.step, memory.step, products.step)
 
@@ -75,6 +77,9 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
     found += dict.fromkeys(f"{words} '{ins.text[:120]}'" for ins, words in late)
     if max(fields["cluster"]) > 1 and not any(map(_asks_for_cluster, kernel.instructions)):
         found.append("cluster: the record has one, and no instruction asks for it")
+    if fields["grid"].get("persistent") and max(fields["cluster"]) == 1:
+        paired = filter(_depends_on_cluster, kernel.instructions)
+        found += [f"{PAIRED} '{ins.text[:120]}'" for ins in paired]
     evidence = {"instructions": len(kernel.instructions), "refusals": len(found)}
     if not found:
         return Verdict(GATE, Status.OK, "", evidence)
@@ -87,6 +92,12 @@ def _asks_for_cluster(ins: Instruction) -> bool:
     words = ins.opcode[0] == "mapa" or ins.opcode[:2] == ("barrier", "cluster")
     places = (x.name for x in ins.operands if x.kind == "special")
     return words or "multicast::cluster" in ins.opcode or any("%cluster" in x for x in places)
+
+
+def _depends_on_cluster(ins: Instruction) -> bool:
+    """Whether an instruction finds out which cluster its CTA is in, or where in it."""
+    of_cluster = any("cluster" in x.name for x in ins.operands if x.kind == "special")
+    return of_cluster or ins.opcode[0] == "getctarank" or _asks_for_cluster(ins)
 
 
 _kept = threading.local()

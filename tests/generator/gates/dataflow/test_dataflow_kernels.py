@@ -220,3 +220,16 @@ def test_a_cluster_that_no_instruction_asks_for_is_refused() -> None:
     verdict = gate.check_ptx({**fields, "cluster": [2, 1, 1]}, ptx)
     assert verdict.status is Status.DATAFLOW
     assert verdict.detail == "cluster: the record has one, and no instruction asks for it"
+
+
+def test_a_persistent_kernel_without_a_cluster_asks_for_none() -> None:
+    """The story: tiles were dealt by cluster number, and a dependent launch is in pairs."""
+    made = next(x.candidate for x in corpus.load() if x.name == "pairs_by_clusterid")
+    assert made is not None
+    fields = compiler.build_source(made.source, made.fields).entry_fields
+    told = f"{gate.PAIRED} 'mov.u32 %r516, %clusterid.x'"
+    assert gate.check(fields, made.source).detail == told
+    fields, ptx = ptx_of("sm90_writebound", drawn("sm90_writebound", None, 1))
+    for text in ("mov.u32 %r9000, %nclusterid.x", "barrier.cluster.arrive.aligned"):
+        alone = gate.check_ptx(fields, ptx.replace("ret;", f"{text};\n\tret;"))
+        assert f"{gate.PAIRED} '{text}'" in alone.detail
