@@ -9,7 +9,7 @@ asks for all of them. Called by `coverage.gate`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,8 @@ from hgemm_packs.generator.gates.coverage.launches import BYTES, Launch, Sizes, 
 from hgemm_packs.generator.gates.coverage.problems import few, handed_on, make, ring_of
 from hgemm_packs.generator.gates.coverage.program.machine import Endless, Machine
 from hgemm_packs.generator.gates.coverage.program.memory import Memory
+from hgemm_packs.generator.gates.coverage.program.origins import PLACES, TURN, Origins
+from hgemm_packs.generator.gates.coverage.program.slices import makers
 from hgemm_packs.generator.gates.coverage.trial import Trial
 from hgemm_packs.generator.gates.coverage.watchers import (
     arrivals,
@@ -43,6 +45,7 @@ TURNS: Final = 2  # tiles of a persistent CTA, along each side
 ROUNDS: Final = 2  # of a ring that nobody knows
 MOST_ROUND: Final = 1 << 13  # K of one
 UNKNOWN: Final = "unseen: a place, or whom it orders, is not known in '{}'"
+BETWEEN: Final = 16  # clusters that are neither first nor last
 ROW: Final = 7  # tiles in a row: each of two consumers goes round its ring of stores
 
 
@@ -65,19 +68,23 @@ def faults(trial: Trial, planned: Sequence[Sizes] = ()) -> Iterator[str]:
             yield f"bytes: a barrier is told of bytes that nothing brings in '{ins.text[:100]}'"
             return
     machine = _machine(trial)
-    runs: tuple[tuple[Callable[[], list[Sizes]], int], ...] = (
-        # Of a persistent kernel one cluster takes all tiles.
-        (lambda: [*problems(trial.fields), *_deep(trial)], ranks(trial.fields)),
-        (lambda: [*_further(trial, machine), *planned], trial.at_a_time),
-    )
-    for asked, most in runs:
+    for laid in _runs(trial, machine, planned):
         try:
-            told = _follow(trial, machine, asked(), most)
+            told = _follow(trial, machine, laid)
         except Endless as error:
             told = f"endless: {error}"
         if told:
             yield told
             return
+
+
+def _runs(trial: Trial, machine: Machine, planned: Sequence[Sizes]) -> Iterator[list[Launch]]:
+    """Launches that are followed together; which ones depends on what those before have shown."""
+    # Of a persistent kernel one cluster takes all tiles.
+    yield _laid(trial, [*problems(trial.fields), *_deep(trial)], ranks(trial.fields))
+    in_turns = _in_turns(trial, machine)
+    yield _laid(trial, [*_further(trial, machine), *planned], trial.at_a_time)
+    yield [*in_turns, *_between(trial, machine)]
 
 
 def _machine(trial: Trial) -> Machine:
@@ -108,16 +115,68 @@ def _deep(trial: Trial) -> list[Sizes]:
 def _further(trial: Trial, machine: Machine) -> list[Sizes]:
     """Problems that the size gate has had outcomes of comparisons from which were not met here:
     what is told may depend on them."""
+    return list(dict.fromkeys(each.sizes for each in _unmet(trial.seen, machine)))
+
+
+def _unmet(seen: Mapping[int, Mapping[int, Launch]], machine: Machine) -> Iterator[Launch]:
+    """Where comparisons have had outcomes that were not met here."""
     met = machine.outcomes.seen
-    return list(
-        dict.fromkeys(
-            sizes
-            for at, had in trial.seen.items()
-            if at in machine.slice.observed
-            for outcome, sizes in had.items()
-            if outcome not in met.get(at, ())
-        )
-    )
+    for at, had in seen.items():
+        if at in machine.slice.observed:
+            yield from (each for outcome, each in had.items() if outcome not in met.get(at, ()))
+
+
+def _between(trial: Trial, machine: Machine) -> list[Launch]:
+    """The clusters of CTAs that have had outcomes which the first clusters and the last have not,
+    a few."""
+    found = {}
+    for each in _unmet(trial.seen, machine):
+        ctas = _cluster(trial.fields, each)
+        found[each.sizes, each.grid, ctas[0]] = each._replace(ctas=ctas)
+    return list(found.values())[:BETWEEN]
+
+
+def _cluster(fields: Mapping[str, Any], launch: Launch) -> list[tuple[int, int]]:
+    """The cluster of the one CTA of a launch."""
+    ((x, y),), together = launch.ctas, ranks(fields)
+    return [(x - x % together + rank, y) for rank in range(together)]
+
+
+def _in_turns(trial: Trial, machine: Machine) -> list[Launch]:
+    """Clusters of persistent grids for which a comparison of places has gone another way than for
+    one that takes all tiles, a few, each with tiles in turn."""
+    chosen = _chosen_by_place(trial)
+    placed = {at: had for at, had in trial.dealt.items() if at in chosen}
+    found = {}
+    for each in _unmet(placed, machine):
+        ctas = _cluster(trial.fields, each)
+        for sizes in _of_turns(trial.fields, each):
+            found[each.grid, ctas[0]] = Launch(sizes, each.grid, ctas)
+    return list(found.values())[:BETWEEN]
+
+
+def _chosen_by_place(trial: Trial) -> set[int]:
+    """What a place in the grid decides: comparisons, and other instructions in which no turn of a
+    loop has a part."""
+    origins = Origins(makers(trial.kernel), trial.kernel.joins, trial.machine.slice.sized)
+    found = set()
+    for ins in trial.kernel.instructions:
+        follows = {name for operand in ins.operands[1:] for name in origins.of(operand)}
+        chooses = ins.opcode[0] == "setp" or ins.opcode[-1] == "pred"
+        if any(x.startswith(PLACES) for x in follows) and (chooses or TURN not in follows):
+            found.add(ins.index)
+    return found
+
+
+def _of_turns(fields: Mapping[str, Any], launch: Launch) -> list[Sizes]:
+    """A problem of which each cluster of a grid has some tiles; a list of groups as it is."""
+    if launch.sizes.ends:
+        return [launch.sizes]
+    clusters = launch.grid[0] // ranks(fields)
+    rows, columns = int(fields["grid"]["tile_m"]), int(fields["grid"]["tile_n"])
+    side = TURNS * int(fields["cluster"][0])
+    across = -(-ROW * clusters // TURNS) * int(fields["cluster"][1])
+    return list(make(fields, [(side * rows, across * columns, handed_on(fields))]))
 
 
 def problems(fields: Mapping[str, Any]) -> list[Sizes]:
@@ -137,23 +196,28 @@ def problems(fields: Mapping[str, Any]) -> list[Sizes]:
     return list(make(fields, shapes))
 
 
-def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -> str:
-    """What is wrong in any CTA of some clusters of these problems, the first fault alone; `most`
-    as in `launches.grid`."""
-    fields, kernel, together = trial.fields, trial.kernel, ranks(trial.fields)
-    laid: list[Launch] = []
+def _laid(trial: Trial, asked: Sequence[Sizes], most: int) -> list[Launch]:
+    """Some clusters of these problems; `most` as in `launches.grid`."""
+    fields, together = trial.fields, ranks(trial.fields)
     places = trial.named_places()
-    named: list[int] = []  # CTAs at such places
+    found = []
     for sizes in asked:
         x, y = grid(fields, sizes, most)
         told = {(place - place % together, 0) for place in places if place < x}
         starts = sorted({*told, *_starts((x, y), together, is_of_family(fields))})
         ctas = [(first + rank, j) for first, j in starts for rank in range(together)]
-        before = sum(map(len, (each.ctas for each in laid)))
-        named += [before + i for i, (place, _) in enumerate(ctas) if place in places]
-        laid.append(Launch(sizes, (x, y), ctas))
+        found.append(Launch(sizes, (x, y), ctas))
+    return found
+
+
+def _follow(trial: Trial, machine: Machine, laid: Sequence[Launch]) -> str:
+    """What is wrong in any CTA of these launches, the first fault alone."""
     if not laid:
         return ""
+    fields, kernel, together = trial.fields, trial.kernel, ranks(trial.fields)
+    places = trial.named_places()
+    ctas = [place for each in laid for place, _ in each.ctas]
+    named = [i for i, place in enumerate(ctas) if place in places]
     who = threads(fields, trial.kernel.params, trial.roles, laid)
     maps = trial.kernel.params[: len(MAPPED[str(fields["param_layout"])])]
     numbers = {name: np.array([i + 1 << 40], np.int64) for i, name in enumerate(maps)}
@@ -185,7 +249,7 @@ def _follow(trial: Trial, machine: Machine, asked: Sequence[Sizes], most: int) -
         return f"bytes: {books.unknown[0]}"
     for cta, words in books.differences():
         of = int(who.launch[int(np.argmax(who.cta == cta))])
-        return f"bytes: {words} of {asked[of].text}"
+        return f"bytes: {words} of {laid[of].sizes.text}"
     rules = (ring.faults(), arrived.faults(), opened.faults(), met.faults(), stored.faults())
     is_known = is_of_family(fields)
     most = races.ACTS if is_known else races.ACTS_OF_A_STRANGER

@@ -134,8 +134,8 @@ class _Case:
             return Verdict(GATE, Status.COVERAGE, f"endless: {error}")
         of_batch = self.fields["param_layout"] in OF_BATCH.values()
         if of_batch:  # whose gate has no problems of sizes
-            seen = self.trial.seen.values()
-            planned = list(dict.fromkeys(each for outcomes in seen for each in outcomes.values()))
+            met = (each for outcomes in self.trial.seen.values() for each in outcomes.values())
+            planned = list(dict.fromkeys(each.sizes for each in met))
         found = [*self._refusals(), *self._too_large(planned)]
         if not (found or of_batch or is_of_family(self.fields)):
             more, found = together.plan(self.trial, planned)
@@ -285,7 +285,7 @@ class _Case:
         which a place in the grid is told by its number: these tools know its other problems."""
         told = self.trial.kernel.instructions
         had = [
-            outcomes[each]
+            outcomes[each].sizes
             for at, outcomes in sorted(self.trial.seen.items())
             if not is_of_family(self.fields) or self.proofs.names_a_place(told[at])
             for each in outcomes

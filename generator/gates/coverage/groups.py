@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from hgemm_packs.generator.gates.coverage import lists
-from hgemm_packs.generator.gates.coverage.launches import Sizes
+from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes
 from hgemm_packs.generator.gates.coverage.planning import planner
 from hgemm_packs.generator.gates.coverage.problems import tested
 from hgemm_packs.generator.gates.coverage.program.machine import Endless
@@ -55,7 +55,7 @@ class Asked:
             if any(True for _ in self._missing()):
                 planner.plan(trial, self._missing)
             had = [trial.seen.get(at, {}) for at in self.compared]
-            of_sizes = [each for outcomes in had for each in outcomes.values()]
+            of_sizes = [each.sizes for outcomes in had for each in outcomes.values()]
             self.problems = list(dict.fromkeys(of_sizes))
             of_groups = lists.problems(trial.fields)
             trial.run(of_groups, ctas=CTAS_OF_LISTS)
@@ -81,7 +81,7 @@ class Asked:
         if undealt:
             yield undealt
 
-    def _far(self) -> dict[int, dict[int, Sizes]]:
+    def _far(self) -> dict[int, dict[int, Launch]]:
         """What comparisons come to among more tiles than any other problem has."""
         trial = self.trial
         seen, trial.seen = trial.seen, {}

@@ -41,18 +41,21 @@ _TABLE: Final = re.compile(
 
 @dataclass(slots=True)
 class Trial:
-    """`seen`: instruction -> outcome -> the first problem that had it, for all runs so far.
-    `roles` as the data-flow gate has them."""
+    """`seen`: instruction -> outcome -> the first launch that had it and of that one CTA that had,
+    for all runs so far.
+    `dealt`: the same of the run of all CTAs of persistent grids. `roles` as the data-flow gate has
+    them."""
 
     fields: Mapping[str, Any]
     kernel: Kernel
     roles: Mapping[str, str]
     tables: Mapping[str, Array] = field(default_factory=dict)
     machine: Machine = field(init=False)
-    seen: dict[int, dict[int, Sizes]] = field(default_factory=dict)
+    seen: dict[int, dict[int, Launch]] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
     tile: str = ""
+    dealt: dict[int, dict[int, Launch]] = field(default_factory=dict)
     _spans: list[dict[str, tuple[int, int]]] | None = None
 
     def __post_init__(self) -> None:
@@ -102,15 +105,20 @@ class Trial:
         machine.outcomes.gaps = {} if gaps else None
         machine.run(who, bounds, steps)
         bounds.settle()
-        for at, outcomes in machine.outcomes.seen.items():
-            known = self.seen.setdefault(at, {})
-            for outcome, of in outcomes.items():
-                if of >= 0:
-                    known[outcome] = problems[of]
+        for at, outcomes in self._had(laid).items():
+            self.seen.setdefault(at, {}).update(outcomes)
         self.faults = bounds.faults | self.faults
         self.unknown |= bounds.unknown
         if whole and not self.tile:
             self.tile = bounds.tile_fault()
+
+    def _had(self, laid: Sequence[Launch]) -> dict[int, dict[int, Launch]]:
+        """Outcomes of the last run, each with the CTA of these launches that had it first."""
+        ctas = [each._replace(ctas=[cta]) for each in laid for cta in each.ctas]
+        return {
+            at: {outcome: ctas[of] for outcome, of in outcomes.items() if of >= 0}
+            for at, outcomes in self.machine.outcomes.seen.items()
+        }
 
     def oversee(self, problems: Sequence[Sizes], boxed: Mapping[int, str]) -> str:
         """Follow problems for what each CTA reads of A and B, and what it shares with others; words
@@ -147,6 +155,7 @@ class Trial:
         found.settle()
         self.faults = found.faults | self.faults
         self.unknown |= found.unknown
+        self.dealt = self._had(laid)
         return found.fault()
 
     def _look(self, laid: Sequence[Launch]) -> Threads:

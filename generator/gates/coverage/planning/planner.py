@@ -58,7 +58,8 @@ def plan(trial: Trial, missing: Missing) -> list[Sizes]:
             break
     asked: dict[Sizes, None] = {}
     for at, outcome in sorted(wanted):
-        had = trial.seen.get(at, {}).get(outcome)
+        met = trial.seen.get(at, {}).get(outcome)
+        had = None if met is None else met.sizes
         if had is not None and had not in asked:
             asked[had] = None
             for other in _with_tails(fields, had):
@@ -172,7 +173,7 @@ def _of_two(trial: Trial, missing: Missing) -> Iterator[Sizes]:
             continue
         names = [name for operand in ins.operands[1:] for name in operand.registers()]
         had = [
-            trial.seen[each.index][outcome]
+            trial.seen[each.index][outcome].sizes
             for name in names
             for each in made.get(name, ())
             if outcome in trial.seen.get(each.index, ())

@@ -39,7 +39,7 @@ class Gaps:
 
 @dataclass(slots=True)
 class Outcomes:
-    """`seen`: instruction -> outcome -> the number of a launch that had it. `gaps`, where they are
+    """`seen`: instruction -> outcome -> the number of a CTA that had it. `gaps`, where they are
     asked for: those of each instruction that lacks an outcome."""
 
     seen: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Outcomes:
             there = _had(ins, outcome, values, result)
             if there is not None:
                 who = 0 if there.size == 1 else int(np.argmax(there))
-                both[outcome] = int(frame.registers.threads.launch[frame.numbers[who]])
+                both[outcome] = int(frame.registers.threads.cta[frame.numbers[who]])
         if self.gaps is not None and len(both) < 2 and len(values) == 2:
             self._measure(self.gaps, ins.index, frame, values)
 

@@ -24,7 +24,7 @@ from hgemm_packs.generator.gates.dataflow.values import C
 from hgemm_packs.pack.manifest import OF_BATCH
 
 FEW: Final = (1, 2, 3, 5, 7)  # clusters that run at once
-MANY: Final = (57, 66)  # as of cards of 114 and 132 SMs, in pairs
+MANY: Final = (114, 132)  # CTAs: cards have as many SMs
 SIDES: Final = 3, 4  # clusters along M and N of a problem for a few
 BATCHES: Final = 2
 TOLD: Final = "dealt: {} CTAs store element ({}, {}) of {} {} times"
@@ -47,7 +47,7 @@ def _asked(fields: Mapping[str, Any]) -> Iterator[tuple[Sizes, int]]:
         return
     for clusters in FEW:
         yield from ((each, clusters) for each in _of(fields, *SIDES))
-    for clusters in MANY:
+    for clusters in (ctas // ranks(fields) for ctas in MANY):
         down = int(clusters**0.5)
         yield from ((each, clusters) for each in _of(fields, down, clusters // down + 2))
 
@@ -97,9 +97,11 @@ def times(lines: int, length: int, spans: Sequence[Array]) -> Array:
     behind its last row and its last column."""
     top, left, bottom, right = (span.astype(np.int64) for span in spans)
     wide = length + 1
-    counts = np.zeros((lines + 1) * wide, np.int64)
+    counts = np.zeros((lines + 1) * wide, np.int16)
     for row, first, last in ((top, left, right), (bottom, right, left)):
-        counts += np.bincount(row * wide + first, minlength=counts.size)
-        counts -= np.bincount(row * wide + last, minlength=counts.size)
-    found: Array = counts.reshape(lines + 1, wide).cumsum(0).cumsum(1)[:-1, :-1]
-    return found
+        np.add.at(counts, row * wide + first, 1)
+        np.subtract.at(counts, row * wide + last, 1)
+    found = counts.reshape(lines + 1, wide)
+    for axis in (0, 1):
+        np.cumsum(found, axis, out=found)
+    return found[:-1, :-1]

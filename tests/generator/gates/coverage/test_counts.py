@@ -156,3 +156,17 @@ def test_k_goes_round_shared_memory_twice(room: int, slices: int, k: int) -> Non
     kernel = Kernel("", (), {"staged": "shared"}, {"staged": room})
     trial = cast(Trial, SimpleNamespace(fields=fields, kernel=kernel))
     assert [each.k for each in counts._deep(trial)] == ([k] if k else [])
+
+
+@pytest.mark.parametrize(
+    "name", ["second_last_cluster", "second_last_of_many_clusters", "middle_cluster"]
+)
+def test_a_cluster_that_a_comparison_of_places_names_is_followed(name: str) -> None:
+    """The story: the first cluster and the last were followed, and in the last but one warps staged
+    over what a bulk store may still read. In a grid of two clusters it is the first, of which each
+    CTA has one tile."""
+    case = next(each for each in corpus.load() if each.name == name)
+    assert case.candidate
+    verdict = evaluate.build_gates(case.candidate)[0][-1]
+    assert verdict.status is Status.COVERAGE
+    assert verdict.detail.startswith("race: nothing orders a write behind")
