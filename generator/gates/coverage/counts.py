@@ -25,12 +25,8 @@ from hgemm_packs.generator.gates.coverage.program.slices import makers
 from hgemm_packs.generator.gates.coverage.trial import Trial
 from hgemm_packs.generator.gates.coverage.watchers import (
     arrivals,
-    events,
+    clusters,
     lanes,
-    openings,
-    races,
-    stages,
-    stores,
     strands,
 )
 from hgemm_packs.generator.gates.coverage.watchers.arrivals import brings
@@ -53,8 +49,7 @@ def watched(ins: Instruction) -> Iterable[Operand]:
     """Operands that say which barrier is told of what, and what is done to shared memory."""
     if expects(ins):
         return ins.operands
-    asked = (events.watched(ins), lanes.watched(ins), stores.watched(ins), strands.watched(ins))
-    return (*openings.watched(ins), *itertools.chain.from_iterable(asked))
+    return (*lanes.watched(ins), *strands.watched(ins))
 
 
 def faults(trial: Trial, planned: Sequence[Sizes] = ()) -> Iterator[str]:
@@ -91,7 +86,7 @@ def _machine(trial: Trial) -> Machine:
     kernel = trial.kernel
     memory = None if trial.machine.memory is None else Memory()
     machine = Machine(kernel, trial.tables, watched, trial.machine.slice, memory)
-    machine.elected = events.LAST_LANE
+    machine.elected = lanes.LAST_LANE
     arrays = [name for name, space in kernel.symbols.items() if space == "shared"]
     machine.places |= {name: np.array([i << ARRAY_BIT], np.int64) for i, name in enumerate(arrays)}
     return machine
@@ -224,25 +219,19 @@ def _follow(trial: Trial, machine: Machine, laid: Sequence[Launch]) -> str:
     books = Books(fields, maps, who.cta, together)
     lane = who.specials["%laneid"]
     arrived = arrivals.Arrivals(who.cta, together)
-    ring = stages.Stages(lane, who.cta, together)
     shared = strands.Strands(who.cta, together, books.copied)
     looked = lanes.CTAS if is_of_family(fields) else lanes.CTAS_OF_A_STRANGER
     met = lanes.Lanes.of(lane, who.cta, named, looked)
-    opened = openings.Openings(who.cta, together)
-    stored = stores.Stores(lane, stores.box_of(fields))
     tell = Tell(
         [
             (lambda ins: expects(ins) or brings(ins), books),
             (arrivals.is_told, arrived),
-            (openings.watched, opened),
-            (events.watched, ring),
             (lanes.watched, met),
-            (stores.watched, stored),
             (strands.watched, shared),
         ]
     )
     machine.run(who._replace(params={**who.params, **numbers}), tell)
-    unknown = shared.unknown or arrived.unknown or opened.unknown
+    unknown = shared.unknown or arrived.unknown
     if unknown:
         return UNKNOWN.format(unknown.text[:100])
     if books.unknown:
@@ -250,11 +239,10 @@ def _follow(trial: Trial, machine: Machine, laid: Sequence[Launch]) -> str:
     for cta, words in books.differences():
         of = int(who.launch[int(np.argmax(who.cta == cta))])
         return f"bytes: {words} of {laid[of].sizes.text}"
-    rules = (ring.faults(), arrived.faults(), opened.faults(), met.faults(), stored.faults())
     is_known = is_of_family(fields)
-    most = races.ACTS if is_known else races.ACTS_OF_A_STRANGER
-    raced = races.faults(kernel, shared, arrived.counts, most, exact=not is_known)
-    return next(itertools.chain(*rules, raced), "")
+    most = clusters.ACTS if is_known else clusters.ACTS_OF_A_STRANGER
+    raced = clusters.faults(kernel, shared, arrived.counts, most, exact=not is_known)
+    return next(itertools.chain(arrived.faults(), met.faults(), raced), "")
 
 
 def _starts(of: tuple[int, int], together: int, few: bool) -> Iterator[tuple[int, int]]:

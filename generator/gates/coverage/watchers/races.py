@@ -53,6 +53,7 @@ from hgemm_packs.generator.gates.coverage.watchers.touched import (
     BROUGHT,
     FETCHED,
     KINDS,
+    MAKING,
     MULTIPLYING,
     OWN,
     STORING,
@@ -101,7 +102,7 @@ class Races:
         self.groups = [{kind: Groups() for kind in range(1, KINDS)} for _ in strands]
         warps = np.array([each.warp for each in strands])
         self.first = [int(np.argmax(warps == warp)) for warp in warps]
-        self.made: dict[Barrier, tuple[int, int]] = {}  # by whom, and that strand's tick
+        self.made: dict[Barrier, tuple[int, int]] = {}  # by whom, and a tick of theirs
         self.bytes_ = Touched(self._used(), warps.tolist())
         self.found: tuple[int, str] | None = None
 
@@ -164,9 +165,11 @@ class Races:
     def _is_made(self, number: int, key: Barrier) -> bool:
         """Whether a strand knows of a barrier that it was made; lanes of a warp are not told
         apart."""
-        by, tick = self.made.get(key, (number, 1 << 31))
+        if key not in self.made:
+            return False
+        by, tick = self.made[key]
         is_own = self.first[by] == self.first[number]
-        return tick <= self.clocks[number, by] or (is_own and key in self.made)
+        return is_own or bool(self.clocks[number, self._column(by, MAKING)] >= tick)
 
     def _told(self, strand: Strand, act: Act) -> list[Barrier]:
         """The barriers that an act tells."""
@@ -202,7 +205,9 @@ class Races:
         kind, numbers, own = act.kind, act.numbers, self.groups[number]
         at = act.ins.index
         if kind == MAKE:
-            self.made[self._key(strand, act)] = number, int(self.clocks[number, number])
+            self.made[self._key(strand, act)] = number, own[MAKING].tick
+            self.clocks[number, self._column(number, MAKING)] = own[MAKING].tick
+            own[MAKING].close()
             return True
         if kind in _TELLING and not all(self._is_made(number, x) for x in self._told(strand, act)):
             self.found = at, UNMADE

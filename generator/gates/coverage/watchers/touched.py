@@ -15,9 +15,9 @@ from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 
 #: Besides a strand's own steps, what others may know to be over of it: bytes that its bulk copies
 #: or stores from afar brought, those of its other copies, what its products and its bulk stores
-#: read. A strand's clock has a column for each strand of each.
-OWN, BROUGHT, FETCHED, MULTIPLYING, STORING = range(5)
-KINDS: Final = 5
+#: read, barriers that it made. A strand's clock has a column for each strand of each.
+OWN, BROUGHT, FETCHED, MULTIPLYING, STORING, MAKING = range(6)
+KINDS: Final = 6
 
 
 class Groups:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from hgemm_packs.generator.gates.coverage.watchers import races
+from hgemm_packs.generator.gates.coverage.watchers import clusters, races
 from hgemm_packs.generator.gates.coverage.watchers.strands import (
     ARRIVE,
     COPIED,
@@ -23,6 +24,7 @@ from hgemm_packs.generator.gates.coverage.watchers.strands import (
     FETCH,
     FILL,
     LOOK,
+    MAKE,
     MEET,
     MULTIPLIED,
     MULTIPLY,
@@ -47,8 +49,6 @@ from hgemm_packs.generator.gates.coverage.watchers.strands import (
     Touch,
 )
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel
-from hgemm_packs.generator.redteam import corpus
-from hgemm_packs.generator.run import evaluate
 
 INS = Instruction(0, ("bar", "sync"), (), "", False, "bar.sync 0")
 FULL, EMPTY, PLACE, BYTES = 8, 16, 1024, 64
@@ -75,11 +75,17 @@ def strand(cta: int, warp: int, things: list[Thing], weight: int = 32) -> Strand
 
 
 def judge(*strands: Strand, together: int = 1, count: int = 1) -> str:
-    """The rule that they break."""
+    """The rule that they break, whose barriers are known to be made."""
+    with mock.patch.object(races.Races, "_is_made", return_value=True):
+        return judge_alone(*strands, together=together, count=count)
+
+
+def judge_alone(*strands: Strand, together: int = 1, count: int = 1) -> str:
+    """The same of strands of which some make the barriers, if any do."""
     kernel = cast(Kernel, SimpleNamespace(instructions=[INS]))
     noted = SimpleNamespace(unknown=None, together=together, clusters=lambda: [list(strands)])
     counts = {(cta, at): count if at == EMPTY else 1 for cta in (0, 1) for at in (FULL, EMPTY)}
-    found = races.faults(kernel, cast(Strands, noted), counts, races.ACTS)
+    found = clusters.faults(kernel, cast(Strands, noted), counts, clusters.ACTS)
     return next(found, "").partition(" in '")[0]
 
 
@@ -235,12 +241,12 @@ def test_a_cluster_that_goes_another_way_is_always_looked_at(
 ) -> None:
     """Others had used up what may be looked at."""
     syncs = [[SYNC] * i for i in (4, 3, 2)]
-    clusters = [[strand(0, 0, [*WRITES, *i]), strand(0, 1, [*i, *READS])] for i in syncs]
+    every = [[strand(0, 0, [*WRITES, *i]), strand(0, 1, [*i, *READS])] for i in syncs]
     own = [each for each in behind if each == SYNC]
-    clusters.append([strand(0, 0, [*WRITES, *own]), strand(0, 1, behind)])
+    every.append([strand(0, 0, [*WRITES, *own]), strand(0, 1, behind)])
     kernel = cast(Kernel, SimpleNamespace(instructions=[INS]))
-    noted = SimpleNamespace(unknown=None, together=1, clusters=lambda: clusters)
-    found = next(races.faults(kernel, cast(Strands, noted), {}, 0), "")
+    noted = SimpleNamespace(unknown=None, together=1, clusters=lambda: every)
+    found = next(clusters.faults(kernel, cast(Strands, noted), {}, 0), "")
     assert found.partition(" in '")[0] == words
 
 
@@ -290,30 +296,55 @@ def test_a_bulk_store_reads_what_warps_have_staged(things: list[Thing], words: s
     assert told == words or (told == races.READS and things[0][0] == STORE)
 
 
-CASES = {case.name: case for case in corpus.load()}
+@pytest.mark.parametrize(
+    ("behind", "words"),
+    [
+        ([(STORES, 0), (STORED, 0)], ""),
+        ([(STORES, 0)], races.UNREAD),
+        ([(STORES, 0), (STORED, 1)], races.UNREAD),
+        ([(STORED, 0)], races.UNREAD),
+        ([(STORES, 0), (STORED, 0), (STORE, PLACE, BYTES)], races.UNREAD),
+    ],
+)
+def test_a_cta_ends_when_its_bulk_stores_have_read(behind: list[Thing], words: str) -> None:
+    """Shared memory is another's then. One that waited for all but one store was right on every
+    GPU."""
+    assert judge(strand(0, 0, [(STORE, PLACE, BYTES), *behind], 1)) == words
+
+
+MAKES = [(MAKE, FULL), (MAKE, EMPTY)]
+TELLS = [(ARRIVE, FULL, 0, 1)]
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("maker", "user", "words"),
     [
-        "inbox_written_again",
-        "inbox_read_from_afar",
-        "tells_before_it_sends",
-        "parts_met_few",
-        "race_of_large_problems",
-        "stores_meet_their_warp",
-        "staged_over_the_ring",
-        "inbox_over_a_ring_in_use",
-        "oneshot_meets_by_half",
-        "asks_for_a_stage_too_many",
-        "leaves_before_its_inbox_is_full",
-        "ring_by_a_table",
-        "sent_sums_not_acquired",
-        "race_in_the_middle",
-        "staged_by_generic_addresses",
+        ([*MAKES, SYNC], [SYNC, *TELLS], ""),
+        ([*MAKES, SYNC], [*TELLS, SYNC], races.UNMADE),
+        ([SYNC, *MAKES], [SYNC, *TELLS], races.UNMADE),
+        ([SYNC], [SYNC, *TELLS], races.UNMADE),
+        ([*MAKES, MEETS], [MEETS, *TELLS], races.UNMADE),
+        ([*MAKES, SYNC], [SYNC, (WAIT, FULL, 1)], ""),
+        (MAKES, [(WAIT, FULL, 1)], races.UNMADE),
+        ([*MAKES, SYNC], [SYNC, *FILLED, (WAIT, FULL, 0)], ""),
+        (MAKES, FILLED, races.UNMADE),
+        ([*MAKES, *TELLS], [], ""),
     ],
 )
-def test_races_of_whole_kernels_are_seen(name: str) -> None:
-    verdict = evaluate.build_gates(CASES[name].candidate)[0][-1]
-    assert verdict.gate == "coverage"
-    assert verdict.detail.startswith((races.READS, races.WRITES, races.UNENDED))
+def test_a_barrier_is_used_by_those_who_have_met_its_maker(
+    maker: list[Thing], user: list[Thing], words: str
+) -> None:
+    assert judge_alone(strand(0, 0, maker, 1), strand(0, 1, user, 1)) == words
+
+
+def test_a_cluster_meets_before_barriers_of_others_are_told() -> None:
+    tells = [(ARRIVE, AWAY + FULL, 0, 1)]
+    for met, words in (((SAYS, WAITS), ""), ((SYNC, SYNC), races.UNMADE)):
+        maker, user = strand(1, 1, [*MAKES, *met], 1), strand(0, 0, [*met, *tells], 1)
+        assert judge_alone(user, maker, together=2) == words
+
+
+def test_a_cta_has_sixteen_barriers_to_meet_at() -> None:
+    last, beyond = (MEET, races.MEETINGS - 1, 0, 0), (MEET, races.MEETINGS, 0, 0)
+    assert judge(strand(0, 0, [last])) == ""
+    assert judge(strand(0, 0, [beyond])) == races.NO_SUCH
