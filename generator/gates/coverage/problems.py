@@ -246,7 +246,16 @@ def extremes(fields: Mapping[str, Any]) -> list[Sizes]:
     if "batched" in str(fields["param_layout"]):
         many = [(300, 300, 72), (5, 40, 72), (rows * 600, columns * 600, 8)]
         found += [each._replace(batches=5) for each in make(fields, many)]
+        found += batches(fields)
     return found
+
+
+def batches(fields: Mapping[str, Any]) -> Iterator[Sizes]:
+    """Batches of 2^16 rows or columns, of both and of few, as many products as fill C or a quarter
+    of a grid: the next tile but one of a CTA still has a number."""
+    for one in make(fields, [(1 << 16, 8, 8), (8, 1 << 16, 8), (1 << 16, 1 << 16, 8), (8, 8, 8)]):
+        x, _ = grid(fields, one, None)
+        yield one._replace(batches=min(LARGEST_GRID // 4 // x, LARGEST_C // (one.m * one.n)))
 
 
 def deep(fields: Mapping[str, Any]) -> list[Sizes]:
