@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hgemm_packs.generator.gates.dataflow.flow import OPERANDS, Flow
+from hgemm_packs.generator.gates.dataflow.program import present
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, written
 from hgemm_packs.generator.gates.dataflow.program.webs import blocks, without
 from hgemm_packs.generator.gates.dataflow.values import PART, PROBE, SUM, WORD, ZERO
@@ -60,7 +61,8 @@ def check(flow: Flow, ins: Instruction) -> None:
 
 
 def check_asked(flow: Flow) -> None:
-    """Refuse a load of words of which one is added and nobody asks whether it has come."""
+    """Refuse a load of words of which one is added and nobody asks whether it has come, and an
+    addition of one that is not known to have come where it is added."""
     for ins in flow.kernel.instructions:
         if ins.opcode[0] != "ld":
             continue
@@ -72,6 +74,13 @@ def check_asked(flow: Flow) -> None:
             added = any(_makes(flow, each) & SUM for each in users)
             if added and not any(_makes(flow, each) & PROBE for each in users):
                 flow.refuse(ins, "load: a word that is not waited for,")
+    if any(value.kinds & WORD for value in flow.registers.values()):
+        for ins in present.absent(
+            flow.kernel,
+            lambda name: bool(flow.register(name).kinds & WORD),
+            lambda ins: bool(_makes(flow, ins) & SUM),
+        ):
+            flow.refuse(ins, "add: a word that may not have come,")
 
 
 def check_strong(flow: Flow) -> None:
