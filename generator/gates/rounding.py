@@ -13,15 +13,16 @@ from __future__ import annotations
 import math
 
 import torch
+from torch.nn import functional
 
 from hgemm_packs.generator.families.computed import GATED, TABLE
-from hgemm_packs.measure.epilogue import finish, halve, spread_gated
+from hgemm_packs.measure.epilogue import SILU_SLOPE, finish, halve
 from hgemm_packs.pack.manifest import KernelEntry
 
 SIGNIFICAND_BITS = {"f16": 11, "bf16": 8}
 INFINITY = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80}  # its bits
-FUNCTION_ERROR = 2.0**-20  # of what an activation is of, by which float32 may be off in all
-TINY = 2.0**-100  # as exponentials that float32 does not hold leave it, of sums from 1 on
+FUNCTION_ERROR = 2.0**-20  # of an activation, or of what it is of, by which float32 may be off
+TINY = 2.0**-100  # as exponentials that float32 does not hold leave gelu, of sums from 1 on
 SMALLEST_F32 = 2.0**-149
 #: From here on a partial sum may be one that float32 does not hold.
 OVERFLOWS_F32 = 2.0**128 * (1 - 2.0**-16)
@@ -31,6 +32,8 @@ OVERFLOWS_F32 = 2.0**128 * (1 - 2.0**-16)
 HELD, CHANCE, LOST = 1.03, 0.25, 0.4
 #: Up to here silu is zero in float32, or a number that is below its normal ones.
 SILU_VANISHES = -87.0
+#: Up to here silu falls.
+SILU_LEAST = -1.2785
 
 
 def sums_off(
@@ -73,8 +76,7 @@ def finish_exactly(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(what the kernel's epilogue makes of a float64 product, how far float32 may be from it before
     it is rounded). An addend is one more of the sum, and an activation makes of an error at most
-    its slope times as much. Gated sums are off as `spread_gated` says, and silu is what
-    FUNCTION_ERROR says times the other factor."""
+    its slope times as much, silu as much as it does there."""
     overflows = entry.dtype != "f16"
     sums = product + 0.0  # a sum of zeros is +0
     if overflows:
@@ -86,17 +88,33 @@ def finish_exactly(
     if addend is None:
         return exact, sums_off(product, magnitude, k, overflows=overflows)
     sums, added = product + addend.double(), addend.double().abs()
-    off = TABLE[entry.epilogue].slope * sums_off(sums, magnitude, k, added, overflows)
-    if TABLE[entry.epilogue].function != "identity":
-        function = _function_off(sums, product.abs() + added)
-        off = off + torch.where(torch.isfinite(sums), function, 0.0)
-    return exact, off
+    off = sums_off(sums, magnitude, k, added, overflows)
+    function, slope = TABLE[entry.epilogue]
+    if function == "silu":
+        return exact, _silu_off(sums, off)
+    if function.startswith("gelu"):
+        cancelled = _cancelled_off(sums, product.abs() + added)
+        return exact, slope * off + torch.where(torch.isfinite(sums), cancelled, 0.0)
+    return exact, slope * off
 
 
-def _function_off(sums: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    """How far an activation of `sums` may be off in float32, `sizes` being those of its addends."""
+def _cancelled_off(sums: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """How far gelu of `sums` may be off in float32, `sizes` being those of its addends: torch takes
+    1 + erf, of which nothing is left far below zero."""
     vanished = torch.where(sums.abs() < 1, 4 * SMALLEST_F32, TINY)
     return FUNCTION_ERROR * sizes + vanished
+
+
+def _silu_off(sums: torch.Tensor, off: torch.Tensor) -> torch.Tensor:
+    """How far silu may be off in float32 of sums that are by `off`: of its own size by what
+    exponential and quotient are, and down to nothing where it may vanish."""
+    made, sigmoid = functional.silu(sums), torch.sigmoid(sums)
+    steep = sums * sigmoid * (1 + sums * (1 - sigmoid))
+    own = FUNCTION_ERROR * (made.abs() + steep.abs()) + 4 * SMALLEST_F32
+    own = own + torch.where(sums - off <= SILU_VANISHES, made.abs(), 0.0)
+    ends = [(functional.silu(sums + by) - made).abs() for by in (off, -off)]
+    moved = torch.where(sums + off <= SILU_LEAST, torch.maximum(*ends), SILU_SLOPE * off)
+    return torch.where(_is_finite(sums), own + moved, off)
 
 
 def _as_float32_holds(sums: torch.Tensor) -> torch.Tensor:
@@ -109,8 +127,8 @@ def _gated_off(product: torch.Tensor, exact: torch.Tensor, off: torch.Tensor) ->
     """How far silu(gate) * up may be off. An infinity of either half stays one unless the other may
     be zero in float32, or of either sign: infinity times zero is NaN."""
     (gate, up), (gate_off, up_off) = halve(product), halve(off)
-    function = _function_off(gate, gate.abs())
-    spread = spread_gated(product, off) + function * (up.abs() + up_off)
+    spread = _silu_off(gate, gate_off) * (up.abs() + up_off)
+    spread = spread + functional.silu(gate).abs() * up_off
     spread = torch.where(torch.isfinite(exact), spread, 0.0)
     vanishes = (gate.abs() <= gate_off) | (gate - gate_off <= SILU_VANISHES)
     unknown = (torch.isinf(up) & vanishes) | (torch.isinf(gate) & (up.abs() <= up_off))

@@ -19,6 +19,7 @@ from hgemm_packs.generator.gates.values.contents import (
 )
 from hgemm_packs.generator.gates.values.depth import check_accumulator, check_lost_digits
 from hgemm_packs.generator.gates.values.edges import (
+    check_faint_gates,
     check_overflow,
     check_range,
     check_ties,
@@ -35,6 +36,7 @@ CHECKS: tuple[Callable[[Checker], None], ...] = (
     check_specials,
     check_places,
     check_overflow,
+    check_faint_gates,
     check_ties,
     check_zeros,
     check_values,

@@ -37,6 +37,7 @@ GATED_SCALES = {
     "f16": ((2.0**-6, 2.0**-5), (2.0**-19, 2.0**12), (2.0**12, 2.0**-19)),
     "bf16": ((2.0**-34, 2.0**-33), (2.0**-130, 2.0**124), (2.0**124, 2.0**-130)),
 }
+FAINT = 60, 87  # of which exponentials float32 has the inverse
 #: Sums of K products of these integers are mostly between powers of two that the type holds every
 #: other or every fourth integer of.
 TIED = {"f16": 24, "bf16": 8}
@@ -95,6 +96,23 @@ def check_overflow(run: Checker) -> None:
     a = torch.where(few, largest, uniform(run, m, k)) * sign
     b = uniform(run, k, n) / 4
     run.product("large operands", *run.store(a.to(run.dtype), b.to(run.dtype)))
+
+
+def check_faint_gates(run: Checker) -> None:
+    """Gates that leave next to nothing, of halves near the largest that float32 holds: what they
+    come to is an ordinary number, and so is all that lies between where the gate comes first."""
+    m, n, k = problem(run, 136)
+    if run.entry.epilogue != GATED or run.entry.dtype != "bf16" or k < 2:
+        return
+    a, b = (
+        torch.zeros(shape, dtype=torch.float64, device=run.device) for shape in ((m, k), (k, n))
+    )
+    of_gate, of_up = shuffled(run, k)[:2].tolist()
+    gates = torch.randint(*FAINT, (n // 2,), generator=run.generator, device=run.device)
+    a[:, of_gate], b[of_gate, : n // 2] = 1.0, -gates.double()
+    a[:, of_up] = signs(run, m, 1)[:, 0].double() * 2.0**64
+    b[of_up, n // 2 :] = 2.0**62 * torch.exp2(uniform(run, 1, n // 2).round()).double()
+    run.run("faint gates", *run.store(a.to(run.dtype), b.to(run.dtype)), *run.expect_exact(a @ b))
 
 
 def check_ties(run: Checker) -> None:

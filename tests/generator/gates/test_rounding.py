@@ -6,11 +6,14 @@ import math
 
 import pytest
 import torch
+from torch.nn.functional import silu
 
 from hgemm_packs.generator.gates.checker import Checker
 from hgemm_packs.generator.gates.rounding import (
+    SILU_VANISHES,
     Accepted,
     _as_float32_holds,
+    _silu_off,
     are_right,
     finish_exactly,
     most_error,
@@ -175,6 +178,66 @@ def test_activations_of_sums_below_1_are_not_flushed(epilogue: str) -> None:
             zero = torch.zeros_like(right) * sign
             assert are_right(right, *found).item()
             assert are_right(zero, *found).item() == zero_is_right
+
+
+def moved(numbers: Tensor, ulps: float | Tensor) -> Tensor:
+    """float32 numbers by so many units in their last place."""
+    exponents = torch.floor(torch.log2(numbers.abs().double()))
+    by = torch.where(torch.isfinite(exponents), torch.exp2(exponents - 23), 0.0)
+    return (numbers.double() + ulps * by).float()
+
+
+def test_silu_of_any_number_is_right_as_device_code_has_it() -> None:
+    """expf and __fdividef by two units each, zero where the divisor is beyond 2^126, `__expf`, and
+    a sigmoid that is flushed: half of the bound is left."""
+    small = torch.exp2(torch.linspace(-140, 0, 20001))
+    v = torch.cat([torch.linspace(-95, 95, 190001), -small, small])[None]
+    exact, off = finish_exactly(entry_of("bias_silu"), v.double(), v.double().abs(), 0, column(0.0))
+    own = _silu_off(v.double(), torch.zeros_like(off))
+    exponential = torch.exp(-v.double()).float()
+    found = [v / (1 + moved(exponential, 2 + 1.173 * v.abs()))]
+    sigmoid = 1 / (1 + exponential)
+    found.append(v * torch.where(sigmoid < 2.0**-126, 0.0, sigmoid))
+    for first, second in ((-2, -2), (-2, 2), (0, 0), (2, -2), (2, 2)):
+        divisor = 1 + moved(exponential, first)
+        quotient = moved((v.double() / divisor.double()).float(), second)
+        flushed = (divisor > 2.0**126) & torch.isfinite(divisor)
+        got = torch.where(flushed, v * 0.0, quotient)
+        error = (got.double() - exact).abs()
+        assert float((error / own)[v > SILU_VANISHES].max()) < 0.5
+        found.append(got)
+    for got in found:
+        for dtype in TYPES.values():
+            assert bool(are_right(got.to(dtype), exact, off).all())
+
+
+def test_silu_far_below_zero_is_off_by_its_own_size() -> None:
+    """As large a share of the sum was let pass: at -17 that is all of silu."""
+    for sums, rest in ((-12.0, 1e-3), (-17.0, 1e-3), (-60.0, 1e-2), (-85.0, 1e-2)):
+        v = column(sums)[None]
+        exact, off = finish_exactly(entry_of("bias_silu", "bf16"), v, v.abs(), 0, column(0.0))
+        assert float(off) < rest * abs(float(exact))
+        for share, fine in ((1.0, True), (1.02, False), (0.98, False), (0.0, False)):
+            got = (exact * share).bfloat16()
+            assert bool(are_right(got, exact, off)) == fine, (sums, share)
+
+
+def test_silu_that_vanishes_is_a_zero_of_either_sign() -> None:
+    for sums in (-88.0, -104.0, -800.0, -1e30):
+        v = column(sums)[None]
+        found = finish_exactly(entry_of("bias_silu", "bf16"), v, v.abs(), 0, column(0.0))
+        for got, fine in ((0.0, True), (-0.0, True), (-1e-34, False), (math.nan, False)):
+            assert bool(are_right(torch.full_like(v, got).bfloat16(), *found)) == fine, (sums, got)
+
+
+def test_silu_of_a_sum_that_is_off_is_as_far_off_as_silu_goes() -> None:
+    sums = torch.linspace(-30, 6, 3601).double()
+    for far in (2.0**-12, 0.1, 1.0):
+        by = torch.linspace(-far, far, 41).double()[:, None]
+        most = (silu(sums + by) - silu(sums)).abs().amax(0)
+        off = _silu_off(sums, torch.full_like(sums, far))
+        assert bool((most <= off).all())
+        assert float((off / most)[sums < -8].max()) < 1.2
 
 
 def test_a_gate_that_vanishes_in_float32_makes_nan_of_an_infinity() -> None:
