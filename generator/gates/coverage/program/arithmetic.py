@@ -1,5 +1,5 @@
-"""Instructions on integers, predicates and the few floats that quotients are found by, for many
-threads at once.
+"""Instructions on integers, predicates and the few floats that quotients are found by (`floats`),
+for many threads at once.
 
 Called by `machine`, for opcodes that `opcodes` has. A register of 16, 32 or 64 bits is a numpy
 array of int16, int32 or int64, one number a thread or one for all; a predicate is bool, a float
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hgemm_packs.generator.gates.coverage.program import floats
 from hgemm_packs.generator.gates.coverage.program.opcodes import is_known
 
 Array = np.ndarray[Any, Any]
@@ -90,20 +91,8 @@ def _two(function: Callable[[Array, Array], Array]) -> Callable[[Sequence[str]],
 
 def _add(opcode: Sequence[str]) -> Rule:
     if opcode[-1] == "f32" and "rz" in opcode:
-        return _add_towards_zero
+        return floats.add_towards_zero
     return np.add
-
-
-def _add_towards_zero(a: Array, b: Array) -> Array:
-    exact = a.astype(np.float64) + b.astype(np.float64)
-    near = exact.astype(np.float32)
-    over = np.abs(near.astype(np.float64)) > np.abs(exact)
-    return np.where(over, np.nextafter(near, np.float32(0)), near)
-
-
-def _fma(a: Array, b: Array, c: Array) -> Array:
-    wide = a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)
-    return wide.astype(np.float32)
 
 
 def _multiply(opcode: Sequence[str]) -> Rule:
@@ -266,20 +255,10 @@ def _logic(opcode: Sequence[str]) -> Rule:
 
 
 def _reciprocal(opcode: Sequence[str]) -> Rule:
+    if "approx" not in opcode:
+        return floats.reciprocal
     flushes = "ftz" in opcode
-
-    def reciprocal(a: Array) -> Array:
-        a = _flushed(a) if flushes else a
-        with np.errstate(divide="ignore", over="ignore"):
-            found = (1.0 / a.astype(np.float64)).astype(np.float32)
-        return _flushed(found) if flushes else found
-
-    return reciprocal
-
-
-def _flushed(a: Array) -> Array:
-    found: Array = np.where(np.abs(a) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), a), a)
-    return found
+    return lambda a: floats.estimate(a, flushes)
 
 
 def _in_another_cta(address: Array, rank: Array) -> Array:
@@ -301,7 +280,7 @@ RULES: Final[Mapping[str, Callable[[Sequence[str]], Rule | None]]] = {
     "sub": lambda _: np.subtract,  # with a sign or without: the bits are the same
     "mul": _multiply,
     "mad": _mad,
-    "fma": lambda _: _fma,
+    "fma": lambda _: floats.multiply_and_add,
     "rcp": _reciprocal,
     "shl": _shift,
     "shr": _shift,

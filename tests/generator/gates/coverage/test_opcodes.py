@@ -102,6 +102,36 @@ def test_a_reciprocal_flushes_what_is_too_small() -> None:
     assert rule(np.array([2.0, 1e-40, 3e38], np.float32)).tolist() == [0.5, float("inf"), 0.0]
 
 
+def made(opcode: str, *numbers: float) -> float:
+    rule = arithmetic.rule_of(tuple(opcode.split(".")))
+    assert rule is not None
+    return float(rule(*(np.array([each], np.float32) for each in numbers))[0])
+
+
+def test_sums_of_floats_are_rounded_once() -> None:
+    """By way of float64 what lies a little beyond halfway was halfway."""
+    tiny = 2.0**-60
+    assert made("fma.rn.f32", 172961, 97, tiny) == 16777218
+    assert made("fma.rn.f32", 172961, 97, 0) == made("fma.rn.f32", 172961, 97, -tiny) == 16777216
+    assert made("fma.rn.f32", 172961, -97, -tiny) == -16777218
+    assert made("fma.rn.f32", 3e38, 3e38, 1) == float("inf")
+    assert made("add.rz.f32", 1, -tiny) == 1 - 2.0**-24
+    assert made("add.rz.f32", -1, tiny) == -1 + 2.0**-24
+    assert made("add.rz.f32", 1, tiny) == 1
+    assert made("add.rz.f32", 2.0**-25, 2.0**23) == 2.0**23
+
+
+def test_a_reciprocal_is_off_by_a_unit_either_way_and_the_same_for_a_number() -> None:
+    rule = arithmetic.rule_of(("rcp", "approx", "ftz", "f32"))
+    assert rule is not None
+    numbers = np.arange(1, 3001, dtype=np.float32)
+    off = rule(numbers).view(np.int32) - (1 / numbers).view(np.int32)
+    assert {*off.tolist()} == {-1, 0, 1}
+    assert not off[[0, 1, 3, 7, 1023, 2047]].any(), "powers of two"
+    assert rule(numbers[::-1]).tolist() == rule(numbers)[::-1].tolist()
+    assert made("rcp.rn.f32", 3) == float(np.float32(1 / 3))
+
+
 @pytest.mark.parametrize(
     ("text", "divides"),
     [
