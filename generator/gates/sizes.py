@@ -50,6 +50,7 @@ SIDE, SQUARES = 128, 3
 #: Multiples of SIDE. All problems together take a GPU a tenth of a second, and a CPU, where the
 #: gate's own tests run, as long.
 SIDES: Final = {"cuda": 32, "cpu": 6}
+FEW: Final = 64  # rows or columns of a decoder's batch
 
 
 def fields_of(entry: KernelEntry) -> dict[str, Any]:
@@ -140,9 +141,10 @@ def check_bases(run: Checker) -> None:
 
 def check_usual(run: Checker) -> None:
     """Sizes that programs have: each multiple of SIDE as M, as N and as K, with others that the
-    gate's seed draws, and squares. Half of them are stored as programs store them: rows without
-    padding, B right behind A. Other checks make one side long at a time: a path of its own for
-    sizes that are large together, or between two sizes, or equal, is seen here."""
+    gate's seed draws, squares, and few rows or columns of much else. Half of them are stored as
+    programs store them: rows without padding, B right behind A. Other checks make one side long at
+    a time: a path of its own for sizes that are large together, or between two sizes, or equal, is
+    seen here."""
     for i, (m, n, k) in enumerate(draw(run)):
         m, n = run.shape(m, n)
         k = size(run.entry.k, k)
@@ -159,6 +161,19 @@ def draw(run: Checker) -> Iterator[tuple[int, int, int]]:
     ms, ns, ks, squares = (_shuffle(run) for _ in range(4))
     yield from zip(ms, ns, ks, strict=True)
     yield from ((side, side, side) for side in squares[:SQUARES])
+    few, wide, deep = _few(run)
+    yield few, wide, deep
+    few, high, deep = _few(run)
+    yield high, few, deep
+
+
+def _few(run: Checker) -> tuple[int, int, int]:
+    """Up to FEW, and two sides of three quarters of the largest or a little more: of longer ones
+    the bytes would be a fiftieth of the gate's."""
+    count = SIDES[run.device.type]
+    drawn = torch.rand(3, generator=run.generator, device=run.device).tolist()
+    first, second = (SIDE * (count * 3 // 4 + int(3 * each)) for each in drawn[1:])
+    return 1 + int(FEW * drawn[0]), first, second
 
 
 def _shuffle(run: Checker) -> list[int]:

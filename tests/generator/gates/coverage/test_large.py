@@ -84,6 +84,8 @@ def test_problems_of_evidence_lie_as_the_size_gate_had_them() -> None:
         lambda m, n, k: m > 250 and n > 250 and 250 < k < 1000,
         lambda m, n, k: m == 640 and n > 100,
         lambda m, n, k: m == n == k > 100,
+        lambda m, n, k: m <= 64 and n > 500 and k > 500,
+        lambda m, n, k: n <= 64 and m > 500 and k > 500,
     ],
 )
 def test_sizes_of_programs_are_large_together_round_or_equal(
@@ -108,7 +110,10 @@ def test_each_multiple_of_128_is_met_as_each_side_and_another_seed_draws_others(
     wanted = [128 * (i + 1) for i in range(sizes.SIDES["cpu"])]
     for drawn in (first, second):
         assert all(sorted(sides) == wanted for sides in zip(*drawn[: len(wanted)], strict=True))
-        assert all(m == n == k for m, n, k in drawn[len(wanted) :])
+        assert all(m == n == k for m, n, k in drawn[len(wanted) : -2])
+        (rows, *wide), (high, columns, deep) = drawn[-2:]
+        assert 1 <= rows <= 64 and 1 <= columns <= 64
+        assert all(512 <= side <= 768 for side in (*wide, high, deep))
     assert first != second
 
 
