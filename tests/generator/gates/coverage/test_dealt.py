@@ -36,10 +36,15 @@ def test_tiles_that_a_grid_of_another_size_leaves_out_are_found(name: str, told:
     ("spans", "told"),
     [
         ([(0, 0, 2, 3), (0, 3, 2, 4), (2, 0, 3, 4)], [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]),
+        ([(0, 0, 2, 2), (0, 2, 2, 4)], [[1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0]]),
         ([(0, 0, 2, 3), (1, 2, 3, 4)], [[1, 1, 1, 0], [1, 1, 2, 1], [0, 0, 1, 1]]),
+        ([(0, 0, 3, 4), (0, 0, 1, 4)], [[2, 2, 2, 2], [1, 1, 1, 1], [1, 1, 1, 1]]),
         ([], [[0] * 4] * 3),
     ],
 )
 def test_stores_are_added_up(spans: list[tuple[int, ...]], told: list[list[int]]) -> None:
-    found = np.array(spans, np.int64).reshape(-1, 4).T
-    assert dealt.times(3, 4, [*found]).tolist() == told
+    found = [*np.array(spans, np.int64).reshape(-1, 4).T]
+    assert dealt.times(3, 4, found).tolist() == told
+    for wanted in (2, 3):
+        is_whole = told == [[int(row < wanted)] * 4 for row in range(3)]
+        assert dealt.is_whole(3, wanted, 4, found) is is_whole
