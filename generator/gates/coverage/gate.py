@@ -54,12 +54,7 @@ MOST_TOLD: Final = 4  # refusals of a verdict
 RANKED: Final = 8  # tested problems of which all CTAs of a cluster are followed
 WATCHED_BYTES: Final = 1 << 22  # of a problem that the sanitizer's tools run
 TURNS: Final = 8  # bits of a tile's number that problems on a GPU go round
-<<<<<<< HEAD
 SIZE_BITS: Final = 8  # the fewest that a family's number has which follows from a size
-=======
-#: Instructions on floats that round what they make.
-_ROUNDING: Final = frozenset(("add", "sub", "mul", "fma"))
->>>>>>> d1c0b92b (Floats of the size gate's machine are rounded once, reciprocals are off by a unit, and a stranger makes none of what grows with K)
 LEAST_BITS: Final = 24  # of what grows with K: so many steps of K are more than a card holds
 SHARED: Final = 6  # tested problems in which CTAs that share tiles of a family are looked at
 TILED: Final = 3  # of so many tested problems one is judged by its tiles
@@ -223,13 +218,11 @@ class _Case:
 
     def _cut(self) -> set[int]:
         """Instructions that keep few bits of a number that grows with K, or that sizes decide, as
-        far as ranges tell, and a stranger's floats that grow with K."""
+        far as ranges tell."""
         found = set()
         for ins in self.flow.kernel.instructions:
             if ins.index not in self.trial.machine.slice.needed:
                 continue
-            if self._rounds_what_grows(ins):
-                found.add(ins.index)
             bits = widths.kept(ins)
             if bits is None or bits > LEAST_BITS:
                 continue
@@ -248,7 +241,6 @@ class _Case:
                     found.add(ins.index)
         return found
 
-<<<<<<< HEAD
     def _cuts_a_size(self, ins: Instruction, bits: int) -> bool:
         """Whether sizes decide what an instruction keeps few bits of; so few that compilers put
         flags together by them are no size in families' kernels."""
@@ -256,21 +248,6 @@ class _Case:
             return False
         of_sizes = self.proofs.depends(ins) & {*self.flow.sizes}
         return bool(of_sizes) and self.proofs.is_of_sizes(ins, ranked=True)
-=======
-    def _rounds_what_grows(self, ins: Instruction) -> bool:
-        """Whether an instruction of no family makes a float of what grows with K: no problem is so
-        deep that it is rounded."""
-        if ins.opcode[-1] != "f32" or ins.opcode[0] not in _ROUNDING or is_of_family(self.fields):
-            return False
-        counters = self.proofs.nearest(ins)
-        return bool(counters) and self.trial.steady(counters) != counters
-
-    def _is_cut_by_a_stranger(self, ins: Instruction) -> bool:
-        """Whether sizes decide what an instruction of no family keeps few bits of: compilers put
-        flags together so, in families' kernels."""
-        of_sizes = self.proofs.depends(ins) & {*self.flow.sizes} and self.proofs.is_of_sizes(ins)
-        return bool(of_sizes) and not is_of_family(self.fields)
->>>>>>> d1c0b92b (Floats of the size gate's machine are rounded once, reciprocals are off by a unit, and a stranger makes none of what grows with K)
 
     def missing(self) -> Iterator[tuple[int, int]]:
         """Outcomes that are still to be had: (instruction, outcome)."""

@@ -35,13 +35,14 @@ _COUNTING: Final = frozenset(
 
 def faults(flow: Flow, proofs: Proofs) -> Iterator[str]:
     """Instructions that break these rules, each in words. Kernels of families are known to keep
-    three of them, and of others problems are run for what several comparisons come to."""
+    most, and of others problems are run for what several comparisons come to."""
     found = proofs.slice
     yield from _lanes(flow, found)
     yield from _shifts(flow, found)
     if is_of_family(flow.fields):
         yield from _counts(flow, proofs)
     else:
+        yield from _floats(flow)
         yield from _choices(flow, found)
         yield from _powers(flow, found)
         yield from _meetings(flow, found)
@@ -78,6 +79,21 @@ def _shifts(flow: Flow, found: Slice) -> Iterator[str]:
         turns = origins.of(by) == {TURN} and _is_few(flow, by)
         if not turns and not _is_share(flow, by, origins):
             yield _told("shift: sizes decide how far", ins)
+
+
+def _floats(flow: Flow) -> Iterator[str]:
+    """Floats that are made of whole numbers, by value or bit by bit: they are rounded at sizes that
+    no problem has."""
+    for ins in flow.kernel.instructions:
+        if ins.opcode[0] == "cvt":
+            makes = ins.opcode[-2][0] == "f" and ins.opcode[-1][0] in "su"
+        elif ins.opcode[0] == "mov" and ins.operands[1].kind == "register":
+            of_float = [flow.kernel.type_of(each.name) == "f32" for each in ins.operands[:2]]
+            makes = of_float == [True, False] and not _is_tracked(flow, ins.operands[1])
+        else:
+            continue
+        if makes:
+            yield _told("float: made of a whole number", ins)
 
 
 def _choices(flow: Flow, found: Slice) -> Iterator[str]:

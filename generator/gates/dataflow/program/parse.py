@@ -120,7 +120,7 @@ def inputs(ins: Instruction) -> Iterator[str]:
 class Kernel:
     """One entry: instructions in their order, labels as the index of what follows them, symbols
     with their state space and `sizes` in bytes, parameters in their order. `joins`: a reader's name
-    for a register -> the names of the writes that it may read (see `webs`)."""
+    for a register -> the names of the writes that it may read (see `webs`). `types` of registers."""
 
     symbol: str
     params: tuple[str, ...] = ()
@@ -129,6 +129,12 @@ class Kernel:
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     joins: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+
+    def type_of(self, register: str) -> str:
+        """What a register was declared as, one of the compiler's own by its letters."""
+        name = register.partition("#")[0]
+        return self.types.get(name) or self.types.get(name.rstrip("0123456789"), "")
 
 
 def parse(text: str) -> Kernel:
@@ -207,25 +213,28 @@ def _scoped(name: str, scopes: list[dict[str, str]]) -> str:
     return name
 
 
-def _declare_registers(text: str, scopes: list[dict[str, str]]) -> None:
+def _declare_registers(kernel: Kernel, text: str, scopes: list[dict[str, str]]) -> None:
     """Note registers that are not the compiler's own. Raises Unreadable for those of several parts,
     and for the compiler's names in a scope within the kernel's, where they are others."""
     found = _REGISTERS.fullmatch(text)
     if found is None or re.search(r"\.v[248]\b", found[1]):
         raise Unreadable(text[:60])
+    kind = found[1].strip().removeprefix(".")
     for name, count in _DECLARED.findall(found[2]):
         if _VIRTUAL.fullmatch(f"{name}0" if count else name):
             if len(scopes) > 1:
                 raise Unreadable(f"{name}, a name of the compiler's, in {text[:40]!r}")
+            kernel.types[name] = kind
             continue
         for each in [f"{name}{i}" for i in range(int(count))] if count else [name]:
             scopes[-1][each] = f"%{each}@{scopes[-1].get('', '1')}"
+            kernel.types[scopes[-1][each]] = kind
 
 
 def _read_statement(kernel: Kernel, text: str, scopes: list[dict[str, str]]) -> None:
     if text.startswith("."):
         if text.startswith(".reg"):
-            _declare_registers(text, scopes)
+            _declare_registers(kernel, text, scopes)
         elif symbol := _SYMBOL.match(text):
             _declare(kernel, symbol)
         elif not text.startswith((".pragma", ".loc", ".file")):
