@@ -120,7 +120,7 @@ def inputs(ins: Instruction) -> Iterator[str]:
 class Kernel:
     """One entry: instructions in their order, labels as the index of what follows them, symbols
     with their state space and `sizes` in bytes, parameters in their order. `joins`: a reader's name
-    for a register -> the names of the writes that it may read (see `webs`). `types` of registers."""
+    for a register -> the names of the writes that it may read (see `webs`)."""
 
     symbol: str
     params: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ class Kernel:
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     joins: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    types: dict[str, str] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)  # of registers
 
     def type_of(self, register: str) -> str:
         """What a register was declared as, one of the compiler's own by its letters."""
