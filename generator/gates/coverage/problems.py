@@ -240,7 +240,7 @@ def extremes(fields: Mapping[str, Any]) -> list[Sizes]:
         ((1 << 19) - 8, 16, 4136),
     ]
     found = [*make(fields, shapes), *make(fields, [(300, 300, 72)], more=1 << 27)]
-    found += make(fields, [(20, 24, 8)], more=1 << 30)
+    found += make(fields, [(20, 24, 8), (16, 8, 40)], more=1 << 30)
     if is_of_family(fields):  # of a stranger's few lines at once nobody asks so much
         found += make(fields, [(300, 300, 72)], more=1 << 30)
     if "batched" in str(fields["param_layout"]):

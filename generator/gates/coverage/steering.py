@@ -27,6 +27,7 @@ FEW: Final = 64  # CTAs that share a tile
 MOST_COPIES: Final = 8
 MOST_SHARED: Final = 6  # bits of the number of CTAs that share a tile
 MOST_TIMES: Final = 1 << 16  # that a stride or a number of tiles is taken
+_SHORT: Final = ("8", "16")  # bits of numbers
 _HANDS_ON: Final = frozenset(("mov", "cvt"))
 _COUNTING: Final = frozenset(
     ("mov", "cvt", "selp", "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "bfi")
@@ -43,6 +44,7 @@ def faults(flow: Flow, proofs: Proofs) -> Iterator[str]:
         yield from _counts(flow, proofs)
     else:
         yield from _floats(flow)
+        yield from _wide(flow)
         yield from _choices(flow, found)
         yield from _powers(flow, found)
         yield from _meetings(flow, found)
@@ -94,6 +96,21 @@ def _floats(flow: Flow) -> Iterator[str]:
             continue
         if makes:
             yield _told("float: made of a whole number", ins)
+
+
+def _wide(flow: Flow) -> Iterator[str]:
+    """Short numbers that are put into registers of more bits: how these are filled up is the type's
+    business, and is not followed. Compilers load parameters of 32 bits so."""
+    for ins in flow.kernel.instructions:
+        if ins.opcode[0] == "cvt":
+            made = ins.opcode[-2]
+        elif ins.opcode[0] == "ld" and {"const", "param"} & set(ins.opcode):
+            made = ins.opcode[-1]
+        else:
+            continue
+        own = flow.kernel.type_of(ins.operands[0].name)
+        if made[1:] in _SHORT and made[1:] != own[1:]:
+            yield _told("wide: a register has more bits than what is put into it", ins)
 
 
 def _choices(flow: Flow, found: Slice) -> Iterator[str]:

@@ -189,6 +189,12 @@ class Trial:
         left = int(self.fields["dims"]["k"]["max"]) - depths[1]
         return twice[register][1] + -(-grown * left // (depths[1] - depths[0]))
 
+    def grown_to(self, register: str) -> int | None:
+        """The same of one that several instructions write and that grows; None of others."""
+        once, twice = self._twice()
+        grows = register in once and once[register] != twice[register]
+        return self.most_of(register) if grows else None
+
     def comes_to(self, problem: Sizes, at: int, outcome: int) -> bool:
         """Whether a comparison has an outcome in a problem, as far as its first steps tell."""
         seen, self.seen = self.seen, {}

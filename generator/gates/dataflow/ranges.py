@@ -216,18 +216,17 @@ def _shr(opcode: Sequence[str], inputs: Sequence[Value]) -> Range:
 
 
 def _and(_: Sequence[str], inputs: Sequence[Value]) -> Range:
-    a, b = inputs
-    if b.const is None:
-        a, b = b, a
+    a, b = inputs if inputs[1].const is not None else inputs[::-1]
     mask = b.const
     if mask is None:
         return _ANY
-    known = a.low is not None and a.high is not None and a.low >= 0
+    if a.low is None or a.high is None or a.low < 0:
+        return (0, mask) if mask >= 0 else _ANY
     if mask >= 0:
-        return 0, min(mask, a.high) if known and a.high is not None else mask
-    if known and a.low is not None and a.high is not None:
-        return a.low & mask, a.high & mask
-    return _ANY
+        return 0, min(mask, a.high)
+    if -mask & -mask - 1:  # it clears bits in between, which keeps no order
+        return 0, a.high
+    return a.low & mask, a.high & mask
 
 
 def _or(opcode: Sequence[str], inputs: Sequence[Value]) -> Range:

@@ -41,6 +41,17 @@ def kept(ins: Instruction) -> int | None:
     return None
 
 
+def factor(ins: Instruction) -> int:
+    """What an instruction takes a number of 32 bits times, as far as that is a constant."""
+    if ins.opcode[-1] not in WHOLE or ins.opcode[0] not in ("mul", "mad", "shl"):
+        return 1
+    if ins.opcode[0] == "shl":
+        by = ins.operands[2]
+        return 1 << min(by.value, 32) if by.kind == "number" else 1
+    numbers = [abs(x.value) for x in ins.operands[1:3] if x.kind == "number"]
+    return numbers[0] if numbers and "lo" in ins.opcode else 1
+
+
 def _is_whole(word: str) -> bool:
     return word[:1] in ("s", "u", "b") and word[1:].isdecimal()
 
@@ -133,11 +144,12 @@ def widens(ins: Instruction) -> bool:
     """Whether an instruction reads a number of 32 bits as one of more."""
     name, words = ins.opcode[0], ins.opcode
     if name == "cvt":
-        return words[-1] in _WHOLE and (words[-2] == "f32" or words[-2].endswith("64"))
-    return name in ("mul", "mad") and "wide" in words and words[-1] in _WHOLE
+        return words[-1] in WHOLE and (words[-2] == "f32" or words[-2].endswith("64"))
+    return name in ("mul", "mad") and "wide" in words and words[-1] in WHOLE
 
 
-_WHOLE: Final = ("s32", "u32")
+WHOLE: Final = ("s32", "u32", "b32")
+MOST: Final = 1 << 32  # of a number of 32 bits
 _SHORT: Final = ("s16", "u16")  # in which a few thousand steps come round
 NEAR: Final = 1 << 30  # more than any offset in a problem that fits a gate
 
