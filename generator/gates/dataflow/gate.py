@@ -18,7 +18,7 @@ from hgemm_packs.generator.compile import compiler
 from hgemm_packs.generator.core import collector
 from hgemm_packs.generator.core.spec import Status, Verdict
 from hgemm_packs.generator.gates.dataflow import arithmetic, fences, memory, products, waits
-from hgemm_packs.generator.gates.dataflow.exceptions import FINISHES, declared
+from hgemm_packs.generator.gates.dataflow.exceptions import FINISHES, declared, is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program import leftovers, loops, order, unset
 from hgemm_packs.generator.gates.dataflow.program.parse import (
@@ -71,7 +71,7 @@ def check_ptx(fields: Mapping[str, Any], ptx: str) -> Verdict:
         return Verdict(GATE, Status.DATAFLOW, str(error))
     kernel = flow.kernel
     found = [flow.refusals[at] for at in sorted(flow.refusals)]
-    found += leftovers.faults(whole, FINISHES in flow.exceptions)
+    found += leftovers.faults(whole, FINISHES in flow.exceptions, is_of_family(fields))
     parts = functools.partial(fences.parts, flow)
     late = (*fences.check(flow), *order.check(kernel, flow.threads, parts))
     found += dict.fromkeys(f"{words} '{ins.text[:120]}'" for ins, words in late)
@@ -245,5 +245,6 @@ def _guard(flow: Flow, ins: Instruction) -> None:
             waits.check(flow, ins)
             return
         if ins.opcode[0] == "ld":
+            waits.check_load(flow, ins)
             return
     flow.need(ins, by, CLEAN, "branch")

@@ -16,7 +16,7 @@ from hgemm_packs.generator.gates.dataflow.flow import OPERANDS, Flow
 from hgemm_packs.generator.gates.dataflow.program import present
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, written
 from hgemm_packs.generator.gates.dataflow.program.webs import blocks, without
-from hgemm_packs.generator.gates.dataflow.values import PART, PROBE, SUM, WORD, ZERO
+from hgemm_packs.generator.gates.dataflow.values import PART, PROBE, SUM, WORD, WORKSPACE, ZERO
 
 #: What may stand in such a loop: no store, no addition of sums, no barrier.
 _ALLOWED: Final = frozenset(
@@ -58,6 +58,24 @@ def check(flow: Flow, ins: Instruction) -> None:
         if _tells(flow, each, first, last):
             flow.refuse(ins, f"branch: whether a word is absent is told by '{each.text[:60]}',")
             return
+
+
+def check_load(flow: Flow, ins: Instruction) -> None:
+    """Refuse a load that an absent word decides on, but one of the workspace in a loop that waits:
+    elsewhere it would say for good who came first."""
+    bases = {base for part in ins.operands[1].parts for base in flow.value(part).bases}
+    if bases != {WORKSPACE}:
+        flow.refuse(ins, "load: whether a word is absent decides on it,")
+    elif not any(_waits_over(flow, each, ins.index) for each in flow.kernel.instructions):
+        flow.refuse(ins, "load: whether a word is absent decides on it outside a wait,")
+
+
+def _waits_over(flow: Flow, branch: Instruction, at: int) -> bool:
+    """Whether a branch leads back over an instruction while words are absent."""
+    if branch.opcode[0] != "bra" or not flow.register(branch.guard).kinds & PROBE:
+        return False
+    target = flow.kernel.labels.get(branch.operands[0].name)
+    return target is not None and target <= at < branch.index
 
 
 def check_asked(flow: Flow) -> None:

@@ -30,13 +30,13 @@ _WAITS: Final = frozenset(("try_wait", "test_wait"))
 _IN_A_WAIT: Final = frozenset(("mbarrier", "nanosleep", "bra", "mov", "selp", "setp", "not", "and"))
 
 
-def faults(kernel: Kernel, finishes: bool = False) -> list[str]:
+def faults(kernel: Kernel, finishes: bool = False, family: bool = True) -> list[str]:
     """Rules that a kernel breaks, in the order of its instructions. One that `finishes` its sums by
-    a function looks at their bits."""
+    a function looks at their bits; one of a `family` may leave sums unset."""
     found: dict[int, str] = {}
     users = _users(kernel)
     rules = (
-        _unset(kernel, finishes),
+        _unset(kernel, finishes, family),
         _barriers(kernel, users),
         _lines_of_l2(kernel),
         _partners(kernel),
@@ -56,11 +56,12 @@ def _users(kernel: Kernel) -> dict[str, list[Instruction]]:
     return users
 
 
-def _unset(kernel: Kernel, finishes: bool) -> Iterator[tuple[Instruction, str]]:
+def _unset(kernel: Kernel, finishes: bool, family: bool) -> Iterator[tuple[Instruction, str]]:
     """Reads of registers that some path from the start leaves as another kernel left them.
 
-    Sums may be read so, for a K of nothing sets none: they are added, rounded and stored, and what
-    is made of an unset sum is as unset. The sums of wgmma count as set.
+    Sums of families may be read so, for a K of nothing sets none: they are added, rounded and
+    stored, and what is made of an unset sum is as unset. Of a stranger nobody knows which path
+    leaves them so. The sums of wgmma count as set.
     """
     graph = blocks(kernel)
     sums = {x for ins in kernel.instructions if ins.opcode[0] == "wgmma" for x in _sets(ins)}
@@ -80,7 +81,7 @@ def _unset(kernel: Kernel, finishes: bool) -> Iterator[tuple[Instruction, str]]:
     for at, known in set_before.items():
         here = set(known)
         for ins in _of(kernel, graph[at]):
-            if not _step(ins, here, finishes):
+            if not _step(ins, here, finishes, family):
                 yield ins, "register: read before it is set"
 
 
@@ -94,11 +95,11 @@ def _sets(ins: Instruction) -> tuple[str, ...]:
     return to.registers() if to is not None and not ins.guard else ()
 
 
-def _step(ins: Instruction, here: set[str], finishes: bool = False) -> bool:
+def _step(ins: Instruction, here: set[str], finishes: bool = False, family: bool = True) -> bool:
     """Note in `here` what an instruction sets; False where it reads what is not set and more than
     a sum, or makes something else than a sum of it."""
     missing = [name for name in inputs(ins) if name not in here]
-    sums = all(_FLOAT.match(name) for name in missing)
+    sums = family and all(_FLOAT.match(name) for name in missing)
     goes_on = ins.opcode[0] not in ("setp", "set", "slct", "testp")
     for name in _sets(ins):
         is_sum = _FLOAT.match(name) is not None

@@ -15,6 +15,7 @@ FIELDS: dict[str, Any] = {
     "dtype": "f16",
     "block": 64,
     "cluster": [1, 1, 1],
+    "grid": {},
     "align": {"a": 16, "b": 16, "c": 16},
     "dims": dims(),
     "tma": [],

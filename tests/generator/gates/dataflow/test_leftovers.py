@@ -10,7 +10,7 @@ from hgemm_packs.generator.gates.dataflow.program.parse import parse
 from tests.generator.gates.dataflow.snippets import check
 
 
-def faults(body: str, finishes: bool = False) -> list[str]:
+def faults(body: str, finishes: bool = False, family: bool = True) -> list[str]:
     text = f"""
 .visible .entry kernel(.param .u64 p0, .param .u32 p1)
 {{
@@ -23,7 +23,7 @@ setp.eq.s32 %p1, %r1, 7;
 ret;
 }}
 """
-    return leftovers.faults(parse(text), finishes)
+    return leftovers.faults(parse(text), finishes, family)
 
 
 WAIT = "{{ .reg .pred done; again: mbarrier.{} done, [%r2], %r1; @!done bra again; }}"
@@ -148,6 +148,16 @@ def test_an_epilogue_by_a_function_looks_at_the_bits_of_a_sum() -> None:
     body = "@%p1 bra $A; mov.f32 %f1, 0f00000000; $A: mov.b32 %r3, %f1;"
     assert faults(body, finishes=True) == []
     assert len(faults(body)) == 1
+
+
+def test_a_stranger_leaves_no_sum_unset() -> None:
+    """A stranger's branch on a stride left sums unset, and what its registers held was stored."""
+    told = "register: read before it is set in 'add.f32 %f2, %f1, %f1'"
+    body = PASS["leaves a sum unset where K is nothing"]
+    assert faults(body, family=False)[0] == told
+    assert faults("mov.f32 %f1, 0f00000000;" + body, family=False) == []
+    detail = check(sums="add.f32 %f1, %f1, %f9;").detail
+    assert detail.startswith("register: read before it is set in 'add.f32 %f1, %f1, %f9'")
 
 
 def test_the_gate_tells_of_it_behind_what_follows_operands() -> None:
