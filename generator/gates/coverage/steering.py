@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from hgemm_packs.generator.gates.coverage.program.cycles import Cycles
 from hgemm_packs.generator.gates.coverage.program.origins import TURN, Origins
 from hgemm_packs.generator.gates.coverage.program.slices import Slice, makers, results
 from hgemm_packs.generator.gates.coverage.proofs import Proofs
@@ -48,6 +49,7 @@ def faults(flow: Flow, proofs: Proofs) -> Iterator[str]:
         yield from _choices(flow, found)
         yield from _powers(flow, found)
         yield from _meetings(flow, found)
+        yield from _polynomials(flow, found)
 
 
 def _told(rule: str, ins: Instruction) -> str:
@@ -161,6 +163,48 @@ def _meetings(flow: Flow, found: Slice) -> Iterator[str]:
             continue
         if origins.of_sizes(ins):
             yield _told("meeting: what two sizes come to", ins)
+
+
+def _polynomials(flow: Flow, found: Slice) -> Iterator[str]:
+    """Numbers that loops step by what loops step, or by what says how often."""
+
+    def is_number(name: str) -> bool:
+        of = flow.kernel.type_of(name)
+        return name in found.sized and of != "pred" and not flow.register(name).kinds & TRACKED
+
+    made = makers(flow.kernel)
+    origins = Origins(made, flow.kernel.joins, found.sized)
+    cycles = Cycles(made, is_number)
+    told = {ins.index for ins in cycles.curved()}
+    for ins, by in cycles.steps():
+        sizes = _of_sizes(origins, by)
+        if sizes and sizes & _of_sizes(origins, _turns(flow, made, cycles, ins.index)):
+            told.add(ins.index)
+    for at in sorted(told):
+        words = "polynomial: a loop steps a number by more than what stays"
+        yield _told(words, flow.kernel.instructions[at])
+
+
+def _of_sizes(origins: Origins, names: Sequence[str]) -> set[str]:
+    """Parameters that registers follow from."""
+    found = {x for name in names for x in origins.of(Operand("register", name))}
+    return {x for x in found if x != TURN and not x.startswith("%")}
+
+
+def _turns(flow: Flow, made: Made, cycles: Cycles, at: int) -> list[str]:
+    """What says how often the loops around an instruction turn."""
+    branches = [x for x in flow.kernel.instructions if x.opcode[0] == "bra"]
+    loops = [(flow.kernel.labels.get(x.operands[0].name, x.index + 1), x.index) for x in branches]
+    loops = [(first, last) for first, last in loops if first <= at <= last]
+    return [
+        begin
+        for branch in branches
+        if branch.guard and any(first <= branch.index <= last for first, last in loops)
+        for test in made.get(branch.guard, ())
+        for operand in test.operands[1:]
+        for name in operand.registers()
+        for begin in cycles.begins(name)
+    ]
 
 
 def _counts(flow: Flow, proofs: Proofs) -> Iterator[str]:
