@@ -11,12 +11,13 @@ from typing import Final
 
 from hgemm_packs.generator.gates.dataflow import bits, exceptions, ranges
 from hgemm_packs.generator.gates.dataflow.flow import Flow
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 from hgemm_packs.generator.gates.dataflow.remainders import remainder
 from hgemm_packs.generator.gates.dataflow.values import (
     CLEAN,
     GLOBAL,
     MIXED,
+    NOWHERE,
     NUMBER,
     PART,
     RAW,
@@ -40,6 +41,9 @@ RULES: Final = {
     "cvt": "rounding",
 }
 LEAST_ALIGNED: Final = 16  # bytes: what no record promises more of
+MOST_ALIGNED: Final = 4096  # bytes: masks of more leave a part of an address
+MOST_COPIES: Final = 4
+_MOVES: Final = frozenset(("neg", "and", "shl", "shr", "bfe"))
 _IN_32_BITS: Final = SUM | WIDE | WIDE_ADDEND | PART | WORD
 
 
@@ -69,17 +73,77 @@ def apply(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> None:
 
 
 def check_addresses(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> None:
-    """Refuse an address in global memory that is taken for a number: where an operand lies decides
-    on nothing. Numbers may be added to one."""
+    """Refuse an address that is taken for a number: where an operand or an array lies decides on
+    nothing. Numbers may be added to one."""
     if exceptions.ALIGNS in flow.exceptions:
         return
     of_address = [bool(value.bases & GLOBAL) for value in inputs]
     name = ins.opcode[0]
-    allowed = {"add": 1, "sub": int(not any(of_address[1:])), "mad": int(not any(of_address[:2]))}
-    if name == "and" and any(0 < (value.const or 0) < LEAST_ALIGNED for value in inputs):
-        return  # the launcher refuses what is less aligned than declared; the gates try the rest
-    if sum(of_address) > allowed.get(name, 0):
+    # The launcher refuses what is less aligned than declared; the gates try the rest.
+    aligned = name == "and" and any(0 < (x.const or 0) < LEAST_ALIGNED for x in inputs)
+    if not aligned and sum(of_address) > _may_be_addresses(name, of_address):
         flow.refuse(ins, "address: of A, B or C as a number")
+    elif not (aligned and any(of_address)) and not exceptions.is_of_family(flow.fields):
+        _check_arrays(flow, ins, inputs)
+
+
+def _may_be_addresses(name: str, of_address: Sequence[bool]) -> int:
+    """How many inputs of an instruction may be addresses, where these are."""
+    allowed = {"add": 1, "sub": int(not any(of_address[1:])), "mad": int(not any(of_address[:2]))}
+    return allowed.get(name, 0)
+
+
+def _check_arrays(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> None:
+    """The same of any array's address, shared memory's among them, and of its last bits, which
+    align it. The other bits may be moved or masked by constants, as descriptors are made."""
+    if not flow.reporting:
+        return
+    of_address = [bool(value.bases - NOWHERE) for value in inputs]
+    name = ins.opcode[0]
+    if any(_aligns(flow, operand) for operand in ins.operands[1:]):
+        allowed = any(of_address) if name == "add" else _is_integer(ins)
+    elif sum(of_address) <= _may_be_addresses(name, of_address):
+        allowed = True
+    else:
+        allowed = _is_moved(ins, inputs, of_address)
+    if not allowed:
+        flow.refuse(ins, "address: of an array as a number")
+
+
+def check_coordinates(flow: Flow, ins: Instruction, parts: Sequence[Operand]) -> None:
+    """Refuse addresses among the coordinates of a copy."""
+    if any(flow.value(part).bases - NOWHERE or _aligns(flow, part) for part in parts):
+        flow.refuse(ins, "address: of an array as a number")
+
+
+def _is_integer(ins: Instruction) -> bool:
+    """Whether an instruction makes a wider or narrower integer of one."""
+    return ins.opcode[0] == "cvt" and ins.opcode[-2][0] in "usb"
+
+
+def _is_moved(ins: Instruction, inputs: Sequence[Value], of_address: Sequence[bool]) -> bool:
+    """Whether the bits of one address are moved or masked."""
+    if sum(of_address) != 1 or not of_address[0]:
+        return False
+    name = ins.opcode[0]
+    if name in ("or", "xor") or _is_integer(ins):
+        return True
+    return name in _MOVES and all(value.const is not None for value in inputs[1:])
+
+
+def _aligns(flow: Flow, operand: Operand, copies: int = MOST_COPIES) -> bool:
+    """Whether a register holds the last bits of an address, by a mask."""
+    for name in flow.kernel.joins.get(operand.name, (operand.name,)):
+        for maker in flow.defined_by.get(name, ()):
+            if maker.opcode[0] == "and":
+                one, mask = (flow.value(each) for each in maker.operands[1:])
+                found = bool(one.bases - NOWHERE) and 0 <= (mask.const or 0) < MOST_ALIGNED
+            else:
+                read = maker.operands[1:] if maker.opcode[0] in ("mov", "cvt", "selp") else ()
+                found = copies > 0 and any(_aligns(flow, each, copies - 1) for each in read)
+            if found:
+                return True
+    return False
 
 
 def refuse(flow: Flow, ins: Instruction, inputs: Sequence[Value]) -> None:

@@ -12,7 +12,7 @@ from math import prod
 from typing import Final
 
 from hgemm_packs.generator.gates.dataflow import bits, ranges
-from hgemm_packs.generator.gates.dataflow.common import whole, whole_in_matrix
+from hgemm_packs.generator.gates.dataflow.common import check_coordinates, whole, whole_in_matrix
 from hgemm_packs.generator.gates.dataflow.exceptions import LISTS, SHIFTS, TURNS, is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import ANY_SHARED, OPERANDS, Flow, Place
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
@@ -105,6 +105,8 @@ def tensor_places(
 ) -> list[Place]:
     """The same where coordinates follow the address."""
     flow.need_clean(ins, address.parts[1:], "address")
+    if not is_of_family(flow.fields):
+        check_coordinates(flow, ins, address.parts[1:])
     return places(flow, ins, Operand("address", parts=address.parts[:1]), space, size)
 
 

@@ -274,6 +274,56 @@ def test_waiting_by_value_decides_how_often_words_are_loaded_and_nothing_else(
     assert verdict.detail == told
 
 
+ASKS = "ld.relaxed.gpu.global.u32 %r20, [%rd9]; again: setp.eq.s32 %p1, %r20, -1; "
+AGAIN = "@%p1 ld.relaxed.gpu.global.u32 %r20, [%rd9]; "
+LEAVES = "mov.b32 %r22, %f3; min.u32 %r22, %r22, -2; st.relaxed.gpu.global.u32 [%rd9+4], %r22;"
+
+
+@pytest.mark.parametrize(
+    ("put", "told"),
+    [
+        (ASKS + AGAIN + "setp.eq.s32 %p2, %r20, -1; @%p2 bra again; ", ""),
+        (ASKS + AGAIN,
+         "load: whether a word is absent decides on it outside a wait,"
+         " in '@%p1 ld.relaxed.gpu.global.u32 %r20, [%rd9]'"),
+        (ASKS + AGAIN + "@%p1 ld.shared.u32 %r1, [one]; @%p1 bra again; ",
+         "load: whether a word is absent decides on it, in '@%p1 ld.shared.u32 %r1, [one]'"),
+    ],
+)  # fmt: skip
+def test_whether_a_word_is_absent_decides_on_loads_of_words_in_a_wait_alone(
+    put: str, told: str
+) -> None:
+    """A stranger loaded an element of A where a word had not come at a first look: timing decided,
+    and hardly ever so that a product was wrong."""
+    added = put + "mov.b32 %f9, %r20; add.f32 %f1, %f2, %f9; " if not told else put
+    assert check(workspace=added + LEAVES, **WAITS).detail == told
+
+
+@pytest.mark.parametrize(
+    ("put", "told"),
+    [
+        ("sub.s32 %r20, %r9, %r7; mul.lo.s32 %r21, %r20, %r4;", "sub.s32 %r20, %r9, %r7"),
+        ("mul.lo.s32 %r20, %r8, %r4;", "mul.lo.s32 %r20, %r8, %r4"),
+        ("and.b32 %r20, %r9, 255; mov.u32 %r21, %r20; mul.lo.s32 %r22, %r21, %r4;",
+         "mul.lo.s32 %r22, %r21, %r4"),
+        ("and.b32 %r20, %r9, 255; add.s32 %r21, %r20, %r4;", "add.s32 %r21, %r20, %r4"),
+        ("cvt.rn.f32.u32 %f9, %r7;", "cvt.rn.f32.u32 %f9, %r7"),
+        ("shl.b32 %r20, %r4, %r7;", "shl.b32 %r20, %r4, %r7"),
+        ("neg.s32 %r20, %r7; and.b32 %r20, %r20, 1023; mul.lo.s32 %r21, %r20, %r4;",
+         "mul.lo.s32 %r21, %r20, %r4"),
+        ("neg.s32 %r20, %r7; and.b32 %r20, %r20, 1023; add.s32 %r21, %r7, %r20;", ""),
+        ("and.b32 %r20, %r7, 262128; shr.u32 %r21, %r20, 4; or.b32 %r22, %r21, 65536;", ""),
+        ("add.s32 %r20, %r7, %r4; sub.s32 %r21, %r20, %r4; mad.lo.s32 %r22, %r4, %r4, %r7;", ""),
+        ("xor.b32 %r20, %r7, %r6;", ""),
+        ("mov.b64 %rd9, {%r7, %r4};", "mov.b64 %rd9, {%r7, %r4}"),
+    ],
+)  # fmt: skip
+def test_where_an_array_lies_is_no_number_of_a_stranger(put: str, told: str) -> None:
+    """The distance of two arrays in shared memory was zero for the size gate alone."""
+    words = f"address: of an array as a number in '{told}'" if told else ""
+    assert check(operands=put).detail.split("; ")[0] == words
+
+
 def test_text_that_is_no_kernel_is_refused_with_a_reason() -> None:
     assert check(operands="call foo;").detail == "unreadable: the name foo"
     assert check(end=".branchtargets here;").detail == "unreadable: .branchtargets here"
