@@ -19,6 +19,7 @@ import numpy as np
 from hgemm_packs.generator.gates.coverage.bounds import Bounds
 from hgemm_packs.generator.gates.coverage.launches import Launch, Sizes, grid, threads
 from hgemm_packs.generator.gates.coverage.problems import (
+    deepest,
     extremes,
     make,
     memory,
@@ -26,9 +27,9 @@ from hgemm_packs.generator.gates.coverage.problems import (
     tested,
 )
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
-from hgemm_packs.generator.gates.coverage.program.machine import Endless
+from hgemm_packs.generator.gates.coverage.program.machine import MOST_STEPS, Endless
 from hgemm_packs.generator.gates.coverage.program.outcomes import Apart
-from hgemm_packs.generator.gates.coverage.trial import Trial
+from hgemm_packs.generator.gates.coverage.trial import STEPS, Trial
 
 PARTS: Final = 8  # that a range with a turn is cut into
 MOST_TURNS: Final = 12  # of an instruction; what turns oftener goes by turns, and is met anywhere
@@ -208,18 +209,52 @@ class Together:
         return [row.tobytes() for row in np.stack(table, axis=1)] if table else [b""] * len(ctas)
 
     def new_in_lanes(self, planned: Sequence[Sizes]) -> Iterator[int]:
-        """Instructions of which a thread has an outcome in the largest problems that it has in none
-        of the others: of all threads together both outcomes may be seen long before."""
-        usual, largest = (
-            self._run([Cta(each, 0, 0) for each in some], by_lane=True)
-            for some in ([*self.tested, *planned], extremes(self.trial.fields))
-        )
-        for at, outcomes in sorted(largest.items()):
-            if at in usual and (outcomes & ~usual[at]).any():
-                yield at
+        """Instructions of which a thread has an outcome in the largest problems, or at the deepest
+        K, that it has in none of the others: of all threads together both outcomes may be seen
+        long before. CTAs of a cell of places are one, but for the first of a side."""
+        usual = self._by_thread([*self._ctas([*self.tested, *planned])])
+        first = [Cta(each, 0, 0) for each in extremes(self.trial.fields)]
+        largest = [self._by_thread(first)]
+        for each in self._deepest():
+            largest.append(self._by_thread([*self._ctas([each])], STEPS))
+        new = {
+            at
+            for had in largest
+            for at, outcomes in had.items()
+            if at in usual and (outcomes & ~usual[at]).any()
+        }
+        yield from sorted(new)
 
-    def _run(self, ctas: Sequence[Cta], by_lane: bool = False) -> dict[int, Array]:
-        """The outcomes of each instruction in each CTA, or in each thread of all of them."""
+    def _deepest(self) -> Iterator[Sizes]:
+        """Tested problems with the largest K of the record: of one tile or few, and the longest
+        along each side."""
+        sides = [(grid(self.trial.fields, each, None), each) for each in self.tested]
+        long = [max(sides, key=lambda x: x[0][side])[1] for side in (0, 1)]
+        most = deepest(self.trial.fields)
+        yield from most
+        yield from make(self.trial.fields, [(each.m, each.n, most[0].k) for each in long])
+
+    def _by_thread(self, ctas: Sequence[Cta], steps: int = MOST_STEPS) -> dict[int, Array]:
+        """The outcomes of each instruction in each thread of each cell of places."""
+        along_x, along_y = ([1, *sorted(turns - {0, 1})] for turns in self.turns[3:])
+        block = -(-int(self.trial.fields["block"]) // 32) * 32
+        found: dict[int, Array] = {}
+        at_a_time = max(THREADS // block, 1)
+        for first in range(0, len(ctas), at_a_time):
+            some = ctas[first : first + at_a_time]
+            x = np.searchsorted(along_x, [each.x for each in some], side="right")
+            y = np.searchsorted(along_y, [each.y for each in some], side="right")
+            place = x * (len(along_y) + 1) + y
+            of = (place[:, None] * block + np.arange(block)).ravel()
+            count = (len(along_x) + 1) * (len(along_y) + 1) * block
+            for at, had in self._run(some, Apart(of, count), steps).items():
+                found[at] = found[at] | had if at in found else had
+        return found
+
+    def _run(
+        self, ctas: Sequence[Cta], apart: Apart | None = None, steps: int = MOST_STEPS
+    ) -> dict[int, Array]:
+        """The outcomes of each instruction in each CTA, or in each class of threads."""
         trial, machine = self.trial, self.trial.machine
         fields = trial.fields
         laid = [
@@ -229,11 +264,9 @@ class Together:
         bounds = Bounds(fields, laid, who)
         outcomes, notes = machine.outcomes, machine.notes
         came, notes.came = notes.came, {}
-        block = who.total // len(ctas)
-        apart = Apart(np.arange(who.total) % block, block) if by_lane else Apart(who.cta, len(ctas))
-        machine.outcomes = apart
+        machine.outcomes = apart = apart or Apart(who.cta, len(ctas))
         with contextlib.suppress(Endless):
-            machine.run(who, bounds)
+            machine.run(who, bounds, steps)
         machine.outcomes, notes.came = outcomes, came
         bounds.settle()
         self.faults = bounds.faults | self.faults
