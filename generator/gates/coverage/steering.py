@@ -13,6 +13,7 @@ from typing import Final
 
 from hgemm_packs.generator.gates.coverage.program.cycles import Cycles
 from hgemm_packs.generator.gates.coverage.program.origins import TURN, Origins
+from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.program.slices import Slice, makers, results
 from hgemm_packs.generator.gates.coverage.proofs import Proofs
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
@@ -50,6 +51,7 @@ def faults(flow: Flow, proofs: Proofs) -> Iterator[str]:
         yield from _powers(flow, found)
         yield from _meetings(flow, found)
         yield from _polynomials(flow, found)
+        yield from _ratios(flow, proofs)
 
 
 def _told(rule: str, ins: Instruction) -> str:
@@ -205,6 +207,18 @@ def _turns(flow: Flow, made: Made, cycles: Cycles, at: int) -> list[str]:
         for name in operand.registers()
         for begin in cycles.begins(name)
     ]
+def _ratios(flow: Flow, proofs: Proofs) -> Iterator[str]:
+    """Comparisons of two sizes with each other: they turn along a line on which both grow, and no
+    problem is looked for far out on it."""
+    origins = Origins(makers(flow.kernel), flow.kernel.joins, proofs.slice.sized)
+    for ins in flow.kernel.instructions:
+        if ins.opcode[0] != "setp" or ins.index not in proofs.slice.observed:
+            continue
+        found = origins.weighed(ins)
+        if len(found & flow.sizes.keys()) < 2 or not proofs.is_of_sizes(ins):
+            continue
+        if not any(proofs.excluded(ins, outcome) for outcome in (ZERO, OTHER)):
+            yield _told("ratio: two sizes are compared", ins)
 
 
 def _counts(flow: Flow, proofs: Proofs) -> Iterator[str]:

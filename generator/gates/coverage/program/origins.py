@@ -13,6 +13,8 @@ from typing import Final
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Operand
 
 TURN: Final = "turn"  # of a loop
+#: Instructions whose results are no sums of numbers that they choose by.
+_CHOOSING: Final = frozenset(("selp", "setp", "set"))
 PLACES: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_cta")
 
 
@@ -39,6 +41,22 @@ class Origins:
         return len(found) > 1 and not any(
             name == TURN or name.startswith(PLACES) for each in found for name in each
         )
+
+    def weighed(self, ins: Instruction) -> frozenset[str]:
+        """What the operands of an instruction are sums, multiples and parts of: what a select or
+        a comparison took them by is left out."""
+        found: set[str] = set()
+        due = [x for operand in ins.operands[1:] for x in operand.registers()]
+        seen = set(due)
+        while due:
+            for each in self.made.get(due.pop(), ()):
+                if each.opcode[0] in _CHOOSING:
+                    continue
+                found |= _named(each)
+                fresh = {x for op in each.operands[1:] for x in op.registers()} - seen
+                seen |= fresh
+                due += fresh
+        return frozenset(found)
 
     def of(self, operand: Operand) -> frozenset[str]:
         """What an operand follows from."""
