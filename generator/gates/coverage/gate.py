@@ -9,7 +9,7 @@ its own. What it cannot decide it refuses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hgemm_packs.generator.compile import compiler
@@ -105,7 +105,7 @@ class _Case:
         self.exceptions = declared(self.fields)
         self.proofs = Proofs(flow, trial.machine.slice, makers(flow.kernel))
         names = list(flow.sizes)
-        self.k = names[2]
+        self.deep = {names[2], *([] if is_of_family(self.fields) else flow.strides)}
         self.enumerated = {"%tid.x", "%tid.y", "%tid.z", "%laneid"}
         self.enumerated |= {
             name
@@ -136,11 +136,11 @@ class _Case:
         if of_batch:  # whose gate has no problems of sizes
             met = (each for outcomes in self.trial.seen.values() for each in outcomes.values())
             planned = list(dict.fromkeys(each.sizes for each in met))
-        found = [*self._refusals(), *self._too_large(planned)]
+        found = [*self._refusals(planned), *self._too_large(planned)]
         if not (found or of_batch or is_of_family(self.fields)):
             more, found = together.plan(self.trial, planned)
             planned += more
-            found += [*self._refusals(), *self._too_large(more)]
+            found += [*self._refusals(more), *self._too_large(more)]
         found += counts.faults(self.trial, more)
         evidence = {
             "comparisons": len(self.trial.machine.slice.observed),
@@ -160,6 +160,7 @@ class _Case:
         notes.near = None
         notes.asked = None
         self.trial.run(known[::TILED], whole=True, ctas=2)
+        self.trial.read, notes.tables = notes.tables, {}
         kept, notes.came = notes.came, {}
         seen_lost, notes.lost = notes.lost, set()
         self.trial.glance(extremes(self.fields))
@@ -293,7 +294,7 @@ class _Case:
             return True
         if not self.tried or not proofs.turns_once(ins):
             return False
-        ends_with_k = self.k in depends or counters - steady
+        ends_with_k = depends & self.deep or counters - steady
         return not ends_with_k or ins.index in self.met_deepest
 
     def _ways(self) -> list[list[int]]:
@@ -310,7 +311,7 @@ class _Case:
         small = [each[:3] for each in had if memory(self.fields, each) <= WATCHED_BYTES]
         return [list(each) for each in dict.fromkeys(small)]
 
-    def _refusals(self) -> Iterator[str]:
+    def _refusals(self, planned: Sequence[Sizes]) -> Iterator[str]:
         yield from records.faults(self.flow)
         told = self.trial.faults
         yield from (told[at] for at in sorted(told))
@@ -335,7 +336,7 @@ class _Case:
         came = self.trial.machine.notes.came
         for at, value in widths.missing(self.wanted, came).items():
             yield f"one way: never {value} in '{self._text(at)}'"
-        for array, read in self.trial.machine.notes.tables.items():
+        for array, read in self.trial.read_by(planned).items():
             if not read.all():
                 yield f"table: {read.sum()} of {read.size} bytes of {array} are read by any problem"
         for at, outcome in self.missing():

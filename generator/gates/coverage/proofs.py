@@ -14,12 +14,15 @@ from hgemm_packs.generator.gates.coverage.launches import ranks
 from hgemm_packs.generator.gates.coverage.program import widths
 from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.program.slices import Slice, results
+from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 from hgemm_packs.generator.gates.dataflow.values import Value
 
 MOST_PLACES: Final = 1 << 16  # of a grid that memory has room for, whatever the tile
 PLACE: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster")
+NEXT_BITS: Final = 16
+NEXT: Final = 1 << NEXT_BITS  # what is added to the last sizes of a record may be as much
 RANK: Final = "%cluster_cta"  # a place in a cluster alone
 
 #: Comparisons whose outcome turns once as a number grows.
@@ -31,6 +34,8 @@ _GROWING: Final = frozenset(
         *("shfl", "min", "max", "elect", "selp", "bfi"),
     )
 )
+#: Of these, those whose results may be too large.
+_WRAPPING: Final = frozenset(("add", "sub", "mul", "mad", "shl"))
 _RISING: Final = frozenset(
     ("mov", "cvt", "ld", "add", "mul", "mad", "shl", "shr", "div", "shfl", "min", "max")
 )
@@ -76,7 +81,7 @@ class Proofs:
         if not _is_by_a_number(ins):
             return False
         return all(
-            (each.opcode[0] in _GROWING and _is_by_a_number(each))
+            (each.opcode[0] in _GROWING and _is_by_a_number(each) and not self._may_wrap(each))
             or is_threshold(each)
             or _rounds_down(each)
             or self._puts_together(each)
@@ -84,6 +89,21 @@ class Proofs:
             or not any(name in self.slice.sized for name in results(each))
             for each in self.sources(ins)
         )
+
+    def _may_wrap(self, ins: Instruction) -> bool:
+        """Whether a stranger's sum or product of sizes may come round, as far as ranges tell. Of
+        loops and places they tell little: a number beside these is to be small."""
+        if ins.opcode[0] not in _WRAPPING or is_of_family(self.flow.fields):
+            return False
+        made = self.flow.registers.get(results(ins)[0])
+        adds = ins.opcode[0] in ("add", "sub")
+        if made is None or made.low is None or made.high is None:
+            numbers = [abs(x.value) for x in ins.operands[1:] if x.kind == "number"]
+            most = NEXT_BITS if ins.opcode[0] == "shl" else NEXT
+            return max(numbers, default=0) >= most or self.is_of_sizes(ins)
+        end = 1 << int(ins.opcode[-1][1:]) * (2 if "wide" in ins.opcode else 1) - 1
+        spare = NEXT if adds else 0
+        return not -end - spare <= made.low <= made.high < end + spare
 
     def joins(self) -> dict[int, frozenset[int]]:
         """Instructions that make one of few numbers of two that sizes decide, and the numbers."""

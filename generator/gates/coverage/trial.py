@@ -56,6 +56,9 @@ class Trial:
     unknown: set[int] = field(default_factory=set)
     tile: str = ""
     dealt: dict[int, dict[int, Launch]] = field(default_factory=dict)
+    read: dict[str, Array] = field(
+        default_factory=dict
+    )  # of constant arrays, by problems on a card
     _spans: list[dict[str, tuple[int, int]]] | None = None
 
     def __post_init__(self) -> None:
@@ -170,6 +173,19 @@ class Trial:
         self.seen = {}
         self.run(problems, whole=True)
         self.seen = seen
+
+    def read_by(self, planned: Sequence[Sizes]) -> Mapping[str, Array]:
+        """Which bytes of arrays in constant memory tested problems and planned ones read: what only
+        others read is read on no card."""
+        notes = self.machine.notes
+        others, notes.tables = notes.tables, self.read
+        if others:
+            with contextlib.suppress(Endless):
+                self.glance(planned)
+        for name, read in others.items():
+            self.read.setdefault(name, np.zeros_like(read))
+        notes.tables = others
+        return self.read
 
     def steady(self, registers: Set[str]) -> set[str]:
         """Those of these registers whose least and most numbers are the same when K is twice as

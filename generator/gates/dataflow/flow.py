@@ -95,6 +95,12 @@ class Flow:
         return self.kernel.params[: len(MAPPED[str(self.fields["param_layout"])])]
 
     @property
+    def strides(self) -> Sequence[str]:
+        """Parameters that are strides of those of A, B and C that are no tensor maps."""
+        numbers = [x for x in self.kernel.params if x not in self.roles and x not in self.maps]
+        return numbers[3 : 6 - len(self.maps)]
+
+    @property
     def dtype(self) -> str:
         """The type of A, B and C."""
         return str(self.fields["dtype"])
