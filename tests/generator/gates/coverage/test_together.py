@@ -64,6 +64,24 @@ def test_a_lane_does_in_large_problems_what_it_did_in_others() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["one_lane_always", "one_cta_always"])
+def test_a_thread_does_at_the_deepest_k_what_it_did_in_others(name: str) -> None:
+    assert judged(name).detail.startswith("lane: what no tested problem has in a thread")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("deeper_than_wide", "ratio: two sizes are compared in 'setp.gt.s32"),
+        ("wraps_before_the_deepest", "one way: never true, not zero or larger in 'setp.lt.s32"),
+        ("lead_below_zero", "one way: never true, not zero or larger in 'setp.lt.s32"),
+        ("table_that_no_card_reads", "table: 8 of 16 bytes of "),
+    ],
+)
+def test_what_only_problems_on_no_card_decide_is_refused(name: str, told: str) -> None:
+    assert judged(name).detail.startswith(told)
+
+
 def test_what_turns_too_often_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = CASES["ferry"].candidate
     assert evaluate.build_gates(honest)[0][-1].status is Status.OK
