@@ -214,25 +214,21 @@ class Together:
         long before. CTAs of a cell of places are one, but for the first of a side."""
         usual = self._by_thread([*self._ctas([*self.tested, *planned])])
         first = [Cta(each, 0, 0) for each in extremes(self.trial.fields)]
-        largest = [self._by_thread(first)]
-        for each in self._deepest():
-            largest.append(self._by_thread([*self._ctas([each])], STEPS))
-        new = {
-            at
-            for had in largest
-            for at, outcomes in had.items()
-            if at in usual and (outcomes & ~usual[at]).any()
-        }
+        new = _new(usual, self._by_thread(first))
+        # Rings go round in few of the problems that have all cells.
+        turned = [*self._deep(max(each.k for each in self.tested))]
+        for at, had in self._by_thread([*self._ctas(turned)]).items():
+            usual[at] = usual[at] | had if at in usual else had
+        for each in self._deep(deepest(self.trial.fields)[0].k):
+            new |= _new(usual, self._by_thread([*self._ctas([each])], STEPS))
         yield from sorted(new)
 
-    def _deepest(self) -> Iterator[Sizes]:
-        """Tested problems with the largest K of the record: of one tile or few, and the longest
-        along each side."""
+    def _deep(self, depth: int) -> Iterator[Sizes]:
+        """Tested problems with another K: of one tile or few, and the longest along each side."""
         sides = [(grid(self.trial.fields, each, None), each) for each in self.tested]
         long = [max(sides, key=lambda x: x[0][side])[1] for side in (0, 1)]
-        most = deepest(self.trial.fields)
-        yield from most
-        yield from make(self.trial.fields, [(each.m, each.n, most[0].k) for each in long])
+        shapes = [*long, *deepest(self.trial.fields)]
+        yield from make(self.trial.fields, [(each.m, each.n, depth) for each in shapes])
 
     def _by_thread(self, ctas: Sequence[Cta], steps: int = MOST_STEPS) -> dict[int, Array]:
         """The outcomes of each instruction in each thread of each cell of places."""
@@ -271,3 +267,8 @@ class Together:
         bounds.settle()
         self.faults = bounds.faults | self.faults
         return apart.had
+
+
+def _new(usual: dict[int, Array], had: dict[int, Array]) -> set[int]:
+    """Instructions of which a thread has an outcome that it had in none of the usual problems."""
+    return {at for at, out in had.items() if at in usual and (out & ~usual[at]).any()}
