@@ -177,21 +177,9 @@ class _Case:
             self.trial.seen, notes.asked = seen, frozenset()
             self.narrow = suspects - notes.lost
         if not is_of_family(self.fields):
-            self.narrow |= self._wraps(seen_lost | notes.lost)
+            grown = self.trial.grown_to
+            self.narrow |= widths.wraps(self.flow.kernel, seen_lost | notes.lost, grown)
         self._oversee()
-
-    def _wraps(self, lost: set[int]) -> set[int]:
-        """Products of a stranger that lost bits, for it may be others that are lost in all problems
-        of the gate, and numbers that do not hold what they come to at the largest K."""
-        kernel = self.flow.kernel
-        found = {at for at in lost if kernel.instructions[at].opcode[0] in ("mul", "mad", "shl")}
-        for ins in kernel.instructions:
-            read = [x for operand in ins.operands[1:] for x in operand.registers()]
-            grown = (self.trial.grown_to(x) for x in read if kernel.type_of(x) == "b32")
-            most = max((x for x in grown if x is not None), default=0)
-            if most * widths.factor(ins) >= widths.MOST:
-                found.add(ins.index)
-        return found
 
     def _oversee(self) -> None:
         """Whether CTAs read all that their tiles are made of, as families' kernels are known to,

@@ -207,6 +207,8 @@ def _turns(flow: Flow, made: Made, cycles: Cycles, at: int) -> list[str]:
         for name in operand.registers()
         for begin in cycles.begins(name)
     ]
+
+
 def _ratios(flow: Flow, proofs: Proofs) -> Iterator[str]:
     """Comparisons of two sizes with each other: they turn along a line on which both grow, and no
     problem is looked for far out on it."""

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array, as_kind, unsigned
-from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
+from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Kernel
 
 #: Whether any of the results lost a bit of its operands.
 Loses = Callable[[Sequence[Array], Array], bool]
@@ -50,6 +50,20 @@ def factor(ins: Instruction) -> int:
         return 1 << min(by.value, 32) if by.kind == "number" else 1
     numbers = [abs(x.value) for x in ins.operands[1:3] if x.kind == "number"]
     return numbers[0] if numbers and "lo" in ins.opcode else 1
+
+
+def wraps(kernel: Kernel, lost: Set[int], grown_to: Callable[[str], int | None]) -> set[int]:
+    """Products that `lost` bits, for it may be others that are lost in all problems of the gate,
+    and what reads numbers that do not hold what they come to: `grown_to` says so of a register
+    where it is known to grow."""
+    found = {at for at in lost if kernel.instructions[at].opcode[0] in ("mul", "mad", "shl")}
+    for ins in kernel.instructions:
+        read = [x for operand in ins.operands[1:] for x in operand.registers()]
+        grown = (grown_to(x) for x in read if kernel.type_of(x) == "b32")
+        most = max((x for x in grown if x is not None), default=0)
+        if most * factor(ins) >= MOST:
+            found.add(ins.index)
+    return found
 
 
 def _is_whole(word: str) -> bool:
