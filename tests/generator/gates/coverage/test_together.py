@@ -74,7 +74,6 @@ def test_a_thread_does_at_the_deepest_k_what_it_did_in_others(name: str) -> None
     [
         ("deeper_than_wide", "ratio: two sizes are compared in 'setp.gt.s32"),
         ("wraps_before_the_deepest", "one way: never true, not zero or larger in 'setp.lt.s32"),
-        ("lead_below_zero", "one way: never true, not zero or larger in 'setp.lt.s32"),
         ("table_that_no_card_reads", "table: 8 of 16 bytes of "),
     ],
 )
