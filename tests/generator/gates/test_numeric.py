@@ -101,7 +101,7 @@ def test_operands_come_as_the_layout_stores_them(layout: str) -> None:
         inner = {"n": 1, "t": 0}
         contiguous = a.stride(inner[layout[0]]), b.stride(inner[layout[1]]), c.stride(1)
         assert contiguous == (1, 1, 1)
-        usual = not any(side % SIDE for side in (*a.shape, *b.shape))
+        usual = sum(side % SIDE == 0 for side in (*a.shape, b.shape[1])) > 1
         if not usual:  # half of those are stored without padding
             assert max(a.stride()) > a.shape[inner[layout[0]]], "a leading stride above the minimum"
             assert max(b.stride()) > b.shape[inner[layout[1]]]

@@ -69,7 +69,7 @@ def test_an_honest_kernel_is_asked_for_few(turn: int) -> None:
     ("name", "before", "told"),
     [
         ("drop_wait", "    __syncwarp();", "lanes: reads what another lane has staged"),
-        ("wait_by_one", "barrier_wait(&barriers.empty", "stage: copied over by a thread"),
+        ("wait_by_one", "barrier_wait(&barriers.empty", "race: nothing orders a write"),
     ],
 )
 def test_lanes_and_copies_are_followed_where_memory_decides(

@@ -84,7 +84,6 @@ TURNED = (
         "g.a[(i64)(row & 0xffff) * g.lda + p]",
         "g.a[(i64)(u16)row * g.lda + p]",
         "g.a[(i64)row * g.lda + (p & 0x1ffff)]",
-        "g.a[(i64)row * g.lda + (int)__fmaf_rn((float)p, 97.0f, 8.67e-19f) - 96 * p]",
         "g.a[(i64)[](int x) {" + TURNED + " return x; }(row) * g.lda + p]",
     ],
 )
