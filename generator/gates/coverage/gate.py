@@ -215,7 +215,7 @@ class _Case:
         if self.proofs.is_masked(ins):
             return True
         places = [x for x in self.proofs.depends(ins) if is_place(x) and not x.startswith(RANK)]
-        in_grid = PLACES in self.exceptions and any(places)
+        in_grid = PLACES in self.exceptions and bool(places)
         bits = widths.kept(ins)
         lays = bits is None or ins.opcode[0] != "and" or bits <= TURNS
         return in_grid and lays

@@ -14,7 +14,7 @@ from typing import Final
 from hgemm_packs.generator.gates.coverage.program.cycles import Cycles
 from hgemm_packs.generator.gates.coverage.program.origins import TURN, Origins
 from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
-from hgemm_packs.generator.gates.coverage.program.slices import Slice, makers, results
+from hgemm_packs.generator.gates.coverage.program.slices import Slice, results
 from hgemm_packs.generator.gates.coverage.proofs import Proofs
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.flow import Flow
@@ -40,18 +40,19 @@ def faults(flow: Flow, proofs: Proofs) -> Iterator[str]:
     """Instructions that break these rules, each in words. Kernels of families are known to keep
     most, and of others problems are run for what several comparisons come to."""
     found = proofs.slice
+    origins = Origins(proofs.made, flow.kernel.joins, found.sized)
     yield from _lanes(flow, found)
-    yield from _shifts(flow, found)
+    yield from _shifts(flow, origins)
     if is_of_family(flow.fields):
         yield from _counts(flow, proofs)
     else:
         yield from _floats(flow)
         yield from _wide(flow)
         yield from _choices(flow, found)
-        yield from _powers(flow, found)
-        yield from _meetings(flow, found)
-        yield from _polynomials(flow, found)
-        yield from _ratios(flow, proofs)
+        yield from _powers(flow, proofs.made, origins)
+        yield from _meetings(flow, origins)
+        yield from _polynomials(flow, proofs.made, origins)
+        yield from _ratios(flow, proofs, origins)
 
 
 def _told(rule: str, ins: Instruction) -> str:
@@ -71,10 +72,9 @@ def _lanes(flow: Flow, found: Slice) -> Iterator[str]:
             yield _told("lane: sizes decide which", ins)
 
 
-def _shifts(flow: Flow, found: Slice) -> Iterator[str]:
+def _shifts(flow: Flow, origins: Origins) -> Iterator[str]:
     """Shifts by what follows from sizes, or from a place that is no CTA's among few. Kernels of
     families shift operands so, which may lie at any element."""
-    origins = Origins(makers(flow.kernel), flow.kernel.joins, found.sized)
     for ins in flow.kernel.instructions:
         if ins.opcode[0] not in ("shl", "shr"):
             continue
@@ -132,11 +132,9 @@ def _choices(flow: Flow, found: Slice) -> Iterator[str]:
             yield _told("choice: sizes decide between operands or sums", ins)
 
 
-def _powers(flow: Flow, found: Slice) -> Iterator[str]:
+def _powers(flow: Flow, made: Made, origins: Origins) -> Iterator[str]:
     """Products of two numbers that follow from the same size, place or turn of a loop, or of which
     each is zero for some sizes: not strides, nor numbers of tiles."""
-    made = makers(flow.kernel)
-    origins = Origins(made, flow.kernel.joins, found.sized)
     for ins in flow.kernel.instructions:
         if ins.opcode[0] not in _PRODUCTS or ins.opcode[-1][0] not in "suf":
             continue
@@ -153,10 +151,9 @@ def _powers(flow: Flow, found: Slice) -> Iterator[str]:
             yield _told("power: a product that is zero for other sizes as well", ins)
 
 
-def _meetings(flow: Flow, found: Slice) -> Iterator[str]:
+def _meetings(flow: Flow, origins: Origins) -> Iterator[str]:
     """The least or the most of two sizes, or floating-point sums of them: what they come to where
     both are large no single comparison says."""
-    origins = Origins(makers(flow.kernel), flow.kernel.joins, found.sized)
     for ins in flow.kernel.instructions:
         joins = ins.opcode[0] in ("min", "max") or (
             ins.opcode[0] in ("add", "sub", "fma") and ins.opcode[-1] == "f32"
@@ -167,15 +164,13 @@ def _meetings(flow: Flow, found: Slice) -> Iterator[str]:
             yield _told("meeting: what two sizes come to", ins)
 
 
-def _polynomials(flow: Flow, found: Slice) -> Iterator[str]:
+def _polynomials(flow: Flow, made: Made, origins: Origins) -> Iterator[str]:
     """Numbers that loops step by what loops step, or by what says how often."""
 
     def is_number(name: str) -> bool:
         of = flow.kernel.type_of(name)
-        return name in found.sized and of != "pred" and not flow.register(name).kinds & TRACKED
+        return name in origins.sized and of != "pred" and not flow.register(name).kinds & TRACKED
 
-    made = makers(flow.kernel)
-    origins = Origins(made, flow.kernel.joins, found.sized)
     cycles = Cycles(made, is_number)
     told = {ins.index for ins in cycles.curved()}
     for ins, by in cycles.steps():
@@ -209,10 +204,9 @@ def _turns(flow: Flow, made: Made, cycles: Cycles, at: int) -> list[str]:
     ]
 
 
-def _ratios(flow: Flow, proofs: Proofs) -> Iterator[str]:
+def _ratios(flow: Flow, proofs: Proofs, origins: Origins) -> Iterator[str]:
     """Comparisons of two sizes with each other: they turn along a line on which both grow, and no
     problem is looked for far out on it."""
-    origins = Origins(makers(flow.kernel), flow.kernel.joins, proofs.slice.sized)
     for ins in flow.kernel.instructions:
         if ins.opcode[0] != "setp" or ins.index not in proofs.slice.observed:
             continue

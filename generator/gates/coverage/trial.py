@@ -42,9 +42,8 @@ _TABLE: Final = re.compile(
 @dataclass(slots=True)
 class Trial:
     """`seen`: instruction -> outcome -> the first launch that had it and of that one CTA that had,
-    for all runs so far.
-    `dealt`: the same of the run of all CTAs of persistent grids. `roles` as the data-flow gate has
-    them."""
+    for all runs so far. `dealt`: the same of the run of all CTAs of persistent grids. `read`: which
+    bytes of constant arrays problems on a card read. `roles` as the data-flow gate has them."""
 
     fields: Mapping[str, Any]
     kernel: Kernel
@@ -56,9 +55,7 @@ class Trial:
     unknown: set[int] = field(default_factory=set)
     tile: str = ""
     dealt: dict[int, dict[int, Launch]] = field(default_factory=dict)
-    read: dict[str, Array] = field(
-        default_factory=dict
-    )  # of constant arrays, by problems on a card
+    read: dict[str, Array] = field(default_factory=dict)
     _spans: list[dict[str, tuple[int, int]]] | None = None
 
     def __post_init__(self) -> None:
