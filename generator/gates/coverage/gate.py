@@ -168,7 +168,7 @@ class _Case:
         self.trial.glance(torn(self.fields))
         notes.came = kept
         suspects = (notes.lost | self._cut()) - seen_lost
-        suspects = {at for at in suspects if not self._is_harmless(at)}
+        suspects = {at for at in suspects if not self._is_harmless(at, at in notes.lost)}
         if suspects:
             notes.lost, notes.asked = set(), suspects
             seen, self.trial.seen = self.trial.seen, {}
@@ -208,17 +208,20 @@ class _Case:
         name = ins.opcode[0]
         return name in BOTH or (name in _BOTH_OF_SIZES and self.proofs.is_of_sizes(ins))
 
-    def _is_harmless(self, at: int) -> bool:
-        """Whether an instruction belongs to how a family lays tiles on a grid, as a multiple of a
-        tile's number or a turn of few, or only masks, which lose bits themselves, read it."""
+    def _is_harmless(self, at: int, seen: bool) -> bool:
+        """Whether an instruction belongs to how a family lays tiles on a grid, as a product of a
+        tile's number or a turn of few, or only masks, which lose bits themselves, read it. What the
+        largest problems are `seen` to lose are places in a workspace, which no such grid has."""
         ins = self.flow.kernel.instructions[at]
         if self.proofs.is_masked(ins):
             return True
         places = [x for x in self.proofs.depends(ins) if is_place(x) and not x.startswith(RANK)]
-        in_grid = PLACES in self.exceptions and bool(places)
+        if PLACES not in self.exceptions or not places:
+            return False
         bits = widths.kept(ins)
-        lays = bits is None or ins.opcode[0] != "and" or bits <= TURNS
-        return in_grid and lays
+        if bits is None or bits <= TURNS:
+            return True
+        return ins.opcode[0] != "and" and (not seen or bool(self.fields.get("workspace_bytes")))
 
     def _cut(self) -> set[int]:
         """Instructions that keep few bits of a number that grows with K, or that sizes decide, as
@@ -251,7 +254,7 @@ class _Case:
         if bits < SIZE_BITS and is_of_family(self.fields):
             return False
         of_sizes = self.proofs.depends(ins) & {*self.flow.sizes}
-        return bool(of_sizes) and self.proofs.is_of_sizes(ins, ranked=True)
+        return bool(of_sizes) and self.proofs.is_of_sizes(ins, besides=RANK)
 
     def missing(self) -> Iterator[tuple[int, int]]:
         """Outcomes that are still to be had: (instruction, outcome)."""

@@ -127,10 +127,10 @@ class Proofs:
         ]
         return len(sized) > 1 and self.is_of_sizes(ins)
 
-    def is_of_sizes(self, ins: Instruction, ranked: bool = False) -> bool:
-        """Whether no place, thread or loop has a part in an instruction's operands; a CTA's place
-        in its cluster may if `ranked`."""
-        depends = {x for x in self.depends(ins) if not (ranked and x.startswith(RANK))}
+    def is_of_sizes(self, ins: Instruction, besides: str = "") -> bool:
+        """Whether no place, thread or loop has a part in an instruction's operands; places whose
+        names begin as `besides` does may."""
+        depends = {x for x in self.depends(ins) if not (besides and x.startswith(besides))}
         places = any(each.startswith((*PLACE, "%tid", "%laneid")) for each in depends)
         return not places and not self.counters(ins)
 

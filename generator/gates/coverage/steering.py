@@ -8,9 +8,10 @@ the gate have. A number that is shifted out of its register is zero but for a si
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from hgemm_packs.generator.gates.coverage.mixtures import WIDTHS, Mixtures
 from hgemm_packs.generator.gates.coverage.program.cycles import Cycles
 from hgemm_packs.generator.gates.coverage.program.origins import TURN, Origins
 from hgemm_packs.generator.gates.coverage.program.outcomes import OTHER, ZERO
@@ -45,6 +46,8 @@ def faults(flow: Flow, proofs: Proofs) -> Iterator[str]:
     yield from _shifts(flow, origins)
     if is_of_family(flow.fields):
         yield from _counts(flow, proofs)
+        yield from _powers(flow, proofs.made, origins, of_sizes=True)
+        yield from _meetings(flow, origins, least=2)
     else:
         yield from _floats(flow)
         yield from _wide(flow)
@@ -53,6 +56,8 @@ def faults(flow: Flow, proofs: Proofs) -> Iterator[str]:
         yield from _meetings(flow, origins)
         yield from _polynomials(flow, proofs.made, origins)
         yield from _ratios(flow, proofs, origins)
+        for rule, ins in Mixtures(flow, origins).faults():
+            yield _told(rule, ins)
 
 
 def _told(rule: str, ins: Instruction) -> str:
@@ -132,14 +137,17 @@ def _choices(flow: Flow, found: Slice) -> Iterator[str]:
             yield _told("choice: sizes decide between operands or sums", ins)
 
 
-def _powers(flow: Flow, made: Made, origins: Origins) -> Iterator[str]:
+def _powers(flow: Flow, made: Made, origins: Origins, of_sizes: bool = False) -> Iterator[str]:
     """Products of two numbers that follow from the same size, place or turn of a loop, or of which
-    each is zero for some sizes: not strides, nor numbers of tiles."""
+    each is zero for some sizes: not strides, nor numbers of tiles. Those alone that are `of_sizes`,
+    with no place or loop, where it is known how places come to tiles."""
     for ins in flow.kernel.instructions:
         if ins.opcode[0] not in _PRODUCTS or ins.opcode[-1][0] not in "suf":
             continue
         a, b = ins.operands[1:3]
         if any(_is_tracked(flow, x) or not origins.of(x) for x in (a, b)):
+            continue
+        if of_sizes and not _are_of_sizes(origins.of(a) | origins.of(b)):
             continue
         flow.active = flow.threads.reach[ins.index]
         harmless = any(
@@ -151,16 +159,17 @@ def _powers(flow: Flow, made: Made, origins: Origins) -> Iterator[str]:
             yield _told("power: a product that is zero for other sizes as well", ins)
 
 
-def _meetings(flow: Flow, origins: Origins) -> Iterator[str]:
+def _meetings(flow: Flow, origins: Origins, least: int = 1) -> Iterator[str]:
     """The least or the most of two sizes, or floating-point sums of them: what they come to where
-    both are large no single comparison says."""
+    both are large no single comparison says. `least`: how many parameters have a part; kernels of
+    families bound a size by what it is rounded up to."""
     for ins in flow.kernel.instructions:
         joins = ins.opcode[0] in ("min", "max") or (
             ins.opcode[0] in ("add", "sub", "fma") and ins.opcode[-1] == "f32"
         )
         if not joins or any(_is_tracked(flow, x) for x in ins.operands[1:]):
             continue
-        if origins.of_sizes(ins):
+        if origins.of_sizes(ins) and len(origins.of_all(ins)) >= least:
             yield _told("meeting: what two sizes come to", ins)
 
 
@@ -182,10 +191,15 @@ def _polynomials(flow: Flow, made: Made, origins: Origins) -> Iterator[str]:
         yield _told(words, flow.kernel.instructions[at])
 
 
+def _are_of_sizes(names: Iterable[str]) -> bool:
+    """Whether what a number follows from are parameters alone."""
+    return not any(x == TURN or x.startswith("%") for x in names)
+
+
 def _of_sizes(origins: Origins, names: Sequence[str]) -> set[str]:
     """Parameters that registers follow from."""
     found = {x for name in names for x in origins.of(Operand("register", name))}
-    return {x for x in found if x != TURN and not x.startswith("%")}
+    return {x for x in found if _are_of_sizes([x])}
 
 
 def _turns(flow: Flow, made: Made, cycles: Cycles, at: int) -> list[str]:
@@ -210,8 +224,8 @@ def _ratios(flow: Flow, proofs: Proofs, origins: Origins) -> Iterator[str]:
     for ins in flow.kernel.instructions:
         if ins.opcode[0] != "setp" or ins.index not in proofs.slice.observed:
             continue
-        found = origins.weighed(ins)
-        if len(found & flow.sizes.keys()) < 2 or not proofs.is_of_sizes(ins):
+        found = {x for x in origins.weighed(ins) if x in flow.sizes or x.startswith(WIDTHS)}
+        if len(found) < 2 or not proofs.is_of_sizes(ins, besides=WIDTHS):
             continue
         if not any(proofs.excluded(ins, outcome) for outcome in (ZERO, OTHER)):
             yield _told("ratio: two sizes are compared", ins)

@@ -14,7 +14,7 @@ from hgemm_packs.generator.gates.dataflow.program.parse import Instruction, Oper
 
 TURN: Final = "turn"  # of a loop
 #: Instructions whose results are no sums of numbers that they choose by.
-_CHOOSING: Final = frozenset(("selp", "setp", "set"))
+CHOOSING: Final = frozenset(("selp", "setp", "set"))
 PLACES: Final = ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_cta")
 
 
@@ -42,15 +42,19 @@ class Origins:
             name == TURN or name.startswith(PLACES) for each in found for name in each
         )
 
-    def weighed(self, ins: Instruction) -> frozenset[str]:
+    def of_all(self, ins: Instruction) -> frozenset[str]:
+        """What any operand of an instruction follows from."""
+        return frozenset[str]().union(*map(self.of, ins.operands[1:]))
+
+    def weighed(self, ins: Instruction, without: Set[str] = CHOOSING) -> frozenset[str]:
         """What the operands of an instruction are sums, multiples and parts of: what a select or
-        a comparison took them by is left out."""
+        a comparison took them by is left out, as all that instructions of `without` made."""
         found: set[str] = set()
         due = [x for operand in ins.operands[1:] for x in operand.registers()]
         seen = set(due)
         while due:
             for each in self.made.get(due.pop(), ()):
-                if each.opcode[0] in _CHOOSING:
+                if each.opcode[0] in without:
                     continue
                 found |= _named(each)
                 fresh = {x for op in each.operands[1:] for x in op.registers()} - seen
