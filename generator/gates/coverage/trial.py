@@ -27,6 +27,7 @@ from hgemm_packs.generator.gates.coverage.reads import dealt
 from hgemm_packs.generator.gates.coverage.reads.sharing import Sharing
 from hgemm_packs.generator.gates.coverage.reads.tiles import Reads
 from hgemm_packs.generator.gates.coverage.watchers.tell import Tell
+from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
 from hgemm_packs.generator.gates.dataflow.program.parse import Kernel
 
 CTAS: Final = 3  # of a problem of which the beginning is followed
@@ -156,6 +157,20 @@ class Trial:
         self.faults = found.faults | self.faults
         self.unknown |= found.unknown
         self.dealt = self._had(laid)
+        return found.fault() or self._deal_to_many(found.warps)
+
+    def _deal_to_many(self, warps: Set[int]) -> str:
+        """The same of many numbers of clusters, by the first elements of tiles: of a family the
+        warps that store these are followed alone."""
+        laid = dealt.of_primes(self.fields)
+        if not laid:
+            return ""
+        who = self._look(laid)
+        if is_of_family(self.fields):
+            who = dealt.of_warps(who, warps)
+        found = dealt.Firsts(self.fields, laid, who)
+        self.machine.run(who, found)
+        found.settle()
         return found.fault()
 
     def _look(self, laid: Sequence[Launch]) -> Threads:

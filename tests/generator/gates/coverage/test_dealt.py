@@ -6,6 +6,8 @@ gates run on has 66, so nothing showed; a card of 57 would have left tiles out.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -29,6 +31,19 @@ CASES = {case.name: case for case in corpus.load()}
 )
 def test_tiles_that_a_grid_of_another_size_leaves_out_are_found(name: str, told: str) -> None:
     verdict = evaluate.build_gates(CASES[name].candidate)[0][-1]
+    assert (verdict.status, verdict.detail.split("; ")[0]) == (Status.COVERAGE, told)
+
+
+def test_a_first_tile_by_a_factor_is_found_for_as_many_clusters() -> None:
+    """A cluster began with 61 times its number, modulo the clusters: right for all but 61 and its
+    multiples, and 57 and 66 were the only larger numbers that were followed."""
+    case = CASES["wgmma_persistent"].candidate
+    assert case is not None
+    first = "    first = blockIdx.x / kClusterSize;"
+    assert case.source.count(first) == 1
+    other = first.replace(";", " * 61 % step;")
+    verdict = evaluate.build_gates(replace(case, source=case.source.replace(first, other)))[0][-1]
+    told = dealt.TOLD.format(122, 0, 0, "509x4088x64", 61)
     assert (verdict.status, verdict.detail.split("; ")[0]) == (Status.COVERAGE, told)
 
 
