@@ -40,7 +40,7 @@ from hgemm_packs.generator.gates.coverage.program.machine import Endless
 from hgemm_packs.generator.gates.coverage.program.outcomes import BOTH, OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.program.slices import makers
 from hgemm_packs.generator.gates.coverage.proofs import RANK, Proofs, is_place
-from hgemm_packs.generator.gates.coverage.reads import irregular
+from hgemm_packs.generator.gates.coverage.reads import constants, irregular
 from hgemm_packs.generator.gates.coverage.reads.tiles import OPERANDS
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
@@ -327,9 +327,7 @@ class _Case:
         came = self.trial.machine.notes.came
         for at, value in widths.missing(self.wanted, came).items():
             yield f"one way: never {value} in '{self._text(at)}'"
-        for array, read in self.trial.read_by(planned).items():
-            if not read.all():
-                yield f"table: {read.sum()} of {read.size} bytes of {array} are read by any problem"
+        yield from constants.faults(self.trial, self.proofs, planned)
         for at, outcome in self.missing():
             yield f"one way: never {_WORDS[outcome]} in '{self._text(at)}'"
 

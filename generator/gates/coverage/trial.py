@@ -44,7 +44,8 @@ _TABLE: Final = re.compile(
 class Trial:
     """`seen`: instruction -> outcome -> the first launch that had it and of that one CTA that had,
     for all runs so far. `dealt`: the same of the run of all CTAs of persistent grids. `read`: which
-    bytes of constant arrays problems on a card read. `roles` as the data-flow gate has them."""
+    bytes of constant arrays each load of problems on a card read. `roles` as the data-flow gate has
+    them."""
 
     fields: Mapping[str, Any]
     kernel: Kernel
@@ -56,7 +57,7 @@ class Trial:
     unknown: set[int] = field(default_factory=set)
     tile: str = ""
     dealt: dict[int, dict[int, Launch]] = field(default_factory=dict)
-    read: dict[str, Array] = field(default_factory=dict)
+    read: dict[tuple[str, int], Array] = field(default_factory=dict)
     _spans: list[dict[str, tuple[int, int]]] | None = None
 
     def __post_init__(self) -> None:
@@ -186,16 +187,16 @@ class Trial:
         self.run(problems, whole=True)
         self.seen = seen
 
-    def read_by(self, planned: Sequence[Sizes]) -> Mapping[str, Array]:
-        """Which bytes of arrays in constant memory tested problems and planned ones read: what only
-        others read is read on no card."""
+    def read_by(self, planned: Sequence[Sizes]) -> Mapping[tuple[str, int], Array]:
+        """Which bytes of an array in constant memory each load reads in tested problems and planned
+        ones: what only others read is read on no card."""
         notes = self.machine.notes
         others, notes.tables = notes.tables, self.read
         if others:
             with contextlib.suppress(Endless):
                 self.glance(planned)
-        for name, read in others.items():
-            self.read.setdefault(name, np.zeros_like(read))
+        for load, read in others.items():
+            self.read.setdefault(load, np.zeros_like(read))
         notes.tables = others
         return self.read
 

@@ -305,7 +305,7 @@ class Machine:
                 self.notes.beyond.add(ins.index)
             start = np.where(inside, start, 0)
             if ins.index in self.slice.joined:
-                self.notes.read(names[0], numbers.size, start, size)
+                self.notes.read(ins.index, names[0], numbers.size, start, size)
             bytes_ = np.stack([numbers[start + i] for i in range(size)], axis=-1)
             return np.ascontiguousarray(bytes_).view(kind)[..., 0]
 

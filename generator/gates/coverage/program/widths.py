@@ -124,14 +124,14 @@ def _is_beyond(value: Array, bits: int) -> bool:
 @dataclass(slots=True)
 class Notes:
     """What was seen of one kernel's instructions: those that `lost` bits, of all or of `asked`; the
-    values of some that `came`; bytes of arrays in constant memory that sizes have read, and loads
-    from `beyond` such an array; divisions `by_zero`; those whose result nobody knew; and, where
-    that is asked for, those that widen numbers `near` the end of what they hold."""
+    values of some that `came`; bytes of an array in constant memory that each load by sizes has
+    read, and loads from `beyond` an array; divisions `by_zero`; those whose result nobody knew;
+    and, where that is asked for, those that widen numbers `near` the end of what they hold."""
 
     lost: set[int] = field(default_factory=set)
     asked: Set[int] | None = frozenset()
     came: dict[int, set[int]] = field(default_factory=dict)
-    tables: dict[str, Array] = field(default_factory=dict)
+    tables: dict[tuple[str, int], Array] = field(default_factory=dict)
     beyond: set[int] = field(default_factory=set)
     by_zero: set[int] = field(default_factory=set)
     blank: set[int] = field(default_factory=set)
@@ -148,9 +148,9 @@ class Notes:
         if at in self.came:
             self.came[at].update(np.unique(result).tolist())
 
-    def read(self, name: str, size: int, start: Array, width: int) -> None:
-        """Note a load from an array of `size` bytes."""
-        found = self.tables.setdefault(name, np.zeros(size, np.bool_))
+    def read(self, at: int, name: str, size: int, start: Array, width: int) -> None:
+        """Note what a load read of an array of `size` bytes."""
+        found = self.tables.setdefault((name, at), np.zeros(size, np.bool_))
         found[np.unique(start)[:, None] + np.arange(width)] = True
 
 
