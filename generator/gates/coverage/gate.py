@@ -24,7 +24,7 @@ from hgemm_packs.generator.gates.coverage import (
 )
 from hgemm_packs.generator.gates.coverage.exceptions import GROUPS, PLACES, RINGS, declared
 from hgemm_packs.generator.gates.coverage.launches import Sizes
-from hgemm_packs.generator.gates.coverage.planning import planner, together
+from hgemm_packs.generator.gates.coverage.planning import depth, planner, together
 from hgemm_packs.generator.gates.coverage.problems import (
     LARGE_BYTES,
     by_memory,
@@ -118,6 +118,7 @@ class _Case:
         self.undealt = ""  # what the CTAs of a persistent grid do not store once
         self.near: set[int] = set()  # numbers of 32 bits that would soon pass their end
         self.narrow: set[int] = set()  # instructions that lose what nobody has seen them lose
+        self.depth = depth.Depth(trial)
         self.wanted = self.proofs.joins()
         trial.machine.notes.came = {at: set() for at in self.wanted}
 
@@ -276,9 +277,9 @@ class _Case:
             return True
         depends = proofs.depends(ins)
         in_grid = any(map(is_place, depends))
-        if PLACES in self.exceptions and in_grid and not self.proofs.names_a_place(ins):
-            return True
         counters = proofs.counters(ins)
+        if PLACES in self.exceptions and in_grid and not proofs.names_a_place(ins):
+            return self._stays(ins, counters)
         steady = self.trial.steady(counters) if counters else counters
         own = depends <= self.enumerated or (counters and RINGS in self.exceptions)
         if not in_grid and own and steady == counters:
@@ -286,7 +287,12 @@ class _Case:
         if not self.tried or not proofs.turns_once(ins):
             return False
         ends_with_k = depends & self.deep or counters - steady
-        return not ends_with_k or ins.index in self.met_deepest
+        met = not ends_with_k or ins.index in self.met_deepest
+        return met and self._stays(ins, counters)
+
+    def _stays(self, ins: Instruction, counters: set[str]) -> bool:
+        """Whether K's loop makes no other outcome of a comparison, however deep it is."""
+        return not self.trial.deepened(counters) or self.depth.stays(ins)
 
     def _ways(self) -> list[list[int]]:
         """Problems in which each comparison on sizes goes each way, as far as these are small: what

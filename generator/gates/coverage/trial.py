@@ -40,6 +40,10 @@ _TABLE: Final = re.compile(
 )
 
 
+#: The least and the most of registers.
+Spans = dict[str, tuple[int, int]]
+
+
 @dataclass(slots=True)
 class Trial:
     """`seen`: instruction -> outcome -> the first launch that had it and of that one CTA that had,
@@ -58,7 +62,7 @@ class Trial:
     tile: str = ""
     dealt: dict[int, dict[int, Launch]] = field(default_factory=dict)
     read: dict[tuple[str, int], Array] = field(default_factory=dict)
-    _spans: list[dict[str, tuple[int, int]]] | None = None
+    _spans: list[tuple[Spans, Spans]] | None = None  # of deep problems, and of all
 
     def __post_init__(self) -> None:
         memory = Memory() if GROUPS in declared(self.fields) else None
@@ -203,14 +207,21 @@ class Trial:
     def steady(self, registers: Set[str]) -> set[str]:
         """Those of these registers whose least and most numbers are the same when K is twice as
         deep, and when a CTA has twice as many tiles: what is decided by them was seen."""
-        once, twice = self._twice()
+        once, twice = (every for _, every in self._twice())
         return {name for name in registers if name in once and once[name] == twice[name]}
+
+    def deepened(self, registers: Set[str]) -> set[str]:
+        """Those of these registers that have other numbers when K is twice as deep."""
+        if not registers:
+            return set()
+        once, twice = (deep for deep, _ in self._twice())
+        return {name for name in registers if name in once and once[name] != twice[name]}
 
     def most_of(self, register: str) -> int | None:
         """The largest number of a register at the deepest K of the record, if it goes on to grow
         with K as it does from a depth to twice that; None where it was not followed. What grows
         otherwise takes a comparison, of which both outcomes are seen."""
-        once, twice = self._twice()
+        once, twice = (every for _, every in self._twice())
         depths = [max(each.k for each in loops(self.fields, turns)[0]) for turns in (1, 2)]
         if register not in once or depths[0] >= depths[1] or min(once[register]) < 0:
             return None
@@ -220,7 +231,7 @@ class Trial:
 
     def grown_to(self, register: str) -> int | None:
         """The same of one that several instructions write and that grows; None of others."""
-        once, twice = self._twice()
+        once, twice = (every for _, every in self._twice())
         grows = register in once and once[register] != twice[register]
         return self.most_of(register) if grows else None
 
@@ -232,7 +243,7 @@ class Trial:
         known, self.seen = self.machine.outcomes.seen.get(at, {}), seen
         return outcome in known
 
-    def _twice(self) -> list[dict[str, tuple[int, int]]]:
+    def _twice(self) -> list[tuple[Spans, Spans]]:
         """The least and the most of registers at a depth, and at twice that; of all that have
         several writes, for another run would cost as much."""
         if self._spans is None:
@@ -240,16 +251,21 @@ class Trial:
             self._spans = [self._span(every, turns) for turns in (1, 2)]
         return self._spans
 
-    def _span(self, registers: Set[str], turns: int) -> dict[str, tuple[int, int]]:
+    def _span(self, registers: Set[str], turns: int) -> tuple[Spans, Spans]:
         seen, machine = self.seen, self.machine
         self.seen = {}
         own = {name: name.partition("#")[0] for name in registers}
-        machine.spans = dict.fromkeys(own.values(), (1 << 62, -(1 << 62)))
+        spans: Spans = dict.fromkeys(own.values(), (1 << 62, -(1 << 62)))
+        machine.spans = spans
         deep_ones, many = loops(self.fields, turns)
         self.run(deep_ones, whole=True, ctas=2)
+        deep = dict(spans)
         self.run(many, ctas=2, most=FEW * ranks(self.fields))
-        found, machine.spans, self.seen = machine.spans, None, seen
-        return {name: found[base] for name, base in own.items()}
+        machine.spans, self.seen = None, seen
+        return (
+            {n: deep[base] for n, base in own.items()},
+            {n: spans[base] for n, base in own.items()},
+        )
 
     def meet(self, problems: Sequence[Sizes]) -> set[int]:
         """The comparisons that the beginnings of problems come to, whose outcomes count for

@@ -70,8 +70,10 @@ class Outcomes:
         if known is None:
             count = int(frame.registers.threads.launch.max()) + 1
             known = gaps[at] = Gaps(np.full(count, np.inf))
-        a, b = (each.astype(np.float64) for each in values)
-        gap = a - b
+        # Of addresses a float would keep the upper bits alone.
+        kind = np.float64 if any(each.dtype.kind == "f" for each in values) else np.int64
+        a, b = (each.astype(kind) for each in values)
+        gap = (a - b).astype(np.float64)
         if gap.size == 1:
             least = np.repeat(gap, launches.numbers.size)
         else:
