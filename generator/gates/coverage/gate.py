@@ -40,8 +40,7 @@ from hgemm_packs.generator.gates.coverage.program.machine import Endless
 from hgemm_packs.generator.gates.coverage.program.outcomes import BOTH, OTHER, ZERO
 from hgemm_packs.generator.gates.coverage.program.slices import makers
 from hgemm_packs.generator.gates.coverage.proofs import RANK, Proofs, is_place
-from hgemm_packs.generator.gates.coverage.reads import constants, irregular
-from hgemm_packs.generator.gates.coverage.reads.tiles import OPERANDS
+from hgemm_packs.generator.gates.coverage.reads import constants, irregular, tiles
 from hgemm_packs.generator.gates.coverage.trial import Trial, tables
 from hgemm_packs.generator.gates.dataflow import gate as dataflow
 from hgemm_packs.generator.gates.dataflow.exceptions import is_of_family
@@ -55,6 +54,7 @@ RANKED: Final = 8  # tested problems of which all CTAs of a cluster are followed
 WATCHED_BYTES: Final = 1 << 22  # of a problem that the sanitizer's tools run
 TURNS: Final = 8  # bits of a tile's number that problems on a GPU go round
 SIZE_BITS: Final = 8  # the fewest that a family's number has which follows from a size
+LEAST_OF_A_PLACE: Final = 23  # bits of a tile's number, which is taken up to 512 times
 LEAST_BITS: Final = 24  # of what grows with K: so many steps of K are more than a card holds
 SHARED: Final = 6  # tested problems in which CTAs that share tiles of a family are looked at
 TILED: Final = 3  # of so many tested problems one is judged by its tiles
@@ -190,20 +190,11 @@ class _Case:
         if is_of_family(self.fields):
             self.unread = self.trial.share(tested(self.fields)[:SHARED])
         else:
-            self.unread = self.trial.oversee(irregular.problems(self.fields), self._boxed())
+            self.unread = self.trial.oversee(
+                irregular.problems(self.fields), tiles.boxed(self.flow)
+            )
         self.undealt = self.trial.deal()
         notes.came = kept
-
-    def _boxed(self) -> dict[int, str]:
-        """Instructions that copy boxes of A or B, and which."""
-        found = {}
-        for ins in self.flow.kernel.instructions:
-            if ins.opcode[0] == "cp" and "tensor" in ins.opcode:
-                read = [self.flow.value(x.parts[0]).bases for x in ins.operands if x.parts]
-                names = [name for name in OPERANDS if any(name in bases for bases in read)]
-                if names:
-                    found[ins.index] = names[0]
-        return found
 
     def _needs_zero(self, ins: Instruction) -> bool:
         name = ins.opcode[0]
@@ -222,7 +213,8 @@ class _Case:
         bits = widths.kept(ins)
         if bits is None or bits <= TURNS:
             return True
-        return ins.opcode[0] != "and" and (not seen or bool(self.fields.get("workspace_bytes")))
+        seen = seen and bits < LEAST_OF_A_PLACE and not self.fields.get("workspace_bytes")
+        return ins.opcode[0] != "and" and not seen
 
     def _cut(self) -> set[int]:
         """Instructions that keep few bits of a number that grows with K, or that sizes decide, as

@@ -17,6 +17,7 @@ from hgemm_packs.generator.gates.coverage.bounds import Bounds
 from hgemm_packs.generator.gates.coverage.launches import Launch, ranks
 from hgemm_packs.generator.gates.coverage.program.arithmetic import Array
 from hgemm_packs.generator.gates.coverage.program.registers import Frame, Threads
+from hgemm_packs.generator.gates.dataflow.flow import Flow
 from hgemm_packs.generator.gates.dataflow.program.parse import Instruction
 
 OPERANDS: Final = ("A", "B")
@@ -144,3 +145,15 @@ def _intervals(
         start, end = np.maximum(first, left), np.minimum(first + count, right)
         kept = (i < lines) & (at >= top) & (at < bottom) & (start < end)
         yield at[kept] - top, start[kept] - left, end[kept] - left
+
+
+def boxed(flow: Flow) -> dict[int, str]:
+    """Instructions that copy boxes of A or B, and which."""
+    found = {}
+    for ins in flow.kernel.instructions:
+        if ins.opcode[0] == "cp" and "tensor" in ins.opcode:
+            read = [flow.value(x.parts[0]).bases for x in ins.operands if x.parts]
+            names = [name for name in OPERANDS if any(name in bases for bases in read)]
+            if names:
+                found[ins.index] = names[0]
+    return found
