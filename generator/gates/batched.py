@@ -26,7 +26,14 @@ from hgemm_packs.generator.gates.checker import (
 )
 from hgemm_packs.generator.gates.numeric import ring_depth
 from hgemm_packs.generator.gates.rounding import finish_exactly
-from hgemm_packs.generator.gates.sizes import Shape, check_written, count_wrong, pick
+from hgemm_packs.generator.gates.sizes import (
+    COMPUTED,
+    SAMPLES,
+    Shape,
+    check_written,
+    count_wrong,
+    pick,
+)
 from hgemm_packs.generator.gates.values import adapted
 from hgemm_packs.measure.operands import DTYPES
 from hgemm_packs.pack.manifest import KernelEntry
@@ -45,7 +52,6 @@ LARGE = (
     (5, 8, (1 << 15) + 8, (1 << 14) + 8),
 )
 TWO = 2  # products, the least of a batch
-PRODUCTS = 6  # of a large batch that are looked at, beside the first and the last
 MANY = 1030  # products, of which no device runs all at once
 
 
@@ -220,8 +226,8 @@ def check_replay(run: BatchedChecker) -> None:
 
 def check_large(run: BatchedChecker, cases: Iterable[Sequence[int]] | None = None) -> None:
     """Batches that fill a card, by default with C, A and B beyond 2^31 elements, or of more than
-    2^16 and 2^24 products; rows of some products against float64, every element written and nothing
-    beyond C."""
+    2^16 and 2^24 products; rows of each product against float64, all where these are few, every
+    element written and nothing beyond C."""
     for case in LARGE if cases is None else cases:
         batches, m, n, k = case[0], *run.size(case[1], case[2], case[3])
         a, b = run.draw(batches, m, n, k)
@@ -229,13 +235,16 @@ def check_large(run: BatchedChecker, cases: Iterable[Sequence[int]] | None = Non
         run.queue(a, b, (bits, c))
         name = f"large, {batches} products of {m}x{n}x{k}"
         check_written(name, bits, batches * m, n)
-        addend = run.checker.addend(batches * m, n)
+        addend, c = run.checker.addend(batches * m, n), c.view(batches, m, n)
+        added = None if addend is None else addend.view(batches, m, n)
+        step = max(1, COMPUTED // (n * k + min(m, SAMPLES) * (n + k)))
         wrong = 0
-        for product in pick(run.checker, batches, PRODUCTS).tolist():
-            rows = pick(run.checker, m)
-            of_c = rows + product * m
-            added = addend[of_c] if addend is not None else None
-            wrong += count_wrong(run.checker, a[product][rows], b[product], c[of_c], added)
+        for first in range(0, batches, step):
+            some = slice(first, first + step)
+            rows = torch.arange(m, device=run.device) if m <= SAMPLES else pick(run.checker, m)
+            of_some = None if added is None else added[some][:, rows]
+            operands = a[some][:, rows], b[some], c[some][:, rows]
+            wrong += count_wrong(run.checker, *operands, of_some)
         if wrong:
             raise NumericError(f"{name}: {wrong} elements wrong in some rows")
 

@@ -257,9 +257,9 @@ def check_large(run: Checker, shapes: Sequence[Shape] | None = None) -> None:
                 raise NumericError(f"{name}: {wrong} elements wrong from row {first} on")
 
 
-def pick(run: Checker, count: int, samples: int = SAMPLES) -> torch.Tensor:
+def pick(run: Checker, count: int) -> torch.Tensor:
     """Some of so many, the first and the last among them, each once."""
-    picked = torch.randint(count, (samples,), generator=run.generator, device=run.device)
+    picked = torch.randint(count, (SAMPLES,), generator=run.generator, device=run.device)
     ends = torch.tensor([0, count - 1], device=run.device)
     found: torch.Tensor = torch.cat([picked, ends]).unique()
     return found
@@ -268,10 +268,10 @@ def pick(run: Checker, count: int, samples: int = SAMPLES) -> torch.Tensor:
 def count_wrong(
     run: Checker, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, addend: torch.Tensor | None
 ) -> int:
-    """Elements of C that are not a @ b with the addend, for a part of a problem."""
+    """Elements of C that are not a @ b with the addend, for a part of a problem, or of a batch."""
     wide_a, wide_b = a.double(), b.double()
     product, magnitude = wide_a @ wide_b, wide_a.abs() @ wide_b.abs()
-    found = rounding.finish_exactly(run.entry, product, magnitude, a.shape[1], addend)
+    found = rounding.finish_exactly(run.entry, product, magnitude, a.shape[-1], addend)
     return int((~rounding.are_right(c, *found)).sum())
 
 

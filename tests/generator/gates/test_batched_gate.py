@@ -198,6 +198,25 @@ def test_large_batches_are_sampled(
             batched.check_large(batched.BatchedChecker(entry(layout, adds), launch, CPU, seed=1))
 
 
+def test_each_product_of_a_large_batch_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that gave 64 of 2064 products the B of their neighbour passed: 8 were looked at."""
+    monkeypatch.setattr(batched, "LARGE", ((3001, 5, 8, 8),))
+    monkeypatch.setattr(batched, "COMPUTED", 1 << 15)  # 190 products at a time
+    for adds in (False, True):
+        batched.check_large(batched.BatchedChecker(entry(adds=adds), right, CPU, seed=1))
+
+    for wrong in (0, 189, 190, 2031, 3000):
+
+        def once(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, at: int = wrong) -> None:
+            right(a, b, c)
+            right(a[at : at + 1], b[at - 1][None], c[at : at + 1])
+
+        with pytest.raises(
+            NumericError, match=r"^large, 3001 products of 5x8x8: \d+ elements wrong"
+        ):
+            batched.check_large(batched.BatchedChecker(entry(), once, CPU, seed=1))
+
+
 def test_sizes_that_the_size_gate_asks_for_are_run() -> None:
     """A kernel of batches that left products of many rows out passed: its gate took the problems of
     no other."""
